@@ -1,0 +1,77 @@
+//! What one slot hands over per fragment: rows, where they are cut, and the state to go on from.
+
+use super::SampleBatch;
+use crate::{
+    ids::{FragmentNo, SlotId, WeightsVersion},
+    prelude::*,
+};
+
+/// Why a piece of an episode ends at a cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutReason {
+    /// The episode terminated: what follows is worth nothing.
+    Terminated,
+    /// The episode was truncated from outside: what follows is worth the bootstrap value.
+    Truncated,
+    /// The fragment is full and the episode goes on.
+    FragmentEnd,
+}
+
+/// The end of a piece of an episode within a fragment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cut {
+    /// One past the last row of the piece, counted from the fragment's first row.
+    pub end: u32,
+    /// Why the piece ends here.
+    pub reason: CutReason,
+    /// Value estimate of the observation after the last row; 0 if terminated.
+    pub bootstrap_value: f32,
+}
+
+/// Length and return of a finished episode.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EpisodeMetrics {
+    /// Number of the episode in its slot.
+    pub episode: u32,
+    /// Env steps.
+    pub len: u32,
+    /// Sum of the raw rewards.
+    pub episode_return: f64,
+}
+
+/// One slot's share of the experience of a fragment, and the state from which the next one starts.
+///
+/// A pure function of (seed, state at the start, weights): whoever takes the slot over after a loss
+/// makes this again, bit for bit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlotFragment {
+    /// The slot.
+    pub slot: SlotId,
+    /// Which of its fragments this is.
+    pub fragment: FragmentNo,
+    /// The weights that acted, one version for the whole fragment.
+    pub weights_version: WeightsVersion,
+    /// Episode number at the first row.
+    pub first_episode: u32,
+    /// `t` of the first row.
+    pub first_t: u32,
+    /// `obs`, `actions`, `rewards`, `terminateds`, `truncateds`, `action_logp`, `vf_preds`. Ids, `t` and
+    /// `new_obs` follow from the other fields.
+    pub rows: SampleBatch,
+    /// Ends of pieces in row order; the last one is at the last row.
+    pub cuts: Vec<Cut>,
+    /// One row per cut: the observation after the piece's last row.
+    pub final_obs: SampleBatch,
+    /// Episodes that ended in this fragment, in order.
+    pub episodes: Vec<EpisodeMetrics>,
+    /// Encoded [`SlotState`](crate::sampler::SlotState) after the last row.
+    pub state: Vec<u8>,
+}
+
+impl SlotFragment {
+    /// Env steps in this fragment.
+    #[must_use]
+    pub fn env_steps(&self) -> u64 {
+        self.rows.len() as u64
+    }
+}

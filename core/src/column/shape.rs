@@ -1,0 +1,72 @@
+//! The shape of one row.
+
+use core::fmt;
+
+use super::ColumnError;
+
+/// Shape of one row of a column; a scalar has no dimensions. Lives on the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RowShape {
+    dims: [u32; Self::MAX_DIMS],
+    len: u8,
+}
+
+impl RowShape {
+    /// The most dimensions that a row may have.
+    pub const MAX_DIMS: usize = 6;
+
+    /// The shape of a column with one number per row.
+    pub const SCALAR: Self = Self { dims: [0; Self::MAX_DIMS], len: 0 };
+
+    /// A row that is a vector of `n` elements.
+    #[must_use]
+    pub const fn vector(n: u32) -> Self {
+        let mut dims = [0; Self::MAX_DIMS];
+        dims[0] = n;
+        Self { dims, len: 1 }
+    }
+
+    /// A row of any shape.
+    ///
+    /// # Errors
+    /// [`ColumnError::BadShape`] for too many dimensions or more than 2^31 elements.
+    pub fn new(dims: &[u32]) -> Result<Self, ColumnError> {
+        let fits = dims.len() <= Self::MAX_DIMS
+            && dims.iter().try_fold(1u32, |n, &d| n.checked_mul(d)).is_some_and(|n| n <= 1 << 31);
+        if !fits {
+            return Err(ColumnError::BadShape);
+        }
+        let mut shape = Self::SCALAR;
+        shape.dims[..dims.len()].copy_from_slice(dims);
+        shape.len = dims.len() as u8;
+        Ok(shape)
+    }
+
+    /// The dimensions, outermost first.
+    #[must_use]
+    pub fn dims(&self) -> &[u32] {
+        &self.dims[..self.len as usize]
+    }
+
+    /// Elements in one row: the product of the dimensions, 1 for a scalar.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.dims().iter().map(|&d| d as usize).product()
+    }
+}
+
+impl fmt::Display for RowShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "(")?;
+        for (i, dim) in self.dims().iter().enumerate() {
+            write!(f, "{}{dim}", if i > 0 { ", " } else { "" })?;
+        }
+        write!(f, ")")
+    }
+}
+
+impl fmt::Debug for RowShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

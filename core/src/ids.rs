@@ -1,0 +1,46 @@
+//! Names for the things that are counted: newtypes, so that a slot is never mistaken for a worker.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id! {
+    /// One sub-environment lane of a run. The unit of identity: how many slots there are is fixed
+    /// when a run is created, and which worker runs a slot has no influence on its rows.
+    SlotId(u32)
+}
+id! {
+    /// A worker as the hub knows it. Never reused within the life of a hub.
+    WorkerId(u32)
+}
+id! {
+    /// One grant of slots to a worker. Never reused within the life of a hub.
+    LeaseId(u64)
+}
+id! {
+    /// Number of a fragment within its slot: 0, 1, 2, … without gaps.
+    FragmentNo(u64)
+}
+id! {
+    /// Version of a set of weights: the number of learner updates behind it.
+    WeightsVersion(u64)
+}
+
+/// `eps_id` of an episode: unique within a run, and a function of the slot alone.
+#[must_use]
+pub const fn eps_id(slot: SlotId, episode: u32) -> i64 {
+    ((slot.0 as i64) << 32) | episode as i64
+}

@@ -1,0 +1,31 @@
+//! Rollouts for reinforcement learning, without IO.
+//!
+//! Everything that gives a rollout its meaning lives here: columns and batches, environments,
+//! policies, the sampler, the worker, the group that leases slots to workers and the protocol they
+//! speak. Shells give it sockets, threads, a GPU or a page; time, randomness and bytes always come
+//! from the caller, so the same seed gives the same bits on every machine and in every browser.
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod batch;
+pub mod column;
+pub mod ids;
+
+/// What the standard prelude would give, from `alloc`.
+mod prelude {
+    pub(crate) use alloc::{
+        borrow::{Cow, ToOwned as _},
+        boxed::Box,
+        collections::{BTreeMap, BTreeSet, VecDeque},
+        format,
+        string::{String, ToString as _},
+        sync::Arc,
+        vec,
+        vec::Vec,
+    };
+}

@@ -1,0 +1,417 @@
+//! Bodies of the messages, as they are on the wire. Nothing in here is trusted; see `convert`.
+//!
+//! No `usize`, no recursion, no nested vectors: a list of names is one string, a list of tensors is one
+//! byte string with a flat table. Fields are only ever added behind a new kind or a new protocol version.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{prelude::*, run::RunSpec};
+
+/// The first message of every peer. Frozen: it never changes, so that any two versions can refuse each other clearly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Oldest and newest protocol version that the peer speaks.
+    pub protocol_min: u16,
+    /// See `protocol_min`.
+    pub protocol_max: u16,
+    /// Wire form of [`Role`](super::Role).
+    pub role: u8,
+    /// The token of that role.
+    pub token: [u8; 32],
+    /// Bits to come; unknown ones are ignored.
+    pub capabilities: u64,
+    /// The session to resume, or zeros.
+    pub resume_id: [u8; 16],
+    /// Hash of a fixed rollout that the peer has just computed, see [`fingerprint`](crate::hash::core_fingerprint).
+    pub core_fingerprint: [u8; 16],
+    /// `native`, `browser`, …: at most 64 bytes.
+    pub kind: String,
+    /// Name for people: at most 64 bytes.
+    pub name: String,
+    /// What it runs on, for example `cpu` or `cuda:0`: at most 64 bytes.
+    pub device: String,
+}
+
+/// The hub accepts the peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The version that both speak from now on.
+    pub protocol: u16,
+    /// The peer's number, the worker id for workers.
+    pub peer: u32,
+    /// Id with which the session can be resumed.
+    pub resume_id: [u8; 16],
+    /// Bytes of chunks that the peer may send before it is granted more.
+    pub credit: u32,
+    /// The hub's name and version, for people.
+    pub server: String,
+}
+
+/// The hub does not accept the peer, and closes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Wire form of [`RefusalCode`](super::RefusalCode).
+    pub code: u8,
+    /// What is wrong and what to do about it.
+    pub reason: String,
+}
+
+/// The sender is about to close on purpose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Goodbye {
+    /// Why.
+    pub reason: String,
+}
+
+/// A part of a message above [`CHUNK_BYTES`](super::CHUNK_BYTES).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    /// Number of the split message on this connection, counting up.
+    pub stream: u32,
+    /// Length of the whole message.
+    pub total: u32,
+    /// Place of this part. Parts come in order.
+    pub offset: u32,
+    /// The bytes.
+    #[serde(with = "super::bytes")]
+    pub data: Vec<u8>,
+}
+
+/// The receiver of chunks has made room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credit {
+    /// Bytes that the sender may send in addition.
+    pub bytes: u32,
+}
+
+/// A run begins; leases of it may follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStart {
+    /// Number of the run on this hub.
+    pub run: u32,
+    /// What the run is.
+    pub spec: RunSpec,
+}
+
+/// A run is over; its leases are void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// Number of the run on this hub.
+    pub run: u32,
+}
+
+/// New weights. Only the latest matter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsUpdate {
+    /// Number of the run.
+    pub run: u32,
+    /// Version of the weights.
+    pub version: u64,
+    /// Names of the tensors, sorted, joined by newlines.
+    pub names: String,
+    /// Number of dimensions of each tensor.
+    pub ranks: Vec<u8>,
+    /// Dimensions of all tensors, one after the other.
+    pub dims: Vec<u32>,
+    /// Values of all tensors, little-endian 32-bit floats, one after the other.
+    #[serde(with = "super::bytes")]
+    pub values: Vec<u8>,
+}
+
+/// Slots for a worker to run for one fragment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseGrant {
+    /// Number of the run.
+    pub run: u32,
+    /// Id of the lease.
+    pub lease: u64,
+    /// Number of the fragment.
+    pub fragment: u64,
+    /// Version of the weights that must act.
+    pub weights_version: u64,
+    /// The slots, ascending.
+    pub slots: Vec<u32>,
+    /// For each slot: 0, the worker holds the state from the fragment before; 1, the slot is new; 2, its state is in `states`.
+    pub sources: Vec<u8>,
+    /// End of each slot's state within `states`, ascending.
+    pub state_ends: Vec<u32>,
+    /// States of the slots, one after the other.
+    #[serde(with = "super::bytes")]
+    pub states: Vec<u8>,
+}
+
+/// A lease is void: what it brings will not be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoke {
+    /// Id of the lease.
+    pub lease: u64,
+}
+
+/// A worker cannot do what a lease asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseRefused {
+    /// Id of the lease.
+    pub lease: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// A worker is at work: only this extends a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Id of the lease.
+    pub lease: u64,
+    /// Env steps done for it so far.
+    pub env_steps: u64,
+}
+
+/// What a lease brought: all its slots, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FragmentUpload {
+    /// Number of the run.
+    pub run: u32,
+    /// Id of the lease.
+    pub lease: u64,
+    /// Number of the fragment.
+    pub fragment: u64,
+    /// Version of the weights that acted.
+    pub weights_version: u64,
+    /// The slots, ascending.
+    pub slots: Vec<u32>,
+    /// Rows of each slot.
+    pub rows: Vec<u32>,
+    /// Episode number at the first row of each slot.
+    pub first_episodes: Vec<u32>,
+    /// `t` of the first row of each slot.
+    pub first_ts: Vec<u32>,
+    /// Names of the columns, joined by newlines.
+    pub column_names: String,
+    /// Wire type of each column.
+    pub column_types: Vec<u8>,
+    /// Number of dimensions of each column's row.
+    pub column_ranks: Vec<u8>,
+    /// Dimensions of all columns' rows, one after the other.
+    pub column_dims: Vec<u32>,
+    /// Number of cuts of each slot.
+    pub cuts: Vec<u32>,
+    /// End of each cut within its slot.
+    pub cut_ends: Vec<u32>,
+    /// Wire form of each cut's reason.
+    pub cut_reasons: Vec<u8>,
+    /// Finished episodes of each slot.
+    pub episodes: Vec<u32>,
+    /// Number, length and bits of the return of each finished episode, 16 bytes each.
+    #[serde(with = "super::bytes")]
+    pub episode_metrics: Vec<u8>,
+    /// Columns over all rows of all slots, little-endian, one after the other; then the cuts' bootstrap values
+    /// (32-bit floats), then their final observations.
+    #[serde(with = "super::bytes")]
+    pub data: Vec<u8>,
+    /// End of each slot's state within `states`, ascending.
+    pub state_ends: Vec<u32>,
+    /// States of the slots after their last row, one after the other.
+    #[serde(with = "super::bytes")]
+    pub states: Vec<u8>,
+}
+
+/// The state of the hub's run, for dashboards. Sent when anything in it changed, at most ten times a second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunStatus {
+    /// Number of the run on this hub, 0 before the first.
+    pub run: u32,
+    /// Wire form of [`Phase`](super::Phase).
+    pub phase: u8,
+    /// Environment of the run.
+    pub env: String,
+    /// Algorithm of the run.
+    pub algo: String,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Slots of the run.
+    pub num_slots: u32,
+    /// Learner updates so far, and the version of the weights.
+    pub iteration: u64,
+    /// Env steps that were learned from.
+    pub env_steps: u64,
+    /// Finished episodes.
+    pub episodes: u64,
+    /// Mean return of the last 100 finished episodes; NaN before the first.
+    pub episode_return_mean: f32,
+    /// Mean return at which the run is solved.
+    pub stop_return: f32,
+    /// Env steps at which the run ends.
+    pub max_env_steps: u64,
+    /// Wall time of the run in milliseconds, without pauses.
+    pub wall_ms: u64,
+    /// Env steps per second over the last seconds.
+    pub steps_per_s: f32,
+    /// The slot whose environment is shown.
+    pub watched_slot: u32,
+    /// Env steps granted; equals the sum of the next five.
+    pub granted: u64,
+    /// Env steps committed.
+    pub committed: u64,
+    /// Env steps that came after another worker's equal ones.
+    pub superseded: u64,
+    /// Env steps refused, for any reason.
+    pub rejected: u64,
+    /// Env steps whose lease ran out.
+    pub expired: u64,
+    /// Env steps being worked on.
+    pub outstanding: u64,
+    /// Why the run failed, else empty.
+    pub error: String,
+}
+
+/// One iteration: a point of every curve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Iteration {
+    /// Number of the run.
+    pub run: u32,
+    /// Number of the iteration, from 1.
+    pub iteration: u64,
+    /// Env steps learned from so far.
+    pub env_steps: u64,
+    /// Wall time in milliseconds.
+    pub wall_ms: u64,
+    /// Mean return of the last 100 finished episodes.
+    pub episode_return_mean: f32,
+    /// Their mean length.
+    pub episode_len_mean: f32,
+    /// Env steps per second of this iteration.
+    pub steps_per_s: f32,
+    /// Clipped surrogate loss.
+    pub policy_loss: f32,
+    /// Value loss.
+    pub vf_loss: f32,
+    /// Entropy of the policy.
+    pub entropy: f32,
+    /// Estimated KL divergence from the policy that acted.
+    pub kl: f32,
+}
+
+/// A worker as dashboards show it. Sent when it changed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerRow {
+    /// The worker's id.
+    pub worker: u32,
+    /// `native`, `browser`, …
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// What it runs on.
+    pub device: String,
+    /// Wire form of [`WorkerState`](super::WorkerState).
+    pub state: u8,
+    /// True if this hub started it, so that it can be removed with its process.
+    pub local: bool,
+    /// Slots of its current lease.
+    pub slots: u32,
+    /// Env steps accepted from it.
+    pub env_steps: u64,
+    /// Env steps per second over the last seconds.
+    pub steps_per_s: f32,
+    /// Learner updates between the weights it acts with and the newest.
+    pub weights_lag: u64,
+}
+
+/// A worker is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerGone {
+    /// The worker's id.
+    pub worker: u32,
+}
+
+/// What the watched slot saw in its latest fragment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EnvTrace {
+    /// Number of the run.
+    pub run: u32,
+    /// The slot.
+    pub slot: u32,
+    /// Episode at the first row.
+    pub episode: u32,
+    /// `t` of the first row.
+    pub t: u32,
+    /// Elements of an observation.
+    pub obs_len: u32,
+    /// Observations, little-endian 32-bit floats, row after row.
+    #[serde(with = "super::bytes")]
+    pub obs: Vec<u8>,
+    /// One byte a row: 1 if the episode ended in this step.
+    #[serde(with = "super::bytes")]
+    pub dones: Vec<u8>,
+}
+
+/// Something a person should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// 0 information, 1 warning, 2 error.
+    pub level: u8,
+    /// The text.
+    pub text: String,
+}
+
+/// A command without arguments. Its kind says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Chosen by the sender; the reply carries it.
+    pub request: u32,
+}
+
+/// Stop a worker and take it out of the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveWorker {
+    /// Chosen by the sender; the reply carries it.
+    pub request: u32,
+    /// The worker's id.
+    pub worker: u32,
+}
+
+/// Show the environment of another slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// Chosen by the sender; the reply carries it.
+    pub request: u32,
+    /// The slot.
+    pub slot: u32,
+}
+
+/// Begin a run on an idle hub.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StartRun {
+    /// Chosen by the sender; the reply carries it.
+    pub request: u32,
+    /// Registered name of the environment.
+    pub env: String,
+    /// Algorithm: `ppo`.
+    pub algo: String,
+    /// Seed.
+    pub seed: u64,
+    /// Local workers to start, each of which is home to `num_envs_per_worker` slots.
+    pub num_workers: u32,
+    /// Slots per home worker.
+    pub num_envs_per_worker: u32,
+    /// Mean return of the last 100 finished episodes at which the run is solved; NaN for none.
+    pub stop_return: f32,
+    /// Env steps at which the run ends.
+    pub max_env_steps: u64,
+}
+
+/// Answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// The request's number.
+    pub request: u32,
+    /// Empty if it was done, else why not.
+    pub error: String,
+}
+
+/// Answer to a request for a worker token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerToken {
+    /// The request's number.
+    pub request: u32,
+    /// A token of the worker role.
+    pub token: [u8; 32],
+}

@@ -1,0 +1,3 @@
+//! The protocol between the hub, workers and dashboards: meaning only, no sockets.
+
+pub mod message;
