@@ -15,6 +15,10 @@ extern crate std;
 pub mod batch;
 pub mod column;
 pub mod ids;
+pub mod lease;
+pub mod protocol;
+pub mod run;
+pub mod weights;
 
 /// What the standard prelude would give, from `alloc`.
 mod prelude {

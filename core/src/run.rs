@@ -2,10 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    ids::SlotId,
-    prelude::*,
-};
+use crate::{ids::SlotId, prelude::*};
 
 /// The meaning of a run. Two runs with equal specs and equal weights have equal rows, whatever works on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

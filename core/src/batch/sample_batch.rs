@@ -159,8 +159,8 @@ impl SampleBatch {
             for batch in &full {
                 parts.push(batch.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?);
             }
-            let column = Column::concat(&parts)
-                .map_err(|source| BatchError::Column { name: name.to_string(), source })?;
+            let column =
+                Column::concat(&parts).map_err(|source| BatchError::Column { name: name.to_string(), source })?;
             if let Some(column) = column {
                 joined.insert(name.clone(), column)?;
             }
