@@ -20,7 +20,8 @@ pub mod protocol;
 pub mod run;
 pub mod weights;
 
-/// What the standard prelude would give, from `alloc`.
+/// What the standard prelude would give, from `alloc`: a menu, not every dish is ordered.
+#[allow(unused_imports)]
 mod prelude {
     pub(crate) use alloc::{
         borrow::{Cow, ToOwned as _},
