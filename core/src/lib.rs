@@ -17,6 +17,7 @@ pub mod column;
 pub mod ids;
 pub mod lease;
 pub mod protocol;
+pub mod rng;
 pub mod run;
 pub mod weights;
 

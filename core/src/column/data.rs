@@ -94,7 +94,7 @@ impl<T: Element> ColumnData<T> {
     /// [`ColumnError::RaggedRows`] when the values do not make whole rows.
     pub fn from_shared(values: Arc<Vec<T>>, shape: RowShape) -> Result<Self, ColumnError> {
         let width = shape.elements();
-        if width == 0 || values.len() % width != 0 {
+        if width == 0 || !values.len().is_multiple_of(width) {
             return Err(ColumnError::RaggedRows { values: values.len(), shape });
         }
         Ok(Self { start: 0, rows: values.len() / width, shape, values })
@@ -278,7 +278,7 @@ impl Column {
     /// # Errors
     /// [`ColumnError::WrongType`] when it holds something else.
     pub fn typed<T: Element>(&self) -> Result<&ColumnData<T>, ColumnError> {
-        T::typed(self).ok_or(ColumnError::WrongType { wanted: T::DTYPE, found: self.dtype() })
+        T::typed(self).ok_or_else(|| ColumnError::WrongType { wanted: T::DTYPE, found: self.dtype() })
     }
 
     /// The column with its element type, for writing.

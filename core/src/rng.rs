@@ -1,0 +1,214 @@
+//! Random numbers as a pure function of where they are used.
+//!
+//! The generator is counter-based (Philox4x32-10; Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy
+//! as 1, 2, 3", SC 2011). Nothing carries a generator's state: a number is addressed by the run's seed, what it
+//! is for, and the slot, episode, step and agent that it belongs to. So no draw depends on how many were made
+//! before, or on who made them.
+//!
+//! | word | holds |
+//! |---|---|
+//! | key 0, 1 | low and high half of `mix64(seed + purpose * 0x9E3779B97F4A7C15)`, one-to-one in the seed |
+//! | counter 0 | slot |
+//! | counter 1 | episode |
+//! | counter 2 | t |
+//! | counter 3 | agent << 16 \| number of the block of four draws |
+
+use crate::ids::SlotId;
+
+/// What random numbers are for. Each purpose has streams of its own; the values are part of the definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Purpose {
+    /// Initial weights.
+    Init = 1,
+    /// Resetting environments.
+    Reset = 2,
+    /// Randomness of environment steps.
+    EnvStep = 3,
+    /// Sampling of actions.
+    Action = 4,
+    /// Mapping of agents to policies.
+    Mapping = 5,
+    /// Shuffling of batches.
+    Shuffle = 6,
+    /// Choice of fragments to be audited.
+    Audit = 7,
+}
+
+/// The streams of one purpose of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    key: [u32; 2],
+}
+
+impl Streams {
+    /// The streams of a purpose for a run's seed.
+    #[must_use]
+    pub const fn new(seed: u64, purpose: Purpose) -> Self {
+        let key = mix64(seed.wrapping_add((purpose as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        Self { key: [key as u32, (key >> 32) as u32] }
+    }
+
+    /// The stream of one step of one agent: 65,536 blocks of four 32-bit words.
+    #[must_use]
+    pub const fn at(&self, slot: SlotId, episode: u32, t: u32, agent: u16) -> Rng {
+        Rng { key: self.key, counter: [slot.0, episode, t, (agent as u32) << 16], block: [0; 4], used: 4 }
+    }
+
+    /// The first four words of [`at`](Self::at), for hot loops.
+    #[inline(always)]
+    #[must_use]
+    pub const fn block(&self, slot: SlotId, episode: u32, t: u32, agent: u16) -> [u32; 4] {
+        philox([slot.0, episode, t, (agent as u32) << 16], self.key)
+    }
+}
+
+/// A position in a stream. Draws come one after the other; clones go on independently with the same numbers.
+#[derive(Clone, Debug)]
+pub struct Rng {
+    key: [u32; 2],
+    counter: [u32; 4],
+    block: [u32; 4],
+    used: u8,
+}
+
+impl Rng {
+    /// The next 32 bits.
+    pub const fn next_u32(&mut self) -> u32 {
+        if self.used == 4 {
+            self.block = philox(self.counter, self.key);
+            let next = (self.counter[3] as u16).wrapping_add(1);
+            self.counter[3] = (self.counter[3] & 0xFFFF_0000) | next as u32;
+            self.used = 0;
+        }
+        let word = self.block[self.used as usize];
+        self.used += 1;
+        word
+    }
+
+    /// The next 64 bits: high word first.
+    pub const fn next_u64(&mut self) -> u64 {
+        let high = self.next_u32();
+        (high as u64) << 32 | self.next_u32() as u64
+    }
+
+    /// Uniform in [0, 1), a multiple of 2^-24.
+    pub const fn uniform_f32(&mut self) -> f32 {
+        unit_f32(self.next_u32())
+    }
+
+    /// Uniform in [0, 1), a multiple of 2^-53.
+    pub const fn uniform_f64(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// Uniform in [low, high).
+    pub const fn uniform_in(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.uniform_f64()
+    }
+
+    /// Uniform in 0..n, without bias (Lemire: "Fast random integer generation in an interval", 2019). 0 for n = 0.
+    pub const fn below(&mut self, n: u32) -> u32 {
+        let mut product = self.next_u32() as u64 * n as u64;
+        if (product as u32) < n {
+            let threshold = n.wrapping_neg() % n;
+            while (product as u32) < threshold {
+                product = self.next_u32() as u64 * n as u64;
+            }
+        }
+        (product >> 32) as u32
+    }
+
+    /// Brings a slice into random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i as u32 + 1) as usize);
+        }
+    }
+}
+
+/// Word to [0, 1): its upper 24 bits.
+#[inline(always)]
+#[must_use]
+pub const fn unit_f32(word: u32) -> f32 {
+    (word >> 8) as f32 * (1.0 / (1u32 << 24) as f32)
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words.
+const fn mix64(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Ten rounds of Philox4x32.
+#[inline(always)]
+const fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    let mut round = 0;
+    while round < 10 {
+        let a = counter[0] as u64 * 0xD251_1F53;
+        let b = counter[2] as u64 * 0xCD9E_8D57;
+        counter = [(b >> 32) as u32 ^ counter[1] ^ key[0], b as u32, (a >> 32) as u32 ^ counter[3] ^ key[1], a as u32];
+        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+        round += 1;
+    }
+    counter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    /// Known answers of the authors' Random123 distribution.
+    #[test]
+    fn philox_known_answers() {
+        assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        assert_eq!(philox([u32::MAX; 4], [u32::MAX; 2]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+        assert_eq!(
+            philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
+            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
+        );
+    }
+
+    /// The packing is part of the protocol: a change would change every rollout.
+    #[test]
+    fn addressing_is_frozen() {
+        let mut rng = Streams::new(7, Purpose::Reset).at(SlotId(3), 2, 1, 5);
+        let words: Vec<u32> = (0..6).map(|_| rng.next_u32()).collect();
+        let key = mix64(7u64.wrapping_add(2u64.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        let key = [key as u32, (key >> 32) as u32];
+        assert_eq!(words[..4], philox([3, 2, 1, 5 << 16], key));
+        assert_eq!(words[4..], philox([3, 2, 1, 5 << 16 | 1], key)[..2]);
+        assert_eq!(mix64(1), 0x5692_161D_100B_05E5);
+        assert_eq!(Streams::new(7, Purpose::Reset).block(SlotId(3), 2, 1, 5)[..], words[..4]);
+    }
+
+    #[test]
+    fn conversions_stay_below_one() {
+        assert_eq!(unit_f32(u32::MAX), 1.0 - f32::EPSILON / 2.0);
+        assert_eq!(unit_f32(255), 0.0);
+        let mut rng = Streams::new(0, Purpose::Action).at(SlotId(0), 0, 0, 0);
+        assert!((0..1000).map(|_| rng.uniform_f64()).all(|x| (0.0..1.0).contains(&x)));
+    }
+
+    #[test]
+    fn below_is_even_and_in_range() {
+        let mut rng = Streams::new(1, Purpose::Shuffle).at(SlotId(0), 0, 0, 0);
+        let mut counts = [0u32; 6];
+        for _ in 0..60_000 {
+            counts[rng.below(6) as usize] += 1;
+        }
+        assert!(counts.iter().all(|&n| n.abs_diff(10_000) < 400), "{counts:?}");
+        assert_eq!(rng.below(0), 0);
+    }
+
+    #[test]
+    fn shuffle_keeps_every_item() {
+        let mut items: Vec<u32> = (0..100).collect();
+        Streams::new(1, Purpose::Shuffle).at(SlotId(0), 0, 0, 0).shuffle(&mut items);
+        assert_ne!(items, (0..100).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..100).collect::<Vec<_>>());
+    }
+}
