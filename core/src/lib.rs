@@ -15,10 +15,13 @@ extern crate std;
 pub mod batch;
 pub mod column;
 pub mod ids;
+pub mod kernels;
 pub mod lease;
+pub mod math;
 pub mod protocol;
 pub mod rng;
 pub mod run;
+pub mod space;
 pub mod weights;
 
 /// What the standard prelude would give, from `alloc`: a menu, not every dish is ordered.

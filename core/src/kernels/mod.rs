@@ -1,0 +1,36 @@
+//! The hot loops, as generic functions without intrinsics, and the table through which they are called.
+//!
+//! Every function here is `#[inline(always)]`, sums in one fixed order and uses no fused multiply-add, so an
+//! instantiation for any vector width gives the same bits. A shell instantiates them inside functions compiled for
+//! wider vectors and hands in its own [`Kernels`]; [`Kernels::PORTABLE`] is the default.
+
+pub mod cartpole;
+pub mod mlp;
+
+pub use cartpole::CartPoleState;
+pub use mlp::{ActOut, ActorCritic, LANES};
+
+/// The instantiations in use. All tables give the same bits; they differ in speed only.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernels {
+    /// Name of the instantiation, for people.
+    pub name: &'static str,
+    /// See [`mlp::act`].
+    pub act: fn(&ActorCritic, &[f32], &[f32], ActOut<'_>),
+    /// See [`mlp::values`].
+    pub values: fn(&ActorCritic, &[f32], &mut [f32]),
+    /// See [`cartpole::step`].
+    pub cartpole_step: fn(CartPoleState<'_>, &[i64], &mut [f32], &mut [bool]),
+}
+
+impl Kernels {
+    /// What the target's baseline gives.
+    pub const PORTABLE: Self =
+        Self { name: "portable", act: mlp::act, values: mlp::values, cartpole_step: cartpole::step };
+}
+
+impl Default for Kernels {
+    fn default() -> Self {
+        Self::PORTABLE
+    }
+}

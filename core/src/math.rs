@@ -1,0 +1,220 @@
+//! The only door to transcendental functions: the same bits on every target.
+//!
+//! Everything is built from IEEE additions, multiplications, divisions and bit operations, in one fixed order,
+//! without fused multiply-add, branch-free so that loops over arrays vectorise. Platform libraries differ in the
+//! last bit between systems and versions; nothing in this crate may call them.
+
+// Coefficients stand as they were published.
+#![allow(clippy::excessive_precision)]
+
+/// Square root, correctly rounded as IEEE demands.
+#[must_use]
+pub fn sqrt(x: f32) -> f32 {
+    libm::sqrtf(x)
+}
+
+/// Adding and subtracting this rounds a float of small magnitude to the nearest integer, which then stands in the low bits.
+const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+const ROUND64: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
+
+/// e^x, within 1e-6 relative where the result is a normal number. Overflows to infinity, underflows to zero.
+///
+/// Reduction by multiples of ln 2 and a polynomial with the coefficients of Cephes' `expf` (Moshier, 1989).
+#[inline(always)]
+#[must_use]
+pub fn exp(x: f32) -> f32 {
+    let x = x.clamp(-104.0, 89.0);
+    let shifted = x * core::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = x - n * 0.693_359_375 + n * 2.121_944_4e-4;
+    let mut p = 1.987_569_1e-4;
+    p = p * r + 1.398_199_9e-3;
+    p = p * r + 8.333_452e-3;
+    p = p * r + 4.166_579_6e-2;
+    p = p * r + 1.666_666_5e-1;
+    p = p * r + 5.000_000_1e-1;
+    let y = p * (r * r) + r + 1.0;
+    // 2^n in two factors, since neither 2^128 nor 2^-150 is a normal number.
+    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
+    let half = n >> 1;
+    y * power_of_two(half) * power_of_two(n.wrapping_sub(half))
+}
+
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits((n.wrapping_add(127) as u32) << 23)
+}
+
+/// Natural logarithm, within 1e-6 relative; -infinity at 0, NaN below.
+///
+/// Splits off the exponent and uses the polynomial of Cephes' `logf` (Moshier, 1989).
+#[inline(always)]
+#[must_use]
+pub fn log(x: f32) -> f32 {
+    let subnormal = x < f32::MIN_POSITIVE;
+    let scaled = if subnormal { x * 8_388_608.0 } else { x };
+    let bits = scaled.to_bits();
+    // Mantissa in [sqrt(1/2), sqrt(2)).
+    let shifted = bits.wrapping_sub(0x3F35_04F3);
+    let exponent = (shifted as i32) >> 23;
+    let mantissa = f32::from_bits(bits.wrapping_sub((exponent as u32) << 23));
+    let e = exponent as f32 - if subnormal { 23.0 } else { 0.0 };
+    let f = mantissa - 1.0;
+    let z = f * f;
+    let mut p = 7.037_683_6e-2;
+    p = p * f - 1.151_461e-1;
+    p = p * f + 1.167_699_8e-1;
+    p = p * f - 1.242_014_1e-1;
+    p = p * f + 1.424_932_3e-1;
+    p = p * f - 1.666_805_7e-1;
+    p = p * f + 2.000_071_4e-1;
+    p = p * f - 2.499_999_4e-1;
+    p = p * f + 3.333_333_1e-1;
+    let y = f * z * p - e * 2.121_944_4e-4 - 0.5 * z;
+    let result = f + y + e * 0.693_359_375;
+    let result = if x == f32::INFINITY { x } else { result };
+    let result = if x == 0.0 { f32::NEG_INFINITY } else { result };
+    if x >= 0.0 { result } else { f32::NAN }
+}
+
+/// Hyperbolic tangent, within 1e-6 absolute, odd, and never beyond ±1.
+///
+/// A rational function of degree 13 over 6 with the coefficients that Eigen uses, clamped where it reaches 1.
+#[inline(always)]
+#[must_use]
+pub fn tanh(x: f32) -> f32 {
+    let x = x.clamp(-7.905_311, 7.905_311);
+    let z = x * x;
+    let mut p = -2.760_768_5e-16;
+    p = p * z + 2.000_188e-13;
+    p = p * z - 8.604_672e-11;
+    p = p * z + 5.122_297e-8;
+    p = p * z + 1.485_722_4e-5;
+    p = p * z + 6.372_619_3e-4;
+    p = p * z + 4.893_524_6e-3;
+    let mut q = 1.198_258_4e-6;
+    q = q * z + 1.185_347_1e-4;
+    q = q * z + 2.268_434_6e-3;
+    q = q * z + 4.893_525e-3;
+    (x * p / q).clamp(-1.0, 1.0)
+}
+
+/// Sine and cosine, within 2 units of the last place for |x| up to 2^20. Larger arguments give some number, and
+/// arguments that are not finite give NaN.
+///
+/// Reduction by multiples of pi/2 in two parts and the polynomials of fdlibm's kernels (Sun, 1993).
+#[inline(always)]
+#[must_use]
+pub fn sin_cos(x: f64) -> (f64, f64) {
+    let shifted = x * core::f64::consts::FRAC_2_PI + ROUND64;
+    let n = shifted - ROUND64;
+    let r = x - n * 1.570_796_326_734_125_6 - n * 6.077_100_506_506_192e-11;
+    let z = r * r;
+    let mut p = 1.589_690_995_211_55e-10;
+    p = p * z - 2.505_076_025_340_686_3e-8;
+    p = p * z + 2.755_731_370_707_006_8e-6;
+    p = p * z - 1.984_126_982_985_795e-4;
+    p = p * z + 8.333_333_333_322_49e-3;
+    p = p * z - 1.666_666_666_666_663_2e-1;
+    let sin = r + r * z * p;
+    let mut q = -1.135_964_755_778_819_5e-11;
+    q = q * z + 2.087_572_321_298_175e-9;
+    q = q * z - 2.755_731_435_139_066_3e-7;
+    q = q * z + 2.480_158_728_947_673e-5;
+    q = q * z - 1.388_888_888_887_411e-3;
+    q = q * z + 4.166_666_666_666_66e-2;
+    let half = 0.5 * z;
+    let w = 1.0 - half;
+    let cos = w + (((1.0 - w) - half) + z * z * q);
+    let quadrant = shifted.to_bits();
+    let (s, c) = if quadrant & 1 == 0 { (sin, cos) } else { (cos, sin) };
+    let sin_sign = (quadrant & 2) << 62;
+    let cos_sign = (quadrant.wrapping_add(1) & 2) << 62;
+    (f64::from_bits(s.to_bits() ^ sin_sign), f64::from_bits(c.to_bits() ^ cos_sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every `step`-th of all 2^32 floats.
+    fn floats(step: usize) -> impl Iterator<Item = f32> {
+        (0..=u32::MAX).step_by(step).map(f32::from_bits)
+    }
+
+    // A prime, so that all exponents and signs are met with changing mantissas.
+    const STEP: usize = 4099;
+
+    fn check_exp(step: usize) {
+        for x in floats(step) {
+            let (got, want) = (exp(x), libm::exp(f64::from(x)));
+            if x.is_nan() {
+                assert!(got.is_nan());
+            } else if want > f64::from(f32::MAX) * 1.000_001 {
+                assert_eq!(got, f32::INFINITY, "exp({x})");
+            } else if want >= f64::from(f32::MIN_POSITIVE) {
+                assert!(
+                    ((f64::from(got) - want) / want).abs() <= 1e-6 || got.is_infinite(),
+                    "exp({x}) = {got}, {want}"
+                );
+            } else {
+                assert!((f64::from(got) - want).abs() <= 3e-45, "exp({x}) = {got}, {want}");
+            }
+        }
+    }
+
+    fn check_log(step: usize) {
+        for x in floats(step) {
+            let (got, want) = (log(x), libm::log(f64::from(x)));
+            if x.is_nan() || x < 0.0 {
+                assert!(got.is_nan(), "log({x}) = {got}");
+            } else if x == 0.0 || x.is_infinite() {
+                assert_eq!(f64::from(got), want);
+            } else {
+                assert!((f64::from(got) - want).abs() <= 1e-6 * want.abs(), "log({x}) = {got}, {want}");
+            }
+        }
+    }
+
+    fn check_tanh(step: usize) {
+        for x in floats(step) {
+            let (got, want) = (tanh(x), libm::tanh(f64::from(x)));
+            if x.is_nan() {
+                assert!(got.is_nan());
+            } else {
+                assert!((f64::from(got) - want).abs() <= 1e-6, "tanh({x}) = {got}, {want}");
+                assert!(got.abs() <= 1.0 && got == -tanh(-x));
+            }
+        }
+    }
+
+    #[test]
+    fn exp_is_accurate_over_all_floats() {
+        check_exp(STEP);
+    }
+
+    #[test]
+    fn log_is_accurate_over_all_floats() {
+        check_log(STEP);
+    }
+
+    #[test]
+    fn tanh_is_accurate_over_all_floats() {
+        check_tanh(STEP);
+    }
+
+    #[test]
+    fn sin_cos_is_accurate() {
+        let mut x = 1e-9f64;
+        while x < (1 << 20) as f64 {
+            for x in [x, -x] {
+                let (sin, cos) = sin_cos(x);
+                assert!((sin - libm::sin(x)).abs() <= 4.5e-16, "sin({x})");
+                assert!((cos - libm::cos(x)).abs() <= 4.5e-16, "cos({x})");
+            }
+            x *= 1.001_3;
+        }
+        assert_eq!(sin_cos(0.0), (0.0, 1.0));
+        assert!(sin_cos(f64::INFINITY).0.is_nan() && sin_cos(f64::NAN).1.is_nan());
+    }
+}
