@@ -1,1 +1,99 @@
-fn main() {}
+//! Set-up, demo and checks: `cargo xtask help`.
+//!
+//! Plain Rust with few dependencies, because it is the first thing a fresh machine compiles.
+//! Everything it brings is installed under the target directory; nothing is global, except what
+//! the user's own package managers (rustup, apt) are asked for.
+
+mod artifacts;
+mod checks;
+mod chromium;
+mod demo;
+mod job;
+mod layers;
+mod plan;
+mod progress;
+mod steps;
+mod toolchain;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use lexopt::prelude::*;
+
+const HELP: &str = "\
+Usage: cargo xtask COMMAND
+
+  demo [ARGS…]                    install what is missing, build, and run `rollmesh demo ARGS…`
+  test [--long] [STEP…]           run every check, or only the named steps and what they need
+       --long                     also the checks that take minutes
+       --list                     name the steps and do nothing
+  help                            print this text
+";
+
+enum Command {
+    Demo { args: Vec<std::ffi::OsString> },
+    Test { long: bool, steps: Vec<String> },
+    List,
+    Help,
+}
+
+fn main() -> ExitCode {
+    let command = match parse() {
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("error: {error}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse() -> Result<Command, lexopt::Error> {
+    let mut parser = lexopt::Parser::from_env();
+    let command = match parser.next()? {
+        None | Some(Short('h') | Long("help")) => return Ok(Command::Help),
+        Some(Value(command)) => command.string()?,
+        Some(other) => return Err(other.unexpected()),
+    };
+    match command.as_str() {
+        "demo" => Ok(Command::Demo { args: parser.raw_args()?.collect() }),
+        "test" => parse_test(&mut parser),
+        "help" => Ok(Command::Help),
+        other => Err(format!("there is no command `{other}`").into()),
+    }
+}
+
+fn parse_test(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let (mut long, mut steps) = (false, Vec::new());
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("long") => long = true,
+            Long("list") => return Ok(Command::List),
+            Value(step) => steps.push(step.string()?),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Command::Test { long, steps })
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Help => print!("{HELP}"),
+        Command::List => print!("{}", plan::list(steps::STEPS)),
+        Command::Demo { args } => return demo::run(&args),
+        Command::Test { long, steps } => {
+            let report = plan::run(&plan::select(steps::STEPS, &steps, long)?);
+            print!("{report}");
+            return Ok(if report.all_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,80 @@
+//! Between crates: `core` knows nobody, the shells know `core` and not each other.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{Violation, read};
+
+/// Every crate of the workspace by its folder, with the workspace crates it may use.
+const CRATES: &[(&str, &[&str])] = &[
+    ("core", &[]),
+    ("native-worker", &["rollmesh-core"]),
+    ("web", &["rollmesh-core"]),
+    ("web/wasm", &["rollmesh-core"]),
+    ("tests", &["rollmesh-core", "rollmesh", "rollmesh-web", "rollmesh-wasm"]),
+    ("xtask", &[]),
+];
+
+pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
+    let mut violations = unlisted(&read(root, Path::new("Cargo.toml"))?);
+    for (folder, allowed) in CRATES {
+        let file = Path::new(folder).join("Cargo.toml");
+        let manifest = read(root, &file)?;
+        for (line, used) in own_dependencies(&manifest) {
+            if !allowed.contains(&used) {
+                violations.push(Violation {
+                    file: file.clone(),
+                    line,
+                    what: format!("`{folder}` must not use `{used}`"),
+                });
+            }
+        }
+    }
+    Ok(violations)
+}
+
+/// Members of the workspace that have no row in [`CRATES`].
+fn unlisted(manifest: &str) -> Vec<Violation> {
+    let members = manifest.lines().enumerate().find(|(_, line)| line.starts_with("members = ["));
+    let Some((line, members)) = members else { return Vec::new() };
+    let folders = members.split('"').skip(1).step_by(2);
+    let unknown = folders.filter(|folder| CRATES.iter().all(|(known, _)| known != folder));
+    let what = |folder: &str| format!("say in xtask/src/layers/crates.rs what `{folder}` may use");
+    unknown.map(|folder| Violation { file: "Cargo.toml".into(), line: line + 1, what: what(folder) }).collect()
+}
+
+/// Crates of this workspace that a manifest depends on in any way, with their lines from 1.
+fn own_dependencies(manifest: &str) -> Vec<(usize, &str)> {
+    let mut in_dependencies = false;
+    let mut found = Vec::new();
+    for (index, line) in manifest.lines().enumerate() {
+        if let Some(section) = line.strip_prefix('[') {
+            in_dependencies = section.contains("dependencies");
+        }
+        let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
+        if in_dependencies && (name.starts_with("rollmesh") || name == "xtask") {
+            found.push((index + 1, name));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_within_the_workspace_are_found() {
+        let manifest = "[package]\nname = \"rollmesh-web\"\n[dependencies]\nserde.workspace = true\n\
+                        rollmesh-core.workspace = true\n[dev-dependencies]\nrollmesh = { path = \"..\" }\n[lints]\nrollmesh = 1\n";
+        assert_eq!(own_dependencies(manifest), [(5, "rollmesh-core"), (7, "rollmesh")]);
+    }
+
+    #[test]
+    fn a_new_member_needs_a_row() {
+        assert_eq!(unlisted("[workspace]\nmembers = [\"core\", \"web/wasm\"]\n"), []);
+        let found = unlisted("[workspace]\nmembers = [\"core\", \"extra\"]\n");
+        assert_eq!(found.iter().map(|violation| violation.line).collect::<Vec<_>>(), [2]);
+    }
+}

@@ -1,0 +1,61 @@
+//! The architecture as a check: who may use whom, what core may not use, and that documents lead somewhere.
+//!
+//! Reads text, not types, so it takes milliseconds; what it cannot see, the compiler or a test does.
+
+mod crates;
+mod documents;
+mod modules;
+mod source;
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+
+/// One place where the architecture is broken.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Violation {
+    file: PathBuf,
+    /// From 1; 0 means the file as a whole.
+    line: usize,
+    what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file.display(), self.what),
+            line => write!(f, "{}:{line}: {}", self.file.display(), self.what),
+        }
+    }
+}
+
+/// Every breach in the repository at `root`.
+pub(crate) fn check(root: &Path) -> Result<Vec<Violation>> {
+    let mut violations = modules::check(root)?;
+    violations.extend(crates::check(root)?);
+    violations.extend(documents::check(root)?);
+    Ok(violations)
+}
+
+fn read(root: &Path, file: &Path) -> Result<String> {
+    fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// Files below `folder` with that extension, sorted, relative to `root`.
+fn files(root: &Path, folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(root.join(folder)).with_context(|| format!("cannot read {}", folder.display()))?;
+    for entry in entries {
+        let path = folder.join(entry?.file_name());
+        if root.join(&path).is_dir() {
+            found.extend(files(root, &path, extension)?);
+        } else if path.extension().is_some_and(|of| of == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}

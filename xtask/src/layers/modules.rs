@@ -1,0 +1,233 @@
+//! Inside core: lower modules never use upper ones, and nothing that would make two machines differ is used at all.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::{
+    Violation, files, read,
+    source::{Code, line_at, shipped_code},
+};
+
+const SOURCE: &str = "core/src";
+
+/// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
+const LAYERS: &[&[&str]] = &[
+    &["prelude"],
+    &["ids", "math", "rng", "space"],
+    &["column"],
+    &["batch"],
+    &["run", "weights"],
+    &["lease"],
+    &["protocol"],
+    &["group"],
+];
+
+/// What core must not contain, and why or what instead. A leading dot means a method call.
+const BANNED: &[(&str, &str)] = &[
+    ("HashMap", "its order differs from run to run: BTreeMap"),
+    ("HashSet", "its order differs from run to run: BTreeSet"),
+    ("mul_add", "fused on some machines only"),
+    ("std::", "core has no operating system: core:: or alloc::"),
+    (".sin(", "platform arithmetic: crate::math"),
+    (".cos(", "platform arithmetic: crate::math"),
+    (".tan(", "platform arithmetic: crate::math"),
+    (".tanh(", "platform arithmetic: crate::math"),
+    (".exp(", "platform arithmetic: crate::math"),
+    (".exp_m1(", "platform arithmetic: crate::math"),
+    (".ln(", "platform arithmetic: crate::math"),
+    (".ln_1p(", "platform arithmetic: crate::math"),
+    (".log2(", "platform arithmetic: crate::math"),
+    (".log10(", "platform arithmetic: crate::math"),
+    (".sqrt(", "platform arithmetic: crate::math"),
+    (".powf(", "platform arithmetic: crate::math"),
+    (".powi(", "platform arithmetic: crate::math"),
+];
+
+pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
+    let mut violations = Vec::new();
+    let mut test_modules: Vec<PathBuf> = Vec::new();
+    let mut sources = Vec::new();
+    for file in files(root, Path::new(SOURCE), "rs")? {
+        let code = shipped_code(&read(root, &file)?);
+        test_modules.extend(code.test_modules.iter().map(|name| submodule(&file, name)));
+        sources.push((file, code));
+    }
+    for (file, code) in &sources {
+        let is_test = test_modules.iter().any(|module| file.starts_with(module) || file.with_extension("") == *module);
+        if !is_test {
+            violations.extend(check_file(file, code));
+        }
+    }
+    violations.extend(undescribed(root)?);
+    Ok(violations)
+}
+
+/// Path of a submodule of the module in `file`, without extension.
+fn submodule(file: &Path, name: &str) -> PathBuf {
+    let is_folder = file.file_stem().is_some_and(|stem| stem == "mod" || stem == "lib");
+    let folder = if is_folder { file.parent().map(Path::to_path_buf) } else { Some(file.with_extension("")) };
+    folder.unwrap_or_default().join(name)
+}
+
+/// Names of the modules from the crate's root down to the one in `file`.
+fn module_path(file: &Path) -> Vec<String> {
+    let below = file.strip_prefix(SOURCE).unwrap_or(file).with_extension("");
+    let mut names: Vec<String> = below.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    if names.last().is_some_and(|last| last == "mod" || last == "lib") {
+        names.pop();
+    }
+    names
+}
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+fn check_file(file: &Path, code: &Code) -> Vec<Violation> {
+    let at =
+        |offset: usize, what: String| Violation { file: file.to_path_buf(), line: line_at(&code.text, offset), what };
+    let mut violations: Vec<Violation> = banned(&code.text)
+        .into_iter()
+        .map(|(offset, name, why)| at(offset, format!("`{name}` in core: {why}")))
+        .collect();
+
+    let path = module_path(file);
+    let Some(module) = path.first() else { return violations };
+    let Some(own) = layer(module) else {
+        violations
+            .push(at(0, format!("module `{module}` has no layer yet: give it one in xtask/src/layers/modules.rs")));
+        return violations;
+    };
+    for (offset, used) in uses(&code.text, path.len()) {
+        match layer(&used) {
+            _ if used == *module => {}
+            None => violations
+                .push(at(offset, format!("`crate::{used}` is no module with a layer: name where it is declared"))),
+            Some(other) if other >= own => {
+                violations.push(at(offset, format!("`{module}` uses `{used}`, which is not below it")));
+            }
+            Some(_) => {}
+        }
+    }
+    violations
+}
+
+fn banned(code: &str) -> Vec<(usize, &'static str, &'static str)> {
+    let mut found = Vec::new();
+    for (name, why) in BANNED {
+        for (offset, _) in code.match_indices(name) {
+            let inside_a_word = !name.starts_with('.') && code[..offset].ends_with(is_word);
+            if !inside_a_word {
+                found.push((offset, *name, *why));
+            }
+        }
+    }
+    found
+}
+
+fn is_word(char: char) -> bool {
+    char.is_alphanumeric() || char == '_'
+}
+
+/// Top-level modules that the code names, by `crate::` or by as many `super::` as lead to the root.
+fn uses(code: &str, depth: usize) -> Vec<(usize, String)> {
+    let to_root = "super::".repeat(depth);
+    let mut used = Vec::new();
+    for root in ["crate::", to_root.as_str()] {
+        for (offset, _) in code.match_indices(root) {
+            let before = &code[..offset];
+            if before.ends_with(is_word) || before.ends_with("super::") {
+                continue;
+            }
+            let names = first_names(code[offset + root.len()..].trim_start());
+            used.extend(names.into_iter().filter(|name| name != "super").map(|name| (offset, name)));
+        }
+    }
+    used
+}
+
+/// `a` of `a::b`, or `a` and `c` of `{a::{b, x}, c}`.
+fn first_names(path: &str) -> Vec<String> {
+    let word = |text: &str| text.chars().take_while(|char| is_word(*char)).collect::<String>();
+    let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };
+    let (mut depth, mut starts) = (0_usize, vec![0]);
+    for (at, char) in group.char_indices() {
+        match char {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => starts.push(at + 1),
+            _ => {}
+        }
+    }
+    starts.into_iter().map(|at| word(group[at..].trim_start())).filter(|name| !name.is_empty()).collect()
+}
+
+/// Modules of core that ARCHITECTURE.md does not name.
+fn undescribed(root: &Path) -> Result<Vec<Violation>> {
+    let file = Path::new("ARCHITECTURE.md");
+    if !root.join(file).exists() {
+        return Ok(Vec::new());
+    }
+    let text = read(root, file)?;
+    let described =
+        |module: &&str| text.contains(&format!("`{module}`")) || text.contains(&format!("core/src/{module}"));
+    let modules = LAYERS.iter().flat_map(|layer| layer.iter().copied()).filter(|module| *module != "prelude");
+    let missing = modules.filter(|module| !described(module));
+    Ok(missing
+        .map(|module| Violation { file: file.to_path_buf(), line: 0, what: format!("does not name core's `{module}`") })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn breaches(file: &str, source: &str) -> Vec<String> {
+        check_file(Path::new(file), &shipped_code(source)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn lower_modules_may_be_used() {
+        let source = "use crate::{\n    batch::{SampleBatch, SlotFragment},\n    ids::SlotId,\n    prelude::*,\n};\n";
+        assert_eq!(breaches("core/src/lease.rs", source), [""; 0]);
+    }
+
+    #[test]
+    fn upper_modules_may_not() {
+        let found = breaches("core/src/ids.rs", "\nuse crate::{prelude::*, batch::SampleBatch};");
+        assert_eq!(found, ["core/src/ids.rs:2: `ids` uses `batch`, which is not below it"]);
+        assert_eq!(breaches("core/src/column/mod.rs", "fn f() -> crate::lease::Lease { x }").len(), 1);
+    }
+
+    #[test]
+    fn super_leads_no_way_around() {
+        assert_eq!(breaches("core/src/ids.rs", "use super::lease::Lease;").len(), 1);
+        assert_eq!(breaches("core/src/column/key.rs", "use super::super::lease::Lease;").len(), 1);
+        assert_eq!(breaches("core/src/column/key.rs", "use super::data::Data;").len(), 0);
+    }
+
+    #[test]
+    fn what_makes_machines_differ_is_found_in_code_only() {
+        let found = breaches("core/src/ids.rs", "let y = x.tanh();\nuse std::fmt; // std::io\nlet a = tanh(x);");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(breaches("core/src/ids.rs", "#[cfg(test)]\nmod tests { use std::vec; }"), [""; 0]);
+    }
+
+    #[test]
+    fn a_new_module_needs_a_layer() {
+        assert!(breaches("core/src/surprise.rs", "")[0].contains("`surprise` has no layer"));
+    }
+
+    #[test]
+    fn a_reexport_at_the_root_hides_the_module() {
+        assert!(breaches("core/src/lease.rs", "use crate::SampleBatch;")[0].contains("crate::SampleBatch"));
+    }
+
+    #[test]
+    fn submodules_lie_beside_mod_and_below_other_files() {
+        assert_eq!(submodule(Path::new("core/src/group/mod.rs"), "tests"), Path::new("core/src/group/tests"));
+        assert_eq!(submodule(Path::new("core/src/rng.rs"), "laws"), Path::new("core/src/rng/laws"));
+    }
+}

@@ -1,0 +1,199 @@
+//! Which steps to run, running them, and the table of where the time went.
+
+use std::{fmt, time::Duration};
+
+use anyhow::{Result, bail};
+
+use crate::{
+    job::Job,
+    progress::{self, Progress, say, seconds},
+    workspace,
+};
+
+/// One thing that can succeed or fail by itself.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    /// What it does, in the words of the progress line.
+    pub(crate) about: &'static str,
+    /// Earlier steps without which this one makes no sense.
+    pub(crate) needs: &'static [&'static str],
+    /// Takes minutes: only run when named or asked for.
+    pub(crate) long: bool,
+    pub(crate) run: fn(&Job) -> Result<()>,
+}
+
+/// The steps to run, in the order of `steps`: the named ones, or all if none is named, with what they need.
+pub(crate) fn select<'a>(steps: &'a [Step], named: &[String], long: bool) -> Result<Vec<&'a Step>> {
+    if let Some(unknown) = named.iter().find(|name| steps.iter().all(|step| step.name != name.as_str())) {
+        bail!("there is no step `{unknown}`; `cargo xtask test --list` names them");
+    }
+    let mut wanted: Vec<bool> = steps
+        .iter()
+        .map(|step| if named.is_empty() { long || !step.long } else { named.iter().any(|name| name == step.name) })
+        .collect();
+    // What a step needs stands before it, so one pass from the end finds everything.
+    for index in (0..steps.len()).rev() {
+        if wanted[index] {
+            for (earlier, step) in steps[..index].iter().enumerate() {
+                wanted[earlier] |= steps[index].needs.contains(&step.name);
+            }
+        }
+    }
+    Ok(steps.iter().zip(wanted).filter_map(|(step, wanted)| wanted.then_some(step)).collect())
+}
+
+/// Every step on a line of its own.
+pub(crate) fn list(steps: &[Step]) -> String {
+    steps
+        .iter()
+        .map(|step| format!("{:16} {}{}\n", step.name, step.about, if step.long { " (--long)" } else { "" }))
+        .collect()
+}
+
+enum Outcome {
+    Passed,
+    Failed,
+    /// A step that it needs had failed.
+    NotRun,
+}
+
+struct Row {
+    name: &'static str,
+    outcome: Outcome,
+    took: Duration,
+}
+
+/// What came of every step.
+#[derive(Default)]
+pub(crate) struct Report {
+    rows: Vec<Row>,
+}
+
+/// Runs the steps in order. A failure stops only the steps that need the failed one.
+pub(crate) fn run(steps: &[&Step]) -> Report {
+    let mut report = Report::default();
+    for (index, step) in steps.iter().enumerate() {
+        let row = run_step(step, format!("{:2}/{}", index + 1, steps.len()), &report);
+        report.rows.push(row);
+    }
+    report
+}
+
+fn run_step(step: &Step, position: String, earlier: &Report) -> Row {
+    if let Some(missing) = step.needs.iter().find(|needed| earlier.lacks(needed)) {
+        say(format_args!("[{position}] {}: not run, because `{missing}` failed", step.name));
+        return Row { name: step.name, outcome: Outcome::NotRun, took: Duration::ZERO };
+    }
+    let job = match Job::new(step.name) {
+        Ok(job) => job,
+        Err(error) => {
+            say(format_args!("[{position}] {} FAILED: {error:#}", step.name));
+            return Row { name: step.name, outcome: Outcome::Failed, took: Duration::ZERO };
+        }
+    };
+    let display = Progress::start(position.clone(), step.about, job.log().to_path_buf());
+    let result = (step.run)(&job);
+    let took = display.finish();
+    let outcome = match result {
+        Ok(()) => {
+            let note = job.into_note();
+            let note = if note.is_empty() { note } else { format!(" ({note})") };
+            say(format_args!("[{position}] {} ok, {}{note}", step.name, seconds(took)));
+            Outcome::Passed
+        }
+        Err(error) => {
+            explain(&position, step, &job, &error, took);
+            Outcome::Failed
+        }
+    };
+    Row { name: step.name, outcome, took }
+}
+
+fn explain(position: &str, step: &Step, job: &Job, error: &anyhow::Error, took: Duration) {
+    const SHOWN_LINES: usize = 60;
+    let log = progress::last_lines(job.log(), SHOWN_LINES);
+    if !log.is_empty() {
+        say(format_args!("{log}\n"));
+    }
+    say(format_args!("[{position}] {} FAILED after {}: {error:#}", step.name, seconds(took)));
+    let path = job.log().strip_prefix(workspace::root()).unwrap_or(job.log());
+    say(format_args!("  whole output: {}\n  to repeat it: cargo xtask test {}\n", path.display(), step.name));
+}
+
+impl Report {
+    pub(crate) fn all_passed(&self) -> bool {
+        self.rows.iter().all(|row| matches!(row.outcome, Outcome::Passed))
+    }
+
+    fn lacks(&self, name: &str) -> bool {
+        self.rows.iter().any(|row| row.name == name && !matches!(row.outcome, Outcome::Passed))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\n{:16} {:>8}  {:>14}", "step", "result", "time")?;
+        for row in &self.rows {
+            let result = match row.outcome {
+                Outcome::Passed => "ok",
+                Outcome::Failed => "FAILED",
+                Outcome::NotRun => "not run",
+            };
+            writeln!(f, "{:16} {result:>8}  {:>14}", row.name, seconds(row.took))?;
+        }
+        let total = self.rows.iter().map(|row| row.took).sum();
+        writeln!(f, "{:16} {:>8}  {:>14}\n", "total", "", seconds(total))?;
+        let passed = self.rows.iter().filter(|row| matches!(row.outcome, Outcome::Passed)).count();
+        writeln!(f, "{passed} passed, {} failed", self.rows.len() - passed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn step(name: &'static str, needs: &'static [&'static str], long: bool) -> Step {
+        Step { name, about: "", needs, long, run: |_| Ok(()) }
+    }
+
+    const STEPS: &[Step] = &[
+        step("target", &[], false),
+        step("page", &["target"], false),
+        step("hashes", &[], true),
+        step("e2e", &["page"], false),
+    ];
+
+    fn names(named: &[&str], long: bool) -> Vec<&'static str> {
+        let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
+        select(STEPS, &named, long).unwrap().iter().map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn a_named_step_brings_what_it_needs() {
+        assert_eq!(names(&["e2e"], false), ["target", "page", "e2e"]);
+        assert_eq!(names(&["hashes"], false), ["hashes"]);
+    }
+
+    #[test]
+    fn long_steps_run_when_asked_for() {
+        assert_eq!(names(&[], false), ["target", "page", "e2e"]);
+        assert_eq!(names(&[], true), ["target", "page", "hashes", "e2e"]);
+    }
+
+    #[test]
+    fn an_unknown_step_is_refused() {
+        let error = select(STEPS, &["pgae".to_owned()], false).err().unwrap();
+        assert!(error.to_string().contains("pgae"), "{error}");
+    }
+
+    #[test]
+    fn the_report_counts_what_was_not_run_as_failed() {
+        let row = |name, outcome| Row { name, outcome, took: Duration::ZERO };
+        let report = Report {
+            rows: vec![row("target", Outcome::Failed), row("page", Outcome::NotRun), row("fmt", Outcome::Passed)],
+        };
+        assert!(report.lacks("target") && report.lacks("page") && !report.lacks("fmt"));
+        assert!(!report.all_passed());
+        assert!(report.to_string().ends_with("\n1 passed, 2 failed\n"), "{report}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Every step, in the order in which they run: what is cheap and tells much comes first.
+
+use crate::{
+    artifacts, checks, chromium,
+    plan::Step,
+    toolchain::{self, BARE, WASM},
+    tools,
+};
+
+const fn step(
+    name: &'static str,
+    about: &'static str,
+    needs: &'static [&'static str],
+    run: fn(&crate::job::Job) -> anyhow::Result<()>,
+) -> Step {
+    Step { name, about, needs, long: false, run }
+}
+
+pub(crate) const STEPS: &[Step] = &[
+    step("fmt", "formatting", &[], checks::fmt),
+    step("layers", "architecture: who may use whom, what core may not use, links", &[], checks::layers),
+    step("fetch", "crates into cargo's cache", &[], artifacts::fetch),
+    step("bare-target", "the compiler's target without operating system", &[], |job| toolchain::ensure(job, BARE)),
+    step("no-std", "core without operating system", &["fetch", "bare-target"], checks::no_std),
+    step("clippy", "clippy, native crates", &["fetch"], checks::clippy),
+    step("docs", "links in the documentation", &["fetch"], checks::docs),
+    step("test", "tests of the native crates", &["fetch"], checks::test),
+    step("wasm-target", "the compiler's target for browsers", &[], |job| toolchain::ensure(job, WASM)),
+    step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen),
+    step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
+    step("trunk", "trunk (some minutes the first time)", &[], tools::trunk),
+    step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),
+    step("binary", "binary in release mode (some minutes the first time)", &["fetch"], artifacts::binary),
+    step("chromium", "Chromium and its driver", &[], chromium::ensure),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::STEPS;
+
+    #[test]
+    fn names_are_unique_and_what_a_step_needs_stands_before_it() {
+        for (index, step) in STEPS.iter().enumerate() {
+            let earlier = &STEPS[..index];
+            assert!(earlier.iter().all(|other| other.name != step.name), "{} stands there twice", step.name);
+            for needed in step.needs {
+                assert!(earlier.iter().any(|other| other.name == *needed), "{} before {needed}", step.name);
+            }
+        }
+    }
+}

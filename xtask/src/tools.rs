@@ -1,0 +1,125 @@
+//! The tools that the page and its tests need, with their versions, installed under the target directory.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+
+use crate::{
+    job::Job,
+    workspace::{cargo, command, find, root, tools},
+};
+
+const TRUNK: &str = "0.21.14";
+const BINARYEN: &str = "132.0.0";
+
+/// The version of the wasm-bindgen command must be the library's to the digit, so the lock file is where it is pinned.
+fn wasm_bindgen_version() -> Result<String> {
+    let lock = root().join("Cargo.lock");
+    let text = fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
+    locked_version(&text, "wasm-bindgen").ok_or_else(|| anyhow!("Cargo.lock names no wasm-bindgen"))
+}
+
+fn locked_version(lock: &str, package: &str) -> Option<String> {
+    let mut lines = lock.lines().skip_while(|line| *line != format!("name = \"{package}\""));
+    let version = lines.nth(1)?.strip_prefix("version = \"")?;
+    Some(version.trim_end_matches('"').to_owned())
+}
+
+pub(crate) fn wasm_bindgen(job: &Job) -> Result<()> {
+    // Without --locked: its lock file names a version of a crate that has been withdrawn.
+    cargo_install(job, "wasm-bindgen-cli", "wasm-bindgen", &wasm_bindgen_version()?, &[])
+}
+
+pub(crate) fn trunk(job: &Job) -> Result<()> {
+    cargo_install(job, "trunk", "trunk", TRUNK, &["--locked"])
+}
+
+/// Installs a crate's binary unless one of that version is found. Built to be ready soon, not to be fast.
+fn cargo_install(job: &Job, package: &str, binary: &str, version: &str, options: &[&str]) -> Result<()> {
+    job.note(version);
+    if answers_version(binary, version) {
+        return Ok(());
+    }
+    let build = tools().join("build");
+    let mut install = cargo();
+    install
+        .args(["install", package, "--version", version, "--force", "--root"])
+        .arg(tools())
+        .args(options)
+        .env("CARGO_TARGET_DIR", &build)
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    job.run(&mut install)
+        .with_context(|| format!("{package} {version} could not be installed; this needs the crate registry"))?;
+    // A gigabyte that nothing will use again.
+    let _ = fs::remove_dir_all(build);
+    if !answers_version(binary, version) {
+        bail!("{package} was installed, but `{binary} --version` does not answer {version}");
+    }
+    Ok(())
+}
+
+/// Whether the first `binary` that our commands would start is of this version.
+fn answers_version(binary: &str, version: &str) -> bool {
+    let output = command(binary).arg("--version").stdin(Stdio::null()).output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).split_whitespace().any(|word| word == version))
+}
+
+/// wasm-opt, from the npm package of its makers: what distributions have is too old.
+pub(crate) fn wasm_opt(job: &Job) -> Result<()> {
+    job.note(BINARYEN);
+    let folder = tools().join("npm");
+    if npm_version(&folder.join("node_modules/binaryen")).as_deref() == Some(BINARYEN) {
+        return Ok(());
+    }
+    if find("npm").is_none() {
+        bail!("there is no `npm` here.\n  What to do: install Node.js 20 or newer, with npm");
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut install = command("npm");
+    install.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).arg(format!("binaryen@{BINARYEN}"));
+    job.run(&mut install)
+        .with_context(|| format!("binaryen {BINARYEN} could not be installed; this needs the npm registry"))
+}
+
+fn npm_version(package: &Path) -> Option<String> {
+    let manifest = fs::read_to_string(package.join("package.json")).ok()?;
+    let (_, rest) = manifest.split_once("\"version\":")?;
+    Some(rest.split('"').nth(1)?.to_owned())
+}
+
+/// Installs Debian packages where this user may: as root, with apt-get.
+pub(crate) fn apt_install(job: &Job, packages: &[&str]) -> Result<()> {
+    if find("apt-get").is_none() {
+        bail!("there is no apt-get here");
+    }
+    if job.output(Command::new("id").arg("-u"))?.trim() != "0" {
+        bail!("only root may install packages");
+    }
+    let apt = || {
+        let mut apt = command("apt-get");
+        apt.env("DEBIAN_FRONTEND", "noninteractive");
+        apt
+    };
+    job.run(apt().arg("update"))?;
+    job.run(apt().args(["install", "--yes", "--no-install-recommends"]).args(packages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: &str = "[[package]]\nname = \"wasm-bindgen-macro\"\nversion = \"0.2.1\"\n\n\
+                        [[package]]\nname = \"wasm-bindgen\"\nversion = \"0.2.130\"\n";
+
+    #[test]
+    fn the_locked_version_is_found_by_the_whole_name() {
+        assert_eq!(locked_version(LOCK, "wasm-bindgen").as_deref(), Some("0.2.130"));
+        assert_eq!(locked_version(LOCK, "wasm"), None);
+    }
+}
