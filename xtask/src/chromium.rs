@@ -23,11 +23,6 @@ impl Chromium {
         let driver = named("CHROMEDRIVER").or_else(|| find("chromedriver"))?;
         Some(Self { browser, driver })
     }
-
-    /// Tells a command where browser and driver are: `CHROME` and `CHROMEDRIVER`.
-    pub(crate) fn export<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.env("CHROME", &self.browser).env("CHROMEDRIVER", &self.driver)
-    }
 }
 
 /// Makes sure that there is one.
@@ -41,7 +36,13 @@ pub(crate) fn ensure(job: &Job) -> Result<()> {
             DEBIAN_PACKAGES.join(" ")
         );
     };
-    let version = job.output(Command::new(&chromium.driver).arg("--version"))?;
-    job.note(version.split_whitespace().take(2).collect::<Vec<_>>().join(" "));
+    let browser = job.output(Command::new(chromium.browser).arg("--version"))?;
+    let driver = job.output(Command::new(chromium.driver).arg("--version"))?;
+    job.note(format!("{}, {}", version_of(&browser), version_of(&driver)));
     Ok(())
+}
+
+/// The first words of what `--version` prints, such as `Chromium 140.0.7339.80`.
+fn version_of(printed: &str) -> String {
+    printed.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }

@@ -116,7 +116,7 @@ fn explain(position: &str, step: &Step, job: &Job, error: &anyhow::Error, took: 
         say(format_args!("{log}\n"));
     }
     say(format_args!("[{position}] {} FAILED after {}: {error:#}", step.name, seconds(took)));
-    let path = job.log().strip_prefix(workspace::root()).unwrap_or(job.log());
+    let path = job.log().strip_prefix(workspace::root()).unwrap_or_else(|_| job.log());
     say(format_args!("  whole output: {}\n  to repeat it: cargo xtask test {}\n", path.display(), step.name));
 }
 
