@@ -14,15 +14,21 @@ extern crate std;
 
 pub mod batch;
 pub mod column;
+pub mod env;
+pub mod hash;
 pub mod ids;
 pub mod kernels;
 pub mod lease;
 pub mod math;
+pub mod policy;
+pub mod postprocess;
 pub mod protocol;
 pub mod rng;
 pub mod run;
+pub mod sampler;
 pub mod space;
 pub mod weights;
+pub mod worker;
 
 /// What the standard prelude would give, from `alloc`: a menu, not every dish is ordered.
 #[allow(unused_imports)]

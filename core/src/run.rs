@@ -31,7 +31,56 @@ pub struct HomeIndex {
     pub vector_index: u32,
 }
 
+/// A run that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// A number is out of its range.
+    #[error("{what} must be between 1 and {max}, not {found}")]
+    OutOfRange {
+        /// Name of the number.
+        what: &'static str,
+        /// The largest that is allowed.
+        max: u32,
+        /// What it is.
+        found: u32,
+    },
+    /// Too many hidden layers.
+    #[error("a policy has at most {max} hidden layers, not {0}", max = RunSpec::MAX_LAYERS)]
+    TooDeep(usize),
+}
+
 impl RunSpec {
+    /// The most slots of a run.
+    pub const MAX_SLOTS: u32 = 65_536;
+    /// The longest fragment.
+    pub const MAX_FRAGMENT_LENGTH: u32 = 65_536;
+    /// The widest hidden layer.
+    pub const MAX_HIDDEN: u32 = 256;
+    /// The most hidden layers.
+    pub const MAX_LAYERS: usize = 8;
+
+    /// Checks the numbers; a spec may come from anybody.
+    ///
+    /// # Errors
+    /// [`SpecError`], which names the number.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let numbers = [
+            ("num_slots", self.num_slots, Self::MAX_SLOTS),
+            ("num_envs_per_worker", self.num_envs_per_worker, Self::MAX_SLOTS),
+            ("rollout_fragment_length", self.rollout_fragment_length, Self::MAX_FRAGMENT_LENGTH),
+        ];
+        let hidden = self.hidden.iter().map(|&width| ("the width of a hidden layer", width, Self::MAX_HIDDEN));
+        for (what, found, max) in numbers.into_iter().chain(hidden) {
+            if found == 0 || found > max {
+                return Err(SpecError::OutOfRange { what, max, found });
+            }
+        }
+        if self.hidden.len() > Self::MAX_LAYERS {
+            return Err(SpecError::TooDeep(self.hidden.len()));
+        }
+        Ok(())
+    }
+
     /// Indices of a slot's home.
     #[must_use]
     pub fn home(&self, slot: SlotId) -> HomeIndex {

@@ -1,8 +1,9 @@
 //! What one slot hands over per fragment: rows, where they are cut, and the state to go on from.
 
-use super::SampleBatch;
+use super::{AGENT_INDEX, BatchError, EPS_ID, SampleBatch, T};
 use crate::{
-    ids::{FragmentNo, SlotId, WeightsVersion},
+    column::ColumnData,
+    ids::{FragmentNo, SlotId, WeightsVersion, eps_id},
     prelude::*,
 };
 
@@ -69,6 +70,29 @@ pub struct SlotFragment {
 }
 
 impl SlotFragment {
+    /// The rows with the columns that follow from the fragment: `eps_id`, `t` and `agent_index`.
+    ///
+    /// # Errors
+    /// [`BatchError::LengthMismatch`] if the cuts do not cover the rows.
+    pub fn with_ids(&self) -> Result<SampleBatch, BatchError> {
+        let (mut ids, mut ts) = (Vec::with_capacity(self.rows.len()), Vec::with_capacity(self.rows.len()));
+        let (mut episode, mut t) = (self.first_episode, i64::from(self.first_t));
+        for cut in &self.cuts {
+            while ids.len() < cut.end as usize {
+                ids.push(eps_id(self.slot, episode));
+                ts.push(t);
+                t += 1;
+            }
+            (episode, t) = (episode.wrapping_add(1), 0);
+        }
+        let agents = vec![0; self.rows.len()];
+        self.rows
+            .clone()
+            .with(EPS_ID, ColumnData::scalars(ids))?
+            .with(T, ColumnData::scalars(ts))?
+            .with(AGENT_INDEX, ColumnData::scalars(agents))
+    }
+
     /// Env steps in this fragment.
     #[must_use]
     pub fn env_steps(&self) -> u64 {

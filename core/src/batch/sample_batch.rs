@@ -53,6 +53,13 @@ impl SampleBatch {
         Self::default()
     }
 
+    /// Columns of which this crate knows that they are equally long.
+    pub(crate) fn from_columns(columns: Vec<(&'static str, Column)>) -> Self {
+        let rows = columns.first().map_or(0, |(_, column)| column.rows());
+        debug_assert!(columns.iter().all(|(_, column)| column.rows() == rows), "columns of unequal length");
+        Self { columns: columns.into_iter().map(|(name, column)| (Cow::Borrowed(name), column)).collect(), rows }
+    }
+
     /// Adds a column, or replaces the one of this name. The first column sets the row count.
     ///
     /// # Errors

@@ -100,6 +100,12 @@ impl<T: Element> ColumnData<T> {
         Ok(Self { start: 0, rows: values.len() / width, shape, values })
     }
 
+    /// Takes a buffer of which this crate knows that it holds whole rows; a rest would be left out.
+    pub(crate) fn whole_rows(values: Arc<Vec<T>>, shape: RowShape) -> Self {
+        debug_assert!(values.len().is_multiple_of(shape.elements()), "ragged rows");
+        Self { start: 0, rows: values.len() / shape.elements().max(1), shape, values }
+    }
+
     /// Takes one number per row. Copies nothing.
     #[must_use]
     pub fn scalars(values: Vec<T>) -> Self {

@@ -1,0 +1,175 @@
+//! The environment as the sampler sees it: element types erased, one match per batch.
+
+use super::{EnvError, Moments, Rng, StepOut, VectorEnv};
+use crate::{
+    column::{DType, Element},
+    prelude::*,
+    space::Space,
+};
+
+macro_rules! rows {
+    ($($variant:ident($ty:ty)),+ $(,)?) => {
+        /// Borrowed rows of some element type.
+        #[derive(Clone, Copy, Debug)]
+        #[allow(missing_docs)]
+        pub enum RowsRef<'a> {
+            $($variant(&'a [$ty])),+
+        }
+
+        /// Mutably borrowed rows of some element type.
+        #[derive(Debug)]
+        #[allow(missing_docs)]
+        pub enum RowsMut<'a> {
+            $($variant(&'a mut [$ty])),+
+        }
+
+        #[allow(clippy::len_without_is_empty)]
+        impl RowsRef<'_> {
+            /// Type of the elements.
+            #[must_use]
+            pub fn dtype(&self) -> DType {
+                match self { $(Self::$variant(_) => DType::$variant),+ }
+            }
+
+            /// Number of elements, not of rows.
+            #[must_use]
+            pub fn len(&self) -> usize {
+                match self { $(Self::$variant(values) => values.len()),+ }
+            }
+        }
+
+        impl RowsMut<'_> {
+            /// Type of the elements.
+            #[must_use]
+            pub fn dtype(&self) -> DType {
+                match self { $(Self::$variant(_) => DType::$variant),+ }
+            }
+        }
+
+        $(
+            impl RowElement for $ty {
+                fn rows<'a>(rows: RowsRef<'a>) -> Option<&'a [Self]> {
+                    if let RowsRef::$variant(values) = rows { Some(values) } else { None }
+                }
+                fn rows_mut<'a>(rows: RowsMut<'a>) -> Option<&'a mut [Self]> {
+                    if let RowsMut::$variant(values) = rows { Some(values) } else { None }
+                }
+                fn erase_rows(values: &[Self]) -> RowsRef<'_> {
+                    RowsRef::$variant(values)
+                }
+                fn erase_rows_mut(values: &mut [Self]) -> RowsMut<'_> {
+                    RowsMut::$variant(values)
+                }
+            }
+        )+
+    };
+}
+
+/// Elements whose rows can be erased and found again: all of them.
+#[allow(missing_docs)]
+pub trait RowElement: Element {
+    fn rows(rows: RowsRef<'_>) -> Option<&[Self]>;
+    fn rows_mut(rows: RowsMut<'_>) -> Option<&mut [Self]>;
+    fn erase_rows(values: &[Self]) -> RowsRef<'_>;
+    fn erase_rows_mut(values: &mut [Self]) -> RowsMut<'_>;
+}
+
+rows!(F32(f32), F64(f64), I32(i32), I64(i64), U8(u8), Bool(bool));
+
+/// Any [`VectorEnv`], as the sampler holds it. Implemented for all of them.
+pub trait AnyVectorEnv {
+    /// See [`VectorEnv::num_envs`].
+    fn num_envs(&self) -> usize;
+
+    /// See [`VectorEnv::observation_space`].
+    fn observation_space(&self) -> Space;
+
+    /// See [`VectorEnv::action_space`].
+    fn action_space(&self) -> Space;
+
+    /// Element types of observations and actions.
+    fn dtypes(&self) -> (DType, DType);
+
+    /// See [`VectorEnv::reset_at`].
+    ///
+    /// # Errors
+    /// As there, and [`EnvError::WrongType`].
+    fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: RowsMut<'_>) -> Result<(), EnvError>;
+
+    /// See [`VectorEnv::step`].
+    ///
+    /// # Errors
+    /// As there, and [`EnvError::WrongType`].
+    fn step(
+        &mut self,
+        actions: RowsRef<'_>,
+        moments: Moments<'_>,
+        obs: RowsMut<'_>,
+        out: StepOut<'_>,
+    ) -> Result<(), EnvError>;
+
+    /// See [`VectorEnv::snapshot_at`].
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>);
+
+    /// See [`VectorEnv::restore_at`].
+    ///
+    /// # Errors
+    /// As there, and [`EnvError::WrongType`].
+    fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError>;
+}
+
+impl<E> AnyVectorEnv for E
+where
+    E: VectorEnv,
+    E::Obs: RowElement,
+    E::Act: RowElement,
+{
+    fn num_envs(&self) -> usize {
+        VectorEnv::num_envs(self)
+    }
+
+    fn observation_space(&self) -> Space {
+        VectorEnv::observation_space(self)
+    }
+
+    fn action_space(&self) -> Space {
+        VectorEnv::action_space(self)
+    }
+
+    fn dtypes(&self) -> (DType, DType) {
+        (E::Obs::DTYPE, E::Act::DTYPE)
+    }
+
+    fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: RowsMut<'_>) -> Result<(), EnvError> {
+        VectorEnv::reset_at(self, lane, rng, observations(obs)?)
+    }
+
+    fn step(
+        &mut self,
+        actions: RowsRef<'_>,
+        moments: Moments<'_>,
+        obs: RowsMut<'_>,
+        out: StepOut<'_>,
+    ) -> Result<(), EnvError> {
+        let wanted = actions.dtype().name();
+        let actions = E::Act::rows(actions).ok_or(EnvError::WrongType {
+            what: "actions",
+            found: E::Act::DTYPE.name(),
+            wanted,
+        })?;
+        VectorEnv::step(self, actions, moments, observations(obs)?, out)
+    }
+
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
+        VectorEnv::snapshot_at(self, lane, out);
+    }
+
+    fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {
+        VectorEnv::restore_at(self, lane, snapshot, observations(obs)?)
+    }
+}
+
+fn observations<T: RowElement>(rows: RowsMut<'_>) -> Result<&mut [T], EnvError> {
+    let wanted = rows.dtype().name();
+    T::rows_mut(rows).ok_or(EnvError::WrongType { what: "observations", found: T::DTYPE.name(), wanted })
+}

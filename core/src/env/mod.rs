@@ -1,0 +1,192 @@
+//! Environments: one trait for authors of a single environment, one for many at once, one erased for the sampler.
+//!
+//! `reset` and `step` write rows into the caller's buffers and allocate nothing. `terminated` and `truncated` stay
+//! apart. An environment never resets itself: the sampler does, after it has put the final observation away, so a
+//! reset row is never recorded as a transition. Time limits are the sampler's too, see
+//! [`EnvSpec::max_episode_steps`].
+
+mod cartpole;
+mod check;
+mod erased;
+mod registry;
+mod vectorized;
+
+pub use cartpole::CartPole;
+pub use check::{CheckError, check_env};
+pub use erased::RowElement;
+pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
+pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, UnknownEnv};
+pub use vectorized::Vectorized;
+
+use crate::{column::Element, ids::SlotId, prelude::*, rng::Streams, run::HomeIndex, space::Space};
+
+pub use crate::rng::Rng;
+
+/// What an environment is told about its place when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnvContext {
+    /// Indices of the home of its slot, wherever it runs.
+    pub home: HomeIndex,
+}
+
+/// What a step of a single environment brings, besides the observation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Step {
+    /// Reward of the step.
+    pub reward: f64,
+    /// A terminal state was reached.
+    pub terminated: bool,
+    /// The episode was cut from inside for another reason than a terminal state.
+    pub truncated: bool,
+}
+
+/// Why an environment could not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvError {
+    /// The action is not in the action space.
+    #[error("lane {lane}: action {action} is not in the action space")]
+    InvalidAction {
+        /// The lane it was meant for.
+        lane: usize,
+        /// The action.
+        action: String,
+    },
+    /// The environment takes other observations or actions.
+    #[error("the environment's {what} are {found}, the caller's buffers {wanted}")]
+    WrongType {
+        /// `observations` or `actions`.
+        what: &'static str,
+        /// The environment's type.
+        found: &'static str,
+        /// The buffer's type.
+        wanted: &'static str,
+    },
+    /// Bytes that are no snapshot of this environment.
+    #[error("these {0} bytes are no snapshot of this environment")]
+    BadSnapshot(usize),
+    /// The environment failed by itself.
+    #[error("the environment failed: {0}")]
+    Failed(String),
+}
+
+/// A single environment.
+///
+/// Deterministic: everything random comes from the given [`Rng`].
+#[doc(alias = "Gymnasium")]
+pub trait Env {
+    /// Element type of observations.
+    type Obs: Element;
+    /// Element type of actions.
+    type Act: Element;
+
+    /// Space of the observations.
+    fn observation_space(&self) -> Space;
+
+    /// Space of the actions.
+    fn action_space(&self) -> Space;
+
+    /// Begins an episode and writes its first observation.
+    ///
+    /// # Errors
+    /// [`EnvError::Failed`].
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<(), EnvError>;
+
+    /// Takes one step and writes the observation after it.
+    ///
+    /// # Errors
+    /// [`EnvError::InvalidAction`], [`EnvError::Failed`].
+    fn step(&mut self, action: &[Self::Act], rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<Step, EnvError>;
+
+    /// Appends everything that the rest of the episode depends on.
+    fn snapshot(&self, out: &mut Vec<u8>);
+
+    /// Goes on from a snapshot and writes the observation of that moment. The bytes may come from anybody.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError>;
+}
+
+/// Many environments of one kind, stepped together: structure of arrays where it pays.
+pub trait VectorEnv {
+    /// Element type of observations.
+    type Obs: Element;
+    /// Element type of actions.
+    type Act: Element;
+
+    /// Number of environments, the lanes.
+    fn num_envs(&self) -> usize;
+
+    /// Space of one lane's observations.
+    fn observation_space(&self) -> Space;
+
+    /// Space of one lane's actions.
+    fn action_space(&self) -> Space;
+
+    /// Begins an episode in one lane and writes its first observation.
+    ///
+    /// # Errors
+    /// [`EnvError::Failed`].
+    fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<(), EnvError>;
+
+    /// Takes one step in every lane. `actions` holds a row per lane, `obs` receives one.
+    ///
+    /// # Errors
+    /// [`EnvError::InvalidAction`], before any lane has moved; [`EnvError::Failed`].
+    fn step(
+        &mut self,
+        actions: &[Self::Act],
+        moments: Moments<'_>,
+        obs: &mut [Self::Obs],
+        out: StepOut<'_>,
+    ) -> Result<(), EnvError>;
+
+    /// Appends everything that the rest of a lane's episode depends on.
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>);
+
+    /// Goes on in a lane from a snapshot and writes the observation of that moment. The bytes may come from anybody.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError>;
+}
+
+/// Where a step of many environments writes, besides the observations; one entry per lane.
+#[derive(Debug)]
+pub struct StepOut<'a> {
+    /// Rewards.
+    pub rewards: &'a mut [f64],
+    /// A terminal state was reached.
+    pub terminateds: &'a mut [bool],
+    /// The episode was cut from inside for another reason than a terminal state.
+    pub truncateds: &'a mut [bool],
+}
+
+/// A step of a slot: the address of everything random in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// The slot.
+    pub slot: SlotId,
+    /// Episode of the slot.
+    pub episode: u32,
+    /// Step of the episode.
+    pub t: u32,
+}
+
+/// The moments of all lanes, and the streams for the randomness of steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Moments<'a> {
+    /// Streams of [`Purpose::EnvStep`](crate::rng::Purpose::EnvStep).
+    pub streams: Streams,
+    /// One moment per lane.
+    pub lanes: &'a [Moment],
+}
+
+impl Moments<'_> {
+    /// The random numbers of a lane's step.
+    #[must_use]
+    pub fn rng(&self, lane: usize) -> Rng {
+        let Moment { slot, episode, t } = self.lanes[lane];
+        self.streams.at(slot, episode, t, 0)
+    }
+}

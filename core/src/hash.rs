@@ -1,0 +1,118 @@
+//! Hashes that say whether two rollouts or two sets of weights are the same, bit for bit.
+//!
+//! All are XXH3 with 128 bits, written as 32 hexadecimal digits, most significant first. They find accidents; they
+//! are no protection against a forger.
+
+use core::fmt;
+
+use twox_hash::XxHash3_128;
+
+use crate::{
+    batch::{ACTION_LOGP, ACTIONS, BatchError, OBS, REWARDS, SlotFragment, TERMINATEDS, TRUNCATEDS, VF_PREDS},
+    ids::SlotId,
+    prelude::*,
+    weights::Weights,
+};
+
+/// A 128-bit hash.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hash128(pub [u8; 16]);
+
+impl fmt::Display for Hash128 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Hash128 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn finish(hasher: &XxHash3_128) -> Hash128 {
+    Hash128(hasher.finish_128().to_be_bytes())
+}
+
+/// Hash of weights: over the tensors sorted by name, for each the length of its name and its rank as 32-bit numbers,
+/// the name, the dimensions, and the values; everything little-endian. The version is not part of it.
+#[must_use]
+pub fn weights_hash(weights: &Weights) -> Hash128 {
+    let mut hasher = XxHash3_128::new();
+    let mut bytes = Vec::new();
+    for tensor in weights.tensors() {
+        bytes.clear();
+        bytes.extend_from_slice(&(tensor.name.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(tensor.shape.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(tensor.name.as_bytes());
+        tensor.shape.iter().for_each(|dim| bytes.extend_from_slice(&dim.to_le_bytes()));
+        tensor.values.iter().for_each(|value| bytes.extend_from_slice(&canonical(*value)));
+        hasher.write(&bytes);
+    }
+    finish(&hasher)
+}
+
+/// Hash of a rollout, independent of how it was cut into fragments.
+///
+/// Each slot has a hash of its own over its rows in order: observation, action (64 bits), reward, flags (one byte:
+/// 1 terminated, 2 truncated), log-probability, value; floats of 32 bits with one NaN, everything little-endian. The
+/// result is the hash of the slots' hashes (16 bytes, most significant first) in order of the slots.
+#[derive(Clone)]
+pub struct RolloutHasher {
+    slots: BTreeMap<SlotId, XxHash3_128>,
+    bytes: Vec<u8>,
+}
+
+impl RolloutHasher {
+    /// A hash of nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { slots: BTreeMap::new(), bytes: Vec::new() }
+    }
+
+    /// Adds a fragment. Fragments of one slot come in order.
+    ///
+    /// # Errors
+    /// [`BatchError`] when a column is missing or of another type.
+    pub fn add(&mut self, fragment: &SlotFragment) -> Result<(), BatchError> {
+        let rows = &fragment.rows;
+        let (obs, actions, rewards) = (rows.data(OBS)?, rows.get(ACTIONS)?, rows.get(REWARDS)?);
+        let (terminateds, truncateds) = (rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?);
+        let (logp, vf_preds) = (rows.get(ACTION_LOGP)?, rows.get(VF_PREDS)?);
+        self.bytes.clear();
+        for row in 0..rows.len() {
+            obs.row(row).iter().for_each(|x| self.bytes.extend_from_slice(&canonical(*x)));
+            self.bytes.extend_from_slice(&actions[row].to_le_bytes());
+            self.bytes.extend_from_slice(&canonical(rewards[row]));
+            self.bytes.push(u8::from(terminateds[row]) | u8::from(truncateds[row]) << 1);
+            self.bytes.extend_from_slice(&canonical(logp[row]));
+            self.bytes.extend_from_slice(&canonical(vf_preds[row]));
+        }
+        self.slots.entry(fragment.slot).or_default().write(&self.bytes);
+        Ok(())
+    }
+
+    /// The hash so far.
+    #[must_use]
+    pub fn finish(&self) -> Hash128 {
+        let mut all = XxHash3_128::new();
+        self.slots.values().for_each(|slot| all.write(&finish(slot).0));
+        finish(&all)
+    }
+}
+
+impl Default for RolloutHasher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for RolloutHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RolloutHasher").field(&self.finish()).finish()
+    }
+}
+
+fn canonical(value: f32) -> [u8; 4] {
+    if value.is_nan() { 0x7FC0_0000u32.to_le_bytes() } else { value.to_le_bytes() }
+}

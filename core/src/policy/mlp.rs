@@ -1,0 +1,240 @@
+//! The acting policy: two small networks with tanh, on the kernel table.
+
+use super::{ActionInput, ActionOutput, Policy, PolicyError};
+use crate::{
+    env::{EnvSpaces, RowsMut, RowsRef},
+    kernels::{
+        ActOut, ActorCritic, Kernels,
+        mlp::{Dense, MAX_WIDTH},
+    },
+    prelude::*,
+    rng::{Purpose, Streams, unit_f32},
+    space::Space,
+    weights::{Tensor, Weights, WeightsError},
+};
+
+/// Shape of the policy and of the value network. Both have the same hidden layers, of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MlpPolicySpec {
+    /// Elements of an observation.
+    pub obs_len: usize,
+    /// Number of actions.
+    pub num_actions: usize,
+    /// Widths of the hidden layers.
+    pub hidden: Vec<u32>,
+}
+
+impl MlpPolicySpec {
+    /// The policy for an environment.
+    ///
+    /// # Errors
+    /// [`PolicyError::Unsupported`] for spaces or widths that this policy does not take.
+    pub fn for_spaces(spaces: &EnvSpaces, hidden: &[u32]) -> Result<Self, PolicyError> {
+        let unsupported = |wanted: String, found: String| Err(PolicyError::Unsupported { wanted, found });
+        let Space::Discrete { n } = spaces.action else {
+            return unsupported("discrete actions".into(), format!("actions of {}", spaces.action_type));
+        };
+        let obs_len = spaces.observation.shape().elements();
+        let widest = hidden.iter().map(|&w| w as usize).chain([obs_len, n as usize]).max().unwrap_or(0);
+        let narrowest = hidden.iter().map(|&w| w as usize).chain([obs_len, n as usize]).min().unwrap_or(0);
+        if widest > MAX_WIDTH || narrowest == 0 {
+            return unsupported(format!("layers of 1 to {MAX_WIDTH}"), format!("one of {widest} or {narrowest}"));
+        }
+        Ok(Self { obs_len, num_actions: n as usize, hidden: hidden.to_vec() })
+    }
+
+    /// Widths of all layers of a network with `last` outputs, the observation's first.
+    pub(super) fn widths(&self, last: usize) -> Vec<usize> {
+        let hidden = self.hidden.iter().map(|&width| width as usize);
+        [self.obs_len].into_iter().chain(hidden).chain([last]).collect()
+    }
+}
+
+/// Categorical policy and value estimate from two networks.
+#[derive(Clone, Debug)]
+pub struct MlpPolicy {
+    spec: MlpPolicySpec,
+    weights: Weights,
+    nets: ActorCritic,
+    kernels: Kernels,
+    streams: Streams,
+    uniforms: Vec<f32>,
+}
+
+impl MlpPolicy {
+    /// A policy with the given weights; `seed` is the run's.
+    ///
+    /// # Errors
+    /// [`PolicyError::Weights`] when the weights do not fit the shape.
+    pub fn new(spec: MlpPolicySpec, weights: Weights, seed: u64, kernels: Kernels) -> Result<Self, PolicyError> {
+        let nets = pack(&spec, &weights)?;
+        Ok(Self { spec, weights, nets, kernels, streams: Streams::new(seed, Purpose::Action), uniforms: Vec::new() })
+    }
+
+    fn floats<'a>(&self, obs: RowsRef<'a>, rows: usize) -> Result<&'a [f32], PolicyError> {
+        match obs {
+            RowsRef::F32(values) if values.len() == rows * self.spec.obs_len => Ok(values),
+            other => Err(PolicyError::Unsupported {
+                wanted: format!("{rows} float32 observations of {} elements", self.spec.obs_len),
+                found: format!("{} values of {}", other.len(), other.dtype()),
+            }),
+        }
+    }
+}
+
+impl Policy for MlpPolicy {
+    fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        let obs = self.floats(input.obs, input.moments.len())?;
+        let RowsMut::I64(actions) = out.actions else {
+            return Err(PolicyError::Unsupported { wanted: "int64 actions".into(), found: "other actions".into() });
+        };
+        let streams = self.streams;
+        self.uniforms.clear();
+        self.uniforms.extend(input.moments.iter().map(|m| unit_f32(streams.block(m.slot, m.episode, m.t, 0)[0])));
+        (self.kernels.act)(&self.nets, obs, &self.uniforms, ActOut { actions, logp: out.logp, values: out.vf_preds });
+        Ok(())
+    }
+
+    fn compute_values(&mut self, obs: RowsRef<'_>, values: &mut [f32]) -> Result<(), PolicyError> {
+        let obs = self.floats(obs, values.len())?;
+        (self.kernels.values)(&self.nets, obs, values);
+        Ok(())
+    }
+
+    fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        self.nets = pack(&self.spec, weights)?;
+        self.weights = weights.clone();
+        Ok(())
+    }
+}
+
+fn pack(spec: &MlpPolicySpec, weights: &Weights) -> Result<ActorCritic, WeightsError> {
+    let layers = |net: &str, last: usize| {
+        let widths = spec.widths(last);
+        let layer = |(i, pair): (usize, &[usize])| {
+            let (inputs, outputs) = (pair[0], pair[1]);
+            let weight = find(weights, format!("{net}.{i}.weight"), &[inputs, outputs])?;
+            let bias = find(weights, format!("{net}.{i}.bias"), &[outputs])?;
+            Ok(Dense::pack(inputs, outputs, &weight.values, &bias.values))
+        };
+        widths.windows(2).enumerate().map(layer).collect::<Result<Vec<_>, WeightsError>>()
+    };
+    Ok(ActorCritic { policy: layers("policy", spec.num_actions)?, value: layers("value", 1)? })
+}
+
+fn find<'a>(weights: &'a Weights, name: String, shape: &[usize]) -> Result<&'a Tensor, WeightsError> {
+    let fits = |tensor: &&Tensor| tensor.shape.iter().map(|&dim| dim as usize).eq(shape.iter().copied());
+    weights.tensor(&name).filter(fits).ok_or_else(|| WeightsError::Missing { wanted: format!("{name} {shape:?}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::init_weights, *};
+    use crate::{env::Moment, ids::SlotId};
+
+    fn spec() -> MlpPolicySpec {
+        MlpPolicySpec { obs_len: 4, num_actions: 3, hidden: vec![7, 5] }
+    }
+
+    fn policy() -> MlpPolicy {
+        // Larger weights than the first ones, so that probabilities differ.
+        let weights = init_weights(&spec(), 3);
+        let tensors = weights.tensors().iter().cloned().map(|mut tensor| {
+            tensor.values.iter_mut().enumerate().for_each(|(i, w)| *w = *w * 3.0 + (i % 3) as f32 * 0.2);
+            tensor
+        });
+        let weights = Weights::new(weights.version(), tensors.collect()).unwrap();
+        MlpPolicy::new(spec(), weights, 1, Kernels::PORTABLE).unwrap()
+    }
+
+    fn moments(n: usize) -> Vec<Moment> {
+        (0..n as u32).map(|i| Moment { slot: SlotId(i), episode: 0, t: 0 }).collect()
+    }
+
+    fn act(policy: &mut MlpPolicy, obs: &[f32], moments: &[Moment]) -> (Vec<i64>, Vec<f32>, Vec<f32>) {
+        let n = moments.len();
+        let (mut actions, mut logp, mut values) = (vec![0; n], vec![0.0; n], vec![0.0; n]);
+        let out = ActionOutput { actions: RowsMut::I64(&mut actions), logp: &mut logp, vf_preds: &mut values };
+        policy.compute_actions(ActionInput { obs: RowsRef::F32(obs), moments }, out).unwrap();
+        (actions, logp, values)
+    }
+
+    /// The same networks in 64-bit floats, straight from the definition.
+    fn reference(weights: &Weights, net: &str, obs: &[f32]) -> Vec<f64> {
+        let mut x: Vec<f64> = obs.iter().map(|&x| f64::from(x)).collect();
+        for i in 0..3 {
+            let weight = &weights.tensor(&format!("{net}.{i}.weight")).unwrap().values;
+            let bias = &weights.tensor(&format!("{net}.{i}.bias")).unwrap().values;
+            let n = bias.len();
+            let sums = (0..n).map(|o| {
+                f64::from(bias[o]) + x.iter().enumerate().map(|(j, x)| x * f64::from(weight[j * n + o])).sum::<f64>()
+            });
+            x = sums.map(|y| if i < 2 { libm::tanh(y) } else { y }).collect();
+        }
+        x
+    }
+
+    #[test]
+    fn agrees_with_the_definition() {
+        let mut policy = policy();
+        let obs: Vec<f32> = (0..4 * 37).map(|i| ((i * 37 % 101) as f32 - 50.0) / 25.0).collect();
+        let (actions, logp, values) = act(&mut policy, &obs, &moments(37));
+        for (row, obs) in obs.chunks(4).enumerate() {
+            let logits = reference(policy.weights(), "policy", obs);
+            let total: f64 = logits.iter().map(|&l| libm::exp(l)).sum();
+            let want = logits[actions[row] as usize] - libm::log(total);
+            assert!((f64::from(logp[row]) - want).abs() < 1e-5, "row {row}: {} {want}", logp[row]);
+            let value = reference(policy.weights(), "value", obs)[0];
+            assert!((f64::from(values[row]) - value).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn a_row_does_not_depend_on_its_batch() {
+        let mut policy = policy();
+        let obs: Vec<f32> = (0..4 * 37).map(|i| (i as f32 * 0.7) % 3.0 - 1.5).collect();
+        let whole = act(&mut policy, &obs, &moments(37));
+        for row in [0, 15, 16, 36] {
+            let alone = act(&mut policy, &obs[4 * row..][..4], &moments(37)[row..=row]);
+            assert_eq!((alone.0[0], alone.1[0], alone.2[0]), (whole.0[row], whole.1[row], whole.2[row]));
+        }
+        let mut values = vec![0.0; 37];
+        policy.compute_values(RowsRef::F32(&obs), &mut values).unwrap();
+        assert_eq!(values, whole.2);
+    }
+
+    #[test]
+    fn actions_follow_their_probabilities() {
+        let mut policy = policy();
+        let n = 20_000;
+        let obs: Vec<f32> = [0.3, -0.2, 0.9, 0.1].repeat(n);
+        let (actions, ..) = act(&mut policy, &obs, &moments(n));
+        let logits = reference(policy.weights(), "policy", &obs[..4]);
+        let total: f64 = logits.iter().map(|&l| libm::exp(l)).sum();
+        for (a, logit) in logits.iter().enumerate() {
+            let share = actions.iter().filter(|&&x| x == a as i64).count() as f64 / n as f64;
+            assert!((share - libm::exp(*logit) / total).abs() < 0.012, "action {a}: {share}");
+        }
+    }
+
+    #[test]
+    fn wrong_weights_leave_the_old_ones() {
+        let mut policy = policy();
+        let before = policy.weights().clone();
+        let other = init_weights(&MlpPolicySpec { hidden: vec![8, 5], ..spec() }, 0);
+        let error = policy.set_weights(&other).unwrap_err();
+        assert_eq!(error.to_string(), "the policy wants tensor 'policy.0.weight [4, 7]'");
+        assert_eq!(policy.weights(), &before);
+    }
+
+    #[test]
+    fn wrong_rows_are_an_error() {
+        let mut values = [0.0; 2];
+        let error = policy().compute_values(RowsRef::F32(&[0.0; 7]), &mut values).unwrap_err();
+        assert_eq!(error.to_string(), "the policy takes 2 float32 observations of 4 elements, not 7 values of float32");
+    }
+}

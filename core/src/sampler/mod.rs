@@ -1,0 +1,73 @@
+//! The sampler: a steppable machine that turns environment steps into fragments.
+//!
+//! A [`Collector`] says what it [needs](Need) next and somebody else, a driver, answers. It owns neither the
+//! environments nor the policies, so inference can sit on another thread, on a GPU or across a wire. There are two
+//! with one contract: [`Lockstep`] for vector environments with one agent per lane, and [`Episodic`], which builds
+//! each lane's rows by itself. Law: both make identical fragments of any environment that both can take.
+
+mod drive;
+mod episodic;
+mod lanes;
+mod lockstep;
+mod recycle;
+mod state;
+
+pub use drive::{DriveError, drive};
+pub use episodic::Episodic;
+pub use lanes::{LaneStart, Lanes};
+pub use lockstep::Lockstep;
+pub use state::{SlotState, StateError};
+
+use crate::{
+    batch::SlotFragment,
+    env::{AnyVectorEnv, EnvError, RowsRef},
+    ids::{FragmentNo, WeightsVersion},
+    policy::{ActionInput, ActionOutput},
+    prelude::*,
+};
+
+/// What a collector waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Actions for the current observations: [`Collector::action_request`], then [`Collector::actions_done`].
+    Actions,
+    /// A step of the environments: [`Collector::step_env`].
+    EnvStep,
+    /// Values of the observations at the cuts: [`Collector::value_request`], then [`Collector::values_done`].
+    Values,
+    /// Nothing: the fragment is ready for [`Collector::take`].
+    Nothing,
+}
+
+/// Collects one fragment after the other from a set of lanes.
+pub trait Collector {
+    /// What has to happen next.
+    fn need(&self) -> Need;
+
+    /// Begins the next fragment of every lane: `steps` env steps each.
+    fn begin(&mut self, fragment: FragmentNo, weights_version: WeightsVersion, steps: u32);
+
+    /// The current observations, and where their actions go.
+    fn action_request(&mut self) -> (ActionInput<'_>, ActionOutput<'_>);
+
+    /// The actions are written.
+    fn actions_done(&mut self);
+
+    /// Lets the environments take the actions, records the step and resets the lanes whose episode ended.
+    ///
+    /// # Errors
+    /// The environments' own. The fragment is then lost; the lanes must be opened again from their last states.
+    fn step_env(&mut self, env: &mut dyn AnyVectorEnv) -> Result<(), EnvError>;
+
+    /// The observations at the cuts, and where their values go.
+    fn value_request(&mut self) -> (RowsRef<'_>, &mut [f32]);
+
+    /// The values are written.
+    fn values_done(&mut self);
+
+    /// Hands over the fragments, one per lane in the lanes' order. `env` is asked for its states.
+    fn take(&mut self, env: &dyn AnyVectorEnv) -> Vec<SlotFragment>;
+
+    /// The lanes.
+    fn lanes(&self) -> &Lanes;
+}

@@ -1,0 +1,67 @@
+//! Environments with the collector that fits their element types.
+
+use crate::{
+    batch::SlotFragment,
+    column::DType,
+    env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec},
+    ids::{FragmentNo, SlotId, WeightsVersion},
+    kernels::Kernels,
+    policy::Policy,
+    prelude::*,
+    sampler::{Collector, DriveError, LaneStart, Lockstep, Need, SlotState, drive},
+};
+
+/// Open lanes, one per slot.
+pub(super) struct LaneSet {
+    env: Box<dyn AnyVectorEnv>,
+    collector: Box<dyn Collector>,
+}
+
+impl LaneSet {
+    pub(super) fn open(
+        spec: &EnvSpec,
+        contexts: &[EnvContext],
+        starts: &[LaneStart],
+        seed: u64,
+        kernels: Kernels,
+    ) -> Result<Self, EnvError> {
+        let mut env = spec.make(contexts, kernels);
+        let limit = spec.max_episode_steps;
+        let collector: Box<dyn Collector> = match env.dtypes() {
+            (DType::F32, DType::I64) => Box::new(Lockstep::<f32, i64>::new(starts, seed, limit, env.as_mut())?),
+            (obs, action) => {
+                return Err(EnvError::Failed(format!("{obs} observations with {action} actions are not supported")));
+            }
+        };
+        Ok(Self { env, collector })
+    }
+
+    pub(super) fn begin(&mut self, fragment: FragmentNo, version: WeightsVersion, steps: u32) {
+        self.collector.begin(fragment, version, steps);
+    }
+
+    /// Goes on for at most `max_steps` steps of all lanes; the fragments if they are ready.
+    pub(super) fn advance(
+        &mut self,
+        policy: &mut dyn Policy,
+        max_steps: u32,
+    ) -> Result<(u32, Option<Vec<SlotFragment>>), DriveError> {
+        let steps = drive(self.collector.as_mut(), self.env.as_mut(), policy, max_steps)?;
+        let ready = self.collector.need() == Need::Nothing;
+        Ok((steps, ready.then(|| self.collector.take(self.env.as_ref()))))
+    }
+
+    pub(super) fn slots(&self) -> impl ExactSizeIterator<Item = SlotId> {
+        self.collector.lanes().moments().iter().map(|moment| moment.slot)
+    }
+
+    /// State of a slot between two fragments, if it has a lane here.
+    pub(super) fn state(&self, slot: SlotId) -> Option<SlotState> {
+        let lane = self.slots().position(|s| s == slot)?;
+        Some(self.collector.lanes().state(lane, self.env.as_ref()))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.collector.lanes().len()
+    }
+}

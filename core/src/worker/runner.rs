@@ -1,0 +1,247 @@
+//! The part of a worker in a group that runs leases. No protocol in here.
+
+use super::lane_set::LaneSet;
+use crate::{
+    batch::SlotFragment,
+    env::{EnvContext, EnvError, EnvRegistry, EnvSpec, UnknownEnv},
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    kernels::Kernels,
+    lease::{Lease, LeasedSlot, SlotSource},
+    policy::{MlpPolicy, MlpPolicySpec, Policy, PolicyError, init_weights},
+    prelude::*,
+    run::{RunSpec, SpecError},
+    sampler::{DriveError, LaneStart, StateError},
+    weights::Weights,
+};
+
+/// Runs leases of one run, one at a time.
+pub struct SlotRunner {
+    run: RunSpec,
+    env: EnvSpec,
+    kernels: Kernels,
+    policy: MlpPolicy,
+    lanes: Option<LaneSet>,
+    /// The fragment for which the lanes stand ready, while no lease is running.
+    next: FragmentNo,
+    lease: Option<Running>,
+}
+
+struct Running {
+    id: LeaseId,
+    fragment: FragmentNo,
+    env_steps: u64,
+}
+
+/// How far a lease has come.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Advance {
+    /// There is no lease.
+    Idle,
+    /// The lease needs more.
+    Working {
+        /// The lease.
+        lease: LeaseId,
+        /// Env steps done for it so far.
+        env_steps: u64,
+    },
+    /// The lease is done.
+    Done {
+        /// The lease.
+        lease: LeaseId,
+        /// One fragment per slot, in the lease's order.
+        fragments: Vec<SlotFragment>,
+    },
+}
+
+/// Why a lease or weights could not be taken, or a lease could not be finished.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunnerError {
+    /// The environment is not registered.
+    #[error(transparent)]
+    UnknownEnv(#[from] UnknownEnv),
+    /// The run's description makes no sense.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// Another lease is running.
+    #[error("lease {0} is still running")]
+    Busy(LeaseId),
+    /// The lease wants other weights than the ones that are here.
+    #[error("the lease wants weights {wanted}, here are {here}")]
+    WrongWeights {
+        /// The lease's.
+        wanted: WeightsVersion,
+        /// The policy's.
+        here: WeightsVersion,
+    },
+    /// The lease names a slot that the run does not have.
+    #[error("the run has {num_slots} slots, there is no slot {slot}")]
+    NoSuchSlot {
+        /// The slot.
+        slot: SlotId,
+        /// Slots of the run.
+        num_slots: u32,
+    },
+    /// The lease has no slots, or not in ascending order.
+    #[error("the slots of a lease must be ascending, and at least one")]
+    BadSlots,
+    /// The lease says that the state is here, and it is not.
+    #[error("the state of slot {0} is not here")]
+    NotHeld(SlotId),
+    /// The lease's state of a slot cannot be read.
+    #[error("slot {slot}: {source}")]
+    State {
+        /// The slot.
+        slot: SlotId,
+        /// What is wrong.
+        source: StateError,
+    },
+    /// The environment failed.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// The policy does not fit, or failed.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+impl From<DriveError> for RunnerError {
+    fn from(error: DriveError) -> Self {
+        match error {
+            DriveError::Env(error) => Self::Env(error),
+            DriveError::Policy(error) => Self::Policy(error),
+        }
+    }
+}
+
+impl SlotRunner {
+    /// Gets ready for a run. The policy has the run's first weights, version 0.
+    ///
+    /// # Errors
+    /// [`RunnerError`] for an unknown environment or a run that makes no sense.
+    pub fn new(run: &RunSpec, envs: &EnvRegistry, kernels: Kernels) -> Result<Self, RunnerError> {
+        run.check()?;
+        let env = envs.spec(&run.env)?.clone();
+        let policy = MlpPolicySpec::for_spaces(&env.spaces(), &run.hidden)?;
+        let weights = init_weights(&policy, run.seed);
+        let policy = MlpPolicy::new(policy, weights, run.seed, kernels)?;
+        Ok(Self { run: run.clone(), env, kernels, policy, lanes: None, next: FragmentNo(0), lease: None })
+    }
+
+    /// Version of the weights that act.
+    #[must_use]
+    pub fn weights_version(&self) -> WeightsVersion {
+        self.policy.weights().version()
+    }
+
+    /// Acts with other weights from the next lease on.
+    ///
+    /// # Errors
+    /// [`RunnerError::Busy`] while a lease is running: one version acts in a whole fragment;
+    /// [`RunnerError::Policy`] when they do not fit.
+    pub fn set_weights(&mut self, weights: &Weights) -> Result<(), RunnerError> {
+        self.check_idle()?;
+        Ok(self.policy.set_weights(weights)?)
+    }
+
+    /// Takes a lease. After an error nothing has changed.
+    ///
+    /// # Errors
+    /// [`RunnerError`], which says why the lease cannot be run here.
+    pub fn begin(&mut self, lease: Lease) -> Result<(), RunnerError> {
+        self.check_idle()?;
+        self.check(&lease)?;
+        if !self.stands_ready_for(&lease) {
+            self.lanes = Some(self.open(&lease)?);
+        }
+        if let Some(lanes) = &mut self.lanes {
+            lanes.begin(lease.fragment, lease.weights_version, self.run.rollout_fragment_length);
+        }
+        self.lease = Some(Running { id: lease.id, fragment: lease.fragment, env_steps: 0 });
+        Ok(())
+    }
+
+    /// Goes on with the lease for at most `max_vector_steps` steps of all its slots.
+    ///
+    /// # Errors
+    /// [`RunnerError::Env`] or [`RunnerError::Policy`]; the lease is then given up.
+    pub fn advance(&mut self, max_vector_steps: u32) -> Result<Advance, RunnerError> {
+        let (Some(running), Some(lanes)) = (&mut self.lease, &mut self.lanes) else { return Ok(Advance::Idle) };
+        let (steps, fragments) = match lanes.advance(&mut self.policy, max_vector_steps) {
+            Ok(progress) => progress,
+            Err(error) => {
+                self.abandon();
+                return Err(error.into());
+            }
+        };
+        running.env_steps += u64::from(steps) * lanes.len() as u64;
+        let lease = running.id;
+        let Some(fragments) = fragments else {
+            return Ok(Advance::Working { lease, env_steps: running.env_steps });
+        };
+        self.next = FragmentNo(running.fragment.0 + 1);
+        self.lease = None;
+        Ok(Advance::Done { lease, fragments })
+    }
+
+    /// The lease that is running.
+    #[must_use]
+    pub fn lease(&self) -> Option<LeaseId> {
+        self.lease.as_ref().map(|running| running.id)
+    }
+
+    /// Gives up the running lease, and with it the state of its slots.
+    pub fn abandon(&mut self) {
+        if self.lease.take().is_some() {
+            self.lanes = None;
+        }
+    }
+
+    fn check_idle(&self) -> Result<(), RunnerError> {
+        self.lease().map_or(Ok(()), |lease| Err(RunnerError::Busy(lease)))
+    }
+
+    fn check(&self, lease: &Lease) -> Result<(), RunnerError> {
+        let (wanted, here) = (lease.weights_version, self.weights_version());
+        if wanted != here {
+            return Err(RunnerError::WrongWeights { wanted, here });
+        }
+        let ascending = lease.slots.windows(2).all(|pair| pair[0].slot < pair[1].slot);
+        if !ascending || lease.slots.is_empty() {
+            return Err(RunnerError::BadSlots);
+        }
+        let num_slots = self.run.num_slots;
+        match lease.slots.iter().find(|leased| leased.slot.0 >= num_slots) {
+            Some(leased) => Err(RunnerError::NoSuchSlot { slot: leased.slot, num_slots }),
+            None => Ok(()),
+        }
+    }
+
+    /// True if the lanes are the lease's, where it wants to go on: nothing has to be moved.
+    fn stands_ready_for(&self, lease: &Lease) -> bool {
+        self.next == lease.fragment
+            && lease.slots.iter().all(|leased| leased.source == SlotSource::Held)
+            && self.lanes.as_ref().is_some_and(|lanes| lanes.slots().eq(lease.slots.iter().map(|leased| leased.slot)))
+    }
+
+    fn open(&self, lease: &Lease) -> Result<LaneSet, RunnerError> {
+        let starts: Vec<LaneStart> =
+            lease.slots.iter().map(|leased| self.start(lease.fragment, leased)).collect::<Result<_, _>>()?;
+        let contexts: Vec<EnvContext> =
+            starts.iter().map(|start| EnvContext { home: self.run.home(start.slot) }).collect();
+        Ok(LaneSet::open(&self.env, &contexts, &starts, self.run.seed, self.kernels)?)
+    }
+
+    fn start(&self, fragment: FragmentNo, leased: &LeasedSlot) -> Result<LaneStart, RunnerError> {
+        let slot = leased.slot;
+        match &leased.source {
+            SlotSource::New => Ok(LaneStart { slot, state: None }),
+            SlotSource::State(bytes) => {
+                LaneStart::decode(slot, bytes).map_err(|source| RunnerError::State { slot, source })
+            }
+            SlotSource::Held => {
+                let lanes = self.lanes.as_ref().filter(|_| self.next == fragment);
+                let state = lanes.and_then(|lanes| lanes.state(slot)).ok_or(RunnerError::NotHeld(slot))?;
+                Ok(LaneStart { slot, state: Some(state) })
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The promise in small: rows depend on seed, slot and weights, and on nothing else.
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    env::{EnvContext, EnvRegistry, EnvSpec},
+    hash::RolloutHasher,
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    kernels::Kernels,
+    lease::{Lease, LeasedSlot, SlotSource},
+    policy::{MlpPolicy, MlpPolicySpec, init_weights},
+    run::{HomeIndex, RunSpec},
+    sampler::{Collector, Episodic, LaneStart, Lockstep, Need, drive},
+    worker::{Advance, PolicyKind, RolloutConfig, RolloutWorker, SlotRunner, core_fingerprint, rollout_hash},
+};
+
+fn config(num_envs: u32, fragment: u32) -> RolloutConfig {
+    RolloutConfig::new("CartPole-v1")
+        .num_envs(num_envs)
+        .rollout_fragment_length(fragment)
+        .seed(11)
+        .policy(PolicyKind::Mlp { hidden: vec![16, 16] })
+}
+
+fn hash(config: RolloutConfig, steps: u64) -> String {
+    rollout_hash(config, steps, &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap().to_string()
+}
+
+/// These constants are the promise: the same on every machine, in every build, in Node and in every browser.
+#[test]
+fn golden_hashes() {
+    let mlp = RolloutConfig::new("CartPole-v1").num_envs(64).seed(1);
+    assert_eq!(hash(mlp.clone(), 2_000), "521ef2d51d3d6ff4fd7c9c47f4d335f0");
+    let random = mlp.policy(PolicyKind::Random);
+    assert_eq!(hash(random, 2_000), "5ea1f432f1263e29bdf49da621626216");
+    let fingerprint: String = core_fingerprint(Kernels::PORTABLE).iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(fingerprint, "ea9a3856db66e77f050790411949b828");
+}
+
+#[test]
+fn cuts_change_nothing() {
+    let whole = hash(config(5, 700), 3_500);
+    for fragment in [1, 7, 64, 699] {
+        assert_eq!(hash(config(5, fragment), 3_500), whole, "fragments of {fragment}");
+    }
+}
+
+#[test]
+fn steps_are_rounded_up_to_whole_rows_of_slots() {
+    assert_eq!(hash(config(4, 50), 397), hash(config(4, 50), 400));
+    assert_ne!(hash(config(4, 50), 396), hash(config(4, 50), 397));
+}
+
+/// Collects `fragments` fragments of 40 steps from three CartPoles with a collector made by `make`.
+fn collect<C: Collector>(
+    make: impl Fn(&[LaneStart], &EnvSpec, &mut dyn rollmesh_core::env::AnyVectorEnv) -> C,
+    fragments: u64,
+) -> Vec<SlotFragment> {
+    let registry = EnvRegistry::builtin();
+    let spec = registry.spec("CartPole-v1").unwrap();
+    let contexts: Vec<_> =
+        (0..3).map(|vector_index| EnvContext { home: HomeIndex { worker_index: 1, vector_index } }).collect();
+    let mut env = spec.make(&contexts, Kernels::PORTABLE);
+    let starts: Vec<_> = (0..3).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
+    let mut collector = make(&starts, spec, env.as_mut());
+    let shape = MlpPolicySpec::for_spaces(&spec.spaces(), &[16, 16]).unwrap();
+    let mut policy = MlpPolicy::new(shape.clone(), init_weights(&shape, 3), 3, Kernels::PORTABLE).unwrap();
+    let mut all = Vec::new();
+    for fragment in 0..fragments {
+        collector.begin(FragmentNo(fragment), WeightsVersion(0), 40);
+        // In slices, as a browser does.
+        while collector.need() != Need::Nothing {
+            drive(&mut collector, env.as_mut(), &mut policy, 7).unwrap();
+        }
+        all.extend(collector.take(env.as_ref()));
+    }
+    all
+}
+
+#[test]
+fn lockstep_and_episodic_make_identical_rows() {
+    let lockstep =
+        collect(|starts, spec, env| Lockstep::<f32, i64>::new(starts, 3, spec.max_episode_steps, env).unwrap(), 5);
+    let episodic =
+        collect(|starts, spec, env| Episodic::<f32, i64>::new(starts, 3, spec.max_episode_steps, env).unwrap(), 5);
+    assert_eq!(lockstep, episodic);
+    assert!(lockstep.iter().map(|fragment| fragment.episodes.len()).sum::<usize>() > 5);
+}
+
+fn run_spec() -> RunSpec {
+    RunSpec {
+        env: "CartPole-v1".into(),
+        seed: 5,
+        num_slots: 6,
+        num_envs_per_worker: 3,
+        rollout_fragment_length: 32,
+        hidden: vec![16, 16],
+    }
+}
+
+fn runner() -> SlotRunner {
+    SlotRunner::new(&run_spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap()
+}
+
+fn lease(fragment: u64, slots: &[(u32, SlotSource)]) -> Lease {
+    Lease {
+        id: LeaseId(fragment),
+        fragment: FragmentNo(fragment),
+        weights_version: WeightsVersion(0),
+        slots: slots.iter().map(|(slot, source)| LeasedSlot { slot: SlotId(*slot), source: source.clone() }).collect(),
+    }
+}
+
+fn finish(runner: &mut SlotRunner) -> Vec<SlotFragment> {
+    loop {
+        match runner.advance(5).unwrap() {
+            Advance::Done { fragments, .. } => return fragments,
+            Advance::Working { .. } => {}
+            Advance::Idle => panic!("the lease got lost"),
+        }
+    }
+}
+
+#[test]
+fn a_slot_that_moves_goes_on_with_the_same_bits() {
+    let mut alone = runner();
+    let mut calm = Vec::new();
+    for fragment in 0..6 {
+        let source = if fragment == 0 { SlotSource::New } else { SlotSource::Held };
+        let slots: Vec<_> = (0..6).map(|slot| (slot, source.clone())).collect();
+        alone.begin(lease(fragment, &slots)).unwrap();
+        calm.push(finish(&mut alone));
+    }
+    // The same slots wander between two runners; one gives up in the middle of a fragment.
+    let (mut a, mut b) = (runner(), runner());
+    let mut states: Vec<Option<Vec<u8>>> = vec![None; 6];
+    for fragment in 0..6 {
+        let source = |states: &[Option<Vec<u8>>], slot: u32| {
+            (slot, states[slot as usize].clone().map_or(SlotSource::New, SlotSource::State))
+        };
+        let split = [2, 5, 1, 6, 3, 4][fragment as usize];
+        let (left, right): (Vec<_>, Vec<_>) =
+            (0..6).map(|slot| source(&states, slot)).partition(|(slot, _)| *slot < split);
+        let mut rows = Vec::new();
+        a.begin(lease(fragment, &left)).unwrap();
+        a.advance(9).unwrap();
+        a.abandon();
+        b.begin(lease(fragment, &left)).unwrap();
+        rows.extend(finish(&mut b));
+        if !right.is_empty() {
+            a.begin(lease(fragment, &right)).unwrap();
+            rows.extend(finish(&mut a));
+        }
+        for done in &rows {
+            states[done.slot.0 as usize] = Some(done.state.clone());
+        }
+        assert_eq!(rows, calm[fragment as usize]);
+    }
+}
+
+#[test]
+fn leases_that_cannot_be_run_are_refused_and_change_nothing() {
+    let mut runner = runner();
+    let error = |runner: &mut SlotRunner, lease| runner.begin(lease).unwrap_err().to_string();
+    assert_eq!(error(&mut runner, lease(1, &[(0, SlotSource::Held)])), "the state of slot 0 is not here");
+    assert_eq!(error(&mut runner, lease(0, &[(6, SlotSource::New)])), "the run has 6 slots, there is no slot 6");
+    assert_eq!(
+        error(&mut runner, lease(0, &[(1, SlotSource::New), (1, SlotSource::New)])),
+        "the slots of a lease must be ascending, and at least one"
+    );
+    assert_eq!(
+        error(&mut runner, lease(1, &[(0, SlotSource::State(vec![9]))])),
+        "slot 0: the slot state has version 9, this program reads 1"
+    );
+    let wrong = Lease { weights_version: WeightsVersion(4), ..lease(0, &[(0, SlotSource::New)]) };
+    assert_eq!(error(&mut runner, wrong), "the lease wants weights 4, here are 0");
+    runner.begin(lease(0, &[(0, SlotSource::New)])).unwrap();
+    assert_eq!(error(&mut runner, lease(0, &[(1, SlotSource::New)])), "lease 0 is still running");
+    assert_eq!(finish(&mut runner).len(), 1);
+}
+
+#[test]
+fn a_sample_has_every_column() {
+    let mut worker = RolloutWorker::new(config(2, 30), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let batch = worker.sample().unwrap();
+    let names: Vec<_> = batch.iter().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(
+        names,
+        [
+            "obs",
+            "actions",
+            "rewards",
+            "terminateds",
+            "truncateds",
+            "action_logp",
+            "vf_preds",
+            "eps_id",
+            "t",
+            "agent_index"
+        ]
+    );
+    let ts = batch.get(rollmesh_core::batch::T).unwrap();
+    let dones = batch.dones().unwrap();
+    for row in 1..30 {
+        assert_eq!(ts[row], if dones[row - 1] { 0 } else { ts[row - 1] + 1 }, "row {row}");
+    }
+    assert_eq!(batch.get(rollmesh_core::batch::EPS_ID).unwrap()[30], 1 << 32);
+}
+
+#[test]
+fn the_hash_sees_every_bit() {
+    let mut worker = RolloutWorker::new(config(1, 10), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let fragment = worker.sample_fragments(10).unwrap().remove(0);
+    let hash = |fragment: &SlotFragment| {
+        let mut hasher = RolloutHasher::new();
+        hasher.add(fragment).unwrap();
+        hasher.finish()
+    };
+    let before = hash(&fragment);
+    for name in ["obs", "actions", "rewards", "terminateds", "truncateds", "action_logp", "vf_preds"] {
+        let mut other = fragment.clone();
+        let mut column = other.rows.column(name).unwrap().clone();
+        match &mut column {
+            rollmesh_core::column::Column::F32(data) => data.values_mut()[9] += 1e-3,
+            rollmesh_core::column::Column::I64(data) => data.values_mut()[9] ^= 1,
+            rollmesh_core::column::Column::Bool(data) => data.values_mut()[9] ^= true,
+            _ => panic!("no such column in CartPole"),
+        }
+        other.rows.insert(name, column).unwrap();
+        assert_ne!(hash(&other), before, "{name}");
+    }
+}
