@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Token;
 use crate::{prelude::*, run::RunSpec};
 
 /// The first message of every peer. Frozen: it never changes, so that any two versions can refuse each other clearly.
@@ -17,7 +18,7 @@ pub struct Hello {
     /// Wire form of [`Role`](super::Role).
     pub role: u8,
     /// The token of that role.
-    pub token: [u8; 32],
+    pub token: Token,
     /// Bits to come; unknown ones are ignored.
     pub capabilities: u64,
     /// The session to resume, or zeros.
@@ -166,7 +167,7 @@ pub struct Progress {
 }
 
 /// What a lease brought: all its slots, one after the other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentUpload {
     /// Number of the run.
     pub run: u32,
@@ -198,13 +199,11 @@ pub struct FragmentUpload {
     pub cut_ends: Vec<u32>,
     /// Wire form of each cut's reason.
     pub cut_reasons: Vec<u8>,
-    /// Finished episodes of each slot.
-    pub episodes: Vec<u32>,
-    /// Number, length and bits of the return of each finished episode, 16 bytes each.
+    /// Returns of the finished episodes, little-endian 64-bit floats. Their numbers and lengths follow from the cuts.
     #[serde(with = "super::bytes")]
-    pub episode_metrics: Vec<u8>,
+    pub episode_returns: Vec<u8>,
     /// Columns over all rows of all slots, little-endian, one after the other; then the cuts' bootstrap values
-    /// (32-bit floats), then their final observations.
+    /// (32-bit floats), then their final observations, in the wire type of the column `obs`.
     #[serde(with = "super::bytes")]
     pub data: Vec<u8>,
     /// End of each slot's state within `states`, ascending.
@@ -413,5 +412,5 @@ pub struct WorkerToken {
     /// The request's number.
     pub request: u32,
     /// A token of the worker role.
-    pub token: [u8; 32],
+    pub token: Token,
 }

@@ -1,33 +1,39 @@
 //! The protocol between the hub, workers and dashboards: meaning only, no sockets.
+//!
+//! A frame is a fixed header and a postcard body; [`Message`] is both, decoded. [`Outbox`] and [`Inbox`] stand
+//! between messages and a socket: they split and join what is large, keep limits and credits, and know who may say
+//! what. [`handshake`] opens a session. [`convert`] turns bodies into the types that the rest of the crate trusts;
+//! bodies go no further than that. `PROTOCOL.md` at the root of the repository describes the bytes.
 
+mod bytes;
+mod codec;
+pub mod convert;
+pub mod handshake;
+mod header;
+mod inbox;
+mod kind;
 pub mod message;
+mod outbox;
+mod phase;
+mod role;
+mod token;
+mod wire_enum;
 
-/// Byte strings: postcard would else encode a `Vec<u8>` as a sequence, element by element.
-mod bytes {
-    use core::fmt;
+pub use codec::{DecodeError, Message};
+pub use header::{HEADER_BYTES, HEADER_VERSION, MAGIC};
+pub use inbox::{ChunkPlace, Inbox, InboxError};
+pub use kind::{CHUNK_BYTES, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};
+pub use outbox::{Frame, Outbox, TooLarge};
+pub use phase::{Phase, RefusalCode, WorkerState};
+pub use role::{Role, allow, expect};
+pub use token::{Token, TokenGrant, TokenTable, TokenTextError};
+pub use wire_enum::UnknownValue;
 
-    use serde::{
-        Deserializer, Serializer,
-        de::{Error, Visitor},
-    };
+/// Oldest protocol version that this build speaks.
+pub const PROTOCOL_MIN: u16 = 1;
+/// Newest protocol version that this build speaks.
+pub const PROTOCOL_MAX: u16 = 1;
 
-    use crate::prelude::*;
-
-    pub(super) fn serialize<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(value)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-        struct Bytes;
-        impl Visitor<'_> for Bytes {
-            type Value = Vec<u8>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a byte string")
-            }
-            fn visit_bytes<E: Error>(self, value: &[u8]) -> Result<Self::Value, E> {
-                Ok(value.to_vec())
-            }
-        }
-        deserializer.deserialize_bytes(Bytes)
-    }
-}
+/// Bytes of chunks that either side may send before the other has granted more.
+/// At least two chunks: the receiver grants when half of it is used, and the other half must hold a chunk.
+pub const INITIAL_CREDIT: u32 = 4 * CHUNK_BYTES;

@@ -1,0 +1,293 @@
+//! A message into fragments of slots.
+
+use core::ops::Range;
+
+use super::{
+    ColumnLimit, CutFault, FragmentLimits, MAX_STATE_BYTES, UploadError, ValueFault,
+    elements::{ReadFault, WireType, read_all},
+    pieces::{WireCut, finished_episodes},
+};
+use crate::{
+    batch::{Cut, CutReason, EpisodeMetrics, OBS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
+    column::RowShape,
+    ids::SlotId,
+    lease::Lease,
+    prelude::*,
+    protocol::message::FragmentUpload,
+};
+
+/// Takes out of a message what a lease brought, for a run with these limits.
+///
+/// # Errors
+/// [`UploadError`] names the slot or the column that is wrong.
+pub fn slot_fragments(
+    upload: &FragmentUpload,
+    run: u32,
+    lease: &Lease,
+    limits: &FragmentLimits,
+) -> Result<Vec<SlotFragment>, UploadError> {
+    check_lease(upload, run, lease)?;
+    check_slots(upload, lease, limits)?;
+    let columns = wire_columns(upload, limits)?;
+    check_data_length(upload, &columns)?;
+
+    let mut data = Data { rest: &upload.data, lease };
+    let total_rows = upload.rows.iter().map(|&rows| rows as usize).sum();
+    let rows = data.batch(&columns, total_rows, |row| row / limits.rows.max(1) as usize)?;
+    let bootstrap_values: Vec<f32> = read_all(data.take(4 * upload.cut_ends.len()));
+    if let Some(cut) = bootstrap_values.iter().position(|value| !value.is_finite()) {
+        let slot = data.slot(slot_of_cut(upload, cut));
+        return Err(UploadError::Value { column: "bootstrap_value", slot, fault: ValueFault::NotFinite });
+    }
+    let obs: Vec<WireColumn<'_>> = columns.into_iter().filter(|column| column.limit.name == OBS.name()).collect();
+    let final_obs = data.batch(&obs, upload.cut_ends.len(), |cut| slot_of_cut(upload, cut))?;
+
+    split_slots(upload, lease, &rows, &bootstrap_values, &final_obs)
+}
+
+fn check_lease(upload: &FragmentUpload, run: u32, lease: &Lease) -> Result<(), UploadError> {
+    let numbers = [
+        ("run", u64::from(upload.run), u64::from(run)),
+        ("lease", upload.lease, lease.id.0),
+        ("fragment", upload.fragment, lease.fragment.0),
+        ("weights version", upload.weights_version, lease.weights_version.0),
+    ];
+    let wrong = numbers.into_iter().find(|(_, found, expected)| found != expected);
+    wrong.map_or(Ok(()), |(what, found, expected)| Err(UploadError::WrongLease { what, found, expected }))
+}
+
+/// Tables have the lengths that the lease and each other ask for; slots and rows are those of the lease.
+fn check_slots(upload: &FragmentUpload, lease: &Lease, limits: &FragmentLimits) -> Result<(), UploadError> {
+    let slots = lease.slots.len() as u64;
+    let cuts = upload.cuts.iter().map(|&cuts| u64::from(cuts)).sum();
+    let tables = [
+        ("slots", upload.slots.len(), slots),
+        ("rows", upload.rows.len(), slots),
+        ("first_episodes", upload.first_episodes.len(), slots),
+        ("first_ts", upload.first_ts.len(), slots),
+        ("cuts", upload.cuts.len(), slots),
+        ("state_ends", upload.state_ends.len(), slots),
+        ("cut_ends", upload.cut_ends.len(), cuts),
+        ("cut_reasons", upload.cut_reasons.len(), cuts),
+    ];
+    for (table, found, expected) in tables {
+        check_table(table, found as u64, expected)?;
+    }
+    for ((&found, &rows), leased) in upload.slots.iter().zip(&upload.rows).zip(&lease.slots) {
+        if found != leased.slot.0 {
+            return Err(UploadError::WrongSlot { found, expected: leased.slot });
+        }
+        if rows != limits.rows {
+            return Err(UploadError::Rows { slot: leased.slot, found: rows, expected: limits.rows });
+        }
+    }
+    Ok(())
+}
+
+fn check_table(table: &'static str, found: u64, expected: u64) -> Result<(), UploadError> {
+    if found == expected { Ok(()) } else { Err(UploadError::Table { table, found, expected }) }
+}
+
+/// A column that the run asks for, and how it travels.
+struct WireColumn<'a> {
+    limit: &'a ColumnLimit,
+    wire: WireType,
+}
+
+impl WireColumn<'_> {
+    /// Bytes of a row. Saturates, because a shape may have more elements than there could be bytes.
+    fn row_bytes(&self) -> u64 {
+        (self.limit.shape.elements() as u64).saturating_mul(self.wire.size() as u64)
+    }
+}
+
+/// The upload's columns in its order: exactly those that the limits name.
+fn wire_columns<'a>(upload: &FragmentUpload, limits: &'a FragmentLimits) -> Result<Vec<WireColumn<'a>>, UploadError> {
+    let expected = limits.columns.len() as u64;
+    check_table("column_types", upload.column_types.len() as u64, expected)?;
+    check_table("column_ranks", upload.column_ranks.len() as u64, expected)?;
+    let mut columns: Vec<WireColumn<'a>> = Vec::with_capacity(limits.columns.len());
+    let mut dims = &upload.column_dims[..];
+    let mut names = upload.column_names.split('\n');
+    for (place, (&byte, &rank)) in upload.column_types.iter().zip(&upload.column_ranks).enumerate() {
+        let limit = names.next().and_then(|name| limits.column(name)).ok_or(UploadError::ExtraColumn(place))?;
+        if columns.iter().any(|known| known.limit.name == limit.name) {
+            return Err(UploadError::ExtraColumn(place));
+        }
+        let wire = WireType::try_from(byte).map_err(|source| UploadError::WireType { column: limit.name, source })?;
+        let shape = dims.split_off(..usize::from(rank)).and_then(|dims| RowShape::new(dims).ok());
+        if wire.dtype() != limit.dtype || shape != Some(limit.shape) {
+            return Err(UploadError::ColumnType { column: limit.name, expected: limit.dtype, shape: limit.shape });
+        }
+        columns.push(WireColumn { limit, wire });
+    }
+    if names.next().is_some() {
+        return Err(UploadError::ExtraColumn(columns.len()));
+    }
+    check_table("column_dims", dims.len() as u64, 0)?;
+    Ok(columns)
+}
+
+/// The data is exactly as long as columns, bootstrap values and final observations together.
+fn check_data_length(upload: &FragmentUpload, columns: &[WireColumn<'_>]) -> Result<(), UploadError> {
+    let rows: u64 = upload.rows.iter().map(|&rows| u64::from(rows)).sum();
+    let cuts = upload.cut_ends.len() as u64;
+    let obs = columns.iter().find(|column| column.limit.name == OBS.name());
+    let obs = obs.ok_or_else(|| UploadError::MissingColumn(OBS.name()))?;
+    let row_bytes = columns.iter().fold(0u64, |sum, column| sum.saturating_add(column.row_bytes()));
+    let cut_bytes = obs.row_bytes().saturating_add(4);
+    let expected = rows.saturating_mul(row_bytes).saturating_add(cuts.saturating_mul(cut_bytes));
+    check_table("data", upload.data.len() as u64, expected)
+}
+
+/// The bytes of columns that are still to be read. Their length was checked.
+struct Data<'a> {
+    rest: &'a [u8],
+    lease: &'a Lease,
+}
+
+impl<'a> Data<'a> {
+    fn take(&mut self, bytes: usize) -> &'a [u8] {
+        self.rest.split_off(..bytes).unwrap_or_default()
+    }
+
+    fn slot(&self, place: usize) -> SlotId {
+        self.lease.slots.get(place).map_or_else(SlotId::default, |leased| leased.slot)
+    }
+
+    /// Reads the columns one after the other; `place_of` a row says to which of the lease's slots it belongs.
+    fn batch(
+        &mut self,
+        columns: &[WireColumn<'_>],
+        rows: usize,
+        place_of: impl Fn(usize) -> usize,
+    ) -> Result<SampleBatch, UploadError> {
+        let mut batch = SampleBatch::new();
+        for WireColumn { limit, wire } in columns {
+            let (name, elements) = (limit.name, limit.shape.elements());
+            let bytes = self.take(rows * elements * wire.size());
+            let column = wire.read(bytes, limit.shape, limit.range.clone()).map_err(|fault| match fault {
+                ReadFault::Value { element, fault } => {
+                    UploadError::Value { column: name, slot: self.slot(place_of(element / elements.max(1))), fault }
+                }
+                ReadFault::Rows(source) => UploadError::Column { column: name, source },
+            })?;
+            batch.insert(name, column)?;
+        }
+        Ok(batch)
+    }
+}
+
+/// Place within the lease of the slot to which a cut belongs.
+fn slot_of_cut(upload: &FragmentUpload, cut: usize) -> usize {
+    let ends = upload.cuts.iter().scan(0u64, |end, &cuts| {
+        *end += u64::from(cuts);
+        Some(*end)
+    });
+    ends.take_while(|&end| end <= cut as u64).count()
+}
+
+/// Hands each slot its part of everything. The parts share the buffers.
+fn split_slots(
+    upload: &FragmentUpload,
+    lease: &Lease,
+    rows: &SampleBatch,
+    bootstrap_values: &[f32],
+    final_obs: &SampleBatch,
+) -> Result<Vec<SlotFragment>, UploadError> {
+    let mut fragments = Vec::with_capacity(lease.slots.len());
+    let mut returns = &upload.episode_returns[..];
+    let (mut row, mut cut, mut state_start) = (0, 0, 0);
+    for (place, leased) in lease.slots.iter().enumerate() {
+        let slot = leased.slot;
+        let (row_end, cut_end) = (row + upload.rows[place] as usize, cut + upload.cuts[place] as usize);
+        let rows = rows.slice(row..row_end);
+        let cuts = read_cuts(upload, slot, cut..cut_end, bootstrap_values, upload.rows[place])?;
+        check_flags(slot, &cuts, rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?)?;
+        let (episode, t) = (upload.first_episodes[place], upload.first_ts[place]);
+        let finished = finished_episodes(episode, t, &cuts).ok_or(UploadError::Start { slot, episode, t })?;
+        let state_end = upload.state_ends[place] as usize;
+        let state = upload.states.get(state_start..state_end).filter(|state| state.len() <= MAX_STATE_BYTES as usize);
+        fragments.push(SlotFragment {
+            slot,
+            fragment: lease.fragment,
+            weights_version: lease.weights_version,
+            first_episode: episode,
+            first_t: t,
+            rows,
+            cuts,
+            final_obs: final_obs.slice(cut..cut_end),
+            episodes: read_episodes(slot, &finished, &mut returns)?,
+            state: state.ok_or(UploadError::State(slot))?.to_vec(),
+        });
+        (row, cut, state_start) = (row_end, cut_end, state_end);
+    }
+    check_table("episode_returns", returns.len() as u64, 0)?;
+    check_table("states", upload.states.len() as u64, state_start as u64)?;
+    Ok(fragments)
+}
+
+/// The cuts of a slot: ascending, the last at the last row.
+fn read_cuts(
+    upload: &FragmentUpload,
+    slot: SlotId,
+    places: Range<usize>,
+    bootstrap_values: &[f32],
+    rows: u32,
+) -> Result<Vec<Cut>, UploadError> {
+    let wrong = |fault| UploadError::Cuts { slot, fault };
+    let mut cuts: Vec<Cut> = Vec::with_capacity(places.len());
+    for place in places {
+        let end = upload.cut_ends[place];
+        let reason = WireCut::try_from(upload.cut_reasons[place]).map_err(|_| wrong(CutFault::Reason))?.into();
+        let bootstrap_value = bootstrap_values[place];
+        if end <= cuts.last().map_or(0, |last| last.end) || end > rows {
+            return Err(wrong(CutFault::Order(end)));
+        }
+        if reason == CutReason::FragmentEnd && end != rows {
+            return Err(wrong(CutFault::EarlyEnd(end)));
+        }
+        if reason == CutReason::Terminated && bootstrap_value != 0.0 {
+            return Err(wrong(CutFault::Bootstrap(end)));
+        }
+        cuts.push(Cut { end, reason, bootstrap_value });
+    }
+    if cuts.last().map_or(0, |last| last.end) != rows {
+        return Err(wrong(CutFault::End));
+    }
+    Ok(cuts)
+}
+
+/// An episode ends exactly where the flags say so, and for the reason that they say.
+fn check_flags(slot: SlotId, cuts: &[Cut], terminateds: &[bool], truncateds: &[bool]) -> Result<(), UploadError> {
+    let mut start = 0;
+    for cut in cuts {
+        let last = cut.end as usize - 1;
+        let inside = (start..last).any(|row| terminateds[row] || truncateds[row]);
+        let agrees = match cut.reason {
+            // An episode may reach its time limit in the step in which it terminates.
+            CutReason::Terminated => terminateds[last],
+            CutReason::Truncated => truncateds[last] && !terminateds[last],
+            CutReason::FragmentEnd => !terminateds[last] && !truncateds[last],
+        };
+        if inside || !agrees {
+            return Err(UploadError::Cuts { slot, fault: CutFault::Flags(cut.end) });
+        }
+        start = cut.end as usize;
+    }
+    Ok(())
+}
+
+fn read_episodes(
+    slot: SlotId,
+    finished: &[(u32, u32)],
+    returns: &mut &[u8],
+) -> Result<Vec<EpisodeMetrics>, UploadError> {
+    let bytes = returns.split_off(..8 * finished.len()).ok_or(UploadError::Returns(slot))?;
+    let returns: Vec<f64> = read_all(bytes);
+    if !returns.iter().all(|value| value.is_finite()) {
+        return Err(UploadError::Value { column: "episode_return", slot, fault: ValueFault::NotFinite });
+    }
+    let episodes = finished.iter().zip(returns);
+    Ok(episodes.map(|(&(episode, len), episode_return)| EpisodeMetrics { episode, len, episode_return }).collect())
+}

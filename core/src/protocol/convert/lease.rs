@@ -1,0 +1,191 @@
+//! [`Lease`] and [`LeaseGrant`].
+
+use super::limits::MAX_STATE_BYTES;
+use crate::{
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    lease::{Lease, LeasedSlot, SlotSource},
+    prelude::*,
+    protocol::message::LeaseGrant,
+    run::RunSpec,
+};
+
+const HELD: u8 = 0;
+const NEW: u8 = 1;
+const STATE: u8 = 2;
+
+/// Why a grant is no lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseGrantError {
+    /// No slots at all.
+    #[error("the lease has no slots")]
+    NoSlots,
+    /// The tables have different lengths.
+    #[error("{slots} slots have {sources} sources and {state_ends} states")]
+    Tables {
+        /// Length of `slots`.
+        slots: usize,
+        /// Length of `sources`.
+        sources: usize,
+        /// Length of `state_ends`.
+        state_ends: usize,
+    },
+    /// A slot is not in the run, or not in order.
+    #[error("slot {slot} is not ascending, or not among the run's {num_slots}")]
+    Slot {
+        /// The slot.
+        slot: u32,
+        /// Slots of the run.
+        num_slots: u32,
+    },
+    /// A slot comes from somewhere that this version does not know.
+    #[error("slot {slot} has the unknown source {source_byte}")]
+    Source {
+        /// The slot.
+        slot: u32,
+        /// Its source.
+        source_byte: u8,
+    },
+    /// A state is not where the table says, or too large, or there though none is needed.
+    #[error("the state of slot {slot} is missing, above {MAX_STATE_BYTES} bytes, or not wanted")]
+    State {
+        /// The slot.
+        slot: u32,
+    },
+    /// Bytes of states that belong to no slot.
+    #[error("{0} bytes of states belong to no slot")]
+    ExtraStates(usize),
+}
+
+/// Puts a lease into a message.
+#[must_use]
+pub fn lease_grant(run: u32, lease: &Lease) -> LeaseGrant {
+    let mut grant = LeaseGrant {
+        run,
+        lease: lease.id.0,
+        fragment: lease.fragment.0,
+        weights_version: lease.weights_version.0,
+        slots: Vec::with_capacity(lease.slots.len()),
+        sources: Vec::with_capacity(lease.slots.len()),
+        state_ends: Vec::with_capacity(lease.slots.len()),
+        states: Vec::new(),
+    };
+    for LeasedSlot { slot, source } in &lease.slots {
+        grant.slots.push(slot.0);
+        grant.sources.push(match source {
+            SlotSource::Held => HELD,
+            SlotSource::New => NEW,
+            SlotSource::State(state) => {
+                grant.states.extend_from_slice(state);
+                STATE
+            }
+        });
+        grant.state_ends.push(grant.states.len() as u32);
+    }
+    grant
+}
+
+/// Takes a lease out of a message. Whether the states decode is for the sampler to say.
+///
+/// # Errors
+/// [`LeaseGrantError`] names the slot that is wrong.
+pub fn lease(grant: &LeaseGrant, spec: &RunSpec) -> Result<Lease, LeaseGrantError> {
+    let LeaseGrant { slots, sources, state_ends, states, .. } = grant;
+    if slots.is_empty() {
+        return Err(LeaseGrantError::NoSlots);
+    }
+    if sources.len() != slots.len() || state_ends.len() != slots.len() {
+        let (sources, state_ends) = (sources.len(), state_ends.len());
+        return Err(LeaseGrantError::Tables { slots: slots.len(), sources, state_ends });
+    }
+    let mut leased: Vec<LeasedSlot> = Vec::with_capacity(slots.len());
+    let mut start = 0;
+    for ((&slot, &source_byte), &end) in slots.iter().zip(sources).zip(state_ends) {
+        if slot >= spec.num_slots || leased.last().is_some_and(|last| last.slot.0 >= slot) {
+            return Err(LeaseGrantError::Slot { slot, num_slots: spec.num_slots });
+        }
+        let end = end as usize;
+        let state = states.get(start..end).ok_or(LeaseGrantError::State { slot })?;
+        start = end;
+        let source = match source_byte {
+            HELD if state.is_empty() => SlotSource::Held,
+            NEW if state.is_empty() => SlotSource::New,
+            STATE if state.len() <= MAX_STATE_BYTES as usize => SlotSource::State(state.to_vec()),
+            HELD | NEW | STATE => return Err(LeaseGrantError::State { slot }),
+            _ => return Err(LeaseGrantError::Source { slot, source_byte }),
+        };
+        leased.push(LeasedSlot { slot: SlotId(slot), source });
+    }
+    if start != states.len() {
+        return Err(LeaseGrantError::ExtraStates(states.len() - start));
+    }
+    Ok(Lease {
+        id: LeaseId(grant.lease),
+        fragment: FragmentNo(grant.fragment),
+        weights_version: WeightsVersion(grant.weights_version),
+        slots: leased,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> RunSpec {
+        RunSpec {
+            env: "CartPole-v1".into(),
+            seed: 1,
+            num_slots: 16,
+            num_envs_per_worker: 8,
+            rollout_fragment_length: 32,
+            hidden: vec![],
+        }
+    }
+
+    fn sample() -> Lease {
+        let slot = |slot, source| LeasedSlot { slot: SlotId(slot), source };
+        Lease {
+            id: LeaseId(9),
+            fragment: FragmentNo(4),
+            weights_version: WeightsVersion(3),
+            slots: vec![
+                slot(1, SlotSource::Held),
+                slot(2, SlotSource::State(vec![1, 2, 3])),
+                slot(5, SlotSource::New),
+                slot(15, SlotSource::State(vec![4])),
+            ],
+        }
+    }
+
+    #[test]
+    fn leases_travel_unchanged() {
+        assert_eq!(lease(&lease_grant(1, &sample()), &spec()), Ok(sample()));
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_named() {
+        let state = |slot| format!("the state of slot {slot} is missing, above 65536 bytes, or not wanted");
+        let cases: [(&dyn Fn(&mut LeaseGrant), &str); 10] = [
+            (&|g| g.slots.clear(), "the lease has no slots"),
+            (&|g| drop(g.sources.pop()), "4 slots have 3 sources and 4 states"),
+            (&|g| g.slots[3] = 16, "slot 16 is not ascending, or not among the run's 16"),
+            (&|g| g.slots[2] = 2, "slot 2 is not ascending, or not among the run's 16"),
+            (&|g| g.sources[0] = 7, "slot 1 has the unknown source 7"),
+            (&|g| g.sources[1] = NEW, &state(2)),
+            (&|g| g.state_ends[3] = 5, &state(15)),
+            (&|g| g.state_ends[3] = 1, &state(15)),
+            (&|g| g.states.push(0), "1 bytes of states belong to no slot"),
+            (
+                &|g| {
+                    g.states = vec![0; 70_000];
+                    g.state_ends = vec![0, 70_000, 70_000, 70_000];
+                },
+                &state(2),
+            ),
+        ];
+        for (change, message) in cases {
+            let mut grant = lease_grant(1, &sample());
+            change(&mut grant);
+            assert_eq!(lease(&grant, &spec()).unwrap_err().to_string(), message);
+        }
+    }
+}

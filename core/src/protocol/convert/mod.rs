@@ -1,0 +1,24 @@
+//! The one place where bodies of messages become types that the rest of the crate trusts, and the way back.
+//!
+//! Everything that a peer claims is checked here, once: table lengths against each other, byte strings against
+//! their tables, numbers against their ranges, floats for being finite. What passes needs no more checks; what does
+//! not is an error that names the place. Nothing is allocated by what a message claims, only by what it brings.
+
+mod elements;
+mod fragment;
+mod lease;
+mod limits;
+mod pieces;
+mod spec;
+mod upload;
+mod upload_error;
+mod weights;
+
+pub use elements::ValueFault;
+pub use fragment::slot_fragments;
+pub use lease::{LeaseGrantError, lease, lease_grant};
+pub use limits::{ColumnLimit, FragmentLimits, MAX_STATE_BYTES};
+pub use spec::{SpecError, check_spec};
+pub use upload::{EncodeError, fragment_upload};
+pub use upload_error::{CutFault, UploadError};
+pub use weights::{WeightsUpdateError, weights, weights_update};

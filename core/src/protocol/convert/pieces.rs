@@ -1,0 +1,72 @@
+//! What cuts say about episodes. Both ways of the conversion use it, so that neither says more than the other knows.
+
+use crate::{
+    batch::{Cut, CutReason},
+    prelude::*,
+    protocol::wire_enum::wire_enum,
+};
+
+wire_enum! {
+    /// [`CutReason`] on the wire.
+    "reason for a cut" pub(super) WireCut {
+        /// The episode terminated.
+        Terminated = 0,
+        /// The episode was truncated.
+        Truncated = 1,
+        /// The fragment is full.
+        FragmentEnd = 2,
+    }
+}
+
+impl From<CutReason> for WireCut {
+    fn from(reason: CutReason) -> Self {
+        match reason {
+            CutReason::Terminated => Self::Terminated,
+            CutReason::Truncated => Self::Truncated,
+            CutReason::FragmentEnd => Self::FragmentEnd,
+        }
+    }
+}
+
+impl From<WireCut> for CutReason {
+    fn from(reason: WireCut) -> Self {
+        match reason {
+            WireCut::Terminated => Self::Terminated,
+            WireCut::Truncated => Self::Truncated,
+            WireCut::FragmentEnd => Self::FragmentEnd,
+        }
+    }
+}
+
+/// Numbers and lengths of the episodes that end within a fragment: they follow from its cuts. None if a number
+/// does not fit.
+pub(super) fn finished_episodes(first_episode: u32, first_t: u32, cuts: &[Cut]) -> Option<Vec<(u32, u32)>> {
+    let mut finished = Vec::new();
+    let (mut episode, mut t, mut start) = (first_episode, first_t, 0);
+    for cut in cuts {
+        let len = t.checked_add(cut.end.checked_sub(start)?)?;
+        if cut.reason == CutReason::FragmentEnd {
+            continue;
+        }
+        finished.push((episode, len));
+        (episode, t, start) = (episode.checked_add(1)?, 0, cut.end);
+    }
+    Some(finished)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(end: u32, reason: CutReason) -> Cut {
+        Cut { end, reason, bootstrap_value: 0.0 }
+    }
+
+    #[test]
+    fn lengths_count_what_came_before_the_fragment() {
+        let cuts = [cut(3, CutReason::Terminated), cut(10, CutReason::Truncated), cut(12, CutReason::FragmentEnd)];
+        assert_eq!(finished_episodes(7, 20, &cuts), Some(vec![(7, 23), (8, 7)]));
+        assert_eq!(finished_episodes(7, u32::MAX, &cuts), None);
+        assert_eq!(finished_episodes(u32::MAX, 0, &cuts), None);
+    }
+}

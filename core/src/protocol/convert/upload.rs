@@ -1,0 +1,133 @@
+//! Fragments of slots into a message.
+
+use super::{
+    elements::{LittleEndian as _, WireType},
+    pieces::{WireCut, finished_episodes},
+};
+use crate::{
+    batch::{OBS, SampleBatch, SlotFragment},
+    column::Column,
+    ids::{LeaseId, SlotId},
+    prelude::*,
+    protocol::message::FragmentUpload,
+};
+
+/// Why fragments do not go into a message. Each is a mistake of whoever made them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// No fragments at all.
+    #[error("there are no fragments to upload")]
+    Empty,
+    /// The fragments are of different fragment numbers or weights.
+    #[error("slot {0} is of another fragment or of other weights than the first slot")]
+    Mixed(SlotId),
+    /// A slot has more or fewer columns than the first.
+    #[error("slot {0} has more or fewer columns than the first slot")]
+    ColumnCount(SlotId),
+    /// A slot has other columns than the first.
+    #[error("slot {slot} has no column '{column}' of the type and shape that the first slot has")]
+    Columns {
+        /// The slot.
+        slot: SlotId,
+        /// The column.
+        column: String,
+    },
+    /// A slot's episodes are not those of its cuts.
+    #[error("the episodes of slot {0} are not those that its cuts say")]
+    Episodes(SlotId),
+}
+
+/// Puts what a lease brought into a message.
+///
+/// # Errors
+/// [`EncodeError`] if the fragments do not belong together.
+pub fn fragment_upload(run: u32, lease: LeaseId, fragments: &[SlotFragment]) -> Result<FragmentUpload, EncodeError> {
+    let first = fragments.first().ok_or(EncodeError::Empty)?;
+    let mut upload = FragmentUpload {
+        run,
+        lease: lease.0,
+        fragment: first.fragment.0,
+        weights_version: first.weights_version.0,
+        ..FragmentUpload::default()
+    };
+    for fragment in fragments {
+        if (fragment.fragment, fragment.weights_version) != (first.fragment, first.weights_version) {
+            return Err(EncodeError::Mixed(fragment.slot));
+        }
+        if fragment.rows.iter().len() != first.rows.iter().len() {
+            return Err(EncodeError::ColumnCount(fragment.slot));
+        }
+        push_slot(&mut upload, fragment)?;
+    }
+    push_columns(&mut upload, fragments, &first.rows)?;
+    Ok(upload)
+}
+
+/// Everything about a slot but its columns.
+fn push_slot(upload: &mut FragmentUpload, fragment: &SlotFragment) -> Result<(), EncodeError> {
+    let finished = finished_episodes(fragment.first_episode, fragment.first_t, &fragment.cuts);
+    let told = fragment.episodes.iter().map(|episode| (episode.episode, episode.len));
+    if !finished.is_some_and(|finished| finished.into_iter().eq(told)) {
+        return Err(EncodeError::Episodes(fragment.slot));
+    }
+    upload.slots.push(fragment.slot.0);
+    upload.rows.push(fragment.rows.len() as u32);
+    upload.first_episodes.push(fragment.first_episode);
+    upload.first_ts.push(fragment.first_t);
+    upload.cuts.push(fragment.cuts.len() as u32);
+    for cut in &fragment.cuts {
+        upload.cut_ends.push(cut.end);
+        upload.cut_reasons.push(WireCut::from(cut.reason).to_wire());
+    }
+    for episode in &fragment.episodes {
+        episode.episode_return.write(&mut upload.episode_returns);
+    }
+    upload.states.extend_from_slice(&fragment.state);
+    upload.state_ends.push(upload.states.len() as u32);
+    Ok(())
+}
+
+fn push_columns(upload: &mut FragmentUpload, fragments: &[SlotFragment], like: &SampleBatch) -> Result<(), EncodeError> {
+    let mut obs_wire = WireType::F32;
+    for (name, like) in like.iter() {
+        let columns = same_columns(fragments, name, like, |fragment| &fragment.rows)?;
+        let mut all = columns.clone();
+        if name == OBS.name() {
+            all.extend(same_columns(fragments, name, like, |fragment| &fragment.final_obs)?);
+        }
+        let wire = WireType::narrowest(like.dtype(), &all);
+        if name == OBS.name() {
+            obs_wire = wire;
+        }
+        if !upload.column_types.is_empty() {
+            upload.column_names.push('\n');
+        }
+        upload.column_names.push_str(name);
+        upload.column_types.push(wire.to_wire());
+        upload.column_ranks.push(like.shape().dims().len() as u8);
+        upload.column_dims.extend_from_slice(like.shape().dims());
+        columns.iter().for_each(|column| wire.write(&mut upload.data, column));
+    }
+    for cut in fragments.iter().flat_map(|fragment| &fragment.cuts) {
+        cut.bootstrap_value.write(&mut upload.data);
+    }
+    let final_obs = fragments.iter().filter_map(|fragment| fragment.final_obs.column(OBS.name()));
+    final_obs.for_each(|column| obs_wire.write(&mut upload.data, column));
+    Ok(())
+}
+
+/// One column of every fragment, all of one type and shape.
+fn same_columns<'a>(
+    fragments: &'a [SlotFragment],
+    name: &str,
+    like: &Column,
+    batch: impl Fn(&SlotFragment) -> &SampleBatch,
+) -> Result<Vec<&'a Column>, EncodeError> {
+    let of = |fragment: &'a SlotFragment| {
+        let column = batch(fragment).column(name);
+        column
+            .filter(|column| column.dtype() == like.dtype() && column.shape() == like.shape())
+            .ok_or_else(|| EncodeError::Columns { slot: fragment.slot, column: name.into() })
+    };
+    fragments.iter().map(of).collect()
+}

@@ -1,0 +1,144 @@
+//! Why an upload is not accepted.
+
+use super::{MAX_STATE_BYTES, elements::ValueFault};
+use crate::{
+    batch::BatchError,
+    column::{ColumnError, DType, RowShape},
+    ids::SlotId,
+    protocol::UnknownValue,
+};
+
+/// Why an upload is not what its lease asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UploadError {
+    /// It is for something else.
+    #[error("the upload is for {what} {found}, not {expected}")]
+    WrongLease {
+        /// What differs.
+        what: &'static str,
+        /// In the upload.
+        found: u64,
+        /// In the lease.
+        expected: u64,
+    },
+    /// A table has the wrong length.
+    #[error("the table '{table}' has {found} entries, not {expected}")]
+    Table {
+        /// The table.
+        table: &'static str,
+        /// Its entries.
+        found: u64,
+        /// What there should be.
+        expected: u64,
+    },
+    /// A slot is not the one that the lease has in its place.
+    #[error("slot {found} stands where the lease has slot {expected}")]
+    WrongSlot {
+        /// In the upload.
+        found: u32,
+        /// In the lease.
+        expected: SlotId,
+    },
+    /// A slot has too few or too many rows.
+    #[error("slot {slot} has {found} rows, not {expected}")]
+    Rows {
+        /// The slot.
+        slot: SlotId,
+        /// Its rows.
+        found: u32,
+        /// What there should be.
+        expected: u32,
+    },
+    /// Episode number or `t` would overflow.
+    #[error("slot {slot} starts at episode {episode} and t {t}, which leaves no room for its rows")]
+    Start {
+        /// The slot.
+        slot: SlotId,
+        /// Its first episode.
+        episode: u32,
+        /// Its first `t`.
+        t: u32,
+    },
+    /// A column is missing.
+    #[error("column '{0}' is missing")]
+    MissingColumn(&'static str),
+    /// A column is not asked for, or there twice.
+    #[error("a column that is not asked for, or is there twice, at place {0}")]
+    ExtraColumn(usize),
+    /// A column's wire type is not known.
+    #[error("column '{column}': {source}")]
+    WireType {
+        /// The column.
+        column: &'static str,
+        /// Its type.
+        source: UnknownValue,
+    },
+    /// A column has the wrong type or row shape.
+    #[error("column '{column}' does not hold {expected} in rows of shape {shape}")]
+    ColumnType {
+        /// The column.
+        column: &'static str,
+        /// The type that it should have.
+        expected: DType,
+        /// The shape of a row that it should have.
+        shape: RowShape,
+    },
+    /// A value is not allowed.
+    #[error("column '{column}' of slot {slot} holds {fault}")]
+    Value {
+        /// The column.
+        column: &'static str,
+        /// The slot.
+        slot: SlotId,
+        /// What is wrong with it.
+        fault: ValueFault,
+    },
+    /// The cuts of a slot are not ascending, do not end with its rows, or say other than its flags.
+    #[error("the cuts of slot {slot} {fault}")]
+    Cuts {
+        /// The slot.
+        slot: SlotId,
+        /// What is wrong with them.
+        fault: CutFault,
+    },
+    /// There are fewer returns than finished episodes.
+    #[error("the returns of slot {0} are missing")]
+    Returns(SlotId),
+    /// A slot's state is not where the table says, or too large.
+    #[error("the state of slot {0} is missing or above {MAX_STATE_BYTES} bytes")]
+    State(SlotId),
+    /// The values of a column do not make rows.
+    #[error("column '{column}': {source}")]
+    Column {
+        /// The column.
+        column: &'static str,
+        /// What is wrong with it.
+        source: ColumnError,
+    },
+    /// The columns do not make a batch.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+}
+
+/// What is wrong with the cuts of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CutFault {
+    /// The reason's number is not known.
+    #[error("have an unknown reason")]
+    Reason,
+    /// Ends do not ascend.
+    #[error("do not ascend at row {0}")]
+    Order(u32),
+    /// The last cut is not at the last row.
+    #[error("do not end with its last row")]
+    End,
+    /// A full fragment is noted before its end.
+    #[error("note a full fragment at row {0}, before its end")]
+    EarlyEnd(u32),
+    /// `terminateds` or `truncateds` say something else.
+    #[error("do not agree with its flags before row {0}")]
+    Flags(u32),
+    /// What follows a terminated episode has no value.
+    #[error("give a value to what follows a terminated episode at row {0}")]
+    Bootstrap(u32),
+}

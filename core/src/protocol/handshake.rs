@@ -1,0 +1,302 @@
+//! How a session opens: a peer says `Hello`, the hub says `Welcome` or `Refused`.
+
+use core::fmt;
+
+use super::{
+    CHUNK_BYTES, Message, PROTOCOL_MAX, PROTOCOL_MIN, RefusalCode, Role, Token, TokenTable,
+    message::{Hello, Refused, Welcome},
+};
+use crate::prelude::*;
+
+/// The most bytes of each text in a `Hello`.
+pub const MAX_TEXT_BYTES: usize = 64;
+
+/// Who a peer is. What it says in its `Hello`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The role that it asks for.
+    pub role: Role,
+    /// The token of that role.
+    pub token: Token,
+    /// The session to resume.
+    pub resume: Option<[u8; 16]>,
+    /// Result of [`core_fingerprint`](crate::hash::core_fingerprint); workers alone are asked for it.
+    pub core_fingerprint: [u8; 16],
+    /// `native`, `browser`, …
+    pub kind: String,
+    /// Name for people.
+    pub name: String,
+    /// What it runs on.
+    pub device: String,
+}
+
+/// A peer that the hub accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The version that both speak from now on.
+    pub protocol: u16,
+    /// What it may do.
+    pub role: Role,
+    /// The child process that it is, if the hub started it.
+    pub child: Option<u32>,
+    /// The session that it wants to resume.
+    pub resume: Option<[u8; 16]>,
+    /// `native`, `browser`, …; printable, as the next two.
+    pub kind: String,
+    /// Name for people.
+    pub name: String,
+    /// What it runs on.
+    pub device: String,
+}
+
+/// Why a peer has no session.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// The hub refused.
+    #[error("the hub refused: {reason}")]
+    Refused {
+        /// Why, for programs; none if the hub is newer and has a reason that this version does not know.
+        code: Option<RefusalCode>,
+        /// Why, for people.
+        reason: String,
+    },
+    /// The hub answered something else.
+    #[error("the hub answered Hello with {0:?}")]
+    NoAnswer(super::Kind),
+    /// The hub chose what was not offered.
+    #[error("the hub chose protocol version {0}, which was not offered")]
+    ProtocolVersion(u16),
+    /// The hub grants so little that no chunk could be sent.
+    #[error("the hub grants {0} bytes, less than two chunks")]
+    Credit(u32),
+}
+
+impl Identity {
+    /// The first message to the hub.
+    #[must_use]
+    pub fn hello(&self) -> Message {
+        Message::Hello(Hello {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            role: self.role.to_wire(),
+            token: self.token,
+            capabilities: 0,
+            resume_id: self.resume.unwrap_or_default(),
+            core_fingerprint: self.core_fingerprint,
+            kind: self.kind.clone(),
+            name: self.name.clone(),
+            device: self.device.clone(),
+        })
+    }
+}
+
+/// Reads the hub's answer to a `Hello`.
+///
+/// # Errors
+/// [`HandshakeError`] if there is no session.
+pub fn read_answer(answer: Message) -> Result<Welcome, HandshakeError> {
+    match answer {
+        Message::Welcome(welcome) if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&welcome.protocol) => {
+            Err(HandshakeError::ProtocolVersion(welcome.protocol))
+        }
+        Message::Welcome(welcome) if welcome.credit < 2 * CHUNK_BYTES => Err(HandshakeError::Credit(welcome.credit)),
+        Message::Welcome(welcome) => Ok(welcome),
+        Message::Refused(Refused { code, reason }) => {
+            Err(HandshakeError::Refused { code: RefusalCode::try_from(code).ok(), reason })
+        }
+        other => Err(HandshakeError::NoAnswer(other.kind())),
+    }
+}
+
+/// Decides on a peer.
+///
+/// Versions come first, because nothing else in a `Hello` of another version is sure to mean the same; then the
+/// token, so that nobody without one learns more.
+///
+/// # Errors
+/// The [`Refused`] to send before closing. It is the same whatever is wrong with a token.
+pub fn check_hello(hello: &Hello, tokens: &TokenTable, core_fingerprint: [u8; 16]) -> Result<Accepted, Refused> {
+    let protocol = common_version(hello)?;
+    let no_token = || refusal(RefusalCode::Token, "the token is not valid for this role".into());
+    let grant = tokens.find(&hello.token).ok_or_else(no_token)?;
+    if grant.role.to_wire() != hello.role {
+        return Err(no_token());
+    }
+    if grant.role == Role::Worker && hello.core_fingerprint != core_fingerprint {
+        return Err(refusal(
+            RefusalCode::Fingerprint,
+            format!(
+                "core fingerprints differ: {} here, {} there; run the same version of rollmesh on both sides",
+                Hex(core_fingerprint),
+                Hex(hello.core_fingerprint)
+            ),
+        ));
+    }
+    for (field, text) in [("kind", &hello.kind), ("name", &hello.name), ("device", &hello.device)] {
+        if !is_printable(text) {
+            let reason = format!("'{field}' must have at most {MAX_TEXT_BYTES} printable ASCII characters");
+            return Err(refusal(RefusalCode::Malformed, reason));
+        }
+    }
+    Ok(Accepted {
+        protocol,
+        role: grant.role,
+        child: grant.child,
+        resume: Some(hello.resume_id).filter(|id| *id != [0; 16]),
+        kind: hello.kind.clone(),
+        name: hello.name.clone(),
+        device: hello.device.clone(),
+    })
+}
+
+/// The answer to a first message that is no `Hello`.
+#[must_use]
+pub fn malformed(error: &super::InboxError) -> Refused {
+    refusal(RefusalCode::Malformed, error.to_string())
+}
+
+/// The answer of a hub that has no room.
+#[must_use]
+pub fn busy(reason: &str) -> Refused {
+    refusal(RefusalCode::Busy, reason.into())
+}
+
+/// Whether a peer's text may be shown and logged: short, and no character that could change how others look.
+pub(super) fn is_printable(text: &str) -> bool {
+    text.len() <= MAX_TEXT_BYTES && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
+fn common_version(hello: &Hello) -> Result<u16, Refused> {
+    let newest = hello.protocol_max.min(PROTOCOL_MAX);
+    if hello.protocol_min <= newest && PROTOCOL_MIN <= newest {
+        return Ok(newest);
+    }
+    let reason = format!(
+        "protocol versions {PROTOCOL_MIN} to {PROTOCOL_MAX} here, {} to {} there; update the older side",
+        hello.protocol_min, hello.protocol_max
+    );
+    Err(refusal(RefusalCode::ProtocolVersion, reason))
+}
+
+fn refusal(code: RefusalCode, reason: String) -> Refused {
+    Refused { code: code.to_wire(), reason }
+}
+
+struct Hex([u8; 16]);
+
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::TokenGrant, *};
+
+    const FINGERPRINT: [u8; 16] = [0xaa; 16];
+
+    fn identity(role: Role) -> Identity {
+        Identity {
+            role,
+            token: Token::new([role.to_wire(); 32]),
+            resume: None,
+            core_fingerprint: FINGERPRINT,
+            kind: "native".into(),
+            name: "worker-1".into(),
+            device: "cpu".into(),
+        }
+    }
+
+    fn hello(identity: &Identity) -> Hello {
+        let Message::Hello(hello) = identity.hello() else { unreachable!("hello() says Hello") };
+        hello
+    }
+
+    fn check(hello: &Hello) -> Result<Accepted, (RefusalCode, String)> {
+        let mut tokens = TokenTable::new();
+        for &role in Role::ALL {
+            let child = (role == Role::Worker).then_some(7);
+            tokens.insert(Token::new([role.to_wire(); 32]), TokenGrant { role, child });
+        }
+        check_hello(hello, &tokens, FINGERPRINT)
+            .map_err(|refused| (RefusalCode::try_from(refused.code).unwrap(), refused.reason))
+    }
+
+    #[test]
+    fn a_proper_hello_is_accepted() {
+        let mut worker = identity(Role::Worker);
+        worker.resume = Some([3; 16]);
+        let accepted = check(&hello(&worker)).unwrap();
+        assert_eq!((accepted.protocol, accepted.role, accepted.child), (1, Role::Worker, Some(7)));
+        assert_eq!((accepted.resume, &*accepted.name), (Some([3; 16]), "worker-1"));
+        assert_eq!(check(&hello(&identity(Role::Viewer))).unwrap().resume, None);
+    }
+
+    #[test]
+    fn both_version_ranges_are_named() {
+        let mut hello = hello(&identity(Role::Worker));
+        (hello.protocol_min, hello.protocol_max) = (2, 9);
+        let reason = "protocol versions 1 to 1 here, 2 to 9 there; update the older side";
+        assert_eq!(check(&hello).unwrap_err(), (RefusalCode::ProtocolVersion, reason.into()));
+        (hello.protocol_min, hello.protocol_max) = (0, 0);
+        assert_eq!(check(&hello).unwrap_err().0, RefusalCode::ProtocolVersion);
+        (hello.protocol_min, hello.protocol_max) = (0, 9);
+        assert_eq!(check(&hello).unwrap().protocol, 1);
+    }
+
+    #[test]
+    fn both_fingerprints_are_named_and_only_workers_need_one() {
+        let mut worker = identity(Role::Worker);
+        worker.core_fingerprint = [0x0b; 16];
+        let reason = format!(
+            "core fingerprints differ: {} here, {} there; run the same version of rollmesh on both sides",
+            "aa".repeat(16),
+            "0b".repeat(16)
+        );
+        assert_eq!(check(&hello(&worker)).unwrap_err(), (RefusalCode::Fingerprint, reason));
+        let mut viewer = identity(Role::Viewer);
+        viewer.core_fingerprint = [0; 16];
+        assert!(check(&hello(&viewer)).is_ok());
+    }
+
+    #[test]
+    fn every_failure_of_a_token_reads_the_same() {
+        let mut unknown = hello(&identity(Role::Worker));
+        unknown.token = Token::new([0x55; 32]);
+        let mut other_role = hello(&identity(Role::Viewer));
+        other_role.role = Role::Operator.to_wire();
+        let mut no_role = hello(&identity(Role::Viewer));
+        no_role.role = 0xff;
+        for hello in [unknown, other_role, no_role] {
+            let reason = "the token is not valid for this role".into();
+            assert_eq!(check(&hello).unwrap_err(), (RefusalCode::Token, reason));
+        }
+    }
+
+    #[test]
+    fn texts_are_short_and_printable() {
+        for bad in ["a\nb", "\u{202e}evil", &"x".repeat(65), "tab\t", "\u{7f}"] {
+            let mut identity = identity(Role::Viewer);
+            identity.name = bad.into();
+            let (code, reason) = check(&hello(&identity)).unwrap_err();
+            assert_eq!(code, RefusalCode::Malformed);
+            assert_eq!(reason, "'name' must have at most 64 printable ASCII characters");
+        }
+    }
+
+    #[test]
+    fn a_peer_reads_the_answer() {
+        let welcome =
+            Welcome { protocol: 1, peer: 3, resume_id: [1; 16], credit: 2 * CHUNK_BYTES, server: "rollmesh".into() };
+        assert_eq!(read_answer(Message::Welcome(welcome.clone())), Ok(welcome.clone()));
+        let other = Welcome { protocol: 2, ..welcome.clone() };
+        assert_eq!(read_answer(Message::Welcome(other)), Err(HandshakeError::ProtocolVersion(2)));
+        let poor = Welcome { credit: 5, ..welcome };
+        assert_eq!(read_answer(Message::Welcome(poor)), Err(HandshakeError::Credit(5)));
+        let refused = read_answer(Message::Refused(busy("64 workers are connected"))).unwrap_err();
+        assert_eq!(refused.to_string(), "the hub refused: 64 workers are connected");
+        let newer = Message::Refused(Refused { code: 0xee, reason: "new".into() });
+        assert_eq!(read_answer(newer), Err(HandshakeError::Refused { code: None, reason: "new".into() }));
+    }
+}

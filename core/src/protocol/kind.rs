@@ -1,0 +1,133 @@
+//! Kinds of messages: their numbers, and how large each may be.
+
+use super::wire_enum::wire_enum;
+
+wire_enum! {
+    /// What a message is. The number stands in the header; it is never reused.
+    "kind of message" pub Kind {
+        /// Any peer's first message.
+        Hello = 0x01,
+        /// The hub's answer if it accepts the peer.
+        Welcome = 0x02,
+        /// The hub's answer if it does not.
+        Refused = 0x03,
+        /// Either side closes on purpose.
+        Goodbye = 0x04,
+        /// A part of a message that is too large for one frame.
+        Chunk = 0x05,
+        /// Room for more chunks.
+        Credit = 0x06,
+        /// Hub to worker: a run begins.
+        RunStart = 0x10,
+        /// Hub to worker: a run is over.
+        RunEnd = 0x11,
+        /// Hub to worker: new weights.
+        WeightsUpdate = 0x12,
+        /// Hub to worker: slots to run.
+        LeaseGrant = 0x13,
+        /// Hub to worker: a lease is void.
+        Revoke = 0x14,
+        /// Worker to hub: a lease cannot be done.
+        LeaseRefused = 0x15,
+        /// Worker to hub: a lease is being worked on.
+        Progress = 0x16,
+        /// Worker to hub: what a lease brought.
+        FragmentUpload = 0x17,
+        /// Hub to dashboard: state of the run.
+        RunStatus = 0x20,
+        /// Hub to dashboard: one more point of every curve.
+        Iteration = 0x21,
+        /// Hub to dashboard: a worker changed.
+        WorkerRow = 0x22,
+        /// Hub to dashboard: a worker is gone.
+        WorkerGone = 0x23,
+        /// Hub to dashboard: what the watched environment did.
+        EnvTrace = 0x24,
+        /// Hub to dashboard: something to tell a person.
+        Notice = 0x25,
+        /// Operator to hub: pause the run.
+        Pause = 0x30,
+        /// Operator to hub: go on with it.
+        Resume = 0x31,
+        /// Operator to hub: end it.
+        Stop = 0x32,
+        /// Operator to hub: start one more local worker.
+        AddWorker = 0x33,
+        /// Operator to hub: take a worker out.
+        RemoveWorker = 0x34,
+        /// Operator to hub: begin a run.
+        StartRun = 0x35,
+        /// Operator to hub: show another slot.
+        Watch = 0x36,
+        /// Operator to hub: ask for a token with which a tab can join as worker.
+        WorkerTokenRequest = 0x37,
+        /// Hub to operator: a request was done, or why not.
+        Reply = 0x38,
+        /// Hub to operator: the token.
+        WorkerToken = 0x39,
+    }
+}
+
+const KIB: u32 = 1024;
+const MIB: u32 = 1024 * KIB;
+
+/// Messages above this many bytes, header included, travel in chunks, and no chunk carries more.
+pub const CHUNK_BYTES: u32 = 256 * KIB;
+
+/// No frame is longer: a whole chunk with its header and its numbers. Sockets refuse more than this before they buffer it.
+pub const MAX_FRAME_BYTES: u32 = CHUNK_BYTES + 64;
+
+/// The longest first frame: a peer that has shown no token yet gets no more memory than this.
+pub const PRE_AUTH_FRAME_BYTES: u32 = 4 * KIB;
+
+impl Kind {
+    /// The most bytes that a body of this kind may have, checked before anything is allocated for it.
+    #[must_use]
+    pub const fn body_cap(self) -> u32 {
+        match self {
+            Self::Credit | Self::RunEnd | Self::Revoke | Self::Progress | Self::WorkerGone | Self::Iteration => 256,
+            Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
+            Self::RemoveWorker | Self::Watch | Self::WorkerToken => 256,
+            Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
+            Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,
+            Self::RunStart | Self::RunStatus | Self::WorkerRow | Self::StartRun => 4 * KIB,
+            Self::EnvTrace => CHUNK_BYTES - super::HEADER_BYTES as u32,
+            Self::Chunk => MAX_FRAME_BYTES - super::HEADER_BYTES as u32,
+            Self::LeaseGrant => 16 * MIB,
+            Self::FragmentUpload => 32 * MIB,
+            Self::WeightsUpdate => 64 * MIB,
+        }
+    }
+
+    /// Whether a message of this kind may come in chunks. All others fit in one frame.
+    #[must_use]
+    pub const fn may_be_split(self) -> bool {
+        matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    #[test]
+    fn numbers_lead_back_to_their_kinds_and_no_others_do() {
+        for byte in 0..=u8::MAX {
+            match Kind::try_from(byte) {
+                Ok(kind) => assert_eq!(kind.to_wire(), byte),
+                Err(error) => assert!(Kind::ALL.iter().all(|kind| kind.to_wire() != byte), "{error}"),
+            }
+        }
+        assert_eq!(Kind::try_from(0x7f).unwrap_err().to_string(), "0x7f is no kind of message that this version knows");
+    }
+
+    #[test]
+    fn whatever_may_not_be_split_fits_in_a_frame() {
+        for kind in Kind::ALL {
+            let frame = kind.body_cap() + super::super::HEADER_BYTES as u32;
+            let largest = if *kind == Kind::Chunk { MAX_FRAME_BYTES } else { CHUNK_BYTES };
+            assert_eq!(frame > largest, kind.may_be_split(), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What is to be sent: small messages first, large ones in chunks, never more than the receiver has room for.
+
+use super::{CHUNK_BYTES, INITIAL_CREDIT, Kind, Message, header::HEADER_BYTES, message::Chunk};
+use crate::prelude::*;
+
+/// An encoded message. Cheap to clone: the hub encodes weights once and queues them for every worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    kind: Kind,
+    bytes: Arc<[u8]>,
+}
+
+/// A message that the receiver would not accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message {kind:?} of {bytes} bytes is larger than the {cap} that a receiver accepts", cap = kind.body_cap())]
+pub struct TooLarge {
+    /// What it is.
+    pub kind: Kind,
+    /// Length of its body.
+    pub bytes: usize,
+}
+
+impl Frame {
+    /// Encodes a message.
+    ///
+    /// # Errors
+    /// [`TooLarge`] if it is above the cap of its kind.
+    pub fn new(message: &Message) -> Result<Self, TooLarge> {
+        let kind = message.kind();
+        let bytes = message.encode();
+        let body = bytes.len() - HEADER_BYTES;
+        if body > kind.body_cap() as usize {
+            return Err(TooLarge { kind, bytes: body });
+        }
+        Ok(Self { kind, bytes: bytes.into() })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Header and body.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A large message of which some chunks are sent.
+#[derive(Clone, Debug)]
+struct Sending {
+    frame: Frame,
+    stream: u32,
+    sent: usize,
+}
+
+/// The sending side of a connection.
+///
+/// Messages of up to [`CHUNK_BYTES`] keep their order, and so do larger ones; a small one may overtake a large
+/// one. Weights are the exception: new ones take the place of older ones that are not yet being sent.
+#[derive(Clone, Debug)]
+pub struct Outbox {
+    small: VecDeque<Frame>,
+    large: VecDeque<Frame>,
+    sending: Option<Sending>,
+    next_stream: u32,
+    credit: u64,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self::new(INITIAL_CREDIT)
+    }
+}
+
+impl Outbox {
+    /// An empty outbox whose receiver has room for this many bytes of chunks.
+    #[must_use]
+    pub fn new(credit: u32) -> Self {
+        Self {
+            small: VecDeque::new(),
+            large: VecDeque::new(),
+            sending: None,
+            next_stream: 0,
+            credit: u64::from(credit),
+        }
+    }
+
+    /// Queues a message.
+    ///
+    /// # Errors
+    /// [`TooLarge`] if it is above the cap of its kind; then nothing is queued.
+    pub fn push(&mut self, message: &Message) -> Result<(), TooLarge> {
+        self.push_frame(Frame::new(message)?);
+        Ok(())
+    }
+
+    /// Queues a message that is already encoded.
+    pub fn push_frame(&mut self, frame: Frame) {
+        if frame.kind == Kind::WeightsUpdate {
+            // Weights that are partly sent go on: the receiver could not tell a stream that was broken off.
+            self.small.retain(|queued| queued.kind != Kind::WeightsUpdate);
+            self.large.retain(|queued| queued.kind != Kind::WeightsUpdate);
+        }
+        let queue = if frame.bytes.len() > CHUNK_BYTES as usize { &mut self.large } else { &mut self.small };
+        queue.push_back(frame);
+    }
+
+    /// The receiver has room for more bytes of chunks.
+    pub fn grant(&mut self, bytes: u32) {
+        self.credit = self.credit.saturating_add(u64::from(bytes));
+    }
+
+    /// The next frame to send, if there is one that may be sent now.
+    pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
+        if let Some(frame) = self.small.pop_front() {
+            return Some(frame.bytes.to_vec());
+        }
+        self.poll_chunk()
+    }
+
+    fn poll_chunk(&mut self) -> Option<Vec<u8>> {
+        if self.sending.is_none() {
+            self.begin_stream();
+        }
+        let sending = self.sending.as_mut()?;
+        let rest = &sending.frame.bytes[sending.sent..];
+        let data = &rest[..rest.len().min(CHUNK_BYTES as usize)];
+        if self.credit < data.len() as u64 {
+            return None;
+        }
+        self.credit -= data.len() as u64;
+        let chunk = Chunk {
+            stream: sending.stream,
+            // A frame is below 2^32 bytes: the caps of all kinds are.
+            total: sending.frame.bytes.len() as u32,
+            offset: sending.sent as u32,
+            data: data.to_vec(),
+        };
+        sending.sent += chunk.data.len();
+        if sending.sent == sending.frame.bytes.len() {
+            self.sending = None;
+        }
+        Some(Message::Chunk(chunk).encode())
+    }
+
+    /// Begins the next large message only if its first chunk, a full one, can leave at once: until then newer
+    /// weights may still take its place.
+    fn begin_stream(&mut self) {
+        if self.credit < u64::from(CHUNK_BYTES) {
+            return;
+        }
+        if let Some(frame) = self.large.pop_front() {
+            self.sending = Some(Sending { frame, stream: self.next_stream, sent: 0 });
+            self.next_stream = self.next_stream.wrapping_add(1);
+        }
+    }
+
+    /// Bytes that are queued and not sent yet, for limits on slow receivers.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        let queued = self.small.iter().chain(&self.large).map(|frame| frame.bytes.len()).sum::<usize>();
+        queued + self.sending.as_ref().map_or(0, |sending| sending.frame.bytes.len() - sending.sent)
+    }
+}

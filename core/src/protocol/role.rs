@@ -1,0 +1,148 @@
+//! Who may say what.
+
+use super::{Kind, wire_enum::wire_enum};
+
+wire_enum! {
+    /// What a peer of the hub may do. It follows from its token.
+    "role" pub Role {
+        /// Sees everything, changes nothing.
+        Viewer = 1,
+        /// Sees everything and controls the run.
+        Operator = 2,
+        /// Works on leases.
+        Worker = 3,
+    }
+}
+
+/// Whether the hub accepts a message of this kind from a peer of this role.
+///
+/// Covers the time after the handshake. `Hello` is never allowed then: it is the first message, before there is
+/// a role, and only the first. `Chunk` and `Credit` belong to those who exchange messages that may be split, the
+/// workers; what a chunk is a part of must be allowed by itself.
+#[must_use]
+pub const fn allow(role: Role, kind: Kind) -> bool {
+    match kind {
+        Kind::Goodbye => true,
+        Kind::Chunk | Kind::Credit | Kind::LeaseRefused | Kind::Progress | Kind::FragmentUpload => {
+            matches!(role, Role::Worker)
+        }
+        Kind::Pause
+        | Kind::Resume
+        | Kind::Stop
+        | Kind::AddWorker
+        | Kind::RemoveWorker
+        | Kind::StartRun
+        | Kind::Watch
+        | Kind::WorkerTokenRequest => matches!(role, Role::Operator),
+        Kind::Hello
+        | Kind::Welcome
+        | Kind::Refused
+        | Kind::RunStart
+        | Kind::RunEnd
+        | Kind::WeightsUpdate
+        | Kind::LeaseGrant
+        | Kind::Revoke
+        | Kind::RunStatus
+        | Kind::Iteration
+        | Kind::WorkerRow
+        | Kind::WorkerGone
+        | Kind::EnvTrace
+        | Kind::Notice
+        | Kind::Reply
+        | Kind::WorkerToken => false,
+    }
+}
+
+/// Whether a peer of this role accepts a message of this kind from the hub.
+#[must_use]
+pub const fn expect(role: Role, kind: Kind) -> bool {
+    match kind {
+        Kind::Welcome | Kind::Refused | Kind::Goodbye => true,
+        Kind::Chunk
+        | Kind::Credit
+        | Kind::RunStart
+        | Kind::RunEnd
+        | Kind::WeightsUpdate
+        | Kind::LeaseGrant
+        | Kind::Revoke => matches!(role, Role::Worker),
+        Kind::RunStatus | Kind::Iteration | Kind::WorkerRow | Kind::WorkerGone | Kind::EnvTrace | Kind::Notice => {
+            matches!(role, Role::Viewer | Role::Operator)
+        }
+        Kind::Reply | Kind::WorkerToken => matches!(role, Role::Operator),
+        Kind::Hello
+        | Kind::LeaseRefused
+        | Kind::Progress
+        | Kind::FragmentUpload
+        | Kind::Pause
+        | Kind::Resume
+        | Kind::Stop
+        | Kind::AddWorker
+        | Kind::RemoveWorker
+        | Kind::StartRun
+        | Kind::Watch
+        | Kind::WorkerTokenRequest => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    /// One line per kind: who may send it to the hub and who may get it from the hub.
+    const MATRIX: &str = "
+Hello              from ---  to ---
+Welcome            from ---  to VOW
+Refused            from ---  to VOW
+Goodbye            from VOW  to VOW
+Chunk              from --W  to --W
+Credit             from --W  to --W
+RunStart           from ---  to --W
+RunEnd             from ---  to --W
+WeightsUpdate      from ---  to --W
+LeaseGrant         from ---  to --W
+Revoke             from ---  to --W
+LeaseRefused       from --W  to ---
+Progress           from --W  to ---
+FragmentUpload     from --W  to ---
+RunStatus          from ---  to VO-
+Iteration          from ---  to VO-
+WorkerRow          from ---  to VO-
+WorkerGone         from ---  to VO-
+EnvTrace           from ---  to VO-
+Notice             from ---  to VO-
+Pause              from -O-  to ---
+Resume             from -O-  to ---
+Stop               from -O-  to ---
+AddWorker          from -O-  to ---
+RemoveWorker       from -O-  to ---
+StartRun           from -O-  to ---
+Watch              from -O-  to ---
+WorkerTokenRequest from -O-  to ---
+Reply              from ---  to -O-
+WorkerToken        from ---  to -O-
+";
+
+    #[test]
+    fn the_matrix_of_roles_and_kinds() {
+        let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W')];
+        let mut matrix = String::from("\n");
+        for &kind in Kind::ALL {
+            let row = |may: fn(Role, Kind) -> bool| -> String {
+                roles.iter().map(|&(role, letter)| if may(role, kind) { letter } else { '-' }).collect()
+            };
+            matrix += &format!("{:<18} from {}  to {}\n", format!("{kind:?}"), row(allow), row(expect));
+        }
+        assert_eq!(matrix, MATRIX);
+    }
+
+    #[test]
+    fn only_those_who_exchange_large_messages_exchange_chunks() {
+        for &role in Role::ALL {
+            let splits = |may: fn(Role, Kind) -> bool| Kind::ALL.iter().any(|&kind| kind.may_be_split() && may(role, kind));
+            assert_eq!(allow(role, Kind::Chunk), splits(allow), "{role:?}");
+            assert_eq!(expect(role, Kind::Chunk), splits(expect), "{role:?}");
+            assert_eq!(allow(role, Kind::Credit), splits(expect), "{role:?}");
+        }
+    }
+}
