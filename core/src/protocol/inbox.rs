@@ -247,3 +247,125 @@ impl Inbox {
         Ok(Joining { stream, total, bytes: Vec::new() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            Outbox,
+            message::{Goodbye, Request, WeightsUpdate},
+        },
+        *,
+    };
+
+    fn large() -> Message {
+        let values = vec![7; 3 * CHUNK_BYTES as usize];
+        let (names, ranks, dims) = (String::from("w"), vec![1], vec![values.len() as u32 / 4]);
+        Message::WeightsUpdate(WeightsUpdate { run: 1, version: 2, names, ranks, dims, values })
+    }
+
+    fn chunks() -> Vec<Chunk> {
+        let mut outbox = Outbox::new(u32::MAX);
+        outbox.push(&large()).unwrap();
+        let frames = core::iter::from_fn(|| outbox.poll_frame());
+        frames
+            .map(|frame| match Message::decode(&frame) {
+                Ok(Message::Chunk(chunk)) => chunk,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn handle(inbox: &mut Inbox, chunk: &Chunk) -> Result<Option<Message>, InboxError> {
+        inbox.handle_frame(&Message::Chunk(chunk.clone()).encode())
+    }
+
+    #[test]
+    fn before_the_handshake_there_is_only_hello() {
+        let mut inbox = Inbox::of_hub();
+        let pause = Message::Pause(Request { request: 1 });
+        let error = inbox.handle_frame(&pause.encode()).unwrap_err();
+        assert_eq!(error.to_string(), "the first message must be a Hello of at most 4096 bytes, not Pause of 9");
+        let mut hello = vec![0; 5000];
+        hello[..8].copy_from_slice(b"RM\x01\0\x01\0\0\0");
+        assert_eq!(inbox.handle_frame(&hello), Err(InboxError::HelloExpected { kind: Kind::Hello, bytes: 5000 }));
+        inbox.admit(Role::Operator);
+        assert_eq!(inbox.handle_frame(&pause.encode()), Ok(Some(pause)));
+        let again = inbox.handle_frame(&hello).unwrap_err();
+        assert_eq!(again.to_string(), "a peer with role Operator may not send Hello");
+    }
+
+    #[test]
+    fn roles_bind_both_sides_and_chunks_too() {
+        let mut hub = Inbox::of_hub();
+        hub.admit(Role::Worker);
+        let error = handle(&mut hub, &chunks()[0]).unwrap_err();
+        assert_eq!(error, InboxError::NotAllowed { role: Role::Worker, kind: Kind::WeightsUpdate });
+        let pause = Message::Pause(Request { request: 1 }).encode();
+        let error = Inbox::of_peer(Role::Worker).handle_frame(&pause).unwrap_err();
+        assert_eq!(error.to_string(), "the hub sent Pause, which a peer with role Worker does not expect");
+    }
+
+    #[test]
+    fn chunks_must_follow_each_other() {
+        let parts = chunks();
+        let mut inbox = Inbox::of_peer(Role::Worker);
+        assert!(matches!(handle(&mut inbox, &parts[1]), Err(InboxError::ChunkOutOfOrder { .. })));
+        let changes: [fn(&mut Chunk); 3] = [|c| c.stream += 1, |c| c.total += 1, |c| c.offset += 1];
+        for change in changes {
+            let mut inbox = Inbox::of_peer(Role::Worker);
+            handle(&mut inbox, &parts[0]).unwrap();
+            let mut next = parts[1].clone();
+            change(&mut next);
+            let error = handle(&mut inbox, &next).unwrap_err();
+            assert!(error.to_string().ends_with("does not follow: 0@262144 of 786453 bytes comes next"), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_checked_before_anything_is_kept() {
+        let part = chunks().swap_remove(0);
+        let with = |change: &dyn Fn(&mut Chunk)| {
+            let mut chunk = part.clone();
+            change(&mut chunk);
+            handle(&mut Inbox::of_peer(Role::Worker), &chunk).unwrap_err()
+        };
+        let error = with(&|c| c.total = u32::MAX);
+        assert_eq!(error.to_string(), "WeightsUpdate of 4294967287 bytes is larger than the 67108864 allowed");
+        assert!(matches!(with(&|c| c.data.clear()), InboxError::ChunkSize { bytes: 0, .. }));
+        assert!(matches!(with(&|c| c.total = 9), InboxError::ChunkSize { total: 9, .. }));
+        assert!(matches!(with(&|c| c.data.push(0)), InboxError::ChunkSize { .. }));
+        assert!(matches!(with(&|c| c.data.truncate(5)), InboxError::Decode(DecodeError::Short { bytes: 5 })));
+        let chunk_in_chunk = with(&|c| c.data[4] = Kind::Chunk.to_wire());
+        assert_eq!(chunk_in_chunk, InboxError::NotSplittable { kind: Kind::Chunk });
+    }
+
+    #[test]
+    fn a_large_message_may_not_come_in_one_frame() {
+        let error = Inbox::of_peer(Role::Worker).handle_frame(&large().encode()).unwrap_err();
+        assert!(matches!(error, InboxError::FrameTooLarge { kind: Kind::WeightsUpdate, .. }), "{error}");
+    }
+
+    #[test]
+    fn nobody_sends_more_than_was_granted() {
+        let mut inbox = Inbox::of_peer(Role::Worker);
+        let parts = chunks();
+        for chunk in &parts {
+            handle(&mut inbox, chunk).unwrap();
+        }
+        let error = handle(&mut inbox, &Chunk { stream: 1, ..parts[0].clone() }).unwrap_err();
+        assert_eq!(error.to_string(), "a chunk of 262144 bytes, but only 262123 bytes were granted");
+        assert_eq!(inbox.take_credit_due(), Some(Credit { bytes: parts.iter().map(|c| c.data.len() as u32).sum() }));
+        assert_eq!(inbox.take_credit_due(), None);
+    }
+
+    #[test]
+    fn garbage_is_named() {
+        let mut inbox = Inbox::of_peer(Role::Viewer);
+        assert!(matches!(inbox.handle_frame(b""), Err(InboxError::Decode(DecodeError::Short { bytes: 0 }))));
+        let mut goodbye = Message::Goodbye(Goodbye { reason: "x".into() }).encode();
+        goodbye.push(0);
+        let error = inbox.handle_frame(&goodbye).unwrap_err();
+        assert_eq!(error.to_string(), "Goodbye is followed by 1 bytes that do not belong to it");
+    }
+}

@@ -165,3 +165,110 @@ impl Outbox {
         queued + self.sending.as_ref().map_or(0, |sending| sending.frame.bytes.len() - sending.sent)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            Inbox, Role,
+            message::{Goodbye, WeightsUpdate},
+        },
+        *,
+    };
+
+    fn weights(version: u64, bytes: u32) -> Message {
+        let (names, ranks, dims) = (String::from("w"), vec![1], vec![bytes / 4]);
+        Message::WeightsUpdate(WeightsUpdate { run: 1, version, names, ranks, dims, values: vec![7; bytes as usize] })
+    }
+
+    fn goodbye(reason: &str) -> Message {
+        Message::Goodbye(Goodbye { reason: reason.into() })
+    }
+
+    /// Sends everything, granting credit as the inbox asks for it.
+    fn exchange(outbox: &mut Outbox, inbox: &mut Inbox) -> Vec<Message> {
+        let mut messages = vec![];
+        while let Some(frame) = outbox.poll_frame() {
+            messages.extend(inbox.handle_frame(&frame).unwrap());
+            if let Some(credit) = inbox.take_credit_due() {
+                outbox.grant(credit.bytes);
+            }
+        }
+        messages
+    }
+
+    #[test]
+    fn a_large_message_arrives_whole_and_small_ones_overtake_it() {
+        let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
+        let large = weights(1, 10 * CHUNK_BYTES);
+        outbox.push(&large).unwrap();
+        let first = outbox.poll_frame().unwrap();
+        assert_eq!(inbox.handle_frame(&first), Ok(None));
+        outbox.push(&goodbye("a")).unwrap();
+        outbox.push(&goodbye("b")).unwrap();
+        assert_eq!(exchange(&mut outbox, &mut inbox), [goodbye("a"), goodbye("b"), large]);
+        assert_eq!(outbox.queued_bytes(), 0);
+    }
+
+    #[test]
+    fn chunks_wait_for_credit_and_small_messages_do_not() {
+        let mut outbox = Outbox::default();
+        outbox.push(&weights(1, 10 * CHUNK_BYTES)).unwrap();
+        let sent = core::iter::from_fn(|| outbox.poll_frame()).count();
+        assert_eq!(sent as u32, INITIAL_CREDIT / CHUNK_BYTES);
+        outbox.push(&goodbye("still here")).unwrap();
+        assert_eq!(outbox.poll_frame(), Some(goodbye("still here").encode()));
+        assert_eq!(outbox.poll_frame(), None);
+        outbox.grant(CHUNK_BYTES);
+        assert!(outbox.poll_frame().is_some());
+        assert_eq!(outbox.poll_frame(), None);
+    }
+
+    #[test]
+    fn newer_weights_take_the_place_of_older_ones() {
+        let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
+        let large = |version| weights(version, 2 * CHUNK_BYTES);
+        for version in 1..=3 {
+            outbox.push(&large(version)).unwrap();
+        }
+        outbox.push(&goodbye("between")).unwrap();
+        assert_eq!(exchange(&mut outbox, &mut inbox), [goodbye("between"), large(3)]);
+        for version in 4..=6 {
+            outbox.push(&weights(version, 16)).unwrap();
+        }
+        assert_eq!(exchange(&mut outbox, &mut inbox), [weights(6, 16)]);
+    }
+
+    #[test]
+    fn weights_that_are_partly_sent_are_not_broken_off() {
+        let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
+        let large = |version| weights(version, 2 * CHUNK_BYTES);
+        outbox.push(&large(1)).unwrap();
+        inbox.handle_frame(&outbox.poll_frame().unwrap()).unwrap();
+        outbox.push(&large(2)).unwrap();
+        outbox.push(&large(3)).unwrap();
+        assert_eq!(exchange(&mut outbox, &mut inbox), [large(1), large(3)]);
+    }
+
+    #[test]
+    fn weights_that_wait_for_credit_are_not_sent_yet() {
+        let mut outbox = Outbox::new(CHUNK_BYTES - 1);
+        outbox.push(&weights(1, 2 * CHUNK_BYTES)).unwrap();
+        assert_eq!(outbox.poll_frame(), None);
+        outbox.push(&weights(2, 2 * CHUNK_BYTES)).unwrap();
+        outbox.grant(3 * CHUNK_BYTES);
+        let mut inbox = Inbox::of_peer(Role::Worker);
+        assert_eq!(exchange(&mut outbox, &mut inbox), [weights(2, 2 * CHUNK_BYTES)]);
+    }
+
+    #[test]
+    fn what_no_receiver_accepts_is_not_queued() {
+        let mut outbox = Outbox::default();
+        let error = outbox.push(&goodbye(&"x".repeat(5000))).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a message Goodbye of 5002 bytes is larger than the 4096 that a receiver accepts"
+        );
+        assert_eq!((outbox.queued_bytes(), outbox.poll_frame()), (0, None));
+    }
+}

@@ -139,7 +139,8 @@ WorkerToken        from ---  to -O-
     #[test]
     fn only_those_who_exchange_large_messages_exchange_chunks() {
         for &role in Role::ALL {
-            let splits = |may: fn(Role, Kind) -> bool| Kind::ALL.iter().any(|&kind| kind.may_be_split() && may(role, kind));
+            let splits =
+                |may: fn(Role, Kind) -> bool| Kind::ALL.iter().any(|&kind| kind.may_be_split() && may(role, kind));
             assert_eq!(allow(role, Kind::Chunk), splits(allow), "{role:?}");
             assert_eq!(expect(role, Kind::Chunk), splits(expect), "{role:?}");
             assert_eq!(allow(role, Kind::Credit), splits(expect), "{role:?}");

@@ -110,7 +110,8 @@ impl WireType {
             DType::U8 => Self::U8,
             DType::Bool => Self::Bool,
             DType::I64 => {
-                let integers = || columns.iter().filter_map(|column| column.typed::<i64>().ok()).flat_map(|c| c.values());
+                let integers =
+                    || columns.iter().filter_map(|column| column.typed::<i64>().ok()).flat_map(|c| c.values());
                 let (min, max) = (integers().min().copied().unwrap_or(0), integers().max().copied().unwrap_or(0));
                 let fits = |low: i64, high: i64| low <= min && max <= high;
                 if fits(0, u8::MAX.into()) {

@@ -130,6 +130,9 @@ pub fn lease(grant: &LeaseGrant, spec: &RunSpec) -> Result<Lease, LeaseGrantErro
 mod tests {
     use super::*;
 
+    /// A change, and what is then said.
+    type Case<'a> = (&'a dyn Fn(&mut LeaseGrant), &'a str);
+
     fn spec() -> RunSpec {
         RunSpec {
             env: "CartPole-v1".into(),
@@ -164,9 +167,9 @@ mod tests {
     #[test]
     fn whatever_is_wrong_is_named() {
         let state = |slot| format!("the state of slot {slot} is missing, above 65536 bytes, or not wanted");
-        let cases: [(&dyn Fn(&mut LeaseGrant), &str); 10] = [
+        let cases: [Case<'_>; 10] = [
             (&|g| g.slots.clear(), "the lease has no slots"),
-            (&|g| drop(g.sources.pop()), "4 slots have 3 sources and 4 states"),
+            (&|g| g.sources.truncate(3), "4 slots have 3 sources and 4 states"),
             (&|g| g.slots[3] = 16, "slot 16 is not ascending, or not among the run's 16"),
             (&|g| g.slots[2] = 2, "slot 2 is not ascending, or not among the run's 16"),
             (&|g| g.sources[0] = 7, "slot 1 has the unknown source 7"),

@@ -6,6 +6,8 @@
 
 mod elements;
 mod fragment;
+#[cfg(test)]
+mod fragment_tests;
 mod lease;
 mod limits;
 mod pieces;

@@ -62,6 +62,9 @@ mod tests {
     use super::*;
     use crate::prelude::*;
 
+    /// A change, and what is then said.
+    type Case<'a> = (&'a dyn Fn(&mut RunSpec), &'a str);
+
     #[test]
     fn every_field_has_its_range() {
         let spec = RunSpec {
@@ -73,7 +76,7 @@ mod tests {
             hidden: vec![64, 64],
         };
         assert_eq!(check_spec(&spec), Ok(()));
-        let cases: [(&dyn Fn(&mut RunSpec), &str); 6] = [
+        let cases: [Case<'_>; 6] = [
             (&|s| s.env.clear(), "the environment's name must have 1 to 64 printable ASCII characters"),
             (&|s| s.num_slots = 0, "num_slots is 0, it must be from 1 to 65536"),
             (&|s| s.num_envs_per_worker = 70_000, "num_envs_per_worker is 70000, it must be from 1 to 65536"),

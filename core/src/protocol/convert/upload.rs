@@ -87,7 +87,11 @@ fn push_slot(upload: &mut FragmentUpload, fragment: &SlotFragment) -> Result<(),
     Ok(())
 }
 
-fn push_columns(upload: &mut FragmentUpload, fragments: &[SlotFragment], like: &SampleBatch) -> Result<(), EncodeError> {
+fn push_columns(
+    upload: &mut FragmentUpload,
+    fragments: &[SlotFragment],
+    like: &SampleBatch,
+) -> Result<(), EncodeError> {
     let mut obs_wire = WireType::F32;
     for (name, like) in like.iter() {
         let columns = same_columns(fragments, name, like, |fragment| &fragment.rows)?;

@@ -85,9 +85,8 @@ pub fn weights(update: &WeightsUpdate) -> Result<Weights, WeightsUpdateError> {
             .filter(|_| rank <= MAX_RANK)
             .ok_or_else(|| WeightsUpdateError::Dims(name.into()))?;
         let bytes = shape.iter().try_fold(4usize, |bytes, &dim| bytes.checked_mul(dim as usize));
-        let bytes = bytes
-            .and_then(|bytes| split(&mut values, bytes))
-            .ok_or_else(|| WeightsUpdateError::Values(name.into()))?;
+        let bytes =
+            bytes.and_then(|bytes| split(&mut values, bytes)).ok_or_else(|| WeightsUpdateError::Values(name.into()))?;
         tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), values: read_all(bytes) });
     }
     if !dims.is_empty() {
@@ -110,6 +109,9 @@ fn split<'a, T>(items: &mut &'a [T], count: usize) -> Option<&'a [T]> {
 mod tests {
     use super::*;
 
+    /// A change, and what is then said.
+    type Case<'a> = (&'a dyn Fn(&mut WeightsUpdate), &'a str);
+
     fn sample() -> Weights {
         let tensor = |name: &str, shape: &[u32], first: f32| Tensor {
             name: name.into(),
@@ -129,15 +131,21 @@ mod tests {
 
     #[test]
     fn whatever_is_wrong_is_named() {
-        let cases: [(&dyn Fn(&mut WeightsUpdate), &str); 9] = [
+        let cases: [Case<'_>; 9] = [
             (&|u| u.ranks = vec![0; 1025], "1025 tensors are more than 1024"),
             (&|u| u.names.push_str("\nd"), "4 names of at most 128 bytes are needed for 3 tensors"),
-            (&|u| u.names = format!("a\nb\n{}", "c".repeat(129)), "2 names of at most 128 bytes are needed for 3 tensors"),
+            (
+                &|u| u.names = format!("a\nb\n{}", "c".repeat(129)),
+                "2 names of at most 128 bytes are needed for 3 tensors",
+            ),
             (&|u| u.ranks[2] = 1, "the dimensions of tensor 'c' are missing or more than 8"),
             (&|u| u.dims.push(9), "1 dimensions belong to no tensor"),
             (&|u| u.dims = vec![u32::MAX; 3], "the values of tensor 'a.weight' are missing"),
             (&|u| u.values.push(0), "1 bytes of values belong to no tensor"),
-            (&|u| u.values[..4].copy_from_slice(&f32::NAN.to_le_bytes()), "tensor 'a.weight' holds a value that is not finite"),
+            (
+                &|u| u.values[..4].copy_from_slice(&f32::NAN.to_le_bytes()),
+                "tensor 'a.weight' holds a value that is not finite",
+            ),
             (&|u| u.names = "a\na\nc".into(), "tensor 'a' is there twice"),
         ];
         for (change, message) in cases {
