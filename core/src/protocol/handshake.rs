@@ -20,7 +20,7 @@ pub struct Identity {
     pub token: Token,
     /// The session to resume.
     pub resume: Option<[u8; 16]>,
-    /// Result of [`core_fingerprint`](crate::hash::core_fingerprint); workers alone are asked for it.
+    /// Hash of a fixed rollout, computed by this very program; workers alone are asked for it.
     pub core_fingerprint: [u8; 16],
     /// `native`, `browser`, …
     pub kind: String,
@@ -162,7 +162,7 @@ pub fn busy(reason: &str) -> Refused {
 }
 
 /// Whether a peer's text may be shown and logged: short, and no character that could change how others look.
-pub(super) fn is_printable(text: &str) -> bool {
+fn is_printable(text: &str) -> bool {
     text.len() <= MAX_TEXT_BYTES && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 

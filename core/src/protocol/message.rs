@@ -23,7 +23,7 @@ pub struct Hello {
     pub capabilities: u64,
     /// The session to resume, or zeros.
     pub resume_id: [u8; 16],
-    /// Hash of a fixed rollout that the peer has just computed, see [`core_fingerprint`](crate::worker::core_fingerprint).
+    /// Hash of a fixed rollout that the peer has just computed; equal cores compute equal ones.
     pub core_fingerprint: [u8; 16],
     /// `native`, `browser`, …: at most 64 bytes.
     pub kind: String,

@@ -3,8 +3,9 @@
 use core::ops::Range;
 
 use super::{
-    ColumnLimit, CutFault, FragmentLimits, MAX_STATE_BYTES, UploadError, ValueFault,
+    CutFault, FragmentLimits, UploadError, ValueFault,
     elements::{ReadFault, WireType, read_all},
+    limits::ColumnLimit,
     pieces::{WireCut, finished_episodes},
 };
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
     lease::Lease,
     prelude::*,
     protocol::message::FragmentUpload,
+    sampler::SlotState,
 };
 
 /// Takes out of a message what a lease brought, for a run with these limits.
@@ -207,7 +209,7 @@ fn split_slots(
         let (episode, t) = (upload.first_episodes[place], upload.first_ts[place]);
         let finished = finished_episodes(episode, t, &cuts).ok_or(UploadError::Start { slot, episode, t })?;
         let state_end = upload.state_ends[place] as usize;
-        let state = upload.states.get(state_start..state_end).filter(|state| state.len() <= MAX_STATE_BYTES as usize);
+        let state = upload.states.get(state_start..state_end).filter(|state| state.len() <= SlotState::MAX_BYTES);
         fragments.push(SlotFragment {
             slot,
             fragment: lease.fragment,

@@ -3,12 +3,14 @@ use proptest::prelude::*;
 use super::{super::Message, *};
 use crate::{
     batch::*,
-    column::{ColumnData, RowShape},
+    column::{ColumnData, DType, RowShape},
+    env::EnvSpaces,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
     protocol::message::FragmentUpload,
     run::RunSpec,
+    space::Space,
 };
 
 const RUN: u32 = 3;
@@ -22,7 +24,13 @@ fn limits(rows: u32, num_actions: u32) -> FragmentLimits {
         rollout_fragment_length: rows,
         hidden: vec![],
     };
-    FragmentLimits::discrete(&spec, RowShape::vector(4), num_actions)
+    let spaces = EnvSpaces {
+        observation: Space::vector(&[-1.0; 4], &[1.0; 4]),
+        observation_type: DType::F32,
+        action: Space::Discrete { n: num_actions },
+        action_type: DType::I64,
+    };
+    FragmentLimits::new(&spec, &spaces)
 }
 
 /// A fragment with these cuts, its values made of the seed.
@@ -172,7 +180,7 @@ fn whatever_is_wrong_is_named() {
         ),
         (&|u| u.episode_returns.truncate(31), "the returns of slot 7 are missing"),
         (&|u| u.episode_returns[..8].fill(0xff), "column 'episode_return' of slot 2 holds a value that is not finite"),
-        (&|u| u.state_ends[1] = 5, "the state of slot 7 is missing or above 65536 bytes"),
+        (&|u| u.state_ends[1] = 5, "the state of slot 7 is missing or above 1048576 bytes"),
         (&|u| u.episode_returns.push(0), "the table 'episode_returns' has 1 entries, not 0"),
         (&|u| u.states.push(0), "the table 'states' has 44 entries, not 43"),
         (&|u| u.cut_ends[4] = 7, "the cuts of slot 7 do not end with its last row"),

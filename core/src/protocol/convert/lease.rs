@@ -1,12 +1,12 @@
 //! [`Lease`] and [`LeaseGrant`].
 
-use super::limits::MAX_STATE_BYTES;
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
     protocol::message::LeaseGrant,
     run::RunSpec,
+    sampler::SlotState,
 };
 
 const HELD: u8 = 0;
@@ -46,7 +46,7 @@ pub enum LeaseGrantError {
         source_byte: u8,
     },
     /// A state is not where the table says, or too large, or there though none is needed.
-    #[error("the state of slot {slot} is missing, above {MAX_STATE_BYTES} bytes, or not wanted")]
+    #[error("the state of slot {slot} is missing, above {max} bytes, or not wanted", max = SlotState::MAX_BYTES)]
     State {
         /// The slot.
         slot: u32,
@@ -109,7 +109,7 @@ pub fn lease(grant: &LeaseGrant, spec: &RunSpec) -> Result<Lease, LeaseGrantErro
         let source = match source_byte {
             HELD if state.is_empty() => SlotSource::Held,
             NEW if state.is_empty() => SlotSource::New,
-            STATE if state.len() <= MAX_STATE_BYTES as usize => SlotSource::State(state.to_vec()),
+            STATE if state.len() <= SlotState::MAX_BYTES => SlotSource::State(state.to_vec()),
             HELD | NEW | STATE => return Err(LeaseGrantError::State { slot }),
             _ => return Err(LeaseGrantError::Source { slot, source_byte }),
         };
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn whatever_is_wrong_is_named() {
-        let state = |slot| format!("the state of slot {slot} is missing, above 65536 bytes, or not wanted");
+        let state = |slot| format!("the state of slot {slot} is missing, above 1048576 bytes, or not wanted");
         let cases: [Case<'_>; 10] = [
             (&|g| g.slots.clear(), "the lease has no slots"),
             (&|g| g.sources.truncate(3), "4 slots have 3 sources and 4 states"),
@@ -179,8 +179,8 @@ mod tests {
             (&|g| g.states.push(0), "1 bytes of states belong to no slot"),
             (
                 &|g| {
-                    g.states = vec![0; 70_000];
-                    g.state_ends = vec![0, 70_000, 70_000, 70_000];
+                    g.states = vec![0; 2_000_000];
+                    g.state_ends = vec![0, 2_000_000, 2_000_000, 2_000_000];
                 },
                 &state(2),
             ),

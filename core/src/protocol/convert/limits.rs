@@ -5,16 +5,15 @@ use core::ops::Range;
 use crate::{
     batch::{ACTION_LOGP, ACTIONS, OBS, REWARDS, TERMINATEDS, TRUNCATEDS, VF_PREDS},
     column::{ColumnKey, DType, Element, RowShape},
+    env::EnvSpaces,
     prelude::*,
     run::RunSpec,
+    space::Space,
 };
-
-/// The most bytes of a slot's state.
-pub const MAX_STATE_BYTES: u32 = 64 * 1024;
 
 /// A column that a fragment must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ColumnLimit {
+pub(super) struct ColumnLimit {
     pub(super) name: &'static str,
     pub(super) dtype: DType,
     pub(super) shape: RowShape,
@@ -23,21 +22,21 @@ pub struct ColumnLimit {
 }
 
 impl ColumnLimit {
-    /// A column of this name, type and row shape.
-    #[must_use]
-    pub const fn new<T: Element>(key: ColumnKey<T>, shape: RowShape) -> Self {
-        Self { name: key.name(), dtype: T::DTYPE, shape, range: None }
+    fn scalar<T: Element>(key: ColumnKey<T>) -> Self {
+        Self { name: key.name(), dtype: T::DTYPE, shape: RowShape::SCALAR, range: None }
     }
 
-    /// Of integers in this range, which excludes its end.
-    #[must_use]
-    pub fn within(self, range: Range<i64>) -> Self {
-        Self { range: Some(range), ..self }
+    fn of_space(name: &'static str, dtype: DType, space: &Space) -> Self {
+        let range = match space {
+            Space::Discrete { n } => Some(0..i64::from(*n)),
+            // Bounds of boxes are not checked: final observations lie outside of them.
+            Space::Box { .. } => None,
+        };
+        Self { name, dtype, shape: space.shape(), range }
     }
 }
 
-/// What an upload must bring for each slot: exactly these columns and rows. The hub derives it from a run's spec
-/// and the spaces of its environment.
+/// What an upload must bring for each slot: exactly these columns and rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentLimits {
     pub(super) rows: u32,
@@ -45,19 +44,19 @@ pub struct FragmentLimits {
 }
 
 impl FragmentLimits {
-    /// Fragments of a run whose observations are 32-bit floats of this shape and whose actions are `0..num_actions`.
+    /// The limits of a run on an environment with these spaces.
     #[must_use]
-    pub fn discrete(spec: &RunSpec, obs_shape: RowShape, num_actions: u32) -> Self {
+    pub fn new(run: &RunSpec, spaces: &EnvSpaces) -> Self {
         Self {
-            rows: spec.rollout_fragment_length,
+            rows: run.rollout_fragment_length,
             columns: vec![
-                ColumnLimit::new(OBS, obs_shape),
-                ColumnLimit::new(ACTIONS, RowShape::SCALAR).within(0..i64::from(num_actions)),
-                ColumnLimit::new(REWARDS, RowShape::SCALAR),
-                ColumnLimit::new(TERMINATEDS, RowShape::SCALAR),
-                ColumnLimit::new(TRUNCATEDS, RowShape::SCALAR),
-                ColumnLimit::new(ACTION_LOGP, RowShape::SCALAR),
-                ColumnLimit::new(VF_PREDS, RowShape::SCALAR),
+                ColumnLimit::of_space(OBS.name(), spaces.observation_type, &spaces.observation),
+                ColumnLimit::of_space(ACTIONS.name(), spaces.action_type, &spaces.action),
+                ColumnLimit::scalar(REWARDS),
+                ColumnLimit::scalar(TERMINATEDS),
+                ColumnLimit::scalar(TRUNCATEDS),
+                ColumnLimit::scalar(ACTION_LOGP),
+                ColumnLimit::scalar(VF_PREDS),
             ],
         }
     }

@@ -1,11 +1,12 @@
 //! Why an upload is not accepted.
 
-use super::{MAX_STATE_BYTES, elements::ValueFault};
+use super::elements::ValueFault;
 use crate::{
     batch::BatchError,
     column::{ColumnError, DType, RowShape},
     ids::SlotId,
     protocol::UnknownValue,
+    sampler::SlotState,
 };
 
 /// Why an upload is not what its lease asked for.
@@ -105,7 +106,7 @@ pub enum UploadError {
     #[error("the returns of slot {0} are missing")]
     Returns(SlotId),
     /// A slot's state is not where the table says, or too large.
-    #[error("the state of slot {0} is missing or above {MAX_STATE_BYTES} bytes")]
+    #[error("the state of slot {0} is missing or above {max} bytes", max = SlotState::MAX_BYTES)]
     State(SlotId),
     /// The values of a column do not make rows.
     #[error("column '{column}': {source}")]
