@@ -27,6 +27,7 @@ pub mod rng;
 pub mod run;
 pub mod sampler;
 pub mod space;
+pub mod time;
 pub mod weights;
 pub mod worker;
 

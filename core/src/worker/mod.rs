@@ -4,7 +4,9 @@ mod fingerprint;
 mod lane_set;
 mod rollout;
 mod runner;
+mod session;
 
 pub use fingerprint::{core_fingerprint, rollout_hash};
 pub use rollout::{PolicyKind, RolloutConfig, RolloutError, RolloutWorker};
 pub use runner::{Advance, RunnerError, SlotRunner};
+pub use session::{SessionCounters, SessionState, WorkerSession};

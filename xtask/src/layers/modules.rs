@@ -14,7 +14,7 @@ const SOURCE: &str = "core/src";
 /// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
 const LAYERS: &[&[&str]] = &[
     &["prelude"],
-    &["ids", "math"],
+    &["ids", "math", "time"],
     &["rng", "kernels"],
     &["column"],
     &["space"],

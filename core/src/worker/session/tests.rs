@@ -1,0 +1,373 @@
+use super::*;
+use crate::{
+    batch::OBS,
+    ids::{FragmentNo, SlotId},
+    lease::{Lease, LeasedSlot, SlotSource},
+    policy::{MlpPolicySpec, init_weights},
+    protocol::{
+        Frame, INITIAL_CREDIT, Token, TokenGrant, TokenTable,
+        convert::FragmentLimits,
+        message::{Revoke, RunEnd},
+    },
+    weights::{Tensor, Weights},
+};
+
+const RUN: u32 = 1;
+const FINGERPRINT: [u8; 16] = [9; 16];
+const START: Micros = Micros(1_000_000);
+
+fn spec() -> RunSpec {
+    RunSpec {
+        env: "CartPole-v1".into(),
+        seed: 5,
+        num_slots: 8,
+        num_envs_per_worker: 4,
+        rollout_fragment_length: 40,
+        hidden: vec![8],
+    }
+}
+
+fn limits(spec: &RunSpec) -> FragmentLimits {
+    FragmentLimits::new(spec, &EnvRegistry::builtin().spec(&spec.env).unwrap().spaces())
+}
+
+/// The run's first weights with every value shifted, so that versions act differently.
+fn weights(version: u64) -> Weights {
+    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces();
+    let first = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec().hidden).unwrap(), spec().seed);
+    let shift = version as f32 / 8.0;
+    let shifted = |t: &Tensor| Tensor { values: t.values.iter().map(|v| v + shift).collect(), ..t.clone() };
+    Weights::new(WeightsVersion(version), first.tensors().iter().map(shifted).collect()).unwrap()
+}
+
+fn lease(id: u64, fragment: u64, version: u64, slots: &[(u32, SlotSource)]) -> Lease {
+    let slots = slots.iter().map(|(slot, source)| LeasedSlot { slot: SlotId(*slot), source: source.clone() });
+    let (fragment, weights_version) = (FragmentNo(fragment), WeightsVersion(version));
+    Lease { id: LeaseId(id), fragment, weights_version, slots: slots.collect() }
+}
+
+fn new_slots(slots: &[u32]) -> Vec<(u32, SlotSource)> {
+    slots.iter().map(|&slot| (slot, SlotSource::New)).collect()
+}
+
+/// The hub's side of one connection, driven by hand.
+struct Hub {
+    inbox: Inbox,
+    outbox: Outbox,
+    tokens: TokenTable,
+    session: WorkerSession,
+    spec: RunSpec,
+    now: Micros,
+}
+
+impl Hub {
+    fn new() -> Self {
+        let token = Token::new([1; 32]);
+        let mut tokens = TokenTable::new();
+        tokens.insert(token, TokenGrant { role: Role::Worker, child: None });
+        let identity = Identity {
+            role: Role::Worker,
+            token,
+            resume: None,
+            core_fingerprint: FINGERPRINT,
+            kind: "native".into(),
+            name: "test".into(),
+            device: "cpu".into(),
+        };
+        let session = WorkerSession::new(identity, EnvRegistry::builtin(), Kernels::PORTABLE);
+        Self { inbox: Inbox::of_hub(), outbox: Outbox::default(), tokens, session, spec: spec(), now: START }
+    }
+
+    /// A session that the hub has accepted and told of the run.
+    fn with_run() -> Self {
+        let mut hub = Self::new();
+        hub.shake_hands();
+        hub.send(&Message::RunStart(RunStart { run: RUN, spec: spec() }));
+        hub
+    }
+
+    fn shake_hands(&mut self) {
+        let [Message::Hello(hello)] = &self.receive()[..] else { panic!("the first message is Hello") };
+        let answer = match handshake::check_hello(hello, &self.tokens, FINGERPRINT) {
+            Ok(accepted) => {
+                self.inbox.admit(accepted.role);
+                let protocol = accepted.protocol;
+                let server = "test".into();
+                Message::Welcome(Welcome { protocol, peer: 3, resume_id: [4; 16], credit: INITIAL_CREDIT, server })
+            }
+            Err(refused) => Message::Refused(refused),
+        };
+        self.send(&answer);
+    }
+
+    /// Hands a message to the session, in as many frames as it takes.
+    fn send(&mut self, message: &Message) {
+        self.outbox.push(message).unwrap();
+        while let Some(frame) = self.outbox.poll_frame() {
+            self.session.handle_frame(&frame);
+        }
+    }
+
+    fn grant(&mut self, lease: &Lease) {
+        self.send(&Message::LeaseGrant(convert::lease_grant(RUN, lease)));
+    }
+
+    fn set_weights(&mut self, version: u64) {
+        self.send(&Message::WeightsUpdate(convert::weights_update(RUN, &weights(version))));
+    }
+
+    /// Everything that the session has to say now.
+    fn receive(&mut self) -> Vec<Message> {
+        let mut messages = vec![];
+        while let Some(frame) = self.session.poll_frame() {
+            messages.extend(self.inbox.handle_frame(&frame).unwrap());
+        }
+        messages
+    }
+
+    /// Lets the session work, a millisecond per slice, until it has nothing to do; returns what it said.
+    fn work(&mut self) -> Vec<Message> {
+        let mut messages = self.receive();
+        while self.session.has_work() {
+            self.now = self.now + Micros::from_millis(1);
+            self.session.work(7, self.now);
+            messages.extend(self.receive());
+        }
+        messages
+    }
+
+    /// Lets the session do a lease and checks what it brings.
+    fn run(&mut self, lease: &Lease) -> Vec<SlotFragment> {
+        self.grant(lease);
+        let messages = self.work();
+        let [Message::FragmentUpload(upload)] = &messages[..] else { panic!("{messages:?}") };
+        convert::slot_fragments(upload, RUN, lease, &limits(&self.spec)).unwrap()
+    }
+
+    /// The reason why the session refuses a lease.
+    fn refusal(&mut self, lease: &Lease) -> String {
+        self.grant(lease);
+        let messages = self.work();
+        let [Message::LeaseRefused(refused)] = &messages[..] else { panic!("{messages:?}") };
+        assert_eq!(refused.lease, lease.id.0);
+        refused.reason.clone()
+    }
+}
+
+#[test]
+fn a_session_from_hello_to_two_fragments() {
+    let mut hub = Hub::new();
+    assert_eq!(hub.session.state(), &SessionState::Connecting);
+    hub.shake_hands();
+    assert_eq!(hub.session.state(), &SessionState::Ready);
+    assert_eq!((hub.session.worker_id(), hub.session.resume_id()), (Some(WorkerId(3)), Some([4; 16])));
+    assert!(!hub.session.has_work());
+
+    hub.send(&Message::RunStart(RunStart { run: RUN, spec: spec() }));
+    let first = hub.run(&lease(1, 0, 0, &new_slots(&[2, 5])));
+    hub.set_weights(1);
+    let second = hub.run(&lease(2, 1, 1, &[(2, SlotSource::Held), (5, SlotSource::Held)]));
+
+    let mut runner = SlotRunner::new(&spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let mut alone = |lease| {
+        runner.begin(lease).unwrap();
+        match runner.advance(u32::MAX).unwrap() {
+            Advance::Done { fragments, .. } => fragments,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(first, alone(lease(1, 0, 0, &new_slots(&[2, 5]))));
+    assert_eq!(second[0].rows.get(OBS).unwrap()[..4], *first[0].final_obs.get(OBS).unwrap().last_chunk::<4>().unwrap());
+    let counters = SessionCounters { env_steps: 160, leases_done: 2, ..SessionCounters::default() };
+    assert_eq!(hub.session.counters(), counters);
+    assert_eq!(hub.session.weights_version(), Some(WeightsVersion(1)));
+}
+
+#[test]
+fn a_slot_that_moves_goes_on_with_the_same_rows() {
+    let (mut here, mut there) = (Hub::with_run(), Hub::with_run());
+    let first = here.run(&lease(1, 0, 0, &new_slots(&[0, 1])));
+    let stayed = here.run(&lease(2, 1, 0, &[(0, SlotSource::Held), (1, SlotSource::Held)]));
+    let state = first[1].state.clone();
+    let moved = there.run(&lease(3, 1, 0, &[(1, SlotSource::State(state)), (7, SlotSource::New)]));
+    assert_eq!(moved[0], stayed[1]);
+}
+
+#[test]
+fn a_revoked_lease_is_given_up_and_its_slots_can_be_leased_again() {
+    let mut hub = Hub::with_run();
+    let calm = Hub::with_run().run(&lease(1, 0, 0, &new_slots(&[0])));
+    hub.grant(&lease(1, 0, 0, &new_slots(&[0])));
+    hub.session.work(10, hub.now);
+    assert_eq!(hub.session.lease(), Some(LeaseId(1)));
+    hub.send(&Message::Revoke(Revoke { lease: 1 }));
+    assert_eq!((hub.session.lease(), hub.session.has_work()), (None, false));
+    assert_eq!(hub.receive(), []);
+    assert_eq!(hub.run(&lease(2, 0, 0, &new_slots(&[0]))), calm);
+}
+
+#[test]
+fn a_lease_that_was_revoked_before_it_came_or_began_never_runs() {
+    let mut hub = Hub::with_run();
+    hub.send(&Message::Revoke(Revoke { lease: 1 }));
+    hub.grant(&lease(1, 0, 0, &new_slots(&[0])));
+    hub.grant(&lease(2, 0, 0, &new_slots(&[1])));
+    hub.send(&Message::Revoke(Revoke { lease: 2 }));
+    assert!(!hub.session.has_work());
+    assert_eq!(hub.work(), []);
+}
+
+#[test]
+fn a_lease_waits_for_its_weights() {
+    let mut hub = Hub::with_run();
+    hub.grant(&lease(1, 0, 3, &new_slots(&[0])));
+    assert!(!hub.session.has_work());
+    hub.set_weights(2);
+    assert!(!hub.session.has_work());
+    hub.set_weights(3);
+    hub.set_weights(4);
+    hub.grant(&lease(2, 0, 4, &new_slots(&[1])));
+    let messages = hub.work();
+    let versions: Vec<u64> = messages
+        .iter()
+        .map(|message| match message {
+            Message::FragmentUpload(upload) => upload.weights_version,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(versions, [3, 4]);
+    hub.set_weights(5);
+    let reason = hub.refusal(&lease(3, 1, 3, &new_slots(&[0])));
+    assert_eq!(reason, "the lease wants weights 3, which will not come any more: the newest here are 5");
+}
+
+#[test]
+fn progress_is_told_every_quarter_of_a_second_and_only_of_work() {
+    let mut hub = Hub::with_run();
+    hub.grant(&lease(1, 0, 0, &new_slots(&[0, 1])));
+    let mut told = vec![];
+    for millis in [0, 100, 249, 250, 300, 499, 500, 1000] {
+        hub.session.work(1, START + Micros::from_millis(millis));
+        for message in hub.receive() {
+            let Message::Progress(progress) = message else { panic!("{message:?}") };
+            told.push((millis, progress.lease, progress.env_steps));
+        }
+    }
+    assert_eq!(told, [(250, 1, 8), (500, 1, 14), (1000, 1, 16)]);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_a_reason() {
+    let mut hub = Hub::with_run();
+    let state = |bytes: &[u8]| SlotSource::State(bytes.to_vec());
+    let cases = [
+        (lease(1, 1, 0, &[(0, SlotSource::Held)]), "the state of slot 0 is not here"),
+        (lease(2, 1, 0, &[(0, state(&[1, 2, 3]))]), "slot 0: the slot state is damaged"),
+        (lease(3, 1, 0, &[(0, state(&[7]))]), "slot 0: the slot state has version 7, this program reads 1"),
+        (lease(4, 0, 0, &new_slots(&[8])), "slot 8 is not ascending, or not among the run's 8"),
+        (lease(5, 0, 0, &[]), "the lease has no slots"),
+    ];
+    for (lease, reason) in &cases {
+        assert_eq!(hub.refusal(lease), *reason);
+    }
+    assert_eq!(hub.session.counters().leases_refused, 5);
+    assert_eq!(hub.run(&lease(6, 0, 0, &new_slots(&[0]))).len(), 1);
+
+    hub.send(&Message::RunEnd(RunEnd { run: RUN }));
+    let after = lease(7, 0, 0, &new_slots(&[0]));
+    assert_eq!(hub.refusal(&after), "run 1 is not the one that goes on here");
+    hub.send(&Message::RunStart(RunStart { run: RUN, spec: RunSpec { env: "Pong-v9".into(), ..spec() } }));
+    assert_eq!(hub.refusal(&after), "there is no environment 'Pong-v9'; known are: CartPole-v1");
+}
+
+#[test]
+fn weights_that_do_not_fit_the_policy_refuse_the_lease() {
+    let mut hub = Hub::with_run();
+    let tensor = Tensor { name: "odd".into(), shape: vec![1], values: vec![0.5] };
+    let odd = Weights::new(WeightsVersion(1), vec![tensor]).unwrap();
+    hub.send(&Message::WeightsUpdate(convert::weights_update(RUN, &odd)));
+    let reason = hub.refusal(&lease(1, 0, 1, &new_slots(&[0])));
+    assert!(reason.contains("policy.0."), "{reason}");
+}
+
+#[test]
+fn too_many_waiting_leases_are_refused() {
+    let mut hub = Hub::with_run();
+    for id in 1..=17 {
+        hub.grant(&lease(id, 0, 9, &new_slots(&[0])));
+    }
+    let messages = hub.receive();
+    let [Message::LeaseRefused(refused)] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!((refused.lease, &*refused.reason), (17, "16 leases are waiting already"));
+}
+
+#[test]
+fn a_large_upload_waits_for_credit_and_holds_the_next_lease_back() {
+    let mut hub = Hub::new();
+    hub.spec = RunSpec { num_slots: 8, rollout_fragment_length: 10_000, ..spec() };
+    hub.shake_hands();
+    hub.send(&Message::RunStart(RunStart { run: RUN, spec: hub.spec.clone() }));
+    let slots = new_slots(&[0, 1, 2, 3, 4, 5, 6, 7]);
+    let (first, second) = (lease(1, 0, 0, &slots), lease(2, 0, 0, &slots));
+    hub.grant(&first);
+    hub.grant(&second);
+    while hub.session.has_work() {
+        hub.session.work(u32::MAX, hub.now);
+    }
+    assert_eq!(hub.session.counters().leases_done, 1);
+    let mut messages = hub.receive();
+    assert_eq!(messages, []);
+    while let Some(credit) = hub.inbox.take_credit_due() {
+        hub.send(&Message::Credit(credit));
+        messages.extend(hub.receive());
+    }
+    let [Message::FragmentUpload(upload)] = &messages[..] else { panic!("{} messages", messages.len()) };
+    assert!(upload.data.len() > MAX_BACKLOG_BYTES);
+    assert_eq!(convert::slot_fragments(upload, RUN, &first, &limits(&hub.spec)).unwrap().len(), 8);
+    assert!(hub.session.has_work());
+}
+
+#[test]
+fn a_refused_worker_says_why_and_does_nothing_more() {
+    let mut hub = Hub::new();
+    hub.tokens = TokenTable::new();
+    hub.shake_hands();
+    let reason = "the token is not valid for this role".to_string();
+    assert_eq!(hub.session.state(), &SessionState::Refused { code: Some(RefusalCode::Token), reason });
+    hub.send(&Message::RunStart(RunStart { run: RUN, spec: spec() }));
+    assert_eq!(hub.session.run(), None);
+    assert_eq!(hub.receive(), []);
+}
+
+#[test]
+fn a_hub_that_breaks_the_protocol_ends_the_session() {
+    let frame = |message: &Message| Frame::new(message).unwrap().bytes().to_vec();
+    let mut broken = convert::weights_update(RUN, &weights(1));
+    broken.values.pop();
+    let cases = [
+        (b"HTTP/1.1".to_vec(), "a frame starts with [72, 84], not with \"RM\": this is no rollmesh peer"),
+        (
+            frame(&Message::Progress(Progress { lease: 1, env_steps: 1 })),
+            "the hub sent Progress, which a peer with role Worker does not expect",
+        ),
+        (frame(&Message::Refused(handshake::busy("late"))), "Refused has no place in a session"),
+        (frame(&Message::WeightsUpdate(broken)), "the values of tensor 'value.1.weight' are missing"),
+    ];
+    for (frame, expected) in cases {
+        let mut hub = Hub::with_run();
+        hub.grant(&lease(1, 0, 0, &new_slots(&[0])));
+        hub.session.handle_frame(&frame);
+        assert_eq!(hub.session.state(), &SessionState::Closed { reason: expected.into() });
+        assert_eq!(hub.work(), [Message::Goodbye(Goodbye { reason: expected.into() })]);
+    }
+}
+
+#[test]
+fn either_side_can_say_goodbye() {
+    let mut hub = Hub::with_run();
+    hub.send(&Message::Goodbye(Goodbye { reason: "the hub stops".into() }));
+    assert_eq!(hub.session.state(), &SessionState::Closed { reason: "the hub stops".into() });
+    let mut hub = Hub::with_run();
+    hub.session.leave("the tab closes");
+    assert_eq!(hub.receive(), [Message::Goodbye(Goodbye { reason: "the tab closes".into() })]);
+}
