@@ -49,11 +49,16 @@ fn own_dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut in_dependencies = false;
     let mut found = Vec::new();
     for (index, line) in manifest.lines().enumerate() {
-        if let Some(section) = line.strip_prefix('[') {
-            in_dependencies = section.contains("dependencies");
-        }
-        let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
-        if in_dependencies && (name.starts_with("rollmesh") || name == "xtask") {
+        let section = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+        let name = if let Some(section) = section {
+            in_dependencies = section.ends_with("dependencies");
+            section.split_once("dependencies.").map_or("", |(_, name)| name)
+        } else if in_dependencies {
+            line.split(['.', '=', ' ']).next().unwrap_or_default()
+        } else {
+            ""
+        };
+        if name.starts_with("rollmesh") || name == "xtask" {
             found.push((index + 1, name));
         }
     }
@@ -67,8 +72,9 @@ mod tests {
     #[test]
     fn dependencies_within_the_workspace_are_found() {
         let manifest = "[package]\nname = \"rollmesh-web\"\n[dependencies]\nserde.workspace = true\n\
-                        rollmesh-core.workspace = true\n[dev-dependencies]\nrollmesh = { path = \"..\" }\n[lints]\nrollmesh = 1\n";
-        assert_eq!(own_dependencies(manifest), [(5, "rollmesh-core"), (7, "rollmesh")]);
+                        rollmesh-core.workspace = true\n[dev-dependencies]\nrollmesh = { path = \"..\" }\n[lints]\nrollmesh = 1\n\
+                        [target.'cfg(unix)'.dependencies.xtask]\npath = \"../xtask\"\n";
+        assert_eq!(own_dependencies(manifest), [(5, "rollmesh-core"), (7, "rollmesh"), (10, "xtask")]);
     }
 
     #[test]
