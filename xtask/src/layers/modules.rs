@@ -20,10 +20,9 @@ const LAYERS: &[&[&str]] = &[
     &["space"],
     &["batch"],
     &["run", "weights"],
-    &["lease"],
-    &["env", "policy", "postprocess"],
+    &["lease", "hash", "env", "postprocess"],
+    &["policy"],
     &["sampler"],
-    &["hash"],
     &["protocol"],
     &["worker", "group"],
 ];

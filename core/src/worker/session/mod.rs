@@ -72,7 +72,7 @@ pub struct SessionCounters {
     pub leases_revoked: u64,
 }
 
-/// A worker's connection to a hub. See the [module](self).
+/// A worker's connection to a hub. See the module's documentation.
 pub struct WorkerSession {
     envs: EnvRegistry,
     kernels: Kernels,
