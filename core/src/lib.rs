@@ -15,6 +15,7 @@ extern crate std;
 pub mod batch;
 pub mod column;
 pub mod env;
+pub mod group;
 pub mod hash;
 pub mod ids;
 pub mod kernels;

@@ -1,0 +1,182 @@
+//! Which worker runs which slot. A pure function; its choice has no influence on any row.
+
+use crate::{
+    ids::{SlotId, WorkerId},
+    prelude::*,
+};
+
+/// A worker that can take a lease now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) worker: WorkerId,
+    /// Env steps per second, at least 1.
+    pub(super) speed: u64,
+    /// Must get a slot, however slow it is, so that its speed is measured again.
+    pub(super) probe: bool,
+}
+
+/// How much longer than the best split a split may take that leaves slots where they are: 17/16.
+/// Below that, measurements are noise and moving state is not worth it.
+const SLACK: (u128, u128) = (17, 16);
+
+/// Splits the slots so that all candidates are done at about the same time.
+///
+/// `slots` is ascending and names the worker that holds each slot's state, which keeps the slot
+/// unless it has too many. A worker for which a single slot would take longer than the others need
+/// for everything gets none. The slots of a worker come out ascending; who gets none is not in the map.
+pub(super) fn assign(
+    slots: &[(SlotId, Option<WorkerId>)],
+    candidates: &[Candidate],
+) -> BTreeMap<WorkerId, Vec<SlotId>> {
+    if candidates.is_empty() {
+        return BTreeMap::new();
+    }
+    let limits = limits(slots.len(), candidates);
+    let mut shares: Vec<Vec<SlotId>> = vec![Vec::new(); candidates.len()];
+    let mut homeless = Vec::new();
+    for &(slot, holder) in slots {
+        let home = holder.and_then(|worker| candidates.iter().position(|c| c.worker == worker));
+        match home {
+            Some(i) if (shares[i].len() as u128) < limits[i] => shares[i].push(slot),
+            _ => homeless.push(slot),
+        }
+    }
+    deal(&homeless, &mut shares, candidates);
+    serve_probes(&mut shares, candidates);
+    let mut assigned = BTreeMap::new();
+    for (candidate, mut share) in candidates.iter().zip(shares) {
+        share.sort_unstable();
+        if !share.is_empty() {
+            assigned.insert(candidate.worker, share);
+        }
+    }
+    assigned
+}
+
+/// Gives each slot to whoever is done first, in runs of neighbours.
+fn deal(homeless: &[SlotId], shares: &mut [Vec<SlotId>], candidates: &[Candidate]) {
+    let mut counts: Vec<u128> = shares.iter().map(|share| share.len() as u128).collect();
+    for _ in homeless {
+        let next = soonest(counts.iter().copied(), candidates);
+        counts[next] += 1;
+    }
+    let mut rest = homeless.iter().copied();
+    for (share, count) in shares.iter_mut().zip(counts) {
+        let missing = count as usize - share.len();
+        share.extend(rest.by_ref().take(missing));
+    }
+}
+
+/// The most slots that each candidate may keep: what it finishes within [`SLACK`] of the best split.
+fn limits(slots: usize, candidates: &[Candidate]) -> Vec<u128> {
+    let mut best = vec![0u128; candidates.len()];
+    for _ in 0..slots {
+        let next = soonest(best.iter().copied(), candidates);
+        best[next] += 1;
+    }
+    // The candidate that is done last in the best split, as a fraction (slots, speed).
+    let (count, speed) = best
+        .iter()
+        .zip(candidates)
+        .map(|(&count, c)| (count, u128::from(c.speed)))
+        .fold((0, 1), |last, next| if next.0 * last.1 > last.0 * next.1 { next } else { last });
+    candidates.iter().map(|c| SLACK.0 * count * u128::from(c.speed) / (SLACK.1 * speed)).collect()
+}
+
+/// The candidate that would be done first with one more slot; the first of equals.
+fn soonest(counts: impl Iterator<Item = u128>, candidates: &[Candidate]) -> usize {
+    let mut soonest = 0;
+    let mut time = (u128::MAX, 1);
+    for (i, (count, candidate)) in counts.zip(candidates).enumerate() {
+        let (work, speed) = (count + 1, u128::from(candidate.speed.max(1)));
+        if time.0 == u128::MAX || work * time.1 < time.0 * speed {
+            (soonest, time) = (i, (work, speed));
+        }
+    }
+    soonest
+}
+
+/// Gives a slot to every probe that has none, from whoever has the most and at least two.
+fn serve_probes(shares: &mut [Vec<SlotId>], candidates: &[Candidate]) {
+    for (i, candidate) in candidates.iter().enumerate() {
+        if !candidate.probe || !shares[i].is_empty() {
+            continue;
+        }
+        let richest = (0..shares.len()).rev().max_by_key(|&j| shares[j].len());
+        let spare = richest.filter(|&j| shares[j].len() > 1).and_then(|j| shares[j].pop());
+        shares[i].extend(spare);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(speeds: &[u64]) -> Vec<Candidate> {
+        let candidate = |(i, &speed)| Candidate { worker: WorkerId(i as u32), speed, probe: false };
+        speeds.iter().enumerate().map(candidate).collect()
+    }
+
+    fn fresh(n: u32) -> Vec<(SlotId, Option<WorkerId>)> {
+        (0..n).map(|slot| (SlotId(slot), None)).collect()
+    }
+
+    /// Slots held in runs: `counts[w]` for worker `w`.
+    fn held(counts: &[u32]) -> Vec<(SlotId, Option<WorkerId>)> {
+        let holders = counts.iter().enumerate().flat_map(|(w, &n)| vec![WorkerId(w as u32); n as usize]);
+        holders.enumerate().map(|(slot, worker)| (SlotId(slot as u32), Some(worker))).collect()
+    }
+
+    fn counts(slots: &[(SlotId, Option<WorkerId>)], candidates: &[Candidate]) -> Vec<usize> {
+        let assigned = assign(slots, candidates);
+        candidates.iter().map(|c| assigned.get(&c.worker).map_or(0, Vec::len)).collect()
+    }
+
+    #[test]
+    fn equal_workers_get_equal_shares() {
+        assert_eq!(counts(&fresh(12), &candidates(&[1, 1, 1])), [4, 4, 4]);
+        assert_eq!(counts(&fresh(8), &candidates(&[5, 5, 5])), [3, 3, 2]);
+        assert_eq!(counts(&fresh(2), &candidates(&[1, 1, 1])), [1, 1, 0]);
+        assert!(assign(&fresh(3), &[]).is_empty());
+    }
+
+    #[test]
+    fn shares_follow_speed() {
+        assert_eq!(counts(&fresh(12), &candidates(&[300, 100, 200])), [6, 2, 4]);
+        assert_eq!(counts(&fresh(8), &candidates(&[1_000_000, 1_000_000, 1])), [4, 4, 0]);
+    }
+
+    #[test]
+    fn slots_stay_where_they_are_when_speeds_are_close() {
+        let slots = held(&[6, 6]);
+        let assigned = assign(&slots, &candidates(&[100, 95]));
+        assert_eq!(assigned[&WorkerId(0)], (0..6).map(SlotId).collect::<Vec<_>>());
+        assert_eq!(assigned[&WorkerId(1)], (6..12).map(SlotId).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn balance_moves_only_what_is_too_much() {
+        let slots = held(&[12, 0]);
+        let assigned = assign(&slots, &candidates(&[100, 100]));
+        assert_eq!(assigned[&WorkerId(0)], (0..6).map(SlotId).collect::<Vec<_>>());
+        assert_eq!(assigned[&WorkerId(1)], (6..12).map(SlotId).collect::<Vec<_>>());
+        assert_eq!(counts(&held(&[6, 6]), &candidates(&[300, 100])), [9, 3]);
+    }
+
+    #[test]
+    fn slots_of_absent_workers_go_to_the_others() {
+        let slots = held(&[4, 4, 4]);
+        let all = candidates(&[1, 1, 1]);
+        let assigned = assign(&slots, &[all[0], all[2]]);
+        assert_eq!(assigned[&WorkerId(0)], [0, 1, 2, 3, 4, 5].map(SlotId));
+        assert_eq!(assigned[&WorkerId(2)], [6, 7, 8, 9, 10, 11].map(SlotId));
+    }
+
+    #[test]
+    fn a_probe_gets_one_slot_from_the_richest() {
+        let mut probing = candidates(&[100, 200, 1]);
+        probing[2].probe = true;
+        assert_eq!(counts(&fresh(9), &probing), [3, 5, 1]);
+        assert_eq!(counts(&fresh(1), &probing), [0, 1, 0], "the last slot of a worker is not taken");
+    }
+}

@@ -1,0 +1,158 @@
+//! Fragments arrive.
+
+use super::{
+    End, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason, WorkerGroup, audit::same_bits, slot_table::Commit,
+};
+use crate::{
+    batch::SlotFragment,
+    ids::{LeaseId, WorkerId},
+    prelude::*,
+    time::Micros,
+};
+
+impl WorkerGroup {
+    /// A worker hands over fragments of a lease: all of it, or a part.
+    ///
+    /// Every fragment is judged for itself, with one exception: if one of them contradicts what is
+    /// committed, none is believed and the worker is quarantined. The group cannot know who of the two
+    /// is right; the event names both. A fragment that several workers were asked for is compared until the
+    /// slot's next one is committed, also when the batch has been taken and the lease is over.
+    ///
+    /// A worker whose lease has ended brings nothing, even if it is right and the slot is open: the slot is
+    /// somebody else's now, or will be. But it has been heard of, see [`GroupEvent::WorkerRecovered`].
+    pub fn handle_fragments(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        fragments: Vec<SlotFragment>,
+        now: Micros,
+    ) -> Receipt {
+        self.heard_of(worker);
+        let liar = fragments.iter().any(|fragment| self.contradicts(fragment));
+        let mut receipt = Receipt::default();
+        for fragment in fragments {
+            let outcome = match liar {
+                true => Outcome::Rejected(RejectReason::Audit),
+                false => self.judge(worker, lease, &fragment),
+            };
+            receipt.outcomes.push((fragment.slot, outcome));
+            self.settle(worker, lease, fragment, outcome, now);
+        }
+        self.close_if_done(worker, lease, &receipt, now);
+        self.draw_consequences(worker, lease, &receipt);
+        self.retire_losers(now);
+        self.advance(now);
+        receipt
+    }
+
+    /// True if the fragment differs from a committed one of the same slot, number and weights.
+    fn contradicts(&self, fragment: &SlotFragment) -> bool {
+        self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
+    }
+
+    /// The committed fragment that this one must be equal to.
+    fn twin(&self, fragment: &SlotFragment) -> Option<&SlotFragment> {
+        let twin = self.slots.get(fragment.slot)?.last_fragment()?;
+        let same_work = twin.fragment == fragment.fragment && twin.weights_version == fragment.weights_version;
+        same_work.then_some(twin)
+    }
+
+    /// What a fragment is, if its sender is to be believed.
+    fn judge(&self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) -> Outcome {
+        let live = self.leases.of(worker, lease);
+        let Some(live) = live.filter(|live| live.open.contains(&fragment.slot)) else {
+            return self.judge_uninvited(worker, lease, fragment, live.is_some());
+        };
+        if (fragment.fragment, fragment.weights_version) != (live.fragment, live.weights_version) {
+            Outcome::Rejected(RejectReason::Stale)
+        } else if fragment.env_steps() != u64::from(self.config.rollout_fragment_length) {
+            Outcome::Rejected(RejectReason::WrongLength)
+        } else if self.twin(fragment).is_some() {
+            Outcome::Superseded
+        } else {
+            Outcome::Committed
+        }
+    }
+
+    /// What a fragment is that no live grant asks for.
+    fn judge_uninvited(&self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment, lease_lives: bool) -> Outcome {
+        let commit = self.slots.get(fragment.slot).and_then(|slot| slot.last_commit);
+        let handed_over = |c: Commit| (c.worker, c.lease, c.fragment) == (worker, lease, fragment.fragment);
+        if self.contradicts(fragment) {
+            // Only a slot that is twice in one upload gets here.
+            Outcome::Rejected(RejectReason::Audit)
+        } else if commit.is_some_and(handed_over) {
+            Outcome::Rejected(RejectReason::Duplicate)
+        } else if self.twin(fragment).is_some() {
+            Outcome::Superseded
+        } else if lease_lives {
+            Outcome::Rejected(RejectReason::NotLeased)
+        } else {
+            Outcome::Rejected(RejectReason::Late)
+        }
+    }
+
+    /// Enters an outcome in the books: the grant's if there is one, else among the uninvited.
+    fn settle(&mut self, worker: WorkerId, lease: LeaseId, fragment: SlotFragment, outcome: Outcome, now: Micros) {
+        let slot = fragment.slot;
+        let invited = self.leases.of(worker, lease).is_some_and(|live| live.open.contains(&slot));
+        if outcome == Outcome::Rejected(RejectReason::Audit) && self.contradicts(&fragment) {
+            self.blame(worker, &fragment);
+        }
+        if !invited {
+            let reason = if let Outcome::Rejected(reason) = outcome { Some(reason) } else { None };
+            self.ledger.count_uninvited(reason);
+            return;
+        }
+        if outcome == Outcome::Committed {
+            if let Some(known) = self.workers.get_mut(&worker) {
+                known.committed(fragment.env_steps(), now);
+            }
+            self.slots.commit(fragment, lease, worker);
+        }
+        self.end_grant(lease, slot, End::Came(outcome));
+    }
+
+    fn blame(&mut self, second: WorkerId, fragment: &SlotFragment) {
+        if let Some(first) = self.slots.get(fragment.slot).and_then(|slot| slot.last_commit) {
+            let (slot, fragment) = (fragment.slot, fragment.fragment);
+            self.event(GroupEvent::AuditMismatch { slot, fragment, first: first.worker, second });
+        }
+    }
+
+    /// Ends the lease if nothing of it is open.
+    fn close_if_done(&mut self, worker: WorkerId, id: LeaseId, receipt: &Receipt, now: Micros) {
+        if self.leases.of(worker, id).is_none_or(|live| !live.open.is_empty()) {
+            return;
+        }
+        let Some(lease) = self.end_lease(id, End::Came(Outcome::Committed)) else { return };
+        if receipt.is_useful() {
+            let took = now.since(lease.granted_at);
+            self.durations.record(took);
+            if let Some(known) = self.workers.get_mut(&worker) {
+                known.measured(lease.env_steps, took);
+            }
+        }
+    }
+
+    fn draw_consequences(&mut self, worker: WorkerId, lease: LeaseId, receipt: &Receipt) {
+        let mut rejected = BTreeMap::<RejectReason, u32>::new();
+        for (_, outcome) in &receipt.outcomes {
+            if let Outcome::Rejected(reason) = outcome {
+                *rejected.entry(*reason).or_default() += 1;
+            }
+        }
+        for (&reason, &fragments) in &rejected {
+            self.event(GroupEvent::FragmentsRejected { worker, lease, fragments, reason });
+        }
+        if rejected.contains_key(&RejectReason::Audit) {
+            self.quarantine(worker, QuarantineCause::Audit);
+        } else if rejected.keys().any(|reason| reason.is_failure()) {
+            self.strike(worker);
+        } else if receipt.is_useful()
+            && let Some(known) = self.workers.get_mut(&worker)
+        {
+            known.delivered();
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Giving slots to workers, and taking them back.
+
+use super::{
+    End, ExpiryCause, GroupCommand, GroupEvent, Mode, Outcome, WorkerGroup,
+    assign::{Candidate, assign},
+    lease_table::LiveLease,
+    worker::{Worker, WorkerState},
+};
+use crate::{
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
+    lease::{Lease, LeasedSlot},
+    prelude::*,
+    time::Micros,
+};
+
+/// One fragment of every slot, with one version of the weights.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Iteration {
+    pub(super) fragment: FragmentNo,
+    pub(super) weights_version: WeightsVersion,
+}
+
+impl WorkerGroup {
+    /// Iterations without a lease after which a slow worker gets one slot, to be measured again.
+    const PROBE_AFTER: u64 = 8;
+
+    /// Does what is to be done after any call: open slots go to idle workers, then overdue ones, and
+    /// removed workers that are done may go.
+    pub(super) fn advance(&mut self, now: Micros) {
+        if let (Mode::Running, Some(iteration)) = (self.mode, self.iteration) {
+            let open = self.slots.iter().filter(|(_, slot)| slot.fragment.is_none() && slot.leases.is_empty());
+            let open: Vec<_> = open.map(|(id, slot)| (id, slot.held_by)).collect();
+            for (worker, slots) in assign(&open, &self.candidates(iteration)) {
+                self.grant(iteration, worker, &slots, now);
+            }
+            self.hedge(iteration, now);
+        }
+        self.dismiss_leavers();
+        debug_assert!(self.is_consistent(), "the group's books are wrong: {self:#?}");
+    }
+
+    fn candidates(&self, iteration: Iteration) -> Vec<Candidate> {
+        let mean = self.mean_speed();
+        let idle = self.workers.iter().filter(|(_, worker)| worker.state() == WorkerState::Idle);
+        idle.map(|(&id, worker)| Candidate {
+            worker: id,
+            speed: worker.speed().unwrap_or(mean).max(1),
+            probe: worker.latest.is_some_and(|(latest, _)| iteration.fragment.0 - latest.0 >= Self::PROBE_AFTER),
+        })
+        .collect()
+    }
+
+    /// What a worker is taken for that was never measured; 0 if none was.
+    pub(super) fn mean_speed(&self) -> u64 {
+        let known: Vec<u128> = self.workers.values().filter_map(Worker::speed).map(u128::from).collect();
+        (known.iter().sum::<u128>() / (known.len() as u128).max(1)) as u64
+    }
+
+    fn grant(&mut self, iteration: Iteration, worker: WorkerId, slots: &[SlotId], now: Micros) -> Option<LeaseId> {
+        let known = self.workers.get_mut(&worker)?;
+        let length = u64::from(self.config.rollout_fragment_length);
+        let Iteration { fragment, weights_version } = iteration;
+        let env_steps = length * slots.len() as u64;
+        let id = self.leases.insert(worker, (fragment, weights_version), slots, env_steps, now, known.patience());
+        known.lease = Some(id);
+        known.latest = Some((fragment, weights_version));
+        self.ledger.open(env_steps);
+        let leased = |&slot| LeasedSlot { slot, source: self.slots.lease(slot, worker, id) };
+        let slots = slots.iter().map(leased).collect();
+        let lease = Lease { id, fragment, weights_version, slots };
+        self.commands.push_back(GroupCommand::Grant { worker, lease });
+        Some(id)
+    }
+
+    /// Leases the slots of overdue leases a second time, if workers are idle.
+    fn hedge(&mut self, iteration: Iteration, now: Micros) {
+        let candidates = self.candidates(iteration);
+        if candidates.is_empty() {
+            return;
+        }
+        let overdue_after = self.durations.overdue_after();
+        let overdue = self.leases.iter().filter(|(_, lease)| lease.granted_at + overdue_after <= now);
+        let slots: BTreeSet<SlotId> = overdue.flat_map(|(_, lease)| self.unhedged(lease)).collect();
+        let slots: Vec<_> = slots.into_iter().map(|slot| (slot, None)).collect();
+        for (worker, slots) in assign(&slots, &candidates) {
+            if let Some(lease) = self.grant(iteration, worker, &slots, now) {
+                self.event(GroupEvent::LeaseHedged { worker, lease, slots: slots.len() as u32 });
+            }
+        }
+    }
+
+    /// When the next lease becomes overdue that an idle worker could help with.
+    pub(super) fn next_hedge(&self) -> Option<Micros> {
+        let idle = self.workers.values().any(|worker| worker.state() == WorkerState::Idle);
+        if self.mode != Mode::Running || !idle {
+            return None;
+        }
+        let helped = self.leases.iter().filter(|(_, lease)| self.unhedged(lease).next().is_some());
+        helped.map(|(_, lease)| lease.granted_at + self.durations.overdue_after()).min()
+    }
+
+    /// The slots of a lease that wait for it alone.
+    fn unhedged<'a>(&'a self, lease: &'a LiveLease) -> impl Iterator<Item = SlotId> + 'a {
+        let waiting = |slot: SlotId| self.slots.get(slot).is_some_and(|s| s.fragment.is_none() && s.leases.len() == 1);
+        lease.open.iter().copied().filter(move |&slot| waiting(slot))
+    }
+
+    /// Ends leases all of whose open slots were committed by others.
+    pub(super) fn retire_losers(&mut self, now: Micros) {
+        for id in self.leases.ids(|lease| lease.open.iter().all(|&slot| self.slots.is_committed(slot))) {
+            let Some(lease) = self.end_lease(id, End::Came(Outcome::Superseded)) else { continue };
+            let assumed = self.mean_speed();
+            if let Some(worker) = self.workers.get_mut(&lease.worker) {
+                worker.lost(lease.env_steps, now.since(lease.granted_at), assumed);
+            }
+            self.revoke(lease.worker, id);
+        }
+    }
+
+    /// Ends one grant of a live lease.
+    pub(super) fn end_grant(&mut self, lease: LeaseId, slot: SlotId, end: End) {
+        if self.leases.get_mut(lease).is_some_and(|lease| lease.open.remove(&slot)) {
+            self.slots.end_lease(slot, lease);
+            self.ledger.close(u64::from(self.config.rollout_fragment_length), end);
+        }
+    }
+
+    /// Ends a lease with all grants that are open.
+    pub(super) fn end_lease(&mut self, id: LeaseId, end: End) -> Option<LiveLease> {
+        let lease = self.leases.remove(id)?;
+        for &slot in &lease.open {
+            self.slots.end_lease(slot, id);
+            self.ledger.close(u64::from(self.config.rollout_fragment_length), end);
+        }
+        if let Some(worker) = self.workers.get_mut(&lease.worker) {
+            worker.lease = None;
+        }
+        Some(lease)
+    }
+
+    fn dismiss_leavers(&mut self) {
+        for (&worker, known) in &mut self.workers {
+            if known.leaving && known.lease.is_none() && !known.dismissed {
+                known.dismissed = true;
+                self.commands.push_back(GroupCommand::Dismiss { worker });
+            }
+        }
+    }
+
+    /// Ends a lease before its time, says so and tells the worker.
+    pub(super) fn expire(&mut self, id: LeaseId, cause: ExpiryCause) {
+        let worker = self.leases.get(id).map(|lease| lease.worker);
+        self.expire_unsaid(id, cause);
+        if let Some(worker) = worker {
+            self.revoke(worker, id);
+        }
+    }
+
+    /// [`expire`](Self::expire) for a worker that knows or is gone.
+    pub(super) fn expire_unsaid(&mut self, id: LeaseId, cause: ExpiryCause) {
+        if let Some(lease) = self.end_lease(id, End::Expired(cause)) {
+            let slots = lease.open.len() as u32;
+            self.event(GroupEvent::LeaseExpired { worker: lease.worker, lease: id, slots, cause });
+        }
+    }
+
+    /// Tells a worker that a lease is void; if it has not even been told of the lease, it never will.
+    fn revoke(&mut self, worker: WorkerId, lease: LeaseId) {
+        let waiting = self.commands.len();
+        self.commands.retain(|command| !matches!(command, GroupCommand::Grant { lease: l, .. } if l.id == lease));
+        if self.commands.len() == waiting {
+            self.commands.push_back(GroupCommand::Revoke { worker, lease });
+        }
+    }
+}

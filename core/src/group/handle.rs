@@ -1,0 +1,141 @@
+//! What happened: workers come, go, get further, refuse, fall silent.
+
+use super::{
+    End, ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, RejectReason, WorkerGroup,
+    worker::{Worker, WorkerProfile},
+};
+use crate::{
+    ids::{LeaseId, WorkerId},
+    time::Micros,
+};
+
+impl WorkerGroup {
+    /// Failures in a row after which a worker gets no more leases.
+    const MAX_STRIKES: u32 = 3;
+
+    /// A worker is ready for leases. If the id is known, that worker has left and this is another one.
+    pub fn handle_joined(&mut self, worker: WorkerId, profile: WorkerProfile, now: Micros) {
+        self.forget(worker);
+        self.workers.insert(worker, Worker::new(profile, now));
+        self.advance(now);
+    }
+
+    /// A worker is gone. Its lease expires at once.
+    pub fn handle_left(&mut self, worker: WorkerId, now: Micros) {
+        self.forget(worker);
+        self.advance(now);
+    }
+
+    /// A worker has done this many env steps of a lease so far.
+    pub fn handle_progress(&mut self, worker: WorkerId, lease: LeaseId, env_steps: u64, now: Micros) {
+        self.heard_of(worker);
+        let patience = self.workers.get(&worker).map(Worker::patience);
+        if let (Some(patience), Some(live)) = (patience, self.leases.of_mut(worker, lease)) {
+            live.progress(env_steps, patience, now);
+        }
+        self.advance(now);
+    }
+
+    /// A worker does not do what a lease asks, or confirms that it has dropped a revoked one.
+    ///
+    /// The slots are leased again with their states, so a worker that lost a state that it should hold
+    /// refuses and is helped. After three failures in a row it is quarantined.
+    pub fn handle_refused(&mut self, worker: WorkerId, lease: LeaseId, now: Micros) {
+        self.heard_of(worker);
+        if self.leases.of(worker, lease).is_some() {
+            self.expire_unsaid(lease, ExpiryCause::Refused);
+            self.strike(worker);
+        }
+        self.advance(now);
+    }
+
+    /// A worker sent an upload for a lease that could not be decoded.
+    pub fn handle_invalid(&mut self, worker: WorkerId, lease: LeaseId, now: Micros) {
+        self.heard_of(worker);
+        self.event(GroupEvent::FragmentsRejected { worker, lease, fragments: 0, reason: RejectReason::Corrupt });
+        if self.leases.of(worker, lease).is_some() {
+            self.end_lease(lease, End::Came(Outcome::Rejected(RejectReason::Corrupt)));
+        } else {
+            self.ledger.count_uninvited(Some(RejectReason::Corrupt));
+        }
+        self.strike(worker);
+        self.advance(now);
+    }
+
+    /// Time has passed: ends the leases whose workers made no progress, and asks hung workers for a sign of life.
+    pub fn handle_timeout(&mut self, now: Micros) {
+        for id in self.leases.ids(|lease| lease.deadline <= now) {
+            self.time_out(id, now);
+        }
+        self.ask_hung_workers(now);
+        self.advance(now);
+    }
+
+    fn time_out(&mut self, id: LeaseId, now: Micros) {
+        let Some(lease) = self.leases.get(id) else { return };
+        let (worker, env_steps, took) = (lease.worker, lease.env_steps, now.since(lease.granted_at));
+        let assumed = self.mean_speed();
+        if let Some(known) = self.workers.get_mut(&worker) {
+            let patience = known.patience();
+            known.lost(env_steps, took, assumed);
+            known.timed_out(id, now);
+            self.event(GroupEvent::WorkerHung { worker, patience });
+        }
+        self.expire(id, ExpiryCause::TimedOut);
+    }
+
+    /// Revokes the lost lease again. Whoever is alive answers, see [`GroupCommand::Revoke`].
+    fn ask_hung_workers(&mut self, now: Micros) {
+        for (&worker, known) in &mut self.workers {
+            if known.ask_at().is_some_and(|at| at <= now)
+                && let Some(hung) = &mut known.hung
+            {
+                let question = GroupCommand::Revoke { worker, lease: hung.lease };
+                if !self.commands.contains(&question) {
+                    self.commands.push_back(question);
+                }
+                known.ask_again(now);
+            }
+        }
+    }
+
+    /// Takes a worker out, with its lease, the states it held and what was not yet sent to it.
+    fn forget(&mut self, worker: WorkerId) {
+        let Some(known) = self.workers.get(&worker) else { return };
+        if let Some(lease) = known.lease {
+            self.expire_unsaid(lease, ExpiryCause::Left);
+        }
+        self.workers.remove(&worker);
+        self.slots.forget_holder(worker);
+        self.commands.retain(|command| command.worker() != worker);
+    }
+
+    /// Any message about a lease, old or new, shows that a hung worker is back.
+    pub(super) fn heard_of(&mut self, worker: WorkerId) {
+        let Some(known) = self.workers.get_mut(&worker) else { return };
+        if known.hung.take().is_some() {
+            self.event(GroupEvent::WorkerRecovered { worker });
+        }
+    }
+
+    pub(super) fn strike(&mut self, worker: WorkerId) {
+        let Some(known) = self.workers.get_mut(&worker) else { return };
+        known.strikes += 1;
+        if known.strikes >= Self::MAX_STRIKES {
+            self.quarantine(worker, QuarantineCause::Failures);
+        }
+    }
+
+    pub(super) fn quarantine(&mut self, worker: WorkerId, cause: QuarantineCause) {
+        let Some(known) = self.workers.get_mut(&worker) else { return };
+        if known.quarantined {
+            return;
+        }
+        known.quarantined = true;
+        let lease = known.lease;
+        self.event(GroupEvent::WorkerQuarantined { worker, cause });
+        if let Some(lease) = lease {
+            self.expire(lease, ExpiryCause::Revoked);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The leases that are alive. At most one for each worker.
+
+use crate::{
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
+    prelude::*,
+    time::Micros,
+};
+
+/// A lease whose fragments may still be accepted.
+#[derive(Debug)]
+pub(super) struct LiveLease {
+    pub(super) worker: WorkerId,
+    pub(super) fragment: FragmentNo,
+    pub(super) weights_version: WeightsVersion,
+    /// Slots whose grant has not ended.
+    pub(super) open: BTreeSet<SlotId>,
+    /// Env steps of all its slots.
+    pub(super) env_steps: u64,
+    /// Env steps that the worker has reported.
+    reported: u64,
+    pub(super) granted_at: Micros,
+    pub(super) deadline: Micros,
+}
+
+impl LiveLease {
+    /// Moves the deadline if the worker got further. The same number again is a sign of life, not of progress,
+    /// and more than was asked for is neither; so no worker can hold a lease for ever.
+    pub(super) fn progress(&mut self, env_steps: u64, patience: Micros, now: Micros) {
+        if env_steps > self.reported && env_steps <= self.env_steps {
+            self.reported = env_steps;
+            self.deadline = now + patience;
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct LeaseTable {
+    live: BTreeMap<LeaseId, LiveLease>,
+    next: LeaseId,
+}
+
+impl LeaseTable {
+    pub(super) fn new(first: LeaseId) -> Self {
+        Self { live: BTreeMap::new(), next: first }
+    }
+
+    /// The id that the next lease will have.
+    pub(super) fn next_id(&self) -> LeaseId {
+        self.next
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        worker: WorkerId,
+        (fragment, weights_version): (FragmentNo, WeightsVersion),
+        slots: &[SlotId],
+        env_steps: u64,
+        now: Micros,
+        patience: Micros,
+    ) -> LeaseId {
+        let id = self.next;
+        self.next = LeaseId(id.0 + 1);
+        let lease = LiveLease {
+            worker,
+            fragment,
+            weights_version,
+            open: slots.iter().copied().collect(),
+            env_steps,
+            reported: 0,
+            granted_at: now,
+            deadline: now + patience,
+        };
+        self.live.insert(id, lease);
+        id
+    }
+
+    pub(super) fn get(&self, id: LeaseId) -> Option<&LiveLease> {
+        self.live.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: LeaseId) -> Option<&mut LiveLease> {
+        self.live.get_mut(&id)
+    }
+
+    pub(super) fn remove(&mut self, id: LeaseId) -> Option<LiveLease> {
+        self.live.remove(&id)
+    }
+
+    /// The lease if it is alive and this worker's.
+    pub(super) fn of(&self, worker: WorkerId, id: LeaseId) -> Option<&LiveLease> {
+        self.get(id).filter(|lease| lease.worker == worker)
+    }
+
+    /// [`of`](Self::of), for changes.
+    pub(super) fn of_mut(&mut self, worker: WorkerId, id: LeaseId) -> Option<&mut LiveLease> {
+        self.get_mut(id).filter(|lease| lease.worker == worker)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (LeaseId, &LiveLease)> {
+        self.live.iter().map(|(&id, lease)| (id, lease))
+    }
+
+    /// Ids of the live leases for which `wanted` holds.
+    pub(super) fn ids(&self, wanted: impl Fn(&LiveLease) -> bool) -> Vec<LeaseId> {
+        self.iter().filter(|(_, lease)| wanted(lease)).map(|(id, _)| id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_more_env_steps_move_the_deadline() {
+        let mut table = LeaseTable::new(LeaseId(7));
+        let work = (FragmentNo(0), WeightsVersion(0));
+        let id = table.insert(WorkerId(1), work, &[SlotId(0)], 10, Micros(0), Micros(5));
+        assert_eq!((id, table.next_id()), (LeaseId(7), LeaseId(8)));
+        let lease = table.get_mut(id).unwrap();
+        lease.progress(4, Micros(5), Micros(3));
+        assert_eq!(lease.deadline, Micros(8));
+        lease.progress(4, Micros(5), Micros(4));
+        lease.progress(3, Micros(5), Micros(4));
+        lease.progress(11, Micros(5), Micros(4));
+        assert_eq!(lease.deadline, Micros(8));
+    }
+}

@@ -1,0 +1,196 @@
+//! The books: every env step that was granted ends in exactly one place.
+
+use super::{ExpiryCause, Outcome, RejectReason};
+
+/// Where the granted env steps are, over the life of a group.
+///
+/// `granted == committed + superseded + rejected + expired + outstanding`, after every call.
+/// A grant is one slot of one lease, so a slot that was leased twice counts twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Env steps that workers were asked for.
+    pub granted: u64,
+    /// Env steps that are part of a batch, each exactly once.
+    pub committed: u64,
+    /// Env steps of a slot that another lease committed first.
+    pub superseded: u64,
+    /// Env steps that came and were refused.
+    pub rejected: Rejected,
+    /// Env steps that never came.
+    pub expired: Expired,
+    /// Env steps of leases that are still alive.
+    pub outstanding: u64,
+    /// What came without a live grant. Not part of the identity.
+    pub uninvited: Uninvited,
+}
+
+/// What was refused, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rejected {
+    /// [`RejectReason::Late`]: always uninvited, since the grant has ended otherwise.
+    pub late: u64,
+    /// [`RejectReason::Duplicate`]: always uninvited.
+    pub duplicate: u64,
+    /// [`RejectReason::NotLeased`]: always uninvited.
+    pub not_leased: u64,
+    /// [`RejectReason::Corrupt`].
+    pub corrupt: u64,
+    /// [`RejectReason::Stale`].
+    pub stale: u64,
+    /// [`RejectReason::WrongLength`].
+    pub wrong_length: u64,
+    /// [`RejectReason::Audit`].
+    pub audit: u64,
+}
+
+/// Granted env steps that never came, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// [`ExpiryCause::TimedOut`].
+    pub timed_out: u64,
+    /// [`ExpiryCause::Left`].
+    pub left: u64,
+    /// [`ExpiryCause::Refused`].
+    pub refused: u64,
+    /// [`ExpiryCause::Revoked`].
+    pub revoked: u64,
+}
+
+/// Fragments (not env steps) that nobody was waiting for any more, or ever. They changed nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uninvited {
+    /// Equal to what another lease committed: late, and an audit passed.
+    pub superseded: u64,
+    /// Refused. An upload that could not be decoded counts as one fragment.
+    pub rejected: Rejected,
+}
+
+/// How a grant ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Came(Outcome),
+    Expired(ExpiryCause),
+}
+
+impl Ledger {
+    /// True if no env step is lost or counted twice.
+    #[must_use]
+    pub fn balances(&self) -> bool {
+        let ended = self.committed + self.superseded + self.rejected.total() + self.expired.total();
+        self.granted == ended + self.outstanding
+    }
+
+    pub(super) fn open(&mut self, env_steps: u64) {
+        self.granted += env_steps;
+        self.outstanding += env_steps;
+    }
+
+    pub(super) fn close(&mut self, env_steps: u64, end: End) {
+        self.outstanding -= env_steps;
+        let bucket = match end {
+            End::Came(Outcome::Committed) => &mut self.committed,
+            End::Came(Outcome::Superseded) => &mut self.superseded,
+            End::Came(Outcome::Rejected(reason)) => self.rejected.bucket(reason),
+            End::Expired(cause) => self.expired.bucket(cause),
+        };
+        *bucket += env_steps;
+    }
+
+    /// Counts a fragment that had no live grant; such a one is never committed.
+    pub(super) fn count_uninvited(&mut self, reason: Option<RejectReason>) {
+        match reason {
+            Some(reason) => *self.uninvited.rejected.bucket(reason) += 1,
+            None => self.uninvited.superseded += 1,
+        }
+    }
+}
+
+impl Rejected {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { late, duplicate, not_leased, corrupt, stale, wrong_length, audit } = *self;
+        late + duplicate + not_leased + corrupt + stale + wrong_length + audit
+    }
+
+    fn bucket(&mut self, reason: RejectReason) -> &mut u64 {
+        match reason {
+            RejectReason::Late => &mut self.late,
+            RejectReason::Duplicate => &mut self.duplicate,
+            RejectReason::NotLeased => &mut self.not_leased,
+            RejectReason::Corrupt => &mut self.corrupt,
+            RejectReason::Stale => &mut self.stale,
+            RejectReason::WrongLength => &mut self.wrong_length,
+            RejectReason::Audit => &mut self.audit,
+        }
+    }
+}
+
+impl Expired {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { timed_out, left, refused, revoked } = *self;
+        timed_out + left + refused + revoked
+    }
+
+    fn bucket(&mut self, cause: ExpiryCause) -> &mut u64 {
+        match cause {
+            ExpiryCause::TimedOut => &mut self.timed_out,
+            ExpiryCause::Left => &mut self.left,
+            ExpiryCause::Refused => &mut self.refused,
+            ExpiryCause::Revoked => &mut self.revoked,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    #[test]
+    fn every_end_has_its_own_bucket_and_keeps_the_balance() {
+        let came = [
+            Outcome::Committed,
+            Outcome::Superseded,
+            Outcome::Rejected(RejectReason::Corrupt),
+            Outcome::Rejected(RejectReason::Stale),
+            Outcome::Rejected(RejectReason::WrongLength),
+            Outcome::Rejected(RejectReason::Audit),
+        ];
+        let never =
+            [ExpiryCause::TimedOut, ExpiryCause::Left, ExpiryCause::Refused, ExpiryCause::Revoked].map(End::Expired);
+        let mut ledger = Ledger::default();
+        for (i, end) in came.map(End::Came).into_iter().chain(never).enumerate() {
+            ledger.open(1 << i);
+            assert!(ledger.balances());
+            ledger.close(1 << i, end);
+            assert!(ledger.balances());
+        }
+        let Ledger { rejected, expired, .. } = ledger;
+        let buckets: Vec<u64> = vec![
+            ledger.committed,
+            ledger.superseded,
+            rejected.corrupt,
+            rejected.stale,
+            rejected.wrong_length,
+            rejected.audit,
+            expired.timed_out,
+            expired.left,
+            expired.refused,
+            expired.revoked,
+        ];
+        assert_eq!(buckets, (0..10).map(|i| 1 << i).collect::<Vec<u64>>());
+        assert_eq!((ledger.granted, ledger.outstanding), (1023, 0));
+        assert_eq!((rejected.total(), expired.total()), (60, 960));
+    }
+
+    #[test]
+    fn a_lost_step_is_noticed() {
+        let mut ledger = Ledger::default();
+        ledger.open(8);
+        ledger.outstanding -= 1;
+        assert!(!ledger.balances());
+    }
+}

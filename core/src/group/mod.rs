@@ -1,0 +1,296 @@
+//! The group of workers: leases slots to them and puts what they make together, without IO.
+//!
+//! [`WorkerGroup`] is RLlib's `WorkerSet` or `EnvRunnerGroup`. A run has a fixed number of slots; an
+//! iteration asks for one fragment of each, made with one version of the weights, and is complete
+//! when all of them are committed. Who runs a slot never shows in its rows, so workers may come, go,
+//! hang, be slow or lie: that costs time, never data, and no batch differs from a calm run's.
+//!
+//! There are four kinds of method:
+//! - `handle_*` take what happened, and when: a worker came, left, got further, sent fragments, …
+//! - mutators ([`begin_iteration`](WorkerGroup::begin_iteration), [`pause`](WorkerGroup::pause),
+//!   [`remove_worker`](WorkerGroup::remove_worker), …) take what somebody wants;
+//! - `poll_*` give what follows, until `None`: after every call of the first two kinds drain
+//!   [`poll_command`](WorkerGroup::poll_command), [`poll_event`](WorkerGroup::poll_event) and
+//!   [`poll_batch`](WorkerGroup::poll_batch), then set a timer for [`poll_timeout`](WorkerGroup::poll_timeout)
+//!   and call [`handle_timeout`](WorkerGroup::handle_timeout) when it fires (earlier does no harm). Hand over
+//!   what has already arrived first, so that a hub that was suspended blames nobody;
+//! - getters ([`workers`](WorkerGroup::workers), [`ledger`](WorkerGroup::ledger), …) change nothing.
+//!
+//! Rules:
+//! - A worker works on one lease at a time. Leases are sticky: a slot stays with the worker that holds its
+//!   state unless balance demands otherwise; on a move the last committed state travels in the lease.
+//! - Only progress (more env steps) and fragments keep a lease alive. Pongs do not.
+//! - Nothing late is accepted: when a lease has ended, so has its right to commit, even if the slot is open.
+//! - An overdue lease's slots are leased a second time when a worker is idle. The first commit wins, the
+//!   second must be equal, bit for bit, or its sender is quarantined.
+//! - Every granted env step ends in exactly one place of the [`Ledger`].
+//! - The same calls give the same answers. Memory is bounded by slots and workers.
+//!
+//! Not here: sockets, clocks, encoding and its checks (see [`protocol`](crate::protocol)), learning.
+
+mod assign;
+mod audit;
+mod commit;
+mod grant;
+mod handle;
+mod hedge;
+mod lease_table;
+mod ledger;
+mod output;
+mod slot_table;
+mod worker;
+
+pub use ledger::{Expired, Ledger, Rejected, Uninvited};
+pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};
+pub use worker::{WorkerProfile, WorkerState, WorkerStatus};
+
+use self::{
+    grant::Iteration, hedge::Durations, lease_table::LeaseTable, ledger::End, slot_table::SlotTable, worker::Worker,
+};
+use crate::{
+    batch::SlotFragment,
+    ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
+    prelude::*,
+    time::Micros,
+};
+
+/// What a group must know of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// Slots of the run, at least 1.
+    pub num_slots: u32,
+    /// Env steps of a slot per fragment, at least 1.
+    pub rollout_fragment_length: u32,
+    /// The first lease's id. Lease ids are unique within the life of a hub, so a later run goes on
+    /// from the earlier one's [`next_lease_id`](WorkerGroup::next_lease_id).
+    pub first_lease: LeaseId,
+    /// No lease is overdue before this age.
+    pub hedge_floor: Micros,
+}
+
+impl GroupConfig {
+    /// Below this, doing the work twice costs more than waiting.
+    pub const HEDGE_FLOOR: Micros = Micros::from_millis(200);
+
+    /// A hub's first run, with the usual hedging.
+    #[must_use]
+    pub fn new(num_slots: u32, rollout_fragment_length: u32) -> Self {
+        Self { num_slots, rollout_fragment_length, first_lease: LeaseId(0), hedge_floor: Self::HEDGE_FLOOR }
+    }
+}
+
+/// Why a group could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupConfigError {
+    /// There is nothing to lease.
+    #[error("num_slots is 0: a run needs at least one slot")]
+    NoSlots,
+    /// Fragments would be empty.
+    #[error("rollout_fragment_length is 0: a fragment needs at least one env step")]
+    EmptyFragments,
+}
+
+/// Why an iteration could not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BeginError {
+    /// The iteration before is not over.
+    #[error("iteration {0} is not over: take its batch with poll_batch first")]
+    Unfinished(FragmentNo),
+    /// The run was stopped.
+    #[error("the run was stopped: begin another one with a new group")]
+    Stopped,
+}
+
+/// Leases the slots of a run to workers and puts their fragments together. See the [module](self).
+#[derive(Debug)]
+#[doc(alias = "WorkerSet")]
+#[doc(alias = "EnvRunnerGroup")]
+pub struct WorkerGroup {
+    config: GroupConfig,
+    mode: Mode,
+    iteration: Option<Iteration>,
+    next_fragment: FragmentNo,
+    slots: SlotTable,
+    workers: BTreeMap<WorkerId, Worker>,
+    leases: LeaseTable,
+    durations: Durations,
+    ledger: Ledger,
+    commands: VecDeque<GroupCommand>,
+    events: VecDeque<GroupEvent>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Running,
+    Paused,
+    Stopped,
+}
+
+impl WorkerGroup {
+    /// Events that nobody polled: beyond this number the oldest are forgotten.
+    const MAX_EVENTS: usize = 1_024;
+
+    /// A group without workers.
+    ///
+    /// # Errors
+    /// [`GroupConfigError`] if there would be nothing to do.
+    pub fn new(config: GroupConfig) -> Result<Self, GroupConfigError> {
+        if config.num_slots == 0 {
+            return Err(GroupConfigError::NoSlots);
+        }
+        if config.rollout_fragment_length == 0 {
+            return Err(GroupConfigError::EmptyFragments);
+        }
+        Ok(Self {
+            config,
+            mode: Mode::Running,
+            iteration: None,
+            next_fragment: FragmentNo(0),
+            slots: SlotTable::new(config.num_slots),
+            workers: BTreeMap::new(),
+            leases: LeaseTable::new(config.first_lease),
+            durations: Durations::new(config.hedge_floor),
+            ledger: Ledger::default(),
+            commands: VecDeque::new(),
+            events: VecDeque::new(),
+        })
+    }
+
+    /// Asks for the next fragment of every slot, made with these weights. Without workers it waits for some.
+    ///
+    /// # Errors
+    /// [`BeginError`] while the iteration before is not over, and after [`stop`](Self::stop).
+    #[doc(alias = "sample")]
+    #[doc(alias = "synchronous_parallel_sample")]
+    pub fn begin_iteration(&mut self, weights_version: WeightsVersion, now: Micros) -> Result<FragmentNo, BeginError> {
+        if self.mode == Mode::Stopped {
+            return Err(BeginError::Stopped);
+        }
+        if let Some(open) = &self.iteration {
+            return Err(BeginError::Unfinished(open.fragment));
+        }
+        let fragment = self.next_fragment;
+        self.next_fragment = FragmentNo(fragment.0 + 1);
+        self.iteration = Some(Iteration { fragment, weights_version });
+        self.advance(now);
+        Ok(fragment)
+    }
+
+    /// Grants nothing more; leases that are out go on.
+    pub fn pause(&mut self) {
+        if self.mode == Mode::Running {
+            self.mode = Mode::Paused;
+        }
+    }
+
+    /// Takes back [`pause`](Self::pause).
+    pub fn resume(&mut self, now: Micros) {
+        if self.mode == Mode::Paused {
+            self.mode = Mode::Running;
+            self.advance(now);
+        }
+    }
+
+    /// Ends the run: takes back all leases and accepts nothing more. A batch that is complete can still be taken.
+    pub fn stop(&mut self, now: Micros) {
+        self.mode = Mode::Stopped;
+        for lease in self.leases.ids(|_| true) {
+            self.expire(lease, ExpiryCause::Revoked);
+        }
+        self.advance(now);
+    }
+
+    /// Lets a worker finish its lease and then dismisses it. False if there is no such worker.
+    pub fn remove_worker(&mut self, worker: WorkerId, now: Micros) -> bool {
+        let Some(known) = self.workers.get_mut(&worker) else { return false };
+        known.leaving = true;
+        self.advance(now);
+        true
+    }
+
+    /// The next thing to send to a worker.
+    pub fn poll_command(&mut self) -> Option<GroupCommand> {
+        self.commands.pop_front()
+    }
+
+    /// The next thing that a person or a log should know.
+    pub fn poll_event(&mut self) -> Option<GroupEvent> {
+        self.events.pop_front()
+    }
+
+    /// The fragments of the iteration in slot order, once when all are there. The next iteration may begin then.
+    pub fn poll_batch(&mut self) -> Option<Vec<SlotFragment>> {
+        if self.iteration.is_none() || !self.slots.all_committed() {
+            return None;
+        }
+        self.iteration = None;
+        Some(self.slots.take_fragments())
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) at the latest, if nothing happens before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Micros> {
+        if self.mode == Mode::Stopped {
+            return None;
+        }
+        let deadlines = self.leases.iter().map(|(_, lease)| lease.deadline);
+        let questions = self.workers.values().filter_map(Worker::ask_at);
+        deadlines.chain(questions).chain(self.next_hedge()).min()
+    }
+
+    /// The workers by id, as people see them.
+    pub fn workers(&self, now: Micros) -> impl Iterator<Item = WorkerStatus> {
+        self.workers.iter().map(move |(&id, worker)| WorkerStatus {
+            worker: id,
+            state: worker.state(),
+            slots: worker.lease.and_then(|lease| self.leases.get(lease)).map_or(0, |lease| lease.open.len() as u32),
+            env_steps: worker.env_steps,
+            env_steps_per_s: worker.env_steps_per_s(now),
+            weights_version: worker.latest.map(|(_, weights)| weights),
+        })
+    }
+
+    /// Where all granted env steps are.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// True between [`pause`](Self::pause) and [`resume`](Self::resume).
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.mode == Mode::Paused
+    }
+
+    /// The fragment that is being made, if any.
+    #[must_use]
+    pub fn fragment(&self) -> Option<FragmentNo> {
+        self.iteration.as_ref().map(|iteration| iteration.fragment)
+    }
+
+    /// The id that the next lease will have.
+    #[must_use]
+    pub fn next_lease_id(&self) -> LeaseId {
+        self.leases.next_id()
+    }
+
+    fn event(&mut self, event: GroupEvent) {
+        if self.events.len() == Self::MAX_EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// What must hold after every call. Counts again what the books say.
+    fn is_consistent(&self) -> bool {
+        let open: usize = self.leases.iter().map(|(_, lease)| lease.open.len()).sum();
+        let by_slot: usize = self.slots.iter().map(|(_, slot)| slot.leases.len()).sum();
+        let by_worker = self.workers.iter().filter_map(|(&id, worker)| Some((id, worker.lease?)));
+        self.ledger.balances()
+            && self.ledger.outstanding == open as u64 * u64::from(self.config.rollout_fragment_length)
+            && by_slot == open
+            && by_worker.clone().count() == self.leases.iter().count()
+            && by_worker.clone().all(|(worker, lease)| self.leases.of(worker, lease).is_some())
+            && self.slots.iter().all(|(_, slot)| slot.leases.len() <= 2)
+    }
+}

@@ -1,0 +1,287 @@
+//! What the group knows of a worker.
+
+use crate::{
+    ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
+    time::Micros,
+};
+
+/// What the group must know of a worker when it joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerProfile {
+    /// A lease expires when its worker reports no new env steps for this long.
+    pub progress_timeout: Micros,
+}
+
+impl WorkerProfile {
+    /// A process of its own.
+    pub const NATIVE: Self = Self { progress_timeout: Micros::from_secs(3) };
+    /// A browser tab, which the browser may throttle at any time.
+    pub const BROWSER: Self = Self { progress_timeout: Micros::from_secs(30) };
+}
+
+/// What a worker is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerState {
+    /// Waits for a lease.
+    Idle,
+    /// Works on a lease.
+    Sampling,
+    /// Let a lease expire and has not been heard of since. Gets no lease until it speaks.
+    Hung,
+    /// Gets no more leases and is dismissed when its lease has ended.
+    Leaving,
+    /// Gets no more leases: it lied, or failed too often in a row.
+    Quarantined,
+}
+
+/// A worker as people see it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkerStatus {
+    /// The worker.
+    pub worker: WorkerId,
+    /// What it is doing.
+    pub state: WorkerState,
+    /// Slots of its current lease.
+    pub slots: u32,
+    /// Env steps that it committed.
+    pub env_steps: u64,
+    /// Env steps that it committed per second, over the last seconds.
+    pub env_steps_per_s: f64,
+    /// Weights of its latest lease.
+    pub weights_version: Option<WeightsVersion>,
+}
+
+/// A worker that let a lease expire and was not heard of since.
+#[derive(Debug)]
+pub(super) struct Hung {
+    /// The lease that it let expire.
+    pub(super) lease: LeaseId,
+    /// When to ask for it again.
+    pub(super) ask_at: Micros,
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    profile: WorkerProfile,
+    pub(super) lease: Option<LeaseId>,
+    pub(super) hung: Option<Hung>,
+    pub(super) leaving: bool,
+    /// Was told that nothing more will come.
+    pub(super) dismissed: bool,
+    pub(super) quarantined: bool,
+    /// Failures since the last fragment that was of use.
+    pub(super) strikes: u32,
+    /// Leases that ran out since the last fragment that was of use.
+    timeouts: u32,
+    pub(super) env_steps: u64,
+    /// Iteration and weights of the latest lease.
+    pub(super) latest: Option<(FragmentNo, WeightsVersion)>,
+    /// Env steps per second of the latest leases; 0 where there was none yet.
+    speeds: [u64; Self::SPEEDS],
+    rate: RateMeter,
+}
+
+impl Worker {
+    const SPEEDS: usize = 4;
+
+    pub(super) fn new(profile: WorkerProfile, now: Micros) -> Self {
+        Self {
+            profile,
+            lease: None,
+            hung: None,
+            leaving: false,
+            dismissed: false,
+            quarantined: false,
+            strikes: 0,
+            timeouts: 0,
+            env_steps: 0,
+            latest: None,
+            speeds: [0; Self::SPEEDS],
+            rate: RateMeter::new(now),
+        }
+    }
+
+    pub(super) fn state(&self) -> WorkerState {
+        if self.quarantined {
+            WorkerState::Quarantined
+        } else if self.leaving {
+            WorkerState::Leaving
+        } else if self.hung.is_some() {
+            WorkerState::Hung
+        } else if self.lease.is_some() {
+            WorkerState::Sampling
+        } else {
+            WorkerState::Idle
+        }
+    }
+
+    /// How long a lease may go without progress. Doubles with every lease that ran out, up to 32
+    /// times, so that a worker which is merely slow gets there in the end even if it is the only one.
+    pub(super) fn patience(&self) -> Micros {
+        self.profile.progress_timeout.times(1 << self.timeouts.min(5))
+    }
+
+    pub(super) fn timed_out(&mut self, lease: LeaseId, now: Micros) {
+        self.timeouts += 1;
+        self.hung = Some(Hung { lease, ask_at: now + self.profile.progress_timeout });
+    }
+
+    /// When to ask a hung worker for a sign of life. Pointless for one that gets no leases anyway.
+    pub(super) fn ask_at(&self) -> Option<Micros> {
+        self.hung.as_ref().filter(|_| !self.leaving && !self.quarantined).map(|hung| hung.ask_at)
+    }
+
+    pub(super) fn ask_again(&mut self, now: Micros) {
+        if let Some(hung) = &mut self.hung {
+            hung.ask_at = now + self.profile.progress_timeout;
+        }
+    }
+
+    /// The worker handed over something of use.
+    pub(super) fn delivered(&mut self) {
+        self.strikes = 0;
+        self.timeouts = 0;
+    }
+
+    pub(super) fn committed(&mut self, env_steps: u64, now: Micros) {
+        self.env_steps += env_steps;
+        self.rate.add(env_steps, now);
+    }
+
+    pub(super) fn env_steps_per_s(&self, now: Micros) -> f64 {
+        self.rate.per_second(now)
+    }
+
+    /// Notes how long a lease took.
+    pub(super) fn measured(&mut self, env_steps: u64, took: Micros) {
+        self.speeds.rotate_right(1);
+        self.speeds[0] = per_second(env_steps, took);
+    }
+
+    /// Notes how long a lease had taken when it was lost: the worker is at most that fast, which is
+    /// news only if it was taken for faster. `assumed` is what it was taken for if it was never measured.
+    pub(super) fn lost(&mut self, env_steps: u64, after: Micros, assumed: u64) {
+        if self.speed().unwrap_or(assumed) > per_second(env_steps, after) {
+            self.measured(env_steps, after);
+        }
+    }
+
+    /// Env steps per second of a lease from grant to commit: the best of the latest few, so that one
+    /// hiccup moves no slots and one good lease is enough to come back.
+    pub(super) fn speed(&self) -> Option<u64> {
+        self.speeds.iter().copied().max().filter(|&speed| speed > 0)
+    }
+}
+
+/// Env steps per second, at least 1.
+fn per_second(env_steps: u64, took: Micros) -> u64 {
+    (env_steps.saturating_mul(1_000_000) / took.0.max(1)).max(1)
+}
+
+/// Counts env steps in the last five seconds, in constant space.
+#[derive(Debug)]
+struct RateMeter {
+    since: Micros,
+    /// Seconds on the caller's clock of the newest bucket.
+    newest: u64,
+    /// Bucket of second `s` at `s % 5`.
+    buckets: [u64; Self::SECONDS as usize],
+}
+
+impl RateMeter {
+    const SECONDS: u64 = 5;
+    const SECOND: u64 = 1_000_000;
+
+    fn new(now: Micros) -> Self {
+        Self { since: now, newest: now.0 / Self::SECOND, buckets: [0; Self::SECONDS as usize] }
+    }
+
+    fn add(&mut self, env_steps: u64, now: Micros) {
+        let second = now.0 / Self::SECOND;
+        for passed in (self.newest + 1..=second).take(Self::SECONDS as usize) {
+            // Only the remainder matters: after five seconds every bucket has been emptied.
+            self.buckets[(passed % Self::SECONDS) as usize] = 0;
+        }
+        self.newest = self.newest.max(second);
+        self.buckets[(self.newest % Self::SECONDS) as usize] += env_steps;
+    }
+
+    fn per_second(&self, now: Micros) -> f64 {
+        let second = now.0 / Self::SECOND;
+        let oldest = (second + 1).saturating_sub(Self::SECONDS);
+        let counted: u64 = (oldest..=self.newest).map(|s| self.buckets[(s % Self::SECONDS) as usize]).sum();
+        let window_start = Micros((oldest * Self::SECOND).max(self.since.0));
+        counted as f64 * Self::SECOND as f64 / now.since(window_start).0.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    #[test]
+    fn the_rate_forgets_after_five_seconds() {
+        let mut rate = RateMeter::new(Micros::from_secs(10));
+        for second in 10..20 {
+            rate.add(100, Micros::from_secs(second));
+        }
+        assert_eq!(rate.per_second(Micros::from_secs(20)), 100.0);
+        assert_eq!(rate.per_second(Micros::from_secs(22)), 50.0);
+        assert_eq!(rate.per_second(Micros::from_secs(30)), 0.0);
+        rate.add(700, Micros::from_secs(40));
+        assert_eq!(rate.per_second(Micros::from_secs(44)), 175.0);
+    }
+
+    #[test]
+    fn the_rate_of_a_newcomer_is_not_diluted() {
+        let mut rate = RateMeter::new(Micros::from_millis(10_500));
+        rate.add(300, Micros::from_millis(11_000));
+        assert_eq!(rate.per_second(Micros::from_millis(12_000)), 200.0);
+    }
+
+    #[test]
+    fn speed_is_the_best_of_four_leases() {
+        let mut worker = Worker::new(WorkerProfile::NATIVE, Micros(0));
+        assert_eq!(worker.speed(), None);
+        worker.measured(100, Micros::from_millis(100));
+        for _ in 0..3 {
+            worker.measured(100, Micros::from_secs(1));
+        }
+        assert_eq!(worker.speed(), Some(1_000));
+        worker.measured(100, Micros::from_secs(1));
+        assert_eq!(worker.speed(), Some(100));
+        worker.measured(1, Micros::from_secs(10));
+        assert_eq!(worker.speed(), Some(100));
+    }
+
+    #[test]
+    fn a_lost_lease_only_tells_that_a_worker_is_slower_than_it_seemed() {
+        let mut worker = Worker::new(WorkerProfile::NATIVE, Micros(0));
+        worker.lost(100, Micros::from_secs(1), 80);
+        assert_eq!(worker.speed(), None);
+        worker.lost(100, Micros::from_secs(1), 300);
+        assert_eq!(worker.speed(), Some(100));
+        worker.lost(1_000, Micros::from_secs(1), 0);
+        assert_eq!(worker.speed(), Some(100));
+        for _ in 0..4 {
+            worker.lost(10, Micros::from_secs(1), 0);
+        }
+        assert_eq!(worker.speed(), Some(10));
+    }
+
+    #[test]
+    fn patience_doubles_until_something_arrives() {
+        let mut worker = Worker::new(WorkerProfile::NATIVE, Micros(0));
+        let patience: Vec<u64> = (0..7)
+            .map(|_| {
+                let seconds = worker.patience().0 / 1_000_000;
+                worker.timed_out(LeaseId(0), Micros(0));
+                seconds
+            })
+            .collect();
+        assert_eq!(patience, [3, 6, 12, 24, 48, 96, 96]);
+        worker.delivered();
+        assert_eq!(worker.patience(), Micros::from_secs(3));
+    }
+}
