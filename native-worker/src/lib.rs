@@ -1,1 +1,19 @@
+//! Reinforcement-learning rollouts on every machine with a CPU, a GPU or a browser tab.
+//!
+//! This crate gives [`rollmesh_core`] sockets, threads and a learner: the hub, native workers and the command line.
+//! A program with environments of its own registers them and is command line, hub and worker at once:
+//!
+//! ```no_run
+//! fn main() -> std::process::ExitCode {
+//!     rollmesh::main_with(rollmesh::Registry::builtin())
+//! }
+//! ```
+#![warn(missing_docs)]
 
+mod cli;
+pub mod kernels;
+mod progress;
+mod registry;
+
+pub use cli::main_with;
+pub use registry::Registry;

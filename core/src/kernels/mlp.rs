@@ -43,16 +43,28 @@ impl Dense {
         let input = &input[..self.inputs];
         let panels = self.panels.chunks_exact(self.inputs).zip(self.bias.chunks_exact(PANEL));
         for ((weights, bias), out) in panels.zip(output.chunks_exact_mut(PANEL)) {
-            let mut sums: [Lane; PANEL] = core::array::from_fn(|k| [bias[k]; LANES]);
+            // Four separate sums: as an array of arrays they are taken apart into single numbers and never
+            // become vectors again.
+            let (mut a, mut b) = ([bias[0]; LANES], [bias[1]; LANES]);
+            let (mut c, mut d) = ([bias[2]; LANES], [bias[3]; LANES]);
             for (x, w) in input.iter().zip(weights) {
-                for (sum, w) in sums.iter_mut().zip(w) {
-                    for (s, x) in sum.iter_mut().zip(x) {
-                        *s += w * x;
-                    }
-                }
+                add_product(&mut a, w[0], x);
+                add_product(&mut b, w[1], x);
+                add_product(&mut c, w[2], x);
+                add_product(&mut d, w[3], x);
             }
-            out.copy_from_slice(&sums);
+            out[0] = a;
+            out[1] = b;
+            out[2] = c;
+            out[3] = d;
         }
+    }
+}
+
+#[inline(always)]
+fn add_product(sum: &mut Lane, weight: f32, x: &Lane) {
+    for l in 0..LANES {
+        sum[l] += weight * x[l];
     }
 }
 

@@ -1,0 +1,58 @@
+//! Progress of long work: a bar on a terminal, a plain line now and then elsewhere, on standard error.
+
+use std::{
+    cell::Cell,
+    io::{IsTerminal, stderr},
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Time between plain lines.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Shows how far some work is.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    plain: bool,
+    total: u64,
+    unit: &'static str,
+    last_line: Cell<Instant>,
+}
+
+impl Progress {
+    /// Work of `total` units. Shows nothing unless `visible`.
+    pub(crate) fn new(total: u64, unit: &'static str, visible: bool) -> Self {
+        let terminal = stderr().is_terminal();
+        let bar = ProgressBar::with_draw_target(
+            Some(total),
+            if visible && terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() },
+        );
+        // The template is a constant; a fault in it would show as the default style.
+        if let Ok(style) = ProgressStyle::with_template("{bar:32.cyan/blue} {human_pos}/{human_len} {prefix} {msg}") {
+            bar.set_style(style);
+        }
+        bar.set_prefix(unit);
+        Self { bar, plain: visible && !terminal, total, unit, last_line: Cell::new(Instant::now()) }
+    }
+
+    /// The work is this far.
+    pub(crate) fn at(&self, position: u64) {
+        self.say(position, "");
+    }
+
+    /// The work is this far, with more to tell.
+    pub(crate) fn say(&self, position: u64, message: &str) {
+        self.bar.set_position(position);
+        self.bar.set_message(message.to_owned());
+        if self.plain && self.last_line.get().elapsed() >= LINE_EVERY {
+            self.last_line.set(Instant::now());
+            eprintln!("{position}/{} {} {message}", self.total, self.unit);
+        }
+    }
+
+    /// The work is done: the bar goes away, for a summary to take its place.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
