@@ -24,7 +24,7 @@ pub(super) fn run(args: &EnvsArgs, registry: &Registry) -> Result<ExitCode, Fail
     }
     for env in registry.envs.iter() {
         let spaces = env.spaces();
-        let limit = env.max_episode_steps.map_or("no limit".to_owned(), |n| format!("{n} steps"));
+        let limit = env.max_episode_steps.map_or_else(|| "no limit".to_owned(), |n| format!("{n} steps"));
         println!("{:<20} {:<24} {:<16} {limit}", env.name, name(&spaces.observation), name(&spaces.action));
     }
     Ok(ExitCode::SUCCESS)

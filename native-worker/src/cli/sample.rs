@@ -81,7 +81,7 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     if args.json {
         println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
     } else {
-        let mean = summary.episode_return_mean.map_or("-".to_owned(), |mean| format!("{mean:.2}"));
+        let mean = summary.episode_return_mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.2}"));
         println!("env steps     {}", summary.env_steps);
         println!("episodes      {} (mean return {mean})", summary.episodes);
         println!("steps/s       {:.0}", summary.steps_per_s);
