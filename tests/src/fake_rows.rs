@@ -1,0 +1,114 @@
+//! Fragments without an environment: rows by hashing, a pure function like real ones.
+
+use rollmesh_core::{
+    batch::{Cut, CutReason, EpisodeMetrics, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS},
+    column::{ColumnData, RowShape},
+    ids::{FragmentNo, SlotId, WeightsVersion},
+};
+
+/// The next number of a SplitMix64 sequence. Good enough to tell any two inputs apart.
+#[must_use]
+pub fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// State of a fake slot: which fragment comes next, and a digest of everything before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FakeState {
+    /// The slot.
+    pub slot: SlotId,
+    /// The fragment that starts from this state.
+    pub next: FragmentNo,
+    digest: u64,
+}
+
+impl FakeState {
+    /// Where a slot begins.
+    #[must_use]
+    pub fn new(slot: SlotId) -> Self {
+        Self { slot, next: FragmentNo(0), digest: u64::from(slot.0) }
+    }
+
+    /// The state as it travels.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        [&self.slot.0.to_le_bytes()[..], &self.next.0.to_le_bytes(), &self.digest.to_le_bytes()].concat()
+    }
+
+    /// The state of [`encode`](Self::encode)'s bytes.
+    ///
+    /// # Panics
+    /// If they are not such bytes.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Self {
+        let (slot, rest) = bytes.split_first_chunk().expect("slot");
+        let (next, rest) = rest.split_first_chunk().expect("next fragment");
+        let digest = rest.try_into().expect("digest");
+        Self {
+            slot: SlotId(u32::from_le_bytes(*slot)),
+            next: FragmentNo(u64::from_le_bytes(*next)),
+            digest: u64::from_le_bytes(digest),
+        }
+    }
+
+    /// The fragment that these weights make from this state, and so the state after it.
+    #[must_use]
+    pub fn fragment(&self, weights_version: WeightsVersion, length: u32) -> SlotFragment {
+        let mut stream = self.digest ^ weights_version.0.rotate_left(32) ^ self.next.0;
+        let rows = length as usize;
+        let mut number = || (splitmix64(&mut stream) >> 40) as f32 / 16_777_216.0;
+        let obs: Vec<f32> = (0..2 * rows).map(|_| number()).collect();
+        let rewards: Vec<f32> = (0..rows).map(|_| number()).collect();
+        let final_obs: Vec<f32> = (0..2).map(|_| number()).collect();
+        let bootstrap_value = number();
+        let vectors = |values| ColumnData::new(values, RowShape::vector(2)).expect("whole rows");
+        let after = Self { next: FragmentNo(self.next.0 + 1), digest: splitmix64(&mut stream), ..*self };
+        SlotFragment {
+            slot: self.slot,
+            fragment: self.next,
+            weights_version,
+            first_episode: self.next.0 as u32,
+            first_t: 0,
+            episodes: vec![EpisodeMetrics {
+                episode: self.next.0 as u32,
+                len: length,
+                episode_return: f64::from(rewards[0]),
+            }],
+            rows: SampleBatch::new()
+                .with(OBS, vectors(obs))
+                .and_then(|batch| batch.with(REWARDS, ColumnData::scalars(rewards)))
+                .and_then(|batch| batch.with(TERMINATEDS, ColumnData::scalars(vec![false; rows])))
+                .expect("equal lengths"),
+            cuts: vec![Cut { end: length, reason: CutReason::Truncated, bootstrap_value }],
+            final_obs: SampleBatch::new().with(OBS, vectors(final_obs)).expect("one row"),
+            state: after.encode(),
+        }
+    }
+}
+
+/// The batches that any run must end with: iteration `k` is made with weights `k`.
+#[must_use]
+pub fn calm_batches(num_slots: u32, length: u32, iterations: u64) -> Vec<Vec<SlotFragment>> {
+    let mut states: Vec<FakeState> = (0..num_slots).map(|slot| FakeState::new(SlotId(slot))).collect();
+    let mut iteration = |version| {
+        let batch: Vec<SlotFragment> =
+            states.iter().map(|state| state.fragment(WeightsVersion(version), length)).collect();
+        states = batch.iter().map(|fragment| FakeState::decode(&fragment.state)).collect();
+        batch
+    };
+    (0..iterations).map(&mut iteration).collect()
+}
+
+/// A reward of the fragment, changed by one bit: what a liar sends.
+///
+/// # Panics
+/// If the fragment has no rows.
+pub fn flip_a_reward_bit(fragment: &mut SlotFragment) {
+    let mut rewards = fragment.rows.get(REWARDS).expect("rewards").to_vec();
+    rewards[0] = f32::from_bits(rewards[0].to_bits() ^ 1);
+    fragment.rows.insert(REWARDS.name(), ColumnData::scalars(rewards)).expect("equal lengths");
+}

@@ -1,0 +1,115 @@
+//! A worker for the simulator: keeps its side of the group's contract, on fake rows.
+
+use std::collections::BTreeMap;
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    ids::{LeaseId, SlotId},
+    lease::{Lease, LeasedSlot, SlotSource},
+};
+
+use crate::fake_rows::FakeState;
+
+/// What a worker tells the group.
+#[derive(Clone, Debug)]
+pub enum Said {
+    /// Env steps done so far.
+    Progress(LeaseId, u64),
+    /// All slots of a lease.
+    Upload(LeaseId, Vec<SlotFragment>),
+    /// The lease is not being worked on.
+    Refused(LeaseId),
+}
+
+/// What a worker is told.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// Work.
+    Grant(Lease),
+    /// Drop a lease.
+    Revoke(LeaseId),
+}
+
+/// A worker: a pure machine, advanced by whoever holds the clock.
+#[derive(Debug, Default)]
+pub struct FakeWorker {
+    length: u32,
+    /// States after the latest fragment of each slot that was not interrupted.
+    held: BTreeMap<SlotId, FakeState>,
+    current: Option<Work>,
+    newest: Option<LeaseId>,
+}
+
+#[derive(Debug)]
+struct Work {
+    lease: Lease,
+    starts: Vec<FakeState>,
+    env_steps: u64,
+}
+
+impl FakeWorker {
+    /// A worker that knows nothing yet.
+    #[must_use]
+    pub fn new(length: u32) -> Self {
+        Self { length, ..Self::default() }
+    }
+
+    /// True while there is something to do.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Takes a message and maybe answers. Old grants that were overtaken by newer ones are ignored.
+    ///
+    /// # Panics
+    /// If the group says that the worker holds a state which it does not hold.
+    pub fn hear(&mut self, told: Told) -> Option<Said> {
+        match told {
+            Told::Grant(lease) if self.newest.is_some_and(|newest| lease.id <= newest) => None,
+            Told::Grant(lease) => {
+                self.newest = Some(lease.id);
+                let starts = lease.slots.iter().map(|leased| self.start(leased, &lease)).collect();
+                self.current = Some(Work { lease, starts, env_steps: 0 });
+                None
+            }
+            Told::Revoke(lease) => {
+                self.current.take_if(|work| work.lease.id == lease);
+                self.newest = self.newest.max(Some(lease));
+                Some(Said::Refused(lease))
+            }
+        }
+    }
+
+    /// Gives up the current lease.
+    pub fn refuse(&mut self) -> Option<Said> {
+        self.current.take().map(|work| Said::Refused(work.lease.id))
+    }
+
+    /// Does at most so many env steps of the lease.
+    pub fn work(&mut self, env_steps: u64) -> Option<Said> {
+        let work = self.current.as_mut()?;
+        let total = u64::from(self.length) * work.starts.len() as u64;
+        work.env_steps += env_steps;
+        if work.env_steps < total {
+            return Some(Said::Progress(work.lease.id, work.env_steps));
+        }
+        let work = self.current.take()?;
+        let make = |start: &FakeState| start.fragment(work.lease.weights_version, self.length);
+        let fragments: Vec<SlotFragment> = work.starts.iter().map(make).collect();
+        self.held.extend(fragments.iter().map(|fragment| (fragment.slot, FakeState::decode(&fragment.state))));
+        Some(Said::Upload(work.lease.id, fragments))
+    }
+
+    fn start(&mut self, leased: &LeasedSlot, lease: &Lease) -> FakeState {
+        // The lane moves on from here: if the lease is interrupted, the state is gone.
+        let held = self.held.remove(&leased.slot);
+        let state = match &leased.source {
+            SlotSource::Held => held.expect("a state that the group says is held"),
+            SlotSource::New => FakeState::new(leased.slot),
+            SlotSource::State(bytes) => FakeState::decode(bytes),
+        };
+        assert_eq!((state.slot, state.next), (leased.slot, lease.fragment), "start of {lease:?}");
+        state
+    }
+}

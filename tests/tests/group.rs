@@ -1,0 +1,485 @@
+//! What the group promises, one situation at a time. The simulator in `group_sim` mixes them.
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    group::{
+        BeginError, GroupCommand, GroupConfig, GroupConfigError, GroupEvent, Outcome, QuarantineCause, RejectReason,
+        WorkerGroup, WorkerProfile, WorkerState,
+    },
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
+    lease::{Lease, SlotSource},
+    time::Micros,
+};
+use rollmesh_tests::fake_rows::{FakeState, calm_batches, flip_a_reward_bit};
+
+const LENGTH: u32 = 4;
+const A: WorkerId = WorkerId(1);
+const B: WorkerId = WorkerId(2);
+const C: WorkerId = WorkerId(3);
+
+fn ms(millis: u64) -> Micros {
+    Micros::from_millis(millis)
+}
+
+/// A group with these workers, and the first iteration begun at 0 ms.
+fn group(num_slots: u32, workers: &[WorkerId]) -> WorkerGroup {
+    let mut group = WorkerGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
+    for &worker in workers {
+        group.handle_joined(worker, WorkerProfile::NATIVE, ms(0));
+    }
+    group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
+    group
+}
+
+/// Takes the next command, which must grant a lease to this worker.
+#[track_caller]
+fn grant(group: &mut WorkerGroup, to: WorkerId) -> Lease {
+    match group.poll_command() {
+        Some(GroupCommand::Grant { worker, lease }) if worker == to => lease,
+        other => panic!("no grant to worker {to}: {other:?}"),
+    }
+}
+
+fn slots(lease: &Lease) -> Vec<u32> {
+    lease.slots.iter().map(|leased| leased.slot.0).collect()
+}
+
+/// What an honest worker makes of a lease of the calm run.
+fn make(lease: &Lease) -> Vec<SlotFragment> {
+    let calm = calm_batches(64, LENGTH, lease.fragment.0 + 1);
+    lease.slots.iter().map(|leased| calm[lease.fragment.0 as usize][leased.slot.0 as usize].clone()).collect()
+}
+
+#[track_caller]
+fn deliver(group: &mut WorkerGroup, worker: WorkerId, lease: &Lease, now: Micros) {
+    let receipt = group.handle_fragments(worker, lease.id, make(lease), now);
+    assert_eq!(receipt.count(Outcome::Committed), lease.slots.len(), "{receipt:?}");
+}
+
+fn events(group: &mut WorkerGroup) -> Vec<GroupEvent> {
+    std::iter::from_fn(|| group.poll_event()).collect()
+}
+
+fn state_of(group: &WorkerGroup, worker: WorkerId) -> WorkerState {
+    group.workers(ms(0)).find(|status| status.worker == worker).map(|status| status.state).unwrap()
+}
+
+#[test]
+fn an_iteration_is_one_lease_per_worker_and_one_batch_in_slot_order() {
+    let mut group = group(4, &[A, B]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    assert_eq!((slots(&a), slots(&b)), (vec![0, 1], vec![2, 3]));
+    assert!(a.slots.iter().all(|leased| leased.source == SlotSource::New));
+    assert_eq!(group.poll_command(), None);
+    deliver(&mut group, B, &b, ms(10));
+    assert_eq!(group.poll_batch(), None);
+    assert_eq!(group.begin_iteration(WeightsVersion(1), ms(10)), Err(BeginError::Unfinished(FragmentNo(0))));
+    deliver(&mut group, A, &a, ms(11));
+    assert_eq!(group.poll_batch().unwrap(), calm_batches(4, LENGTH, 1)[0]);
+    assert_eq!(group.poll_batch(), None, "a batch comes once");
+
+    assert_eq!(group.begin_iteration(WeightsVersion(1), ms(20)), Ok(FragmentNo(1)));
+    let next = grant(&mut group, A);
+    assert_eq!((slots(&next), next.weights_version), (slots(&a), WeightsVersion(1)));
+    assert!(next.slots.iter().all(|leased| leased.source == SlotSource::Held), "nothing travels: {next:?}");
+}
+
+#[test]
+fn a_group_without_workers_waits_for_one() {
+    let mut group = group(3, &[]);
+    assert_eq!((group.poll_command(), group.poll_timeout()), (None, None));
+    group.handle_joined(A, WorkerProfile::BROWSER, ms(5_000));
+    assert_eq!(slots(&grant(&mut group, A)), [0, 1, 2]);
+    assert_eq!(group.poll_timeout(), Some(ms(35_000)));
+}
+
+#[test]
+fn a_run_without_work_is_refused() {
+    assert_eq!(WorkerGroup::new(GroupConfig::new(0, 8)).unwrap_err(), GroupConfigError::NoSlots);
+    assert_eq!(WorkerGroup::new(GroupConfig::new(8, 0)).unwrap_err(), GroupConfigError::EmptyFragments);
+}
+
+#[test]
+fn a_worker_killed_in_mid_lease_costs_time_but_no_data() {
+    let mut group = group(4, &[A, B]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    deliver(&mut group, A, &a, ms(10));
+    deliver(&mut group, B, &b, ms(10));
+    let first = group.poll_batch().unwrap();
+    group.begin_iteration(WeightsVersion(1), ms(20)).unwrap();
+    let (a, _) = (grant(&mut group, A), grant(&mut group, B));
+    group.handle_progress(B, LeaseId(3), 5, ms(21));
+    group.handle_left(B, ms(22));
+    deliver(&mut group, A, &a, ms(30));
+    let rest = grant(&mut group, A);
+    let states: Vec<SlotSource> = [2, 3].map(|slot: usize| SlotSource::State(first[slot].state.clone())).into();
+    assert_eq!(rest.slots.iter().map(|leased| leased.source.clone()).collect::<Vec<_>>(), states);
+    deliver(&mut group, A, &rest, ms(40));
+    assert_eq!(group.poll_batch().unwrap(), calm_batches(4, LENGTH, 2)[1]);
+    let ledger = group.ledger();
+    assert_eq!((ledger.granted, ledger.committed, ledger.expired.left, ledger.outstanding), (40, 32, 8, 0));
+}
+
+#[test]
+fn a_hung_worker_is_found_at_its_deadline_and_comes_back_when_it_speaks() {
+    let mut group = group(1, &[A]);
+    let lost = grant(&mut group, A);
+    assert_eq!(group.poll_timeout(), Some(ms(3_000)));
+    group.handle_progress(A, lost.id, 2, ms(1_000));
+    group.handle_progress(A, lost.id, 2, ms(2_000));
+    assert_eq!(group.poll_timeout(), Some(ms(4_000)), "the same number again is no progress");
+    group.handle_timeout(ms(3_999));
+    assert_eq!(state_of(&group, A), WorkerState::Sampling);
+    group.handle_timeout(ms(4_000));
+    assert_eq!(state_of(&group, A), WorkerState::Hung);
+    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: lost.id }));
+    assert_eq!(group.poll_command(), None, "a hung worker gets no lease");
+    let said: Vec<String> = events(&mut group).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "worker 1 hangs: no progress for 3000.000 ms; it gets no lease until it is heard of",
+            "lease 0 of worker 1 expired with 1 open slots: it made no progress in time",
+        ]
+    );
+    group.handle_timeout(ms(7_000));
+    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: lost.id }), "asked again");
+
+    group.handle_refused(A, lost.id, ms(8_000));
+    assert_eq!(events(&mut group), [GroupEvent::WorkerRecovered { worker: A }]);
+    let again = grant(&mut group, A);
+    assert_eq!(again.slots[0].source, SlotSource::New, "it may have lost what it held");
+    assert_eq!(group.poll_timeout(), Some(ms(14_000)), "a worker that was too slow gets more time");
+}
+
+#[test]
+fn nothing_late_is_accepted_even_if_the_slot_is_open() {
+    let mut group = group(2, &[A]);
+    let lease = grant(&mut group, A);
+    group.pause();
+    group.handle_timeout(ms(3_000));
+    let receipt = group.handle_fragments(A, lease.id, make(&lease), ms(3_001));
+    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Late)), 2);
+    assert_eq!(state_of(&group, A), WorkerState::Idle, "but it has spoken");
+    let ledger = group.ledger();
+    assert_eq!((ledger.expired.timed_out, ledger.committed, ledger.uninvited.rejected.late), (8, 0, 2));
+    assert_eq!(group.poll_batch(), None);
+}
+
+#[test]
+fn an_overdue_lease_is_hedged_and_the_first_commit_wins() {
+    let mut group = group(2, &[A, B]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    deliver(&mut group, B, &b, ms(10));
+    assert_eq!(group.poll_timeout(), Some(ms(200)), "when the lease becomes overdue");
+    group.handle_timeout(ms(199));
+    assert_eq!(group.poll_command(), None);
+    group.handle_timeout(ms(200));
+    let hedge = grant(&mut group, B);
+    assert_eq!(slots(&hedge), slots(&a));
+    assert_eq!(group.poll_timeout(), Some(ms(3_000)), "nothing is leased a third time");
+    deliver(&mut group, B, &hedge, ms(210));
+    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: a.id }));
+    assert_eq!(state_of(&group, A), WorkerState::Idle);
+    let receipt = group.handle_fragments(A, a.id, make(&a), ms(211));
+    assert_eq!(receipt.count(Outcome::Superseded), 1, "equal to what won: an audit passed");
+    assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
+    let ledger = group.ledger();
+    assert_eq!((ledger.granted, ledger.committed, ledger.superseded), (12, 8, 4));
+    assert_eq!(ledger.uninvited.superseded, 1);
+}
+
+#[test]
+fn the_overdue_worker_may_still_win() {
+    let mut group = group(2, &[A, B]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    deliver(&mut group, B, &b, ms(10));
+    group.handle_timeout(ms(200));
+    let hedge = grant(&mut group, B);
+    deliver(&mut group, A, &a, ms(201));
+    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: B, lease: hedge.id }));
+    assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
+}
+
+#[test]
+fn a_liar_is_caught_by_the_hedge() {
+    let mut group = group(4, &[A, B, C]);
+    let (a, b, c) = (grant(&mut group, A), grant(&mut group, B), grant(&mut group, C));
+    deliver(&mut group, B, &b, ms(10));
+    deliver(&mut group, C, &c, ms(10));
+    group.handle_timeout(ms(200));
+    let (hedge_b, hedge_c) = (grant(&mut group, B), grant(&mut group, C));
+    assert_eq!((slots(&a), slots(&hedge_b), slots(&hedge_c)), (vec![0, 1], vec![0], vec![1]));
+    deliver(&mut group, B, &hedge_b, ms(210));
+    events(&mut group);
+    let mut lies = make(&a);
+    flip_a_reward_bit(&mut lies[0]);
+    let receipt = group.handle_fragments(A, a.id, lies, ms(211));
+    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Audit)), 2, "its other slot is not believed either");
+    assert_eq!(
+        events(&mut group),
+        [
+            GroupEvent::AuditMismatch { slot: SlotId(0), fragment: FragmentNo(0), first: B, second: A },
+            GroupEvent::FragmentsRejected { worker: A, lease: a.id, fragments: 2, reason: RejectReason::Audit },
+            GroupEvent::WorkerQuarantined { worker: A, cause: QuarantineCause::Audit },
+        ]
+    );
+    assert_eq!((state_of(&group, A), group.ledger().rejected.audit), (WorkerState::Quarantined, 8));
+    deliver(&mut group, C, &hedge_c, ms(220));
+    assert_eq!(group.poll_batch().unwrap(), calm_batches(4, LENGTH, 1)[0]);
+    group.begin_iteration(WeightsVersion(1), ms(230)).unwrap();
+    let leased: Vec<WorkerId> = std::iter::from_fn(|| group.poll_command()).map(|command| command.worker()).collect();
+    assert_eq!(leased, [B, C]);
+}
+
+#[test]
+fn a_late_loser_is_audited_even_when_the_batch_is_taken() {
+    let mut group = group(2, &[A, B, C]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    deliver(&mut group, B, &b, ms(10));
+    group.handle_left(C, ms(10));
+    group.handle_timeout(ms(200));
+    let hedge = grant(&mut group, B);
+    deliver(&mut group, B, &hedge, ms(210));
+    group.poll_batch().unwrap();
+    group.begin_iteration(WeightsVersion(1), ms(220)).unwrap();
+    let mut lies = make(&a);
+    flip_a_reward_bit(&mut lies[0]);
+    group.handle_fragments(A, a.id, lies, ms(230));
+    assert_eq!(state_of(&group, A), WorkerState::Quarantined);
+    let ledger = group.ledger();
+    assert_eq!((ledger.superseded, ledger.rejected.audit, ledger.uninvited.rejected.audit), (4, 0, 1));
+}
+
+#[test]
+fn a_worker_that_contradicts_itself_in_one_upload_is_caught() {
+    let mut group = group(1, &[A]);
+    let lease = grant(&mut group, A);
+    let mut twice = [make(&lease), make(&lease)].concat();
+    flip_a_reward_bit(&mut twice[1]);
+    let receipt = group.handle_fragments(A, lease.id, twice, ms(1));
+    let outcomes: Vec<Outcome> = receipt.outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    assert_eq!(outcomes, [Outcome::Committed, Outcome::Rejected(RejectReason::Audit)]);
+    assert_eq!(state_of(&group, A), WorkerState::Quarantined);
+}
+
+#[test]
+fn uploads_count_once_however_often_they_come() {
+    let mut group = group(2, &[A]);
+    let lease = grant(&mut group, A);
+    deliver(&mut group, A, &lease, ms(1));
+    for _ in 0..2 {
+        let receipt = group.handle_fragments(A, lease.id, make(&lease), ms(2));
+        assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Duplicate)), 2);
+        group.poll_batch();
+    }
+    assert_eq!((group.ledger().committed, group.ledger().uninvited.rejected.duplicate), (8, 4));
+    let receipt = group.handle_fragments(B, lease.id, make(&lease), ms(3));
+    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Late)), 2, "nobody uploads for another's lease");
+}
+
+#[test]
+fn a_lease_may_come_in_parts() {
+    let mut group = group(2, &[A]);
+    let lease = grant(&mut group, A);
+    let mut parts = make(&lease);
+    let last = parts.split_off(1);
+    group.handle_fragments(A, lease.id, parts, ms(1));
+    assert_eq!((state_of(&group, A), group.ledger().outstanding), (WorkerState::Sampling, 4));
+    group.handle_fragments(A, lease.id, last, ms(2));
+    assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
+}
+
+#[test]
+fn what_was_not_asked_for_is_rejected_by_reason() {
+    let mut group = group(3, &[A, B]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    assert_eq!((slots(&a), slots(&b)), (vec![0, 1], vec![2]));
+    let old_weights = FakeState::new(SlotId(0)).fragment(WeightsVersion(9), LENGTH);
+    let too_short = FakeState::new(SlotId(1)).fragment(WeightsVersion(0), LENGTH - 1);
+    let not_its_own = make(&b).remove(0);
+    let nowhere = FakeState::new(SlotId(77)).fragment(WeightsVersion(0), LENGTH);
+    let receipt = group.handle_fragments(A, a.id, vec![old_weights, not_its_own, nowhere, too_short], ms(1));
+    let reasons: Vec<Outcome> = receipt.outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    let wanted = [RejectReason::Stale, RejectReason::NotLeased, RejectReason::NotLeased, RejectReason::WrongLength];
+    assert_eq!(reasons, wanted.map(Outcome::Rejected));
+    let ledger = group.ledger();
+    assert_eq!((ledger.rejected.stale, ledger.rejected.wrong_length, ledger.uninvited.rejected.not_leased), (4, 4, 2));
+    assert_eq!(slots(&grant(&mut group, A)), [0, 1], "the slots are leased again");
+}
+
+#[test]
+fn a_refused_lease_is_granted_again_with_its_state() {
+    let mut group = group(1, &[A]);
+    let first = grant(&mut group, A);
+    deliver(&mut group, A, &first, ms(1));
+    let batch = group.poll_batch().unwrap();
+    group.begin_iteration(WeightsVersion(1), ms(2)).unwrap();
+    let held = grant(&mut group, A);
+    assert_eq!(held.slots[0].source, SlotSource::Held);
+    group.handle_refused(A, held.id, ms(3));
+    let sent = grant(&mut group, A);
+    assert_eq!(sent.slots[0].source, SlotSource::State(batch[0].state.clone()));
+    deliver(&mut group, A, &sent, ms(4));
+    assert_eq!(group.ledger().expired.refused, 4);
+}
+
+#[test]
+fn three_failures_in_a_row_are_enough() {
+    let mut group = group(1, &[A]);
+    for round in 0..2 {
+        let lease = grant(&mut group, A);
+        group.handle_refused(A, lease.id, ms(round));
+    }
+    let good = grant(&mut group, A);
+    deliver(&mut group, A, &good, ms(5));
+    group.poll_batch();
+    group.begin_iteration(WeightsVersion(1), ms(6)).unwrap();
+    let lease = grant(&mut group, A);
+    group.handle_refused(A, lease.id, ms(7));
+    let lease = grant(&mut group, A);
+    group.handle_invalid(A, lease.id, ms(8));
+    let lease = grant(&mut group, A);
+    events(&mut group);
+    group.handle_refused(A, lease.id, ms(9));
+    assert_eq!(group.poll_command(), None);
+    assert_eq!(
+        events(&mut group).pop(),
+        Some(GroupEvent::WorkerQuarantined { worker: A, cause: QuarantineCause::Failures })
+    );
+    assert_eq!((group.ledger().rejected.corrupt, group.ledger().expired.refused), (4, 16));
+    assert_eq!(group.poll_timeout(), None);
+}
+
+#[test]
+fn a_worker_that_joins_gets_slots_in_the_next_iteration() {
+    let mut group = group(4, &[A]);
+    let all = grant(&mut group, A);
+    group.handle_joined(B, WorkerProfile::NATIVE, ms(1));
+    assert_eq!((group.poll_command(), state_of(&group, B)), (None, WorkerState::Idle));
+    deliver(&mut group, A, &all, ms(10));
+    let batch = group.poll_batch().unwrap();
+    group.begin_iteration(WeightsVersion(1), ms(20)).unwrap();
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    assert_eq!((slots(&a), slots(&b)), (vec![0, 1], vec![2, 3]));
+    assert!(a.slots.iter().all(|leased| leased.source == SlotSource::Held));
+    assert_eq!(b.slots[1].source, SlotSource::State(batch[3].state.clone()));
+}
+
+#[test]
+fn a_paused_group_lets_leases_finish_and_grants_nothing() {
+    let mut group = group(2, &[A, B]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    group.pause();
+    assert!(group.is_paused());
+    group.handle_left(B, ms(5));
+    deliver(&mut group, A, &a, ms(10));
+    assert_eq!((group.poll_command(), group.poll_timeout()), (None, None));
+    group.resume(ms(60_000));
+    let rest = grant(&mut group, A);
+    assert_eq!(slots(&rest), slots(&b));
+    deliver(&mut group, A, &rest, ms(60_010));
+    assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
+}
+
+#[test]
+fn a_removed_worker_finishes_its_lease_and_is_dismissed() {
+    let mut group = group(2, &[A, B]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    assert!(group.remove_worker(A, ms(1)) && group.remove_worker(A, ms(1)));
+    assert_eq!((state_of(&group, A), group.poll_command()), (WorkerState::Leaving, None));
+    deliver(&mut group, A, &a, ms(2));
+    assert_eq!(group.poll_command(), Some(GroupCommand::Dismiss { worker: A }));
+    deliver(&mut group, B, &b, ms(3));
+    group.poll_batch().unwrap();
+    group.begin_iteration(WeightsVersion(1), ms(4)).unwrap();
+    assert_eq!(slots(&grant(&mut group, B)), [0, 1]);
+    group.handle_left(A, ms(5));
+    assert_eq!((group.poll_command(), group.workers(ms(5)).count()), (None, 1));
+    assert!(!group.remove_worker(A, ms(6)));
+}
+
+#[test]
+fn a_removed_worker_that_hangs_is_dismissed_at_its_deadline() {
+    let mut group = group(1, &[A]);
+    let lease = grant(&mut group, A);
+    group.remove_worker(A, ms(1));
+    group.handle_timeout(ms(3_000));
+    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: lease.id }));
+    assert_eq!(group.poll_command(), Some(GroupCommand::Dismiss { worker: A }));
+    assert_eq!(group.poll_timeout(), None);
+}
+
+#[test]
+fn a_stopped_group_takes_everything_back() {
+    let mut group = group(2, &[A, B]);
+    let (a, _) = (grant(&mut group, A), grant(&mut group, B));
+    group.stop(ms(1));
+    let revoked: Vec<GroupCommand> = std::iter::from_fn(|| group.poll_command()).collect();
+    assert_eq!(revoked.len(), 2);
+    assert_eq!(revoked[0], GroupCommand::Revoke { worker: A, lease: a.id });
+    let receipt = group.handle_fragments(A, a.id, make(&a), ms(2));
+    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Late)), 1);
+    group.resume(ms(3));
+    assert_eq!((group.poll_command(), group.poll_timeout(), group.poll_batch()), (None, None, None));
+    assert_eq!(group.begin_iteration(WeightsVersion(1), ms(4)), Err(BeginError::Stopped));
+    assert_eq!((group.ledger().expired.revoked, group.ledger().outstanding), (8, 0));
+}
+
+#[test]
+fn a_lease_that_was_never_sent_is_never_revoked() {
+    let mut group = group(1, &[A]);
+    group.stop(ms(0));
+    assert_eq!(group.poll_command(), None);
+}
+
+#[test]
+fn a_later_run_goes_on_with_the_lease_ids() {
+    let mut first = group(1, &[A]);
+    let used = grant(&mut first, A).id;
+    let config = GroupConfig { first_lease: first.next_lease_id(), ..GroupConfig::new(1, LENGTH) };
+    let mut second = WorkerGroup::new(config).unwrap();
+    second.handle_joined(A, WorkerProfile::NATIVE, ms(0));
+    second.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
+    assert!(grant(&mut second, A).id > used);
+}
+
+#[test]
+fn shares_follow_measured_speed_and_the_slowest_is_tried_again_now_and_then() {
+    let mut group = group(8, &[A, B]);
+    let mut shares = Vec::new();
+    for iteration in 0..12u64 {
+        let start = ms(iteration * 1_000);
+        let (mut share_a, mut share_b) = (0, 0);
+        let mut leases: Vec<(WorkerId, Lease)> = Vec::new();
+        while let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() {
+            *if worker == A { &mut share_a } else { &mut share_b } = lease.slots.len();
+            leases.push((worker, lease));
+        }
+        for (worker, lease) in leases {
+            let per_slot = if worker == A { 1 } else { 20 };
+            deliver(&mut group, worker, &lease, start + ms(per_slot * lease.slots.len() as u64));
+        }
+        shares.push((share_a, share_b));
+        group.poll_batch().unwrap();
+        group.begin_iteration(WeightsVersion(iteration + 1), start + ms(1_000)).unwrap();
+    }
+    assert_eq!(shares[0], (4, 4));
+    assert_eq!(shares[1..8], [(8, 0); 7]);
+    assert_eq!(shares[8], (7, 1), "measured again after eight iterations");
+    assert_eq!(shares[9], (8, 0));
+}
+
+#[test]
+fn getters_tell_what_people_want_to_see() {
+    let mut group = group(2, &[A]);
+    let lease = grant(&mut group, A);
+    let status = group.workers(ms(0)).next().unwrap();
+    assert_eq!((status.state, status.slots, status.env_steps), (WorkerState::Sampling, 2, 0));
+    assert_eq!(status.weights_version, Some(WeightsVersion(0)));
+    assert_eq!(group.fragment(), Some(FragmentNo(0)));
+    deliver(&mut group, A, &lease, ms(500));
+    let status = group.workers(ms(1_000)).next().unwrap();
+    assert_eq!((status.state, status.slots, status.env_steps), (WorkerState::Idle, 0, 8));
+    assert_eq!(status.env_steps_per_s, 8.0);
+}

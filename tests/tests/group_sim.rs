@@ -1,0 +1,102 @@
+//! Promises of the group under everything that can go wrong at once, over many seeds.
+//!
+//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test group_sim` runs that one alone.
+
+use rollmesh_core::group::Ledger;
+use rollmesh_tests::{
+    fake_rows::calm_batches,
+    scenario::Scenario,
+    simnet::{Report, SimNet},
+};
+
+/// Prints how to repeat a failure.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("repeat it with ROLLMESH_SIM_SEED={}", self.0);
+        }
+    }
+}
+
+fn seeds(many: u64) -> Vec<u64> {
+    match std::env::var("ROLLMESH_SIM_SEED") {
+        Ok(seed) => vec![seed.parse().expect("ROLLMESH_SIM_SEED is a number")],
+        Err(_) => (0..many).collect(),
+    }
+}
+
+fn run(scenario: &Scenario) -> Report {
+    SimNet::new(scenario.clone()).run()
+}
+
+#[test]
+fn chaos_changes_no_batch_and_loses_no_step() {
+    let mut total = Ledger::default();
+    for seed in seeds(300) {
+        let _on_failure = Seed(seed);
+        let scenario = Scenario::chaotic(seed);
+        let report = run(&scenario);
+        let calm = calm_batches(scenario.num_slots, scenario.length, scenario.iterations);
+        assert!(report.batches == calm, "a batch differs from the calm run's");
+        let steps = scenario.iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
+        assert_eq!(report.ledger.committed, steps);
+        assert_eq!(report.ledger.outstanding, 0);
+        assert_eq!(report.ledger.rejected.audit + report.ledger.uninvited.rejected.audit, 0, "nobody lied");
+        total.superseded += report.ledger.superseded;
+        total.expired.timed_out += report.ledger.expired.timed_out;
+        total.expired.left += report.ledger.expired.left;
+        total.expired.refused += report.ledger.expired.refused;
+        total.rejected.corrupt += report.ledger.rejected.corrupt;
+        total.uninvited.rejected.late += report.ledger.uninvited.rejected.late;
+        total.uninvited.rejected.duplicate += report.ledger.uninvited.rejected.duplicate;
+        total.uninvited.superseded += report.ledger.uninvited.superseded;
+    }
+    if std::env::var_os("ROLLMESH_SIM_SEED").is_none() {
+        // The chaos was chaotic: every way to lose was taken many times.
+        let ways = [
+            total.superseded,
+            total.expired.timed_out,
+            total.expired.left,
+            total.expired.refused,
+            total.rejected.corrupt,
+            total.uninvited.rejected.late,
+            total.uninvited.rejected.duplicate,
+            total.uninvited.superseded,
+        ];
+        assert!(ways.iter().all(|&steps| steps > 50), "{total:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_log_byte_for_byte() {
+    for seed in seeds(20) {
+        let _on_failure = Seed(seed);
+        let scenario = Scenario::chaotic(seed);
+        assert_eq!(run(&scenario).log, run(&scenario).log);
+    }
+}
+
+#[test]
+fn a_calm_run_wastes_nothing() {
+    for workers in 1..5 {
+        let scenario = Scenario::calm(12, workers);
+        let report = run(&scenario);
+        assert_eq!(report.batches, calm_batches(12, scenario.length, scenario.iterations));
+        assert_eq!(report.ledger.granted, report.ledger.committed, "{:?}", report.ledger);
+        let leases = report.log.matches(": lease ").count();
+        assert_eq!(leases, workers * scenario.iterations as usize, "one lease per worker and iteration");
+    }
+}
+
+#[test]
+fn twice_the_workers_take_half_the_time() {
+    let time = |workers| {
+        let mut scenario = Scenario::calm(16, workers);
+        scenario.workers.fill(2_000);
+        run(&scenario).finished_at.0 as f64
+    };
+    assert!(time(2) < 0.6 * time(1), "{} against {}", time(2), time(1));
+    assert!(time(4) < 0.4 * time(1), "{} against {}", time(4), time(1));
+}
