@@ -1,1 +1,26 @@
+//! The dashboard: a page that follows a hub's run, controls it and can work for it.
+//!
+//! [`state`] holds what the page knows and changes it by a pure function; the shell feeds it from a socket, from
+//! the Web Worker and from the person; the views only read.
+// `#[component]` makes the types of its properties public, whoever may see the component.
+#![allow(unreachable_pub)]
 
+mod cartpole_view;
+mod chart;
+mod demo;
+mod format;
+mod hello;
+mod playback;
+mod shell;
+mod socket;
+pub mod state;
+mod tab_worker;
+mod theme;
+mod token;
+mod views;
+
+/// Shows the page.
+pub fn mount() {
+    console_error_panic_hook::set_once();
+    leptos::mount::mount_to_body(views::App);
+}

@@ -1,0 +1,5 @@
+//! Entry of the page.
+
+fn main() {
+    rollmesh_web::mount();
+}

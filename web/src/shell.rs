@@ -1,0 +1,154 @@
+//! Between the pure state and the browser: collects events, reduces them once per frame, does what the effects say.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use leptos::prelude::*;
+use rollmesh_core::protocol::Token;
+
+use crate::{
+    demo::Demo,
+    socket::Socket,
+    state::{Action, Effect, Event, State, reduce},
+    tab_worker::TabWorkerHandle,
+    token,
+};
+
+/// While the page is hidden there are no frames; then events wait this long.
+const HIDDEN_FRAME: Duration = Duration::from_millis(250);
+
+/// The state of the page, and the way to change it. Given to all views as a context.
+#[derive(Clone, Copy)]
+pub(crate) struct Store {
+    state: RwSignal<State>,
+    shell: StoredValue<Rc<Shell>, LocalStorage>,
+}
+
+#[derive(Default)]
+struct Shell {
+    waiting: RefCell<Vec<Event>>,
+    is_scheduled: Cell<bool>,
+    token: Cell<Option<Token>>,
+    socket: RefCell<Option<Socket>>,
+    tab_worker: RefCell<Option<TabWorkerHandle>>,
+    demo: RefCell<Option<Demo>>,
+}
+
+impl Store {
+    /// Sets the page in motion.
+    pub(crate) fn start() -> Self {
+        let store = Self { state: RwSignal::default(), shell: StoredValue::new_local(Rc::default()) };
+        let found = token::take();
+        store.shell.with_value(|shell| shell.token.set(found));
+        store.dispatch(Event::Started { token: found.is_some() });
+        store.listen();
+        store
+    }
+
+    /// A part of the state. Views that show it change only when it does.
+    pub(crate) fn select<T: PartialEq + Send + Sync + 'static>(self, part: impl Fn(&State) -> T + Send + Sync + 'static) -> Memo<T> {
+        Memo::new(move |_| self.state.with(&part))
+    }
+
+    /// Looks at the state without following it.
+    pub(crate) fn peek<T>(self, look: impl FnOnce(&State) -> T) -> T {
+        self.state.with_untracked(look)
+    }
+
+    /// Something happened. It is applied with the next frame.
+    pub(crate) fn dispatch(self, event: Event) {
+        let is_first = self.shell.with_value(|shell| {
+            shell.waiting.borrow_mut().push(event);
+            !shell.is_scheduled.replace(true)
+        });
+        if !is_first {
+            return;
+        }
+        if document().hidden() {
+            set_timeout(move || self.flush(), HIDDEN_FRAME);
+        } else {
+            request_animation_frame(move || self.flush());
+        }
+    }
+
+    /// The person asked for something.
+    pub(crate) fn act(self, action: Action) {
+        self.dispatch(Event::Act(action));
+    }
+
+    /// The person entered a token.
+    pub(crate) fn use_token(self, token: Token) {
+        token::keep(&token);
+        self.shell.with_value(|shell| shell.token.set(Some(token)));
+        self.dispatch(Event::TokenFound);
+    }
+
+    fn flush(self) {
+        let waiting = self.shell.with_value(|shell| {
+            shell.is_scheduled.set(false);
+            shell.waiting.take()
+        });
+        if waiting.is_empty() {
+            return;
+        }
+        let mut effects = Vec::new();
+        self.state.update(|state| {
+            for event in waiting {
+                effects.extend(reduce(state, event));
+            }
+        });
+        for effect in effects {
+            self.perform(effect);
+        }
+    }
+
+    fn perform(self, effect: Effect) {
+        let shell = self.shell.get_value();
+        match effect {
+            Effect::Connect => {
+                // The old socket goes first, with its handlers, so that its end is not taken for the new one's.
+                shell.socket.take();
+                *shell.socket.borrow_mut() = shell.token.get().and_then(|token| Socket::open(self, token));
+            }
+            Effect::Disconnect => drop(shell.socket.take()),
+            Effect::RetryIn { ms } => self.later(ms, Event::RetryDue),
+            Effect::Send(message) => {
+                if let Some(socket) = &*shell.socket.borrow() {
+                    socket.send(&message);
+                }
+            }
+            Effect::StartTab { token } => *shell.tab_worker.borrow_mut() = TabWorkerHandle::start(self, token),
+            Effect::StopTab => drop(shell.tab_worker.take()),
+            Effect::StartDemo => *shell.demo.borrow_mut() = Demo::start(self),
+            Effect::StopDemo => drop(shell.demo.take()),
+            Effect::WatchDemo { slot } => {
+                if let Some(demo) = &*shell.demo.borrow() {
+                    demo.watch(slot);
+                }
+            }
+            Effect::ExpireToast { id, ms } => self.later(ms, Event::ToastGone(id)),
+        }
+    }
+
+    fn later(self, ms: u32, event: Event) {
+        set_timeout(move || self.dispatch(event), Duration::from_millis(ms.into()));
+    }
+
+    fn listen(self) {
+        // These live as long as the page.
+        let _ = window_event_listener(leptos::ev::online, move |_| self.dispatch(Event::Woke));
+        let _ = window_event_listener(leptos::ev::visibilitychange, move |_| {
+            // Frames stop when the page hides, and with them what was scheduled for the next one.
+            self.dispatch(Event::Woke);
+            self.flush();
+        });
+        let _ = window_event_listener(leptos::ev::hashchange, move |_| {
+            if let Some(token) = token::take_from_url() {
+                self.use_token(token);
+            }
+        });
+    }
+}

@@ -1,0 +1,81 @@
+//! The socket to the hub: turns what it hears into events. When to connect is the reducer's decision.
+
+use js_sys::{ArrayBuffer, Uint8Array};
+use leptos::prelude::document;
+use rollmesh_core::protocol::{Message, Token};
+use wasm_bindgen::{JsCast as _, prelude::Closure};
+use web_sys::{BinaryType, MessageEvent, WebSocket};
+
+use crate::{hello::hello, shell::Store, state::Event};
+
+/// An open or opening socket. Dropping it closes it, and nothing more is heard of it.
+pub(crate) struct Socket {
+    socket: WebSocket,
+    _on_open: Closure<dyn FnMut()>,
+    _on_message: Closure<dyn FnMut(MessageEvent)>,
+    _on_close: Closure<dyn FnMut()>,
+}
+
+impl Socket {
+    /// Opens a socket to the hub that served this page and introduces the page with its token.
+    pub(crate) fn open(store: Store, token: Token) -> Option<Self> {
+        let Ok(socket) = WebSocket::new(&hub_url()) else {
+            store.dispatch(closed());
+            return None;
+        };
+        socket.set_binary_type(BinaryType::Arraybuffer);
+
+        let opened = socket.clone();
+        let on_open = Closure::<dyn FnMut()>::new(move || send(&opened, &Message::Hello(hello(token))));
+        let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event| store.dispatch(read(&event)));
+        let on_close = Closure::<dyn FnMut()>::new(move || store.dispatch(closed()));
+        socket.set_onopen(Some(on_open.as_ref().unchecked_ref()));
+        socket.set_onmessage(Some(on_message.as_ref().unchecked_ref()));
+        socket.set_onclose(Some(on_close.as_ref().unchecked_ref()));
+        Some(Self { socket, _on_open: on_open, _on_message: on_message, _on_close: on_close })
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&self, message: &Message) {
+        send(&self.socket, message);
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.socket.set_onopen(None);
+        self.socket.set_onmessage(None);
+        self.socket.set_onclose(None);
+        // Fails only for codes and reasons that are not allowed, and there are none.
+        let _ = self.socket.close();
+    }
+}
+
+/// Where the hub listens: beside the page.
+pub(crate) fn hub_url() -> String {
+    let base = document().base_uri().ok().flatten().unwrap_or_default();
+    let url = base.split(['#', '?']).next().unwrap_or_default();
+    let folder = url.rsplit_once('/').map_or(url, |(folder, _)| folder);
+    format!("{}/ws", folder.replacen("http", "ws", 1))
+}
+
+fn send(socket: &WebSocket, message: &Message) {
+    if socket.ready_state() == WebSocket::OPEN {
+        // Fails only while connecting. What is sent while closing is lost, which the close event tells.
+        let _ = socket.send_with_u8_array(&message.encode());
+    }
+}
+
+fn read(event: &MessageEvent) -> Event {
+    let Ok(buffer) = event.data().dyn_into::<ArrayBuffer>() else {
+        return Event::Unreadable("a text where bytes were expected".into());
+    };
+    match Message::decode(&Uint8Array::new(&buffer).to_vec()) {
+        Ok(message) => Event::Received(message),
+        Err(error) => Event::Unreadable(error.to_string()),
+    }
+}
+
+fn closed() -> Event {
+    Event::Closed { random: js_sys::Math::random() }
+}

@@ -1,0 +1,186 @@
+//! What the page knows, and the one pure function that changes it.
+//!
+//! [`reduce`] takes an event and returns effects; sockets, timers and the Web Worker are the shell's.
+//! No web types in here, so all of it is tested natively.
+
+mod connection;
+mod curves;
+mod form;
+mod obstacle;
+mod reduce;
+mod requests;
+mod tab_worker;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rollmesh_core::protocol::{
+    Message, Phase, Token,
+    message::{EnvTrace, RunStatus, WorkerRow},
+};
+
+pub use self::{
+    connection::{Connection, retry_delay_ms},
+    curves::Curves,
+    form::{FormError, StartForm},
+    reduce::reduce,
+    requests::{Action, Requests},
+    tab_worker::{TabStatus, TabWorker},
+};
+
+/// Everything that the views show.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// How the page stands with the hub.
+    pub connection: Connection,
+    /// Where the numbers come from.
+    pub source: Source,
+    /// The hub's run; none before the hub said anything.
+    pub run: Option<RunStatus>,
+    /// The iterations so far.
+    pub curves: Curves,
+    /// The workers by id.
+    pub workers: BTreeMap<u32, WorkerRow>,
+    /// The latest fragment of the watched slot.
+    pub trace: Option<Arc<EnvTrace>>,
+    /// This tab as a worker.
+    pub tab: TabWorker,
+    /// What was asked and not yet answered.
+    pub requests: Requests,
+    /// Messages for the person, oldest first.
+    pub toasts: Vec<Toast>,
+    next_toast: u32,
+}
+
+/// Where the numbers on the page come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Nothing came yet.
+    #[default]
+    None,
+    /// A rollout in this tab, because no hub is in reach.
+    Demo,
+    /// The hub; possibly not in reach any more.
+    Hub,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The page has started, with or without a token.
+    Started {
+        /// Is there a token for the hub?
+        token: bool,
+    },
+    /// A token was found or entered.
+    TokenFound,
+    /// The hub sent a message.
+    Received(Message),
+    /// The socket is closed or could not be opened.
+    Closed {
+        /// Uniform in [0, 1), for jitter.
+        random: f64,
+    },
+    /// The network came back or the page became visible: worth a try at once.
+    Woke,
+    /// The time to try again has come.
+    RetryDue,
+    /// The hub sent something that cannot be read.
+    Unreadable(String),
+    /// The rollout in this tab produced a message, as a hub would.
+    Demo(Message),
+    /// The person asked for something.
+    Act(Action),
+    /// The Web Worker of this tab told how it is.
+    Tab(TabStatus),
+    /// A toast was closed or its time is over.
+    ToastGone(u32),
+}
+
+/// What the shell must do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Open the socket and introduce the page.
+    Connect,
+    /// Close the socket.
+    Disconnect,
+    /// Come back with [`Event::RetryDue`].
+    RetryIn {
+        /// Milliseconds to wait.
+        ms: u32,
+    },
+    /// Send to the hub.
+    Send(Message),
+    /// Start the Web Worker with a worker token.
+    StartTab {
+        /// The token that the hub gave.
+        token: Token,
+    },
+    /// Tell the Web Worker to leave.
+    StopTab,
+    /// Start a rollout in this tab.
+    StartDemo,
+    /// End the rollout in this tab.
+    StopDemo,
+    /// Show another slot of the rollout in this tab.
+    WatchDemo {
+        /// The slot.
+        slot: u32,
+    },
+    /// Come back with [`Event::ToastGone`].
+    ExpireToast {
+        /// The toast.
+        id: u32,
+        /// Milliseconds to wait.
+        ms: u32,
+    },
+}
+
+/// A message for the person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Toast {
+    /// Unique on this page.
+    pub id: u32,
+    /// How bad it is.
+    pub level: Level,
+    /// The text.
+    pub text: String,
+}
+
+/// How bad a notice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Good to know.
+    Info,
+    /// Something is off, and work goes on.
+    Warning,
+    /// Something was not done.
+    Error,
+}
+
+impl Level {
+    /// Name of the level in class names.
+    #[must_use]
+    pub const fn class(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl State {
+    /// Phase of the run, `Idle` before the first.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.run.as_ref().and_then(|run| Phase::try_from(run.phase).ok()).unwrap_or(Phase::Idle)
+    }
+
+    /// Is a hub there that would hear a request?
+    #[must_use]
+    pub fn is_online(&self) -> bool {
+        matches!(self.connection, Connection::Online { .. })
+    }
+}

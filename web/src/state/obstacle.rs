@@ -1,0 +1,114 @@
+//! What stands in the way of an action: the reason that a disabled control shows.
+
+use rollmesh_core::protocol::{Phase, WorkerState};
+
+use super::{Action, Connection, Source, State, TabWorker};
+
+impl State {
+    /// Why an action cannot be done now; none if it can.
+    #[must_use]
+    pub fn obstacle(&self, action: &Action) -> Option<&'static str> {
+        match action {
+            // These two need no hub.
+            Action::Leave => return (self.tab == TabWorker::Out).then_some("This tab does not work for a run."),
+            Action::Watch { slot } if self.source == Source::Demo => return self.slot_obstacle(*slot),
+            _ => {}
+        }
+        if let Some(obstacle) = self.hub_obstacle() {
+            return Some(obstacle);
+        }
+        if self.requests.is_waiting(action) {
+            return Some("Asked; the hub has not answered yet.");
+        }
+        let phase = self.phase();
+        let is_over = !matches!(phase, Phase::Running | Phase::Paused);
+        match action {
+            Action::Pause if phase == Phase::Paused => Some("The run is paused already."),
+            Action::Resume if phase == Phase::Running => Some("The run is not paused."),
+            Action::Pause | Action::Resume | Action::Stop if is_over => Some("No run is going on."),
+            Action::Start(_) if !is_over => Some("A run is going on; stop it first."),
+            Action::RemoveWorker { worker } => match self.workers.get(worker).map(|row| row.state) {
+                None => Some("This worker is gone."),
+                Some(state) if state == WorkerState::Leaving.to_wire() => Some("This worker is leaving already."),
+                Some(_) => None,
+            },
+            Action::Watch { slot } => self.slot_obstacle(*slot),
+            Action::Join if self.tab != TabWorker::Out => Some("This tab has joined already."),
+            _ => None,
+        }
+    }
+
+    fn hub_obstacle(&self) -> Option<&'static str> {
+        match self.connection {
+            Connection::Online { .. } => None,
+            Connection::NoToken => Some("The page has no token for a hub."),
+            Connection::Refused { .. } => Some("The hub has refused this page."),
+            Connection::Connecting { .. } | Connection::Waiting { .. } => Some("No hub is in reach."),
+        }
+    }
+
+    fn slot_obstacle(&self, slot: u32) -> Option<&'static str> {
+        let slots = self.run.as_ref().map_or(0, |run| run.num_slots);
+        (slot >= slots).then_some("The run has no such slot.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::protocol::message::{RunStatus, WorkerRow};
+
+    use super::*;
+
+    fn state(phase: Phase) -> State {
+        let worker = |worker, state: WorkerState| {
+            (worker, WorkerRow { worker, state: state.to_wire(), ..WorkerRow::default() })
+        };
+        State {
+            connection: Connection::Online { server: "rollmesh".into() },
+            source: Source::Hub,
+            run: Some(RunStatus { run: 1, phase: phase.to_wire(), num_slots: 4, ..RunStatus::default() }),
+            workers: [worker(1, WorkerState::Sampling), worker(2, WorkerState::Leaving)].into(),
+            ..State::default()
+        }
+    }
+
+    fn can(state: &State, action: Action) -> bool {
+        state.obstacle(&action).is_none()
+    }
+
+    #[test]
+    fn the_phase_decides_what_a_run_can_be_asked() {
+        let start = || Action::Start(super::super::StartForm::default());
+        for &phase in Phase::ALL {
+            let state = state(phase);
+            let (running, paused) = (phase == Phase::Running, phase == Phase::Paused);
+            assert_eq!(can(&state, Action::Pause), running, "{phase:?}");
+            assert_eq!(can(&state, Action::Resume), paused, "{phase:?}");
+            assert_eq!(can(&state, Action::Stop), running || paused, "{phase:?}");
+            assert_eq!(can(&state, start()), !running && !paused, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn workers_and_slots_must_exist() {
+        let state = state(Phase::Running);
+        assert!(can(&state, Action::RemoveWorker { worker: 1 }));
+        assert!(!can(&state, Action::RemoveWorker { worker: 2 }));
+        assert!(!can(&state, Action::RemoveWorker { worker: 3 }));
+        assert!(can(&state, Action::Watch { slot: 3 }));
+        assert!(!can(&state, Action::Watch { slot: 4 }));
+    }
+
+    #[test]
+    fn without_a_hub_a_tab_can_only_leave_and_the_demo_only_be_watched() {
+        let mut state = state(Phase::Running);
+        state.connection = Connection::Waiting { attempt: 1 };
+        state.tab = TabWorker::Joining;
+        for action in [Action::Pause, Action::AddWorker, Action::Join, Action::Watch { slot: 0 }] {
+            assert!(!can(&state, action));
+        }
+        assert!(can(&state, Action::Leave));
+        state.source = Source::Demo;
+        assert!(can(&state, Action::Watch { slot: 0 }));
+    }
+}

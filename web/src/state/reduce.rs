@@ -1,0 +1,204 @@
+//! The transitions.
+
+use std::sync::Arc;
+
+use rollmesh_core::protocol::{
+    Message, RefusalCode,
+    message::{Refused, Reply, WorkerToken},
+};
+
+use super::{Action, Connection, Effect, Event, Level, Source, State, TabStatus, TabWorker, Toast, retry_delay_ms};
+
+/// Toasts on the page at a time; older ones make room.
+const MAX_TOASTS: usize = 4;
+
+/// Applies an event and returns what the shell must do, in order.
+pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
+    match event {
+        Event::Started { token: true } | Event::TokenFound => connect(state, 0),
+        Event::Started { token: false } => start_demo(state),
+        Event::Received(message) => receive(state, message),
+        Event::Closed { random } => close(state, random),
+        Event::Woke | Event::RetryDue => match state.connection {
+            Connection::Waiting { attempt } => connect(state, attempt),
+            _ => vec![],
+        },
+        Event::Unreadable(error) => {
+            let reason = format!("The hub sent something that this page cannot read ({error}). Reload the page.");
+            refuse(state, reason, vec![Effect::Disconnect])
+        }
+        Event::Demo(message) => match state.source {
+            Source::Demo => show(state, message),
+            Source::None | Source::Hub => vec![],
+        },
+        Event::Act(action) => act(state, action),
+        Event::Tab(status) => hear_tab(state, status),
+        Event::ToastGone(id) => {
+            state.toasts.retain(|toast| toast.id != id);
+            vec![]
+        }
+    }
+}
+
+fn connect(state: &mut State, attempt: u32) -> Vec<Effect> {
+    state.connection = Connection::Connecting { attempt };
+    vec![Effect::Connect]
+}
+
+fn start_demo(state: &mut State) -> Vec<Effect> {
+    if state.source != Source::None {
+        return vec![];
+    }
+    state.source = Source::Demo;
+    vec![Effect::StartDemo]
+}
+
+fn receive(state: &mut State, message: Message) -> Vec<Effect> {
+    match message {
+        Message::Welcome(welcome) => {
+            let effects = if state.source == Source::Demo { vec![Effect::StopDemo] } else { vec![] };
+            state.connection = Connection::Online { server: welcome.server };
+            state.source = Source::Hub;
+            // The hub tells everything anew: what was here may be another hub's.
+            state.run = None;
+            state.curves.clear();
+            state.workers.clear();
+            state.trace = None;
+            effects
+        }
+        Message::Refused(Refused { code, .. }) if code == RefusalCode::Busy.to_wire() => vec![],
+        Message::Refused(refused) => refuse(state, refused.reason, vec![]),
+        Message::Goodbye(goodbye) => toast(state, Level::Info, format!("The hub is leaving: {}", goodbye.reason)),
+        Message::Reply(reply) => hear_reply(state, reply),
+        Message::WorkerToken(WorkerToken { request, token }) => match state.requests.answer(request) {
+            Some(Action::Join) if state.tab == TabWorker::Joining => vec![Effect::StartTab { token }],
+            _ => vec![],
+        },
+        message => show(state, message),
+    }
+}
+
+/// Applies a message that only carries something to look at.
+fn show(state: &mut State, message: Message) -> Vec<Effect> {
+    match message {
+        Message::RunStatus(status) => {
+            if state.run.as_ref().is_some_and(|run| run.run != status.run) {
+                state.trace = None;
+            }
+            state.curves.begin(status.run);
+            state.run = Some(status);
+        }
+        Message::Iteration(iteration) => state.curves.push(iteration),
+        Message::WorkerRow(row) => {
+            state.workers.insert(row.worker, row);
+        }
+        Message::WorkerGone(gone) => {
+            state.workers.remove(&gone.worker);
+        }
+        Message::EnvTrace(trace) => state.trace = Some(Arc::new(trace)),
+        Message::Notice(notice) => {
+            let level = match notice.level {
+                0 => Level::Info,
+                1 => Level::Warning,
+                _ => Level::Error,
+            };
+            return toast(state, level, notice.text);
+        }
+        // Everything else is for workers or was handled by the socket.
+        _ => {}
+    }
+    vec![]
+}
+
+fn refuse(state: &mut State, reason: String, mut effects: Vec<Effect>) -> Vec<Effect> {
+    state.connection = Connection::Refused { reason };
+    effects.extend(give_up_requests(state));
+    effects.extend(start_demo(state));
+    effects
+}
+
+fn close(state: &mut State, random: f64) -> Vec<Effect> {
+    if matches!(state.connection, Connection::NoToken | Connection::Refused { .. }) {
+        return vec![];
+    }
+    let attempt = state.connection.attempt().saturating_add(1);
+    state.connection = Connection::Waiting { attempt };
+    let mut effects = vec![Effect::RetryIn { ms: retry_delay_ms(attempt, random) }];
+    effects.extend(give_up_requests(state));
+    effects.extend(start_demo(state));
+    effects
+}
+
+fn give_up_requests(state: &mut State) -> Vec<Effect> {
+    let given_up: Vec<Action> = state.requests.drain().collect();
+    if state.tab == TabWorker::Joining {
+        state.tab = TabWorker::Out;
+    }
+    let say = |action: Action| {
+        toast(state, Level::Warning, format!("Not confirmed: the hub went away. {}, as far as is known.", action.failed()))
+    };
+    given_up.into_iter().flat_map(say).collect()
+}
+
+fn act(state: &mut State, action: Action) -> Vec<Effect> {
+    if state.requests.is_waiting(&action) {
+        return vec![];
+    }
+    if let Some(obstacle) = state.obstacle(&action) {
+        return toast(state, Level::Warning, format!("{}: {obstacle}", action.failed()));
+    }
+    match action {
+        Action::Leave => {
+            state.tab = TabWorker::Out;
+            return vec![Effect::StopTab];
+        }
+        Action::Watch { slot } if state.source == Source::Demo => return vec![Effect::WatchDemo { slot }],
+        Action::Join => state.tab = TabWorker::Joining,
+        _ => {}
+    }
+    state.requests.ask(action).map(Effect::Send).into_iter().collect()
+}
+
+fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
+    let Some(action) = state.requests.answer(reply.request) else { return vec![] };
+    if reply.error.is_empty() {
+        return vec![];
+    }
+    if action == Action::Join {
+        state.tab = TabWorker::Out;
+    }
+    toast(state, Level::Error, format!("{}: {}", action.failed(), reply.error))
+}
+
+fn hear_tab(state: &mut State, status: TabStatus) -> Vec<Effect> {
+    if state.tab == TabWorker::Out {
+        return vec![];
+    }
+    if !status.has_ended() {
+        state.tab = TabWorker::In(status);
+        return vec![];
+    }
+    state.tab = TabWorker::Out;
+    let mut effects = vec![Effect::StopTab];
+    effects.extend(toast(state, Level::Warning, format!("This tab no longer works for the run: {}", status.reason)));
+    effects
+}
+
+/// Shows a text unless it is the one shown last.
+fn toast(state: &mut State, level: Level, text: String) -> Vec<Effect> {
+    if state.toasts.last().is_some_and(|last| last.text == text) {
+        return vec![];
+    }
+    let id = state.next_toast;
+    state.next_toast = id.wrapping_add(1);
+    if state.toasts.len() == MAX_TOASTS {
+        state.toasts.remove(0);
+    }
+    state.toasts.push(Toast { id, level, text });
+    let ms = match level {
+        Level::Info => 6_000,
+        Level::Warning => 10_000,
+        Level::Error => 15_000,
+    };
+    vec![Effect::ExpireToast { id, ms }]
+}

@@ -1,0 +1,100 @@
+//! What was asked of the hub and not yet answered.
+
+use rollmesh_core::protocol::{
+    Message,
+    message::{self, Request},
+};
+
+/// Something that a person asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Let the run rest.
+    Pause,
+    /// Let the run go on.
+    Resume,
+    /// End the run.
+    Stop,
+    /// Start a worker process beside the hub.
+    AddWorker,
+    /// Stop a worker and take it out of the group.
+    RemoveWorker {
+        /// The worker's id.
+        worker: u32,
+    },
+    /// Show the environment of another slot.
+    Watch {
+        /// The slot.
+        slot: u32,
+    },
+    /// Begin a run.
+    Start(super::StartForm),
+    /// Let this tab work for the run.
+    Join,
+    /// Let this tab stop working.
+    Leave,
+}
+
+impl Action {
+    /// What was not done, for a sentence that ends in the reason.
+    #[must_use]
+    pub fn failed(&self) -> String {
+        match self {
+            Self::Pause => "The run was not paused".into(),
+            Self::Resume => "The run was not resumed".into(),
+            Self::Stop => "The run was not stopped".into(),
+            Self::AddWorker => "No worker was added".into(),
+            Self::RemoveWorker { worker } => format!("Worker {worker} was not removed"),
+            Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
+            Self::Start(_) => "The run was not started".into(),
+            Self::Join => "This tab did not join".into(),
+            Self::Leave => "This tab did not leave".into(),
+        }
+    }
+}
+
+/// Requests on their way, oldest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Requests {
+    last: u32,
+    waiting: Vec<(u32, Action)>,
+}
+
+impl Requests {
+    /// Is an equal request on its way?
+    #[must_use]
+    pub fn is_waiting(&self, action: &Action) -> bool {
+        self.waiting.iter().any(|(_, waiting)| waiting == action)
+    }
+
+    /// Notes a request and makes its message; none if the action is not the hub's affair.
+    pub(super) fn ask(&mut self, action: Action) -> Option<Message> {
+        let request = self.last.wrapping_add(1);
+        let message = match &action {
+            Action::Pause => Message::Pause(Request { request }),
+            Action::Resume => Message::Resume(Request { request }),
+            Action::Stop => Message::Stop(Request { request }),
+            Action::AddWorker => Message::AddWorker(Request { request }),
+            Action::RemoveWorker { worker } => {
+                Message::RemoveWorker(message::RemoveWorker { request, worker: *worker })
+            }
+            Action::Watch { slot } => Message::Watch(message::Watch { request, slot: *slot }),
+            Action::Start(form) => Message::StartRun(form.message(request)),
+            Action::Join => Message::WorkerTokenRequest(Request { request }),
+            Action::Leave => return None,
+        };
+        self.last = request;
+        self.waiting.push((request, action));
+        Some(message)
+    }
+
+    /// The action that a reply answers; none if nobody waits for it.
+    pub(super) fn answer(&mut self, request: u32) -> Option<Action> {
+        let place = self.waiting.iter().position(|(waiting, _)| *waiting == request)?;
+        Some(self.waiting.remove(place).1)
+    }
+
+    /// Gives up on all.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Action> {
+        self.waiting.drain(..).map(|(_, action)| action)
+    }
+}

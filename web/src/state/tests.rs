@@ -1,0 +1,227 @@
+//! Scripted sequences through the reducer.
+
+use rollmesh_core::protocol::{
+    Message, Phase, RefusalCode, Token,
+    message::{EnvTrace, Iteration, Notice, Refused, Reply, Request, RunStatus, Welcome, WorkerGone, WorkerRow, WorkerToken},
+};
+
+use super::{Action, Connection, Effect, Event, Level, Source, State, TabStatus, TabWorker, reduce};
+
+fn welcome() -> Event {
+    Event::Received(Message::Welcome(Welcome {
+        protocol: 1,
+        peer: 9,
+        resume_id: [0; 16],
+        credit: 0,
+        server: "rollmesh 0.1.0".into(),
+    }))
+}
+
+fn status(run: u32, phase: Phase) -> Event {
+    Event::Received(Message::RunStatus(RunStatus { run, phase: phase as u8, ..RunStatus::default() }))
+}
+
+fn iteration(run: u32, iteration: u64) -> Event {
+    let env_steps = iteration * 2_048;
+    Event::Received(Message::Iteration(Iteration { run, iteration, env_steps, ..Iteration::default() }))
+}
+
+fn worker(worker: u32) -> Event {
+    Event::Received(Message::WorkerRow(WorkerRow { worker, ..WorkerRow::default() }))
+}
+
+fn reply(request: u32, error: &str) -> Event {
+    Event::Received(Message::Reply(Reply { request, error: error.into() }))
+}
+
+fn after(events: impl IntoIterator<Item = Event>) -> State {
+    let mut state = State::default();
+    for event in events {
+        reduce(&mut state, event);
+    }
+    state
+}
+
+fn online() -> State {
+    after([Event::Started { token: true }, welcome(), status(1, Phase::Running)])
+}
+
+#[test]
+fn a_page_with_a_token_connects_and_follows_the_run() {
+    let mut state = State::default();
+    assert_eq!(reduce(&mut state, Event::Started { token: true }), [Effect::Connect]);
+    assert_eq!(state.connection, Connection::Connecting { attempt: 0 });
+
+    for event in [welcome(), status(1, Phase::Running), worker(1), worker(2), iteration(1, 1), iteration(1, 2)] {
+        assert_eq!(reduce(&mut state, event), []);
+    }
+    assert!(state.is_online());
+    assert_eq!(state.phase(), Phase::Running);
+    assert_eq!(state.workers.keys().copied().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(state.curves.points().len(), 2);
+
+    reduce(&mut state, Event::Received(Message::WorkerGone(WorkerGone { worker: 1 })));
+    assert_eq!(state.workers.keys().copied().collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_page_without_a_token_shows_the_demo_and_does_not_knock() {
+    let mut state = State::default();
+    assert_eq!(reduce(&mut state, Event::Started { token: false }), [Effect::StartDemo]);
+    assert_eq!(state.connection, Connection::NoToken);
+    assert_eq!(reduce(&mut state, Event::Woke), []);
+    assert_eq!(reduce(&mut state, Event::TokenFound), [Effect::Connect]);
+}
+
+#[test]
+fn without_a_hub_the_demo_runs_until_one_appears() {
+    let mut state = after([Event::Started { token: true }]);
+    let effects = reduce(&mut state, Event::Closed { random: 1.0 });
+    assert_eq!(effects, [Effect::RetryIn { ms: 400 }, Effect::StartDemo]);
+    assert_eq!(state.source, Source::Demo);
+
+    reduce(&mut state, Event::Demo(Message::Iteration(Iteration { iteration: 1, ..Iteration::default() })));
+    assert_eq!(state.curves.points().len(), 1);
+
+    assert_eq!(reduce(&mut state, Event::RetryDue), [Effect::Connect]);
+    assert_eq!(reduce(&mut state, Event::Closed { random: 1.0 }), [Effect::RetryIn { ms: 800 }]);
+    assert_eq!(reduce(&mut state, Event::Woke), [Effect::Connect]);
+    assert_eq!(reduce(&mut state, welcome()), [Effect::StopDemo]);
+    assert_eq!(state.source, Source::Hub);
+    assert_eq!(state.curves.points(), []);
+
+    let late = Event::Demo(Message::Iteration(Iteration { iteration: 2, ..Iteration::default() }));
+    reduce(&mut state, late);
+    assert_eq!(state.curves.points(), []);
+}
+
+#[test]
+fn a_lost_hub_leaves_its_numbers_on_the_page_until_it_tells_them_anew() {
+    let mut state = online();
+    reduce(&mut state, iteration(1, 1));
+    assert_eq!(reduce(&mut state, Event::Closed { random: 0.0 }), [Effect::RetryIn { ms: 200 }]);
+    assert_eq!(state.connection, Connection::Waiting { attempt: 1 });
+    assert_eq!(state.curves.points().len(), 1);
+
+    reduce(&mut state, Event::RetryDue);
+    reduce(&mut state, welcome());
+    assert_eq!((state.curves.points().len(), state.run), (0, None));
+}
+
+#[test]
+fn a_new_run_clears_the_old_ones_curves_and_trace() {
+    let mut state = online();
+    reduce(&mut state, iteration(1, 1));
+    let trace = EnvTrace { run: 1, slot: 0, episode: 0, t: 0, obs_len: 1, obs: vec![0; 4], dones: vec![0] };
+    reduce(&mut state, Event::Received(Message::EnvTrace(trace)));
+    assert!(state.trace.is_some());
+    reduce(&mut state, status(2, Phase::Running));
+    assert_eq!(state.curves.points(), []);
+    assert_eq!(state.trace, None);
+}
+
+#[test]
+fn refusals_end_the_tries_except_when_the_hub_is_only_busy() {
+    let refused = |code: RefusalCode| {
+        Event::Received(Message::Refused(Refused { code: code as u8, reason: "wrong token".into() }))
+    };
+    let mut state = after([Event::Started { token: true }, refused(RefusalCode::Token)]);
+    assert_eq!(state.connection, Connection::Refused { reason: "wrong token".into() });
+    assert_eq!(reduce(&mut state, Event::Closed { random: 0.0 }), []);
+    assert_eq!(reduce(&mut state, Event::Woke), []);
+
+    let mut state = after([Event::Started { token: true }, refused(RefusalCode::Busy)]);
+    reduce(&mut state, Event::Closed { random: 0.0 });
+    assert_eq!(state.connection, Connection::Waiting { attempt: 1 });
+}
+
+#[test]
+fn a_message_that_cannot_be_read_ends_the_connection_with_a_reason() {
+    let mut state = online();
+    assert_eq!(reduce(&mut state, Event::Unreadable("bad magic".into())), [Effect::Disconnect]);
+    assert!(matches!(&state.connection, Connection::Refused { reason } if reason.contains("bad magic")));
+}
+
+#[test]
+fn an_equal_request_is_not_sent_twice_and_an_error_is_told() {
+    let mut state = online();
+    let effects = reduce(&mut state, Event::Act(Action::Pause));
+    assert_eq!(effects, [Effect::Send(Message::Pause(Request { request: 1 }))]);
+    assert!(state.requests.is_waiting(&Action::Pause));
+    assert_eq!(reduce(&mut state, Event::Act(Action::Pause)), []);
+
+    let effects = reduce(&mut state, reply(1, "only operators may"));
+    assert_eq!(effects, [Effect::ExpireToast { id: 0, ms: 15_000 }]);
+    assert_eq!(state.toasts[0].text, "The run was not paused: only operators may");
+    assert!(!state.requests.is_waiting(&Action::Pause));
+    assert_eq!(reduce(&mut state, reply(1, "again")), []);
+}
+
+#[test]
+fn nothing_is_asked_of_a_hub_that_is_not_there() {
+    let mut state = online();
+    reduce(&mut state, Event::Act(Action::AddWorker));
+    reduce(&mut state, Event::Closed { random: 0.0 });
+    assert!(!state.requests.is_waiting(&Action::AddWorker));
+    assert!(state.toasts[0].text.starts_with("Not confirmed"));
+
+    let effects = reduce(&mut state, Event::Act(Action::Stop));
+    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]));
+    assert!(state.toasts[1].text.contains("no hub is in reach"));
+}
+
+#[test]
+fn this_tab_joins_works_and_leaves() {
+    let mut state = online();
+    let effects = reduce(&mut state, Event::Act(Action::Join));
+    assert_eq!(effects, [Effect::Send(Message::WorkerTokenRequest(Request { request: 1 }))]);
+    assert_eq!(state.tab, TabWorker::Joining);
+
+    let token = Event::Received(Message::WorkerToken(WorkerToken { request: 1, token: Token::new([7; 32]) }));
+    assert_eq!(reduce(&mut state, token.clone()), [Effect::StartTab { token: Token::new([7; 32]) }]);
+    assert_eq!(reduce(&mut state, token), []);
+
+    let sampling = TabStatus { state: "sampling".into(), env_steps: 512, ..TabStatus::default() };
+    reduce(&mut state, Event::Tab(sampling.clone()));
+    assert_eq!(state.tab, TabWorker::In(sampling.clone()));
+
+    assert_eq!(reduce(&mut state, Event::Act(Action::Leave)), [Effect::StopTab]);
+    reduce(&mut state, Event::Tab(sampling));
+    assert_eq!(state.tab, TabWorker::Out);
+}
+
+#[test]
+fn a_refused_or_ended_tab_worker_says_why() {
+    let mut state = online();
+    reduce(&mut state, Event::Act(Action::Join));
+    reduce(&mut state, reply(1, "no run"));
+    assert_eq!(state.tab, TabWorker::Out);
+
+    state.tab = TabWorker::Joining;
+    let ended = TabStatus { state: "ended".into(), reason: "removed".into(), ..TabStatus::default() };
+    let effects = reduce(&mut state, Event::Tab(ended));
+    assert_eq!(effects[0], Effect::StopTab);
+    assert_eq!(state.tab, TabWorker::Out);
+    assert!(state.toasts.last().is_some_and(|toast| toast.text.ends_with("removed")));
+}
+
+#[test]
+fn toasts_are_few_and_not_repeated() {
+    let mut state = online();
+    for text in ["a", "a", "b", "c", "d", "e"] {
+        reduce(&mut state, Event::Received(Message::Notice(Notice { level: 1, text: text.into() })));
+    }
+    let texts: Vec<&str> = state.toasts.iter().map(|toast| toast.text.as_str()).collect();
+    assert_eq!(texts, ["b", "c", "d", "e"]);
+    assert!(state.toasts.iter().all(|toast| toast.level == Level::Warning));
+    let id = state.toasts[1].id;
+    reduce(&mut state, Event::ToastGone(id));
+    assert_eq!(state.toasts.len(), 3);
+}
+
+#[test]
+fn the_demo_can_show_another_slot() {
+    let mut state = after([Event::Started { token: false }]);
+    reduce(&mut state, Event::Demo(Message::RunStatus(RunStatus { num_slots: 8, ..RunStatus::default() })));
+    assert_eq!(reduce(&mut state, Event::Act(Action::Watch { slot: 3 })), [Effect::WatchDemo { slot: 3 }]);
+}

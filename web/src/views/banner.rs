@@ -1,0 +1,123 @@
+//! Says what is unusual about the page as a whole, and what to do about it.
+
+use leptos::{html, prelude::*};
+use rollmesh_core::protocol::Phase;
+
+use crate::{
+    format,
+    shell::Store,
+    state::{Connection, Source, State},
+    token,
+};
+
+#[derive(Clone, PartialEq)]
+struct Text {
+    kind: &'static str,
+    tone: &'static str,
+    title: &'static str,
+    text: String,
+    asks_for_token: bool,
+}
+
+/// A line over the page; nothing while all is as expected.
+#[component]
+pub(crate) fn Banner() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let text = store.select(text);
+    move || {
+        text.get().map(|text| {
+            view! {
+                <section class="banner" role="status" data-testid="banner" data-kind=text.kind data-tone=text.tone>
+                    <p><strong>{text.title}</strong> " " {text.text}</p>
+                    {text.asks_for_token.then(|| view! { <TokenForm/> })}
+                </section>
+            }
+        })
+    }
+}
+
+#[component]
+fn TokenForm() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let input = NodeRef::<html::Input>::new();
+    let is_bad = RwSignal::new(false);
+    let submit = move |event: leptos::ev::SubmitEvent| {
+        event.prevent_default();
+        let found = input.get_untracked().and_then(|input| token::parse(&input.value()));
+        is_bad.set(found.is_none());
+        if let Some(token) = found {
+            store.use_token(token);
+        }
+    };
+    view! {
+        <form class="token-form" on:submit=submit>
+            <input
+                node_ref=input
+                type="text"
+                autocomplete="off"
+                spellcheck="false"
+                placeholder="Dashboard URL or token"
+                aria-label="Dashboard URL or token"
+                aria-invalid=move || is_bad.get().then_some("true")
+                data-testid="token-input"
+            />
+            <button type="submit" class="button" data-testid="token-connect">"Connect"</button>
+            <p class="field-error" role="alert" hidden=move || !is_bad.get()>
+                "This holds no token: the URL ends in #token= and 64 hexadecimal digits."
+            </p>
+        </form>
+    }
+}
+
+fn text(state: &State) -> Option<Text> {
+    let demo = if state.source == Source::Demo { "Until then, an untrained policy plays in this tab. " } else { "" };
+    match &state.connection {
+        Connection::NoToken => Some(Text {
+            kind: "no-token",
+            tone: "info",
+            title: "Demo.",
+            text: format!("{demo}To follow a hub, open the dashboard URL that it prints in its terminal, or paste it here."),
+            asks_for_token: true,
+        }),
+        Connection::Refused { reason } => Some(Text {
+            kind: "refused",
+            tone: "bad",
+            title: "The hub has refused this page.",
+            text: format!("{reason} {demo}"),
+            asks_for_token: true,
+        }),
+        Connection::Connecting { attempt } | Connection::Waiting { attempt } => match state.source {
+            Source::None => None,
+            Source::Demo => Some(Text {
+                kind: "demo",
+                tone: "info",
+                title: "Demo.",
+                text: format!("No hub is in reach; the page attaches as soon as one appears. {demo}"),
+                asks_for_token: false,
+            }),
+            Source::Hub => Some(Text {
+                kind: "lost",
+                tone: "warning",
+                title: "Connection lost.",
+                text: format!("These are the last numbers from the hub. Trying again by itself (try {}).", attempt.max(&1)),
+                asks_for_token: false,
+            }),
+        },
+        Connection::Online { .. } => ending(state),
+    }
+}
+
+fn ending(state: &State) -> Option<Text> {
+    let run = state.run.as_ref()?;
+    let steps = format::count(run.env_steps);
+    let (kind, tone, title, text) = match state.phase() {
+        Phase::Solved => {
+            let mean = format::mean(f64::from(run.episode_return_mean));
+            ("solved", "good", "Solved.", format!("Mean return {mean} over the last 100 episodes after {steps} env steps."))
+        }
+        Phase::Finished => ("finished", "info", "Finished.", format!("All {steps} env steps were used without solving it.")),
+        Phase::Failed => ("failed", "bad", "The run has failed.", run.error.clone()),
+        Phase::Idle | Phase::Running | Phase::Paused | Phase::Stopped => return None,
+    };
+    Some(Text { kind, tone, title, text, asks_for_token: false })
+}

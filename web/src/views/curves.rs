@@ -1,0 +1,55 @@
+//! The charts.
+
+use leptos::prelude::*;
+
+use crate::{
+    chart::{Chart, Curve},
+    format,
+};
+
+const RETURN: Curve = Curve {
+    title: "Mean return",
+    id: "chart-return",
+    value: |iteration| iteration.episode_return_mean,
+    format: format::mean,
+    from_zero: true,
+    with_goal: true,
+};
+
+const SMALL: [Curve; 6] = [
+    small("Steps per second", "chart-steps-per-s", true, |iteration| iteration.steps_per_s),
+    small("Episode length", "chart-episode-len", true, |iteration| iteration.episode_len_mean),
+    small("Policy loss", "chart-policy-loss", false, |iteration| iteration.policy_loss),
+    small("Value loss", "chart-vf-loss", true, |iteration| iteration.vf_loss),
+    small("Entropy", "chart-entropy", true, |iteration| iteration.entropy),
+    small("KL divergence", "chart-kl", true, |iteration| iteration.kl),
+];
+
+const fn small(
+    title: &'static str,
+    id: &'static str,
+    from_zero: bool,
+    value: fn(&rollmesh_core::protocol::message::Iteration) -> f32,
+) -> Curve {
+    Curve { title, id, value, format: format::short, from_zero, with_goal: false }
+}
+
+/// The curve that one looks at first.
+#[component]
+pub(crate) fn ReturnCurve() -> impl IntoView {
+    view! {
+        <section class="card" aria-label="Return">
+            <Chart curve=RETURN/>
+        </section>
+    }
+}
+
+/// Everything else that tells how learning goes.
+#[component]
+pub(crate) fn SmallCurves() -> impl IntoView {
+    view! {
+        <section class="card charts" aria-label="More curves">
+            {SMALL.into_iter().map(|curve| view! { <Chart curve=curve/> }).collect_view()}
+        </section>
+    }
+}

@@ -1,0 +1,48 @@
+//! One environment, live.
+
+use leptos::prelude::*;
+
+use crate::{
+    cartpole_view::CartPoleView,
+    shell::Store,
+    state::{Action, State},
+};
+
+/// The watched slot and the way to watch another.
+#[component]
+pub(crate) fn Live() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let slot = store.select(|state| state.run.as_ref().map_or(0, |run| run.watched_slot));
+    let slots = store.select(|state| state.run.as_ref().map_or(0, |run| run.num_slots));
+    let watch = move |event: leptos::ev::Event| {
+        if let Ok(wanted) = event_target_value(&event).parse() {
+            store.act(Action::Watch { slot: wanted });
+        }
+    };
+    view! {
+        <section class="card" aria-labelledby="live-title">
+            <div class="card-head">
+                <h2 id="live-title">"Live environment"</h2>
+                <label class="inline-field">
+                    "Slot"
+                    <select
+                        data-testid="live-slot"
+                        disabled=move || slots.get() == 0
+                        prop:value=move || slot.get().to_string()
+                        on:change=watch
+                    >
+                        <For each=move || 0..slots.get() key=|slot| *slot let:choice>
+                            <option value=choice selected=move || slot.get() == choice>{choice}</option>
+                        </For>
+                    </select>
+                    <span class="detail">{store.select(of_slots)}</span>
+                </label>
+            </div>
+            <CartPoleView/>
+        </section>
+    }
+}
+
+fn of_slots(state: &State) -> String {
+    state.run.as_ref().filter(|run| run.num_slots > 0).map_or_else(String::new, |run| format!("of {}", run.num_slots))
+}

@@ -1,0 +1,58 @@
+//! What the person sees. Views read the state and send actions; they decide nothing.
+
+mod action_button;
+mod banner;
+mod controls;
+mod curves;
+mod header;
+mod key_numbers;
+mod ledger;
+mod live;
+mod start_form;
+mod this_tab;
+mod toasts;
+mod workers;
+
+use leptos::prelude::*;
+
+use self::{
+    banner::Banner,
+    controls::Controls,
+    curves::{ReturnCurve, SmallCurves},
+    header::Header,
+    key_numbers::KeyNumbers,
+    ledger::Ledger,
+    live::Live,
+    this_tab::ThisTab,
+    toasts::Toasts,
+    workers::Workers,
+};
+use crate::{shell::Store, theme::Theme};
+
+/// The whole page.
+#[component]
+pub(crate) fn App() -> impl IntoView {
+    provide_context(Theme::start());
+    provide_context(Store::start());
+    view! {
+        <Header/>
+        <main>
+            <Banner/>
+            <KeyNumbers/>
+            <div class="columns">
+                <div class="column-wide">
+                    <ReturnCurve/>
+                    <SmallCurves/>
+                    <Workers/>
+                </div>
+                <div class="column-narrow">
+                    <Live/>
+                    <Controls/>
+                    <ThisTab/>
+                    <Ledger/>
+                </div>
+            </div>
+        </main>
+        <Toasts/>
+    }
+}

@@ -1,0 +1,108 @@
+//! The workers of the hub.
+
+use leptos::prelude::*;
+use rollmesh_core::protocol::{WorkerState, message::WorkerRow};
+
+use super::action_button::ActionButton;
+use crate::{
+    format,
+    shell::Store,
+    state::{Action, Source, State, TabWorker},
+};
+
+/// A table with a row per worker.
+#[component]
+pub(crate) fn Workers() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let ids = store.select(|state| state.workers.keys().copied().collect::<Vec<_>>());
+    let empty = store.select(|state| match state.source {
+        Source::Hub => "No worker is connected. Add a local one, or join with this tab.",
+        Source::None | Source::Demo => "Workers show up here once the page is connected to a hub.",
+    });
+    view! {
+        <section class="card" aria-labelledby="workers-title">
+            <div class="card-head">
+                <h2 id="workers-title">"Workers"</h2>
+                <span class="detail" data-testid="workers-count">{move || ids.with(Vec::len)}</span>
+            </div>
+            <div class="table-box" tabindex="0" role="group" aria-label="Workers, scrollable">
+                <table data-testid="workers">
+                    <thead>
+                        <tr>
+                            <th scope="col">"Id"</th>
+                            <th scope="col">"Kind"</th>
+                            <th scope="col">"Name"</th>
+                            <th scope="col">"State"</th>
+                            <th scope="col" class="right">"Slots"</th>
+                            <th scope="col" class="right">"Env steps"</th>
+                            <th scope="col" class="right">"Steps/s"</th>
+                            <th scope="col" class="right" title="Learner updates behind the newest weights">"Lag"</th>
+                            <th scope="col"><span class="hidden">"Actions"</span></th>
+                        </tr>
+                    </thead>
+                    <tbody>
+                        <For each=move || ids.get() key=|id| *id children=move |id| view! { <Row id=id/> }/>
+                    </tbody>
+                </table>
+                <p class="empty" hidden=move || ids.with(|ids| !ids.is_empty())>{empty}</p>
+            </div>
+        </section>
+    }
+}
+
+#[component]
+fn Row(id: u32) -> impl IntoView {
+    let store = expect_context::<Store>();
+    let row = store.select(move |state| state.workers.get(&id).cloned().unwrap_or_default());
+    let is_this_tab = store.select(move |state| is_this_tab(state, id));
+    let text = move |show: fn(&WorkerRow) -> String| move || row.with(show);
+    let state = move || row.with(|row| state_name(row.state));
+    view! {
+        <tr data-testid="worker-row" data-worker=id data-kind=text(|row| row.kind.clone()) data-state=state>
+            <td class="number" data-testid="worker-id">{id}</td>
+            <td><span class="kind">{text(|row| row.kind.clone())}</span></td>
+            <td class="name" title=text(|row| format!("{} on {}", row.name, row.device))>
+                {text(|row| row.name.clone())}
+                {move || is_this_tab.get().then(|| view! { <span class="tag" data-testid="worker-this-tab">"this tab"</span> })}
+            </td>
+            <td><span class="state" data-tone=move || row.with(|row| state_tone(row.state))>{state}</span></td>
+            <td class="right" data-testid="worker-slots">{text(|row| row.slots.to_string())}</td>
+            <td class="right" data-testid="worker-env-steps">{text(|row| format::count(row.env_steps))}</td>
+            <td class="right" data-testid="worker-steps-per-s">{text(|row| format::short(f64::from(row.steps_per_s)))}</td>
+            <td class="right" data-testid="worker-lag">{text(|row| row.weights_lag.to_string())}</td>
+            <td class="right">
+                <ActionButton
+                    action=Action::RemoveWorker { worker: id }
+                    id="remove-worker"
+                    class="button small"
+                    label=format!("Remove worker {id}")
+                >
+                    "Remove"
+                </ActionButton>
+            </td>
+        </tr>
+    }
+}
+
+fn is_this_tab(state: &State, id: u32) -> bool {
+    matches!(&state.tab, TabWorker::In(status) if status.worker == id && id != 0)
+}
+
+fn state_name(state: u8) -> &'static str {
+    match WorkerState::try_from(state) {
+        Ok(WorkerState::Idle) => "idle",
+        Ok(WorkerState::Sampling) => "sampling",
+        Ok(WorkerState::Hung) => "hung",
+        Ok(WorkerState::Leaving) => "leaving",
+        Err(_) => "unknown",
+    }
+}
+
+fn state_tone(state: u8) -> &'static str {
+    match WorkerState::try_from(state) {
+        Ok(WorkerState::Sampling) => "good",
+        Ok(WorkerState::Hung) => "bad",
+        Ok(WorkerState::Leaving) => "warning",
+        Ok(WorkerState::Idle) | Err(_) => "quiet",
+    }
+}
