@@ -9,7 +9,6 @@ mod cartpole_view;
 mod chart;
 mod demo;
 mod format;
-mod hello;
 mod playback;
 mod shell;
 mod socket;

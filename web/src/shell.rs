@@ -49,7 +49,10 @@ impl Store {
     }
 
     /// A part of the state. Views that show it change only when it does.
-    pub(crate) fn select<T: PartialEq + Send + Sync + 'static>(self, part: impl Fn(&State) -> T + Send + Sync + 'static) -> Memo<T> {
+    pub(crate) fn select<T: PartialEq + Send + Sync + 'static>(
+        self,
+        part: impl Fn(&State) -> T + Send + Sync + 'static,
+    ) -> Memo<T> {
         Memo::new(move |_| self.state.with(&part))
     }
 

@@ -2,11 +2,11 @@
 
 use js_sys::{ArrayBuffer, Uint8Array};
 use leptos::prelude::document;
-use rollmesh_core::protocol::{Message, Token};
+use rollmesh_core::protocol::{Message, Role, Token, handshake::Identity};
 use wasm_bindgen::{JsCast as _, prelude::Closure};
 use web_sys::{BinaryType, MessageEvent, WebSocket};
 
-use crate::{hello::hello, shell::Store, state::Event};
+use crate::{shell::Store, state::Event};
 
 /// An open or opening socket. Dropping it closes it, and nothing more is heard of it.
 pub(crate) struct Socket {
@@ -26,7 +26,7 @@ impl Socket {
         socket.set_binary_type(BinaryType::Arraybuffer);
 
         let opened = socket.clone();
-        let on_open = Closure::<dyn FnMut()>::new(move || send(&opened, &Message::Hello(hello(token))));
+        let on_open = Closure::<dyn FnMut()>::new(move || send(&opened, &identity(token).hello()));
         let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event| store.dispatch(read(&event)));
         let on_close = Closure::<dyn FnMut()>::new(move || store.dispatch(closed()));
         socket.set_onopen(Some(on_open.as_ref().unchecked_ref()));
@@ -57,6 +57,19 @@ pub(crate) fn hub_url() -> String {
     let url = base.split(['#', '?']).next().unwrap_or_default();
     let folder = url.rsplit_once('/').map_or(url, |(folder, _)| folder);
     format!("{}/ws", folder.replacen("http", "ws", 1))
+}
+
+fn identity(token: Token) -> Identity {
+    Identity {
+        role: Role::Operator,
+        token,
+        resume: None,
+        // Only workers have to prove that they compute what the others do.
+        core_fingerprint: [0; 16],
+        kind: "dashboard".into(),
+        name: "dashboard".into(),
+        device: "browser".into(),
+    }
 }
 
 fn send(socket: &WebSocket, message: &Message) {

@@ -146,7 +146,7 @@ fn draw_stroke(context: &CanvasRenderingContext2d, axes: &Axes, stroke: &[Point]
         context.line_to(axes.x.pixel(*x) + 1.0, axes.y.pixel(*y));
     }
     context.stroke();
-    if let (true, Some((first, _)), Some((last, _))) = (is_filled, pixels.clone().next(), pixels.last()) {
+    if let (true, Some((first, _)), Some((last, _))) = (is_filled, pixels.clone().next(), pixels.clone().next_back()) {
         context.line_to(last, axes.y.pixels.0);
         context.line_to(first, axes.y.pixels.0);
         context.close_path();

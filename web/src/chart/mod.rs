@@ -100,7 +100,7 @@ pub(crate) fn Chart(
         let marked = marked.get();
         store.peek(|state| {
             let points = state.curves.points();
-            let iteration = marked.and_then(|index| points.get(index)).or(points.last())?;
+            let iteration = marked.and_then(|index| points.get(index)).or_else(|| points.last())?;
             let (steps, value) = curve.point(iteration);
             Some((value, marked.map(|_| (steps as u64, iteration.iteration))))
         })

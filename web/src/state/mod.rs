@@ -111,7 +111,7 @@ pub enum Effect {
         ms: u32,
     },
     /// Send to the hub.
-    Send(Message),
+    Send(Box<Message>),
     /// Start the Web Worker with a worker token.
     StartTab {
         /// The token that the hub gave.

@@ -60,9 +60,8 @@ mod tests {
     use super::*;
 
     fn state(phase: Phase) -> State {
-        let worker = |worker, state: WorkerState| {
-            (worker, WorkerRow { worker, state: state.to_wire(), ..WorkerRow::default() })
-        };
+        let worker =
+            |worker, state: WorkerState| (worker, WorkerRow { worker, state: state.to_wire(), ..WorkerRow::default() });
         State {
             connection: Connection::Online { server: "rollmesh".into() },
             source: Source::Hub,

@@ -135,7 +135,11 @@ fn give_up_requests(state: &mut State) -> Vec<Effect> {
         state.tab = TabWorker::Out;
     }
     let say = |action: Action| {
-        toast(state, Level::Warning, format!("Not confirmed: the hub went away. {}, as far as is known.", action.failed()))
+        toast(
+            state,
+            Level::Warning,
+            format!("Not confirmed: the hub went away. {}, as far as is known.", action.failed()),
+        )
     };
     given_up.into_iter().flat_map(say).collect()
 }
@@ -156,7 +160,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         Action::Join => state.tab = TabWorker::Joining,
         _ => {}
     }
-    state.requests.ask(action).map(Effect::Send).into_iter().collect()
+    state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect()
 }
 
 fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {

@@ -2,7 +2,9 @@
 
 use rollmesh_core::protocol::{
     Message, Phase, RefusalCode, Token,
-    message::{EnvTrace, Iteration, Notice, Refused, Reply, Request, RunStatus, Welcome, WorkerGone, WorkerRow, WorkerToken},
+    message::{
+        EnvTrace, Iteration, Notice, Refused, Reply, Request, RunStatus, Welcome, WorkerGone, WorkerRow, WorkerToken,
+    },
 };
 
 use super::{Action, Connection, Effect, Event, Level, Source, State, TabStatus, TabWorker, reduce};
@@ -32,6 +34,10 @@ fn worker(worker: u32) -> Event {
 
 fn reply(request: u32, error: &str) -> Event {
     Event::Received(Message::Reply(Reply { request, error: error.into() }))
+}
+
+fn send(message: Message) -> Effect {
+    Effect::Send(Box::new(message))
 }
 
 fn after(events: impl IntoIterator<Item = Event>) -> State {
@@ -146,7 +152,7 @@ fn a_message_that_cannot_be_read_ends_the_connection_with_a_reason() {
 fn an_equal_request_is_not_sent_twice_and_an_error_is_told() {
     let mut state = online();
     let effects = reduce(&mut state, Event::Act(Action::Pause));
-    assert_eq!(effects, [Effect::Send(Message::Pause(Request { request: 1 }))]);
+    assert_eq!(effects, [send(Message::Pause(Request { request: 1 }))]);
     assert!(state.requests.is_waiting(&Action::Pause));
     assert_eq!(reduce(&mut state, Event::Act(Action::Pause)), []);
 
@@ -167,14 +173,14 @@ fn nothing_is_asked_of_a_hub_that_is_not_there() {
 
     let effects = reduce(&mut state, Event::Act(Action::Stop));
     assert!(matches!(effects[..], [Effect::ExpireToast { .. }]));
-    assert!(state.toasts[1].text.contains("no hub is in reach"));
+    assert!(state.toasts[1].text.ends_with("No hub is in reach."));
 }
 
 #[test]
 fn this_tab_joins_works_and_leaves() {
     let mut state = online();
     let effects = reduce(&mut state, Event::Act(Action::Join));
-    assert_eq!(effects, [Effect::Send(Message::WorkerTokenRequest(Request { request: 1 }))]);
+    assert_eq!(effects, [send(Message::WorkerTokenRequest(Request { request: 1 }))]);
     assert_eq!(state.tab, TabWorker::Joining);
 
     let token = Event::Received(Message::WorkerToken(WorkerToken { request: 1, token: Token::new([7; 32]) }));

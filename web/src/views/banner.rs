@@ -76,7 +76,9 @@ fn text(state: &State) -> Option<Text> {
             kind: "no-token",
             tone: "info",
             title: "Demo.",
-            text: format!("{demo}To follow a hub, open the dashboard URL that it prints in its terminal, or paste it here."),
+            text: format!(
+                "{demo}To follow a hub, open the dashboard URL that it prints in its terminal, or paste it here."
+            ),
             asks_for_token: true,
         }),
         Connection::Refused { reason } => Some(Text {
@@ -99,7 +101,10 @@ fn text(state: &State) -> Option<Text> {
                 kind: "lost",
                 tone: "warning",
                 title: "Connection lost.",
-                text: format!("These are the last numbers from the hub. Trying again by itself (try {}).", attempt.max(&1)),
+                text: format!(
+                    "These are the last numbers from the hub. Trying again by itself (try {}).",
+                    attempt.max(&1)
+                ),
                 asks_for_token: false,
             }),
         },
@@ -113,9 +118,16 @@ fn ending(state: &State) -> Option<Text> {
     let (kind, tone, title, text) = match state.phase() {
         Phase::Solved => {
             let mean = format::mean(f64::from(run.episode_return_mean));
-            ("solved", "good", "Solved.", format!("Mean return {mean} over the last 100 episodes after {steps} env steps."))
+            (
+                "solved",
+                "good",
+                "Solved.",
+                format!("Mean return {mean} over the last 100 episodes after {steps} env steps."),
+            )
         }
-        Phase::Finished => ("finished", "info", "Finished.", format!("All {steps} env steps were used without solving it.")),
+        Phase::Finished => {
+            ("finished", "info", "Finished.", format!("All {steps} env steps were used without solving it."))
+        }
         Phase::Failed => ("failed", "bad", "The run has failed.", run.error.clone()),
         Phase::Idle | Phase::Running | Phase::Paused | Phase::Stopped => return None,
     };

@@ -1,14 +1,13 @@
 //! The form for the next run.
 
 use leptos::{html, prelude::*};
+use rollmesh_core::env::EnvRegistry;
 
 use crate::{
     format,
     shell::Store,
     state::{Action, StartForm},
 };
-
-const ENVS: [&str; 1] = ["CartPole-v1"];
 
 /// Asks for a run and says what is wrong with a field before the hub has to.
 #[component]
@@ -49,7 +48,7 @@ pub(crate) fn StartRunForm() -> impl IntoView {
             <label class="field">
                 "Environment"
                 <select node_ref=env data-testid="start-env">
-                    {ENVS.map(|name| view! { <option value=name>{name}</option> }).collect_view()}
+                    {EnvRegistry::builtin().iter().map(|spec| view! { <option>{spec.name.clone()}</option> }).collect_view()}
                 </select>
             </label>
             {names.into_iter().zip(presets).zip(fields).map(|(((id, name), preset), field)| view! {
