@@ -12,6 +12,7 @@
 
 mod cli;
 pub mod kernels;
+pub mod learner;
 mod progress;
 mod registry;
 

@@ -1,0 +1,58 @@
+//! Why an update failed.
+
+use rollmesh_core::{batch::BatchError, weights::Weights};
+
+use super::{config::ConfigError, model::ModelError};
+
+/// Why the learner could not be made or could not learn from a batch.
+#[derive(Debug, thiserror::Error)]
+pub enum LearnError {
+    /// A setting makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The initial weights are no model, or the trained model no weights.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A column is missing or of another type.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// There is nothing to learn from.
+    #[error("the train batch is empty")]
+    EmptyBatch,
+    /// Observations of another length than the model's.
+    #[error("an observation has {found} numbers, the model wants {wanted}")]
+    ObsLength {
+        /// Numbers in an observation of the batch.
+        found: usize,
+        /// Numbers that the model wants.
+        wanted: usize,
+    },
+    /// An action that the model does not have.
+    #[error("action {action} is not one of the model's {num_actions}")]
+    Action {
+        /// The action in the batch.
+        action: i64,
+        /// How many the model has, from 0.
+        num_actions: usize,
+    },
+    /// Loss or gradient were not finite several times in a row.
+    #[error(
+        "loss or gradient were not finite in {steps} gradient steps in a row; try a smaller lr or grad_clip \
+         (the weights of version {} are the last good ones)", last_good.version()
+    )]
+    Diverged {
+        /// Gradient steps in a row that were skipped.
+        steps: u32,
+        /// The weights before the update that failed.
+        last_good: Weights,
+    },
+    /// The device failed.
+    #[error("device: {0}")]
+    Device(#[from] candle_core::Error),
+    /// A bug: the learner's thread panicked.
+    #[error("the learner panicked: {0}")]
+    Panicked(String),
+    /// The learner's thread ended after an earlier panic.
+    #[error("the learner is gone since it panicked")]
+    Gone,
+}

@@ -1,0 +1,31 @@
+//! The learner: PPO with candle's autograd and AdamW, on a thread of its own.
+//!
+//! [`Ppo::update`] takes a train batch and gives the next version of the weights, with which the acting policy in
+//! [`rollmesh_core`] goes on. Two invariants: published weights are always finite, and on a CPU they are a function
+//! of configuration, seed, initial weights and batches alone. Everything runs on the calling thread in a fixed
+//! order, whatever the number of cores, and shuffles are addressed by version and epoch. The bits may differ between
+//! models of CPU, since matrix products use the widest instructions there are.
+//!
+//! Not here: advantages, which [`rollmesh_core`] computes when it joins fragments to a train batch, and acting.
+
+mod config;
+mod device;
+mod error;
+mod loss;
+mod model;
+mod ops;
+mod optimizer;
+mod ppo;
+mod rows;
+mod stats;
+#[cfg(test)]
+mod test_support;
+mod thread;
+
+pub use config::{ConfigError, PpoConfig};
+pub use device::{DeviceError, DeviceSpec};
+pub use error::LearnError;
+pub use model::{ActorCritic, ModelError};
+pub use ppo::Ppo;
+pub use stats::UpdateStats;
+pub use thread::LearnerThread;
