@@ -1,0 +1,232 @@
+//! No bytes from outside make the protocol panic, or take much more memory than they are long.
+
+use proptest::{
+    collection::vec,
+    prelude::*,
+    sample::{Index, select},
+    test_runner::RngSeed,
+};
+use rollmesh_core::{
+    batch::SlotFragment,
+    env::EnvRegistry,
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    kernels::Kernels,
+    lease::{Lease, LeasedSlot, SlotSource},
+    policy::{MlpPolicySpec, init_weights},
+    protocol::{
+        CHUNK_BYTES, Inbox, Kind, Message, Role, Token,
+        convert::{self, FragmentLimits},
+        handshake::Identity,
+        message::*,
+    },
+    run::RunSpec,
+    worker::{Advance, SlotRunner, WorkerSession},
+};
+
+const RUN: u32 = 1;
+
+fn spec() -> RunSpec {
+    RunSpec {
+        env: "CartPole-v1".into(),
+        seed: 5,
+        num_slots: 8,
+        num_envs_per_worker: 4,
+        rollout_fragment_length: 20,
+        hidden: vec![4],
+    }
+}
+
+fn limits() -> FragmentLimits {
+    FragmentLimits::new(&spec(), &EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces())
+}
+
+fn lease() -> Lease {
+    let slots = [1, 4].map(|slot| LeasedSlot { slot: SlotId(slot), source: SlotSource::New });
+    Lease { id: LeaseId(2), fragment: FragmentNo(0), weights_version: WeightsVersion(0), slots: slots.to_vec() }
+}
+
+fn fragments() -> Vec<SlotFragment> {
+    let mut runner = SlotRunner::new(&spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    runner.begin(lease()).unwrap();
+    match runner.advance(u32::MAX).unwrap() {
+        Advance::Done { fragments, .. } => fragments,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn identity() -> Identity {
+    Identity {
+        role: Role::Worker,
+        token: Token::new([7; 32]),
+        resume: Some([8; 16]),
+        core_fingerprint: [9; 16],
+        kind: "native".into(),
+        name: "worker".into(),
+        device: "cpu".into(),
+    }
+}
+
+/// Proper messages of every shape, those with tables and byte strings first.
+fn messages() -> Vec<Message> {
+    let fragments = fragments();
+    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces();
+    let weights = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec().hidden).unwrap(), 1);
+    let mut moved = lease();
+    moved.slots[0].source = SlotSource::State(fragments[0].state.clone());
+    vec![
+        Message::FragmentUpload(convert::fragment_upload(RUN, LeaseId(2), &fragments).unwrap()),
+        Message::WeightsUpdate(convert::weights_update(RUN, &weights)),
+        Message::LeaseGrant(convert::lease_grant(RUN, &moved)),
+        Message::RunStart(RunStart { run: RUN, spec: spec() }),
+        identity().hello(),
+        Message::Welcome(Welcome { protocol: 1, peer: 1, resume_id: [0; 16], credit: 1 << 20, server: "hub".into() }),
+        Message::Chunk(Chunk { stream: 0, total: CHUNK_BYTES + 9, offset: 0, data: vec![1; 200] }),
+        Message::EnvTrace(EnvTrace {
+            run: 1,
+            slot: 0,
+            episode: 0,
+            t: 0,
+            obs_len: 4,
+            obs: vec![0; 64],
+            dones: vec![0; 4],
+        }),
+        Message::RunStatus(RunStatus { env: "CartPole-v1".into(), error: "none".into(), ..RunStatus::default() }),
+        Message::WorkerRow(WorkerRow { name: "worker".into(), ..WorkerRow::default() }),
+        Message::Reply(Reply { request: 1, error: "no".into() }),
+    ]
+}
+
+/// One change of some bytes.
+#[derive(Clone, Debug)]
+enum Mutation {
+    Flip(Index, u8),
+    Set(Index, u8),
+    Insert(Index, Vec<u8>),
+    Remove(Index, usize),
+    Truncate(Index),
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    // Bytes that lengths and floats go wrong with.
+    let byte = select(vec![0x00, 0x01, 0x7f, 0x80, 0xff]);
+    prop_oneof![
+        3 => (any::<Index>(), 0u32..8).prop_map(|(at, bit)| Mutation::Flip(at, 1 << bit)),
+        3 => (any::<Index>(), byte).prop_map(|(at, byte)| Mutation::Set(at, byte)),
+        1 => (any::<Index>(), vec(any::<u8>(), 1..12)).prop_map(|(at, bytes)| Mutation::Insert(at, bytes)),
+        1 => (any::<Index>(), 1usize..12).prop_map(|(at, count)| Mutation::Remove(at, count)),
+        1 => any::<Index>().prop_map(Mutation::Truncate),
+    ]
+}
+
+fn mutate(frame: &mut Vec<u8>, mutations: &[Mutation]) {
+    for mutation in mutations {
+        let len = frame.len();
+        if len == 0 {
+            return;
+        }
+        match mutation {
+            Mutation::Flip(at, bits) => frame[at.index(len)] ^= bits,
+            Mutation::Set(at, byte) => frame[at.index(len)] = *byte,
+            Mutation::Insert(at, bytes) => drop(frame.splice(at.index(len)..at.index(len), bytes.iter().copied())),
+            Mutation::Remove(at, count) => drop(frame.drain(at.index(len)..len.min(at.index(len) + count))),
+            Mutation::Truncate(at) => frame.truncate(at.index(len)),
+        }
+    }
+}
+
+/// Hands a frame to everything that takes bytes of peers.
+fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
+    let decoded = std::cell::RefCell::new(None);
+    let memory = allocation_counter::measure(|| *decoded.borrow_mut() = Some(Message::decode(frame)));
+    let allowed = 16 * frame.len() as u64 + 1024;
+    prop_assert!(memory.bytes_max <= allowed, "{} bytes for a frame of {}", memory.bytes_max, frame.len());
+
+    for mut inbox in [Inbox::of_hub(), Inbox::of_peer(Role::Worker), Inbox::of_peer(Role::Operator)] {
+        let _ = inbox.handle_frame(frame);
+    }
+    match decoded.into_inner() {
+        Some(Ok(Message::FragmentUpload(upload))) => accept_upload(&upload)?,
+        Some(Ok(Message::WeightsUpdate(update))) => {
+            if let Ok(weights) = convert::weights(&update) {
+                prop_assert_eq!(convert::weights(&convert::weights_update(RUN, &weights)), Ok(weights));
+            }
+        }
+        Some(Ok(Message::LeaseGrant(grant))) => {
+            if let Ok(lease) = convert::lease(&grant, &spec()) {
+                prop_assert_eq!(convert::lease(&convert::lease_grant(RUN, &lease), &spec()), Ok(lease));
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What is accepted is sound: it can be sent on, and is accepted again.
+fn accept_upload(upload: &FragmentUpload) -> Result<(), TestCaseError> {
+    if let Ok(fragments) = convert::slot_fragments(upload, RUN, &lease(), &limits()) {
+        let again = convert::fragment_upload(RUN, LeaseId(2), &fragments).unwrap();
+        prop_assert_eq!(convert::slot_fragments(&again, RUN, &lease(), &limits()), Ok(fragments));
+    }
+    Ok(())
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() }
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    for message in messages() {
+        let frame = message.encode();
+        for len in 0..frame.len() {
+            assert!(Message::decode(&frame[..len]).is_err(), "{:?} at {len}", message.kind());
+        }
+    }
+}
+
+#[test]
+fn a_length_without_bytes_takes_no_memory() {
+    for &kind in Kind::ALL {
+        // The largest number, over and over: every length and every count is as long as it can be.
+        let mut frame = vec![b'R', b'M', 1, 0, kind.to_wire(), 0, 0, 0];
+        frame.extend([0xff, 0xff, 0xff, 0xff, 0x0f].repeat(60));
+        expose(&frame).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(config(3000))]
+
+    #[test]
+    fn mutated_frames_are_harmless(message in select(messages()), mutations in vec(mutation(), 1..6)) {
+        let mut frame = message.encode();
+        mutate(&mut frame, &mutations);
+        expose(&frame)?;
+    }
+
+    #[test]
+    fn noise_is_harmless(kind in select(Kind::ALL), noise in vec(any::<u8>(), 0..300)) {
+        let mut frame = vec![b'R', b'M', 1, 0, kind.to_wire(), 0, 0, 0];
+        frame.extend(noise);
+        expose(&frame)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(config(300))]
+
+    #[test]
+    fn a_worker_survives_any_hub(
+        frames in vec((select(messages()), prop_oneof![2 => Just(vec![]), 1 => vec(mutation(), 1..3)]), 1..12),
+    ) {
+        let mut session = WorkerSession::new(identity(), EnvRegistry::builtin(), Kernels::PORTABLE);
+        session.handle_frame(&messages()[5].encode());
+        for (message, mutations) in frames {
+            let mut frame = message.encode();
+            mutate(&mut frame, &mutations);
+            session.handle_frame(&frame);
+            session.work(3, rollmesh_core::time::Micros(0));
+            while session.poll_frame().is_some() {}
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The bytes of messages do not change: peers of other versions are out there.
+
+use rollmesh_core::protocol::{Message, Token, message::*};
+use rollmesh_core::run::RunSpec;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The message is these bytes, spaces aside, and the bytes are this message.
+fn assert_bytes(message: &Message, golden: &str) {
+    let golden = golden.replace([' ', '\n'], "");
+    assert_eq!(hex(&message.encode()), golden);
+    assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(message));
+}
+
+#[test]
+fn hello_is_frozen() {
+    let hello = Message::Hello(Hello {
+        protocol_min: 1,
+        protocol_max: 300,
+        role: 3,
+        token: Token::new([0xab; 32]),
+        capabilities: 5,
+        resume_id: [0x11; 16],
+        core_fingerprint: [0x22; 16],
+        kind: "native".into(),
+        name: "w1".into(),
+        device: "cpu".into(),
+    });
+    let token = "ab".repeat(32);
+    let (resume, fingerprint) = ("11".repeat(16), "22".repeat(16));
+    assert_bytes(
+        &hello,
+        &format!(
+            "524d010001000000 01 ac02 03 {token} 05 {resume} {fingerprint}
+             06 6e6174697665 02 7731 03 637075"
+        ),
+    );
+}
+
+#[test]
+fn answers_to_hello() {
+    let welcome = Welcome { protocol: 1, peer: 7, resume_id: [0x33; 16], credit: 1 << 20, server: "hub".into() };
+    assert_bytes(
+        &Message::Welcome(welcome),
+        "524d010002000000 01 07 33333333333333333333333333333333 808040 03 687562",
+    );
+    let refused = Refused { code: 3, reason: "no".into() };
+    assert_bytes(&Message::Refused(refused), "524d010003000000 03 02 6e6f");
+}
+
+#[test]
+fn what_carries_the_other_messages() {
+    assert_bytes(&Message::Goodbye(Goodbye { reason: "bye".into() }), "524d010004000000 03 627965");
+    let chunk = Chunk { stream: 1, total: 600, offset: 300, data: vec![0xaa, 0xbb] };
+    assert_bytes(&Message::Chunk(chunk), "524d010005000000 01 d804 ac02 02 aabb");
+    assert_bytes(&Message::Credit(Credit { bytes: 262_144 }), "524d010006000000 808010");
+}
+
+#[test]
+fn a_run_and_its_weights() {
+    let spec = RunSpec {
+        env: "E-v1".into(),
+        seed: 1 << 40,
+        num_slots: 16,
+        num_envs_per_worker: 8,
+        rollout_fragment_length: 32,
+        hidden: vec![64, 200],
+    };
+    assert_bytes(
+        &Message::RunStart(RunStart { run: 1, spec }),
+        "524d010010000000 01 04 452d7631 808080808020 10 08 20 02 40 c801",
+    );
+    assert_bytes(&Message::RunEnd(RunEnd { run: 1 }), "524d010011000000 01");
+    let update = WeightsUpdate {
+        run: 1,
+        version: 9,
+        names: "a\nb".into(),
+        ranks: vec![1, 0],
+        dims: vec![2],
+        values: [1.0f32, -2.0, 0.5].iter().flat_map(|value| value.to_le_bytes()).collect(),
+    };
+    assert_bytes(
+        &Message::WeightsUpdate(update),
+        "524d010012000000 01 09 03 610a62 02 0100 01 02 0c 0000803f 000000c0 0000003f",
+    );
+}
+
+#[test]
+fn a_lease_and_what_becomes_of_it() {
+    let grant = LeaseGrant {
+        run: 1,
+        lease: 300,
+        fragment: 4,
+        weights_version: 4,
+        slots: vec![0, 1, 200],
+        sources: vec![0, 1, 2],
+        state_ends: vec![0, 0, 3],
+        states: vec![7, 8, 9],
+    };
+    assert_bytes(
+        &Message::LeaseGrant(grant),
+        "524d010013000000 01 ac02 04 04 03 0001c801 03 000102 03 000003 03 070809",
+    );
+    assert_bytes(&Message::Revoke(Revoke { lease: 300 }), "524d010014000000 ac02");
+    let refused = LeaseRefused { lease: 300, reason: "x".into() };
+    assert_bytes(&Message::LeaseRefused(refused), "524d010015000000 ac02 01 78");
+    assert_bytes(&Message::Progress(Progress { lease: 300, env_steps: 256 }), "524d010016000000 ac02 8002");
+}
+
+#[test]
+fn a_small_upload() {
+    let upload = FragmentUpload {
+        run: 1,
+        lease: 2,
+        fragment: 3,
+        weights_version: 4,
+        slots: vec![5],
+        rows: vec![2],
+        first_episodes: vec![6],
+        first_ts: vec![7],
+        column_names: "obs\nactions".into(),
+        column_types: vec![1, 7],
+        column_ranks: vec![1, 0],
+        column_dims: vec![1],
+        cuts: vec![1],
+        cut_ends: vec![2],
+        cut_reasons: vec![0],
+        episode_returns: 9.0f64.to_le_bytes().to_vec(),
+        data: [&1.0f32.to_le_bytes()[..], &2.0f32.to_le_bytes(), &[0, 1], &0.0f32.to_le_bytes(), &3.0f32.to_le_bytes()]
+            .concat(),
+        state_ends: vec![2],
+        states: vec![0xee, 0xff],
+    };
+    assert_bytes(
+        &Message::FragmentUpload(upload),
+        "524d010017000000 01 02 03 04 0105 0102 0106 0107
+         0b 6f62730a616374696f6e73 020107 020100 0101
+         0101 0102 0100 08 0000000000002240
+         12 0000803f 00000040 0001 00000000 00004040
+         0102 02 eeff",
+    );
+}
+
+#[test]
+fn requests_and_replies() {
+    let requests = [
+        (Message::Pause as fn(Request) -> Message, "30"),
+        (Message::Resume, "31"),
+        (Message::Stop, "32"),
+        (Message::AddWorker, "33"),
+        (Message::WorkerTokenRequest, "37"),
+    ];
+    for (message, kind) in requests {
+        assert_bytes(&message(Request { request: 128 }), &format!("524d0100{kind}000000 8001"));
+    }
+    assert_bytes(&Message::RemoveWorker(RemoveWorker { request: 1, worker: 3 }), "524d010034000000 01 03");
+    assert_bytes(&Message::Watch(Watch { request: 1, slot: 3 }), "524d010036000000 01 03");
+    assert_bytes(&Message::Reply(Reply { request: 1, error: "x".into() }), "524d010038000000 01 01 78");
+    let token = WorkerToken { request: 1, token: Token::new([0xcd; 32]) };
+    assert_bytes(&Message::WorkerToken(token), &format!("524d010039000000 01 {}", "cd".repeat(32)));
+}
