@@ -194,6 +194,16 @@ fn a_length_without_bytes_takes_no_memory() {
     }
 }
 
+#[test]
+fn an_announced_length_takes_no_memory() {
+    let mut data = vec![0; CHUNK_BYTES as usize];
+    data[..8].copy_from_slice(&[b'R', b'M', 1, 0, Kind::WeightsUpdate.to_wire(), 0, 0, 0]);
+    let chunk = Message::Chunk(Chunk { stream: 0, total: 60 << 20, offset: 0, data }).encode();
+    let mut inbox = Inbox::of_peer(Role::Worker);
+    let memory = allocation_counter::measure(|| assert_eq!(inbox.handle_frame(&chunk), Ok(None)));
+    assert!(memory.bytes_max <= 4 * u64::from(CHUNK_BYTES), "{} bytes", memory.bytes_max);
+}
+
 proptest! {
     #![proptest_config(config(3000))]
 

@@ -1,6 +1,6 @@
 //! The bytes of messages do not change: peers of other versions are out there.
 
-use rollmesh_core::protocol::{Message, Token, message::*};
+use rollmesh_core::protocol::{Kind, Message, Role, Token, allow, expect, message::*};
 use rollmesh_core::run::RunSpec;
 
 fn hex(bytes: &[u8]) -> String {
@@ -160,4 +160,20 @@ fn requests_and_replies() {
     assert_bytes(&Message::Reply(Reply { request: 1, error: "x".into() }), "524d010038000000 01 01 78");
     let token = WorkerToken { request: 1, token: Token::new([0xcd; 32]) };
     assert_bytes(&Message::WorkerToken(token), &format!("524d010039000000 01 {}", "cd".repeat(32)));
+}
+
+#[test]
+fn the_document_lists_every_kind_as_it_is() {
+    let document = include_str!("../../PROTOCOL.md");
+    let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W')];
+    for &kind in Kind::ALL {
+        let who = |may: fn(Role, Kind) -> bool| -> String {
+            let letters: String = roles.iter().filter(|(role, _)| may(*role, kind)).map(|(_, letter)| letter).collect();
+            if letters.is_empty() { letters } else { letters + " " }
+        };
+        let from = if kind == Kind::Hello { "first ".into() } else { who(allow) };
+        let (number, to, cap) = (kind.to_wire(), who(expect), kind.body_cap());
+        let row = format!("| {number:#04x} | {kind:?} | {from}| {to}| {cap} |");
+        assert!(document.lines().any(|line| line.starts_with(&row)), "PROTOCOL.md should have the row: {row}");
+    }
 }

@@ -12,12 +12,12 @@ pub struct Frame {
 
 /// A message that the receiver would not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message {kind:?} of {bytes} bytes is larger than the {cap} that a receiver accepts", cap = kind.body_cap())]
+#[error("{kind:?} of {bytes} bytes is larger than the {cap} that a receiver accepts", cap = kind.body_cap())]
 pub struct TooLarge {
     /// What it is.
     pub kind: Kind,
     /// Length of its body.
-    pub bytes: usize,
+    pub bytes: u64,
 }
 
 impl Frame {
@@ -28,8 +28,8 @@ impl Frame {
     pub fn new(message: &Message) -> Result<Self, TooLarge> {
         let kind = message.kind();
         let bytes = message.encode();
-        let body = bytes.len() - HEADER_BYTES;
-        if body > kind.body_cap() as usize {
+        let body = (bytes.len() - HEADER_BYTES) as u64;
+        if body > u64::from(kind.body_cap()) {
             return Err(TooLarge { kind, bytes: body });
         }
         Ok(Self { kind, bytes: bytes.into() })
@@ -265,10 +265,7 @@ mod tests {
     fn what_no_receiver_accepts_is_not_queued() {
         let mut outbox = Outbox::default();
         let error = outbox.push(&goodbye(&"x".repeat(5000))).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "a message Goodbye of 5002 bytes is larger than the 4096 that a receiver accepts"
-        );
+        assert_eq!(error.to_string(), "Goodbye of 5002 bytes is larger than the 4096 that a receiver accepts");
         assert_eq!((outbox.queued_bytes(), outbox.poll_frame()), (0, None));
     }
 }

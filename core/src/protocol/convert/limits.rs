@@ -7,6 +7,7 @@ use crate::{
     column::{ColumnKey, DType, Element, RowShape},
     env::EnvSpaces,
     prelude::*,
+    protocol::{Kind, TooLarge},
     run::RunSpec,
     space::Space,
 };
@@ -59,6 +60,22 @@ impl FragmentLimits {
                 ColumnLimit::scalar(VF_PREDS),
             ],
         }
+    }
+
+    /// Whether the rows of this many slots fit into one upload.
+    ///
+    /// # Errors
+    /// [`TooLarge`] if they cannot: the lease must have fewer slots, or the run shorter fragments.
+    pub fn check_lease_of(&self, slots: usize) -> Result<(), TooLarge> {
+        let kind = Kind::FragmentUpload;
+        let row_bytes = self.columns.iter().map(|column| {
+            let elements = column.shape.elements() as u64;
+            // Integers may travel as single bytes.
+            elements.saturating_mul(if column.dtype == DType::I64 { 1 } else { column.dtype.size() as u64 })
+        });
+        let row_bytes = row_bytes.fold(0, u64::saturating_add);
+        let bytes = row_bytes.saturating_mul(u64::from(self.rows)).saturating_mul(slots as u64);
+        if bytes <= u64::from(kind.body_cap()) { Ok(()) } else { Err(TooLarge { kind, bytes }) }
     }
 
     pub(super) fn column(&self, name: &str) -> Option<&ColumnLimit> {

@@ -1,11 +1,4 @@
-//! A worker's side of the protocol, without IO: frames in, frames out, leases run in between.
-//!
-//! The native worker and the browser's Web Worker both drive a [`WorkerSession`]: they hand it what the socket
-//! brings, send what [`poll_frame`](WorkerSession::poll_frame) returns, and call [`work`](WorkerSession::work) as
-//! long as it [has work](WorkerSession::has_work). Nothing that the hub sends makes it panic: a lease that cannot be
-//! done is refused with a reason, and a hub that breaks the protocol ends the session.
-//!
-//! Not here: sockets, clocks, and when to connect again.
+//! A worker's side of the protocol, without IO. Not here: sockets, clocks, and when to connect again.
 
 mod leases;
 #[cfg(test)]
@@ -13,15 +6,17 @@ mod tests;
 
 use leases::{Leases, Turn};
 
-use super::{Advance, SlotRunner};
+use super::{Advance, RunnerError, SlotRunner};
 use crate::{
     batch::SlotFragment,
     env::EnvRegistry,
     ids::{LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
+    lease::Lease,
     prelude::*,
     protocol::{
-        Inbox, Message, Outbox, RefusalCode, Role, convert,
+        Inbox, Message, Outbox, RefusalCode, Role,
+        convert::{self, FragmentLimits},
         handshake::{self, HandshakeError, Identity},
         message::{Goodbye, LeaseGrant, LeaseRefused, Progress, RunStart, WeightsUpdate, Welcome},
     },
@@ -72,7 +67,12 @@ pub struct SessionCounters {
     pub leases_revoked: u64,
 }
 
-/// A worker's connection to a hub. See the module's documentation.
+/// A worker's connection to a hub: frames in, frames out, leases run in between.
+///
+/// The native worker and the browser's Web Worker both drive one: they hand it what the socket brings, send what
+/// [`poll_frame`](Self::poll_frame) returns, and call [`work`](Self::work) as long as it [has work](Self::has_work).
+/// Nothing that the hub sends makes it panic: a lease that cannot be done is refused with a reason, and a hub that
+/// breaks the protocol ends the session.
 pub struct WorkerSession {
     envs: EnvRegistry,
     kernels: Kernels,
@@ -90,9 +90,32 @@ struct ActiveRun {
     number: u32,
     spec: RunSpec,
     /// What runs its leases, or why nothing can.
-    runner: Result<SlotRunner, String>,
+    runner: Result<Runner, String>,
     /// When the running lease was last reported on.
     reported: Micros,
+}
+
+/// What runs leases, and what their uploads must look like.
+struct Runner {
+    slots: SlotRunner,
+    limits: FragmentLimits,
+}
+
+impl ActiveRun {
+    /// The lease of a grant, if it can be run here, and the version of the weights that act now.
+    fn read_lease(&self, grant: &LeaseGrant) -> Result<(Lease, WeightsVersion), String> {
+        let runner = self.runner.as_ref().map_err(Clone::clone)?;
+        let lease = convert::lease(grant, &self.spec).map_err(|error| error.to_string())?;
+        runner.limits.check_lease_of(lease.slots.len()).map_err(|error| error.to_string())?;
+        Ok((lease, runner.slots.weights_version()))
+    }
+}
+
+impl Runner {
+    fn new(spec: &RunSpec, envs: &EnvRegistry, kernels: Kernels) -> Result<Self, RunnerError> {
+        let slots = SlotRunner::new(spec, envs, kernels)?;
+        Ok(Self { slots, limits: FragmentLimits::new(spec, &envs.spec(&spec.env)?.spaces()) })
+    }
 }
 
 impl WorkerSession {
@@ -198,7 +221,7 @@ impl WorkerSession {
     /// Version of the weights that act.
     #[must_use]
     pub fn weights_version(&self) -> Option<WeightsVersion> {
-        self.run.as_ref()?.runner.as_ref().ok().map(SlotRunner::weights_version)
+        self.run.as_ref()?.runner.as_ref().ok().map(|runner| runner.slots.weights_version())
     }
 
     fn is_over(&self) -> bool {
@@ -245,7 +268,7 @@ impl WorkerSession {
 
     fn start_run(&mut self, start: RunStart) {
         let RunStart { run: number, spec } = start;
-        let runner = SlotRunner::new(&spec, &self.envs, self.kernels).map_err(|error| error.to_string());
+        let runner = Runner::new(&spec, &self.envs, self.kernels).map_err(|error| error.to_string());
         self.run = Some(ActiveRun { number, spec, runner, reported: Micros(0) });
         self.leases = Leases::default();
     }
@@ -265,13 +288,9 @@ impl WorkerSession {
         let Some(run) = self.run.as_ref().filter(|run| run.number == grant.run) else {
             return self.refuse(lease, &format!("run {} is not the one that goes on here", grant.run));
         };
-        let queued = match (&run.runner, convert::lease(grant, &run.spec)) {
-            (Err(reason), _) => Err(reason.clone()),
-            (Ok(_), Err(error)) => Err(error.to_string()),
-            (Ok(runner), Ok(lease)) => {
-                self.leases.queue(lease, runner.weights_version()).map_err(|error| error.to_string())
-            }
-        };
+        let queued = run
+            .read_lease(grant)
+            .and_then(|(lease, acting)| self.leases.queue(lease, acting).map_err(|error| error.to_string()));
         if let Err(reason) = queued {
             self.refuse(lease, &reason);
         }
@@ -283,7 +302,7 @@ impl WorkerSession {
             return self.leases.revoke(lease);
         }
         if let Some(ActiveRun { runner: Ok(runner), .. }) = &mut self.run {
-            runner.abandon();
+            runner.slots.abandon();
         }
         self.leases.finish();
     }
@@ -295,13 +314,13 @@ impl WorkerSession {
 
     fn begin_next(&mut self, now: Micros) {
         let Some(ActiveRun { runner: Ok(runner), reported, .. }) = &mut self.run else { return };
-        let (id, begun) = match self.leases.next(runner.weights_version()) {
+        let (id, begun) = match self.leases.next(runner.slots.weights_version()) {
             None => return,
             Some(Turn::Refuse(id, error)) => (id, Err(error.to_string())),
             Some(Turn::Run(lease, weights)) => {
                 let id = lease.id;
-                let set = weights.map_or(Ok(()), |weights| runner.set_weights(&weights));
-                (id, set.and_then(|()| runner.begin(lease)).map_err(|error| error.to_string()))
+                let set = weights.map_or(Ok(()), |weights| runner.slots.set_weights(&weights));
+                (id, set.and_then(|()| runner.slots.begin(lease)).map_err(|error| error.to_string()))
             }
         };
         *reported = now;
@@ -313,8 +332,8 @@ impl WorkerSession {
 
     fn advance(&mut self, max_vector_steps: u32, now: Micros) {
         let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
-        let (run, running) = (*number, runner.lease());
-        match runner.advance(max_vector_steps) {
+        let (run, running) = (*number, runner.slots.lease());
+        match runner.slots.advance(max_vector_steps) {
             Ok(Advance::Idle) => self.leases.finish(),
             Ok(Advance::Working { lease, env_steps }) => {
                 if now.since(*reported) >= PROGRESS_INTERVAL {

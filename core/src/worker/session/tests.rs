@@ -6,7 +6,6 @@ use crate::{
     policy::{MlpPolicySpec, init_weights},
     protocol::{
         Frame, INITIAL_CREDIT, Token, TokenGrant, TokenTable,
-        convert::FragmentLimits,
         message::{Revoke, RunEnd},
     },
     weights::{Tensor, Weights},
@@ -278,6 +277,16 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     assert_eq!(hub.refusal(&after), "run 1 is not the one that goes on here");
     hub.send(&Message::RunStart(RunStart { run: RUN, spec: RunSpec { env: "Pong-v9".into(), ..spec() } }));
     assert_eq!(hub.refusal(&after), "there is no environment 'Pong-v9'; known are: CartPole-v1");
+}
+
+#[test]
+fn a_lease_whose_rows_fit_into_no_upload_takes_no_memory() {
+    let mut hub = Hub::with_run();
+    let spec = RunSpec { rollout_fragment_length: 65_536, num_slots: 64, ..spec() };
+    hub.send(&Message::RunStart(RunStart { run: RUN, spec }));
+    let all: Vec<u32> = (0..64).collect();
+    let reason = hub.refusal(&lease(1, 0, 0, &new_slots(&all)));
+    assert_eq!(reason, "FragmentUpload of 130023424 bytes is larger than the 33554432 that a receiver accepts");
 }
 
 #[test]
