@@ -30,7 +30,8 @@ pub struct LeasedSlot {
 /// Where the state of a leased slot comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotSource {
-    /// The worker made the fragment before and still holds the state: nothing travels.
+    /// The worker made the fragment before in its latest lease and still holds the state: nothing travels.
+    /// States of earlier leases are not held.
     Held,
     /// The slot begins its life: episode 0, t 0.
     New,

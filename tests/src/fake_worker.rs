@@ -34,7 +34,7 @@ pub enum Told {
 #[derive(Debug, Default)]
 pub struct FakeWorker {
     length: u32,
-    /// States after the latest fragment of each slot that was not interrupted.
+    /// States after the latest lease, if it was done.
     held: BTreeMap<SlotId, FakeState>,
     current: Option<Work>,
     newest: Option<LeaseId>,
@@ -70,6 +70,7 @@ impl FakeWorker {
             Told::Grant(lease) => {
                 self.newest = Some(lease.id);
                 let starts = lease.slots.iter().map(|leased| self.start(leased, &lease)).collect();
+                self.held.clear();
                 self.current = Some(Work { lease, starts, env_steps: 0 });
                 None
             }
@@ -101,11 +102,9 @@ impl FakeWorker {
         Some(Said::Upload(work.lease.id, fragments))
     }
 
-    fn start(&mut self, leased: &LeasedSlot, lease: &Lease) -> FakeState {
-        // The lane moves on from here: if the lease is interrupted, the state is gone.
-        let held = self.held.remove(&leased.slot);
+    fn start(&self, leased: &LeasedSlot, lease: &Lease) -> FakeState {
         let state = match &leased.source {
-            SlotSource::Held => held.expect("a state that the group says is held"),
+            SlotSource::Held => *self.held.get(&leased.slot).expect("a state that the group says is held"),
             SlotSource::New => FakeState::new(leased.slot),
             SlotSource::State(bytes) => FakeState::decode(bytes),
         };

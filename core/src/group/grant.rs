@@ -67,6 +67,8 @@ impl WorkerGroup {
         self.ledger.open(env_steps);
         let leased = |&slot| LeasedSlot { slot, source: self.slots.lease(slot, worker, id) };
         let slots = slots.iter().map(leased).collect();
+        // With this lease the worker drops the states of the one before.
+        self.slots.forget_holder(worker);
         let lease = Lease { id, fragment, weights_version, slots };
         self.commands.push_back(GroupCommand::Grant { worker, lease });
         Some(id)

@@ -12,14 +12,14 @@ use crate::{
 /// Something to send to a worker. Commands for one worker must reach it in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupCommand {
-    /// Work for a worker, which drops whatever it was doing. It must have the lease's weights first.
+    /// Work for a worker. It needs the lease's weights first.
     Grant {
         /// The worker.
         worker: WorkerId,
         /// The work.
         lease: Lease,
     },
-    /// A lease is void. The worker drops it and answers with a refusal of this lease, also when it knows
+    /// A lease is void. The worker drops it and answers with a refusal of this lease, even if it knows
     /// nothing of it: that is how a worker that was silent for too long shows that it is back.
     Revoke {
         /// The worker.

@@ -19,7 +19,7 @@ pub(super) struct Commit {
 pub(super) struct Slot {
     /// State after the last committed fragment; none before the first.
     state: Option<Vec<u8>>,
-    /// The worker that still has this very state: it committed it and was given nothing of this slot since.
+    /// The worker that still has this very state: it committed it in its latest lease.
     pub(super) held_by: Option<WorkerId>,
     pub(super) last_commit: Option<Commit>,
     /// The committed fragment, until the batch is taken.
@@ -107,7 +107,7 @@ impl SlotTable {
         slot.witness = None;
     }
 
-    /// The worker is gone and took its copies with it.
+    /// The worker has no state of any slot any more.
     pub(super) fn forget_holder(&mut self, worker: WorkerId) {
         for slot in &mut self.slots {
             slot.held_by.take_if(|holder| *holder == worker);

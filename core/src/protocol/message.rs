@@ -141,14 +141,14 @@ pub struct LeaseGrant {
     pub states: Vec<u8>,
 }
 
-/// A lease is void: what it brings will not be accepted.
+/// A lease is void: what it brings will not be accepted. Answered with [`LeaseRefused`], always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revoke {
     /// Id of the lease.
     pub lease: u64,
 }
 
-/// A worker cannot do what a lease asks.
+/// A worker cannot do what a lease asks, or has dropped a revoked one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRefused {
     /// Id of the lease.

@@ -298,13 +298,16 @@ impl WorkerSession {
 
     fn revoke(&mut self, lease: LeaseId) {
         self.counters.leases_revoked += 1;
-        if self.leases.running() != Some(lease) {
-            return self.leases.revoke(lease);
+        if self.leases.running() == Some(lease) {
+            if let Some(ActiveRun { runner: Ok(runner), .. }) = &mut self.run {
+                runner.slots.abandon();
+            }
+            self.leases.finish();
+        } else {
+            self.leases.revoke(lease);
         }
-        if let Some(ActiveRun { runner: Ok(runner), .. }) = &mut self.run {
-            runner.slots.abandon();
-        }
-        self.leases.finish();
+        // Always answered: a hub that took this worker for hung learns that it is back.
+        self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "revoked".into() }));
     }
 
     fn may_begin(&self) -> bool {

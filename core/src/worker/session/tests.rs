@@ -192,6 +192,10 @@ fn a_slot_that_moves_goes_on_with_the_same_rows() {
     assert_eq!(moved[0], stayed[1]);
 }
 
+fn revoked(lease: u64) -> Message {
+    Message::LeaseRefused(LeaseRefused { lease, reason: "revoked".into() })
+}
+
 #[test]
 fn a_revoked_lease_is_given_up_and_its_slots_can_be_leased_again() {
     let mut hub = Hub::with_run();
@@ -201,7 +205,7 @@ fn a_revoked_lease_is_given_up_and_its_slots_can_be_leased_again() {
     assert_eq!(hub.session.lease(), Some(LeaseId(1)));
     hub.send(&Message::Revoke(Revoke { lease: 1 }));
     assert_eq!((hub.session.lease(), hub.session.has_work()), (None, false));
-    assert_eq!(hub.receive(), []);
+    assert_eq!(hub.receive(), [revoked(1)], "every revocation is answered");
     assert_eq!(hub.run(&lease(2, 0, 0, &new_slots(&[0]))), calm);
 }
 
@@ -213,7 +217,7 @@ fn a_lease_that_was_revoked_before_it_came_or_began_never_runs() {
     hub.grant(&lease(2, 0, 0, &new_slots(&[1])));
     hub.send(&Message::Revoke(Revoke { lease: 2 }));
     assert!(!hub.session.has_work());
-    assert_eq!(hub.work(), []);
+    assert_eq!(hub.work(), [revoked(1), revoked(2)]);
 }
 
 #[test]
