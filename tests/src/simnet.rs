@@ -11,7 +11,7 @@ use std::{
 use rollmesh_core::{
     batch::SlotFragment,
     group::{GroupCommand, GroupConfig, Ledger, Outcome, Receipt, WorkerGroup, WorkerProfile},
-    ids::{WeightsVersion, WorkerId},
+    ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
     time::Micros,
 };
 
@@ -75,6 +75,10 @@ pub struct SimNet {
     /// Seen from outside: env steps in grants, and fragments that were committed.
     granted: u64,
     committed: BTreeSet<(u32, u64)>,
+    /// Leases whose end was seen from outside: nothing of them may be committed any more.
+    over: BTreeSet<LeaseId>,
+    /// The lease that each worker was granted last.
+    latest: BTreeMap<WorkerId, LeaseId>,
     log: String,
 }
 
@@ -97,6 +101,8 @@ impl SimNet {
             batches: Vec::new(),
             granted: 0,
             committed: BTreeSet::new(),
+            over: BTreeSet::new(),
+            latest: BTreeMap::new(),
             log: String::new(),
             scenario,
         };
@@ -146,6 +152,7 @@ impl SimNet {
             Event::Lost(worker) => {
                 self.note(format_args!("worker {worker} left"));
                 self.group.handle_left(worker, self.now);
+                self.over.extend(self.latest.remove(&worker));
             }
             Event::BeginIteration => {
                 let version = WeightsVersion(self.batches.len() as u64);
@@ -176,20 +183,25 @@ impl SimNet {
             Said::Refused(lease) => {
                 self.note(format_args!("worker {from} refuses lease {lease}"));
                 self.group.handle_refused(from, lease, now);
+                self.over.insert(lease);
             }
-            Said::Upload(lease, _) if corrupted => self.group.handle_invalid(from, lease, now),
+            Said::Upload(lease, _) if corrupted => {
+                self.group.handle_invalid(from, lease, now);
+                self.over.insert(lease);
+            }
             Said::Upload(lease, fragments) => {
                 let numbers: Vec<_> = fragments.iter().map(|fragment| fragment.fragment).collect();
                 let receipt = self.group.handle_fragments(from, lease, fragments, now);
                 self.note(format_args!("worker {from} uploads lease {lease}: {receipt:?}"));
-                self.count_commits(&receipt, &numbers);
+                self.count_commits(lease, &receipt, &numbers);
             }
         }
     }
 
-    fn count_commits(&mut self, receipt: &Receipt, numbers: &[rollmesh_core::ids::FragmentNo]) {
+    fn count_commits(&mut self, lease: LeaseId, receipt: &Receipt, numbers: &[FragmentNo]) {
         for ((slot, outcome), number) in receipt.outcomes.iter().zip(numbers) {
             if *outcome == Outcome::Committed {
+                assert!(!self.over.contains(&lease), "lease {lease} is over, and yet slot {slot} was committed");
                 assert!(self.committed.insert((slot.0, number.0)), "slot {slot}, fragment {number}: committed twice");
             }
         }
@@ -279,9 +291,13 @@ impl SimNet {
             match command {
                 GroupCommand::Grant { worker, lease } => {
                     self.granted += lease.slots.len() as u64 * u64::from(self.scenario.length);
+                    self.latest.insert(worker, lease.id);
                     self.send_to_worker(worker, Told::Grant(lease));
                 }
-                GroupCommand::Revoke { worker, lease } => self.send_to_worker(worker, Told::Revoke(lease)),
+                GroupCommand::Revoke { worker, lease } => {
+                    self.over.insert(lease);
+                    self.send_to_worker(worker, Told::Revoke(lease));
+                }
                 GroupCommand::Dismiss { worker } => {
                     self.processes.remove(&worker);
                     let delay = self.delay();

@@ -352,6 +352,40 @@ fn three_failures_in_a_row_are_enough() {
 }
 
 #[test]
+fn a_worker_that_comes_back_under_its_old_id_holds_nothing() {
+    let mut group = group(1, &[A]);
+    let first = grant(&mut group, A);
+    deliver(&mut group, A, &first, ms(1));
+    let batch = group.poll_batch().unwrap();
+    group.handle_joined(A, WorkerProfile::NATIVE, ms(2));
+    group.begin_iteration(WeightsVersion(1), ms(3)).unwrap();
+    assert_eq!(grant(&mut group, A).slots[0].source, SlotSource::State(batch[0].state.clone()));
+}
+
+#[test]
+fn what_was_not_yet_sent_to_a_worker_is_forgotten_when_it_leaves() {
+    let mut group = group(1, &[A]);
+    group.handle_left(A, ms(1));
+    assert_eq!(group.poll_command(), None);
+    assert_eq!(group.ledger().expired.left, 4);
+}
+
+#[test]
+fn a_worker_holds_the_states_of_its_latest_lease_only() {
+    let mut group = group(2, &[A, B]);
+    let a = grant(&mut group, A);
+    group.handle_left(B, ms(1));
+    deliver(&mut group, A, &a, ms(2));
+    // The group had B's grant queued: it is gone with B.
+    let rest = grant(&mut group, A);
+    deliver(&mut group, A, &rest, ms(3));
+    let batch = group.poll_batch().unwrap();
+    group.begin_iteration(WeightsVersion(1), ms(4)).unwrap();
+    let sources: Vec<SlotSource> = grant(&mut group, A).slots.into_iter().map(|leased| leased.source).collect();
+    assert_eq!(sources, [SlotSource::State(batch[0].state.clone()), SlotSource::Held]);
+}
+
+#[test]
 fn a_worker_that_joins_gets_slots_in_the_next_iteration() {
     let mut group = group(4, &[A]);
     let all = grant(&mut group, A);

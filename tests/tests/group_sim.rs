@@ -1,6 +1,9 @@
 //! Promises of the group under everything that can go wrong at once, over many seeds.
 //!
-//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test group_sim` runs that one alone.
+//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test group_sim` runs that one alone,
+//! `ROLLMESH_SIM_SEEDS=10000` so many.
+
+use std::ops::Range;
 
 use rollmesh_core::group::Ledger;
 use rollmesh_tests::{
@@ -20,10 +23,12 @@ impl Drop for Seed {
     }
 }
 
-fn seeds(many: u64) -> Vec<u64> {
-    match std::env::var("ROLLMESH_SIM_SEED") {
-        Ok(seed) => vec![seed.parse().expect("ROLLMESH_SIM_SEED is a number")],
-        Err(_) => (0..many).collect(),
+/// The seeds to run: those that a person asked for, else a few.
+fn seeds(few: u64) -> Range<u64> {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect(name));
+    match number("ROLLMESH_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("ROLLMESH_SIM_SEEDS").unwrap_or(few),
     }
 }
 
@@ -53,7 +58,7 @@ fn chaos_changes_no_batch_and_loses_no_step() {
         total.uninvited.rejected.duplicate += report.ledger.uninvited.rejected.duplicate;
         total.uninvited.superseded += report.ledger.uninvited.superseded;
     }
-    if std::env::var_os("ROLLMESH_SIM_SEED").is_none() {
+    if seeds(300).count() >= 300 {
         // The chaos was chaotic: every way to lose was taken many times.
         let ways = [
             total.superseded,
@@ -99,4 +104,15 @@ fn twice_the_workers_take_half_the_time() {
     };
     assert!(time(2) < 0.6 * time(1), "{} against {}", time(2), time(1));
     assert!(time(4) < 0.4 * time(1), "{} against {}", time(4), time(1));
+}
+
+#[test]
+fn a_worker_that_is_too_slow_for_its_deadline_gets_there_if_it_is_the_only_one() {
+    let mut scenario = Scenario::calm(2, 1);
+    // Five env steps between two reports take 20 s, the deadline is 3 s.
+    scenario.workers.fill(4_000_000);
+    scenario.iterations = 3;
+    let report = run(&scenario);
+    assert_eq!(report.batches, calm_batches(2, scenario.length, 3));
+    assert!(report.ledger.expired.timed_out > 0, "{:?}", report.ledger);
 }

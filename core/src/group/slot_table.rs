@@ -83,10 +83,8 @@ impl SlotTable {
         let Some(slot) = self.get_mut(slot) else { return SlotSource::New };
         slot.leases.push(lease);
         slot.asked = slot.asked.saturating_add(1);
-        // From now on the worker's copy moves on, or is forgotten: nobody holds the committed state.
-        let holder = slot.held_by.take();
         match &slot.state {
-            _ if holder == Some(worker) => SlotSource::Held,
+            Some(_) if slot.held_by == Some(worker) => SlotSource::Held,
             Some(state) => SlotSource::State(state.clone()),
             None => SlotSource::New,
         }
