@@ -28,15 +28,24 @@ impl WorkerGroup {
     /// removed workers that are done may go.
     pub(super) fn advance(&mut self, now: Micros) {
         if let (Mode::Running, Some(iteration)) = (self.mode, self.iteration) {
-            let open = self.slots.iter().filter(|(_, slot)| slot.fragment.is_none() && slot.leases.is_empty());
-            let open: Vec<_> = open.map(|(id, slot)| (id, slot.held_by)).collect();
-            for (worker, slots) in assign(&open, &self.candidates(iteration)) {
-                self.grant(iteration, worker, &slots, now);
-            }
+            self.grant_open(iteration, now);
             self.hedge(iteration, now);
         }
         self.dismiss_leavers();
         debug_assert!(self.is_consistent(), "the group's books are wrong: {self:#?}");
+    }
+
+    /// Leases the slots that nobody works on.
+    fn grant_open(&mut self, iteration: Iteration, now: Micros) {
+        let candidates = self.candidates(iteration);
+        if candidates.is_empty() {
+            return;
+        }
+        let open = self.slots.iter().filter(|(_, slot)| slot.fragment.is_none() && slot.leases.is_empty());
+        let open: Vec<_> = open.map(|(id, slot)| (id, slot.held_by)).collect();
+        for (worker, slots) in assign(&open, &candidates) {
+            self.grant(iteration, worker, &slots, now);
+        }
     }
 
     fn candidates(&self, iteration: Iteration) -> Vec<Candidate> {

@@ -26,11 +26,28 @@
 //! - Every granted env step ends in exactly one place of the [`Ledger`].
 //! - The same calls give the same answers. Memory is bounded by slots and workers.
 //!
+//! ```
+//! use rollmesh_core::{
+//!     group::{GroupCommand, GroupConfig, WorkerGroup, WorkerProfile},
+//!     ids::{WeightsVersion, WorkerId},
+//!     time::Micros,
+//! };
+//!
+//! let mut group = WorkerGroup::new(GroupConfig::new(8, 128))?;
+//! group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, Micros(0));
+//! group.begin_iteration(WeightsVersion(0), Micros(0))?;
+//! let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
+//! assert_eq!((worker, lease.slots.len()), (WorkerId(1), 8));
+//! assert_eq!(group.ledger().outstanding, 8 * 128);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Not here: sockets, clocks, encoding and its checks (see [`protocol`](crate::protocol)), learning.
 
 mod assign;
 mod audit;
 mod commit;
+mod config;
 mod grant;
 mod handle;
 mod hedge;
@@ -40,6 +57,7 @@ mod output;
 mod slot_table;
 mod worker;
 
+pub use config::{BeginError, GroupConfig, GroupConfigError};
 pub use ledger::{Expired, Ledger, Rejected, Uninvited};
 pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};
 pub use worker::{WorkerProfile, WorkerState, WorkerStatus};
@@ -53,53 +71,6 @@ use crate::{
     prelude::*,
     time::Micros,
 };
-
-/// What a group must know of its run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupConfig {
-    /// Slots of the run, at least 1.
-    pub num_slots: u32,
-    /// Env steps of a slot per fragment, at least 1.
-    pub rollout_fragment_length: u32,
-    /// The first lease's id. Lease ids are unique within the life of a hub, so a later run goes on
-    /// from the earlier one's [`next_lease_id`](WorkerGroup::next_lease_id).
-    pub first_lease: LeaseId,
-    /// No lease is overdue before this age.
-    pub hedge_floor: Micros,
-}
-
-impl GroupConfig {
-    /// Below this, doing the work twice costs more than waiting.
-    pub const HEDGE_FLOOR: Micros = Micros::from_millis(200);
-
-    /// A hub's first run, with the usual hedging.
-    #[must_use]
-    pub fn new(num_slots: u32, rollout_fragment_length: u32) -> Self {
-        Self { num_slots, rollout_fragment_length, first_lease: LeaseId(0), hedge_floor: Self::HEDGE_FLOOR }
-    }
-}
-
-/// Why a group could not be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GroupConfigError {
-    /// There is nothing to lease.
-    #[error("num_slots is 0: a run needs at least one slot")]
-    NoSlots,
-    /// Fragments would be empty.
-    #[error("rollout_fragment_length is 0: a fragment needs at least one env step")]
-    EmptyFragments,
-}
-
-/// Why an iteration could not begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BeginError {
-    /// The iteration before is not over.
-    #[error("iteration {0} is not over: take its batch with poll_batch first")]
-    Unfinished(FragmentNo),
-    /// The run was stopped.
-    #[error("the run was stopped: begin another one with a new group")]
-    Stopped,
-}
 
 /// Leases the slots of a run to workers and puts their fragments together. See the [module](self).
 #[derive(Debug)]

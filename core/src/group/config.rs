@@ -1,0 +1,53 @@
+//! What a group is told when it is made, and when it refuses to begin.
+
+use crate::{
+    ids::{FragmentNo, LeaseId},
+    time::Micros,
+};
+
+/// What a group must know of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// Slots of the run, at least 1.
+    pub num_slots: u32,
+    /// Env steps of a slot per fragment, at least 1.
+    pub rollout_fragment_length: u32,
+    /// The first lease's id. Lease ids are unique within the life of a hub, so a later run goes on
+    /// from the earlier one's [`next_lease_id`](super::WorkerGroup::next_lease_id).
+    pub first_lease: LeaseId,
+    /// No lease is overdue before this age.
+    pub hedge_floor: Micros,
+}
+
+impl GroupConfig {
+    /// Below this, doing the work twice costs more than waiting.
+    pub const HEDGE_FLOOR: Micros = Micros::from_millis(200);
+
+    /// A hub's first run, with the usual hedging.
+    #[must_use]
+    pub fn new(num_slots: u32, rollout_fragment_length: u32) -> Self {
+        Self { num_slots, rollout_fragment_length, first_lease: LeaseId(0), hedge_floor: Self::HEDGE_FLOOR }
+    }
+}
+
+/// Why a group could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupConfigError {
+    /// There is nothing to lease.
+    #[error("num_slots is 0: a run needs at least one slot")]
+    NoSlots,
+    /// Fragments would be empty.
+    #[error("rollout_fragment_length is 0: a fragment needs at least one env step")]
+    EmptyFragments,
+}
+
+/// Why an iteration could not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BeginError {
+    /// The iteration before is not over.
+    #[error("iteration {0} is not over: take its batch with poll_batch first")]
+    Unfinished(FragmentNo),
+    /// The run was stopped.
+    #[error("the run was stopped: begin another one with a new group")]
+    Stopped,
+}

@@ -1,0 +1,170 @@
+//! The group with real workers on CartPole: the rows do not depend on how many there are or what becomes of them.
+
+use std::collections::BTreeMap;
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    env::EnvRegistry,
+    group::{GroupCommand, GroupConfig, WorkerGroup, WorkerProfile},
+    hash::{Hash128, RolloutHasher},
+    ids::{SlotId, WeightsVersion, WorkerId},
+    kernels::Kernels,
+    policy::{MlpPolicySpec, init_weights},
+    run::RunSpec,
+    time::Micros,
+    weights::Weights,
+    worker::{Advance, SlotRunner},
+};
+use rollmesh_tests::scenario::Dice;
+
+const ITERATIONS: u64 = 6;
+
+fn spec() -> RunSpec {
+    RunSpec {
+        env: "CartPole-v1".into(),
+        seed: 7,
+        num_slots: 12,
+        num_envs_per_worker: 4,
+        rollout_fragment_length: 32,
+        hidden: vec![16],
+    }
+}
+
+/// Weights as a learner would publish them: other values in every version.
+fn weights(version: u64) -> Weights {
+    let spec = spec();
+    let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces();
+    let policy = MlpPolicySpec::for_spaces(&spaces, &spec.hidden).unwrap();
+    let first = init_weights(&policy, spec.seed + version);
+    Weights::new(WeightsVersion(version), first.tensors().to_vec()).unwrap()
+}
+
+/// A group and its workers, without a network between them.
+struct Cluster {
+    group: WorkerGroup,
+    runners: BTreeMap<WorkerId, SlotRunner>,
+    joined: u32,
+    now: Micros,
+}
+
+impl Cluster {
+    fn new(workers: u32) -> Self {
+        let spec = spec();
+        let group = WorkerGroup::new(GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)).unwrap();
+        let mut cluster = Self { group, runners: BTreeMap::new(), joined: 0, now: Micros(0) };
+        (0..workers).for_each(|_| cluster.join());
+        cluster
+    }
+
+    fn join(&mut self) {
+        self.joined += 1;
+        let worker = WorkerId(self.joined);
+        let runner = SlotRunner::new(&spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+        self.runners.insert(worker, runner);
+        self.group.handle_joined(worker, WorkerProfile::NATIVE, self.now);
+    }
+
+    /// Kills a worker in the middle of whatever it does and starts another one.
+    fn replace(&mut self, worker: WorkerId) {
+        self.runners.remove(&worker);
+        self.group.handle_left(worker, self.now);
+        self.join();
+    }
+
+    fn obey(&mut self, weights: &Weights) {
+        while let Some(command) = self.group.poll_command() {
+            let runner = self.runners.get_mut(&command.worker()).unwrap();
+            match command {
+                GroupCommand::Grant { lease, .. } => {
+                    if runner.weights_version() != weights.version() {
+                        runner.set_weights(weights).unwrap();
+                    }
+                    runner.begin(lease).unwrap();
+                }
+                GroupCommand::Revoke { worker, lease } => {
+                    if runner.lease() == Some(lease) {
+                        runner.abandon();
+                    }
+                    self.group.handle_refused(worker, lease, self.now);
+                }
+                GroupCommand::Dismiss { .. } => unreachable!("nobody is removed"),
+            }
+        }
+    }
+
+    fn work(&mut self, worker: WorkerId, steps: u32) {
+        let Some(runner) = self.runners.get_mut(&worker) else { return };
+        match runner.advance(steps).unwrap() {
+            Advance::Idle => {}
+            Advance::Working { lease, env_steps } => self.group.handle_progress(worker, lease, env_steps, self.now),
+            Advance::Done { lease, fragments } => {
+                self.group.handle_fragments(worker, lease, fragments, self.now);
+            }
+        }
+    }
+}
+
+/// Runs all iterations; before every bit of work `blow` may hit the cluster.
+fn batches(workers: u32, mut blow: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFragment>> {
+    let mut cluster = Cluster::new(workers);
+    let mut dice = Dice::new(u64::from(workers));
+    let mut batches = Vec::new();
+    for iteration in 0..ITERATIONS {
+        let weights = weights(iteration);
+        cluster.group.begin_iteration(weights.version(), cluster.now).unwrap();
+        let batch = loop {
+            cluster.obey(&weights);
+            if let Some(batch) = cluster.group.poll_batch() {
+                break batch;
+            }
+            blow(&mut cluster);
+            cluster.obey(&weights);
+            let working: Vec<WorkerId> = cluster.runners.keys().copied().collect();
+            for worker in working {
+                cluster.work(worker, dice.between(1, 9) as u32);
+            }
+            cluster.now = cluster.now + Micros::from_millis(10);
+            cluster.group.handle_timeout(cluster.now);
+        };
+        batches.push(batch);
+    }
+    assert!(cluster.group.ledger().balances());
+    batches
+}
+
+fn hash(batches: &[Vec<SlotFragment>]) -> Hash128 {
+    let mut hasher = RolloutHasher::new();
+    for slot in (0..spec().num_slots).map(SlotId) {
+        for fragment in batches.iter().flatten().filter(|fragment| fragment.slot == slot) {
+            hasher.add(fragment).unwrap();
+        }
+    }
+    hasher.finish()
+}
+
+#[test]
+fn one_to_five_workers_make_the_same_batches() {
+    let alone = batches(1, |_| {});
+    for workers in 2..=5 {
+        let shared = batches(workers, |_| {});
+        assert!(shared == alone, "{workers} workers: {} is not {}", hash(&shared), hash(&alone));
+    }
+}
+
+#[test]
+fn killed_workers_change_no_batch() {
+    let calm = batches(1, |_| {});
+    for seed in 0..5 {
+        let mut dice = Dice::new(seed);
+        let mut kills = 0;
+        let stormy = batches(3, |cluster| {
+            if dice.chance(150) {
+                let alive: Vec<WorkerId> = cluster.runners.keys().copied().collect();
+                cluster.replace(alive[dice.between(0, alive.len() as u64 - 1) as usize]);
+                kills += 1;
+            }
+        });
+        assert!(stormy == calm, "seed {seed}, {kills} kills: {} is not {}", hash(&stormy), hash(&calm));
+        assert!(kills > 0, "seed {seed}");
+    }
+}
