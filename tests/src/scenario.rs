@@ -38,6 +38,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Slots of the run.
     pub num_slots: u32,
+    /// Slots of a lease, at most.
+    pub max_slots_per_lease: u32,
     /// Env steps of a fragment.
     pub length: u32,
     /// Iterations of the run.
@@ -86,7 +88,15 @@ impl Scenario {
     /// A run in which nothing goes wrong.
     #[must_use]
     pub fn calm(num_slots: u32, workers: usize) -> Self {
-        Self { seed: 0, num_slots, length: 8, iterations: 20, workers: vec![100; workers], faults: Faults::default() }
+        Self {
+            seed: 0,
+            num_slots,
+            max_slots_per_lease: num_slots,
+            length: 8,
+            iterations: 20,
+            workers: vec![100; workers],
+            faults: Faults::default(),
+        }
     }
 
     /// A run in which everything goes wrong, in ways that depend on the seed.
@@ -108,6 +118,7 @@ impl Scenario {
         Self {
             seed,
             num_slots: dice.between(1, 16) as u32,
+            max_slots_per_lease: dice.between(1, 24) as u32,
             length: dice.between(1, 8) as u32,
             iterations: dice.between(5, 30),
             workers: (0..workers).map(|_| 10u64.pow(dice.between(1, 4) as u32)).collect(),

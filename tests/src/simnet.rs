@@ -89,7 +89,11 @@ impl SimNet {
     /// If the scenario has no slots.
     #[must_use]
     pub fn new(scenario: Scenario) -> Self {
-        let group = WorkerGroup::new(GroupConfig::new(scenario.num_slots, scenario.length)).expect("slots");
+        let config = GroupConfig {
+            max_slots_per_lease: scenario.max_slots_per_lease,
+            ..GroupConfig::new(scenario.num_slots, scenario.length)
+        };
+        let group = WorkerGroup::new(config).expect("slots");
         let mut net = Self {
             dice: Dice::new(scenario.seed ^ 0x5eed),
             now: Micros(0),

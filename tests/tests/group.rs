@@ -94,9 +94,25 @@ fn a_group_without_workers_waits_for_one() {
 }
 
 #[test]
+fn a_worker_gets_lease_after_lease_if_one_cannot_hold_all_slots() {
+    let config = GroupConfig { max_slots_per_lease: 2, ..GroupConfig::new(5, LENGTH) };
+    let mut group = WorkerGroup::new(config).unwrap();
+    group.handle_joined(A, WorkerProfile::NATIVE, ms(0));
+    group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
+    for wanted in [vec![0, 1], vec![2, 3], vec![4]] {
+        let lease = grant(&mut group, A);
+        assert_eq!(slots(&lease), wanted);
+        deliver(&mut group, A, &lease, ms(1));
+    }
+    assert_eq!(group.poll_batch().unwrap(), calm_batches(5, LENGTH, 1)[0]);
+}
+
+#[test]
 fn a_run_without_work_is_refused() {
     assert_eq!(WorkerGroup::new(GroupConfig::new(0, 8)).unwrap_err(), GroupConfigError::NoSlots);
     assert_eq!(WorkerGroup::new(GroupConfig::new(8, 0)).unwrap_err(), GroupConfigError::EmptyFragments);
+    let no_leases = GroupConfig { max_slots_per_lease: 0, ..GroupConfig::new(8, 8) };
+    assert_eq!(WorkerGroup::new(no_leases).unwrap_err(), GroupConfigError::EmptyLeases);
 }
 
 #[test]

@@ -24,9 +24,11 @@ const SLACK: (u128, u128) = (17, 16);
 /// `slots` is ascending and names the worker that holds each slot's state, which keeps the slot
 /// unless it has too many. A worker for which a single slot would take longer than the others need
 /// for everything gets none. The slots of a worker come out ascending; who gets none is not in the map.
+/// What is above `max_slots_per_lease` stays for the next worker that becomes idle.
 pub(super) fn assign(
     slots: &[(SlotId, Option<WorkerId>)],
     candidates: &[Candidate],
+    max_slots_per_lease: u32,
 ) -> BTreeMap<WorkerId, Vec<SlotId>> {
     if candidates.is_empty() {
         return BTreeMap::new();
@@ -46,6 +48,7 @@ pub(super) fn assign(
     let mut assigned = BTreeMap::new();
     for (candidate, mut share) in candidates.iter().zip(shares) {
         share.sort_unstable();
+        share.truncate(max_slots_per_lease as usize);
         if !share.is_empty() {
             assigned.insert(candidate.worker, share);
         }
@@ -128,7 +131,7 @@ mod tests {
     }
 
     fn counts(slots: &[(SlotId, Option<WorkerId>)], candidates: &[Candidate]) -> Vec<usize> {
-        let assigned = assign(slots, candidates);
+        let assigned = assign(slots, candidates, u32::MAX);
         candidates.iter().map(|c| assigned.get(&c.worker).map_or(0, Vec::len)).collect()
     }
 
@@ -137,7 +140,7 @@ mod tests {
         assert_eq!(counts(&fresh(12), &candidates(&[1, 1, 1])), [4, 4, 4]);
         assert_eq!(counts(&fresh(8), &candidates(&[5, 5, 5])), [3, 3, 2]);
         assert_eq!(counts(&fresh(2), &candidates(&[1, 1, 1])), [1, 1, 0]);
-        assert!(assign(&fresh(3), &[]).is_empty());
+        assert!(assign(&fresh(3), &[], 9).is_empty());
     }
 
     #[test]
@@ -149,7 +152,7 @@ mod tests {
     #[test]
     fn slots_stay_where_they_are_when_speeds_are_close() {
         let slots = held(&[6, 6]);
-        let assigned = assign(&slots, &candidates(&[100, 95]));
+        let assigned = assign(&slots, &candidates(&[100, 95]), 6);
         assert_eq!(assigned[&WorkerId(0)], (0..6).map(SlotId).collect::<Vec<_>>());
         assert_eq!(assigned[&WorkerId(1)], (6..12).map(SlotId).collect::<Vec<_>>());
     }
@@ -157,7 +160,7 @@ mod tests {
     #[test]
     fn balance_moves_only_what_is_too_much() {
         let slots = held(&[12, 0]);
-        let assigned = assign(&slots, &candidates(&[100, 100]));
+        let assigned = assign(&slots, &candidates(&[100, 100]), 6);
         assert_eq!(assigned[&WorkerId(0)], (0..6).map(SlotId).collect::<Vec<_>>());
         assert_eq!(assigned[&WorkerId(1)], (6..12).map(SlotId).collect::<Vec<_>>());
         assert_eq!(counts(&held(&[6, 6]), &candidates(&[300, 100])), [9, 3]);
@@ -167,9 +170,16 @@ mod tests {
     fn slots_of_absent_workers_go_to_the_others() {
         let slots = held(&[4, 4, 4]);
         let all = candidates(&[1, 1, 1]);
-        let assigned = assign(&slots, &[all[0], all[2]]);
+        let assigned = assign(&slots, &[all[0], all[2]], 12);
         assert_eq!(assigned[&WorkerId(0)], [0, 1, 2, 3, 4, 5].map(SlotId));
         assert_eq!(assigned[&WorkerId(2)], [6, 7, 8, 9, 10, 11].map(SlotId));
+    }
+
+    #[test]
+    fn no_lease_is_larger_than_allowed() {
+        let assigned = assign(&fresh(9), &candidates(&[300, 100]), 4);
+        assert_eq!(assigned[&WorkerId(0)], [0, 1, 2, 3].map(SlotId));
+        assert_eq!(assigned[&WorkerId(1)], [7, 8].map(SlotId));
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub struct GroupConfig {
     pub num_slots: u32,
     /// Env steps of a slot per fragment, at least 1.
     pub rollout_fragment_length: u32,
+    /// Slots of a lease, at most, for example because no upload could hold more. At least 1.
+    pub max_slots_per_lease: u32,
     /// The first lease's id. Lease ids are unique within the life of a hub, so a later run goes on
     /// from the earlier one's [`next_lease_id`](super::WorkerGroup::next_lease_id).
     pub first_lease: LeaseId,
@@ -23,10 +25,16 @@ impl GroupConfig {
     /// Below this, doing the work twice costs more than waiting.
     pub const HEDGE_FLOOR: Micros = Micros::from_millis(200);
 
-    /// A hub's first run, with the usual hedging.
+    /// A hub's first run, with leases of any size and the usual hedging.
     #[must_use]
     pub fn new(num_slots: u32, rollout_fragment_length: u32) -> Self {
-        Self { num_slots, rollout_fragment_length, first_lease: LeaseId(0), hedge_floor: Self::HEDGE_FLOOR }
+        Self {
+            num_slots,
+            rollout_fragment_length,
+            max_slots_per_lease: num_slots,
+            first_lease: LeaseId(0),
+            hedge_floor: Self::HEDGE_FLOOR,
+        }
     }
 }
 
@@ -36,6 +44,9 @@ pub enum GroupConfigError {
     /// There is nothing to lease.
     #[error("num_slots is 0: a run needs at least one slot")]
     NoSlots,
+    /// Leases would be empty.
+    #[error("max_slots_per_lease is 0: a lease needs at least one slot")]
+    EmptyLeases,
     /// Fragments would be empty.
     #[error("rollout_fragment_length is 0: a fragment needs at least one env step")]
     EmptyFragments,

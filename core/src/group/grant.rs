@@ -43,7 +43,7 @@ impl WorkerGroup {
         }
         let open = self.slots.iter().filter(|(_, slot)| slot.fragment.is_none() && slot.leases.is_empty());
         let open: Vec<_> = open.map(|(id, slot)| (id, slot.held_by)).collect();
-        for (worker, slots) in assign(&open, &candidates) {
+        for (worker, slots) in assign(&open, &candidates, self.config.max_slots_per_lease) {
             self.grant(iteration, worker, &slots, now);
         }
     }
@@ -93,7 +93,7 @@ impl WorkerGroup {
         let overdue = self.leases.iter().filter(|(_, lease)| lease.granted_at + overdue_after <= now);
         let slots: BTreeSet<SlotId> = overdue.flat_map(|(_, lease)| self.unhedged(lease)).collect();
         let slots: Vec<_> = slots.into_iter().map(|slot| (slot, None)).collect();
-        for (worker, slots) in assign(&slots, &candidates) {
+        for (worker, slots) in assign(&slots, &candidates, self.config.max_slots_per_lease) {
             if let Some(lease) = self.grant(iteration, worker, &slots, now) {
                 self.event(GroupEvent::LeaseHedged { worker, lease, slots: slots.len() as u32 });
             }

@@ -112,6 +112,9 @@ impl WorkerGroup {
         if config.rollout_fragment_length == 0 {
             return Err(GroupConfigError::EmptyFragments);
         }
+        if config.max_slots_per_lease == 0 {
+            return Err(GroupConfigError::EmptyLeases);
+        }
         Ok(Self {
             config,
             mode: Mode::Running,
