@@ -24,7 +24,7 @@ const SLACK: (u128, u128) = (17, 16);
 /// `slots` is ascending and names the worker that holds each slot's state, which keeps the slot
 /// unless it has too many. A worker for which a single slot would take longer than the others need
 /// for everything gets none. The slots of a worker come out ascending; who gets none is not in the map.
-/// What is above `max_slots_per_lease` stays for the next worker that becomes idle.
+/// What is above `max_slots_per_lease` is left over.
 pub(super) fn assign(
     slots: &[(SlotId, Option<WorkerId>)],
     candidates: &[Candidate],

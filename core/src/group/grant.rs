@@ -37,15 +37,48 @@ impl WorkerGroup {
 
     /// Leases the slots that nobody works on.
     fn grant_open(&mut self, iteration: Iteration, now: Micros) {
-        let candidates = self.candidates(iteration);
-        if candidates.is_empty() {
-            return;
+        if self.has_idle() {
+            let open = self.slots.iter().filter(|(_, slot)| slot.fragment.is_none() && slot.leases.is_empty());
+            let open = open.map(|(id, slot)| (id, slot.held_by)).collect();
+            self.grant_all(iteration, open, now);
         }
-        let open = self.slots.iter().filter(|(_, slot)| slot.fragment.is_none() && slot.leases.is_empty());
-        let open: Vec<_> = open.map(|(id, slot)| (id, slot.held_by)).collect();
-        for (worker, slots) in assign(&open, &candidates, self.config.max_slots_per_lease) {
-            self.grant(iteration, worker, &slots, now);
+    }
+
+    /// Leases the slots of overdue leases a second time.
+    fn hedge(&mut self, iteration: Iteration, now: Micros) {
+        if self.has_idle() {
+            let overdue_after = self.durations.overdue_after();
+            let overdue = self.leases.iter().filter(|(_, lease)| lease.granted_at + overdue_after <= now);
+            let slots: BTreeSet<SlotId> = overdue.flat_map(|(_, lease)| self.unhedged(lease)).collect();
+            let slots = slots.into_iter().map(|slot| (slot, None)).collect();
+            for (worker, lease, slots) in self.grant_all(iteration, slots, now) {
+                self.event(GroupEvent::LeaseHedged { worker, lease, slots });
+            }
         }
+    }
+
+    /// Grants slots to idle workers until one or the other run out. Says who got how many.
+    fn grant_all(
+        &mut self,
+        iteration: Iteration,
+        mut slots: Vec<(SlotId, Option<WorkerId>)>,
+        now: Micros,
+    ) -> Vec<(WorkerId, LeaseId, u32)> {
+        let mut granted = Vec::new();
+        // Once, unless leases are too small for all slots: then also to workers that would better have none.
+        while !slots.is_empty() && self.has_idle() {
+            for (worker, share) in assign(&slots, &self.candidates(iteration), self.config.max_slots_per_lease) {
+                slots.retain(|(slot, _)| share.binary_search(slot).is_err());
+                if let Some(lease) = self.grant(iteration, worker, &share, now) {
+                    granted.push((worker, lease, share.len() as u32));
+                }
+            }
+        }
+        granted
+    }
+
+    fn has_idle(&self) -> bool {
+        self.workers.values().any(|worker| worker.state() == WorkerState::Idle)
     }
 
     fn candidates(&self, iteration: Iteration) -> Vec<Candidate> {
@@ -83,27 +116,9 @@ impl WorkerGroup {
         Some(id)
     }
 
-    /// Leases the slots of overdue leases a second time, if workers are idle.
-    fn hedge(&mut self, iteration: Iteration, now: Micros) {
-        let candidates = self.candidates(iteration);
-        if candidates.is_empty() {
-            return;
-        }
-        let overdue_after = self.durations.overdue_after();
-        let overdue = self.leases.iter().filter(|(_, lease)| lease.granted_at + overdue_after <= now);
-        let slots: BTreeSet<SlotId> = overdue.flat_map(|(_, lease)| self.unhedged(lease)).collect();
-        let slots: Vec<_> = slots.into_iter().map(|slot| (slot, None)).collect();
-        for (worker, slots) in assign(&slots, &candidates, self.config.max_slots_per_lease) {
-            if let Some(lease) = self.grant(iteration, worker, &slots, now) {
-                self.event(GroupEvent::LeaseHedged { worker, lease, slots: slots.len() as u32 });
-            }
-        }
-    }
-
     /// When the next lease becomes overdue that an idle worker could help with.
     pub(super) fn next_hedge(&self) -> Option<Micros> {
-        let idle = self.workers.values().any(|worker| worker.state() == WorkerState::Idle);
-        if self.mode != Mode::Running || !idle {
+        if self.mode != Mode::Running || !self.has_idle() {
             return None;
         }
         let helped = self.leases.iter().filter(|(_, lease)| self.unhedged(lease).next().is_some());
