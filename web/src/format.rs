@@ -14,7 +14,7 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// Three or four significant digits with a unit: `950`, `12.4k`, `1.25M`. A dash for what is no number.
+/// Three or four significant digits with a unit: `950`, `9,300`, `12.4k`, `1.25M`. A dash for what is no number.
 #[must_use]
 pub(crate) fn short(value: f64) -> String {
     let magnitude = value.abs();
@@ -23,6 +23,7 @@ pub(crate) fn short(value: f64) -> String {
         0.0 => "0".into(),
         _ if magnitude >= 999_500.0 => format!("{}M", trimmed(value / 1e6, 2)),
         _ if magnitude >= 9_999.5 => format!("{}k", trimmed(value / 1e3, 1)),
+        _ if value >= 999.5 => count(value.round() as u64),
         _ if magnitude >= 100.0 => format!("{value:.0}"),
         _ if magnitude >= 1.0 => trimmed(value, 2),
         _ if magnitude >= 0.000_95 => trimmed(value, 4),
@@ -62,7 +63,7 @@ mod tests {
     #[test]
     fn short_numbers_keep_their_magnitude() {
         let all = [0.0, 0.000_012, 0.0123, -0.5, 42.0, 475.4, 9_999.0, 12_430.0, 999_900.0, 2.5e6].map(short);
-        assert_eq!(all, ["0", "1.2e-5", "0.0123", "-0.5", "42", "475", "9999", "12.4k", "1M", "2.5M"]);
+        assert_eq!(all, ["0", "1.2e-5", "0.0123", "-0.5", "42", "475", "9,999", "12.4k", "1M", "2.5M"]);
         assert_eq!([f64::NAN, f64::INFINITY].map(short), ["–", "–"]);
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use leptos::prelude::*;
-use rollmesh_core::protocol::Token;
+use rollmesh_core::{protocol::Token, time::Micros};
 
 use crate::{
     demo::Demo,
@@ -117,7 +117,7 @@ impl Store {
                 *shell.socket.borrow_mut() = shell.token.get().and_then(|token| Socket::open(self, token));
             }
             Effect::Disconnect => drop(shell.socket.take()),
-            Effect::RetryIn { ms } => self.later(ms, Event::RetryDue),
+            Effect::RetryIn { delay } => self.later(delay, Event::RetryDue),
             Effect::Send(message) => {
                 if let Some(socket) = &*shell.socket.borrow() {
                     socket.send(&message);
@@ -132,12 +132,12 @@ impl Store {
                     demo.watch(slot);
                 }
             }
-            Effect::ExpireToast { id, ms } => self.later(ms, Event::ToastGone(id)),
+            Effect::ExpireToast { id, delay } => self.later(delay, Event::ToastGone(id)),
         }
     }
 
-    fn later(self, ms: u32, event: Event) {
-        set_timeout(move || self.dispatch(event), Duration::from_millis(ms.into()));
+    fn later(self, delay: Micros, event: Event) {
+        set_timeout(move || self.dispatch(event), Duration::from_micros(delay.0));
     }
 
     fn listen(self) {

@@ -90,5 +90,5 @@ fn read(event: &MessageEvent) -> Event {
 }
 
 fn closed() -> Event {
-    Event::Closed { random: js_sys::Math::random() }
+    Event::Closed { random: (js_sys::Math::random() * 4_294_967_296.0) as u32 }
 }

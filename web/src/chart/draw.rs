@@ -88,14 +88,14 @@ fn draw_grid(
 
     context.set_text_align("right");
     context.set_text_baseline("middle");
-    for value in ticks(axes.y.values, ((bottom - top) / 34.0) as usize) {
+    for value in ticks(axes.y.values, ((bottom - top) / 26.0) as usize) {
         let y = crisp(axes.y.pixel(value));
         segment(context, (left, y), (right, y));
         context.fill_text(&(plot.format)(value), left - 6.0, y)?;
     }
 
     context.set_text_baseline("top");
-    for value in ticks(axes.x.values, ((right - left) / 80.0) as usize) {
+    for value in ticks(axes.x.values, ((right - left) / 64.0) as usize) {
         let x = axes.x.pixel(value);
         // Labels stay on the canvas.
         context.set_text_align(if x > right - 16.0 { "right" } else { "center" });

@@ -15,13 +15,16 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use rollmesh_core::protocol::{
-    Message, Phase, Token,
-    message::{EnvTrace, RunStatus, WorkerRow},
+use rollmesh_core::{
+    protocol::{
+        Message, Phase, Token,
+        message::{EnvTrace, RunStatus, WorkerRow},
+    },
+    time::Micros,
 };
 
 pub use self::{
-    connection::{Connection, retry_delay_ms},
+    connection::Connection,
     curves::Curves,
     form::{FormError, StartForm},
     reduce::reduce,
@@ -79,8 +82,8 @@ pub enum Event {
     Received(Message),
     /// The socket is closed or could not be opened.
     Closed {
-        /// Uniform in [0, 1), for jitter.
-        random: f64,
+        /// Uniform over all numbers, for jitter.
+        random: u32,
     },
     /// The network came back or the page became visible: worth a try at once.
     Woke,
@@ -107,8 +110,8 @@ pub enum Effect {
     Disconnect,
     /// Come back with [`Event::RetryDue`].
     RetryIn {
-        /// Milliseconds to wait.
-        ms: u32,
+        /// The time to wait.
+        delay: Micros,
     },
     /// Send to the hub.
     Send(Box<Message>),
@@ -132,8 +135,8 @@ pub enum Effect {
     ExpireToast {
         /// The toast.
         id: u32,
-        /// Milliseconds to wait.
-        ms: u32,
+        /// The time to wait.
+        delay: Micros,
     },
 }
 

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use rollmesh_core::protocol::{
-    Message, RefusalCode,
-    message::{Refused, Reply, WorkerToken},
+use rollmesh_core::{
+    protocol::{
+        Message, RefusalCode,
+        message::{Refused, Reply, WorkerToken},
+        reconnect_delay,
+    },
+    time::Micros,
 };
 
-use super::{Action, Connection, Effect, Event, Level, Source, State, TabStatus, TabWorker, Toast, retry_delay_ms};
+use super::{Action, Connection, Effect, Event, Level, Source, State, TabStatus, TabWorker, Toast};
 
 /// Toasts on the page at a time; older ones make room.
 const MAX_TOASTS: usize = 4;
@@ -117,13 +121,13 @@ fn refuse(state: &mut State, reason: String, mut effects: Vec<Effect>) -> Vec<Ef
     effects
 }
 
-fn close(state: &mut State, random: f64) -> Vec<Effect> {
+fn close(state: &mut State, random: u32) -> Vec<Effect> {
     if matches!(state.connection, Connection::NoToken | Connection::Refused { .. }) {
         return vec![];
     }
     let attempt = state.connection.attempt().saturating_add(1);
     state.connection = Connection::Waiting { attempt };
-    let mut effects = vec![Effect::RetryIn { ms: retry_delay_ms(attempt, random) }];
+    let mut effects = vec![Effect::RetryIn { delay: reconnect_delay(attempt, random) }];
     effects.extend(give_up_requests(state));
     effects.extend(start_demo(state));
     effects
@@ -199,10 +203,10 @@ fn toast(state: &mut State, level: Level, text: String) -> Vec<Effect> {
         state.toasts.remove(0);
     }
     state.toasts.push(Toast { id, level, text });
-    let ms = match level {
-        Level::Info => 6_000,
-        Level::Warning => 10_000,
-        Level::Error => 15_000,
-    };
-    vec![Effect::ExpireToast { id, ms }]
+    let delay = Micros::from_secs(match level {
+        Level::Info => 6,
+        Level::Warning => 10,
+        Level::Error => 15,
+    });
+    vec![Effect::ExpireToast { id, delay }]
 }

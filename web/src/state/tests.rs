@@ -1,10 +1,14 @@
 //! Scripted sequences through the reducer.
 
-use rollmesh_core::protocol::{
-    Message, Phase, RefusalCode, Token,
-    message::{
-        EnvTrace, Iteration, Notice, Refused, Reply, Request, RunStatus, Welcome, WorkerGone, WorkerRow, WorkerToken,
+use rollmesh_core::{
+    protocol::{
+        Message, Phase, RefusalCode, Token,
+        message::{
+            EnvTrace, Iteration, Notice, Refused, Reply, Request, RunStatus, Welcome, WorkerGone, WorkerRow,
+            WorkerToken,
+        },
     },
+    time::Micros,
 };
 
 use super::{Action, Connection, Effect, Event, Level, Source, State, TabStatus, TabWorker, reduce};
@@ -38,6 +42,10 @@ fn reply(request: u32, error: &str) -> Event {
 
 fn send(message: Message) -> Effect {
     Effect::Send(Box::new(message))
+}
+
+fn retry_in(ms: u64) -> Effect {
+    Effect::RetryIn { delay: Micros::from_millis(ms) }
 }
 
 fn after(events: impl IntoIterator<Item = Event>) -> State {
@@ -82,15 +90,15 @@ fn a_page_without_a_token_shows_the_demo_and_does_not_knock() {
 #[test]
 fn without_a_hub_the_demo_runs_until_one_appears() {
     let mut state = after([Event::Started { token: true }]);
-    let effects = reduce(&mut state, Event::Closed { random: 1.0 });
-    assert_eq!(effects, [Effect::RetryIn { ms: 400 }, Effect::StartDemo]);
+    let effects = reduce(&mut state, Event::Closed { random: 0 });
+    assert_eq!(effects, [retry_in(200), Effect::StartDemo]);
     assert_eq!(state.source, Source::Demo);
 
     reduce(&mut state, Event::Demo(Message::Iteration(Iteration { iteration: 1, ..Iteration::default() })));
     assert_eq!(state.curves.points().len(), 1);
 
     assert_eq!(reduce(&mut state, Event::RetryDue), [Effect::Connect]);
-    assert_eq!(reduce(&mut state, Event::Closed { random: 1.0 }), [Effect::RetryIn { ms: 800 }]);
+    assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), [retry_in(400)]);
     assert_eq!(reduce(&mut state, Event::Woke), [Effect::Connect]);
     assert_eq!(reduce(&mut state, welcome()), [Effect::StopDemo]);
     assert_eq!(state.source, Source::Hub);
@@ -105,7 +113,7 @@ fn without_a_hub_the_demo_runs_until_one_appears() {
 fn a_lost_hub_leaves_its_numbers_on_the_page_until_it_tells_them_anew() {
     let mut state = online();
     reduce(&mut state, iteration(1, 1));
-    assert_eq!(reduce(&mut state, Event::Closed { random: 0.0 }), [Effect::RetryIn { ms: 200 }]);
+    assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), [retry_in(200)]);
     assert_eq!(state.connection, Connection::Waiting { attempt: 1 });
     assert_eq!(state.curves.points().len(), 1);
 
@@ -133,11 +141,11 @@ fn refusals_end_the_tries_except_when_the_hub_is_only_busy() {
     };
     let mut state = after([Event::Started { token: true }, refused(RefusalCode::Token)]);
     assert_eq!(state.connection, Connection::Refused { reason: "wrong token".into() });
-    assert_eq!(reduce(&mut state, Event::Closed { random: 0.0 }), []);
+    assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), []);
     assert_eq!(reduce(&mut state, Event::Woke), []);
 
     let mut state = after([Event::Started { token: true }, refused(RefusalCode::Busy)]);
-    reduce(&mut state, Event::Closed { random: 0.0 });
+    reduce(&mut state, Event::Closed { random: 0 });
     assert_eq!(state.connection, Connection::Waiting { attempt: 1 });
 }
 
@@ -157,7 +165,7 @@ fn an_equal_request_is_not_sent_twice_and_an_error_is_told() {
     assert_eq!(reduce(&mut state, Event::Act(Action::Pause)), []);
 
     let effects = reduce(&mut state, reply(1, "only operators may"));
-    assert_eq!(effects, [Effect::ExpireToast { id: 0, ms: 15_000 }]);
+    assert_eq!(effects, [Effect::ExpireToast { id: 0, delay: Micros::from_secs(15) }]);
     assert_eq!(state.toasts[0].text, "The run was not paused: only operators may");
     assert!(!state.requests.is_waiting(&Action::Pause));
     assert_eq!(reduce(&mut state, reply(1, "again")), []);
@@ -167,7 +175,7 @@ fn an_equal_request_is_not_sent_twice_and_an_error_is_told() {
 fn nothing_is_asked_of_a_hub_that_is_not_there() {
     let mut state = online();
     reduce(&mut state, Event::Act(Action::AddWorker));
-    reduce(&mut state, Event::Closed { random: 0.0 });
+    reduce(&mut state, Event::Closed { random: 0 });
     assert!(!state.requests.is_waiting(&Action::AddWorker));
     assert!(state.toasts[0].text.starts_with("Not confirmed"));
 

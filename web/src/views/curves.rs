@@ -48,7 +48,7 @@ pub(crate) fn ReturnCurve() -> impl IntoView {
 #[component]
 pub(crate) fn SmallCurves() -> impl IntoView {
     view! {
-        <section class="card charts" aria-label="More curves">
+        <section class="card charts late" aria-label="More curves">
             {SMALL.into_iter().map(|curve| view! { <Chart curve=curve/> }).collect_view()}
         </section>
     }

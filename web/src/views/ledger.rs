@@ -18,7 +18,7 @@ pub(crate) fn Ledger() -> impl IntoView {
         }
     };
     view! {
-        <section class="card" aria-labelledby="ledger-title" data-testid="ledger">
+        <section class="card latest" aria-labelledby="ledger-title" data-testid="ledger">
             <div class="card-head">
                 <h2 id="ledger-title">"Ledger of env steps"</h2>
             </div>

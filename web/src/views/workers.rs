@@ -20,7 +20,7 @@ pub(crate) fn Workers() -> impl IntoView {
         Source::None | Source::Demo => "Workers show up here once the page is connected to a hub.",
     });
     view! {
-        <section class="card" aria-labelledby="workers-title">
+        <section class="card late" aria-labelledby="workers-title">
             <div class="card-head">
                 <h2 id="workers-title">"Workers"</h2>
                 <span class="detail" data-testid="workers-count">{move || ids.with(Vec::len)}</span>
