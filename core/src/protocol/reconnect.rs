@@ -14,7 +14,7 @@ pub fn reconnect_delay(attempt: u32, random: u32) -> Micros {
     let doublings = attempt.saturating_sub(1).min(10);
     let longest = FIRST.times(1 << doublings).min(LONGEST);
     let half = longest.0 / 2;
-    Micros(half + (half * u64::from(random) >> 32))
+    Micros(half + ((half * u64::from(random)) >> 32))
 }
 
 #[cfg(test)]

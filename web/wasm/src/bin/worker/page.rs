@@ -1,0 +1,84 @@
+//! What the page and its Web Worker tell each other: plain objects with named fields.
+
+use js_sys::{Object, Reflect};
+use rollmesh_core::{protocol::Token, time::Micros};
+use wasm_bindgen::prelude::*;
+use web_sys::DedicatedWorkerGlobalScope;
+
+/// What the page wants done.
+pub(crate) struct Task {
+    /// The hub's WebSocket.
+    pub(crate) url: String,
+    /// A token of the worker role.
+    pub(crate) token: Token,
+    /// Name for people.
+    pub(crate) name: String,
+}
+
+impl Task {
+    /// Reads the page's message.
+    pub(crate) fn read(data: &JsValue) -> Option<Self> {
+        let text = |name: &str| Reflect::get(data, &name.into()).ok()?.as_string();
+        Some(Self { url: text("url")?, token: Token::from_hex(&text("token")?).ok()?, name: text("name")? })
+    }
+}
+
+/// How the work goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Status {
+    /// `connecting`, `waiting`, `idle` or `sampling`.
+    pub(crate) state: &'static str,
+    /// The id that the hub gave, 0 before.
+    pub(crate) worker: u32,
+    /// Env steps done, over all connections.
+    pub(crate) env_steps: u64,
+    /// Leases done, over all connections.
+    pub(crate) fragments: u64,
+    /// Version of the weights that act.
+    pub(crate) weights_version: u64,
+    /// Env steps per second over the last seconds.
+    pub(crate) steps_per_s: f64,
+}
+
+/// This Web Worker's own scope.
+pub(crate) fn scope() -> DedicatedWorkerGlobalScope {
+    js_sys::global().unchecked_into()
+}
+
+/// The time on this Web Worker's clock.
+pub(crate) fn now() -> Micros {
+    let ms = scope().performance().map_or_else(js_sys::Date::now, |clock| clock.now());
+    Micros((ms * 1_000.0) as u64)
+}
+
+/// Asks for the task.
+pub(crate) fn post_ready() {
+    post(&[("state", "ready".into())]);
+}
+
+/// Tells how it goes.
+pub(crate) fn post_status(status: &Status) {
+    // Numbers of JavaScript hold whole numbers up to 2^53.
+    post(&[
+        ("state", status.state.into()),
+        ("worker", status.worker.into()),
+        ("env_steps", (status.env_steps as f64).into()),
+        ("fragments", (status.fragments as f64).into()),
+        ("weights_version", (status.weights_version as f64).into()),
+        ("steps_per_s", status.steps_per_s.into()),
+    ]);
+}
+
+/// Tells that the work is over and will not go on by itself.
+pub(crate) fn post_end(reason: &str) {
+    post(&[("state", "ended".into()), ("reason", reason.into())]);
+}
+
+fn post(fields: &[(&str, JsValue)]) {
+    let message = Object::new();
+    for (name, value) in fields {
+        // A fresh object takes any property, and texts and numbers can be posted.
+        let _ = Reflect::set(&message, &(*name).into(), value);
+    }
+    let _ = scope().post_message(&message);
+}

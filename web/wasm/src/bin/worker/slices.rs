@@ -1,0 +1,37 @@
+//! Work in slices, between which messages are heard.
+
+use wasm_bindgen::prelude::*;
+use web_sys::MessageChannel;
+
+/// Calls back soon, but after what else is waiting. Unlike timers, which browsers slow down to 4 ms and, in hidden
+/// tabs, to a second, a message to oneself comes at once.
+pub(crate) struct Slices {
+    channel: MessageChannel,
+    is_waiting: bool,
+}
+
+impl Slices {
+    /// Gets ready. None in a browser without message channels.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self { channel: MessageChannel::new().ok()?, is_waiting: false })
+    }
+
+    /// What to do in a slice.
+    pub(crate) fn on_slice(&self, run: impl FnMut() + 'static) {
+        // Lives as long as the Web Worker.
+        let run = Closure::<dyn FnMut()>::new(run).into_js_value();
+        self.channel.port1().set_onmessage(Some(run.unchecked_ref()));
+    }
+
+    /// Asks for a slice, unless one was asked for already.
+    pub(crate) fn ask(&mut self) {
+        if !self.is_waiting {
+            self.is_waiting = self.channel.port2().post_message(&JsValue::NULL).is_ok();
+        }
+    }
+
+    /// The slice has come.
+    pub(crate) fn begin(&mut self) {
+        self.is_waiting = false;
+    }
+}

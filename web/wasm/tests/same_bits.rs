@@ -1,0 +1,29 @@
+//! The same rollouts natively, in Node and in a browser: one list of hashes for all of them.
+//!
+//! Runs as an ordinary test, and under wasm-bindgen's test runner, in Node or, with
+//! `WASM_BINDGEN_USE_DEDICATED_WORKER=1`, in a browser's Web Worker.
+
+use rollmesh_wasm::{core_fingerprint, rollout_hash};
+use wasm_bindgen_test::wasm_bindgen_test;
+
+#[wasm_bindgen_test(unsupported = test)]
+fn rollouts_have_the_hashes_of_every_other_build() {
+    for (hidden, num_envs, seed, steps, expected) in GOLDEN {
+        let hash = rollout_hash("CartPole-v1", hidden.to_vec(), *num_envs, *seed, *steps).ok();
+        assert_eq!(hash.as_deref(), Some(*expected), "{hidden:?} {num_envs} {seed} {steps}");
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn the_fingerprint_is_that_of_every_other_build() {
+    assert_eq!(core_fingerprint(), FINGERPRINT);
+}
+
+/// Hidden layers, environments, seed, env steps, hash.
+const GOLDEN: &[(&[u32], u32, u64, u32, &str)] = &[
+    (&[64, 64], 64, 1, 2_000, "521ef2d51d3d6ff4fd7c9c47f4d335f0"),
+    (&[64, 64], 5, 7, 2_000, "e30f6678c27cefec785314253f8b549c"),
+    (&[16], 1, u64::MAX, 500, "d7c78261df34537dd3da910fac82a6f1"),
+];
+
+const FINGERPRINT: &str = "ea9a3856db66e77f050790411949b828";
