@@ -1,4 +1,4 @@
-//! Leases that wait for their turn, and the weights that they wait for.
+//! The lease that waits or runs, and the weights that it waits for.
 
 use crate::{
     ids::{LeaseId, WeightsVersion},
@@ -7,34 +7,31 @@ use crate::{
     weights::Weights,
 };
 
-/// The most leases that wait.
-const MAX_WAITING: usize = 16;
 /// The most revoked leases that are remembered.
 const MAX_REVOKED: usize = 64;
 
-/// Why a lease cannot wait here.
+/// A lease wants weights that will never be here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum LeaseError {
-    #[error("{MAX_WAITING} leases are waiting already")]
-    Full,
-    #[error("the lease wants weights {wanted}, which will not come any more: the newest here are {newest}")]
-    Outdated { wanted: WeightsVersion, newest: WeightsVersion },
+#[error("the lease wants weights {wanted}, which will not come any more: the newest here are {newest}")]
+pub(super) struct Outdated {
+    wanted: WeightsVersion,
+    newest: WeightsVersion,
 }
 
-/// What the turn of a lease has come to.
+/// What the turn of the waiting lease has come to.
 pub(super) enum Turn {
-    /// It can run once these weights are set; none if they are acting already.
+    /// It runs from now on, with these weights if others are acting.
     Run(Lease, Option<Weights>),
     /// It cannot run.
-    Refuse(LeaseId, LeaseError),
+    Refuse(LeaseId, Outdated),
 }
 
-/// Leases in the order of their arrival; at most one is running.
+/// The lease of this worker, one at a time, and the weights that it needs.
 #[derive(Default)]
 pub(super) struct Leases {
-    waiting: VecDeque<Lease>,
+    waiting: Option<Lease>,
     running: Option<LeaseId>,
-    /// Weights that leases wait for or may yet want, oldest first.
+    /// The newest weights, and before them those that the waiting lease wants.
     weights: Vec<Weights>,
     /// Leases that were revoked and had not arrived: a small message may overtake a large one.
     revoked: VecDeque<LeaseId>,
@@ -56,32 +53,29 @@ impl Leases {
         if self.weights.last().is_some_and(|newest| newest.version() >= version) {
             return;
         }
-        let waiting = &self.waiting;
-        self.weights.retain(|kept| waiting.iter().any(|lease| lease.weights_version == kept.version()));
+        let wanted = self.waiting.as_ref().map(|lease| lease.weights_version);
+        self.weights.retain(|kept| Some(kept.version()) == wanted);
         self.weights.push(weights);
     }
 
-    /// Lets a lease wait, unless it was revoked before it came. `acting` is the version of the weights in use.
-    pub(super) fn queue(&mut self, lease: Lease, acting: WeightsVersion) -> Result<(), LeaseError> {
-        if let Some(place) = self.revoked.iter().position(|&id| id == lease.id) {
-            self.revoked.remove(place);
-            return Ok(());
-        }
+    /// True, once, for a lease that was revoked before it came.
+    pub(super) fn was_revoked(&mut self, lease: LeaseId) -> bool {
+        let place = self.revoked.iter().position(|&revoked| revoked == lease);
+        place.is_some_and(|place| self.revoked.remove(place).is_some())
+    }
+
+    /// Lets a lease wait in place of the one that waits. `acting` is the version of the weights in use.
+    pub(super) fn queue(&mut self, lease: Lease, acting: WeightsVersion) -> Result<(), Outdated> {
         if let Some(Err(error)) = self.weights_for(&lease, acting) {
             return Err(error);
         }
-        if self.waiting.len() >= MAX_WAITING {
-            return Err(LeaseError::Full);
-        }
-        self.waiting.push_back(lease);
+        self.waiting = Some(lease);
         Ok(())
     }
 
-    /// Forgets a lease that waits, or one that is still to come.
+    /// Forgets the lease that waits, or one that is still to come.
     pub(super) fn revoke(&mut self, lease: LeaseId) {
-        let before = self.waiting.len();
-        self.waiting.retain(|waiting| waiting.id != lease);
-        if self.waiting.len() == before {
+        if self.waiting.take_if(|waiting| waiting.id == lease).is_none() {
             self.revoked.push_back(lease);
             if self.revoked.len() > MAX_REVOKED {
                 self.revoked.pop_front();
@@ -89,15 +83,15 @@ impl Leases {
         }
     }
 
-    /// True if the first lease need not wait any more.
+    /// True if the waiting lease need not wait any more.
     pub(super) fn is_ready(&self, acting: WeightsVersion) -> bool {
-        self.waiting.front().is_some_and(|lease| self.weights_for(lease, acting).is_some())
+        self.waiting.as_ref().is_some_and(|lease| self.weights_for(lease, acting).is_some())
     }
 
-    /// Takes the first lease if it need not wait any more. It is the running one from now on.
+    /// Takes the waiting lease if it need not wait any more.
     pub(super) fn next(&mut self, acting: WeightsVersion) -> Option<Turn> {
-        let weights = self.weights_for(self.waiting.front()?, acting)?;
-        let lease = self.waiting.pop_front()?;
+        let weights = self.weights_for(self.waiting.as_ref()?, acting)?;
+        let lease = self.waiting.take()?;
         Some(match weights {
             Ok(weights) => {
                 self.running = Some(lease.id);
@@ -109,7 +103,7 @@ impl Leases {
 
     /// The weights to set for a lease, none if they are acting; an error if they will never be here. `None` while
     /// they may still come.
-    fn weights_for(&self, lease: &Lease, acting: WeightsVersion) -> Option<Result<Option<Weights>, LeaseError>> {
+    fn weights_for(&self, lease: &Lease, acting: WeightsVersion) -> Option<Result<Option<Weights>, Outdated>> {
         let wanted = lease.weights_version;
         if wanted == acting {
             return Some(Ok(None));
@@ -118,6 +112,6 @@ impl Leases {
             return Some(Ok(Some(weights.clone())));
         }
         let newest = self.weights.last().map_or(acting, Weights::version).max(acting);
-        (wanted < newest).then_some(Err(LeaseError::Outdated { wanted, newest }))
+        (wanted < newest).then_some(Err(Outdated { wanted, newest }))
     }
 }

@@ -61,7 +61,7 @@ pub struct SessionCounters {
     pub env_steps: u64,
     /// Leases that were done.
     pub leases_done: u64,
-    /// Leases that were refused.
+    /// Leases that were refused because they could not be done.
     pub leases_refused: u64,
     /// Leases that the hub took back.
     pub leases_revoked: u64,
@@ -283,31 +283,40 @@ impl WorkerSession {
         }
     }
 
+    /// A new lease takes the place of the one before: the hub has given that up.
     fn take_lease(&mut self, grant: &LeaseGrant) {
-        let lease = LeaseId(grant.lease);
+        let id = LeaseId(grant.lease);
+        if self.leases.was_revoked(id) {
+            return;
+        }
         let Some(run) = self.run.as_ref().filter(|run| run.number == grant.run) else {
-            return self.refuse(lease, &format!("run {} is not the one that goes on here", grant.run));
+            return self.refuse(id, &format!("run {} is not the one that goes on here", grant.run));
         };
         let queued = run
             .read_lease(grant)
             .and_then(|(lease, acting)| self.leases.queue(lease, acting).map_err(|error| error.to_string()));
-        if let Err(reason) = queued {
-            self.refuse(lease, &reason);
+        match queued {
+            Ok(()) => self.abandon(),
+            Err(reason) => self.refuse(id, &reason),
         }
     }
 
+    /// Drops a lease and says so, also of one that is not known here: the hub may be asking for a sign of life.
     fn revoke(&mut self, lease: LeaseId) {
         self.counters.leases_revoked += 1;
         if self.leases.running() == Some(lease) {
-            if let Some(ActiveRun { runner: Ok(runner), .. }) = &mut self.run {
-                runner.slots.abandon();
-            }
-            self.leases.finish();
+            self.abandon();
         } else {
             self.leases.revoke(lease);
         }
-        // Always answered: a hub that took this worker for hung learns that it is back.
         self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "revoked".into() }));
+    }
+
+    fn abandon(&mut self) {
+        if let Some(ActiveRun { runner: Ok(runner), .. }) = &mut self.run {
+            runner.slots.abandon();
+        }
+        self.leases.finish();
     }
 
     fn may_begin(&self) -> bool {
