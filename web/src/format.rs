@@ -31,6 +31,16 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
+/// A value at an axis: all that are in the thousands read the same.
+#[must_use]
+pub(crate) fn tick(value: f64) -> String {
+    match value.abs() {
+        magnitude if magnitude >= 1e6 => format!("{}M", trimmed(value / 1e6, 2)),
+        magnitude if magnitude >= 1e3 => format!("{}k", trimmed(value / 1e3, 2)),
+        _ => short(value),
+    }
+}
+
 /// One decimal: returns and lengths of episodes. A dash for what is no number.
 #[must_use]
 pub(crate) fn mean(value: f64) -> String {
@@ -65,6 +75,12 @@ mod tests {
         let all = [0.0, 0.000_012, 0.0123, -0.5, 42.0, 475.4, 9_999.0, 12_430.0, 999_900.0, 2.5e6].map(short);
         assert_eq!(all, ["0", "1.2e-5", "0.0123", "-0.5", "42", "475", "9,999", "12.4k", "1M", "2.5M"]);
         assert_eq!([f64::NAN, f64::INFINITY].map(short), ["–", "–"]);
+    }
+
+    #[test]
+    fn ticks_of_one_axis_read_alike() {
+        let all = [0.0, 500.0, 9_000.0, 10_000.0, 2_500.0, -20_000.0, 1.5e6, 0.02].map(tick);
+        assert_eq!(all, ["0", "500", "9k", "10k", "2.5k", "-20k", "1.5M", "0.02"]);
     }
 
     #[test]

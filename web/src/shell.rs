@@ -145,8 +145,10 @@ impl Store {
         let _ = window_event_listener(leptos::ev::online, move |_| self.dispatch(Event::Woke));
         let _ = window_event_listener(leptos::ev::visibilitychange, move |_| {
             // Frames stop when the page hides, and with them what was scheduled for the next one.
-            self.dispatch(Event::Woke);
             self.flush();
+            if !document().hidden() {
+                self.dispatch(Event::Woke);
+            }
         });
         let _ = window_event_listener(leptos::ev::hashchange, move |_| {
             if let Some(token) = token::take_from_url() {

@@ -7,6 +7,7 @@ use super::{
     decimate::{Point, decimate},
     scale::{Scale, range, ticks},
 };
+use crate::format;
 
 const LEFT: f64 = 40.0;
 const RIGHT: f64 = 10.0;
@@ -23,8 +24,6 @@ pub(super) struct Plot<'a> {
     pub(super) from_zero: bool,
     /// The point under the pointer.
     pub(super) marked: Option<Point>,
-    /// Text of a tick.
-    pub(super) format: fn(f64) -> String,
 }
 
 /// Both axes.
@@ -68,18 +67,13 @@ pub(super) fn draw(
     context.clear_rect(0.0, 0.0, width, height);
     context.set_font("11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif");
     let Some(axes) = plot.axes(width, height) else { return Ok(()) };
-    draw_grid(context, &axes, plot, palette)?;
+    draw_grid(context, &axes, palette)?;
     draw_goal(context, &axes, plot, palette)?;
     draw_curve(context, &axes, plot, palette);
     draw_mark(context, &axes, plot, palette)
 }
 
-fn draw_grid(
-    context: &CanvasRenderingContext2d,
-    axes: &Axes,
-    plot: &Plot<'_>,
-    palette: &Palette,
-) -> Result<(), JsValue> {
+fn draw_grid(context: &CanvasRenderingContext2d, axes: &Axes, palette: &Palette) -> Result<(), JsValue> {
     let (left, right) = axes.x.pixels;
     let (bottom, top) = axes.y.pixels;
     context.set_line_width(1.0);
@@ -91,7 +85,7 @@ fn draw_grid(
     for value in ticks(axes.y.values, ((bottom - top) / 26.0) as usize) {
         let y = crisp(axes.y.pixel(value));
         segment(context, (left, y), (right, y));
-        context.fill_text(&(plot.format)(value), left - 6.0, y)?;
+        context.fill_text(&format::tick(value), left - 6.0, y)?;
     }
 
     context.set_text_baseline("top");
@@ -99,7 +93,7 @@ fn draw_grid(
         let x = axes.x.pixel(value);
         // Labels stay on the canvas.
         context.set_text_align(if x > right - 16.0 { "right" } else { "center" });
-        context.fill_text(&crate::format::short(value), x, bottom + 6.0)?;
+        context.fill_text(&format::tick(value), x, bottom + 6.0)?;
     }
     Ok(())
 }
@@ -120,7 +114,7 @@ fn draw_goal(
     context.set_fill_style_str(&palette.goal);
     context.set_text_align("left");
     context.set_text_baseline("bottom");
-    context.fill_text(&format!("stop at {}", (plot.format)(goal)), left + 6.0, y - 2.0)
+    context.fill_text(&format!("stop at {}", format::tick(goal)), left + 6.0, y - 2.0)
 }
 
 fn draw_curve(context: &CanvasRenderingContext2d, axes: &Axes, plot: &Plot<'_>, palette: &Palette) {
@@ -192,7 +186,7 @@ mod tests {
     use super::*;
 
     fn plot(points: &[Point], goal: Option<f64>, from_zero: bool) -> Plot<'_> {
-        Plot { points, goal, from_zero, marked: None, format: crate::format::short }
+        Plot { points, goal, from_zero, marked: None }
     }
 
     #[test]

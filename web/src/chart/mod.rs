@@ -10,7 +10,7 @@ use rollmesh_core::protocol::message::Iteration;
 
 pub(crate) use self::canvas::{Canvas, style_value};
 use self::draw::{Palette, Plot, draw};
-use crate::{format, shell::Store, theme::Theme};
+use crate::{format, shell::Store, state::Source, theme::Theme};
 
 /// What a chart shows of the iterations.
 #[derive(Clone, Copy)]
@@ -81,18 +81,11 @@ pub(crate) fn Chart(
         }));
     };
     let move_mark = move |event: ev::KeyboardEvent| {
-        let last = store.peek(|state| state.curves.points().len().checked_sub(1));
-        let (Some(last), step) = (last, event.key()) else { return };
-        let now = marked.get_untracked().unwrap_or(last);
-        match step.as_str() {
-            "ArrowLeft" => marked.set(Some(now.saturating_sub(1))),
-            "ArrowRight" => marked.set(Some((now + 1).min(last))),
-            "Home" => marked.set(Some(0)),
-            "End" => marked.set(Some(last)),
-            "Escape" => marked.set(None),
-            _ => return,
+        let Some(last) = store.peek(|state| state.curves.points().len().checked_sub(1)) else { return };
+        if let Some(moved) = moved(&event.key(), marked.get_untracked(), last) {
+            marked.set(moved);
+            event.prevent_default();
         }
-        event.prevent_default();
     };
 
     let shown = Memo::new(move |_| {
@@ -115,6 +108,11 @@ pub(crate) fn Chart(
         store.peek(|state| state.curves.points().len())
     };
 
+    let empty = store.select(|state| match state.source {
+        Source::Demo => "Not in the demo",
+        Source::None | Source::Hub => "No data yet",
+    });
+
     view! {
         <figure class="chart" class:chart-tall=curve.with_goal data-testid=curve.id data-points=count>
             <figcaption>
@@ -134,7 +132,7 @@ pub(crate) fn Chart(
                     on:keydown=move_mark
                 ></canvas>
                 <p class="chart-empty" hidden=move || shown.get().is_some_and(|(value, _)| value.is_finite())>
-                    "No data yet"
+                    {empty}
                 </p>
             </div>
         </figure>
@@ -142,8 +140,21 @@ pub(crate) fn Chart(
 }
 
 fn plot<'a>(curve: &Curve, points: &'a [(f64, f64)], goal: Option<f32>, marked: Option<(f64, f64)>) -> Plot<'a> {
-    let goal = goal.map(f64::from).filter(|goal| goal.is_finite());
-    Plot { points, goal, from_zero: curve.from_zero, marked, format: format::short }
+    let goal = goal.map(f64::from).filter(|goal| goal.is_finite() && *goal != 0.0);
+    Plot { points, goal, from_zero: curve.from_zero, marked }
+}
+
+/// Where a key takes the mark among the points up to `last`; none if the key means nothing here.
+fn moved(key: &str, marked: Option<usize>, last: usize) -> Option<Option<usize>> {
+    let now = marked.unwrap_or(last);
+    match key {
+        "ArrowLeft" => Some(Some(now.saturating_sub(1))),
+        "ArrowRight" => Some(Some((now + 1).min(last))),
+        "Home" => Some(Some(0)),
+        "End" => Some(Some(last)),
+        "Escape" => Some(None),
+        _ => None,
+    }
 }
 
 fn nearest(points: &[(f64, f64)], x: f64) -> Option<usize> {
@@ -166,6 +177,15 @@ fn palette() -> Palette {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_move_the_mark_and_keep_it_on_the_curve() {
+        let all = ["ArrowLeft", "ArrowRight", "Home", "End", "Escape"].map(|key| moved(key, Some(4), 4));
+        assert_eq!(all, [Some(3), Some(4), Some(0), Some(4), None].map(Some));
+        assert_eq!(moved("ArrowLeft", None, 4), Some(Some(3)));
+        assert_eq!(moved("ArrowLeft", Some(0), 4), Some(Some(0)));
+        assert_eq!(moved("Tab", Some(1), 4), None);
+    }
 
     #[test]
     fn the_nearest_point_is_found_on_either_side() {

@@ -70,14 +70,14 @@ fn TokenForm() -> impl IntoView {
 }
 
 fn text(state: &State) -> Option<Text> {
-    let demo = if state.source == Source::Demo { "Until then, an untrained policy plays in this tab. " } else { "" };
+    let demo = if state.source == Source::Demo { "An untrained policy plays in this tab." } else { "" };
     match &state.connection {
         Connection::NoToken => Some(Text {
             kind: "no-token",
             tone: "info",
             title: "Demo.",
             text: format!(
-                "{demo}To follow a hub, open the dashboard URL that it prints in its terminal, or paste it here."
+                "{demo} To follow a hub, open the dashboard URL that it prints in its terminal, or paste it here."
             ),
             asks_for_token: true,
         }),
@@ -94,17 +94,14 @@ fn text(state: &State) -> Option<Text> {
                 kind: "demo",
                 tone: "info",
                 title: "Demo.",
-                text: format!("No hub is in reach; the page attaches as soon as one appears. {demo}"),
+                text: format!("No hub is in reach. {demo} The page attaches as soon as a hub appears."),
                 asks_for_token: false,
             }),
             Source::Hub => Some(Text {
                 kind: "lost",
                 tone: "warning",
                 title: "Connection lost.",
-                text: format!(
-                    "These are the last numbers from the hub. Trying again by itself (try {}).",
-                    attempt.max(&1)
-                ),
+                text: format!("These are the hub's last numbers. Trying again by itself (try {}).", attempt.max(&1)),
                 asks_for_token: false,
             }),
         },
