@@ -37,22 +37,24 @@ pub struct PpoConfig {
     /// No further epoch begins once the mean KL divergence from the acting policy is above 1.5 times this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl_target: Option<f64>,
-    /// `lr` and `clip_param` fall linearly to zero over this many env steps; constant if absent.
+    /// `lr` and `clip_param` fall linearly over this many env steps; constant if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anneal_over_env_steps: Option<u64>,
+    /// What remains of them then, and from then on, as a fraction.
+    pub anneal_to: f64,
 }
 
 impl Default for PpoConfig {
     fn default() -> Self {
         Self {
-            rollout_fragment_length: 32,
+            rollout_fragment_length: 64,
             gamma: 0.98,
-            lambda: 0.8,
-            lr: 1e-3,
+            lambda: 0.9,
+            lr: 1.5e-3,
             adam_epsilon: 1e-5,
             weight_decay: 0.0,
-            num_epochs: 20,
-            minibatch_size: 256,
+            num_epochs: 8,
+            minibatch_size: 128,
             clip_param: 0.2,
             vf_clip_range: None,
             vf_loss_coeff: 0.5,
@@ -60,6 +62,7 @@ impl Default for PpoConfig {
             grad_clip: Some(0.5),
             kl_target: None,
             anneal_over_env_steps: Some(100_000),
+            anneal_to: 0.1,
         }
     }
 }
@@ -101,12 +104,15 @@ impl PpoConfig {
         not_negative("entropy_coeff", self.entropy_coeff)?;
         self.grad_clip.map_or(Ok(()), |value| positive("grad_clip", value))?;
         self.kl_target.map_or(Ok(()), |value| positive("kl_target", value))?;
-        self.anneal_over_env_steps.map_or(Ok(()), |steps| at_least_1("anneal_over_env_steps", steps as f64))
+        self.anneal_over_env_steps.map_or(Ok(()), |steps| at_least_1("anneal_over_env_steps", steps as f64))?;
+        fraction("anneal_to", self.anneal_to)
     }
 
-    /// What is left of the annealed settings after so many env steps, from 1 to 0.
+    /// What remains of the annealed settings after so many env steps, as a fraction.
     pub(super) fn annealing(&self, env_steps: u64) -> f64 {
-        self.anneal_over_env_steps.map_or(1.0, |horizon| (1.0 - env_steps as f64 / horizon as f64).max(0.0))
+        let Some(horizon) = self.anneal_over_env_steps else { return 1.0 };
+        let progress = (env_steps as f64 / horizon as f64).min(1.0);
+        1.0 - progress * (1.0 - self.anneal_to)
     }
 }
 
@@ -143,8 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn annealing_falls_linearly_and_stays_at_zero() {
-        let config = PpoConfig { anneal_over_env_steps: Some(1000), ..PpoConfig::default() };
-        assert_eq!([0, 250, 1000, 2000].map(|steps| config.annealing(steps)), [1.0, 0.75, 0.0, 0.0]);
+    fn annealing_falls_linearly_and_stays() {
+        let config = PpoConfig { anneal_over_env_steps: Some(1000), anneal_to: 0.5, ..PpoConfig::default() };
+        assert_eq!([0, 500, 1000, 2000].map(|steps| config.annealing(steps)), [1.0, 0.75, 0.5, 0.5]);
+        let constant = PpoConfig { anneal_over_env_steps: None, ..config };
+        assert_eq!(constant.annealing(2000), 1.0);
     }
 }

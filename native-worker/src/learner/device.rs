@@ -7,7 +7,7 @@ use candle_core::Device;
 /// A device as the command line names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSpec {
-    /// The processor: one thread, and the same bits for any number of cores.
+    /// The processor: the same bits for any number of cores.
     #[default]
     Cpu,
     /// An NVIDIA GPU by its number.

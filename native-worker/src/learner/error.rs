@@ -35,14 +35,14 @@ pub enum LearnError {
         /// How many the model has, from 0.
         num_actions: usize,
     },
-    /// Loss or gradient were not finite several times in a row.
+    /// Training left the range of numbers. The learner is of no further use.
     #[error(
-        "loss or gradient were not finite in {steps} gradient steps in a row; try a smaller lr or grad_clip \
-         (the weights of version {} are the last good ones)", last_good.version()
+        "training diverged: {reason}; try a smaller lr or grad_clip (the weights of version {} are the last good ones)",
+        last_good.version()
     )]
     Diverged {
-        /// Gradient steps in a row that were skipped.
-        steps: u32,
+        /// What happened.
+        reason: &'static str,
         /// The weights before the update that failed.
         last_good: Weights,
     },

@@ -2,9 +2,12 @@
 //!
 //! [`Ppo::update`] takes a train batch and gives the next version of the weights, with which the acting policy in
 //! [`rollmesh_core`] goes on. Two invariants: published weights are always finite, and on a CPU they are a function
-//! of configuration, seed, initial weights and batches alone. Everything runs on the calling thread in a fixed
+//! of configuration, seed, initial weights and batches alone. Every sum is made on one thread in a fixed
 //! order, whatever the number of cores, and shuffles are addressed by version and epoch. The bits may differ between
 //! models of CPU, since matrix products use the widest instructions there are.
+//!
+//! Every operation allocates a tensor, so the allocator matters: with glibc's an update takes nearly twice as long as
+//! with mimalloc, which the `rollmesh` program sets and other programs should, too.
 //!
 //! Not here: advantages, which [`rollmesh_core`] computes when it joins fragments to a train batch, and acting.
 

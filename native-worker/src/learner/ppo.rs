@@ -5,14 +5,14 @@ use rollmesh_core::{
     batch::{SampleBatch, VALUE_TARGETS, VF_PREDS},
     ids::{SlotId, WeightsVersion},
     rng::{Purpose, Streams},
-    weights::Weights,
+    weights::{Weights, WeightsError},
 };
 
 use super::{
     config::PpoConfig,
     error::LearnError,
     loss::{Loss, loss},
-    model::ActorCritic,
+    model::{ActorCritic, ModelError},
     optimizer::Optimizer,
     rows::Rows,
     stats::{Sums, UpdateStats, explained_variance},
@@ -67,8 +67,8 @@ impl Ppo {
     /// The batch has the columns `obs`, `actions`, `action_logp`, `vf_preds`, `advantages` and `value_targets`.
     ///
     /// # Errors
-    /// [`LearnError::Diverged`] when loss or gradient were not finite too often in a row, other variants when the
-    /// batch does not fit the model.
+    /// [`LearnError::Diverged`] when loss or gradient were not finite too often in a row or a weight is not, other
+    /// variants when the batch does not fit the model.
     pub fn update(&mut self, batch: &SampleBatch) -> Result<(Weights, UpdateStats), LearnError> {
         let (rows, logp_gap) = Rows::new(batch, &self.model, &self.device)?;
         let annealing = self.config.annealing(self.env_steps);
@@ -114,7 +114,9 @@ impl Ppo {
         let Some(norm) = norm else {
             sums.skipped += 1;
             self.skipped_in_a_row += 1;
-            return if self.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW { Err(self.diverged()) } else { Ok(()) };
+            let hopeless = self.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW;
+            let reason = "loss or gradient were not finite in several steps in a row";
+            return if hopeless { Err(self.diverged(reason)) } else { Ok(()) };
         };
         self.skipped_in_a_row = 0;
         Ok(sums.add(loss, norm)?)
@@ -122,11 +124,14 @@ impl Ppo {
 
     fn publish(&self) -> Result<Weights, LearnError> {
         let version = WeightsVersion(self.weights.version().0 + 1);
-        Ok(self.model.to_weights(version)?)
+        self.model.to_weights(version).map_err(|error| match error {
+            ModelError::Weights(WeightsError::NotFinite(_)) => self.diverged("a weight is not finite"),
+            other => other.into(),
+        })
     }
 
-    fn diverged(&self) -> LearnError {
-        LearnError::Diverged { steps: self.skipped_in_a_row, last_good: self.weights.clone() }
+    fn diverged(&self, reason: &'static str) -> LearnError {
+        LearnError::Diverged { reason, last_good: self.weights.clone() }
     }
 }
 
@@ -203,8 +208,16 @@ mod tests {
         let mut ppo = ppo(PpoConfig::default());
         let (good, _) = ppo.update(&bandit(64, 1)).unwrap();
         let error = ppo.update(&bad_batch(64)).unwrap_err();
-        let LearnError::Diverged { steps, last_good } = error else { panic!("{error}") };
-        assert_eq!((steps, bits(&last_good)), (3, bits(&good)));
+        let LearnError::Diverged { last_good, .. } = error else { panic!("{error}") };
+        assert_eq!(bits(&last_good), bits(&good));
+    }
+
+    #[test]
+    fn weights_that_are_not_finite_are_never_published() {
+        let mut ppo = ppo(PpoConfig { lr: 1e39, num_epochs: 1, ..PpoConfig::default() });
+        let error = ppo.update(&bandit(64, 1)).unwrap_err();
+        assert!(error.to_string().starts_with("training diverged: a weight is not finite; try"), "{error}");
+        assert_eq!(ppo.weights().version().0, 0);
     }
 
     #[test]
@@ -239,7 +252,7 @@ mod tests {
 
     #[test]
     fn annealing_follows_the_env_steps() {
-        let config = PpoConfig { lr: 1e-3, anneal_over_env_steps: Some(256), ..PpoConfig::default() };
+        let config = PpoConfig { lr: 1e-3, anneal_over_env_steps: Some(256), anneal_to: 0.0, ..PpoConfig::default() };
         let mut ppo = ppo(config);
         let rates: Vec<f64> = (0..3).map(|seed| ppo.update(&bandit(128, seed)).unwrap().1.learning_rate).collect();
         assert_eq!(rates, [1e-3, 5e-4, 0.0]);
