@@ -11,10 +11,13 @@
 #![warn(missing_docs)]
 
 mod cli;
+pub mod hub;
 pub mod kernels;
 pub mod learner;
 mod progress;
 mod registry;
+pub mod train;
+mod worker;
 
 pub use cli::main_with;
 pub use registry::Registry;

@@ -51,6 +51,16 @@ impl Progress {
         }
     }
 
+    /// A line of its own, above the bar.
+    pub(crate) fn println(&self, line: &str) {
+        if self.plain {
+            eprintln!("{line}");
+        } else {
+            // Hidden bars print nothing.
+            self.bar.println(line);
+        }
+    }
+
     /// The work is done: the bar goes away, for a summary to take its place.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();

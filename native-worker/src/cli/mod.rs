@@ -1,14 +1,21 @@
 //! The command line. Each command is a file; this one finds it and turns its result into an exit code.
 
+mod demo;
 mod envs;
 mod exit;
+mod host;
+mod hub;
 mod sample;
+mod signals;
+mod train;
+mod worker;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::Registry;
+use exit::Failure;
 
 #[derive(Parser)]
 #[command(name = "rollmesh", version, about, long_about = None, propagate_version = true)]
@@ -19,6 +26,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Watch two workers learn to balance a pole, and join them from a browser tab
+    Demo(demo::DemoArgs),
+    /// Train a policy with local workers; others may join
+    Train(train::TrainArgs),
+    /// Wait for runs that are started from the dashboard
+    Hub(hub::HubArgs),
+    /// Work for a hub
+    Worker(worker::WorkerArgs),
     /// Step environments with a policy in this process, and say how fast and with which hash
     Sample(sample::SampleArgs),
     /// List the environments that this program knows
@@ -32,6 +47,10 @@ enum Command {
 #[must_use]
 pub fn main_with(registry: Registry) -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args, &registry),
+        Command::Train(args) => train::run(&args, &registry),
+        Command::Hub(args) => hub::run(&args, &registry),
+        Command::Worker(args) => worker::run(&args, &registry),
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
     };
@@ -39,4 +58,13 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
+}
+
+/// The event loop of a command; `threads` for its tasks.
+fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::other(format!("the event loop cannot start: {error}")))
 }

@@ -1,0 +1,43 @@
+//! `rollmesh demo`: watch a policy learn.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+
+use super::{exit::Failure, host, runtime, train::print_summary};
+use crate::{
+    Registry,
+    train::{RunEnd, TrainConfig},
+};
+
+#[derive(Args)]
+pub(super) struct DemoArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDR", default_value = host::USUAL_ADDRESS)]
+    listen: SocketAddr,
+    /// Directory of the dashboard's files
+    #[arg(long, value_name = "DIR")]
+    assets: Option<PathBuf>,
+    /// End when the environment is solved, instead of serving the dashboard until Ctrl-C
+    #[arg(long)]
+    exit_when_solved: bool,
+}
+
+pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let config = TrainConfig { stop_return: Some(475.0), seed: 1, ..TrainConfig::new("CartPole-v1") };
+    runtime(2)?.block_on(async {
+        let mut hub = host::start(args.listen, true, args.assets.clone(), registry).await?;
+        eprintln!("Two workers learn to balance a pole (CartPole-v1, PPO). Watch them, and join as a worker:\n");
+        host::print_invitations(&hub);
+        eprintln!();
+        let summary = host::train(&mut hub, config, false).await?;
+        print_summary(&summary);
+        let solved = summary.end == RunEnd::Solved;
+        if !args.exit_when_solved && summary.end != RunEnd::Stopped {
+            eprintln!("\nThe dashboard stays at {} until Ctrl-C.", hub.dashboard_url());
+            host::serve(&mut hub).await;
+        }
+        hub.shutdown().await;
+        Ok(if solved { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    })
+}

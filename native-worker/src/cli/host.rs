@@ -1,0 +1,85 @@
+//! What the commands that run a hub have in common.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use rollmesh_core::protocol::message::RunStatus;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{exit::Failure, signals};
+use crate::{
+    Registry,
+    hub::{Hub, HubConfig, TOKEN_VARIABLE},
+    kernels::AUTO,
+    progress::Progress,
+    train::{Summary, TrainConfig},
+};
+
+/// Where hubs listen if nobody says otherwise.
+pub(super) const USUAL_ADDRESS: &str = "127.0.0.1:7878";
+
+pub(super) async fn start(
+    listen: SocketAddr,
+    dashboard: bool,
+    assets: Option<PathBuf>,
+    registry: &Registry,
+) -> Result<Hub, Failure> {
+    let worker_program = std::env::current_exe().map_err(Failure::other)?;
+    let config = HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO };
+    Hub::start(config, registry).await.map_err(Failure::usage)
+}
+
+/// Tells people where the page is and how workers join.
+pub(super) fn print_invitations(hub: &Hub) {
+    eprintln!("dashboard  {}", hub.dashboard_url());
+    eprintln!("worker     {TOKEN_VARIABLE}={} rollmesh worker --hub {}", hub.worker_token().to_hex(), hub.worker_url());
+}
+
+/// Shows what happens until somebody interrupts.
+pub(super) async fn serve(hub: &mut Hub) {
+    let mut notices = hub.take_notices();
+    loop {
+        tokio::select! {
+            () = signals::interrupted() => return,
+            Some(line) = next(&mut notices) => eprintln!("{line}"),
+        }
+    }
+}
+
+/// Runs a training run to its end, with a progress bar. An interruption ends it early.
+pub(super) async fn train(hub: &mut Hub, config: TrainConfig, quiet: bool) -> Result<Summary, Failure> {
+    let target = config.stop_return;
+    let progress = Progress::new(config.max_env_steps, "env steps", !quiet);
+    let mut summary: oneshot::Receiver<Summary> = hub
+        .train(config)
+        .await
+        .map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
+    let mut status = hub.status();
+    let mut notices = hub.take_notices();
+    let summary = loop {
+        tokio::select! {
+            summary = &mut summary => break summary.map_err(|_| Failure::other("the hub stopped in the middle of the run"))?,
+            Ok(()) = status.changed() => {
+                let now = status.borrow_and_update().clone();
+                progress.say(now.env_steps, &describe(&now, target));
+            }
+            Some(line) = next(&mut notices) => progress.println(&line),
+            () = signals::interrupted() => hub.stop_run().await,
+        }
+    };
+    progress.finish();
+    Ok(summary)
+}
+
+async fn next(notices: &mut Option<mpsc::UnboundedReceiver<String>>) -> Option<String> {
+    match notices {
+        Some(notices) => notices.recv().await,
+        None => None,
+    }
+}
+
+fn describe(status: &RunStatus, target: Option<f64>) -> String {
+    let target = target.map_or_else(String::new, |target| format!(" of {target}"));
+    let mean = status.episode_return_mean;
+    let mean = if mean.is_nan() { "-".to_owned() } else { format!("{mean:.1}") };
+    format!("return {mean}{target} · {:.0} steps/s · iteration {}", status.steps_per_s, status.iteration)
+}

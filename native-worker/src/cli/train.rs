@@ -1,0 +1,140 @@
+//! `rollmesh train`: a hub, local workers and a learner, for one run.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::Args;
+
+use super::{exit::Failure, host, runtime};
+use crate::{
+    Registry,
+    learner::{DeviceSpec, PpoConfig},
+    train::{Algo, RunEnd, Summary, TrainConfig},
+};
+
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  rollmesh train --env CartPole-v1 --workers 2 --num-envs-per-worker 8 --stop-return 475"
+)]
+pub(super) struct TrainArgs {
+    /// Environment, see `rollmesh envs`
+    #[arg(long, default_value = "CartPole-v1")]
+    env: String,
+    /// Learning algorithm
+    #[arg(long, value_enum, default_value_t)]
+    algo: Algo,
+    /// Local worker processes
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    workers: u32,
+    /// Environments whose home is one worker; their number in all is fixed for the run
+    #[arg(long, value_name = "M", default_value_t = 8)]
+    num_envs_per_worker: u32,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Stop when the mean return of the last 100 finished episodes reaches this
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    stop_return: Option<f64>,
+    /// Stop after this many env steps
+    #[arg(long, value_name = "T", default_value_t = 1_000_000)]
+    max_env_steps: u64,
+    /// Widths of the networks' hidden layers
+    #[arg(long, value_delimiter = ',', default_value = "64,64")]
+    hidden: Vec<u32>,
+    /// Steps of each environment per update
+    #[arg(long)]
+    rollout_fragment_length: Option<u32>,
+    /// Where the run writes its files; by default a new directory in runs/
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// Where to listen; by default any free port of this machine
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", conflicts_with = "no_dashboard")]
+    listen: SocketAddr,
+    /// Directory of the dashboard's files
+    #[arg(long, value_name = "DIR", conflicts_with = "no_dashboard")]
+    assets: Option<PathBuf>,
+    /// Serve no dashboard
+    #[arg(long)]
+    no_dashboard: bool,
+    /// Where the learner computes: cpu, cuda:N or metal
+    #[arg(long, default_value = "cpu")]
+    device: DeviceSpec,
+    /// Print the summary as one JSON object, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let config = config(args);
+    config.check(&registry.envs).map_err(Failure::usage)?;
+    let summary = runtime(2)?.block_on(async {
+        let mut hub = host::start(args.listen, !args.no_dashboard, args.assets.clone(), registry).await?;
+        if !args.no_dashboard && !args.json {
+            host::print_invitations(&hub);
+        }
+        let summary = host::train(&mut hub, config.clone(), args.json).await;
+        hub.shutdown().await;
+        summary
+    })?;
+    if args.json {
+        println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
+    } else {
+        print_summary(&summary);
+        if let Some(directory) = &config.run_dir {
+            println!("files         {}", directory.display());
+        }
+    }
+    exit_code(&summary)
+}
+
+fn config(args: &TrainArgs) -> TrainConfig {
+    let mut ppo = PpoConfig::default();
+    ppo.rollout_fragment_length = args.rollout_fragment_length.unwrap_or(ppo.rollout_fragment_length);
+    TrainConfig {
+        env: args.env.clone(),
+        algo: args.algo,
+        seed: args.seed,
+        num_workers: args.workers,
+        num_envs_per_worker: args.num_envs_per_worker,
+        hidden: args.hidden.clone(),
+        stop_return: args.stop_return,
+        max_env_steps: args.max_env_steps,
+        device: args.device,
+        run_dir: Some(args.run_dir.clone().unwrap_or_else(|| new_directory(&args.env, args.seed))),
+        ppo,
+    }
+}
+
+fn new_directory(env: &str, seed: u64) -> PathBuf {
+    // The name of an environment need not be one of a file.
+    let env: String = env.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    PathBuf::from("runs").join(format!("{env}-seed{seed}-{}", now.as_millis()))
+}
+
+pub(super) fn print_summary(summary: &Summary) {
+    let mean = summary.episode_return_mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.2}"));
+    let end = match &summary.end {
+        RunEnd::Solved => "solved".to_owned(),
+        RunEnd::Finished => "finished without reaching the stop return".to_owned(),
+        RunEnd::Stopped => "stopped".to_owned(),
+        RunEnd::Failed(error) => format!("failed: {error}"),
+    };
+    println!("{} with {}, seed {}: {end}", summary.env, summary.algo, summary.seed);
+    println!("mean return   {mean} (last 100 episodes)");
+    println!("env steps     {} in {:.1} s", summary.env_steps, summary.wall_s);
+    println!("weights hash  {}", summary.weights_hash);
+}
+
+/// A run without a stop return has reached its goal when its steps are used up.
+fn exit_code(summary: &Summary) -> Result<ExitCode, Failure> {
+    match &summary.end {
+        RunEnd::Solved => Ok(ExitCode::SUCCESS),
+        RunEnd::Finished | RunEnd::Stopped => Ok(ExitCode::from(3)),
+        RunEnd::Failed(error) => Err(Failure::Other(error.clone())),
+    }
+}

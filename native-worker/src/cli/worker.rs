@@ -1,0 +1,81 @@
+//! `rollmesh worker`: a worker for a hub.
+
+use std::{io::Read as _, process::ExitCode};
+
+use clap::Args;
+use rollmesh_core::protocol::Token;
+
+use super::{exit::Failure, runtime};
+use crate::{
+    Registry,
+    hub::TOKEN_VARIABLE,
+    kernels::KernelChoice,
+    learner::DeviceSpec,
+    worker::{self, WorkerConfig, WorkerEnd},
+};
+
+#[derive(Args)]
+#[command(after_help = "The token comes from the environment variable ROLLMESH_TOKEN; the hub prints the command.\n\n\
+                        Example:\n  ROLLMESH_TOKEN=… rollmesh worker --hub ws://127.0.0.1:7878")]
+pub(super) struct WorkerArgs {
+    /// Address of the hub
+    #[arg(long, value_name = "URL", value_parser = hub_url)]
+    hub: String,
+    /// Name in the hub's table; printable ASCII, at most 64 characters
+    #[arg(long, default_value = "worker")]
+    name: String,
+    /// Where to act; so far the acting policy runs on the CPU only
+    #[arg(long, default_value = "cpu")]
+    device: DeviceSpec,
+    /// Instantiation of the hot loops; has no influence on the rows
+    #[arg(long, value_enum, default_value_t)]
+    kernels: KernelChoice,
+    /// End when standard input does, as the hub's own workers do
+    #[arg(long, hide = true)]
+    until_stdin_closes: bool,
+}
+
+fn hub_url(text: &str) -> Result<String, String> {
+    if text.starts_with("wss://") {
+        return Err("hubs do not speak TLS yet; use an SSH tunnel and ws://127.0.0.1:PORT".into());
+    }
+    let host = text.strip_prefix("ws://").unwrap_or_default();
+    if host.is_empty() { Err("expected ws://HOST:PORT".into()) } else { Ok(text.into()) }
+}
+
+pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let text = std::env::var(TOKEN_VARIABLE).map_err(|_| {
+        Failure::usage(format!("{TOKEN_VARIABLE} is not set; the hub prints the command with its token"))
+    })?;
+    let token = Token::from_hex(text.trim()).map_err(|error| Failure::usage(format!("{TOKEN_VARIABLE}: {error}")))?;
+    args.device.open().map_err(Failure::usage)?;
+    if args.device != DeviceSpec::Cpu {
+        return Err(Failure::usage(format!(
+            "workers act on the CPU so far, not on {}; leave --device out",
+            args.device
+        )));
+    }
+    if args.until_stdin_closes {
+        std::thread::spawn(|| {
+            let mut rest = Vec::new();
+            // An error is an end as well.
+            let _ = std::io::stdin().read_to_end(&mut rest);
+            std::process::exit(0);
+        });
+    }
+    let config = WorkerConfig {
+        hub: args.hub.clone(),
+        token,
+        name: args.name.clone(),
+        device: args.device.to_string(),
+        kernels: args.kernels.table(),
+    };
+    let end = runtime(1)?.block_on(worker::run(config, registry.envs.clone(), |line| eprintln!("{line}")));
+    match end {
+        WorkerEnd::Refused(reason) => Err(Failure::usage(format!("the hub refused this worker: {reason}"))),
+        WorkerEnd::Closed(reason) => {
+            eprintln!("{reason}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Who gets in: tokens for peers, Host and Origin for requests.
+
+use std::net::SocketAddr;
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use rollmesh_core::protocol::{Role, Token, TokenGrant, TokenTable};
+
+/// A token from the system's randomness.
+pub(crate) fn random_token() -> Result<Token, getrandom::Error> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)?;
+    Ok(Token::new(bytes))
+}
+
+/// The tokens that open this hub.
+#[derive(Default)]
+pub(super) struct Tokens {
+    table: TokenTable,
+}
+
+impl Tokens {
+    pub(super) fn add(&mut self, token: Token, role: Role, child: Option<u32>) {
+        self.table.insert(token, TokenGrant { role, child });
+    }
+
+    pub(super) fn revoke(&mut self, token: &Token) {
+        self.table.revoke(token);
+    }
+
+    pub(super) fn table(&self) -> &TokenTable {
+        &self.table
+    }
+}
+
+/// Whether a request was meant for this hub and comes from one of its own pages or from no page at all.
+///
+/// The Host check stops names that a foreign page lets point to this machine; the Origin check stops foreign pages.
+/// Programs send no Origin; they still need a token.
+pub(super) fn is_own(headers: &HeaderMap, address: SocketAddr) -> bool {
+    let hosts = own_hosts(address);
+    let is_own_host =
+        |value: &HeaderValue| hosts.iter().any(|host| value.as_bytes().eq_ignore_ascii_case(host.as_bytes()));
+    let is_own_origin = |value: &HeaderValue| {
+        value
+            .as_bytes()
+            .strip_prefix(b"http://")
+            .is_some_and(|host| hosts.iter().any(|own| host.eq_ignore_ascii_case(own.as_bytes())))
+    };
+    let mut host = headers.get_all(header::HOST).iter();
+    let one_host = host.next().is_some_and(is_own_host) && host.next().is_none();
+    one_host && headers.get_all(header::ORIGIN).iter().all(is_own_origin)
+}
+
+fn own_hosts(address: SocketAddr) -> [String; 3] {
+    let port = address.port();
+    [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asks(host: &[&str], origin: &[&str]) -> bool {
+        let mut headers = HeaderMap::new();
+        host.iter().for_each(|value| _ = headers.append(header::HOST, value.parse().unwrap()));
+        origin.iter().for_each(|value| _ = headers.append(header::ORIGIN, value.parse().unwrap()));
+        is_own(&headers, ([127, 0, 0, 1], 7878).into())
+    }
+
+    #[test]
+    fn own_pages_and_programs_get_in() {
+        assert!(asks(&["127.0.0.1:7878"], &[]));
+        assert!(asks(&["LocalHost:7878"], &["http://localhost:7878"]));
+        assert!(asks(&["[::1]:7878"], &["http://127.0.0.1:7878"]));
+    }
+
+    #[test]
+    fn everybody_else_stays_out() {
+        for host in ["evil.example", "127.0.0.1", "127.0.0.1:80", "127.0.0.1:7878.evil.example", ""] {
+            assert!(!asks(&[host], &[]), "{host}");
+        }
+        assert!(!asks(&[], &[]));
+        assert!(!asks(&["127.0.0.1:7878", "127.0.0.1:7878"], &[]));
+        for origin in
+            ["null", "https://127.0.0.1:7878", "http://127.0.0.1:8080", "http://evil.example", "http://localhost"]
+        {
+            assert!(!asks(&["127.0.0.1:7878"], &[origin]), "{origin}");
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! The task that owns all of the hub's state.
+
+use std::{
+    collections::BTreeMap,
+    future::pending,
+    pin::Pin,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::{
+    env::EnvRegistry,
+    group::{GroupCommand, WorkerProfile},
+    ids::{LeaseId, WorkerId},
+    kernels::Kernels,
+    protocol::{
+        INITIAL_CREDIT, Message, Role,
+        handshake::{Accepted, busy, check_hello},
+        message::{Refused, Revoke, RunEnd as RunEndMessage, RunStatus, Welcome},
+    },
+    time::Micros,
+    worker::core_fingerprint,
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{Instant as TokioInstant, interval, sleep_until},
+};
+
+use super::{
+    access::Tokens,
+    children::{Children, Ended},
+    dashboard::Dashboard,
+    peer::{Admission, Knock, PeerLink},
+};
+use crate::train::{Run, RunEnd, StartError, Submitted, Summary, TrainConfig, Update};
+
+/// The most peers at a time.
+const MAX_PEERS: usize = 1024;
+/// The most local workers at a time.
+pub(super) const MAX_CHILDREN: usize = 64;
+/// Dashboards are told what changed at most this often.
+const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A run begins without the local workers that have not joined after this time.
+const JOIN_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What happens to the hub.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A peer said Hello.
+    Knock(Box<Knock>),
+    /// Somebody was turned away before that.
+    Refused { reason: String },
+    /// A peer's welcome is on its way.
+    Joined { peer: u32 },
+    /// A peer said something that its role allows.
+    Message { peer: u32, message: Box<Message> },
+    /// A peer's connection is over.
+    Left { peer: u32, reason: String },
+    /// A local worker has ended.
+    ChildExited { number: u32, status: String },
+    /// A local worker that ended is to be replaced now.
+    ReplaceChild,
+    /// The program wants a run.
+    Start { config: Box<TrainConfig>, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
+    /// The program wants no run any more.
+    StopRun,
+    /// The program ends.
+    Shutdown,
+}
+
+pub(super) struct Peer {
+    pub(super) role: Role,
+    pub(super) link: PeerLink,
+    /// `native`, `browser`, …
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) device: String,
+    /// The local worker that it is.
+    pub(super) child: Option<u32>,
+}
+
+pub(super) struct Actor {
+    pub(super) envs: EnvRegistry,
+    fingerprint: [u8; 16],
+    pub(super) tokens: Tokens,
+    pub(super) children: Children,
+    pub(super) peers: BTreeMap<u32, Peer>,
+    next_peer: u32,
+    pub(super) run: Option<Run>,
+    next_run: u32,
+    next_lease: LeaseId,
+    /// The learner's work on the batch of the iteration.
+    update: Option<Pin<Box<dyn Future<Output = Update> + Send>>>,
+    done: Option<oneshot::Sender<Summary>>,
+    pub(super) dashboard: Dashboard,
+    status: watch::Sender<RunStatus>,
+    notices: mpsc::UnboundedSender<String>,
+    epoch: Instant,
+}
+
+impl Actor {
+    pub(super) fn new(
+        envs: EnvRegistry,
+        kernels: Kernels,
+        tokens: Tokens,
+        children: Children,
+        status: watch::Sender<RunStatus>,
+        notices: mpsc::UnboundedSender<String>,
+    ) -> Self {
+        Self {
+            envs,
+            fingerprint: core_fingerprint(kernels),
+            tokens,
+            children,
+            peers: BTreeMap::new(),
+            next_peer: 1,
+            run: None,
+            next_run: 1,
+            next_lease: LeaseId(1),
+            update: None,
+            done: None,
+            dashboard: Dashboard::default(),
+            status,
+            notices,
+            epoch: Instant::now(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Micros {
+        Micros(self.epoch.elapsed().as_micros() as u64)
+    }
+
+    pub(super) async fn run(mut self, mut events: mpsc::Receiver<Event>) {
+        let mut refresh = interval(DASHBOARD_INTERVAL);
+        loop {
+            let deadline = self.run.as_ref().and_then(|run| run.group.poll_timeout());
+            let deadline = deadline.map(|at| TokioInstant::from_std(self.epoch + Duration::from_micros(at.0)));
+            tokio::select! {
+                // What has arrived comes before deadlines: a hub that was suspended blames nobody.
+                biased;
+                event = events.recv() => match event {
+                    None | Some(Event::Shutdown) => break,
+                    Some(event) => self.handle(event),
+                },
+                update = next_update(&mut self.update) => self.handle_update(update),
+                () = until(deadline) => {
+                    let now = self.now();
+                    if let Some(run) = &mut self.run {
+                        run.group.handle_timeout(now);
+                    }
+                }
+                _ = refresh.tick() => {
+                    self.begin_first_iteration();
+                    self.refresh_dashboards();
+                }
+            }
+            self.drain_group();
+        }
+        self.say_goodbye(&mut events).await;
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Knock(knock) => self.answer(*knock),
+            Event::Refused { reason } => self.notice(1, format!("a connection was refused: {reason}")),
+            Event::Joined { peer } => self.welcome(peer),
+            Event::Message { peer, message } => self.handle_message(peer, *message),
+            Event::Left { peer, reason } => self.forget(peer, &reason),
+            Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
+            Event::ReplaceChild => self.add_child(),
+            Event::Start { config, started, done } => {
+                let result = self.start_run(*config);
+                if result.is_ok() {
+                    self.done = Some(done);
+                }
+                // Whoever asked may have gone; the run goes on.
+                let _ = started.send(result);
+            }
+            Event::StopRun => self.end_run(RunEnd::Stopped),
+            Event::Shutdown => {}
+        }
+    }
+
+    fn answer(&mut self, knock: Knock) {
+        let verdict = if self.peers.len() >= MAX_PEERS {
+            Err(busy("the hub has as many peers as it takes; try again later"))
+        } else {
+            check_hello(&knock.hello, self.tokens.table(), self.fingerprint)
+        };
+        let answer = verdict.map(|accepted| self.admit(accepted, knock.link));
+        if let Err(Refused { reason, .. }) = &answer {
+            self.notice(1, format!("a peer was refused: {reason}"));
+        }
+        // A peer that has gone meanwhile leaves as soon as its task sees that.
+        let _ = knock.answer.send(answer);
+    }
+
+    fn admit(&mut self, accepted: Accepted, link: PeerLink) -> Admission {
+        let peer = self.next_peer;
+        self.next_peer += 1;
+        let Accepted { protocol, role, child, resume, kind, name, device } = accepted;
+        self.peers.insert(peer, Peer { role, link, kind, name, device, child });
+        let mut resume_id = resume.unwrap_or_default();
+        resume_id[..4].copy_from_slice(&peer.to_le_bytes());
+        let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
+        let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
+        Admission { peer, role, welcome }
+    }
+
+    fn welcome(&mut self, id: u32) {
+        let Some(Peer { role, kind, name, device, .. }) = self.peers.get(&id) else { return };
+        match role {
+            Role::Viewer | Role::Operator => self.show_everything(id),
+            Role::Worker => {
+                self.notice(0, format!("worker {id} joined: {kind} {name} on {device}"));
+                self.bring_into_run(id);
+                self.begin_first_iteration();
+            }
+        }
+    }
+
+    /// The first iteration waits for the local workers, so that they share its slots. Rows do not depend on it.
+    fn begin_first_iteration(&mut self) {
+        let now = self.now();
+        let workers = self.peers.values().filter(|peer| peer.role == Role::Worker).count();
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over() && !run.has_begun()) else { return };
+        let is_late = workers > 0 && run.elapsed() > JOIN_PATIENCE;
+        if (is_late || workers >= run.config.num_workers as usize)
+            && let Err(error) = run.begin_iteration(now)
+        {
+            self.end_run(RunEnd::Failed(error.to_string()));
+        }
+    }
+
+    /// Tells a worker what the run is and with which weights it goes on; from now on it gets leases.
+    fn bring_into_run(&mut self, id: u32) {
+        let now = self.now();
+        let (Some(run), Some(peer)) = (&mut self.run, self.peers.get(&id)) else { return };
+        if run.is_over() {
+            return;
+        }
+        // Both were made for others before, so they are not too large.
+        let _ = peer.link.send(&run.announcement());
+        if let Ok(weights) = run.weights_frame() {
+            peer.link.send_frame(weights);
+        }
+        let profile = if peer.kind == "browser" { WorkerProfile::BROWSER } else { WorkerProfile::NATIVE };
+        run.group.handle_joined(WorkerId(id), profile, now);
+    }
+
+    fn forget(&mut self, id: u32, reason: &str) {
+        let Some(peer) = self.peers.remove(&id) else { return };
+        if peer.role == Role::Worker {
+            let now = self.now();
+            if let Some(run) = &mut self.run {
+                run.group.handle_left(WorkerId(id), now);
+                run.forget_worker(WorkerId(id));
+            }
+            self.dashboard.forget_worker(id);
+            self.notice(0, format!("worker {id} left: {reason}"));
+            self.broadcast_gone(id);
+        }
+    }
+
+    pub(super) fn start_run(&mut self, config: TrainConfig) -> Result<(), StartError> {
+        if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
+            return Err(StartError::Busy);
+        }
+        let workers = config.num_workers as usize;
+        let run = Run::new(self.next_run, config, &self.envs, self.next_lease)?;
+        self.next_run += 1;
+        self.run = Some(run);
+        self.dashboard.begin_run();
+        for _ in self.children.count()..workers.min(MAX_CHILDREN) {
+            self.add_child();
+        }
+        let workers: Vec<u32> =
+            self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(|(&id, _)| id).collect();
+        for id in workers {
+            self.bring_into_run(id);
+        }
+        self.begin_first_iteration();
+        Ok(())
+    }
+
+    pub(super) fn end_run(&mut self, end: RunEnd) {
+        let now = self.now();
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
+        let (summary, written) = run.end(end, now);
+        self.next_lease = run.group.next_lease_id();
+        let over = Message::RunEnd(RunEndMessage { run: run.number });
+        self.update = None;
+        self.drain_group();
+        for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
+            let _ = peer.link.send(&over);
+        }
+        if let Err(error) = written {
+            self.notice(2, format!("the run's last files could not be written: {error}"));
+        }
+        self.refresh_dashboards();
+        if let Some(done) = self.done.take() {
+            // Nobody waits for a run that the page started.
+            let _ = done.send(summary);
+        }
+    }
+
+    /// Does what the group wants, until it wants nothing more.
+    fn drain_group(&mut self) {
+        while let Some(command) = self.run.as_mut().and_then(|run| run.group.poll_command()) {
+            self.obey(command);
+        }
+        while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
+            self.notice(1, event.to_string());
+        }
+        let Some(run) = &mut self.run else { return };
+        match run.poll_update() {
+            None => {}
+            Some(Ok(Submitted { update, trace })) => {
+                self.update = Some(update);
+                self.dashboard.trace = Some(trace);
+            }
+            Some(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
+        }
+    }
+
+    fn obey(&mut self, command: GroupCommand) {
+        let worker = command.worker();
+        let Some(peer) = self.peers.get(&worker.0) else { return };
+        let message = match command {
+            GroupCommand::Grant { lease, .. } => match &mut self.run {
+                Some(run) => run.grant(worker, lease),
+                None => return,
+            },
+            GroupCommand::Revoke { lease, .. } => Message::Revoke(Revoke { lease: lease.0 }),
+            GroupCommand::Dismiss { .. } => return self.dismiss(worker.0),
+        };
+        if let Err(error) = peer.link.send(&message) {
+            // A lease that cannot be sent can never be done.
+            self.end_run(RunEnd::Failed(error.to_string()));
+        }
+    }
+
+    pub(super) fn dismiss(&mut self, id: u32) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        peer.link.close("the hub dismissed this worker");
+        if let Some(child) = peer.child {
+            self.children.dismiss(child);
+        }
+    }
+
+    fn handle_update(&mut self, update: Update) {
+        self.update = None;
+        let now = self.now();
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
+        let (weights, stats) = match update {
+            Ok(update) => update,
+            Err(error) => return self.end_run(RunEnd::Failed(error.to_string())),
+        };
+        let metrics = run.handle_update(weights, &stats);
+        let point = run.point(&metrics);
+        let written = run.write_metrics(&metrics);
+        let end = run.end_reached();
+        self.dashboard.points.push(point);
+        if let Err(error) = written {
+            self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
+        }
+        self.publish_status();
+        match end {
+            Some(end) => self.end_run(end),
+            None => self.next_iteration(now),
+        }
+    }
+
+    fn next_iteration(&mut self, now: Micros) {
+        let Some(run) = &mut self.run else { return };
+        match run.weights_frame() {
+            Ok(frame) => {
+                for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
+                    peer.link.send_frame(frame.clone());
+                }
+                if let Err(error) = run.begin_iteration(now) {
+                    self.end_run(RunEnd::Failed(error.to_string()));
+                }
+            }
+            Err(error) => self.end_run(RunEnd::Failed(error.to_string())),
+        }
+    }
+
+    pub(super) fn add_child(&mut self) {
+        match self.children.start() {
+            Ok((number, token)) => self.tokens.add(token, Role::Worker, Some(number)),
+            Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
+        }
+    }
+
+    fn handle_child_exit(&mut self, number: u32, status: &str) {
+        let Some((token, ended)) = self.children.handle_exit(number) else { return };
+        self.tokens.revoke(&token);
+        match ended {
+            Ended::AsWished => {}
+            Ended::Replace(pause) => {
+                self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
+                if pause.is_zero() {
+                    self.add_child();
+                } else {
+                    self.children.replace_after(pause);
+                }
+            }
+            Ended::GiveUp => {
+                self.notice(2, format!("local workers end as soon as they start ({status}); no more attempts"));
+            }
+        }
+    }
+
+    pub(super) fn publish_status(&self) {
+        if let Some(run) = &self.run {
+            // Nobody may be listening.
+            let _ = self.status.send(run.status());
+        }
+    }
+
+    /// Tells people: dashboards, and the terminal.
+    pub(super) fn notice(&self, level: u8, text: String) {
+        self.broadcast_notice(level, &text);
+        let _ = self.notices.send(text);
+    }
+
+    async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {
+        self.end_run(RunEnd::Stopped);
+        self.children.dismiss_all();
+        for peer in self.peers.values() {
+            peer.link.close("the hub is shutting down");
+        }
+        // The hub waits for its workers to go; whoever does not is killed with the channel's end.
+        let farewell = async {
+            while !self.children.is_empty() {
+                match events.recv().await {
+                    Some(Event::ChildExited { number, .. }) => _ = self.children.handle_exit(number),
+                    Some(_) => {}
+                    None => return,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(4), farewell).await;
+    }
+}
+
+async fn next_update(update: &mut Option<Pin<Box<dyn Future<Output = Update> + Send>>>) -> Update {
+    match update {
+        Some(update) => update.await,
+        None => pending().await,
+    }
+}
+
+async fn until(deadline: Option<TokioInstant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}

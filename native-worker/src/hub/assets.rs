@@ -1,0 +1,98 @@
+//! The page's files: from a directory, else built into the program, else a page that says how to get them.
+
+use std::path::{Component, Path, PathBuf};
+
+use axum::{
+    body::Body,
+    http::{StatusCode, header},
+    response::{Html, IntoResponse, Response},
+};
+
+use super::HubError;
+
+/// Where trunk puts the page, seen from the repository.
+const USUAL_DIRECTORY: &str = "dist";
+
+pub(super) enum Assets {
+    Directory(PathBuf),
+    #[cfg(feature = "embed")]
+    Embedded,
+    Missing,
+    /// This hub has no page.
+    Off,
+}
+
+#[cfg(feature = "embed")]
+#[derive(rust_embed::RustEmbed)]
+#[folder = "$CARGO_MANIFEST_DIR/../dist"]
+struct Embedded;
+
+impl Assets {
+    pub(super) fn find(dashboard: bool, directory: Option<&Path>) -> Result<Self, HubError> {
+        let holds_page = |directory: &Path| directory.join("index.html").is_file();
+        Ok(match directory {
+            _ if !dashboard => Self::Off,
+            Some(directory) if holds_page(directory) => Self::Directory(directory.to_owned()),
+            Some(directory) => return Err(HubError::NoAssets(directory.to_owned())),
+            None if holds_page(Path::new(USUAL_DIRECTORY)) => Self::Directory(USUAL_DIRECTORY.into()),
+            None => Self::built_in(),
+        })
+    }
+
+    #[cfg(feature = "embed")]
+    fn built_in() -> Self {
+        Self::Embedded
+    }
+
+    #[cfg(not(feature = "embed"))]
+    fn built_in() -> Self {
+        Self::Missing
+    }
+
+    pub(super) async fn answer(&self, path: &str) -> Response {
+        let path = match path.trim_start_matches('/') {
+            "" => "index.html",
+            path => path,
+        };
+        match self {
+            Self::Off => (StatusCode::NOT_FOUND, "This hub has no dashboard.\n").into_response(),
+            Self::Missing => Html(HOW_TO_BUILD).into_response(),
+            #[cfg(feature = "embed")]
+            Self::Embedded => Embedded::get(path).map_or_else(not_found, |file| content(path, file.data.into_owned())),
+            Self::Directory(directory) => {
+                // Nothing but plain names below the directory.
+                if !Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
+                    return not_found();
+                }
+                let file = directory.join(path);
+                let read = tokio::task::spawn_blocking(move || std::fs::read(file));
+                match read.await {
+                    Ok(Ok(bytes)) => content(path, bytes),
+                    _ => not_found(),
+                }
+            }
+        }
+    }
+}
+
+fn content(path: &str, bytes: Vec<u8>) -> Response {
+    let kind = match Path::new(path).extension().and_then(|extension| extension.to_str()) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("wasm") => "application/wasm",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("json") => "application/json",
+        _ => "application/octet-stream",
+    };
+    ([(header::CONTENT_TYPE, kind)], Body::from(bytes)).into_response()
+}
+
+fn not_found() -> Response {
+    (StatusCode::NOT_FOUND, "There is no such file.\n").into_response()
+}
+
+const HOW_TO_BUILD: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>rollmesh</title>\
+    <h1>rollmesh is running</h1><p>Its dashboard has not been built. In a clone of the repository, \
+    <code>cargo xtask demo</code> builds it; or point <code>--assets</code> at a directory that holds it.</p></html>";

@@ -1,0 +1,151 @@
+//! Local workers: child processes of the hub, each with a token of its own.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::protocol::Token;
+use tokio::{
+    process::{Child, Command},
+    sync::{mpsc, oneshot},
+    time::{sleep, timeout},
+};
+
+use super::{TOKEN_VARIABLE, actor::Event, random_token};
+
+/// A child that lives shorter than this has failed to start.
+const SHORT_LIFE: Duration = Duration::from_secs(2);
+/// Starts in a row that may fail.
+const MAX_FAILED_STARTS: u32 = 5;
+/// A child that was dismissed may take this long to go by itself.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// The local workers that should be there.
+pub(super) struct Children {
+    program: PathBuf,
+    address: SocketAddr,
+    events: mpsc::Sender<Event>,
+    next: u32,
+    running: BTreeMap<u32, Running>,
+    failed_starts: u32,
+}
+
+struct Running {
+    token: Token,
+    began: Instant,
+    /// It was told to go, and is not to be replaced.
+    dismissed: bool,
+    kill: Option<oneshot::Sender<()>>,
+}
+
+/// What follows from the end of a child.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It was meant to go.
+    AsWished,
+    /// It has to be replaced, after this pause.
+    Replace(Duration),
+    /// It ends again and again: no more attempts.
+    GiveUp,
+}
+
+impl Children {
+    pub(super) fn new(program: PathBuf, address: SocketAddr, events: mpsc::Sender<Event>) -> Self {
+        Self { program, address, events, next: 1, running: BTreeMap::new(), failed_starts: 0 }
+    }
+
+    /// Workers that are there or about to be.
+    pub(super) fn count(&self) -> usize {
+        self.running.values().filter(|child| !child.dismissed).count()
+    }
+
+    /// Starts a worker; its number, and the token that it will present.
+    pub(super) fn start(&mut self) -> io::Result<(u32, Token)> {
+        let number = self.next;
+        let token = random_token().map_err(io::Error::other)?;
+        let child = Command::new(&self.program)
+            .args(["worker", "--hub", &format!("ws://{}", self.address), "--name", &format!("local-{number}")])
+            .args(["--until-stdin-closes"])
+            .env(TOKEN_VARIABLE, token.to_hex())
+            // The pipe closes with the hub, however it ends: no worker outlives it.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        self.next += 1;
+        let (kill, killed) = oneshot::channel();
+        tokio::spawn(watch(number, child, killed, self.events.clone()));
+        let running = Running { token, began: Instant::now(), dismissed: false, kill: Some(kill) };
+        self.running.insert(number, running);
+        Ok((number, token))
+    }
+
+    /// The child is to go and not to come back. It is killed if it does not go by itself.
+    pub(super) fn dismiss(&mut self, number: u32) {
+        if let Some(child) = self.running.get_mut(&number) {
+            child.dismissed = true;
+            if let Some(kill) = child.kill.take() {
+                tokio::spawn(async move {
+                    sleep(GRACE).await;
+                    // The child may be gone by now.
+                    let _ = kill.send(());
+                });
+            }
+        }
+    }
+
+    /// Asks for a replacement after a pause.
+    pub(super) fn replace_after(&self, pause: Duration) {
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            sleep(pause).await;
+            // The hub may have stopped meanwhile.
+            let _ = events.send(Event::ReplaceChild).await;
+        });
+    }
+
+    /// True without any child, also of those that are about to go.
+    pub(super) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(super) fn dismiss_all(&mut self) {
+        let numbers: Vec<u32> = self.running.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.dismiss(number));
+    }
+
+    /// A child is gone: its token, to be revoked, and what follows.
+    pub(super) fn handle_exit(&mut self, number: u32) -> Option<(Token, Ended)> {
+        let child = self.running.remove(&number)?;
+        if child.dismissed {
+            return Some((child.token, Ended::AsWished));
+        }
+        self.failed_starts = if child.began.elapsed() < SHORT_LIFE { self.failed_starts + 1 } else { 0 };
+        let ended = match self.failed_starts {
+            0 | 1 => Ended::Replace(Duration::ZERO),
+            n if n <= MAX_FAILED_STARTS => Ended::Replace(Duration::from_millis(100 << n)),
+            _ => Ended::GiveUp,
+        };
+        Some((child.token, ended))
+    }
+}
+
+/// Waits for the end of a child, or kills it.
+async fn watch(number: u32, mut child: Child, killed: oneshot::Receiver<()>, events: mpsc::Sender<Event>) {
+    let status: io::Result<ExitStatus> = tokio::select! {
+        status = child.wait() => status,
+        // Without a sender left the hub is going, and takes its children along.
+        _ = killed => {
+            let _ = child.start_kill();
+            timeout(GRACE, child.wait()).await.unwrap_or_else(|_| Err(io::Error::other("it does not end")))
+        }
+    };
+    let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+    let _ = events.send(Event::ChildExited { number, status }).await;
+}

@@ -1,0 +1,143 @@
+//! What peers say, after their socket's task has found it allowed.
+
+use rollmesh_core::{
+    ids::{LeaseId, WorkerId},
+    protocol::{
+        Message, Role,
+        message::{RemoveWorker, Reply, StartRun, Watch, WorkerToken},
+    },
+};
+
+use super::{
+    actor::{Actor, MAX_CHILDREN},
+    random_token,
+};
+use crate::train::{Algo, RunEnd, TrainConfig};
+
+impl Actor {
+    pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
+        match message {
+            Message::Progress(progress) => {
+                let now = self.now();
+                if let Some(run) = &mut self.run {
+                    run.group.handle_progress(WorkerId(peer), LeaseId(progress.lease), progress.env_steps, now);
+                }
+            }
+            Message::FragmentUpload(upload) => {
+                let now = self.now();
+                let fault = self.run.as_mut().and_then(|run| run.handle_upload(WorkerId(peer), &upload, now).err());
+                if let Some(fault) = fault {
+                    self.notice(1, format!("an upload of worker {peer} was not accepted: {fault}"));
+                }
+            }
+            Message::LeaseRefused(refused) => {
+                let now = self.now();
+                if let Some(run) = &mut self.run {
+                    run.group.handle_refused(WorkerId(peer), LeaseId(refused.lease), now);
+                }
+            }
+            Message::Pause(request) => self.reply(peer, request.request, Self::pause),
+            Message::Resume(request) => self.reply(peer, request.request, Self::resume),
+            Message::Stop(request) => self.reply(peer, request.request, Self::stop),
+            Message::AddWorker(request) => self.reply(peer, request.request, Self::add_worker),
+            Message::RemoveWorker(RemoveWorker { request, worker }) => {
+                self.reply(peer, request, |hub| hub.remove_worker(worker));
+            }
+            Message::Watch(Watch { request, slot }) => self.reply(peer, request, |hub| hub.watch(slot)),
+            Message::StartRun(start) => self.reply(peer, start.request, |hub| hub.start_from_page(&start)),
+            Message::WorkerTokenRequest(request) => self.give_worker_token(peer, request.request),
+            // The inbox of the socket's task lets nothing else through.
+            _ => {}
+        }
+    }
+
+    /// Does what a peer asks for, and tells it how that went.
+    fn reply(&mut self, peer: u32, request: u32, work: impl FnOnce(&mut Self) -> Result<(), String>) {
+        let error = work(self).err().unwrap_or_default();
+        self.refresh_dashboards();
+        if let Some(peer) = self.peers.get(&peer) {
+            // Errors are short texts.
+            let _ = peer.link.send(&Message::Reply(Reply { request, error }));
+        }
+    }
+
+    fn pause(&mut self) -> Result<(), String> {
+        let run = self.run.as_mut().filter(|run| !run.is_over()).ok_or("there is no run to pause")?;
+        run.pause();
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), String> {
+        let now = self.now();
+        let run = self.run.as_mut().filter(|run| !run.is_over()).ok_or("there is no run to resume")?;
+        run.resume(now);
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to stop")?;
+        self.end_run(RunEnd::Stopped);
+        Ok(())
+    }
+
+    fn add_worker(&mut self) -> Result<(), String> {
+        if self.children.count() >= MAX_CHILDREN {
+            return Err(format!("a hub has at most {MAX_CHILDREN} local workers"));
+        }
+        self.add_child();
+        Ok(())
+    }
+
+    fn remove_worker(&mut self, worker: u32) -> Result<(), String> {
+        let known = self.peers.get(&worker).is_some_and(|peer| peer.role == Role::Worker);
+        if !known {
+            return Err(format!("there is no worker {worker}"));
+        }
+        let now = self.now();
+        let in_run =
+            self.run.as_mut().is_some_and(|run| !run.is_over() && run.group.remove_worker(WorkerId(worker), now));
+        if !in_run {
+            self.dismiss(worker);
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, slot: u32) -> Result<(), String> {
+        let run = self.run.as_mut().ok_or("there is no run to watch")?;
+        if slot >= run.spec.num_slots {
+            return Err(format!("the run has {} slots, there is no slot {slot}", run.spec.num_slots));
+        }
+        run.watched_slot = slot;
+        Ok(())
+    }
+
+    fn start_from_page(&mut self, start: &StartRun) -> Result<(), String> {
+        if start.algo != Algo::Ppo.name() {
+            let known = Algo::Ppo.name();
+            return Err(format!("there is no algorithm '{}'; known is {known}", start.algo.escape_debug()));
+        }
+        let config = TrainConfig {
+            seed: start.seed,
+            num_workers: start.num_workers,
+            num_envs_per_worker: start.num_envs_per_worker,
+            stop_return: start.stop_return.is_finite().then_some(f64::from(start.stop_return)),
+            max_env_steps: start.max_env_steps,
+            ..TrainConfig::new(&*start.env)
+        };
+        self.start_run(config).map_err(|error| error.to_string())
+    }
+
+    fn give_worker_token(&mut self, peer: u32, request: u32) {
+        let message = match random_token() {
+            Ok(token) => {
+                self.tokens.add(token, Role::Worker, None);
+                Message::WorkerToken(WorkerToken { request, token })
+            }
+            Err(error) => Message::Reply(Reply { request, error: error.to_string() }),
+        };
+        if let Some(peer) = self.peers.get(&peer) {
+            // Both are small.
+            let _ = peer.link.send(&message);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What dashboards are told.
+
+use std::collections::BTreeMap;
+
+use rollmesh_core::{
+    group,
+    protocol::{
+        Frame, Message, Role, WorkerState,
+        message::{EnvTrace, Iteration, Notice, RunStatus, WorkerGone, WorkerRow},
+    },
+};
+
+use super::actor::Actor;
+
+/// A dashboard that has this much waiting is told nothing new until it has caught up.
+const MAX_BACKLOG_BYTES: usize = 1 << 20;
+/// Points that are kept for dashboards that come later; of more, every second one is dropped.
+const MAX_POINTS: usize = 4096;
+
+/// What was shown last, so that only changes are sent.
+#[derive(Default)]
+pub(super) struct Dashboard {
+    status: Option<RunStatus>,
+    rows: BTreeMap<u32, WorkerRow>,
+    pub(super) trace: Option<EnvTrace>,
+    pub(super) points: Points,
+}
+
+/// The curves of the run.
+#[derive(Default)]
+pub(super) struct Points {
+    all: Vec<Iteration>,
+    /// Those before this one were sent to everybody.
+    sent: usize,
+}
+
+impl Points {
+    pub(super) fn push(&mut self, point: Iteration) {
+        if self.all.len() == MAX_POINTS {
+            let mut index = 0;
+            self.all.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.sent = self.all.len();
+        }
+        self.all.push(point);
+    }
+}
+
+impl Dashboard {
+    pub(super) fn begin_run(&mut self) {
+        self.points = Points::default();
+        self.trace = None;
+    }
+
+    pub(super) fn forget_worker(&mut self, worker: u32) {
+        self.rows.remove(&worker);
+    }
+}
+
+impl Actor {
+    /// Tells a new dashboard everything.
+    pub(super) fn show_everything(&mut self, id: u32) {
+        self.refresh_dashboards();
+        let Some(peer) = self.peers.get(&id) else { return };
+        let status = self.dashboard.status.clone().unwrap_or_default();
+        let messages = std::iter::once(Message::RunStatus(status))
+            .chain(self.dashboard.rows.values().cloned().map(Message::WorkerRow))
+            .chain(self.dashboard.points.all.iter().copied().map(Message::Iteration));
+        for message in messages {
+            // All of these are small.
+            let _ = peer.link.send(&message);
+        }
+    }
+
+    /// Tells all dashboards what has changed.
+    pub(super) fn refresh_dashboards(&mut self) {
+        self.publish_status();
+        let mut news = Vec::new();
+        let status = self.run.as_ref().map(crate::train::Run::status).unwrap_or_default();
+        // NaN is a value here, and unequal to itself: compare what would be sent.
+        let message = Message::RunStatus(status.clone());
+        let last = self.dashboard.status.replace(status).map(Message::RunStatus);
+        if last.is_none_or(|last| last.encode() != message.encode()) {
+            news.push(message);
+        }
+        for row in self.worker_rows() {
+            if self.dashboard.rows.get(&row.worker) != Some(&row) {
+                self.dashboard.rows.insert(row.worker, row.clone());
+                news.push(Message::WorkerRow(row));
+            }
+        }
+        let points = &mut self.dashboard.points;
+        news.extend(points.all[points.sent..].iter().copied().map(Message::Iteration));
+        points.sent = points.all.len();
+        news.extend(self.dashboard.trace.take().map(Message::EnvTrace));
+        news.iter().for_each(|message| self.broadcast(message));
+    }
+
+    pub(super) fn broadcast_notice(&self, level: u8, text: &str) {
+        self.broadcast(&Message::Notice(Notice { level, text: text.chars().take(512).collect() }));
+    }
+
+    pub(super) fn broadcast_gone(&self, worker: u32) {
+        self.broadcast(&Message::WorkerGone(WorkerGone { worker }));
+    }
+
+    fn broadcast(&self, message: &Message) {
+        let mut viewers = self.peers.values().filter(|peer| peer.role != Role::Worker).peekable();
+        if viewers.peek().is_none() {
+            return;
+        }
+        // What is too large for dashboards is not shown.
+        let Ok(frame) = Frame::new(message) else { return };
+        for viewer in viewers {
+            if viewer.link.queued_bytes() < MAX_BACKLOG_BYTES {
+                viewer.link.send_frame(frame.clone());
+            }
+        }
+    }
+
+    fn worker_rows(&self) -> Vec<WorkerRow> {
+        let now = self.now();
+        let in_group: BTreeMap<u32, group::WorkerStatus> = self
+            .run
+            .iter()
+            .filter(|run| !run.is_over())
+            .flat_map(|run| run.group.workers(now).map(|status| (status.worker.0, status)))
+            .collect();
+        let row = |(&id, peer): (&u32, &super::actor::Peer)| {
+            let known = in_group.get(&id);
+            let before = self.dashboard.rows.get(&id);
+            WorkerRow {
+                worker: id,
+                kind: peer.kind.clone(),
+                name: peer.name.clone(),
+                device: peer.device.clone(),
+                state: known.map_or(WorkerState::Idle, |status| shown(status.state)).to_wire(),
+                local: peer.child.is_some(),
+                slots: known.map_or(0, |status| status.slots),
+                env_steps: known.map_or_else(|| before.map_or(0, |row| row.env_steps), |status| status.env_steps),
+                steps_per_s: known.map_or(0.0, |status| status.env_steps_per_s as f32),
+                weights_lag: match (&self.run, known) {
+                    (Some(run), Some(status)) => run.weights_lag(status.weights_version),
+                    _ => 0,
+                },
+            }
+        };
+        self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(row).collect()
+    }
+}
+
+fn shown(state: group::WorkerState) -> WorkerState {
+    match state {
+        group::WorkerState::Idle => WorkerState::Idle,
+        group::WorkerState::Sampling => WorkerState::Sampling,
+        group::WorkerState::Hung => WorkerState::Hung,
+        group::WorkerState::Leaving => WorkerState::Leaving,
+        group::WorkerState::Quarantined => WorkerState::Quarantined,
+    }
+}

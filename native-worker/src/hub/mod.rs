@@ -1,0 +1,208 @@
+//! The hub: the process that workers and dashboards connect to.
+//!
+//! One task, the [actor], owns all state: peers, children, the run. Every socket has a task of its own that checks
+//! and decodes frames and passes messages on; the learner has a thread. The actor never blocks on any of them.
+
+mod access;
+mod actor;
+mod assets;
+mod children;
+mod commands;
+mod dashboard;
+mod peer;
+mod server;
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use rollmesh_core::{
+    kernels::Kernels,
+    protocol::{Role, Token, message::RunStatus},
+};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+};
+
+use self::actor::{Actor, Event};
+use crate::{
+    Registry,
+    train::{StartError, Summary, TrainConfig},
+};
+
+pub(crate) use access::random_token;
+
+/// The environment variable through which a worker gets its token.
+pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";
+
+/// How a hub is set up.
+#[derive(Clone, Debug)]
+pub struct HubConfig {
+    /// Where to listen: a loopback address.
+    pub listen: SocketAddr,
+    /// Whether there is a page, and tokens for dashboards.
+    pub dashboard: bool,
+    /// Directory of the page's files, if not the usual ones.
+    pub assets: Option<PathBuf>,
+    /// The program that local workers run, with its first arguments.
+    pub worker_program: PathBuf,
+    /// Kernels with which the hub proves itself.
+    pub kernels: Kernels,
+}
+
+/// Why a hub could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The address is not this machine's own.
+    #[error(
+        "{0} can be reached from other machines, and the hub does not speak TLS; listen on 127.0.0.1 and use an SSH \
+         tunnel"
+    )]
+    NotLoopback(SocketAddr),
+    /// Somebody else listens there.
+    #[error("cannot listen on {address}: {source}; choose another address with --listen, port 0 takes any free one")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// There is no randomness for tokens.
+    #[error("the system has no randomness for tokens: {0}")]
+    Randomness(getrandom::Error),
+    /// The directory of the page does not exist.
+    #[error("there is no page in {0}: index.html is missing")]
+    NoAssets(PathBuf),
+}
+
+/// A running hub. It stops when it is [shut down](Self::shutdown) or dropped.
+#[derive(Debug)]
+pub struct Hub {
+    address: SocketAddr,
+    operator: Token,
+    worker: Token,
+    events: mpsc::Sender<Event>,
+    status: watch::Receiver<RunStatus>,
+    notices: Option<mpsc::UnboundedReceiver<String>>,
+    actor: JoinHandle<()>,
+    server: JoinHandle<()>,
+}
+
+impl Hub {
+    /// Listens, and serves workers and dashboards from now on.
+    ///
+    /// # Errors
+    /// [`HubError`], which says what to change.
+    pub async fn start(config: HubConfig, registry: &Registry) -> Result<Self, HubError> {
+        if !config.listen.ip().is_loopback() {
+            return Err(HubError::NotLoopback(config.listen));
+        }
+        let assets = Arc::new(assets::Assets::find(config.dashboard, config.assets.as_deref())?);
+        let failed = |source| HubError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let operator = random_token().map_err(HubError::Randomness)?;
+        let worker = random_token().map_err(HubError::Randomness)?;
+        let mut tokens = access::Tokens::default();
+        tokens.add(worker, Role::Worker, None);
+        if config.dashboard {
+            tokens.add(operator, Role::Operator, None);
+        }
+        let (events, inbox) = mpsc::channel(1024);
+        let (status_sender, status) = watch::channel(RunStatus::default());
+        let (notice_sender, notices) = mpsc::unbounded_channel();
+        let children = children::Children::new(config.worker_program.clone(), address, events.clone());
+        let actor = Actor::new(registry.envs.clone(), config.kernels, tokens, children, status_sender, notice_sender);
+        Ok(Self {
+            address,
+            operator,
+            worker,
+            status,
+            notices: Some(notices),
+            actor: tokio::spawn(actor.run(inbox)),
+            server: tokio::spawn(server::serve(listener, address, assets, events.clone())),
+            events,
+        })
+    }
+
+    /// Where the hub listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The page, with an operator's token in the fragment, which browsers do not send anywhere.
+    #[must_use]
+    pub fn dashboard_url(&self) -> String {
+        format!("http://{}/#token={}", self.address, self.operator.to_hex())
+    }
+
+    /// What workers connect to.
+    #[must_use]
+    pub fn worker_url(&self) -> String {
+        format!("ws://{}", self.address)
+    }
+
+    /// A token that lets workers in.
+    #[must_use]
+    pub fn worker_token(&self) -> Token {
+        self.worker
+    }
+
+    /// The state of the run, whenever it changes.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<RunStatus> {
+        self.status.clone()
+    }
+
+    /// What a person should know, line by line. Can be taken once.
+    pub fn take_notices(&mut self) -> Option<mpsc::UnboundedReceiver<String>> {
+        self.notices.take()
+    }
+
+    /// Begins a run and starts its local workers. The receiver gets the summary when the run is over.
+    ///
+    /// # Errors
+    /// [`StartRunError`] when the configuration cannot be run or another run is going on.
+    pub async fn train(&self, config: TrainConfig) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+        let (started, answer) = oneshot::channel();
+        let (done, summary) = oneshot::channel();
+        let request = Event::Start { config: Box::new(config), started, done };
+        let sent = self.events.send(request).await.is_ok();
+        let answer = if sent { answer.await.unwrap_or(Err(StartError::HubGone)) } else { Err(StartError::HubGone) };
+        answer.map(|()| summary).map_err(StartRunError)
+    }
+
+    /// Ends the run, if one is going on; its summary comes as always.
+    pub async fn stop_run(&self) {
+        // A hub that is gone has no run.
+        let _ = self.events.send(Event::StopRun).await;
+    }
+
+    /// Says goodbye to everybody, ends the local workers and stops.
+    pub async fn shutdown(mut self) {
+        let _ = self.events.send(Event::Shutdown).await;
+        // The actor ends its children first; whatever hangs is killed when it is dropped.
+        let _ = tokio::time::timeout(Duration::from_secs(5), &mut self.actor).await;
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.server.abort();
+        self.actor.abort();
+    }
+}
+
+/// Why a run could not begin.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct StartRunError(StartError);
+
+impl StartRunError {
+    /// True if another configuration would help.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(self.0, StartError::Config(_) | StartError::Device(_) | StartError::RunDir(_))
+    }
+}

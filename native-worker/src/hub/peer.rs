@@ -1,0 +1,236 @@
+//! One peer's socket: frames in and out, limits and deadlines. What messages mean is the actor's.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::extract::ws::{Message as Frame, WebSocket};
+use futures_util::{
+    SinkExt as _, StreamExt as _,
+    stream::{SplitSink, SplitStream},
+};
+use rollmesh_core::protocol::{
+    Frame as OutFrame, Inbox, Message, Outbox, Role, TooLarge,
+    handshake::malformed,
+    message::{Goodbye, Hello, Refused, Welcome},
+};
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot},
+    time::{interval, timeout},
+};
+
+use super::actor::Event;
+
+/// A peer says Hello within this time.
+const HELLO_DEADLINE: Duration = Duration::from_secs(2);
+/// A peer takes a frame within this time.
+const WRITE_DEADLINE: Duration = Duration::from_secs(10);
+/// A peer is asked for a sign of its socket this often, …
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// … and has gone when there was none for this long.
+const SILENCE_LIMIT: Duration = Duration::from_secs(15);
+
+/// What the actor holds of a peer: a way to send, and to close.
+#[derive(Clone, Debug)]
+pub(super) struct PeerLink {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    outbox: Mutex<Outbox>,
+    wake: Notify,
+    /// Set once: the goodbye is queued, and nothing after it.
+    closing: Mutex<bool>,
+}
+
+impl PeerLink {
+    fn new() -> Self {
+        let shared = Shared { outbox: Mutex::default(), wake: Notify::new(), closing: Mutex::new(false) };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        // Nobody panics while holding it; and if so, the queue is still one.
+        self.shared.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn closing(&self) -> MutexGuard<'_, bool> {
+        self.shared.closing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn send(&self, message: &Message) -> Result<(), TooLarge> {
+        self.send_frame(OutFrame::new(message)?);
+        Ok(())
+    }
+
+    pub(super) fn send_frame(&self, frame: OutFrame) {
+        if !*self.closing() {
+            self.outbox().push_frame(frame);
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// Bytes that wait to be sent.
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.outbox().queued_bytes()
+    }
+
+    /// Says goodbye and closes, after what is already queued.
+    pub(super) fn close(&self, reason: &str) {
+        // A goodbye is far below any limit.
+        let _ = self.send(&Message::Goodbye(Goodbye { reason: reason.chars().take(512).collect() }));
+        *self.closing() = true;
+        self.shared.wake.notify_one();
+    }
+}
+
+/// A peer that the actor has let in.
+#[derive(Debug)]
+pub(super) struct Admission {
+    pub(super) peer: u32,
+    pub(super) role: Role,
+    pub(super) welcome: Welcome,
+}
+
+/// A Hello on its way to the actor.
+#[derive(Debug)]
+pub(super) struct Knock {
+    pub(super) hello: Hello,
+    pub(super) link: PeerLink,
+    pub(super) answer: oneshot::Sender<Result<Admission, Refused>>,
+}
+
+type Sink = SplitSink<WebSocket, Frame>;
+type Stream = SplitStream<WebSocket>;
+
+pub(super) async fn serve(socket: WebSocket, events: mpsc::Sender<Event>, pending: OwnedSemaphorePermit) {
+    let (mut sink, mut stream) = socket.split();
+    let mut inbox = Inbox::of_hub();
+    let link = PeerLink::new();
+    let admission = match admit(&mut stream, &mut inbox, &link, &events).await {
+        Ok(admission) => admission,
+        Err(None) => return,
+        Err(Some(refused)) => {
+            let _ = events.send(Event::Refused { reason: refused.reason.clone() }).await;
+            let bytes = Message::Refused(refused).encode();
+            let _ = timeout(WRITE_DEADLINE, sink.send(Frame::Binary(bytes.into()))).await;
+            let _ = timeout(WRITE_DEADLINE, sink.close()).await;
+            return;
+        }
+    };
+    drop(pending);
+    let peer = admission.peer;
+    let welcomed = link.send(&Message::Welcome(admission.welcome)).is_ok();
+    let _ = events.send(Event::Joined { peer }).await;
+    let reason = if welcomed {
+        tokio::select! {
+            reason = read(peer, &mut stream, &mut inbox, &link, &events) => reason,
+            reason = write(&mut sink, &link) => reason,
+        }
+    } else {
+        "the welcome could not be sent".into()
+    };
+    // What is queued, a goodbye in particular, still goes out if the peer takes it.
+    link.close(&reason);
+    let _ = timeout(Duration::from_secs(1), flush(&mut sink, &link)).await;
+    let _ = timeout(Duration::from_secs(1), sink.close()).await;
+    let _ = events.send(Event::Left { peer, reason }).await;
+}
+
+/// Waits for the Hello and asks the actor. An error without a refusal is a socket that has gone.
+async fn admit(
+    stream: &mut Stream,
+    inbox: &mut Inbox,
+    link: &PeerLink,
+    events: &mpsc::Sender<Event>,
+) -> Result<Admission, Option<Refused>> {
+    let frame = match timeout(HELLO_DEADLINE, stream.next()).await {
+        Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
+        _ => return Err(None),
+    };
+    let hello = match inbox.handle_frame(&frame) {
+        Ok(Some(Message::Hello(hello))) => hello,
+        // The inbox lets nothing but a Hello through.
+        Ok(_) => return Err(None),
+        Err(error) => return Err(Some(malformed(&error))),
+    };
+    let (answer, verdict) = oneshot::channel();
+    events.send(Event::Knock(Box::new(Knock { hello, link: link.clone(), answer }))).await.map_err(|_| None)?;
+    let admission = verdict.await.map_err(|_| None)?.map_err(Some)?;
+    inbox.admit(admission.role);
+    Ok(admission)
+}
+
+/// Passes messages on until the peer goes; the channel's bound holds back who sends too fast.
+async fn read(
+    peer: u32,
+    stream: &mut Stream,
+    inbox: &mut Inbox,
+    link: &PeerLink,
+    events: &mpsc::Sender<Event>,
+) -> String {
+    loop {
+        let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
+            Err(_) => return format!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()),
+            Ok(None | Some(Ok(Frame::Close(_)))) => return "the connection was closed".into(),
+            Ok(Some(Err(error))) => return format!("the connection broke: {error}"),
+            Ok(Some(Ok(Frame::Text(_)))) => return "text frames have no place here".into(),
+            Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_)))) => continue,
+            Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
+        };
+        match inbox.handle_frame(&frame) {
+            Ok(None) => {}
+            Ok(Some(Message::Goodbye(goodbye))) => return goodbye.reason,
+            Ok(Some(Message::Credit(credit))) => {
+                link.outbox().grant(credit.bytes);
+                link.shared.wake.notify_one();
+            }
+            Ok(Some(message)) => {
+                if events.send(Event::Message { peer, message: Box::new(message) }).await.is_err() {
+                    return "the hub has stopped".into();
+                }
+            }
+            Err(error) => return error.to_string(),
+        }
+        if let Some(credit) = inbox.take_credit_due() {
+            let _ = link.send(&Message::Credit(credit));
+        }
+    }
+}
+
+async fn write(sink: &mut Sink, link: &PeerLink) -> String {
+    let mut pings = interval(PING_INTERVAL);
+    loop {
+        let sent = tokio::select! {
+            () = link.shared.wake.notified() => flush(sink, link).await,
+            _ = pings.tick() => deliver(sink, Frame::Ping(Vec::new().into())).await,
+        };
+        if let Err(reason) = sent {
+            return reason;
+        }
+        if *link.closing() && link.queued_bytes() == 0 {
+            return "the hub closed the connection".into();
+        }
+    }
+}
+
+async fn flush(sink: &mut Sink, link: &PeerLink) -> Result<(), String> {
+    loop {
+        let next = link.outbox().poll_frame();
+        match next {
+            Some(bytes) => deliver(sink, Frame::Binary(bytes.into())).await?,
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn deliver(sink: &mut Sink, frame: Frame) -> Result<(), String> {
+    let began = Instant::now();
+    match timeout(WRITE_DEADLINE, sink.send(frame)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(format!("the connection broke: {error}")),
+        Err(_) => Err(format!("nothing was taken for {} s", began.elapsed().as_secs())),
+    }
+}

@@ -1,0 +1,152 @@
+//! What a run is, completely.
+
+use std::path::PathBuf;
+
+use rollmesh_core::{
+    env::{EnvRegistry, EnvSpaces, UnknownEnv},
+    policy::{MlpPolicySpec, PolicyError},
+    run::{RunSpec, SpecError},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::learner::{ConfigError, DeviceSpec, PpoConfig};
+
+/// The learning algorithms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Algo {
+    /// Proximal policy optimisation.
+    #[default]
+    Ppo,
+}
+
+impl Algo {
+    /// The name on the command line and in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ppo => "ppo",
+        }
+    }
+}
+
+/// Configuration of a training run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Registered name of the environment.
+    pub env: String,
+    /// The algorithm.
+    pub algo: Algo,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Local worker processes; each is home to `num_envs_per_worker` slots.
+    pub num_workers: u32,
+    /// Slots per home worker.
+    pub num_envs_per_worker: u32,
+    /// Widths of the hidden layers of the policy and of the value network.
+    pub hidden: Vec<u32>,
+    /// The run is solved when the mean return of the last 100 finished episodes reaches this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_return: Option<f64>,
+    /// The run ends after this many env steps.
+    pub max_env_steps: u64,
+    /// Where the learner computes.
+    #[serde(with = "device_text")]
+    pub device: DeviceSpec,
+    /// Where the run writes its files; nowhere if absent.
+    #[serde(skip)]
+    pub run_dir: Option<PathBuf>,
+    /// Settings of the algorithm.
+    pub ppo: PpoConfig,
+}
+
+/// Why a configuration cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainConfigError {
+    /// The environment is not registered.
+    #[error(transparent)]
+    UnknownEnv(#[from] UnknownEnv),
+    /// A number that must not be zero is.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+    /// The stop return is not a number.
+    #[error("the stop return must be a finite number")]
+    StopReturn,
+    /// A number is out of its range.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The policy does not fit the environment.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A setting of the algorithm makes no sense.
+    #[error(transparent)]
+    Ppo(#[from] ConfigError),
+}
+
+impl TrainConfig {
+    /// Two workers with eight environments each, until solved where the environment says when that is.
+    #[must_use]
+    pub fn new(env: impl Into<String>) -> Self {
+        Self {
+            env: env.into(),
+            algo: Algo::Ppo,
+            seed: 0,
+            num_workers: 2,
+            num_envs_per_worker: 8,
+            hidden: vec![64, 64],
+            stop_return: None,
+            max_env_steps: 1_000_000,
+            device: DeviceSpec::Cpu,
+            run_dir: None,
+            ppo: PpoConfig::default(),
+        }
+    }
+
+    /// What workers must know of the run.
+    #[must_use]
+    pub fn spec(&self) -> RunSpec {
+        RunSpec {
+            env: self.env.clone(),
+            seed: self.seed,
+            num_slots: self.num_workers.max(1).saturating_mul(self.num_envs_per_worker),
+            num_envs_per_worker: self.num_envs_per_worker,
+            rollout_fragment_length: self.ppo.rollout_fragment_length,
+            hidden: self.hidden.clone(),
+        }
+    }
+
+    /// Checks everything that can be checked before the run begins; returns the environment's spaces.
+    ///
+    /// # Errors
+    /// [`TrainConfigError`], which names what is wrong.
+    pub fn check(&self, envs: &EnvRegistry) -> Result<EnvSpaces, TrainConfigError> {
+        let env = envs.spec(&self.env)?;
+        if self.max_env_steps == 0 {
+            return Err(TrainConfigError::Zero("max_env_steps"));
+        }
+        if self.stop_return.is_some_and(|target| !target.is_finite()) {
+            return Err(TrainConfigError::StopReturn);
+        }
+        self.ppo.validate()?;
+        self.spec().check()?;
+        let spaces = env.spaces();
+        MlpPolicySpec::for_spaces(&spaces, &self.hidden)?;
+        Ok(spaces)
+    }
+}
+
+/// Devices as the command line writes them.
+mod device_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use crate::learner::DeviceSpec;
+
+    pub(super) fn serialize<S: Serializer>(device: &DeviceSpec, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(device)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DeviceSpec, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,157 @@
+//! What is measured of a run while it goes on.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::batch::{EpisodeMetrics, SlotFragment};
+use serde::Serialize;
+
+use crate::learner::UpdateStats;
+
+/// Episodes that the mean return is taken over.
+pub(super) const WINDOW: usize = 100;
+
+/// The latest finished episodes.
+#[derive(Debug, Default)]
+pub(super) struct Episodes {
+    pub(super) finished: u64,
+    recent: VecDeque<EpisodeMetrics>,
+}
+
+impl Episodes {
+    /// Counts the episodes of a batch: slot by slot, each slot's in order.
+    pub(super) fn count(&mut self, fragments: &[SlotFragment]) {
+        fragments.iter().flat_map(|fragment| &fragment.episodes).for_each(|episode| self.push(*episode));
+    }
+
+    fn push(&mut self, episode: EpisodeMetrics) {
+        self.finished += 1;
+        if self.recent.len() == WINDOW {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(episode);
+    }
+
+    /// Mean return of the latest episodes, none before the first.
+    pub(super) fn return_mean(&self) -> Option<f64> {
+        self.mean(|episode| episode.episode_return)
+    }
+
+    /// Their mean length.
+    pub(super) fn len_mean(&self) -> Option<f64> {
+        self.mean(|episode| f64::from(episode.len))
+    }
+
+    /// True once the mean return is one of a full window and at least `target`.
+    pub(super) fn have_reached(&self, target: f64) -> bool {
+        self.recent.len() == WINDOW && self.return_mean().is_some_and(|mean| mean >= target)
+    }
+
+    fn mean(&self, of: impl Fn(&EpisodeMetrics) -> f64) -> Option<f64> {
+        (!self.recent.is_empty()).then(|| self.recent.iter().map(of).sum::<f64>() / self.recent.len() as f64)
+    }
+}
+
+/// Time that a run has been running, without its pauses.
+#[derive(Debug)]
+pub(super) struct Stopwatch {
+    elapsed: Duration,
+    running_since: Option<Instant>,
+}
+
+impl Stopwatch {
+    pub(super) fn started() -> Self {
+        Self { elapsed: Duration::ZERO, running_since: Some(Instant::now()) }
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.elapsed + self.running_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    pub(super) fn pause(&mut self) {
+        self.elapsed = self.elapsed();
+        self.running_since = None;
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.running_since.get_or_insert_with(Instant::now);
+    }
+}
+
+/// A line of `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct IterationMetrics {
+    pub(crate) iteration: u64,
+    pub(crate) env_steps: u64,
+    pub(crate) episode_return_mean: Option<f64>,
+    pub(crate) episode_len_mean: Option<f64>,
+    pub(crate) steps_per_s: f64,
+    pub(crate) wall_s: f64,
+    pub(crate) policy_loss: f64,
+    pub(crate) vf_loss: f64,
+    pub(crate) entropy: f64,
+    pub(crate) kl: f64,
+    pub(crate) clip_fraction: f64,
+    pub(crate) explained_variance: f64,
+    pub(crate) grad_norm: f64,
+    pub(crate) logp_gap: f64,
+    pub(crate) learning_rate: f64,
+}
+
+impl IterationMetrics {
+    pub(super) fn new(iteration: u64, env_steps: u64, episodes: &Episodes, stats: &UpdateStats) -> Self {
+        Self {
+            iteration,
+            env_steps,
+            episode_return_mean: episodes.return_mean(),
+            episode_len_mean: episodes.len_mean(),
+            steps_per_s: 0.0,
+            wall_s: 0.0,
+            policy_loss: stats.policy_loss,
+            vf_loss: stats.vf_loss,
+            entropy: stats.entropy,
+            kl: stats.kl,
+            clip_fraction: stats.clip_fraction,
+            explained_variance: stats.explained_variance,
+            grad_norm: stats.grad_norm,
+            logp_gap: stats.logp_gap,
+            learning_rate: stats.learning_rate,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn episodes(returns: impl IntoIterator<Item = f64>) -> Episodes {
+        let mut episodes = Episodes::default();
+        for (i, episode_return) in returns.into_iter().enumerate() {
+            episodes.push(EpisodeMetrics { episode: i as u32, len: 2, episode_return });
+        }
+        episodes
+    }
+
+    #[test]
+    fn a_target_needs_a_full_window() {
+        assert_eq!(episodes([]).return_mean(), None);
+        assert!(!episodes([500.0; 99]).have_reached(475.0));
+        assert!(episodes([500.0; 100]).have_reached(475.0));
+        let recovered = episodes(std::iter::repeat_n(0.0, 50).chain(std::iter::repeat_n(500.0, 100)));
+        assert!(recovered.have_reached(500.0));
+        assert!(!recovered.have_reached(500.1));
+    }
+
+    #[test]
+    fn pauses_do_not_count() {
+        let mut watch = Stopwatch::started();
+        watch.pause();
+        let paused = watch.elapsed();
+        watch.pause();
+        assert_eq!(watch.elapsed(), paused);
+        watch.resume();
+        assert!(watch.elapsed() >= paused);
+    }
+}

@@ -1,0 +1,46 @@
+//! How a run ends.
+
+use rollmesh_core::hash::Hash128;
+use serde::{Serialize, Serializer};
+
+/// Why a run is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// The mean return of the last 100 finished episodes reached the stop return.
+    Solved,
+    /// All env steps are used up.
+    Finished,
+    /// Somebody stopped it.
+    Stopped,
+    /// The learner could not go on.
+    Failed(String),
+}
+
+/// What a run has come to; `summary.json` in its directory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The environment.
+    pub env: String,
+    /// The algorithm.
+    pub algo: &'static str,
+    /// The seed.
+    pub seed: u64,
+    /// True if it reached its stop return.
+    pub solved: bool,
+    /// Env steps that were learned from.
+    pub env_steps: u64,
+    /// Mean return of the last 100 finished episodes; none before the first.
+    pub episode_return_mean: Option<f64>,
+    /// Seconds from start to end, without pauses.
+    pub wall_s: f64,
+    /// Hash of the last weights.
+    #[serde(serialize_with = "as_text")]
+    pub weights_hash: Hash128,
+    /// How it ended.
+    #[serde(skip)]
+    pub end: RunEnd,
+}
+
+fn as_text<S: Serializer>(hash: &Hash128, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(hash)
+}

@@ -1,0 +1,378 @@
+//! A run as the hub drives it: group, learner and measurements, without sockets.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    pin::Pin,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::{
+    batch::{BatchError, OBS, SlotFragment},
+    env::EnvRegistry,
+    group::{BeginError, GroupConfig, GroupConfigError, WorkerGroup},
+    hash::weights_hash,
+    ids::{LeaseId, WeightsVersion, WorkerId},
+    lease::Lease,
+    policy::{MlpPolicySpec, init_weights},
+    postprocess::train_batch,
+    protocol::{
+        Frame, Message, Phase, TooLarge,
+        convert::{self, FragmentLimits},
+        message::{EnvTrace, FragmentUpload, Iteration, RunStart, RunStatus},
+    },
+    run::RunSpec,
+    time::Micros,
+    weights::Weights,
+};
+
+use super::{
+    RunEnd, Summary, TrainConfig, TrainConfigError,
+    metrics::{Episodes, IterationMetrics, Stopwatch},
+    run_dir::{RunDir, RunDirError},
+};
+use crate::learner::{DeviceError, LearnError, LearnerThread, Ppo, UpdateStats};
+
+/// Granted leases that are remembered per worker, to read uploads that come after the end of their lease.
+const REMEMBERED_LEASES: usize = 4;
+
+/// A run in progress, or over.
+pub(crate) struct Run {
+    pub(crate) number: u32,
+    pub(crate) config: TrainConfig,
+    pub(crate) spec: RunSpec,
+    pub(crate) group: WorkerGroup,
+    pub(crate) phase: Phase,
+    pub(crate) watched_slot: u32,
+    limits: FragmentLimits,
+    learner: LearnerThread,
+    weights: Weights,
+    granted: BTreeMap<LeaseId, (WorkerId, Lease)>,
+    iteration: u64,
+    env_steps: u64,
+    episodes: Episodes,
+    stopwatch: Stopwatch,
+    iteration_began: Instant,
+    steps_per_s: f64,
+    error: String,
+    files: Option<RunDir>,
+}
+
+/// What the learner makes of a batch.
+pub(crate) type Update = Result<(Weights, UpdateStats), LearnError>;
+
+/// A batch that is being learned from.
+pub(crate) struct Submitted {
+    pub(crate) update: Pin<Box<dyn Future<Output = Update> + Send>>,
+    /// What the watched slot saw.
+    pub(crate) trace: EnvTrace,
+}
+
+/// Why a run could not begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Config(#[from] TrainConfigError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Learner(#[from] LearnError),
+    #[error("cannot start the learner's thread: {0}")]
+    Thread(#[from] io::Error),
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    #[error(transparent)]
+    Group(#[from] GroupConfigError),
+    #[error("another run is going on; stop it first")]
+    Busy,
+    #[error("the hub has stopped")]
+    HubGone,
+}
+
+/// An upload that is not what its lease asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UploadFault {
+    /// The group's books decide on it: the lease is long over, or never was.
+    #[error("the lease is unknown")]
+    Unknown,
+    #[error(transparent)]
+    Invalid(#[from] convert::UploadError),
+}
+
+impl Run {
+    pub(crate) fn new(
+        number: u32,
+        config: TrainConfig,
+        envs: &EnvRegistry,
+        first_lease: LeaseId,
+    ) -> Result<Self, StartError> {
+        let spaces = config.check(envs)?;
+        let spec = config.spec();
+        let device = config.device.open()?;
+        let policy = MlpPolicySpec::for_spaces(&spaces, &config.hidden).map_err(TrainConfigError::from)?;
+        let weights = init_weights(&policy, config.seed);
+        let learner = Ppo::new(config.ppo.clone(), config.seed, &weights, device)?;
+        let files = config.run_dir.as_deref().map(|path| RunDir::create(path, &config)).transpose()?;
+        let limits = FragmentLimits::new(&spec, &spaces);
+        let group_config = GroupConfig {
+            first_lease,
+            max_slots_per_lease: largest_lease(&limits, spec.num_slots),
+            ..GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)
+        };
+        let group = WorkerGroup::new(group_config)?;
+        Ok(Self {
+            number,
+            limits,
+            spec,
+            group,
+            phase: Phase::Running,
+            watched_slot: 0,
+            learner: LearnerThread::spawn(learner)?,
+            weights,
+            granted: BTreeMap::new(),
+            iteration: 0,
+            env_steps: 0,
+            episodes: Episodes::default(),
+            stopwatch: Stopwatch::started(),
+            iteration_began: Instant::now(),
+            steps_per_s: 0.0,
+            error: String::new(),
+            files,
+            config,
+        })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        !matches!(self.phase, Phase::Running | Phase::Paused)
+    }
+
+    /// Time since the run began, without pauses.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.stopwatch.elapsed()
+    }
+
+    /// True once the first iteration has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.iteration > 0 || self.group.fragment().is_some()
+    }
+
+    pub(crate) fn announcement(&self) -> Message {
+        Message::RunStart(RunStart { run: self.number, spec: self.spec.clone() })
+    }
+
+    pub(crate) fn weights_frame(&self) -> Result<Frame, TooLarge> {
+        Frame::new(&Message::WeightsUpdate(convert::weights_update(self.number, &self.weights)))
+    }
+
+    pub(crate) fn begin_iteration(&mut self, now: Micros) -> Result<(), BeginError> {
+        self.iteration_began = Instant::now();
+        self.group.begin_iteration(self.weights.version(), now).map(|_| ())
+    }
+
+    /// Remembers a lease on its way to a worker; the message to send.
+    pub(crate) fn grant(&mut self, worker: WorkerId, lease: Lease) -> Message {
+        let message = Message::LeaseGrant(convert::lease_grant(self.number, &lease));
+        self.granted.insert(lease.id, (worker, lease));
+        let of_worker: Vec<LeaseId> =
+            self.granted.iter().filter(|(_, (owner, _))| *owner == worker).map(|(id, _)| *id).collect();
+        for old in of_worker.iter().rev().skip(REMEMBERED_LEASES) {
+            self.granted.remove(old);
+        }
+        message
+    }
+
+    pub(crate) fn forget_worker(&mut self, worker: WorkerId) {
+        self.granted.retain(|_, (owner, _)| *owner != worker);
+    }
+
+    /// Reads an upload and hands it to the group.
+    pub(crate) fn handle_upload(
+        &mut self,
+        worker: WorkerId,
+        upload: &FragmentUpload,
+        now: Micros,
+    ) -> Result<(), UploadFault> {
+        let id = LeaseId(upload.lease);
+        let Some((_, lease)) = self.granted.get(&id).filter(|(owner, _)| *owner == worker) else {
+            self.group.handle_fragments(worker, id, Vec::new(), now);
+            return Err(UploadFault::Unknown);
+        };
+        match convert::slot_fragments(upload, self.number, lease, &self.limits) {
+            Ok(fragments) => {
+                self.group.handle_fragments(worker, id, fragments, now);
+                Ok(())
+            }
+            Err(error) => {
+                self.group.handle_invalid(worker, id, now);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The batch of the iteration, if it is complete: counted, and handed to the learner.
+    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, BatchError>> {
+        let fragments = self.group.poll_batch()?;
+        self.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>();
+        self.episodes.count(&fragments);
+        let trace = self.trace(&fragments);
+        let batch = train_batch(&fragments, self.config.ppo.gamma, self.config.ppo.lambda);
+        Some(batch.map(|batch| Submitted { update: Box::pin(self.learner.submit(batch)), trace }))
+    }
+
+    /// The learner is done with the batch: new weights, or the end.
+    pub(crate) fn handle_update(&mut self, weights: Weights, stats: &UpdateStats) -> IterationMetrics {
+        let steps = u64::from(self.spec.num_slots) * u64::from(self.spec.rollout_fragment_length);
+        self.weights = weights;
+        self.iteration += 1;
+        self.steps_per_s = steps as f64 / self.iteration_began.elapsed().as_secs_f64().max(1e-9);
+        IterationMetrics {
+            steps_per_s: self.steps_per_s,
+            wall_s: self.stopwatch.elapsed().as_secs_f64(),
+            ..IterationMetrics::new(self.iteration, self.env_steps, &self.episodes, stats)
+        }
+    }
+
+    /// Writes a line of metrics, if the run has files.
+    pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> io::Result<()> {
+        let written = self.files.as_mut().map_or(Ok(()), |files| files.add_metrics(metrics));
+        if written.is_err() {
+            // A full disk does not end a run; one message about it is enough.
+            self.files = None;
+        }
+        written
+    }
+
+    /// Why the run should end now, if it should.
+    pub(crate) fn end_reached(&self) -> Option<RunEnd> {
+        if self.config.stop_return.is_some_and(|target| self.episodes.have_reached(target)) {
+            return Some(RunEnd::Solved);
+        }
+        (self.env_steps >= self.config.max_env_steps).then_some(RunEnd::Finished)
+    }
+
+    pub(crate) fn pause(&mut self) {
+        if self.phase == Phase::Running {
+            self.phase = Phase::Paused;
+            self.group.pause();
+            self.stopwatch.pause();
+        }
+    }
+
+    pub(crate) fn resume(&mut self, now: Micros) {
+        if self.phase == Phase::Paused {
+            self.phase = Phase::Running;
+            self.stopwatch.resume();
+            self.group.resume(now);
+        }
+    }
+
+    /// Ends the run and writes its last files. A file that cannot be written is told as an error beside the summary.
+    pub(crate) fn end(&mut self, end: RunEnd, now: Micros) -> (Summary, io::Result<()>) {
+        self.stopwatch.pause();
+        self.group.stop(now);
+        self.phase = match &end {
+            RunEnd::Solved => Phase::Solved,
+            RunEnd::Finished => Phase::Finished,
+            RunEnd::Stopped => Phase::Stopped,
+            RunEnd::Failed(error) => {
+                self.error = error.clone();
+                Phase::Failed
+            }
+        };
+        let summary = Summary {
+            env: self.config.env.clone(),
+            algo: self.config.algo.name(),
+            seed: self.config.seed,
+            solved: end == RunEnd::Solved,
+            env_steps: self.env_steps,
+            episode_return_mean: self.episodes.return_mean(),
+            wall_s: self.stopwatch.elapsed().as_secs_f64(),
+            weights_hash: weights_hash(&self.weights),
+            end,
+        };
+        let written = self.files.take().map_or(Ok(()), |files| {
+            super::weights_file::write(&files.weights_path(), &self.weights)?;
+            files.write_summary(&summary)
+        });
+        (summary, written)
+    }
+
+    pub(crate) fn status(&self) -> RunStatus {
+        let ledger = self.group.ledger();
+        RunStatus {
+            run: self.number,
+            phase: self.phase.to_wire(),
+            env: self.config.env.clone(),
+            algo: self.config.algo.name().into(),
+            seed: self.config.seed,
+            num_slots: self.spec.num_slots,
+            iteration: self.iteration,
+            env_steps: self.env_steps,
+            episodes: self.episodes.finished,
+            episode_return_mean: self.episodes.return_mean().map_or(f32::NAN, |mean| mean as f32),
+            stop_return: self.config.stop_return.map_or(f32::NAN, |target| target as f32),
+            max_env_steps: self.config.max_env_steps,
+            wall_ms: self.stopwatch.elapsed().as_millis() as u64,
+            steps_per_s: self.steps_per_s as f32,
+            watched_slot: self.watched_slot,
+            granted: ledger.granted,
+            committed: ledger.committed,
+            superseded: ledger.superseded,
+            rejected: ledger.rejected.total(),
+            expired: ledger.expired.total(),
+            outstanding: ledger.outstanding,
+            error: self.error.clone(),
+        }
+    }
+
+    /// A point for dashboards.
+    pub(crate) fn point(&self, metrics: &IterationMetrics) -> Iteration {
+        Iteration {
+            run: self.number,
+            iteration: metrics.iteration,
+            env_steps: metrics.env_steps,
+            wall_ms: (metrics.wall_s * 1e3) as u64,
+            episode_return_mean: metrics.episode_return_mean.map_or(f32::NAN, |mean| mean as f32),
+            episode_len_mean: metrics.episode_len_mean.map_or(f32::NAN, |mean| mean as f32),
+            steps_per_s: metrics.steps_per_s as f32,
+            policy_loss: metrics.policy_loss as f32,
+            vf_loss: metrics.vf_loss as f32,
+            entropy: metrics.entropy as f32,
+            kl: metrics.kl as f32,
+        }
+    }
+
+    /// Updates between a worker's weights and the newest.
+    pub(crate) fn weights_lag(&self, version: Option<WeightsVersion>) -> u64 {
+        self.weights.version().0.saturating_sub(version.map_or(0, |version| version.0))
+    }
+
+    fn trace(&self, fragments: &[SlotFragment]) -> EnvTrace {
+        let mut trace = EnvTrace {
+            run: self.number,
+            slot: self.watched_slot,
+            episode: 0,
+            t: 0,
+            obs_len: 0,
+            obs: Vec::new(),
+            dones: Vec::new(),
+        };
+        let Some(fragment) = fragments.get(self.watched_slot as usize) else { return trace };
+        if let (Ok(obs), Ok(dones)) = (fragment.rows.data(OBS), fragment.rows.dones()) {
+            (trace.episode, trace.t) = (fragment.first_episode, fragment.first_t);
+            trace.obs_len = obs.shape().elements() as u32;
+            trace.obs = obs.values().iter().flat_map(|value| value.to_le_bytes()).collect();
+            trace.dones = dones.into_iter().map(u8::from).collect();
+        }
+        trace
+    }
+}
+
+/// The most slots whose fragments fit into one upload.
+fn largest_lease(limits: &FragmentLimits, num_slots: u32) -> u32 {
+    let mut slots = num_slots;
+    while slots > 1 && limits.check_lease_of(slots as usize).is_err() {
+        slots = slots.div_ceil(2);
+    }
+    slots
+}

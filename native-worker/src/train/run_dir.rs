@@ -1,0 +1,67 @@
+//! The files of a run.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use super::{Summary, TrainConfig};
+
+/// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, `summary.json` and
+/// `weights.safetensors` at its end.
+#[derive(Debug)]
+pub(super) struct RunDir {
+    path: PathBuf,
+    metrics: File,
+}
+
+/// Why a run's files cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunDirError {
+    /// Another run's files would be overwritten.
+    #[error("{0} already holds a run; choose another directory with --run-dir")]
+    Taken(PathBuf),
+    /// The system says no.
+    #[error("cannot write {path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+    /// The configuration cannot be written as TOML.
+    #[error("cannot write the configuration: {0}")]
+    Config(#[from] toml::ser::Error),
+}
+
+impl RunDir {
+    pub(super) fn create(path: &Path, config: &TrainConfig) -> Result<Self, RunDirError> {
+        let at = |name: &str| path.join(name);
+        let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
+        fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
+        if at("config.toml").exists() {
+            return Err(RunDirError::Taken(path.to_owned()));
+        }
+        fs::write(at("config.toml"), toml::to_string(config)?).map_err(failed(at("config.toml")))?;
+        let metrics = File::create_new(at("metrics.jsonl")).map_err(failed(at("metrics.jsonl")))?;
+        Ok(Self { path: path.to_owned(), metrics })
+    }
+
+    /// One write per line, so that a reader never sees half of one.
+    pub(super) fn add_metrics(&mut self, line: &impl Serialize) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        self.metrics.write_all(&bytes)
+    }
+
+    pub(super) fn weights_path(&self) -> PathBuf {
+        self.path.join("weights.safetensors")
+    }
+
+    /// Appears whole or not at all.
+    pub(super) fn write_summary(&self, summary: &Summary) -> io::Result<()> {
+        let unfinished = self.path.join("summary.json.tmp");
+        let mut file = File::create(&unfinished)?;
+        file.write_all(&serde_json::to_vec_pretty(summary)?)?;
+        file.sync_all()?;
+        fs::rename(unfinished, self.path.join("summary.json"))
+    }
+}

@@ -1,0 +1,245 @@
+//! The socket of a worker, and the thread that works.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use rollmesh_core::{
+    env::EnvRegistry,
+    kernels::Kernels,
+    protocol::{MAX_FRAME_BYTES, RefusalCode, Role, Token, handshake::Identity},
+    time::Micros,
+    worker::{SessionState, WorkerSession, core_fingerprint},
+};
+use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async_with_config,
+    tungstenite::{self, Message as Frame, protocol::WebSocketConfig},
+};
+
+use super::backoff::Backoff;
+
+/// A hub answers a connection within this time.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+/// Steps of all lanes between two looks at the socket.
+const SLICE_STEPS: u32 = 64;
+/// Frames that may wait for the socket before the worker waits too.
+const QUEUED_FRAMES: usize = 16;
+
+/// How a worker is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerConfig {
+    /// `ws://HOST:PORT`.
+    pub(crate) hub: String,
+    pub(crate) token: Token,
+    pub(crate) name: String,
+    pub(crate) device: String,
+    pub(crate) kernels: Kernels,
+}
+
+/// Why a worker is done.
+#[derive(Debug)]
+pub(crate) enum WorkerEnd {
+    /// The hub does not want it, and will not want it later.
+    Refused(String),
+    /// The session was closed on purpose.
+    Closed(String),
+}
+
+/// How one connection ended.
+enum SessionEnd {
+    Final(WorkerEnd),
+    /// Another attempt may succeed. Tells whether this one had.
+    Lost {
+        reason: String,
+        was_ready: bool,
+    },
+}
+
+/// Works for a hub until it says goodbye, whatever happens to the connection in between. `say` tells people.
+pub(crate) async fn run(config: WorkerConfig, envs: EnvRegistry, say: impl Fn(&str)) -> WorkerEnd {
+    let url = socket_url(&config.hub);
+    let fingerprint = core_fingerprint(config.kernels);
+    let mut backoff = Backoff::default();
+    let mut resume = None;
+    loop {
+        let identity = Identity {
+            role: Role::Worker,
+            token: config.token,
+            resume,
+            core_fingerprint: fingerprint,
+            kind: "native".into(),
+            name: config.name.clone(),
+            device: config.device.clone(),
+        };
+        let reason = match connect(&url).await {
+            Err(reason) => format!("cannot reach the hub at {}: {reason}", config.hub),
+            Ok(socket) => {
+                // Environments need not be able to move between threads: the session is made where it works.
+                let (envs, kernels) = (envs.clone(), config.kernels);
+                let session = move || WorkerSession::new(identity, envs, kernels);
+                match serve(session, socket, &mut resume).await {
+                    SessionEnd::Final(end) => return end,
+                    SessionEnd::Lost { reason, was_ready } => {
+                        if was_ready {
+                            backoff.reset();
+                        }
+                        reason
+                    }
+                }
+            }
+        };
+        let pause = backoff.next(getrandom::u32().unwrap_or(u32::MAX / 2));
+        say(&format!("{reason}; trying again in {:.1} s", pause.as_secs_f64()));
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// The endpoint behind the address that people write.
+fn socket_url(hub: &str) -> String {
+    let hub = hub.trim_end_matches('/');
+    if hub.ends_with("/ws") { hub.to_owned() } else { format!("{hub}/ws") }
+}
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+async fn connect(url: &str) -> Result<Socket, String> {
+    let limits = WebSocketConfig::default()
+        .max_message_size(Some(MAX_FRAME_BYTES as usize))
+        .max_frame_size(Some(MAX_FRAME_BYTES as usize))
+        .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);
+    match timeout(CONNECT_DEADLINE, connect_async_with_config(url, Some(limits), true)).await {
+        Ok(Ok((socket, _))) => Ok(socket),
+        Ok(Err(tungstenite::Error::Http(answer))) => Err(format!("it answered {}", answer.status())),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", CONNECT_DEADLINE.as_secs())),
+    }
+}
+
+/// Moves frames between the socket and the thread that works.
+async fn serve(
+    session: impl FnOnce() -> WorkerSession + Send + 'static,
+    socket: Socket,
+    resume: &mut Option<[u8; 16]>,
+) -> SessionEnd {
+    let (from_hub, incoming) = mpsc::channel::<Vec<u8>>(QUEUED_FRAMES);
+    let (outgoing, to_hub) = mpsc::channel::<Vec<u8>>(QUEUED_FRAMES);
+    let Ok(work) = thread::Builder::new().name("rollout".into()).spawn(move || work(session(), incoming, &outgoing))
+    else {
+        return SessionEnd::Lost { reason: "the system gives no thread".into(), was_ready: false };
+    };
+    let lost = carry(socket, from_hub, to_hub).await;
+    // The thread sees that its channels are closed and ends within a slice.
+    let Ok(Ok((state, resume_id))) = tokio::task::spawn_blocking(move || work.join()).await else {
+        return SessionEnd::Lost { reason: "the rollout thread panicked".into(), was_ready: false };
+    };
+    *resume = resume_id.or(*resume);
+    match state {
+        SessionState::Refused { code: Some(RefusalCode::Busy), reason } => {
+            SessionEnd::Lost { reason, was_ready: false }
+        }
+        SessionState::Refused { reason, .. } => SessionEnd::Final(WorkerEnd::Refused(reason)),
+        SessionState::Closed { reason } => SessionEnd::Final(WorkerEnd::Closed(reason)),
+        state @ (SessionState::Connecting | SessionState::Ready) => SessionEnd::Lost {
+            reason: lost.unwrap_or_else(|| "the connection was lost".into()),
+            was_ready: state == SessionState::Ready,
+        },
+    }
+}
+
+/// Carries frames both ways until the connection is lost, and says why, or until the session is over.
+async fn carry(socket: Socket, from_hub: mpsc::Sender<Vec<u8>>, mut to_hub: mpsc::Receiver<Vec<u8>>) -> Option<String> {
+    let (mut sink, mut stream) = socket.split();
+    let read = async {
+        loop {
+            match stream.next().await {
+                Some(Ok(Frame::Binary(bytes))) => {
+                    if from_hub.send(bytes.into()).await.is_err() {
+                        return None;
+                    }
+                }
+                Some(Ok(Frame::Close(_))) | None => return Some("the hub closed the connection".to_owned()),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Some(format!("the connection broke: {error}")),
+            }
+        }
+    };
+    let write = async {
+        while let Some(bytes) = to_hub.recv().await {
+            if let Err(error) = sink.send(Frame::Binary(bytes.into())).await {
+                return Some(format!("the connection broke: {error}"));
+            }
+        }
+        // The session is over and its last word is out.
+        let _ = sink.close().await;
+        None
+    };
+    tokio::pin!(read, write);
+    tokio::select! {
+        lost = &mut read => match lost {
+            // The session ended by itself: let it have its last word.
+            None => write.await,
+            lost => lost,
+        },
+        lost = &mut write => lost,
+    }
+}
+
+/// Works until the session or the connection is over. Where the session stood then, and how to resume it.
+fn work(
+    mut session: WorkerSession,
+    mut incoming: mpsc::Receiver<Vec<u8>>,
+    outgoing: &mpsc::Sender<Vec<u8>>,
+) -> (SessionState, Option<[u8; 16]>) {
+    let epoch = Instant::now();
+    while exchange(&mut session, &mut incoming, outgoing) {
+        if session.has_work() {
+            session.work(SLICE_STEPS, Micros(epoch.elapsed().as_micros() as u64));
+        }
+    }
+    (session.state().clone(), session.resume_id())
+}
+
+/// Sends what is to be sent and takes what has come; waits for something if there is no work. False at the end.
+fn exchange(
+    session: &mut WorkerSession,
+    incoming: &mut mpsc::Receiver<Vec<u8>>,
+    outgoing: &mpsc::Sender<Vec<u8>>,
+) -> bool {
+    loop {
+        while let Some(frame) = session.poll_frame() {
+            if outgoing.blocking_send(frame).is_err() {
+                return false;
+            }
+        }
+        if matches!(session.state(), SessionState::Refused { .. } | SessionState::Closed { .. }) {
+            return false;
+        }
+        let frame = if session.has_work() {
+            match incoming.try_recv() {
+                Err(mpsc::error::TryRecvError::Empty) => return true,
+                received => received.ok(),
+            }
+        } else {
+            incoming.blocking_recv()
+        };
+        match frame {
+            Some(frame) => session.handle_frame(&frame),
+            None => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_hubs() {
+        assert_eq!(socket_url("ws://127.0.0.1:7878"), "ws://127.0.0.1:7878/ws");
+        assert_eq!(socket_url("ws://127.0.0.1:7878/"), "ws://127.0.0.1:7878/ws");
+        assert_eq!(socket_url("ws://127.0.0.1:7878/ws"), "ws://127.0.0.1:7878/ws");
+    }
+}
