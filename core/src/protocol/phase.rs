@@ -33,6 +33,8 @@ wire_enum! {
         Hung = 2,
         /// It gets no more leases and is about to go.
         Leaving = 3,
+        /// It gets no more leases: it lied, or failed too often in a row.
+        Quarantined = 4,
     }
 }
 

@@ -94,6 +94,7 @@ fn state_name(state: u8) -> &'static str {
         Ok(WorkerState::Sampling) => "sampling",
         Ok(WorkerState::Hung) => "hung",
         Ok(WorkerState::Leaving) => "leaving",
+        Ok(WorkerState::Quarantined) => "quarantined",
         Err(_) => "unknown",
     }
 }
@@ -101,7 +102,7 @@ fn state_name(state: u8) -> &'static str {
 fn state_tone(state: u8) -> &'static str {
     match WorkerState::try_from(state) {
         Ok(WorkerState::Sampling) => "good",
-        Ok(WorkerState::Hung) => "bad",
+        Ok(WorkerState::Hung | WorkerState::Quarantined) => "bad",
         Ok(WorkerState::Leaving) => "warning",
         Ok(WorkerState::Idle) | Err(_) => "quiet",
     }
