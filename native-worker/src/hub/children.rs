@@ -138,6 +138,8 @@ impl Children {
 
 /// Waits for the end of a child, or kills it.
 async fn watch(number: u32, mut child: Child, killed: oneshot::Receiver<()>, events: mpsc::Sender<Event>) {
+    // Taken out, since waiting for the child would close it: the child takes that for the end of the hub.
+    let stdin = child.stdin.take();
     let status: io::Result<ExitStatus> = tokio::select! {
         status = child.wait() => status,
         // Without a sender left the hub is going, and takes its children along.
@@ -146,6 +148,7 @@ async fn watch(number: u32, mut child: Child, killed: oneshot::Receiver<()>, eve
             timeout(GRACE, child.wait()).await.unwrap_or_else(|_| Err(io::Error::other("it does not end")))
         }
     };
+    drop(stdin);
     let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
     let _ = events.send(Event::ChildExited { number, status }).await;
 }
