@@ -25,8 +25,8 @@ pub(crate) struct Curve {
     pub(crate) format: fn(f64) -> String,
     /// Does the y axis begin at zero?
     pub(crate) from_zero: bool,
-    /// Does the chart show the return at which the run is solved?
-    pub(crate) with_goal: bool,
+    /// Is it the big chart, with the return at which the run is solved?
+    pub(crate) is_main: bool,
 }
 
 impl Curve {
@@ -50,7 +50,7 @@ pub(crate) fn Chart(
     let node = NodeRef::<html::Canvas>::new();
     let canvas = Canvas::new(node);
     let revision = store.select(|state| state.curves.revision());
-    let goal = store.select(move |state| state.run.as_ref().filter(|_| curve.with_goal).map(|run| run.stop_return));
+    let goal = store.select(move |state| state.run.as_ref().filter(|_| curve.is_main).map(|run| run.stop_return));
     let marked = RwSignal::new(None::<usize>);
 
     let redraw = move || {
@@ -114,7 +114,7 @@ pub(crate) fn Chart(
     });
 
     view! {
-        <figure class="chart" class:chart-tall=curve.with_goal data-testid=curve.id data-points=count>
+        <figure class="chart" class:chart-tall=curve.is_main data-testid=curve.id data-points=count>
             <figcaption>
                 <span class="chart-title">{curve.title}</span>
                 <span class="chart-place">{place}</span>

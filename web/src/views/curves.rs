@@ -13,7 +13,7 @@ const RETURN: Curve = Curve {
     value: |iteration| iteration.episode_return_mean,
     format: format::mean,
     from_zero: true,
-    with_goal: true,
+    is_main: true,
 };
 
 const SMALL: [Curve; 6] = [
@@ -31,7 +31,7 @@ const fn small(
     from_zero: bool,
     value: fn(&rollmesh_core::protocol::message::Iteration) -> f32,
 ) -> Curve {
-    Curve { title, id, value, format: format::short, from_zero, with_goal: false }
+    Curve { title, id, value, format: format::short, from_zero, is_main: false }
 }
 
 /// The curve that one looks at first.
