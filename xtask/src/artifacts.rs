@@ -34,3 +34,16 @@ pub(crate) fn binary(job: &Job) -> Result<()> {
 pub(crate) fn binary_path() -> PathBuf {
     target().join("release").join(format!("rollmesh{}", env::consts::EXE_SUFFIX))
 }
+
+/// The wasm module for Node; returns the file to load.
+pub(crate) fn node_module(job: &Job) -> Result<PathBuf> {
+    job.run(toolchain::cargo_for(WASM)?.args(["build", "--locked", "--profile", "wasm", "--target", WASM]).args([
+        "--package",
+        "rollmesh-wasm",
+        "--lib",
+    ]))?;
+    let module = target().join(WASM).join("wasm/rollmesh_wasm.wasm");
+    let folder = target().join("xtask/node");
+    job.run(command("wasm-bindgen").args(["--target", "nodejs", "--out-dir"]).arg(&folder).arg(module))?;
+    Ok(folder.join("rollmesh_wasm.js"))
+}

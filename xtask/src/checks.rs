@@ -1,4 +1,4 @@
-//! What is checked, beyond building it.
+//! What is checked without running it.
 
 use anyhow::{Result, bail};
 
@@ -6,7 +6,7 @@ use crate::{
     job::Job,
     layers,
     progress::say,
-    toolchain::{self, BARE},
+    toolchain::{self, BARE, WASM},
     workspace::{cargo, root},
 };
 
@@ -45,6 +45,13 @@ pub(crate) fn docs(job: &Job) -> Result<()> {
     )
 }
 
-pub(crate) fn test(job: &Job) -> Result<()> {
-    job.run_tests(cargo().args(["test", "--locked"]))
+/// The crates for browsers, with their tests.
+pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
+    let packages = ["--package", "rollmesh-web", "--package", "rollmesh-wasm", "--target", WASM, "--all-targets"];
+    if toolchain::is_fallback(WASM) {
+        // Clippy is a part of rustup's compiler and cannot read what Debian's has made.
+        job.note("compiled only: there is no clippy for Debian's compiler");
+        return job.run(toolchain::cargo_for(WASM)?.args(["check", "--locked"]).args(packages));
+    }
+    job.run(cargo().args(["clippy", "--locked"]).args(packages).args(["--", "--deny", "warnings"]))
 }

@@ -2,7 +2,7 @@
 
 use std::{env, path::PathBuf, process::Command};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result};
 
 use crate::{job::Job, tools::apt_install, workspace::find};
 
@@ -16,30 +16,35 @@ pub(crate) struct Chromium {
 
 impl Chromium {
     /// The one that the environment names, or the first on the PATH.
-    pub(crate) fn locate() -> Option<Self> {
+    pub(crate) fn locate() -> Result<Self> {
         let named = |variable: &str| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_file());
-        let browsers = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-        let browser = named("CHROME").or_else(|| browsers.into_iter().find_map(find))?;
-        let driver = named("CHROMEDRIVER").or_else(|| find("chromedriver"))?;
-        Some(Self { browser, driver })
+        let mut browsers = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].into_iter();
+        let browser = named("CHROME").or_else(|| browsers.find_map(find)).context("there is no Chromium here")?;
+        let driver = named("CHROMEDRIVER").or_else(|| find("chromedriver")).context("there is no chromedriver here")?;
+        Ok(Self { browser, driver })
+    }
+
+    /// Tells a command where they are: `CHROME` and `CHROMEDRIVER`.
+    pub(crate) fn export<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("CHROME", &self.browser).env("CHROMEDRIVER", &self.driver)
     }
 }
 
 /// Makes sure that there is one.
 pub(crate) fn ensure(job: &Job) -> Result<()> {
-    let installed = if Chromium::locate().is_none() { apt_install(job, DEBIAN_PACKAGES) } else { Ok(()) };
-    let Some(chromium) = Chromium::locate() else {
-        let reason = installed.err().map(|error| format!(" ({error:#})")).unwrap_or_default();
-        bail!(
-            "Chromium and chromedriver are not here and could not be installed{reason}.\n  \
-             What to do: as root `apt-get install {}`, or set CHROME and CHROMEDRIVER to where they are",
-            DEBIAN_PACKAGES.join(" ")
-        );
-    };
+    if Chromium::locate().is_err() {
+        apt_install(job, DEBIAN_PACKAGES).with_context(what_to_do)?;
+    }
+    let chromium = Chromium::locate().with_context(what_to_do)?;
     let browser = job.output(Command::new(chromium.browser).arg("--version"))?;
     let driver = job.output(Command::new(chromium.driver).arg("--version"))?;
     job.note(format!("{}, {}", version_of(&browser), version_of(&driver)));
     Ok(())
+}
+
+fn what_to_do() -> String {
+    let packages = DEBIAN_PACKAGES.join(" ");
+    format!("as root `apt-get install {packages}`, or set CHROME and CHROMEDRIVER to where they are")
 }
 
 /// The first words of what `--version` prints, such as `Chromium 140.0.7339.80`.

@@ -13,6 +13,7 @@ mod layers;
 mod plan;
 mod progress;
 mod steps;
+mod suites;
 mod toolchain;
 mod tools;
 mod workspace;

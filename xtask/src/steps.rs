@@ -3,6 +3,7 @@
 use crate::{
     artifacts, checks, chromium,
     plan::Step,
+    suites,
     toolchain::{self, BARE, WASM},
     tools,
 };
@@ -24,14 +25,18 @@ pub(crate) const STEPS: &[Step] = &[
     step("no-std", "core without operating system", &["fetch", "bare-target"], checks::no_std),
     step("clippy", "clippy, native crates", &["fetch"], checks::clippy),
     step("docs", "links in the documentation", &["fetch"], checks::docs),
-    step("test", "tests of the native crates", &["fetch"], checks::test),
     step("wasm-target", "the compiler's target for browsers", &[], |job| toolchain::ensure(job, WASM)),
+    step("clippy-wasm", "clippy, crates for browsers", &["fetch", "wasm-target"], checks::clippy_wasm),
+    step("test", "tests of the native crates", &["fetch"], suites::native),
+    step("test-web", "tests of the crates for browsers that need none", &["fetch"], suites::native_web),
+    step("binary", "binary in release mode (some minutes the first time)", &["fetch"], artifacts::binary),
     step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen),
+    step("node", "wasm in Node against the binary", &["binary", "wasm-target", "wasm-bindgen"], suites::node),
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
     step("trunk", "trunk (some minutes the first time)", &[], tools::trunk),
     step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),
-    step("binary", "binary in release mode (some minutes the first time)", &["fetch"], artifacts::binary),
     step("chromium", "Chromium and its driver", &[], chromium::ensure),
+    step("wasm-chromium", "wasm in Chromium", &["wasm-target", "wasm-bindgen", "chromium"], suites::chromium),
 ];
 
 #[cfg(test)]

@@ -1,0 +1,48 @@
+// The wasm module in Node makes the same bits as the command line.
+//
+// ROLLMESH_WASM names the module made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary `rollmesh`.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { createRequire } from "node:module";
+import { test } from "node:test";
+
+const wasm = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
+
+function sampled({ hidden, envs, seed, steps, fragment }) {
+  const options = {
+    "--env": "CartPole-v1",
+    "--policy": "mlp",
+    "--hidden": hidden.join(","),
+    "--num-envs": envs,
+    "--rollout-fragment-length": fragment,
+    "--env-steps": steps,
+    "--seed": seed,
+  };
+  const args = ["sample", ...Object.entries(options).flat().map(String), "--json"];
+  return JSON.parse(execFileSync(process.env.ROLLMESH_BIN, args, { encoding: "utf8" })).rollout_hash;
+}
+
+// Steps that fill every slot alike and steps that do not; fragments that cut episodes and fragments longer than the rollout.
+const rollouts = [
+  { hidden: [64, 64], envs: 8, seed: 0, steps: 1_000_000, fragment: 200 },
+  { hidden: [64, 64], envs: 1, seed: 1, steps: 20_000, fragment: 7 },
+  { hidden: [64, 64], envs: 5, seed: 2, steps: 20_001, fragment: 50_000 },
+  { hidden: [16], envs: 64, seed: 2 ** 53 - 1, steps: 20_000, fragment: 32 },
+];
+
+for (const rollout of rollouts) {
+  test(`rollout ${JSON.stringify(rollout)}`, () => {
+    const { hidden, envs, seed, steps } = rollout;
+    const hash = wasm.rollout_hash("CartPole-v1", Uint32Array.from(hidden), envs, BigInt(seed), steps);
+    assert.equal(hash, sampled(rollout));
+  });
+}
+
+test("another seed makes other bits", () => {
+  const hash = (seed) => wasm.rollout_hash("CartPole-v1", Uint32Array.of(64, 64), 2, seed, 1_000);
+  assert.notEqual(hash(1n), hash(2n));
+});
+
+test("an unknown environment is an error that names it", () => {
+  assert.throws(() => wasm.rollout_hash("CartPole-v9", Uint32Array.of(64, 64), 1, 0n, 10), /CartPole-v9/);
+});
