@@ -28,10 +28,11 @@ pub(crate) fn node(job: &Job) -> Result<()> {
     job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 
-/// The wasm crates' own tests, in a page or a worker of headless Chromium.
+/// The wasm module in a Web Worker of headless Chromium.
 pub(crate) fn chromium(job: &Job) -> Result<()> {
     let mut tests = toolchain::cargo_for(WASM)?;
-    tests.args(["test", "--locked", "--profile", "wasm", "--package", "rollmesh-wasm", "--target", WASM]);
+    tests.args(["test", "--locked", "--release", "--package", "rollmesh-wasm", "--target", WASM]);
     tests.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", "wasm-bindgen-test-runner");
+    tests.env("WASM_BINDGEN_USE_DEDICATED_WORKER", "1");
     job.run_tests(Chromium::locate()?.export(&mut tests))
 }
