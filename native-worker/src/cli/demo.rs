@@ -1,6 +1,6 @@
 //! `rollmesh demo`: watch a policy learn.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 
@@ -21,13 +21,23 @@ pub(super) struct DemoArgs {
     /// End when the environment is solved, instead of serving the dashboard until Ctrl-C
     #[arg(long)]
     exit_when_solved: bool,
+    /// Learn as fast as the machine can, which is too fast to watch
+    #[arg(long)]
+    full_speed: bool,
 }
 
+/// The least time between two updates: it takes about 60 of them until the pole stays up.
+const PACE: Duration = Duration::from_millis(400);
+
 pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let config = TrainConfig { stop_return: Some(475.0), seed: 1, ..TrainConfig::new("CartPole-v1") };
+    let pace = if args.full_speed { Duration::ZERO } else { PACE };
+    let config = TrainConfig { stop_return: Some(475.0), seed: 1, pace, ..TrainConfig::new("CartPole-v1") };
     runtime(2)?.block_on(async {
         let mut hub = host::start(args.listen, true, args.assets.clone(), registry).await?;
         eprintln!("Two workers learn to balance a pole (CartPole-v1, PPO). Watch them, and join as a worker:\n");
+        if !args.full_speed {
+            eprintln!("Slowed down to about half a minute, for you to watch; --full-speed takes a second or two.\n");
+        }
         host::print_invitations(&hub);
         eprintln!();
         let summary = host::train(&mut hub, config, false).await?;

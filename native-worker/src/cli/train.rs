@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use clap::Args;
@@ -104,6 +104,7 @@ fn config(args: &TrainArgs) -> TrainConfig {
         stop_return: args.stop_return,
         max_env_steps: args.max_env_steps,
         device: args.device,
+        pace: Duration::ZERO,
         run_dir: Some(args.run_dir.clone().unwrap_or_else(|| new_directory(&args.env, args.seed))),
         ppo,
     }

@@ -77,6 +77,8 @@ pub(super) struct Peer {
     pub(super) device: String,
     /// The local worker that it is.
     pub(super) child: Option<u32>,
+    /// It is welcomed and, as a dashboard, has been shown everything: from now on it is told what changes.
+    pub(super) is_up_to_date: bool,
 }
 
 pub(super) struct Actor {
@@ -89,6 +91,8 @@ pub(super) struct Actor {
     pub(super) run: Option<Run>,
     next_run: u32,
     next_lease: LeaseId,
+    /// When the next iteration begins, if the run's pace makes it wait.
+    resting_until: Option<TokioInstant>,
     /// The learner's work on the batch of the iteration.
     update: Option<Pin<Box<dyn Future<Output = Update> + Send>>>,
     done: Option<oneshot::Sender<Summary>>,
@@ -117,6 +121,7 @@ impl Actor {
             run: None,
             next_run: 1,
             next_lease: LeaseId(1),
+            resting_until: None,
             update: None,
             done: None,
             dashboard: Dashboard::default(),
@@ -149,6 +154,7 @@ impl Actor {
                         run.group.handle_timeout(now);
                     }
                 }
+                () = until(self.resting_until) => self.next_iteration(),
                 _ = refresh.tick() => {
                     self.begin_first_iteration();
                     self.refresh_dashboards();
@@ -199,7 +205,7 @@ impl Actor {
         let peer = self.next_peer;
         self.next_peer += 1;
         let Accepted { protocol, role, child, resume, kind, name, device } = accepted;
-        self.peers.insert(peer, Peer { role, link, kind, name, device, child });
+        self.peers.insert(peer, Peer { role, link, kind, name, device, child, is_up_to_date: false });
         let mut resume_id = resume.unwrap_or_default();
         resume_id[..4].copy_from_slice(&peer.to_le_bytes());
         let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
@@ -290,6 +296,7 @@ impl Actor {
         self.next_lease = run.group.next_lease_id();
         let over = Message::RunEnd(RunEndMessage { run: run.number });
         self.update = None;
+        self.resting_until = None;
         self.drain_group();
         for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
             let _ = peer.link.send(&over);
@@ -350,7 +357,6 @@ impl Actor {
 
     fn handle_update(&mut self, update: Update) {
         self.update = None;
-        let now = self.now();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         let (weights, stats) = match update {
             Ok(update) => update,
@@ -367,12 +373,21 @@ impl Actor {
         self.publish_status();
         match end {
             Some(end) => self.end_run(end),
-            None => self.next_iteration(now),
+            None => self.rest(),
         }
     }
 
-    fn next_iteration(&mut self, now: Micros) {
-        let Some(run) = &mut self.run else { return };
+    fn rest(&mut self) {
+        match self.run.as_ref().map(Run::rest) {
+            Some(rest) if !rest.is_zero() => self.resting_until = Some(TokioInstant::now() + rest),
+            _ => self.next_iteration(),
+        }
+    }
+
+    fn next_iteration(&mut self) {
+        self.resting_until = None;
+        let now = self.now();
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         match run.weights_frame() {
             Ok(frame) => {
                 for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {

@@ -63,7 +63,8 @@ impl Actor {
     /// Tells a new dashboard everything.
     pub(super) fn show_everything(&mut self, id: u32) {
         self.refresh_dashboards();
-        let Some(peer) = self.peers.get(&id) else { return };
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.is_up_to_date = true;
         let status = self.dashboard.status.clone().unwrap_or_default();
         let messages = std::iter::once(Message::RunStatus(status))
             .chain(self.dashboard.rows.values().cloned().map(Message::WorkerRow))
@@ -107,7 +108,7 @@ impl Actor {
     }
 
     fn broadcast(&self, message: &Message) {
-        let mut viewers = self.peers.values().filter(|peer| peer.role != Role::Worker).peekable();
+        let mut viewers = self.peers.values().filter(|peer| peer.role != Role::Worker && peer.is_up_to_date).peekable();
         if viewers.peek().is_none() {
             return;
         }
@@ -122,12 +123,8 @@ impl Actor {
 
     fn worker_rows(&self) -> Vec<WorkerRow> {
         let now = self.now();
-        let in_group: BTreeMap<u32, group::WorkerStatus> = self
-            .run
-            .iter()
-            .filter(|run| !run.is_over())
-            .flat_map(|run| run.group.workers(now).map(|status| (status.worker.0, status)))
-            .collect();
+        let in_group: BTreeMap<u32, group::WorkerStatus> =
+            self.run.iter().flat_map(|run| run.group.workers(now).map(|status| (status.worker.0, status))).collect();
         let row = |(&id, peer): (&u32, &super::actor::Peer)| {
             let known = in_group.get(&id);
             let before = self.dashboard.rows.get(&id);

@@ -1,6 +1,6 @@
 //! What a run is, completely.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use rollmesh_core::{
     env::{EnvRegistry, EnvSpaces, UnknownEnv},
@@ -54,6 +54,9 @@ pub struct TrainConfig {
     /// Where the learner computes.
     #[serde(with = "device_text")]
     pub device: DeviceSpec,
+    /// The least time between two updates, for people who watch; has no influence on the rows.
+    #[serde(skip)]
+    pub pace: Duration,
     /// Where the run writes its files; nowhere if absent.
     #[serde(skip)]
     pub run_dir: Option<PathBuf>,
@@ -98,6 +101,7 @@ impl TrainConfig {
             stop_return: None,
             max_env_steps: 1_000_000,
             device: DeviceSpec::Cpu,
+            pace: Duration::ZERO,
             run_dir: None,
             ppo: PpoConfig::default(),
         }

@@ -169,6 +169,11 @@ impl Run {
         self.group.begin_iteration(self.weights.version(), now).map(|_| ())
     }
 
+    /// How long the next iteration has to wait for the run's pace.
+    pub(crate) fn rest(&self) -> Duration {
+        self.config.pace.saturating_sub(self.iteration_began.elapsed())
+    }
+
     /// Remembers a lease on its way to a worker; the message to send.
     pub(crate) fn grant(&mut self, worker: WorkerId, lease: Lease) -> Message {
         let message = Message::LeaseGrant(convert::lease_grant(self.number, &lease));

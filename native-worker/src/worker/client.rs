@@ -9,7 +9,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
     env::EnvRegistry,
     kernels::Kernels,
-    protocol::{MAX_FRAME_BYTES, RefusalCode, Role, Token, handshake::Identity},
+    protocol::{MAX_FRAME_BYTES, RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
     time::Micros,
     worker::{SessionState, WorkerSession, core_fingerprint},
 };
@@ -18,8 +18,6 @@ use tokio_tungstenite::{
     MaybeTlsStream, WebSocketStream, connect_async_with_config,
     tungstenite::{self, Message as Frame, protocol::WebSocketConfig},
 };
-
-use super::backoff::Backoff;
 
 /// A hub answers a connection within this time.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
@@ -62,7 +60,7 @@ enum SessionEnd {
 pub(crate) async fn run(config: WorkerConfig, envs: EnvRegistry, say: impl Fn(&str)) -> WorkerEnd {
     let url = socket_url(&config.hub);
     let fingerprint = core_fingerprint(config.kernels);
-    let mut backoff = Backoff::default();
+    let mut failures = 0;
     let mut resume = None;
     loop {
         let identity = Identity {
@@ -84,14 +82,16 @@ pub(crate) async fn run(config: WorkerConfig, envs: EnvRegistry, say: impl Fn(&s
                     SessionEnd::Final(end) => return end,
                     SessionEnd::Lost { reason, was_ready } => {
                         if was_ready {
-                            backoff.reset();
+                            failures = 0;
                         }
                         reason
                     }
                 }
             }
         };
-        let pause = backoff.next(getrandom::u32().unwrap_or(u32::MAX / 2));
+        failures += 1;
+        let pause = reconnect_delay(failures, getrandom::u32().unwrap_or(u32::MAX / 2));
+        let pause = Duration::from_micros(pause.0);
         say(&format!("{reason}; trying again in {:.1} s", pause.as_secs_f64()));
         tokio::time::sleep(pause).await;
     }

@@ -1,6 +1,5 @@
 //! A native worker: core's session on a thread of its own, between the frames of a socket.
 
-mod backoff;
 mod client;
 
 pub(crate) use client::{WorkerConfig, WorkerEnd, run};
