@@ -1,6 +1,6 @@
 //! The hub: the process that workers and dashboards connect to.
 //!
-//! One task, the [actor], owns all state: peers, children, the run. Every socket has a task of its own that checks
+//! One task, the actor, owns all state: peers, children, the run. Every socket has a task of its own that checks
 //! and decodes frames and passes messages on; the learner has a thread. The actor never blocks on any of them.
 
 mod access;

@@ -16,7 +16,7 @@ pub(super) struct Loss {
     pub(super) parts: [Tensor; 5],
 }
 
-/// The loss of a minibatch for the logits [rows, actions] and values [rows] of the networks in training.
+/// The loss of a minibatch for the logits `[rows, actions]` and values `[rows]` of the networks in training.
 pub(super) fn loss(logits: &Tensor, values: &Tensor, rows: &Rows, config: &PpoConfig, clip_param: f64) -> Result<Loss> {
     let logp_all = log_softmax(logits)?;
     let logp = logp_all.gather(&rows.actions, D::Minus1)?.squeeze(D::Minus1)?;
@@ -37,7 +37,7 @@ pub(super) fn loss(logits: &Tensor, values: &Tensor, rows: &Rows, config: &PpoCo
     Ok(Loss { total, parts: [policy_loss.detach(), vf_loss.detach(), entropy.detach(), kl, clipped] })
 }
 
-/// Logarithms of the probabilities that logits [rows, actions] stand for.
+/// Logarithms of the probabilities that logits `[rows, actions]` stand for.
 pub(super) fn log_softmax(logits: &Tensor) -> Result<Tensor> {
     // The largest logit only keeps the exponentials in range; its gradient would cancel.
     let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;

@@ -1,6 +1,6 @@
 //! The policy and the value network that the learner trains: two separate multilayer perceptrons with tanh.
 //!
-//! Tensors have the names and shapes of the acting policy's: `policy.{i}.weight` [in, out], `policy.{i}.bias` [out],
+//! Tensors have the names and shapes of the acting policy's: `policy.{i}.weight` `[in, out]`, `policy.{i}.bias` `[out]`,
 //! and the same for `value`, whose last layer has one output.
 
 use candle_core::{Device, Tensor, Var};
@@ -69,7 +69,7 @@ impl ActorCritic {
         Ok(Weights::new(version, tensors)?)
     }
 
-    /// Logits of the actions, [rows, actions], for observations [rows, obs].
+    /// Logits of the actions, `[rows, actions]`, for observations `[rows, obs]`.
     ///
     /// # Errors
     /// When the observations have another shape or the device fails.
@@ -77,7 +77,7 @@ impl ActorCritic {
         self.policy.forward(obs)
     }
 
-    /// Values, [rows], of observations [rows, obs].
+    /// Values, `[rows]`, of observations `[rows, obs]`.
     ///
     /// # Errors
     /// When the observations have another shape or the device fails.

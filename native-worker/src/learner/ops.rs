@@ -9,7 +9,7 @@ use multiversion::multiversion;
 use ndarray::{Array1, Array2, ArrayView2, Axis, ShapeBuilder, linalg::general_mat_mul};
 use rollmesh_core::math;
 
-/// `x w + b` for `x` [rows, in], `w` [in, out], `b` [out].
+/// `x w + b` for `x` `[rows, in]`, `w` `[in, out]`, `b` `[out]`.
 pub(super) fn linear(x: &Tensor, w: &Tensor, b: &Tensor) -> Result<Tensor> {
     if x.device().is_cpu() { x.apply_op3(w, b, Linear) } else { x.matmul(w)?.broadcast_add(b) }
 }

@@ -10,19 +10,19 @@ use super::{error::LearnError, loss::log_softmax, model::ActorCritic};
 
 /// Rows of a train batch, column by column.
 pub(super) struct Rows {
-    /// [rows, obs].
+    /// `[rows, obs]`.
     pub(super) obs: Tensor,
-    /// [rows, 1], u32.
+    /// `[rows, 1]`, u32.
     pub(super) actions: Tensor,
-    /// [rows]; so are the next three.
+    /// `[rows]`; so are the next three.
     pub(super) advantages: Tensor,
     pub(super) value_targets: Tensor,
     pub(super) vf_preds: Tensor,
     /// Log-probability of the action under the weights before the update, by the learner's own forward pass.
     pub(super) old_logp: Tensor,
-    /// The same of every action, [rows, actions].
+    /// The same of every action, `[rows, actions]`.
     pub(super) old_logp_all: Tensor,
-    /// And the probabilities, [rows, actions].
+    /// And the probabilities, `[rows, actions]`.
     pub(super) old_probs: Tensor,
 }
 
