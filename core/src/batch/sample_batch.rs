@@ -11,7 +11,6 @@ use crate::{
 ///
 /// Slices and clones share buffers; a write copies its rows first (see [`column`](crate::column)).
 #[derive(Clone, Debug, Default, PartialEq)]
-#[doc(alias = "MultiAgentBatch")]
 pub struct SampleBatch {
     columns: Vec<(Cow<'static, str>, Column)>,
     rows: usize,

@@ -56,7 +56,6 @@ pub enum PolicyError {
 }
 
 /// Something that acts.
-#[doc(alias = "compute_single_action")]
 pub trait Policy {
     /// Chooses an action for every observation.
     ///

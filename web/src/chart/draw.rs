@@ -113,8 +113,11 @@ fn draw_goal(
     context.set_line_dash(&js_sys::Array::new())?;
     context.set_fill_style_str(&palette.goal);
     context.set_text_align("left");
-    context.set_text_baseline("bottom");
-    context.fill_text(&format!("stop at {}", format::tick(goal)), left + 6.0, y - 2.0)
+    // Above the line, unless that is off the canvas.
+    let fits_above = y - 14.0 >= axes.y.pixels.1;
+    context.set_text_baseline(if fits_above { "bottom" } else { "top" });
+    let label_y = if fits_above { y - 2.0 } else { y + 3.0 };
+    context.fill_text(&format!("stop at {}", format::tick(goal)), left + 6.0, label_y)
 }
 
 fn draw_curve(context: &CanvasRenderingContext2d, axes: &Axes, plot: &Plot<'_>, palette: &Palette) {
