@@ -1,6 +1,6 @@
 //! Who gets in: tokens for peers, Host and Origin for requests.
 
-use std::net::SocketAddr;
+use std::{collections::VecDeque, net::SocketAddr};
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use rollmesh_core::protocol::{Role, Token, TokenGrant, TokenTable};
@@ -12,15 +12,30 @@ pub(crate) fn random_token() -> Result<Token, getrandom::Error> {
     Ok(Token::new(bytes))
 }
 
+/// The most tokens that pages may have asked for; of more, the oldest is no longer valid.
+const MAX_PAGE_TOKENS: usize = 256;
+
 /// The tokens that open this hub.
 #[derive(Default)]
 pub(super) struct Tokens {
     table: TokenTable,
+    of_pages: VecDeque<Token>,
 }
 
 impl Tokens {
     pub(super) fn add(&mut self, token: Token, role: Role, child: Option<u32>) {
         self.table.insert(token, TokenGrant { role, child });
+    }
+
+    /// A token for a page's own worker.
+    pub(super) fn add_for_page(&mut self, token: Token) {
+        if self.of_pages.len() == MAX_PAGE_TOKENS
+            && let Some(oldest) = self.of_pages.pop_front()
+        {
+            self.revoke(&oldest);
+        }
+        self.of_pages.push_back(token);
+        self.add(token, Role::Worker, None);
     }
 
     pub(super) fn revoke(&mut self, token: &Token) {
@@ -65,6 +80,15 @@ mod tests {
         host.iter().for_each(|value| _ = headers.append(header::HOST, value.parse().unwrap()));
         origin.iter().for_each(|value| _ = headers.append(header::ORIGIN, value.parse().unwrap()));
         is_own(&headers, ([127, 0, 0, 1], 7878).into())
+    }
+
+    #[test]
+    fn pages_cannot_fill_the_table() {
+        let mut tokens = Tokens::default();
+        let token = |i: usize| Token::new(std::array::from_fn(|byte| (i >> (8 * (byte % 2))) as u8));
+        (0..MAX_PAGE_TOKENS + 2).for_each(|i| tokens.add_for_page(token(i)));
+        assert_eq!(tokens.table().find(&token(1)), None);
+        assert!(tokens.table().find(&token(2)).is_some());
     }
 
     #[test]

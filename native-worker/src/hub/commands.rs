@@ -130,7 +130,7 @@ impl Actor {
     fn give_worker_token(&mut self, peer: u32, request: u32) {
         let message = match random_token() {
             Ok(token) => {
-                self.tokens.add(token, Role::Worker, None);
+                self.tokens.add_for_page(token);
                 Message::WorkerToken(WorkerToken { request, token })
             }
             Err(error) => Message::Reply(Reply { request, error: error.to_string() }),
