@@ -20,6 +20,9 @@ pub(super) struct Iteration {
     pub(super) weights_version: WeightsVersion,
 }
 
+/// Below this, all workers get equal shares.
+const EVEN_SPLIT: Micros = Micros::from_millis(10);
+
 impl WorkerGroup {
     /// Iterations without a lease after which a slow worker gets one slot, to be measured again.
     const PROBE_AFTER: u64 = 8;
@@ -84,12 +87,27 @@ impl WorkerGroup {
     fn candidates(&self, iteration: Iteration) -> Vec<Candidate> {
         let mean = self.mean_speed();
         let idle = self.workers.iter().filter(|(_, worker)| worker.state() == WorkerState::Idle);
-        idle.map(|(&id, worker)| Candidate {
-            worker: id,
-            speed: worker.speed().unwrap_or(mean).max(1),
-            probe: worker.latest.is_some_and(|(latest, _)| iteration.fragment.0 - latest.0 >= Self::PROBE_AFTER),
-        })
-        .collect()
+        let mut candidates: Vec<Candidate> = idle
+            .map(|(&id, worker)| Candidate {
+                worker: id,
+                speed: worker.speed().unwrap_or(mean).max(1),
+                probe: worker.latest.is_some_and(|(latest, _)| iteration.fragment.0 - latest.0 >= Self::PROBE_AFTER),
+            })
+            .collect();
+        if self.may_split_evenly(&candidates) {
+            candidates.iter_mut().for_each(|candidate| candidate.speed = 1);
+        }
+        candidates
+    }
+
+    /// True if even the slowest worker would do an equal share within [`EVEN_SPLIT`]. Speeds that were measured in
+    /// such short leases say more about latency than about the worker, and more so the smaller its lease was:
+    /// whoever once was late would never get a larger one again.
+    fn may_split_evenly(&self, candidates: &[Candidate]) -> bool {
+        let slots = u64::from(self.config.num_slots).div_ceil((candidates.len() as u64).max(1));
+        let env_steps = slots * u64::from(self.config.rollout_fragment_length);
+        let slowest = candidates.iter().map(|candidate| candidate.speed).min().unwrap_or(1);
+        env_steps.saturating_mul(1_000_000) <= slowest.saturating_mul(EVEN_SPLIT.0)
     }
 
     /// What a worker is taken for that was never measured; 0 if none was.
