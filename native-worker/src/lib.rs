@@ -21,3 +21,8 @@ mod worker;
 
 pub use cli::main_with;
 pub use registry::Registry;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
