@@ -8,7 +8,7 @@ import { test } from "node:test";
 
 const wasm = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
 
-function sampled({ hidden, envs, seed, steps, fragment }) {
+function sampled({ hidden, envs, seed, steps, fragment, kernels }) {
   const options = {
     "--env": "CartPole-v1",
     "--policy": "mlp",
@@ -17,6 +17,7 @@ function sampled({ hidden, envs, seed, steps, fragment }) {
     "--rollout-fragment-length": fragment,
     "--env-steps": steps,
     "--seed": seed,
+    "--kernels": kernels,
   };
   const args = ["sample", ...Object.entries(options).flat().map(String), "--json"];
   return JSON.parse(execFileSync(process.env.ROLLMESH_BIN, args, { encoding: "utf8" })).rollout_hash;
@@ -34,7 +35,9 @@ for (const rollout of rollouts) {
   test(`rollout ${JSON.stringify(rollout)}`, () => {
     const { hidden, envs, seed, steps } = rollout;
     const hash = wasm.rollout_hash("CartPole-v1", Uint32Array.from(hidden), envs, BigInt(seed), steps);
-    assert.equal(hash, sampled(rollout));
+    for (const kernels of ["portable", "auto"]) {
+      assert.equal(sampled({ ...rollout, kernels }), hash, `${kernels} kernels`);
+    }
   });
 }
 

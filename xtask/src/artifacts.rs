@@ -1,8 +1,8 @@
-//! What is built in release mode: the page and the binary.
+//! What is built: the page, the binary in its variants, the wasm module.
 
-use std::{env, path::PathBuf};
+use std::{env, fs, path::PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::{
     job::Job,
@@ -25,14 +25,46 @@ pub(crate) fn page(job: &Job) -> Result<()> {
     job.run(&mut trunk)
 }
 
-/// The binary `rollmesh`.
+/// The binary `rollmesh`, at [`binary_path`].
 pub(crate) fn binary(job: &Job) -> Result<()> {
-    job.run(cargo().args(["build", "--release", "--locked", "--package", "rollmesh", "--bin", "rollmesh"]))
+    job.run(cargo().args(RELEASE))
 }
 
-/// Where [`binary`] puts it.
+/// The same with the page within, at [`dist_path`]: one file to give away.
+pub(crate) fn dist(job: &Job) -> Result<()> {
+    job.run(cargo().args(RELEASE).args(["--features", "embed"]))?;
+    fs::create_dir_all(target().join("dist"))?;
+    // Moved, so that no other step takes it for the one without.
+    fs::rename(binary_path(), dist_path()).with_context(|| format!("cannot write {}", dist_path().display()))
+}
+
+/// Optimised for this machine's own instructions; returns where.
+pub(crate) fn native_cpu_binary(job: &Job) -> Result<PathBuf> {
+    let folder = target().join("xtask/native-cpu");
+    let mut build = cargo();
+    build.args(RELEASE).env("CARGO_TARGET_DIR", &folder).env("RUSTFLAGS", "-Ctarget-cpu=native");
+    job.run(&mut build)?;
+    Ok(folder.join("release").join(binary_name()))
+}
+
+/// Not optimised at all; returns where.
+pub(crate) fn debug_binary(job: &Job) -> Result<PathBuf> {
+    job.run(cargo().args(["build", "--locked", "--package", "rollmesh", "--bin", "rollmesh"]))?;
+    Ok(target().join("debug").join(binary_name()))
+}
+
+const RELEASE: [&str; 7] = ["build", "--locked", "--release", "--package", "rollmesh", "--bin", "rollmesh"];
+
+fn binary_name() -> String {
+    format!("rollmesh{}", env::consts::EXE_SUFFIX)
+}
+
 pub(crate) fn binary_path() -> PathBuf {
-    target().join("release").join(format!("rollmesh{}", env::consts::EXE_SUFFIX))
+    target().join("release").join(binary_name())
+}
+
+pub(crate) fn dist_path() -> PathBuf {
+    target().join("dist").join(binary_name())
 }
 
 /// The wasm module for Node; returns the file to load.

@@ -30,12 +30,14 @@ Usage: cargo xtask COMMAND
   test [--long] [STEP…]           run every check, or only the named steps and what they need
        --long                     also the checks that take minutes
        --list                     name the steps and do nothing
+  dist                            build a binary with the dashboard within
   help                            print this text
 ";
 
 enum Command {
     Demo { args: Vec<std::ffi::OsString> },
     Test { long: bool, steps: Vec<String> },
+    Dist,
     List,
     Help,
 }
@@ -67,6 +69,7 @@ fn parse() -> Result<Command, lexopt::Error> {
     match command.as_str() {
         "demo" => Ok(Command::Demo { args: parser.raw_args()?.collect() }),
         "test" => parse_test(&mut parser),
+        "dist" => Ok(Command::Dist),
         "help" => Ok(Command::Help),
         other => Err(format!("there is no command `{other}`").into()),
     }
@@ -93,8 +96,19 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Test { long, steps } => {
             let report = plan::run(&plan::select(steps::STEPS, &steps, long)?);
             print!("{report}");
-            return Ok(if report.all_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            return Ok(exit_code(report.all_passed()));
+        }
+        Command::Dist => {
+            let built = plan::run(&plan::select(steps::STEPS, &["dist".to_owned()], false)?).all_passed();
+            if built {
+                println!("\n{}", artifacts::dist_path().display());
+            }
+            return Ok(exit_code(built));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn exit_code(success: bool) -> ExitCode {
+    if success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

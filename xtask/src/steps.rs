@@ -17,6 +17,10 @@ const fn step(
     Step { name, about, needs, long: false, run }
 }
 
+const fn long(step: Step) -> Step {
+    Step { long: true, ..step }
+}
+
 pub(crate) const STEPS: &[Step] = &[
     step("fmt", "formatting", &[], checks::fmt),
     step("layers", "architecture: who may use whom, what core may not use, links", &[], checks::layers),
@@ -30,6 +34,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("test", "tests of the native crates", &["fetch"], suites::native),
     step("test-web", "tests of the crates for browsers that need none", &["fetch"], suites::native_web),
     step("binary", "binary in release mode (some minutes the first time)", &["fetch"], artifacts::binary),
+    step("test-release", "same bits in release mode", &["fetch"], suites::release),
     step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen),
     step("node", "wasm in Node against the binary", &["binary", "wasm-target", "wasm-bindgen"], suites::node),
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
@@ -37,6 +42,19 @@ pub(crate) const STEPS: &[Step] = &[
     step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),
     step("chromium", "Chromium and its driver", &[], chromium::ensure),
     step("wasm-chromium", "wasm in Chromium", &["wasm-target", "wasm-bindgen", "chromium"], suites::chromium),
+    long(step(
+        "node-debug",
+        "wasm in Node against a debug build",
+        &["wasm-target", "wasm-bindgen"],
+        suites::node_debug,
+    )),
+    long(step(
+        "node-native-cpu",
+        "wasm in Node against a build for this CPU",
+        &["wasm-target", "wasm-bindgen"],
+        suites::node_native_cpu,
+    )),
+    long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
 ];
 
 #[cfg(test)]

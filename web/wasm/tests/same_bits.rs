@@ -24,6 +24,9 @@ const GOLDEN: &[(&[u32], u32, u64, u32, &str)] = &[
     (&[64, 64], 64, 1, 2_000, "521ef2d51d3d6ff4fd7c9c47f4d335f0"),
     (&[64, 64], 5, 7, 2_000, "e30f6678c27cefec785314253f8b549c"),
     (&[16], 1, u64::MAX, 500, "d7c78261df34537dd3da910fac82a6f1"),
+    // Minutes without optimisation.
+    #[cfg(not(debug_assertions))]
+    (&[64, 64], 8, 0, 1_000_000, "7ddda76a2621d751b1159ca29d2ec996"),
 ];
 
 const FINGERPRINT: &str = "ea9a3856db66e77f050790411949b828";
