@@ -48,6 +48,7 @@ pub(crate) struct Run {
     learner: LearnerThread,
     weights: Weights,
     granted: BTreeMap<LeaseId, (WorkerId, Lease)>,
+    has_begun: bool,
     iteration: u64,
     env_steps: u64,
     episodes: Episodes,
@@ -130,6 +131,7 @@ impl Run {
             learner: LearnerThread::spawn(learner)?,
             weights,
             granted: BTreeMap::new(),
+            has_begun: false,
             iteration: 0,
             env_steps: 0,
             episodes: Episodes::default(),
@@ -153,7 +155,7 @@ impl Run {
 
     /// True once the first iteration has begun.
     pub(crate) fn has_begun(&self) -> bool {
-        self.iteration > 0 || self.group.fragment().is_some()
+        self.has_begun
     }
 
     pub(crate) fn announcement(&self) -> Message {
@@ -165,6 +167,7 @@ impl Run {
     }
 
     pub(crate) fn begin_iteration(&mut self, now: Micros) -> Result<(), BeginError> {
+        self.has_begun = true;
         self.iteration_began = Instant::now();
         self.group.begin_iteration(self.weights.version(), now).map(|_| ())
     }
@@ -380,4 +383,42 @@ fn largest_lease(limits: &FragmentLimits, num_slots: u32) -> u32 {
         slots = slots.div_ceil(2);
     }
     slots
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::{
+        group::{GroupCommand, WorkerProfile},
+        kernels::Kernels,
+        worker::{Advance, SlotRunner},
+    };
+
+    use super::*;
+
+    /// Between the first batch and its update there is neither a fragment in the making nor an iteration counted;
+    /// a run that seemed not to have begun then would be begun a second time, with the first weights.
+    #[test]
+    fn a_run_begins_once() {
+        let envs = EnvRegistry::builtin();
+        let config = TrainConfig {
+            num_workers: 1,
+            num_envs_per_worker: 2,
+            hidden: vec![4],
+            ppo: crate::learner::PpoConfig { rollout_fragment_length: 8, ..Default::default() },
+            ..TrainConfig::new("CartPole-v1")
+        };
+        let mut run = Run::new(1, config, &envs, LeaseId(0)).unwrap();
+        assert!(!run.has_begun());
+        let (worker, now) = (WorkerId(1), Micros(0));
+        run.group.handle_joined(worker, WorkerProfile::NATIVE, now);
+        run.begin_iteration(now).unwrap();
+        let Some(GroupCommand::Grant { lease, .. }) = run.group.poll_command() else { panic!("no lease") };
+        let mut runner = SlotRunner::new(&run.spec, &envs, Kernels::PORTABLE).unwrap();
+        let id = lease.id;
+        runner.begin(lease).unwrap();
+        let Advance::Done { fragments, .. } = runner.advance(8).unwrap() else { panic!("8 steps are a fragment") };
+        run.group.handle_fragments(worker, id, fragments, now);
+        assert!(run.poll_update().is_some_and(|submitted| submitted.is_ok()));
+        assert!(run.has_begun() && run.group.fragment().is_none());
+    }
 }
