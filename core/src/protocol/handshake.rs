@@ -149,9 +149,9 @@ pub fn check_hello(hello: &Hello, tokens: &TokenTable, core_fingerprint: [u8; 16
     })
 }
 
-/// The answer to a first message that is no `Hello`.
+/// The answer to a first message that is no `Hello`, or to none.
 #[must_use]
-pub fn malformed(error: &super::InboxError) -> Refused {
+pub fn malformed(error: impl fmt::Display) -> Refused {
     refusal(RefusalCode::Malformed, error.to_string())
 }
 

@@ -29,7 +29,7 @@ use super::{
     access::Tokens,
     children::{Children, Ended},
     dashboard::Dashboard,
-    peer::{Admission, Knock, PeerLink},
+    peer::{Admission, Departure, Knock, PeerLink},
 };
 use crate::train::{Run, RunEnd, StartError, Submitted, Summary, TrainConfig, Update};
 
@@ -50,12 +50,10 @@ pub(super) enum Event {
     Knock(Box<Knock>),
     /// Somebody was turned away before that.
     Refused { reason: String },
-    /// A peer's welcome is on its way.
-    Joined { peer: u32 },
     /// A peer said something that its role allows.
     Message { peer: u32, message: Box<Message> },
     /// A peer's connection is over.
-    Left { peer: u32, reason: String },
+    Left { peer: u32, departure: Departure },
     /// A local worker has ended.
     ChildExited { number: u32, status: String },
     /// A local worker that ended is to be replaced now.
@@ -169,9 +167,8 @@ impl Actor {
         match event {
             Event::Knock(knock) => self.answer(*knock),
             Event::Refused { reason } => self.notice(1, format!("a connection was refused: {reason}")),
-            Event::Joined { peer } => self.welcome(peer),
             Event::Message { peer, message } => self.handle_message(peer, *message),
-            Event::Left { peer, reason } => self.forget(peer, &reason),
+            Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
             Event::ReplaceChild => self.add_child(),
             Event::Start { config, started, done } => {
@@ -194,8 +191,9 @@ impl Actor {
             check_hello(&knock.hello, self.tokens.table(), self.fingerprint)
         };
         let answer = verdict.map(|accepted| self.admit(accepted, knock.link));
-        if let Err(Refused { reason, .. }) = &answer {
-            self.notice(1, format!("a peer was refused: {reason}"));
+        match &answer {
+            Ok(admission) => self.introduce(admission.peer),
+            Err(Refused { reason, .. }) => self.notice(1, format!("a peer was refused: {reason}")),
         }
         // A peer that has gone meanwhile leaves as soon as its task sees that.
         let _ = knock.answer.send(answer);
@@ -205,15 +203,17 @@ impl Actor {
         let peer = self.next_peer;
         self.next_peer += 1;
         let Accepted { protocol, role, child, resume, kind, name, device } = accepted;
-        self.peers.insert(peer, Peer { role, link, kind, name, device, child, is_up_to_date: false });
-        let mut resume_id = resume.unwrap_or_default();
-        resume_id[..4].copy_from_slice(&peer.to_le_bytes());
+        let resume_id = resume.unwrap_or_else(random_id);
         let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
         let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
-        Admission { peer, role, welcome }
+        // Queued before anybody here knows the peer, so that nothing can come before it. It is small.
+        let _ = link.send(&Message::Welcome(welcome));
+        self.peers.insert(peer, Peer { role, link, kind, name, device, child, is_up_to_date: false });
+        Admission { peer, role }
     }
 
-    fn welcome(&mut self, id: u32) {
+    /// Tells a new peer what it has to know, and makes use of it.
+    fn introduce(&mut self, id: u32) {
         let Some(Peer { role, kind, name, device, .. }) = self.peers.get(&id) else { return };
         match role {
             Role::Viewer | Role::Operator => self.show_everything(id),
@@ -254,8 +254,9 @@ impl Actor {
         run.group.handle_joined(WorkerId(id), profile, now);
     }
 
-    fn forget(&mut self, id: u32, reason: &str) {
+    fn forget(&mut self, id: u32, departure: &Departure) {
         let Some(peer) = self.peers.remove(&id) else { return };
+        let Departure { reason, is_fault } = departure;
         if peer.role == Role::Worker {
             let now = self.now();
             if let Some(run) = &mut self.run {
@@ -263,8 +264,10 @@ impl Actor {
                 run.forget_worker(WorkerId(id));
             }
             self.dashboard.forget_worker(id);
-            self.notice(0, format!("worker {id} left: {reason}"));
+            self.notice(u8::from(*is_fault), format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);
+        } else if *is_fault {
+            self.notice(1, format!("a dashboard was disconnected: {reason}"));
         }
     }
 
@@ -458,6 +461,15 @@ impl Actor {
         };
         let _ = tokio::time::timeout(Duration::from_secs(4), farewell).await;
     }
+}
+
+/// A name for a session. Nothing secret: without randomness zeros, which resume nothing, will do.
+fn random_id() -> [u8; 16] {
+    let mut id = [0; 16];
+    if getrandom::fill(&mut id).is_err() {
+        id = [0; 16];
+    }
+    id
 }
 
 async fn next_update(update: &mut Option<Pin<Box<dyn Future<Output = Update> + Send>>>) -> Update {

@@ -12,8 +12,8 @@ use futures_util::{
 };
 use rollmesh_core::protocol::{
     Frame as OutFrame, Inbox, Message, Outbox, Role, TooLarge,
-    handshake::malformed,
-    message::{Goodbye, Hello, Refused, Welcome},
+    handshake::{busy, malformed},
+    message::{Goodbye, Hello, Refused},
 };
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot},
@@ -86,12 +86,11 @@ impl PeerLink {
     }
 }
 
-/// A peer that the actor has let in.
+/// A peer that the actor has let in; its welcome is queued.
 #[derive(Debug)]
 pub(super) struct Admission {
     pub(super) peer: u32,
     pub(super) role: Role,
-    pub(super) welcome: Welcome,
 }
 
 /// A Hello on its way to the actor.
@@ -105,15 +104,33 @@ pub(super) struct Knock {
 type Sink = SplitSink<WebSocket, Frame>;
 type Stream = SplitStream<WebSocket>;
 
+/// Why a connection is over.
+#[derive(Debug)]
+pub(super) struct Departure {
+    pub(super) reason: String,
+    /// The peer broke the rules, or the connection broke.
+    pub(super) is_fault: bool,
+}
+
+impl Departure {
+    fn fault(reason: impl ToString) -> Self {
+        Self { reason: reason.to_string(), is_fault: true }
+    }
+}
+
+impl<T: Into<String>> From<T> for Departure {
+    fn from(reason: T) -> Self {
+        Self { reason: reason.into(), is_fault: false }
+    }
+}
+
 pub(super) async fn serve(socket: WebSocket, events: mpsc::Sender<Event>, pending: OwnedSemaphorePermit) {
     let (mut sink, mut stream) = socket.split();
     let mut inbox = Inbox::of_hub();
     let link = PeerLink::new();
     let admission = match admit(&mut stream, &mut inbox, &link, &events).await {
         Ok(admission) => admission,
-        Err(None) => return,
-        Err(Some(refused)) => {
-            let _ = events.send(Event::Refused { reason: refused.reason.clone() }).await;
+        Err(refused) => {
             let bytes = Message::Refused(refused).encode();
             let _ = timeout(WRITE_DEADLINE, sink.send(Frame::Binary(bytes.into()))).await;
             let _ = timeout(WRITE_DEADLINE, sink.close()).await;
@@ -122,45 +139,55 @@ pub(super) async fn serve(socket: WebSocket, events: mpsc::Sender<Event>, pendin
     };
     drop(pending);
     let peer = admission.peer;
-    let welcomed = link.send(&Message::Welcome(admission.welcome)).is_ok();
-    let _ = events.send(Event::Joined { peer }).await;
-    let reason = if welcomed {
-        tokio::select! {
-            reason = read(peer, &mut stream, &mut inbox, &link, &events) => reason,
-            reason = write(&mut sink, &link) => reason,
-        }
-    } else {
-        "the welcome could not be sent".into()
+    let departure = tokio::select! {
+        departure = read(peer, &mut stream, &mut inbox, &link, &events) => departure,
+        reason = write(&mut sink, &link) => reason.into(),
     };
     // What is queued, a goodbye in particular, still goes out if the peer takes it.
-    link.close(&reason);
+    link.close(&departure.reason);
     let _ = timeout(Duration::from_secs(1), flush(&mut sink, &link)).await;
     let _ = timeout(Duration::from_secs(1), sink.close()).await;
-    let _ = events.send(Event::Left { peer, reason }).await;
+    let _ = events.send(Event::Left { peer, departure }).await;
 }
 
-/// Waits for the Hello and asks the actor. An error without a refusal is a socket that has gone.
+/// Waits for the Hello and asks the actor.
 async fn admit(
     stream: &mut Stream,
     inbox: &mut Inbox,
     link: &PeerLink,
     events: &mpsc::Sender<Event>,
-) -> Result<Admission, Option<Refused>> {
-    let frame = match timeout(HELLO_DEADLINE, stream.next()).await {
-        Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
-        _ => return Err(None),
-    };
-    let hello = match inbox.handle_frame(&frame) {
-        Ok(Some(Message::Hello(hello))) => hello,
-        // The inbox lets nothing but a Hello through.
-        Ok(_) => return Err(None),
-        Err(error) => return Err(Some(malformed(&error))),
+) -> Result<Admission, Refused> {
+    let hello = match read_hello(stream, inbox).await {
+        Ok(hello) => hello,
+        Err(refused) => {
+            // A hub that has stopped counts nothing.
+            let _ = events.send(Event::Refused { reason: refused.reason.clone() }).await;
+            return Err(refused);
+        }
     };
     let (answer, verdict) = oneshot::channel();
-    events.send(Event::Knock(Box::new(Knock { hello, link: link.clone(), answer }))).await.map_err(|_| None)?;
-    let admission = verdict.await.map_err(|_| None)?.map_err(Some)?;
+    let knock = Knock { hello, link: link.clone(), answer };
+    let stopped = || busy("the hub has stopped");
+    events.send(Event::Knock(Box::new(knock))).await.map_err(|_| stopped())?;
+    let admission = verdict.await.map_err(|_| stopped())??;
     inbox.admit(admission.role);
     Ok(admission)
+}
+
+async fn read_hello(stream: &mut Stream, inbox: &mut Inbox) -> Result<Hello, Refused> {
+    let frame = match timeout(HELLO_DEADLINE, stream.next()).await {
+        Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
+        Ok(Some(Ok(Frame::Close(_))) | None) => return Err(malformed("closed without a Hello")),
+        Ok(Some(Ok(_))) => return Err(malformed("the first message must be a Hello, in a binary frame")),
+        Ok(Some(Err(error))) => return Err(malformed(error)),
+        Err(_) => return Err(malformed(format_args!("no Hello within {} s", HELLO_DEADLINE.as_secs()))),
+    };
+    match inbox.handle_frame(&frame) {
+        Ok(Some(Message::Hello(hello))) => Ok(hello),
+        // The inbox lets nothing else through.
+        Ok(_) => Err(malformed("the first message must be a Hello")),
+        Err(error) => Err(malformed(error)),
+    }
 }
 
 /// Passes messages on until the peer goes; the channel's bound holds back who sends too fast.
@@ -170,19 +197,20 @@ async fn read(
     inbox: &mut Inbox,
     link: &PeerLink,
     events: &mpsc::Sender<Event>,
-) -> String {
+) -> Departure {
     loop {
         let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
-            Err(_) => return format!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()),
+            Err(_) => return format!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()).into(),
             Ok(None | Some(Ok(Frame::Close(_)))) => return "the connection was closed".into(),
-            Ok(Some(Err(error))) => return format!("the connection broke: {error}"),
-            Ok(Some(Ok(Frame::Text(_)))) => return "text frames have no place here".into(),
+            Ok(Some(Err(error))) => return Departure::fault(format_args!("the connection broke: {error}")),
+            Ok(Some(Ok(Frame::Text(_)))) => return Departure::fault("text frames have no place here"),
             Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_)))) => continue,
             Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
         };
         match inbox.handle_frame(&frame) {
             Ok(None) => {}
-            Ok(Some(Message::Goodbye(goodbye))) => return goodbye.reason,
+            // The text may come from anybody and ends on a terminal.
+            Ok(Some(Message::Goodbye(goodbye))) => return goodbye.reason.replace(char::is_control, " ").into(),
             Ok(Some(Message::Credit(credit))) => {
                 link.outbox().grant(credit.bytes);
                 link.shared.wake.notify_one();
@@ -192,7 +220,7 @@ async fn read(
                     return "the hub has stopped".into();
                 }
             }
-            Err(error) => return error.to_string(),
+            Err(error) => return Departure::fault(error),
         }
         if let Some(credit) = inbox.take_credit_due() {
             let _ = link.send(&Message::Credit(credit));
