@@ -40,8 +40,9 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
         }
         host::print_invitations(&hub);
         eprintln!();
+        let stop_return = config.stop_return;
         let summary = host::train(&mut hub, config, false).await?;
-        print_summary(&summary);
+        print_summary(&summary, stop_return);
         let solved = summary.end == RunEnd::Solved;
         if !args.exit_when_solved && summary.end != RunEnd::Stopped {
             eprintln!("\nThe dashboard stays at {} until Ctrl-C.", hub.dashboard_url());

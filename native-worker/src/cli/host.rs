@@ -1,6 +1,6 @@
 //! What the commands that run a hub have in common.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, pin::pin};
 
 use rollmesh_core::protocol::message::RunStatus;
 use tokio::sync::{mpsc, oneshot};
@@ -37,9 +37,11 @@ pub(super) fn print_invitations(hub: &Hub) {
 /// Shows what happens until somebody interrupts.
 pub(super) async fn serve(hub: &mut Hub) {
     let mut notices = hub.take_notices();
+    // Kept over the rounds: a signal between two of them is not lost.
+    let mut interrupted = pin!(signals::interrupted());
     loop {
         tokio::select! {
-            () = signals::interrupted() => return,
+            () = &mut interrupted => return,
             Some(line) = next(&mut notices) => eprintln!("{line}"),
         }
     }
@@ -55,6 +57,8 @@ pub(super) async fn train(hub: &mut Hub, config: TrainConfig, quiet: bool) -> Re
         .map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
     let mut status = hub.status();
     let mut notices = hub.take_notices();
+    // Kept over the rounds: a signal between two of them is not lost.
+    let mut interrupted = pin!(signals::interrupted());
     let summary = loop {
         tokio::select! {
             summary = &mut summary => break summary.map_err(|_| Failure::other("the hub stopped in the middle of the run"))?,
@@ -63,7 +67,10 @@ pub(super) async fn train(hub: &mut Hub, config: TrainConfig, quiet: bool) -> Re
                 progress.say(now.env_steps, &describe(&now, target));
             }
             Some(line) = next(&mut notices) => progress.println(&line),
-            () = signals::interrupted() => hub.stop_run().await,
+            () = &mut interrupted => {
+                hub.stop_run().await;
+                interrupted.set(signals::interrupted());
+            }
         }
     };
     progress.finish();

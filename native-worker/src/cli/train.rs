@@ -83,12 +83,12 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     if args.json {
         println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
     } else {
-        print_summary(&summary);
+        print_summary(&summary, config.stop_return);
         if let Some(directory) = &config.run_dir {
             println!("files         {}", directory.display());
         }
     }
-    exit_code(&summary)
+    exit_code(&summary, config.stop_return)
 }
 
 fn config(args: &TrainArgs) -> TrainConfig {
@@ -117,11 +117,14 @@ fn new_directory(env: &str, seed: u64) -> PathBuf {
     PathBuf::from("runs").join(format!("{env}-seed{seed}-{}", now.as_millis()))
 }
 
-pub(super) fn print_summary(summary: &Summary) {
+pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
     let mean = summary.episode_return_mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.2}"));
     let end = match &summary.end {
         RunEnd::Solved => "solved".to_owned(),
-        RunEnd::Finished => "finished without reaching the stop return".to_owned(),
+        RunEnd::Finished => match stop_return {
+            Some(target) => format!("finished without reaching a mean return of {target}"),
+            None => "finished".to_owned(),
+        },
         RunEnd::Stopped => "stopped".to_owned(),
         RunEnd::Failed(error) => format!("failed: {error}"),
     };
@@ -132,9 +135,10 @@ pub(super) fn print_summary(summary: &Summary) {
 }
 
 /// A run without a stop return has reached its goal when its steps are used up.
-fn exit_code(summary: &Summary) -> Result<ExitCode, Failure> {
+fn exit_code(summary: &Summary, stop_return: Option<f64>) -> Result<ExitCode, Failure> {
     match &summary.end {
         RunEnd::Solved => Ok(ExitCode::SUCCESS),
+        RunEnd::Finished if stop_return.is_none() => Ok(ExitCode::SUCCESS),
         RunEnd::Finished | RunEnd::Stopped => Ok(ExitCode::from(3)),
         RunEnd::Failed(error) => Err(Failure::Other(error.clone())),
     }
