@@ -66,9 +66,10 @@ pub(super) fn is_own(headers: &HeaderMap, address: SocketAddr) -> bool {
     one_host && headers.get_all(header::ORIGIN).iter().all(is_own_origin)
 }
 
-fn own_hosts(address: SocketAddr) -> [String; 3] {
+/// The names of this machine for itself; its own address may be another one of 127.0.0.0/8.
+fn own_hosts(address: SocketAddr) -> [String; 4] {
     let port = address.port();
-    [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")]
+    [address.to_string(), format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")]
 }
 
 #[cfg(test)]
