@@ -1,0 +1,105 @@
+//! `rollmesh sample` and `rollmesh envs`: what they print, and that the rows are always the same ones.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use serde_json::Value;
+use support::{Process, json, keys};
+
+/// Of 10,000 steps of 64 CartPoles under networks with two hidden layers of 64, seed 1.
+const SHORT_HASH: &str = "10d1fec351b6ad99d6718deb7290f82f";
+/// Of a million steps of them.
+const LONG_HASH: &str = "8c58c7644eceb7f2e755249567c505a5";
+
+/// Runs `sample` with 64 CartPoles and seed 1.
+async fn sample(args: &[&str]) -> Value {
+    let all = ["sample", "--json", "--env", "CartPole-v1", "--num-envs", "64", "--seed", "1"];
+    let end = Process::start(all.iter().chain(args)).finish_with(0).await;
+    assert_eq!(end.stdout.lines().count(), 1, "one object and nothing else");
+    json(&end.stdout)
+}
+
+#[tokio::test]
+async fn the_summary_has_these_keys() {
+    let summary = sample(&["--policy", "mlp", "--hidden", "64,64", "--env-steps", "10000"]).await;
+    let mut names = keys(&summary);
+    names.sort_unstable();
+    assert_eq!(names, ["env_steps", "episode_return_mean", "episodes", "rollout_hash", "steps_per_s"]);
+    assert!(summary["steps_per_s"].as_f64() > Some(0.0));
+    assert!(summary["episodes"].as_u64() > Some(0));
+}
+
+#[tokio::test]
+async fn every_environment_makes_the_same_number_of_steps() {
+    for (asked, made) in [("1", 64), ("64", 64), ("65", 128), ("10000", 10_048)] {
+        let summary = sample(&["--policy", "random", "--env-steps", asked]).await;
+        assert_eq!(summary["env_steps"], made, "{asked}");
+    }
+    let none_ended = sample(&["--env-steps", "64"]).await;
+    assert_eq!((&none_ended["episodes"], &none_ended["episode_return_mean"]), (&0.into(), &Value::Null));
+}
+
+#[tokio::test]
+async fn neither_kernels_nor_fragments_show_in_the_hash() {
+    for kernels in ["portable", "auto"] {
+        for length in ["1", "7", "157", "1000"] {
+            let args = ["--env-steps", "10000", "--kernels", kernels, "--rollout-fragment-length", length];
+            assert_eq!(sample(&args).await["rollout_hash"], SHORT_HASH, "{kernels} {length}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn whatever_matters_shows_in_the_hash() {
+    let changes: [&[&str]; 4] =
+        [&["--seed", "2"], &["--hidden", "64,32"], &["--policy", "random"], &["--num-envs", "32"]];
+    for change in changes {
+        // The last of several equal flags is not accepted, so the usual ones are left out.
+        let usual = [["--num-envs", "64"], ["--seed", "1"], ["--env-steps", "10000"]];
+        let usual = usual.iter().filter(|pair| pair[0] != change[0]).flatten();
+        let args = ["sample", "--json"].iter().chain(usual).chain(change);
+        let end = Process::start(args).finish_with(0).await;
+        assert_ne!(json(&end.stdout)["rollout_hash"], SHORT_HASH, "{change:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_million_steps_have_the_known_hash() {
+    if std::env::var_os("ROLLMESH_LONG").is_none() {
+        eprintln!("skipped: takes long without optimisation; set ROLLMESH_LONG=1 to run it");
+        return;
+    }
+    for kernels in ["portable", "auto"] {
+        let summary = sample(&["--env-steps", "1000000", "--kernels", kernels]).await;
+        assert_eq!((&summary["rollout_hash"], &summary["env_steps"]), (&LONG_HASH.into(), &1_000_000.into()));
+    }
+}
+
+#[tokio::test]
+async fn wrong_usage_ends_with_2() {
+    let cases: [(&[&str], &str); 3] = [
+        (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: CartPole-v1"),
+        (&["--num-envs", "0"], "num_envs"),
+        (&["--policy", "wise"], "possible values: random, mlp"),
+    ];
+    for (args, message) in cases {
+        let end = Process::start(["sample"].iter().chain(args)).finish_with(2).await;
+        assert!(end.stderr.contains(message), "{args:?}: {}", end.stderr);
+        assert_eq!(end.stdout, "");
+    }
+}
+
+#[tokio::test]
+async fn envs_are_described() {
+    let end = Process::start(["envs", "--json"]).finish_with(0).await;
+    let envs = json(&end.stdout);
+    let cartpole = envs.as_array().unwrap().iter().find(|env| env["name"] == "CartPole-v1").unwrap();
+    let expected = serde_json::json!({
+        "name": "CartPole-v1",
+        "observation_space": "Box(4)",
+        "action_space": "Discrete(2)",
+        "max_episode_steps": 500,
+        "reward_threshold": 475.0,
+    });
+    assert_eq!(*cartpole, expected);
+}

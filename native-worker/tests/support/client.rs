@@ -1,0 +1,115 @@
+//! A peer made by hand, which may say anything.
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use rollmesh::kernels::AUTO;
+use rollmesh_core::{
+    protocol::{
+        Message, PROTOCOL_MAX, PROTOCOL_MIN, Role, Token,
+        message::{Hello, Refused, Reply},
+    },
+    worker::core_fingerprint,
+};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite};
+
+pub(crate) use tungstenite::Message as Frame;
+
+use super::soon;
+
+/// A socket to a hub.
+pub(crate) struct Client {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    request: u32,
+}
+
+/// What a proper peer says first.
+pub(crate) fn hello(role: Role, token: Token) -> Hello {
+    Hello {
+        protocol_min: PROTOCOL_MIN,
+        protocol_max: PROTOCOL_MAX,
+        role: role.to_wire(),
+        token,
+        capabilities: 0,
+        resume_id: [0; 16],
+        core_fingerprint: core_fingerprint(AUTO),
+        kind: "native".into(),
+        name: "by-hand".into(),
+        device: "cpu".into(),
+    }
+}
+
+impl Client {
+    /// Connects and says nothing.
+    pub(crate) async fn connect(address: impl std::fmt::Display) -> Self {
+        let (socket, _) = soon("a connection", connect_async(format!("ws://{address}/ws"))).await.expect("a hub");
+        Self { socket, request: 0 }
+    }
+
+    /// Connects and is let in.
+    pub(crate) async fn join(address: impl std::fmt::Display, role: Role, token: Token) -> Self {
+        let mut client = Self::connect(address).await;
+        client.say(&Message::Hello(hello(role, token))).await;
+        let answer = client.hear().await;
+        assert!(matches!(answer, Some(Message::Welcome(_))), "{answer:?}");
+        client
+    }
+
+    pub(crate) async fn say(&mut self, message: &Message) {
+        self.send(Frame::Binary(message.encode().into())).await.expect("the hub listens");
+    }
+
+    /// An error once the hub has hung up.
+    pub(crate) async fn send(&mut self, frame: Frame) -> Result<(), tungstenite::Error> {
+        soon("room for a frame", self.socket.send(frame)).await
+    }
+
+    /// What the hub says next, as bytes; none once it has hung up.
+    pub(crate) async fn hear_frame(&mut self) -> Option<Vec<u8>> {
+        loop {
+            match soon("a frame of the hub", self.socket.next()).await {
+                Some(Ok(Frame::Binary(bytes))) => return Some(bytes.into()),
+                Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
+                None | Some(Ok(Frame::Close(_)) | Err(_)) => return None,
+                Some(Ok(other)) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// What the hub says next; none once it has hung up.
+    pub(crate) async fn hear(&mut self) -> Option<Message> {
+        self.hear_frame().await.map(|frame| Message::decode(&frame).expect("the hub speaks properly"))
+    }
+
+    /// Waits for something that the hub says, and passes over the rest.
+    pub(crate) async fn wait_for<T>(&mut self, mut wanted: impl FnMut(&Message) -> Option<T>) -> T {
+        loop {
+            let message = self.hear().await.expect("the hub has more to say");
+            if let Some(found) = wanted(&message) {
+                return found;
+            }
+        }
+    }
+
+    /// Waits until the hub hangs up; how it refused, if it did.
+    pub(crate) async fn refusal(mut self) -> Option<Refused> {
+        let mut refused = None;
+        while let Some(message) = self.hear().await {
+            if let Message::Refused(reason) = message {
+                refused = Some(reason);
+            }
+        }
+        refused
+    }
+
+    /// Asks for something; empty if it was done, else why not.
+    pub(crate) async fn ask(&mut self, question: impl FnOnce(u32) -> Message) -> String {
+        self.request += 1;
+        let mine = self.request;
+        self.say(&question(mine)).await;
+        self.wait_for(|message| match message {
+            Message::Reply(Reply { request, error }) if *request == mine => Some(error.clone()),
+            _ => None,
+        })
+        .await
+    }
+}

@@ -1,0 +1,43 @@
+//! What the tests with real processes share.
+#![allow(dead_code, reason = "every test binary uses a part of it")]
+
+pub(crate) mod client;
+pub(crate) mod process;
+
+pub(crate) use process::Process;
+
+use std::{future::Future, time::Duration};
+
+use serde_json::Value;
+
+/// Nothing in these tests takes this long unless it hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for something to happen, not forever.
+pub(crate) async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, happens).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what}: not within {PATIENCE:?}"),
+    }
+}
+
+/// Waits for what the system tells only when asked.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let mut pause = tokio::time::interval(Duration::from_millis(10));
+    soon(what, async {
+        while !is_so() {
+            pause.tick().await;
+        }
+    })
+    .await;
+}
+
+/// Reads the one JSON value that a text is.
+pub(crate) fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
+}
+
+/// The keys of an object, in their order.
+pub(crate) fn keys(object: &Value) -> Vec<&str> {
+    object.as_object().expect("an object").keys().map(String::as_str).collect()
+}

@@ -1,0 +1,251 @@
+//! `rollmesh train`: hub, workers and learner as processes and sockets, as people run it.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::path::Path;
+
+use rollmesh::train::TrainConfig;
+use serde_json::Value;
+use support::{
+    Process, json, keys,
+    process::{Signal, children_of, has_ended, kill},
+    soon, until,
+};
+
+/// Twelve environments, whatever the number of workers, and a small network: an iteration takes milliseconds.
+const SMALL: [&str; 8] =
+    ["--env", "CartPole-v1", "--hidden", "16,16", "--rollout-fragment-length", "16", "--seed", "1"];
+
+struct Setup {
+    directory: tempfile::TempDir,
+    args: Vec<String>,
+}
+
+impl Setup {
+    /// A run that ends after `env_steps`.
+    fn new(workers: u32, num_envs_per_worker: u32, env_steps: u32) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut args: Vec<String> = ["train"].into_iter().chain(SMALL).map(String::from).collect();
+        let numbers =
+            [("--workers", workers), ("--num-envs-per-worker", num_envs_per_worker), ("--max-env-steps", env_steps)];
+        args.extend(numbers.iter().flat_map(|(flag, value)| [flag.to_string(), value.to_string()]));
+        let setup = Self { directory, args };
+        let run_dir = setup.run_dir().display().to_string();
+        setup.with(&["--run-dir", &run_dir])
+    }
+
+    fn with(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(|&arg| arg.to_owned()));
+        self
+    }
+
+    fn run_dir(&self) -> std::path::PathBuf {
+        self.directory.path().join("run")
+    }
+
+    fn start(&self) -> Process {
+        Process::start(&self.args)
+    }
+
+    fn file(&self, name: &str) -> String {
+        read(&self.run_dir().join(name))
+    }
+
+    fn summary(&self) -> Value {
+        json(&self.file("summary.json"))
+    }
+
+    fn weights_hash(&self) -> String {
+        self.summary()["weights_hash"].as_str().unwrap().to_owned()
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The hash of the weights after `env_steps` without anything that disturbs.
+async fn undisturbed(env_steps: u32) -> String {
+    let setup = Setup::new(1, 12, env_steps);
+    setup.start().finish_with(0).await;
+    setup.weights_hash()
+}
+
+#[tokio::test]
+async fn the_number_of_workers_does_not_show_in_the_weights() {
+    let one = undisturbed(2_000).await;
+    for (workers, num_envs_per_worker) in [(2, 6), (3, 4), (4, 3)] {
+        let setup = Setup::new(workers, num_envs_per_worker, 2_000);
+        setup.start().finish_with(0).await;
+        assert_eq!(setup.weights_hash(), one, "{workers} workers");
+    }
+    assert_ne!(undisturbed(2_200).await, one, "more steps, other weights");
+}
+
+#[tokio::test]
+async fn killed_workers_are_replaced_and_do_not_show_in_the_weights() {
+    const STEPS: u32 = 30_000;
+    let setup = Setup::new(2, 6, STEPS);
+    let mut run = setup.start();
+    // Whenever both are there, one dies.
+    let (mut joined, mut killed) = (0, 0);
+    while let Some(line) = soon("a line", run.next_line()).await {
+        joined += u32::from(line.contains(" joined: "));
+        if joined >= 2 && line.contains(" joined: ") && killed < 3 {
+            kill(children_of(run.pid())[killed % 2]);
+            killed += 1;
+        }
+    }
+    let end = run.finish_with(0).await;
+    assert!(killed >= 2, "{}", end.stderr);
+    assert!(end.stderr.contains("another one takes its place"), "{}", end.stderr);
+    assert_eq!(setup.weights_hash(), undisturbed(STEPS).await);
+}
+
+#[tokio::test]
+async fn workers_that_join_do_the_work_and_do_not_show_in_the_weights() {
+    // No local workers: all that is done is done by those who join.
+    let setup = Setup::new(0, 12, 2_000);
+    let mut run = setup.start();
+    let invitation = run.invitation().await;
+    let workers = [(); 2].map(|()| Process::worker(&invitation.address, &invitation.worker_token));
+    run.finish_with(0).await;
+    assert_eq!(setup.weights_hash(), undisturbed(2_000).await);
+    for worker in workers {
+        let end = worker.finish_with(0).await;
+        assert!(end.stderr.contains("the hub is shutting down"), "{}", end.stderr);
+    }
+}
+
+#[tokio::test]
+async fn an_extra_worker_may_help_local_ones() {
+    let setup = Setup::new(2, 6, 30_000);
+    let mut run = setup.start();
+    let invitation = run.invitation().await;
+    let helper = Process::worker(&invitation.address, &invitation.worker_token);
+    let line = run.line("native worker on cpu").await;
+    assert!(line.contains(" joined: "), "{line}");
+    run.finish_with(0).await;
+    helper.finish_with(0).await;
+    assert_eq!(setup.weights_hash(), undisturbed(30_000).await);
+}
+
+#[tokio::test]
+async fn a_run_directory_holds_what_was_run_and_what_came_of_it() {
+    let setup = Setup::new(2, 6, 2_000).with(&["--stop-return", "475"]);
+    setup.start().finish_with(3).await;
+
+    let config: TrainConfig = toml::from_str(&setup.file("config.toml")).unwrap();
+    assert_eq!((&*config.env, config.seed, config.num_workers, config.num_envs_per_worker), ("CartPole-v1", 1, 2, 6));
+    assert_eq!((config.hidden, config.stop_return, config.max_env_steps), (vec![16, 16], Some(475.0), 2_000));
+    assert_eq!(config.ppo.rollout_fragment_length, 16);
+
+    let metrics: Vec<Value> = setup.file("metrics.jsonl").lines().map(json).collect();
+    // 192 steps an iteration: the eleventh is the first to reach 2,000.
+    assert_eq!(metrics.len(), 11);
+    for (i, line) in metrics.iter().enumerate() {
+        assert_eq!((&line["iteration"], &line["env_steps"]), (&(i + 1).into(), &(192 * (i + 1)).into()));
+        let names = ["steps_per_s", "wall_s", "policy_loss", "vf_loss", "entropy", "kl"];
+        for name in names.into_iter().chain(["episode_return_mean", "episode_len_mean"]) {
+            assert!(line[name].is_f64(), "{name} in {line}");
+        }
+        assert!(line["steps_per_s"].as_f64() > Some(0.0) && line["entropy"].as_f64() > Some(0.0), "{line}");
+    }
+
+    let summary = setup.summary();
+    let mut names = keys(&summary);
+    names.sort_unstable();
+    let expected = ["algo", "env", "env_steps", "episode_return_mean", "seed", "solved", "wall_s", "weights_hash"];
+    assert_eq!(names, expected);
+    assert_eq!((&summary["env"], &summary["algo"]), (&"CartPole-v1".into(), &"ppo".into()));
+    assert_eq!((&summary["seed"], &summary["solved"]), (&1.into(), &false.into()));
+    assert_eq!(summary["env_steps"], 2_112);
+    assert_eq!(summary["episode_return_mean"], metrics[10]["episode_return_mean"]);
+    assert_eq!(setup.weights_hash().len(), 32);
+
+    let again = setup.start().finish_with(2).await;
+    assert!(again.stderr.contains("already holds a run; choose another directory with --run-dir"), "{}", again.stderr);
+    assert_eq!(setup.summary(), summary, "the earlier run's files are as they were");
+}
+
+#[tokio::test]
+async fn a_stop_return_that_is_reached_ends_the_run_with_0() {
+    let setup = Setup::new(2, 6, 100_000).with(&["--stop-return", "9"]);
+    setup.start().finish_with(0).await;
+    assert_eq!(setup.summary()["solved"], true);
+    let metrics: Vec<Value> = setup.file("metrics.jsonl").lines().map(json).collect();
+    // Random play returns more than 9 from the first episode on, and 192 steps are fewer than 100 episodes.
+    assert!(metrics[0]["episode_return_mean"].as_f64() > Some(9.0) && metrics.len() > 1, "{metrics:?}");
+}
+
+#[tokio::test]
+async fn json_is_one_object_and_nothing_else() {
+    let setup = Setup::new(2, 6, 2_000).with(&["--json"]);
+    let end = setup.start().finish_with(0).await;
+    assert_eq!(end.stdout.lines().count(), 1);
+    assert_eq!(json(&end.stdout), setup.summary());
+    assert_eq!(end.stderr, "");
+}
+
+#[tokio::test]
+async fn wrong_usage_ends_with_2_and_says_what_to_do() {
+    let cases: [(&[&str], &str); 8] = [
+        (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: CartPole-v1"),
+        (&["--device", "cuda:0"], "`--features cuda`; use --device cpu otherwise"),
+        (&["--device", "abacus"], "'abacus' is no device; use cpu, cuda:N or metal"),
+        (&["--listen", "0.0.0.0:0"], "listen on 127.0.0.1 and use an SSH tunnel"),
+        (&["--listen", "192.0.2.1:80"], "listen on 127.0.0.1 and use an SSH tunnel"),
+        (&["--hidden", "0"], "the width of a hidden layer must be between 1 and 256, not 0"),
+        (&["--max-env-steps", "0"], "max_env_steps must be at least 1"),
+        (&["--stop-return", "NaN"], "the stop return must be a finite number"),
+    ];
+    for (args, message) in cases {
+        let directory = tempfile::tempdir().unwrap();
+        let run_dir = directory.path().join("run");
+        let run_dir_args = ["train".as_ref(), "--run-dir".as_ref(), run_dir.as_os_str()];
+        let all = run_dir_args.into_iter().chain(args.iter().map(AsRef::as_ref));
+        let end = Process::start(all).finish_with(2).await;
+        assert!(end.stderr.contains(message), "{args:?}: {}", end.stderr);
+        assert!(!run_dir.exists(), "{args:?} leaves nothing behind");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_port_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let setup = Setup::new(1, 12, 2_000).with(&["--listen", &address]);
+    let end = setup.start().finish_with(2).await;
+    assert!(end.stderr.contains(&format!("cannot listen on {address}")), "{}", end.stderr);
+    assert!(end.stderr.contains("choose another address with --listen"), "{}", end.stderr);
+}
+
+#[tokio::test]
+async fn an_interrupted_run_has_a_summary_and_leaves_no_process() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let setup = Setup::new(2, 6, 1_000_000_000);
+        let mut run = setup.start();
+        run.line(" joined: ").await;
+        run.line(" joined: ").await;
+        let workers = children_of(run.pid());
+        assert_eq!(workers.len(), 2);
+        run.signal(signal);
+        let end = run.finish_with(3).await;
+        assert!(end.stdout.contains("weights hash"), "{}", end.stdout);
+        assert_eq!(setup.summary()["solved"], false);
+        assert!(workers.iter().all(|&worker| has_ended(worker)), "{signal:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_worker_outlives_a_hub_that_is_killed() {
+    let mut run = Setup::new(2, 6, 1_000_000_000).start();
+    run.line(" joined: ").await;
+    run.line(" joined: ").await;
+    let workers = children_of(run.pid());
+    assert_eq!(workers.len(), 2);
+    run.signal(Signal::KILL);
+    run.finish().await;
+    until("the end of both workers", || workers.iter().all(|&worker| has_ended(worker))).await;
+}
