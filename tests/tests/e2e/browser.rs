@@ -1,0 +1,136 @@
+//! A headless Chromium with one window, and what WebDriver does not say about it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use fantoccini::{Client, ClientBuilder, wd::WebDriverCompatibleCommand};
+use hyper_util::client::legacy::connect::HttpConnector;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::driver::{Driver, chromium};
+
+/// One browser at a time: they would only slow each other down.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Width and height of the window, in CSS pixels.
+pub(crate) const DESKTOP: (u32, u32) = (1280, 900);
+/// A small phone.
+pub(crate) const PHONE: (u32, u32) = (360, 780);
+
+/// A browser with a new profile. Dropping it ends it.
+pub(crate) struct Browser {
+    pub(crate) client: Client,
+    // In the order in which they go.
+    _driver: Driver,
+    _profile: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Browser {
+    pub(crate) async fn start() -> Self {
+        let turn = TURN.lock().await;
+        let profile = TempDir::new().expect("a directory for the profile");
+        let driver = Driver::start();
+        let client = ClientBuilder::new(HttpConnector::new())
+            .capabilities(capabilities(profile.path()))
+            .connect(&driver.url())
+            .await
+            .expect("Chromium starts; CHROME says which");
+        Self { client, _driver: driver, _profile: profile, _turn: turn }
+    }
+
+    /// What the console has shown since the last call, errors and warnings only.
+    pub(crate) async fn complaints(&self) -> Vec<String> {
+        let log = self.vendor("se/log", json!({ "type": "browser" })).await;
+        let entries = log.as_array().expect("a list of entries").iter();
+        let is_complaint = |entry: &&Value| matches!(entry["level"].as_str(), Some("SEVERE" | "WARNING"));
+        entries.filter(is_complaint).map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Shows the page as a screen of this size would, whatever the size of the window.
+    pub(crate) async fn emulate(&self, (width, height): (u32, u32)) {
+        let is_phone = width < 600;
+        let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone });
+        self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
+        self.devtools("Emulation.setTouchEmulationEnabled", json!({ "enabled": is_phone })).await;
+    }
+
+    /// Saves the whole page, at the width of a screen, as `target/e2e/NAME.png`.
+    pub(crate) async fn screenshot(&self, name: &str, screen: (u32, u32)) {
+        let height = self.client.execute("return document.documentElement.scrollHeight", vec![]).await;
+        let height = height.expect("the page has a height").as_u64().expect("in pixels") as u32;
+        self.emulate((screen.0, height.max(screen.1))).await;
+        // Two frames: one to lay out and draw, one to be sure that it is over.
+        let drawn = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done(null)))";
+        self.client.execute_async(drawn, vec![]).await.expect("frames go by");
+        let png = self.client.screenshot().await.expect("a picture");
+        self.emulate(screen).await;
+        let folder = screenshots();
+        fs::create_dir_all(&folder).expect("a directory for screenshots");
+        fs::write(folder.join(format!("{name}.png")), png).expect("screenshots can be written");
+    }
+
+    async fn devtools(&self, command: &str, params: Value) {
+        self.vendor("goog/cdp/execute", json!({ "cmd": command, "params": params })).await;
+    }
+
+    async fn vendor(&self, path: &'static str, body: Value) -> Value {
+        let answer = self.client.issue_cmd(Vendor { path, body }).await;
+        answer.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+}
+
+fn capabilities(profile: &Path) -> Map<String, Value> {
+    let mut args = vec![
+        "--headless".to_owned(),
+        "--disable-gpu".to_owned(),
+        "--disable-quic".to_owned(),
+        "--disable-background-networking".to_owned(),
+        "--disable-component-update".to_owned(),
+        "--disable-sync".to_owned(),
+        "--no-first-run".to_owned(),
+        format!("--window-size={},{}", DESKTOP.0, DESKTOP.1),
+        format!("--user-data-dir={}", profile.display()),
+    ];
+    if is_root() {
+        args.push("--no-sandbox".to_owned());
+    }
+    let capabilities = json!({
+        "browserName": "chrome",
+        "goog:chromeOptions": { "binary": chromium(), "args": args },
+        "goog:loggingPrefs": { "browser": "ALL" },
+    });
+    let Value::Object(capabilities) = capabilities else { unreachable!("it is written as an object") };
+    capabilities
+}
+
+/// Root has no sandbox: Chromium refuses to start with one.
+fn is_root() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
+}
+
+fn screenshots() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("e2e")
+}
+
+/// A command that only chromedriver knows.
+#[derive(Debug)]
+struct Vendor {
+    path: &'static str,
+    body: Value,
+}
+
+impl WebDriverCompatibleCommand for Vendor {
+    fn endpoint(&self, base: &url::Url, session: Option<&str>) -> Result<url::Url, url::ParseError> {
+        base.join(&format!("session/{}/{}", session.unwrap_or_default(), self.path))
+    }
+
+    fn method_and_body(&self, _: &url::Url) -> (http::Method, Option<String>) {
+        (http::Method::POST, Some(self.body.to_string()))
+    }
+}

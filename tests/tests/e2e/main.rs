@@ -1,0 +1,29 @@
+//! The program and its page together, in a real Chromium.
+//!
+//! `cargo xtask test e2e` builds both and runs these tests. Screenshots for people are left in `target/e2e/`.
+
+mod attaching;
+mod browser;
+mod dashboard;
+mod determinism;
+mod driver;
+mod front;
+mod program;
+mod runs;
+mod training;
+
+use std::{env, path::PathBuf, time::Duration};
+
+/// Longer than anything takes on a machine that is busy with other things.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// The time between two looks at what is waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A file or directory that the set-up names in the environment.
+fn built(variable: &str) -> PathBuf {
+    let Some(path) = env::var_os(variable).map(PathBuf::from) else {
+        panic!("{variable} is not set: `cargo xtask test e2e` builds what these tests need, and runs them");
+    };
+    assert!(path.exists(), "{variable} names {}, which does not exist", path.display());
+    path
+}

@@ -1,0 +1,103 @@
+//! The binary under test.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, ChildStderr, Command, ExitStatus, Stdio},
+    sync::mpsc,
+    thread,
+};
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{DEADLINE, LOOK_AGAIN, built};
+
+/// A running `rollmesh` with a dashboard. Dropping it kills it; its workers end with it.
+pub(crate) struct Program {
+    child: Child,
+    url: String,
+}
+
+impl Program {
+    /// Starts a command that serves the built page on a free port.
+    pub(crate) fn start<S: AsRef<OsStr>>(command: &str, args: impl IntoIterator<Item = S>) -> Self {
+        let mut rollmesh = Command::new(built("ROLLMESH_BIN"));
+        rollmesh.arg(command).args(["--listen", "127.0.0.1:0", "--assets"]).arg(built("ROLLMESH_DIST")).args(args);
+        let mut child = rollmesh
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let stderr = child.stderr.take().expect("it is piped");
+        let mut program = Self { child, url: String::new() };
+        program.url = dashboard_url(stderr);
+        program
+    }
+
+    /// What a person would open, with the token.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        self.url.trim_start_matches("http://").split('/').next().expect("a part before the first slash")
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("it can be asked").is_none()
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it can be asked") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the program does not end");
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads on until the end, so that the program never waits for a reader. Only the URL is passed on.
+fn dashboard_url(stderr: ChildStderr) -> String {
+    let (found, url) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            match line.strip_prefix("dashboard") {
+                // Only the first is waited for.
+                Some(url) => _ = found.send(url.trim().to_owned()),
+                None => eprintln!("rollmesh: {line}"),
+            }
+        }
+    });
+    url.recv_timeout(DEADLINE).expect("the program prints where its dashboard is")
+}
+
+/// Trains without a dashboard, to the end.
+pub(crate) fn train_alone(args: &[&str], run_dir: &Path) {
+    let mut rollmesh = Command::new(built("ROLLMESH_BIN"));
+    rollmesh.args(["train", "--no-dashboard", "--json", "--run-dir"]).arg(run_dir).args(args);
+    let output = rollmesh.output().expect("the binary starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// `summary.json` of a run that is over.
+pub(crate) fn summary(run_dir: &Path) -> Value {
+    let text = fs::read_to_string(run_dir.join("summary.json")).expect("a run leaves a summary");
+    serde_json::from_str(&text).expect("the summary is JSON")
+}

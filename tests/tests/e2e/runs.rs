@@ -1,0 +1,51 @@
+//! Runs that are started and stopped on the page.
+
+use super::{dashboard::Dashboard, program::Program};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_start_and_stop_on_the_page() {
+    let page = Dashboard::start().await;
+    let hub = Program::start("hub", [""; 0]);
+    page.go_to(hub.url()).await;
+    page.wait_for("connection", "data-state", "online").await;
+    page.wait_for_phase("idle").await;
+
+    // A field that cannot be meant is named, and nothing starts.
+    page.fill("start-workers", "65").await;
+    page.click("start-run").await;
+    page.wait("the field is named", async || {
+        page.text("start-error").await.is_some_and(|error| error.contains("Workers"))
+    })
+    .await;
+
+    start_endless_run(&page, "7").await;
+    let name = page.text("run-name").await.unwrap_or_default();
+    assert!(name.contains("CartPole-v1") && name.contains("seed 7"), "the header shows {name:?}");
+
+    // Stopping takes two steps, and the first can be taken back.
+    page.click("stop").await;
+    page.click("stop-cancel").await;
+    let steps = page.number("kpi-env-steps").await;
+    page.wait_for_more("kpi-env-steps", steps).await;
+    stop(&page).await;
+
+    start_endless_run(&page, "8").await;
+    stop(&page).await;
+    page.assert_quiet_console().await;
+}
+
+async fn start_endless_run(page: &Dashboard, seed: &str) {
+    page.fill("start-seed", seed).await;
+    page.fill("start-workers", "1").await;
+    page.fill("start-stop-return", "1000").await;
+    page.fill("start-max-steps", "1,000,000,000").await;
+    page.click("start-run").await;
+    page.wait_for_phase("running").await;
+    page.wait_for_more("kpi-env-steps", 0).await;
+}
+
+async fn stop(page: &Dashboard) {
+    page.click("stop").await;
+    page.click("stop-confirm").await;
+    page.wait_for_phase("stopped").await;
+}
