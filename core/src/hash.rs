@@ -14,6 +14,9 @@ use crate::{
     weights::Weights,
 };
 
+/// Element type of tensors of 32-bit floats, in hashes of weights.
+const FLOATS: u32 = 1;
+
 /// A 128-bit hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash128(pub [u8; 16]);
@@ -34,8 +37,9 @@ fn finish(hasher: &XxHash3_128) -> Hash128 {
     Hash128(hasher.finish_128().to_be_bytes())
 }
 
-/// Hash of weights: over the tensors sorted by name, for each the length of its name and its rank as 32-bit numbers,
-/// the name, the dimensions, and the values; everything little-endian. The version is not part of it.
+/// Hash of weights: over the tensors sorted by name, for each the length of its name, its element type (1: 32-bit
+/// floats, the only one so far) and its rank as 32-bit numbers, the name, the dimensions, and the values; everything
+/// little-endian. The version is not part of it.
 #[must_use]
 pub fn weights_hash(weights: &Weights) -> Hash128 {
     let mut hasher = XxHash3_128::new();
@@ -43,6 +47,7 @@ pub fn weights_hash(weights: &Weights) -> Hash128 {
     for tensor in weights.tensors() {
         bytes.clear();
         bytes.extend_from_slice(&(tensor.name.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&FLOATS.to_le_bytes());
         bytes.extend_from_slice(&(tensor.shape.len() as u32).to_le_bytes());
         bytes.extend_from_slice(tensor.name.as_bytes());
         tensor.shape.iter().for_each(|dim| bytes.extend_from_slice(&dim.to_le_bytes()));

@@ -1,7 +1,7 @@
 //! The promise in small: rows depend on seed, slot and weights, and on nothing else.
 
 use rollmesh_core::{
-    batch::SlotFragment,
+    batch::{EPS_ID, NEW_OBS, OBS, SlotFragment, T},
     env::{EnvContext, EnvRegistry, EnvSpec},
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
@@ -193,17 +193,21 @@ fn a_sample_has_every_column() {
             "truncateds",
             "action_logp",
             "vf_preds",
+            "new_obs",
             "eps_id",
             "t",
             "agent_index"
         ]
     );
-    let ts = batch.get(rollmesh_core::batch::T).unwrap();
+    let ts = batch.get(T).unwrap();
     let dones = batch.dones().unwrap();
+    let (obs, new_obs) = (batch.data(OBS).unwrap(), batch.data(NEW_OBS).unwrap());
     for row in 1..30 {
+        // Inside an episode the next row's observation, at its end the final one and not that of the reset.
+        assert_eq!(new_obs.row(row - 1) == obs.row(row), !dones[row - 1], "row {row}");
         assert_eq!(ts[row], if dones[row - 1] { 0 } else { ts[row - 1] + 1 }, "row {row}");
     }
-    assert_eq!(batch.get(rollmesh_core::batch::EPS_ID).unwrap()[30], 1 << 32);
+    assert_eq!(batch.get(EPS_ID).unwrap()[30], 1 << 32);
 }
 
 #[test]

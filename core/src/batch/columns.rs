@@ -4,7 +4,7 @@ use crate::column::ColumnKey;
 
 /// What the policy saw. The element type follows the observation space; this is the usual one.
 pub const OBS: ColumnKey<f32> = ColumnKey::new("obs");
-/// What came of it: the observation after the step. Derivable inside an episode, so fragments do not carry it.
+/// What came of it: the observation after the step. Follows from the others, so fragments do not carry it.
 pub const NEW_OBS: ColumnKey<f32> = ColumnKey::new("new_obs");
 /// Discrete actions.
 pub const ACTIONS: ColumnKey<i64> = ColumnKey::new("actions");
@@ -16,8 +16,6 @@ pub const TERMINATEDS: ColumnKey<bool> = ColumnKey::new("terminateds");
 pub const TRUNCATEDS: ColumnKey<bool> = ColumnKey::new("truncateds");
 /// Id of the episode, see [`eps_id`](crate::ids::eps_id).
 pub const EPS_ID: ColumnKey<i64> = ColumnKey::new("eps_id");
-/// Id of the part of one agent's trajectory that was postprocessed together.
-pub const UNROLL_ID: ColumnKey<i64> = ColumnKey::new("unroll_id");
 /// Number of the agent within its episode, by first appearance.
 pub const AGENT_INDEX: ColumnKey<i64> = ColumnKey::new("agent_index");
 /// Step within the episode, from 0.

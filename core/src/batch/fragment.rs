@@ -1,6 +1,6 @@
 //! What one slot hands over per fragment: rows, where they are cut, and the state to go on from.
 
-use super::{AGENT_INDEX, BatchError, EPS_ID, SampleBatch, T};
+use super::{AGENT_INDEX, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, T};
 use crate::{
     column::ColumnData,
     ids::{FragmentNo, SlotId, WeightsVersion, eps_id},
@@ -70,11 +70,11 @@ pub struct SlotFragment {
 }
 
 impl SlotFragment {
-    /// The rows with the columns that follow from the fragment: `eps_id`, `t` and `agent_index`.
+    /// The rows with the columns that follow from the fragment: `new_obs`, `eps_id`, `t` and `agent_index`.
     ///
     /// # Errors
-    /// [`BatchError::LengthMismatch`] if the cuts do not cover the rows.
-    pub fn with_ids(&self) -> Result<SampleBatch, BatchError> {
+    /// [`BatchError::LengthMismatch`] if the cuts do not cover the rows, [`BatchError`] for missing observations.
+    pub fn with_derived(&self) -> Result<SampleBatch, BatchError> {
         let (mut ids, mut ts) = (Vec::with_capacity(self.rows.len()), Vec::with_capacity(self.rows.len()));
         let (mut episode, mut t) = (self.first_episode, i64::from(self.first_t));
         for cut in &self.cuts {
@@ -88,9 +88,27 @@ impl SlotFragment {
         let agents = vec![0; self.rows.len()];
         self.rows
             .clone()
+            .with(NEW_OBS, self.new_obs()?)?
             .with(EPS_ID, ColumnData::scalars(ids))?
             .with(T, ColumnData::scalars(ts))?
             .with(AGENT_INDEX, ColumnData::scalars(agents))
+    }
+
+    /// The observation after each row: that of the next row, or the final one of its piece.
+    fn new_obs(&self) -> Result<ColumnData<f32>, BatchError> {
+        let (obs, finals) = (self.rows.data(OBS)?, self.final_obs.data(OBS)?);
+        let mut values = Vec::with_capacity(obs.values().len());
+        let mut start = 0;
+        for (piece, cut) in self.cuts.iter().enumerate().take(finals.rows()) {
+            let end = (cut.end as usize).min(obs.rows());
+            if start < end {
+                values.extend_from_slice(obs.slice(start + 1..end).values());
+                values.extend_from_slice(finals.row(piece));
+            }
+            start = end.max(start);
+        }
+        ColumnData::new(values, obs.shape())
+            .map_err(|source| BatchError::Column { name: NEW_OBS.name().to_string(), source })
     }
 
     /// Env steps in this fragment.

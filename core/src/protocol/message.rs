@@ -242,7 +242,7 @@ pub struct RunStatus {
     pub max_env_steps: u64,
     /// Wall time of the run in milliseconds, without pauses.
     pub wall_ms: u64,
-    /// Env steps per second over the last seconds.
+    /// Env steps per second of the last iteration.
     pub steps_per_s: f32,
     /// The slot whose environment is shown.
     pub watched_slot: u32,

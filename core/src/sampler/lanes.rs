@@ -93,7 +93,7 @@ impl Lanes {
     /// Counts a step of a lane and applies the time limit. Both flags may be set.
     pub(super) fn advance(&mut self, lane: usize, reward: f64, terminated: bool, truncated: bool) -> Flags {
         self.returns[lane] += reward;
-        self.moments[lane].t += 1;
+        self.moments[lane].t = self.moments[lane].t.saturating_add(1);
         Flags { terminated, truncated: truncated || self.moments[lane].t >= self.max_episode_steps }
     }
 

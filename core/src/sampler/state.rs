@@ -34,6 +34,8 @@ pub enum StateError {
 impl SlotState {
     /// Version of the encoding, its first byte.
     pub const VERSION: u8 = 1;
+    /// No episode is that long; and a step later is still a number.
+    pub const MAX_T: u32 = 1 << 31;
     /// The largest encoding that is read.
     pub const MAX_BYTES: usize = 1 << 20;
 
@@ -57,7 +59,7 @@ impl SlotState {
             return Err(StateError::Version(version));
         }
         match postcard::take_from_bytes::<Self>(body) {
-            Ok((state, [])) if state.episode_return.is_finite() => Ok(state),
+            Ok((state, [])) if state.episode_return.is_finite() && state.t < Self::MAX_T => Ok(state),
             _ => Err(StateError::Damaged),
         }
     }
@@ -77,5 +79,7 @@ mod tests {
         assert_eq!(SlotState::decode(&[&bytes[..], &[0]].concat()), Err(StateError::Damaged));
         assert_eq!(SlotState::decode(&[2]), Err(StateError::Version(2)));
         assert_eq!(SlotState::decode(&[]), Err(StateError::Damaged));
+        let endless = SlotState { episode: 0, t: u32::MAX, episode_return: 0.0, env: vec![] };
+        assert_eq!(SlotState::decode(&endless.encode()), Err(StateError::Damaged));
     }
 }

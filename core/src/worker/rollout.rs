@@ -8,7 +8,7 @@ use crate::{
     kernels::Kernels,
     policy::{MlpPolicy, MlpPolicySpec, PolicyError, PolicyId, PolicyMap, PolicyMapError, RandomPolicy, init_weights},
     prelude::*,
-    run::HomeIndex,
+    run::{HomeIndex, RunSpec, SpecError},
     sampler::{DriveError, LaneStart},
     space::Space,
     weights::Weights,
@@ -89,9 +89,9 @@ pub enum RolloutError {
     /// The environment is not registered.
     #[error(transparent)]
     UnknownEnv(#[from] UnknownEnv),
-    /// A number that must not be zero is.
-    #[error("{0} must be at least 1")]
-    Zero(&'static str),
+    /// A number is out of its range.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
     /// The environment failed.
     #[error(transparent)]
     Env(#[from] EnvError),
@@ -142,11 +142,13 @@ impl RolloutWorker {
     /// [`RolloutError`] for what does not exist or does not fit.
     pub fn new(config: RolloutConfig, envs: &EnvRegistry, kernels: Kernels) -> Result<Self, RolloutError> {
         let spec = envs.spec(&config.env)?;
-        for (value, name) in
-            [(config.num_envs, "num_envs"), (config.rollout_fragment_length, "rollout_fragment_length")]
-        {
-            if value == 0 {
-                return Err(RolloutError::Zero(name));
+        let numbers = [
+            ("num_envs", config.num_envs, RunSpec::MAX_SLOTS),
+            ("rollout_fragment_length", config.rollout_fragment_length, RunSpec::MAX_FRAGMENT_LENGTH),
+        ];
+        for (what, found, max) in numbers {
+            if found == 0 || found > max {
+                return Err(SpecError::OutOfRange { what, max, found }.into());
             }
         }
         let contexts: Vec<EnvContext> = (0..config.num_envs)
@@ -181,7 +183,7 @@ impl RolloutWorker {
     /// [`RolloutError`] when environment or policy fail.
     pub fn sample(&mut self) -> Result<SampleBatch, RolloutError> {
         let fragments = self.sample_fragments(self.rollout_fragment_length)?;
-        let parts: Result<Vec<_>, _> = fragments.iter().map(SlotFragment::with_ids).collect();
+        let parts: Result<Vec<_>, _> = fragments.iter().map(SlotFragment::with_derived).collect();
         Ok(SampleBatch::concat(&parts?)?)
     }
 
@@ -190,8 +192,9 @@ impl RolloutWorker {
     /// # Errors
     /// [`RolloutError`] when environment or policy fail.
     pub fn sample_fragments(&mut self, steps: u32) -> Result<Vec<SlotFragment>, RolloutError> {
-        if steps == 0 {
-            return Err(RolloutError::Zero("steps"));
+        if steps == 0 || steps > RunSpec::MAX_FRAGMENT_LENGTH {
+            let max = RunSpec::MAX_FRAGMENT_LENGTH;
+            return Err(SpecError::OutOfRange { what: "steps", max, found: steps }.into());
         }
         let policy = self.policies.policy_mut(&PolicyId::DEFAULT)?;
         self.lanes.begin(self.next, policy.weights().version(), steps);

@@ -6,7 +6,7 @@ use super::{
     CutFault, FragmentLimits, UploadError, ValueFault,
     elements::{ReadFault, WireType, read_all},
     limits::ColumnLimit,
-    pieces::{WireCut, finished_episodes},
+    pieces::{WireCut, finished_episodes, next_step},
 };
 use crate::{
     batch::{Cut, CutReason, EpisodeMetrics, OBS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
@@ -209,7 +209,8 @@ fn split_slots(
         let (episode, t) = (upload.first_episodes[place], upload.first_ts[place]);
         let finished = finished_episodes(episode, t, &cuts).ok_or(UploadError::Start { slot, episode, t })?;
         let state_end = upload.state_ends[place] as usize;
-        let state = upload.states.get(state_start..state_end).filter(|state| state.len() <= SlotState::MAX_BYTES);
+        let state = upload.states.get(state_start..state_end).ok_or(UploadError::State(slot))?;
+        check_state(slot, state, next_step(episode, t, &cuts))?;
         fragments.push(SlotFragment {
             slot,
             fragment: lease.fragment,
@@ -220,13 +221,19 @@ fn split_slots(
             cuts,
             final_obs: final_obs.slice(cut..cut_end),
             episodes: read_episodes(slot, &finished, &mut returns)?,
-            state: state.ok_or(UploadError::State(slot))?.to_vec(),
+            state: state.to_vec(),
         });
         (row, cut, state_start) = (row_end, cut_end, state_end);
     }
     check_table("episode_returns", returns.len() as u64, 0)?;
     check_table("states", upload.states.len() as u64, state_start as u64)?;
     Ok(fragments)
+}
+
+/// The state of a slot is one, of the step after its last row. Whether its snapshot is one, only the environment knows.
+fn check_state(slot: SlotId, state: &[u8], next: Option<(u32, u32)>) -> Result<(), UploadError> {
+    let state = SlotState::decode(state).map_err(|source| UploadError::BadState { slot, source })?;
+    if next == Some((state.episode, state.t)) { Ok(()) } else { Err(UploadError::State(slot)) }
 }
 
 /// The cuts of a slot: ascending, the last at the last row.

@@ -10,6 +10,7 @@ use crate::{
     prelude::*,
     protocol::message::FragmentUpload,
     run::RunSpec,
+    sampler::SlotState,
     space::Space,
 };
 
@@ -63,6 +64,8 @@ fn fragment(slot: u32, cuts: &[(u32, CutReason)], num_actions: u32, seed: u32) -
         .into_iter()
         .map(|(episode, len)| EpisodeMetrics { episode, len, episode_return: f64::from(number(len)) })
         .collect();
+    let (episode, t) = super::pieces::next_step(first_episode, first_t, &cuts).unwrap();
+    let env = (0..seed % 80).map(|i| i as u8).collect();
     SlotFragment {
         slot: SlotId(slot),
         fragment: FragmentNo(5),
@@ -73,7 +76,7 @@ fn fragment(slot: u32, cuts: &[(u32, CutReason)], num_actions: u32, seed: u32) -
         final_obs: SampleBatch::new().with(OBS, obs(cuts.len() as u32, 5 << 20)).unwrap(),
         cuts,
         episodes,
-        state: (0..seed % 80).map(|i| i as u8).collect(),
+        state: SlotState { episode, t, episode_return: 1.5, env }.encode(),
     }
 }
 
@@ -106,6 +109,17 @@ fn fragments_travel_unchanged() {
 }
 
 #[test]
+fn a_state_must_be_one_of_the_next_step() {
+    let mut fragments = two_slots();
+    let state = SlotState::decode(&fragments[1].state).unwrap();
+    fragments[1].state = SlotState { t: state.t + 1, ..state }.encode();
+    assert_eq!(decode(&upload(&fragments)), Err(UploadError::State(SlotId(7))));
+    fragments[1].state = vec![1, 2, 3];
+    let error = decode(&upload(&fragments)).unwrap_err();
+    assert_eq!(error.to_string(), "slot 7: the slot state is damaged");
+}
+
+#[test]
 fn slots_share_the_buffers_of_their_upload() {
     let fragments = decode(&upload(&two_slots())).unwrap();
     let [a, b] = [0, 1].map(|i: usize| fragments[i].rows.data(OBS).unwrap().shared());
@@ -116,8 +130,9 @@ fn slots_share_the_buffers_of_their_upload() {
 fn a_cart_pole_row_costs_at_most_40_bytes() {
     // A beginner's episodes: 12 to 20 steps, so two or three ends in 32 rows.
     let cuts = [(12, Terminated), (26, Terminated), (32, FragmentEnd)];
-    let fragments: Vec<_> = (0..16).map(|slot| fragment(slot, &cuts, 2, 79)).collect();
-    assert!(fragments.iter().all(|fragment| fragment.state.len() == 79));
+    let fragments: Vec<_> = (0..16).map(|slot| fragment(slot, &cuts, 2, 32)).collect();
+    // Four 64-bit floats and the open episode: what a cart-pole's state is made of.
+    assert!(fragments.iter().all(|fragment| fragment.state.len() == 44));
     let bytes = Message::FragmentUpload(upload(&fragments)).encode().len();
     assert!(bytes <= 40 * 16 * 32, "{} bytes a row", bytes as f64 / (16.0 * 32.0));
 }
@@ -180,9 +195,9 @@ fn whatever_is_wrong_is_named() {
         ),
         (&|u| u.episode_returns.truncate(31), "the returns of slot 7 are missing"),
         (&|u| u.episode_returns[..8].fill(0xff), "column 'episode_return' of slot 2 holds a value that is not finite"),
-        (&|u| u.state_ends[1] = 5, "the state of slot 7 is missing or above 1048576 bytes"),
+        (&|u| u.state_ends[1] = 5, "the state of slot 7 is missing, or not that of the step after its last row"),
         (&|u| u.episode_returns.push(0), "the table 'episode_returns' has 1 entries, not 0"),
-        (&|u| u.states.push(0), "the table 'states' has 44 entries, not 43"),
+        (&|u| u.states.push(0), "the table 'states' has 68 entries, not 67"),
         (&|u| u.cut_ends[4] = 7, "the cuts of slot 7 do not end with its last row"),
     ];
     for (change, message) in cases {

@@ -44,6 +44,9 @@ pub struct FragmentLimits {
     pub(super) columns: Vec<ColumnLimit>,
 }
 
+/// A slot's entries in the tables, and its state without the environment's snapshot, with some room for that.
+const SLOT_BYTES: u64 = 256;
+
 impl FragmentLimits {
     /// The limits of a run on an environment with these spaces.
     #[must_use]
@@ -62,7 +65,8 @@ impl FragmentLimits {
         }
     }
 
-    /// Whether the rows of this many slots fit into one upload.
+    /// Whether what this many slots bring fits into one upload, if an episode ends in every fourth row and states
+    /// are small. An upload that turns out larger is refused by its worker with a reason.
     ///
     /// # Errors
     /// [`TooLarge`] if they cannot: the lease must have fewer slots, or the run shorter fragments.
@@ -74,7 +78,12 @@ impl FragmentLimits {
             elements.saturating_mul(if column.dtype == DType::I64 { 1 } else { column.dtype.size() as u64 })
         });
         let row_bytes = row_bytes.fold(0, u64::saturating_add);
-        let bytes = row_bytes.saturating_mul(u64::from(self.rows)).saturating_mul(slots as u64);
+        let obs_bytes = self.column(OBS.name()).map_or(0, |obs| (obs.shape.elements() * obs.dtype.size()) as u64);
+        // End and reason of a cut, its bootstrap value, the return of its episode, and the observation.
+        let cut_bytes = obs_bytes + 5 + 1 + 4 + 8;
+        let cuts = u64::from(self.rows).div_ceil(4) + 1;
+        let slot_bytes = row_bytes.saturating_mul(u64::from(self.rows)) + cut_bytes.saturating_mul(cuts) + SLOT_BYTES;
+        let bytes = slot_bytes.saturating_mul(slots as u64);
         if bytes <= u64::from(kind.body_cap()) { Ok(()) } else { Err(TooLarge { kind, bytes }) }
     }
 

@@ -54,6 +54,15 @@ pub(super) fn finished_episodes(first_episode: u32, first_t: u32, cuts: &[Cut]) 
     Some(finished)
 }
 
+/// Episode and `t` of the step after the last cut.
+pub(super) fn next_step(first_episode: u32, first_t: u32, cuts: &[Cut]) -> Option<(u32, u32)> {
+    let mut ended = cuts.iter().filter(|cut| cut.reason != CutReason::FragmentEnd);
+    let episode = first_episode.checked_add(ended.clone().count() as u32)?;
+    let rows = cuts.last().map_or(0, |cut| cut.end);
+    let (start, t) = ended.next_back().map_or((0, first_t), |cut| (cut.end, 0));
+    Some((episode, t.checked_add(rows.checked_sub(start)?)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +75,9 @@ mod tests {
     fn lengths_count_what_came_before_the_fragment() {
         let cuts = [cut(3, CutReason::Terminated), cut(10, CutReason::Truncated), cut(12, CutReason::FragmentEnd)];
         assert_eq!(finished_episodes(7, 20, &cuts), Some(vec![(7, 23), (8, 7)]));
+        assert_eq!(next_step(7, 20, &cuts), Some((9, 2)));
+        assert_eq!(next_step(7, 20, &cuts[..2]), Some((9, 0)));
+        assert_eq!(next_step(7, 20, &[cut(4, CutReason::FragmentEnd)]), Some((7, 24)));
         assert_eq!(finished_episodes(7, u32::MAX, &cuts), None);
         assert_eq!(finished_episodes(u32::MAX, 0, &cuts), None);
     }

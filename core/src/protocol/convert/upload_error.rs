@@ -6,7 +6,7 @@ use crate::{
     column::{ColumnError, DType, RowShape},
     ids::SlotId,
     protocol::UnknownValue,
-    sampler::SlotState,
+    sampler::StateError,
 };
 
 /// Why an upload is not what its lease asked for.
@@ -105,9 +105,17 @@ pub enum UploadError {
     /// There are fewer returns than finished episodes.
     #[error("the returns of slot {0} are missing")]
     Returns(SlotId),
-    /// A slot's state is not where the table says, or too large.
-    #[error("the state of slot {0} is missing or above {max} bytes", max = SlotState::MAX_BYTES)]
+    /// A slot's state is not where the table says, or of another step than the one after its last row.
+    #[error("the state of slot {0} is missing, or not that of the step after its last row")]
     State(SlotId),
+    /// A slot's state cannot be read.
+    #[error("slot {slot}: {source}")]
+    BadState {
+        /// The slot.
+        slot: SlotId,
+        /// What is wrong with it.
+        source: StateError,
+    },
     /// The values of a column do not make rows.
     #[error("column '{column}': {source}")]
     Column {

@@ -294,7 +294,7 @@ fn a_lease_whose_rows_fit_into_no_upload_takes_no_memory() {
     hub.send(&Message::RunStart(RunStart { run: RUN, spec }));
     let all: Vec<u32> = (0..64).collect();
     let reason = hub.refusal(&lease(1, 0, 0, &new_slots(&all)));
-    assert_eq!(reason, "FragmentUpload of 130023424 bytes is larger than the 33554432 that a receiver accepts");
+    assert_eq!(reason, "FragmentUpload of 165693568 bytes is larger than the 33554432 that a receiver accepts");
 }
 
 #[test]
