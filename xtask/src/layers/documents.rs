@@ -1,4 +1,4 @@
-//! Documents: relative links lead to something that is there.
+//! Documents: relative links lead to something that is there, and the tests that they name are in the files they name.
 
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,15 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
             if !root.join(link).exists() {
                 let what = format!("the link to `{link}` leads nowhere");
                 violations.push(Violation { file: file.clone(), line: line_at(&text, offset), what });
+            } else if link.ends_with(".rs") {
+                let linked = read(root, Path::new(link))?;
+                let missing =
+                    functions_named_before(&text[..offset]).into_iter().filter(|name| !has_function(&linked, name));
+                violations.extend(missing.map(|name| Violation {
+                    file: file.clone(),
+                    line: line_at(&text, offset),
+                    what: format!("there is no `{name}` in {link}"),
+                }));
             }
         }
     }
@@ -39,6 +48,22 @@ fn relative_links(text: &str) -> Vec<(usize, &str)> {
     links
 }
 
+/// `a` and `b` of a text that ends in "`a`, `b` in [label": the functions that the link's file is said to hold.
+fn functions_named_before(text: &str) -> Vec<&str> {
+    let Some((text, _)) = text.rsplit_once('[') else { return Vec::new() };
+    let Some(mut rest) = text.strip_suffix(" in ") else { return Vec::new() };
+    let mut names = Vec::new();
+    while let Some((before, name)) = rest.strip_suffix('`').and_then(|rest| rest.rsplit_once('`')) {
+        names.push(name);
+        rest = before.trim_end_matches([',', ' ']);
+    }
+    names
+}
+
+fn has_function(source: &str, name: &str) -> bool {
+    source.contains(&format!("fn {name}("))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +74,16 @@ mod tests {
             "[a](docs/a.md#part) [b](#here) [c](https://example.org/x) ![d](pic.png \"title\") <img src=\"e.svg\">";
         let links: Vec<&str> = relative_links(text).into_iter().map(|(_, link)| link).collect();
         assert_eq!(links, ["docs/a.md", "pic.png", "e.svg"]);
+    }
+
+    #[test]
+    fn a_named_test_must_be_in_its_file() {
+        assert_eq!(
+            functions_named_before("| guarded by `one_thing`, `another` in [the file"),
+            ["another", "one_thing"]
+        );
+        assert_eq!(functions_named_before("see `Thing` and [the file"), [""; 0]);
+        assert!(has_function("#[test]\nfn another() {}", "another"));
+        assert!(!has_function("fn another_one() {}", "another"));
     }
 }
