@@ -48,7 +48,8 @@ pub(crate) fn ensure(job: &Job, target: &str) -> Result<()> {
         }
     }
     job.note("by Debian's compiler, which builds the standard library as it goes");
-    Ok(())
+    // With the crates that the standard library is made of.
+    job.run(cargo_for(target)?.args(["fetch", "--locked", "--target", target]))
 }
 
 /// Whether the compiler in use has a standard library for `target`.
