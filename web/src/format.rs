@@ -14,13 +14,14 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// Three or four significant digits with a unit: `950`, `9,300`, `12.4k`, `1.25M`. A dash for what is no number.
+/// Three or four significant digits with a unit: `950`, `9,300`, `12.4k`, `1.25M`, `10G`. A dash for what is no number.
 #[must_use]
 pub(crate) fn short(value: f64) -> String {
     let magnitude = value.abs();
     match magnitude {
         _ if !value.is_finite() => "–".into(),
         0.0 => "0".into(),
+        _ if magnitude >= 999.5e6 => format!("{}G", trimmed(value / 1e9, 2)),
         _ if magnitude >= 999_500.0 => format!("{}M", trimmed(value / 1e6, 2)),
         _ if magnitude >= 9_999.5 => format!("{}k", trimmed(value / 1e3, 1)),
         _ if value >= 999.5 => count(value.round() as u64),
@@ -35,6 +36,7 @@ pub(crate) fn short(value: f64) -> String {
 #[must_use]
 pub(crate) fn tick(value: f64) -> String {
     match value.abs() {
+        magnitude if magnitude >= 1e9 => format!("{}G", trimmed(value / 1e9, 2)),
         magnitude if magnitude >= 1e6 => format!("{}M", trimmed(value / 1e6, 2)),
         magnitude if magnitude >= 1e3 => format!("{}k", trimmed(value / 1e3, 2)),
         _ => short(value),
@@ -72,15 +74,15 @@ mod tests {
 
     #[test]
     fn short_numbers_keep_their_magnitude() {
-        let all = [0.0, 0.000_012, 0.0123, -0.5, 42.0, 475.4, 9_999.0, 12_430.0, 999_900.0, 2.5e6].map(short);
-        assert_eq!(all, ["0", "1.2e-5", "0.0123", "-0.5", "42", "475", "9,999", "12.4k", "1M", "2.5M"]);
+        let all = [0.0, 0.000_012, 0.0123, -0.5, 42.0, 475.4, 9_999.0, 12_430.0, 999_900.0, 2.5e6, 1e10].map(short);
+        assert_eq!(all, ["0", "1.2e-5", "0.0123", "-0.5", "42", "475", "9,999", "12.4k", "1M", "2.5M", "10G"]);
         assert_eq!([f64::NAN, f64::INFINITY].map(short), ["–", "–"]);
     }
 
     #[test]
     fn ticks_of_one_axis_read_alike() {
-        let all = [0.0, 500.0, 9_000.0, 10_000.0, 2_500.0, -20_000.0, 1.5e6, 0.02].map(tick);
-        assert_eq!(all, ["0", "500", "9k", "10k", "2.5k", "-20k", "1.5M", "0.02"]);
+        let all = [0.0, 500.0, 9_000.0, 10_000.0, 2_500.0, -20_000.0, 1.5e6, 2e9, 0.02].map(tick);
+        assert_eq!(all, ["0", "500", "9k", "10k", "2.5k", "-20k", "1.5M", "2G", "0.02"]);
     }
 
     #[test]

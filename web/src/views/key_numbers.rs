@@ -13,6 +13,7 @@ use crate::{
 pub(crate) fn KeyNumbers() -> impl IntoView {
     let store = expect_context::<Store>();
     let progress = store.select(progress);
+    let has_goal = store.select(|state| goal(state).is_some());
     let tile = move |id: &'static str, name: &'static str, value: fn(&State) -> (String, String)| {
         let value = store.select(value);
         view! {
@@ -34,8 +35,13 @@ pub(crate) fn KeyNumbers() -> impl IntoView {
                         <span class="number" data-testid="kpi-return">
                             {store.select(|state| with_run(state, |run| format::mean(f64::from(run.episode_return_mean))))}
                         </span>
-                        <span class="detail" data-testid="kpi-stop-return">{store.select(goal)}</span>
-                        <progress max="1" aria-label="Mean return against the stop return" prop:value=progress></progress>
+                        <span class="detail" data-testid="kpi-stop-return">{store.select(goal_text)}</span>
+                        <progress
+                            max="1"
+                            aria-label="Mean return against the stop return"
+                            hidden=move || !has_goal.get()
+                            prop:value=progress
+                        ></progress>
                     </dd>
                 </div>
                 {tile("kpi-env-steps", "Env steps", |state| {
@@ -64,9 +70,12 @@ fn with_run(state: &State, show: impl FnOnce(&rollmesh_core::protocol::message::
     state.run.as_ref().filter(|run| run.run > 0).map_or_else(|| "–".into(), show)
 }
 
-fn goal(state: &State) -> String {
-    let goal = state.run.as_ref().map(|run| run.stop_return).filter(|goal| goal.is_finite() && *goal != 0.0);
-    goal.map_or_else(String::new, |goal| format!("of {}", format::short(f64::from(goal))))
+fn goal(state: &State) -> Option<f32> {
+    state.run.as_ref().map(|run| run.stop_return).filter(|goal| goal.is_finite() && *goal != 0.0)
+}
+
+fn goal_text(state: &State) -> String {
+    goal(state).map_or_else(String::new, |goal| format!("of {}", format::short(f64::from(goal))))
 }
 
 /// From 0 to 1; 0 when there is no goal to come nearer to.
