@@ -4,7 +4,11 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 
-use super::{exit::Failure, host, runtime, train::print_summary};
+use super::{
+    exit::Failure,
+    host, runtime,
+    train::{exit_code, print_summary},
+};
 use crate::{
     Registry,
     train::{RunEnd, TrainConfig},
@@ -43,12 +47,12 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
         let stop_return = config.stop_return;
         let summary = host::train(&mut hub, config, false).await?;
         print_summary(&summary, stop_return);
-        let solved = summary.end == RunEnd::Solved;
-        if !args.exit_when_solved && summary.end != RunEnd::Stopped {
+        let goes_on = matches!(summary.end, RunEnd::Solved | RunEnd::Finished);
+        if goes_on && !args.exit_when_solved {
             eprintln!("\nThe dashboard stays at {} until Ctrl-C.", hub.dashboard_url());
             host::serve(&mut hub).await;
         }
         hub.shutdown().await;
-        Ok(if solved { ExitCode::SUCCESS } else { ExitCode::from(3) })
+        exit_code(&summary, stop_return)
     })
 }

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, pin::pin};
 
 use rollmesh_core::protocol::message::RunStatus;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::{exit::Failure, signals};
 use crate::{
@@ -36,13 +36,12 @@ pub(super) fn print_invitations(hub: &Hub) {
 
 /// Shows what happens until somebody interrupts.
 pub(super) async fn serve(hub: &mut Hub) {
-    let mut notices = hub.take_notices();
     // Kept over the rounds: a signal between two of them is not lost.
     let mut interrupted = pin!(signals::interrupted());
     loop {
         tokio::select! {
             () = &mut interrupted => return,
-            Some(line) = next(&mut notices) => eprintln!("{line}"),
+            Some(notice) = hub.next_notice() => eprintln!("{}", notice.text),
         }
     }
 }
@@ -56,7 +55,6 @@ pub(super) async fn train(hub: &mut Hub, config: TrainConfig, quiet: bool) -> Re
         .await
         .map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
     let mut status = hub.status();
-    let mut notices = hub.take_notices();
     // Kept over the rounds: a signal between two of them is not lost.
     let mut interrupted = pin!(signals::interrupted());
     let summary = loop {
@@ -66,7 +64,11 @@ pub(super) async fn train(hub: &mut Hub, config: TrainConfig, quiet: bool) -> Re
                 let now = status.borrow_and_update().clone();
                 progress.say(now.env_steps, &describe(&now, target));
             }
-            Some(line) = next(&mut notices) => progress.println(&line),
+            Some(notice) = hub.next_notice() => match quiet {
+                false => progress.println(&notice.text),
+                true if notice.level > 0 => eprintln!("{}", notice.text),
+                true => {}
+            },
             () = &mut interrupted => {
                 hub.stop_run().await;
                 interrupted.set(signals::interrupted());
@@ -75,13 +77,6 @@ pub(super) async fn train(hub: &mut Hub, config: TrainConfig, quiet: bool) -> Re
     };
     progress.finish();
     Ok(summary)
-}
-
-async fn next(notices: &mut Option<mpsc::UnboundedReceiver<String>>) -> Option<String> {
-    match notices {
-        Some(notices) => notices.recv().await,
-        None => None,
-    }
 }
 
 fn describe(status: &RunStatus, target: Option<f64>) -> String {

@@ -135,7 +135,7 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
 }
 
 /// A run without a stop return has reached its goal when its steps are used up.
-fn exit_code(summary: &Summary, stop_return: Option<f64>) -> Result<ExitCode, Failure> {
+pub(super) fn exit_code(summary: &Summary, stop_return: Option<f64>) -> Result<ExitCode, Failure> {
     match &summary.end {
         RunEnd::Solved => Ok(ExitCode::SUCCESS),
         RunEnd::Finished if stop_return.is_none() => Ok(ExitCode::SUCCESS),

@@ -67,7 +67,7 @@ pub(super) fn is_own(headers: &HeaderMap, address: SocketAddr) -> bool {
 }
 
 /// The names of this machine for itself; its own address may be another one of 127.0.0.0/8.
-fn own_hosts(address: SocketAddr) -> [String; 4] {
+pub(super) fn own_hosts(address: SocketAddr) -> [String; 4] {
     let port = address.port();
     [address.to_string(), format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")]
 }

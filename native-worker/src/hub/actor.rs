@@ -26,6 +26,7 @@ use tokio::{
 };
 
 use super::{
+    HubNotice,
     access::Tokens,
     children::{Children, Ended},
     dashboard::Dashboard,
@@ -35,8 +36,6 @@ use crate::train::{Run, RunEnd, StartError, Submitted, Summary, TrainConfig, Upd
 
 /// The most peers at a time.
 const MAX_PEERS: usize = 1024;
-/// The most local workers at a time.
-pub(super) const MAX_CHILDREN: usize = 64;
 /// Dashboards are told what changed at most this often.
 const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -96,7 +95,7 @@ pub(super) struct Actor {
     done: Option<oneshot::Sender<Summary>>,
     pub(super) dashboard: Dashboard,
     status: watch::Sender<RunStatus>,
-    notices: mpsc::UnboundedSender<String>,
+    notices: mpsc::Sender<HubNotice>,
     epoch: Instant,
 }
 
@@ -107,7 +106,7 @@ impl Actor {
         tokens: Tokens,
         children: Children,
         status: watch::Sender<RunStatus>,
-        notices: mpsc::UnboundedSender<String>,
+        notices: mpsc::Sender<HubNotice>,
     ) -> Self {
         Self {
             envs,
@@ -139,19 +138,12 @@ impl Actor {
             let deadline = self.run.as_ref().and_then(|run| run.group.poll_timeout());
             let deadline = deadline.map(|at| TokioInstant::from_std(self.epoch + Duration::from_micros(at.0)));
             tokio::select! {
-                // What has arrived comes before deadlines: a hub that was suspended blames nobody.
-                biased;
                 event = events.recv() => match event {
                     None | Some(Event::Shutdown) => break,
                     Some(event) => self.handle(event),
                 },
                 update = next_update(&mut self.update) => self.handle_update(update),
-                () = until(deadline) => {
-                    let now = self.now();
-                    if let Some(run) = &mut self.run {
-                        run.group.handle_timeout(now);
-                    }
-                }
+                () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
                 _ = refresh.tick() => {
                     self.begin_first_iteration();
@@ -161,6 +153,22 @@ impl Actor {
             self.drain_group();
         }
         self.say_goodbye(&mut events).await;
+    }
+
+    /// What has arrived comes before a deadline: a hub that was suspended blames nobody.
+    fn handle_deadline(&mut self, events: &mut mpsc::Receiver<Event>) {
+        for _ in 0..events.len() {
+            match events.try_recv() {
+                // The loop has to see this one: closing the channel is how it will.
+                Ok(Event::Shutdown) => return events.close(),
+                Ok(event) => self.handle(event),
+                Err(_) => break,
+            }
+        }
+        let now = self.now();
+        if let Some(run) = &mut self.run {
+            run.group.handle_timeout(now);
+        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -208,6 +216,9 @@ impl Actor {
         let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
         // Queued before anybody here knows the peer, so that nothing can come before it. It is small.
         let _ = link.send(&Message::Welcome(welcome));
+        if let Some(child) = child {
+            self.children.joined(child);
+        }
         self.peers.insert(peer, Peer { role, link, kind, name, device, child, is_up_to_date: false });
         Admission { peer, role }
     }
@@ -256,7 +267,7 @@ impl Actor {
 
     fn forget(&mut self, id: u32, departure: &Departure) {
         let Some(peer) = self.peers.remove(&id) else { return };
-        let Departure { reason, is_fault } = departure;
+        let Departure { reason, is_fault, .. } = departure;
         if peer.role == Role::Worker {
             let now = self.now();
             if let Some(run) = &mut self.run {
@@ -280,7 +291,7 @@ impl Actor {
         self.next_run += 1;
         self.run = Some(run);
         self.dashboard.begin_run();
-        for _ in self.children.count()..workers.min(MAX_CHILDREN) {
+        for _ in self.children.count()..workers {
             self.add_child();
         }
         let workers: Vec<u32> =
@@ -425,7 +436,13 @@ impl Actor {
                 }
             }
             Ended::GiveUp => {
-                self.notice(2, format!("local workers end as soon as they start ({status}); no more attempts"));
+                let reason = format!("local workers end as soon as they start ({status}); no more attempts");
+                self.notice(2, reason.clone());
+                let has_workers = self.peers.values().any(|peer| peer.role == Role::Worker);
+                if !has_workers && self.done.is_some() {
+                    // Nobody would ever work for it.
+                    self.end_run(RunEnd::Failed(reason));
+                }
             }
         }
     }
@@ -440,7 +457,8 @@ impl Actor {
     /// Tells people: dashboards, and the terminal.
     pub(super) fn notice(&self, level: u8, text: String) {
         self.broadcast_notice(level, &text);
-        let _ = self.notices.send(text);
+        // Whoever does not listen misses something.
+        let _ = self.notices.try_send(HubNotice { level, text });
     }
 
     async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {

@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{TOKEN_VARIABLE, actor::Event, random_token};
 
-/// A child that lives shorter than this has failed to start.
+/// A child that ends before this time without having reached the hub has failed to start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 /// Starts in a row that may fail.
 const MAX_FAILED_STARTS: u32 = 5;
@@ -38,7 +38,9 @@ pub(super) struct Children {
 struct Running {
     token: Token,
     began: Instant,
-    /// It was told to go, and is not to be replaced.
+    /// It has reached the hub: whatever ends it later, it can start.
+    joined: bool,
+    /// It is about to go, and not to be replaced.
     dismissed: bool,
     kill: Option<oneshot::Sender<()>>,
 }
@@ -68,7 +70,11 @@ impl Children {
     pub(super) fn start(&mut self) -> io::Result<(u32, Token)> {
         let number = self.next;
         let token = random_token().map_err(io::Error::other)?;
-        let child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        // Ctrl-C in the hub's terminal is for the hub, which tells its children.
+        #[cfg(unix)]
+        command.process_group(0);
+        let child = command
             .args(["worker", "--hub", &format!("ws://{}", self.address), "--name", &format!("local-{number}")])
             .args(["--until-stdin-closes"])
             .env(TOKEN_VARIABLE, token.to_hex())
@@ -81,9 +87,23 @@ impl Children {
         self.next += 1;
         let (kill, killed) = oneshot::channel();
         tokio::spawn(watch(number, child, killed, self.events.clone()));
-        let running = Running { token, began: Instant::now(), dismissed: false, kill: Some(kill) };
+        let running = Running { token, began: Instant::now(), joined: false, dismissed: false, kill: Some(kill) };
         self.running.insert(number, running);
         Ok((number, token))
+    }
+
+    /// The child has reached the hub.
+    pub(super) fn joined(&mut self, number: u32) {
+        if let Some(child) = self.running.get_mut(&number) {
+            child.joined = true;
+        }
+    }
+
+    /// The child is about to be dismissed: if it ends before, that is as well.
+    pub(super) fn do_not_replace(&mut self, number: u32) {
+        if let Some(child) = self.running.get_mut(&number) {
+            child.dismissed = true;
+        }
     }
 
     /// The child is to go and not to come back. It is killed if it does not go by itself.
@@ -126,7 +146,8 @@ impl Children {
         if child.dismissed {
             return Some((child.token, Ended::AsWished));
         }
-        self.failed_starts = if child.began.elapsed() < SHORT_LIFE { self.failed_starts + 1 } else { 0 };
+        let failed = !child.joined && child.began.elapsed() < SHORT_LIFE;
+        self.failed_starts = if failed { self.failed_starts + 1 } else { 0 };
         let ended = match self.failed_starts {
             0 | 1 => Ended::Replace(Duration::ZERO),
             n if n <= MAX_FAILED_STARTS => Ended::Replace(Duration::from_millis(100 << n)),

@@ -8,11 +8,8 @@ use rollmesh_core::{
     },
 };
 
-use super::{
-    actor::{Actor, MAX_CHILDREN},
-    random_token,
-};
-use crate::train::{Algo, RunEnd, TrainConfig};
+use super::{actor::Actor, random_token};
+use crate::train::{Algo, MAX_LOCAL_WORKERS, RunEnd, TrainConfig};
 
 impl Actor {
     pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
@@ -81,8 +78,8 @@ impl Actor {
     }
 
     fn add_worker(&mut self) -> Result<(), String> {
-        if self.children.count() >= MAX_CHILDREN {
-            return Err(format!("a hub has at most {MAX_CHILDREN} local workers"));
+        if self.children.count() >= MAX_LOCAL_WORKERS as usize {
+            return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
         }
         self.add_child();
         Ok(())
@@ -92,6 +89,9 @@ impl Actor {
         let known = self.peers.get(&worker).is_some_and(|peer| peer.role == Role::Worker);
         if !known {
             return Err(format!("there is no worker {worker}"));
+        }
+        if let Some(child) = self.peers.get(&worker).and_then(|peer| peer.child) {
+            self.children.do_not_replace(child);
         }
         let now = self.now();
         let in_run =

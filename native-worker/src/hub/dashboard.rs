@@ -12,7 +12,7 @@ use rollmesh_core::{
 
 use super::actor::Actor;
 
-/// A dashboard that has this much waiting is told nothing new until it has caught up.
+/// A dashboard that has this much waiting takes too little: it has to connect again.
 const MAX_BACKLOG_BYTES: usize = 1 << 20;
 /// Points that are kept for dashboards that come later; of more, every second one is dropped.
 const MAX_POINTS: usize = 4096;
@@ -117,6 +117,8 @@ impl Actor {
         for viewer in viewers {
             if viewer.link.queued_bytes() < MAX_BACKLOG_BYTES {
                 viewer.link.send_frame(frame.clone());
+            } else {
+                viewer.link.hang_up();
             }
         }
     }

@@ -75,6 +75,15 @@ pub enum HubError {
     NoAssets(PathBuf),
 }
 
+/// Something that a person should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubNotice {
+    /// 0 information, 1 warning, 2 error.
+    pub level: u8,
+    /// The text, one line.
+    pub text: String,
+}
+
 /// A running hub. It stops when it is [shut down](Self::shutdown) or dropped.
 #[derive(Debug)]
 pub struct Hub {
@@ -83,7 +92,7 @@ pub struct Hub {
     worker: Token,
     events: mpsc::Sender<Event>,
     status: watch::Receiver<RunStatus>,
-    notices: Option<mpsc::UnboundedReceiver<String>>,
+    notices: mpsc::Receiver<HubNotice>,
     actor: JoinHandle<()>,
     server: JoinHandle<()>,
 }
@@ -110,7 +119,7 @@ impl Hub {
         }
         let (events, inbox) = mpsc::channel(1024);
         let (status_sender, status) = watch::channel(RunStatus::default());
-        let (notice_sender, notices) = mpsc::unbounded_channel();
+        let (notice_sender, notices) = mpsc::channel(1024);
         let children = children::Children::new(config.worker_program.clone(), address, events.clone());
         let actor = Actor::new(registry.envs.clone(), config.kernels, tokens, children, status_sender, notice_sender);
         Ok(Self {
@@ -118,7 +127,7 @@ impl Hub {
             operator,
             worker,
             status,
-            notices: Some(notices),
+            notices,
             actor: tokio::spawn(actor.run(inbox)),
             server: tokio::spawn(server::serve(listener, address, assets, events.clone())),
             events,
@@ -155,9 +164,10 @@ impl Hub {
         self.status.clone()
     }
 
-    /// What a person should know, line by line. Can be taken once.
-    pub fn take_notices(&mut self) -> Option<mpsc::UnboundedReceiver<String>> {
-        self.notices.take()
+    /// The next thing that a person should know. Nobody has to listen; of more than a thousand that nobody took, the
+    /// latest are lost.
+    pub async fn next_notice(&mut self) -> Option<HubNotice> {
+        self.notices.recv().await
     }
 
     /// Begins a run and starts its local workers. The receiver gets the summary when the run is over.

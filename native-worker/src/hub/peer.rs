@@ -77,6 +77,13 @@ impl PeerLink {
         self.outbox().queued_bytes()
     }
 
+    /// Closes without a goodbye, so that the peer connects again and is told everything.
+    pub(super) fn hang_up(&self) {
+        *self.outbox() = Outbox::default();
+        *self.closing() = true;
+        self.shared.wake.notify_one();
+    }
+
     /// Says goodbye and closes, after what is already queued.
     pub(super) fn close(&self, reason: &str) {
         // A goodbye is far below any limit.
@@ -110,17 +117,24 @@ pub(super) struct Departure {
     pub(super) reason: String,
     /// The peer broke the rules, or the connection broke.
     pub(super) is_fault: bool,
+    /// The peer is not to come back: it is told so.
+    is_final: bool,
 }
 
 impl Departure {
+    /// The peer broke the rules.
     fn fault(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), is_fault: true }
+        Self { reason: reason.to_string(), is_fault: true, is_final: true }
     }
-}
 
-impl<T: Into<String>> From<T> for Departure {
-    fn from(reason: T) -> Self {
-        Self { reason: reason.into(), is_fault: false }
+    /// The connection is lost; the peer may connect again.
+    fn lost(reason: impl ToString) -> Self {
+        Self { reason: reason.to_string(), is_fault: true, is_final: false }
+    }
+
+    /// Somebody wished so.
+    fn wished(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), is_fault: false, is_final: false }
     }
 }
 
@@ -141,10 +155,12 @@ pub(super) async fn serve(socket: WebSocket, events: mpsc::Sender<Event>, pendin
     let peer = admission.peer;
     let departure = tokio::select! {
         departure = read(peer, &mut stream, &mut inbox, &link, &events) => departure,
-        reason = write(&mut sink, &link) => reason.into(),
+        departure = write(&mut sink, &link) => departure,
     };
+    if departure.is_final {
+        link.close(&departure.reason);
+    }
     // What is queued, a goodbye in particular, still goes out if the peer takes it.
-    link.close(&departure.reason);
     let _ = timeout(Duration::from_secs(1), flush(&mut sink, &link)).await;
     let _ = timeout(Duration::from_secs(1), sink.close()).await;
     let _ = events.send(Event::Left { peer, departure }).await;
@@ -200,9 +216,9 @@ async fn read(
 ) -> Departure {
     loop {
         let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
-            Err(_) => return format!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()).into(),
-            Ok(None | Some(Ok(Frame::Close(_)))) => return "the connection was closed".into(),
-            Ok(Some(Err(error))) => return Departure::fault(format_args!("the connection broke: {error}")),
+            Err(_) => return Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs())),
+            Ok(None | Some(Ok(Frame::Close(_)))) => return Departure::wished("the connection was closed"),
+            Ok(Some(Err(error))) => return Departure::lost(format_args!("the connection broke: {error}")),
             Ok(Some(Ok(Frame::Text(_)))) => return Departure::fault("text frames have no place here"),
             Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_)))) => continue,
             Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
@@ -210,14 +226,16 @@ async fn read(
         match inbox.handle_frame(&frame) {
             Ok(None) => {}
             // The text may come from anybody and ends on a terminal.
-            Ok(Some(Message::Goodbye(goodbye))) => return goodbye.reason.replace(char::is_control, " ").into(),
+            Ok(Some(Message::Goodbye(goodbye))) => {
+                return Departure::wished(goodbye.reason.replace(char::is_control, " "));
+            }
             Ok(Some(Message::Credit(credit))) => {
                 link.outbox().grant(credit.bytes);
                 link.shared.wake.notify_one();
             }
             Ok(Some(message)) => {
                 if events.send(Event::Message { peer, message: Box::new(message) }).await.is_err() {
-                    return "the hub has stopped".into();
+                    return Departure::wished("the hub has stopped");
                 }
             }
             Err(error) => return Departure::fault(error),
@@ -228,7 +246,7 @@ async fn read(
     }
 }
 
-async fn write(sink: &mut Sink, link: &PeerLink) -> String {
+async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {
     let mut pings = interval(PING_INTERVAL);
     loop {
         let sent = tokio::select! {
@@ -236,10 +254,10 @@ async fn write(sink: &mut Sink, link: &PeerLink) -> String {
             _ = pings.tick() => deliver(sink, Frame::Ping(Vec::new().into())).await,
         };
         if let Err(reason) = sent {
-            return reason;
+            return Departure::lost(reason);
         }
         if *link.closing() && link.queued_bytes() == 0 {
-            return "the hub closed the connection".into();
+            return Departure::wished("the hub closed the connection");
         }
     }
 }

@@ -23,9 +23,17 @@ use super::{access, actor::Event, assets::Assets, peer};
 const MAX_PENDING: usize = 64;
 
 /// What the page may do: load its own files, run its own wasm and talk to its own hub.
-const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; \
-    style-src 'self'; img-src 'self' data:; connect-src 'self' ws: ; worker-src 'self'; object-src 'none'; \
-    base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
+fn content_security_policy(address: SocketAddr) -> HeaderValue {
+    let sockets: Vec<String> = access::own_hosts(address).iter().map(|host| format!("ws://{host}")).collect();
+    let policy = format!(
+        "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; \
+         connect-src 'self' {}; worker-src 'self'; object-src 'none'; base-uri 'self'; form-action 'none'; \
+         frame-ancestors 'none'",
+        sockets.join(" ")
+    );
+    // Made of addresses and constants; a policy that could not be sent must not become none.
+    HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("default-src 'none'"))
+}
 
 #[derive(Clone)]
 struct Shared {
@@ -61,12 +69,12 @@ async fn guard(State(shared): State<Shared>, request: Request, next: Next) -> Re
         (StatusCode::FORBIDDEN, "This hub answers its own pages and local programs only.\n").into_response()
     };
     let headers = [
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::CACHE_CONTROL, "no-cache"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ];
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, content_security_policy(shared.address));
     for (name, value) in headers {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }

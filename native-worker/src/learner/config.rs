@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of [`Ppo`](super::Ppo), under RLlib's names. The defaults are tuned for classic control on 16 slots.
+/// Settings of [`Ppo`](super::Ppo), under RLlib's names where it has them. The defaults are tuned for classic control on 16 slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PpoConfig {
@@ -36,7 +36,7 @@ pub struct PpoConfig {
     pub grad_clip: Option<f64>,
     /// No further epoch begins once the mean KL divergence from the acting policy is above 1.5 times this.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl_target: Option<f64>,
+    pub target_kl: Option<f64>,
     /// `lr` and `clip_param` fall linearly over this many env steps; constant if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anneal_over_env_steps: Option<u64>,
@@ -60,7 +60,7 @@ impl Default for PpoConfig {
             vf_loss_coeff: 0.5,
             entropy_coeff: 0.0,
             grad_clip: Some(0.5),
-            kl_target: None,
+            target_kl: None,
             anneal_over_env_steps: Some(100_000),
             anneal_to: 0.1,
         }
@@ -103,7 +103,7 @@ impl PpoConfig {
         not_negative("vf_loss_coeff", self.vf_loss_coeff)?;
         not_negative("entropy_coeff", self.entropy_coeff)?;
         self.grad_clip.map_or(Ok(()), |value| positive("grad_clip", value))?;
-        self.kl_target.map_or(Ok(()), |value| positive("kl_target", value))?;
+        self.target_kl.map_or(Ok(()), |value| positive("target_kl", value))?;
         self.anneal_over_env_steps.map_or(Ok(()), |steps| at_least_1("anneal_over_env_steps", steps as f64))?;
         fraction("anneal_to", self.anneal_to)
     }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn toml_keeps_everything_and_fills_in_defaults() {
-        let config = PpoConfig { grad_clip: Some(0.25), kl_target: None, lr: 3e-4, ..PpoConfig::default() };
+        let config = PpoConfig { grad_clip: Some(0.25), target_kl: None, lr: 3e-4, ..PpoConfig::default() };
         let text = toml::to_string(&config).unwrap();
         assert_eq!(toml::from_str::<PpoConfig>(&text).unwrap(), config);
         assert_eq!(toml::from_str::<PpoConfig>("lr = 3e-4").unwrap().gamma, PpoConfig::default().gamma);

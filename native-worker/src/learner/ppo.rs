@@ -79,7 +79,7 @@ impl Ppo {
         let mut sums = Sums::default();
         for epoch in 0..self.config.num_epochs {
             let kl = self.epoch(epoch, &rows, clip_param, &mut sums)?;
-            if self.config.kl_target.is_some_and(|target| kl > 1.5 * target) {
+            if self.config.target_kl.is_some_and(|target| kl > 1.5 * target) {
                 break;
             }
         }
@@ -243,9 +243,9 @@ mod tests {
     }
 
     #[test]
-    fn a_kl_target_ends_the_update_early() {
-        let config = |kl_target| PpoConfig { kl_target, lr: 0.05, num_epochs: 50, ..PpoConfig::default() };
-        let steps = |kl_target| ppo(config(kl_target)).update(&bandit(64, 1)).unwrap().1.gradient_steps;
+    fn a_target_kl_ends_the_update_early() {
+        let config = |target_kl| PpoConfig { target_kl, lr: 0.05, num_epochs: 50, ..PpoConfig::default() };
+        let steps = |target_kl| ppo(config(target_kl)).update(&bandit(64, 1)).unwrap().1.gradient_steps;
         assert_eq!(steps(None), 50);
         assert!(steps(Some(0.005)) < 25);
     }

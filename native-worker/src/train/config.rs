@@ -30,6 +30,9 @@ impl Algo {
     }
 }
 
+/// The most local workers of a hub.
+pub const MAX_LOCAL_WORKERS: u32 = 64;
+
 /// Configuration of a training run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,6 +134,10 @@ impl TrainConfig {
         }
         if self.stop_return.is_some_and(|target| !target.is_finite()) {
             return Err(TrainConfigError::StopReturn);
+        }
+        if self.num_workers > MAX_LOCAL_WORKERS {
+            let (what, max, found) = ("the number of local workers", MAX_LOCAL_WORKERS, self.num_workers);
+            return Err(SpecError::OutOfRange { what, max, found }.into());
         }
         self.ppo.validate()?;
         self.spec().check()?;

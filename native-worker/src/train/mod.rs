@@ -7,6 +7,6 @@ mod run;
 mod run_dir;
 mod weights_file;
 
-pub use config::{Algo, TrainConfig, TrainConfigError};
+pub use config::{Algo, MAX_LOCAL_WORKERS, TrainConfig, TrainConfigError};
 pub use outcome::{RunEnd, Summary};
 pub(crate) use run::{Run, StartError, Submitted, Update};

@@ -1,11 +1,6 @@
 //! A run as the hub drives it: group, learner and measurements, without sockets.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    pin::Pin,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, io, pin::Pin, time::Duration};
 
 use rollmesh_core::{
     batch::{BatchError, OBS, SlotFragment},
@@ -53,7 +48,8 @@ pub(crate) struct Run {
     env_steps: u64,
     episodes: Episodes,
     stopwatch: Stopwatch,
-    iteration_began: Instant,
+    /// On the stopwatch.
+    iteration_began: Duration,
     steps_per_s: f64,
     error: String,
     files: Option<RunDir>,
@@ -136,7 +132,7 @@ impl Run {
             env_steps: 0,
             episodes: Episodes::default(),
             stopwatch: Stopwatch::started(),
-            iteration_began: Instant::now(),
+            iteration_began: Duration::ZERO,
             steps_per_s: 0.0,
             error: String::new(),
             files,
@@ -168,13 +164,13 @@ impl Run {
 
     pub(crate) fn begin_iteration(&mut self, now: Micros) -> Result<(), BeginError> {
         self.has_begun = true;
-        self.iteration_began = Instant::now();
+        self.iteration_began = self.stopwatch.elapsed();
         self.group.begin_iteration(self.weights.version(), now).map(|_| ())
     }
 
     /// How long the next iteration has to wait for the run's pace.
     pub(crate) fn rest(&self) -> Duration {
-        self.config.pace.saturating_sub(self.iteration_began.elapsed())
+        self.config.pace.saturating_sub(self.stopwatch.elapsed().saturating_sub(self.iteration_began))
     }
 
     /// Remembers a lease on its way to a worker; the message to send.
@@ -220,7 +216,6 @@ impl Run {
     /// The batch of the iteration, if it is complete: counted, and handed to the learner.
     pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, BatchError>> {
         let fragments = self.group.poll_batch()?;
-        self.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>();
         self.episodes.count(&fragments);
         let trace = self.trace(&fragments);
         let batch = train_batch(&fragments, self.config.ppo.gamma, self.config.ppo.lambda);
@@ -232,7 +227,9 @@ impl Run {
         let steps = u64::from(self.spec.num_slots) * u64::from(self.spec.rollout_fragment_length);
         self.weights = weights;
         self.iteration += 1;
-        self.steps_per_s = steps as f64 / self.iteration_began.elapsed().as_secs_f64().max(1e-9);
+        self.env_steps += steps;
+        let took = self.stopwatch.elapsed().saturating_sub(self.iteration_began);
+        self.steps_per_s = steps as f64 / took.as_secs_f64().max(1e-9);
         IterationMetrics {
             steps_per_s: self.steps_per_s,
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
@@ -242,12 +239,7 @@ impl Run {
 
     /// Writes a line of metrics, if the run has files.
     pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> io::Result<()> {
-        let written = self.files.as_mut().map_or(Ok(()), |files| files.add_metrics(metrics));
-        if written.is_err() {
-            // A full disk does not end a run; one message about it is enough.
-            self.files = None;
-        }
-        written
+        self.files.as_mut().map_or(Ok(()), |files| files.add_metrics(metrics))
     }
 
     /// Why the run should end now, if it should.

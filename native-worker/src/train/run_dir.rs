@@ -15,7 +15,8 @@ use super::{Summary, TrainConfig};
 #[derive(Debug)]
 pub(super) struct RunDir {
     path: PathBuf,
-    metrics: File,
+    /// None after a write failed: a gap in the lines would be worse than their end.
+    metrics: Option<File>,
 }
 
 /// Why a run's files cannot be written.
@@ -42,14 +43,19 @@ impl RunDir {
         }
         fs::write(at("config.toml"), toml::to_string(config)?).map_err(failed(at("config.toml")))?;
         let metrics = File::create_new(at("metrics.jsonl")).map_err(failed(at("metrics.jsonl")))?;
-        Ok(Self { path: path.to_owned(), metrics })
+        Ok(Self { path: path.to_owned(), metrics: Some(metrics) })
     }
 
     /// One write per line, so that a reader never sees half of one.
     pub(super) fn add_metrics(&mut self, line: &impl Serialize) -> io::Result<()> {
+        let Some(file) = &mut self.metrics else { return Ok(()) };
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
-        self.metrics.write_all(&bytes)
+        let written = file.write_all(&bytes);
+        if written.is_err() {
+            self.metrics = None;
+        }
+        written
     }
 
     pub(super) fn weights_path(&self) -> PathBuf {

@@ -21,6 +21,8 @@ use tokio_tungstenite::{
 
 /// A hub answers a connection within this time.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+/// A hub pings every five seconds; after this time without a sign of it, it is taken for gone.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 /// Steps of all lanes between two looks at the socket.
 const SLICE_STEPS: u32 = 64;
 /// Frames that may wait for the socket before the worker waits too.
@@ -154,15 +156,16 @@ async fn carry(socket: Socket, from_hub: mpsc::Sender<Vec<u8>>, mut to_hub: mpsc
     let (mut sink, mut stream) = socket.split();
     let read = async {
         loop {
-            match stream.next().await {
-                Some(Ok(Frame::Binary(bytes))) => {
+            match timeout(SILENCE_LIMIT, stream.next()).await {
+                Ok(Some(Ok(Frame::Binary(bytes)))) => {
                     if from_hub.send(bytes.into()).await.is_err() {
                         return None;
                     }
                 }
-                Some(Ok(Frame::Close(_))) | None => return Some("the hub closed the connection".to_owned()),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Some(format!("the connection broke: {error}")),
+                Ok(Some(Ok(Frame::Close(_))) | None) => return Some("the hub closed the connection".to_owned()),
+                Ok(Some(Ok(_))) => {}
+                Ok(Some(Err(error))) => return Some(format!("the connection broke: {error}")),
+                Err(_) => return Some(format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs())),
             }
         }
     };
