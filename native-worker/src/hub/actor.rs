@@ -229,7 +229,7 @@ impl Actor {
         match role {
             Role::Viewer | Role::Operator => self.show_everything(id),
             Role::Worker => {
-                self.notice(0, format!("worker {id} joined: {kind} {name} on {device}"));
+                self.notice(0, format!("worker {id} joined: {name} ({kind}, {device})"));
                 self.bring_into_run(id);
                 self.begin_first_iteration();
             }

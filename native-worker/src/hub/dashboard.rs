@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use rollmesh_core::{
     group,
+    ids::WorkerId,
     protocol::{
-        Frame, Message, Role, WorkerState,
+        Frame, Message, Phase, Role, WorkerState,
         message::{EnvTrace, Iteration, Notice, RunStatus, WorkerGone, WorkerRow},
     },
 };
@@ -135,9 +136,9 @@ impl Actor {
                 kind: peer.kind.clone(),
                 name: peer.name.clone(),
                 device: peer.device.clone(),
-                state: known.map_or(WorkerState::Idle, |status| shown(status.state)).to_wire(),
+                state: known.map_or(WorkerState::Idle, |status| self.shown_state(status)).to_wire(),
                 local: peer.child.is_some(),
-                slots: known.map_or(0, |status| status.slots),
+                slots: self.run.as_ref().filter(|run| !run.is_over()).map_or(0, |run| run.latest_slots(WorkerId(id))),
                 env_steps: known.map_or_else(|| before.map_or(0, |row| row.env_steps), |status| status.env_steps),
                 steps_per_s: known.map_or(0.0, |status| status.env_steps_per_s as f32),
                 weights_lag: match (&self.run, known) {
@@ -147,6 +148,16 @@ impl Actor {
             }
         };
         self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(row).collect()
+    }
+
+    /// A lease may take a millisecond: seen ten times a second, a worker that has one in every iteration would look
+    /// idle most of the time.
+    fn shown_state(&self, status: &group::WorkerStatus) -> WorkerState {
+        let is_running = self.run.as_ref().is_some_and(|run| run.phase == Phase::Running);
+        match status.state {
+            group::WorkerState::Idle if is_running && status.env_steps_per_s > 0.0 => WorkerState::Sampling,
+            state => shown(state),
+        }
     }
 }
 

@@ -185,6 +185,12 @@ impl Run {
         message
     }
 
+    /// Slots of a worker's latest lease.
+    pub(crate) fn latest_slots(&self, worker: WorkerId) -> u32 {
+        let mut latest = self.granted.values().rev().filter(|(owner, _)| *owner == worker);
+        latest.next().map_or(0, |(_, lease)| lease.slots.len() as u32)
+    }
+
     pub(crate) fn forget_worker(&mut self, worker: WorkerId) {
         self.granted.retain(|_, (owner, _)| *owner != worker);
     }
