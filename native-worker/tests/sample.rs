@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Process, json, keys};
+use support::{Process, is_long, json, keys};
 
 /// Of 10,000 steps of 64 CartPoles under networks with two hidden layers of 64, seed 1.
 const SHORT_HASH: &str = "10d1fec351b6ad99d6718deb7290f82f";
@@ -65,7 +65,7 @@ async fn whatever_matters_shows_in_the_hash() {
 
 #[tokio::test]
 async fn a_million_steps_have_the_known_hash() {
-    if std::env::var_os("ROLLMESH_LONG").is_none() {
+    if !is_long() {
         eprintln!("skipped: takes long without optimisation; set ROLLMESH_LONG=1 to run it");
         return;
     }

@@ -17,6 +17,9 @@ use support::{
 const SMALL: [&str; 8] =
     ["--env", "CartPole-v1", "--hidden", "16,16", "--rollout-fragment-length", "16", "--seed", "1"];
 
+/// Env steps of a run in which there is time for things to happen.
+const A_WHILE: u32 = 30_000;
+
 struct Setup {
     directory: tempfile::TempDir,
     args: Vec<String>,
@@ -85,8 +88,7 @@ async fn the_number_of_workers_does_not_show_in_the_weights() {
 
 #[tokio::test]
 async fn killed_workers_are_replaced_and_do_not_show_in_the_weights() {
-    const STEPS: u32 = 30_000;
-    let setup = Setup::new(2, 6, STEPS);
+    let setup = Setup::new(2, 6, A_WHILE);
     let mut run = setup.start();
     // Whenever both are there, one dies.
     let (mut joined, mut killed) = (0, 0);
@@ -100,7 +102,7 @@ async fn killed_workers_are_replaced_and_do_not_show_in_the_weights() {
     let end = run.finish_with(0).await;
     assert!(killed >= 2, "{}", end.stderr);
     assert!(end.stderr.contains("another one takes its place"), "{}", end.stderr);
-    assert_eq!(setup.weights_hash(), undisturbed(STEPS).await);
+    assert_eq!(setup.weights_hash(), undisturbed(A_WHILE).await);
 }
 
 #[tokio::test]
@@ -109,26 +111,10 @@ async fn workers_that_join_do_the_work_and_do_not_show_in_the_weights() {
     let setup = Setup::new(0, 12, 2_000);
     let mut run = setup.start();
     let invitation = run.invitation().await;
-    let workers = [(); 2].map(|()| Process::worker(&invitation.address, &invitation.worker_token));
+    // One may come when the other has done everything; then it looks for its hub until the test ends.
+    let _workers = [(); 2].map(|()| Process::worker(&invitation.address, &invitation.worker_token));
     run.finish_with(0).await;
     assert_eq!(setup.weights_hash(), undisturbed(2_000).await);
-    for worker in workers {
-        let end = worker.finish_with(0).await;
-        assert!(end.stderr.contains("the hub is shutting down"), "{}", end.stderr);
-    }
-}
-
-#[tokio::test]
-async fn an_extra_worker_may_help_local_ones() {
-    let setup = Setup::new(2, 6, 30_000);
-    let mut run = setup.start();
-    let invitation = run.invitation().await;
-    let helper = Process::worker(&invitation.address, &invitation.worker_token);
-    let line = run.line("native worker on cpu").await;
-    assert!(line.contains(" joined: "), "{line}");
-    run.finish_with(0).await;
-    helper.finish_with(0).await;
-    assert_eq!(setup.weights_hash(), undisturbed(30_000).await);
 }
 
 #[tokio::test]

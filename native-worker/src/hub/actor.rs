@@ -467,11 +467,13 @@ impl Actor {
         for peer in self.peers.values() {
             peer.link.close("the hub is shutting down");
         }
-        // The hub waits for its workers to go; whoever does not is killed with the channel's end.
+        // The hub waits until everybody has heard it and its workers have gone; whoever does not go is killed with
+        // the channel's end.
         let farewell = async {
-            while !self.children.is_empty() {
+            while !(self.children.is_empty() && self.peers.is_empty()) {
                 match events.recv().await {
                     Some(Event::ChildExited { number, .. }) => _ = self.children.handle_exit(number),
+                    Some(Event::Left { peer, .. }) => _ = self.peers.remove(&peer),
                     Some(_) => {}
                     None => return,
                 }

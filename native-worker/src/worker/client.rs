@@ -23,6 +23,8 @@ use tokio_tungstenite::{
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// A hub pings every five seconds; after this time without a sign of it, it is taken for gone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
+/// After a connection broke, what has come before is read for this long.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Steps of all lanes between two looks at the socket.
 const SLICE_STEPS: u32 = 64;
 /// Frames that may wait for the socket before the worker waits too.
@@ -186,7 +188,13 @@ async fn carry(socket: Socket, from_hub: mpsc::Sender<Vec<u8>>, mut to_hub: mpsc
             None => write.await,
             lost => lost,
         },
-        lost = &mut write => lost,
+        lost = &mut write => {
+            if lost.is_some() {
+                // What the hub said before may still be on its way, a goodbye in particular.
+                let _ = timeout(LAST_WORDS, &mut read).await;
+            }
+            lost
+        }
     }
 }
 
@@ -214,6 +222,10 @@ fn exchange(
     loop {
         while let Some(frame) = session.poll_frame() {
             if outgoing.blocking_send(frame).is_err() {
+                // The connection is over. Its last words may be a goodbye.
+                while let Ok(frame) = incoming.try_recv() {
+                    session.handle_frame(&frame);
+                }
                 return false;
             }
         }

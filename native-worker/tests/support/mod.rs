@@ -10,14 +10,21 @@ use std::{future::Future, time::Duration};
 
 use serde_json::Value;
 
-/// Nothing in these tests takes this long unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Whether to run what takes long without optimisation: set `ROLLMESH_LONG=1`.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("ROLLMESH_LONG").is_some_and(|value| value == "1")
+}
+
+/// Nothing in these tests takes this long unless it hangs, also on a busy machine.
+fn patience() -> Duration {
+    Duration::from_secs(if is_long() { 600 } else { 120 })
+}
 
 /// Waits for something to happen, not forever.
 pub(crate) async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, happens).await {
+    match tokio::time::timeout(patience(), happens).await {
         Ok(value) => value,
-        Err(_) => panic!("{what}: not within {PATIENCE:?}"),
+        Err(_) => panic!("{what}: not within {:?}", patience()),
     }
 }
 

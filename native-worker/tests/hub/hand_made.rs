@@ -1,0 +1,81 @@
+//! A worker of which the test sees every word.
+
+use rollmesh::kernels::AUTO;
+use rollmesh_core::{
+    batch::SlotFragment,
+    env::EnvRegistry,
+    ids::LeaseId,
+    lease::Lease,
+    protocol::{
+        Message, Role,
+        convert::{self, FragmentLimits},
+        handshake::Identity,
+        message::FragmentUpload,
+    },
+    run::RunSpec,
+    time::Micros,
+    worker::{WorkerSession, core_fingerprint},
+};
+
+use super::{TestHub, support::client::Client};
+
+/// A worker that does what it should, as far as its frames are not changed on the way.
+pub(crate) struct HandMade {
+    pub(crate) client: Client,
+    session: WorkerSession,
+    spec: Option<RunSpec>,
+    run: u32,
+    lease: Option<Lease>,
+}
+
+impl HandMade {
+    pub(crate) async fn join(hub: &TestHub) -> Self {
+        let token = hub.hub.worker_token();
+        let identity = Identity {
+            role: Role::Worker,
+            token,
+            resume: None,
+            core_fingerprint: core_fingerprint(AUTO),
+            kind: "native".into(),
+            name: "by-hand".into(),
+            device: "cpu".into(),
+        };
+        let session = WorkerSession::new(identity, EnvRegistry::builtin(), AUTO);
+        Self { client: hub.connect().await, session, spec: None, run: 0, lease: None }
+    }
+
+    /// Works until there is something to upload. None once the hub has hung up.
+    pub(crate) async fn next_upload(&mut self) -> Option<FragmentUpload> {
+        loop {
+            while let Some(frame) = self.session.poll_frame() {
+                match Message::decode(&frame).unwrap() {
+                    Message::FragmentUpload(upload) => return Some(upload),
+                    other => self.client.say(&other).await,
+                }
+            }
+            if self.session.has_work() {
+                self.session.work(u32::MAX, Micros(0));
+                continue;
+            }
+            let frame = self.client.hear_frame().await?;
+            match Message::decode(&frame).unwrap() {
+                Message::RunStart(start) => (self.run, self.spec) = (start.run, Some(start.spec)),
+                Message::LeaseGrant(grant) => {
+                    self.lease = Some(convert::lease(&grant, self.spec.as_ref().unwrap()).unwrap());
+                }
+                _ => {}
+            }
+            self.session.handle_frame(&frame);
+        }
+    }
+
+    /// The upload with its fragments changed.
+    pub(crate) fn changed(&self, upload: &FragmentUpload, change: impl Fn(&mut SlotFragment)) -> FragmentUpload {
+        let (spec, lease) = (self.spec.as_ref().unwrap(), self.lease.as_ref().unwrap());
+        let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces();
+        let limits = FragmentLimits::new(spec, &spaces);
+        let mut fragments = convert::slot_fragments(upload, self.run, lease, &limits).unwrap();
+        fragments.iter_mut().for_each(change);
+        convert::fragment_upload(self.run, LeaseId(upload.lease), &fragments).unwrap()
+    }
+}

@@ -1,0 +1,116 @@
+//! The hub among peers that behave, misbehave, lie and vanish: real sockets, and workers as processes.
+#![cfg(target_os = "linux")]
+
+mod access;
+mod hand_made;
+mod operators;
+mod peers;
+#[path = "../support/mod.rs"]
+mod support;
+mod workers;
+
+use rollmesh::{
+    Registry,
+    hub::{Hub, HubConfig},
+    kernels::AUTO,
+    learner::PpoConfig,
+    train::{RunEnd, Summary, TrainConfig},
+};
+use rollmesh_core::protocol::{Role, Token, message::RunStatus};
+use support::{Process, client::Client, soon};
+use tokio::sync::oneshot;
+
+/// A hub in this process, whose local workers are others.
+struct TestHub {
+    hub: Hub,
+    seen: Vec<String>,
+    assets: tempfile::TempDir,
+}
+
+impl TestHub {
+    async fn start() -> Self {
+        Self::start_at("127.0.0.1:0").await
+    }
+
+    async fn start_at(listen: &str) -> Self {
+        let assets = tempfile::tempdir().unwrap();
+        std::fs::write(assets.path().join("secret"), "secret").unwrap();
+        std::fs::create_dir(assets.path().join("page")).unwrap();
+        std::fs::write(assets.path().join("page/index.html"), "<title>page</title>").unwrap();
+        let config = HubConfig {
+            listen: listen.parse().unwrap(),
+            dashboard: true,
+            assets: Some(assets.path().join("page")),
+            worker_program: env!("CARGO_BIN_EXE_rollmesh").into(),
+            kernels: AUTO,
+        };
+        let hub = Hub::start(config, &Registry::builtin()).await.unwrap();
+        Self { hub, seen: Vec::new(), assets }
+    }
+
+    fn operator_token(&self) -> Token {
+        let url = self.hub.dashboard_url();
+        Token::from_hex(url.split_once("#token=").unwrap().1).unwrap()
+    }
+
+    async fn connect(&self) -> Client {
+        Client::connect(self.hub.address()).await
+    }
+
+    async fn operator(&self) -> Client {
+        Client::join(self.hub.address(), Role::Operator, self.operator_token()).await
+    }
+
+    async fn hand_made_worker(&self) -> Client {
+        Client::join(self.hub.address(), Role::Worker, self.hub.worker_token()).await
+    }
+
+    fn worker(&self) -> Process {
+        Process::worker(&self.hub.address().to_string(), &self.hub.worker_token().to_hex())
+    }
+
+    /// Waits until people were told something with this text.
+    async fn notice(&mut self, text: &str) -> String {
+        loop {
+            let line = soon(text, self.hub.next_notice()).await.expect("the hub goes on").text;
+            self.seen.push(line.clone());
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    async fn status(&self, what: &str, is_so: impl FnMut(&RunStatus) -> bool) -> RunStatus {
+        soon(what, self.hub.status().wait_for(is_so)).await.unwrap().clone()
+    }
+
+    async fn train(&self, config: TrainConfig) -> oneshot::Receiver<Summary> {
+        self.hub.train(config).await.unwrap()
+    }
+}
+
+/// Twelve environments and a small network, as in the tests of the command line.
+fn small(num_workers: u32, max_env_steps: u64) -> TrainConfig {
+    TrainConfig {
+        num_workers,
+        num_envs_per_worker: 12 / num_workers.max(1),
+        hidden: vec![16, 16],
+        seed: 1,
+        max_env_steps,
+        ppo: PpoConfig { rollout_fragment_length: 16, ..PpoConfig::default() },
+        ..TrainConfig::new("CartPole-v1")
+    }
+}
+
+async fn end(summary: oneshot::Receiver<Summary>) -> Summary {
+    soon("the end of the run", summary).await.expect("a summary")
+}
+
+/// What comes of 2,000 steps without anything that disturbs.
+async fn undisturbed() -> String {
+    let hub = TestHub::start().await;
+    let summary = end(hub.train(small(1, 2_000)).await).await;
+    hub.hub.shutdown().await;
+    assert_eq!(summary.end, RunEnd::Finished);
+    summary.weights_hash.to_string()
+}

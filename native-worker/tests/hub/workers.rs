@@ -1,0 +1,179 @@
+//! Workers that vanish, send garbage, lie, or have no hub yet.
+
+use std::time::Duration;
+
+use rollmesh::train::{RunEnd, TrainConfig};
+use rollmesh_core::{
+    batch::REWARDS,
+    column::ColumnData,
+    protocol::{
+        Message, Token,
+        message::{FragmentUpload, Request},
+    },
+};
+
+use super::{
+    TestHub, end,
+    hand_made::HandMade,
+    small,
+    support::{
+        Process,
+        process::{Signal, children_of, has_ended},
+        until,
+    },
+    undisturbed,
+};
+
+#[tokio::test]
+async fn a_worker_that_vanishes_with_a_lease_costs_nothing_but_time() {
+    let expected = undisturbed().await;
+    let mut hub = TestHub::start().await;
+    let run = hub.train(small(0, 2_000)).await;
+    for _ in 0..3 {
+        let mut worker = hub.hand_made_worker().await;
+        worker.wait_for(|message| matches!(message, Message::LeaseGrant(_)).then_some(())).await;
+        drop(worker);
+        hub.notice(" left: ").await;
+    }
+    let helper = hub.worker();
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.weights_hash.to_string()), (RunEnd::Finished, expected));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn garbage_for_a_lease_is_refused_and_done_again() {
+    let expected = undisturbed().await;
+    let mut hub = TestHub::start().await;
+    let run = hub.train(small(0, 2_000)).await;
+    let mut worker = HandMade::join(&hub).await;
+    let upload = worker.next_upload().await.unwrap();
+
+    let unknown = FragmentUpload { lease: upload.lease + 1000, ..upload.clone() };
+    worker.client.say(&Message::FragmentUpload(unknown)).await;
+    hub.notice("was not accepted: the lease is unknown").await;
+    let empty = FragmentUpload { run: upload.run, lease: upload.lease, ..FragmentUpload::default() };
+    worker.client.say(&Message::FragmentUpload(empty)).await;
+    hub.notice("was not accepted: ").await;
+    drop(worker);
+    let helper = hub.worker();
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.weights_hash.to_string()), (RunEnd::Finished, expected));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_lies_does_not_stop_the_run() {
+    let hub = TestHub::start().await;
+    let run = hub.train(small(0, 2_000)).await;
+    let mut liar = HandMade::join(&hub).await;
+    let honest = liar.next_upload().await.unwrap();
+    let lie = liar.changed(&honest, |fragment| {
+        let mut rewards = fragment.rows.get(REWARDS).unwrap().to_vec();
+        rewards[0] = 2.0;
+        fragment.rows.insert(REWARDS.name(), ColumnData::scalars(rewards)).unwrap();
+    });
+    assert_ne!(lie, honest);
+    liar.client.say(&Message::FragmentUpload(lie)).await;
+    let helper = hub.worker();
+    hub.status("the first iteration", |status| status.iteration > 0).await;
+    drop(liar);
+    assert_eq!(end(run).await.end, RunEnd::Finished);
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn a_worker_waits_for_its_hub_and_says_so() {
+    // A port of an address that nobody else uses.
+    let free = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let token = Token::new([7; 32]);
+    let mut worker = Process::worker(&address.to_string(), &token.to_hex());
+    for _ in 0..2 {
+        let line = worker.line("trying again in ").await;
+        assert!(line.starts_with(&format!("cannot reach the hub at ws://{address}: ")), "{line}");
+    }
+    // This hub has other tokens: the worker has arrived when it is refused.
+    let _hub = TestHub::start_at(&address.to_string()).await;
+    let end = worker.finish_with(2).await;
+    assert!(
+        end.stderr.ends_with("error: the hub refused this worker: the token is not valid for this role"),
+        "{}",
+        end.stderr
+    );
+}
+
+#[tokio::test]
+async fn a_worker_ends_with_its_hub() {
+    let mut hub = TestHub::start().await;
+    let worker = hub.worker();
+    hub.notice(" joined: ").await;
+    hub.hub.shutdown().await;
+    let end = worker.finish_with(0).await;
+    assert!(end.stderr.contains("the hub is shutting down"), "{}", end.stderr);
+}
+
+#[tokio::test]
+async fn an_extra_worker_may_help_local_ones() {
+    let expected = undisturbed().await;
+    let mut hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let run = hub.train(TrainConfig { pace: Duration::from_millis(100), ..small(2, 2_000) }).await;
+    // It comes in the middle: the run waits for it.
+    hub.status("an iteration", |status| status.iteration > 0).await;
+    assert_eq!(operator.ask(|request| Message::Pause(Request { request })).await, "");
+    let helper = hub.worker();
+    hub.notice(" joined: native worker on cpu").await;
+    assert_eq!(operator.ask(|request| Message::Resume(Request { request })).await, "");
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.weights_hash.to_string()), (RunEnd::Finished, expected));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn the_commands_of_the_hub_and_its_worker_fit_together() {
+    let mut hub = Process::start(["hub", "--listen", "127.0.0.1:0"]);
+    let invitation = hub.invitation().await;
+    let worker = Process::worker(&invitation.address, &invitation.worker_token);
+    hub.line("worker 1 joined: worker (native, cpu)").await;
+    hub.signal(Signal::INT);
+    let end = hub.finish_with(0).await;
+    assert_eq!(end.stdout, "");
+    let end = worker.finish_with(0).await;
+    assert!(end.stderr.contains("the hub is shutting down"), "{}", end.stderr);
+}
+
+#[tokio::test]
+async fn a_worker_without_a_proper_token_says_what_to_do() {
+    let tokenless = Process::start(["worker", "--hub", "ws://127.0.0.1:1"]).finish_with(2).await;
+    assert!(tokenless.stderr.contains("ROLLMESH_TOKEN is not set"), "{}", tokenless.stderr);
+    let garbled = Process::worker("127.0.0.1:1", "secret").finish_with(2).await;
+    assert!(garbled.stderr.contains("a token has 64 hexadecimal digits"), "{}", garbled.stderr);
+    let tls = Process::start(["worker", "--hub", "wss://127.0.0.1:1"]).finish_with(2).await;
+    assert!(tls.stderr.contains("use an SSH tunnel"), "{}", tls.stderr);
+}
+
+#[tokio::test]
+async fn a_hub_that_is_shut_down_takes_its_workers_along() {
+    let mut hub = TestHub::start().await;
+    let run = hub.train(small(2, 1_000_000_000)).await;
+    hub.notice(" joined: ").await;
+    hub.notice(" joined: ").await;
+    // Other tests' workers are children of this process as well.
+    let ours: Vec<u32> = children_of(std::process::id())
+        .into_iter()
+        .filter(|pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&command).contains(&hub.hub.address().to_string())
+        })
+        .collect();
+    assert_eq!(ours.len(), 2);
+    hub.hub.shutdown().await;
+    assert_eq!(end(run).await.end, RunEnd::Stopped);
+    until("the end of its workers", || ours.iter().all(|&pid| has_ended(pid))).await;
+}
