@@ -1,4 +1,4 @@
-//! What is built: the page, the binary in its variants, the wasm module.
+//! What is built: the page, the binary with and without it, the wasm module.
 
 use std::{env, fs, path::PathBuf};
 
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crate::{
     job::Job,
     toolchain::{self, WASM},
-    workspace::{cargo, command, target},
+    workspace::{cargo, command, root, target},
 };
 
 /// Crates come into cargo's cache here, in plain sight; trunk builds without the network.
@@ -15,7 +15,7 @@ pub(crate) fn fetch(job: &Job) -> Result<()> {
     job.run(cargo().args(["fetch", "--locked"]))
 }
 
-/// The dashboard, in `dist/`.
+/// The dashboard, at [`page_path`].
 pub(crate) fn page(job: &Job) -> Result<()> {
     let mut trunk = command("trunk");
     trunk.args(["build", "--release", "--offline"]);
@@ -38,22 +38,11 @@ pub(crate) fn dist(job: &Job) -> Result<()> {
     fs::rename(binary_path(), dist_path()).with_context(|| format!("cannot write {}", dist_path().display()))
 }
 
-/// Optimised for this machine's own instructions; returns where.
-pub(crate) fn native_cpu_binary(job: &Job) -> Result<PathBuf> {
-    let folder = target().join("xtask/native-cpu");
-    let mut build = cargo();
-    build.args(RELEASE).env("CARGO_TARGET_DIR", &folder).env("RUSTFLAGS", "-Ctarget-cpu=native");
-    job.run(&mut build)?;
-    Ok(folder.join("release").join(binary_name()))
-}
-
-/// Not optimised at all; returns where.
-pub(crate) fn debug_binary(job: &Job) -> Result<PathBuf> {
-    job.run(cargo().args(["build", "--locked", "--package", "rollmesh", "--bin", "rollmesh"]))?;
-    Ok(target().join("debug").join(binary_name()))
-}
-
 const RELEASE: [&str; 7] = ["build", "--locked", "--release", "--package", "rollmesh", "--bin", "rollmesh"];
+
+pub(crate) fn page_path() -> PathBuf {
+    root().join("dist")
+}
 
 fn binary_name() -> String {
     format!("rollmesh{}", env::consts::EXE_SUFFIX)

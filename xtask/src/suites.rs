@@ -1,6 +1,6 @@
 //! What is checked by running it.
 
-use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use crate::{
     chromium::Chromium,
     job::Job,
     toolchain::{self, WASM},
-    workspace::{cargo, command},
+    workspace::{cargo, command, target},
 };
 
 /// The native crates; a bare cargo command means the workspace's default members.
@@ -24,31 +24,37 @@ pub(crate) fn native_web(job: &Job) -> Result<()> {
 
 /// What depends on how it is compiled, compiled as it is shipped.
 pub(crate) fn release(job: &Job) -> Result<()> {
-    let packages = ["rollmesh-core", "rollmesh-wasm", "rollmesh"].iter().flat_map(|package| ["--package", package]);
-    let targets = ["--test", "same_bits", "--test", "kernels"];
-    job.run_tests(cargo().args(["test", "--locked", "--release"]).args(packages).args(targets))
+    job.run_tests(&mut same_bits(&["--release"]))
+}
+
+/// The same for this machine's own instructions.
+pub(crate) fn native_cpu(job: &Job) -> Result<()> {
+    let folder = target().join("xtask/native-cpu");
+    let mut tests = same_bits(&["--release"]);
+    job.run_tests(tests.env("CARGO_TARGET_DIR", folder).env("RUSTFLAGS", "-Ctarget-cpu=native"))
+}
+
+/// The same without any optimisation.
+pub(crate) fn debug(job: &Job) -> Result<()> {
+    job.run_tests(&mut same_bits(&[]))
+}
+
+/// The tests that compare hashes with constants, with the long rollouts among them.
+fn same_bits(options: &[&str]) -> Command {
+    let packages =
+        ["rollmesh-core", "rollmesh-wasm", "rollmesh"].into_iter().flat_map(|package| ["--package", package]);
+    let targets = ["same_bits", "kernels", "sample"].into_iter().flat_map(|target| ["--test", target]);
+    let mut tests = cargo();
+    tests.args(["test", "--locked"]).args(options).args(packages).args(targets).env("ROLLMESH_LONG", "1");
+    tests
 }
 
 /// The wasm module in Node against the binary.
 pub(crate) fn node(job: &Job) -> Result<()> {
-    node_against(job, artifacts::binary_path())
-}
-
-/// The wasm module in Node against a binary that is not optimised.
-pub(crate) fn node_debug(job: &Job) -> Result<()> {
-    node_against(job, artifacts::debug_binary(job)?)
-}
-
-/// The wasm module in Node against a binary for this machine's own instructions.
-pub(crate) fn node_native_cpu(job: &Job) -> Result<()> {
-    node_against(job, artifacts::native_cpu_binary(job)?)
-}
-
-fn node_against(job: &Job, binary: PathBuf) -> Result<()> {
     let module = artifacts::node_module(job)?;
     let mut node = command("node");
     node.args(["--test", "--test-reporter=tap", "tests/node/rollout_hash.test.mjs"]);
-    job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", binary))
+    job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 
 /// The wasm module in a Web Worker of headless Chromium.
@@ -57,5 +63,13 @@ pub(crate) fn chromium(job: &Job) -> Result<()> {
     tests.args(["test", "--locked", "--release", "--package", "rollmesh-wasm", "--target", WASM]);
     tests.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", "wasm-bindgen-test-runner");
     tests.env("WASM_BINDGEN_USE_DEDICATED_WORKER", "1");
+    job.run_tests(Chromium::locate()?.export(&mut tests))
+}
+
+/// The binary and its page in headless Chromium.
+pub(crate) fn e2e(job: &Job) -> Result<()> {
+    let mut tests = cargo();
+    tests.args(["test", "--locked", "--package", "rollmesh-tests", "--features", "e2e", "--test", "e2e"]);
+    tests.env("ROLLMESH_BIN", artifacts::binary_path()).env("ROLLMESH_DIST", artifacts::page_path());
     job.run_tests(Chromium::locate()?.export(&mut tests))
 }
