@@ -33,7 +33,16 @@ pub(crate) fn no_std(job: &Job) -> Result<()> {
 
 /// The native crates; a bare cargo command means the workspace's default members.
 pub(crate) fn clippy(job: &Job) -> Result<()> {
-    job.run(cargo().args(["clippy", "--locked", "--all-targets", "--", "--deny", "warnings"]))
+    job.run(cargo().args([
+        "clippy",
+        "--locked",
+        "--all-targets",
+        "--features",
+        "rollmesh-tests/e2e",
+        "--",
+        "--deny",
+        "warnings",
+    ]))
 }
 
 /// Broken links in the documentation.

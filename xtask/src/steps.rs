@@ -42,18 +42,9 @@ pub(crate) const STEPS: &[Step] = &[
     step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),
     step("chromium", "Chromium and its driver", &[], chromium::ensure),
     step("wasm-chromium", "wasm in Chromium", &["wasm-target", "wasm-bindgen", "chromium"], suites::chromium),
-    long(step(
-        "node-debug",
-        "wasm in Node against a debug build",
-        &["wasm-target", "wasm-bindgen"],
-        suites::node_debug,
-    )),
-    long(step(
-        "node-native-cpu",
-        "wasm in Node against a build for this CPU",
-        &["wasm-target", "wasm-bindgen"],
-        suites::node_native_cpu,
-    )),
+    step("e2e", "the page end to end in Chromium", &["binary", "page", "chromium"], suites::e2e),
+    long(step("test-debug", "long rollouts without optimisation", &["fetch"], suites::debug)),
+    long(step("test-native-cpu", "long rollouts for this CPU", &["fetch"], suites::native_cpu)),
     long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
 ];
 
