@@ -9,13 +9,12 @@ use std::{
 
 use rollmesh_core::{
     env::EnvRegistry,
-    group::{GroupCommand, WorkerProfile},
     ids::{LeaseId, WorkerId},
     kernels::Kernels,
     protocol::{
         INITIAL_CREDIT, Message, Role,
         handshake::{Accepted, busy, check_hello},
-        message::{Refused, Revoke, RunEnd as RunEndMessage, RunStatus, Welcome},
+        message::{Refused, RunStatus, Welcome},
     },
     time::Micros,
     worker::core_fingerprint,
@@ -32,15 +31,12 @@ use super::{
     dashboard::Dashboard,
     peer::{Admission, Departure, Knock, PeerLink},
 };
-use crate::train::{Run, RunEnd, StartError, Submitted, Summary, TrainConfig, Update};
+use crate::train::{Run, RunEnd, StartError, Summary, TrainConfig, Update};
 
 /// The most peers at a time.
 const MAX_PEERS: usize = 1024;
 /// Dashboards are told what changed at most this often.
 const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
-
-/// A run begins without the local workers that have not joined after this time.
-const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What happens to the hub.
 #[derive(Debug)]
@@ -86,13 +82,13 @@ pub(super) struct Actor {
     pub(super) peers: BTreeMap<u32, Peer>,
     next_peer: u32,
     pub(super) run: Option<Run>,
-    next_run: u32,
-    next_lease: LeaseId,
+    pub(super) next_run: u32,
+    pub(super) next_lease: LeaseId,
     /// When the next iteration begins, if the run's pace makes it wait.
-    resting_until: Option<TokioInstant>,
+    pub(super) resting_until: Option<TokioInstant>,
     /// The learner's work on the batch of the iteration.
-    update: Option<Pin<Box<dyn Future<Output = Update> + Send>>>,
-    done: Option<oneshot::Sender<Summary>>,
+    pub(super) update: Option<Pin<Box<dyn Future<Output = Update> + Send>>>,
+    pub(super) done: Option<oneshot::Sender<Summary>>,
     pub(super) dashboard: Dashboard,
     status: watch::Sender<RunStatus>,
     notices: mpsc::Sender<HubNotice>,
@@ -236,35 +232,6 @@ impl Actor {
         }
     }
 
-    /// The first iteration waits for the local workers, so that they share its slots. Rows do not depend on it.
-    fn begin_first_iteration(&mut self) {
-        let now = self.now();
-        let workers = self.peers.values().filter(|peer| peer.role == Role::Worker).count();
-        let Some(run) = self.run.as_mut().filter(|run| !run.is_over() && !run.has_begun()) else { return };
-        let is_late = workers > 0 && run.elapsed() > JOIN_PATIENCE;
-        if (is_late || workers >= run.config.num_workers as usize)
-            && let Err(error) = run.begin_iteration(now)
-        {
-            self.end_run(RunEnd::Failed(error.to_string()));
-        }
-    }
-
-    /// Tells a worker what the run is and with which weights it goes on; from now on it gets leases.
-    fn bring_into_run(&mut self, id: u32) {
-        let now = self.now();
-        let (Some(run), Some(peer)) = (&mut self.run, self.peers.get(&id)) else { return };
-        if run.is_over() {
-            return;
-        }
-        // Both were made for others before, so they are not too large.
-        let _ = peer.link.send(&run.announcement());
-        if let Ok(weights) = run.weights_frame() {
-            peer.link.send_frame(weights);
-        }
-        let profile = if peer.kind == "browser" { WorkerProfile::BROWSER } else { WorkerProfile::NATIVE };
-        run.group.handle_joined(WorkerId(id), profile, now);
-    }
-
     fn forget(&mut self, id: u32, departure: &Departure) {
         let Some(peer) = self.peers.remove(&id) else { return };
         let Departure { reason, is_fault, .. } = departure;
@@ -282,136 +249,11 @@ impl Actor {
         }
     }
 
-    pub(super) fn start_run(&mut self, config: TrainConfig) -> Result<(), StartError> {
-        if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
-            return Err(StartError::Busy);
-        }
-        let workers = config.num_workers as usize;
-        let run = Run::new(self.next_run, config, &self.envs, self.next_lease)?;
-        self.next_run += 1;
-        self.run = Some(run);
-        self.dashboard.begin_run();
-        for _ in self.children.count()..workers {
-            self.add_child();
-        }
-        let workers: Vec<u32> =
-            self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(|(&id, _)| id).collect();
-        for id in workers {
-            self.bring_into_run(id);
-        }
-        self.begin_first_iteration();
-        Ok(())
-    }
-
-    pub(super) fn end_run(&mut self, end: RunEnd) {
-        let now = self.now();
-        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        let (summary, written) = run.end(end, now);
-        self.next_lease = run.group.next_lease_id();
-        let over = Message::RunEnd(RunEndMessage { run: run.number });
-        self.update = None;
-        self.resting_until = None;
-        self.drain_group();
-        for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
-            let _ = peer.link.send(&over);
-        }
-        if let Err(error) = written {
-            self.notice(2, format!("the run's last files could not be written: {error}"));
-        }
-        self.refresh_dashboards();
-        if let Some(done) = self.done.take() {
-            // Nobody waits for a run that the page started.
-            let _ = done.send(summary);
-        }
-    }
-
-    /// Does what the group wants, until it wants nothing more.
-    fn drain_group(&mut self) {
-        while let Some(command) = self.run.as_mut().and_then(|run| run.group.poll_command()) {
-            self.obey(command);
-        }
-        while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
-            self.notice(1, event.to_string());
-        }
-        let Some(run) = &mut self.run else { return };
-        match run.poll_update() {
-            None => {}
-            Some(Ok(Submitted { update, trace })) => {
-                self.update = Some(update);
-                self.dashboard.trace = Some(trace);
-            }
-            Some(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
-        }
-    }
-
-    fn obey(&mut self, command: GroupCommand) {
-        let worker = command.worker();
-        let Some(peer) = self.peers.get(&worker.0) else { return };
-        let message = match command {
-            GroupCommand::Grant { lease, .. } => match &mut self.run {
-                Some(run) => run.grant(worker, lease),
-                None => return,
-            },
-            GroupCommand::Revoke { lease, .. } => Message::Revoke(Revoke { lease: lease.0 }),
-            GroupCommand::Dismiss { .. } => return self.dismiss(worker.0),
-        };
-        if let Err(error) = peer.link.send(&message) {
-            // A lease that cannot be sent can never be done.
-            self.end_run(RunEnd::Failed(error.to_string()));
-        }
-    }
-
     pub(super) fn dismiss(&mut self, id: u32) {
         let Some(peer) = self.peers.get(&id) else { return };
         peer.link.close("the hub dismissed this worker");
         if let Some(child) = peer.child {
             self.children.dismiss(child);
-        }
-    }
-
-    fn handle_update(&mut self, update: Update) {
-        self.update = None;
-        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        let (weights, stats) = match update {
-            Ok(update) => update,
-            Err(error) => return self.end_run(RunEnd::Failed(error.to_string())),
-        };
-        let metrics = run.handle_update(weights, &stats);
-        let point = run.point(&metrics);
-        let written = run.write_metrics(&metrics);
-        let end = run.end_reached();
-        self.dashboard.points.push(point);
-        if let Err(error) = written {
-            self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
-        }
-        self.publish_status();
-        match end {
-            Some(end) => self.end_run(end),
-            None => self.rest(),
-        }
-    }
-
-    fn rest(&mut self) {
-        match self.run.as_ref().map(Run::rest) {
-            Some(rest) if !rest.is_zero() => self.resting_until = Some(TokioInstant::now() + rest),
-            _ => self.next_iteration(),
-        }
-    }
-
-    fn next_iteration(&mut self) {
-        self.resting_until = None;
-        let now = self.now();
-        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        match run.weights_frame() {
-            Ok(frame) => {
-                for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
-                    peer.link.send_frame(frame.clone());
-                }
-                if let Err(error) = run.begin_iteration(now) {
-                    self.end_run(RunEnd::Failed(error.to_string()));
-                }
-            }
-            Err(error) => self.end_run(RunEnd::Failed(error.to_string())),
         }
     }
 

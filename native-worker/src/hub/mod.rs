@@ -10,6 +10,7 @@ mod children;
 mod commands;
 mod dashboard;
 mod peer;
+mod runs;
 mod server;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
