@@ -127,7 +127,7 @@ async fn an_extra_worker_may_help_local_ones() {
     hub.status("an iteration", |status| status.iteration > 0).await;
     assert_eq!(operator.ask(|request| Message::Pause(Request { request })).await, "");
     let helper = hub.worker();
-    hub.notice(" joined: native worker on cpu").await;
+    hub.notice(" joined: worker (native, cpu)").await;
     assert_eq!(operator.ask(|request| Message::Resume(Request { request })).await, "");
     let summary = end(run).await;
     assert_eq!((summary.end, summary.weights_hash.to_string()), (RunEnd::Finished, expected));
