@@ -24,7 +24,9 @@ const MAX_PENDING: usize = 64;
 
 /// What the page may do: load its own files, run its own wasm and talk to its own hub.
 fn content_security_policy(address: SocketAddr) -> HeaderValue {
-    let sockets: Vec<String> = access::own_hosts(address).iter().map(|host| format!("ws://{host}")).collect();
+    // A policy has no words for IPv6 addresses: browsers complain and ignore them. 'self' covers a page from there.
+    let hosts = access::own_hosts(address).into_iter().filter(|host| !host.starts_with('['));
+    let sockets: Vec<String> = hosts.map(|host| format!("ws://{host}")).collect();
     let policy = format!(
         "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; \
          connect-src 'self' {}; worker-src 'self'; object-src 'none'; base-uri 'self'; form-action 'none'; \

@@ -118,6 +118,9 @@ async fn pause_and_resume(page: &Dashboard) {
     page.wait_for_phase("paused").await;
     // What was being worked on is finished.
     page.wait("nothing is outstanding", async || page.number("ledger-outstanding").await == 0).await;
+    // And learned from.
+    let is_learned = async || page.number("kpi-env-steps").await == page.number("ledger-committed").await;
+    page.wait("all committed env steps count", is_learned).await;
     page.stays("no env step in a pause", async || page.number("kpi-env-steps").await).await;
     let mut parts = 0;
     for part in ["committed", "superseded", "rejected", "expired", "outstanding"] {
