@@ -71,6 +71,8 @@ pub(super) struct TrainArgs {
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let config = config(args);
     config.check(&registry.envs).map_err(Failure::usage)?;
+    // Before anything is announced; the run opens it for itself.
+    config.device.open().map_err(Failure::usage)?;
     let summary = runtime(2)?.block_on(async {
         let mut hub = host::start(args.listen, !args.no_dashboard, args.assets.clone(), registry).await?;
         if !args.no_dashboard && !args.json {
