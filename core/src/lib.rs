@@ -12,9 +12,13 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod action;
 pub mod batch;
 pub mod column;
+pub mod distribution;
 pub mod env;
+pub mod estimate;
+pub mod filter;
 pub mod group;
 pub mod hash;
 pub mod ids;
@@ -23,12 +27,14 @@ pub mod lease;
 pub mod math;
 pub mod policy;
 pub mod postprocess;
+pub mod preprocess;
 pub mod protocol;
 pub mod rng;
 pub mod run;
 pub mod sampler;
 pub mod space;
 pub mod time;
+pub mod view;
 pub mod weights;
 pub mod worker;
 

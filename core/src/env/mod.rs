@@ -5,14 +5,17 @@
 //! reset row is never recorded as a transition. Time limits are the sampler's too, see
 //! [`EnvSpec::max_episode_steps`].
 
-mod cartpole;
 mod check;
+mod classic;
 mod erased;
+mod pixel;
 mod registry;
+mod toy_text;
 mod vectorized;
+pub mod wrappers;
 
-pub use cartpole::CartPole;
 pub use check::{CheckError, check_env};
+pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, UnknownEnv};

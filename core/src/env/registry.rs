@@ -1,6 +1,6 @@
 //! Environments by name. Only names travel between processes.
 
-use super::{AnyVectorEnv, CartPole, EnvContext};
+use super::{AnyVectorEnv, EnvContext, classic, pixel, toy_text};
 use crate::{column::DType, kernels::Kernels, prelude::*, space::Space};
 
 /// Makes a vector environment with one lane per context.
@@ -98,11 +98,9 @@ impl EnvRegistry {
     #[must_use]
     pub fn builtin() -> Self {
         let mut registry = Self::default();
-        registry.register(
-            EnvSpec::new("CartPole-v1", |contexts, kernels| Box::new(CartPole::new(contexts.len(), kernels)))
-                .with_max_episode_steps(500)
-                .with_reward_threshold(475.0),
-        );
+        classic::register(&mut registry);
+        toy_text::register(&mut registry);
+        pixel::register(&mut registry);
         registry
     }
 

@@ -161,10 +161,10 @@ impl RolloutWorker {
             (PolicyKind::Random, Space::Discrete { n }) => {
                 PolicyMap::single(Box::new(RandomPolicy::new(*n, config.seed)))
             }
-            (PolicyKind::Random, Space::Box { .. }) => {
+            (PolicyKind::Random, other) => {
                 return Err(RolloutError::Policy(PolicyError::Unsupported {
                     wanted: "discrete actions".into(),
-                    found: "a box".into(),
+                    found: other.to_string(),
                 }));
             }
             (PolicyKind::Mlp { hidden }, _) => {

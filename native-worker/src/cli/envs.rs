@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use rollmesh_core::{env::EnvSpec, space::Space};
+use rollmesh_core::env::EnvSpec;
 use serde_json::{Value, json};
 
 use super::exit::Failure;
@@ -25,7 +25,7 @@ pub(super) fn run(args: &EnvsArgs, registry: &Registry) -> Result<ExitCode, Fail
     for env in registry.envs.iter() {
         let spaces = env.spaces();
         let limit = env.max_episode_steps.map_or_else(|| "no limit".to_owned(), |n| format!("{n} steps"));
-        println!("{:<20} {:<24} {:<16} {limit}", env.name, name(&spaces.observation), name(&spaces.action));
+        println!("{:<20} {:<24} {:<16} {limit}", env.name, spaces.observation.to_string(), spaces.action.to_string());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -34,16 +34,9 @@ fn describe(env: &EnvSpec) -> Value {
     let spaces = env.spaces();
     json!({
         "name": env.name,
-        "observation_space": name(&spaces.observation),
-        "action_space": name(&spaces.action),
+        "observation_space": spaces.observation.to_string(),
+        "action_space": spaces.action.to_string(),
         "max_episode_steps": env.max_episode_steps,
         "reward_threshold": env.reward_threshold,
     })
-}
-
-fn name(space: &Space) -> String {
-    match space {
-        Space::Box { shape, .. } => format!("Box{shape}"),
-        Space::Discrete { n } => format!("Discrete({n})"),
-    }
 }

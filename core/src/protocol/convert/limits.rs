@@ -31,7 +31,7 @@ impl ColumnLimit {
         let range = match space {
             Space::Discrete { n } => Some(0..i64::from(*n)),
             // Bounds of boxes are not checked: final observations lie outside of them.
-            Space::Box { .. } => None,
+            _ => None,
         };
         Self { name, dtype, shape: space.shape(), range }
     }

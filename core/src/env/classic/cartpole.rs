@@ -1,7 +1,7 @@
 //! CartPole, exact to Gymnasium's: state in 64-bit floats, observations in 32.
 
-use super::{EnvError, Moments, Rng, StepOut, VectorEnv};
 use crate::{
+    env::{EnvError, Moments, Rng, StepOut, VectorEnv},
     kernels::{CartPoleState, Kernels, cartpole},
     prelude::*,
     space::Space,
@@ -110,8 +110,8 @@ impl VectorEnv for CartPole {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::check_env, *};
-    use crate::env::EnvRegistry;
+    use super::*;
+    use crate::env::{EnvRegistry, check_env};
 
     #[test]
     fn keeps_the_contract() {

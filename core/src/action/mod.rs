@@ -1,0 +1,1 @@
+//! Actions between policy and environment: clipping, unsquashing, normalising.

@@ -1,0 +1,1 @@
+//! Distributions of actions: sampling, log-probability, entropy, divergence.

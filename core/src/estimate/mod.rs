@@ -1,0 +1,1 @@
+//! Off-policy estimators: what another policy would have earned, from logged episodes.

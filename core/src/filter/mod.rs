@@ -1,0 +1,1 @@
+//! Filters that normalise observations with running statistics.

@@ -1,0 +1,1 @@
+//! Preprocessors that turn points of any space into flat rows of floats.
