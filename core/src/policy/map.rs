@@ -3,28 +3,8 @@
 use core::fmt;
 
 use super::Policy;
+pub use crate::ids::PolicyId;
 use crate::prelude::*;
-
-/// Name of a policy within a run.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PolicyId(Cow<'static, str>);
-
-impl PolicyId {
-    /// The policy of environments with a single agent.
-    pub const DEFAULT: Self = Self(Cow::Borrowed("default_policy"));
-
-    /// A name.
-    #[must_use]
-    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
-        Self(name.into())
-    }
-}
-
-impl fmt::Display for PolicyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Why a policy could not be added or found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
