@@ -166,13 +166,13 @@ impl<D: Dynamics<S, O>, const S: usize, const O: usize> VectorEnv for Classic<D,
         }
         let n = self.num_envs().min(actions.len());
         // Equal lengths, known to the compiler: no bounds checks in the loop.
-        let variables = self.states.variables_mut().each_mut().map(|values| &mut values[..n]);
+        let mut variables = self.states.variables_mut().each_mut().map(|values| &mut values[..n]);
         let (rows, _) = obs.as_chunks_mut::<O>();
         let results = rows.iter_mut().zip(out.rewards).zip(out.terminateds);
         for (lane, (action, ((row, reward), terminated))) in actions[..n].iter().zip(results).enumerate() {
             let after = D::step(core::array::from_fn(|i| variables[i][lane]), *action);
-            for i in 0..S {
-                variables[i][lane] = after.state[i];
+            for (values, value) in variables.iter_mut().zip(after.state) {
+                values[lane] = value;
             }
             *row = D::observe(after.state);
             *reward = after.reward;
