@@ -6,11 +6,11 @@
 //! [`EnvSpec::max_episode_steps`].
 
 mod check;
-mod classic;
+pub mod classic;
 mod erased;
 mod pixel;
 mod registry;
-mod toy_text;
+pub mod toy_text;
 mod vectorized;
 pub mod wrappers;
 
