@@ -13,6 +13,18 @@ pub fn sqrt(x: f32) -> f32 {
     libm::sqrtf(x)
 }
 
+/// Square root, correctly rounded as IEEE demands.
+#[must_use]
+pub fn sqrt_f64(x: f64) -> f64 {
+    libm::sqrt(x)
+}
+
+/// The largest integer that is not above `x`; exact.
+#[must_use]
+pub fn floor_f64(x: f64) -> f64 {
+    libm::floor(x)
+}
+
 /// Adding and subtracting this rounds a float of small magnitude to the nearest integer, which then stands in the low bits.
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 const ROUND64: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
@@ -75,6 +87,37 @@ pub fn log(x: f32) -> f32 {
     let result = if x == f32::INFINITY { x } else { result };
     let result = if x == 0.0 { f32::NEG_INFINITY } else { result };
     if x >= 0.0 { result } else { f32::NAN }
+}
+
+/// Natural logarithm, within 1 unit of the last place; -infinity at 0, NaN below.
+///
+/// Splits off the exponent and uses the polynomial of fdlibm's `log` (Sun, 1993).
+#[inline(always)]
+#[must_use]
+pub fn log_f64(x: f64) -> f64 {
+    let subnormal = x < f64::MIN_POSITIVE;
+    let scaled = if subnormal { x * 18_014_398_509_481_984.0 } else { x };
+    let bits = scaled.to_bits();
+    // Mantissa in [sqrt(1/2), sqrt(2)).
+    let shifted = bits.wrapping_sub(0x3FE6_A09E_667F_3BCD);
+    let exponent = (shifted as i64) >> 52;
+    let mantissa = f64::from_bits(bits.wrapping_sub((exponent as u64) << 52));
+    let e = exponent as f64 - if subnormal { 54.0 } else { 0.0 };
+    let f = mantissa - 1.0;
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let mut p = 1.479_819_860_511_658_6e-1;
+    p = p * z + 1.531_383_769_920_937_3e-1;
+    p = p * z + 1.818_357_216_161_805e-1;
+    p = p * z + 2.222_219_843_214_978_4e-1;
+    p = p * z + 2.857_142_874_366_239e-1;
+    p = p * z + 3.999_999_999_940_941_9e-1;
+    p = p * z + 6.666_666_666_666_735e-1;
+    let half = 0.5 * f * f;
+    let result = e * 6.931_471_803_691_238e-1 - ((half - (s * (half + z * p) + e * 1.908_214_929_270_587_7e-10)) - f);
+    let result = if x == f64::INFINITY { x } else { result };
+    let result = if x == 0.0 { f64::NEG_INFINITY } else { result };
+    if x >= 0.0 { result } else { f64::NAN }
 }
 
 /// Hyperbolic tangent, within 1e-6 absolute, odd, and never beyond ±1.
@@ -212,6 +255,25 @@ mod tests {
     #[test]
     fn log_is_accurate_over_all_floats() {
         check_log(STEP);
+    }
+
+    #[test]
+    fn log_f64_is_accurate() {
+        // A step that changes exponent and mantissa.
+        for bits in (0..=u64::MAX).step_by(0x0001_7F2F_4A7C_15A1) {
+            let x = f64::from_bits(bits);
+            let (got, want) = (log_f64(x), libm::log(x));
+            if x.is_nan() || x < 0.0 {
+                assert!(got.is_nan(), "log({x}) = {got}");
+            } else {
+                assert!(got == want || (got - want).abs() <= 2.3e-16 * want.abs(), "log({x}) = {got}, {want}");
+            }
+        }
+        for i in 1..20_000 {
+            let x = f64::from(i) * 1.2e-4;
+            assert!((log_f64(x) - libm::log(x)).abs() <= 2.3e-16 * libm::log(x).abs(), "log({x})");
+        }
+        assert_eq!([0.0, 1.0, f64::INFINITY].map(log_f64), [f64::NEG_INFINITY, 0.0, f64::INFINITY]);
     }
 
     #[test]
