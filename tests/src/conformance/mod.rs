@@ -5,6 +5,7 @@
 
 mod actions;
 mod env;
+mod filter;
 pub mod judge;
 mod post;
 mod values;
@@ -75,6 +76,7 @@ fn dispatch(case: &Value) -> Answer {
     match area {
         "actions" => actions::answer(name, input, args),
         "env" => env::answer(name, input, args),
+        "filter" => filter::answer(name, input),
         "post" => post::answer(name, input, args),
         _ => Err(Fault::UnknownOperation),
     }
