@@ -31,7 +31,10 @@
 //! Not here: when a fragment ends, which is the sampler's to say, and what is derived from it, which is
 //! [`postprocess`](crate::postprocess)'s.
 
+mod build;
 mod collector;
+#[cfg(test)]
+mod collector_tests;
 mod requirement;
 mod rows;
 mod sequences;

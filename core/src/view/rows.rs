@@ -113,6 +113,11 @@ macro_rules! values {
                 match self { $(Self::$variant(values) => Values::$variant(values)),+ }
             }
 
+            #[cfg(test)]
+            pub(super) fn capacity(&self) -> usize {
+                match self { $(Self::$variant(values) => values.capacity()),+ }
+            }
+
             /// Takes memory for so many more elements. False if there is not so much.
             pub(crate) fn try_reserve(&mut self, elements: usize) -> bool {
                 match self { $(Self::$variant(values) => values.try_reserve_exact(elements).is_ok()),+ }

@@ -80,6 +80,11 @@ impl Series {
         self.rows.drop_front(rows.saturating_mul(self.shape.elements()));
     }
 
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.rows.capacity() + self.fill.capacity()
+    }
+
     fn len(&self) -> usize {
         self.rows.values().len() / self.shape.elements().max(1)
     }
