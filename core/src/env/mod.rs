@@ -6,11 +6,12 @@
 //! [`EnvSpec::max_episode_steps`].
 
 mod check;
-mod classic;
+pub mod classic;
 mod erased;
-mod pixel;
+pub mod pixel;
 mod registry;
-mod toy_text;
+mod snapshot;
+pub mod toy_text;
 mod vectorized;
 pub mod wrappers;
 
@@ -19,6 +20,7 @@ pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, UnknownEnv};
+pub use snapshot::{SnapshotReader, put_rows};
 pub use vectorized::Vectorized;
 
 use crate::{column::Element, ids::SlotId, prelude::*, rng::Streams, run::HomeIndex, space::Space};
