@@ -61,12 +61,12 @@
 //! ```
 
 mod check;
-mod classic;
+pub mod classic;
 mod erased;
 pub mod pixel;
 mod registry;
 mod snapshot;
-mod toy_text;
+pub mod toy_text;
 mod vectorized;
 pub mod wrappers;
 

@@ -55,7 +55,7 @@ impl Space {
         }
     }
 
-    pub(super) fn check_type(&self, found: DType) -> Result<(), PointError> {
+    pub(crate) fn check_type(&self, found: DType) -> Result<(), PointError> {
         match self {
             Self::Tuple(_) | Self::Dict(_) => Err(PointError::Compound(self.to_string())),
             _ if self.takes_rows_of(found) => Ok(()),

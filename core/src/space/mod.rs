@@ -38,6 +38,7 @@ mod sample;
 mod scalar;
 
 pub use bounds::BoxSpace;
+pub(crate) use point::with_values;
 pub use point::{Point, PointError};
 pub use scalar::Scalar;
 
