@@ -44,8 +44,11 @@ fn what_json_must_not_say() {
         (r#"{"shift": "2:0"}"#, "smaller offset"),
         (r#"{"shift": []}"#, "empty"),
         (r#"{"batch_repeat_value": 0}"#, "nonzero"),
-        (r#"{"space": {"type": "box", "dtype": "float32", "shape": [2], "low": [0], "high": [1]}}"#, "bound for each"),
-        (r#"{"space": {"type": "box", "dtype": "text", "shape": [], "low": [0], "high": [1]}}"#, "dtype"),
+        (
+            r#"{"space": {"type": "box", "dtype": "float32", "shape": [2], "low": [0, 0, 0], "high": [1, 1, 1]}}"#,
+            "not one for each",
+        ),
+        (r#"{"space": {"type": "box", "dtype": "text", "shape": [], "low": [0], "high": [1]}}"#, "no element type"),
     ] {
         let error = serde_json::from_str::<ViewRequirement>(json).unwrap_err().to_string();
         assert!(error.contains(word), "{json}: {error}");

@@ -93,7 +93,7 @@ pub fn drop_unused_for_training(batch: &SampleBatch, views: &ViewRequirements) -
 /// Type and shape of the rows in which points of a space are stored.
 pub(super) fn layout(space: &Space) -> (DType, RowShape) {
     let dtype = match space {
-        Space::Box(space) => space.dtype,
+        Space::Box(space) => space.dtype(),
         Space::Discrete { .. } | Space::MultiDiscrete { .. } => DType::I64,
         Space::MultiBinary { .. } => DType::U8,
         Space::Tuple(_) | Space::Dict(_) => DType::F32,

@@ -8,7 +8,8 @@ use crate::{
     space::{BoxSpace, Space},
 };
 
-/// An unbounded component has no bound: JSON knows no infinity.
+/// An unbounded component has no bound, since JSON knows no infinity. Where all components of a box have the same bounds,
+/// they stand there once.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Form {
@@ -24,14 +25,20 @@ const DTYPES: [DType; 6] = [DType::F32, DType::F64, DType::I32, DType::I64, DTyp
 
 impl From<&Space> for Form {
     fn from(space: &Space) -> Self {
-        let finite = |bounds: &[f64]| bounds.iter().map(|&bound| bound.is_finite().then_some(bound)).collect();
         match space {
-            Space::Box(space) => Self::Box {
-                dtype: space.dtype.name().to_string(),
-                shape: space.shape.dims().to_vec(),
-                low: finite(&space.low),
-                high: finite(&space.high),
-            },
+            Space::Box(space) => {
+                let bounds: Vec<_> = match space.uniform_bounds() {
+                    Some(bounds) => vec![bounds],
+                    None => space.bounds().collect(),
+                };
+                let finite = |bound: f64| bound.is_finite().then_some(bound);
+                Self::Box {
+                    dtype: space.dtype().name().to_string(),
+                    shape: space.shape().dims().to_vec(),
+                    low: bounds.iter().map(|bounds| finite(bounds.0)).collect(),
+                    high: bounds.iter().map(|bounds| finite(bounds.1)).collect(),
+                }
+            }
             Space::Discrete { n } => Self::Discrete { n: *n },
             Space::MultiDiscrete { nvec } => Self::MultiDiscrete { nvec: nvec.clone() },
             Space::MultiBinary { n } => Self::MultiBinary { n: *n },
@@ -43,33 +50,35 @@ impl From<&Space> for Form {
     }
 }
 
-impl TryFrom<Form> for Space {
-    type Error = &'static str;
-
-    fn try_from(form: Form) -> Result<Self, Self::Error> {
-        Ok(match form {
-            Form::Box { dtype, shape, low, high } => {
-                let dtype = DTYPES.into_iter().find(|known| known.name() == dtype).ok_or("unknown dtype of a box")?;
-                let shape = RowShape::new(&shape).map_err(|_| "a box has too many dimensions or elements")?;
-                if low.len() != shape.elements() || high.len() != shape.elements() {
-                    return Err("a box needs a lower and an upper bound for each element of its shape");
-                }
-                let filled = |bounds: Vec<Option<f64>>, open: f64| {
-                    bounds.into_iter().map(|bound| bound.unwrap_or(open)).collect()
+impl Form {
+    fn into_space(self) -> Result<Space, String> {
+        Ok(match self {
+            Self::Box { dtype, shape, low, high } => {
+                let known = DTYPES.into_iter().find(|known| known.name() == dtype);
+                let dtype = known.ok_or_else(|| format!("'{dtype}' is no element type of a box"))?;
+                let shape = RowShape::new(&shape).map_err(|error| error.to_string())?;
+                let space = match (&low[..], &high[..]) {
+                    (&[low], &[high]) => {
+                        BoxSpace::uniform(dtype, shape, low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY))
+                    }
+                    _ => BoxSpace::new(dtype, shape, filled(low, f64::NEG_INFINITY), filled(high, f64::INFINITY)),
                 };
-                let (low, high) = (filled(low, f64::NEG_INFINITY), filled(high, f64::INFINITY));
-                Self::Box(BoxSpace { dtype, shape, low, high })
+                space.map_err(|error| error.to_string())?.into()
             }
-            Form::Discrete { n } => Self::Discrete { n },
-            Form::MultiDiscrete { nvec } => Self::MultiDiscrete { nvec },
-            Form::MultiBinary { n } => Self::MultiBinary { n },
-            Form::Tuple { spaces } => Self::Tuple(spaces.into_iter().map(Self::try_from).collect::<Result<_, _>>()?),
-            Form::Dict { spaces } => {
-                let named = |(name, form)| Self::try_from(form).map(|space| (name, space));
-                Self::Dict(spaces.into_iter().map(named).collect::<Result<_, _>>()?)
+            Self::Discrete { n } => Space::Discrete { n },
+            Self::MultiDiscrete { nvec } => Space::MultiDiscrete { nvec },
+            Self::MultiBinary { n } => Space::MultiBinary { n },
+            Self::Tuple { spaces } => Space::Tuple(spaces.into_iter().map(Self::into_space).collect::<Result<_, _>>()?),
+            Self::Dict { spaces } => {
+                let named = |(name, form): (String, Self)| form.into_space().map(|space| (name, space));
+                Space::Dict(spaces.into_iter().map(named).collect::<Result<_, _>>()?)
             }
         })
     }
+}
+
+fn filled(bounds: Vec<Option<f64>>, open: f64) -> Vec<f64> {
+    bounds.into_iter().map(|bound| bound.unwrap_or(open)).collect()
 }
 
 pub(super) fn serialize<S: Serializer>(space: &Option<Space>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -77,6 +86,8 @@ pub(super) fn serialize<S: Serializer>(space: &Option<Space>, serializer: S) -> 
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Space>, D::Error> {
-    let form = Option::<Form>::deserialize(deserializer)?;
-    form.map(Space::try_from).transpose().map_err(D::Error::custom)
+    let Some(form) = Option::<Form>::deserialize(deserializer)? else { return Ok(None) };
+    let space = form.into_space().map_err(D::Error::custom)?;
+    space.validate().map_err(D::Error::custom)?;
+    Ok(Some(space))
 }
