@@ -8,7 +8,9 @@ mod env;
 mod filter;
 pub mod judge;
 mod post;
+mod seq;
 mod values;
+mod views;
 
 use serde_json::{Value, json};
 
@@ -78,6 +80,8 @@ fn dispatch(case: &Value) -> Answer {
         "env" => env::answer(name, input, args),
         "filter" => filter::answer(name, input),
         "post" => post::answer(name, input, args),
+        "seq" => seq::answer(name, input, args),
+        "views" => views::answer(name, input, args),
         _ => Err(Fault::UnknownOperation),
     }
 }

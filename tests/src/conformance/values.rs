@@ -92,6 +92,32 @@ json_element! {
     bool, "bool", |v: &Value| v.as_bool().ok_or_else(|| bad("true or false")), Value::from;
 }
 
+/// An array as nested lists.
+pub(super) struct Nested<T> {
+    pub(super) dims: Vec<u32>,
+    pub(super) values: Vec<T>,
+}
+
+impl<T: JsonElement> Nested<T> {
+    pub(super) fn read(value: &Value) -> Result<Self, Fault> {
+        let Some(items) = value.as_array() else { return Ok(Self { dims: vec![], values: vec![T::read(value)?] }) };
+        let parts = items.iter().map(Self::read).collect::<Result<Vec<_>, _>>()?;
+        let inner = parts.first().map_or_else(Vec::new, |part| part.dims.clone());
+        if parts.iter().any(|part| part.dims != inner) {
+            return Err(Fault::ShapeMismatch);
+        }
+        let dims = [items.len() as u32].into_iter().chain(inner).collect();
+        Ok(Self { dims, values: parts.into_iter().flat_map(|part| part.values).collect() })
+    }
+}
+
+pub(super) fn nest<T: JsonElement>(dims: &[u32], values: &mut impl Iterator<Item = T>) -> Value {
+    match dims {
+        [] => values.next().map_or(Value::Null, JsonElement::write),
+        [n, rest @ ..] => (0..*n).map(|_| nest(rest, values)).collect(),
+    }
+}
+
 fn read_column<T: JsonElement>(value: &Value) -> Result<Column, Fault> {
     let dims: Vec<u32> = list(&value["shape"], integer)?;
     let row = RowShape::new(dims.get(1..).unwrap_or_default()).map_err(|_| bad("a row shape"))?;
