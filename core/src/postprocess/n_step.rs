@@ -5,6 +5,7 @@ use crate::{
     batch::{BatchError, NEW_OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS},
     column::{Column, ColumnData, ColumnError, ColumnKey, DType},
     prelude::*,
+    view::{Buffer, Row, Values},
 };
 
 /// One trajectory as seen over `n_step` steps at a time.
@@ -49,14 +50,17 @@ fn in_rewards(source: ColumnError) -> BatchError {
 }
 
 /// The rows from `by` on, then the last one until there are as many as before.
-fn shifted(name: &str, column: &Column, by: usize) -> Result<Column, BatchError> {
-    let Some(last) = column.rows().checked_sub(1) else { return Ok(column.clone()) };
-    let by = by.min(last);
-    let (kept, repeated) = (column.slice(by..last + 1), column.slice(last..last + 1));
-    let mut parts = vec![&kept];
-    parts.resize(1 + by, &repeated);
-    let joined = Column::concat(&parts).map_err(|source| BatchError::Column { name: name.to_string(), source })?;
-    Ok(joined.unwrap_or_else(|| column.clone()))
+fn shifted(name: &str, column: &Column, by: usize) -> Result<Column, PostprocessError> {
+    let no_numbers = || PostprocessError::NoNumbers { name: name.to_string(), dtype: column.dtype() };
+    let values = Values::of(column).ok_or_else(no_numbers)?;
+    let (rows, width) = (column.rows(), column.shape().elements());
+    let by = by.min(rows.saturating_sub(1));
+    let mut out = Buffer::like(values);
+    out.push(values.get(by * width..rows * width).ok_or_else(no_numbers)?);
+    if let Some(last) = Row::of(column, rows.saturating_sub(1)) {
+        (0..by).for_each(|_| out.push(last.values));
+    }
+    out.into_column(column.shape()).map_err(|source| BatchError::Column { name: name.to_string(), source }.into())
 }
 
 fn summed(rewards: &[f64], n_step: usize, gamma: f64) -> Vec<f64> {
