@@ -2,6 +2,30 @@
 //!
 //! All are XXH3 with 128 bits, written as 32 hexadecimal digits, most significant first. They find accidents; they
 //! are no protection against a forger.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     env::EnvRegistry,
+//!     hash::RolloutHasher,
+//!     kernels::Kernels,
+//!     worker::{RolloutConfig, RolloutWorker},
+//! };
+//!
+//! // 40 steps of 4 environments have one hash, however they are cut.
+//! let hash = |fragments: &[u32]| {
+//!     let config = RolloutConfig::new("CartPole-v1").num_envs(4).seed(7);
+//!     let mut worker = RolloutWorker::new(config, &EnvRegistry::builtin(), Kernels::PORTABLE)?;
+//!     let mut hasher = RolloutHasher::new();
+//!     for steps in fragments {
+//!         for fragment in worker.sample_fragments(*steps)? {
+//!             hasher.add(&fragment)?;
+//!         }
+//!     }
+//!     Ok::<_, rollmesh_core::worker::RolloutError>(hasher.finish())
+//! };
+//! assert_eq!(hash(&[40])?, hash(&[15, 25])?);
+//! # Ok::<(), rollmesh_core::worker::RolloutError>(())
+//! ```
 
 use core::fmt;
 

@@ -222,6 +222,22 @@ pub fn sin_cos(x: f64) -> (f64, f64) {
     (f64::from_bits(s.to_bits() ^ sin_sign), f64::from_bits(c.to_bits() ^ cos_sign))
 }
 
+/// `x` modulo 2 pi, as Python's `%` with the double nearest to 2 pi and rounded as it rounds: in [0, 2 pi]. For |x|
+/// up to 2^26; larger arguments give some number near that range.
+///
+/// The exact remainder by the nearest multiple, 2 pi in two parts, and a turn more where it is negative.
+#[inline(always)]
+#[must_use]
+pub fn modulo_tau(x: f64) -> f64 {
+    use core::f64::consts::TAU;
+    // The upper 27 bits: products of both parts with whole numbers up to 2^24 are exact.
+    const HIGH: f64 = f64::from_bits(TAU.to_bits() & !0x3FF_FFFF);
+    const LOW: f64 = TAU - HIGH;
+    let n = (x / TAU + ROUND64) - ROUND64;
+    let r = (x - n * HIGH) - n * LOW;
+    if r < 0.0 { r + TAU } else { r }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,5 +355,29 @@ mod tests {
         }
         assert_eq!(sin_cos(0.0), (0.0, 1.0));
         assert!(sin_cos(f64::INFINITY).0.is_nan() && sin_cos(f64::NAN).1.is_nan());
+    }
+
+    #[test]
+    fn modulo_tau_is_that_of_python() {
+        use core::f64::consts::{PI, TAU};
+        let python = |x: f64| {
+            let r = libm::fmod(x, TAU);
+            if r < 0.0 { r + TAU } else { r }
+        };
+        let check = |x: f64| assert_eq!(modulo_tau(x), python(x), "{x:e}");
+        let mut x = 1e-9f64;
+        while x < f64::from(1 << 26) {
+            check(x);
+            check(-x);
+            x *= 1.000_7;
+        }
+        // Around multiples of half a turn, where the nearest multiple changes.
+        for turns in -2000..=2000 {
+            let x = f64::from(turns) * PI;
+            for x in [x.next_down().next_down(), x.next_down(), x, x.next_up(), x.next_up().next_up()] {
+                check(x);
+            }
+        }
+        assert_eq!(modulo_tau(0.0), 0.0);
     }
 }
