@@ -9,7 +9,7 @@ use core::cell::Cell;
 
 use super::*;
 use crate::{
-    column::RowShape,
+    column::{DType, RowShape},
     env::{Env, EnvRegistry, Rng, RowElement, SnapshotReader, Step, Vectorized, put_rows},
     space::Scalar,
 };
@@ -126,6 +126,13 @@ fn a_good_environment_passes() {
 fn every_builtin_environment_passes() {
     for spec in EnvRegistry::builtin().iter() {
         assert_eq!(check_env_all(spec, CheckOptions { lanes: 2, steps: 200, seed: 3 }), [], "{}", spec.name);
+    }
+}
+
+#[test]
+fn every_builtin_environment_obeys_its_spaces_for_100_000_steps() {
+    for spec in EnvRegistry::builtin().iter() {
+        assert_eq!(check_rows(spec, &CheckOptions { lanes: 4, steps: 25_000, seed: 4 }), Ok(()), "{}", spec.name);
     }
 }
 
