@@ -18,11 +18,12 @@ const DRAWS: usize = 1 << 16;
 /// Interval in which the mean of what the samples stand for lies with probability `confidence`, by the percentile
 /// bootstrap (Efron 1979): the means of `resamples` draws of as many samples with replacement.
 ///
-/// `values` are one number per episode, such as `v_target`. The same streams give the same interval; 1,000 resamples are usual.
+/// `values` are one number per episode, such as `v_target`. The same streams give the same interval; 1,000 resamples
+/// are usual.
 ///
 /// # Errors
-/// [`EstimateError::NoSamples`] without values or resamples, [`EstimateError::Confidence`] unless it is between 0 and 1,
-/// [`EstimateError::NotFinite`] for a value that is no number or infinite.
+/// [`EstimateError::NoSamples`] without values or resamples, [`EstimateError::Confidence`] unless it is between 0 and
+/// 1, [`EstimateError::NotFinite`] for a value that is no number or infinite.
 pub fn bootstrap_interval(
     values: &[f64],
     confidence: f64,
@@ -58,7 +59,8 @@ pub fn bootstrap_interval(
     }
 }
 
-/// How many equally weighted samples would be as good as these (Kish 1965): `(sum w)^2 / sum w^2`, 0 if all weigh nothing.
+/// How many equally weighted samples would be as good as these (Kish 1965): `(sum w)^2 / sum w^2`, 0 if all weigh
+/// nothing.
 #[must_use]
 pub fn effective_sample_size(weights: &[f64]) -> f64 {
     let (sum, squares) = weights.iter().fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
@@ -80,7 +82,8 @@ mod tests {
         for interval in [few, many] {
             assert!(interval.low < 4.5 && 4.5 < interval.high, "{interval:?}");
         }
-        // The standard deviation of a value is 2.87; 1.64 of them on both sides of the mean, over the root of the number.
+        // The standard deviation of a value is 2.87; 1.64 of them on both sides of the mean, over the root of the
+        // number.
         assert!((few.high - few.low - 2.1).abs() < 0.4, "{few:?}");
         assert!((many.high - many.low - 0.21).abs() < 0.04, "{many:?}");
         assert_eq!(many, bootstrap_interval(&values(2000), 0.9, 400, &STREAMS).unwrap());

@@ -10,14 +10,16 @@ use crate::{batch::SampleBatch, prelude::*};
 
 /// How to judge a policy by what another one did.
 ///
-/// With `ratio_t` the probability of the logged action under the new policy over that under the old one, and `rho_t` the
-/// product of the ratios of an episode up to step `t`, which counts from the episode's first row.
+/// With `ratio_t` the probability of the logged action under the new policy over that under the old one, and `rho_t`
+/// the product of the ratios of an episode up to step `t`, which counts from the episode's first row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Estimator {
-    /// Per-decision importance sampling (Precup, Sutton, Singh 2000): sum of `gamma^t rho_t r_t`. Unbiased, large variance.
+    /// Per-decision importance sampling (Precup, Sutton, Singh 2000): sum of `gamma^t rho_t r_t`. Unbiased, large
+    /// variance.
     #[doc(alias = "is")]
     ImportanceSampling,
-    /// The same with `rho_t / w_t`, `w_t` the mean of `rho_t` over the episodes that reach step `t`. Biased, small variance.
+    /// The same with `rho_t / w_t`, `w_t` the mean of `rho_t` over the episodes that reach step `t`. Biased, small
+    /// variance.
     #[doc(alias = "wis")]
     WeightedImportanceSampling,
     /// A model's value of the episode's first state. No ratios; as good as the model.
@@ -30,8 +32,8 @@ pub enum Estimator {
 }
 
 impl Estimator {
-    /// Judges the new policy by all samples of the batch: by episodes, or, without `split_by_episode`, by rows that each
-    /// stand for themselves (bandits: `ratio r`, `ratio r / mean ratio`, `V`, `V + ratio (r - Q)`; no discount).
+    /// Judges the new policy by all samples of the batch: by episodes, or, without `split_by_episode`, by rows that
+    /// each stand for themselves (bandits: `ratio r`, `ratio r / mean ratio`, `V`, `V + ratio (r - Q)`; no discount).
     ///
     /// Columns, 32- or 64-bit floats: `rewards`; all but the direct method `action_prob` and `new_action_prob`; those
     /// with a model `v_values`, the doubly robust one also `q_values`; `eps_id` for episodes.
@@ -109,7 +111,8 @@ const V_VALUES: &str = "v_values";
 /// A model's value of the observation and the logged action under the new policy.
 const Q_VALUES: &str = "q_values";
 
-/// Weight of each episode as a whole: the product of all its ratios, for [`effective_sample_size`](super::effective_sample_size).
+/// Weight of each episode as a whole: the product of all its ratios, for
+/// [`effective_sample_size`](super::effective_sample_size).
 ///
 /// # Errors
 /// As [`Estimator::per_episode`].
