@@ -24,8 +24,8 @@ const MOVE_INTERVAL: u8 = 5;
 /// Frames after which the game gets harder.
 const RAMP_INTERVAL: u8 = 100;
 
-/// Enemies and treasures run through the rows from either side. Treasure, a third of what comes, is a point; touching an
-/// enemy is the end. Every 100 frames things come more often, and every other time they run faster.
+/// Enemies and treasures run through the rows from either side. Treasure, a third of what comes, is a point; touching
+/// an enemy is the end. Every 100 frames things come more often, and every other time they run faster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asterix {
     player: [i8; 2],

@@ -18,8 +18,8 @@ const BRICK: usize = 3;
 const BOTTOM: i8 = SIDE - 1;
 
 /// The ball flies diagonally, one cell per frame, and is thrown back by walls, bricks and the paddle in the bottom
-/// row. Every brick is a point. A wall that is gone is built anew when the ball is next played from the bottom. The game
-/// is over when the ball passes the paddle. A ball that hits a brick right after another passes through it.
+/// row. Every brick is a point. A wall that is gone is built anew when the ball next comes to the bottom. The game is
+/// over when the ball passes the paddle. A ball that hits a brick right after another passes through it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breakout {
     paddle: i8,

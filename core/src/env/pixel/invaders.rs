@@ -26,9 +26,9 @@ const ALIEN_SHOT_INTERVAL: u8 = 10;
 const MOVE_INTERVAL: u8 = 12;
 const MIN_MOVE_INTERVAL: u8 = 6;
 
-/// Aliens march sideways and one row down at every edge, faster the fewer they are; the one nearest to the cannon's column
-/// shoots. Every alien shot is a point. A cannon that is hit or reached by an alien is the end. Each wave moves faster
-/// than the one before.
+/// Aliens march sideways and one row down at every edge, faster the fewer they are; the one nearest to the cannon's
+/// column shoots. Every alien shot is a point. A cannon that is hit or reached by an alien is the end. Each wave moves
+/// faster than the one before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Invaders {
     cannon: i8,
