@@ -61,6 +61,14 @@ fn finish(hasher: &XxHash3_128) -> Hash128 {
     Hash128(hasher.finish_128().to_be_bytes())
 }
 
+/// Hash of bytes, to find out whether they were damaged.
+#[must_use]
+pub fn bytes_hash(bytes: &[u8]) -> Hash128 {
+    let mut hasher = XxHash3_128::new();
+    hasher.write(bytes);
+    finish(&hasher)
+}
+
 /// Hash of weights: over the tensors sorted by name, for each the length of its name, its element type (1: 32-bit
 /// floats, the only one so far) and its rank as 32-bit numbers, the name, the dimensions, and the values; everything
 /// little-endian. The version is not part of it.
@@ -110,7 +118,7 @@ impl RolloutHasher {
         let (logp, vf_preds) = (rows.get(ACTION_LOGP)?, rows.get(VF_PREDS)?);
         self.bytes.clear();
         for row in 0..rows.len() {
-            obs.row(row).iter().for_each(|x| self.bytes.extend_from_slice(&canonical(*x)));
+            obs.row(row).unwrap_or_default().iter().for_each(|x| self.bytes.extend_from_slice(&canonical(*x)));
             self.bytes.extend_from_slice(&actions[row].to_le_bytes());
             self.bytes.extend_from_slice(&canonical(rewards[row]));
             self.bytes.push(u8::from(terminateds[row]) | u8::from(truncateds[row]) << 1);

@@ -3,6 +3,16 @@
 //! Everything is built from IEEE additions, multiplications, divisions and bit operations, in one fixed order,
 //! without fused multiply-add, branch-free so that loops over arrays vectorise. Platform libraries differ in the
 //! last bit between systems and versions; nothing in this crate may call them.
+//!
+//! Functions without a suffix are for 32-bit floats, those with `_f64` for 64 bits; sine and cosine are too.
+//!
+//! ```
+//! use rollmesh_core::math;
+//!
+//! // The same bits wherever this runs.
+//! assert_eq!(math::exp(1.0).to_bits(), 0x402D_F854);
+//! assert_eq!(math::softplus(-100.0), math::exp(-100.0));
+//! ```
 
 // Coefficients stand as they were published.
 #![allow(clippy::excessive_precision)]

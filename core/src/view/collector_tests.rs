@@ -149,7 +149,7 @@ fn nested_observations_have_views_of_their_parts() {
     let row = agent.build_for_inference().unwrap();
     assert_eq!(row.column("stack.pos").unwrap().typed::<f64>().unwrap().values(), [1.0, 2.0, 3.0, 4.0]);
     assert_eq!(row.column("stack.pos").unwrap().shape().dims(), [2, 2]);
-    assert_eq!(row.column("stack.pixels").unwrap().dtype(), DType::U8);
+    assert_eq!(row.column("stack.pixels").unwrap().dtype(), Some(DType::U8));
 }
 
 #[test]

@@ -16,7 +16,7 @@
 //! let mut obs = vec![0; game.observation_space().shape().elements()];
 //! game.reset(&mut Streams::new(7, Purpose::Reset).at(SlotId(0), 0, 0, 0), &mut obs)?;
 //!
-//! // A picture of it: 10 x 10 pixels, three rows of bricks among them, one brick behind the ball.
+//! // A picture of it: 10 x 10 pixels, thirty bricks among them, one of which is behind the ball.
 //! let channels = pixel::channels("PixelBreakout-v0").expect("a game of this module");
 //! let mut rgb = [0; 300];
 //! pixel::draw(channels, &obs, &mut rgb);
