@@ -37,6 +37,8 @@ areas! {
     batch: 157,
     filter: 28,
     multi_agent: 44,
+    ope: 24,
+    policy_map: 14,
     postprocess: 44,
     sequencing: 17,
     views: 15,

@@ -9,6 +9,8 @@ mod env;
 mod filter;
 pub mod judge;
 mod ma;
+mod ope;
+mod policy_map;
 mod post;
 mod seq;
 mod values;
@@ -83,6 +85,8 @@ fn dispatch(case: &Value) -> Answer {
         "env" => env::answer(name, input, args),
         "filter" => filter::answer(name, input),
         "ma" => ma::answer(name, input, args),
+        "ope" => ope::answer(name, input, args),
+        "policymap" => policy_map::answer(name, input, args),
         "post" => post::answer(name, input, args),
         "seq" => seq::answer(name, input, args),
         "views" => views::answer(name, input, args),
