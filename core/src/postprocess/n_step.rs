@@ -11,8 +11,8 @@ use crate::{
 /// One trajectory as seen over `n_step` steps at a time.
 ///
 /// Each reward becomes `r_t + gamma r_(t+1) + …` over the next `n_step` rows, as far as there are any; `new_obs`, its
-/// nested columns `new_obs.…`, `terminateds` and `truncateds` become those of the last row that was summed. Rewards keep
-/// their type, 32- or 64-bit floats; sums in double precision. All other columns stay.
+/// nested columns `new_obs.…`, `terminateds` and `truncateds` become those of the last row that was summed. Rewards
+/// keep their type, 32- or 64-bit floats; sums in double precision. All other columns stay.
 ///
 /// # Errors
 /// [`PostprocessError::ZeroSteps`]; [`PostprocessError::NotOneTrajectory`] if a flag is set before the last row or

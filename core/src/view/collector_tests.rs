@@ -226,7 +226,8 @@ proptest! {
     ) {
         let to = (from + width).min(0);
         let shift = format!("{from}:{to}");
-        let mut agent = started(views(&[("stack", "obs", &shift), ("prev_actions", "actions", &shift), ("rewards", "rewards", "0")]));
+        let list = [("stack", "obs", &*shift), ("prev_actions", "actions", &shift), ("rewards", "rewards", "0")];
+        let mut agent = started(views(&list));
         let known: Vec<f32> = core::iter::once(10.0).chain(steps.iter().map(|step| step.1)).collect();
         let (mut seen, mut seen_actions, mut built, mut built_actions) = (vec![], vec![], vec![], vec![]);
         for (i, &(cut, obs)) in steps.iter().enumerate() {
