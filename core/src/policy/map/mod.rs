@@ -189,8 +189,8 @@ impl<T: Stash> PolicyMap<T> {
     /// recently used ones make room.
     ///
     /// # Errors
-    /// [`PolicyMapError::Unknown`]; others when it cannot come back, or nobody can make room. It lies where it lay
-    /// then, and so do the others.
+    /// [`PolicyMapError::Unknown`]; others when it cannot come back, or nobody can make room. Neither it nor any other
+    /// policy is lost then.
     #[doc(alias = "__getitem__")]
     pub fn get_mut(&mut self, id: &PolicyId) -> Result<&mut T, PolicyMapError> {
         match self.places.get(id) {
