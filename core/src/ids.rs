@@ -1,4 +1,11 @@
 //! Names for the things that are counted: newtypes, so that a slot is never mistaken for a worker.
+//!
+//! ```
+//! use rollmesh_core::ids::{SlotId, eps_id};
+//!
+//! // Ids of episodes say whose they are: the fourth episode of slot 2.
+//! assert_eq!(eps_id(SlotId(2), 3), 2 << 32 | 3);
+//! ```
 
 use core::fmt;
 

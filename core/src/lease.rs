@@ -1,4 +1,21 @@
 //! A grant of slots to a worker.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+//!     lease::{Lease, LeasedSlot, SlotSource},
+//! };
+//!
+//! // The first fragment of two new slots.
+//! let slots = [0, 1].map(|slot| LeasedSlot { slot: SlotId(slot), source: SlotSource::New });
+//! let lease = Lease {
+//!     id: LeaseId(1),
+//!     fragment: FragmentNo(0),
+//!     weights_version: WeightsVersion(0),
+//!     slots: slots.into(),
+//! };
+//! assert!(lease.slots.is_sorted_by_key(|leased| leased.slot));
+//! ```
 
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},

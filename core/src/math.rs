@@ -3,6 +3,16 @@
 //! Everything is built from IEEE additions, multiplications, divisions and bit operations, in one fixed order,
 //! without fused multiply-add, branch-free so that loops over arrays vectorise. Platform libraries differ in the
 //! last bit between systems and versions; nothing in this crate may call them.
+//!
+//! Functions without a suffix are for 32-bit floats, those with `_f64` for 64 bits; sine and cosine are too.
+//!
+//! ```
+//! use rollmesh_core::math;
+//!
+//! // The same bits wherever this runs.
+//! assert_eq!(math::exp(1.0).to_bits(), 0x402D_F854);
+//! assert_eq!(math::softplus(-100.0), math::exp(-100.0));
+//! ```
 
 // Coefficients stand as they were published.
 #![allow(clippy::excessive_precision)]
@@ -11,6 +21,18 @@
 #[must_use]
 pub fn sqrt(x: f32) -> f32 {
     libm::sqrtf(x)
+}
+
+/// Square root, correctly rounded as IEEE demands.
+#[must_use]
+pub fn sqrt_f64(x: f64) -> f64 {
+    libm::sqrt(x)
+}
+
+/// The largest integer that is not above `x`; exact.
+#[must_use]
+pub fn floor_f64(x: f64) -> f64 {
+    libm::floor(x)
 }
 
 /// Adding and subtracting this rounds a float of small magnitude to the nearest integer, which then stands in the low bits.
@@ -77,6 +99,73 @@ pub fn log(x: f32) -> f32 {
     if x >= 0.0 { result } else { f32::NAN }
 }
 
+/// log(1 + x), within 1e-6 relative, also for small x; -infinity at -1, NaN below.
+///
+/// The logarithm corrected for what rounding 1 + x takes away (Kahan).
+#[inline(always)]
+#[must_use]
+pub fn log1p(x: f32) -> f32 {
+    let u = 1.0 + x;
+    let d = u - 1.0;
+    let corrected = log(u) * (x / d);
+    if d == 0.0 {
+        x
+    } else if u > 0.0 && u < f32::INFINITY {
+        corrected
+    } else {
+        log(u)
+    }
+}
+
+/// log(1 + e^x), within 1e-6 relative where the result is a normal number: x where x is large.
+#[inline(always)]
+#[must_use]
+pub fn softplus(x: f32) -> f32 {
+    let (positive, negative) = if x > 0.0 { (x, -x) } else { (0.0, x) };
+    positive + log1p(exp(negative))
+}
+
+/// Inverse of the hyperbolic tangent, within 1e-6 relative; infinite at ±1, NaN beyond.
+#[inline(always)]
+#[must_use]
+pub fn atanh(x: f32) -> f32 {
+    let y = x.abs();
+    // 1 - y is exact above a half, and below nothing cancels.
+    let half = 0.5 * log1p(2.0 * y / (1.0 - y));
+    if x < 0.0 { -half } else { half }
+}
+
+/// Natural logarithm, within 1 unit of the last place; -infinity at 0, NaN below.
+///
+/// Splits off the exponent and uses the polynomial of fdlibm's `log` (Sun, 1993).
+#[inline(always)]
+#[must_use]
+pub fn log_f64(x: f64) -> f64 {
+    let subnormal = x < f64::MIN_POSITIVE;
+    let scaled = if subnormal { x * 18_014_398_509_481_984.0 } else { x };
+    let bits = scaled.to_bits();
+    // Mantissa in [sqrt(1/2), sqrt(2)).
+    let shifted = bits.wrapping_sub(0x3FE6_A09E_667F_3BCD);
+    let exponent = (shifted as i64) >> 52;
+    let mantissa = f64::from_bits(bits.wrapping_sub((exponent as u64) << 52));
+    let e = exponent as f64 - if subnormal { 54.0 } else { 0.0 };
+    let f = mantissa - 1.0;
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let mut p = 1.479_819_860_511_658_6e-1;
+    p = p * z + 1.531_383_769_920_937_3e-1;
+    p = p * z + 1.818_357_216_161_805e-1;
+    p = p * z + 2.222_219_843_214_978_4e-1;
+    p = p * z + 2.857_142_874_366_239e-1;
+    p = p * z + 3.999_999_999_940_941_9e-1;
+    p = p * z + 6.666_666_666_666_735e-1;
+    let half = 0.5 * f * f;
+    let result = e * 6.931_471_803_691_238e-1 - ((half - (s * (half + z * p) + e * 1.908_214_929_270_587_7e-10)) - f);
+    let result = if x == f64::INFINITY { x } else { result };
+    let result = if x == 0.0 { f64::NEG_INFINITY } else { result };
+    if x >= 0.0 { result } else { f64::NAN }
+}
+
 /// Hyperbolic tangent, within 1e-6 absolute, odd, and never beyond ±1.
 ///
 /// A rational function of degree 13 over 6 with the coefficients that Eigen uses, clamped where it reaches 1.
@@ -131,6 +220,22 @@ pub fn sin_cos(x: f64) -> (f64, f64) {
     let sin_sign = (quadrant & 2) << 62;
     let cos_sign = (quadrant.wrapping_add(1) & 2) << 62;
     (f64::from_bits(s.to_bits() ^ sin_sign), f64::from_bits(c.to_bits() ^ cos_sign))
+}
+
+/// `x` modulo 2 pi, as Python's `%` with the double nearest to 2 pi and rounded as it rounds: in [0, 2 pi]. For |x|
+/// up to 2^26; larger arguments give some number near that range.
+///
+/// The exact remainder by the nearest multiple, 2 pi in two parts, and a turn more where it is negative.
+#[inline(always)]
+#[must_use]
+pub fn modulo_tau(x: f64) -> f64 {
+    use core::f64::consts::TAU;
+    // The upper 27 bits: products of both parts with whole numbers up to 2^24 are exact.
+    const HIGH: f64 = f64::from_bits(TAU.to_bits() & !0x3FF_FFFF);
+    const LOW: f64 = TAU - HIGH;
+    let n = (x / TAU + ROUND64) - ROUND64;
+    let r = (x - n * HIGH) - n * LOW;
+    if r < 0.0 { r + TAU } else { r }
 }
 
 #[cfg(test)]
@@ -199,6 +304,40 @@ mod tests {
     }
 
     #[test]
+    fn log1p_and_its_kin_are_accurate_over_all_floats() {
+        let near = |got: f32, want: f64| f64::from(got) == want || (f64::from(got) - want).abs() <= 1e-6 * want.abs();
+        for x in floats(STEP) {
+            let wide = f64::from(x);
+            let (got, want) = (log1p(x), libm::log1p(wide));
+            assert!(if x >= -1.0 { near(got, want) } else { got.is_nan() }, "log1p({x}) = {got}, {want}");
+            let (got, want) = (atanh(x), libm::atanh(wide));
+            assert!(if x.abs() <= 1.0 { near(got, want) } else { got.is_nan() }, "atanh({x}) = {got}, {want}");
+            let (got, want) = (softplus(x), wide.max(0.0) + libm::log1p(libm::exp(-wide.abs())));
+            let tiny = want < f64::from(f32::MIN_POSITIVE) && (f64::from(got) - want).abs() <= 3e-45;
+            assert!(if x.is_nan() { got.is_nan() } else { near(got, want) || tiny }, "softplus({x}) = {got}, {want}");
+        }
+    }
+
+    #[test]
+    fn log_f64_is_accurate() {
+        // A step that changes exponent and mantissa.
+        for bits in (0..=u64::MAX).step_by(0x0001_7F2F_4A7C_15A1) {
+            let x = f64::from_bits(bits);
+            let (got, want) = (log_f64(x), libm::log(x));
+            if x.is_nan() || x < 0.0 {
+                assert!(got.is_nan(), "log({x}) = {got}");
+            } else {
+                assert!(got == want || (got - want).abs() <= 2.3e-16 * want.abs(), "log({x}) = {got}, {want}");
+            }
+        }
+        for i in 1..20_000 {
+            let x = f64::from(i) * 1.2e-4;
+            assert!((log_f64(x) - libm::log(x)).abs() <= 2.3e-16 * libm::log(x).abs(), "log({x})");
+        }
+        assert_eq!([0.0, 1.0, f64::INFINITY].map(log_f64), [f64::NEG_INFINITY, 0.0, f64::INFINITY]);
+    }
+
+    #[test]
     fn tanh_is_accurate_over_all_floats() {
         check_tanh(STEP);
     }
@@ -216,5 +355,29 @@ mod tests {
         }
         assert_eq!(sin_cos(0.0), (0.0, 1.0));
         assert!(sin_cos(f64::INFINITY).0.is_nan() && sin_cos(f64::NAN).1.is_nan());
+    }
+
+    #[test]
+    fn modulo_tau_is_that_of_python() {
+        use core::f64::consts::{PI, TAU};
+        let python = |x: f64| {
+            let r = libm::fmod(x, TAU);
+            if r < 0.0 { r + TAU } else { r }
+        };
+        let check = |x: f64| assert_eq!(modulo_tau(x), python(x), "{x:e}");
+        let mut x = 1e-9f64;
+        while x < f64::from(1 << 26) {
+            check(x);
+            check(-x);
+            x *= 1.000_7;
+        }
+        // Around multiples of half a turn, where the nearest multiple changes.
+        for turns in -2000..=2000 {
+            let x = f64::from(turns) * PI;
+            for x in [x.next_down().next_down(), x.next_down(), x, x.next_up(), x.next_up().next_up()] {
+                check(x);
+            }
+        }
+        assert_eq!(modulo_tau(0.0), 0.0);
     }
 }

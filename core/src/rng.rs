@@ -12,8 +12,22 @@
 //! | counter 1 | episode |
 //! | counter 2 | t |
 //! | counter 3 | agent << 16 \| number of the block of four draws |
+//!
+//! ```
+//! use rollmesh_core::{
+//!     ids::SlotId,
+//!     rng::{Purpose, Streams},
+//! };
+//!
+//! let streams = Streams::new(7, Purpose::EnvStep);
+//! let mut rng = streams.at(SlotId(3), 0, 25, 0);
+//! let (die, noise) = (rng.below(6) + 1, rng.normal());
+//! // Whoever asks for the same place gets the same numbers.
+//! let mut again = streams.at(SlotId(3), 0, 25, 0);
+//! assert_eq!((again.below(6) + 1, again.normal()), (die, noise));
+//! ```
 
-use crate::ids::SlotId;
+use crate::{ids::SlotId, math};
 
 /// What random numbers are for. Each purpose has streams of its own; the values are part of the definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +133,34 @@ impl Rng {
         (product >> 32) as u32
     }
 
+    /// Uniform in 0..n, without bias, by the same method with words of 64 bits. 0 for n = 0.
+    pub const fn below_u64(&mut self, n: u64) -> u64 {
+        let mut product = self.next_u64() as u128 * n as u128;
+        if (product as u64) < n {
+            let threshold = n.wrapping_neg() % n;
+            while (product as u64) < threshold {
+                product = self.next_u64() as u128 * n as u128;
+            }
+        }
+        (product >> 64) as u64
+    }
+
+    /// Normally distributed with mean 0 and standard deviation 1; at most 8.6 from 0.
+    ///
+    /// Takes four words, always (Box and Muller, 1958; the sine is not used).
+    pub fn normal(&mut self) -> f64 {
+        let radius = math::sqrt_f64(2.0 * self.exponential());
+        radius * math::sin_cos(core::f64::consts::TAU * self.uniform_f64()).1
+    }
+
+    /// Exponentially distributed with mean 1; at most 36.8. Takes two words.
+    pub fn exponential(&mut self) -> f64 {
+        // In (0, 1], so the logarithm is finite.
+        let u = 1.0 - self.uniform_f64();
+        // No negative zero.
+        0.0 - math::log_f64(u)
+    }
+
     /// Brings a slice into random order (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
@@ -201,6 +243,49 @@ mod tests {
         }
         assert!(counts.iter().all(|&n| n.abs_diff(10_000) < 400), "{counts:?}");
         assert_eq!(rng.below(0), 0);
+    }
+
+    #[test]
+    fn long_words_are_even_and_in_range() {
+        let mut rng = Streams::new(1, Purpose::Shuffle).at(SlotId(0), 0, 0, 0);
+        let n = 3u64 << 62;
+        let mut counts = [0u32; 3];
+        for _ in 0..30_000 {
+            counts[(rng.below_u64(n) >> 62) as usize] += 1;
+        }
+        assert!(counts.iter().all(|&n| n.abs_diff(10_000) < 400), "{counts:?}");
+        assert_eq!(rng.below_u64(0), 0);
+    }
+
+    /// Moments, and how often some limits are passed.
+    #[test]
+    fn normal_and_exponential_follow_their_laws() {
+        let mut rng = Streams::new(2, Purpose::Action).at(SlotId(0), 0, 0, 0);
+        let n = 60_000;
+        let share = |xs: &[f64], limit: f64| xs.iter().filter(|x| **x > limit).count() as f64 / n as f64;
+        let mean = |xs: &[f64], power: i32| xs.iter().map(|x| x.powi(power)).sum::<f64>() / n as f64;
+        let xs: Vec<f64> = (0..n).map(|_| rng.normal()).collect();
+        for (power, want, within) in [(1, 0.0, 0.015), (2, 1.0, 0.025), (3, 0.0, 0.06), (4, 3.0, 0.2)] {
+            assert!((mean(&xs, power) - want).abs() < within, "moment {power}: {}", mean(&xs, power));
+        }
+        for (limit, want) in [(-1.0, 0.841_345), (0.5, 0.308_538), (2.0, 0.022_750)] {
+            assert!((share(&xs, limit) - want).abs() < 0.007, "beyond {limit}: {}", share(&xs, limit));
+        }
+        let mut rng = Streams::new(3, Purpose::Action).at(SlotId(0), 0, 0, 0);
+        let xs: Vec<f64> = (0..n).map(|_| rng.exponential()).collect();
+        for (limit, want) in [(-1e-300, 1.0), (0.5, 0.606_531), (2.0, 0.135_335)] {
+            assert!((share(&xs, limit) - want).abs() < 0.007, "beyond {limit}: {}", share(&xs, limit));
+        }
+    }
+
+    #[test]
+    fn draws_take_as_many_words_as_they_say() {
+        let start = Streams::new(2, Purpose::Action).at(SlotId(0), 0, 0, 0);
+        let (mut a, mut b) = (start.clone(), start);
+        a.normal();
+        a.exponential();
+        (0..6).for_each(|_| _ = b.next_u32());
+        assert_eq!(a.next_u32(), b.next_u32());
     }
 
     #[test]

@@ -1,4 +1,22 @@
 //! What a run is: the part of its configuration that every worker must know.
+//!
+//! ```
+//! use rollmesh_core::{ids::SlotId, run::RunSpec};
+//!
+//! let run = RunSpec {
+//!     env: "CartPole-v1".into(),
+//!     seed: 1,
+//!     num_slots: 16,
+//!     num_envs_per_worker: 8,
+//!     rollout_fragment_length: 128,
+//!     hidden: vec![64, 64],
+//! };
+//! run.check()?;
+//! // Wherever slot 9 runs, its environment is told the same place.
+//! let home = run.home(SlotId(9));
+//! assert_eq!((home.worker_index, home.vector_index), (2, 1));
+//! # Ok::<(), rollmesh_core::run::SpecError>(())
+//! ```
 
 use serde::{Deserialize, Serialize};
 

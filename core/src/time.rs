@@ -1,4 +1,12 @@
 //! Time as the caller tells it.
+//!
+//! ```
+//! use rollmesh_core::time::Micros;
+//!
+//! let (started, now) = (Micros::from_secs(5), Micros(5_250_000));
+//! assert_eq!(now.since(started), Micros::from_millis(250));
+//! assert_eq!(started.since(now), Micros(0));
+//! ```
 
 use core::{fmt, ops::Add};
 

@@ -1,4 +1,16 @@
 //! Named tensors of a policy, with a version and a content hash.
+//!
+//! ```
+//! use rollmesh_core::{ids::WeightsVersion, weights::{Tensor, Weights}};
+//!
+//! let bias = Tensor { name: "policy.0.bias".into(), shape: vec![2], values: vec![0.5, -0.5] };
+//! let weights = Weights::new(WeightsVersion(3), vec![bias])?;
+//! assert_eq!(weights.tensor("policy.0.bias").map(|tensor| tensor.values.len()), Some(2));
+//!
+//! let lying = Tensor { name: "w".into(), shape: vec![3], values: vec![1.0] };
+//! assert!(Weights::new(WeightsVersion(0), vec![lying]).is_err());
+//! # Ok::<(), rollmesh_core::weights::WeightsError>(())
+//! ```
 
 use crate::{ids::WeightsVersion, prelude::*};
 

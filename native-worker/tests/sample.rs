@@ -78,7 +78,7 @@ async fn a_million_steps_have_the_known_hash() {
 #[tokio::test]
 async fn wrong_usage_ends_with_2() {
     let cases: [(&[&str], &str); 3] = [
-        (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: CartPole-v1"),
+        (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--num-envs", "0"], "num_envs"),
         (&["--policy", "wise"], "possible values: random, mlp"),
     ];

@@ -177,7 +177,7 @@ async fn json_is_one_object_and_nothing_else() {
 #[tokio::test]
 async fn wrong_usage_ends_with_2_and_says_what_to_do() {
     let cases: [(&[&str], &str); 8] = [
-        (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: CartPole-v1"),
+        (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--device", "cuda:0"], "`--features cuda`; use --device cpu otherwise"),
         (&["--device", "abacus"], "'abacus' is no device; use cpu, cuda:N or metal"),
         (&["--listen", "0.0.0.0:0"], "listen on 127.0.0.1 and use an SSH tunnel"),

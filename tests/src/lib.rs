@@ -1,5 +1,6 @@
 //! What the tests across crates share. Not published.
 
+pub mod conformance;
 pub mod fake_rows;
 pub mod fake_worker;
 pub mod scenario;

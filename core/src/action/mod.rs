@@ -1,1 +1,146 @@
 //! Actions between policy and environment: clipping, unsquashing, normalising.
+//!
+//! A policy's actions may lie outside the action space, or between -1 and 1 where the space has other bounds. An
+//! [`ActionTransform`] turns them into what the environment takes; batches keep the policy's own. Rows are changed in
+//! place, any number of them at once, without allocation; [points](Point) of tuples and dicts part by part.
+//!
+//! ```
+//! use rollmesh_core::{action::ActionTransform, space::Space};
+//!
+//! let space = Space::vector(&[-2.0], &[1.0]);
+//! let transform = ActionTransform::for_space(&space, true, false);
+//! let mut rows = [-1.0f32, 0.0, 3.0];
+//! transform.apply_rows(&space, &mut rows)?;
+//! assert_eq!(rows, [-2.0, -0.5, 1.0]);
+//! # Ok::<(), rollmesh_core::space::PointError>(())
+//! ```
+
+mod walk;
+
+use crate::space::{BoxSpace, Point, PointError, Scalar, Space};
+
+/// What happens to actions on their way to the environment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ActionTransform {
+    /// Nothing.
+    #[default]
+    None,
+    /// See [`clip`].
+    Clip,
+    /// See [`unsquash`].
+    Unsquash,
+}
+
+impl ActionTransform {
+    /// The transform for a space, by RLlib's settings `normalize_actions` and `clip_actions`, of which the former takes
+    /// precedence. [`None`](Self::None) where it would change nothing anyway.
+    #[doc(alias("normalize_actions", "clip_actions"))]
+    #[must_use]
+    pub fn for_space(space: &Space, normalize_actions: bool, clip_actions: bool) -> Self {
+        if normalize_actions && has_box(space, &BoxSpace::is_bounded) {
+            Self::Unsquash
+        } else if clip_actions && !normalize_actions && has_box(space, &|_| true) {
+            Self::Clip
+        } else {
+            Self::None
+        }
+    }
+
+    /// Transforms rows of the space in place, one after the other.
+    ///
+    /// # Errors
+    /// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space,
+    /// [`PointError::Compound`].
+    pub fn apply_rows<T: Scalar>(self, space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+        match self {
+            Self::None => Ok(()),
+            Self::Clip => clip_rows(space, rows),
+            Self::Unsquash => unsquash_rows(space, rows),
+        }
+    }
+
+    /// Transforms an action of any space in place.
+    ///
+    /// # Errors
+    /// [`PointError`] when the action has not the form of the space's points.
+    pub fn apply(self, space: &Space, action: &mut Point) -> Result<(), PointError> {
+        match self {
+            Self::None => Ok(()),
+            Self::Clip => clip(space, action),
+            Self::Unsquash => unsquash(space, action),
+        }
+    }
+}
+
+/// Clamps components of boxes to their bounds; NaN stays. Everything else passes.
+///
+/// # Errors
+/// [`PointError`] when the action has not the form of the space's points.
+#[doc(alias = "clip_action")]
+pub fn clip(space: &Space, action: &mut Point) -> Result<(), PointError> {
+    walk::point(space, action, Map::Clip)
+}
+
+/// Maps [-1, 1] to the bounds of a box of floats and clamps to them; adds the lower bound to components of a box of
+/// integers, which count from 0. Boxes with an infinite bound and everything else pass.
+///
+/// # Errors
+/// [`PointError`] when the action has not the form of the space's points.
+#[doc(alias = "unsquash_action")]
+pub fn unsquash(space: &Space, action: &mut Point) -> Result<(), PointError> {
+    walk::point(space, action, Map::Unsquash)
+}
+
+/// Maps the bounds of a box of floats to [-1, 1], without clamping; a component with one possible value to 0. Boxes of
+/// integers, boxes with an infinite bound and everything else pass.
+///
+/// # Errors
+/// [`PointError`] when the action has not the form of the space's points.
+#[doc(alias = "normalize_action")]
+pub fn normalize(space: &Space, action: &mut Point) -> Result<(), PointError> {
+    walk::point(space, action, Map::Normalize)
+}
+
+/// [`clip`] for rows, one after the other.
+///
+/// # Errors
+/// [`PointError::WrongType`], [`PointError::WrongLength`] unless they are whole rows of the space,
+/// [`PointError::Compound`].
+pub fn clip_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+    walk::rows(space, rows, Map::Clip)
+}
+
+/// [`unsquash`] for rows, one after the other.
+///
+/// # Errors
+/// As [`clip_rows`].
+pub fn unsquash_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+    walk::rows(space, rows, Map::Unsquash)
+}
+
+/// [`normalize`] for rows, one after the other.
+///
+/// # Errors
+/// As [`clip_rows`].
+pub fn normalize_rows<T: Scalar>(space: &Space, rows: &mut [T]) -> Result<(), PointError> {
+    walk::rows(space, rows, Map::Normalize)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Map {
+    Clip,
+    Unsquash,
+    Normalize,
+}
+
+fn has_box(space: &Space, wanted: &dyn Fn(&BoxSpace) -> bool) -> bool {
+    match space {
+        Space::Box(space) => wanted(space),
+        Space::Discrete { .. } | Space::MultiDiscrete { .. } | Space::MultiBinary { .. } => false,
+        Space::Tuple(parts) => parts.iter().any(|part| has_box(part, wanted)),
+        Space::Dict(parts) => parts.values().any(|part| has_box(part, wanted)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,12 @@ impl DType {
         }
     }
 
+    /// True for floats, false for integers and truth values.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64)
+    }
+
     /// Bytes of one element.
     #[must_use]
     pub const fn size(self) -> usize {

@@ -4,21 +4,78 @@
 //! apart. An environment never resets itself: the sampler does, after it has put the final observation away, so a
 //! reset row is never recorded as a transition. Time limits are the sampler's too, see
 //! [`EnvSpec::max_episode_steps`].
+//!
+//! An environment of one's own is an [`Env`], registered by name; [`check_env`] tells whether it keeps the rules:
+//!
+//! ```
+//! use rollmesh_core::{
+//!     env::{Env, EnvError, EnvSpec, Rng, SnapshotReader, Step, Vectorized, check_env},
+//!     space::Space,
+//! };
+//!
+//! /// A walk along a corridor: one step left or right, a point at the right end.
+//! #[derive(Clone, Default)]
+//! struct Corridor {
+//!     place: u8,
+//! }
+//!
+//! impl Env for Corridor {
+//!     type Obs = i64;
+//!     type Act = i64;
+//!
+//!     fn observation_space(&self) -> Space {
+//!         Space::Discrete { n: 8 }
+//!     }
+//!     fn action_space(&self) -> Space {
+//!         Space::Discrete { n: 2 }
+//!     }
+//!     fn reset(&mut self, rng: &mut Rng, obs: &mut [i64]) -> Result<(), EnvError> {
+//!         self.place = rng.below(4) as u8;
+//!         obs[0] = i64::from(self.place);
+//!         Ok(())
+//!     }
+//!     fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [i64]) -> Result<Step, EnvError> {
+//!         self.place = if action[0] == 1 { self.place + 1 } else { self.place.saturating_sub(1) };
+//!         obs[0] = i64::from(self.place);
+//!         let arrived = self.place == 7;
+//!         Ok(Step { reward: f64::from(u8::from(arrived)), terminated: arrived, truncated: false })
+//!     }
+//!     fn snapshot(&self, out: &mut Vec<u8>) {
+//!         out.push(self.place);
+//!     }
+//!     fn restore(&mut self, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {
+//!         let mut reader = SnapshotReader::new(snapshot);
+//!         let place = reader.below(7)?;
+//!         reader.finish()?;
+//!         self.place = place;
+//!         obs[0] = i64::from(place);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let spec = EnvSpec::new("Corridor-v0", |contexts, _kernels| {
+//!     Box::new(Vectorized::new(vec![Corridor::default(); contexts.len()]))
+//! });
+//! check_env(&spec.with_max_episode_steps(100), 3)?;
+//! # Ok::<(), rollmesh_core::env::CheckError>(())
+//! ```
 
 mod check;
-mod classic;
+pub mod classic;
 mod erased;
-mod pixel;
+pub mod pixel;
 mod registry;
-mod toy_text;
+mod snapshot;
+pub mod toy_text;
 mod vectorized;
 pub mod wrappers;
 
-pub use check::{CheckError, check_env};
+pub use check::{CheckError, CheckOptions, check_env, check_env_all};
 pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, UnknownEnv};
+pub use snapshot::{SnapshotReader, put_rows};
 pub use vectorized::Vectorized;
 
 use crate::{column::Element, ids::SlotId, prelude::*, rng::Streams, run::HomeIndex, space::Space};
@@ -103,7 +160,8 @@ pub trait Env {
     /// Appends everything that the rest of the episode depends on.
     fn snapshot(&self, out: &mut Vec<u8>);
 
-    /// Goes on from a snapshot and writes the observation of that moment. The bytes may come from anybody.
+    /// Goes on from a snapshot and writes the observation of that moment. The bytes may come from anybody. After an
+    /// error the environment is restored or reset before it is stepped again.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -148,6 +206,7 @@ pub trait VectorEnv {
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>);
 
     /// Goes on in a lane from a snapshot and writes the observation of that moment. The bytes may come from anybody.
+    /// After an error the lane is restored or reset before it is stepped again.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].

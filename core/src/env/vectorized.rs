@@ -1,13 +1,20 @@
 //! Single environments side by side.
 
 use super::{Env, EnvError, Moments, Rng, StepOut, VectorEnv};
-use crate::{prelude::*, space::Space};
+use crate::{
+    prelude::*,
+    space::{Scalar, Space},
+};
 
 /// Steps single environments one after the other, as a [`VectorEnv`].
+///
+/// Actions that are not in a discrete space, or not a number, are refused before any lane moves. Numbers beyond the
+/// bounds of a box go to the environment, which may clamp them.
 #[derive(Clone, Debug)]
 #[doc(alias = "SyncVectorEnv")]
 pub struct Vectorized<E> {
     envs: Vec<E>,
+    action_space: Space,
     obs_len: usize,
     act_len: usize,
 }
@@ -16,12 +23,32 @@ impl<E: Env> Vectorized<E> {
     /// Puts environments of one kind side by side. An empty list makes a vector without lanes.
     #[must_use]
     pub fn new(envs: Vec<E>) -> Self {
-        let len = |space: fn(&E) -> Space| envs.first().map_or(1, |env| space(env).shape().elements());
-        Self { obs_len: len(E::observation_space), act_len: len(E::action_space), envs }
+        let action_space = envs.first().map_or(Space::Discrete { n: 0 }, E::action_space);
+        Self {
+            obs_len: envs.first().map_or(1, |env| env.observation_space().shape().elements()),
+            act_len: action_space.shape().elements(),
+            action_space,
+            envs,
+        }
+    }
+
+    /// The environments, lane by lane.
+    #[must_use]
+    pub fn envs(&self) -> &[E] {
+        &self.envs
     }
 }
 
-impl<E: Env> VectorEnv for Vectorized<E> {
+impl<E: Env<Act: Scalar>> Vectorized<E> {
+    fn accepts(&self, action: &[E::Act]) -> bool {
+        match &self.action_space {
+            Space::Box(_) => action.iter().all(|x| x.within(f64::NEG_INFINITY, f64::INFINITY)),
+            space => space.contains_row(action).unwrap_or(false),
+        }
+    }
+}
+
+impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
     type Obs = E::Obs;
     type Act = E::Act;
 
@@ -34,7 +61,7 @@ impl<E: Env> VectorEnv for Vectorized<E> {
     }
 
     fn action_space(&self) -> Space {
-        self.envs.first().map_or(Space::Discrete { n: 0 }, E::action_space)
+        self.action_space.clone()
     }
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<(), EnvError> {
@@ -48,6 +75,10 @@ impl<E: Env> VectorEnv for Vectorized<E> {
         obs: &mut [Self::Obs],
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
+        if let Some(lane) = actions.chunks_exact(self.act_len).position(|action| !self.accepts(action)) {
+            let action = actions.chunks_exact(self.act_len).nth(lane);
+            return Err(EnvError::InvalidAction { lane, action: format!("{:?}", action.unwrap_or_default()) });
+        }
         let rows = obs.chunks_exact_mut(self.obs_len).zip(actions.chunks_exact(self.act_len));
         for (lane, (env, (obs, action))) in self.envs.iter_mut().zip(rows).enumerate() {
             let step = env.step(action, &mut moments.rng(lane), obs).map_err(|error| match error {

@@ -3,6 +3,16 @@
 //! Every function here is `#[inline(always)]`, sums in one fixed order and uses no fused multiply-add, so an
 //! instantiation for any vector width gives the same bits. A shell instantiates them inside functions compiled for
 //! wider vectors and hands in its own [`Kernels`]; [`Kernels::PORTABLE`] is the default.
+//!
+//! ```
+//! use rollmesh_core::kernels::{CartPoleState, Kernels};
+//!
+//! let (mut x, mut x_dot, mut theta, mut theta_dot) = ([0.0], [0.0], [0.0], [0.0]);
+//! let cart = CartPoleState { x: &mut x, x_dot: &mut x_dot, theta: &mut theta, theta_dot: &mut theta_dot };
+//! let (mut obs, mut terminateds) = ([0.0; 4], [false]);
+//! (Kernels::PORTABLE.cartpole_step)(cart, &[1], &mut obs, &mut terminateds);
+//! assert!(x_dot[0] > 0.0 && theta_dot[0] < 0.0 && !terminateds[0]);
+//! ```
 
 pub mod cartpole;
 pub mod mlp;

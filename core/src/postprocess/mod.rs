@@ -1,117 +1,105 @@
-//! What is derived from fragments before learning.
+//! What is derived from trajectories before learning: advantages, returns and other targets.
+//!
+//! Kernels ([`gae`], [`vtrace`], [`discount_cumsum`]) work on slices of one piece of a trajectory and know nothing of
+//! batches. Around them are functions over batches: of one trajectory ([`compute_advantages`],
+//! [`compute_gae_for_sample_batch`], [`adjust_nstep`]), of many ([`gae_of_pieces`]), and of slots' fragments
+//! ([`train_batch`]). All sums are in double precision and in one order, from the last row to the first. What follows a
+//! trajectory's last row is worth nothing only if it terminated there ([`last_r`]).
+//!
+//! ```
+//! use rollmesh_core::{
+//!     batch::{ADVANTAGES, REWARDS, SampleBatch, TERMINATEDS, VF_PREDS},
+//!     column::ColumnData,
+//!     postprocess::gae_of_pieces,
+//! };
+//!
+//! // Two episodes; the second one is cut, and what follows is worth 2.
+//! let batch = SampleBatch::new()
+//!     .with(REWARDS, ColumnData::scalars(vec![1.0, 1.0, 1.0]))?
+//!     .with(VF_PREDS, ColumnData::scalars(vec![0.5, 0.5, 1.0]))?
+//!     .with(TERMINATEDS, ColumnData::scalars(vec![false, true, false]))?;
+//! let batch = gae_of_pieces(&batch, &[0.0, 2.0], 0.5, 1.0)?;
+//! assert_eq!(batch.get(ADVANTAGES)?, [1.0, 0.5, 1.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Not here: the value estimates themselves, which are the policy's.
+
+mod advantages;
+mod discount;
+mod gae;
+mod n_step;
+mod pieces;
+mod read;
+mod train_batch;
+mod vtrace;
+
+pub use advantages::{AdvantageConfig, compute_advantages, compute_gae_for_sample_batch};
+pub use discount::{discount_cumsum, discounted_returns, last_r, values_bootstrapped};
+pub use gae::{Carry, gae, gae_before};
+pub use n_step::adjust_nstep;
+pub use pieces::{gae_of_pieces, piece_ends};
+pub use train_batch::train_batch;
+pub use vtrace::{VTraceConfig, VTraceInput, vtrace};
 
 use crate::{
-    batch::{
-        ACTION_LOGP, ACTIONS, ADVANTAGES, BatchError, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS,
-        VALUE_TARGETS, VF_PREDS,
-    },
-    column::ColumnData,
+    batch::BatchError,
+    column::{ColumnType, RowShape},
     prelude::*,
 };
 
-/// Advantages and value targets of one piece of an episode, by generalised advantage estimation (Schulman et al., 2015).
-///
-/// `rewards` and `values` have a row per step; `bootstrap` is the value of what follows the last one, 0 after a
-/// terminal state. Writes `delta_t + gamma lambda delta_(t+1) + …` with
-/// `delta_t = r_t + gamma V_(t+1) - V_t` to `advantages`, and advantage plus value to `targets`.
-#[doc(alias = "compute_advantages")]
-pub fn gae(
-    rewards: &[f32],
-    values: &[f32],
-    bootstrap: f32,
-    gamma: f64,
-    lambda: f64,
-    advantages: &mut [f32],
-    targets: &mut [f32],
-) {
-    let mut next_value = f64::from(bootstrap);
-    let mut advantage = 0.0;
-    let inputs = rewards.iter().zip(values).rev();
-    let outputs = advantages.iter_mut().zip(targets).rev();
-    for ((&reward, &value), (out, target)) in inputs.zip(outputs) {
-        let value = f64::from(value);
-        let delta = f64::from(reward) + gamma * next_value - value;
-        advantage = delta + gamma * lambda * advantage;
-        *out = advantage as f32;
-        *target = (advantage + value) as f32;
-        next_value = value;
-    }
-}
-
-/// One batch to learn from: the fragments' rows in order, with `advantages` and `value_targets`.
-///
-/// # Errors
-/// [`BatchError`] when a fragment lacks a column.
-#[doc(alias = "postprocess_trajectory")]
-pub fn train_batch(fragments: &[SlotFragment], gamma: f64, lambda: f64) -> Result<SampleBatch, BatchError> {
-    let rows = fragments.iter().map(|fragment| fragment.rows.len()).sum();
-    let (mut advantages, mut targets) = (vec![0.0; rows], vec![0.0; rows]);
-    let mut first = 0;
-    for fragment in fragments {
-        let (rewards, values) = (fragment.rows.get(REWARDS)?, fragment.rows.get(VF_PREDS)?);
-        let mut start = 0;
-        for cut in &fragment.cuts {
-            let piece = start..(cut.end as usize).min(rewards.len()).max(start);
-            let out = first + piece.start..first + piece.end;
-            gae(
-                &rewards[piece.clone()],
-                &values[piece.clone()],
-                cut.bootstrap_value,
-                gamma,
-                lambda,
-                &mut advantages[out.clone()],
-                &mut targets[out],
-            );
-            start = piece.end;
-        }
-        first += rewards.len();
-    }
-    let keys = [
-        OBS.name(),
-        ACTIONS.name(),
-        REWARDS.name(),
-        TERMINATEDS.name(),
-        TRUNCATEDS.name(),
-        ACTION_LOGP.name(),
-        VF_PREDS.name(),
-    ];
-    let parts: Vec<SampleBatch> = fragments.iter().map(|fragment| fragment.rows.clone()).collect();
-    let joined = SampleBatch::concat(&parts)?;
-    for key in keys {
-        if joined.column(key).is_none() && !joined.is_empty() {
-            return Err(BatchError::MissingColumn(key.to_string()));
-        }
-    }
-    joined.with(ADVANTAGES, ColumnData::scalars(advantages))?.with(VALUE_TARGETS, ColumnData::scalars(targets))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(rewards: &[f32], values: &[f32], bootstrap: f32, gamma: f64, lambda: f64) -> (Vec<f32>, Vec<f32>) {
-        let (mut advantages, mut targets) = (vec![0.0; rewards.len()], vec![0.0; rewards.len()]);
-        gae(rewards, values, bootstrap, gamma, lambda, &mut advantages, &mut targets);
-        (advantages, targets)
-    }
-
-    #[test]
-    fn by_hand() {
-        let (advantages, targets) = run(&[1.0, 2.0], &[0.5, 1.0], 3.0, 0.5, 0.5);
-        // delta_1 = 2 + 1.5 - 1 = 2.5, delta_0 = 1 + 0.5 - 0.5 = 1
-        assert_eq!(advantages, [1.0 + 0.25 * 2.5, 2.5]);
-        assert_eq!(targets, [2.125, 3.5]);
-    }
-
-    #[test]
-    fn lambda_one_gives_discounted_returns() {
-        let (_, targets) = run(&[1.0, 1.0, 1.0], &[0.3, -7.0, 2.0], 8.0, 0.5, 1.0);
-        assert_eq!(targets, [1.0 + 0.5 + 0.25 + 1.0, 1.0 + 0.5 + 2.0, 1.0 + 4.0]);
-    }
-
-    #[test]
-    fn nothing_flows_across_a_terminal_state() {
-        let (advantages, _) = run(&[1.0], &[0.25], 0.0, 0.99, 0.95);
-        assert_eq!(advantages, [0.75]);
-    }
+/// Why targets could not be derived.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostprocessError {
+    /// A column is missing or not what it should be.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// A column should hold one value per row.
+    #[error("column '{name}' has rows of shape {shape}, one value per row is needed")]
+    NotScalar {
+        /// The column.
+        name: String,
+        /// What its rows look like.
+        shape: RowShape,
+    },
+    /// Only rows of numbers can be moved.
+    #[error("column '{name}' holds {found}, which cannot be moved by steps; drop it or decompress it first")]
+    NoNumbers {
+        /// The column.
+        name: String,
+        /// What it holds.
+        found: ColumnType,
+    },
+    /// Generalised advantage estimation without value estimates.
+    #[error("use_gae needs value estimates: set use_critic, or use_gae to false")]
+    GaeNeedsCritic,
+    /// Another trajectory begins within the batch.
+    #[error("the trajectory ends within the batch, by '{column}' at row {row}; split the batch by episode first")]
+    NotOneTrajectory {
+        /// The column that says so.
+        column: &'static str,
+        /// The last row of the trajectory.
+        row: usize,
+    },
+    /// As many bootstrap values are needed as there are pieces.
+    #[error("{found} bootstrap values for {expected} pieces; see piece_ends for where the batch is cut")]
+    Bootstraps {
+        /// Pieces of the batch.
+        expected: usize,
+        /// Bootstrap values.
+        found: usize,
+    },
+    /// No step is too few.
+    #[error("n_step must be at least 1")]
+    ZeroSteps,
+    /// Slices of unequal length.
+    #[error("'{name}' has {found} rows, the rewards have {expected}")]
+    LengthMismatch {
+        /// The slice.
+        name: &'static str,
+        /// Number of rewards.
+        expected: usize,
+        /// Rows of the slice.
+        found: usize,
+    },
 }

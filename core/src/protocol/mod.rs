@@ -4,6 +4,16 @@
 //! between messages and a socket: they split and join what is large, keep limits and credits, and know who may say
 //! what. [`handshake`] opens a session. [`convert`] turns bodies into the types that the rest of the crate trusts;
 //! bodies go no further than that. `PROTOCOL.md` at the root of the repository describes the bytes.
+//!
+//! ```
+//! use rollmesh_core::protocol::{DecodeError, Message, message::Credit};
+//!
+//! let frame = Message::Credit(Credit { bytes: 65_536 }).encode();
+//! assert_eq!(&frame[..2], b"RM");
+//! assert_eq!(Message::decode(&frame)?, Message::Credit(Credit { bytes: 65_536 }));
+//! assert!(matches!(Message::decode(b"GET / HTTP/1.1"), Err(DecodeError::Magic(_))));
+//! # Ok::<(), DecodeError>(())
+//! ```
 
 mod bytes;
 mod codec;

@@ -4,6 +4,33 @@
 //! environments nor the policies, so inference can sit on another thread, on a GPU or across a wire. There are two
 //! with one contract: [`Lockstep`] for vector environments with one agent per lane, and [`Episodic`], which builds
 //! each lane's rows by itself. Law: both make identical fragments of any environment that both can take.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     env::{EnvContext, EnvRegistry},
+//!     ids::{FragmentNo, SlotId, WeightsVersion},
+//!     kernels::Kernels,
+//!     policy::RandomPolicy,
+//!     run::HomeIndex,
+//!     sampler::{Collector as _, LaneStart, Lockstep, Need, drive},
+//! };
+//!
+//! let registry = EnvRegistry::builtin();
+//! let home = HomeIndex { worker_index: 1, vector_index: 0 };
+//! let mut env = registry.spec("CartPole-v1")?.make(&[EnvContext { home }], Kernels::PORTABLE);
+//! let start = LaneStart { slot: SlotId(0), state: None };
+//! let mut collector = Lockstep::<f32, i64>::new(&[start], 7, Some(500), env.as_mut())?;
+//! let mut policy = RandomPolicy::new(2, 7);
+//!
+//! collector.begin(FragmentNo(0), WeightsVersion(0), 100);
+//! // Ten steps at a time, so that there is time for something else in between.
+//! while collector.need() != Need::Nothing {
+//!     drive(&mut collector, env.as_mut(), &mut policy, 10)?;
+//! }
+//! let fragments = collector.take(env.as_ref());
+//! assert_eq!(fragments[0].rows.len(), 100);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod drive;
 mod episodic;

@@ -1,6 +1,47 @@
-//! Spaces of observations and actions.
+//! Spaces of observations and actions, as Gymnasium has them, and their points.
+//!
+//! A [`Space`] knows which points it [contains](Space::contains), [samples](Space::sample) random ones from the
+//! caller's random numbers, and writes points as [flat](Space::flatten) vectors. A point is a [`Point`]; points of the
+//! fundamental spaces, which are arrays of one element type, are also plain rows: the row-level forms allocate nothing.
+//!
+//! Checked constructors refuse spaces that make no sense. The enum's variants, [`Space::vector`] and
+//! [`Space::uniform`] are for spaces that are known to be right when they are written down; [`Space::validate`] checks
+//! any space. Operations on a space that fails that check give some result and never panic; but a sample takes the
+//! memory of its elements, so spaces of strangers should be checked first.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     ids::SlotId,
+//!     rng::{Purpose, Streams},
+//!     space::{Point, Space},
+//! };
+//!
+//! let space = Space::dict([("speed", Space::vector(&[0.0], &[9.0])), ("gear", Space::discrete(5)?)])?;
+//! assert_eq!(space.to_string(), "Dict('gear': Discrete(5), 'speed': Box(0.0, 9.0, (1,), float32))");
+//!
+//! let mut rng = Streams::new(1, Purpose::Reset).at(SlotId(0), 0, 0, 0);
+//! assert!(space.contains(&space.sample(&mut rng)));
+//!
+//! let point = Point::dict([("speed", vec![4.5f32].into()), ("gear", Point::from(3))]);
+//! let mut flat = [0.0f32; 6];
+//! space.flatten(&point, &mut flat)?;
+//! assert_eq!(flat, [0.0, 0.0, 0.0, 1.0, 0.0, 4.5]);
+//! assert_eq!(space.unflatten(&flat)?, point);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-use core::fmt;
+mod bounds;
+mod display;
+mod flatten;
+mod membership;
+mod point;
+mod sample;
+mod scalar;
+
+pub use bounds::BoxSpace;
+pub(crate) use point::with_values;
+pub use point::{Point, PointError};
+pub use scalar::Scalar;
 
 use crate::{
     column::{DType, RowShape},
@@ -33,47 +74,176 @@ pub enum Space {
     Dict(BTreeMap<String, Self>),
 }
 
-/// Arrays of one element type, each component between its bounds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BoxSpace {
-    /// Type of the components.
-    pub dtype: DType,
-    /// Shape of one element of the space.
-    pub shape: RowShape,
-    /// Lower bound of each component, row-major; may be -infinity. Exact in `dtype`.
-    pub low: Vec<f64>,
-    /// Upper bound of each component, row-major; may be infinity. Exact in `dtype`.
-    pub high: Vec<f64>,
+/// Why a space makes no sense.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SpaceError {
+    /// There is not one bound for each component.
+    #[error("a box of shape {shape} has {low} lower and {high} upper bounds, not one for each component")]
+    BoundsLength {
+        /// Shape of the box.
+        shape: RowShape,
+        /// Number of lower bounds.
+        low: usize,
+        /// Number of upper bounds.
+        high: usize,
+    },
+    /// No number lies between the bounds, or one of them is NaN.
+    #[error("component {component}: no number lies between the bounds {low} and {high}")]
+    Unordered {
+        /// The component, row-major.
+        component: usize,
+        /// Its lower bound.
+        low: f64,
+        /// Its upper bound.
+        high: f64,
+    },
+    /// The bound is not a number of the element type.
+    #[error("component {component}: the bound {bound} cannot be written as {dtype}")]
+    Inexact {
+        /// The component, row-major.
+        component: usize,
+        /// The bound.
+        bound: f64,
+        /// The element type.
+        dtype: DType,
+    },
+    /// The space has no points, or points without elements.
+    #[error("{0} has no points or no elements")]
+    Empty(String),
+    /// More than [`Space::MAX_ELEMENTS`] elements in a point.
+    #[error("points have {elements} elements, at most {} are possible", Space::MAX_ELEMENTS)]
+    TooLarge {
+        /// Elements of a point.
+        elements: u64,
+    },
+    /// Spaces nested deeper than [`Space::MAX_DEPTH`].
+    #[error("spaces can be nested {} deep and not deeper", Space::MAX_DEPTH)]
+    TooDeep,
+    /// Two parts of a dict have one name.
+    #[error("two parts of the dict are called '{0}'")]
+    DuplicateName(String),
+    /// The name of a part is empty or has a dot, which stands between the names of nested columns.
+    #[error("'{0}' cannot be the name of a part: it must not be empty and not have dots")]
+    BadName(String),
 }
 
 impl Space {
+    /// The most elements that a point may have.
+    pub const MAX_ELEMENTS: u64 = 1 << 24;
+
+    /// How deep tuples and dicts may be nested.
+    pub const MAX_DEPTH: usize = 8;
+
     /// Vectors of 32-bit floats with these bounds.
     ///
     /// Surplus entries of the longer bound are ignored.
     #[must_use]
     pub fn vector(low: &[f32], high: &[f32]) -> Self {
-        let len = low.len().min(high.len());
-        let exact = |bounds: &[f32]| bounds[..len].iter().copied().map(f64::from).collect();
-        Self::Box(BoxSpace {
-            dtype: DType::F32,
-            shape: RowShape::vector(len as u32),
-            low: exact(low),
-            high: exact(high),
-        })
+        let exact = |bounds: &[f32]| bounds.iter().take(low.len().min(high.len())).copied().map(f64::from).collect();
+        let (low, high): (Vec<f64>, Vec<f64>) = (exact(low), exact(high));
+        Self::Box(BoxSpace::unchecked(DType::F32, RowShape::vector(low.len() as u32), low, high))
     }
 
     /// Arrays whose components all have the same bounds.
     #[must_use]
-    pub fn uniform(dtype: DType, shape: RowShape, low: f64, high: f64) -> Self {
-        let components = shape.elements();
-        Self::Box(BoxSpace { dtype, shape, low: vec![low; components], high: vec![high; components] })
+    pub const fn uniform(dtype: DType, shape: RowShape, low: f64, high: f64) -> Self {
+        Self::Box(BoxSpace::unchecked_uniform(dtype, shape, low, high))
+    }
+
+    /// The integers `0..n`.
+    ///
+    /// # Errors
+    /// [`SpaceError::Empty`] for 0.
+    pub fn discrete(n: u32) -> Result<Self, SpaceError> {
+        Self::Discrete { n }.validated()
+    }
+
+    /// Vectors of integers, component `i` in `0..nvec[i]`.
+    ///
+    /// # Errors
+    /// [`SpaceError::Empty`] for no components or one without values, [`SpaceError::TooLarge`].
+    pub fn multi_discrete(nvec: impl Into<Vec<u32>>) -> Result<Self, SpaceError> {
+        Self::MultiDiscrete { nvec: nvec.into() }.validated()
+    }
+
+    /// Vectors of `n` components that are 0 or 1.
+    ///
+    /// # Errors
+    /// [`SpaceError::Empty`] for 0, [`SpaceError::TooLarge`].
+    pub fn multi_binary(n: u32) -> Result<Self, SpaceError> {
+        Self::MultiBinary { n }.validated()
+    }
+
+    /// One point of each space.
+    ///
+    /// # Errors
+    /// [`SpaceError::Empty`] for no parts, [`SpaceError::TooLarge`], [`SpaceError::TooDeep`], and whatever is wrong
+    /// with a part.
+    pub fn tuple(parts: impl Into<Vec<Self>>) -> Result<Self, SpaceError> {
+        Self::Tuple(parts.into()).validated()
+    }
+
+    /// One point of each named space.
+    ///
+    /// # Errors
+    /// As [`tuple`](Self::tuple), and [`SpaceError::DuplicateName`], [`SpaceError::BadName`].
+    pub fn dict<N: Into<String>>(parts: impl IntoIterator<Item = (N, Self)>) -> Result<Self, SpaceError> {
+        let mut spaces = BTreeMap::new();
+        for (name, space) in parts {
+            let name = name.into();
+            if spaces.contains_key(&name) {
+                return Err(SpaceError::DuplicateName(name));
+            }
+            spaces.insert(name, space);
+        }
+        Self::Dict(spaces).validated()
+    }
+
+    /// Checks the space and all its parts: bounds in order and exact in the element type, names, depth, and that points
+    /// have at least one and at most [`MAX_ELEMENTS`](Self::MAX_ELEMENTS) elements.
+    ///
+    /// # Errors
+    /// The first [`SpaceError`] found.
+    pub fn validate(&self) -> Result<(), SpaceError> {
+        self.check_part(0).map(|_| ())
+    }
+
+    fn validated(self) -> Result<Self, SpaceError> {
+        self.validate().map(|()| self)
+    }
+
+    /// Elements of a point of this part, which lies `depth` spaces deep.
+    fn check_part(&self, depth: usize) -> Result<u64, SpaceError> {
+        let empty = || Err(SpaceError::Empty(self.to_string()));
+        let elements = match self {
+            Self::Box(space) => {
+                space.validate()?;
+                space.elements() as u64
+            }
+            Self::Discrete { n: 0 } | Self::MultiBinary { n: 0 } => return empty(),
+            Self::Discrete { .. } => 1,
+            Self::MultiDiscrete { nvec } if nvec.is_empty() || nvec.contains(&0) => return empty(),
+            Self::MultiDiscrete { nvec } => nvec.len() as u64,
+            Self::MultiBinary { n } => u64::from(*n),
+            Self::Tuple(_) | Self::Dict(_) if depth == Self::MAX_DEPTH => return Err(SpaceError::TooDeep),
+            Self::Tuple(parts) if parts.is_empty() => return empty(),
+            Self::Tuple(parts) => sum_parts(parts.iter(), depth)?,
+            Self::Dict(parts) if parts.is_empty() => return empty(),
+            Self::Dict(parts) => {
+                if let Some(name) = parts.keys().find(|name| name.is_empty() || name.contains('.')) {
+                    return Err(SpaceError::BadName(name.clone()));
+                }
+                sum_parts(parts.values(), depth)?
+            }
+        };
+        if elements > Self::MAX_ELEMENTS { Err(SpaceError::TooLarge { elements }) } else { Ok(elements) }
     }
 
     /// Shape of one row of the space.
     #[must_use]
     pub fn shape(&self) -> RowShape {
         match self {
-            Self::Box(space) => space.shape,
+            Self::Box(space) => space.shape(),
             Self::Discrete { .. } => RowShape::SCALAR,
             Self::MultiDiscrete { nvec } => RowShape::vector(nvec.len() as u32),
             Self::MultiBinary { n } => RowShape::vector(*n),
@@ -82,65 +252,22 @@ impl Space {
             Self::Dict(parts) => flat(parts.values()),
         }
     }
+}
 
-    /// True for a row of floats within the bounds.
-    #[must_use]
-    pub fn contains_floats(&self, row: &[f32]) -> bool {
-        let Self::Box(BoxSpace { low, high, .. }) = self else { return false };
-        let row = row.iter().copied().map(f64::from);
-        row.len() == low.len() && row.zip(low.iter().zip(high)).all(|(x, (l, h))| *l <= x && x <= *h)
-    }
-
-    /// True for an integer of a discrete space.
-    #[must_use]
-    pub fn contains_integer(&self, value: i64) -> bool {
-        matches!(self, Self::Discrete { n } if (0..i64::from(*n)).contains(&value))
+impl From<BoxSpace> for Space {
+    fn from(space: BoxSpace) -> Self {
+        Self::Box(space)
     }
 }
 
-/// As Gymnasium writes it, without the bounds.
-impl fmt::Display for Space {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Box(space) => write!(f, "Box({}, {})", space.shape, space.dtype),
-            Self::Discrete { n } => write!(f, "Discrete({n})"),
-            Self::MultiDiscrete { nvec } => write!(f, "MultiDiscrete({nvec:?})"),
-            Self::MultiBinary { n } => write!(f, "MultiBinary({n})"),
-            Self::Tuple(parts) => {
-                f.write_str("Tuple(")?;
-                for (i, part) in parts.iter().enumerate() {
-                    write!(f, "{}{part}", if i > 0 { ", " } else { "" })?;
-                }
-                f.write_str(")")
-            }
-            Self::Dict(parts) => {
-                f.write_str("Dict(")?;
-                for (i, (name, part)) in parts.iter().enumerate() {
-                    write!(f, "{}{name}: {part}", if i > 0 { ", " } else { "" })?;
-                }
-                f.write_str(")")
-            }
-        }
-    }
+fn sum_parts<'a>(parts: impl Iterator<Item = &'a Space>, depth: usize) -> Result<u64, SpaceError> {
+    // Each part has at most MAX_ELEMENTS, so nothing overflows.
+    parts.map(|part| part.check_part(depth + 1)).sum()
 }
 
 fn flat<'a>(parts: impl Iterator<Item = &'a Space>) -> RowShape {
-    RowShape::vector(parts.map(|part| part.shape().elements() as u32).sum())
+    RowShape::vector(parts.fold(0, |sum, part| (part.shape().elements() as u32).saturating_add(sum)))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn membership() {
-        let space = Space::vector(&[-1.0, f32::NEG_INFINITY], &[1.0, f32::INFINITY]);
-        assert!(space.contains_floats(&[1.0, -1e30]));
-        assert!(!space.contains_floats(&[1.1, 0.0]));
-        assert!(!space.contains_floats(&[f32::NAN, 0.0]));
-        assert!(!space.contains_floats(&[0.0]));
-        assert!(!space.contains_integer(0));
-        let space = Space::Discrete { n: 2 };
-        assert!(space.contains_integer(1) && !space.contains_integer(2) && !space.contains_integer(-1));
-    }
-}
+mod tests;

@@ -27,12 +27,7 @@ impl LaneSet {
     ) -> Result<Self, EnvError> {
         let mut env = spec.make(contexts, kernels);
         let limit = spec.max_episode_steps;
-        let collector: Box<dyn Collector> = match env.dtypes() {
-            (DType::F32, DType::I64) => Box::new(Lockstep::<f32, i64>::new(starts, seed, limit, env.as_mut())?),
-            (obs, action) => {
-                return Err(EnvError::Failed(format!("{obs} observations with {action} actions are not supported")));
-            }
-        };
+        let collector = lockstep(starts, seed, limit, env.as_mut())?;
         Ok(Self { env, collector })
     }
 
@@ -63,5 +58,30 @@ impl LaneSet {
 
     pub(super) fn len(&self) -> usize {
         self.collector.lanes().len()
+    }
+}
+
+/// The collector for an environment's element types: every observation that a policy reads, every action it gives.
+fn lockstep(
+    starts: &[LaneStart],
+    seed: u64,
+    limit: Option<u32>,
+    env: &mut dyn AnyVectorEnv,
+) -> Result<Box<dyn Collector>, EnvError> {
+    macro_rules! by_type {
+        ($($obs:ident($o:ty), $action:ident($a:ty);)+) => {
+            match env.dtypes() {
+                $((DType::$obs, DType::$action) => Ok(Box::new(Lockstep::<$o, $a>::new(starts, seed, limit, env)?)),)+
+                (obs, action) => {
+                    Err(EnvError::Failed(format!("{obs} observations with {action} actions cannot be sampled yet")))
+                }
+            }
+        };
+    }
+    by_type! {
+        F32(f32), I64(i64);
+        F32(f32), F32(f32);
+        I64(i64), I64(i64);
+        U8(u8), I64(i64);
     }
 }

@@ -10,7 +10,6 @@ use crate::{
     prelude::*,
     run::{HomeIndex, RunSpec, SpecError},
     sampler::{DriveError, LaneStart},
-    space::Space,
     weights::Weights,
 };
 
@@ -157,17 +156,9 @@ impl RolloutWorker {
         let starts: Vec<LaneStart> =
             (0..config.num_envs).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
         let spaces = spec.spaces();
-        let policies = match (&config.policy, &spaces.action) {
-            (PolicyKind::Random, Space::Discrete { n }) => {
-                PolicyMap::single(Box::new(RandomPolicy::new(*n, config.seed)))
-            }
-            (PolicyKind::Random, other) => {
-                return Err(RolloutError::Policy(PolicyError::Unsupported {
-                    wanted: "discrete actions".into(),
-                    found: other.to_string(),
-                }));
-            }
-            (PolicyKind::Mlp { hidden }, _) => {
+        let policies = match &config.policy {
+            PolicyKind::Random => PolicyMap::single(Box::new(RandomPolicy::for_space(&spaces.action, config.seed)?)),
+            PolicyKind::Mlp { hidden } => {
                 let spec = MlpPolicySpec::for_spaces(&spaces, hidden)?;
                 let weights = init_weights(&spec, config.seed);
                 PolicyMap::single(Box::new(MlpPolicy::new(spec, weights, config.seed, kernels)?))

@@ -1,5 +1,6 @@
 //! CartPole, exact to Gymnasium's: state in 64-bit floats, observations in 32.
 
+use super::states::States;
 use crate::{
     env::{EnvError, Moments, Rng, StepOut, VectorEnv},
     kernels::{CartPoleState, Kernels, cartpole},
@@ -10,9 +11,10 @@ use crate::{
 /// Carts with a pole to be kept upright, as structure of arrays. Reward 1 for every step, the last included.
 #[derive(Clone, Debug)]
 #[doc(alias = "CartPole-v1")]
+#[doc(alias = "CartPole-v0")]
 pub struct CartPole {
     /// x, x_dot, theta, theta_dot of every lane.
-    state: [Vec<f64>; 4],
+    states: States<4>,
     kernels: Kernels,
 }
 
@@ -20,26 +22,18 @@ impl CartPole {
     /// Carts for `num_envs` lanes, to be reset before their first step.
     #[must_use]
     pub fn new(num_envs: usize, kernels: Kernels) -> Self {
-        Self { state: core::array::from_fn(|_| vec![0.0; num_envs]), kernels }
+        Self { states: States::new(num_envs), kernels }
     }
 
     /// The state of a lane: x, x_dot, theta, theta_dot.
     #[must_use]
     pub fn state(&self, lane: usize) -> [f64; 4] {
-        core::array::from_fn(|i| self.state[i][lane])
+        self.states.at(lane)
     }
 
     /// Puts a lane into a state.
     pub fn set_state(&mut self, lane: usize, state: [f64; 4]) {
-        for (values, value) in self.state.iter_mut().zip(state) {
-            values[lane] = value;
-        }
-    }
-
-    fn observe(&self, lane: usize, obs: &mut [f32]) {
-        for (x, values) in obs.iter_mut().zip(&self.state) {
-            *x = values[lane] as f32;
-        }
+        self.states.set(lane, state);
     }
 }
 
@@ -48,7 +42,7 @@ impl VectorEnv for CartPole {
     type Act = i64;
 
     fn num_envs(&self) -> usize {
-        self.state[0].len()
+        self.states.num_envs()
     }
 
     fn observation_space(&self) -> Space {
@@ -66,8 +60,9 @@ impl VectorEnv for CartPole {
     }
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
-        self.set_state(lane, core::array::from_fn(|_| rng.uniform_in(-0.05, 0.05)));
-        self.observe(lane, obs);
+        let state = core::array::from_fn(|_| rng.uniform_in(-0.05, 0.05));
+        self.states.set(lane, state);
+        obs.copy_from_slice(&state.map(|value| value as f32));
         Ok(())
     }
 
@@ -81,7 +76,7 @@ impl VectorEnv for CartPole {
         if let Some(lane) = actions.iter().position(|action| !(0..2).contains(action)) {
             return Err(EnvError::InvalidAction { lane, action: actions[lane].to_string() });
         }
-        let [x, x_dot, theta, theta_dot] = &mut self.state;
+        let [x, x_dot, theta, theta_dot] = self.states.variables_mut();
         (self.kernels.cartpole_step)(CartPoleState { x, x_dot, theta, theta_dot }, actions, obs, out.terminateds);
         out.rewards.fill(1.0);
         out.truncateds.fill(false);
@@ -89,21 +84,13 @@ impl VectorEnv for CartPole {
     }
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
-        for value in self.state(lane) {
-            out.extend_from_slice(&value.to_le_bytes());
-        }
+        self.states.snapshot_at(lane, out);
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
-        let bad = || EnvError::BadSnapshot(snapshot.len());
-        let (words, []) = snapshot.as_chunks::<8>() else { return Err(bad()) };
-        let state: [[u8; 8]; 4] = words.try_into().map_err(|_| bad())?;
-        let state = state.map(f64::from_le_bytes);
-        if !state.iter().all(|value| value.is_finite()) {
-            return Err(bad());
-        }
-        self.set_state(lane, state);
-        self.observe(lane, obs);
+        // Velocities have no bounds, and a terminal state may lie anywhere beyond the thresholds.
+        let state = self.states.restore_at(lane, snapshot, |_| true)?;
+        obs.copy_from_slice(&state.map(|value| value as f32));
         Ok(())
     }
 }

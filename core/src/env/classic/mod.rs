@@ -1,17 +1,66 @@
-//! Gymnasium's classic control problems.
+//! Gymnasium's classic control problems, exact to Gymnasium 1.4.
+//!
+//! Each is one pure function, its [`Dynamics`], and [`Classic`] makes many of them side by side; [`CartPole`]'s step
+//! is one of the hot loops of [`kernels`](crate::kernels). States are 64-bit floats and observations 32-bit floats,
+//! as Gymnasium's are. What comes from randomness, first states only, has Gymnasium's distribution but not its draws.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     env::{Moment, Moments, StepOut, VectorEnv as _, classic::Pendulum},
+//!     rng::{Purpose, Streams},
+//! };
+//!
+//! let mut env = Pendulum::new(1);
+//! env.set_state(0, [std::f64::consts::PI, 0.0]); // hanging down
+//! let (mut obs, mut rewards, mut terminateds, mut truncateds) = ([0.0; 3], [0.0], [false], [false]);
+//! let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
+//! let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[Moment::default()] };
+//! env.step(&[2.0], moments, &mut obs, out)?;
+//! assert!((env.state(0)[1] - 0.3).abs() < 1e-12); // 6 rad/s² for 50 ms
+//! # Ok::<(), rollmesh_core::env::EnvError>(())
+//! ```
 
+mod acrobot;
 mod cartpole;
+mod dynamics;
+mod mountain_car;
+mod mountain_car_continuous;
+mod pendulum;
+mod states;
+#[cfg(test)]
+mod tests;
 
+pub use acrobot::{Acrobot, AcrobotDynamics};
 pub use cartpole::CartPole;
+pub use dynamics::{Classic, Dynamics, Transition};
+pub use mountain_car::{MountainCar, MountainCarDynamics};
+pub use mountain_car_continuous::{MountainCarContinuous, MountainCarContinuousDynamics};
+pub use pendulum::{Pendulum, PendulumDynamics};
 
 use super::{EnvRegistry, EnvSpec};
 use crate::prelude::*;
 
 /// Adds the environments of this module.
 pub(super) fn register(registry: &mut EnvRegistry) {
+    let cart_pole = |name| EnvSpec::new(name, |contexts, kernels| Box::new(CartPole::new(contexts.len(), kernels)));
+    registry.register(cart_pole("CartPole-v0").with_max_episode_steps(200).with_reward_threshold(195.0));
+    registry.register(cart_pole("CartPole-v1").with_max_episode_steps(500).with_reward_threshold(475.0));
     registry.register(
-        EnvSpec::new("CartPole-v1", |contexts, kernels| Box::new(CartPole::new(contexts.len(), kernels)))
+        EnvSpec::new("MountainCar-v0", |contexts, _| Box::new(MountainCar::new(contexts.len())))
+            .with_max_episode_steps(200)
+            .with_reward_threshold(-110.0),
+    );
+    registry.register(
+        EnvSpec::new("MountainCarContinuous-v0", |contexts, _| Box::new(MountainCarContinuous::new(contexts.len())))
+            .with_max_episode_steps(999)
+            .with_reward_threshold(90.0),
+    );
+    registry.register(
+        EnvSpec::new("Pendulum-v1", |contexts, _| Box::new(Pendulum::new(contexts.len()))).with_max_episode_steps(200),
+    );
+    registry.register(
+        EnvSpec::new("Acrobot-v1", |contexts, _| Box::new(Acrobot::new(contexts.len())))
             .with_max_episode_steps(500)
-            .with_reward_threshold(475.0),
+            .with_reward_threshold(-100.0),
     );
 }

@@ -1,0 +1,91 @@
+//! From spaces and rows down to single components.
+
+use super::Map;
+use crate::{
+    column::DType,
+    prelude::*,
+    space::{BoxSpace, Point, PointError, Scalar, Space, with_values},
+};
+
+pub(super) fn point(space: &Space, action: &mut Point, map: Map) -> Result<(), PointError> {
+    match (space, action) {
+        (Space::Tuple(spaces), Point::Tuple(parts)) if spaces.len() == parts.len() => {
+            spaces.iter().zip(parts).try_for_each(|(space, part)| point(space, part, map))
+        }
+        (Space::Dict(spaces), Point::Dict(parts)) if spaces.keys().eq(parts.keys()) => {
+            spaces.values().zip(parts.values_mut()).try_for_each(|(space, part)| point(space, part, map))
+        }
+        (Space::Tuple(_) | Space::Dict(_), action) | (_, action @ (Point::Tuple(_) | Point::Dict(_))) => {
+            Err(PointError::outside(space, action))
+        }
+        (_, action) => with_values!(action, values => one_row(space, values, map), else Ok(())),
+    }
+}
+
+fn one_row<T: Scalar>(space: &Space, row: &mut [T], map: Map) -> Result<(), PointError> {
+    let wanted = space.shape().elements();
+    if row.len() != wanted {
+        return Err(PointError::WrongLength { space: space.to_string(), wanted: wanted as u64, found: row.len() });
+    }
+    rows(space, row, map)
+}
+
+pub(super) fn rows<T: Scalar>(space: &Space, rows: &mut [T], map: Map) -> Result<(), PointError> {
+    space.check_type(T::DTYPE)?;
+    let wanted = space.shape().elements();
+    if wanted == 0 || !rows.len().is_multiple_of(wanted) {
+        return Err(PointError::WrongLength { space: space.to_string(), wanted: wanted as u64, found: rows.len() });
+    }
+    let Space::Box(space) = space else { return Ok(()) };
+    let floats = matches!(T::DTYPE, DType::F32 | DType::F64);
+    match map {
+        Map::Clip => each(space, rows, clip),
+        Map::Unsquash if !space.is_bounded() => {}
+        Map::Unsquash if floats => each(space, rows, unsquash),
+        Map::Unsquash => each(space, rows, |x: T, low, _| T::from_f64(low + x.to_f64())),
+        Map::Normalize if floats && space.is_bounded() => each(space, rows, normalize),
+        Map::Normalize => {}
+    }
+    Ok(())
+}
+
+#[inline]
+fn each<T: Scalar>(space: &BoxSpace, rows: &mut [T], map: impl Fn(T, f64, f64) -> T) {
+    if let Some((low, high)) = space.uniform_bounds() {
+        rows.iter_mut().for_each(|x| *x = map(*x, low, high));
+        return;
+    }
+    for row in rows.chunks_exact_mut(space.elements()) {
+        row.iter_mut().zip(space.bounds()).for_each(|(x, (low, high))| *x = map(*x, low, high));
+    }
+}
+
+#[inline]
+fn clip<T: Scalar>(x: T, low: f64, high: f64) -> T {
+    let number = x.to_f64();
+    if x.within(low, high) || number.is_nan() {
+        x
+    } else {
+        // Outside: a long integer beyond the upper bound may have been rounded to it, but is then above the lower one.
+        T::from_f64(if number <= low { low } else { high })
+    }
+}
+
+#[inline]
+fn unsquash<T: Scalar>(x: T, low: f64, high: f64) -> T {
+    // Halves, since the difference of large bounds overflows.
+    let y = low + (x.to_f64() + 1.0) * (high * 0.5 - low * 0.5);
+    T::from_f64(if y < low {
+        low
+    } else if y > high {
+        high
+    } else {
+        y
+    })
+}
+
+#[inline]
+fn normalize<T: Scalar>(x: T, low: f64, high: f64) -> T {
+    let half = high * 0.5 - low * 0.5;
+    T::from_f64(if half > 0.0 { (x.to_f64() - low) / half - 1.0 } else { 0.0 })
+}

@@ -1,0 +1,237 @@
+//! An environment under test, with its lanes driven at random, as a sampler would drive them.
+
+use core::ops::Range;
+
+use super::{
+    CheckError, CheckOptions,
+    rows::{self, Rows},
+};
+use crate::{
+    column::DType,
+    env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec, Moment, Moments, StepOut, put_rows},
+    ids::SlotId,
+    kernels::Kernels,
+    prelude::*,
+    rng::{Purpose, Streams},
+    run::HomeIndex,
+    space::Space,
+};
+
+/// Lanes of a fresh environment. Everything random depends on the seed and on the lane's own slot, episode and step, so
+/// the same lane has the same life whatever others there are.
+pub(super) struct Probe {
+    pub(super) env: Box<dyn AnyVectorEnv>,
+    pub(super) actions: Rows,
+    obs_space: Space,
+    pub(super) action_space: Space,
+    obs: Rows,
+    rewards: Vec<f64>,
+    terminateds: Vec<bool>,
+    truncateds: Vec<bool>,
+    pub(super) moments: Vec<Moment>,
+    widths: [usize; 2],
+    max_episode_steps: u32,
+    seed: u64,
+    /// Steps so far, for messages.
+    pub(super) step: u32,
+}
+
+impl Probe {
+    /// Makes the lanes of these slots.
+    pub(super) fn new(spec: &EnvSpec, options: &CheckOptions, slots: Range<u32>) -> Result<Self, CheckError> {
+        let contexts: Vec<_> = (slots.clone())
+            .map(|vector_index| EnvContext { home: HomeIndex { worker_index: 1, vector_index } })
+            .collect();
+        let env = spec.make(&contexts, Kernels::PORTABLE);
+        let lanes = contexts.len();
+        if env.num_envs() != lanes {
+            return Err(CheckError::Lanes { wanted: lanes, found: env.num_envs() });
+        }
+        let (obs_space, action_space) = (env.observation_space(), env.action_space());
+        let (obs_type, action_type) = env.dtypes();
+        check_space("observation", &obs_space, obs_type)?;
+        check_space("action", &action_space, action_type)?;
+        let widths = [obs_space.shape().elements(), action_space.shape().elements()];
+        Ok(Self {
+            obs: Rows::new(obs_type, lanes * widths[0]),
+            actions: Rows::new(action_type, lanes * widths[1]),
+            rewards: vec![0.0; lanes],
+            terminateds: vec![false; lanes],
+            truncateds: vec![false; lanes],
+            moments: slots.map(|slot| Moment { slot: SlotId(slot), episode: 0, t: 0 }).collect(),
+            max_episode_steps: spec.max_episode_steps.unwrap_or(u32::MAX),
+            seed: options.seed,
+            step: 0,
+            env,
+            obs_space,
+            action_space,
+            widths,
+        })
+    }
+
+    pub(super) fn lanes(&self) -> usize {
+        self.moments.len()
+    }
+
+    fn obs_range(&self, lane: usize) -> Range<usize> {
+        lane * self.widths[0]..(lane + 1) * self.widths[0]
+    }
+
+    pub(super) fn action_range(&self, lane: usize) -> Range<usize> {
+        lane * self.widths[1]..(lane + 1) * self.widths[1]
+    }
+
+    /// Begins all lanes' first episode.
+    pub(super) fn reset(&mut self) -> Result<(), CheckError> {
+        (0..self.lanes()).try_for_each(|lane| self.reset_lane(lane))
+    }
+
+    fn reset_lane(&mut self, lane: usize) -> Result<(), CheckError> {
+        let Moment { slot, episode, .. } = self.moments[lane];
+        let mut rng = Streams::new(self.seed, Purpose::Reset).at(slot, episode, 0, 0);
+        let range = self.obs_range(lane);
+        self.env.reset_at(lane, &mut rng, self.obs.part_mut(range)).map_err(|source| CheckError::Failed {
+            during: "a reset",
+            step: self.step,
+            source,
+        })?;
+        self.check_obs(lane, "a reset")
+    }
+
+    /// Fills the actions with random ones from the space.
+    pub(super) fn sample_actions(&mut self) {
+        for lane in 0..self.lanes() {
+            let Moment { slot, episode, t } = self.moments[lane];
+            let mut rng = Streams::new(self.seed, Purpose::Action).at(slot, episode, t, 0);
+            let range = self.action_range(lane);
+            // The space was found to take rows of this type, and the row has its length.
+            rows::sample(&self.action_space, &mut rng, self.actions.part_mut(range)).unwrap_or_default();
+        }
+    }
+
+    /// Steps all lanes with the actions that are there, without looking at what comes of it.
+    pub(super) fn step_raw(&mut self) -> Result<(), EnvError> {
+        let moments = Moments { streams: Streams::new(self.seed, Purpose::EnvStep), lanes: &self.moments };
+        let out = StepOut {
+            rewards: &mut self.rewards,
+            terminateds: &mut self.terminateds,
+            truncateds: &mut self.truncateds,
+        };
+        self.env.step(self.actions.all(), moments, self.obs.all_mut(), out)
+    }
+
+    /// Steps all lanes at random and checks what comes of it. Lanes at their end are left there.
+    pub(super) fn step(&mut self, during: &'static str) -> Result<(), CheckError> {
+        self.sample_actions();
+        self.step_raw().map_err(|source| CheckError::Failed { during, step: self.step, source })?;
+        self.check_rewards()?;
+        for lane in 0..self.lanes() {
+            self.moments[lane].t += 1;
+            // The observation of a terminal state may lie outside, as Gymnasium's CartPole shows.
+            if !self.terminateds[lane] {
+                self.check_obs(lane, during)?;
+            }
+        }
+        self.step += 1;
+        Ok(())
+    }
+
+    /// Begins the next episode of the lanes that are at the end of one.
+    pub(super) fn reset_ended(&mut self) -> Result<(), CheckError> {
+        for lane in 0..self.lanes() {
+            let moment = &mut self.moments[lane];
+            if self.terminateds[lane] || self.truncateds[lane] || moment.t >= self.max_episode_steps {
+                (moment.episode, moment.t) = (moment.episode + 1, 0);
+                self.reset_lane(lane)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_obs(&self, lane: usize, after: &'static str) -> Result<(), CheckError> {
+        let row = self.obs.part(self.obs_range(lane));
+        if rows::contains(&self.obs_space, row).unwrap_or(false) {
+            return Ok(());
+        }
+        let space = self.obs_space.to_string();
+        Err(CheckError::OutsideSpace { after, lane, step: self.step, obs: rows::describe(row), space })
+    }
+
+    /// Everything that the last step or reset of a lane brought, as bits.
+    fn bits(&self, lane: usize) -> (Vec<u8>, u64, bool, bool) {
+        let mut obs = Vec::new();
+        put_rows(&mut obs, self.obs.part(self.obs_range(lane)));
+        (obs, self.rewards[lane].to_bits(), self.terminateds[lane], self.truncateds[lane])
+    }
+
+    /// True if a lane has just seen the same bits as one of another probe.
+    pub(super) fn agrees(&self, lane: usize, other: &Self, other_lane: usize) -> bool {
+        self.bits(lane) == other.bits(other_lane)
+    }
+
+    /// The lowest lane that has not just seen the same bits as that of another probe.
+    pub(super) fn first_difference(&self, other: &Self) -> Option<usize> {
+        (0..self.lanes()).find(|&lane| !self.agrees(lane, other, lane))
+    }
+
+    pub(super) fn snapshot(&self, lane: usize) -> Vec<u8> {
+        let mut snapshot = Vec::new();
+        self.env.snapshot_at(lane, &mut snapshot);
+        snapshot
+    }
+
+    pub(super) fn restore(&mut self, lane: usize, snapshot: &[u8]) -> Result<(), EnvError> {
+        let range = self.obs_range(lane);
+        self.env.restore_at(lane, snapshot, self.obs.part_mut(range))
+    }
+
+    /// Takes over the state of another probe: its environment's by snapshots.
+    pub(super) fn restore_from(&mut self, other: &Self) -> Result<(), CheckError> {
+        for lane in 0..self.lanes() {
+            self.restore(lane, &other.snapshot(lane)).map_err(|source| CheckError::Failed {
+                during: "restore",
+                step: other.step,
+                source,
+            })?;
+        }
+        self.moments.clone_from(&other.moments);
+        self.rewards.clone_from(&other.rewards);
+        self.terminateds.clone_from(&other.terminateds);
+        self.truncateds.clone_from(&other.truncateds);
+        self.step = other.step;
+        Ok(())
+    }
+
+    /// Plays a few steps from a state that somebody made up; where it ends, it ends.
+    pub(super) fn play_on(&mut self) -> Result<(), CheckError> {
+        const DURING: &str = "a step after damaged bytes were accepted";
+        let moments = self.moments.clone();
+        for _ in 0..4 {
+            self.sample_actions();
+            self.step_raw().map_err(|source| CheckError::Failed { during: DURING, step: self.step, source })?;
+            self.check_rewards()?;
+            self.moments.iter_mut().for_each(|moment| moment.t += 1);
+            if self.terminateds.iter().chain(&self.truncateds).any(|&ended| ended) {
+                break;
+            }
+        }
+        self.moments = moments;
+        Ok(())
+    }
+
+    fn check_rewards(&self) -> Result<(), CheckError> {
+        match self.rewards.iter().position(|reward| !reward.is_finite()) {
+            Some(lane) => Err(CheckError::Reward { lane, step: self.step, reward: self.rewards[lane] }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_space(what: &'static str, space: &Space, found: DType) -> Result<(), CheckError> {
+    space.validate().map_err(|source| CheckError::BadSpace { what, source })?;
+    if space.takes_rows_of(found) {
+        Ok(())
+    } else {
+        Err(CheckError::WrongType { what, space: space.to_string(), found })
+    }
+}

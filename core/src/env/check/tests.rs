@@ -1,0 +1,276 @@
+//! Good environments pass, and every fault is found and called by its name.
+
+use std::{
+    rc::Rc,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use core::cell::Cell;
+
+use super::*;
+use crate::{
+    column::{DType, RowShape},
+    env::{Env, EnvRegistry, Rng, RowElement, SnapshotReader, Step, Vectorized, put_rows},
+    space::Scalar,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    OutsideSpace,
+    NanReward,
+    GlobalReset,
+    GlobalStep,
+    HiddenState,
+    Coupled,
+    BelievesAll,
+    RefusesLate,
+    Fails,
+}
+
+/// What leaks from one instance to the next.
+static LEAK: AtomicU32 = AtomicU32::new(0);
+
+/// Counts up by its actions and begins again at 1,000; one fault at most.
+#[derive(Clone)]
+struct Counter {
+    count: u32,
+    hidden: u32,
+    shared: Rc<Cell<u32>>,
+    fault: Fault,
+}
+
+impl Counter {
+    fn observe(&self, obs: &mut [f32]) {
+        obs[0] = self.count as f32;
+    }
+}
+
+impl Env for Counter {
+    type Obs = f32;
+    type Act = f32;
+
+    fn observation_space(&self) -> Space {
+        Space::vector(&[0.0], &[if self.fault == Fault::OutsideSpace { 100.0 } else { 2e9 }])
+    }
+
+    fn action_space(&self) -> Space {
+        Space::vector(&[0.0], &[9.0])
+    }
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        self.count = rng.below(10);
+        if self.fault == Fault::GlobalReset {
+            self.count += LEAK.fetch_add(1, Ordering::Relaxed);
+        }
+        self.observe(obs);
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[f32], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        if self.fault == Fault::RefusesLate && action[0] > 9.0 {
+            return Err(EnvError::InvalidAction { lane: 0, action: action[0].to_string() });
+        }
+        self.hidden += 1;
+        self.shared.set(self.shared.get() + 1);
+        self.count += action[0].clamp(0.0, 9.0) as u32 + rng.below(2);
+        self.count += match self.fault {
+            Fault::GlobalStep => LEAK.fetch_add(1, Ordering::Relaxed),
+            Fault::HiddenState => self.hidden,
+            Fault::Coupled => self.shared.get(),
+            Fault::BelievesAll if self.count > 1_000_000 => {
+                return Err(EnvError::Failed("lost count".into()));
+            }
+            _ => 0,
+        };
+        if self.fault == Fault::Fails && self.count > 90 {
+            return Err(EnvError::Failed("lost count".into()));
+        }
+        self.observe(obs);
+        let reward = if self.fault == Fault::NanReward && self.count > 90 { f64::NAN } else { 1.0 };
+        Ok(Step { reward, terminated: self.count > 1_000 && self.fault != Fault::OutsideSpace, truncated: false })
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.count.to_le_bytes());
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        let count = reader.u32()?;
+        reader.finish()?;
+        if count > 2_000 && ![Fault::BelievesAll, Fault::HiddenState, Fault::Coupled].contains(&self.fault) {
+            return Err(EnvError::BadSnapshot(snapshot.len()));
+        }
+        self.count = count;
+        self.observe(obs);
+        Ok(())
+    }
+}
+
+fn spec(fault: Fault) -> EnvSpec {
+    EnvSpec::new("Counter", move |contexts, _| {
+        let counter = Counter { count: 0, hidden: 0, shared: Rc::default(), fault };
+        Box::new(Vectorized::new(vec![counter; contexts.len()]))
+    })
+}
+
+#[test]
+fn a_good_environment_passes() {
+    assert_eq!(check_env(&spec(Fault::None), CheckOptions::default()), Ok(()));
+    assert_eq!(check_env_all(&spec(Fault::None), CheckOptions { lanes: 1, steps: 50, seed: 9 }), []);
+    assert_eq!(check_env(&spec(Fault::None), CheckOptions { lanes: 0, steps: 0, seed: 0 }), Ok(()));
+}
+
+#[test]
+fn every_builtin_environment_passes() {
+    for spec in EnvRegistry::builtin().iter() {
+        assert_eq!(check_env_all(spec, CheckOptions { lanes: 2, steps: 200, seed: 3 }), [], "{}", spec.name);
+    }
+}
+
+#[test]
+fn observations_outside_of_the_space_are_found() {
+    let error = check_env(&spec(Fault::OutsideSpace), 2).unwrap_err();
+    assert!(matches!(&error, CheckError::OutsideSpace { after: "a step", .. }), "{error}");
+    assert!(error.to_string().contains("is not in Box(0.0, 100.0, (1,), float32)"), "{error}");
+}
+
+#[test]
+fn rewards_that_are_no_numbers_are_found() {
+    let error = check_env(&spec(Fault::NanReward), 2).unwrap_err();
+    assert!(matches!(error, CheckError::Reward { reward, .. } if reward.is_nan()), "{error}");
+}
+
+#[test]
+fn randomness_of_its_own_is_found() {
+    let error = check_env(&spec(Fault::GlobalReset), 2).unwrap_err();
+    assert!(matches!(error, CheckError::NotDeterministic { during: "a reset", step: 0, .. }), "{error}");
+    let error = check_env(&spec(Fault::GlobalStep), 2).unwrap_err();
+    assert!(matches!(error, CheckError::NotDeterministic { during: "a step", step: 1, .. }), "{error}");
+}
+
+#[test]
+fn state_outside_of_the_snapshot_is_found() {
+    let error = check_env(&spec(Fault::HiddenState), 2).unwrap_err();
+    assert!(matches!(error, CheckError::BadRestore { lane: 0, .. }), "{error}");
+}
+
+#[test]
+fn lanes_that_depend_on_each_other_are_found() {
+    let error = check_env(&spec(Fault::Coupled), 2).unwrap_err();
+    assert!(matches!(error, CheckError::Coupled { .. }), "{error}");
+    // What is shared is outside of the snapshot too.
+    let errors = check_env_all(&spec(Fault::Coupled), 2);
+    assert!(matches!(errors[..], [CheckError::Coupled { .. }, CheckError::BadRestore { .. }]), "{errors:?}");
+}
+
+#[test]
+fn snapshots_that_are_believed_without_a_look_are_found() {
+    let error = check_env(&spec(Fault::BelievesAll), 2).unwrap_err();
+    assert!(matches!(error, CheckError::Failed { during: "a step after damaged bytes were accepted", .. }), "{error}");
+}
+
+#[test]
+fn failures_are_found() {
+    let error = check_env(&spec(Fault::Fails), 2).unwrap_err();
+    assert!(matches!(error, CheckError::Failed { during: "a step", source: EnvError::Failed(_), .. }), "{error}");
+}
+
+#[test]
+fn an_action_refused_after_a_lane_has_moved_is_found() {
+    let error = check_env(&spec(Fault::RefusesLate), 2).unwrap_err();
+    assert!(matches!(&error, CheckError::MovedByRefused { lane: 0, action, .. } if action == "[10.0]"), "{error}");
+    assert_eq!(check_env(&spec(Fault::RefusesLate), 1), Ok(()));
+}
+
+#[test]
+fn a_wrong_number_of_lanes_is_found() {
+    let counter = || Counter { count: 0, hidden: 0, shared: Rc::default(), fault: Fault::None };
+    let spec = EnvSpec::new("Lonely", move |_, _| Box::new(Vectorized::new(vec![counter()])));
+    assert_eq!(check_env(&spec, 3), Err(CheckError::Lanes { wanted: 3, found: 1 }));
+}
+
+/// Echoes its action; spaces and types as they are given.
+struct Echo<O, A> {
+    spaces: [Space; 2],
+    last: Vec<O>,
+    action: core::marker::PhantomData<A>,
+}
+
+impl<O: Scalar + RowElement, A: Scalar> Env for Echo<O, A> {
+    type Obs = O;
+    type Act = A;
+
+    fn observation_space(&self) -> Space {
+        self.spaces[0].clone()
+    }
+
+    fn action_space(&self) -> Space {
+        self.spaces[1].clone()
+    }
+
+    fn reset(&mut self, _: &mut Rng, obs: &mut [O]) -> Result<(), EnvError> {
+        self.last.fill(O::default());
+        obs.copy_from_slice(&self.last);
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[A], _: &mut Rng, obs: &mut [O]) -> Result<Step, EnvError> {
+        for (x, a) in self.last.iter_mut().zip(action) {
+            *x = O::from_f64(a.to_f64());
+        }
+        obs.copy_from_slice(&self.last);
+        Ok(Step { reward: 0.0, terminated: false, truncated: action.first() == action.last() })
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        put_rows(out, O::erase_rows(&self.last));
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [O]) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        reader.rows(O::erase_rows_mut(&mut self.last))?;
+        obs.copy_from_slice(&self.last);
+        reader.finish()
+    }
+}
+
+fn echo<O: RowElement + Scalar, A: RowElement + Scalar>(obs: Space, action: Space) -> Result<(), CheckError> {
+    let spec = EnvSpec::new("Echo", move |contexts, _| {
+        let echo = |_| Echo::<O, A> {
+            spaces: [obs.clone(), action.clone()],
+            last: vec![O::default(); obs.shape().elements()],
+            action: core::marker::PhantomData,
+        };
+        Box::new(Vectorized::new(contexts.iter().map(echo).collect()))
+    });
+    check_env(&spec, 2)
+}
+
+#[test]
+fn every_kind_of_row_is_checked() {
+    let nvec = || Space::multi_discrete([3, 4]).unwrap();
+    let binary = || Space::multi_binary(2).unwrap();
+    assert_eq!(echo::<i64, i32>(nvec(), nvec()), Ok(()));
+    assert_eq!(echo::<u8, bool>(binary(), binary()), Ok(()));
+    assert_eq!(echo::<bool, u8>(binary(), binary()), Ok(()));
+    let cube = |dtype| Space::uniform(dtype, RowShape::new(&[2, 1, 2]).unwrap(), -1.0, 1.0);
+    assert_eq!(echo::<f64, f64>(cube(DType::F64), cube(DType::F64)), Ok(()));
+    assert_eq!(echo::<i32, i64>(cube(DType::I32), cube(DType::I64)), Ok(()));
+    assert_eq!(echo::<i64, i64>(Space::Discrete { n: 5 }, Space::Discrete { n: 5 }), Ok(()));
+}
+
+#[test]
+fn spaces_that_do_not_fit_are_found() {
+    let five = || Space::Discrete { n: 5 };
+    let error = echo::<f32, i64>(five(), five()).unwrap_err();
+    assert_eq!(error.to_string(), "observations are rows of float32, which the space Discrete(5) does not have");
+    let error = echo::<i64, i64>(five(), Space::Discrete { n: 0 }).unwrap_err();
+    assert!(matches!(error, CheckError::BadSpace { what: "action", .. }), "{error}");
+    let error = echo::<i64, i64>(five(), Space::tuple([five()]).unwrap()).unwrap_err();
+    assert!(matches!(error, CheckError::WrongType { what: "action", .. }), "{error}");
+    // The observations follow the actions out of their space.
+    let error = echo::<i64, i64>(Space::Discrete { n: 2 }, five()).unwrap_err();
+    assert!(matches!(error, CheckError::OutsideSpace { .. }), "{error}");
+}

@@ -1,0 +1,442 @@
+//! Seaquest: a submarine that saves divers, until the air runs out.
+
+use super::{
+    Cells, Channel, Frame, Game, Move, SIDE,
+    palette::{BLUE, BLUISH_GREEN, DARK_GREY, LIGHT_GREY, ORANGE, REDDISH_PURPLE, SKY_BLUE, VERMILLION, WHITE, YELLOW},
+    swimmer::{BOTTOM, ENEMY_SHOT_INTERVAL, MAX_SWIMMERS, MOVE_INTERVAL, Swimmer, push, take_at},
+};
+use crate::{
+    env::{EnvError, Rng, SnapshotReader},
+    prelude::*,
+};
+
+const SUB_FRONT: usize = 0;
+const SUB_BACK: usize = 1;
+const FRIENDLY_BULLET: usize = 2;
+const ENEMY_BULLET: usize = 3;
+const ENEMY_FISH: usize = 4;
+const ENEMY_SUB: usize = 5;
+const DIVER: usize = 6;
+const DIVER_GAUGE: usize = 7;
+const OXYGEN_GAUGE: usize = 8;
+const TRAIL: usize = 9;
+
+/// The row of the gauges. The surface is row 0.
+const GAUGES: i8 = SIDE - 1;
+
+const MAX_OXYGEN: u8 = 200;
+const MAX_DIVERS: u8 = 6;
+/// Frames between two shots of the submarine.
+const COOL_DOWN: u8 = 5;
+/// The fewest frames between two steps of enemies.
+const MIN_MOVE_INTERVAL: u8 = 2;
+/// Frames between two enemies at the beginning, and between two divers.
+const SPAWN_INTERVAL: u8 = 20;
+const DIVER_INTERVAL: u8 = 30;
+
+/// The submarine shoots enemy fish and submarines, a point each, and takes up to six divers aboard. Under water the
+/// oxygen lasts for 200 frames. Whoever surfaces must bring a diver, who is set down; six are set down together and
+/// are worth up to ten points, for the oxygen left. An enemy's touch or bullet is the end, as is surfacing without a
+/// diver or running out of oxygen. With each surfacing enemies come more often, with every other they swim faster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seaquest {
+    sub: Swimmer,
+    friendly: Vec<Swimmer>,
+    enemy_bullets: Vec<Swimmer>,
+    fish: Vec<Swimmer>,
+    enemy_subs: Vec<Swimmer>,
+    divers: Vec<Swimmer>,
+    oxygen: u8,
+    aboard: u8,
+    surfaced: bool,
+    spawn_interval: u8,
+    spawn_timer: u8,
+    diver_timer: u8,
+    move_interval: u8,
+    /// The next surfacing makes enemies faster.
+    ramp_odd: bool,
+}
+
+impl Seaquest {
+    fn swarms(&self) -> [&Vec<Swimmer>; 5] {
+        [&self.friendly, &self.enemy_bullets, &self.fish, &self.enemy_subs, &self.divers]
+    }
+
+    /// One at a random side of a random row under water.
+    fn newcomer(rng: &mut Rng, wait: u8) -> Swimmer {
+        let to_right = rng.below(2) == 0;
+        let y = 1 + rng.below(BOTTOM as u32) as i8;
+        Swimmer { x: if to_right { 0 } else { SIDE - 1 }, y, to_right, wait, reload: 0 }
+    }
+
+    fn spawn_enemy(&mut self, rng: &mut Rng) {
+        let is_sub = rng.below(3) == 0;
+        let enemy = Self::newcomer(rng, self.move_interval);
+        // Enemies of one row all swim the same way.
+        let mut others = self.fish.iter().chain(&self.enemy_subs);
+        if others.any(|other| other.y == enemy.y && other.to_right != enemy.to_right) {
+            return;
+        }
+        if is_sub {
+            push(&mut self.enemy_subs, Swimmer { reload: ENEMY_SHOT_INTERVAL, ..enemy });
+        } else {
+            push(&mut self.fish, enemy);
+        }
+    }
+
+    fn spawn(&mut self, rng: &mut Rng) {
+        if self.spawn_timer == 0 {
+            self.spawn_enemy(rng);
+            self.spawn_timer = self.spawn_interval;
+        }
+        if self.diver_timer == 0 {
+            push(&mut self.divers, Self::newcomer(rng, MOVE_INTERVAL));
+            self.diver_timer = DIVER_INTERVAL;
+        }
+        self.spawn_timer = self.spawn_timer.saturating_sub(1);
+        self.diver_timer = self.diver_timer.saturating_sub(1);
+    }
+
+    fn steer(&mut self, action: Move) {
+        let sub = &mut self.sub;
+        sub.reload = sub.reload.saturating_sub(1);
+        match action {
+            Move::Fire if sub.reload == 0 => {
+                sub.reload = COOL_DOWN;
+                push(&mut self.friendly, Swimmer { wait: 0, ..*sub });
+            }
+            Move::Left => (sub.x, sub.to_right) = ((sub.x - 1).max(0), false),
+            Move::Right => (sub.x, sub.to_right) = ((sub.x + 1).min(SIDE - 1), true),
+            Move::Up => sub.y = (sub.y - 1).max(0),
+            Move::Down => sub.y = (sub.y + 1).min(BOTTOM),
+            Move::Fire | Move::Stay => {}
+        }
+    }
+
+    fn move_friendly_bullets(&mut self, frame: &mut Frame) {
+        let Self { friendly, fish, enemy_subs, .. } = self;
+        friendly.retain_mut(|bullet| {
+            let stays = bullet.swim(0);
+            let hit = stays && (take_at(fish, bullet) || take_at(enemy_subs, bullet));
+            frame.reward += u32::from(hit);
+            stays && !hit
+        });
+    }
+
+    fn move_divers(&mut self) {
+        let Self { divers, sub, aboard, .. } = self;
+        divers.retain_mut(|diver| {
+            let mut board = |diver: &Swimmer| {
+                let boards = diver.is_at(sub) && *aboard < MAX_DIVERS;
+                *aboard += u8::from(boards);
+                boards
+            };
+            !board(diver) && diver.swim(MOVE_INTERVAL) && !board(diver)
+        });
+    }
+
+    fn move_enemies(&mut self, frame: &mut Frame) {
+        let Self { sub, friendly, enemy_bullets, fish, enemy_subs, move_interval, .. } = self;
+        let mut swim = |enemy: &mut Swimmer| {
+            frame.over |= enemy.is_at(sub);
+            let stepped = enemy.wait == 0;
+            let stays = enemy.swim(*move_interval);
+            frame.over |= stays && enemy.is_at(sub);
+            // Enemies may also swim into a bullet.
+            let hit = stays && stepped && take_at(friendly, enemy);
+            frame.reward += u32::from(hit);
+            stays && !hit
+        };
+        enemy_subs.retain_mut(|enemy| {
+            let stays = swim(enemy);
+            if enemy.reload > 0 {
+                enemy.reload -= 1;
+            } else if stays {
+                enemy.reload = ENEMY_SHOT_INTERVAL;
+                push(enemy_bullets, Swimmer { wait: 0, ..*enemy });
+            }
+            stays
+        });
+        fish.retain_mut(swim);
+    }
+
+    fn move_enemy_bullets(&mut self, frame: &mut Frame) {
+        let sub = self.sub;
+        self.enemy_bullets.retain_mut(|bullet| {
+            frame.over |= bullet.is_at(&sub);
+            let stays = bullet.swim(0);
+            frame.over |= stays && bullet.is_at(&sub);
+            stays
+        });
+    }
+
+    fn breathe(&mut self, frame: &mut Frame) {
+        if self.sub.y > 0 {
+            self.surfaced = false;
+            frame.over |= self.oxygen == 0;
+            self.oxygen = self.oxygen.saturating_sub(1);
+        } else if !self.surfaced {
+            if self.aboard == 0 {
+                frame.over = true;
+            } else {
+                self.surface(frame);
+            }
+        }
+    }
+
+    fn surface(&mut self, frame: &mut Frame) {
+        self.surfaced = true;
+        if self.aboard == MAX_DIVERS {
+            self.aboard = 0;
+            frame.reward += u32::from(self.oxygen) * 10 / u32::from(MAX_OXYGEN);
+        } else {
+            self.aboard = self.aboard.saturating_sub(1);
+        }
+        self.oxygen = MAX_OXYGEN;
+        self.spawn_interval = self.spawn_interval.saturating_sub(1).max(1);
+        if self.ramp_odd {
+            self.move_interval = self.move_interval.saturating_sub(1).max(MIN_MOVE_INTERVAL);
+        }
+        self.ramp_odd = !self.ramp_odd;
+    }
+}
+
+impl Game for Seaquest {
+    const CHANNELS: &'static [Channel] = &[
+        Channel::new("submarine front", YELLOW),
+        Channel::new("submarine back", ORANGE),
+        Channel::new("friendly bullet", WHITE),
+        Channel::new("enemy bullet", LIGHT_GREY),
+        Channel::new("enemy fish", VERMILLION),
+        Channel::new("enemy submarine", REDDISH_PURPLE),
+        Channel::new("diver", BLUE),
+        Channel::new("diver gauge", BLUISH_GREEN),
+        Channel::new("oxygen gauge", SKY_BLUE),
+        Channel::new("trail", DARK_GREY),
+    ];
+    const MOVES: &'static [Move] = &[Move::Stay, Move::Left, Move::Up, Move::Right, Move::Down, Move::Fire];
+
+    fn begin(&mut self, _rng: &mut Rng) {
+        let swarm = |mut swimmers: Vec<Swimmer>| {
+            // Once for the life of the environment: frames allocate nothing.
+            swimmers.clear();
+            swimmers.reserve(MAX_SWIMMERS);
+            swimmers
+        };
+        let old = core::mem::take(self);
+        *self = Self {
+            sub: Swimmer { x: 5, ..Swimmer::default() },
+            friendly: swarm(old.friendly),
+            enemy_bullets: swarm(old.enemy_bullets),
+            fish: swarm(old.fish),
+            enemy_subs: swarm(old.enemy_subs),
+            divers: swarm(old.divers),
+            oxygen: MAX_OXYGEN,
+            aboard: 0,
+            surfaced: true,
+            spawn_interval: SPAWN_INTERVAL,
+            spawn_timer: SPAWN_INTERVAL,
+            diver_timer: DIVER_INTERVAL,
+            move_interval: MOVE_INTERVAL,
+            ramp_odd: false,
+        };
+    }
+
+    fn play(&mut self, action: Move, rng: &mut Rng) -> Frame {
+        let mut frame = Frame::default();
+        self.spawn(rng);
+        self.steer(action);
+        self.move_friendly_bullets(&mut frame);
+        self.move_divers();
+        self.move_enemies(&mut frame);
+        self.move_enemy_bullets(&mut frame);
+        self.breathe(&mut frame);
+        frame
+    }
+
+    fn show(&self, cells: &mut Cells<'_>) {
+        cells.mark(self.sub.x, self.sub.y, SUB_FRONT);
+        cells.mark(self.sub.behind(), self.sub.y, SUB_BACK);
+        let kinds = [FRIENDLY_BULLET, ENEMY_BULLET, ENEMY_FISH, ENEMY_SUB, DIVER];
+        for (swarm, kind) in self.swarms().into_iter().zip(kinds) {
+            for swimmer in swarm {
+                cells.mark(swimmer.x, swimmer.y, kind);
+                if [ENEMY_FISH, ENEMY_SUB, DIVER].contains(&kind) {
+                    cells.mark(swimmer.behind(), swimmer.y, TRAIL);
+                }
+            }
+        }
+        let air = u32::from(self.oxygen) * SIDE as u32 / u32::from(MAX_OXYGEN);
+        for x in 0..air as i8 {
+            cells.mark(x, GAUGES, OXYGEN_GAUGE);
+        }
+        for i in 1..=self.aboard as i8 {
+            cells.mark(SIDE - 1 - i, GAUGES, DIVER_GAUGE);
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        self.sub.put(out);
+        for swarm in self.swarms() {
+            out.push(swarm.len() as u8);
+            for swimmer in swarm {
+                swimmer.put(out);
+            }
+        }
+        out.extend([self.oxygen, self.aboard, u8::from(self.surfaced), self.spawn_interval, self.spawn_timer]);
+        out.extend([self.diver_timer, self.move_interval, u8::from(self.ramp_odd)]);
+    }
+
+    fn read(snapshot: &mut SnapshotReader<'_>) -> Result<Self, EnvError> {
+        let sub = Swimmer::read(snapshot)?;
+        let mut swarm = || {
+            let mut swimmers = Vec::with_capacity(MAX_SWIMMERS);
+            for _ in 0..snapshot.below(MAX_SWIMMERS as u8 + 1)? {
+                swimmers.push(Swimmer::read(snapshot)?);
+            }
+            Ok(swimmers)
+        };
+        Ok(Self {
+            sub,
+            friendly: swarm()?,
+            enemy_bullets: swarm()?,
+            fish: swarm()?,
+            enemy_subs: swarm()?,
+            divers: swarm()?,
+            oxygen: snapshot.below(MAX_OXYGEN + 1)?,
+            aboard: snapshot.below(MAX_DIVERS + 1)?,
+            surfaced: snapshot.bool()?,
+            spawn_interval: snapshot.below(SPAWN_INTERVAL + 1)?,
+            spawn_timer: snapshot.below(SPAWN_INTERVAL + 1)?,
+            diver_timer: snapshot.below(DIVER_INTERVAL + 1)?,
+            move_interval: snapshot.below(MOVE_INTERVAL + 1)?,
+            ramp_odd: snapshot.bool()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ids::SlotId,
+        rng::{Purpose, Streams},
+    };
+
+    fn rng() -> Rng {
+        Streams::new(3, Purpose::EnvStep).at(SlotId(0), 0, 0, 0)
+    }
+
+    fn begun() -> Seaquest {
+        let mut game = Seaquest::default();
+        game.begin(&mut rng());
+        game
+    }
+
+    /// Under water, in the middle.
+    fn diving() -> Seaquest {
+        let mut game = begun();
+        game.sub = Swimmer { x: 4, y: 4, to_right: true, ..Swimmer::default() };
+        game.surfaced = false;
+        game
+    }
+
+    fn at(x: i8, y: i8) -> Swimmer {
+        Swimmer { x, y, to_right: false, wait: MOVE_INTERVAL, reload: ENEMY_SHOT_INTERVAL }
+    }
+
+    #[test]
+    fn enemies_shot_are_a_point_each() {
+        let mut game = diving();
+        game.fish.push(at(6, 4));
+        game.enemy_subs.push(at(9, 4));
+        let rewards: Vec<u32> = (0..9).map(|_| game.play(Move::Fire, &mut rng()).reward).collect();
+        // The second enemy has come closer, and the cannon fires every five frames.
+        assert_eq!(rewards, [0, 1, 0, 0, 0, 0, 0, 0, 1]);
+        assert!(game.fish.is_empty() && game.enemy_subs.is_empty());
+    }
+
+    #[test]
+    fn an_enemy_or_its_bullet_is_the_end() {
+        let mut game = diving();
+        game.fish.push(Swimmer { wait: 0, ..at(5, 4) });
+        assert!(game.play(Move::Stay, &mut rng()).over);
+        let mut game = diving();
+        game.enemy_subs.push(Swimmer { reload: 0, ..at(6, 4) });
+        assert!(!game.play(Move::Stay, &mut rng()).over);
+        assert!(game.play(Move::Stay, &mut rng()).over);
+    }
+
+    #[test]
+    fn oxygen_lasts_for_two_hundred_frames() {
+        let mut game = diving();
+        for _ in 0..200 {
+            game.swarms_gone();
+            assert!(!game.play(Move::Stay, &mut rng()).over);
+        }
+        game.swarms_gone();
+        assert!(game.play(Move::Stay, &mut rng()).over);
+    }
+
+    #[test]
+    fn divers_come_aboard_up_to_six() {
+        let mut game = diving();
+        for _ in 0..8 {
+            game.divers.push(at(4, 4));
+        }
+        game.move_divers();
+        assert_eq!((game.aboard, game.divers.len()), (6, 2));
+    }
+
+    #[test]
+    fn surfacing_needs_a_diver_and_six_pay_for_the_oxygen_left() {
+        let surface = |aboard, oxygen| {
+            let mut game = diving();
+            game.sub.y = 1;
+            (game.aboard, game.oxygen) = (aboard, oxygen);
+            let frame = game.play(Move::Up, &mut rng());
+            (frame, game.aboard, game.oxygen)
+        };
+        assert_eq!(surface(0, 90), (Frame { reward: 0, over: true }, 0, 90));
+        assert_eq!(surface(3, 90), (Frame::default(), 2, 200));
+        assert_eq!(surface(6, 90), (Frame { reward: 4, over: false }, 0, 200));
+        // Waiting at the surface costs nothing.
+        let mut game = begun();
+        assert!((0..300).all(|_| !game.play(Move::Stay, &mut rng()).over));
+    }
+
+    #[test]
+    fn every_surfacing_makes_it_harder_down_to_a_limit() {
+        let mut game = diving();
+        let mut frame = Frame::default();
+        game.surface(&mut frame);
+        assert_eq!((game.spawn_interval, game.move_interval), (19, 5));
+        game.surface(&mut frame);
+        assert_eq!((game.spawn_interval, game.move_interval), (18, 4));
+        for _ in 0..40 {
+            game.surface(&mut frame);
+        }
+        assert_eq!((game.spawn_interval, game.move_interval), (1, 2));
+    }
+
+    #[test]
+    fn enemies_of_a_row_swim_the_same_way() {
+        let mut game = begun();
+        let streams = Streams::new(3, Purpose::EnvStep);
+        for t in 0..200 {
+            game.spawn_enemy(&mut streams.at(SlotId(0), 0, t, 0));
+        }
+        let all: Vec<Swimmer> = game.fish.iter().chain(&game.enemy_subs).copied().collect();
+        assert!(game.fish.len() > game.enemy_subs.len() && !game.enemy_subs.is_empty());
+        assert!(all.iter().all(|a| all.iter().all(|b| a.y != b.y || a.to_right == b.to_right)));
+        assert!(game.fish.len() <= MAX_SWIMMERS);
+    }
+
+    impl Seaquest {
+        fn swarms_gone(&mut self) {
+            self.fish.clear();
+            self.enemy_subs.clear();
+            self.enemy_bullets.clear();
+        }
+    }
+}

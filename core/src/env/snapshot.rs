@@ -1,0 +1,196 @@
+//! Numbers in snapshots: little-endian, one after the other, and read back without trust.
+
+use super::{EnvError, RowsMut, RowsRef};
+use crate::prelude::*;
+
+/// Reads a snapshot from front to back, for [`Env::restore`](super::Env::restore).
+///
+/// Whatever is missing or makes no sense is [`EnvError::BadSnapshot`]; nothing is believed, nothing allocated.
+#[derive(Clone, Debug)]
+pub struct SnapshotReader<'a> {
+    /// Bytes of the whole snapshot, for the error.
+    len: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> SnapshotReader<'a> {
+    /// Begins at the front.
+    #[must_use]
+    pub const fn new(snapshot: &'a [u8]) -> Self {
+        Self { len: snapshot.len(), rest: snapshot }
+    }
+
+    /// The error for bytes that make no sense.
+    #[must_use]
+    pub const fn bad(&self) -> EnvError {
+        EnvError::BadSnapshot(self.len)
+    }
+
+    /// The next `len` bytes.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`] when there are fewer, as with all that follow.
+    pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], EnvError> {
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or_else(|| self.bad())?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], EnvError> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(|| self.bad())?;
+        self.rest = rest;
+        Ok(*bytes)
+    }
+
+    /// The next byte.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    pub fn u8(&mut self) -> Result<u8, EnvError> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    /// The next byte, if it is below `end`.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    pub fn below(&mut self, end: u8) -> Result<u8, EnvError> {
+        let value = self.u8()?;
+        if value < end { Ok(value) } else { Err(self.bad()) }
+    }
+
+    /// The next byte as a truth value: 0 or 1.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    pub fn bool(&mut self) -> Result<bool, EnvError> {
+        Ok(self.below(2)? == 1)
+    }
+
+    /// The next two bytes.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    pub fn u16(&mut self) -> Result<u16, EnvError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    /// The next four bytes.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    pub fn u32(&mut self) -> Result<u32, EnvError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// The next eight bytes.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    pub fn u64(&mut self) -> Result<u64, EnvError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// The next eight bytes as a finite number.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    pub fn finite(&mut self) -> Result<f64, EnvError> {
+        let value = self.array().map(f64::from_le_bytes)?;
+        if value.is_finite() { Ok(value) } else { Err(self.bad()) }
+    }
+
+    /// As many elements as `values` has room for. On an error some of them may have been written.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`].
+    pub fn rows(&mut self, values: RowsMut<'_>) -> Result<(), EnvError> {
+        macro_rules! numbers {
+            ($values:ident, $ty:ty) => {{
+                for value in $values {
+                    *value = <$ty>::from_le_bytes(self.array()?);
+                }
+            }};
+        }
+        match values {
+            RowsMut::F32(values) => numbers!(values, f32),
+            RowsMut::F64(values) => numbers!(values, f64),
+            RowsMut::I32(values) => numbers!(values, i32),
+            RowsMut::I64(values) => numbers!(values, i64),
+            RowsMut::U8(values) => values.copy_from_slice(self.bytes(values.len())?),
+            RowsMut::Bool(values) => {
+                for value in values {
+                    *value = self.bool()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What has not been read, for a snapshot inside a snapshot.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Everything has been read.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`] for surplus bytes.
+    pub fn finish(self) -> Result<(), EnvError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(self.bad()) }
+    }
+}
+
+/// Appends elements, as [`SnapshotReader::rows`] reads them.
+pub fn put_rows(out: &mut Vec<u8>, values: RowsRef<'_>) {
+    match values {
+        RowsRef::F32(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+        RowsRef::F64(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+        RowsRef::I32(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+        RowsRef::I64(values) => out.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+        RowsRef::U8(values) => out.extend_from_slice(values),
+        RowsRef::Bool(values) => out.extend(values.iter().map(|&value| u8::from(value))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::RowElement;
+
+    fn round_trip<T: RowElement>(values: &[T]) {
+        let mut bytes = Vec::new();
+        put_rows(&mut bytes, T::erase_rows(values));
+        assert_eq!(bytes.len(), values.len() * T::DTYPE.size());
+        let mut read = vec![T::default(); values.len()];
+        let mut reader = SnapshotReader::new(&bytes);
+        reader.rows(T::erase_rows_mut(&mut read)).unwrap();
+        assert_eq!(read, values);
+        assert_eq!(reader.finish(), Ok(()));
+        let mut reader = SnapshotReader::new(&bytes[1..]);
+        assert_eq!(reader.rows(T::erase_rows_mut(&mut read)), Err(EnvError::BadSnapshot(bytes.len() - 1)));
+    }
+
+    #[test]
+    fn rows_of_every_type_come_back() {
+        round_trip(&[1.5f32, -2.0]);
+        round_trip(&[1.5f64, -2.0]);
+        round_trip(&[7i32, -2]);
+        round_trip(&[7i64, -2]);
+        round_trip(&[7u8, 255]);
+        round_trip(&[true, false]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let read = |bytes: &'static [u8]| SnapshotReader::new(bytes);
+        assert_eq!(read(&[2]).bool(), Err(EnvError::BadSnapshot(1)));
+        assert_eq!(read(&[9]).below(10), Ok(9));
+        assert_eq!(read(&[10]).below(10), Err(EnvError::BadSnapshot(1)));
+        assert_eq!(read(&[0; 3]).u32(), Err(EnvError::BadSnapshot(3)));
+        assert_eq!(read(&[0xFF; 8]).finite(), Err(EnvError::BadSnapshot(8)));
+        assert_eq!(read(&[0; 8]).bytes(9), Err(EnvError::BadSnapshot(8)));
+        assert_eq!(read(&[0; 2]).finish(), Err(EnvError::BadSnapshot(2)));
+    }
+}

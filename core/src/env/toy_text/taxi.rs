@@ -1,0 +1,75 @@
+//! Taxi: a passenger to be picked up and brought to a place (Dietterich, 2000).
+
+use super::{
+    Mdp, Outcome,
+    grid::{Direction, Grid},
+};
+
+const GRID: Grid = Grid { rows: 5, columns: 5 };
+/// Cells of the four places: red, green, yellow, blue.
+const PLACES: [u16; 4] = [0, 4, 20, 23];
+/// Where the passenger is when in the taxi.
+const IN_TAXI: u16 = 4;
+/// Cells that have a wall on their right.
+const WALLS: [u16; 6] = [1, 6, 15, 17, 20, 22];
+
+/// What a state's number is made of.
+#[derive(Clone, Copy)]
+struct Scene {
+    taxi: u16,
+    /// Index of a place, or [`IN_TAXI`].
+    passenger: u16,
+    /// Index of a place.
+    destination: u16,
+}
+
+impl Scene {
+    fn of(state: u16) -> Self {
+        Self { taxi: state / 20, passenger: state / 4 % 5, destination: state % 4 }
+    }
+
+    fn state(self) -> u16 {
+        (self.taxi * 5 + self.passenger) * 4 + self.destination
+    }
+
+    /// The scene after an action, the reward, and whether the passenger has arrived.
+    fn after(self, action: u32) -> (Self, f64, bool) {
+        let to = |direction| (Self { taxi: GRID.neighbour(self.taxi, direction), ..self }, -1.0, false);
+        let place = PLACES.iter().position(|cell| *cell == self.taxi).map(|index| index as u16);
+        match (action, place) {
+            (0, _) => to(Direction::Down),
+            (1, _) => to(Direction::Up),
+            (2, _) if !WALLS.contains(&self.taxi) => to(Direction::Right),
+            (3, _) if self.taxi == 0 || !WALLS.contains(&(self.taxi - 1)) => to(Direction::Left),
+            (2 | 3, _) => (self, -1.0, false),
+            (4, Some(place)) if place == self.passenger => (Self { passenger: IN_TAXI, ..self }, -1.0, false),
+            (5, Some(place)) if self.passenger == IN_TAXI => {
+                let arrived = place == self.destination;
+                (Self { passenger: place, ..self }, if arrived { 20.0 } else { -1.0 }, arrived)
+            }
+            _ => (self, -10.0, false),
+        }
+    }
+}
+
+impl Mdp {
+    /// Taxi: reward 20 for bringing the passenger where they want to go, -10 for picking up or dropping off where
+    /// that cannot be done, -1 for any other step.
+    ///
+    /// States are `((row * 5 + column) * 5 + passenger) * 4 + destination`; actions south, north, east, west, pick
+    /// up, drop off. Episodes begin with the passenger at a place that is not the destination.
+    #[must_use]
+    #[doc(alias = "Taxi-v4")]
+    pub fn taxi() -> Self {
+        let num_states = GRID.cells() * 5 * 4;
+        let is_start = |state: &u16| {
+            let Scene { passenger, destination, .. } = Scene::of(*state);
+            passenger != IN_TAXI && passenger != destination
+        };
+        let starts = (0..num_states).filter(is_start).collect();
+        Self::tabulate(num_states, 6, starts, &[1.0], |state, action, _| {
+            let (scene, reward, terminated) = Scene::of(state).after(action);
+            Outcome { state: scene.state(), terminated, reward }
+        })
+    }
+}

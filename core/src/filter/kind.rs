@@ -1,0 +1,264 @@
+//! Filters by name, and their exchange.
+
+use core::{fmt, str::FromStr};
+
+use super::{FilterError, FilterFloat, MeanStdConfig, MeanStdFilter};
+use crate::{column::RowShape, prelude::*};
+
+/// The kinds of filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[doc(alias = "observation_filter")]
+pub enum FilterKind {
+    /// Observations as they are.
+    NoFilter,
+    /// Normalised with running statistics.
+    MeanStdFilter,
+    /// The same for a shell that calls it from several threads; here, without threads, a [`MeanStdFilter`].
+    ConcurrentMeanStdFilter,
+}
+
+/// A name that is no filter's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no filter '{name}'; there are {}", FilterKind::ALL.map(FilterKind::name).join(", "))]
+pub struct UnknownFilter {
+    /// The name.
+    pub name: String,
+}
+
+impl FilterKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::NoFilter, Self::MeanStdFilter, Self::ConcurrentMeanStdFilter];
+
+    /// What it is selected by.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoFilter => "NoFilter",
+            Self::MeanStdFilter => "MeanStdFilter",
+            Self::ConcurrentMeanStdFilter => "ConcurrentMeanStdFilter",
+        }
+    }
+}
+
+impl fmt::Display for FilterKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for FilterKind {
+    type Err = UnknownFilter;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFilter> {
+        let unknown = || UnknownFilter { name: name.chars().take(100).collect() };
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)
+    }
+}
+
+/// The observation filter of a policy.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[allow(clippy::large_enum_variant)] // There is one filter per policy.
+pub enum Filter {
+    /// Observations as they are.
+    #[default]
+    NoFilter,
+    /// Normalised with running statistics.
+    MeanStdFilter(MeanStdFilter),
+}
+
+impl Filter {
+    /// A filter for rows of this shape, without clipping.
+    ///
+    /// # Errors
+    /// [`FilterError::BadShape`].
+    #[doc(alias = "get_filter")]
+    pub fn new(kind: FilterKind, shape: RowShape) -> Result<Self, FilterError> {
+        Ok(match kind {
+            FilterKind::NoFilter => Self::NoFilter,
+            FilterKind::MeanStdFilter | FilterKind::ConcurrentMeanStdFilter => {
+                Self::MeanStdFilter(MeanStdFilter::new(shape, MeanStdConfig::UNCLIPPED)?)
+            }
+        })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> FilterKind {
+        match self {
+            Self::NoFilter => FilterKind::NoFilter,
+            Self::MeanStdFilter(_) => FilterKind::MeanStdFilter,
+        }
+    }
+
+    /// The filter with statistics, if it is one.
+    #[must_use]
+    pub fn mean_std(&self) -> Option<&MeanStdFilter> {
+        match self {
+            Self::NoFilter => None,
+            Self::MeanStdFilter(filter) => Some(filter),
+        }
+    }
+
+    fn mean_std_mut(&mut self) -> Option<&mut MeanStdFilter> {
+        match self {
+            Self::NoFilter => None,
+            Self::MeanStdFilter(filter) => Some(filter),
+        }
+    }
+
+    /// Filters values of shape `dims` in place, see [`MeanStdFilter::call`].
+    ///
+    /// # Errors
+    /// [`FilterError`]; nothing has changed then.
+    #[doc(alias = "__call__")]
+    pub fn call<T: FilterFloat>(&mut self, dims: &[u32], values: &mut [T], update: bool) -> Result<(), FilterError> {
+        self.mean_std_mut().map_or(Ok(()), |filter| filter.call(dims, values, update))
+    }
+
+    /// Filters whole rows in place, see [`MeanStdFilter::filter_rows`].
+    ///
+    /// # Errors
+    /// [`FilterError`]; nothing has changed then.
+    pub fn filter_rows<T: FilterFloat>(&mut self, values: &mut [T], update: bool) -> Result<(), FilterError> {
+        self.mean_std_mut().map_or(Ok(()), |filter| filter.filter_rows(values, update))
+    }
+
+    /// From now on calls with `update` learn.
+    pub fn in_training(&mut self) {
+        self.mean_std_mut().into_iter().for_each(MeanStdFilter::in_training);
+    }
+
+    /// From now on calls learn nothing, whatever they ask for.
+    pub fn in_eval(&mut self) {
+        self.mean_std_mut().into_iter().for_each(MeanStdFilter::in_eval);
+    }
+
+    /// Forgets what is in the buffer; the statistics stay.
+    #[doc(alias = "clear_buffer")]
+    pub fn reset_buffer(&mut self) {
+        self.mean_std_mut().into_iter().for_each(MeanStdFilter::reset_buffer);
+    }
+
+    /// A copy, after which the buffer here is empty.
+    #[doc(alias = "flush_after")]
+    #[must_use = "the copy alone holds what was in the buffer"]
+    pub fn flush(&mut self) -> Self {
+        match self {
+            Self::NoFilter => Self::NoFilter,
+            Self::MeanStdFilter(filter) => Self::MeanStdFilter(filter.flush()),
+        }
+    }
+
+    /// Merges the other filter's buffer into these statistics, see [`MeanStdFilter::apply_changes`].
+    ///
+    /// # Errors
+    /// [`FilterError`], also for filters of two kinds; nothing has changed then.
+    pub fn apply_changes(&mut self, other: &Self, with_buffer: bool) -> Result<(), FilterError> {
+        self.pair(other, |filter, other| filter.apply_changes(other, with_buffer))
+    }
+
+    /// Takes copies of the other filter's statistics, buffer and configuration, see [`MeanStdFilter::sync`].
+    ///
+    /// # Errors
+    /// [`FilterError`], also for filters of two kinds; nothing has changed then.
+    pub fn sync(&mut self, other: &Self) -> Result<(), FilterError> {
+        self.pair(other, MeanStdFilter::sync)
+    }
+
+    /// Bytes of the statistics in memory.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.mean_std().map_or(0, MeanStdFilter::size_bytes)
+    }
+
+    fn pair(
+        &mut self,
+        other: &Self,
+        change: impl FnOnce(&mut MeanStdFilter, &MeanStdFilter) -> Result<(), FilterError>,
+    ) -> Result<(), FilterError> {
+        match (self, other) {
+            (Self::NoFilter, Self::NoFilter) => Ok(()),
+            (Self::MeanStdFilter(filter), Self::MeanStdFilter(other)) => change(filter, other),
+            (left, right) => Err(FilterError::KindMismatch { left: left.kind(), right: right.kind() }),
+        }
+    }
+}
+
+/// Merges the buffers of all workers, in their order, into the driver's statistics and empties them; then all workers
+/// have the driver's statistics.
+///
+/// # Errors
+/// [`FilterError`] when a filter differs from the driver's in kind or shape. Workers before it have given their buffers
+/// to the driver; nothing is lost.
+#[doc(alias = "FilterManager")]
+pub fn synchronize(driver: &mut Filter, workers: &mut [&mut Filter]) -> Result<(), FilterError> {
+    for worker in workers.iter_mut() {
+        driver.apply_changes(worker, false)?;
+        worker.reset_buffer();
+    }
+    for worker in workers {
+        worker.sync(driver)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean_std(shape: RowShape, values: &[f64]) -> Filter {
+        let mut filter = Filter::new(FilterKind::MeanStdFilter, shape).unwrap();
+        filter.filter_rows(&mut values.to_vec(), true).unwrap();
+        filter
+    }
+
+    fn counts(filter: &Filter) -> (u64, u64) {
+        filter.mean_std().map(|filter| (filter.running().n(), filter.buffer().n())).unwrap()
+    }
+
+    #[test]
+    fn names_lead_to_filters() {
+        for kind in FilterKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            assert_eq!(Filter::new(kind, RowShape::SCALAR).unwrap().kind() == FilterKind::NoFilter, {
+                kind == FilterKind::NoFilter
+            });
+        }
+        assert_eq!(
+            "MeanStd".parse::<FilterKind>().unwrap_err().to_string(),
+            "there is no filter 'MeanStd'; there are NoFilter, MeanStdFilter, ConcurrentMeanStdFilter"
+        );
+    }
+
+    #[test]
+    fn no_filter_leaves_rows_alone() {
+        let mut filter = Filter::new(FilterKind::NoFilter, RowShape::vector(2)).unwrap();
+        let mut rows = [1.0_f32, f32::INFINITY, 3.0];
+        filter.filter_rows(&mut rows, true).unwrap();
+        filter.call(&[3], &mut rows, true).unwrap();
+        assert_eq!((rows, filter.flush()), ([1.0, f32::INFINITY, 3.0], Filter::NoFilter));
+    }
+
+    #[test]
+    fn all_know_what_one_has_seen() {
+        let mut driver = mean_std(RowShape::SCALAR, &[2.0; 10]);
+        driver.reset_buffer();
+        let mut worker = mean_std(RowShape::SCALAR, &[3.0; 10]);
+        synchronize(&mut driver, &mut [&mut worker]).unwrap();
+        assert_eq!((counts(&driver), counts(&worker)), ((20, 0), (20, 0)));
+        assert_eq!(worker, driver);
+        assert_eq!(driver.mean_std().unwrap().running().mean(), [2.5]);
+    }
+
+    #[test]
+    fn filters_that_differ_lose_nothing() {
+        let mut driver = mean_std(RowShape::SCALAR, &[]);
+        let (mut good, mut bad) = (mean_std(RowShape::SCALAR, &[1.0]), mean_std(RowShape::vector(2), &[1.0, 2.0]));
+        let untouched = bad.clone();
+        assert!(synchronize(&mut driver, &mut [&mut good, &mut bad]).is_err());
+        assert_eq!((counts(&driver), counts(&good), bad), ((1, 0), (1, 0), untouched));
+        let error = synchronize(&mut driver, &mut [&mut Filter::NoFilter]).unwrap_err();
+        let wanted = "a MeanStdFilter and a NoFilter cannot be merged; use one kind of filter on all workers";
+        assert_eq!(error.to_string(), wanted);
+    }
+}

@@ -1,0 +1,144 @@
+//! What holds for filters whatever they have seen.
+
+use proptest::{collection::vec, prelude::*};
+
+use super::{Filter, FilterDelta, FrozenStat, MeanStdConfig, MeanStdFilter, RunningStat, VersionedFilter, synchronize};
+use crate::{
+    column::RowShape,
+    ids::{FragmentNo, SlotId, WeightsVersion},
+    prelude::*,
+    weights::Weights,
+};
+
+const SHAPE: RowShape = RowShape::vector(2);
+
+fn stat(rows: &[[f64; 2]]) -> RunningStat {
+    let mut stat = RunningStat::new(SHAPE).unwrap();
+    rows.iter().for_each(|row| stat.push(row).unwrap());
+    stat
+}
+
+fn close(a: &RunningStat, b: &RunningStat) -> bool {
+    let near = |(a, b): (f64, f64)| (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0);
+    let means = a.mean().iter().copied().zip(b.mean().iter().copied());
+    a.n() == b.n() && means.chain(a.var().zip(b.var())).all(near)
+}
+
+fn rows(max: usize) -> impl Strategy<Value = Vec<[f64; 2]>> {
+    vec([-1e3..1e3, -1.0..1e6], 0..max)
+}
+
+fn parts() -> impl Strategy<Value = Vec<Vec<[f64; 2]>>> {
+    vec(rows(12), 1..8)
+}
+
+proptest! {
+    #[test]
+    fn merging_does_not_depend_on_the_order(parts in parts(), seed in any::<u64>()) {
+        let merge = |parts: &[Vec<[f64; 2]>]| {
+            let mut all = stat(&[]);
+            parts.iter().for_each(|rows| all.merge(&stat(rows)).unwrap());
+            all
+        };
+        let in_order = merge(&parts);
+        let mut shuffled = parts.clone();
+        shuffled.sort_by_key(|rows| (rows.len() as u64 ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        shuffled.rotate_left(seed as usize % parts.len());
+        prop_assert!(close(&in_order, &merge(&shuffled)));
+        // And all of them are what one would have seen.
+        prop_assert!(close(&in_order, &stat(&parts.concat())));
+        // A pair is the same to the bit.
+        let (mut left, mut right) = (stat(&parts[0]), in_order.clone());
+        right.merge(&left).unwrap();
+        left.merge(&in_order).unwrap();
+        prop_assert_eq!(left, right);
+    }
+
+    #[test]
+    fn rows_by_batch_are_rows_one_by_one(rows in rows(20)) {
+        let mut whole = MeanStdFilter::new(SHAPE, MeanStdConfig::default()).unwrap();
+        let mut single = whole.clone();
+        whole.filter_rows(&mut rows.concat(), true).unwrap();
+        rows.iter().for_each(|row| single.filter_rows(&mut row.to_vec(), true).unwrap());
+        prop_assert_eq!(whole, single);
+    }
+
+    #[test]
+    fn bytes_and_tensors_keep_every_bit(running in rows(20), buffer in rows(5), clip in proptest::option::of(0.0..9.0)) {
+        let config = MeanStdConfig { demean: running.len() % 2 == 0, destd: buffer.len() % 2 == 0, clip };
+        let filter = MeanStdFilter::from_parts(config, stat(&running), stat(&buffer)).unwrap();
+        let mut filter = Filter::MeanStdFilter(filter);
+        prop_assert_eq!(Filter::decode(&filter.encode()), Ok(filter.clone()));
+        filter.in_eval();
+        prop_assert_eq!(Filter::decode(&filter.encode()), Ok(filter));
+        let stat = stat(&running);
+        prop_assert_eq!(RunningStat::decode(&stat.encode()), Ok(stat.clone()));
+        let weights = Weights::new(WeightsVersion(0), stat.to_tensors("filter")).unwrap();
+        prop_assert_eq!(RunningStat::from_tensors(&weights, "filter", SHAPE), Ok(stat));
+    }
+
+    #[test]
+    fn no_bytes_panic(mut bytes in vec(any::<u8>(), 0..80), rows in rows(3), flip in any::<(usize, u8)>()) {
+        let _ = (Filter::decode(&bytes), RunningStat::decode(&bytes));
+        // What is nearly right goes further.
+        bytes = stat(&rows).encode();
+        let at = flip.0 % bytes.len();
+        bytes[at] ^= flip.1;
+        if let Ok(mut read) = RunningStat::decode(&bytes) {
+            let same = read.clone();
+            if read.merge(&same).is_ok() {
+                prop_assert!(read.std().all(f64::is_finite));
+            }
+        }
+    }
+
+    #[test]
+    fn results_are_finite_and_within_the_clip(rows in rows(20), scale in -80..80_i32) {
+        let mut filter = MeanStdFilter::new(SHAPE, MeanStdConfig::default()).unwrap();
+        for row in rows {
+            let mut row = row.map(|x| x * 10_f64.powi(scale));
+            filter.filter_rows(&mut row, true).unwrap();
+            prop_assert!(row.iter().all(|x| x.abs() <= 10.0), "{row:?}");
+        }
+    }
+
+    /// Which slots share a worker, and when their deltas arrive, leaves no trace.
+    #[test]
+    fn versioned_rows_depend_on_slot_and_version_alone(parts in parts()) {
+        let base = FrozenStat::new(stat(&[[1.0, 5.0], [2.0, 9.0]]), MeanStdConfig::default()).unwrap();
+        let run = |rows: &Vec<[f64; 2]>| {
+            let (mut filter, mut rows) = (VersionedFilter::new(base.clone()), rows.concat());
+            filter.filter_rows(&mut rows, true).unwrap();
+            (filter.take_delta(), rows)
+        };
+        let mut deltas: Vec<FilterDelta> = parts.iter().enumerate().map(|(slot, rows)| {
+            FilterDelta { slot: SlotId(slot as u32), fragment: FragmentNo(0), stat: run(rows).0 }
+        }).collect();
+        let merged = base.merged(&deltas).unwrap();
+        deltas.rotate_right(1);
+        prop_assert_eq!(&base.merged(&deltas).unwrap(), &merged);
+        // Nor do the steps at a time that a slot is driven by.
+        let mut stepped = VersionedFilter::new(base.clone());
+        let mut rows = parts[0].clone();
+        rows.iter_mut().for_each(|row| stepped.filter_rows(row, true).unwrap());
+        prop_assert_eq!((stepped.take_delta(), rows.concat()), run(&parts[0]));
+        // One slot after the other sees what all see together.
+        let mut all = base.running().clone();
+        parts.iter().flatten().for_each(|row| all.push(row).unwrap());
+        prop_assert!(close(&all, merged.running()));
+    }
+
+    #[test]
+    fn after_synchronizing_all_know_all(parts in parts()) {
+        let new = || Filter::MeanStdFilter(MeanStdFilter::new(SHAPE, MeanStdConfig::UNCLIPPED).unwrap());
+        let mut driver = new();
+        let mut workers: Vec<Filter> = parts.iter().map(|rows| {
+            let mut worker = new();
+            worker.filter_rows(&mut rows.concat(), true).unwrap();
+            worker
+        }).collect();
+        synchronize(&mut driver, &mut workers.iter_mut().collect::<Vec<_>>()).unwrap();
+        prop_assert!(close(driver.mean_std().unwrap().running(), &stat(&parts.concat())));
+        prop_assert!(workers.iter().all(|worker| *worker == driver));
+    }
+}

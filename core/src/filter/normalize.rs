@@ -1,0 +1,78 @@
+//! From observations to normalised ones.
+
+use super::{FilterError, RunningStat};
+use crate::prelude::*;
+
+/// Added to the standard deviation, so that nothing is divided by zero.
+const EPSILON: f64 = 1e-6;
+
+/// Floats that a filter takes and returns. It computes in 64 bits.
+pub trait FilterFloat: Copy + Into<f64> {
+    /// The nearest value of this type.
+    fn from_f64(value: f64) -> Self;
+}
+
+impl FilterFloat for f32 {
+    #[inline]
+    fn from_f64(value: f64) -> Self {
+        value as Self
+    }
+}
+
+impl FilterFloat for f64 {
+    #[inline]
+    fn from_f64(value: f64) -> Self {
+        value
+    }
+}
+
+/// What a filter with statistics does to a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeanStdConfig {
+    /// Subtract the mean.
+    pub demean: bool,
+    /// Divide by the standard deviation.
+    pub destd: bool,
+    /// Clamp the result to this magnitude; nothing for no clipping.
+    pub clip: Option<f64>,
+}
+
+impl MeanStdConfig {
+    /// Mean, standard deviation, no clipping: what RLlib makes for `observation_filter="MeanStdFilter"`.
+    pub const UNCLIPPED: Self = Self { demean: true, destd: true, clip: None };
+
+    pub(super) fn check(self) -> Result<Self, FilterError> {
+        match self.clip {
+            Some(clip) if clip.is_nan() || clip < 0.0 => Err(FilterError::BadClip(clip.to_string())),
+            _ => Ok(self),
+        }
+    }
+
+    /// Normalises whole rows in place: `(x - mean) / (std + 1e-6)`, clamped. `denominators` are those of
+    /// [`denominators`], and values are finite.
+    pub(super) fn apply<T: FilterFloat>(self, mean: &[f64], denominators: &[f64], rows: &mut [T]) {
+        // The limits of what there is leave finite values as they are.
+        let clip = self.clip.unwrap_or(f64::INFINITY);
+        for row in rows.chunks_exact_mut(mean.len().max(1)) {
+            for ((x, mean), denominator) in row.iter_mut().zip(mean).zip(denominators) {
+                let wide: f64 = (*x).into();
+                let centred = if self.demean { wide - mean } else { wide };
+                let scaled = if self.destd { centred / denominator } else { centred };
+                *x = T::from_f64(scaled.max(-clip).min(clip));
+            }
+        }
+    }
+}
+
+/// As RLlib's constructor: mean, standard deviation, clipping at 10.
+impl Default for MeanStdConfig {
+    fn default() -> Self {
+        Self { clip: Some(10.0), ..Self::UNCLIPPED }
+    }
+}
+
+/// What rows are divided by: the standard deviation and [`EPSILON`].
+pub(super) fn denominators(stat: &RunningStat, out: &mut Vec<f64>) {
+    out.clear();
+    out.extend(stat.std().map(|std| std + EPSILON));
+}

@@ -1,0 +1,125 @@
+//! Which points are in a space.
+
+use super::{Point, PointError, Scalar, Space, point::with_values};
+use crate::{column::DType, prelude::*};
+
+impl Space {
+    /// True for a point of the space: the right kind and element type, the right length, and nothing out of bounds.
+    #[must_use]
+    pub fn contains(&self, point: &Point) -> bool {
+        match (self, point) {
+            (Self::Tuple(spaces), Point::Tuple(parts)) => {
+                spaces.len() == parts.len() && spaces.iter().zip(parts).all(|(space, part)| space.contains(part))
+            }
+            (Self::Dict(spaces), Point::Dict(parts)) => {
+                spaces.len() == parts.len()
+                    && spaces.iter().zip(parts).all(|((name, space), (key, part))| name == key && space.contains(part))
+            }
+            _ => with_values!(point, values => self.contains_row(values).unwrap_or(false), else false),
+        }
+    }
+
+    /// True for a row of the space, false for one of another length or with an element that is out of bounds.
+    ///
+    /// # Errors
+    /// [`PointError::WrongType`] for rows of a type that is not [taken](Self::takes_rows_of),
+    /// [`PointError::Compound`] for tuples and dicts.
+    pub fn contains_row<T: Scalar>(&self, row: &[T]) -> Result<bool, PointError> {
+        self.check_type(T::DTYPE)?;
+        Ok(match self {
+            Self::Box(space) => match space.uniform_bounds() {
+                Some((low, high)) => row.len() == space.elements() && row.iter().all(|x| x.within(low, high)),
+                None => {
+                    row.len() == space.elements()
+                        && row.iter().zip(space.bounds()).all(|(x, (low, high))| x.within(low, high))
+                }
+            },
+            Self::Discrete { n } => matches!(row, [x] if below(*x, *n)),
+            Self::MultiDiscrete { nvec } => row.len() == nvec.len() && row.iter().zip(nvec).all(|(x, n)| below(*x, *n)),
+            Self::MultiBinary { n } => row.len() as u64 == u64::from(*n) && row.iter().all(|x| below(*x, 2)),
+            Self::Tuple(_) | Self::Dict(_) => false,
+        })
+    }
+
+    /// True for the element types that rows of the space may have: a box's own; any integers for discrete spaces; for
+    /// multi-binary ones truth values too. Never for tuples and dicts.
+    #[must_use]
+    pub const fn takes_rows_of(&self, dtype: DType) -> bool {
+        match self {
+            Self::Box(space) => space.dtype() as u8 == dtype as u8,
+            Self::Discrete { .. } | Self::MultiDiscrete { .. } => {
+                matches!(dtype, DType::I32 | DType::I64 | DType::U8)
+            }
+            Self::MultiBinary { .. } => matches!(dtype, DType::I32 | DType::I64 | DType::U8 | DType::Bool),
+            Self::Tuple(_) | Self::Dict(_) => false,
+        }
+    }
+
+    pub(crate) fn check_type(&self, found: DType) -> Result<(), PointError> {
+        match self {
+            Self::Tuple(_) | Self::Dict(_) => Err(PointError::Compound(self.to_string())),
+            _ if self.takes_rows_of(found) => Ok(()),
+            _ => Err(PointError::WrongType { space: self.to_string(), found }),
+        }
+    }
+
+    /// True for a row of floats within the bounds.
+    #[must_use]
+    pub fn contains_floats(&self, row: &[f32]) -> bool {
+        self.contains_row(row).unwrap_or(false)
+    }
+}
+
+fn below<T: Scalar>(x: T, n: u32) -> bool {
+    x.within(0.0, f64::from(n) - 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::column::RowShape;
+
+    #[test]
+    fn boxes_hold_what_is_within_their_bounds() {
+        let space = Space::vector(&[-1.0, f32::NEG_INFINITY], &[1.0, f32::INFINITY]);
+        assert!(space.contains_floats(&[1.0, -1e30]));
+        assert!(!space.contains_floats(&[1.1, 0.0]));
+        assert!(!space.contains_floats(&[f32::NAN, 0.0]));
+        assert!(!space.contains_floats(&[0.0]));
+        assert!(space.contains(&Point::F32(vec![0.0, 0.0])) && !space.contains(&Point::F64(vec![0.0, 0.0])));
+        let error = space.contains_row(&[0.0f64; 2]).unwrap_err();
+        assert_eq!(error.to_string(), "Box([-1.0 -inf], [1.0 inf], (2,), float32) has no rows of float64");
+        let image = Space::uniform(DType::U8, RowShape::vector(2), 3.0, 250.0);
+        assert_eq!([[3u8, 250], [2, 9]].map(|row| image.contains_row(&row)), [Ok(true), Ok(false)]);
+    }
+
+    #[test]
+    fn discrete_spaces_hold_small_integers() {
+        let space = Space::Discrete { n: 2 };
+        assert_eq!([1i64, 2, -1].map(|x| space.contains_row(&[x])), [Ok(true), Ok(false), Ok(false)]);
+        assert!(space.contains(&Point::from(1)) && space.contains(&Point::U8(vec![0])));
+        assert!(!space.contains(&Point::I64(vec![0, 0])) && !space.contains(&Point::F32(vec![0.0])));
+        let space = Space::multi_discrete([3, 1]).unwrap();
+        assert_eq!([[2i64, 0], [2, 1], [-1, 0]].map(|row| space.contains_row(&row).unwrap()), [true, false, false]);
+        let space = Space::multi_binary(2).unwrap();
+        assert_eq!(space.contains_row(&[true, false]), Ok(true));
+        assert_eq!(space.contains_row(&[1u8, 2]), Ok(false));
+        assert_eq!(space.contains_row(&[1i64]), Ok(false));
+        assert!(space.contains_row(&[1.0f32, 0.0]).is_err());
+        // Nothing is in an empty space.
+        assert_eq!(Space::Discrete { n: 0 }.contains_row(&[0i64]), Ok(false));
+    }
+
+    #[test]
+    fn compound_spaces_hold_parts() {
+        let inner = Space::tuple([Space::Discrete { n: 3 }, Space::vector(&[0.0], &[1.0])]).unwrap();
+        let space = Space::dict([("x", inner), ("y", Space::MultiBinary { n: 1 })]).unwrap();
+        let point = |i: i64, y: &str| {
+            Point::dict([("x", Point::Tuple(vec![i.into(), vec![0.5f32].into()])), (y, vec![1u8].into())])
+        };
+        assert!(space.contains(&point(2, "y")));
+        assert!(!space.contains(&point(3, "y")) && !space.contains(&point(2, "z")));
+        assert!(!space.contains(&Point::Tuple(vec![])));
+        assert!(matches!(space.contains_row(&[0.0f32]), Err(PointError::Compound(_))));
+    }
+}

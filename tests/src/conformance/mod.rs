@@ -1,0 +1,95 @@
+//! The core's public API as operations on JSON, so that its results can be compared with those of other systems.
+//!
+//! A thin adapter: it translates values and errors and has no logic of its own. A case is
+//! `{"id", "op", "in", "args"}`, its answer `{"id", "ok"}` or `{"id", "err"}` with one of [`Fault`]'s names.
+
+mod actions;
+mod batch;
+mod env;
+mod filter;
+pub mod judge;
+mod ma;
+mod ope;
+mod policy_map;
+mod post;
+mod seq;
+mod values;
+mod views;
+
+use serde_json::{Value, json};
+
+/// What an operation failed with, as coarse as the cases tell it apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A column is not there.
+    MissingColumn,
+    /// Columns have different numbers of rows.
+    LengthMismatch,
+    /// An argument makes no sense.
+    InvalidArgument,
+    /// Nobody has this policy id.
+    UnknownPolicy,
+    /// The id is taken.
+    AlreadyExists,
+    /// Row shapes differ.
+    ShapeMismatch,
+    /// An environment failed.
+    EnvError,
+    /// The operation is not there.
+    UnknownOperation,
+    /// The case itself cannot be understood; says where.
+    BadCase(String),
+}
+
+impl Fault {
+    fn name(&self) -> &str {
+        match self {
+            Self::MissingColumn => "missing_column",
+            Self::LengthMismatch => "length_mismatch",
+            Self::InvalidArgument => "invalid_argument",
+            Self::UnknownPolicy => "unknown_policy",
+            Self::AlreadyExists => "already_exists",
+            Self::ShapeMismatch => "shape_mismatch",
+            Self::EnvError => "env_error",
+            Self::UnknownOperation => "unknown_operation",
+            Self::BadCase(_) => "bad_case",
+        }
+    }
+}
+
+type Answer = Result<Value, Fault>;
+
+/// Answers one case, given as a line of JSON.
+#[must_use]
+pub fn answer(line: &str) -> String {
+    let case: Value = match serde_json::from_str(line) {
+        Ok(case) => case,
+        Err(error) => return json!({"id": null, "err": "bad_case", "message": error.to_string()}).to_string(),
+    };
+    let id = &case["id"];
+    match dispatch(&case) {
+        Ok(ok) => json!({"id": id, "ok": ok}),
+        Err(Fault::BadCase(what)) => json!({"id": id, "err": "bad_case", "message": what}),
+        Err(fault) => json!({"id": id, "err": fault.name()}),
+    }
+    .to_string()
+}
+
+fn dispatch(case: &Value) -> Answer {
+    let op = case["op"].as_str().unwrap_or_default();
+    let (area, name) = op.split_once('.').unwrap_or((op, ""));
+    let (input, args) = (&case["in"], &case["args"]);
+    match area {
+        "actions" => actions::answer(name, input, args),
+        "batch" => batch::answer(name, input, args),
+        "env" => env::answer(name, input, args),
+        "filter" => filter::answer(name, input),
+        "ma" => ma::answer(name, input, args),
+        "ope" => ope::answer(name, input, args),
+        "policymap" => policy_map::answer(name, input, args),
+        "post" => post::answer(name, input, args),
+        "seq" => seq::answer(name, input, args),
+        "views" => views::answer(name, input, args),
+        _ => Err(Fault::UnknownOperation),
+    }
+}
