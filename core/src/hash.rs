@@ -118,7 +118,7 @@ impl RolloutHasher {
         let (logp, vf_preds) = (rows.get(ACTION_LOGP)?, rows.get(VF_PREDS)?);
         self.bytes.clear();
         for row in 0..rows.len() {
-            obs.row(row).iter().for_each(|x| self.bytes.extend_from_slice(&canonical(*x)));
+            obs.row(row).unwrap_or_default().iter().for_each(|x| self.bytes.extend_from_slice(&canonical(*x)));
             self.bytes.extend_from_slice(&actions[row].to_le_bytes());
             self.bytes.extend_from_slice(&canonical(rewards[row]));
             self.bytes.push(u8::from(terminateds[row]) | u8::from(truncateds[row]) << 1);

@@ -103,7 +103,7 @@ impl SlotFragment {
             let end = (cut.end as usize).min(obs.rows());
             if start < end {
                 values.extend_from_slice(obs.slice(start + 1..end).values());
-                values.extend_from_slice(finals.row(piece));
+                values.extend_from_slice(finals.row(piece).unwrap_or_default());
             }
             start = end.max(start);
         }

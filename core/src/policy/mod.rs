@@ -42,9 +42,10 @@ mod random;
 mod stash;
 mod store;
 
+pub use crate::ids::PolicyId;
 pub use entry::{PolicyEntry, PolicyState};
 pub use init::init_weights;
-pub use map::{PolicyId, PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
+pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
 pub use mlp::{MlpPolicy, MlpPolicySpec};
 pub use random::RandomPolicy;
 pub use stash::{Stash, StashError, Stashed};

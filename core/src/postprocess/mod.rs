@@ -44,7 +44,7 @@ pub use vtrace::{VTraceConfig, VTraceInput, vtrace};
 
 use crate::{
     batch::BatchError,
-    column::{DType, RowShape},
+    column::{ColumnType, RowShape},
     prelude::*,
 };
 
@@ -63,12 +63,12 @@ pub enum PostprocessError {
         shape: RowShape,
     },
     /// Only rows of numbers can be moved.
-    #[error("column '{name}' holds {dtype}, which cannot be moved by steps; drop it or decompress it first")]
+    #[error("column '{name}' holds {found}, which cannot be moved by steps; drop it or decompress it first")]
     NoNumbers {
         /// The column.
         name: String,
         /// What it holds.
-        dtype: DType,
+        found: ColumnType,
     },
     /// Generalised advantage estimation without value estimates.
     #[error("use_gae needs value estimates: set use_critic, or use_gae to false")]

@@ -16,8 +16,8 @@ use crate::{
 impl AgentCollector {
     /// What learners want to see of the steps since the last fragment, and the end of that fragment.
     ///
-    /// `unroll_id` tells fragments apart; views of it see this one's id at every offset. Views of columns that nobody gave
-    /// are left out, since postprocessing may add them.
+    /// `unroll_id` tells fragments apart; views of it see this one's id at every offset. Views of columns that nobody
+    /// gave are left out, since postprocessing may add them.
     ///
     /// # Errors
     /// [`ViewError::TooLarge`] if a view's rows would not fit into memory or have too many dimensions,
@@ -27,7 +27,7 @@ impl AgentCollector {
         for (view, requirement) in &self.views {
             let (column, shift) = (requirement.data_col(view), &requirement.shift);
             let every = usize::try_from(requirement.batch_repeat_value.get()).unwrap_or(usize::MAX);
-            let id = self.constant(column).or((column == UNROLL_ID).then_some(unroll_id));
+            let id = self.constant(column).or_else(|| (column == UNROLL_ID).then_some(unroll_id));
             let own = id.map(|id| (view.clone(), constant(id, shift, self.steps.div_ceil(every))));
             let given = self
                 .parts(column)
@@ -48,9 +48,9 @@ impl AgentCollector {
         Ok(built)
     }
 
-    /// What the policy wants to see before it acts: the same rows that training will see of the coming step, as a batch
-    /// of one row. Views of `unroll_id`, which is not known yet, are left out. What the step itself will bring, such as its
-    /// action, is zero.
+    /// What the policy wants to see before it acts: the same rows that training will see of the coming step, as a
+    /// batch of one row. Views of `unroll_id`, which is not known yet, are left out. What the step itself will bring,
+    /// such as its action, is zero.
     ///
     /// # Errors
     /// [`ViewError::NoInitialObs`]; [`ViewError::Future`] if a view reaches beyond the coming step;

@@ -30,11 +30,11 @@ pub struct TrajectoryStart {
 
 /// Collects the steps of one agent and builds what models and learners want to see of them.
 ///
-/// Data columns are `obs` (and `obs.…` if nested), `t`, `eps_id`, `agent_index`, `env_id`, `unroll_id`, and whatever else
-/// is given with each step: `actions`, `rewards`, `terminateds`, `action_logp`, `state_out_0`, …. Those that no
-/// requirement views are not kept. Before the first step of a trajectory stand its first observation, the initial states,
-/// and zeros for everything else; behind the last step of a fragment stand zeros. What views can reach of a fragment is
-/// kept for the next one, and nothing more: memory does not grow with the trajectory.
+/// Data columns are `obs` (and `obs.…` if nested), `t`, `eps_id`, `agent_index`, `env_id`, `unroll_id`, and whatever
+/// else is given with each step: `actions`, `rewards`, `terminateds`, `action_logp`, `state_out_0`, …. Those that no
+/// requirement views are not kept. Before the first step of a trajectory stand its first observation, the initial
+/// states, and zeros for everything else; behind the last step of a fragment stand zeros. What views can reach of a
+/// fragment is kept for the next one, and nothing more: memory does not grow with the trajectory.
 #[derive(Clone, Debug)]
 pub struct AgentCollector {
     pub(super) views: ViewRequirements,
@@ -92,8 +92,8 @@ impl AgentCollector {
     ///
     /// # Errors
     /// [`ViewError::Unbuilt`] if steps of another trajectory are waiting, [`ViewError::NotObs`] for another column,
-    /// [`ViewError::MissingColumn`] if a part is missing that earlier trajectories had, [`ViewError::Mismatch`] if it has
-    /// another type or shape. Nothing has changed then.
+    /// [`ViewError::MissingColumn`] if a part is missing that earlier trajectories had, [`ViewError::Mismatch`] if it
+    /// has another type or shape. Nothing has changed then.
     pub fn add_init_obs(&mut self, start: TrajectoryStart, obs: &[(&str, Row<'_>)]) -> Result<(), ViewError> {
         if self.steps > 0 {
             return Err(ViewError::Unbuilt { steps: self.steps });
@@ -127,9 +127,9 @@ impl AgentCollector {
         Ok(())
     }
 
-    /// Adds a step: `new_obs` (or all its parts `new_obs.…`) and all other columns of the step, each time the same ones.
-    /// `t` may be given where an agent does not act in every step of its episode. Allocates nothing once the buffers are
-    /// as large as a fragment.
+    /// Adds a step: `new_obs` (or all its parts `new_obs.…`) and all other columns of the step, each time the same
+    /// ones. `t` may be given where an agent does not act in every step of its episode. Allocates nothing once the
+    /// buffers are as large as a fragment.
     ///
     /// # Errors
     /// [`ViewError::NoInitialObs`]; [`ViewError::MissingColumn`], [`ViewError::Unexpected`] or [`ViewError::Mismatch`]
@@ -160,7 +160,7 @@ impl AgentCollector {
         for series in &mut self.series {
             let given = step_value(values, series);
             if series.name == T.name() {
-                let row = given.copied().unwrap_or(Row::from(&next_t));
+                let row = given.copied().unwrap_or_else(|| Row::from(&next_t));
                 series.push(&row);
                 if let Values::I64(&[t]) = row.values {
                     self.next_t = t.wrapping_add(1);

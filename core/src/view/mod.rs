@@ -1,8 +1,8 @@
 //! Views of trajectories: which rows of which columns a model sees at a step, and sequences for recurrent ones.
 //!
-//! A [`ViewRequirement`] names a data column and a [`Shift`]: the row of step `i` holds the data of steps `i + shift`. An
-//! [`AgentCollector`] takes one agent's steps and builds the views, row by row for the policy and per fragment for the
-//! learner, so that both see the same. [`chop_into_sequences`] cuts joined rows for recurrent policies.
+//! A [`ViewRequirement`] names a data column and a [`Shift`]: the row of step `i` holds the data of steps `i + shift`.
+//! An [`AgentCollector`] takes one agent's steps and builds the views, row by row for the policy and per fragment for
+//! the learner, so that both see the same. [`chop_into_sequences`] cuts joined rows for recurrent policies.
 //!
 //! ```
 //! use rollmesh_core::{

@@ -78,8 +78,10 @@ impl ViewRequirement {
     }
 }
 
-/// The batch without the views that training does not use. Columns that no requirement names stay.
-#[must_use = "the batch itself is not changed"]
+/// The batch without the views that training does not use. Columns that no requirement names stay. Shares all buffers.
+///
+/// # Errors
+/// None that the batch itself would not have had: its columns fit together.
 pub fn drop_unused_for_training(batch: &SampleBatch, views: &ViewRequirements) -> Result<SampleBatch, BatchError> {
     let mut kept = SampleBatch::new();
     for (name, column) in batch.iter() {

@@ -184,7 +184,7 @@ mod tests {
             buffer.push_zeros(4);
             buffer.drop_front(2);
             let column = buffer.into_column(RowShape::vector(2)).unwrap();
-            assert_eq!((column.dtype(), column.rows()), (dtype, 1));
+            assert_eq!((column.dtype(), column.rows()), (Some(dtype), 1));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::rows::{Buffer, Values};
 use crate::{
-    column::{Column, ColumnData, DType, RowShape},
+    column::{Column, ColumnData, ColumnType, RowShape},
     prelude::*,
 };
 
@@ -47,12 +47,12 @@ pub enum SequenceError {
     #[error("max_seq_len must be at least 1")]
     ZeroLength,
     /// Only numbers can be padded with zeros.
-    #[error("{name} holds {dtype}, which cannot be padded with zeros")]
+    #[error("{name} holds {found}, which cannot be padded with zeros")]
     NoNumbers {
         /// Which features or states.
         name: String,
         /// What they hold.
-        dtype: DType,
+        found: ColumnType,
     },
     /// The rows do not split into sequences of this length.
     #[error("{rows} rows are no whole sequences of {padded_len}")]
@@ -121,7 +121,7 @@ pub fn chop_into_sequences(
     let chop = |kind: &str, i: usize, column: &Column, keep: &dyn Fn(usize) -> usize, padded: usize| {
         same_length(|| format!("{kind} {i}"), rows, column.rows())?;
         let values = Values::of(column)
-            .ok_or_else(|| SequenceError::NoNumbers { name: format!("{kind} {i}"), dtype: column.dtype() })?;
+            .ok_or_else(|| SequenceError::NoNumbers { name: format!("{kind} {i}"), found: column.column_type() })?;
         let width = column.shape().elements();
         let mut out = Buffer::like(values);
         let elements = lens.len().checked_mul(padded).and_then(|rows| rows.checked_mul(width));
@@ -154,7 +154,7 @@ pub fn chop_into_sequences(
 pub fn add_time_dimension(column: &Column, padded_len: usize) -> Result<Column, SequenceError> {
     let ragged = || SequenceError::RaggedSequences { rows: column.rows(), padded_len };
     let values = Values::of(column)
-        .ok_or_else(|| SequenceError::NoNumbers { name: "the column".to_string(), dtype: column.dtype() })?;
+        .ok_or_else(|| SequenceError::NoNumbers { name: "the column".to_string(), found: column.column_type() })?;
     if padded_len == 0 || !column.rows().is_multiple_of(padded_len) {
         return Err(ragged());
     }

@@ -105,8 +105,8 @@ impl Series {
         out.into_column(shape).ok()
     }
 
-    /// One row: those at the offsets of `shift` from the step to come, the `steps`-th. At that step itself stands `coming`,
-    /// if it is known.
+    /// One row: those at the offsets of `shift` from the step to come, the `steps`-th. At that step itself stands
+    /// `coming`, if it is known.
     pub(super) fn view_ahead(&self, shift: &Shift, steps: usize, coming: Option<Row<'_>>) -> Option<Column> {
         let (mut out, shape) = self.room(shift, 1)?;
         for offset in shift.offsets() {

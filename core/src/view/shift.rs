@@ -8,8 +8,8 @@ use crate::prelude::*;
 
 /// Offsets in steps: 0 is the step itself, negative ones lie in the past.
 ///
-/// A single number, a list, or an inclusive range with a step, written `from:to` or `from:to:step`. In JSON a number, an
-/// array or a string, as RLlib writes them.
+/// A single number, a list, or an inclusive range with a step, written `from:to` or `from:to:step`. In JSON a number,
+/// an array or a string, as RLlib writes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Form", into = "Form")]
 pub struct Shift(Kind);

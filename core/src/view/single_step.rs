@@ -23,15 +23,15 @@ pub enum StepIndex {
     At(usize),
 }
 
-/// What the policy would see at a step of a batch that holds one piece of one trajectory: a batch of one row with the views
-/// that are used for computing actions.
+/// What the policy would see at a step of a batch that holds one piece of one trajectory: a batch of one row with the
+/// views that are used for computing actions.
 ///
-/// For a row of the batch, its own views. After the last row they are put together from the data columns and, where they
-/// reach back beyond the batch, from the views of its first row (zeros where those have not seen it).
+/// For a row of the batch, its own views. After the last row they are put together from the data columns and, where
+/// they reach back beyond the batch, from the views of its first row (zeros where those have not seen it).
 ///
 /// # Errors
-/// [`ViewError::NoSuchStep`]; [`ViewError::Batch`] if a view or its data is missing, [`ViewError::Future`] for a view of later
-/// steps, [`ViewError::TooLarge`].
+/// [`ViewError::NoSuchStep`]; [`ViewError::Batch`] if a view or its data is missing, [`ViewError::Future`] for a view
+/// of later steps, [`ViewError::TooLarge`].
 #[doc(alias = "get_single_step_input_dict")]
 pub fn single_step_input(
     batch: &SampleBatch,
@@ -86,8 +86,8 @@ fn one_row(column: &Column, row: usize) -> Option<Column> {
     out.into_column(row.shape).ok()
 }
 
-/// A view at the step after the last row. Its data is in `column`, `new_obs` if it views observations: then row `i` is what
-/// stands at step `i + 1`. `view` is the view at the batch's own rows.
+/// A view at the step after the last row. Its data is in `column`, `new_obs` if it views observations: then row `i` is
+/// what stands at step `i + 1`. `view` is the view at the batch's own rows.
 fn after_last(name: &str, column: &Column, view: Option<&Column>, shift: &Shift) -> Option<Column> {
     let steps = i64::try_from(column.rows()).ok()?;
     let last = Row::of(column, column.rows().checked_sub(1)?)?;

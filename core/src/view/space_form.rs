@@ -8,8 +8,8 @@ use crate::{
     space::{BoxSpace, Space},
 };
 
-/// An unbounded component has no bound, since JSON knows no infinity. Where all components of a box have the same bounds,
-/// they stand there once.
+/// An unbounded component has no bound, since JSON knows no infinity. Where all components of a box have the same
+/// bounds, they stand there once.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Form {

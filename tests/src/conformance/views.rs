@@ -50,7 +50,7 @@ fn fragment(agent: &mut AgentCollector, steps: &Value, unroll_id: i64) -> Answer
         agent.add_action_reward_next_obs(&values).map_err(fault)?;
     }
     let views = agent.build_for_training(unroll_id).map_err(fault)?;
-    let columns = views.columns().map(|(name, column)| (name.to_string(), column_json(column)));
+    let columns = views.columns().filter_map(|(name, column)| Some((name.to_string(), column_json(column)?)));
     Ok(json!({"columns": columns.collect::<Map<_, _>>()}))
 }
 

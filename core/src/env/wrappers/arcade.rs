@@ -10,6 +10,9 @@ use crate::{
 
 pub(super) const FRAME: usize = 210 * 160 * 3;
 
+/// Height and width of the screen.
+const SCREEN: [u32; 2] = [210, 160];
+
 /// Three lives, one lost at about every fiftieth frame. The whole screen shows the number of the frame in red; the
 /// first row flickers: it is white in every other frame. Once fired up, action 2 brings 2.5 points a frame.
 #[derive(Clone, Debug)]
@@ -20,11 +23,17 @@ pub(super) struct Arcade {
     /// Frames from the beginning of a life to its end, or left to chance.
     pub(super) life: Option<u32>,
     pub(super) resets: u32,
+    screen: [u32; 2],
 }
 
 impl Arcade {
     pub(super) fn new(life: Option<u32>) -> Self {
-        Self { frame: 0, lives: 0, fired: false, life, resets: 0 }
+        Self { frame: 0, lives: 0, fired: false, life, resets: 0, screen: SCREEN }
+    }
+
+    /// The same on a screen of 21 x 16, for many steps.
+    pub(super) fn small() -> Self {
+        Self { screen: SCREEN.map(|side| side / 10), ..Self::new(None) }
     }
 
     fn draw(&self, obs: &mut [u8]) {
@@ -33,7 +42,7 @@ impl Arcade {
             *x = if i % 3 == 0 { red } else { 0 };
         }
         if self.frame % 2 == 1 {
-            obs.iter_mut().take(160 * 3).for_each(|x| *x = 255);
+            obs.iter_mut().take(self.screen[1] as usize * 3).for_each(|x| *x = 255);
         }
     }
 }
@@ -49,7 +58,7 @@ impl Env for Arcade {
     type Act = i64;
 
     fn observation_space(&self) -> Space {
-        Space::uniform(DType::U8, RowShape::new(&[210, 160, 3]).unwrap(), 0.0, 255.0)
+        Space::uniform(DType::U8, RowShape::new(&[self.screen[0], self.screen[1], 3]).unwrap(), 0.0, 255.0)
     }
 
     fn action_space(&self) -> Space {
@@ -57,7 +66,7 @@ impl Env for Arcade {
     }
 
     fn reset(&mut self, _: &mut Rng, obs: &mut [u8]) -> Result<(), EnvError> {
-        *self = Self { frame: 0, lives: 3, fired: false, life: self.life, resets: self.resets + 1 };
+        *self = Self { frame: 0, lives: 3, fired: false, resets: self.resets + 1, ..*self };
         self.draw(obs);
         Ok(())
     }

@@ -110,10 +110,10 @@ fn every_wrapper_keeps_the_rules() {
 
 #[test]
 fn the_deepmind_chain_keeps_the_rules() {
-    check("DeepMind", 20, || {
+    check("DeepMind", 100, || {
         let options =
             DeepMindOptions { noop_max: 3, fire_reset: true, size: Size::new(12, 10), ..DeepMindOptions::default() };
-        deepmind(Arcade::new(None), options).unwrap()
+        deepmind(Arcade::small(), options).unwrap()
     });
 }
 

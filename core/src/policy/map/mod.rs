@@ -14,34 +14,7 @@ use core::fmt;
 pub use error::{PolicyMapError, UnknownPolicy};
 
 use super::{Policy, PolicyEntry, PolicyStore, Stash, StashError};
-use crate::prelude::*;
-
-/// Name of a policy within a run.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PolicyId(Cow<'static, str>);
-
-impl PolicyId {
-    /// The policy of environments with a single agent.
-    pub const DEFAULT: Self = Self(Cow::Borrowed("default_policy"));
-
-    /// A name.
-    #[must_use]
-    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
-        Self(name.into())
-    }
-
-    /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for PolicyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+use crate::{ids::PolicyId, prelude::*};
 
 /// How many policies may be resident. The one used last always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
