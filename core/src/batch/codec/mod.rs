@@ -1,7 +1,7 @@
 //! Batches as bytes, for files and snapshots: self-contained and versioned.
 //!
 //! Everything is little-endian. A batch starts with the magic `RMBT`, the version and the number of what follows: 1 a
-//! [`SampleBatch`], 2 a [`MultiAgentBatch`].
+//! [`SampleBatch`](super::SampleBatch), 2 a [`MultiAgentBatch`](super::MultiAgentBatch).
 //!
 //! | part | bytes |
 //! |---|---|
@@ -23,6 +23,19 @@
 //! past the last (8 each), and then the blocks: raw LZ4 blocks, of what the plain rows would be held by.
 //!
 //! Decoding allocates nothing that the bytes do not pay for, and trusts nothing: bytes that make no batch give an error.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     batch::{ACTIONS, SampleBatch, codec},
+//!     column::ColumnData,
+//! };
+//!
+//! let batch = SampleBatch::new().with(ACTIONS, ColumnData::scalars(vec![0, 1, 1]))?;
+//! let bytes = codec::encode(&batch);
+//! assert_eq!(codec::decode(&bytes)?, batch);
+//! assert_eq!(codec::decode(&bytes[..20]).unwrap_err().to_string(), "the bytes end before number of sequences");
+//! # Ok::<(), codec::CodecError>(())
+//! ```
 
 mod read;
 mod write;
