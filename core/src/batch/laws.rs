@@ -257,7 +257,10 @@ proptest! {
     fn concat_then_slice_gives_the_parts_back(
         (kind, parts) in (any_kind(), vec((vec(1i32..6, 1..4), any::<u32>()), 1..5))
     ) {
-        prop_assume!(kind != Kind::TimeMajor);
+        if kind == Kind::TimeMajor {
+            // Time steps are sliced, trajectories are joined.
+            return Ok(());
+        }
         let fixed = matches!(kind, Kind::Padded(_) | Kind::TimeMajorSequences);
         let parts: Vec<SampleBatch> = parts
             .iter()
@@ -310,7 +313,9 @@ proptest! {
 
     #[test]
     fn compress_round_trips(start in any_batch(), bulk in any::<bool>(), from in 0usize..9, to in 0usize..9) {
-        prop_assume!(!start.time_major());
+        if start.time_major() {
+            return Ok(());
+        }
         let granularity = if bulk { Granularity::Bulk } else { Granularity::Rows };
         let names: Vec<String> = start.iter().map(|(name, _)| name.to_string()).collect();
         let mut compressed = start.clone();
