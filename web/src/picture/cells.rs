@@ -6,6 +6,8 @@ use wasm_bindgen::JsValue;
 use super::pen::Pen;
 
 const ACROSS: usize = SIDE as usize;
+/// Colour of a cell with nothing in it, a little lighter than the ground between all cells.
+const EMPTY: [u8; 3] = [31, 34, 44];
 
 /// One moment of a game: the colours of its cells, row after row.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,9 +37,9 @@ impl Cells {
         context.begin_path();
         context.round_rect_with_f64(left, top, grid, grid, 6.0)?;
         context.fill();
-        for (cell, rgb) in self.rgb.iter().enumerate().filter(|(_, rgb)| **rgb != BACKGROUND) {
+        for (cell, rgb) in self.rgb.iter().enumerate() {
             let (x, y) = (left + (cell % ACROSS) as f64 * side, top + (cell / ACROSS) as f64 * side);
-            context.set_fill_style_str(&css_color(*rgb));
+            context.set_fill_style_str(&css_color(if *rgb == BACKGROUND { EMPTY } else { *rgb }));
             context.begin_path();
             context.round_rect_with_f64(x + 1.0, y + 1.0, side - 2.0, side - 2.0, side * 0.16)?;
             context.fill();
