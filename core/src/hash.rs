@@ -33,6 +33,7 @@ use twox_hash::XxHash3_128;
 
 use crate::{
     batch::{ACTION_LOGP, ACTIONS, BatchError, OBS, REWARDS, SlotFragment, TERMINATEDS, TRUNCATEDS, VF_PREDS},
+    column::{Column, ColumnData, Element},
     ids::SlotId,
     prelude::*,
     weights::Weights,
@@ -61,6 +62,14 @@ fn finish(hasher: &XxHash3_128) -> Hash128 {
     Hash128(hasher.finish_128().to_be_bytes())
 }
 
+/// Hash of bytes, to find out whether they were damaged.
+#[must_use]
+pub fn bytes_hash(bytes: &[u8]) -> Hash128 {
+    let mut hasher = XxHash3_128::new();
+    hasher.write(bytes);
+    finish(&hasher)
+}
+
 /// Hash of weights: over the tensors sorted by name, for each the length of its name, its element type (1: 32-bit
 /// floats, the only one so far) and its rank as 32-bit numbers, the name, the dimensions, and the values; everything
 /// little-endian. The version is not part of it.
@@ -83,7 +92,7 @@ pub fn weights_hash(weights: &Weights) -> Hash128 {
 
 /// Hash of a rollout, independent of how it was cut into fragments.
 ///
-/// Each slot has a hash of its own over its rows in order: observation, action (64 bits), reward, flags (one byte:
+/// Each slot has a hash of its own over its rows in order: observation and action, each in its own type, reward, flags (one byte:
 /// 1 terminated, 2 truncated), log-probability, value; floats of 32 bits with one NaN, everything little-endian. The
 /// result is the hash of the slots' hashes (16 bytes, most significant first) in order of the slots.
 #[derive(Clone)]
@@ -105,13 +114,14 @@ impl RolloutHasher {
     /// [`BatchError`] when a column is missing or of another type.
     pub fn add(&mut self, fragment: &SlotFragment) -> Result<(), BatchError> {
         let rows = &fragment.rows;
-        let (obs, actions, rewards) = (rows.data(OBS)?, rows.get(ACTIONS)?, rows.get(REWARDS)?);
+        let column = |name: &str| rows.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()));
+        let (obs, actions, rewards) = (column(OBS.name())?, column(ACTIONS.name())?, rows.get(REWARDS)?);
         let (terminateds, truncateds) = (rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?);
         let (logp, vf_preds) = (rows.get(ACTION_LOGP)?, rows.get(VF_PREDS)?);
         self.bytes.clear();
         for row in 0..rows.len() {
-            obs.row(row).iter().for_each(|x| self.bytes.extend_from_slice(&canonical(*x)));
-            self.bytes.extend_from_slice(&actions[row].to_le_bytes());
+            put_row(&mut self.bytes, obs, row);
+            put_row(&mut self.bytes, actions, row);
             self.bytes.extend_from_slice(&canonical(rewards[row]));
             self.bytes.push(u8::from(terminateds[row]) | u8::from(truncateds[row]) << 1);
             self.bytes.extend_from_slice(&canonical(logp[row]));
@@ -139,6 +149,22 @@ impl Default for RolloutHasher {
 impl fmt::Debug for RolloutHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("RolloutHasher").field(&self.finish()).finish()
+    }
+}
+
+/// Appends the elements of a row. What is ragged or compressed has none.
+fn put_row(bytes: &mut Vec<u8>, column: &Column, row: usize) {
+    fn put<T: Element, const N: usize>(bytes: &mut Vec<u8>, data: &ColumnData<T>, row: usize, form: fn(T) -> [u8; N]) {
+        data.row(row).unwrap_or_default().iter().for_each(|value| bytes.extend_from_slice(&form(*value)));
+    }
+    match column {
+        Column::F32(data) => put(bytes, data, row, canonical),
+        Column::F64(data) => put(bytes, data, row, |x| if x.is_nan() { f64::NAN } else { x }.to_le_bytes()),
+        Column::I32(data) => put(bytes, data, row, i32::to_le_bytes),
+        Column::I64(data) => put(bytes, data, row, i64::to_le_bytes),
+        Column::U8(data) => put(bytes, data, row, u8::to_le_bytes),
+        Column::Bool(data) => put(bytes, data, row, |x| [u8::from(x)]),
+        Column::Bytes(_) | Column::Compressed(_) => {}
     }
 }
 

@@ -7,7 +7,11 @@
 //! assert_eq!(eps_id(SlotId(2), 3), 2 << 32 | 3);
 //! ```
 
+use core::fmt;
+
 use serde::{Deserialize, Serialize};
+
+use crate::prelude::*;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -50,4 +54,31 @@ id! {
 #[must_use]
 pub const fn eps_id(slot: SlotId, episode: u32) -> i64 {
     ((slot.0 as i64) << 32) | episode as i64
+}
+
+/// Name of a policy within a run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyId(Cow<'static, str>);
+
+impl PolicyId {
+    /// The policy of environments with a single agent.
+    pub const DEFAULT: Self = Self(Cow::Borrowed("default_policy"));
+
+    /// A name.
+    #[must_use]
+    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
+        Self(name.into())
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PolicyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }

@@ -4,6 +4,15 @@
 //! policies, the sampler, the worker, the group that leases slots to workers and the protocol they
 //! speak. Shells give it sockets, threads, a GPU or a page; time, randomness and bytes always come
 //! from the caller, so the same seed gives the same bits on every machine and in every browser.
+//!
+//! ```
+//! use rollmesh_core::{env::EnvRegistry, kernels::Kernels, worker::{RolloutConfig, RolloutWorker}};
+//!
+//! let config = RolloutConfig::new("CartPole-v1").num_envs(8).rollout_fragment_length(50).seed(7);
+//! let mut worker = RolloutWorker::new(config, &EnvRegistry::builtin(), Kernels::PORTABLE)?;
+//! println!("{}", worker.sample()?); // SampleBatch(400: ['obs', 'actions', 'rewards', …])
+//! # Ok::<(), rollmesh_core::worker::RolloutError>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

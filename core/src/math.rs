@@ -3,6 +3,16 @@
 //! Everything is built from IEEE additions, multiplications, divisions and bit operations, in one fixed order,
 //! without fused multiply-add, branch-free so that loops over arrays vectorise. Platform libraries differ in the
 //! last bit between systems and versions; nothing in this crate may call them.
+//!
+//! Functions without a suffix are for 32-bit floats, those with `_f64` for 64 bits; sine and cosine are too.
+//!
+//! ```
+//! use rollmesh_core::math;
+//!
+//! // The same bits wherever this runs.
+//! assert_eq!(math::exp(1.0).to_bits(), 0x402D_F854);
+//! assert_eq!(math::softplus(-100.0), math::exp(-100.0));
+//! ```
 
 // Coefficients stand as they were published.
 #![allow(clippy::excessive_precision)]
@@ -87,6 +97,42 @@ pub fn log(x: f32) -> f32 {
     let result = if x == f32::INFINITY { x } else { result };
     let result = if x == 0.0 { f32::NEG_INFINITY } else { result };
     if x >= 0.0 { result } else { f32::NAN }
+}
+
+/// log(1 + x), within 1e-6 relative, also for small x; -infinity at -1, NaN below.
+///
+/// The logarithm corrected for what rounding 1 + x takes away (Kahan).
+#[inline(always)]
+#[must_use]
+pub fn log1p(x: f32) -> f32 {
+    let u = 1.0 + x;
+    let d = u - 1.0;
+    let corrected = log(u) * (x / d);
+    if d == 0.0 {
+        x
+    } else if u > 0.0 && u < f32::INFINITY {
+        corrected
+    } else {
+        log(u)
+    }
+}
+
+/// log(1 + e^x), within 1e-6 relative where the result is a normal number: x where x is large.
+#[inline(always)]
+#[must_use]
+pub fn softplus(x: f32) -> f32 {
+    let (positive, negative) = if x > 0.0 { (x, -x) } else { (0.0, x) };
+    positive + log1p(exp(negative))
+}
+
+/// Inverse of the hyperbolic tangent, within 1e-6 relative; infinite at ±1, NaN beyond.
+#[inline(always)]
+#[must_use]
+pub fn atanh(x: f32) -> f32 {
+    let y = x.abs();
+    // 1 - y is exact above a half, and below nothing cancels.
+    let half = 0.5 * log1p(2.0 * y / (1.0 - y));
+    if x < 0.0 { -half } else { half }
 }
 
 /// Natural logarithm, within 1 unit of the last place; -infinity at 0, NaN below.
@@ -255,6 +301,21 @@ mod tests {
     #[test]
     fn log_is_accurate_over_all_floats() {
         check_log(STEP);
+    }
+
+    #[test]
+    fn log1p_and_its_kin_are_accurate_over_all_floats() {
+        let near = |got: f32, want: f64| f64::from(got) == want || (f64::from(got) - want).abs() <= 1e-6 * want.abs();
+        for x in floats(STEP) {
+            let wide = f64::from(x);
+            let (got, want) = (log1p(x), libm::log1p(wide));
+            assert!(if x >= -1.0 { near(got, want) } else { got.is_nan() }, "log1p({x}) = {got}, {want}");
+            let (got, want) = (atanh(x), libm::atanh(wide));
+            assert!(if x.abs() <= 1.0 { near(got, want) } else { got.is_nan() }, "atanh({x}) = {got}, {want}");
+            let (got, want) = (softplus(x), wide.max(0.0) + libm::log1p(libm::exp(-wide.abs())));
+            let tiny = want < f64::from(f32::MIN_POSITIVE) && (f64::from(got) - want).abs() <= 3e-45;
+            assert!(if x.is_nan() { got.is_nan() } else { near(got, want) || tiny }, "softplus({x}) = {got}, {want}");
+        }
     }
 
     #[test]

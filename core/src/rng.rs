@@ -12,6 +12,20 @@
 //! | counter 1 | episode |
 //! | counter 2 | t |
 //! | counter 3 | agent << 16 \| number of the block of four draws |
+//!
+//! ```
+//! use rollmesh_core::{
+//!     ids::SlotId,
+//!     rng::{Purpose, Streams},
+//! };
+//!
+//! let streams = Streams::new(7, Purpose::EnvStep);
+//! let mut rng = streams.at(SlotId(3), 0, 25, 0);
+//! let (die, noise) = (rng.below(6) + 1, rng.normal());
+//! // Whoever asks for the same place gets the same numbers.
+//! let mut again = streams.at(SlotId(3), 0, 25, 0);
+//! assert_eq!((again.below(6) + 1, again.normal()), (die, noise));
+//! ```
 
 use crate::{ids::SlotId, math};
 

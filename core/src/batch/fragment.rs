@@ -2,7 +2,7 @@
 
 use super::{AGENT_INDEX, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, T};
 use crate::{
-    column::ColumnData,
+    column::{Column, ColumnData},
     ids::{FragmentNo, SlotId, WeightsVersion, eps_id},
     prelude::*,
 };
@@ -86,29 +86,31 @@ impl SlotFragment {
             (episode, t) = (episode.wrapping_add(1), 0);
         }
         let agents = vec![0; self.rows.len()];
-        self.rows
-            .clone()
-            .with(NEW_OBS, self.new_obs()?)?
-            .with(EPS_ID, ColumnData::scalars(ids))?
+        let mut rows = self.rows.clone();
+        rows.insert(NEW_OBS.name(), self.new_obs()?)?;
+        rows.with(EPS_ID, ColumnData::scalars(ids))?
             .with(T, ColumnData::scalars(ts))?
             .with(AGENT_INDEX, ColumnData::scalars(agents))
     }
 
     /// The observation after each row: that of the next row, or the final one of its piece.
-    fn new_obs(&self) -> Result<ColumnData<f32>, BatchError> {
-        let (obs, finals) = (self.rows.data(OBS)?, self.final_obs.data(OBS)?);
-        let mut values = Vec::with_capacity(obs.values().len());
+    fn new_obs(&self) -> Result<Column, BatchError> {
+        let column = |batch: &SampleBatch| {
+            batch.column(OBS.name()).cloned().ok_or_else(|| BatchError::MissingColumn(OBS.name().to_string()))
+        };
+        let (obs, finals) = (column(&self.rows)?, column(&self.final_obs)?);
+        let mut parts = Vec::with_capacity(2 * self.cuts.len());
         let mut start = 0;
         for (piece, cut) in self.cuts.iter().enumerate().take(finals.rows()) {
             let end = (cut.end as usize).min(obs.rows());
             if start < end {
-                values.extend_from_slice(obs.slice(start + 1..end).values());
-                values.extend_from_slice(finals.row(piece));
+                parts.extend([obs.slice(start + 1..end), finals.slice(piece..piece + 1)]);
             }
             start = end.max(start);
         }
-        ColumnData::new(values, obs.shape())
-            .map_err(|source| BatchError::Column { name: NEW_OBS.name().to_string(), source })
+        let new_obs =
+            Column::concat(&parts.iter().collect::<Vec<_>>()).map_err(BatchError::of_column(NEW_OBS.name()))?;
+        Ok(new_obs.unwrap_or_else(|| obs.slice(0..0)))
     }
 
     /// Env steps in this fragment.

@@ -1,48 +1,49 @@
 //! One ordered set of named, typed, equally long columns.
 
-use core::{fmt, ops::Range};
+use core::ops::Range;
 
+use super::{
+    BatchError,
+    columns::{INFOS, STATE_IN, STATE_OUT, is_or_is_part_of},
+    parts::total,
+};
 use crate::{
-    column::{Column, ColumnData, ColumnError, ColumnKey, Element},
+    column::{BytesColumn, Column, ColumnData, ColumnKey, ColumnName, Element, clamp},
     prelude::*,
 };
 
 /// Rows of experience. Rectangular by construction: the only way in checks the row counts.
 ///
-/// Slices and clones share buffers; a write copies its rows first (see [`column`](crate::column)).
+/// A clone is the shallow copy: clones and slices share buffers, and a write copies the rows of its own column first,
+/// so that it is never seen through another batch (unlike in RLlib, where a slice is a view that writes through). The
+/// deep copy is [`copy`](Self::copy).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampleBatch {
-    columns: Vec<(Cow<'static, str>, Column)>,
-    rows: usize,
+    pub(super) columns: Vec<(ColumnName, Column)>,
+    /// Rows of every column that has one row per step, padding included.
+    pub(super) rows: usize,
+    /// Lengths of the sequences, if there are any: all are positive.
+    pub(super) seq_lens: Option<ColumnData<i32>>,
+    /// At least the longest of the sequences.
+    pub(super) max_seq_len: Option<usize>,
+    pub(super) zero_padded: bool,
+    pub(super) time_major: bool,
+    pub(super) is_training: bool,
+    pub(super) num_grad_updates: Option<f64>,
 }
 
-/// Why a batch could not be built or read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BatchError {
-    /// A column has another number of rows than the batch.
-    #[error("column '{name}' has {found} rows, the batch has {expected}")]
-    LengthMismatch {
-        /// The column.
-        name: String,
-        /// Rows of the batch.
-        expected: usize,
-        /// Rows of the column.
-        found: usize,
-    },
-    /// There is no such column.
-    #[error("the batch has no column '{0}'")]
-    MissingColumn(String),
-    /// A column is not what it should be.
-    #[error("column '{name}': {source}")]
-    Column {
-        /// The column.
-        name: String,
-        /// What is wrong with it.
-        source: ColumnError,
-    },
-    /// `dones` is derived from `terminateds` and `truncateds` and cannot be stored.
-    #[error("'dones' is computed from 'terminateds' and 'truncateds'; store those")]
-    DonesIsDerived,
+/// What the rows of a column stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// One row per step (and per padded one).
+    Step,
+    /// One row per sequence: the recurrent state at its start.
+    Sequence,
+}
+
+/// `infos` and recurrent states do not count.
+fn counts(name: &str) -> bool {
+    !is_or_is_part_of(name, INFOS) && !name.starts_with(STATE_IN) && !name.starts_with(STATE_OUT)
 }
 
 impl SampleBatch {
@@ -52,37 +53,41 @@ impl SampleBatch {
         Self::default()
     }
 
-    /// Columns of which this crate knows that they are equally long.
+    /// Columns of which this crate knows that they are equally long, of a batch without sequences.
     pub(crate) fn from_columns(columns: Vec<(&'static str, Column)>) -> Self {
         let rows = columns.first().map_or(0, |(_, column)| column.rows());
         debug_assert!(columns.iter().all(|(_, column)| column.rows() == rows), "columns of unequal length");
-        Self { columns: columns.into_iter().map(|(name, column)| (Cow::Borrowed(name), column)).collect(), rows }
+        let columns = columns.into_iter().map(|(name, column)| (name.into(), column)).collect();
+        Self { columns, rows, ..Self::default() }
     }
 
     /// Adds a column, or replaces the one of this name. The first column sets the row count.
     ///
     /// # Errors
-    /// [`BatchError::LengthMismatch`] if the rows do not fit, [`BatchError::DonesIsDerived`].
-    pub fn insert(&mut self, name: impl Into<Cow<'static, str>>, column: impl Into<Column>) -> Result<(), BatchError> {
+    /// [`BatchError::LengthMismatch`] if the rows do not fit: one per step, or one per sequence for `state_in_…` of a
+    /// batch with `seq_lens`; [`BatchError::DonesIsDerived`], [`BatchError::SeqLensIsAPart`]; [`BatchError::Lanes`] and
+    /// [`BatchError::NotTimeMajor`] for time-major batches.
+    pub fn insert(&mut self, name: impl Into<ColumnName>, column: impl Into<Column>) -> Result<(), BatchError> {
         let (name, column) = (name.into(), column.into());
-        if name == "dones" {
-            return Err(BatchError::DonesIsDerived);
-        }
-        let place = self.columns.iter().position(|(n, _)| *n == name);
-        let alone = self.columns.len() == usize::from(place.is_some());
-        if !alone && column.rows() != self.rows {
-            return Err(BatchError::LengthMismatch {
-                name: name.into_owned(),
-                expected: self.rows,
-                found: column.rows(),
-            });
-        }
-        self.rows = column.rows();
-        match place {
-            Some(i) => self.columns[i].1 = column,
-            None => self.columns.push((name, column)),
+        let layout = self.check(&name, &column, Some(&name))?;
+        match self.columns.iter().position(|(n, _)| *n == name) {
+            Some(place) => {
+                if layout == Layout::Step {
+                    self.rows = column.rows();
+                }
+                self.columns[place].1 = column;
+            }
+            None => self.push(name, column, layout),
         }
         Ok(())
+    }
+
+    /// Appends a column that was checked.
+    pub(super) fn push(&mut self, name: ColumnName, column: Column, layout: Layout) {
+        if layout == Layout::Step {
+            self.rows = column.rows();
+        }
+        self.columns.push((name, column));
     }
 
     /// [`insert`](Self::insert) for use in a chain.
@@ -94,22 +99,48 @@ impl SampleBatch {
         Ok(self)
     }
 
-    /// Number of rows.
+    /// Takes a column out.
+    pub fn remove(&mut self, name: &str) -> Option<Column> {
+        let place = self.columns.iter().position(|(n, _)| n == name)?;
+        Some(self.columns.remove(place).1)
+    }
+
+    /// Number of steps: the sum of `seq_lens` if there are any; else the rows of any column but `infos`, `state_in_…`
+    /// and `state_out_…`, which do not count, and 0 without such a column. A time-major batch has T x B.
     #[must_use]
     #[doc(alias = "count")]
     pub fn len(&self) -> usize {
-        self.rows
+        if let Some(lens) = self.seq_lens() {
+            return total(lens);
+        }
+        match self.iter().find(|(name, _)| counts(name)) {
+            None => 0,
+            Some((_, column)) if self.time_major => self.rows * column.lanes(),
+            Some(_) => self.rows,
+        }
     }
 
-    /// True without rows.
+    /// True without steps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.len() == 0
+    }
+
+    /// The same as [`len`](Self::len): a row of a single agent is an env step.
+    #[must_use]
+    pub fn env_steps(&self) -> usize {
+        self.len()
+    }
+
+    /// The same as [`len`](Self::len).
+    #[must_use]
+    pub fn agent_steps(&self) -> usize {
+        self.len()
     }
 
     /// Names and columns in order of insertion.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Column)> {
-        self.columns.iter().map(|(name, column)| (name.as_ref(), column))
+        self.columns.iter().map(|(name, column)| (name.as_str(), column))
     }
 
     /// A column by name.
@@ -118,13 +149,22 @@ impl SampleBatch {
         self.iter().find_map(|(n, column)| (n == name).then_some(column))
     }
 
+    /// Columns by name, in the order of the names.
+    ///
+    /// # Errors
+    /// [`BatchError::MissingColumn`].
+    pub fn columns(&self, names: &[&str]) -> Result<Vec<&Column>, BatchError> {
+        let column = |name: &&str| self.column(name).ok_or_else(|| BatchError::MissingColumn((*name).to_string()));
+        names.iter().map(column).collect()
+    }
+
     /// A column by key, with its element type.
     ///
     /// # Errors
     /// [`BatchError::MissingColumn`], or [`BatchError::Column`] for another type.
     pub fn data<T: Element>(&self, key: ColumnKey<T>) -> Result<&ColumnData<T>, BatchError> {
         let column = self.column(key.name()).ok_or_else(|| BatchError::MissingColumn(key.name().to_string()))?;
-        column.typed().map_err(|source| BatchError::Column { name: key.name().to_string(), source })
+        column.typed().map_err(BatchError::of_column(key.name()))
     }
 
     /// The values of a column by key, row-major.
@@ -135,118 +175,125 @@ impl SampleBatch {
         self.data(key).map(ColumnData::values)
     }
 
-    /// The rows in `range`, sharing all buffers.
+    /// The values of a column by key, or these if there is no such column.
     ///
-    /// # Panics
-    /// If the range is not within the batch, like a slice.
+    /// # Errors
+    /// [`BatchError::Column`] for another type.
+    #[doc(alias = "get")]
+    pub fn get_or<'a, T: Element>(&'a self, key: ColumnKey<T>, default: &'a [T]) -> Result<&'a [T], BatchError> {
+        match self.column(key.name()) {
+            None => Ok(default),
+            Some(_) => self.get(key),
+        }
+    }
+
+    /// What the environment told besides, row by row.
+    ///
+    /// # Errors
+    /// [`BatchError::MissingColumn`], or [`BatchError::Column`] for another type.
+    pub fn infos(&self) -> Result<&BytesColumn, BatchError> {
+        let column = self.column(INFOS).ok_or_else(|| BatchError::MissingColumn(INFOS.to_string()))?;
+        column.bytes().map_err(BatchError::of_column(INFOS))
+    }
+
+    /// Lengths of the sequences, if the batch has any.
     #[must_use]
-    pub fn slice(&self, range: Range<usize>) -> Self {
-        let rows = range.len();
-        let columns = self.columns.iter().map(|(name, column)| (name.clone(), column.slice(range.clone()))).collect();
-        Self { columns, rows }
+    pub fn seq_lens(&self) -> Option<&[i32]> {
+        self.seq_lens.as_ref().map(ColumnData::values)
     }
 
-    /// Joins batches that have the same columns, in order. Empty batches are ignored.
-    ///
-    /// # Errors
-    /// [`BatchError::MissingColumn`] when the columns differ, [`BatchError::Column`] when their types do.
-    #[doc(alias = "concat_samples")]
-    pub fn concat(batches: &[Self]) -> Result<Self, BatchError> {
-        let full: Vec<&Self> = batches.iter().filter(|batch| !batch.is_empty()).collect();
-        let Some(first) = full.first() else { return Ok(Self::new()) };
-        let mut joined = Self::new();
-        for batch in &full {
-            if let Some((name, _)) = batch.iter().find(|(name, _)| first.column(name).is_none()) {
-                return Err(BatchError::MissingColumn(name.to_string()));
-            }
+    /// Rows that each sequence has when it is padded: at least those of the longest.
+    #[must_use]
+    pub fn max_seq_len(&self) -> Option<usize> {
+        self.max_seq_len
+    }
+
+    /// True if each sequence is followed by zeros up to [`max_seq_len`](Self::max_seq_len) rows.
+    #[must_use]
+    pub fn zero_padded(&self) -> bool {
+        self.zero_padded
+    }
+
+    /// True if columns have the shape (T, B, …): time steps first, then trajectories.
+    #[must_use]
+    pub fn time_major(&self) -> bool {
+        self.time_major
+    }
+
+    /// True if the batch is for learning, not for acting.
+    #[must_use]
+    pub fn is_training(&self) -> bool {
+        self.is_training
+    }
+
+    /// Says whether the batch is for learning.
+    pub fn set_training(&mut self, training: bool) {
+        self.is_training = training;
+    }
+
+    /// Updates that the policy had seen when it acted, on average over the rows; none if nobody counted.
+    #[must_use]
+    pub fn num_grad_updates(&self) -> Option<f64> {
+        self.num_grad_updates
+    }
+
+    /// Says how many updates the policy had seen when it acted.
+    pub fn set_num_grad_updates(&mut self, updates: Option<f64>) {
+        self.num_grad_updates = updates;
+    }
+
+    /// The deep copy: all rows in buffers of their own. A clone is the shallow one.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let columns = self.columns.iter().map(|(name, column)| (name.clone(), column.copy())).collect();
+        Self { columns, seq_lens: self.seq_lens.as_ref().map(ColumnData::copy), ..self.flags(self.rows) }
+    }
+
+    /// Bytes of all columns and of `seq_lens`.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        let columns: usize = self.columns.iter().map(|(_, column)| column.size_bytes()).sum();
+        columns + self.seq_lens().map_or(0, size_of_val)
+    }
+
+    /// Equality of bits: unlike with `==`, a NaN equals itself and -0.0 differs from 0.0, and the order of the columns
+    /// does not matter.
+    #[must_use]
+    pub fn same_bits(&self, other: &Self) -> bool {
+        let same = |(name, column): (&str, &Column)| other.column(name).is_some_and(|other| column.same_bits(other));
+        self.rows == other.rows
+            && self.seq_lens == other.seq_lens
+            && self.max_seq_len == other.max_seq_len
+            && (self.zero_padded, self.time_major, self.is_training)
+                == (other.zero_padded, other.time_major, other.is_training)
+            && self.num_grad_updates.map(f64::to_bits) == other.num_grad_updates.map(f64::to_bits)
+            && self.columns.len() == other.columns.len()
+            && self.iter().all(same)
+    }
+
+    /// What the rows of a column of this name stand for.
+    pub(super) fn layout(&self, name: &str) -> Layout {
+        if self.seq_lens.is_some() && name.starts_with(STATE_IN) { Layout::Sequence } else { Layout::Step }
+    }
+
+    /// A batch with the same flags, so many rows, and neither columns nor sequences yet.
+    pub(super) fn flags(&self, rows: usize) -> Self {
+        Self {
+            columns: Vec::new(),
+            rows,
+            seq_lens: None,
+            max_seq_len: self.max_seq_len,
+            zero_padded: self.zero_padded,
+            time_major: self.time_major,
+            is_training: self.is_training,
+            num_grad_updates: self.num_grad_updates,
         }
-        for (name, _) in &first.columns {
-            let mut parts = Vec::with_capacity(full.len());
-            for batch in &full {
-                parts.push(batch.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?);
-            }
-            let column =
-                Column::concat(&parts).map_err(|source| BatchError::Column { name: name.to_string(), source })?;
-            if let Some(column) = column {
-                joined.insert(name.clone(), column)?;
-            }
-        }
-        Ok(joined)
     }
 
-    /// `terminateds` OR `truncateds`, row by row.
-    ///
-    /// # Errors
-    /// [`BatchError::MissingColumn`] without either column.
-    pub fn dones(&self) -> Result<Vec<bool>, BatchError> {
-        let terminateds = self.get(super::TERMINATEDS)?;
-        let truncateds = self.get(super::TRUNCATEDS)?;
-        Ok(terminateds.iter().zip(truncateds).map(|(a, b)| a | b).collect())
-    }
-}
-
-impl fmt::Display for SampleBatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SampleBatch({}: [", self.rows)?;
-        for (i, (name, _)) in self.iter().enumerate() {
-            write!(f, "{}'{name}'", if i > 0 { ", " } else { "" })?;
-        }
-        write!(f, "])")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{
-        super::{ACTIONS, REWARDS, TERMINATEDS, TRUNCATEDS},
-        *,
-    };
-
-    fn batch(rewards: &[f32]) -> SampleBatch {
-        SampleBatch::new().with(REWARDS, ColumnData::scalars(rewards.to_vec())).unwrap()
-    }
-
-    #[test]
-    fn rows_must_agree() {
-        let error = batch(&[1.0, 2.0]).with(ACTIONS, ColumnData::scalars(vec![1])).unwrap_err();
-        assert_eq!(error.to_string(), "column 'actions' has 1 rows, the batch has 2");
-    }
-
-    #[test]
-    fn a_sole_column_may_be_replaced_by_a_longer_one() {
-        let longer = batch(&[1.0]).with(REWARDS, ColumnData::scalars(vec![1.0, 2.0])).unwrap();
-        assert_eq!(longer.len(), 2);
-    }
-
-    #[test]
-    fn concat_ignores_empty_batches_and_wants_equal_columns() {
-        let joined = SampleBatch::concat(&[SampleBatch::new(), batch(&[1.0]), batch(&[2.0, 3.0])]).unwrap();
-        assert_eq!(joined.get(REWARDS).unwrap(), [1.0, 2.0, 3.0]);
-        let other = batch(&[1.0]).with(ACTIONS, ColumnData::scalars(vec![1])).unwrap();
-        assert_eq!(
-            SampleBatch::concat(&[batch(&[1.0]), other]).unwrap_err(),
-            BatchError::MissingColumn("actions".into())
-        );
-    }
-
-    #[test]
-    fn dones_is_computed_and_cannot_be_stored() {
-        let flags = |values: &[bool]| ColumnData::scalars(values.to_vec());
-        let batch = SampleBatch::new()
-            .with(TERMINATEDS, flags(&[true, false, false]))
-            .and_then(|b| b.with(TRUNCATEDS, flags(&[true, true, false])))
-            .unwrap();
-        assert_eq!(batch.dones().unwrap(), [true, true, false]);
-        let mut batch = batch;
-        assert_eq!(batch.insert("dones", flags(&[true; 3])).unwrap_err(), BatchError::DonesIsDerived);
-        assert_eq!(batch.to_string(), "SampleBatch(3: ['terminateds', 'truncateds'])");
-    }
-
-    #[test]
-    fn slices_share_buffers() {
-        let whole = batch(&[1.0, 2.0, 3.0]);
-        let part = whole.slice(1..3);
-        assert_eq!(part.get(REWARDS).unwrap(), [2.0, 3.0]);
-        assert!(Arc::ptr_eq(whole.data(REWARDS).unwrap().shared(), part.data(REWARDS).unwrap().shared()));
+    /// The rows in `range`, sharing all buffers, of a batch without sequences.
+    pub(crate) fn slice_rows(&self, range: Range<usize>) -> Self {
+        let range = clamp(range, self.rows);
+        let slice = |(name, column): &(ColumnName, Column)| (name.clone(), column.slice(range.clone()));
+        Self { columns: self.columns.iter().map(slice).collect(), ..self.flags(range.len()) }
     }
 }

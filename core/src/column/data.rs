@@ -1,79 +1,9 @@
-//! Shared, sliceable storage of rows, typed and with the type erased.
+//! Shared, sliceable storage of rows of equal shape.
 
 use core::{fmt, ops::Range};
 
-use super::{ColumnError, RowShape};
+use super::{ColumnError, Element, RowShape, Segment, shape::clamp};
 use crate::prelude::*;
-
-/// Type of a column's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DType {
-    /// 32-bit float.
-    F32,
-    /// 64-bit float.
-    F64,
-    /// 32-bit signed integer.
-    I32,
-    /// 64-bit signed integer.
-    I64,
-    /// Byte, for images.
-    U8,
-    /// Truth value, one byte.
-    Bool,
-}
-
-impl DType {
-    /// NumPy's name of the type.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "float32",
-            Self::F64 => "float64",
-            Self::I32 => "int32",
-            Self::I64 => "int64",
-            Self::U8 => "uint8",
-            Self::Bool => "bool",
-        }
-    }
-
-    /// True for floats, false for integers and truth values.
-    #[must_use]
-    pub const fn is_float(self) -> bool {
-        matches!(self, Self::F32 | Self::F64)
-    }
-
-    /// Bytes of one element.
-    #[must_use]
-    pub const fn size(self) -> usize {
-        match self {
-            Self::F64 | Self::I64 => 8,
-            Self::F32 | Self::I32 => 4,
-            Self::U8 | Self::Bool => 1,
-        }
-    }
-}
-
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A type that columns can hold. Sealed: the set is [`DType`]'s.
-pub trait Element: Copy + Default + PartialEq + fmt::Debug + Send + Sync + 'static + sealed::Erase {
-    /// The type's tag.
-    const DTYPE: DType;
-}
-
-mod sealed {
-    use super::{Column, ColumnData};
-
-    pub trait Erase: Sized {
-        fn erase(data: ColumnData<Self>) -> Column;
-        fn typed(column: &Column) -> Option<&ColumnData<Self>>;
-        fn typed_mut(column: &mut Column) -> Option<&mut ColumnData<Self>>;
-    }
-}
 
 /// Rows of `T`: a shared buffer and the range of it that is this column.
 #[derive(Clone)]
@@ -108,7 +38,7 @@ impl<T: Element> ColumnData<T> {
 
     /// Takes a buffer of which this crate knows that it holds whole rows; a rest would be left out.
     pub(crate) fn whole_rows(values: Arc<Vec<T>>, shape: RowShape) -> Self {
-        debug_assert!(values.len().is_multiple_of(shape.elements()), "ragged rows");
+        debug_assert!(values.len().is_multiple_of(shape.elements().max(1)), "ragged rows");
         Self { start: 0, rows: values.len() / shape.elements().max(1), shape, values }
     }
 
@@ -136,14 +66,11 @@ impl<T: Element> ColumnData<T> {
         &self.values[self.start..][..self.rows * self.shape.elements()]
     }
 
-    /// The elements of one row.
-    ///
-    /// # Panics
-    /// If there is no such row, like a slice.
+    /// The elements of one row, if there is such a row.
     #[must_use]
-    pub fn row(&self, row: usize) -> &[T] {
+    pub fn row(&self, row: usize) -> Option<&[T]> {
         let width = self.shape.elements();
-        &self.values()[row * width..][..width]
+        if row < self.rows { self.values().get(row * width..(row + 1) * width) } else { None }
     }
 
     /// The elements for writing. Copies this column's rows first if anybody else holds the buffer
@@ -151,19 +78,21 @@ impl<T: Element> ColumnData<T> {
     pub fn values_mut(&mut self) -> &mut [T] {
         let len = self.rows * self.shape.elements();
         if len != self.values.len() || Arc::get_mut(&mut self.values).is_none() {
-            self.values = Arc::new(self.values().to_vec());
-            self.start = 0;
+            *self = self.copy();
         }
         Arc::get_mut(&mut self.values).map_or(&mut [], |values| &mut values[..])
     }
 
-    /// The rows in `range`, sharing the buffer.
-    ///
-    /// # Panics
-    /// If the range is not within the column, like a slice.
+    /// The same rows in a buffer of their own.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self { values: Arc::new(self.values().to_vec()), start: 0, rows: self.rows, shape: self.shape }
+    }
+
+    /// The rows in `range`, sharing the buffer. A range that reaches beyond the end stops there.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
-        assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of {}", self.rows);
+        let range = clamp(range, self.rows);
         Self {
             values: self.values.clone(),
             start: self.start + range.start * self.shape.elements(),
@@ -178,15 +107,87 @@ impl<T: Element> ColumnData<T> {
         &self.values
     }
 
-    fn concat(parts: &[&Self]) -> Self {
-        let rows = parts.iter().map(|part| part.rows).sum();
+    /// Rows of one shape, one after the other.
+    pub(super) fn concat(parts: &[&Self]) -> Self {
         let shape = parts.first().map_or(RowShape::SCALAR, |part| part.shape);
+        let rows: usize = parts.iter().map(|part| part.rows).sum();
         let mut values = Vec::with_capacity(rows * shape.elements());
         for part in parts {
             values.extend_from_slice(part.values());
         }
         Self { values: Arc::new(values), start: 0, rows, shape }
     }
+
+    /// Joins along the first dimension of the rows, which has `width` elements in the result. The parts have equally
+    /// many rows, and shapes that differ in that dimension only.
+    pub(super) fn concat_lanes(parts: &[&Self], shape: RowShape) -> Self {
+        let rows = parts.first().map_or(0, |part| part.rows);
+        let mut values = Vec::with_capacity(rows * shape.elements());
+        for row in 0..rows {
+            for part in parts {
+                values.extend_from_slice(part.row(row).unwrap_or_default());
+            }
+        }
+        Self { values: Arc::new(values), start: 0, rows, shape }
+    }
+
+    /// A range of the first dimension of every row, whose shape becomes `shape`.
+    pub(super) fn slice_lanes(&self, lanes: Range<usize>, shape: RowShape) -> Self {
+        let lane = shape.elements() / lanes.len().max(1);
+        let mut values = Vec::with_capacity(self.rows * shape.elements());
+        for row in self.values().chunks_exact(self.shape.elements().max(1)) {
+            values.extend_from_slice(row.get(lanes.start * lane..lanes.end * lane).unwrap_or_default());
+        }
+        Self { values: Arc::new(values), start: 0, rows: self.rows, shape }
+    }
+
+    /// These rows in this order; a row that is not there is zero.
+    pub(super) fn gather(&self, rows: &[u32]) -> Self {
+        let values = self.values();
+        let values = match self.shape.elements() {
+            1 => rows.iter().map(|&row| values.get(row as usize).copied().unwrap_or_default()).collect(),
+            2 => gather_chunks::<T, 2>(values, rows),
+            3 => gather_chunks::<T, 3>(values, rows),
+            4 => gather_chunks::<T, 4>(values, rows),
+            8 => gather_chunks::<T, 8>(values, rows),
+            width => {
+                let mut gathered = Vec::with_capacity(rows.len() * width);
+                for &row in rows {
+                    match self.row(row as usize) {
+                        Some(row) => gathered.extend_from_slice(row),
+                        None => gathered.resize(gathered.len() + width, T::default()),
+                    }
+                }
+                gathered
+            }
+        };
+        Self { values: Arc::new(values), start: 0, rows: rows.len(), shape: self.shape }
+    }
+
+    /// Ranges of rows and rows of zeros, one after the other: `rows` in all.
+    pub(super) fn assemble(&self, segments: &[Segment], rows: usize) -> Self {
+        let width = self.shape.elements();
+        let mut values = Vec::with_capacity(rows * width);
+        for segment in segments {
+            match segment {
+                Segment::Rows(range) => {
+                    let range = clamp(range.clone(), self.rows);
+                    values.extend_from_slice(&self.values()[range.start * width..range.end * width]);
+                }
+                Segment::Zeros(count) => values.resize(values.len() + count * width, T::default()),
+            }
+        }
+        Self { start: 0, rows: values.len() / width.max(1), shape: self.shape, values: Arc::new(values) }
+    }
+}
+
+/// [`ColumnData::gather`] for rows of a width that the compiler knows.
+fn gather_chunks<T: Element, const WIDTH: usize>(values: &[T], rows: &[u32]) -> Vec<T> {
+    let chunks = values.as_chunks::<WIDTH>().0;
+    let zeros = [T::default(); WIDTH];
+    let gathered: Vec<[T; WIDTH]> =
+        rows.iter().map(|&row| chunks.get(row as usize).copied().unwrap_or(zeros)).collect();
+    gathered.into_flattened()
 }
 
 impl<T: Element> PartialEq for ColumnData<T> {
@@ -198,118 +199,6 @@ impl<T: Element> PartialEq for ColumnData<T> {
 impl<T: Element> fmt::Debug for ColumnData<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} rows of {}{}", self.rows, T::DTYPE, self.shape)
-    }
-}
-
-macro_rules! column {
-    ($($variant:ident($ty:ty)),+ $(,)?) => {
-        /// A column whose element type is known at run time.
-        #[derive(Clone, Debug, PartialEq)]
-        #[allow(missing_docs)]
-        pub enum Column {
-            $($variant(ColumnData<$ty>)),+
-        }
-
-        $(
-            impl Element for $ty {
-                const DTYPE: DType = DType::$variant;
-            }
-
-            impl sealed::Erase for $ty {
-                fn erase(data: ColumnData<Self>) -> Column {
-                    Column::$variant(data)
-                }
-                fn typed(column: &Column) -> Option<&ColumnData<Self>> {
-                    if let Column::$variant(data) = column { Some(data) } else { None }
-                }
-                fn typed_mut(column: &mut Column) -> Option<&mut ColumnData<Self>> {
-                    if let Column::$variant(data) = column { Some(data) } else { None }
-                }
-            }
-
-            impl From<ColumnData<$ty>> for Column {
-                fn from(data: ColumnData<$ty>) -> Self {
-                    Self::$variant(data)
-                }
-            }
-        )+
-
-        impl Column {
-            /// Number of rows.
-            #[must_use]
-            pub fn rows(&self) -> usize {
-                match self { $(Self::$variant(data) => data.rows()),+ }
-            }
-
-            /// Shape of one row.
-            #[must_use]
-            pub fn shape(&self) -> RowShape {
-                match self { $(Self::$variant(data) => data.shape()),+ }
-            }
-
-            /// Type of the elements.
-            #[must_use]
-            pub fn dtype(&self) -> DType {
-                match self { $(Self::$variant(_) => DType::$variant),+ }
-            }
-
-            /// The rows in `range`, sharing the buffer.
-            ///
-            /// # Panics
-            /// If the range is not within the column, like a slice.
-            #[must_use]
-            pub fn slice(&self, range: Range<usize>) -> Self {
-                match self { $(Self::$variant(data) => Self::$variant(data.slice(range))),+ }
-            }
-
-            /// Joins columns of one type and row shape, in order.
-            ///
-            /// # Errors
-            /// [`ColumnError::Mismatch`] when type or row shape differ.
-            pub fn concat(parts: &[&Self]) -> Result<Option<Self>, ColumnError> {
-                let Some(first) = parts.first() else { return Ok(None) };
-                if let Some(other) = parts.iter().find(|p| p.dtype() != first.dtype() || p.shape() != first.shape()) {
-                    return Err(ColumnError::Mismatch { left: first.describe(), right: other.describe() });
-                }
-                Ok(Some(match first {
-                    $(Self::$variant(_) => {
-                        let parts: Vec<_> = parts.iter().filter_map(|part| part.typed::<$ty>().ok()).collect();
-                        Self::$variant(ColumnData::concat(&parts))
-                    })+
-                }))
-            }
-        }
-    };
-}
-
-column!(F32(f32), F64(f64), I32(i32), I64(i64), U8(u8), Bool(bool));
-
-impl Column {
-    /// The column with its element type.
-    ///
-    /// # Errors
-    /// [`ColumnError::WrongType`] when it holds something else.
-    pub fn typed<T: Element>(&self) -> Result<&ColumnData<T>, ColumnError> {
-        T::typed(self).ok_or_else(|| ColumnError::WrongType { wanted: T::DTYPE, found: self.dtype() })
-    }
-
-    /// The column with its element type, for writing.
-    ///
-    /// # Errors
-    /// [`ColumnError::WrongType`] when it holds something else.
-    pub fn typed_mut<T: Element>(&mut self) -> Result<&mut ColumnData<T>, ColumnError> {
-        let found = self.dtype();
-        T::typed_mut(self).ok_or(ColumnError::WrongType { wanted: T::DTYPE, found })
-    }
-
-    /// Makes a column of a type that is known at compile time.
-    #[must_use]
-    pub fn from_typed<T: Element>(data: ColumnData<T>) -> Self {
-        T::erase(data)
-    }
-
-    fn describe(&self) -> String {
-        format!("{}{}", self.dtype(), self.shape())
     }
 }
 
@@ -329,7 +218,7 @@ mod tests {
         slice.values_mut()[0] = -1.0;
         assert_eq!(slice.values(), [-1.0, 7.0, 8.0, 9.0]);
         assert_eq!(slice.shared().len(), 4);
-        assert_eq!(column.row(3), [6.0, 7.0]);
+        assert_eq!(column.row(3), Some(&[6.0, 7.0][..]));
     }
 
     #[test]
@@ -338,7 +227,17 @@ mod tests {
         let before = column.values().as_ptr();
         column.values_mut()[5] = 9.0;
         assert_eq!(column.values().as_ptr(), before);
-        assert_eq!(column.row(2), [4.0, 9.0]);
+        assert_eq!(column.row(2), Some(&[4.0, 9.0][..]));
+    }
+
+    #[test]
+    fn what_is_beyond_the_end_is_not_there() {
+        let column = pairs(3);
+        assert_eq!(column.slice(2..9).values(), [4.0, 5.0]);
+        assert_eq!(column.slice(7..9).rows(), 0);
+        let (start, end) = (2, 1);
+        assert_eq!(column.slice(start..end).rows(), 0);
+        assert_eq!((column.row(3), column.row(usize::MAX)), (None, None));
     }
 
     #[test]
@@ -349,12 +248,24 @@ mod tests {
     }
 
     #[test]
-    fn joining_checks_type_and_shape() {
-        let a = Column::from(pairs(2));
-        let b = Column::from(pairs(1));
-        assert_eq!(Column::concat(&[&a, &b]).unwrap().unwrap().rows(), 3);
-        let c = Column::from(ColumnData::scalars(vec![1.0f64]));
-        let error = Column::concat(&[&a, &c]).unwrap_err();
-        assert_eq!(error.to_string(), "cannot join rows float32(2) with rows float64()");
+    fn rows_of_any_width_are_gathered() {
+        for width in 1..10 {
+            let values = (0..4 * width).map(i64::from).collect();
+            let column = ColumnData::new(values, RowShape::vector(width)).unwrap();
+            let gathered = column.gather(&[3, 0, 3]);
+            let row = |row: u32| (row * width..(row + 1) * width).map(i64::from);
+            assert!(gathered.values().iter().copied().eq(row(3).chain(row(0)).chain(row(3))), "width {width}");
+        }
+    }
+
+    #[test]
+    fn lanes_are_joined_and_cut_within_rows() {
+        let shape = RowShape::vector;
+        let column = |values: &[i64], lanes| ColumnData::new(values.to_vec(), shape(lanes)).unwrap();
+        let (a, b) = (column(&[0, 1, 2, 3], 2), column(&[0, 1, 2, 3, 4, 5], 3));
+        let joined = ColumnData::concat_lanes(&[&a, &b], shape(5));
+        assert_eq!(joined.values(), [0, 1, 0, 1, 2, 2, 3, 3, 4, 5]);
+        assert_eq!(joined.slice_lanes(0..2, shape(2)), a);
+        assert_eq!(joined.slice_lanes(2..5, shape(3)), b);
     }
 }

@@ -3,21 +3,55 @@
 //! A [`ColumnData`] is an `Arc<Vec<T>>` and a row range. Freezing a buffer into a column copies
 //! nothing, a slice copies nothing, and a write copies the column's own rows first unless nobody
 //! else holds them. The row shape is part of the column, and the number of elements is always
-//! rows x elements of a row.
+//! rows x elements of a row. A [`BytesColumn`] holds rows of any length, such as `infos`; a
+//! [`CompressedColumn`] holds rows of either in LZ4 blocks. [`Column`] is any of them.
 //!
 //! Not here: rectangularity between columns, which is [`SampleBatch`](crate::batch::SampleBatch)'s.
+//!
+//! ```
+//! use rollmesh_core::column::{BytesColumn, Column, ColumnData, Granularity, RowShape};
+//!
+//! let obs = ColumnData::new(vec![0.0f32, 0.1, 1.0, 1.1, 2.0, 2.1], RowShape::vector(2))?;
+//! let mut tail = obs.slice(1..3); // shares the buffer
+//! tail.values_mut()[0] = -1.0; // copies its two rows first
+//! assert_eq!(obs.row(1), Some(&[1.0, 1.1][..]));
+//!
+//! let column = Column::from(obs);
+//! let compressed = column.compress(Granularity::Bulk)?;
+//! assert_eq!((compressed.rows(), compressed.dtype()), (3, column.dtype()));
+//! assert_eq!(compressed.slice(1..2).decompress()?, column.slice(1..2));
+//!
+//! let infos = Column::from(BytesColumn::json(["{}", r#"{"lives":3}"#])?);
+//! assert_eq!(infos.bytes()?.text(1), Some(r#"{"lives":3}"#));
+//! # Ok::<(), rollmesh_core::column::ColumnError>(())
+//! ```
 
+mod compressed;
 mod data;
+mod dtype;
+mod erased;
 mod key;
+mod little_endian;
+mod name;
+mod ragged;
 mod shape;
 
-pub use data::{Column, ColumnData, DType, Element};
+pub(crate) use compressed::BlockEntry;
+pub use compressed::{CompressedColumn, Granularity};
+pub use data::ColumnData;
+pub use dtype::{ColumnType, DType, Element};
+pub use erased::Column;
+pub(crate) use erased::Segment;
 pub use key::ColumnKey;
+pub(crate) use little_endian::{LittleEndian, append_le};
+pub use name::ColumnName;
+pub use ragged::{BytesColumn, BytesKind};
 pub use shape::RowShape;
+pub(crate) use shape::clamp;
 
 use crate::prelude::*;
 
-/// Why a column could not be made or read.
+/// Why a column could not be made, joined or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnError {
     /// The number of values is not a multiple of the row length.
@@ -28,14 +62,20 @@ pub enum ColumnError {
         /// The row shape that was asked for.
         shape: RowShape,
     },
-    /// The column has another element type.
+    /// The column holds something else.
     #[error("the column holds {found}, not {wanted}")]
     WrongType {
         /// The type that was asked for.
-        wanted: DType,
+        wanted: ColumnType,
         /// The type that is there.
-        found: DType,
+        found: ColumnType,
     },
+    /// The rows cannot be read as they are.
+    #[error("the column is compressed: decompress it first")]
+    Compressed,
+    /// Some of the columns to be joined are compressed and some are not.
+    #[error("cannot join compressed rows with others: decompress them first")]
+    MixedCompression,
     /// The columns to be joined differ in type or row shape.
     #[error("cannot join rows {left} with rows {right}")]
     Mismatch {
@@ -44,7 +84,44 @@ pub enum ColumnError {
         /// Type and row shape on the right.
         right: String,
     },
+    /// Rows without elements where arrays are needed.
+    #[error("the column holds {0}, not an array")]
+    NoArray(ColumnType),
     /// A shape with more than [`RowShape::MAX_DIMS`] dimensions, or too many elements.
     #[error("a row shape has at most {} dimensions and 2^31 elements", RowShape::MAX_DIMS)]
     BadShape,
+    /// There is no such row.
+    #[error("there is no row {0}")]
+    NoRow(usize),
+    /// A ragged row that is too long to be held or compressed.
+    #[error("row {row} has {bytes} bytes, which is too many")]
+    LongRow {
+        /// The row.
+        row: usize,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The lengths of ragged rows do not add up.
+    #[error("the rows have {sum} bytes by their lengths, but there are {bytes}")]
+    Lengths {
+        /// Sum of the lengths.
+        sum: usize,
+        /// Bytes that there are.
+        bytes: usize,
+    },
+    /// A JSON document that is not UTF-8.
+    #[error("row {row} is no text")]
+    NotText {
+        /// The row.
+        row: usize,
+    },
+    /// A truth value that is neither 0 nor 1.
+    #[error("a truth value {0}")]
+    NotBool(u8),
+    /// Padding would make more of a column than could be meant.
+    #[error("the padded column would have more than 2 GiB; check the lengths")]
+    TooLarge,
+    /// A compressed block does not hold what it says.
+    #[error("a compressed block is damaged")]
+    Corrupt,
 }

@@ -1,8 +1,14 @@
 //! The shape of one row.
 
-use core::fmt;
+use core::{fmt, ops::Range};
 
 use super::ColumnError;
+
+/// The part of a range that is within `0..len`.
+pub(crate) fn clamp(range: Range<usize>, len: usize) -> Range<usize> {
+    let end = range.end.min(len);
+    range.start.min(end)..end
+}
 
 /// Shape of one row of a column; a scalar has no dimensions. Lives on the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,6 +52,14 @@ impl RowShape {
     #[must_use]
     pub fn dims(&self) -> &[u32] {
         &self.dims[..self.len as usize]
+    }
+
+    /// The same shape with another first dimension.
+    pub(crate) fn with_first(self, first: usize) -> Result<Self, ColumnError> {
+        let mut dims = self.dims;
+        let first = u32::try_from(first).map_err(|_| ColumnError::BadShape)?;
+        *dims.first_mut().ok_or(ColumnError::BadShape)? = first;
+        dims.get(..usize::from(self.len)).map_or(Err(ColumnError::BadShape), Self::new)
     }
 
     /// Elements in one row: the product of the dimensions, 1 for a scalar.

@@ -160,7 +160,8 @@ pub trait Env {
     /// Appends everything that the rest of the episode depends on.
     fn snapshot(&self, out: &mut Vec<u8>);
 
-    /// Goes on from a snapshot and writes the observation of that moment. The bytes may come from anybody.
+    /// Goes on from a snapshot and writes the observation of that moment. The bytes may come from anybody. After an
+    /// error the environment is restored or reset before it is stepped again.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].
@@ -205,6 +206,7 @@ pub trait VectorEnv {
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>);
 
     /// Goes on in a lane from a snapshot and writes the observation of that moment. The bytes may come from anybody.
+    /// After an error the lane is restored or reset before it is stepped again.
     ///
     /// # Errors
     /// [`EnvError::BadSnapshot`].

@@ -31,6 +31,12 @@ impl<E: Env> Vectorized<E> {
             envs,
         }
     }
+
+    /// The environments, lane by lane.
+    #[must_use]
+    pub fn envs(&self) -> &[E] {
+        &self.envs
+    }
 }
 
 impl<E: Env<Act: Scalar>> Vectorized<E> {

@@ -35,7 +35,14 @@ struct StatBytes<'a> {
 #[derive(Serialize, Deserialize)]
 enum FilterBytes<'a> {
     NoFilter,
-    MeanStdFilter { demean: bool, destd: bool, clip: Option<f64>, running: StatBytes<'a>, buffer: StatBytes<'a> },
+    MeanStdFilter {
+        demean: bool,
+        destd: bool,
+        clip: Option<f64>,
+        training: bool,
+        running: StatBytes<'a>,
+        buffer: StatBytes<'a>,
+    },
 }
 
 impl<'a> From<&'a RunningStat> for StatBytes<'a> {
@@ -56,10 +63,13 @@ impl FilterBytes<'_> {
     fn into_filter(self) -> Option<Filter> {
         match self {
             Self::NoFilter => Some(Filter::NoFilter),
-            Self::MeanStdFilter { demean, destd, clip, running, buffer } => {
+            Self::MeanStdFilter { demean, destd, clip, training, running, buffer } => {
                 let config = MeanStdConfig { demean, destd, clip };
-                let filter = MeanStdFilter::from_parts(config, running.into_stat()?, buffer.into_stat()?);
-                filter.ok().map(Filter::MeanStdFilter)
+                let mut filter = MeanStdFilter::from_parts(config, running.into_stat()?, buffer.into_stat()?).ok()?;
+                if !training {
+                    filter.in_eval();
+                }
+                Some(Filter::MeanStdFilter(filter))
             }
         }
     }
@@ -101,21 +111,21 @@ impl RunningStat {
 }
 
 impl Filter {
-    /// As bytes: the version, then the kind and what belongs to it as postcard writes it. Keeps every bit, but not
-    /// whether the filter is in training or evaluation.
+    /// As bytes: the version, then the kind and what belongs to it as postcard writes it. Keeps every bit.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         encode(&match self {
             Self::NoFilter => FilterBytes::NoFilter,
             Self::MeanStdFilter(filter) => {
                 let MeanStdConfig { demean, destd, clip } = filter.config();
-                let (running, buffer) = (filter.running().into(), filter.buffer().into());
-                FilterBytes::MeanStdFilter { demean, destd, clip, running, buffer }
+                let (training, running, buffer) =
+                    (filter.is_training(), filter.running().into(), filter.buffer().into());
+                FilterBytes::MeanStdFilter { demean, destd, clip, training, running, buffer }
             }
         })
     }
 
-    /// From bytes, which may come from anybody. The filter is in training.
+    /// From bytes, which may come from anybody.
     ///
     /// # Errors
     /// [`FilterStateError`].

@@ -57,6 +57,7 @@ impl FromStr for FilterKind {
 
 /// The observation filter of a policy.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[allow(clippy::large_enum_variant)] // There is one filter per policy.
 pub enum Filter {
     /// Observations as they are.
     #[default]

@@ -2,16 +2,54 @@
 //!
 //! A policy computes into the caller's buffers and draws nothing by itself: the randomness of a row's action is
 //! addressed by the row's [`Moment`]. So a row's action does not depend on which other rows are in its batch.
+//!
+//! A [`PolicyMap`] holds as many policies as there is room for, and puts the others aside in a [`PolicyStore`], from
+//! which they come back equal:
+//!
+//! ```
+//! use rollmesh_core::{
+//!     kernels::Kernels,
+//!     policy::{
+//!         MemoryStore, MlpPolicy, MlpPolicySpec, Policy, PolicyEntry, PolicyId, PolicyMap, PolicyMapLimits, init_weights,
+//!     },
+//! };
+//!
+//! let spec = MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![8] };
+//! let make = move |seed| -> Result<Box<dyn Policy>, _> {
+//!     let policy = MlpPolicy::new(spec.clone(), init_weights(&spec, seed), 7, Kernels::PORTABLE)?;
+//!     Ok::<_, rollmesh_core::policy::PolicyError>(Box::new(policy))
+//! };
+//! // How to make an object for a policy that comes back. Its weights are restored afterwards.
+//! let again = make.clone();
+//! let factory = move |_: &PolicyId, spec: &str| Ok(PolicyEntry::new(spec.to_owned(), again(0)?));
+//! let limits = PolicyMapLimits { count: 1, ..PolicyMapLimits::UNLIMITED };
+//! let mut policies = PolicyMap::bounded(limits, MemoryStore::default(), factory);
+//!
+//! let (main, rival) = (PolicyId::new("main"), PolicyId::new("rival"));
+//! policies.insert(main.clone(), PolicyEntry::new("mlp", make(1)?))?;
+//! let weights = policies.policy_mut(&main)?.weights().clone();
+//! policies.insert(rival.clone(), PolicyEntry::new("mlp", make(2)?))?;
+//! assert!(policies.stashed().eq([&main]) && policies.ids().eq([&main, &rival]));
+//! assert_eq!(policies.policy_mut(&main)?.weights(), &weights);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod entry;
 mod init;
 mod map;
 mod mlp;
 mod random;
+mod stash;
+mod store;
 
+pub use crate::ids::PolicyId;
+pub use entry::{PolicyEntry, PolicyState};
 pub use init::init_weights;
-pub use map::{PolicyId, PolicyMap, PolicyMapError};
+pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
 pub use mlp::{MlpPolicy, MlpPolicySpec};
 pub use random::RandomPolicy;
+pub use stash::{Stash, StashError, Stashed};
+pub use store::{MemoryStore, PolicyStore, StoreError};
 
 use crate::{
     env::{Moment, RowsMut, RowsRef},
@@ -78,4 +116,24 @@ pub trait Policy {
     /// # Errors
     /// [`PolicyError::Weights`] when they do not fit.
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError>;
+
+    /// What the policy has besides weights and would miss after being put aside, for example an optimiser's moments or
+    /// a schedule's place; in bytes that only the policy itself reads. Nothing by default.
+    #[doc(alias = "get_state")]
+    fn extra_state(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Takes back what [`extra_state`](Self::extra_state) gave.
+    ///
+    /// # Errors
+    /// [`PolicyError::Unsupported`] for bytes that are not the policy's.
+    #[doc(alias = "set_state")]
+    fn set_extra_state(&mut self, bytes: &[u8]) -> Result<(), PolicyError> {
+        let unsupported = || PolicyError::Unsupported {
+            wanted: "no state besides weights".into(),
+            found: format!("{} bytes", bytes.len()),
+        };
+        if bytes.is_empty() { Ok(()) } else { Err(unsupported()) }
+    }
 }

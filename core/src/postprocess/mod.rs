@@ -42,7 +42,11 @@ pub use pieces::{gae_of_pieces, piece_ends};
 pub use train_batch::train_batch;
 pub use vtrace::{VTraceConfig, VTraceInput, vtrace};
 
-use crate::{batch::BatchError, column::RowShape, prelude::*};
+use crate::{
+    batch::BatchError,
+    column::{ColumnType, RowShape},
+    prelude::*,
+};
 
 /// Why targets could not be derived.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +61,14 @@ pub enum PostprocessError {
         name: String,
         /// What its rows look like.
         shape: RowShape,
+    },
+    /// Only rows of numbers can be moved.
+    #[error("column '{name}' holds {found}, which cannot be moved by steps; drop it or decompress it first")]
+    NoNumbers {
+        /// The column.
+        name: String,
+        /// What it holds.
+        found: ColumnType,
     },
     /// Generalised advantage estimation without value estimates.
     #[error("use_gae needs value estimates: set use_critic, or use_gae to false")]

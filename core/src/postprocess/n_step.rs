@@ -5,13 +5,14 @@ use crate::{
     batch::{BatchError, NEW_OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS},
     column::{Column, ColumnData, ColumnError, ColumnKey, DType},
     prelude::*,
+    view::{Buffer, Row, Values},
 };
 
 /// One trajectory as seen over `n_step` steps at a time.
 ///
 /// Each reward becomes `r_t + gamma r_(t+1) + …` over the next `n_step` rows, as far as there are any; `new_obs`, its
-/// nested columns `new_obs.…`, `terminateds` and `truncateds` become those of the last row that was summed. Rewards keep
-/// their type, 32- or 64-bit floats; sums in double precision. All other columns stay.
+/// nested columns `new_obs.…`, `terminateds` and `truncateds` become those of the last row that was summed. Rewards
+/// keep their type, 32- or 64-bit floats; sums in double precision. All other columns stay.
 ///
 /// # Errors
 /// [`PostprocessError::ZeroSteps`]; [`PostprocessError::NotOneTrajectory`] if a flag is set before the last row or
@@ -33,7 +34,7 @@ pub fn adjust_nstep(batch: &SampleBatch, n_step: usize, gamma: f64) -> Result<Sa
             adjusted.insert(name.to_string(), shifted(name, column, n_step - 1)?)?;
         }
     }
-    if let Some(wide) = batch.column(REWARDS.name()).filter(|column| column.dtype() == DType::F64) {
+    if let Some(wide) = batch.column(REWARDS.name()).filter(|column| column.dtype() == Some(DType::F64)) {
         let key = ColumnKey::<f64>::new(REWARDS.name());
         let sums = ColumnData::new(summed(scalars(batch, key)?, n_step, gamma), wide.shape());
         return Ok(adjusted.with(key, sums.map_err(in_rewards)?)?);
@@ -49,14 +50,17 @@ fn in_rewards(source: ColumnError) -> BatchError {
 }
 
 /// The rows from `by` on, then the last one until there are as many as before.
-fn shifted(name: &str, column: &Column, by: usize) -> Result<Column, BatchError> {
-    let Some(last) = column.rows().checked_sub(1) else { return Ok(column.clone()) };
-    let by = by.min(last);
-    let (kept, repeated) = (column.slice(by..last + 1), column.slice(last..last + 1));
-    let mut parts = vec![&kept];
-    parts.resize(1 + by, &repeated);
-    let joined = Column::concat(&parts).map_err(|source| BatchError::Column { name: name.to_string(), source })?;
-    Ok(joined.unwrap_or_else(|| column.clone()))
+fn shifted(name: &str, column: &Column, by: usize) -> Result<Column, PostprocessError> {
+    let no_numbers = || PostprocessError::NoNumbers { name: name.to_string(), found: column.column_type() };
+    let values = Values::of(column).ok_or_else(no_numbers)?;
+    let (rows, width) = (column.rows(), column.shape().elements());
+    let by = by.min(rows.saturating_sub(1));
+    let mut out = Buffer::like(values);
+    out.push(values.get(by * width..rows * width).ok_or_else(no_numbers)?);
+    if let Some(last) = Row::of(column, rows.saturating_sub(1)) {
+        (0..by).for_each(|_| out.push(last.values));
+    }
+    out.into_column(column.shape()).map_err(|source| BatchError::Column { name: name.to_string(), source }.into())
 }
 
 fn summed(rewards: &[f64], n_step: usize, gamma: f64) -> Vec<f64> {

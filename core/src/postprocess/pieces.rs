@@ -2,7 +2,7 @@
 
 use super::{
     PostprocessError,
-    gae::{Carry, Gae},
+    gae::gae,
     read::{floats, optional, scalars},
 };
 use crate::{
@@ -61,14 +61,15 @@ pub fn gae_of_pieces(
         return Err(PostprocessError::Bootstraps { expected: ends.len(), found: bootstrap_values.len() });
     }
     let (mut advantages, mut targets) = (vec![0.0; batch.len()], vec![0.0; batch.len()]);
-    let mut gae = Gae::new(gamma, lambda);
     let mut start = 0;
     for (&end, &bootstrap) in ends.iter().zip(bootstrap_values) {
         let piece = start..end;
-        gae.piece(
+        gae(
             &rewards[piece.clone()],
             &values[piece.clone()],
-            Carry::bootstrap(super::last_r(&terminateds[piece.clone()], bootstrap)),
+            super::last_r(&terminateds[piece.clone()], bootstrap),
+            gamma,
+            lambda,
             &mut advantages[piece.clone()],
             &mut targets[piece],
         );
@@ -83,7 +84,6 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
-    use crate::postprocess::gae;
 
     /// Rows of (reward, value, terminated, truncated, episode).
     type Row = (f32, f32, bool, bool, i64);

@@ -1,6 +1,6 @@
 //! Fragments joined to a batch to learn from.
 
-use super::gae::{Carry, Gae};
+use super::gae;
 use crate::{
     batch::{
         ACTION_LOGP, ACTIONS, ADVANTAGES, BatchError, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS,
@@ -18,7 +18,6 @@ use crate::{
 pub fn train_batch(fragments: &[SlotFragment], gamma: f64, lambda: f64) -> Result<SampleBatch, BatchError> {
     let rows = fragments.iter().map(|fragment| fragment.rows.len()).sum();
     let (mut advantages, mut targets) = (vec![0.0; rows], vec![0.0; rows]);
-    let mut gae = Gae::new(gamma, lambda);
     let mut first = 0;
     for fragment in fragments {
         let (rewards, values) = (fragment.rows.get(REWARDS)?, fragment.rows.get(VF_PREDS)?);
@@ -26,10 +25,12 @@ pub fn train_batch(fragments: &[SlotFragment], gamma: f64, lambda: f64) -> Resul
         for cut in &fragment.cuts {
             let piece = start..(cut.end as usize).min(rewards.len()).max(start);
             let out = first + piece.start..first + piece.end;
-            gae.piece(
+            gae(
                 &rewards[piece.clone()],
                 &values[piece.clone()],
-                Carry::bootstrap(cut.bootstrap_value),
+                cut.bootstrap_value,
+                gamma,
+                lambda,
                 &mut advantages[out.clone()],
                 &mut targets[out],
             );

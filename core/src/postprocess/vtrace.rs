@@ -42,10 +42,10 @@ pub struct VTraceInput<'a> {
 
 /// Value targets and advantages corrected for the distance between two policies (Espeholt et al.: "IMPALA", 2018).
 ///
-/// With `rho_t = min(rho_clip, pi_t / mu_t)` and `c_t = lambda min(c_clip, pi_t / mu_t)`, from the last row to the first:
-/// `vs_t = V_t + rho_t (r_t + gamma V_(t+1) - V_t) + gamma c_t (vs_(t+1) - V_(t+1))`, and
-/// `pg_advantages_t = min(pg_rho_clip, pi_t / mu_t) (r_t + gamma vs_(t+1) - V_t)`, where both `V` and `vs` after the last
-/// row are the bootstrap value. Sums in double precision.
+/// With `rho_t = min(rho_clip, pi_t / mu_t)` and `c_t = lambda min(c_clip, pi_t / mu_t)`, from the last row to the
+/// first: `vs_t = V_t + rho_t (r_t + gamma V_(t+1) - V_t) + gamma c_t (vs_(t+1) - V_(t+1))`, and `pg_advantages_t` is
+/// `min(pg_rho_clip, pi_t / mu_t) (r_t + gamma vs_(t+1) - V_t)`, where both `V` and `vs` after the last row are the
+/// bootstrap value. Sums in double precision.
 ///
 /// # Errors
 /// [`PostprocessError::LengthMismatch`] if a slice has not as many rows as `rewards`.

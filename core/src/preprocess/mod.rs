@@ -1,3 +1,261 @@
 //! Preprocessors that turn points of any space into flat rows of floats.
+//!
+//! [`Preprocessor::for_space`] chooses as RLlib's catalog does: one-hot vectors for discrete spaces, images of an Atari
+//! console made smaller, everything else as it is, and the parts of tuples and dicts one after the other. Rows are
+//! transformed without allocation; every observation is checked against its space first. Operations on images stand in
+//! [`image`] for themselves.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     preprocess::Preprocessor,
+//!     space::{Point, Space},
+//! };
+//!
+//! let space = Space::dict([("speed", Space::vector(&[0.0], &[9.0])), ("gear", Space::discrete(3)?)])?;
+//! let preprocessor = Preprocessor::for_space(&space)?;
+//! assert_eq!(preprocessor.output_space().to_string(), "Box(0.0, [1.0 1.0 1.0 9.0], (4,), float32)");
+//!
+//! let observation = Point::dict([("speed", vec![4.5f32].into()), ("gear", Point::from(2))]);
+//! let mut row = [0.0; 4];
+//! preprocessor.transform(&observation, &mut row)?;
+//! assert_eq!(row, [0.0, 0.0, 1.0, 4.5]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod atari;
 pub mod image;
+
+pub use atari::AtariOptions;
+
+use self::image::ImageError;
+use crate::{
+    column::{DType, RowShape},
+    prelude::*,
+    space::{BoxSpace, Point, PointError, Scalar, Space, SpaceError, with_values},
+};
+
+/// Turns observations of one space into rows of 32-bit floats.
+#[doc(alias("get_preprocessor", "OneHotPreprocessor", "DictFlatteningPreprocessor", "NoPreprocessor"))]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preprocessor {
+    space: Space,
+    output_shape: RowShape,
+    stages: Stages,
+}
+
+/// What is done to a space, part by part.
+#[derive(Clone, Debug, PartialEq)]
+enum Stages {
+    /// As [`Space::flatten`] does it: one-hot, or as it is.
+    Flat,
+    Screen(AtariOptions),
+    Ram,
+    /// Of a tuple, or of a dict in the order of names.
+    Parts(Vec<Preprocessor>),
+}
+
+/// Why an observation could not be preprocessed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PreprocessError {
+    /// Not an observation of the space.
+    #[error("bad observation: {found} outside of {space}")]
+    BadObs {
+        /// The observation space.
+        space: String,
+        /// What was given.
+        found: String,
+    },
+    /// The buffer has not the length of the output.
+    #[error("preprocessed observations of {space} have {wanted} elements, the buffer {found}")]
+    WrongOutput {
+        /// The observation space.
+        space: String,
+        /// Elements of the output.
+        wanted: usize,
+        /// Elements of the buffer.
+        found: usize,
+    },
+    /// Rows of a type that the space does not have, or of a tuple or dict.
+    #[error(transparent)]
+    Rows(#[from] PointError),
+    /// An image could not be worked on.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+}
+
+impl Preprocessor {
+    /// The preprocessor for observations of a space.
+    ///
+    /// | space | preprocessed |
+    /// |---|---|
+    /// | `Discrete`, `MultiDiscrete` | one-hot vectors, one after the other |
+    /// | `Box` of bytes, 210 x 160 x 3 | an Atari screen, as by [`atari`](Self::atari) with the default options |
+    /// | `Box` of bytes, 128 | an Atari console's memory: (x - 128) / 128 |
+    /// | other `Box`, `MultiBinary` | the same numbers, in the same shape |
+    /// | `Tuple`, `Dict` | the preprocessed parts one after the other, a dict's sorted by name |
+    ///
+    /// # Errors
+    /// [`SpaceError`] when the space fails [`Space::validate`] or its preprocessed points would have more than
+    /// [`Space::MAX_ELEMENTS`] elements.
+    pub fn for_space(space: &Space) -> Result<Self, SpaceError> {
+        space.validate()?;
+        Self::for_part(space)
+    }
+
+    /// The preprocessor for an Atari console's screen; see [`AtariOptions`].
+    ///
+    /// # Errors
+    /// [`SpaceError::Empty`] for an output without pixels.
+    #[doc(alias = "GenericPixelPreprocessor")]
+    pub fn atari(options: AtariOptions) -> Result<Self, SpaceError> {
+        let output_shape = options.shape();
+        if output_shape.elements() == 0 {
+            return Err(SpaceError::Empty(format!("an image of shape {output_shape}")));
+        }
+        let space = atari::screen();
+        Self { space, output_shape, stages: Stages::Screen(options) }.checked()
+    }
+
+    fn for_part(space: &Space) -> Result<Self, SpaceError> {
+        let (stages, output_shape) = match space {
+            Space::Box(of) if atari::is_screen(of) => return Self::atari(AtariOptions::default()),
+            Space::Box(of) if atari::is_ram(of) => (Stages::Ram, of.shape()),
+            Space::Box(of) => (Stages::Flat, of.shape()),
+            Space::Discrete { .. } | Space::MultiDiscrete { .. } | Space::MultiBinary { .. } => {
+                (Stages::Flat, vector(space.flat_dim())?)
+            }
+            Space::Tuple(parts) => Self::join(parts.iter())?,
+            Space::Dict(parts) => Self::join(parts.values())?,
+        };
+        Self { space: space.clone(), output_shape, stages }.checked()
+    }
+
+    fn join<'a>(parts: impl Iterator<Item = &'a Space>) -> Result<(Stages, RowShape), SpaceError> {
+        let parts = parts.map(Self::for_part).collect::<Result<Vec<_>, _>>()?;
+        // A part has at most 2^24 elements.
+        let elements = parts.iter().map(|part| part.output_len() as u64).sum();
+        Ok((Stages::Parts(parts), vector(elements)?))
+    }
+
+    fn checked(self) -> Result<Self, SpaceError> {
+        let elements = self.output_len() as u64;
+        if elements > Space::MAX_ELEMENTS { Err(SpaceError::TooLarge { elements }) } else { Ok(self) }
+    }
+
+    /// The space of observations.
+    #[must_use]
+    pub const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Elements of a preprocessed observation.
+    #[must_use]
+    pub fn output_len(&self) -> usize {
+        self.output_shape.elements()
+    }
+
+    /// The space of preprocessed observations: a box of 32-bit floats.
+    #[doc(alias = "observation_space")]
+    #[must_use]
+    pub fn output_space(&self) -> Space {
+        let (mut low, mut high) = (Vec::new(), Vec::new());
+        self.extend_bounds(&mut low, &mut high);
+        Space::Box(BoxSpace::unchecked(DType::F32, self.output_shape, low, high))
+    }
+
+    fn extend_bounds(&self, low: &mut Vec<f64>, high: &mut Vec<f64>) {
+        let mut uniform = |bounds: (f64, f64)| {
+            low.resize(low.len() + self.output_len(), bounds.0);
+            high.resize(high.len() + self.output_len(), bounds.1);
+        };
+        match (&self.stages, &self.space) {
+            (Stages::Parts(parts), _) => parts.iter().for_each(|part| part.extend_bounds(low, high)),
+            (Stages::Screen(options), _) => uniform(options.bounds()),
+            (Stages::Ram, _) => uniform(atari::RAM_BOUNDS),
+            (Stages::Flat, Space::Box(space)) => {
+                // Where 32 bits are not enough, the rounded bound: so are the values.
+                low.extend(space.bounds().map(|(low, _)| f64::from(low as f32)));
+                high.extend(space.bounds().map(|(_, high)| f64::from(high as f32)));
+            }
+            (Stages::Flat, _) => uniform((0.0, 1.0)),
+        }
+    }
+
+    /// Preprocesses a row of a fundamental space: `out` receives [`output_len`](Self::output_len) numbers.
+    ///
+    /// # Errors
+    /// [`PreprocessError::BadObs`] for an observation that is not in the space, [`PreprocessError::WrongOutput`],
+    /// [`PreprocessError::Rows`] for a row that no observation of the space can be.
+    pub fn transform_row<T: Scalar>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
+        self.check_output(out.len())?;
+        if !self.space.contains_row(row)? {
+            return Err(self.bad_obs(format!("{} values of {}", row.len(), T::DTYPE)));
+        }
+        self.write_row(row, out)
+    }
+
+    /// Preprocesses an observation of any space: `out` receives [`output_len`](Self::output_len) numbers.
+    ///
+    /// # Errors
+    /// [`PreprocessError::BadObs`] for an observation that is not in the space, [`PreprocessError::WrongOutput`].
+    pub fn transform(&self, observation: &Point, out: &mut [f32]) -> Result<(), PreprocessError> {
+        self.check_output(out.len())?;
+        if !self.space.contains(observation) {
+            return Err(self.bad_obs(observation.describe()));
+        }
+        self.write(observation, out)
+    }
+
+    fn check_output(&self, found: usize) -> Result<(), PreprocessError> {
+        let wanted = self.output_len();
+        if wanted == found {
+            return Ok(());
+        }
+        Err(PreprocessError::WrongOutput { space: self.space.to_string(), wanted, found })
+    }
+
+    fn bad_obs(&self, found: String) -> PreprocessError {
+        PreprocessError::BadObs { space: self.space.to_string(), found }
+    }
+
+    /// The observation has been checked, here and below.
+    fn write(&self, observation: &Point, out: &mut [f32]) -> Result<(), PreprocessError> {
+        match (&self.stages, observation) {
+            (Stages::Parts(stages), Point::Tuple(parts)) => write_parts(stages, parts.iter(), out),
+            (Stages::Parts(stages), Point::Dict(parts)) => write_parts(stages, parts.values(), out),
+            _ => with_values!(observation, values => self.write_row(values, out), else Ok(())),
+        }
+    }
+
+    fn write_row<T: Scalar>(&self, row: &[T], out: &mut [f32]) -> Result<(), PreprocessError> {
+        match &self.stages {
+            Stages::Screen(options) => options.write(row, out)?,
+            Stages::Ram => out.iter_mut().zip(row).for_each(|(out, x)| *out = atari::zero_mean(*x)),
+            Stages::Flat | Stages::Parts(_) => self.space.flatten_row(row, out),
+        }
+        Ok(())
+    }
+}
+
+fn write_parts<'a>(
+    stages: &[Preprocessor],
+    parts: impl Iterator<Item = &'a Point>,
+    mut out: &mut [f32],
+) -> Result<(), PreprocessError> {
+    for (stage, part) in stages.iter().zip(parts) {
+        let Some((own, rest)) = out.split_at_mut_checked(stage.output_len()) else { break };
+        stage.write(part, own)?;
+        out = rest;
+    }
+    Ok(())
+}
+
+fn vector(elements: u64) -> Result<RowShape, SpaceError> {
+    match u32::try_from(elements) {
+        Ok(n) if elements <= Space::MAX_ELEMENTS => Ok(RowShape::vector(n)),
+        _ => Err(SpaceError::TooLarge { elements }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

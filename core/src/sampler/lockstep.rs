@@ -270,9 +270,9 @@ impl<O: RowElement, A: RowElement> Collector for Lockstep<O, A> {
                 weights_version: self.weights_version,
                 first_episode: self.firsts[lane].0,
                 first_t: self.firsts[lane].1,
-                rows: rows.slice(lane * steps..(lane + 1) * steps),
+                rows: rows.slice_rows(lane * steps..(lane + 1) * steps),
                 cuts: (cut..cuts).map(|i| self.cuts[i].with_value(self.cut_values[i])).collect(),
-                final_obs: final_obs.slice(cut..cuts),
+                final_obs: final_obs.slice_rows(cut..cuts),
                 episodes: self.episodes[episode..episodes].iter().map(|(_, metrics)| *metrics).collect(),
                 state: self.lanes.state(lane, env).encode(),
             });

@@ -58,7 +58,7 @@ impl BoxSpace {
         Self::unchecked_uniform(dtype, shape, low, high).validated()
     }
 
-    pub(super) fn unchecked(dtype: DType, shape: RowShape, low: Vec<f64>, high: Vec<f64>) -> Self {
+    pub(crate) fn unchecked(dtype: DType, shape: RowShape, low: Vec<f64>, high: Vec<f64>) -> Self {
         Self { dtype, shape, low: Bounds::new(low), high: Bounds::new(high) }
     }
 

@@ -70,15 +70,8 @@ impl Space {
 
     fn read_flat<T: Scalar>(&self, flat: &[T]) -> Option<Point> {
         Some(match self {
-            Self::Box(space) => match space.dtype() {
-                DType::F32 => cast::<T, f32>(flat),
-                DType::F64 => cast::<T, f64>(flat),
-                DType::I32 => cast::<T, i32>(flat),
-                DType::I64 => cast::<T, i64>(flat),
-                DType::U8 => cast::<T, u8>(flat),
-                DType::Bool => cast::<T, bool>(flat),
-            },
-            Self::MultiBinary { .. } => cast::<T, u8>(flat),
+            Self::Box(space) => Point::cast(flat, space.dtype()),
+            Self::MultiBinary { .. } => Point::cast(flat, DType::U8),
             Self::Discrete { n } => Point::I64(hot_indices(&[*n], flat)?),
             Self::MultiDiscrete { nvec } => Point::I64(hot_indices(nvec, flat)?),
             Self::Tuple(parts) => {
@@ -128,10 +121,6 @@ fn hot_indices<T: Scalar>(nvec: &[u32], mut flat: &[T]) -> Option<Vec<i64>> {
         own.iter().position(|x| x.to_f64() != 0.0).map(|index| index as i64)
     };
     nvec.iter().map(index).collect()
-}
-
-fn cast<S: Scalar, T: Scalar>(values: &[S]) -> Point {
-    T::into_point(values.iter().map(|x| T::from_f64(x.to_f64())).collect())
 }
 
 #[cfg(test)]

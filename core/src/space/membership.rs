@@ -68,12 +68,6 @@ impl Space {
     pub fn contains_floats(&self, row: &[f32]) -> bool {
         self.contains_row(row).unwrap_or(false)
     }
-
-    /// True for an integer of a discrete space.
-    #[must_use]
-    pub fn contains_integer(&self, value: i64) -> bool {
-        matches!(self, Self::Discrete { n } if below(value, *n))
-    }
 }
 
 fn below<T: Scalar>(x: T, n: u32) -> bool {
@@ -92,7 +86,6 @@ mod tests {
         assert!(!space.contains_floats(&[1.1, 0.0]));
         assert!(!space.contains_floats(&[f32::NAN, 0.0]));
         assert!(!space.contains_floats(&[0.0]));
-        assert!(!space.contains_integer(0));
         assert!(space.contains(&Point::F32(vec![0.0, 0.0])) && !space.contains(&Point::F64(vec![0.0, 0.0])));
         let error = space.contains_row(&[0.0f64; 2]).unwrap_err();
         assert_eq!(error.to_string(), "Box([-1.0 -inf], [1.0 inf], (2,), float32) has no rows of float64");
@@ -103,7 +96,7 @@ mod tests {
     #[test]
     fn discrete_spaces_hold_small_integers() {
         let space = Space::Discrete { n: 2 };
-        assert!(space.contains_integer(1) && !space.contains_integer(2) && !space.contains_integer(-1));
+        assert_eq!([1i64, 2, -1].map(|x| space.contains_row(&[x])), [Ok(true), Ok(false), Ok(false)]);
         assert!(space.contains(&Point::from(1)) && space.contains(&Point::U8(vec![0])));
         assert!(!space.contains(&Point::I64(vec![0, 0])) && !space.contains(&Point::F32(vec![0.0])));
         let space = Space::multi_discrete([3, 1]).unwrap();
@@ -114,7 +107,7 @@ mod tests {
         assert_eq!(space.contains_row(&[1i64]), Ok(false));
         assert!(space.contains_row(&[1.0f32, 0.0]).is_err());
         // Nothing is in an empty space.
-        assert!(!Space::Discrete { n: 0 }.contains_integer(0));
+        assert_eq!(Space::Discrete { n: 0 }.contains_row(&[0i64]), Ok(false));
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //!
 //! Checked constructors refuse spaces that make no sense. The enum's variants, [`Space::vector`] and
 //! [`Space::uniform`] are for spaces that are known to be right when they are written down; [`Space::validate`] checks
-//! any space. Operations on a space that fails that check give some result, and never panic.
+//! any space. Operations on a space that fails that check give some result and never panic; but a sample takes the
+//! memory of its elements, so spaces of strangers should be checked first.
 //!
 //! ```
 //! use rollmesh_core::{

@@ -51,6 +51,21 @@ impl Point {
         }
     }
 
+    /// An array of numbers as one of that type.
+    pub(crate) fn cast<S: Scalar>(values: &[S], dtype: DType) -> Self {
+        fn to<S: Scalar, T: Scalar>(values: &[S]) -> Point {
+            T::into_point(values.iter().map(|x| T::from_f64(x.to_f64())).collect())
+        }
+        match dtype {
+            DType::F32 => to::<S, f32>(values),
+            DType::F64 => to::<S, f64>(values),
+            DType::I32 => to::<S, i32>(values),
+            DType::I64 => to::<S, i64>(values),
+            DType::U8 => to::<S, u8>(values),
+            DType::Bool => to::<S, bool>(values),
+        }
+    }
+
     /// What it is, for messages: `3 values of float32`.
     pub(crate) fn describe(&self) -> String {
         let len = match self {

@@ -18,12 +18,17 @@ pub trait Scalar: Element {
     /// The elements as a point.
     fn into_point(values: Vec<Self>) -> Point;
 
+    /// The elements, if they are bytes.
+    fn bytes(_values: &[Self]) -> Option<&[u8]> {
+        None
+    }
+
     /// The elements of a point, if they have this type.
     fn of_point(point: &Point) -> Option<&[Self]>;
 }
 
 macro_rules! scalar {
-    ($($variant:ident($ty:ty): $to:expr, $from:expr, $within:expr;)+) => {
+    ($($variant:ident($ty:ty): $to:expr, $from:expr, $within:expr $(, $bytes:item)?;)+) => {
         $(
             impl Scalar for $ty {
                 #[inline]
@@ -38,6 +43,7 @@ macro_rules! scalar {
                 fn within(self, low: f64, high: f64) -> bool {
                     $within(self, low, high)
                 }
+                $($bytes)?
                 fn into_point(values: Vec<Self>) -> Point {
                     Point::$variant(values)
                 }
@@ -61,7 +67,7 @@ scalar! {
     I32(i32): f64::from, |x| x as i32, between;
     // Not as floats: 2^53 + 1 would be rounded into a bound of 2^53. The cast turns infinities into the limits.
     I64(i64): |x| x as f64, |x| x as i64, |x, low, high| low as i64 <= x && x <= high as i64;
-    U8(u8): f64::from, |x| x as u8, between;
+    U8(u8): f64::from, |x| x as u8, between, fn bytes(values: &[Self]) -> Option<&[u8]> { Some(values) };
     Bool(bool): |x| f64::from(u8::from(x)), |x| x != 0.0, |x, low, high| between(u8::from(x), low, high);
 }
 

@@ -1,1 +1,164 @@
 //! Views of trajectories: which rows of which columns a model sees at a step, and sequences for recurrent ones.
+//!
+//! A [`ViewRequirement`] names a data column and a [`Shift`]: the row of step `i` holds the data of steps `i + shift`.
+//! An [`AgentCollector`] takes one agent's steps and builds the views, row by row for the policy and per fragment for
+//! the learner, so that both see the same. [`chop_into_sequences`] cuts joined rows for recurrent policies.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     column::ColumnKey,
+//!     view::{AgentCollector, Row, Shift, TrajectoryStart, ViewRequirement, ViewRequirements},
+//! };
+//!
+//! let views = ViewRequirements::from([
+//!     ("stack".to_string(), ViewRequirement::shifted("obs", "-2:0".parse()?)),
+//!     ("prev_actions".to_string(), ViewRequirement::shifted("actions", Shift::single(-1)?)),
+//! ]);
+//! let mut agent = AgentCollector::new(views);
+//! let start = TrajectoryStart { eps_id: 7, agent_index: 0, env_id: 0, t: 0 };
+//! agent.add_init_obs(start, &[("obs", Row::from(&10.0f32))])?;
+//! for (action, obs) in [(1i64, 11.0f32), (2, 12.0)] {
+//!     agent.add_action_reward_next_obs(&[("actions", Row::from(&action)), ("new_obs", Row::from(&obs))])?;
+//! }
+//! let stack = ColumnKey::<f32>::new("stack");
+//! assert_eq!(agent.build_for_inference()?.get(stack)?, [10.0, 11.0, 12.0]);
+//! let fragment = agent.build_for_training(0)?;
+//! assert_eq!(fragment.batch.get(stack)?, [10.0, 10.0, 10.0, 10.0, 10.0, 11.0]);
+//! assert_eq!(fragment.batch.get(ColumnKey::<i64>::new("prev_actions"))?, [0, 1]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Not here: when a fragment ends, which is the sampler's to say, and what is derived from it, which is
+//! [`postprocess`](crate::postprocess)'s.
+
+mod build;
+mod collector;
+#[cfg(test)]
+mod collector_tests;
+mod requirement;
+mod rows;
+mod sequences;
+mod series;
+mod shift;
+mod single_step;
+mod space_form;
+
+pub use collector::{AgentCollector, TrajectoryStart};
+pub use requirement::{ViewRequirement, ViewRequirements, drop_unused_for_training};
+pub use rows::Row;
+pub(crate) use rows::{Buffer, Values};
+pub use sequences::{SequenceError, SequenceIds, Sequences, add_time_dimension, chop_into_sequences, sequence_lengths};
+pub use shift::{Shift, ShiftError};
+pub use single_step::{StepIndex, single_step_input};
+
+use crate::{
+    batch::{BatchError, SampleBatch},
+    column::{Column, ColumnData},
+    prelude::*,
+};
+
+/// Index of the sub-environment.
+const ENV_ID: &str = "env_id";
+/// Id of the part of one agent's trajectory that is built together.
+const UNROLL_ID: &str = "unroll_id";
+
+/// The views of one fragment of one agent's trajectory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FragmentViews {
+    /// Views with a row per step.
+    pub batch: SampleBatch,
+    /// Views with a row per `batch_repeat_value` steps, if that is more than one, by name.
+    pub repeated: Vec<(String, Column)>,
+    /// For recurrent policies: steps of each sequence.
+    pub seq_lens: Option<ColumnData<i32>>,
+}
+
+impl FragmentViews {
+    /// All views, those with a row per step first.
+    pub fn columns(&self) -> impl Iterator<Item = (&str, &Column)> {
+        self.batch.iter().chain(self.repeated.iter().map(|(name, column)| (name.as_str(), column)))
+    }
+}
+
+/// Why steps could not be collected or viewed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ViewError {
+    /// A view has no place in a batch.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// A step before the first observation.
+    #[error("the trajectory has no observation yet; call add_init_obs first")]
+    NoInitialObs,
+    /// A trajectory was begun before the last one was built.
+    #[error("{steps} steps wait to be built; call build_for_training or forget_steps first")]
+    Unbuilt {
+        /// Steps since the last fragment.
+        steps: usize,
+    },
+    /// The first observation has other columns.
+    #[error("column '{name}' is not part of the first observation; its columns are 'obs' or 'obs.…'")]
+    NotObs {
+        /// The column.
+        name: String,
+    },
+    /// A viewed column was not given.
+    #[error("column '{name}' is viewed and was given before, but not now")]
+    MissingColumn {
+        /// The column.
+        name: String,
+    },
+    /// A viewed column came later than the first step.
+    #[error("column '{name}' is viewed and was not given with the trajectory's first step")]
+    Unexpected {
+        /// The column.
+        name: String,
+    },
+    /// A row of another type or shape than those before.
+    #[error("column '{name}' has rows {expected}, not {found}")]
+    Mismatch {
+        /// The column.
+        name: String,
+        /// Type and shape of the earlier rows.
+        expected: String,
+        /// Type and shape of this row.
+        found: String,
+    },
+    /// An initial state is not one row of numbers.
+    #[error("initial state {index} is not a column of one row of numbers")]
+    InitialState {
+        /// Index of the state.
+        index: usize,
+    },
+    /// A policy cannot see what has not happened.
+    #[error("view '{view}' reaches {offset} steps into the future; set its used_for_compute_actions to false")]
+    Future {
+        /// The view.
+        view: String,
+        /// Its last offset.
+        offset: i32,
+    },
+    /// Nothing tells how the rows of a column look.
+    #[error("view '{view}' needs column '{data_col}', of which nothing is known yet; give the view a space")]
+    UnknownLayout {
+        /// The view.
+        view: String,
+        /// The data column.
+        data_col: String,
+    },
+    /// There is no such row.
+    #[error("there is no row {row} in a batch of {steps}")]
+    NoSuchStep {
+        /// The row.
+        row: usize,
+        /// Rows of the batch.
+        steps: usize,
+    },
+    /// More memory than there is, or more dimensions than rows can have.
+    #[error("view '{view}' of {steps} steps is too large; use fewer offsets")]
+    TooLarge {
+        /// The view.
+        view: String,
+        /// Steps of the fragment.
+        steps: usize,
+    },
+}

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Answer, Fault,
-    values::{JsonElement, bad, float, integer, list, text},
+    values::{JsonElement, Nested, bad, float, integer, list, nest, text},
 };
 
 pub(super) fn answer(name: &str, input: &Value) -> Answer {
@@ -102,32 +102,6 @@ fn call<T: FilterFloat + JsonElement>(filter: &mut Filter, step: &Value) -> Answ
     let Nested { dims, mut values } = Nested::<T>::read(&step["x"])?;
     filter.call(&dims, &mut values, step["update"].as_bool().unwrap_or(true)).map_err(fault)?;
     Ok(nest(&dims, &mut values.into_iter()))
-}
-
-/// An array as nested lists.
-struct Nested<T> {
-    dims: Vec<u32>,
-    values: Vec<T>,
-}
-
-impl<T: JsonElement> Nested<T> {
-    fn read(value: &Value) -> Result<Self, Fault> {
-        let Some(items) = value.as_array() else { return Ok(Self { dims: vec![], values: vec![T::read(value)?] }) };
-        let parts = items.iter().map(Self::read).collect::<Result<Vec<_>, _>>()?;
-        let inner = parts.first().map_or_else(Vec::new, |part| part.dims.clone());
-        if parts.iter().any(|part| part.dims != inner) {
-            return Err(Fault::ShapeMismatch);
-        }
-        let dims = [items.len() as u32].into_iter().chain(inner).collect();
-        Ok(Self { dims, values: parts.into_iter().flat_map(|part| part.values).collect() })
-    }
-}
-
-fn nest<T: JsonElement>(dims: &[u32], values: &mut impl Iterator<Item = T>) -> Value {
-    match dims {
-        [] => values.next().map_or(Value::Null, JsonElement::write),
-        [n, rest @ ..] => (0..*n).map(|_| nest(rest, values)).collect(),
-    }
 }
 
 fn shape(value: &Value) -> Result<RowShape, Fault> {

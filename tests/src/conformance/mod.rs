@@ -4,11 +4,17 @@
 //! `{"id", "op", "in", "args"}`, its answer `{"id", "ok"}` or `{"id", "err"}` with one of [`Fault`]'s names.
 
 mod actions;
+mod batch;
 mod env;
 mod filter;
 pub mod judge;
+mod ma;
+mod ope;
+mod policy_map;
 mod post;
+mod seq;
 mod values;
+mod views;
 
 use serde_json::{Value, json};
 
@@ -75,9 +81,15 @@ fn dispatch(case: &Value) -> Answer {
     let (input, args) = (&case["in"], &case["args"]);
     match area {
         "actions" => actions::answer(name, input, args),
+        "batch" => batch::answer(name, input, args),
         "env" => env::answer(name, input, args),
         "filter" => filter::answer(name, input),
+        "ma" => ma::answer(name, input, args),
+        "ope" => ope::answer(name, input, args),
+        "policymap" => policy_map::answer(name, input, args),
         "post" => post::answer(name, input, args),
+        "seq" => seq::answer(name, input, args),
+        "views" => views::answer(name, input, args),
         _ => Err(Fault::UnknownOperation),
     }
 }

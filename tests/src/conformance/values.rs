@@ -1,8 +1,8 @@
 //! Columns and batches as JSON.
 
 use rollmesh_core::{
-    batch::{BatchError, SampleBatch},
-    column::{Column, ColumnData, DType, Element, RowShape},
+    batch::{BatchError, BatchParts, SampleBatch},
+    column::{Column, ColumnData, ColumnError, ColumnName, DType, Element, RowShape},
 };
 use serde_json::{Value, json};
 
@@ -50,6 +50,11 @@ pub(super) fn float_json(x: f64) -> Value {
     }
 }
 
+/// The number with the fewest digits that is this one in 32 bits.
+fn shortest(x: f32) -> f64 {
+    x.to_string().parse().unwrap_or(f64::NAN)
+}
+
 pub(super) fn dtype(name: &str) -> Result<DType, Fault> {
     Ok(match name {
         "f32" => DType::F32,
@@ -84,12 +89,38 @@ macro_rules! json_element {
 }
 
 json_element! {
-    f32, "f32", |v| float(v).map(|x| x as f32), |x| float_json(f64::from(x));
+    f32, "f32", |v| float(v).map(|x| x as f32), |x: f32| float_json(shortest(x));
     f64, "f64", float, float_json;
     i32, "i32", integer, Value::from;
     i64, "i64", integer, Value::from;
     u8, "u8", integer, Value::from;
     bool, "bool", |v: &Value| v.as_bool().ok_or_else(|| bad("true or false")), Value::from;
+}
+
+/// An array as nested lists.
+pub(super) struct Nested<T> {
+    pub(super) dims: Vec<u32>,
+    pub(super) values: Vec<T>,
+}
+
+impl<T: JsonElement> Nested<T> {
+    pub(super) fn read(value: &Value) -> Result<Self, Fault> {
+        let Some(items) = value.as_array() else { return Ok(Self { dims: vec![], values: vec![T::read(value)?] }) };
+        let parts = items.iter().map(Self::read).collect::<Result<Vec<_>, _>>()?;
+        let inner = parts.first().map_or_else(Vec::new, |part| part.dims.clone());
+        if parts.iter().any(|part| part.dims != inner) {
+            return Err(Fault::ShapeMismatch);
+        }
+        let dims = [items.len() as u32].into_iter().chain(inner).collect();
+        Ok(Self { dims, values: parts.into_iter().flat_map(|part| part.values).collect() })
+    }
+}
+
+pub(super) fn nest<T: JsonElement>(dims: &[u32], values: &mut impl Iterator<Item = T>) -> Value {
+    match dims {
+        [] => values.next().map_or(Value::Null, JsonElement::write),
+        [n, rest @ ..] => (0..*n).map(|_| nest(rest, values)).collect(),
+    }
 }
 
 fn read_column<T: JsonElement>(value: &Value) -> Result<Column, Fault> {
@@ -117,34 +148,65 @@ pub(super) fn column(value: &Value) -> Result<Column, Fault> {
     }
 }
 
-pub(super) fn column_json(column: &Column) -> Value {
-    match column {
+/// Columns of numbers; there is no form for others.
+pub(super) fn column_json(column: &Column) -> Option<Value> {
+    Some(match column {
         Column::F32(data) => write_column(data),
         Column::F64(data) => write_column(data),
         Column::I32(data) => write_column(data),
         Column::I64(data) => write_column(data),
         Column::U8(data) => write_column(data),
         Column::Bool(data) => write_column(data),
-    }
+        Column::Bytes(_) | Column::Compressed(_) => return None,
+    })
 }
 
 pub(super) fn batch(value: &Value) -> Result<SampleBatch, Fault> {
-    let mut batch = SampleBatch::new();
-    for (name, value) in value["columns"].as_object().ok_or_else(|| bad("columns"))? {
-        batch.insert(name.clone(), column(value)?).map_err(batch_fault)?;
-    }
-    Ok(batch)
+    let present = |name: &str| value.get(name).filter(|value| !value.is_null());
+    let flag = |name: &str| present(name).and_then(Value::as_bool).unwrap_or(false);
+    let columns = value["columns"].as_object().ok_or_else(|| bad("columns"))?;
+    let columns = columns.iter().map(|(name, value)| Ok((ColumnName::from(name.clone()), column(value)?)));
+    let seq_lens = present("seq_lens").map(|lens| list(lens, integer).map(ColumnData::scalars)).transpose()?;
+    let parts = BatchParts {
+        columns: columns.collect::<Result<_, Fault>>()?,
+        seq_lens,
+        max_seq_len: present("max_seq_len").map(integer).transpose()?,
+        zero_padded: flag("zero_padded"),
+        time_major: flag("time_major"),
+        num_grad_updates: present("num_grad_updates").map(float).transpose()?,
+        ..BatchParts::default()
+    };
+    SampleBatch::from_parts(parts).map_err(batch_fault)
 }
 
 pub(super) fn batch_fault(error: BatchError) -> Fault {
     match error {
         BatchError::MissingColumn(_) => Fault::MissingColumn,
-        BatchError::LengthMismatch { .. } => Fault::LengthMismatch,
+        BatchError::LengthMismatch { .. } | BatchError::Lanes { .. } => Fault::LengthMismatch,
+        BatchError::Column { source: ColumnError::Mismatch { .. } | ColumnError::RaggedRows { .. }, .. } => {
+            Fault::ShapeMismatch
+        }
         _ => Fault::InvalidArgument,
     }
 }
 
 pub(super) fn batch_json(batch: &SampleBatch) -> Value {
-    let columns = batch.iter().map(|(name, column)| (name.to_string(), column_json(column)));
-    json!({"columns": columns.collect::<serde_json::Map<_, _>>(), "count": batch.len()})
+    let columns = batch.iter().filter_map(|(name, column)| Some((name.to_string(), column_json(column)?)));
+    let mut json = json!({"columns": columns.collect::<serde_json::Map<_, _>>()});
+    if let Some(lens) = batch.seq_lens() {
+        json["seq_lens"] = json!(lens);
+        json["max_seq_len"] = json!(batch.max_seq_len());
+    }
+    if batch.time_major() {
+        json["time_major"] = true.into();
+    } else {
+        json["count"] = batch.len().into();
+    }
+    if batch.zero_padded() {
+        json["zero_padded"] = true.into();
+    }
+    if let Some(updates) = batch.num_grad_updates() {
+        json["num_grad_updates"] = float_json(updates);
+    }
+    json
 }

@@ -65,6 +65,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
         }
     }
     violations.extend(undescribed(root)?);
+    violations.extend(without_example(root, &sources)?);
     Ok(violations)
 }
 
@@ -181,6 +182,21 @@ fn undescribed(root: &Path) -> Result<Vec<Violation>> {
     Ok(missing
         .map(|module| Violation { file: file.to_path_buf(), line: 0, what: format!("does not name core's `{module}`") })
         .collect())
+}
+
+/// Public modules of core that show no example of their use.
+fn without_example(root: &Path, sources: &[(PathBuf, Code)]) -> Result<Vec<Violation>> {
+    let mut violations = Vec::new();
+    for (file, _) in sources.iter().filter(|(file, _)| module_path(file).len() == 1) {
+        if !read(root, file)?.lines().any(|line| line.starts_with("//! ```")) {
+            violations.push(Violation {
+                file: file.clone(),
+                line: 0,
+                what: "shows no example in its documentation".into(),
+            });
+        }
+    }
+    Ok(violations)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use core::cell::Cell;
 
 use super::*;
 use crate::{
-    column::RowShape,
+    column::{DType, RowShape},
     env::{Env, EnvRegistry, Rng, RowElement, SnapshotReader, Step, Vectorized, put_rows},
     space::Scalar,
 };

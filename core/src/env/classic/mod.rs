@@ -16,7 +16,7 @@
 //! let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
 //! let moments = Moments { streams: Streams::new(1, Purpose::EnvStep), lanes: &[Moment::default()] };
 //! env.step(&[2.0], moments, &mut obs, out)?;
-//! assert_eq!(env.state(0)[1], 0.3); // 6 rad/s² for 50 ms
+//! assert!((env.state(0)[1] - 0.3).abs() < 1e-12); // 6 rad/s² for 50 ms
 //! # Ok::<(), rollmesh_core::env::EnvError>(())
 //! ```
 
@@ -27,6 +27,8 @@ mod mountain_car;
 mod mountain_car_continuous;
 mod pendulum;
 mod states;
+#[cfg(test)]
+mod tests;
 
 pub use acrobot::{Acrobot, AcrobotDynamics};
 pub use cartpole::CartPole;

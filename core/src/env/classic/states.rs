@@ -1,6 +1,9 @@
 //! States of many lanes as structure of arrays.
 
-use crate::{env::EnvError, prelude::*};
+use crate::{
+    env::{EnvError, SnapshotReader},
+    prelude::*,
+};
 
 /// `S` variables of every lane, one vector per variable.
 #[derive(Clone, Debug)]
@@ -43,13 +46,15 @@ impl<const S: usize> States<S> {
         snapshot: &[u8],
         possible: impl Fn([f64; S]) -> bool,
     ) -> Result<[f64; S], EnvError> {
-        let bad = || EnvError::BadSnapshot(snapshot.len());
-        let (words, []) = snapshot.as_chunks::<8>() else { return Err(bad()) };
-        let state: [[u8; 8]; S] = words.try_into().map_err(|_| bad())?;
-        let state = state.map(f64::from_le_bytes);
-        if !state.iter().all(|value| value.is_finite()) || !possible(state) {
-            return Err(bad());
+        let mut reader = SnapshotReader::new(snapshot);
+        let mut state = [0.0; S];
+        for value in &mut state {
+            *value = reader.finite()?;
         }
+        if !possible(state) {
+            return Err(reader.bad());
+        }
+        reader.finish()?;
         self.set(lane, state);
         Ok(state)
     }

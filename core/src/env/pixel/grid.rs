@@ -67,7 +67,7 @@ impl Bits {
     /// True if a column has any cell of the set.
     #[must_use]
     pub fn has_column(&self, x: i8) -> bool {
-        self.lowest(x).is_some()
+        self.0.iter().fold(0, |all, row| all | row) & column(x) != 0
     }
 
     /// Number of cells.
@@ -85,10 +85,10 @@ impl Bits {
     /// All cells moved by whole cells; what leaves the grid is gone.
     #[must_use]
     pub fn moved(&self, dx: i8, dy: i8) -> Self {
+        let shift = u32::from(dx.unsigned_abs()).min(SIDE as u32);
         let mut moved = Self::default();
-        for (y, row) in (0..SIDE).zip(&mut moved.0) {
-            let from = u32::from(self.row(y.saturating_sub(dy)));
-            let shift = u32::from(dx.unsigned_abs().min(SIDE as u8));
+        for (y, row) in (0..).zip(&mut moved.0) {
+            let from = u32::from(self.row(dy.saturating_neg().saturating_add(y)));
             *row = if dx < 0 { from >> shift } else { from << shift } as u16 & Self::ROW;
         }
         moved
@@ -163,10 +163,11 @@ impl<'a> Cells<'a> {
 
     /// Marks all cells of a set.
     pub fn mark_all(&mut self, bits: &Bits, channel: usize) {
-        for y in 0..SIDE {
-            let row = bits.row(y);
-            for x in (0..SIDE).filter(|&x| row & column(x) != 0) {
-                self.mark(x, y, channel);
+        for (y, row) in (0..).zip(bits.0) {
+            let mut rest = row;
+            while rest != 0 {
+                self.mark(rest.trailing_zeros() as i8, y, channel);
+                rest &= rest - 1;
             }
         }
     }

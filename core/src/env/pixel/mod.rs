@@ -16,12 +16,12 @@
 //! let mut obs = vec![0; game.observation_space().shape().elements()];
 //! game.reset(&mut Streams::new(7, Purpose::Reset).at(SlotId(0), 0, 0, 0), &mut obs)?;
 //!
-//! // A picture of it: 10 x 10 pixels, thirty bricks among them.
+//! // A picture of it: 10 x 10 pixels, thirty bricks among them, one of which is behind the ball.
 //! let channels = pixel::channels("PixelBreakout-v0").expect("a game of this module");
 //! let mut rgb = [0; 300];
 //! pixel::draw(channels, &obs, &mut rgb);
 //! let brick = channels.iter().find(|channel| channel.name == "brick").expect("one of its channels").rgb;
-//! assert_eq!(rgb.chunks(3).filter(|pixel| **pixel == brick).count(), 30);
+//! assert_eq!(rgb.chunks(3).filter(|pixel| **pixel == brick).count(), 29);
 //! # Ok::<(), rollmesh_core::env::EnvError>(())
 //! ```
 
@@ -33,6 +33,7 @@ mod grid;
 mod invaders;
 mod palette;
 mod seaquest;
+mod swimmer;
 
 pub use asterix::Asterix;
 pub use breakout::Breakout;

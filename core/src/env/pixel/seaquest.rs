@@ -2,8 +2,8 @@
 
 use super::{
     Cells, Channel, Frame, Game, Move, SIDE,
-    grid::read_coordinate,
     palette::{BLUE, BLUISH_GREEN, DARK_GREY, LIGHT_GREY, ORANGE, REDDISH_PURPLE, SKY_BLUE, VERMILLION, WHITE, YELLOW},
+    swimmer::{BOTTOM, ENEMY_SHOT_INTERVAL, MAX_SWIMMERS, MOVE_INTERVAL, Swimmer, push, take_at},
 };
 use crate::{
     env::{EnvError, Rng, SnapshotReader},
@@ -21,23 +21,18 @@ const DIVER_GAUGE: usize = 7;
 const OXYGEN_GAUGE: usize = 8;
 const TRAIL: usize = 9;
 
-/// The row of the gauges; one above is the sea bed, the top row the surface.
+/// The row of the gauges. The surface is row 0.
 const GAUGES: i8 = SIDE - 1;
-const SEA_BED: i8 = SIDE - 2;
 
 const MAX_OXYGEN: u8 = 200;
 const MAX_DIVERS: u8 = 6;
-/// Frames between two shots of the submarine, and of an enemy one.
+/// Frames between two shots of the submarine.
 const COOL_DOWN: u8 = 5;
-const ENEMY_SHOT_INTERVAL: u8 = 10;
-/// Frames between two steps of enemies, at the beginning and at the least; of divers always.
-const MOVE_INTERVAL: u8 = 5;
+/// The fewest frames between two steps of enemies.
 const MIN_MOVE_INTERVAL: u8 = 2;
 /// Frames between two enemies at the beginning, and between two divers.
 const SPAWN_INTERVAL: u8 = 20;
 const DIVER_INTERVAL: u8 = 30;
-/// The most of one kind at once. With the fastest spawning and the slowest swimming there would be 60 enemies.
-const MAX_SWIMMERS: usize = 64;
 
 /// The submarine shoots enemy fish and submarines, a point each, and takes up to six divers aboard. Under water the
 /// oxygen lasts for 200 frames. Whoever surfaces must bring a diver, who is set down; six are set down together and
@@ -62,72 +57,6 @@ pub struct Seaquest {
     ramp_odd: bool,
 }
 
-/// Anything that moves along a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Swimmer {
-    x: i8,
-    y: i8,
-    to_right: bool,
-    /// Frames until the next step.
-    wait: u8,
-    /// Frames until the next shot may be fired.
-    reload: u8,
-}
-
-impl Swimmer {
-    const fn ahead(&self) -> i8 {
-        if self.to_right { self.x + 1 } else { self.x - 1 }
-    }
-
-    const fn behind(&self) -> i8 {
-        if self.to_right { self.x - 1 } else { self.x + 1 }
-    }
-
-    const fn is_at(&self, other: &Self) -> bool {
-        self.x == other.x && self.y == other.y
-    }
-
-    /// Takes a step when it is time; false when that leads off the grid.
-    fn swim(&mut self, interval: u8) -> bool {
-        if self.wait > 0 {
-            self.wait -= 1;
-            return true;
-        }
-        self.wait = interval;
-        self.x = self.ahead();
-        (0..SIDE).contains(&self.x)
-    }
-
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend([self.x as u8, self.y as u8, u8::from(self.to_right), self.wait, self.reload]);
-    }
-
-    fn read(snapshot: &mut SnapshotReader<'_>) -> Result<Self, EnvError> {
-        Ok(Self {
-            x: read_coordinate(snapshot)?,
-            y: snapshot.below(GAUGES as u8)? as i8,
-            to_right: snapshot.bool()?,
-            wait: snapshot.below(MOVE_INTERVAL + 1)?,
-            reload: snapshot.below(ENEMY_SHOT_INTERVAL + 1)?,
-        })
-    }
-}
-
-/// Removes the first of `swimmers` that is at a place.
-fn take_at(swimmers: &mut Vec<Swimmer>, place: &Swimmer) -> bool {
-    let found = swimmers.iter().position(|swimmer| swimmer.is_at(place));
-    if let Some(i) = found {
-        swimmers.remove(i);
-    }
-    found.is_some()
-}
-
-fn push(swimmers: &mut Vec<Swimmer>, swimmer: Swimmer) {
-    if swimmers.len() < MAX_SWIMMERS {
-        swimmers.push(swimmer);
-    }
-}
-
 impl Seaquest {
     fn swarms(&self) -> [&Vec<Swimmer>; 5] {
         [&self.friendly, &self.enemy_bullets, &self.fish, &self.enemy_subs, &self.divers]
@@ -136,7 +65,7 @@ impl Seaquest {
     /// One at a random side of a random row under water.
     fn newcomer(rng: &mut Rng, wait: u8) -> Swimmer {
         let to_right = rng.below(2) == 0;
-        let y = 1 + rng.below(SEA_BED as u32) as i8;
+        let y = 1 + rng.below(BOTTOM as u32) as i8;
         Swimmer { x: if to_right { 0 } else { SIDE - 1 }, y, to_right, wait, reload: 0 }
     }
 
@@ -179,7 +108,7 @@ impl Seaquest {
             Move::Left => (sub.x, sub.to_right) = ((sub.x - 1).max(0), false),
             Move::Right => (sub.x, sub.to_right) = ((sub.x + 1).min(SIDE - 1), true),
             Move::Up => sub.y = (sub.y - 1).max(0),
-            Move::Down => sub.y = (sub.y + 1).min(SEA_BED),
+            Move::Down => sub.y = (sub.y + 1).min(BOTTOM),
             Move::Fire | Move::Stay => {}
         }
     }

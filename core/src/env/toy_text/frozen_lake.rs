@@ -57,3 +57,42 @@ impl Mdp {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    #[test]
+    fn slippery_steps_go_three_ways() {
+        let lake = Mdp::frozen_lake(&FrozenLakeMap::small(), FrozenLakeOptions::default());
+        // Before the goal, to the right.
+        let third = |p: f64| (p - 1.0 / 3.0).abs() < 1e-15;
+        let outcomes: Vec<_> = lake.outcomes(14, 2).collect();
+        assert!(outcomes.iter().all(|(p, _)| third(*p)));
+        let expected = [(14, false, 0.0), (15, true, 1.0), (10, false, 0.0)];
+        let found: Vec<_> = outcomes.iter().map(|(_, to)| (to.state, to.terminated, to.reward)).collect();
+        assert_eq!(found, expected);
+        assert!(lake.outcomes(5, 0).all(|(_, to)| to == Outcome { state: 5, terminated: true, reward: 0.0 }));
+        assert_eq!(lake.outcomes(16, 0).count() + lake.outcomes(0, 4).count(), 0);
+    }
+
+    #[test]
+    fn rewards_follow_the_schedule() {
+        let options =
+            FrozenLakeOptions { is_slippery: false, reward_schedule: [5.0, -2.0, -0.1], ..Default::default() };
+        let map = FrozenLakeMap::new(&["GSH"]).unwrap();
+        let lake = Mdp::frozen_lake(&map, options);
+        let step = |action| lake.outcomes(1, action).map(|(_, to)| (to.state, to.reward)).next();
+        assert_eq!([0, 1, 2, 3].map(step), [Some((0, 5.0)), Some((1, -0.1)), Some((2, -2.0)), Some((1, -0.1))]);
+    }
+
+    #[test]
+    fn success_rates_that_are_no_probabilities_do_no_harm() {
+        for success_rate in [-1.0, 2.0, f64::NAN, f64::INFINITY] {
+            let options = FrozenLakeOptions { success_rate, ..FrozenLakeOptions::default() };
+            let lake = Mdp::frozen_lake(&FrozenLakeMap::small(), options);
+            assert!([0.0, 0.5, 1.0 - f64::EPSILON].map(|uniform| lake.place(uniform)).iter().all(|place| *place < 3));
+        }
+    }
+}

@@ -186,3 +186,41 @@ impl FrozenLakeMap {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ids::SlotId,
+        rng::{Purpose, Streams},
+    };
+
+    #[test]
+    fn maps_that_make_no_sense_are_refused() {
+        let error = |rows: &[&str]| FrozenLakeMap::new(rows).unwrap_err();
+        assert_eq!(error(&[]), MapError::NoStart);
+        assert_eq!(error(&["", ""]), MapError::NoStart);
+        assert_eq!(error(&["FG"]), MapError::NoStart);
+        assert_eq!(error(&["SF", "F"]), MapError::Ragged { row: 1, found: 1, wanted: 2 });
+        assert_eq!(error(&["SF", "FX"]), MapError::UnknownTile { row: 1, letter: 'X' });
+        let row = "S".repeat(65_536);
+        assert_eq!(error(&[&row]), MapError::TooLarge { rows: 1, columns: 65_536 });
+        assert!(FrozenLakeMap::new(&[&row[1..]]).is_ok());
+    }
+
+    #[test]
+    fn random_maps_have_a_way_or_are_an_error() {
+        let streams = Streams::new(1, Purpose::Reset);
+        let random = |size, frozen| FrozenLakeMap::random(size, frozen, &mut streams.at(SlotId(0), 0, 0, 0));
+        let map = random(8, 0.8).unwrap();
+        assert!(map.has_way_from(0) && map.tiles.contains(&Tile::Hole));
+        assert_eq!((map.starts(), map.tile(63)), (vec![0], Tile::Goal));
+        assert_eq!(random(4, 0.0).unwrap_err(), MapError::NoWay { attempts: 1000 });
+        assert_eq!(random(4, f64::NAN).unwrap_err(), MapError::NoWay { attempts: 1000 });
+        assert_eq!(random(0, 0.8).unwrap_err(), MapError::NoStart);
+        assert_eq!(random(256, 0.8).unwrap_err(), MapError::TooLarge { rows: 256, columns: 256 });
+        assert_eq!(random(usize::MAX, 0.8).unwrap_err(), MapError::TooLarge { rows: usize::MAX, columns: usize::MAX });
+        assert!(FrozenLakeMap::small().has_way_from(0) && FrozenLakeMap::large().has_way_from(0));
+        assert!(!FrozenLakeMap::new(&["SHG"]).unwrap().has_way_from(0));
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::Mdp;
 use crate::{
-    env::{EnvError, Moments, Rng, StepOut, VectorEnv},
+    env::{EnvError, Moments, Rng, SnapshotReader, StepOut, VectorEnv},
     prelude::*,
     space::Space,
 };
@@ -104,10 +104,99 @@ impl VectorEnv for TabularEnv {
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {
-        let bad = || EnvError::BadSnapshot(snapshot.len());
-        let state = u16::from_le_bytes(snapshot.try_into().map_err(|_| bad())?);
-        self.set_state(lane, state).map_err(|_| bad())?;
+        let mut reader = SnapshotReader::new(snapshot);
+        let state = reader.u16()?;
+        if u32::from(state) >= self.mdp.num_states() {
+            return Err(reader.bad());
+        }
+        reader.finish()?;
+        self.states[lane] = state;
         obs.fill(i64::from(state));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        env::{
+            Moment,
+            toy_text::{FrozenLakeMap, FrozenLakeOptions},
+        },
+        ids::SlotId,
+        rng::{Purpose, Streams},
+    };
+
+    /// One step in all lanes, as step `t` of episode 0: the states after it, or the error.
+    fn step(env: &mut TabularEnv, actions: &[i64], t: u32) -> Result<Vec<i64>, EnvError> {
+        let lanes = env.num_envs();
+        let moments: Vec<_> = (0..lanes as u32).map(|slot| Moment { slot: SlotId(slot), episode: 0, t }).collect();
+        let moments = Moments { streams: Streams::new(5, Purpose::EnvStep), lanes: &moments };
+        let (mut obs, mut rewards) = (vec![0; lanes], vec![0.0; lanes]);
+        let (mut terminateds, mut truncateds) = (vec![false; lanes], vec![true; lanes]);
+        let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
+        env.step(actions, moments, &mut obs, out)?;
+        assert!(truncateds.iter().all(|flag| !flag));
+        Ok(obs)
+    }
+
+    #[test]
+    fn slippery_ice_slips_as_often_as_it_should() {
+        let options = FrozenLakeOptions { success_rate: 0.5, ..FrozenLakeOptions::default() };
+        let mut env = TabularEnv::new(1000, Mdp::frozen_lake(&FrozenLakeMap::small(), options));
+        let mut counts = [0i32; 16];
+        for t in 0..20 {
+            // From the second cell of the third row to the right: or down, or up into a hole.
+            (0..1000).for_each(|lane| env.set_state(lane, 9).unwrap());
+            step(&mut env, &[2; 1000], t).unwrap().into_iter().for_each(|state| counts[state as usize] += 1);
+        }
+        let [up, right, down] = [counts[5], counts[10], counts[13]];
+        assert_eq!(up + right + down, 20_000);
+        for (count, expected) in [(up, 5_000), (right, 10_000), (down, 5_000)] {
+            assert!(count.abs_diff(expected) < 300, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn refused_actions_move_no_lane() {
+        let mut env = TabularEnv::new(2, Mdp::cliff_walking());
+        env.set_state(0, 36).unwrap();
+        for action in [4, -1, i64::MIN, i64::MAX] {
+            let expected = EnvError::InvalidAction { lane: 1, action: action.to_string() };
+            assert_eq!(step(&mut env, &[0, action], 0), Err(expected));
+        }
+        assert_eq!((env.state(0), env.state(1)), (36, 0));
+    }
+
+    #[test]
+    fn states_that_do_not_exist_are_refused() {
+        let mut env = TabularEnv::new(1, Mdp::taxi());
+        let mut obs = [0];
+        assert_eq!(env.restore_at(0, &499u16.to_le_bytes(), &mut obs), Ok(()));
+        assert_eq!((env.state(0), obs), (499, [499]));
+        assert_eq!(env.restore_at(0, &500u16.to_le_bytes(), &mut obs), Err(EnvError::BadSnapshot(2)));
+        assert_eq!(env.restore_at(0, &[0], &mut obs), Err(EnvError::BadSnapshot(1)));
+        assert_eq!(env.restore_at(0, &[0; 3], &mut obs), Err(EnvError::BadSnapshot(3)));
+        assert_eq!(env.set_state(0, 500), Err(EnvError::Failed("there is no state 500, they are 0..500".into())));
+        assert_eq!(env.state(0), 499);
+    }
+
+    #[test]
+    fn episodes_begin_where_they_should() {
+        let streams = Streams::new(1, Purpose::Reset);
+        let mut env = TabularEnv::new(1, Mdp::taxi());
+        let (mut obs, mut met) = ([0], vec![0; 500]);
+        for episode in 0..3_000 {
+            env.reset_at(0, &mut streams.at(SlotId(0), episode, 0, 0), &mut obs).unwrap();
+            met[obs[0] as usize] += 1;
+        }
+        // A passenger neither in the taxi nor at the destination: 25 cells, 4 places, 3 destinations.
+        assert_eq!(env.mdp().starts().len(), 300);
+        for (state, count) in met.iter().enumerate() {
+            let (passenger, destination) = (state / 4 % 5, state % 4);
+            assert!(*count == 0 || passenger < 4 && passenger != destination, "{state}");
+        }
+        assert!(met.iter().filter(|count| **count > 0).count() > 290);
     }
 }

@@ -13,12 +13,15 @@ const WEIGHTS: [u32; 3] = [9798, 19235, 3735];
 pub fn grey(rgb: &[u8], out: &mut [u8]) -> Result<(), ImageError> {
     let (pixels, []) = rgb.as_chunks::<3>() else { return Err(ImageError::NotRgb(rgb.len())) };
     check_output(pixels.len(), out.len())?;
-    let [red, green, blue] = WEIGHTS;
-    for (out, [r, g, b]) in out.iter_mut().zip(pixels) {
-        // At most 255, since the weights sum to 2^15.
-        *out = ((u32::from(*r) * red + u32::from(*g) * green + u32::from(*b) * blue + (1 << 14)) >> 15) as u8;
-    }
+    out.iter_mut().zip(pixels).for_each(|(out, pixel)| *out = luma(*pixel));
     Ok(())
+}
+
+#[inline]
+pub(in crate::preprocess) const fn luma([r, g, b]: [u8; 3]) -> u8 {
+    let [red, green, blue] = WEIGHTS;
+    // At most 255, since the weights sum to 2^15.
+    ((r as u32 * red + g as u32 * green + b as u32 * blue + (1 << 14)) >> 15) as u8
 }
 
 /// Bytes as numbers from 0 to 1: x / 255.

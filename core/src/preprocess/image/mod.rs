@@ -20,7 +20,9 @@
 mod colour;
 mod resize;
 
+pub(super) use colour::luma;
 pub use colour::{grey, to_unit, to_zero_mean};
+pub(super) use resize::each;
 pub use resize::{Interpolation, resize};
 
 /// Height and width of an image, in pixels.

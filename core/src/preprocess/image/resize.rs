@@ -27,6 +27,52 @@ pub fn resize(
     to: Size,
     interpolation: Interpolation,
 ) -> Result<(), ImageError> {
+    let channels = check(image, from, to)?;
+    check_output(to.pixels().saturating_mul(channels), out.len())?;
+    let mut results = out.iter_mut();
+    each(image, from, to, interpolation, |value| {
+        if let Some(result) = results.next() {
+            *result = value;
+        }
+    })
+}
+
+/// [`resize`] without a buffer: hands over the values one after the other.
+pub(in crate::preprocess) fn each(
+    image: &[u8],
+    from: Size,
+    to: Size,
+    interpolation: Interpolation,
+    mut emit: impl FnMut(u8),
+) -> Result<(), ImageError> {
+    let channels = check(image, from, to)?;
+    let span = match interpolation {
+        Interpolation::Area => Span::area,
+        Interpolation::Bilinear => Span::bilinear,
+    };
+    let row_len = usize::from(from.width) * channels;
+    for y in 0..to.height {
+        let vertical = span(y, from.height, to.height);
+        let rows = image.get(vertical.first * row_len..).unwrap_or_default();
+        for x in 0..to.width {
+            let horizontal = span(x, from.width, to.width);
+            // Below 2^34, and sums are below 2^42.
+            let total = vertical.total * horizontal.total;
+            for channel in 0..channels {
+                let start = horizontal.first * channels + channel;
+                let sum = vertical.sum(rows.chunks_exact(row_len).map(|row| {
+                    let pixels = row.get(start..).unwrap_or_default().iter().step_by(channels);
+                    horizontal.sum(pixels.map(|pixel| u64::from(*pixel)))
+                }));
+                emit(((sum + total / 2) / total) as u8);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Number of channels.
+fn check(image: &[u8], from: Size, to: Size) -> Result<usize, ImageError> {
     if to.pixels() == 0 {
         return Err(ImageError::NoPixels);
     }
@@ -35,31 +81,7 @@ pub fn resize(
         let Size { height, width } = from;
         return Err(ImageError::WrongSize { bytes: image.len(), height, width });
     }
-    check_output(to.pixels().saturating_mul(channels), out.len())?;
-    let span = match interpolation {
-        Interpolation::Area => Span::area,
-        Interpolation::Bilinear => Span::bilinear,
-    };
-    let row_len = usize::from(from.width) * channels;
-    let mut results = out.iter_mut();
-    for y in 0..to.height {
-        let vertical = span(y, from.height, to.height);
-        let rows = image.get(vertical.first * row_len..).unwrap_or_default();
-        for x in 0..to.width {
-            let horizontal = span(x, from.width, to.width);
-            // Below 2^34, and sums are below 2^42.
-            let total = vertical.total * horizontal.total;
-            for (channel, result) in results.by_ref().take(channels).enumerate() {
-                let start = horizontal.first * channels + channel;
-                let sum = vertical.sum(rows.chunks_exact(row_len).map(|row| {
-                    let pixels = row.get(start..).unwrap_or_default().iter().step_by(channels);
-                    horizontal.sum(pixels.map(|pixel| u64::from(*pixel)))
-                }));
-                *result = ((sum + total / 2) / total) as u8;
-            }
-        }
-    }
-    Ok(())
+    Ok(channels)
 }
 
 /// The pixels of a line that a pixel of the new line is made of, and their weights.

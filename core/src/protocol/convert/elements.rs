@@ -1,44 +1,16 @@
-//! Elements of columns as little-endian bytes, integers in the narrowest type that holds them.
+//! Elements of columns as little-endian bytes, integers in the narrowest type that holds them; ragged rows as lengths
+//! and bytes.
 
 use core::ops::Range;
 
 use crate::{
-    column::{Column, ColumnData, ColumnError, DType, Element, RowShape},
+    column::{
+        BytesColumn, BytesKind, Column, ColumnData, ColumnError, ColumnType, DType, Element, LittleEndian, RowShape,
+        append_le,
+    },
     prelude::*,
     protocol::wire_enum::wire_enum,
 };
-
-/// A number with a fixed little-endian form.
-pub(super) trait LittleEndian: Copy {
-    const BYTES: usize;
-    fn write(self, out: &mut Vec<u8>);
-    /// Reads exactly [`BYTES`](Self::BYTES) bytes.
-    fn read(bytes: &[u8]) -> Self;
-}
-
-macro_rules! little_endian {
-    ($($ty:ty),+) => {
-        $(impl LittleEndian for $ty {
-            const BYTES: usize = size_of::<$ty>();
-            fn write(self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&self.to_le_bytes());
-            }
-            fn read(bytes: &[u8]) -> Self {
-                bytes.first_chunk().map_or_else(Self::default, |bytes| Self::from_le_bytes(*bytes))
-            }
-        })+
-    };
-}
-
-little_endian!(f32, f64, u8, i16, i32, i64);
-
-pub(super) fn write_all<T: LittleEndian>(out: &mut Vec<u8>, values: &[T]) {
-    values.iter().for_each(|value| value.write(out));
-}
-
-pub(super) fn read_all<T: LittleEndian>(bytes: &[u8]) -> Vec<T> {
-    bytes.chunks_exact(T::BYTES).map(T::read).collect()
-}
 
 wire_enum! {
     /// How the elements of a column travel.
@@ -61,6 +33,10 @@ wire_enum! {
         I64AsI16 = 8,
         /// 64-bit integers that fit into 32 bits.
         I64AsI32 = 9,
+        /// Byte strings: the lengths of all rows as 32-bit numbers, then their bytes.
+        Bytes = 10,
+        /// JSON documents: as byte strings.
+        Json = 11,
     }
 }
 
@@ -76,40 +52,47 @@ pub enum ValueFault {
     /// An integer outside of its space.
     #[error("{0}, which is outside of its space")]
     OutOfRange(i64),
+    /// A ragged row that is longer than its column allows.
+    #[error("a row of {0} bytes, which is too long")]
+    LongRow(u32),
 }
 
 impl WireType {
-    /// Type of the elements when they have arrived.
-    pub(super) const fn dtype(self) -> DType {
+    /// What a column holds when it has arrived.
+    pub(super) const fn column_type(self) -> ColumnType {
         match self {
-            Self::F32 => DType::F32,
-            Self::F64 => DType::F64,
-            Self::I32 => DType::I32,
-            Self::I64 | Self::I64AsU8 | Self::I64AsI16 | Self::I64AsI32 => DType::I64,
-            Self::U8 => DType::U8,
-            Self::Bool => DType::Bool,
+            Self::F32 => ColumnType::Array(DType::F32),
+            Self::F64 => ColumnType::Array(DType::F64),
+            Self::I32 => ColumnType::Array(DType::I32),
+            Self::I64 | Self::I64AsU8 | Self::I64AsI16 | Self::I64AsI32 => ColumnType::Array(DType::I64),
+            Self::U8 => ColumnType::Array(DType::U8),
+            Self::Bool => ColumnType::Array(DType::Bool),
+            Self::Bytes => ColumnType::Ragged(BytesKind::Bytes),
+            Self::Json => ColumnType::Ragged(BytesKind::Json),
         }
     }
 
-    /// Bytes of one element on the way.
+    /// Bytes of one element on the way; of a ragged row those of its length.
     pub(super) const fn size(self) -> usize {
         match self {
             Self::U8 | Self::Bool | Self::I64AsU8 => 1,
             Self::I64AsI16 => 2,
-            Self::F32 | Self::I32 | Self::I64AsI32 => 4,
+            Self::F32 | Self::I32 | Self::I64AsI32 | Self::Bytes | Self::Json => 4,
             Self::F64 | Self::I64 => 8,
         }
     }
 
-    /// The most compact type that carries all these columns, which have one element type.
-    pub(super) fn narrowest(dtype: DType, columns: &[&Column]) -> Self {
-        match dtype {
-            DType::F32 => Self::F32,
-            DType::F64 => Self::F64,
-            DType::I32 => Self::I32,
-            DType::U8 => Self::U8,
-            DType::Bool => Self::Bool,
-            DType::I64 => {
+    /// The most compact type that carries all these columns, which have one type.
+    pub(super) fn narrowest(column_type: ColumnType, columns: &[&Column]) -> Self {
+        match column_type {
+            ColumnType::Ragged(BytesKind::Bytes) => Self::Bytes,
+            ColumnType::Ragged(BytesKind::Json) => Self::Json,
+            ColumnType::Array(DType::F32) => Self::F32,
+            ColumnType::Array(DType::F64) => Self::F64,
+            ColumnType::Array(DType::I32) => Self::I32,
+            ColumnType::Array(DType::U8) => Self::U8,
+            ColumnType::Array(DType::Bool) => Self::Bool,
+            ColumnType::Array(DType::I64) => {
                 let integers =
                     || columns.iter().filter_map(|column| column.typed::<i64>().ok()).flat_map(|c| c.values());
                 let (min, max) = (integers().min().copied().unwrap_or(0), integers().max().copied().unwrap_or(0));
@@ -127,39 +110,56 @@ impl WireType {
         }
     }
 
-    /// Appends the elements of a column for which this is the narrowest type, or a wider one.
-    pub(super) fn write(self, out: &mut Vec<u8>, column: &Column) {
-        match column {
-            Column::F32(data) => write_all(out, data.values()),
-            Column::F64(data) => write_all(out, data.values()),
-            Column::I32(data) => write_all(out, data.values()),
-            Column::U8(data) => out.extend_from_slice(data.values()),
-            Column::Bool(data) => out.extend(data.values().iter().map(|&value| u8::from(value))),
-            // The casts keep the value: `narrowest` has looked at all of them.
-            Column::I64(data) => match self {
-                Self::I64AsU8 => out.extend(data.values().iter().map(|&value| value as u8)),
-                Self::I64AsI16 => data.values().iter().for_each(|&value| (value as i16).write(out)),
-                Self::I64AsI32 => data.values().iter().for_each(|&value| (value as i32).write(out)),
-                _ => write_all(out, data.values()),
-            },
+    /// Appends the elements of columns of which this is the narrowest type, or a wider one. None is compressed.
+    pub(super) fn write(self, out: &mut Vec<u8>, columns: &[&Column]) {
+        if let ColumnType::Ragged(_) = self.column_type() {
+            let ragged = || columns.iter().filter_map(|column| column.bytes().ok());
+            append_le(out, &ragged().flat_map(BytesColumn::lengths).collect::<Vec<u32>>());
+            ragged().for_each(|column| out.extend_from_slice(column.contiguous()));
+        }
+        for column in columns {
+            match column {
+                Column::F32(data) => append_le(out, data.values()),
+                Column::F64(data) => append_le(out, data.values()),
+                Column::I32(data) => append_le(out, data.values()),
+                Column::U8(data) => out.extend_from_slice(data.values()),
+                Column::Bool(data) => append_le(out, data.values()),
+                // The casts keep the value: `narrowest` has looked at all of them.
+                Column::I64(data) => match self {
+                    Self::I64AsU8 => out.extend(data.values().iter().map(|&value| value as u8)),
+                    Self::I64AsI16 => append_le(out, &narrow(data.values(), |value| value as i16)),
+                    Self::I64AsI32 => append_le(out, &narrow(data.values(), |value| value as i32)),
+                    _ => append_le(out, data.values()),
+                },
+                Column::Bytes(_) | Column::Compressed(_) => {}
+            }
         }
     }
 
-    /// Makes a column of bytes, as many as whole rows of the shape need. Integers must be in the range, which
+    /// Makes an array of bytes, as many as whole rows of the shape need. Integers must be in the range, which
     /// excludes its end.
     pub(super) fn read(self, bytes: &[u8], shape: RowShape, range: Option<Range<i64>>) -> Result<Column, ReadFault> {
         match self {
-            Self::F32 => floats(read_all::<f32>(bytes), shape),
-            Self::F64 => floats(read_all::<f64>(bytes), shape),
-            Self::I32 => integers(read_all::<i32>(bytes), shape, range),
+            Self::F32 => floats(f32::read_le(bytes), shape),
+            Self::F64 => floats(f64::read_le(bytes), shape),
+            Self::I32 => integers(i32::read_le(bytes), shape, range),
             Self::U8 => integers(bytes.to_vec(), shape, range),
-            Self::I64 => integers(read_all::<i64>(bytes), shape, range),
+            Self::I64 => integers(i64::read_le(bytes), shape, range),
             Self::I64AsU8 => integers(bytes.iter().copied().map(i64::from).collect(), shape, range),
             Self::I64AsI16 => integers(widen::<i16>(bytes), shape, range),
             Self::I64AsI32 => integers(widen::<i32>(bytes), shape, range),
             Self::Bool => bools(bytes, shape),
+            Self::Bytes | Self::Json => Err(ReadFault::Rows(ColumnError::NoArray(self.column_type()))),
         }
     }
+}
+
+/// The lengths of ragged rows, of which none is longer than `max_row_bytes`, and the bytes of all rows together.
+pub(super) fn read_lengths(bytes: &[u8], max_row_bytes: u32) -> Result<(Vec<u32>, u64), ReadFault> {
+    let lengths = u32::read_le(bytes);
+    check(&lengths, |length| (length > max_row_bytes).then_some(ValueFault::LongRow(length)))?;
+    let sum = lengths.iter().map(|length| u64::from(*length)).sum();
+    Ok((lengths, sum))
 }
 
 /// Why bytes make no column.
@@ -208,7 +208,11 @@ fn bools(bytes: &[u8], shape: RowShape) -> Result<Column, ReadFault> {
 }
 
 fn widen<T: LittleEndian + Into<i64>>(bytes: &[u8]) -> Vec<i64> {
-    bytes.chunks_exact(T::BYTES).map(|bytes| T::read(bytes).into()).collect()
+    T::read_le(bytes).into_iter().map(T::into).collect()
+}
+
+fn narrow<T>(values: &[i64], to: impl Fn(i64) -> T) -> Vec<T> {
+    values.iter().copied().map(to).collect()
 }
 
 #[cfg(test)]
@@ -228,9 +232,9 @@ mod tests {
         ];
         for (values, wire) in cases {
             let column = Column::from(ColumnData::scalars(values.to_vec()));
-            assert_eq!(WireType::narrowest(DType::I64, &[&column]), wire);
+            assert_eq!(WireType::narrowest(DType::I64.into(), &[&column]), wire);
             let mut bytes = vec![];
-            wire.write(&mut bytes, &column);
+            wire.write(&mut bytes, &[&column]);
             assert_eq!(bytes.len(), values.len() * wire.size());
             assert_eq!(wire.read(&bytes, RowShape::SCALAR, None).unwrap(), column);
         }
@@ -247,10 +251,10 @@ mod tests {
             ColumnData::new(vec![true, false], shape).unwrap().into(),
         ];
         for column in columns {
-            let wire = WireType::narrowest(column.dtype(), &[&column]);
+            let wire = WireType::narrowest(column.column_type(), &[&column]);
             let mut bytes = vec![];
-            wire.write(&mut bytes, &column);
-            assert_eq!((wire.dtype(), bytes.len()), (column.dtype(), 2 * column.rows() * wire.size()));
+            wire.write(&mut bytes, &[&column]);
+            assert_eq!((wire.column_type(), bytes.len()), (column.column_type(), 2 * column.rows() * wire.size()));
             assert_eq!(wire.read(&bytes, shape, None).unwrap(), column);
         }
     }

@@ -4,13 +4,13 @@ use core::ops::Range;
 
 use super::{
     CutFault, FragmentLimits, UploadError, ValueFault,
-    elements::{ReadFault, WireType, read_all},
+    elements::{ReadFault, WireType, read_lengths},
     limits::ColumnLimit,
     pieces::{WireCut, finished_episodes, next_step},
 };
 use crate::{
     batch::{Cut, CutReason, EpisodeMetrics, OBS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
-    column::RowShape,
+    column::{BytesColumn, Column, ColumnType, LittleEndian as _, RowShape},
     ids::SlotId,
     lease::Lease,
     prelude::*,
@@ -33,16 +33,17 @@ pub fn slot_fragments(
     let columns = wire_columns(upload, limits)?;
     check_data_length(upload, &columns)?;
 
-    let mut data = Data { rest: &upload.data, lease };
+    let mut data = Data { all: upload.data.len(), rest: &upload.data, lease };
     let total_rows = upload.rows.iter().map(|&rows| rows as usize).sum();
     let rows = data.batch(&columns, total_rows, |row| row / limits.rows.max(1) as usize)?;
-    let bootstrap_values: Vec<f32> = read_all(data.take(4 * upload.cut_ends.len()));
+    let bootstrap_values = f32::read_le(data.take(4 * upload.cut_ends.len())?);
     if let Some(cut) = bootstrap_values.iter().position(|value| !value.is_finite()) {
         let slot = data.slot(slot_of_cut(upload, cut));
         return Err(UploadError::Value { column: "bootstrap_value", slot, fault: ValueFault::NotFinite });
     }
     let obs: Vec<WireColumn<'_>> = columns.into_iter().filter(|column| column.limit.name == OBS.name()).collect();
     let final_obs = data.batch(&obs, upload.cut_ends.len(), |cut| slot_of_cut(upload, cut))?;
+    data.end()?;
 
     split_slots(upload, lease, &rows, &bootstrap_values, &final_obs)
 }
@@ -97,7 +98,8 @@ struct WireColumn<'a> {
 }
 
 impl WireColumn<'_> {
-    /// Bytes of a row. Saturates, because a shape may have more elements than there could be bytes.
+    /// Bytes of a row, of a ragged one without its own. Saturates, because a shape may have more elements than there
+    /// could be bytes.
     fn row_bytes(&self) -> u64 {
         (self.limit.shape.elements() as u64).saturating_mul(self.wire.size() as u64)
     }
@@ -118,8 +120,12 @@ fn wire_columns<'a>(upload: &FragmentUpload, limits: &'a FragmentLimits) -> Resu
         }
         let wire = WireType::try_from(byte).map_err(|source| UploadError::WireType { column: limit.name, source })?;
         let shape = dims.split_off(..usize::from(rank)).and_then(|dims| RowShape::new(dims).ok());
-        if wire.dtype() != limit.dtype || shape != Some(limit.shape) {
-            return Err(UploadError::ColumnType { column: limit.name, expected: limit.dtype, shape: limit.shape });
+        if wire.column_type() != limit.column_type || shape != Some(limit.shape) {
+            return Err(UploadError::ColumnType {
+                column: limit.name,
+                expected: limit.column_type,
+                shape: limit.shape,
+            });
         }
         columns.push(WireColumn { limit, wire });
     }
@@ -130,7 +136,8 @@ fn wire_columns<'a>(upload: &FragmentUpload, limits: &'a FragmentLimits) -> Resu
     Ok(columns)
 }
 
-/// The data is exactly as long as columns, bootstrap values and final observations together.
+/// The data is exactly as long as columns, bootstrap values and final observations together; with ragged columns, at
+/// least as long as without the bytes of their rows.
 fn check_data_length(upload: &FragmentUpload, columns: &[WireColumn<'_>]) -> Result<(), UploadError> {
     let rows: u64 = upload.rows.iter().map(|&rows| u64::from(rows)).sum();
     let cuts = upload.cut_ends.len() as u64;
@@ -139,18 +146,26 @@ fn check_data_length(upload: &FragmentUpload, columns: &[WireColumn<'_>]) -> Res
     let row_bytes = columns.iter().fold(0u64, |sum, column| sum.saturating_add(column.row_bytes()));
     let cut_bytes = obs.row_bytes().saturating_add(4);
     let expected = rows.saturating_mul(row_bytes).saturating_add(cuts.saturating_mul(cut_bytes));
-    check_table("data", upload.data.len() as u64, expected)
+    let found = upload.data.len() as u64;
+    let ragged = columns.iter().any(|column| matches!(column.limit.column_type, ColumnType::Ragged(_)));
+    if ragged && found > expected { Ok(()) } else { check_table("data", found, expected) }
 }
 
-/// The bytes of columns that are still to be read. Their length was checked.
+/// The bytes of columns that are still to be read. Their length was checked as far as it is known beforehand.
 struct Data<'a> {
+    all: usize,
     rest: &'a [u8],
     lease: &'a Lease,
 }
 
 impl<'a> Data<'a> {
-    fn take(&mut self, bytes: usize) -> &'a [u8] {
-        self.rest.split_off(..bytes).unwrap_or_default()
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8], UploadError> {
+        let (found, needed) = (self.all as u64, (self.all - self.rest.len()) as u64 + bytes as u64);
+        self.rest.split_off(..bytes).ok_or(UploadError::Table { table: "data", found, expected: needed })
+    }
+
+    fn end(&self) -> Result<(), UploadError> {
+        check_table("data", self.all as u64, (self.all - self.rest.len()) as u64)
     }
 
     fn slot(&self, place: usize) -> SlotId {
@@ -167,8 +182,18 @@ impl<'a> Data<'a> {
         let mut batch = SampleBatch::new();
         for WireColumn { limit, wire } in columns {
             let (name, elements) = (limit.name, limit.shape.elements());
-            let bytes = self.take(rows * elements * wire.size());
-            let column = wire.read(bytes, limit.shape, limit.range.clone()).map_err(|fault| match fault {
+            let bytes = self.take(rows * elements * wire.size())?;
+            let column = match limit.column_type {
+                ColumnType::Array(_) => wire.read(bytes, limit.shape, limit.range.clone()),
+                ColumnType::Ragged(kind) => match read_lengths(bytes, limit.max_row_bytes) {
+                    Ok((lengths, sum)) => {
+                        let bytes = self.take(usize::try_from(sum).unwrap_or(usize::MAX))?.to_vec();
+                        BytesColumn::from_lengths(kind, bytes, &lengths).map(Column::from).map_err(ReadFault::Rows)
+                    }
+                    Err(fault) => Err(fault),
+                },
+            };
+            let column = column.map_err(|fault| match fault {
                 ReadFault::Value { element, fault } => {
                     UploadError::Value { column: name, slot: self.slot(place_of(element / elements.max(1))), fault }
                 }
@@ -203,7 +228,7 @@ fn split_slots(
     for (place, leased) in lease.slots.iter().enumerate() {
         let slot = leased.slot;
         let (row_end, cut_end) = (row + upload.rows[place] as usize, cut + upload.cuts[place] as usize);
-        let rows = rows.slice(row..row_end);
+        let rows = rows.slice_rows(row..row_end);
         let cuts = read_cuts(upload, slot, cut..cut_end, bootstrap_values, upload.rows[place])?;
         check_flags(slot, &cuts, rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?)?;
         let (episode, t) = (upload.first_episodes[place], upload.first_ts[place]);
@@ -219,7 +244,7 @@ fn split_slots(
             first_t: t,
             rows,
             cuts,
-            final_obs: final_obs.slice(cut..cut_end),
+            final_obs: final_obs.slice_rows(cut..cut_end),
             episodes: read_episodes(slot, &finished, &mut returns)?,
             state: state.to_vec(),
         });
@@ -293,7 +318,7 @@ fn read_episodes(
     returns: &mut &[u8],
 ) -> Result<Vec<EpisodeMetrics>, UploadError> {
     let bytes = returns.split_off(..8 * finished.len()).ok_or(UploadError::Returns(slot))?;
-    let returns: Vec<f64> = read_all(bytes);
+    let returns = f64::read_le(bytes);
     if !returns.iter().all(|value| value.is_finite()) {
         return Err(UploadError::Value { column: "episode_return", slot, fault: ValueFault::NotFinite });
     }

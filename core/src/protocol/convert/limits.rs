@@ -3,8 +3,8 @@
 use core::ops::Range;
 
 use crate::{
-    batch::{ACTION_LOGP, ACTIONS, OBS, REWARDS, TERMINATEDS, TRUNCATEDS, VF_PREDS},
-    column::{ColumnKey, DType, Element, RowShape},
+    batch::{ACTION_LOGP, ACTIONS, INFOS, OBS, REWARDS, TERMINATEDS, TRUNCATEDS, VF_PREDS},
+    column::{BytesKind, ColumnKey, ColumnType, DType, Element, RowShape},
     env::EnvSpaces,
     prelude::*,
     protocol::{Kind, TooLarge},
@@ -16,15 +16,18 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ColumnLimit {
     pub(super) name: &'static str,
-    pub(super) dtype: DType,
+    pub(super) column_type: ColumnType,
     pub(super) shape: RowShape,
     /// Integers that are allowed, the end excluded.
     pub(super) range: Option<Range<i64>>,
+    /// The longest ragged row; arrays have none.
+    pub(super) max_row_bytes: u32,
 }
 
 impl ColumnLimit {
     fn scalar<T: Element>(key: ColumnKey<T>) -> Self {
-        Self { name: key.name(), dtype: T::DTYPE, shape: RowShape::SCALAR, range: None }
+        let column_type = T::DTYPE.into();
+        Self { name: key.name(), column_type, shape: RowShape::SCALAR, range: None, max_row_bytes: 0 }
     }
 
     fn of_space(name: &'static str, dtype: DType, space: &Space) -> Self {
@@ -33,7 +36,16 @@ impl ColumnLimit {
             // Bounds of boxes are not checked: final observations lie outside of them.
             _ => None,
         };
-        Self { name, dtype, shape: space.shape(), range }
+        Self { name, column_type: dtype.into(), shape: space.shape(), range, max_row_bytes: 0 }
+    }
+
+    /// The most that a row costs on the way, if integers travel as single bytes.
+    fn row_bytes(&self) -> u64 {
+        match self.column_type {
+            ColumnType::Array(DType::I64) => self.shape.elements() as u64,
+            ColumnType::Array(dtype) => (self.shape.elements() as u64).saturating_mul(dtype.size() as u64),
+            ColumnType::Ragged(_) => 4 + u64::from(self.max_row_bytes),
+        }
     }
 }
 
@@ -65,6 +77,20 @@ impl FragmentLimits {
         }
     }
 
+    /// The same with `infos`: a JSON document of at most so many bytes per row.
+    #[must_use]
+    pub fn with_infos(mut self, max_row_bytes: u32) -> Self {
+        let column_type = ColumnType::Ragged(BytesKind::Json);
+        self.columns.push(ColumnLimit {
+            name: INFOS,
+            column_type,
+            shape: RowShape::SCALAR,
+            range: None,
+            max_row_bytes,
+        });
+        self
+    }
+
     /// Whether what this many slots bring fits into one upload, if an episode ends in every fourth row and states
     /// are small. An upload that turns out larger is refused by its worker with a reason.
     ///
@@ -72,13 +98,10 @@ impl FragmentLimits {
     /// [`TooLarge`] if they cannot: the lease must have fewer slots, or the run shorter fragments.
     pub fn check_lease_of(&self, slots: usize) -> Result<(), TooLarge> {
         let kind = Kind::FragmentUpload;
-        let row_bytes = self.columns.iter().map(|column| {
-            let elements = column.shape.elements() as u64;
-            // Integers may travel as single bytes.
-            elements.saturating_mul(if column.dtype == DType::I64 { 1 } else { column.dtype.size() as u64 })
-        });
-        let row_bytes = row_bytes.fold(0, u64::saturating_add);
-        let obs_bytes = self.column(OBS.name()).map_or(0, |obs| (obs.shape.elements() * obs.dtype.size()) as u64);
+        let row_bytes = self.columns.iter().map(ColumnLimit::row_bytes).fold(0, u64::saturating_add);
+        let obs_bytes = self
+            .column(OBS.name())
+            .map_or(0, |obs| (obs.shape.elements() as u64).saturating_mul(obs.column_type.element_size() as u64));
         // End and reason of a cut, its bootstrap value, the return of its episode, and the observation.
         let cut_bytes = obs_bytes + 5 + 1 + 4 + 8;
         let cuts = u64::from(self.rows).div_ceil(4) + 1;

@@ -1,12 +1,12 @@
 //! Fragments of slots into a message.
 
 use super::{
-    elements::{LittleEndian as _, WireType},
+    elements::WireType,
     pieces::{WireCut, finished_episodes},
 };
 use crate::{
     batch::{OBS, SampleBatch, SlotFragment},
-    column::Column,
+    column::{Column, append_le},
     ids::{LeaseId, SlotId},
     prelude::*,
     protocol::message::FragmentUpload,
@@ -27,6 +27,14 @@ pub enum EncodeError {
     /// A slot has other columns than the first.
     #[error("slot {slot} has no column '{column}' of the type and shape that the first slot has")]
     Columns {
+        /// The slot.
+        slot: SlotId,
+        /// The column.
+        column: String,
+    },
+    /// A slot has a compressed column.
+    #[error("column '{column}' of slot {slot} is compressed: decompress it first")]
+    Compressed {
         /// The slot.
         slot: SlotId,
         /// The column.
@@ -80,7 +88,7 @@ fn push_slot(upload: &mut FragmentUpload, fragment: &SlotFragment) -> Result<(),
         upload.cut_reasons.push(WireCut::from(cut.reason).to_wire());
     }
     for episode in &fragment.episodes {
-        episode.episode_return.write(&mut upload.episode_returns);
+        append_le(&mut upload.episode_returns, &[episode.episode_return]);
     }
     upload.states.extend_from_slice(&fragment.state);
     upload.state_ends.push(upload.states.len() as u32);
@@ -99,7 +107,7 @@ fn push_columns(
         if name == OBS.name() {
             all.extend(same_columns(fragments, name, like, |fragment| &fragment.final_obs)?);
         }
-        let wire = WireType::narrowest(like.dtype(), &all);
+        let wire = WireType::narrowest(like.column_type(), &all);
         if name == OBS.name() {
             obs_wire = wire;
         }
@@ -110,13 +118,12 @@ fn push_columns(
         upload.column_types.push(wire.to_wire());
         upload.column_ranks.push(like.shape().dims().len() as u8);
         upload.column_dims.extend_from_slice(like.shape().dims());
-        columns.iter().for_each(|column| wire.write(&mut upload.data, column));
+        wire.write(&mut upload.data, &columns);
     }
-    for cut in fragments.iter().flat_map(|fragment| &fragment.cuts) {
-        cut.bootstrap_value.write(&mut upload.data);
-    }
+    let cuts = fragments.iter().flat_map(|fragment| &fragment.cuts);
+    append_le(&mut upload.data, &cuts.map(|cut| cut.bootstrap_value).collect::<Vec<f32>>());
     let final_obs = fragments.iter().filter_map(|fragment| fragment.final_obs.column(OBS.name()));
-    final_obs.for_each(|column| obs_wire.write(&mut upload.data, column));
+    obs_wire.write(&mut upload.data, &final_obs.collect::<Vec<_>>());
     Ok(())
 }
 
@@ -128,10 +135,15 @@ fn same_columns<'a>(
     batch: impl Fn(&SlotFragment) -> &SampleBatch,
 ) -> Result<Vec<&'a Column>, EncodeError> {
     let of = |fragment: &'a SlotFragment| {
+        let slot = fragment.slot;
         let column = batch(fragment).column(name);
-        column
-            .filter(|column| column.dtype() == like.dtype() && column.shape() == like.shape())
-            .ok_or_else(|| EncodeError::Columns { slot: fragment.slot, column: name.into() })
+        let column = column
+            .filter(|column| column.column_type() == like.column_type() && column.shape() == like.shape())
+            .ok_or_else(|| EncodeError::Columns { slot, column: name.into() })?;
+        if column.is_compressed() {
+            return Err(EncodeError::Compressed { slot, column: name.into() });
+        }
+        Ok(column)
     };
     fragments.iter().map(of).collect()
 }

@@ -3,7 +3,7 @@
 use super::elements::ValueFault;
 use crate::{
     batch::BatchError,
-    column::{ColumnError, DType, RowShape},
+    column::{ColumnError, ColumnType, RowShape},
     ids::SlotId,
     protocol::UnknownValue,
     sampler::StateError,
@@ -80,7 +80,7 @@ pub enum UploadError {
         /// The column.
         column: &'static str,
         /// The type that it should have.
-        expected: DType,
+        expected: ColumnType,
         /// The shape of a row that it should have.
         shape: RowShape,
     },

@@ -1,7 +1,7 @@
 //! [`Weights`] and [`WeightsUpdate`].
 
-use super::elements::{read_all, write_all};
 use crate::{
+    column::{LittleEndian as _, append_le},
     ids::WeightsVersion,
     prelude::*,
     protocol::message::WeightsUpdate,
@@ -53,7 +53,7 @@ pub fn weights_update(run: u32, weights: &Weights) -> WeightsUpdate {
     let names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     let mut values = Vec::with_capacity(tensors.iter().map(|tensor| 4 * tensor.values.len()).sum());
     for tensor in tensors {
-        write_all(&mut values, &tensor.values);
+        append_le(&mut values, &tensor.values);
     }
     WeightsUpdate {
         run,
@@ -87,7 +87,7 @@ pub fn weights(update: &WeightsUpdate) -> Result<Weights, WeightsUpdateError> {
         let bytes = shape.iter().try_fold(4usize, |bytes, &dim| bytes.checked_mul(dim as usize));
         let bytes =
             bytes.and_then(|bytes| split(&mut values, bytes)).ok_or_else(|| WeightsUpdateError::Values(name.into()))?;
-        tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), values: read_all(bytes) });
+        tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), values: f32::read_le(bytes) });
     }
     if !dims.is_empty() {
         return Err(WeightsUpdateError::ExtraDims(dims.len()));

@@ -284,7 +284,8 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     let after = lease(7, 0, 0, &new_slots(&[0]));
     assert_eq!(hub.refusal(&after), "run 1 is not the one that goes on here");
     hub.send(&Message::RunStart(RunStart { run: RUN, spec: RunSpec { env: "Pong-v9".into(), ..spec() } }));
-    assert_eq!(hub.refusal(&after), "there is no environment 'Pong-v9'; known are: CartPole-v1");
+    let refusal = hub.refusal(&after);
+    assert!(refusal.starts_with("there is no environment 'Pong-v9'; known are: "), "{refusal}");
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! A batch of one or of several policies.
+
+use super::{BatchError, MultiAgentBatch, SampleBatch};
+use crate::prelude::*;
+
+/// What a worker samples: a batch of the default policy alone, or of several.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AnyBatch {
+    /// Rows of the default policy.
+    Single(SampleBatch),
+    /// Rows of several policies.
+    Multi(MultiAgentBatch),
+}
+
+impl AnyBatch {
+    /// Steps of the environment.
+    #[must_use]
+    pub fn env_steps(&self) -> usize {
+        match self {
+            Self::Single(batch) => batch.env_steps(),
+            Self::Multi(batch) => batch.env_steps(),
+        }
+    }
+
+    /// Steps of agents.
+    #[must_use]
+    pub fn agent_steps(&self) -> usize {
+        match self {
+            Self::Single(batch) => batch.agent_steps(),
+            Self::Multi(batch) => batch.agent_steps(),
+        }
+    }
+
+    /// The batches by policy: a single one is that of the default policy.
+    #[must_use]
+    pub fn as_multi_agent(&self) -> MultiAgentBatch {
+        match self {
+            Self::Single(batch) => batch.as_multi_agent(),
+            Self::Multi(batch) => batch.clone(),
+        }
+    }
+
+    /// Joins batches. With a multi-agent one among them, single ones are of the default policy and empty single ones
+    /// are ignored; the result is a multi-agent batch then.
+    ///
+    /// # Errors
+    /// As [`SampleBatch::concat`].
+    #[doc(alias = "concat_samples")]
+    pub fn concat<'a>(batches: impl IntoIterator<Item = &'a Self>) -> Result<Self, BatchError> {
+        let batches: Vec<&Self> = batches.into_iter().collect();
+        if batches.iter().any(|batch| matches!(batch, Self::Multi(_))) {
+            let empty = |batch: &Self| matches!(batch, Self::Single(batch) if batch.is_empty());
+            let lifted: Vec<_> = batches.into_iter().filter(|b| !empty(b)).map(Self::as_multi_agent).collect();
+            return MultiAgentBatch::concat(&lifted).map(Self::Multi);
+        }
+        let single = batches.into_iter().filter_map(|batch| match batch {
+            Self::Single(batch) => Some(batch),
+            Self::Multi(_) => None,
+        });
+        SampleBatch::concat(single).map(Self::Single)
+    }
+}
+
+impl From<SampleBatch> for AnyBatch {
+    fn from(batch: SampleBatch) -> Self {
+        Self::Single(batch)
+    }
+}
+
+impl From<MultiAgentBatch> for AnyBatch {
+    fn from(batch: MultiAgentBatch) -> Self {
+        Self::Multi(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::test_support::*, *};
+    use crate::ids::PolicyId;
+
+    #[test]
+    fn mixtures_are_joined_by_policy() {
+        let batches = [(PolicyId::DEFAULT, rows(&[0])), (PolicyId::new("q"), rows(&[0, 1]))];
+        let multi = MultiAgentBatch::new(batches.into_iter().collect(), 2);
+        let parts: [AnyBatch; 3] = [rows(&[0, 1]).into(), multi.into(), SampleBatch::new().into()];
+        let joined = AnyBatch::concat(&parts).unwrap();
+        assert_eq!((joined.env_steps(), joined.agent_steps()), (4, 5));
+        let joined = joined.as_multi_agent();
+        assert_eq!(joined.policy_batch(&PolicyId::DEFAULT), Some(&rows(&[0, 1, 0])));
+        assert_eq!(joined.policy_batch(&PolicyId::new("q")), Some(&rows(&[0, 1])));
+        assert_eq!(AnyBatch::concat(&parts[..1]), Ok(rows(&[0, 1]).into()));
+        assert_eq!(AnyBatch::concat([]), Ok(SampleBatch::new().into()));
+    }
+}

@@ -1,0 +1,361 @@
+//! Columns in compressed blocks of rows.
+
+use core::{fmt, ops::Range};
+
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+
+use super::{BytesColumn, Column, ColumnError, ColumnType, DType, RowShape, Segment, shape::clamp};
+use crate::prelude::*;
+
+/// How many rows go into one compressed block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granularity {
+    /// One block for the whole column, or several if it has more than 32 MiB: smallest.
+    Bulk,
+    /// One block per row: rows can be shuffled without decompressing them.
+    Rows,
+}
+
+/// Rows in blocks that are compressed with LZ4: raw blocks, not frames. Type, row shape and number of rows stay known.
+///
+/// A block holds what the plain column has in memory, elements as little-endian; of ragged rows first all lengths as
+/// 32-bit numbers. A slice keeps the blocks and remembers which rows of them it is.
+#[derive(Clone)]
+pub struct CompressedColumn {
+    column_type: ColumnType,
+    shape: RowShape,
+    blocks: Arc<Vec<Block>>,
+    /// First row of this column, counted over all rows that are used of the blocks.
+    start: usize,
+    rows: usize,
+}
+
+/// A block and the rows of it that are used.
+#[derive(Clone)]
+pub(crate) struct Block {
+    buffer: Arc<Vec<u8>>,
+    /// Where in the buffer the compressed bytes are.
+    range: Range<usize>,
+    /// Bytes when decompressed.
+    raw: usize,
+    /// Rows when decompressed.
+    rows: usize,
+    /// First row that is used.
+    skip: usize,
+    /// Rows that are used of this and all blocks before.
+    end: usize,
+}
+
+/// The largest block, when decompressed. Above it the arithmetic of the compressor could overflow on 32-bit machines.
+const MAX_BLOCK: usize = 1 << 25;
+
+/// A byte of LZ4 stands for at most this many, which bounds what a block can claim to hold.
+const MAX_RATIO: usize = 255;
+
+impl Block {
+    /// The compressed bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.buffer.get(self.range.clone()).unwrap_or_default()
+    }
+
+    /// Bytes and rows when decompressed.
+    pub(crate) fn raw_and_rows(&self) -> (usize, usize) {
+        (self.raw, self.rows)
+    }
+
+    fn same_bytes(&self, other: &Self) -> bool {
+        (self.raw, self.rows) == (other.raw, other.rows) && self.bytes() == other.bytes()
+    }
+
+    /// Decompresses into exactly as many bytes as the block says it has.
+    fn decompress(&self, out: &mut [u8]) -> Result<(), ColumnError> {
+        match decompress_into(self.bytes(), out) {
+            Ok(written) if written == out.len() => Ok(()),
+            _ => Err(ColumnError::Corrupt),
+        }
+    }
+}
+
+impl CompressedColumn {
+    /// Type of the rows when decompressed.
+    #[must_use]
+    pub fn column_type(&self) -> ColumnType {
+        self.column_type
+    }
+
+    /// Shape of a row when decompressed.
+    #[must_use]
+    pub fn shape(&self) -> RowShape {
+        self.shape
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Compressed bytes of all blocks of which rows are used.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.used().map(|(block, _)| block.range.len()).sum()
+    }
+
+    /// The rows in `range`, sharing the blocks. A range that reaches beyond the end stops there.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        let range = clamp(range, self.rows);
+        Self { start: self.start + range.start, rows: range.len(), ..self.clone() }
+    }
+
+    /// The same rows in blocks of their own.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let mut blocks = Blocks::default();
+        let bytes = self.size_bytes();
+        let mut buffer = Vec::with_capacity(bytes);
+        self.used().for_each(|(block, _)| buffer.extend_from_slice(block.bytes()));
+        let buffer = Arc::new(buffer);
+        let mut place = 0;
+        for (block, used) in self.used() {
+            let range = place..place + block.range.len();
+            place = range.end;
+            blocks.push(Block { buffer: buffer.clone(), range, ..block.clone() }, used);
+        }
+        self.with_blocks(blocks)
+    }
+
+    /// The blocks of which rows are used, and which rows of them.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (&Block, Range<usize>)> {
+        let end = self.start + self.rows;
+        let first = self.blocks.partition_point(|block| block.end <= self.start);
+        let before = first.checked_sub(1).and_then(|i| self.blocks.get(i)).map_or(0, |block| block.end);
+        let blocks = self.blocks.get(first..).unwrap_or_default().iter();
+        blocks
+            .scan(before, move |block_start, block| {
+                let from = (*block_start).max(self.start);
+                let used = block.skip + from - *block_start..block.skip + block.end.min(end).max(from) - *block_start;
+                *block_start = block.end;
+                Some((block, used))
+            })
+            .take_while(|(_, used)| !used.is_empty())
+    }
+
+    /// Compresses a column; one that is compressed already stays as it is.
+    pub(super) fn compress(column: &Column, granularity: Granularity) -> Result<Self, ColumnError> {
+        if let Column::Compressed(compressed) = column {
+            return Ok(compressed.clone());
+        }
+        let mut buffer = Vec::new();
+        let mut parts: Vec<(Range<usize>, usize, usize)> = Vec::new();
+        let (mut raw, mut scratch) = (Vec::new(), Vec::new());
+        let mut start = 0;
+        while start < column.rows() {
+            let rows = match granularity {
+                Granularity::Bulk => rows_of_a_block(column, start),
+                Granularity::Rows => 1,
+            };
+            raw.clear();
+            column.slice(start..start + rows).append_raw(&mut raw);
+            if raw.len() > MAX_BLOCK {
+                return Err(ColumnError::LongRow { row: start, bytes: raw.len() });
+            }
+            scratch.resize(scratch.len().max(get_maximum_output_size(raw.len())), 0);
+            let len = compress_into(&raw, &mut scratch).map_err(|_| ColumnError::Corrupt)?;
+            parts.push((buffer.len()..buffer.len() + len, raw.len(), rows));
+            buffer.extend_from_slice(scratch.get(..len).unwrap_or_default());
+            start += rows;
+        }
+        let buffer = Arc::new(buffer);
+        let mut blocks = Blocks::default();
+        for (range, raw, rows) in parts {
+            blocks.push(Block { buffer: buffer.clone(), range, raw, rows, skip: 0, end: 0 }, 0..rows);
+        }
+        let (column_type, shape) = (column.column_type(), column.shape());
+        Ok(Self { column_type, shape, rows: blocks.rows(), start: 0, blocks: Arc::new(blocks.0) })
+    }
+
+    /// A column of blocks that somebody else made: checks everything that can be checked without decompressing.
+    pub(crate) fn from_blocks(
+        column_type: ColumnType,
+        shape: RowShape,
+        buffer: Vec<u8>,
+        table: &[BlockEntry],
+    ) -> Result<Self, ColumnError> {
+        if shape.elements() == 0 {
+            return Err(ColumnError::RaggedRows { values: 0, shape });
+        }
+        let buffer = Arc::new(buffer);
+        let mut blocks = Blocks::default();
+        let mut place = 0usize;
+        for entry in table {
+            let range = place..place.saturating_add(entry.bytes);
+            place = range.end;
+            let fits = match column_type {
+                ColumnType::Array(dtype) => row_bytes(dtype, shape).checked_mul(entry.rows) == Some(entry.raw),
+                ColumnType::Ragged(_) => entry.rows.checked_mul(4).is_some_and(|lengths| lengths <= entry.raw),
+            };
+            let possible = entry.raw <= entry.bytes.saturating_mul(MAX_RATIO);
+            let used = entry.used.start <= entry.used.end && entry.used.end <= entry.rows && !entry.used.is_empty();
+            if !fits || !possible || !used || range.end > buffer.len() {
+                return Err(ColumnError::Corrupt);
+            }
+            let (raw, rows) = (entry.raw, entry.rows);
+            blocks.push(Block { buffer: buffer.clone(), range, raw, rows, skip: 0, end: 0 }, entry.used.clone());
+        }
+        if place != buffer.len() {
+            return Err(ColumnError::Corrupt);
+        }
+        Ok(Self { column_type, shape, rows: blocks.rows(), start: 0, blocks: Arc::new(blocks.0) })
+    }
+
+    /// The plain column.
+    ///
+    /// # Errors
+    /// [`ColumnError::Corrupt`] for blocks that came from elsewhere and do not hold what they say.
+    pub fn decompress(&self) -> Result<Column, ColumnError> {
+        match self.column_type {
+            ColumnType::Array(dtype) => self.decompress_array(dtype),
+            ColumnType::Ragged(kind) => {
+                let (mut lengths, mut bytes) = (Vec::with_capacity(self.rows), Vec::new());
+                for (block, used) in self.used() {
+                    let mut raw = vec![0; block.raw];
+                    block.decompress(&mut raw)?;
+                    let (table, rows) = raw.split_at_checked(4 * block.rows).ok_or(ColumnError::Corrupt)?;
+                    let table: Vec<u32> = super::little_endian::LittleEndian::read_le(table);
+                    let rows = BytesColumn::from_lengths(kind, rows.to_vec(), &table)?.slice(used);
+                    lengths.extend(rows.lengths());
+                    bytes.extend_from_slice(rows.contiguous());
+                }
+                Ok(Column::Bytes(BytesColumn::from_lengths(kind, bytes, &lengths)?))
+            }
+        }
+    }
+
+    fn decompress_array(&self, dtype: DType) -> Result<Column, ColumnError> {
+        let row = row_bytes(dtype, self.shape);
+        let mut raw = vec![0; self.rows.checked_mul(row).ok_or(ColumnError::Corrupt)?];
+        let mut rest = &mut raw[..];
+        let mut scratch = Vec::new();
+        for (block, used) in self.used() {
+            let out = rest.split_off_mut(..used.len() * row).ok_or(ColumnError::Corrupt)?;
+            if out.len() == block.raw {
+                block.decompress(out)?;
+            } else {
+                scratch.resize(block.raw, 0);
+                block.decompress(&mut scratch)?;
+                out.copy_from_slice(scratch.get(used.start * row..used.end * row).ok_or(ColumnError::Corrupt)?);
+            }
+        }
+        Column::from_raw(dtype, self.shape, &raw)
+    }
+
+    /// Blocks of all parts, one after the other.
+    pub(super) fn concat(parts: &[&Self]) -> Option<Self> {
+        let mut blocks = Blocks::default();
+        parts.iter().flat_map(|part| part.used()).for_each(|(block, used)| blocks.push(block.clone(), used));
+        parts.first().map(|first| first.with_blocks(blocks))
+    }
+
+    /// These rows in this order. Blocks of single rows are moved, others are decompressed and make one new block.
+    pub(super) fn gather(&self, rows: &[u32]) -> Result<Self, ColumnError> {
+        if self.blocks.iter().any(|block| block.rows != 1) {
+            return Self::compress(&self.decompress()?.gather_rows(rows)?, Granularity::Bulk);
+        }
+        let mut blocks = Blocks::default();
+        for &row in rows {
+            // One row each, so the block is the one with the number of the row.
+            let block = self.blocks.get(self.start + row as usize).ok_or(ColumnError::NoRow(row as usize))?;
+            blocks.push(block.clone(), 0..1);
+        }
+        Ok(self.with_blocks(blocks))
+    }
+
+    /// Ranges of rows and rows of zeros, which go into blocks of their own.
+    pub(super) fn assemble(&self, segments: &[Segment]) -> Result<Self, ColumnError> {
+        let mut parts = Vec::with_capacity(segments.len());
+        for segment in segments {
+            parts.push(match segment {
+                Segment::Rows(range) => self.slice(range.clone()),
+                Segment::Zeros(rows) => {
+                    Self::compress(&Column::zeros(self.column_type, self.shape, *rows)?, Granularity::Bulk)?
+                }
+            });
+        }
+        Ok(Self::concat(&parts.iter().collect::<Vec<_>>()).unwrap_or_else(|| self.slice(0..0)))
+    }
+
+    fn with_blocks(&self, blocks: Blocks) -> Self {
+        let (column_type, shape) = (self.column_type, self.shape);
+        Self { column_type, shape, rows: blocks.rows(), start: 0, blocks: Arc::new(blocks.0) }
+    }
+}
+
+/// What a table of blocks says about one of them.
+pub(crate) struct BlockEntry {
+    /// Compressed bytes.
+    pub(crate) bytes: usize,
+    /// Bytes when decompressed.
+    pub(crate) raw: usize,
+    /// Rows when decompressed.
+    pub(crate) rows: usize,
+    /// Rows that are used.
+    pub(crate) used: Range<usize>,
+}
+
+/// Blocks with their running ends.
+#[derive(Default)]
+struct Blocks(Vec<Block>);
+
+impl Blocks {
+    fn rows(&self) -> usize {
+        self.0.last().map_or(0, |block| block.end)
+    }
+
+    fn push(&mut self, block: Block, used: Range<usize>) {
+        let end = self.rows().saturating_add(used.len());
+        self.0.push(Block { skip: used.start, end, ..block });
+    }
+}
+
+/// Bytes of a row of an array. Saturates, because a shape may have more elements than there could be bytes.
+fn row_bytes(dtype: DType, shape: RowShape) -> usize {
+    shape.elements().saturating_mul(dtype.size())
+}
+
+/// Rows from `start` on that fit into the largest block, but at least one.
+fn rows_of_a_block(column: &Column, start: usize) -> usize {
+    let left = column.rows() - start;
+    let fitting = match column {
+        Column::Bytes(data) => {
+            let mut bytes = 0usize;
+            let rows = data.slice(start..data.rows());
+            rows.iter()
+                .take_while(|row| {
+                    bytes = bytes.saturating_add(4 + row.len());
+                    bytes <= MAX_BLOCK
+                })
+                .count()
+        }
+        _ => MAX_BLOCK / (column.size_bytes() / column.rows().max(1)).max(1),
+    };
+    fitting.clamp(1, left.max(1))
+}
+
+impl PartialEq for CompressedColumn {
+    /// Equal blocks of which equal rows are used. Equal rows in other blocks are not equal before decompression.
+    fn eq(&self, other: &Self) -> bool {
+        let same_rows = || self.used().map(|(_, used)| used).eq(other.used().map(|(_, used)| used));
+        let same_bytes = || self.used().zip(other.used()).all(|((a, _), (b, _))| a.same_bytes(b));
+        (self.column_type, self.shape, self.rows) == (other.column_type, other.shape, other.rows)
+            && same_rows()
+            && same_bytes()
+    }
+}
+
+impl fmt::Debug for CompressedColumn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let blocks = self.used().count();
+        write!(f, "{} rows of {}{} in {blocks} compressed blocks", self.rows, self.column_type, self.shape)
+    }
+}

@@ -1,0 +1,112 @@
+//! Types of elements and of columns.
+
+use core::fmt;
+
+use super::{BytesKind, ColumnData, little_endian::LittleEndian};
+
+/// Type of the elements of an array column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DType {
+    /// 32-bit float.
+    F32,
+    /// 64-bit float.
+    F64,
+    /// 32-bit signed integer.
+    I32,
+    /// 64-bit signed integer.
+    I64,
+    /// Byte, for images.
+    U8,
+    /// Truth value, one byte.
+    Bool,
+}
+
+impl DType {
+    /// NumPy's name of the type.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F64 => "float64",
+            Self::I32 => "int32",
+            Self::I64 => "int64",
+            Self::U8 => "uint8",
+            Self::Bool => "bool",
+        }
+    }
+
+    /// True for floats, false for integers and truth values.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64)
+    }
+
+    /// Bytes of one element.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::F64 | Self::I64 => 8,
+            Self::F32 | Self::I32 => 4,
+            Self::U8 | Self::Bool => 1,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a column holds, compressed or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ColumnType {
+    /// Rows of equal shape with elements of one type.
+    Array(DType),
+    /// Rows of any length.
+    Ragged(BytesKind),
+}
+
+impl ColumnType {
+    /// Bytes of one element; of a ragged row those of its length.
+    pub(crate) const fn element_size(self) -> usize {
+        match self {
+            Self::Array(dtype) => dtype.size(),
+            Self::Ragged(_) => 4,
+        }
+    }
+}
+
+impl From<DType> for ColumnType {
+    fn from(dtype: DType) -> Self {
+        Self::Array(dtype)
+    }
+}
+
+impl fmt::Display for ColumnType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Array(dtype) => dtype.fmt(f),
+            Self::Ragged(kind) => kind.fmt(f),
+        }
+    }
+}
+
+/// A type that columns can hold. Sealed: the set is [`DType`]'s.
+pub trait Element:
+    Copy + Default + PartialEq + fmt::Debug + Send + Sync + 'static + LittleEndian + sealed::Erase
+{
+    /// The type's tag.
+    const DTYPE: DType;
+}
+
+pub(super) mod sealed {
+    use super::ColumnData;
+    use crate::column::Column;
+
+    pub trait Erase: Sized {
+        fn erase(data: ColumnData<Self>) -> Column;
+        fn typed(column: &Column) -> Option<&ColumnData<Self>>;
+        fn typed_mut(column: &mut Column) -> Option<&mut ColumnData<Self>>;
+    }
+}

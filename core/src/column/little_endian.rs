@@ -1,0 +1,76 @@
+//! Numbers as little-endian bytes, whole slices at a time: the loops have no branches and become plain copies where
+//! the machine is little-endian itself.
+
+use crate::prelude::*;
+
+/// A number with a fixed little-endian form.
+pub trait LittleEndian: Copy {
+    /// Bytes of one number.
+    const BYTES: usize;
+
+    /// Writes as many numbers as there are on both sides.
+    fn write_le(values: &[Self], out: &mut [u8]);
+
+    /// Reads all whole numbers.
+    fn read_le(bytes: &[u8]) -> Vec<Self>;
+}
+
+macro_rules! little_endian {
+    ($($ty:ty),+) => {
+        $(impl LittleEndian for $ty {
+            const BYTES: usize = size_of::<$ty>();
+
+            fn write_le(values: &[Self], out: &mut [u8]) {
+                for (to, value) in out.as_chunks_mut().0.iter_mut().zip(values) {
+                    *to = value.to_le_bytes();
+                }
+            }
+
+            fn read_le(bytes: &[u8]) -> Vec<Self> {
+                bytes.as_chunks().0.iter().map(|bytes| Self::from_le_bytes(*bytes)).collect()
+            }
+        })+
+    };
+}
+
+little_endian!(f32, f64, u8, u16, u32, u64, i16, i32, i64);
+
+/// Truth values are the bytes 0 and 1; any other byte reads as true, so check first.
+impl LittleEndian for bool {
+    const BYTES: usize = 1;
+
+    fn write_le(values: &[Self], out: &mut [u8]) {
+        for (to, value) in out.iter_mut().zip(values) {
+            *to = u8::from(*value);
+        }
+    }
+
+    fn read_le(bytes: &[u8]) -> Vec<Self> {
+        bytes.iter().map(|byte| *byte != 0).collect()
+    }
+}
+
+/// Appends numbers to a buffer that grows once.
+pub(crate) fn append_le<T: LittleEndian>(out: &mut Vec<u8>, values: &[T]) {
+    let start = out.len();
+    out.resize(start + values.len() * T::BYTES, 0);
+    T::write_le(values, out.get_mut(start..).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_bits() {
+        let mut bytes = vec![9];
+        append_le(&mut bytes, &[1i32, -2]);
+        assert_eq!(bytes, [9, 1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff]);
+        assert_eq!(i32::read_le(&bytes[1..]), [1, -2]);
+        let nan = f32::from_bits(0x7fa0_0001);
+        let mut bytes = [0; 4];
+        f32::write_le(&[nan], &mut bytes);
+        assert_eq!(f32::read_le(&bytes)[0].to_bits(), nan.to_bits());
+        assert_eq!(bool::read_le(&[0, 1]), [false, true]);
+    }
+}

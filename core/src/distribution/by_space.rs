@@ -1,0 +1,282 @@
+//! The distribution that belongs to a space.
+
+use super::{Bernoulli, Categorical, DiagGaussian, Distribution, DistributionError, MultiCategorical, check_inputs};
+use crate::{
+    column::DType,
+    prelude::*,
+    rng::Rng,
+    space::{BoxSpace, Point, Scalar, Space, with_values},
+};
+
+/// The distribution over the points of a space, chosen as RLlib's catalog does.
+///
+/// | space | distribution |
+/// |---|---|
+/// | `Discrete` | [`Categorical`] |
+/// | `MultiDiscrete` | [`MultiCategorical`] |
+/// | `MultiBinary` | [`Bernoulli`] |
+/// | `Box` of floats | [`DiagGaussian`], whatever the bounds |
+/// | `Box` of integers between bounds | [`MultiCategorical`], counted from the lower bounds: [`unsquash`](crate::action::unsquash) adds them |
+/// | `Tuple`, `Dict` | of each part by itself |
+///
+/// The methods are those of [`Distribution`], with points instead of rows. Inputs of parts stand one after the other, a
+/// dict's sorted by name, and draw in this order.
+#[doc(alias("get_action_dist", "TorchMultiActionDistribution", "ModelCatalog"))]
+#[derive(Clone, Debug, PartialEq)]
+pub enum ActionDistribution {
+    /// Over a discrete space; actions are [`Point::I64`].
+    Categorical(Categorical),
+    /// Over vectors of integers.
+    MultiCategorical {
+        /// Over rows.
+        distribution: MultiCategorical,
+        /// Element type of actions.
+        dtype: DType,
+    },
+    /// Over vectors of floats.
+    DiagGaussian {
+        /// Over rows of 32-bit floats.
+        distribution: DiagGaussian,
+        /// Element type of actions.
+        dtype: DType,
+    },
+    /// Over a multi-binary space; actions are [`Point::U8`].
+    Bernoulli(Bernoulli),
+    /// Over the parts of a tuple.
+    Tuple(Vec<Self>),
+    /// Over the parts of a dict.
+    Dict(BTreeMap<String, Self>),
+}
+
+impl ActionDistribution {
+    /// The distribution for a space.
+    ///
+    /// # Errors
+    /// [`DistributionError::Unsupported`] for boxes of integers without bounds or of truth values, and for spaces that
+    /// fail [`Space::validate`]; [`DistributionError::BadSize`].
+    pub fn for_space(space: &Space) -> Result<Self, DistributionError> {
+        match space.validate() {
+            Ok(()) => Self::for_part(space),
+            Err(_) => Err(DistributionError::Unsupported(space.to_string())),
+        }
+    }
+
+    fn for_part(space: &Space) -> Result<Self, DistributionError> {
+        Ok(match space {
+            Space::Discrete { n } => Self::Categorical(Categorical::new(*n)?),
+            Space::MultiDiscrete { nvec } => {
+                Self::MultiCategorical { distribution: MultiCategorical::new(nvec.as_slice())?, dtype: DType::I64 }
+            }
+            Space::MultiBinary { n } => Self::Bernoulli(Bernoulli::new(*n as usize)?),
+            Space::Box(box_space) => match box_space.dtype() {
+                dtype @ (DType::F32 | DType::F64) => {
+                    Self::DiagGaussian { distribution: DiagGaussian::new(box_space.elements())?, dtype }
+                }
+                dtype @ (DType::I32 | DType::I64 | DType::U8) if box_space.is_bounded() => {
+                    Self::MultiCategorical { distribution: MultiCategorical::new(values(box_space))?, dtype }
+                }
+                _ => return Err(DistributionError::Unsupported(space.to_string())),
+            },
+            Space::Tuple(parts) => Self::Tuple(parts.iter().map(Self::for_part).collect::<Result<_, _>>()?),
+            Space::Dict(parts) => {
+                let parts = parts.iter().map(|(name, part)| Ok((name.clone(), Self::for_part(part)?)));
+                Self::Dict(parts.collect::<Result<_, DistributionError>>()?)
+            }
+        })
+    }
+
+    /// Numbers that a model must give for each action.
+    #[doc(alias = "required_model_output_shape")]
+    #[must_use]
+    pub fn input_len(&self) -> usize {
+        match self {
+            Self::Categorical(distribution) => distribution.input_len(),
+            Self::MultiCategorical { distribution, .. } => distribution.input_len(),
+            Self::DiagGaussian { distribution, .. } => distribution.input_len(),
+            Self::Bernoulli(distribution) => distribution.input_len(),
+            Self::Tuple(parts) => parts.iter().map(Self::input_len).sum(),
+            Self::Dict(parts) => parts.values().map(Self::input_len).sum(),
+        }
+    }
+
+    /// Draws an action and gives its log-probability.
+    ///
+    /// # Errors
+    /// [`DistributionError::WrongInputs`].
+    pub fn sample(&self, inputs: &[f32], rng: &mut Rng) -> Result<(Point, f32), DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        self.draw(&mut { inputs }, &mut Some(rng))
+    }
+
+    /// The action in the middle, and its log-probability.
+    ///
+    /// # Errors
+    /// [`DistributionError::WrongInputs`].
+    #[doc(alias = "deterministic_sample")]
+    pub fn deterministic(&self, inputs: &[f32]) -> Result<(Point, f32), DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        self.draw(&mut { inputs }, &mut None)
+    }
+
+    /// Log-probability of an action.
+    ///
+    /// # Errors
+    /// [`DistributionError::WrongInputs`], [`DistributionError::WrongAction`], [`DistributionError::NoSuchAction`],
+    /// [`DistributionError::WrongLength`].
+    pub fn logp(&self, inputs: &[f32], action: &Point) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        self.logp_of(&mut { inputs }, action)
+    }
+
+    /// Entropy in nats; of parts, their sum.
+    ///
+    /// # Errors
+    /// [`DistributionError::WrongInputs`].
+    pub fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        self.measure(&mut { inputs }, &mut None)
+    }
+
+    /// Divergence of the distribution with the `other` inputs from this one, see [`Distribution::kl`]; of parts, their
+    /// sum.
+    ///
+    /// # Errors
+    /// [`DistributionError::WrongInputs`].
+    pub fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        check_inputs(self.input_len(), other)?;
+        self.measure(&mut { inputs }, &mut Some(other))
+    }
+
+    /// Takes its inputs from the front of `rest`, as all of the following do.
+    fn draw(&self, rest: &mut &[f32], rng: &mut Option<&mut Rng>) -> Result<(Point, f32), DistributionError> {
+        Ok(match self {
+            Self::Categorical(distribution) => {
+                let (action, logp) = draw_row(distribution, rest, rng)?;
+                (Point::I64(action), logp)
+            }
+            Self::MultiCategorical { distribution, dtype } => {
+                let (action, logp) = draw_row(distribution, rest, rng)?;
+                (Point::cast(&action, *dtype), logp)
+            }
+            Self::DiagGaussian { distribution, dtype } => {
+                let (action, logp) = draw_row(distribution, rest, rng)?;
+                (Point::cast(&action, *dtype), logp)
+            }
+            Self::Bernoulli(distribution) => {
+                let (action, logp) = draw_row(distribution, rest, rng)?;
+                (Point::U8(action), logp)
+            }
+            Self::Tuple(parts) => {
+                let mut sum = 0.0;
+                let draws = parts.iter().map(|part| {
+                    let (action, logp) = part.draw(rest, rng)?;
+                    sum += logp;
+                    Ok(action)
+                });
+                let actions = draws.collect::<Result<_, DistributionError>>()?;
+                (Point::Tuple(actions), sum)
+            }
+            Self::Dict(parts) => {
+                let mut sum = 0.0;
+                let draws = parts.iter().map(|(name, part)| {
+                    let (action, logp) = part.draw(rest, rng)?;
+                    sum += logp;
+                    Ok((name.clone(), action))
+                });
+                let actions = draws.collect::<Result<_, DistributionError>>()?;
+                (Point::Dict(actions), sum)
+            }
+        })
+    }
+
+    fn logp_of(&self, rest: &mut &[f32], action: &Point) -> Result<f32, DistributionError> {
+        match (self, action) {
+            (Self::Categorical(distribution), action) => {
+                distribution.logp(take(rest, distribution.input_len()), &elements(action, DType::I64)?)
+            }
+            (Self::MultiCategorical { distribution, dtype }, action) => {
+                distribution.logp(take(rest, distribution.input_len()), &elements(action, *dtype)?)
+            }
+            (Self::DiagGaussian { distribution, dtype }, action) => {
+                distribution.logp(take(rest, distribution.input_len()), &elements(action, *dtype)?)
+            }
+            (Self::Bernoulli(distribution), action) => {
+                distribution.logp(take(rest, distribution.input_len()), &elements(action, DType::U8)?)
+            }
+            (Self::Tuple(parts), Point::Tuple(actions)) if parts.len() == actions.len() => {
+                parts.iter().zip(actions).map(|(part, action)| part.logp_of(rest, action)).sum()
+            }
+            (Self::Dict(parts), Point::Dict(actions)) if parts.keys().eq(actions.keys()) => {
+                parts.values().zip(actions.values()).map(|(part, action)| part.logp_of(rest, action)).sum()
+            }
+            (Self::Tuple(_) | Self::Dict(_), action) => Err(DistributionError::WrongAction(action.describe())),
+        }
+    }
+
+    /// The divergence from `other` inputs, or the entropy if there are none.
+    fn measure(&self, rest: &mut &[f32], other: &mut Option<&[f32]>) -> Result<f32, DistributionError> {
+        match self {
+            Self::Categorical(distribution) => measure_row(distribution, rest, other),
+            Self::MultiCategorical { distribution, .. } => measure_row(distribution, rest, other),
+            Self::DiagGaussian { distribution, .. } => measure_row(distribution, rest, other),
+            Self::Bernoulli(distribution) => measure_row(distribution, rest, other),
+            Self::Tuple(parts) => parts.iter().map(|part| part.measure(rest, other)).sum(),
+            Self::Dict(parts) => parts.values().map(|part| part.measure(rest, other)).sum(),
+        }
+    }
+}
+
+fn draw_row<D: Distribution>(
+    distribution: &D,
+    rest: &mut &[f32],
+    rng: &mut Option<&mut Rng>,
+) -> Result<(Vec<D::Action>, f32), DistributionError> {
+    let inputs = take(rest, distribution.input_len());
+    let mut action = vec![D::Action::default(); distribution.action_len()];
+    let logp = match rng {
+        Some(rng) => distribution.sample(inputs, rng, &mut action)?,
+        None => distribution.deterministic(inputs, &mut action)?,
+    };
+    Ok((action, logp))
+}
+
+fn measure_row<D: Distribution>(
+    distribution: &D,
+    rest: &mut &[f32],
+    other: &mut Option<&[f32]>,
+) -> Result<f32, DistributionError> {
+    let inputs = take(rest, distribution.input_len());
+    match other {
+        Some(other) => distribution.kl(inputs, take(other, distribution.input_len())),
+        None => distribution.entropy(inputs),
+    }
+}
+
+/// The first `len` numbers; all there are, if they are fewer.
+fn take<'a>(rest: &mut &'a [f32], len: usize) -> &'a [f32] {
+    let (own, others) = rest.split_at(len.min(rest.len()));
+    *rest = others;
+    own
+}
+
+/// How many values each component of a bounded box of integers has.
+fn values(space: &BoxSpace) -> Vec<u32> {
+    // The cast saturates; so many values are refused.
+    space.bounds().map(|(low, high)| (high - low + 1.0) as u32).collect()
+}
+
+/// The elements of an array of that type, as another type.
+fn elements<T: Scalar>(action: &Point, dtype: DType) -> Result<Cow<'_, [T]>, DistributionError> {
+    fn cast<S: Scalar, T: Scalar>(values: &[S]) -> Vec<T> {
+        values.iter().map(|x| T::from_f64(x.to_f64())).collect()
+    }
+    let wrong = || DistributionError::WrongAction(action.describe());
+    if action.dtype() != Some(dtype) {
+        return Err(wrong());
+    }
+    if let Some(values) = action.values() {
+        return Ok(Cow::Borrowed(values));
+    }
+    with_values!(action, values => Ok(Cow::Owned(cast(values))), else Err(wrong()))
+}

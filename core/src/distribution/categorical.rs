@@ -1,0 +1,229 @@
+//! Choices among finitely many values.
+
+use super::{Distribution, DistributionError, check_actions, check_inputs, components, not_negative};
+use crate::{math, prelude::*, rng::Rng};
+
+/// One of `n` values, with probabilities proportional to the exponentials of `n` logits.
+///
+/// A logit of -infinity forbids a value, as masks do. A draw takes one word of the stream, and gives the same bits as
+/// the acting kernel ([`kernels::mlp::act`](crate::kernels::mlp::act)) for the same logits and word.
+#[doc(alias("TorchCategorical", "softmax"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Categorical {
+    n: u32,
+}
+
+impl Categorical {
+    /// Over the values `0..n`.
+    ///
+    /// # Errors
+    /// [`DistributionError::BadSize`] for 0 or 2^24 and more.
+    pub fn new(n: u32) -> Result<Self, DistributionError> {
+        components(n as usize).map(|_| Self { n })
+    }
+}
+
+impl Distribution for Categorical {
+    type Action = i64;
+
+    fn input_len(&self) -> usize {
+        self.n as usize
+    }
+
+    fn action_len(&self) -> usize {
+        1
+    }
+
+    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [i64]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        let choice = Logits::new(inputs).at(rng.uniform_f32());
+        action.fill(choice.value);
+        Ok(choice.logp)
+    }
+
+    fn deterministic(&self, inputs: &[f32], action: &mut [i64]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        let choice = Logits::new(inputs).mode();
+        action.fill(choice.value);
+        Ok(choice.logp)
+    }
+
+    fn logp(&self, inputs: &[f32], action: &[i64]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        action.iter().map(|value| Logits::new(inputs).logp(0, *value)).sum()
+    }
+
+    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        Ok(Logits::new(inputs).entropy())
+    }
+
+    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        check_inputs(self.input_len(), other)?;
+        Ok(Logits::new(inputs).kl(&Logits::new(other)))
+    }
+}
+
+impl Categorical {
+    fn check(&self, inputs: &[f32], action: &[i64]) -> Result<(), DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        check_actions(1, action.len())
+    }
+}
+
+/// Independent [`Categorical`]s, one for each component: their logits one after the other. Each draw takes one word.
+#[doc(alias = "TorchMultiCategorical")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MultiCategorical {
+    nvec: Vec<u32>,
+    input_len: usize,
+}
+
+impl MultiCategorical {
+    /// Component `i` over the values `0..nvec[i]`.
+    ///
+    /// # Errors
+    /// [`DistributionError::BadSize`] for no components or one of no values, or for 2^24 values and more in all.
+    pub fn new(nvec: impl Into<Vec<u32>>) -> Result<Self, DistributionError> {
+        let nvec = nvec.into();
+        let total: u64 = nvec.iter().map(|n| u64::from(*n)).sum();
+        let input_len = components(usize::try_from(total).unwrap_or(usize::MAX))?;
+        if nvec.contains(&0) { Err(DistributionError::BadSize) } else { Ok(Self { nvec, input_len }) }
+    }
+
+    /// The components' logits.
+    fn parts<'a>(&'a self, mut inputs: &'a [f32]) -> impl Iterator<Item = Logits<'a>> {
+        self.nvec.iter().map(move |n| {
+            let (own, rest) = inputs.split_at_checked(*n as usize).unwrap_or((inputs, &[]));
+            inputs = rest;
+            Logits::new(own)
+        })
+    }
+
+    fn check(&self, inputs: &[f32], action: &[i64]) -> Result<(), DistributionError> {
+        check_inputs(self.input_len, inputs)?;
+        check_actions(self.nvec.len(), action.len())
+    }
+
+    fn choose(&self, inputs: &[f32], action: &mut [i64], mut choose: impl FnMut(Logits<'_>) -> Choice) -> f32 {
+        let choices = self.parts(inputs).zip(action).map(|(logits, action)| {
+            let choice = choose(logits);
+            *action = choice.value;
+            choice.logp
+        });
+        choices.sum()
+    }
+}
+
+impl Distribution for MultiCategorical {
+    type Action = i64;
+
+    fn input_len(&self) -> usize {
+        self.input_len
+    }
+
+    fn action_len(&self) -> usize {
+        self.nvec.len()
+    }
+
+    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [i64]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        Ok(self.choose(inputs, action, |logits| logits.at(rng.uniform_f32())))
+    }
+
+    fn deterministic(&self, inputs: &[f32], action: &mut [i64]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        Ok(self.choose(inputs, action, |logits| logits.mode()))
+    }
+
+    fn logp(&self, inputs: &[f32], action: &[i64]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        self.parts(inputs).zip(action).enumerate().map(|(i, (logits, value))| logits.logp(i, *value)).sum()
+    }
+
+    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len, inputs)?;
+        Ok(self.parts(inputs).map(|logits| logits.entropy()).sum())
+    }
+
+    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len, inputs)?;
+        check_inputs(self.input_len, other)?;
+        Ok(self.parts(inputs).zip(self.parts(other)).map(|(p, q)| p.kl(&q)).sum())
+    }
+}
+
+struct Choice {
+    value: i64,
+    logp: f32,
+}
+
+/// Logits of one choice, with their maximum and the sum of the exponentials. Operations and their order are the acting
+/// kernel's.
+struct Logits<'a> {
+    logits: &'a [f32],
+    max: f32,
+    total: f32,
+    log_total: f32,
+}
+
+impl<'a> Logits<'a> {
+    fn new(logits: &'a [f32]) -> Self {
+        let max = logits.iter().fold(f32::NEG_INFINITY, |max, x| if *x > max { *x } else { max });
+        let total = logits.iter().fold(0.0, |total, x| total + math::exp(x - max));
+        Self { logits, max, total, log_total: math::log(total) }
+    }
+
+    /// The value in whose share of the cumulated probabilities `uniform` falls.
+    fn at(&self, uniform: f32) -> Choice {
+        let target = uniform * self.total;
+        let last = self.logits.len().saturating_sub(1);
+        let (mut cumulated, mut value) = (0.0, 0);
+        // The last value takes what rounding leaves.
+        for (i, x) in self.logits.iter().take(last).enumerate() {
+            cumulated += math::exp(x - self.max);
+            value = if cumulated <= target { i + 1 } else { value };
+        }
+        self.choice(value)
+    }
+
+    /// The first of the most probable values.
+    fn mode(&self) -> Choice {
+        self.choice(self.logits.iter().position(|x| *x == self.max).unwrap_or(0))
+    }
+
+    fn choice(&self, value: usize) -> Choice {
+        let logp = self.logits.get(value).map_or(f32::NAN, |x| self.shifted(*x));
+        Choice { value: value as i64, logp }
+    }
+
+    /// Log-probability of a value with that logit.
+    fn shifted(&self, logit: f32) -> f32 {
+        (logit - self.max) - self.log_total
+    }
+
+    fn logp(&self, component: usize, action: i64) -> Result<f32, DistributionError> {
+        let logit = usize::try_from(action).ok().and_then(|value| self.logits.get(value));
+        let values = self.logits.len() as u32;
+        logit.map(|x| self.shifted(*x)).ok_or(DistributionError::NoSuchAction { component, action, values })
+    }
+
+    fn entropy(&self) -> f32 {
+        0.0 - self.mean(|logp| logp)
+    }
+
+    fn kl(&self, other: &Self) -> f32 {
+        let mut others = other.logits.iter().map(|x| other.shifted(*x));
+        not_negative(self.mean(|logp| logp - others.next().unwrap_or(f32::NAN)))
+    }
+
+    /// Mean of something over the values; those that never occur do not count, whatever it is for them.
+    fn mean(&self, mut f: impl FnMut(f32) -> f32) -> f32 {
+        let terms = self.logits.iter().map(|x| {
+            let (p, y) = (math::exp(x - self.max) / self.total, f(self.shifted(*x)));
+            if p == 0.0 { 0.0 } else { p * y }
+        });
+        terms.sum()
+    }
+}

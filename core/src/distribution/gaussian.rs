@@ -1,0 +1,106 @@
+//! Independent normal distributions.
+
+use super::{Distribution, DistributionError, check_actions, check_inputs, components, not_negative};
+use crate::{math, rng::Rng};
+
+/// Vectors whose components are independently normal. Inputs are all means, then the logarithms of all standard
+/// deviations. Each component of a draw takes four words of the stream.
+///
+/// Actions know no bounds; see [`action`](crate::action) for what keeps them in a space.
+#[doc(alias = "TorchDiagGaussian")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiagGaussian {
+    len: usize,
+}
+
+impl DiagGaussian {
+    /// Over vectors of that length.
+    ///
+    /// # Errors
+    /// [`DistributionError::BadSize`] for 0 or 2^24 and more.
+    pub fn new(len: usize) -> Result<Self, DistributionError> {
+        components(len).map(|len| Self { len })
+    }
+
+    fn check(&self, inputs: &[f32], action: &[f32]) -> Result<(), DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        check_actions(self.len, action.len())
+    }
+}
+
+impl Distribution for DiagGaussian {
+    type Action = f32;
+
+    fn input_len(&self) -> usize {
+        2 * self.len
+    }
+
+    fn action_len(&self) -> usize {
+        self.len
+    }
+
+    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [f32]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        for (normal, x) in Normal::all(inputs).zip(action.iter_mut()) {
+            *x = normal.sample(rng);
+        }
+        self.logp(inputs, action)
+    }
+
+    fn deterministic(&self, inputs: &[f32], action: &mut [f32]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        for (normal, x) in Normal::all(inputs).zip(action.iter_mut()) {
+            *x = normal.mean;
+        }
+        self.logp(inputs, action)
+    }
+
+    fn logp(&self, inputs: &[f32], action: &[f32]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        Ok(Normal::all(inputs).zip(action).map(|(normal, x)| normal.logp(*x)).sum())
+    }
+
+    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        let half = 0.5 + HALF_LOG_TAU;
+        Ok(Normal::all(inputs).map(|normal| normal.log_std + half).sum())
+    }
+
+    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        check_inputs(self.input_len(), other)?;
+        Ok(Normal::all(inputs).zip(Normal::all(other)).map(|(p, q)| p.kl(&q)).sum())
+    }
+}
+
+/// log(2 pi) / 2.
+pub(super) const HALF_LOG_TAU: f32 = 0.918_938_5;
+
+/// One component.
+pub(super) struct Normal {
+    pub(super) mean: f32,
+    pub(super) log_std: f32,
+}
+
+impl Normal {
+    /// The components of a row of inputs.
+    pub(super) fn all(inputs: &[f32]) -> impl Iterator<Item = Self> + '_ {
+        let (means, log_stds) = inputs.split_at(inputs.len() / 2);
+        means.iter().zip(log_stds).map(|(mean, log_std)| Self { mean: *mean, log_std: *log_std })
+    }
+
+    pub(super) fn sample(&self, rng: &mut Rng) -> f32 {
+        self.mean + math::exp(self.log_std) * rng.normal() as f32
+    }
+
+    pub(super) fn logp(&self, x: f32) -> f32 {
+        let z = (x - self.mean) * math::exp(-self.log_std);
+        -0.5 * (z * z) - self.log_std - HALF_LOG_TAU
+    }
+
+    pub(super) fn kl(&self, other: &Self) -> f32 {
+        let ratio = self.log_std - other.log_std;
+        let z = (self.mean - other.mean) * math::exp(-other.log_std);
+        not_negative(0.5 * (math::exp(2.0 * ratio) + z * z - 1.0) - ratio)
+    }
+}

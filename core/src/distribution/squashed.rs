@@ -1,0 +1,149 @@
+//! Normal distributions pressed between bounds.
+
+use super::{Distribution, DistributionError, check_actions, check_inputs, components, gaussian::Normal};
+use crate::{column::DType, math, prelude::*, rng::Rng, space::Space};
+
+/// Vectors whose components are `low + (tanh(x) + 1) (high - low) / 2` of independently normal `x` (Haarnoja et al.:
+/// "Soft actor-critic", 2018, appendix C).
+///
+/// Inputs are all means of `x`, then the logarithms of all its standard deviations, which are clamped to [-5, 2]. Each
+/// component of a draw takes four words of the stream.
+///
+/// The log-probability of a draw is exact however close to a bound the action is. From the action alone `x` cannot be
+/// told there: [`logp`](Distribution::logp) moves actions away from the bounds by a millionth of half the span. There is
+/// no closed form of the entropy.
+#[doc(alias = "TorchSquashedGaussian")]
+#[derive(Clone, Debug, PartialEq)]
+pub struct SquashedGaussian {
+    bounds: Vec<Interval>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Interval {
+    low: f32,
+    high: f32,
+}
+
+/// Range of the logarithm of the standard deviation.
+const LOG_STD: (f32, f32) = (-5.0, 2.0);
+
+/// How near to ±1 a hyperbolic tangent is taken to be inverted.
+const NEAREST: f32 = 1.0 - 1e-6;
+
+impl SquashedGaussian {
+    /// Between these bounds, which are finite and not equal.
+    ///
+    /// # Errors
+    /// [`DistributionError::BadBounds`]; [`DistributionError::BadSize`] for no components or unequal numbers of bounds.
+    pub fn new(low: &[f32], high: &[f32]) -> Result<Self, DistributionError> {
+        components(low.len())?;
+        if low.len() != high.len() {
+            return Err(DistributionError::BadSize);
+        }
+        let interval = |(component, (low, high)): (usize, (&f32, &f32))| {
+            let (low, high) = (*low, *high);
+            let fits = low < high && (high - low).is_finite();
+            if fits { Ok(Interval { low, high }) } else { Err(DistributionError::BadBounds { component, low, high }) }
+        };
+        let bounds = low.iter().zip(high).enumerate().map(interval).collect::<Result<_, _>>()?;
+        Ok(Self { bounds })
+    }
+
+    /// Between the bounds of a box of 32-bit floats.
+    ///
+    /// # Errors
+    /// [`DistributionError::Unsupported`] for other spaces; as [`new`](Self::new).
+    pub fn for_space(space: &Space) -> Result<Self, DistributionError> {
+        match space {
+            Space::Box(space) if space.dtype() == DType::F32 => {
+                let (low, high): (Vec<_>, Vec<_>) = space.bounds().map(|(low, high)| (low as f32, high as f32)).unzip();
+                Self::new(&low, &high)
+            }
+            _ => Err(DistributionError::Unsupported(space.to_string())),
+        }
+    }
+
+    fn components<'a>(&'a self, inputs: &'a [f32]) -> impl Iterator<Item = (Normal, &'a Interval)> {
+        let clamp = |normal: Normal| Normal { log_std: normal.log_std.clamp(LOG_STD.0, LOG_STD.1), ..normal };
+        Normal::all(inputs).map(clamp).zip(&self.bounds)
+    }
+
+    fn check(&self, inputs: &[f32], action: &[f32]) -> Result<(), DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        check_actions(self.bounds.len(), action.len())
+    }
+
+    fn draw(&self, inputs: &[f32], action: &mut [f32], mut x: impl FnMut(&Normal) -> f32) -> f32 {
+        let components = self.components(inputs).zip(action);
+        let logps = components.map(|((normal, interval), action)| {
+            let x = x(&normal);
+            *action = interval.squash(x);
+            normal.logp(x) - interval.log_slope(x)
+        });
+        logps.sum()
+    }
+}
+
+impl Distribution for SquashedGaussian {
+    type Action = f32;
+
+    fn input_len(&self) -> usize {
+        2 * self.bounds.len()
+    }
+
+    fn action_len(&self) -> usize {
+        self.bounds.len()
+    }
+
+    fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [f32]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        Ok(self.draw(inputs, action, |normal| normal.sample(rng)))
+    }
+
+    fn deterministic(&self, inputs: &[f32], action: &mut [f32]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        Ok(self.draw(inputs, action, |normal| normal.mean))
+    }
+
+    fn logp(&self, inputs: &[f32], action: &[f32]) -> Result<f32, DistributionError> {
+        self.check(inputs, action)?;
+        let logps = self.components(inputs).zip(action).map(|((normal, interval), action)| {
+            let x = interval.unsquash(*action);
+            normal.logp(x) - interval.log_slope(x)
+        });
+        Ok(logps.sum())
+    }
+
+    fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        Err(DistributionError::NoClosedForm("the entropy of a squashed Gaussian"))
+    }
+
+    /// The divergence of the normal distributions: pressing both in the same way changes nothing about it.
+    fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
+        check_inputs(self.input_len(), inputs)?;
+        check_inputs(self.input_len(), other)?;
+        Ok(self.components(inputs).zip(self.components(other)).map(|((p, _), (q, _))| p.kl(&q)).sum())
+    }
+}
+
+impl Interval {
+    fn squash(&self, x: f32) -> f32 {
+        let y = self.low + (math::tanh(x) + 1.0) * 0.5 * (self.high - self.low);
+        if y > self.high { self.high } else { y }
+    }
+
+    fn unsquash(&self, action: f32) -> f32 {
+        let y = (action - self.low) / (self.high - self.low) * 2.0 - 1.0;
+        math::atanh(y.clamp(-NEAREST, NEAREST))
+    }
+
+    /// Logarithm of the slope of [`squash`](Self::squash) at `x`.
+    ///
+    /// `log(1 - tanh(x)^2) = 2 (log 2 - x - log(1 + e^-2x))`, written for |x| so that nothing cancels or overflows.
+    fn log_slope(&self, x: f32) -> f32 {
+        let x = x.abs();
+        let log_tanh = 2.0 * (core::f32::consts::LN_2 - x - math::log1p(math::exp(-2.0 * x)));
+        log_tanh + math::log(0.5 * (self.high - self.low))
+    }
+}

@@ -1,0 +1,69 @@
+//! Lives as episodes.
+
+use super::{Lives, same_rows};
+use crate::{
+    env::{Env, EnvError, Rng, SnapshotReader, Step},
+    prelude::*,
+};
+
+/// Ends an episode, as terminated, when a life is lost; the game is reset only when it is over. Until then a reset
+/// takes one step in which nothing is done (action 0) and goes on in the same game, also after a time limit of the
+/// sampler. A game that ends with that very step is reset.
+#[derive(Clone, Debug)]
+#[doc(alias = "EpisodicLifeEnv")]
+pub struct EpisodicLife<E: Env> {
+    pub(super) env: E,
+    noop: Vec<E::Act>,
+    lives: u32,
+    /// The game is over or has not begun.
+    over: bool,
+}
+
+impl<E: Env + Lives> EpisodicLife<E> {
+    /// Episodes of one life each.
+    #[must_use]
+    pub fn new(env: E) -> Self {
+        let noop = vec![E::Act::default(); env.action_space().shape().elements()];
+        Self { env, noop, lives: 0, over: true }
+    }
+}
+
+impl<E: Env + Lives> Env for EpisodicLife<E> {
+    same_rows!();
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {
+        if !self.over {
+            let step = self.env.step(&self.noop, rng, obs)?;
+            self.over = step.terminated || step.truncated;
+        }
+        if self.over {
+            self.env.reset(rng, obs)?;
+        }
+        (self.lives, self.over) = (self.env.lives(), false);
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[E::Act], rng: &mut Rng, obs: &mut [E::Obs]) -> Result<Step, EnvError> {
+        let step = self.env.step(action, rng, obs)?;
+        self.over = step.terminated || step.truncated;
+        let lives = self.env.lives();
+        // Some games show no lives for a while before they say that they are over.
+        let lost = lives < self.lives && lives > 0;
+        self.lives = lives;
+        Ok(Step { terminated: step.terminated || lost, ..step })
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.lives.to_le_bytes());
+        out.push(u8::from(self.over));
+        self.env.snapshot(out);
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        let (lives, over) = (reader.u32()?, reader.bool()?);
+        self.env.restore(reader.rest(), obs)?;
+        (self.lives, self.over) = (lives, over);
+        Ok(())
+    }
+}

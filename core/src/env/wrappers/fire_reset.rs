@@ -1,0 +1,55 @@
+//! Games that wait for a button.
+
+use super::same_rows;
+use crate::{
+    env::{Env, EnvError, Rng, Step},
+    prelude::*,
+};
+
+/// Takes some actions at the beginning of every episode, for games that stand still until they are fired up. When that
+/// ends the episode, the environment is reset and the next action follows.
+#[derive(Clone, Debug)]
+#[doc(alias = "FireResetEnv")]
+pub struct FireReset<E: Env> {
+    pub(super) env: E,
+    /// Rows of actions, one after the other.
+    actions: Vec<E::Act>,
+    action_len: usize,
+}
+
+impl<E: Env> FireReset<E> {
+    /// Begins with these actions, given row by row; a row that is not whole is left out. For Atari games with a fire
+    /// button it is 1, fire, and 2, which moves the player, as baselines and RLlib have it; none for the others.
+    #[must_use]
+    pub fn new(env: E, actions: &[E::Act]) -> Self {
+        let action_len = env.action_space().shape().elements().max(1);
+        Self { env, actions: actions.to_vec(), action_len }
+    }
+}
+
+impl<E: Env> Env for FireReset<E> {
+    same_rows!();
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {
+        self.env.reset(rng, obs)?;
+        for action in self.actions.chunks_exact(self.action_len) {
+            let step = self.env.step(action, rng, obs)?;
+            if step.terminated || step.truncated {
+                self.env.reset(rng, obs)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[E::Act], rng: &mut Rng, obs: &mut [E::Obs]) -> Result<Step, EnvError> {
+        self.env.step(action, rng, obs)
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        self.env.snapshot(out);
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {
+        self.env.restore(snapshot, obs)
+    }
+}

@@ -1,0 +1,54 @@
+//! Games that begin at different moments.
+
+use super::same_rows;
+use crate::{
+    env::{Env, EnvError, Rng, Step},
+    prelude::*,
+};
+
+/// Begins an episode with a random number of steps in which nothing is done (Mnih et al.: "Human-level control through
+/// deep reinforcement learning", 2015). Action 0 is the one that does nothing.
+#[derive(Clone, Debug)]
+#[doc(alias = "NoopResetEnv")]
+pub struct NoopReset<E: Env> {
+    pub(super) env: E,
+    noop_max: u32,
+    noop: Vec<E::Act>,
+}
+
+impl<E: Env> NoopReset<E> {
+    /// Between 1 and `noop_max` steps, or none for 0. DeepMind and RLlib have 30.
+    #[must_use]
+    pub fn new(env: E, noop_max: u32) -> Self {
+        let noop = vec![E::Act::default(); env.action_space().shape().elements()];
+        Self { env, noop_max, noop }
+    }
+}
+
+impl<E: Env> Env for NoopReset<E> {
+    same_rows!();
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {
+        self.env.reset(rng, obs)?;
+        let steps = if self.noop_max == 0 { 0 } else { rng.below(self.noop_max).saturating_add(1) };
+        for _ in 0..steps {
+            let step = self.env.step(&self.noop, rng, obs)?;
+            if step.terminated || step.truncated {
+                self.env.reset(rng, obs)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[E::Act], rng: &mut Rng, obs: &mut [E::Obs]) -> Result<Step, EnvError> {
+        self.env.step(action, rng, obs)
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        self.env.snapshot(out);
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {
+        self.env.restore(snapshot, obs)
+    }
+}

@@ -1,0 +1,133 @@
+//! Episodes to be looked at.
+
+use super::same_rows;
+use crate::{
+    env::{Env, EnvError, Rng, Step},
+    prelude::*,
+};
+
+/// What happened in an episode, step by step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording<O, A> {
+    /// Observations, row by row: the one before the first step, and one after every step.
+    pub observations: Vec<O>,
+    /// Actions, row by row.
+    pub actions: Vec<A>,
+    /// Reward of every step.
+    pub rewards: Vec<f64>,
+    /// The last step reached a terminal state.
+    pub terminated: bool,
+    /// The last step cut the episode.
+    pub truncated: bool,
+    /// The recording begins with a reset; otherwise with a snapshot, in the middle of an episode.
+    pub from_reset: bool,
+    /// Steps at the end for which there was no room.
+    pub missing: u32,
+}
+
+impl<O: Copy, A: Copy> Recording<O, A> {
+    fn with_room(steps: usize, obs_len: usize, action_len: usize) -> Self {
+        Self {
+            observations: Vec::with_capacity((steps + 1) * obs_len),
+            actions: Vec::with_capacity(steps * action_len),
+            rewards: Vec::with_capacity(steps),
+            terminated: false,
+            truncated: false,
+            from_reset: false,
+            missing: 0,
+        }
+    }
+
+    /// True after the last step of the episode.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.terminated || self.truncated
+    }
+
+    fn begin(&mut self, obs: &[O], from_reset: bool) {
+        self.observations.clear();
+        self.observations.extend_from_slice(obs);
+        self.actions.clear();
+        self.rewards.clear();
+        (self.terminated, self.truncated, self.from_reset, self.missing) = (false, false, from_reset, 0);
+    }
+}
+
+/// Keeps the running episode and the last one before it.
+///
+/// Memory for both is taken once, when the wrapper is made: for `max_steps` steps of each. A recording is no part of
+/// the environment's state: snapshots do not have it, and after [`restore`](Env::restore) it begins anew.
+#[derive(Clone, Debug)]
+#[doc(alias = "RecordEpisodeStatistics")]
+pub struct RecordEpisode<E: Env> {
+    pub(super) env: E,
+    running: Recording<E::Obs, E::Act>,
+    last: Recording<E::Obs, E::Act>,
+    max_steps: usize,
+}
+
+impl<E: Env> RecordEpisode<E> {
+    /// Records at most the first `max_steps` steps of each episode.
+    #[must_use]
+    pub fn new(env: E, max_steps: u16) -> Self {
+        let lens = [env.observation_space(), env.action_space()].map(|space| space.shape().elements());
+        let room = || Recording::with_room(usize::from(max_steps), lens[0], lens[1]);
+        Self { running: room(), last: room(), max_steps: usize::from(max_steps), env }
+    }
+
+    /// The episode as far as it has come.
+    #[must_use]
+    pub const fn running(&self) -> &Recording<E::Obs, E::Act> {
+        &self.running
+    }
+
+    /// The episode before the last reset or, after its last step, the running one. It lacks the flags if it was
+    /// ended from outside, as the sampler's time limit does. Before there is one: nothing.
+    #[must_use]
+    pub const fn last(&self) -> Option<&Recording<E::Obs, E::Act>> {
+        if self.running.is_complete() {
+            Some(&self.running)
+        } else if self.last.rewards.is_empty() {
+            None
+        } else {
+            Some(&self.last)
+        }
+    }
+}
+
+impl<E: Env> Env for RecordEpisode<E> {
+    same_rows!();
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {
+        self.env.reset(rng, obs)?;
+        if !self.running.rewards.is_empty() {
+            core::mem::swap(&mut self.running, &mut self.last);
+        }
+        self.running.begin(obs, true);
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[E::Act], rng: &mut Rng, obs: &mut [E::Obs]) -> Result<Step, EnvError> {
+        let step = self.env.step(action, rng, obs)?;
+        let running = &mut self.running;
+        if running.rewards.len() < self.max_steps {
+            running.observations.extend_from_slice(obs);
+            running.actions.extend_from_slice(action);
+            running.rewards.push(step.reward);
+        } else {
+            running.missing = running.missing.saturating_add(1);
+        }
+        (running.terminated, running.truncated) = (step.terminated, step.truncated);
+        Ok(step)
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        self.env.snapshot(out);
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {
+        self.env.restore(snapshot, obs)?;
+        self.running.begin(obs, false);
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Actions that last for several frames.
+
+use super::same_rows;
+use crate::{
+    env::{Env, EnvError, Rng, RowElement, SnapshotReader, Step, put_rows},
+    prelude::*,
+};
+
+/// Repeats every action, adds up the rewards, and shows the larger value of each element in the last two frames: old
+/// consoles draw some things in every other frame only (Mnih et al., 2015).
+///
+/// An episode that ends within a step shows its own last two frames, or its only one. A reset shows its frame as it is.
+#[derive(Clone, Debug)]
+#[doc(alias = "MaxAndSkipEnv")]
+pub struct SkipFrames<E: Env> {
+    pub(super) env: E,
+    skip: u32,
+    /// A frame that makes, together with the newest, the observation: if `pooled`.
+    other: Vec<E::Obs>,
+    pooled: bool,
+}
+
+impl<E: Env> SkipFrames<E> {
+    /// Every action lasts `skip` frames, at least one. DeepMind and RLlib have 4.
+    #[must_use]
+    pub fn new(env: E, skip: u32) -> Self {
+        let other = vec![E::Obs::default(); env.observation_space().shape().elements()];
+        Self { env, skip: skip.max(1), other, pooled: false }
+    }
+}
+
+fn pool<T: Copy + PartialOrd>(obs: &mut [T], other: &[T]) {
+    for (x, other) in obs.iter_mut().zip(other) {
+        *x = if *other > *x { *other } else { *x };
+    }
+}
+
+impl<E: Env<Obs: RowElement + PartialOrd>> Env for SkipFrames<E> {
+    same_rows!();
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {
+        self.pooled = false;
+        self.env.reset(rng, obs)
+    }
+
+    fn step(&mut self, action: &[E::Act], rng: &mut Rng, obs: &mut [E::Obs]) -> Result<Step, EnvError> {
+        let mut total = Step::default();
+        let mut frames = 0;
+        while frames < self.skip && !total.terminated && !total.truncated {
+            // In turns, so that the last of all lands in `obs` and the one before it in `other`.
+            let last_or_alike = (self.skip - frames) % 2 == 1;
+            let frame = if last_or_alike { &mut *obs } else { &mut self.other[..] };
+            let step = self.env.step(action, rng, frame)?;
+            total = Step { reward: total.reward + step.reward, ..step };
+            frames += 1;
+        }
+        let newest_is_other = (self.skip - frames) % 2 == 1;
+        self.pooled = frames > 1;
+        if self.pooled {
+            pool(obs, &self.other);
+        }
+        if newest_is_other {
+            if self.pooled {
+                // What was in `obs` is within the observation, and pools to the same with the newest frame.
+                self.other.copy_from_slice(obs);
+            } else {
+                obs.copy_from_slice(&self.other);
+            }
+        }
+        Ok(total)
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.pooled));
+        if self.pooled {
+            put_rows(out, E::Obs::erase_rows(&self.other));
+        }
+        self.env.snapshot(out);
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        let pooled = reader.bool()?;
+        if pooled {
+            reader.rows(E::Obs::erase_rows_mut(&mut self.other))?;
+        }
+        self.env.restore(reader.rest(), obs)?;
+        self.pooled = pooled;
+        if pooled {
+            pool(obs, &self.other);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Logged steps, split into episodes.
+
+use core::ops::Range;
+
+use super::EstimateError;
+use crate::{
+    batch::{BatchError, EPS_ID, REWARDS, SampleBatch},
+    prelude::*,
+};
+
+/// Probability, or density, of the logged action under the policy that took it.
+pub(super) const ACTION_PROB: &str = "action_prob";
+/// The same under the policy to be judged.
+pub(super) const NEW_ACTION_PROB: &str = "new_action_prob";
+
+/// A column of one number per row, as doubles.
+pub(super) fn numbers(batch: &SampleBatch, name: &str) -> Result<Vec<f64>, EstimateError> {
+    let column = batch.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?;
+    if column.shape().elements() != 1 {
+        return Err(EstimateError::NotScalar { name: name.to_string(), shape: column.shape() });
+    }
+    if let Ok(wide) = column.typed::<f64>() {
+        return Ok(wide.values().to_vec());
+    }
+    let narrow = column.typed::<f32>().map_err(|source| BatchError::Column { name: name.to_string(), source })?;
+    Ok(narrow.values().iter().copied().map(f64::from).collect())
+}
+
+pub(super) fn rewards(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
+    numbers(batch, REWARDS.name())
+}
+
+/// How much likelier each action is under the new policy than under the one that took it.
+pub(super) fn ratios(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
+    let (old, new) = (numbers(batch, ACTION_PROB)?, numbers(batch, NEW_ACTION_PROB)?);
+    let possible = |prob: f64| (0.0..f64::INFINITY).contains(&prob);
+    let check = |column, values: &[f64], ok: &dyn Fn(f64) -> bool| match values.iter().position(|&prob| !ok(prob)) {
+        Some(row) => Err(EstimateError::Probability { column, row, value: values[row] }),
+        None => Ok(()),
+    };
+    check(ACTION_PROB, &old, &|prob| possible(prob) && prob > 0.0)?;
+    check(NEW_ACTION_PROB, &new, &possible)?;
+    Ok(new.iter().zip(&old).map(|(new, old)| new / old).collect())
+}
+
+/// The rows of each episode: a new one begins where `eps_id` changes.
+pub(super) fn episodes(batch: &SampleBatch) -> Result<Vec<Range<usize>>, EstimateError> {
+    let column = batch.data(EPS_ID)?;
+    if column.shape().elements() != 1 {
+        return Err(EstimateError::NotScalar { name: EPS_ID.name().to_string(), shape: column.shape() });
+    }
+    let ids = column.values();
+    let mut episodes = Vec::new();
+    let mut start = 0;
+    for end in 1..=ids.len() {
+        if ids.get(end) != ids.get(start) {
+            episodes.push(start..end);
+            start = end;
+        }
+    }
+    Ok(episodes)
+}
+
+/// That no id comes back after another one.
+pub(super) fn check_unique(batch: &SampleBatch, episodes: &[Range<usize>]) -> Result<(), EstimateError> {
+    let ids = batch.get(EPS_ID)?;
+    let mut seen = BTreeSet::new();
+    for rows in episodes {
+        if let Some(&eps_id) = ids.get(rows.start).filter(|id| !seen.insert(**id)) {
+            return Err(EstimateError::EpisodeReturns { eps_id, row: rows.start });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! What a worker has per policy: the policy and its filter, and both as bytes.
+
+use super::{
+    Policy,
+    stash::{Reader, Stash, StashError, Stashed},
+};
+use crate::{
+    filter::Filter,
+    ids::WeightsVersion,
+    prelude::*,
+    weights::{Tensor, Weights},
+};
+
+/// A policy and the filter of its observations. They come and go together.
+pub struct PolicyEntry<P: ?Sized = dyn Policy> {
+    spec: Cow<'static, str>,
+    /// What acts.
+    pub policy: Box<P>,
+    /// What observations go through first.
+    pub filter: Filter,
+}
+
+impl<P: Policy + ?Sized> PolicyEntry<P> {
+    /// A policy without filter; for `spec` see [`Stash::spec`].
+    #[must_use]
+    pub fn new(spec: impl Into<Cow<'static, str>>, policy: Box<P>) -> Self {
+        Self { spec: spec.into(), policy, filter: Filter::NoFilter }
+    }
+
+    /// Sets the filter.
+    #[must_use]
+    pub fn with_filter(mut self, filter: Filter) -> Self {
+        self.filter = filter;
+        self
+    }
+}
+
+/// A policy of unknown specification.
+impl<P: Policy + ?Sized> From<Box<P>> for PolicyEntry<P> {
+    fn from(policy: Box<P>) -> Self {
+        Self::new("", policy)
+    }
+}
+
+impl<P: Policy + ?Sized> Stash for PolicyEntry<P> {
+    fn spec(&self) -> &str {
+        &self.spec
+    }
+
+    /// Bytes of weights and filter; what the policy makes of its weights is about as much again.
+    fn size_bytes(&self) -> usize {
+        let tensors: usize = self.policy.weights().tensors().iter().map(|tensor| size_of_val(&*tensor.values)).sum();
+        tensors + self.filter.size_bytes()
+    }
+
+    fn stash(&self) -> Result<Vec<u8>, StashError> {
+        let weights = self.policy.weights().clone();
+        PolicyState { weights, filter: self.filter.clone(), extra: self.policy.extra_state() }.encode()
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), StashError> {
+        let state = PolicyState::decode(state)?;
+        self.policy.set_weights(&state.weights)?;
+        self.policy.set_extra_state(&state.extra)?;
+        self.filter = state.filter;
+        Ok(())
+    }
+}
+
+/// Everything of a policy that outlives its object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyState {
+    /// Tensors and version.
+    pub weights: Weights,
+    /// Statistics and buffer.
+    pub filter: Filter,
+    /// See [`Policy::extra_state`].
+    pub extra: Vec<u8>,
+}
+
+impl PolicyState {
+    /// Version of the encoding, its first byte.
+    pub const VERSION: u8 = 1;
+
+    /// As bytes, everything little-endian: the format's version, the weights' version (64 bits) and number of tensors
+    /// (32); of each tensor the lengths of its name and shape (32 each), both, and its values; the length of the filter
+    /// (32), the filter, and the rest is the policy's extra state. Keeps every bit.
+    ///
+    /// # Errors
+    /// [`StashError::TooLarge`] above [`Stashed::MAX_BYTES`].
+    pub fn encode(&self) -> Result<Vec<u8>, StashError> {
+        let (tensors, filter) = (self.weights.tensors(), self.filter.encode());
+        let sizes = tensors.iter().map(|t| 8 + t.name.len() + 4 * (t.shape.len() + t.values.len()));
+        let total = 17 + sizes.sum::<usize>() + filter.len() + self.extra.len();
+        if total > Stashed::MAX_BYTES {
+            return Err(StashError::TooLarge(total));
+        }
+        let mut bytes = Vec::with_capacity(total);
+        let length = |bytes: &mut Vec<u8>, len: usize| bytes.extend_from_slice(&(len as u32).to_le_bytes());
+        bytes.push(Self::VERSION);
+        bytes.extend_from_slice(&self.weights.version().0.to_le_bytes());
+        length(&mut bytes, tensors.len());
+        for tensor in tensors {
+            length(&mut bytes, tensor.name.len());
+            length(&mut bytes, tensor.shape.len());
+            bytes.extend_from_slice(tensor.name.as_bytes());
+            tensor.shape.iter().for_each(|dim| bytes.extend_from_slice(&dim.to_le_bytes()));
+            tensor.values.iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+        }
+        length(&mut bytes, filter.len());
+        bytes.extend_from_slice(&filter);
+        bytes.extend_from_slice(&self.extra);
+        Ok(bytes)
+    }
+
+    /// From bytes, which may come from anybody. Memory grows with the bytes that are there, not with what they claim.
+    ///
+    /// # Errors
+    /// [`StashError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, StashError> {
+        if bytes.len() > Stashed::MAX_BYTES {
+            return Err(StashError::TooLarge(bytes.len()));
+        }
+        let (&version, body) = bytes.split_first().ok_or(StashError::Damaged)?;
+        if version != Self::VERSION {
+            return Err(StashError::Version(version));
+        }
+        Self::read(Reader(body)).ok_or(StashError::Damaged)
+    }
+
+    fn read(mut reader: Reader<'_>) -> Option<Self> {
+        let (version, count) = (reader.u64()?, reader.u32()?);
+        let mut tensors = Vec::new();
+        for _ in 0..count {
+            tensors.push(read_tensor(&mut reader)?);
+        }
+        let weights = Weights::new(WeightsVersion(version), tensors).ok()?;
+        let filter_len = reader.u32()?;
+        let filter = Filter::decode(reader.take(filter_len as usize)?).ok()?;
+        Some(Self { weights, filter, extra: reader.0.to_vec() })
+    }
+}
+
+fn read_tensor(reader: &mut Reader<'_>) -> Option<Tensor> {
+    let (name_len, rank) = (reader.u32()?, reader.u32()?);
+    let name = reader.text(name_len)?.to_owned();
+    let dims = reader.take((rank as usize).checked_mul(4)?)?;
+    let shape: Vec<u32> = dims.as_chunks().0.iter().map(|dim| u32::from_le_bytes(*dim)).collect();
+    let bytes = shape.iter().try_fold(4usize, |bytes, &dim| bytes.checked_mul(dim as usize))?;
+    let values = reader.take(bytes)?.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+    Some(Tensor { name, shape, values })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::{
+        column::RowShape,
+        env::{RowsMut, RowsRef},
+        filter::FilterKind,
+        kernels::Kernels,
+        policy::{ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, PolicyError, RandomPolicy, init_weights},
+    };
+
+    fn mlp(seed: u64) -> Box<MlpPolicy> {
+        let spec = MlpPolicySpec { obs_len: 3, num_actions: 2, hidden: vec![4] };
+        let weights = init_weights(&spec, seed);
+        Box::new(MlpPolicy::new(spec, weights, 1, Kernels::PORTABLE).unwrap())
+    }
+
+    fn filter(values: &[f64]) -> Filter {
+        let mut filter = Filter::new(FilterKind::MeanStdFilter, RowShape::SCALAR).unwrap();
+        filter.filter_rows(&mut values.to_vec(), true).unwrap();
+        filter
+    }
+
+    #[test]
+    fn one_becomes_the_other() {
+        let (mut a, b) = (PolicyEntry::new("mlp", mlp(1)), PolicyEntry::new("mlp", mlp(2)));
+        let b = b.with_filter(filter(&[1.0, 4.0]));
+        a.restore(&b.stash().unwrap()).unwrap();
+        assert_eq!((a.policy.weights(), &a.filter), (b.policy.weights(), &b.filter));
+        let obs = [0.3, -0.2, 0.9];
+        let mut values = [[0.0; 1]; 2];
+        a.policy.compute_values(RowsRef::F32(&obs), &mut values[0]).unwrap();
+        mlp(2).compute_values(RowsRef::F32(&obs), &mut values[1]).unwrap();
+        assert_eq!(values[0], values[1]);
+    }
+
+    /// A policy with a step counter.
+    struct Counting(RandomPolicy, u8);
+
+    impl Policy for Counting {
+        fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
+            self.1 += 1;
+            self.0.compute_actions(input, out)
+        }
+        fn compute_values(&mut self, obs: RowsRef<'_>, values: &mut [f32]) -> Result<(), PolicyError> {
+            self.0.compute_values(obs, values)
+        }
+        fn weights(&self) -> &Weights {
+            self.0.weights()
+        }
+        fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+            self.0.set_weights(weights)
+        }
+        fn extra_state(&self) -> Vec<u8> {
+            vec![self.1]
+        }
+        fn set_extra_state(&mut self, bytes: &[u8]) -> Result<(), PolicyError> {
+            self.1 = bytes.first().copied().unwrap_or(0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_policy_has_besides_weights_comes_back() {
+        let new = || PolicyEntry::new("counting", Box::new(Counting(RandomPolicy::new(2, 0), 0)));
+        let (mut a, mut b) = (new(), new());
+        let out = ActionOutput { actions: RowsMut::I64(&mut []), logp: &mut [], vf_preds: &mut [] };
+        a.policy.compute_actions(ActionInput { obs: RowsRef::F32(&[]), moments: &[] }, out).unwrap();
+        b.restore(&a.stash().unwrap()).unwrap();
+        assert_eq!(b.policy.1, 1);
+        // Most policies have nothing of the kind, and say so.
+        let mut plain: PolicyEntry<RandomPolicy> = Box::new(RandomPolicy::new(2, 0)).into();
+        let error = plain.restore(&a.stash().unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "the policy takes no state besides weights, not 1 bytes");
+    }
+
+    #[test]
+    fn weights_of_another_shape_are_refused() {
+        let mut a = PolicyEntry::new("mlp", mlp(1));
+        let b = PolicyEntry::new("random", Box::new(RandomPolicy::new(2, 0)));
+        assert!(matches!(a.restore(&b.stash().unwrap()), Err(StashError::Policy(PolicyError::Weights(_)))));
+        assert_eq!(a.restore(&[]), Err(StashError::Damaged));
+        assert_eq!(a.restore(&[2]), Err(StashError::Version(2)));
+    }
+
+    fn state() -> impl Strategy<Value = PolicyState> {
+        let tensor = vec(0..4_u32, 0..3).prop_flat_map(|shape| {
+            let len = shape.iter().product::<u32>() as usize;
+            (Just(shape), vec(any::<f32>().prop_map(|x| if x.is_finite() { x } else { -0.0 }), len))
+        });
+        let filter = prop_oneof![Just(Filter::NoFilter), vec(-9.0..9.0, 0..4).prop_map(|values| filter(&values))];
+        (any::<u64>(), vec(tensor, 0..4), filter, vec(any::<u8>(), 0..9)).prop_map(
+            |(version, tensors, filter, extra)| {
+                let named = tensors.into_iter().enumerate();
+                let tensors =
+                    named.map(|(i, (shape, values))| Tensor { name: format!("t{i}"), shape, values }).collect();
+                PolicyState { weights: Weights::new(WeightsVersion(version), tensors).unwrap(), filter, extra }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn stash_and_restore_is_the_identity(state in state()) {
+            let bytes = state.encode().unwrap();
+            prop_assert_eq!(PolicyState::decode(&bytes).unwrap().encode().unwrap(), bytes.clone());
+            prop_assert_eq!(PolicyState::decode(&bytes), Ok(state));
+        }
+
+        #[test]
+        fn no_bytes_panic(state in state(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
+            let mut bytes = state.encode().unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if cut {
+                bytes.truncate(at);
+            }
+            let _ = PolicyState::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Who makes room, and how a policy comes back.
+
+use super::{Place, PolicyId, PolicyMap, PolicyMapError, PolicyMapLimits, Stashing};
+use crate::{
+    policy::{Stash, StashError, Stashed, StoreError},
+    prelude::*,
+};
+
+impl<T: Stash> PolicyMap<T> {
+    /// Brings a policy back that was put aside. On an error it still is.
+    pub(super) fn admit(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
+        let bytes = self.read(id)?;
+        let stashed = Stashed::decode_of(id, &bytes).map_err(|source| failed(id, source))?;
+        let spare = self.make_room(stashed.state.len())?;
+        let item = self.rebuild(&stashed, spare)?;
+        self.unstash(id)?;
+        self.place(id.clone(), item);
+        self.settle()
+    }
+
+    /// The policy that was put aside: as the object of another one if that is allowed, else as a new object.
+    pub(super) fn rebuild(&mut self, stashed: &Stashed<'_>, spare: Option<T>) -> Result<T, PolicyMapError> {
+        let stashing = self.stashing.as_ref().ok_or_else(|| StoreError::Missing(stashed.id.clone()))?;
+        let fits = |item: &T| stashing.swappable && !item.spec().is_empty() && item.spec() == stashed.spec;
+        let error = |source| failed(&stashed.id, source);
+        let mut item = match spare.filter(fits) {
+            Some(item) => item,
+            None => {
+                self.constructions += 1;
+                (stashing.factory)(&stashed.id, &stashed.spec).map_err(error)?
+            }
+        };
+        item.restore(&stashed.state).map_err(error)?;
+        Ok(item)
+    }
+
+    /// Puts policies aside until another one of that many bytes may come in; the object of the last one is left over.
+    pub(super) fn make_room(&mut self, bytes: usize) -> Result<Option<T>, PolicyMapError> {
+        let Some(PolicyMapLimits { count, bytes: limit }) = self.limits() else { return Ok(None) };
+        let mut resident_bytes = self.resident_bytes(limit);
+        let mut spare = None;
+        while !self.order.is_empty() && (self.order.len() >= count || resident_bytes.saturating_add(bytes) > limit) {
+            spare = self.evict()?;
+            resident_bytes = resident_bytes.saturating_sub(spare.as_ref().map_or(0, T::size_bytes));
+        }
+        Ok(spare)
+    }
+
+    /// Puts policies aside until those that are left are within the limits, or only the last one is left.
+    pub(super) fn settle(&mut self) -> Result<(), PolicyMapError> {
+        let Some(PolicyMapLimits { count, bytes: limit }) = self.limits() else { return Ok(()) };
+        let mut resident_bytes = self.resident_bytes(limit);
+        while self.order.len() > 1 && (self.order.len() > count || resident_bytes > limit) {
+            let evicted = self.evict()?;
+            resident_bytes = resident_bytes.saturating_sub(evicted.as_ref().map_or(0, T::size_bytes));
+        }
+        Ok(())
+    }
+
+    /// Puts the least recently used policy aside. On an error it stays resident.
+    fn evict(&mut self) -> Result<Option<T>, PolicyMapError> {
+        let Some((&used, id)) = self.order.first_key_value() else { return Ok(None) };
+        if let (Some(Place::Resident { item, .. }), Some(stashing)) = (self.places.get(id), &mut self.stashing) {
+            stashing.put(id, item)?;
+        }
+        let place = self.order.remove(&used).and_then(|id| self.places.insert(id, Place::Stashed));
+        Ok(match place {
+            Some(Place::Resident { item, .. }) => Some(item),
+            _ => None,
+        })
+    }
+
+    /// Makes a policy resident, and the most recently used one.
+    pub(super) fn place(&mut self, id: PolicyId, item: T) {
+        self.uses += 1;
+        self.order.insert(self.uses, id.clone());
+        self.places.insert(id, Place::Resident { item, used: self.uses });
+    }
+
+    /// Makes a resident the most recently used one.
+    pub(super) fn touch(&mut self, used: u64) {
+        if used == self.uses {
+            return;
+        }
+        let Some(id) = self.order.remove(&used) else { return };
+        self.uses += 1;
+        if let Some(Place::Resident { used, .. }) = self.places.get_mut(&id) {
+            *used = self.uses;
+        }
+        self.order.insert(self.uses, id);
+    }
+
+    pub(super) fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, PolicyMapError> {
+        match &mut self.stashing {
+            Some(stashing) => Ok(stashing.store.read(id)?),
+            None => Err(StoreError::Missing(id.clone()).into()),
+        }
+    }
+
+    /// Forgets the bytes of a policy.
+    pub(super) fn unstash(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
+        self.stashing.as_mut().map_or(Ok(false), |stashing| stashing.store.remove(id))?;
+        Ok(())
+    }
+
+    fn limits(&self) -> Option<PolicyMapLimits> {
+        self.stashing.as_ref().map(|stashing| stashing.limits)
+    }
+
+    /// Sizes change in use, so they are asked for when they matter.
+    fn resident_bytes(&self, limit: usize) -> usize {
+        let sizes = self.places.values().map(|place| match place {
+            Place::Resident { item, .. } => item.size_bytes(),
+            Place::Stashed => 0,
+        });
+        if limit == usize::MAX { 0 } else { sizes.fold(0, usize::saturating_add) }
+    }
+}
+
+impl<T: Stash> Stashing<T> {
+    pub(super) fn put(&mut self, id: &PolicyId, item: &T) -> Result<(), PolicyMapError> {
+        let bytes = Stashed::of(id, item).and_then(|stashed| stashed.encode()).map_err(|source| failed(id, source))?;
+        Ok(self.store.put(id, bytes)?)
+    }
+}
+
+pub(super) fn failed(id: &PolicyId, source: StashError) -> PolicyMapError {
+    PolicyMapError::Stash { id: id.clone(), source }
+}

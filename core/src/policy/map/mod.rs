@@ -1,0 +1,263 @@
+//! Policies by id: some resident, the others put aside.
+
+mod admit;
+mod error;
+mod visit;
+
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+
+pub use error::{PolicyMapError, UnknownPolicy};
+
+use super::{Policy, PolicyEntry, PolicyStore, Stash, StashError};
+use crate::{ids::PolicyId, prelude::*};
+
+/// How many policies may be resident. The one used last always is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyMapLimits {
+    /// The most policies.
+    #[doc(alias = "policy_map_capacity")]
+    pub count: usize,
+    /// The most bytes of all of them together, as [`Stash::size_bytes`] counts them.
+    pub bytes: usize,
+}
+
+impl PolicyMapLimits {
+    /// As many as fit into memory.
+    pub const UNLIMITED: Self = Self { count: usize::MAX, bytes: usize::MAX };
+}
+
+/// Policies by id, the least recently used of them put aside as bytes when there are too many.
+///
+/// Every id that was inserted is valid until it is removed, wherever its policy lies: [`get_mut`](Self::get_mut) has it
+/// back, with all its state. Limits are kept when a policy comes in; no policy is lost if the store fails, it stays
+/// resident instead.
+///
+/// `T` is what is kept per id, a [`PolicyEntry`] unless said otherwise.
+///
+/// A policy is lent, not handed out. While it is, nothing else can be asked of the map, so what was lent can neither be
+/// put aside nor become another policy:
+///
+/// ```compile_fail,E0499
+/// # use rollmesh_core::policy::{PolicyId, PolicyMap, RandomPolicy};
+/// # let mut policies = PolicyMap::single(Box::new(RandomPolicy::new(2, 0)));
+/// let held = policies.policy_mut(&PolicyId::DEFAULT)?;
+/// let other = policies.policy_mut(&PolicyId::new("other"))?;
+/// held.set_weights(other.weights())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct PolicyMap<T = PolicyEntry> {
+    places: BTreeMap<PolicyId, Place<T>>,
+    /// The residents by when they were last used.
+    order: BTreeMap<u64, PolicyId>,
+    uses: u64,
+    constructions: u64,
+    /// Without it everything is resident.
+    stashing: Option<Stashing<T>>,
+}
+
+enum Place<T> {
+    Resident { item: T, used: u64 },
+    Stashed,
+}
+
+struct Stashing<T> {
+    limits: PolicyMapLimits,
+    swappable: bool,
+    store: Box<dyn PolicyStore>,
+    factory: Box<Factory<T>>,
+}
+
+type Factory<T> = dyn Fn(&PolicyId, &str) -> Result<T, StashError>;
+
+impl<T> PolicyMap<T> {
+    /// A map that keeps all policies resident.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { places: BTreeMap::new(), order: BTreeMap::new(), uses: 0, constructions: 0, stashing: None }
+    }
+
+    /// A map that puts policies beyond the limits aside in `store`. One that comes back is made by `factory` from its
+    /// id and its [specification](Stash::spec), whatever its state, and then [restored](Stash::restore).
+    #[must_use]
+    pub fn bounded(
+        limits: PolicyMapLimits,
+        store: impl PolicyStore + 'static,
+        factory: impl Fn(&PolicyId, &str) -> Result<T, StashError> + 'static,
+    ) -> Self {
+        let stashing = Stashing { limits, swappable: false, store: Box::new(store), factory: Box::new(factory) };
+        Self { stashing: Some(stashing), ..Self::new() }
+    }
+
+    /// Sets whether the object of the policy that makes room becomes the one that comes in, if both have the same
+    /// specification, which saves making one.
+    #[must_use]
+    #[doc(alias = "policy_states_are_swappable")]
+    pub fn swappable(mut self, swappable: bool) -> Self {
+        if let Some(stashing) = &mut self.stashing {
+            stashing.swappable = swappable;
+        }
+        self
+    }
+
+    /// Ids of all policies, resident or put aside, in order.
+    #[doc(alias = "keys")]
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = &PolicyId> {
+        self.places.keys()
+    }
+
+    /// Whether there is such a policy, resident or put aside.
+    #[must_use]
+    pub fn contains(&self, id: &PolicyId) -> bool {
+        self.places.contains_key(id)
+    }
+
+    /// Number of policies, resident or put aside.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// True without policies.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Ids of the resident policies, the least recently used first.
+    pub fn resident(&self) -> impl ExactSizeIterator<Item = &PolicyId> {
+        self.order.values()
+    }
+
+    /// Ids of the policies put aside, in order.
+    pub fn stashed(&self) -> impl Iterator<Item = &PolicyId> {
+        self.places.iter().filter_map(|(id, place)| matches!(place, Place::Stashed).then_some(id))
+    }
+
+    /// How many objects there have been: those inserted and those made for policies that came back.
+    #[must_use]
+    pub fn constructions(&self) -> u64 {
+        self.constructions
+    }
+
+    /// A resident policy, which does not count as a use. Nothing if it is put aside or unknown.
+    #[must_use]
+    pub fn peek(&self, id: &PolicyId) -> Option<&T> {
+        match self.places.get(id)? {
+            Place::Resident { item, .. } => Some(item),
+            Place::Stashed => None,
+        }
+    }
+}
+
+impl<T: Stash> PolicyMap<T> {
+    /// Adds a policy or replaces the one of this id. It is the most recently used one then.
+    ///
+    /// # Errors
+    /// [`PolicyMapError`] when there is no room and the store cannot make some. The policy is in the map nevertheless,
+    /// and nobody else has left it: more than the limits allow are resident until the store works again.
+    #[doc(alias = "__setitem__")]
+    pub fn insert(&mut self, id: PolicyId, item: impl Into<T>) -> Result<(), PolicyMapError> {
+        let item = item.into();
+        self.constructions += 1;
+        let outcome = match self.places.get(&id) {
+            Some(Place::Resident { used, .. }) => {
+                self.order.remove(used);
+                Ok(())
+            }
+            Some(Place::Stashed) => self.make_room(item.size_bytes()).and_then(|_| self.unstash(&id)),
+            None => self.make_room(item.size_bytes()).map(drop),
+        };
+        self.place(id, item);
+        outcome.and_then(|()| self.settle())
+    }
+
+    /// [`insert`](Self::insert), but only where there is no such policy yet.
+    ///
+    /// # Errors
+    /// [`PolicyMapError::AlreadyExists`], and as [`insert`](Self::insert).
+    #[doc(alias = "add_policy")]
+    pub fn add(&mut self, id: PolicyId, item: impl Into<T>) -> Result<(), PolicyMapError> {
+        if self.contains(&id) { Err(PolicyMapError::AlreadyExists(id)) } else { self.insert(id, item) }
+    }
+
+    /// Lends a policy, which is the most recently used one then. If it was put aside it comes back, and the least
+    /// recently used ones make room.
+    ///
+    /// # Errors
+    /// [`PolicyMapError::Unknown`]; others when it cannot come back, or nobody can make room. Neither it nor any other
+    /// policy is lost then.
+    #[doc(alias = "__getitem__")]
+    pub fn get_mut(&mut self, id: &PolicyId) -> Result<&mut T, PolicyMapError> {
+        match self.places.get(id) {
+            Some(Place::Resident { used, .. }) => self.touch(*used),
+            Some(Place::Stashed) => self.admit(id)?,
+            None => return Err(self.unknown(id)),
+        }
+        let found = match self.places.get_mut(id) {
+            Some(Place::Resident { item, .. }) => Some(item),
+            _ => None,
+        };
+        found.ok_or_else(|| UnknownPolicy { id: id.clone(), known: Vec::new(), more: 0 }.into())
+    }
+
+    /// Drops a policy from everywhere.
+    ///
+    /// # Errors
+    /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] when it is gone from the map but its bytes may still be in
+    /// the store.
+    #[doc(alias = "__delitem__")]
+    pub fn remove(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
+        match self.places.remove(id) {
+            Some(Place::Resident { used, .. }) => {
+                self.order.remove(&used);
+                Ok(())
+            }
+            Some(Place::Stashed) => self.unstash(id),
+            None => Err(self.unknown(id)),
+        }
+    }
+
+    fn unknown(&self, id: &PolicyId) -> PolicyMapError {
+        UnknownPolicy::among(id, self.ids()).into()
+    }
+}
+
+impl PolicyMap {
+    /// A map with one policy under [`PolicyId::DEFAULT`].
+    #[must_use]
+    pub fn single(policy: Box<dyn Policy>) -> Self {
+        let mut map = Self::new();
+        map.constructions += 1;
+        map.place(PolicyId::DEFAULT, policy.into());
+        map
+    }
+}
+
+impl<P: Policy + ?Sized> PolicyMap<PolicyEntry<P>> {
+    /// Lends a policy without its filter, see [`get_mut`](Self::get_mut).
+    ///
+    /// # Errors
+    /// As [`get_mut`](Self::get_mut).
+    pub fn policy_mut(&mut self, id: &PolicyId) -> Result<&mut P, PolicyMapError> {
+        Ok(&mut *self.get_mut(id)?.policy)
+    }
+}
+
+impl<T> Default for PolicyMap<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for PolicyMap<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let resident: Vec<_> = self.resident().collect();
+        let stashed: Vec<_> = self.stashed().collect();
+        f.debug_struct("PolicyMap").field("resident", &resident).field("stashed", &stashed).finish()
+    }
+}

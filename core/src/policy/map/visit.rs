@@ -1,0 +1,63 @@
+//! All policies in turn, without moving any.
+
+use super::{Place, PolicyId, PolicyMap, PolicyMapError, admit::failed};
+use crate::{
+    policy::{Stash, Stashed},
+    prelude::*,
+};
+
+impl<T: Stash> PolicyMap<T> {
+    /// Shows all policies to `f`: first the resident ones, then those put aside, each in order of their ids. No visit
+    /// counts as a use, nobody is put aside, and one policy at a time is resident on top of those that are.
+    ///
+    /// # Errors
+    /// The first error of `f`, and [`PolicyMapError`] for a policy that cannot be brought back; the rest is not visited.
+    #[doc(alias = "foreach_policy")]
+    pub fn for_each<E: From<PolicyMapError>>(
+        &mut self,
+        mut f: impl FnMut(&PolicyId, &T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.visit(|id, item| f(id, item), false)
+    }
+
+    /// [`for_each`](Self::for_each) for changes. Policies put aside are put aside again, changed.
+    ///
+    /// # Errors
+    /// As [`for_each`](Self::for_each), and when a policy cannot be put aside again: it is resident then, changed. A
+    /// policy put aside does not change if `f` fails for it.
+    pub fn for_each_mut<E: From<PolicyMapError>>(
+        &mut self,
+        f: impl FnMut(&PolicyId, &mut T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.visit(f, true)
+    }
+
+    fn visit<E: From<PolicyMapError>>(
+        &mut self,
+        mut f: impl FnMut(&PolicyId, &mut T) -> Result<(), E>,
+        write_back: bool,
+    ) -> Result<(), E> {
+        for (id, place) in &mut self.places {
+            if let Place::Resident { item, .. } = place {
+                f(id, item)?;
+            }
+        }
+        let stashed: Vec<PolicyId> = self.stashed().cloned().collect();
+        let mut temporary = None;
+        for id in stashed {
+            let bytes = self.read(&id)?;
+            let stashed = Stashed::decode_of(&id, &bytes).map_err(|source| failed(&id, source))?;
+            let mut item = self.rebuild(&stashed, temporary)?;
+            f(&id, &mut item)?;
+            if write_back
+                && let Some(stashing) = &mut self.stashing
+                && let Err(error) = stashing.put(&id, &item)
+            {
+                self.place(id, item);
+                return Err(error.into());
+            }
+            temporary = Some(item);
+        }
+        Ok(())
+    }
+}

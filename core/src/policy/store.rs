@@ -1,0 +1,138 @@
+//! Where policies lie that are not resident.
+
+use core::fmt;
+
+use super::PolicyId;
+use crate::prelude::*;
+
+/// Keeps bytes by policy. In memory here, see [`MemoryStore`]; on disk in a shell.
+pub trait PolicyStore {
+    /// Keeps these bytes for the policy, instead of those that were kept before. After an error the old ones are still
+    /// there.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`], [`StoreError::Failed`].
+    fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError>;
+
+    /// A copy of what was kept last. It stays until it is [removed](Self::remove), so that nothing is lost if it cannot
+    /// be used.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`], [`StoreError::Failed`].
+    fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError>;
+
+    /// Forgets what was kept for the policy, and says whether there was anything.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`].
+    fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError>;
+
+    /// Whether there is anything for the policy.
+    fn contains(&self, id: &PolicyId) -> bool;
+}
+
+/// Why a store could not keep or give bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was kept for this policy.
+    #[error("nothing was put aside for policy '{0}'")]
+    Missing(PolicyId),
+    /// There is no room.
+    #[error("no room to put policy '{id}' of {bytes} bytes aside: the store takes {capacity}")]
+    Full {
+        /// The policy.
+        id: PolicyId,
+        /// What it needs.
+        bytes: usize,
+        /// Bytes that the store takes in all.
+        capacity: usize,
+    },
+    /// The medium failed.
+    #[error("the store failed for policy '{id}': {reason}")]
+    Failed {
+        /// The policy.
+        id: PolicyId,
+        /// What the medium says.
+        reason: String,
+    },
+}
+
+/// Keeps bytes in memory, up to a capacity.
+pub struct MemoryStore {
+    kept: BTreeMap<PolicyId, Vec<u8>>,
+    bytes: usize,
+    capacity: usize,
+}
+
+impl MemoryStore {
+    /// A store for at most that many bytes.
+    #[must_use]
+    pub fn bounded(capacity: usize) -> Self {
+        Self { kept: BTreeMap::new(), bytes: 0, capacity }
+    }
+
+    /// Bytes that are kept.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Without bounds.
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::bounded(usize::MAX)
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.kept.iter().map(|(id, bytes)| (id, bytes.len()))).finish()
+    }
+}
+
+impl PolicyStore for MemoryStore {
+    fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
+        let others = self.bytes - self.kept.get(id).map_or(0, Vec::len);
+        if bytes.len() > self.capacity - others {
+            return Err(StoreError::Full { id: id.clone(), bytes: bytes.len(), capacity: self.capacity });
+        }
+        self.bytes = others + bytes.len();
+        self.kept.insert(id.clone(), bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError> {
+        self.kept.get(id).cloned().ok_or_else(|| StoreError::Missing(id.clone()))
+    }
+
+    fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
+        let removed = self.kept.remove(id);
+        self.bytes -= removed.as_ref().map_or(0, Vec::len);
+        Ok(removed.is_some())
+    }
+
+    fn contains(&self, id: &PolicyId) -> bool {
+        self.kept.contains_key(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_kept_until_removed() {
+        let mut store = MemoryStore::bounded(5);
+        let (a, b) = (PolicyId::new("a"), PolicyId::new("b"));
+        store.put(&a, vec![1, 2, 3]).unwrap();
+        let full = store.put(&b, vec![0; 3]).unwrap_err();
+        assert_eq!(full.to_string(), "no room to put policy 'b' of 3 bytes aside: the store takes 5");
+        assert!(store.put(&a, vec![0; 6]).is_err());
+        assert_eq!((store.read(&a), store.bytes()), (Ok(vec![1, 2, 3]), 3));
+        store.put(&a, vec![4; 5]).unwrap();
+        assert!(store.contains(&a) && !store.contains(&b));
+        assert_eq!(store.read(&b), Err(StoreError::Missing(b)));
+        assert_eq!((store.remove(&a), store.remove(&a), store.bytes()), (Ok(true), Ok(false), 0));
+    }
+}

@@ -1,0 +1,99 @@
+//! What a collector shows: a row for the policy, a fragment for the learner.
+
+use core::num::NonZeroU32;
+
+use super::{
+    AgentCollector, FragmentViews, Row, UNROLL_ID, ViewError,
+    requirement::layout,
+    series::{constant, zeros},
+};
+use crate::{
+    batch::{SampleBatch, T},
+    column::ColumnData,
+    prelude::*,
+};
+
+impl AgentCollector {
+    /// What learners want to see of the steps since the last fragment, and the end of that fragment.
+    ///
+    /// `unroll_id` tells fragments apart; views of it see this one's id at every offset. Views of columns that nobody
+    /// gave are left out, since postprocessing may add them.
+    ///
+    /// # Errors
+    /// [`ViewError::TooLarge`] if a view's rows would not fit into memory or have too many dimensions,
+    /// [`ViewError::Batch`] for a view called `dones`. The fragment stays open then.
+    pub fn build_for_training(&mut self, unroll_id: i64) -> Result<FragmentViews, ViewError> {
+        let mut built = FragmentViews { batch: SampleBatch::new(), repeated: Vec::new(), seq_lens: None };
+        for (view, requirement) in &self.views {
+            let (column, shift) = (requirement.data_col(view), &requirement.shift);
+            let every = usize::try_from(requirement.batch_repeat_value.get()).unwrap_or(usize::MAX);
+            let id = self.constant(column).or_else(|| (column == UNROLL_ID).then_some(unroll_id));
+            let own = id.map(|id| (view.clone(), constant(id, shift, self.steps.div_ceil(every))));
+            let given = self
+                .parts(column)
+                .map(|(series, rest)| (format!("{view}{rest}"), series.view(shift, every, self.steps)));
+            for (name, column) in own.into_iter().chain(given) {
+                let column = column.ok_or_else(|| ViewError::TooLarge { view: name.clone(), steps: self.steps })?;
+                if every == 1 {
+                    built.batch.insert(name, column)?;
+                } else {
+                    built.repeated.push((name, column));
+                }
+            }
+        }
+        if let Some(longest) = self.max_seq_len {
+            built.seq_lens = Some(chunks(self.steps, longest));
+        }
+        self.forget_steps();
+        Ok(built)
+    }
+
+    /// What the policy wants to see before it acts: the same rows that training will see of the coming step, as a
+    /// batch of one row. Views of `unroll_id`, which is not known yet, are left out. What the step itself will bring,
+    /// such as its action, is zero.
+    ///
+    /// # Errors
+    /// [`ViewError::NoInitialObs`]; [`ViewError::Future`] if a view reaches beyond the coming step;
+    /// [`ViewError::UnknownLayout`] if it views a column that nobody gave and that has no space.
+    pub fn build_for_inference(&self) -> Result<SampleBatch, ViewError> {
+        let Some(_) = self.start else { return Err(ViewError::NoInitialObs) };
+        let mut batch = SampleBatch::new();
+        for (view, requirement) in self.views.iter().filter(|(_, requirement)| requirement.used_for_compute_actions) {
+            let (data_col, shift) = (requirement.data_col(view), &requirement.shift);
+            if shift.latest() > 0 {
+                return Err(ViewError::Future { view: view.clone(), offset: shift.latest() });
+            }
+            if data_col == UNROLL_ID {
+                continue;
+            }
+            let too_large = || ViewError::TooLarge { view: view.clone(), steps: 1 };
+            if let Some(id) = self.constant(data_col) {
+                batch.insert(view.clone(), constant(id, shift, 1).ok_or_else(too_large)?)?;
+                continue;
+            }
+            let mut found = false;
+            for (series, rest) in self.parts(data_col) {
+                let coming = Some(Row::from(&self.next_t)).filter(|_| series.name == T.name());
+                let column = series.view_ahead(shift, self.steps, coming).ok_or_else(too_large)?;
+                batch.insert(format!("{view}{rest}"), column)?;
+                found = true;
+            }
+            if !found {
+                let declared = self.views.get(data_col).and_then(|data| data.space.as_ref());
+                let space = declared
+                    .or(requirement.space.as_ref())
+                    .ok_or_else(|| ViewError::UnknownLayout { view: view.clone(), data_col: data_col.to_string() })?;
+                let (dtype, shape) = layout(space);
+                batch.insert(view.clone(), zeros(dtype, shape, shift).ok_or_else(too_large)?)?;
+            }
+        }
+        Ok(batch)
+    }
+}
+
+/// Lengths of sequences of at most `longest` steps, the rest last.
+fn chunks(steps: usize, longest: NonZeroU32) -> ColumnData<i32> {
+    let longest = usize::try_from(longest.get()).unwrap_or(usize::MAX).min(i32::MAX as usize);
+    let starts = (0..steps).step_by(longest);
+    ColumnData::scalars(starts.map(|start| longest.min(steps - start) as i32).collect())
+}

@@ -1,0 +1,226 @@
+//! One agent's trajectory, collected step by step and shown through views.
+
+use core::num::NonZeroU32;
+
+use super::{
+    ENV_ID, Row, UNROLL_ID, ViewError, ViewRequirements,
+    rows::Values,
+    series::{Series, is_obs, suffix},
+};
+use crate::{
+    batch::{AGENT_INDEX, EPS_ID, T},
+    column::Column,
+    prelude::*,
+};
+
+const STATE_OUT: &str = "state_out_";
+
+/// What stays the same throughout a trajectory, and when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrajectoryStart {
+    /// Id of the episode.
+    pub eps_id: i64,
+    /// Number of the agent within the episode.
+    pub agent_index: i64,
+    /// Index of the sub-environment.
+    pub env_id: i64,
+    /// Step of the episode at which the first action is taken; 0 unless the agent joins later.
+    pub t: i64,
+}
+
+/// Collects the steps of one agent and builds what models and learners want to see of them.
+///
+/// Data columns are `obs` (and `obs.…` if nested), `t`, `eps_id`, `agent_index`, `env_id`, `unroll_id`, and whatever
+/// else is given with each step: `actions`, `rewards`, `terminateds`, `action_logp`, `state_out_0`, …. Those that no
+/// requirement views are not kept. Before the first step of a trajectory stand its first observation, the initial
+/// states, and zeros for everything else; behind the last step of a fragment stand zeros. What views can reach of a
+/// fragment is kept for the next one, and nothing more: memory does not grow with the trajectory.
+#[derive(Clone, Debug)]
+pub struct AgentCollector {
+    pub(super) views: ViewRequirements,
+    pub(super) series: Vec<Series>,
+    pub(super) max_seq_len: Option<NonZeroU32>,
+    pub(super) start: Option<TrajectoryStart>,
+    /// Steps of the open fragment.
+    pub(super) steps: usize,
+    /// Whether the trajectory has steps, in this fragment or before it.
+    stepped: bool,
+    pub(super) next_t: i64,
+}
+
+impl AgentCollector {
+    /// A collector for a policy without states.
+    #[must_use]
+    pub fn new(views: ViewRequirements) -> Self {
+        let mut collector =
+            Self { views, series: Vec::new(), max_seq_len: None, start: None, steps: 0, stepped: false, next_t: 0 };
+        collector.add_viewed(T.name(), Row::from(&0i64), None);
+        collector
+    }
+
+    /// A collector for a recurrent policy: `initial_states` has one column of one row for each state, and fragments are
+    /// cut into sequences of `max_seq_len` steps, the rest last.
+    ///
+    /// # Errors
+    /// [`ViewError::InitialState`] if a state is not one row of numbers.
+    pub fn recurrent(
+        views: ViewRequirements,
+        initial_states: &[Column],
+        max_seq_len: NonZeroU32,
+    ) -> Result<Self, ViewError> {
+        let mut collector = Self { max_seq_len: Some(max_seq_len), ..Self::new(views) };
+        for (index, state) in initial_states.iter().enumerate() {
+            let row = Row::of(state, 0).filter(|_| state.rows() == 1).ok_or(ViewError::InitialState { index })?;
+            collector.add_viewed(&format!("{STATE_OUT}{index}"), row, Some(row));
+        }
+        Ok(collector)
+    }
+
+    /// The view requirements.
+    #[must_use]
+    pub fn views(&self) -> &ViewRequirements {
+        &self.views
+    }
+
+    /// Steps since the last fragment was built.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Begins a trajectory with the observation after a reset: `obs`, or the parts `obs.…` of a nested one.
+    ///
+    /// # Errors
+    /// [`ViewError::Unbuilt`] if steps of another trajectory are waiting, [`ViewError::NotObs`] for another column,
+    /// [`ViewError::MissingColumn`] if a part is missing that earlier trajectories had, [`ViewError::Mismatch`] if it
+    /// has another type or shape. Nothing has changed then.
+    pub fn add_init_obs(&mut self, start: TrajectoryStart, obs: &[(&str, Row<'_>)]) -> Result<(), ViewError> {
+        if self.steps > 0 {
+            return Err(ViewError::Unbuilt { steps: self.steps });
+        }
+        if let Some((name, _)) = obs.iter().find(|(name, _)| !is_obs(name)) {
+            return Err(ViewError::NotObs { name: (*name).to_string() });
+        }
+        if obs.is_empty() {
+            return Err(ViewError::MissingColumn { name: "obs".to_string() });
+        }
+        for series in self.series.iter().filter(|series| series.is_obs) {
+            let row = find(obs, &series.name);
+            series.check(row.ok_or_else(|| ViewError::MissingColumn { name: series.name.clone() })?)?;
+        }
+        for (name, row) in obs {
+            if !self.series.iter().any(|series| series.name == *name) {
+                self.add_viewed(name, *row, None);
+            }
+        }
+        for series in &mut self.series {
+            series.restart();
+            if series.name == T.name() {
+                series.set_fill(&Row::from(&start.t.wrapping_sub(1)));
+            } else if let Some(row) = find(obs, &series.name) {
+                series.set_fill(row);
+                series.push(row);
+            }
+        }
+        (self.stepped, self.next_t) = (false, start.t);
+        self.start = Some(start);
+        Ok(())
+    }
+
+    /// Adds a step: `new_obs` (or all its parts `new_obs.…`) and all other columns of the step, each time the same
+    /// ones. `t` may be given where an agent does not act in every step of its episode. Allocates nothing once the
+    /// buffers are as large as a fragment.
+    ///
+    /// # Errors
+    /// [`ViewError::NoInitialObs`]; [`ViewError::MissingColumn`], [`ViewError::Unexpected`] or [`ViewError::Mismatch`]
+    /// if a viewed column differs from the trajectory's first step. Nothing has changed then.
+    pub fn add_action_reward_next_obs(&mut self, values: &[(&str, Row<'_>)]) -> Result<(), ViewError> {
+        if self.start.is_none() {
+            return Err(ViewError::NoInitialObs);
+        }
+        for series in &self.series {
+            match step_value(values, series) {
+                Some(row) => series.check(row)?,
+                None if series.name == T.name() => {}
+                None => return Err(ViewError::MissingColumn { name: name_in_step(&series.name) }),
+            }
+        }
+        for (name, row) in values {
+            let is_new_obs = name.strip_prefix("new_").is_some_and(is_obs);
+            let expected = is_new_obs || is_obs(name) || self.series.iter().any(|series| series.name == *name);
+            if expected || self.constant(name).is_some() || *name == UNROLL_ID || self.reach(name).is_none() {
+                continue;
+            }
+            if self.stepped {
+                return Err(ViewError::Unexpected { name: (*name).to_string() });
+            }
+            self.add_viewed(name, *row, None);
+        }
+        let next_t = self.next_t;
+        for series in &mut self.series {
+            let given = step_value(values, series);
+            if series.name == T.name() {
+                let row = given.copied().unwrap_or_else(|| Row::from(&next_t));
+                series.push(&row);
+                if let Values::I64(&[t]) = row.values {
+                    self.next_t = t.wrapping_add(1);
+                }
+            } else if let Some(row) = given {
+                series.push(row);
+            }
+        }
+        self.steps += 1;
+        self.stepped = true;
+        Ok(())
+    }
+
+    /// Ends the fragment without building it, for those who only act.
+    pub fn forget_steps(&mut self) {
+        for series in &mut self.series {
+            series.begin_fragment();
+        }
+        self.steps = 0;
+    }
+
+    /// The series of a data column or of its parts, with what follows the column's name in theirs.
+    pub(super) fn parts<'a>(&'a self, column: &'a str) -> impl Iterator<Item = (&'a Series, &'a str)> {
+        self.series.iter().filter_map(move |series| Some((series, suffix(&series.name, column)?)))
+    }
+
+    /// The value of a column that stays the same throughout the trajectory.
+    pub(super) fn constant(&self, column: &str) -> Option<i64> {
+        let start = self.start.as_ref()?;
+        [(EPS_ID.name(), start.eps_id), (AGENT_INDEX.name(), start.agent_index), (ENV_ID, start.env_id)]
+            .into_iter()
+            .find_map(|(name, value)| (name == column).then_some(value))
+    }
+
+    /// How many steps back the views of a data column reach, `None` if there are none.
+    fn reach(&self, name: &str) -> Option<usize> {
+        let views = self.views.iter().filter(|(view, requirement)| suffix(name, requirement.data_col(view)).is_some());
+        views.map(|(_, requirement)| requirement.shift.before()).max()
+    }
+
+    /// Begins to keep a data column if there is a view of it.
+    fn add_viewed(&mut self, name: &str, like: Row<'_>, fill: Option<Row<'_>>) {
+        if let Some(keep) = self.reach(name) {
+            self.series.push(Series::new(name, like, fill, keep));
+        }
+    }
+}
+
+fn find<'a, 'b>(rows: &'a [(&str, Row<'b>)], name: &str) -> Option<&'a Row<'b>> {
+    rows.iter().find_map(|(key, row)| (*key == name).then_some(row))
+}
+
+/// What a step brings for a series: observations are given as those after the step.
+fn step_value<'a, 'b>(values: &'a [(&str, Row<'b>)], series: &Series) -> Option<&'a Row<'b>> {
+    if !series.is_obs {
+        return find(values, &series.name);
+    }
+    values.iter().find_map(|(key, row)| (key.strip_prefix("new_") == Some(&series.name)).then_some(row))
+}
+
+fn name_in_step(series: &str) -> String {
+    if is_obs(series) { format!("new_{series}") } else { series.to_string() }
+}

@@ -1,0 +1,120 @@
+//! What a model wants to see, and what training wants to keep.
+
+use core::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Shift, space_form};
+use crate::{
+    batch::{BatchError, SampleBatch},
+    column::{DType, RowShape},
+    prelude::*,
+    space::Space,
+};
+
+/// A view of one data column: which of its rows stand in the row of a step.
+///
+/// Serialises to and from JSON-like forms; fields that are left out have their defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ViewRequirement {
+    /// The column with the data; the view's own name if `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_col: Option<String>,
+    /// Type and shape of the data's rows, for values that nobody has given yet.
+    #[serde(with = "space_form", skip_serializing_if = "Option::is_none")]
+    pub space: Option<Space>,
+    /// The steps that are seen, relative to the row's own.
+    pub shift: Shift,
+    /// One view row per so many steps, for steps 0, n, 2n, … of a fragment.
+    pub batch_repeat_value: NonZeroU32,
+    /// Whether the policy sees it when it acts.
+    pub used_for_compute_actions: bool,
+    /// Whether the learner sees it. Postprocessing sees all views.
+    pub used_for_training: bool,
+}
+
+/// View requirements by the name of the view.
+pub type ViewRequirements = BTreeMap<String, ViewRequirement>;
+
+impl Default for ViewRequirement {
+    fn default() -> Self {
+        Self {
+            data_col: None,
+            space: None,
+            shift: Shift::NONE,
+            batch_repeat_value: NonZeroU32::MIN,
+            used_for_compute_actions: true,
+            used_for_training: true,
+        }
+    }
+}
+
+impl ViewRequirement {
+    /// A view of a column, `shift` steps away.
+    #[must_use]
+    pub fn shifted(data_col: impl Into<String>, shift: Shift) -> Self {
+        Self { data_col: Some(data_col.into()), shift, ..Self::default() }
+    }
+
+    /// The view `state_in_<index>` of a recurrent policy: the state that came out of the step before, one per sequence
+    /// of `max_seq_len` steps. When acting, the latest one.
+    #[must_use]
+    pub fn state_in(index: usize, max_seq_len: NonZeroU32) -> Self {
+        let shift = Shift::single(-1).unwrap_or_default();
+        Self { batch_repeat_value: max_seq_len, ..Self::shifted(format!("state_out_{index}"), shift) }
+    }
+
+    /// The view is not shown to the policy when it acts.
+    #[must_use]
+    pub fn only_for_training(self) -> Self {
+        Self { used_for_compute_actions: false, ..self }
+    }
+
+    /// The column with the data, for a view of this name.
+    #[must_use]
+    pub fn data_col<'a>(&'a self, view: &'a str) -> &'a str {
+        self.data_col.as_deref().unwrap_or(view)
+    }
+}
+
+/// The batch without the views that training does not use. Columns that no requirement names stay. Shares all buffers.
+///
+/// # Errors
+/// None that the batch itself would not have had: its columns fit together.
+pub fn drop_unused_for_training(batch: &SampleBatch, views: &ViewRequirements) -> Result<SampleBatch, BatchError> {
+    let mut kept = SampleBatch::new();
+    for (name, column) in batch.iter() {
+        if views.get(name).is_none_or(|view| view.used_for_training) {
+            kept.insert(name.to_string(), column.clone())?;
+        }
+    }
+    Ok(kept)
+}
+
+/// Type and shape of the rows in which points of a space are stored.
+pub(super) fn layout(space: &Space) -> (DType, RowShape) {
+    let dtype = match space {
+        Space::Box(space) => space.dtype(),
+        Space::Discrete { .. } | Space::MultiDiscrete { .. } => DType::I64,
+        Space::MultiBinary { .. } => DType::U8,
+        Space::Tuple(_) | Space::Dict(_) => DType::F32,
+    };
+    (dtype, space.shape())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{batch::REWARDS, column::ColumnData};
+
+    #[test]
+    fn training_keeps_what_it_uses() {
+        let batch = SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![1.0])).unwrap();
+        let mut with_hint = batch.clone();
+        with_hint.insert("hint", ColumnData::scalars(vec![1i64])).unwrap();
+        let hidden = ViewRequirement { used_for_training: false, ..ViewRequirement::default() };
+        let views = ViewRequirements::from([("hint".to_string(), hidden)]);
+        assert_eq!(drop_unused_for_training(&with_hint, &views).unwrap(), batch);
+    }
+}
