@@ -5,10 +5,10 @@
 // `#[component]` makes the types of its properties public, whoever may see the component.
 #![allow(unreachable_pub)]
 
-mod cartpole_view;
 mod chart;
 mod demo;
 mod format;
+mod picture;
 mod playback;
 mod shell;
 mod socket;

@@ -125,7 +125,11 @@ impl Store {
             }
             Effect::StartTab { token } => *shell.tab_worker.borrow_mut() = TabWorkerHandle::start(self, token),
             Effect::StopTab => drop(shell.tab_worker.take()),
-            Effect::StartDemo => *shell.demo.borrow_mut() = Demo::start(self),
+            Effect::StartDemo(run) => {
+                // The old one goes first, so that it does not come between with another message.
+                shell.demo.take();
+                *shell.demo.borrow_mut() = Demo::start(self, run);
+            }
             Effect::StopDemo => drop(shell.demo.take()),
             Effect::WatchDemo { slot } => {
                 if let Some(demo) = &*shell.demo.borrow() {

@@ -2,6 +2,7 @@
 
 use super::{ActionInput, ActionOutput, Policy, PolicyError};
 use crate::{
+    column::DType,
     env::{EnvSpaces, RowsMut, RowsRef},
     kernels::{
         ActOut, ActorCritic, Kernels,
@@ -34,6 +35,9 @@ impl MlpPolicySpec {
         let Space::Discrete { n } = spaces.action else {
             return unsupported("discrete actions".into(), format!("actions of {}", spaces.action_type));
         };
+        if spaces.observation_type != DType::F32 {
+            return unsupported("float32 observations".into(), format!("observations of {}", spaces.observation_type));
+        }
         let obs_len = spaces.observation.shape().elements();
         let widest = hidden.iter().map(|&w| w as usize).chain([obs_len, n as usize]).max().unwrap_or(0);
         let narrowest = hidden.iter().map(|&w| w as usize).chain([obs_len, n as usize]).min().unwrap_or(0);
@@ -134,7 +138,10 @@ fn find<'a>(weights: &'a Weights, name: String, shape: &[usize]) -> Result<&'a T
 #[cfg(test)]
 mod tests {
     use super::{super::init_weights, *};
-    use crate::{env::Moment, ids::SlotId};
+    use crate::{
+        env::{EnvRegistry, Moment},
+        ids::SlotId,
+    };
 
     fn spec() -> MlpPolicySpec {
         MlpPolicySpec { obs_len: 4, num_actions: 3, hidden: vec![7, 5] }
@@ -219,6 +226,23 @@ mod tests {
             let share = actions.iter().filter(|&&x| x == a as i64).count() as f64 / n as f64;
             assert!((share - libm::exp(*logit) / total).abs() < 0.012, "action {a}: {share}");
         }
+    }
+
+    #[test]
+    fn only_float_observations_and_discrete_actions_are_taken() {
+        let envs = EnvRegistry::builtin();
+        let shape = |name: &str| MlpPolicySpec::for_spaces(&envs.spec(name).unwrap().spaces(), &[7, 5]);
+        assert_eq!(shape("Acrobot-v1").unwrap(), MlpPolicySpec { obs_len: 6, ..spec() });
+        let errors =
+            ["FrozenLake-v1", "PixelBreakout-v0", "Pendulum-v1"].map(|name| shape(name).unwrap_err().to_string());
+        assert_eq!(
+            errors,
+            [
+                "the policy takes float32 observations, not observations of int64",
+                "the policy takes float32 observations, not observations of uint8",
+                "the policy takes discrete actions, not actions of float32",
+            ]
+        );
     }
 
     #[test]

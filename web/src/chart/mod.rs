@@ -25,6 +25,8 @@ pub(crate) struct Curve {
     pub(crate) format: fn(f64) -> String,
     /// Does the y axis begin at zero?
     pub(crate) from_zero: bool,
+    /// What stands in its place while the demo has no value for it.
+    pub(crate) empty_in_demo: &'static str,
     /// Is it the big chart, with the return at which the run is solved?
     pub(crate) is_main: bool,
 }
@@ -108,8 +110,8 @@ pub(crate) fn Chart(
         store.peek(|state| state.curves.points().len())
     };
 
-    let empty = store.select(|state| match state.source {
-        Source::Demo => "Not in the demo",
+    let empty = store.select(move |state| match state.source {
+        Source::Demo => curve.empty_in_demo,
         Source::None | Source::Hub => "No data yet",
     });
 

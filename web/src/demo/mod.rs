@@ -6,8 +6,11 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 
 use leptos::{leptos_dom::helpers::IntervalHandle, prelude::*};
 
-use self::rollout::{FRAGMENT_LENGTH, Rollout, STEPS_PER_S};
-use crate::{shell::Store, state::Event};
+use self::rollout::{FRAGMENT_MS, Rollout};
+use crate::{
+    shell::Store,
+    state::{DemoRun, Event},
+};
 
 /// A running demo. Dropping it ends it.
 pub(crate) struct Demo {
@@ -16,9 +19,9 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// Starts a rollout in the environments' own time, so that the one on the canvas moves as it would.
-    pub(crate) fn start(store: Store) -> Option<Self> {
-        let rollout = match Rollout::new((js_sys::Math::random() * 1e6) as u64) {
+    /// Starts a rollout at the pace at which it is watched.
+    pub(crate) fn start(store: Store, run: DemoRun) -> Option<Self> {
+        let rollout = match Rollout::new(run, (js_sys::Math::random() * 1e6) as u64) {
             Ok(rollout) => Rc::new(RefCell::new(rollout)),
             Err(error) => {
                 leptos::logging::error!("the demo does not start: {error}");
@@ -32,8 +35,7 @@ impl Demo {
             Err(error) => leptos::logging::error!("the demo has stopped: {error}"),
         };
         step();
-        let every = Duration::from_millis(u64::from(1_000 * FRAGMENT_LENGTH / STEPS_PER_S));
-        let interval = set_interval_with_handle(step, every).ok()?;
+        let interval = set_interval_with_handle(step, Duration::from_millis(FRAGMENT_MS.into())).ok()?;
         Some(Self { rollout, interval })
     }
 

@@ -5,6 +5,7 @@
 
 mod connection;
 mod curves;
+mod envs;
 mod form;
 mod obstacle;
 mod reduce;
@@ -26,6 +27,7 @@ use rollmesh_core::{
 pub use self::{
     connection::Connection,
     curves::Curves,
+    envs::{DemoEnv, Player, TrainableEnv, trainable_envs},
     form::{FormError, StartForm},
     reduce::reduce,
     requests::{Action, Requests},
@@ -39,6 +41,8 @@ pub struct State {
     pub connection: Connection,
     /// Where the numbers come from.
     pub source: Source,
+    /// The rollout in this tab, if it is what the page shows.
+    pub demo: DemoRun,
     /// The hub's run; none before the hub said anything.
     pub run: Option<RunStatus>,
     /// The iterations so far.
@@ -56,6 +60,15 @@ pub struct State {
     next_toast: u32,
 }
 
+/// A trace, and the environment that it is of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watched {
+    /// Registered name of the environment.
+    pub env: String,
+    /// The latest fragment of the slot.
+    pub trace: Arc<EnvTrace>,
+}
+
 /// Where the numbers on the page come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
@@ -66,6 +79,15 @@ pub enum Source {
     Demo,
     /// The hub; possibly not in reach any more.
     Hub,
+}
+
+/// The rollout in this tab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DemoRun {
+    /// The environment.
+    pub env: DemoEnv,
+    /// Number of its run; every choice of an environment begins another.
+    pub run: u32,
 }
 
 /// Something that happened.
@@ -122,8 +144,8 @@ pub enum Effect {
     },
     /// Tell the Web Worker to leave.
     StopTab,
-    /// Start a rollout in this tab.
-    StartDemo,
+    /// Start a rollout in this tab, in place of one that goes on.
+    StartDemo(DemoRun),
     /// End the rollout in this tab.
     StopDemo,
     /// Show another slot of the rollout in this tab.
@@ -179,6 +201,13 @@ impl State {
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.run.as_ref().and_then(|run| Phase::try_from(run.phase).ok()).unwrap_or(Phase::Idle)
+    }
+
+    /// What the watched slot did; none while there is no trace of the run that is shown.
+    #[must_use]
+    pub fn watched(&self) -> Option<Watched> {
+        let (run, trace) = (self.run.as_ref()?, self.trace.as_ref()?);
+        (run.run == trace.run).then(|| Watched { env: run.env.clone(), trace: trace.clone() })
     }
 
     /// Is a hub there that would hear a request?

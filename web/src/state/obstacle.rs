@@ -9,9 +9,10 @@ impl State {
     #[must_use]
     pub fn obstacle(&self, action: &Action) -> Option<&'static str> {
         match action {
-            // These two need no hub.
+            // These need no hub.
             Action::Leave => return (self.tab == TabWorker::Out).then_some("This tab does not work for a run."),
             Action::Watch { slot } if self.source == Source::Demo => return self.slot_obstacle(*slot),
+            Action::PlayDemo(_) => return (self.source != Source::Demo).then_some("The demo is over: a hub is there."),
             _ => {}
         }
         if let Some(obstacle) = self.hub_obstacle() {
@@ -57,7 +58,7 @@ impl State {
 mod tests {
     use rollmesh_core::protocol::message::{RunStatus, WorkerRow};
 
-    use super::*;
+    use super::{super::DemoEnv, *};
 
     fn state(phase: Phase) -> State {
         let worker =
@@ -109,5 +110,13 @@ mod tests {
         assert!(can(&state, Action::Leave));
         state.source = Source::Demo;
         assert!(can(&state, Action::Watch { slot: 0 }));
+    }
+
+    #[test]
+    fn only_a_demo_can_play_something_else() {
+        let mut state = state(Phase::Running);
+        assert!(!can(&state, Action::PlayDemo(DemoEnv::default())));
+        (state.source, state.connection) = (Source::Demo, Connection::NoToken);
+        assert!(can(&state, Action::PlayDemo(DemoEnv::default())));
     }
 }

@@ -11,7 +11,7 @@ use rollmesh_core::{
     time::Micros,
 };
 
-use super::{Action, Connection, Effect, Event, Level, Source, State, TabStatus, TabWorker, Toast};
+use super::{Action, Connection, DemoEnv, DemoRun, Effect, Event, Level, Source, State, TabStatus, TabWorker, Toast};
 
 /// Toasts on the page at a time; older ones make room.
 const MAX_TOASTS: usize = 4;
@@ -54,7 +54,12 @@ fn start_demo(state: &mut State) -> Vec<Effect> {
         return vec![];
     }
     state.source = Source::Demo;
-    vec![Effect::StartDemo]
+    play_demo(state, DemoEnv::default())
+}
+
+fn play_demo(state: &mut State, env: DemoEnv) -> Vec<Effect> {
+    state.demo = DemoRun { env, run: state.demo.run.wrapping_add(1) };
+    vec![Effect::StartDemo(state.demo)]
 }
 
 fn receive(state: &mut State, message: Message) -> Vec<Effect> {
@@ -161,6 +166,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
             return vec![Effect::StopTab];
         }
         Action::Watch { slot } if state.source == Source::Demo => return vec![Effect::WatchDemo { slot }],
+        Action::PlayDemo(env) => return play_demo(state, env),
         Action::Join => state.tab = TabWorker::Joining,
         _ => {}
     }

@@ -26,6 +26,8 @@ pub enum Action {
         /// The slot.
         slot: u32,
     },
+    /// Let the demo play another environment.
+    PlayDemo(super::DemoEnv),
     /// Begin a run.
     Start(super::StartForm),
     /// Let this tab work for the run.
@@ -45,6 +47,7 @@ impl Action {
             Self::AddWorker => "No worker was added".into(),
             Self::RemoveWorker { worker } => format!("Worker {worker} was not removed"),
             Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
+            Self::PlayDemo(env) => format!("{} is not played", env.name),
             Self::Start(_) => "The run was not started".into(),
             Self::Join => "This tab did not join".into(),
             Self::Leave => "This tab did not leave".into(),
@@ -80,7 +83,7 @@ impl Requests {
             Action::Watch { slot } => Message::Watch(message::Watch { request, slot: *slot }),
             Action::Start(form) => Message::StartRun(form.message(request)),
             Action::Join => Message::WorkerTokenRequest(Request { request }),
-            Action::Leave => return None,
+            Action::PlayDemo(_) | Action::Leave => return None,
         };
         self.last = request;
         self.waiting.push((request, action));

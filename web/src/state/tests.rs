@@ -11,7 +11,7 @@ use rollmesh_core::{
     time::Micros,
 };
 
-use super::{Action, Connection, Effect, Event, Level, Source, State, TabStatus, TabWorker, reduce};
+use super::{Action, Connection, DemoEnv, DemoRun, Effect, Event, Level, Source, State, TabStatus, TabWorker, reduce};
 
 fn welcome() -> Event {
     Event::Received(Message::Welcome(Welcome {
@@ -36,6 +36,10 @@ fn worker(worker: u32) -> Event {
     Event::Received(Message::WorkerRow(WorkerRow { worker, ..WorkerRow::default() }))
 }
 
+fn trace(run: u32) -> EnvTrace {
+    EnvTrace { run, slot: 0, episode: 0, t: 0, obs_len: 1, obs: vec![0; 4], dones: vec![0] }
+}
+
 fn reply(request: u32, error: &str) -> Event {
     Event::Received(Message::Reply(Reply { request, error: error.into() }))
 }
@@ -46,6 +50,10 @@ fn send(message: Message) -> Effect {
 
 fn retry_in(ms: u64) -> Effect {
     Effect::RetryIn { delay: Micros::from_millis(ms) }
+}
+
+fn start_demo(env: &str, run: u32) -> Effect {
+    Effect::StartDemo(DemoRun { env: DemoEnv::named(env).expect("a demo"), run })
 }
 
 fn after(events: impl IntoIterator<Item = Event>) -> State {
@@ -81,7 +89,7 @@ fn a_page_with_a_token_connects_and_follows_the_run() {
 #[test]
 fn a_page_without_a_token_shows_the_demo_and_does_not_knock() {
     let mut state = State::default();
-    assert_eq!(reduce(&mut state, Event::Started { token: false }), [Effect::StartDemo]);
+    assert_eq!(reduce(&mut state, Event::Started { token: false }), [start_demo("CartPole-v1", 1)]);
     assert_eq!(state.connection, Connection::NoToken);
     assert_eq!(reduce(&mut state, Event::Woke), []);
     assert_eq!(reduce(&mut state, Event::TokenFound), [Effect::Connect]);
@@ -91,7 +99,7 @@ fn a_page_without_a_token_shows_the_demo_and_does_not_knock() {
 fn without_a_hub_the_demo_runs_until_one_appears() {
     let mut state = after([Event::Started { token: true }]);
     let effects = reduce(&mut state, Event::Closed { random: 0 });
-    assert_eq!(effects, [retry_in(200), Effect::StartDemo]);
+    assert_eq!(effects, [retry_in(200), start_demo("CartPole-v1", 1)]);
     assert_eq!(state.source, Source::Demo);
 
     reduce(&mut state, Event::Demo(Message::Iteration(Iteration { iteration: 1, ..Iteration::default() })));
@@ -126,8 +134,7 @@ fn a_lost_hub_leaves_its_numbers_on_the_page_until_it_tells_them_anew() {
 fn a_new_run_clears_the_old_ones_curves_and_trace() {
     let mut state = online();
     reduce(&mut state, iteration(1, 1));
-    let trace = EnvTrace { run: 1, slot: 0, episode: 0, t: 0, obs_len: 1, obs: vec![0; 4], dones: vec![0] };
-    reduce(&mut state, Event::Received(Message::EnvTrace(trace)));
+    reduce(&mut state, Event::Received(Message::EnvTrace(trace(1))));
     assert!(state.trace.is_some());
     reduce(&mut state, status(2, Phase::Running));
     assert_eq!(state.curves.points(), []);
@@ -238,4 +245,38 @@ fn the_demo_can_show_another_slot() {
     let mut state = after([Event::Started { token: false }]);
     reduce(&mut state, Event::Demo(Message::RunStatus(RunStatus { num_slots: 8, ..RunStatus::default() })));
     assert_eq!(reduce(&mut state, Event::Act(Action::Watch { slot: 3 })), [Effect::WatchDemo { slot: 3 }]);
+}
+
+#[test]
+fn the_demo_can_play_something_else_which_is_a_run_of_its_own() {
+    let demo =
+        |run, env: &str| Event::Demo(Message::RunStatus(RunStatus { run, env: env.into(), ..RunStatus::default() }));
+    let mut state = after([Event::Started { token: false }, demo(1, "CartPole-v1")]);
+    reduce(&mut state, Event::Demo(Message::Iteration(Iteration { run: 1, iteration: 1, ..Iteration::default() })));
+    reduce(&mut state, Event::Demo(Message::EnvTrace(trace(1))));
+    let breakout = DemoEnv::named("PixelBreakout-v0").expect("a demo");
+    let effects = reduce(&mut state, Event::Act(Action::PlayDemo(breakout)));
+    assert_eq!(effects, [start_demo("PixelBreakout-v0", 2)]);
+    assert_eq!(state.demo.env, breakout);
+
+    // Until the new one speaks, the old one is on the page under its own name.
+    assert_eq!(state.watched().map(|watched| watched.env), Some("CartPole-v1".into()));
+    reduce(&mut state, demo(2, "PixelBreakout-v0"));
+    assert_eq!((state.curves.points(), state.trace.clone()), (&[][..], None));
+    reduce(&mut state, Event::Demo(Message::EnvTrace(trace(2))));
+    assert_eq!(state.watched().map(|watched| watched.env), Some("PixelBreakout-v0".into()));
+
+    reduce(&mut state, welcome());
+    let effects = reduce(&mut state, Event::Act(Action::PlayDemo(breakout)));
+    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]));
+}
+
+#[test]
+fn a_trace_is_shown_as_the_environment_of_its_own_run_only() {
+    let mut state = online();
+    assert_eq!(state.watched(), None);
+    reduce(&mut state, Event::Received(Message::EnvTrace(trace(2))));
+    assert_eq!(state.watched(), None);
+    reduce(&mut state, Event::Received(Message::EnvTrace(trace(1))));
+    assert_eq!(state.watched().map(|watched| watched.trace.run), Some(1));
 }

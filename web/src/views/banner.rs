@@ -6,7 +6,7 @@ use rollmesh_core::protocol::Phase;
 use crate::{
     format,
     shell::Store,
-    state::{Connection, Source, State},
+    state::{Connection, DemoEnv, Player, Source, State},
     token,
 };
 
@@ -70,7 +70,7 @@ fn TokenForm() -> impl IntoView {
 }
 
 fn text(state: &State) -> Option<Text> {
-    let demo = if state.source == Source::Demo { "An untrained policy plays in this tab." } else { "" };
+    let demo = if state.source == Source::Demo { demo_text(state.demo.env) } else { String::new() };
     match &state.connection {
         Connection::NoToken => Some(Text {
             kind: "no-token",
@@ -106,6 +106,13 @@ fn text(state: &State) -> Option<Text> {
             }),
         },
         Connection::Online { .. } => ending(state),
+    }
+}
+
+fn demo_text(env: DemoEnv) -> String {
+    match env.player {
+        Player::Untrained => format!("An untrained policy plays {} in this tab.", env.name),
+        Player::Random => format!("A policy that acts at random plays {} in this tab.", env.name),
     }
 }
 

@@ -2,16 +2,17 @@
 
 use leptos::prelude::*;
 
+use super::live_picture::LivePicture;
 use crate::{
-    cartpole_view::CartPoleView,
     shell::Store,
-    state::{Action, State},
+    state::{Action, DemoEnv, Source, State},
 };
 
-/// The watched slot and the way to watch another.
+/// The watched slot and the way to watch another; in the demo, the choice of what is played.
 #[component]
 pub(crate) fn Live() -> impl IntoView {
     let store = expect_context::<Store>();
+    let is_demo = store.select(|state| state.source == Source::Demo);
     let slot = store.select(|state| state.run.as_ref().map_or(0, |run| run.watched_slot));
     let slots = store.select(|state| state.run.as_ref().map_or(0, |run| run.num_slots));
     let watch = move |event: leptos::ev::Event| {
@@ -38,8 +39,32 @@ pub(crate) fn Live() -> impl IntoView {
                     <span class="detail">{store.select(of_slots)}</span>
                 </label>
             </div>
-            <CartPoleView/>
+            <Show when=move || is_demo.get()>
+                <DemoChoice/>
+            </Show>
+            <LivePicture/>
         </section>
+    }
+}
+
+#[component]
+fn DemoChoice() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let played = store.select(|state| state.demo.env);
+    let choose = move |event: leptos::ev::Event| {
+        if let Some(env) = DemoEnv::named(&event_target_value(&event)) {
+            store.act(Action::PlayDemo(env));
+        }
+    };
+    view! {
+        <label class="inline-field demo-choice">
+            "Demo of"
+            <select data-testid="demo-env" prop:value=move || played.get().name on:change=choose>
+                {DemoEnv::ALL.map(|env| view! {
+                    <option selected=move || played.get() == env>{env.name}</option>
+                }).collect_view()}
+            </select>
+        </label>
     }
 }
 

@@ -8,6 +8,7 @@ mod header;
 mod key_numbers;
 mod ledger;
 mod live;
+mod live_picture;
 mod start_form;
 mod this_tab;
 mod toasts;

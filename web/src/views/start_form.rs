@@ -6,7 +6,7 @@ use rollmesh_core::env::EnvRegistry;
 use crate::{
     format,
     shell::Store,
-    state::{Action, StartForm},
+    state::{Action, StartForm, trainable_envs},
 };
 
 /// Asks for a run and says what is wrong with a field before the hub has to.
@@ -16,6 +16,7 @@ pub(crate) fn StartRunForm() -> impl IntoView {
     let preset = StartForm::default();
     let env = NodeRef::<html::Select>::new();
     let fields: [NodeRef<html::Input>; 5] = std::array::from_fn(|_| NodeRef::new());
+    let [.., stop_return, _] = fields;
     let presets = [
         preset.seed.to_string(),
         preset.num_workers.to_string(),
@@ -43,12 +44,23 @@ pub(crate) fn StartRunForm() -> impl IntoView {
             Err(wrong) => error.set(Some(wrong.to_string())),
         }
     };
+    let envs = trainable_envs(&EnvRegistry::builtin());
+    let names_of_envs: Vec<String> = envs.iter().map(|env| env.name.clone()).collect();
+    let preset_stop_return = move |event: leptos::ev::Event| {
+        let name = event_target_value(&event);
+        let goal = envs.iter().find(|env| env.name == name).and_then(|env| env.stop_return);
+        if let (Some(input), Some(goal)) = (stop_return.get_untracked(), goal) {
+            input.set_value(&goal.to_string());
+        }
+    };
     view! {
         <form class="start-form" data-testid="start-form" on:submit=submit>
             <label class="field">
                 "Environment"
-                <select node_ref=env data-testid="start-env">
-                    {EnvRegistry::builtin().iter().map(|spec| view! { <option>{spec.name.clone()}</option> }).collect_view()}
+                <select node_ref=env data-testid="start-env" on:change=preset_stop_return>
+                    {names_of_envs.into_iter().map(|name| view! {
+                        <option selected=name == preset.env>{name.clone()}</option>
+                    }).collect_view()}
                 </select>
             </label>
             {names.into_iter().zip(presets).zip(fields).map(|(((id, name), preset), field)| view! {
