@@ -36,6 +36,38 @@ fn golden_hashes() {
     assert_eq!(fingerprint, "ea9a3856db66e77f050790411949b828");
 }
 
+/// Of 500 steps in each of four environments under random actions.
+const OF_ENVIRONMENTS: [(&str, &str); 15] = [
+    ("Acrobot-v1", "7f28a91cb6d2a9aad544ff50566ce936"),
+    ("CartPole-v0", "2d89dc41de417984d69a6f8a13bebf16"),
+    ("CartPole-v1", "2d89dc41de417984d69a6f8a13bebf16"),
+    ("CliffWalking-v1", "5849c585c947353ec9761b6dc68889cb"),
+    ("FrozenLake-v1", "7a586143a581ecec443da6b77191aa20"),
+    ("FrozenLake8x8-v1", "ca292e33c2f845324cb549440b31138a"),
+    ("MountainCar-v0", "0e42af683552a6f3ca7bc85cd566bd9a"),
+    ("MountainCarContinuous-v0", "cf50defd2aa502a691e3f970c6b4760a"),
+    ("Pendulum-v1", "4451eb7732a02effb365942eb54dc0ee"),
+    ("PixelAsterix-v0", "541cdec55ea88bc366ea000cf3af3153"),
+    ("PixelBreakout-v0", "f6110dbdd15b83f2f8ac957325f6b32c"),
+    ("PixelFreeway-v0", "7c5c4cac4d0361f46db02e4f82410671"),
+    ("PixelInvaders-v0", "ce5971694521c6b423c6ace4d2e12f93"),
+    ("PixelSeaquest-v0", "82cda843d66d467bbe6ca67c97ded0a9"),
+    ("Taxi-v4", "14303e24405ef1489890a39ff343303b"),
+];
+
+#[test]
+fn every_environment_has_its_golden_hash_however_it_is_cut() {
+    let known: Vec<&str> = OF_ENVIRONMENTS.map(|(env, _)| env).into();
+    let registry = EnvRegistry::builtin();
+    assert_eq!(registry.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), known);
+    for (env, golden) in OF_ENVIRONMENTS {
+        for fragment in [500, 37] {
+            let config = RolloutConfig::new(env).num_envs(4).rollout_fragment_length(fragment).seed(5);
+            assert_eq!(hash(config.policy(PolicyKind::Random), 2_000), golden, "{env}, fragments of {fragment}");
+        }
+    }
+}
+
 #[test]
 fn cuts_change_nothing() {
     let whole = hash(config(5, 700), 3_500);

@@ -14,6 +14,7 @@ mod cli;
 pub mod hub;
 pub mod kernels;
 pub mod learner;
+pub mod policies;
 mod progress;
 mod registry;
 pub mod train;

@@ -96,7 +96,7 @@ async fn envs_are_described() {
     let cartpole = envs.as_array().unwrap().iter().find(|env| env["name"] == "CartPole-v1").unwrap();
     let expected = serde_json::json!({
         "name": "CartPole-v1",
-        "observation_space": "Box(4)",
+        "observation_space": "Box([-4.8 -inf -0.41887903 -inf], [4.8 inf 0.41887903 inf], (4,), float32)",
         "action_space": "Discrete(2)",
         "max_episode_steps": 500,
         "reward_threshold": 475.0,

@@ -8,19 +8,19 @@ import { test } from "node:test";
 
 const wasm = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
 
-function sampled({ hidden, envs, seed, steps, fragment, kernels }) {
+const rollmesh = (...args) => JSON.parse(execFileSync(process.env.ROLLMESH_BIN, args, { encoding: "utf8" }));
+
+function sampled({ env = "CartPole-v1", hidden, envs, seed, steps, fragment, kernels = "auto" }) {
   const options = {
-    "--env": "CartPole-v1",
-    "--policy": "mlp",
-    "--hidden": hidden.join(","),
+    "--env": env,
+    ...(hidden ? { "--policy": "mlp", "--hidden": hidden.join(",") } : { "--policy": "random" }),
     "--num-envs": envs,
     "--rollout-fragment-length": fragment,
     "--env-steps": steps,
     "--seed": seed,
     "--kernels": kernels,
   };
-  const args = ["sample", ...Object.entries(options).flat().map(String), "--json"];
-  return JSON.parse(execFileSync(process.env.ROLLMESH_BIN, args, { encoding: "utf8" })).rollout_hash;
+  return rollmesh("sample", ...Object.entries(options).flat().map(String), "--json").rollout_hash;
 }
 
 // Steps that fill every slot alike and steps that do not; fragments that cut episodes and fragments longer than the rollout.
@@ -38,6 +38,13 @@ for (const rollout of rollouts) {
     for (const kernels of ["portable", "auto"]) {
       assert.equal(sampled({ ...rollout, kernels }), hash, `${kernels} kernels`);
     }
+  });
+}
+
+for (const { name: env } of rollmesh("envs", "--json")) {
+  test(`${env} under random actions`, () => {
+    const rollout = { env, envs: 4, seed: 5, steps: 20_000, fragment: 64 };
+    assert.equal(wasm.rollout_hash(env, undefined, 4, 5n, 20_000), sampled(rollout));
   });
 }
 

@@ -2,7 +2,7 @@
 
 use super::{BatchError, SampleBatch, sample_batch::Layout};
 use crate::{
-    column::{Column, ColumnData},
+    column::{Column, ColumnData, ColumnName},
     prelude::*,
 };
 
@@ -79,10 +79,9 @@ impl SampleBatch {
         if rows_are_padded && self.max_seq_len != other.max_seq_len {
             return differ("max_seq_len");
         }
-        if let Some((name, _)) = other
-            .iter()
-            .enumerate()
-            .find_map(|(place, (name, column))| self.column_near(place, name).is_err().then_some((name, column)))
+        // With no more columns than here, the one that is too many means that one is missing, which is found in its turn.
+        if other.columns.len() > self.columns.len()
+            && let Some((name, _)) = other.iter().find(|(name, _)| self.column(name).is_none())
         {
             return Err(BatchError::MissingColumn(name.to_string()));
         }
@@ -90,7 +89,7 @@ impl SampleBatch {
     }
 
     /// A column by name, which probably stands at this place.
-    fn column_near(&self, place: usize, name: &str) -> Result<&Column, BatchError> {
+    fn column_near(&self, place: usize, name: &ColumnName) -> Result<&Column, BatchError> {
         match self.columns.get(place) {
             Some((n, column)) if n == name => Ok(column),
             _ => self.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string())),

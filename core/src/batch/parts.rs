@@ -112,7 +112,8 @@ impl SampleBatch {
         if let Some(expected) = expected.filter(|expected| *expected != column.rows()) {
             return Err(BatchError::LengthMismatch { name: name.to_string(), expected, found: column.rows() });
         }
-        if self.time_major && layout == Layout::Step {
+        // Without rows there is nothing that could stand side by side.
+        if self.time_major && layout == Layout::Step && column.rows() > 0 {
             if column.lanes() == 0 || column.is_compressed() || column.dtype().is_none() {
                 return Err(BatchError::NotTimeMajor { name: name.to_string(), found: format!("{column:?}") });
             }

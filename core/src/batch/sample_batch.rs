@@ -102,7 +102,10 @@ impl SampleBatch {
     /// Takes a column out.
     pub fn remove(&mut self, name: &str) -> Option<Column> {
         let place = self.columns.iter().position(|(n, _)| n == name)?;
-        Some(self.columns.remove(place).1)
+        let (_, column) = self.columns.remove(place);
+        // Without columns, only sequences say how many rows there are.
+        self.rows = self.expected_rows(None).unwrap_or(0);
+        Some(column)
     }
 
     /// Number of steps: the sum of `seq_lens` if there are any; else the rows of any column but `infos`, `state_in_…`

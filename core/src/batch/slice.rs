@@ -60,8 +60,8 @@ impl SampleBatch {
     /// sequence. What is beyond the end is not there. Shares all buffers if nothing is padded.
     ///
     /// # Errors
-    /// [`BatchError::TimeMajor`] for a time-major batch with sequences; [`BatchError::Column`] if padding would make a
-    /// column of more than 2 GiB.
+    /// [`BatchError::TimeMajor`] for a time-major batch with sequences or a negative start; [`BatchError::Column`] if
+    /// padding would make a column of more than 2 GiB.
     pub fn slice(&self, start: i64, end: usize) -> Result<Self, BatchError> {
         self.exact(start, end, None)
     }
@@ -82,6 +82,9 @@ impl SampleBatch {
         let steps = clamp(first..end, self.positions());
         let rows = padding.saturating_add(steps.len());
         let mut segments = self.segments_of(steps.clone());
+        if self.time_major && (padding > 0 || self.seq_lens.is_some()) {
+            return Err(BatchError::TimeMajor("slice"));
+        }
         if padding > 0 {
             segments.insert(0, Segment::Zeros(padding));
         }
@@ -91,9 +94,6 @@ impl SampleBatch {
                 None => self.put_together(&segments),
             };
         };
-        if self.time_major {
-            return Err(BatchError::TimeMajor("slice"));
-        }
         let (sequences, lens) = match states {
             Some(states) => (states.clone(), shortened(lens, states, rows)?),
             None => {

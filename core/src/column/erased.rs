@@ -101,7 +101,11 @@ macro_rules! column {
 
             /// An array column of little-endian elements, as many as whole rows of the shape need.
             pub(crate) fn from_raw(dtype: DType, shape: RowShape, bytes: &[u8]) -> Result<Self, ColumnError> {
-                if dtype == DType::Bool && let Some(byte) = bytes.iter().find(|byte| **byte > 1) {
+                // All bits together first: that is one pass without branches.
+                if dtype == DType::Bool
+                    && bytes.iter().fold(0, |all, byte| all | byte) > 1
+                    && let Some(byte) = bytes.iter().find(|byte| **byte > 1)
+                {
                     return Err(ColumnError::NotBool(*byte));
                 }
                 match dtype {
@@ -229,12 +233,14 @@ impl Column {
     /// [`ColumnError::Mismatch`] when type or row shape differ, [`ColumnError::MixedCompression`].
     pub fn concat(parts: &[&Self]) -> Result<Option<Self>, ColumnError> {
         let Some(first) = parts.first() else { return Ok(None) };
-        let same = |p: &&&Self| p.column_type() == first.column_type() && p.shape() == first.shape();
-        if let Some(other) = parts.iter().find(|p| !same(p)) {
-            return Err(ColumnError::Mismatch { left: first.describe(), right: other.describe() });
-        }
-        if parts.iter().any(|p| p.is_compressed() != first.is_compressed()) {
-            return Err(ColumnError::MixedCompression);
+        let (column_type, shape, compressed) = (first.column_type(), first.shape(), first.is_compressed());
+        let same = |p: &Self| p.column_type() == column_type && p.shape() == shape;
+        if let Some(other) = parts.iter().find(|p| !same(p) || p.is_compressed() != compressed) {
+            return Err(if same(other) {
+                ColumnError::MixedCompression
+            } else {
+                ColumnError::Mismatch { left: first.describe(), right: other.describe() }
+            });
         }
         Ok(Some(match first {
             Self::Bytes(_) => {

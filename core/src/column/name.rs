@@ -70,7 +70,9 @@ impl From<Cow<'static, str>> for ColumnName {
 
 impl PartialEq for ColumnName {
     fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
+        // Most names are the same constant or the same shared text.
+        let (a, b) = (self.as_str(), other.as_str());
+        core::ptr::eq(a, b) || a == b
     }
 }
 

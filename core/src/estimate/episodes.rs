@@ -4,14 +4,12 @@ use core::ops::Range;
 
 use super::EstimateError;
 use crate::{
-    batch::{BatchError, EPS_ID, REWARDS, SampleBatch},
+    batch::{ACTION_PROB, BatchError, EPS_ID, REWARDS, SampleBatch},
     prelude::*,
 };
 
-/// Probability, or density, of the logged action under the policy that took it.
-pub(super) const ACTION_PROB: &str = "action_prob";
-/// The same under the policy to be judged.
-pub(super) const NEW_ACTION_PROB: &str = "new_action_prob";
+/// Probability, or density, of the logged action under the policy to be judged.
+const NEW_ACTION_PROB: &str = "new_action_prob";
 
 /// A column of one number per row, as doubles.
 pub(super) fn numbers(batch: &SampleBatch, name: &str) -> Result<Vec<f64>, EstimateError> {
@@ -32,13 +30,13 @@ pub(super) fn rewards(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
 
 /// How much likelier each action is under the new policy than under the one that took it.
 pub(super) fn ratios(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
-    let (old, new) = (numbers(batch, ACTION_PROB)?, numbers(batch, NEW_ACTION_PROB)?);
+    let (old, new) = (numbers(batch, ACTION_PROB.name())?, numbers(batch, NEW_ACTION_PROB)?);
     let possible = |prob: f64| (0.0..f64::INFINITY).contains(&prob);
     let check = |column, values: &[f64], ok: &dyn Fn(f64) -> bool| match values.iter().position(|&prob| !ok(prob)) {
         Some(row) => Err(EstimateError::Probability { column, row, value: values[row] }),
         None => Ok(()),
     };
-    check(ACTION_PROB, &old, &|prob| possible(prob) && prob > 0.0)?;
+    check(ACTION_PROB.name(), &old, &|prob| possible(prob) && prob > 0.0)?;
     check(NEW_ACTION_PROB, &new, &possible)?;
     Ok(new.iter().zip(&old).map(|(new, old)| new / old).collect())
 }

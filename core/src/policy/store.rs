@@ -18,7 +18,7 @@ pub trait PolicyStore {
     /// be used.
     ///
     /// # Errors
-    /// [`StoreError::Missing`], [`StoreError::Failed`].
+    /// [`StoreError::Missing`], [`StoreError::Damaged`], [`StoreError::Failed`].
     fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError>;
 
     /// Forgets what was kept for the policy, and says whether there was anything.
@@ -47,6 +47,9 @@ pub enum StoreError {
         /// Bytes that the store takes in all.
         capacity: usize,
     },
+    /// What is there is not what was put there.
+    #[error("what was put aside for policy '{0}' is damaged")]
+    Damaged(PolicyId),
     /// The medium failed.
     #[error("the store failed for policy '{id}': {reason}")]
     Failed {

@@ -7,13 +7,12 @@ use super::{
     read::{floats, optional, scalars},
 };
 use crate::{
-    batch::{ADVANTAGES, EPS_ID, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, VALUE_TARGETS, VF_PREDS},
-    column::{ColumnData, ColumnKey},
+    batch::{
+        ADVANTAGES, EPS_ID, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, VALUE_TARGETS, VALUES_BOOTSTRAPPED, VF_PREDS,
+    },
+    column::ColumnData,
     prelude::*,
 };
-
-/// Value estimates of the observations after the steps.
-pub const VALUES_BOOTSTRAPPED: ColumnKey<f32> = ColumnKey::new("values_bootstrapped");
 
 /// Which advantages to compute.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,7 +53,7 @@ pub fn compute_advantages(
         return Err(PostprocessError::GaeNeedsCritic);
     }
     let rewards = floats(batch, REWARDS)?;
-    let (mut advantages, mut targets) = (vec![0.0; batch.len()], vec![0.0; batch.len()]);
+    let (mut advantages, mut targets) = (vec![0.0; rewards.len()], vec![0.0; rewards.len()]);
     if use_gae {
         gae(&rewards, &floats(batch, VF_PREDS)?, last_r, gamma, lambda, &mut advantages, &mut targets);
     } else {
@@ -116,6 +115,7 @@ pub(super) fn check_single_trajectory(batch: &SampleBatch) -> Result<(), Postpro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::column::ColumnKey;
 
     fn batch(terminated: bool, truncated: bool) -> SampleBatch {
         SampleBatch::new()

@@ -34,7 +34,7 @@ mod read;
 mod train_batch;
 mod vtrace;
 
-pub use advantages::{AdvantageConfig, VALUES_BOOTSTRAPPED, compute_advantages, compute_gae_for_sample_batch};
+pub use advantages::{AdvantageConfig, compute_advantages, compute_gae_for_sample_batch};
 pub use discount::{discount_cumsum, discounted_returns, last_r, values_bootstrapped};
 pub use gae::{Carry, gae, gae_before};
 pub use n_step::adjust_nstep;

@@ -6,13 +6,13 @@ use super::{
     read::{floats, optional, scalars},
 };
 use crate::{
-    batch::{ADVANTAGES, AGENT_INDEX, EPS_ID, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, VALUE_TARGETS, VF_PREDS},
-    column::{ColumnData, ColumnKey},
+    batch::{
+        ADVANTAGES, AGENT_INDEX, EPS_ID, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, UNROLL_ID, VALUE_TARGETS,
+        VF_PREDS,
+    },
+    column::ColumnData,
     prelude::*,
 };
-
-/// Id of the part of one agent's trajectory that is postprocessed together.
-const UNROLL_ID: ColumnKey<i64> = ColumnKey::new("unroll_id");
 
 /// Ends of the pieces of a batch: one past the last row of each, in order, the last one at the end of the batch.
 ///
@@ -60,7 +60,7 @@ pub fn gae_of_pieces(
     if ends.len() != bootstrap_values.len() {
         return Err(PostprocessError::Bootstraps { expected: ends.len(), found: bootstrap_values.len() });
     }
-    let (mut advantages, mut targets) = (vec![0.0; batch.len()], vec![0.0; batch.len()]);
+    let (mut advantages, mut targets) = (vec![0.0; rewards.len()], vec![0.0; rewards.len()]);
     let mut start = 0;
     for (&end, &bootstrap) in ends.iter().zip(bootstrap_values) {
         let piece = start..end;
@@ -84,6 +84,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
+    use crate::batch::BatchParts;
 
     /// Rows of (reward, value, terminated, truncated, episode).
     type Row = (f32, f32, bool, bool, i64);
@@ -135,6 +136,19 @@ mod tests {
         let pairs = ColumnData::new(vec![1i64; 4], crate::column::RowShape::vector(2)).unwrap();
         let error = piece_ends(&two.with(EPS_ID, pairs).unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "column 'eps_id' has rows of shape (2), one value per row is needed");
+    }
+
+    /// Rows of zeros between sequences are rows like others: two more pieces, which end by a change of the episode.
+    #[test]
+    fn padded_batches_are_taken_row_by_row() {
+        let rows = [(1.0, 0.25, false, false, 7), (1.0, 0.25, false, false, 7), (1.0, 0.25, true, false, 8)];
+        let parts = batch(&rows).into_parts();
+        let sequences = BatchParts { seq_lens: Some(ColumnData::scalars(vec![2, 1])), ..parts };
+        let padded = SampleBatch::from_parts(sequences).and_then(|batch| batch.right_zero_pad(3)).unwrap();
+        assert_eq!(piece_ends(&padded).unwrap(), [2, 3, 4, 6]);
+        let done = gae_of_pieces(&padded, &[2.0, 0.0, 2.0, 0.0], 0.5, 0.5).unwrap();
+        assert_eq!(done.get(ADVANTAGES).unwrap(), [1.3125, 1.75, 0.0, 0.75, 0.0, 0.0]);
+        assert_eq!(done.len(), 3);
     }
 
     proptest! {

@@ -3,15 +3,18 @@
 use core::num::NonZeroU32;
 
 use super::{
-    AgentCollector, FragmentViews, Row, UNROLL_ID, ViewError,
+    AgentCollector, FragmentViews, Row, ViewError,
     requirement::layout,
     series::{constant, zeros},
 };
 use crate::{
-    batch::{SampleBatch, T},
+    batch::{BatchParts, SampleBatch, T, UNROLL_ID},
     column::ColumnData,
     prelude::*,
 };
+
+/// States are given per sequence.
+const STATE_IN: &str = "state_in_";
 
 impl AgentCollector {
     /// What learners want to see of the steps since the last fragment, and the end of that fragment.
@@ -23,29 +26,30 @@ impl AgentCollector {
     /// [`ViewError::TooLarge`] if a view's rows would not fit into memory or have too many dimensions,
     /// [`ViewError::Batch`] for a view called `dones`. The fragment stays open then.
     pub fn build_for_training(&mut self, unroll_id: i64) -> Result<FragmentViews, ViewError> {
-        let mut built = FragmentViews { batch: SampleBatch::new(), repeated: Vec::new(), seq_lens: None };
+        let sequences = self.max_seq_len.map(|longest| chunks(self.steps, longest));
+        let (mut columns, mut repeated) = (Vec::new(), Vec::new());
         for (view, requirement) in &self.views {
             let (column, shift) = (requirement.data_col(view), &requirement.shift);
             let every = usize::try_from(requirement.batch_repeat_value.get()).unwrap_or(usize::MAX);
-            let id = self.constant(column).or_else(|| (column == UNROLL_ID).then_some(unroll_id));
+            let id = self.constant(column).or_else(|| (column == UNROLL_ID.name()).then_some(unroll_id));
             let own = id.map(|id| (view.clone(), constant(id, shift, self.steps.div_ceil(every))));
             let given = self
                 .parts(column)
                 .map(|(series, rest)| (format!("{view}{rest}"), series.view(shift, every, self.steps)));
+            let expected = match self.max_seq_len {
+                Some(length) if view.starts_with(STATE_IN) => length,
+                _ => NonZeroU32::MIN,
+            };
             for (name, column) in own.into_iter().chain(given) {
                 let column = column.ok_or_else(|| ViewError::TooLarge { view: name.clone(), steps: self.steps })?;
-                if every == 1 {
-                    built.batch.insert(name, column)?;
-                } else {
-                    built.repeated.push((name, column));
-                }
+                let fits = requirement.batch_repeat_value == expected;
+                if fits { &mut columns } else { &mut repeated }.push((name.into(), column));
             }
         }
-        if let Some(longest) = self.max_seq_len {
-            built.seq_lens = Some(chunks(self.steps, longest));
-        }
+        let parts = BatchParts { columns, seq_lens: sequences, is_training: true, ..BatchParts::default() };
+        let batch = SampleBatch::from_parts(parts)?;
         self.forget_steps();
-        Ok(built)
+        Ok(FragmentViews { batch, repeated })
     }
 
     /// What the policy wants to see before it acts: the same rows that training will see of the coming step, as a
@@ -63,7 +67,7 @@ impl AgentCollector {
             if shift.latest() > 0 {
                 return Err(ViewError::Future { view: view.clone(), offset: shift.latest() });
             }
-            if data_col == UNROLL_ID {
+            if data_col == UNROLL_ID.name() {
                 continue;
             }
             let too_large = || ViewError::TooLarge { view: view.clone(), steps: 1 };

@@ -3,17 +3,15 @@
 use core::num::NonZeroU32;
 
 use super::{
-    ENV_ID, Row, UNROLL_ID, ViewError, ViewRequirements,
+    Row, ViewError, ViewRequirements,
     rows::Values,
     series::{Series, is_obs, suffix},
 };
 use crate::{
-    batch::{AGENT_INDEX, EPS_ID, T},
+    batch::{AGENT_INDEX, ENV_ID, EPS_ID, T, UNROLL_ID, state_out},
     column::Column,
     prelude::*,
 };
-
-const STATE_OUT: &str = "state_out_";
 
 /// What stays the same throughout a trajectory, and when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +69,7 @@ impl AgentCollector {
         let mut collector = Self { max_seq_len: Some(max_seq_len), ..Self::new(views) };
         for (index, state) in initial_states.iter().enumerate() {
             let row = Row::of(state, 0).filter(|_| state.rows() == 1).ok_or(ViewError::InitialState { index })?;
-            collector.add_viewed(&format!("{STATE_OUT}{index}"), row, Some(row));
+            collector.add_viewed(&state_out(index), row, Some(row));
         }
         Ok(collector)
     }
@@ -148,7 +146,7 @@ impl AgentCollector {
         for (name, row) in values {
             let is_new_obs = name.strip_prefix("new_").is_some_and(is_obs);
             let expected = is_new_obs || is_obs(name) || self.series.iter().any(|series| series.name == *name);
-            if expected || self.constant(name).is_some() || *name == UNROLL_ID || self.reach(name).is_none() {
+            if expected || self.constant(name).is_some() || *name == UNROLL_ID.name() || self.reach(name).is_none() {
                 continue;
             }
             if self.stepped {
@@ -190,7 +188,7 @@ impl AgentCollector {
     /// The value of a column that stays the same throughout the trajectory.
     pub(super) fn constant(&self, column: &str) -> Option<i64> {
         let start = self.start.as_ref()?;
-        [(EPS_ID.name(), start.eps_id), (AGENT_INDEX.name(), start.agent_index), (ENV_ID, start.env_id)]
+        [(EPS_ID.name(), start.eps_id), (AGENT_INDEX.name(), start.agent_index), (ENV_ID.name(), start.env_id)]
             .into_iter()
             .find_map(|(name, value)| (name == column).then_some(value))
     }

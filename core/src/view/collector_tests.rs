@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use crate::{
     batch::{EPS_ID, NEW_OBS, REWARDS, T},
-    column::{ColumnKey, DType, RowShape},
+    column::{ColumnData, ColumnKey, DType, RowShape},
     space::Space,
 };
 
@@ -123,9 +123,9 @@ fn recurrent_policies_get_sequences_and_the_state_of_each() {
     }
     assert_eq!(state_in(&agent.build_for_inference().unwrap()), [5.0, -5.0]);
     let fragment = agent.build_for_training(0).unwrap();
-    assert_eq!(fragment.seq_lens.unwrap().values(), [4, 1]);
-    assert_eq!(fragment.repeated[0].0, "state_in_0");
-    assert_eq!(fragment.repeated[0].1.typed::<f32>().unwrap().values(), [0.5, 0.25, 4.0, -4.0]);
+    assert_eq!(fragment.batch.seq_lens(), Some(&[4, 1][..]));
+    assert_eq!(fragment.batch.len(), 5);
+    assert_eq!(state_in(&fragment.batch), [0.5, 0.25, 4.0, -4.0]);
     let error = agent.add_action_reward_next_obs(&[("new_obs", Row::from(&1u8))]).unwrap_err();
     assert_eq!(error, ViewError::MissingColumn { name: "state_out_0".into() });
     // A new trajectory starts with the initial state again.

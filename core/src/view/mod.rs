@@ -53,28 +53,22 @@ pub use single_step::{StepIndex, single_step_input};
 
 use crate::{
     batch::{BatchError, SampleBatch},
-    column::{Column, ColumnData},
+    column::{Column, ColumnName},
     prelude::*,
 };
-
-/// Index of the sub-environment.
-const ENV_ID: &str = "env_id";
-/// Id of the part of one agent's trajectory that is built together.
-const UNROLL_ID: &str = "unroll_id";
 
 /// The views of one fragment of one agent's trajectory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FragmentViews {
-    /// Views with a row per step.
+    /// Views with a row per step. For recurrent policies cut into sequences, and with the `state_in_…` that have a row
+    /// per sequence.
     pub batch: SampleBatch,
-    /// Views with a row per `batch_repeat_value` steps, if that is more than one, by name.
-    pub repeated: Vec<(String, Column)>,
-    /// For recurrent policies: steps of each sequence.
-    pub seq_lens: Option<ColumnData<i32>>,
+    /// Views with fewer rows than there are steps, by name.
+    pub repeated: Vec<(ColumnName, Column)>,
 }
 
 impl FragmentViews {
-    /// All views, those with a row per step first.
+    /// All views, those of the batch first.
     pub fn columns(&self) -> impl Iterator<Item = (&str, &Column)> {
         self.batch.iter().chain(self.repeated.iter().map(|(name, column)| (name.as_str(), column)))
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Shift, space_form};
 use crate::{
-    batch::{BatchError, SampleBatch},
+    batch::{SampleBatch, state_out},
     column::{DType, RowShape},
     prelude::*,
     space::Space,
@@ -62,7 +62,7 @@ impl ViewRequirement {
     #[must_use]
     pub fn state_in(index: usize, max_seq_len: NonZeroU32) -> Self {
         let shift = Shift::single(-1).unwrap_or_default();
-        Self { batch_repeat_value: max_seq_len, ..Self::shifted(format!("state_out_{index}"), shift) }
+        Self { batch_repeat_value: max_seq_len, ..Self::shifted(state_out(index).as_str(), shift) }
     }
 
     /// The view is not shown to the policy when it acts.
@@ -79,17 +79,13 @@ impl ViewRequirement {
 }
 
 /// The batch without the views that training does not use. Columns that no requirement names stay. Shares all buffers.
-///
-/// # Errors
-/// None that the batch itself would not have had: its columns fit together.
-pub fn drop_unused_for_training(batch: &SampleBatch, views: &ViewRequirements) -> Result<SampleBatch, BatchError> {
-    let mut kept = SampleBatch::new();
-    for (name, column) in batch.iter() {
-        if views.get(name).is_none_or(|view| view.used_for_training) {
-            kept.insert(name.to_string(), column.clone())?;
-        }
+#[must_use]
+pub fn drop_unused_for_training(batch: &SampleBatch, views: &ViewRequirements) -> SampleBatch {
+    let mut kept = batch.clone();
+    for (name, _) in views.iter().filter(|(_, view)| !view.used_for_training) {
+        kept.remove(name);
     }
-    Ok(kept)
+    kept
 }
 
 /// Type and shape of the rows in which points of a space are stored.
@@ -115,6 +111,6 @@ mod tests {
         with_hint.insert("hint", ColumnData::scalars(vec![1i64])).unwrap();
         let hidden = ViewRequirement { used_for_training: false, ..ViewRequirement::default() };
         let views = ViewRequirements::from([("hint".to_string(), hidden)]);
-        assert_eq!(drop_unused_for_training(&with_hint, &views).unwrap(), batch);
+        assert_eq!(drop_unused_for_training(&with_hint, &views), batch);
     }
 }

@@ -1,18 +1,18 @@
 //! A policy's input at one step of a batch, for value estimates.
 
 use super::{
-    ENV_ID, Row, Shift, UNROLL_ID, ViewError, ViewRequirements,
+    Row, Shift, ViewError, ViewRequirements,
     rows::{Buffer, Values},
     series::{suffix, window},
 };
 use crate::{
-    batch::{AGENT_INDEX, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, T},
+    batch::{AGENT_INDEX, BatchError, ENV_ID, EPS_ID, NEW_OBS, OBS, SampleBatch, T, UNROLL_ID},
     column::Column,
     prelude::*,
 };
 
 /// Columns whose value does not change within a fragment.
-const IDS: [&str; 4] = [EPS_ID.name(), AGENT_INDEX.name(), ENV_ID, UNROLL_ID];
+const IDS: [&str; 4] = [EPS_ID.name(), AGENT_INDEX.name(), ENV_ID.name(), UNROLL_ID.name()];
 
 /// A step of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

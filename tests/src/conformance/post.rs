@@ -1,10 +1,10 @@
 //! `post.*`: advantages and other targets.
 
 use rollmesh_core::{
-    batch::{ADVANTAGES, BatchError, SampleBatch, VALUE_TARGETS},
+    batch::{ADVANTAGES, BatchError, SampleBatch, VALUE_TARGETS, VALUES_BOOTSTRAPPED},
     postprocess::{
-        AdvantageConfig, PostprocessError, VALUES_BOOTSTRAPPED, adjust_nstep, compute_advantages,
-        compute_gae_for_sample_batch, discount_cumsum,
+        AdvantageConfig, PostprocessError, adjust_nstep, compute_advantages, compute_gae_for_sample_batch,
+        discount_cumsum,
     },
 };
 use serde_json::{Value, json};

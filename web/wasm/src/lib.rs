@@ -10,15 +10,21 @@ use rollmesh_core::{
 };
 use wasm_bindgen::prelude::*;
 
-/// Hash of a rollout under the first weights of a policy, as 32 hexadecimal digits: what `rollmesh sample --policy mlp`
-/// prints for the same arguments.
+/// Hash of a rollout, as 32 hexadecimal digits: what `rollmesh sample` prints for the same arguments.
 ///
-/// `hidden` are the widths of the hidden layers, `steps` the env steps over all environments.
+/// `hidden` are the widths of the hidden layers of a policy with first weights from the seed; without them the policy
+/// is uniformly random. `steps` are the env steps over all environments.
 ///
 /// # Errors
 /// A text for an unknown environment or numbers that make no sense.
 #[wasm_bindgen]
-pub fn rollout_hash(env: &str, hidden: Vec<u32>, num_envs: u32, seed: u64, steps: u32) -> Result<String, JsError> {
+pub fn rollout_hash(
+    env: &str,
+    hidden: Option<Vec<u32>>,
+    num_envs: u32,
+    seed: u64,
+    steps: u32,
+) -> Result<String, JsError> {
     hash(env, hidden, num_envs, seed, steps)
         .map(|hash| hash.to_string())
         .map_err(|error| JsError::new(&error.to_string()))
@@ -31,7 +37,8 @@ pub fn core_fingerprint() -> String {
     Hash128(worker::core_fingerprint(Kernels::PORTABLE)).to_string()
 }
 
-fn hash(env: &str, hidden: Vec<u32>, num_envs: u32, seed: u64, steps: u32) -> Result<Hash128, RolloutError> {
-    let config = RolloutConfig::new(env).num_envs(num_envs).seed(seed).policy(PolicyKind::Mlp { hidden });
+fn hash(env: &str, hidden: Option<Vec<u32>>, num_envs: u32, seed: u64, steps: u32) -> Result<Hash128, RolloutError> {
+    let policy = hidden.map_or(PolicyKind::Random, |hidden| PolicyKind::Mlp { hidden });
+    let config = RolloutConfig::new(env).num_envs(num_envs).seed(seed).policy(policy);
     worker::rollout_hash(config, steps.into(), &EnvRegistry::builtin(), Kernels::PORTABLE)
 }

@@ -258,4 +258,19 @@ mod tests {
             assert_eq!(wire.read(&bytes, shape, None).unwrap(), column);
         }
     }
+
+    #[test]
+    fn ragged_rows_travel_as_lengths_and_bytes() {
+        let parts = [BytesColumn::json(["{}", "[1,2]"]).unwrap(), BytesColumn::json(["null"]).unwrap()];
+        let columns = parts.clone().map(Column::from);
+        let columns: Vec<&Column> = columns.iter().collect();
+        let wire = WireType::narrowest(columns[0].column_type(), &columns);
+        assert_eq!((wire, wire.column_type()), (WireType::Json, ColumnType::Ragged(BytesKind::Json)));
+        let mut bytes = vec![];
+        wire.write(&mut bytes, &columns);
+        assert_eq!(bytes, b"\x02\0\0\0\x05\0\0\0\x04\0\0\0{}[1,2]null");
+        assert_eq!(read_lengths(&bytes[..12], 5).unwrap(), (vec![2, 5, 4], 11));
+        let too_long = read_lengths(&bytes[..12], 4).unwrap_err();
+        assert!(matches!(too_long, ReadFault::Value { element: 1, fault: ValueFault::LongRow(5) }));
+    }
 }

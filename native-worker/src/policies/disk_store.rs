@@ -1,0 +1,205 @@
+//! Policies in files.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use rollmesh_core::{
+    hash::bytes_hash,
+    policy::{PolicyId, PolicyStore, Stashed, StoreError},
+};
+
+/// First bytes of every file, with the version of its layout.
+const MAGIC: [u8; 8] = *b"RMSTASH1";
+const HASH_BYTES: usize = 16;
+/// The most bytes that a file may have.
+const MAX_FILE_BYTES: u64 = (Stashed::MAX_BYTES + MAGIC.len() + HASH_BYTES) as u64;
+/// File systems take names of 255 bytes; this leaves room for what is put around it.
+const MAX_NAME_BYTES: usize = 200;
+
+/// Keeps policies in a directory, one file per policy.
+///
+/// A file is written beside its place and then moved there, so that it appears whole or not at all; a checksum finds
+/// one that was damaged later. Writing does not wait for the disk: what is put aside belongs to a running program, and
+/// is no checkpoint. One store at a time uses a directory, and leaves its files behind.
+#[derive(Debug)]
+pub struct DiskStore {
+    dir: PathBuf,
+}
+
+impl DiskStore {
+    /// A store in this directory, which is made if need be.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(dir: impl Into<PathBuf>) -> io::Result<Self> {
+        let dir = dir.into();
+        fs::create_dir_all(&dir)?;
+        Ok(Self { dir })
+    }
+
+    /// Where a policy's file is. No id leads out of the directory.
+    #[must_use]
+    pub fn path(&self, id: &PolicyId) -> PathBuf {
+        self.dir.join(format!("policy-{}.bin", escape(id)))
+    }
+}
+
+impl PolicyStore for DiskStore {
+    fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
+        let path = self.path(id);
+        let unfinished = path.with_extension("tmp");
+        write(&unfinished, &bytes).and_then(|()| fs::rename(&unfinished, &path)).map_err(|error| {
+            // What is half written must not take the room that is missing. If this fails too, the next one replaces it.
+            let _ = fs::remove_file(&unfinished);
+            failed(id, error)
+        })
+    }
+
+    fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError> {
+        let file = File::open(self.path(id)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => StoreError::Missing(id.clone()),
+            _ => failed(id, error),
+        })?;
+        let mut contents = Vec::new();
+        // One byte more shows that there are too many.
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut contents).map_err(|error| failed(id, error))?;
+        let damaged = || StoreError::Damaged(id.clone());
+        let (header, bytes) = contents.split_at_checked(MAGIC.len() + HASH_BYTES).ok_or_else(damaged)?;
+        let (magic, hash) = header.split_at(MAGIC.len());
+        if contents.len() as u64 > MAX_FILE_BYTES || magic != MAGIC || hash != bytes_hash(bytes).0 {
+            return Err(damaged());
+        }
+        contents.drain(..MAGIC.len() + HASH_BYTES);
+        Ok(contents)
+    }
+
+    fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
+        match fs::remove_file(self.path(id)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed(id, error)),
+        }
+    }
+
+    fn contains(&self, id: &PolicyId) -> bool {
+        self.path(id).exists()
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(&MAGIC)?;
+    file.write_all(&bytes_hash(bytes).0)?;
+    file.write_all(bytes)
+}
+
+fn failed(id: &PolicyId, error: io::Error) -> StoreError {
+    StoreError::Failed { id: id.clone(), reason: error.to_string() }
+}
+
+/// A file name for every id, another one for each. Only lower-case letters, digits, `_` and `-` stand for themselves:
+/// some systems do not tell cases apart, and dots and slashes have a meaning. What is too long ends with its hash.
+fn escape(id: &PolicyId) -> String {
+    let mut name = String::new();
+    for byte in id.as_str().bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => name.push(char::from(byte)),
+            _ => name += &format!("%{byte:02x}"),
+        }
+    }
+    if name.len() > MAX_NAME_BYTES {
+        let hash = bytes_hash(name.as_bytes());
+        name.truncate(MAX_NAME_BYTES - 34);
+        // No other name has two of these in a row.
+        name += &format!("%%{hash}");
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn id(name: &str) -> PolicyId {
+        PolicyId::new(name.to_owned())
+    }
+
+    fn files(dir: &Path) -> Vec<String> {
+        let names = fs::read_dir(dir).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    #[test]
+    fn bytes_are_kept_until_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = DiskStore::open(dir.path().join("made")).unwrap();
+        let (a, b) = (id("a"), id("b"));
+        assert_eq!(store.read(&a), Err(StoreError::Missing(a.clone())));
+        store.put(&a, vec![1, 2, 3]).unwrap();
+        store.put(&a, vec![4]).unwrap();
+        store.put(&b, vec![]).unwrap();
+        assert_eq!((store.read(&a), store.read(&b)), (Ok(vec![4]), Ok(vec![])));
+        assert_eq!(files(&store.dir), ["policy-a.bin", "policy-b.bin"]);
+        assert_eq!((store.remove(&a), store.remove(&a)), (Ok(true), Ok(false)));
+        assert!(!store.contains(&a) && store.contains(&b));
+    }
+
+    #[test]
+    fn no_id_leaves_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = DiskStore::open(dir.path().join("store")).unwrap();
+        let long = "x".repeat(10_000);
+        let longer = "x".repeat(10_001);
+        let hostile =
+            ["", ".", "..", "../up", "/etc/passwd", "a/b", "a\\b", "A", "a", "con", "nul.", "%41", "ä", "\0", "\n"];
+        let names: Vec<&str> = hostile.into_iter().chain([long.as_str(), longer.as_str()]).collect();
+        for (i, name) in names.iter().enumerate() {
+            store.put(&id(name), vec![i as u8]).unwrap();
+            assert_eq!(store.path(&id(name)).parent(), Some(store.dir.as_path()));
+        }
+        for (i, name) in names.iter().enumerate() {
+            assert_eq!(store.read(&id(name)), Ok(vec![i as u8]), "{name:?}");
+        }
+        assert_eq!(files(dir.path()), ["store"]);
+        // Also where cases are not told apart.
+        let found: BTreeSet<String> = files(&store.dir).iter().map(|name| name.to_lowercase()).collect();
+        assert_eq!(found.len(), names.len());
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = DiskStore::open(dir.path()).unwrap();
+        let a = id("a");
+        store.put(&a, vec![7; 20]).unwrap();
+        let whole = fs::read(store.path(&a)).unwrap();
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(store.path(&a), damaged).unwrap();
+            assert_eq!(store.read(&a), Err(StoreError::Damaged(a.clone())));
+            fs::write(store.path(&a), &whole[..at]).unwrap();
+            assert_eq!(store.read(&a), Err(StoreError::Damaged(a.clone())));
+        }
+        fs::write(store.path(&a), whole).unwrap();
+        assert_eq!(store.read(&a), Ok(vec![7; 20]));
+    }
+
+    #[test]
+    fn a_disk_that_fails_keeps_what_it_had() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = DiskStore::open(dir.path()).unwrap();
+        let a = id("a");
+        store.put(&a, vec![1]).unwrap();
+        // Nothing can be written where a directory lies.
+        fs::create_dir(store.path(&a).with_extension("tmp")).unwrap();
+        assert!(matches!(store.put(&a, vec![2]), Err(StoreError::Failed { .. })));
+        assert_eq!(store.read(&a), Ok(vec![1]));
+        assert!(DiskStore::open(store.path(&a)).is_err());
+    }
+}

@@ -1,0 +1,108 @@
+//! To the store and back, without the table's lock.
+
+use std::{mem, sync::MutexGuard, thread};
+
+use rollmesh_core::policy::{PolicyId, PolicyMapError, Stash, StashError, Stashed, UnknownPolicy};
+
+use super::{
+    PolicyGuard, SharedPolicyMap,
+    table::{Place, Table},
+};
+
+/// A policy on its way. Wherever the way ends, also by an error or a panic, it arrives somewhere.
+pub(super) struct Move<'a, T> {
+    pub(super) map: &'a SharedPolicyMap<T>,
+    pub(super) id: PolicyId,
+    pub(super) then: Then<T>,
+}
+
+pub(super) enum Then<T> {
+    Put(Place<T>),
+    Remove,
+    /// It has arrived already.
+    Nothing,
+}
+
+impl<T> Drop for Move<'_, T> {
+    fn drop(&mut self) {
+        // What was there is a mark without a policy.
+        match mem::replace(&mut self.then, Then::Nothing) {
+            Then::Put(place) => drop(self.map.table().put(&self.id, Some(place))),
+            Then::Remove => drop(self.map.table().put(&self.id, None)),
+            Then::Nothing => {}
+        }
+        self.map.arrived.notify_all();
+    }
+}
+
+impl<T: Stash> SharedPolicyMap<T> {
+    /// Lends a policy that is idle or in the store.
+    pub(super) fn lend<'a>(
+        &'a self,
+        mut table: MutexGuard<'a, Table<T>>,
+        id: &PolicyId,
+    ) -> Result<PolicyGuard<'a, T>, PolicyMapError> {
+        if let Some((item, used)) = table.take_idle(id) {
+            table.hold(thread::current().id(), id);
+            return Ok(PolicyGuard::new(self, id.clone(), used, item));
+        }
+        if table.place(id).is_none() {
+            return Err(UnknownPolicy::among(id, table.ids()).into());
+        }
+        table.put(id, Some(Place::Coming));
+        drop(table);
+        let mut arrival = Move { map: self, id: id.clone(), then: Then::Put(Place::Stashed) };
+        let item = self.load(id)?;
+        let bytes = item.size_bytes();
+
+        let mut table = self.table();
+        let used = table.next_use();
+        table.put(id, Some(Place::Lent { used, bytes }));
+        table.hold(thread::current().id(), id);
+        let leaving = self.leaving(&mut table);
+        drop(table);
+        arrival.then = Then::Nothing;
+        // If nobody can leave, this guard gives the policy back: resident, beyond the limits.
+        let guard = PolicyGuard::new(self, id.clone(), used, item);
+        Self::put_aside(leaving)?;
+        Ok(guard)
+    }
+
+    /// From the store, as a new object.
+    fn load(&self, id: &PolicyId) -> Result<T, PolicyMapError> {
+        let bytes = self.store().read(id)?;
+        let stashed = Stashed::decode_of(id, &bytes).map_err(|source| failed(id, source))?;
+        let mut item = (self.factory)(id, &stashed.spec).map_err(|source| failed(id, source))?;
+        item.restore(&stashed.state).map_err(|source| failed(id, source))?;
+        self.store().remove(id)?;
+        Ok(item)
+    }
+
+    /// Those who must leave. They stay if they are not [put aside](Self::put_aside).
+    pub(super) fn leaving(&self, table: &mut Table<T>) -> Vec<Move<'_, T>> {
+        let surplus = table.take_surplus(self.limits).into_iter();
+        surplus
+            .map(|idle| {
+                let back = Place::Idle { item: idle.item, used: idle.used, bytes: idle.bytes };
+                Move { map: self, id: idle.id, then: Then::Put(back) }
+            })
+            .collect()
+    }
+
+    /// To the store. The first one that cannot be put aside stays resident, and so do those after it.
+    pub(super) fn put_aside(leaving: Vec<Move<'_, T>>) -> Result<(), PolicyMapError> {
+        for mut leaver in leaving {
+            if let Then::Put(Place::Idle { item, .. }) = &leaver.then {
+                let bytes = Stashed::of(&leaver.id, item).and_then(|stashed| stashed.encode());
+                let bytes = bytes.map_err(|source| failed(&leaver.id, source))?;
+                leaver.map.store().put(&leaver.id, bytes)?;
+                leaver.then = Then::Put(Place::Stashed);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(id: &PolicyId, source: StashError) -> PolicyMapError {
+    PolicyMapError::Stash { id: id.clone(), source }
+}

@@ -1,0 +1,125 @@
+//! Who is where.
+
+use std::{collections::BTreeMap, thread::ThreadId};
+
+use rollmesh_core::policy::{PolicyId, PolicyMapLimits};
+
+pub(super) enum Place<T> {
+    /// Nobody uses it.
+    Idle { item: T, used: u64, bytes: usize },
+    /// A guard has it.
+    Lent { used: u64, bytes: usize },
+    /// On its way from the store.
+    Coming,
+    /// On its way to the store, or out.
+    Leaving,
+    /// In the store.
+    Stashed,
+}
+
+pub(super) struct Table<T> {
+    places: BTreeMap<PolicyId, Place<T>>,
+    /// The idle ones by when they were last used.
+    order: BTreeMap<u64, PolicyId>,
+    /// Counts uses; every one has a number of its own.
+    uses: u64,
+    held: Vec<(ThreadId, PolicyId)>,
+}
+
+/// An idle policy that is to leave.
+pub(super) struct Idle<T> {
+    pub(super) id: PolicyId,
+    pub(super) item: T,
+    pub(super) used: u64,
+    pub(super) bytes: usize,
+}
+
+impl<T> Table<T> {
+    pub(super) fn ids(&self) -> impl ExactSizeIterator<Item = &PolicyId> {
+        self.places.keys()
+    }
+
+    pub(super) fn resident(&self) -> impl Iterator<Item = &PolicyId> {
+        self.places.iter().filter_map(|(id, place)| (!matches!(place, Place::Stashed)).then_some(id))
+    }
+
+    pub(super) fn place(&self, id: &PolicyId) -> Option<&Place<T>> {
+        self.places.get(id)
+    }
+
+    pub(super) fn next_use(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+
+    /// Moves a policy, or lets it go. What was there is for the caller to drop, without the lock.
+    pub(super) fn put(&mut self, id: &PolicyId, place: Option<Place<T>>) -> Option<Place<T>> {
+        let old = self.places.remove(id);
+        if let Some(Place::Idle { used, .. }) = &old {
+            self.order.remove(used);
+        }
+        if let Some(Place::Idle { used, .. }) = &place {
+            self.order.insert(*used, id.clone());
+        }
+        self.places.extend(place.map(|place| (id.clone(), place)));
+        old
+    }
+
+    /// An idle policy, which is lent from now on, and the number of this use.
+    pub(super) fn take_idle(&mut self, id: &PolicyId) -> Option<(T, u64)> {
+        let Some(&Place::Idle { bytes, .. }) = self.places.get(id) else { return None };
+        let used = self.next_use();
+        match self.put(id, Some(Place::Lent { used, bytes })) {
+            Some(Place::Idle { item, .. }) => Some((item, used)),
+            _ => None,
+        }
+    }
+
+    /// The idle policies that must leave to keep the limits, which are on their way from now on. The one that was used
+    /// last is not among them.
+    pub(super) fn take_surplus(&mut self, limits: PolicyMapLimits) -> Vec<Idle<T>> {
+        let (mut count, mut total) = (0_usize, 0_usize);
+        for place in self.places.values() {
+            match place {
+                Place::Idle { bytes, .. } | Place::Lent { bytes, .. } => {
+                    count += 1;
+                    total = total.saturating_add(*bytes);
+                }
+                Place::Coming => count += 1,
+                Place::Leaving | Place::Stashed => {}
+            }
+        }
+        let mut surplus = Vec::new();
+        while count > limits.count || total > limits.bytes {
+            let oldest = self.order.first_key_value().filter(|(used, _)| **used != self.uses).map(|(_, id)| id.clone());
+            let Some(id) = oldest else { break };
+            if let Some(Place::Idle { item, used, bytes }) = self.put(&id, Some(Place::Leaving)) {
+                count -= 1;
+                total = total.saturating_sub(bytes);
+                surplus.push(Idle { id, item, used, bytes });
+            }
+        }
+        surplus
+    }
+
+    /// The last of the policies that a thread holds, in order of their ids.
+    pub(super) fn last_held(&self, thread: ThreadId) -> Option<&PolicyId> {
+        self.held.iter().filter(|(holder, _)| *holder == thread).map(|(_, id)| id).max()
+    }
+
+    pub(super) fn hold(&mut self, thread: ThreadId, id: &PolicyId) {
+        self.held.push((thread, id.clone()));
+    }
+
+    pub(super) fn release(&mut self, thread: ThreadId, id: &PolicyId) {
+        if let Some(at) = self.held.iter().position(|(holder, held)| *holder == thread && held == id) {
+            self.held.swap_remove(at);
+        }
+    }
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { places: BTreeMap::new(), order: BTreeMap::new(), uses: 0, held: Vec::new() }
+    }
+}
