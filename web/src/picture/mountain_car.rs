@@ -80,9 +80,9 @@ mod tests {
 
     #[test]
     fn position_and_velocity_are_seen() {
-        let picture = MountainCar::of(&[-0.5, 0.0625]).expect("a MountainCar");
-        assert_eq!(picture, MountainCar { position: -0.5, velocity: 0.0625 });
-        assert_eq!(picture.caption(), "position -0.50   velocity +0.063");
+        let picture = MountainCar::of(&[-0.5, 0.125]).expect("a MountainCar");
+        assert_eq!(picture, MountainCar { position: -0.5, velocity: 0.125 });
+        assert_eq!(picture.caption(), "position -0.50   velocity +0.125");
     }
 
     #[test]
