@@ -13,6 +13,8 @@
 //! | counter 2 | t |
 //! | counter 3 | agent << 16 \| number of the block of four draws |
 //!
+//! After 65,536 blocks a stream goes on with block 0 under another key: `mix64` of its key, taken as one number.
+//!
 //! ```
 //! use rollmesh_core::{
 //!     ids::SlotId,
@@ -27,7 +29,12 @@
 //! assert_eq!((again.below(6) + 1, again.normal()), (die, noise));
 //! ```
 
-use crate::{ids::SlotId, math};
+use crate::{ids::SlotId, math, prelude::*};
+
+/// Blocks of a stream under one key.
+const BLOCKS: u32 = 1 << 16;
+/// Words that are computed together where many are needed.
+const BULK: usize = 32;
 
 /// What random numbers are for. Each purpose has streams of its own; the values are part of the definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +70,7 @@ impl Streams {
         Self { key: [key as u32, (key >> 32) as u32] }
     }
 
-    /// The stream of one step of one agent: 65,536 blocks of four 32-bit words.
+    /// The stream of one step of one agent.
     #[must_use]
     pub const fn at(&self, slot: SlotId, episode: u32, t: u32, agent: u16) -> Rng {
         Rng { key: self.key, counter: [slot.0, episode, t, (agent as u32) << 16], block: [0; 4], used: 4 }
@@ -91,13 +98,54 @@ impl Rng {
     pub const fn next_u32(&mut self) -> u32 {
         if self.used == 4 {
             self.block = philox(self.counter, self.key);
-            let next = (self.counter[3] as u16).wrapping_add(1);
-            self.counter[3] = (self.counter[3] & 0xFFFF_0000) | next as u32;
+            self.skip_blocks(1);
             self.used = 0;
         }
         let word = self.block[self.used as usize];
         self.used += 1;
         word
+    }
+
+    /// The next words, [`BULK`] of them: faster than one by one where a block begins.
+    fn next_words(&mut self) -> [u32; BULK] {
+        let left_under_key = BLOCKS - (self.counter[3] & 0xFFFF);
+        if self.used < 4 || (left_under_key as usize) < BULK / 4 {
+            return core::array::from_fn(|_| self.next_u32());
+        }
+        let words = philox_many(self.counter, self.key);
+        self.skip_blocks((BULK / 4) as u32);
+        words
+    }
+
+    /// Goes on as if so many words had been drawn.
+    const fn skip(&mut self, words: u64) {
+        let in_block = 4 - self.used as u64;
+        if words <= in_block {
+            self.used += words as u8;
+            return;
+        }
+        let (mut blocks, rest) = ((words - in_block) / 4, (words - in_block) % 4);
+        while blocks > 0 {
+            let step = if blocks < BLOCKS as u64 { blocks as u32 } else { BLOCKS };
+            self.skip_blocks(step);
+            blocks -= step as u64;
+        }
+        self.used = 4;
+        let mut drawn = 0;
+        while drawn < rest {
+            self.next_u32();
+            drawn += 1;
+        }
+    }
+
+    /// At most [`BLOCKS`].
+    const fn skip_blocks(&mut self, blocks: u32) {
+        let next = (self.counter[3] & 0xFFFF) + blocks;
+        self.counter[3] = (self.counter[3] & 0xFFFF_0000) | (next & 0xFFFF);
+        if next >= BLOCKS {
+            let key = mix64((self.key[1] as u64) << 32 | self.key[0] as u64);
+            self.key = [key as u32, (key >> 32) as u32];
+        }
     }
 
     /// The next 64 bits: high word first.
@@ -167,6 +215,34 @@ impl Rng {
             items.swap(i, self.below(i as u32 + 1) as usize);
         }
     }
+
+    /// What [`shuffle`](Self::shuffle) of `n` items swaps: partners of the items `n - 1`, `n - 2`, … 1, in this order.
+    #[must_use]
+    pub fn partners(&mut self, n: u32) -> Vec<u32> {
+        let mut ahead = self.clone();
+        let (mut words, mut drawn) = ([0; BULK], 0usize);
+        let mut next = || {
+            if drawn.is_multiple_of(BULK) {
+                words = ahead.next_words();
+            }
+            drawn += 1;
+            words[(drawn - 1) % BULK]
+        };
+        let mut below = |n: u32| {
+            let mut product = u64::from(next()) * u64::from(n);
+            // As `below`, which explains it.
+            if (product as u32) < n {
+                let threshold = n.wrapping_neg() % n;
+                while (product as u32) < threshold {
+                    product = u64::from(next()) * u64::from(n);
+                }
+            }
+            (product >> 32) as u32
+        };
+        let partners = (1..n).rev().map(|item| below(item + 1)).collect();
+        self.skip(drawn as u64);
+        partners
+    }
 }
 
 /// Word to [0, 1): its upper 24 bits.
@@ -197,10 +273,32 @@ const fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
+/// [`philox`] of a block and those that follow it: lane by lane, so that it vectorises.
+fn philox_many(counter: [u32; 4], key: [u32; 2]) -> [u32; BULK] {
+    const LANES: usize = BULK / 4;
+    let mut lanes = counter.map(|word| [word; LANES]);
+    for (i, word) in lanes[3].iter_mut().enumerate() {
+        *word += i as u32;
+    }
+    let mut key = key;
+    for _ in 0..10 {
+        let [c0, c1, c2, c3] = &mut lanes;
+        for i in 0..LANES {
+            let a = u64::from(c0[i]) * 0xD251_1F53;
+            let b = u64::from(c2[i]) * 0xCD9E_8D57;
+            c0[i] = (b >> 32) as u32 ^ c1[i] ^ key[0];
+            c1[i] = b as u32;
+            c2[i] = (a >> 32) as u32 ^ c3[i] ^ key[1];
+            c3[i] = a as u32;
+        }
+        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+    }
+    core::array::from_fn(|i| lanes[i % 4][i / 4])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prelude::*;
 
     /// Known answers of the authors' Random123 distribution.
     #[test]
@@ -224,6 +322,37 @@ mod tests {
         assert_eq!(words[4..], philox([3, 2, 1, 5 << 16 | 1], key)[..2]);
         assert_eq!(mix64(1), 0x5692_161D_100B_05E5);
         assert_eq!(Streams::new(7, Purpose::Reset).block(SlotId(3), 2, 1, 5)[..], words[..4]);
+    }
+
+    #[test]
+    fn words_in_bulk_are_those_one_by_one() {
+        let streams = Streams::new(3, Purpose::Shuffle);
+        // From the middle of a block, and over the change of keys.
+        for start in [0u64, 3, 4, 262_144 - 40, 262_144 - 1, 262_144, 1_000_000] {
+            let mut one_by_one = streams.at(SlotId(1), 2, 3, 4);
+            for _ in 0..start {
+                one_by_one.next_u32();
+            }
+            let mut skipped = streams.at(SlotId(1), 2, 3, 4);
+            skipped.skip(start);
+            let (mut items, mut swapped): (Vec<u32>, Vec<u32>) = ((0..300).collect(), (0..300).collect());
+            one_by_one.shuffle(&mut items);
+            for (item, partner) in (1..300).rev().zip(skipped.partners(300)) {
+                swapped.swap(item, partner as usize);
+            }
+            assert_eq!(swapped, items, "from {start}");
+            assert_eq!(skipped.next_u64(), one_by_one.next_u64(), "from {start}");
+        }
+        assert_eq!(streams.at(SlotId(0), 0, 0, 0).partners(0), [0; 0]);
+    }
+
+    #[test]
+    fn a_long_stream_does_not_repeat() {
+        let mut rng = Streams::new(7, Purpose::Shuffle).at(SlotId(3), 2, 1, 5);
+        let first: Vec<u32> = (0..8).map(|_| rng.next_u32()).collect();
+        rng.skip(262_144 - 8);
+        let later: Vec<u32> = (0..8).map(|_| rng.next_u32()).collect();
+        assert_ne!(later, first);
     }
 
     #[test]

@@ -4,17 +4,37 @@ use super::{BatchError, SampleBatch};
 use crate::{column::ColumnName, prelude::*, rng::Rng};
 
 impl SampleBatch {
-    /// Brings the rows of all columns into one random order.
+    /// Brings the rows of all columns into one random order, in place where nobody else holds the buffers.
     ///
     /// # Errors
     /// [`BatchError::HasSequences`], [`BatchError::TimeMajor`]; [`BatchError::TooManyRows`] from 2^32 rows on;
-    /// [`BatchError::Column`] for compressed rows that came from elsewhere and are damaged.
+    /// [`BatchError::Column`] for compressed rows that came from elsewhere and are damaged. Nothing has changed then.
     pub fn shuffle(&mut self, rng: &mut Rng) -> Result<(), BatchError> {
         self.check_rows_are_single("shuffle")?;
         let rows = u32::try_from(self.rows).map_err(|_| BatchError::TooManyRows(self.rows))?;
-        let mut order: Vec<u32> = (0..rows).collect();
-        rng.shuffle(&mut order);
-        *self = self.in_order(&order)?;
+        let partners = rng.partners(rows);
+        let pairs = || (1..rows as usize).rev().zip(partners.iter().map(|&row| row as usize));
+        let mut order = Vec::new();
+        let mut shuffled = Vec::with_capacity(self.columns.len());
+        for (name, column) in &self.columns {
+            // Swapping rows in place costs less than making room for them anew.
+            if column.is_array() {
+                continue;
+            }
+            if order.is_empty() {
+                order = (0..rows).collect();
+                pairs().for_each(|(a, b)| order.swap(a, b));
+            }
+            shuffled.push(column.gather_rows(&order).map_err(BatchError::of_column(name))?);
+        }
+        let mut shuffled = shuffled.into_iter();
+        for (_, column) in &mut self.columns {
+            if column.is_array() {
+                column.swap_rows(pairs());
+            } else if let Some(gathered) = shuffled.next() {
+                *column = gathered;
+            }
+        }
         Ok(())
     }
 

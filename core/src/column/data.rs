@@ -164,6 +164,28 @@ impl<T: Element> ColumnData<T> {
         Self { values: Arc::new(values), start: 0, rows: rows.len(), shape: self.shape }
     }
 
+    /// Swaps rows in place, pair after pair. Pairs of rows that are not there are left out.
+    pub(super) fn swap_rows(&mut self, pairs: impl Iterator<Item = (usize, usize)>) {
+        let width = self.shape.elements();
+        let values = self.values_mut();
+        match width {
+            1 => swap_chunks::<T, 1>(values, pairs),
+            2 => swap_chunks::<T, 2>(values, pairs),
+            3 => swap_chunks::<T, 3>(values, pairs),
+            4 => swap_chunks::<T, 4>(values, pairs),
+            8 => swap_chunks::<T, 8>(values, pairs),
+            width => {
+                for (a, b) in pairs.map(|(a, b)| (a.min(b) * width, a.max(b) * width)) {
+                    if let Some((low, high)) = values.split_at_mut_checked(b)
+                        && a < b
+                    {
+                        low[a..a + width].swap_with_slice(&mut high[..width]);
+                    }
+                }
+            }
+        }
+    }
+
     /// Ranges of rows and rows of zeros, one after the other: `rows` in all.
     pub(super) fn assemble(&self, segments: &[Segment], rows: usize) -> Self {
         let width = self.shape.elements();
@@ -188,6 +210,16 @@ fn gather_chunks<T: Element, const WIDTH: usize>(values: &[T], rows: &[u32]) -> 
     let gathered: Vec<[T; WIDTH]> =
         rows.iter().map(|&row| chunks.get(row as usize).copied().unwrap_or(zeros)).collect();
     gathered.into_flattened()
+}
+
+/// [`ColumnData::swap_rows`] for rows of a width that the compiler knows.
+fn swap_chunks<T: Element, const WIDTH: usize>(values: &mut [T], pairs: impl Iterator<Item = (usize, usize)>) {
+    let chunks = values.as_chunks_mut::<WIDTH>().0;
+    for (a, b) in pairs {
+        if a.max(b) < chunks.len() {
+            chunks.swap(a, b);
+        }
+    }
 }
 
 impl<T: Element> PartialEq for ColumnData<T> {
@@ -255,6 +287,17 @@ mod tests {
             let gathered = column.gather(&[3, 0, 3]);
             let row = |row: u32| (row * width..(row + 1) * width).map(i64::from);
             assert!(gathered.values().iter().copied().eq(row(3).chain(row(0)).chain(row(3))), "width {width}");
+        }
+    }
+
+    #[test]
+    fn rows_of_any_width_are_swapped() {
+        for width in 1..10 {
+            let values = (0..4 * width).map(i64::from).collect();
+            let mut column = ColumnData::new(values, RowShape::vector(width)).unwrap();
+            let before = column.clone();
+            column.swap_rows([(3, 0), (1, 1), (2, 3)].into_iter());
+            assert_eq!(column, before.gather(&[3, 1, 0, 2]), "width {width}");
         }
     }
 

@@ -120,6 +120,16 @@ impl Column {
         ))
     }
 
+    /// True where rows are plain arrays.
+    pub(crate) fn is_array(&self) -> bool {
+        by_type!(self, _data => true, _data => false, _data => false)
+    }
+
+    /// Swaps rows of arrays in place, pair after pair. Ragged and compressed rows stay where they are.
+    pub(crate) fn swap_rows(&mut self, pairs: impl Iterator<Item = (usize, usize)>) {
+        by_type!(self, data => data.swap_rows(pairs), _data => {}, _data => {});
+    }
+
     /// Puts rows and zeros together.
     ///
     /// # Errors
