@@ -2,7 +2,7 @@
 
 use core::{fmt, ops::Range};
 
-use super::{ColumnError, Segment, little_endian::append_le, shape::clamp};
+use super::{ColumnData, ColumnError, RowShape, Segment, little_endian::append_le, shape::clamp};
 use crate::prelude::*;
 
 /// What the rows of a [`BytesColumn`] are.
@@ -154,10 +154,32 @@ impl BytesColumn {
 
     /// These rows in this order; a row that is not there is empty.
     pub(super) fn gather(&self, rows: &[u32]) -> Self {
+        if let Some(gathered) = self.gather_even(rows) {
+            return gathered;
+        }
         let row = |row: &u32| self.row(*row as usize).unwrap_or_else(|| self.kind.zero());
         let mut builder = Builder::new(self.kind, rows.len(), rows.iter().map(|i| row(i).len()).sum());
         rows.iter().for_each(|i| builder.append(row(i)));
         builder.build()
+    }
+
+    /// [`gather`](Self::gather) of rows that are equally long, as infos often are: an array of bytes.
+    fn gather_even(&self, rows: &[u32]) -> Option<Self> {
+        let offsets = self.offsets.get(self.start..=self.start + self.rows)?;
+        let len = self.row(0)?.len();
+        let even = len > 0 && offsets.windows(2).all(|ends| ends[1] - ends[0] == len);
+        if !even || rows.iter().any(|row| *row as usize >= self.rows) {
+            return None;
+        }
+        let is_whole = offsets.len() == self.offsets.len();
+        let bytes = if is_whole { self.bytes.clone() } else { Arc::new(self.contiguous().to_vec()) };
+        let gathered = ColumnData::whole_rows(bytes, RowShape::vector(u32::try_from(len).ok()?)).gather(rows);
+        let offsets = if is_whole && rows.len() == self.rows {
+            self.offsets.clone()
+        } else {
+            Arc::new((0..=rows.len()).map(|row| row * len).collect())
+        };
+        Some(Self { kind: self.kind, bytes: gathered.shared().clone(), offsets, start: 0, rows: rows.len() })
     }
 
     /// Ranges of rows and empty rows, one after the other: `rows` in all.
@@ -272,6 +294,16 @@ mod tests {
         assert_eq!(column.gather(&[3, 0, 3]).contiguous(), b"[1]{}[1]");
         let padded = column.assemble(&[Segment::Zeros(1), Segment::Rows(0..1)], 2);
         assert_eq!(padded.iter().collect::<Vec<_>>(), [&b"null"[..], b"{}"]);
+    }
+
+    #[test]
+    fn rows_of_one_length_are_gathered_too() {
+        let column = BytesColumn::bytes(["ab", "cd", "ef"]).unwrap();
+        let texts = |column: &BytesColumn| column.iter().map(|row| row.to_vec()).collect::<Vec<_>>().concat();
+        assert_eq!(texts(&column.gather(&[2, 0, 1])), b"efabcd");
+        assert_eq!(texts(&column.gather(&[1])), b"cd");
+        assert_eq!(texts(&column.slice(1..3).gather(&[1, 0, 1])), b"efcdef");
+        assert_eq!(column.gather(&[0, 3]).lengths().collect::<Vec<_>>(), [2, 0]);
     }
 
     #[test]
