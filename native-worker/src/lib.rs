@@ -17,6 +17,7 @@ pub mod learner;
 pub mod policies;
 mod progress;
 mod registry;
+pub mod tensors;
 pub mod train;
 mod worker;
 

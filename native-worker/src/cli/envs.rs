@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use rollmesh_core::env::EnvSpec;
+use rollmesh_core::{env::EnvSpec, space::Space};
 use serde_json::{Value, json};
 
 use super::exit::Failure;
@@ -22,12 +22,24 @@ pub(super) fn run(args: &EnvsArgs, registry: &Registry) -> Result<ExitCode, Fail
         println!("{}", Value::from(envs));
         return Ok(ExitCode::SUCCESS);
     }
-    for env in registry.envs.iter() {
-        let spaces = env.spaces();
-        let limit = env.max_episode_steps.map_or_else(|| "no limit".to_owned(), |n| format!("{n} steps"));
-        println!("{:<20} {:<24} {:<16} {limit}", env.name, spaces.observation.to_string(), spaces.action.to_string());
+    let table: Vec<[String; 4]> = registry.envs.iter().map(row).collect();
+    let widths: [usize; 4] = std::array::from_fn(|i| table.iter().map(|row| row[i].len()).max().unwrap_or(0));
+    for row in &table {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect::<Vec<_>>();
+        println!("{}", cells.join("  ").trim_end());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Name, observations, actions, time limit.
+fn row(env: &EnvSpec) -> [String; 4] {
+    let short = |space: &Space| match space {
+        Space::Box(space) => format!("{} {}", space.dtype(), space.shape()),
+        other => other.to_string(),
+    };
+    let spaces = env.spaces();
+    let limit = env.max_episode_steps.map_or_else(|| "no limit".to_owned(), |n| format!("{n} steps"));
+    [env.name.clone(), short(&spaces.observation), short(&spaces.action), limit]
 }
 
 fn describe(env: &EnvSpec) -> Value {
