@@ -4,7 +4,7 @@ use core::str::FromStr;
 
 use super::{BatchError, EPS_ID, SampleBatch, TERMINATEDS, TRUNCATEDS};
 use crate::{
-    column::{Column, ColumnData, ColumnError, ColumnKey, RowShape},
+    column::{Column, ColumnData, ColumnError, RowShape},
     prelude::*,
 };
 
@@ -30,18 +30,15 @@ impl FromStr for EpisodeKey {
 }
 
 impl SampleBatch {
-    /// `terminateds` OR `truncateds`, row by row, padding included. A column that is missing is taken for all false.
+    /// `terminateds` OR `truncateds`, row by row, padding included; `terminateds` alone where nothing can be truncated.
     ///
     /// # Errors
-    /// [`BatchError::MissingColumn`] without either column.
+    /// [`BatchError::MissingColumn`] without `terminateds`.
     pub fn dones(&self) -> Result<Vec<bool>, BatchError> {
-        let flags = |key: ColumnKey<bool>| self.column(key.name()).map(|_| self.get(key)).transpose();
-        match (flags(TERMINATEDS)?, flags(TRUNCATEDS)?) {
-            (Some(terminateds), Some(truncateds)) => {
-                Ok(terminateds.iter().zip(truncateds).map(|(a, b)| a | b).collect())
-            }
-            (Some(flags), None) | (None, Some(flags)) => Ok(flags.to_vec()),
-            (None, None) => Err(BatchError::MissingColumn(TERMINATEDS.name().to_string())),
+        let terminateds = self.get(TERMINATEDS)?;
+        match self.column(TRUNCATEDS.name()) {
+            Some(_) => Ok(terminateds.iter().zip(self.get(TRUNCATEDS)?).map(|(a, b)| a | b).collect()),
+            None => Ok(terminateds.to_vec()),
         }
     }
 
@@ -192,6 +189,8 @@ mod tests {
         assert_eq!(missing(episodes(None, None), None), BatchError::MissingColumn("terminateds".into()));
         let by_id = Some(EpisodeKey::EpsId);
         assert_eq!(missing(episodes(None, Some(&[0; 6])), by_id), BatchError::MissingColumn("eps_id".into()));
+        let truncated = SampleBatch::new().with(TRUNCATEDS, flags(&[1])).unwrap();
+        assert_eq!(missing(truncated, None), BatchError::MissingColumn("terminateds".into()));
         assert_eq!("foo".parse::<EpisodeKey>(), Err(BatchError::EpisodeKey("foo".into())));
         let mut compressed = episodes(Some(&[0; 6]), None);
         compressed.compress_columns(crate::column::Granularity::Bulk, &["eps_id"]).unwrap();
@@ -205,7 +204,7 @@ mod tests {
     fn padding_is_no_episode() {
         let mut batch = sequences(&[2, 3, 1]);
         batch.insert(EPS_ID.name(), ints(&[1, 1, 2, 2, 2, 0])).unwrap();
-        batch.insert(TRUNCATEDS.name(), flags(&[0, 0, 0, 0, 1, 0])).unwrap();
+        batch.insert(TERMINATEDS.name(), flags(&[0, 0, 0, 0, 1, 0])).unwrap();
         let padded = batch.right_zero_pad(4).unwrap();
         assert_eq!(split(&padded, None), [vec![1, 2, 0, 0], vec![3, 2, 3, 0], vec![4, 0, 0, 0]]);
         assert_eq!(split(&padded, Some(EpisodeKey::Dones)), [vec![1, 2, 0, 0, 3, 2, 3, 0], vec![4, 0, 0, 0]]);
@@ -224,7 +223,8 @@ mod tests {
     #[test]
     fn ends_are_seen() {
         let test = |truncateds: &[u8]| {
-            let batch = SampleBatch::new().with(TRUNCATEDS, flags(truncateds)).unwrap();
+            let batch = SampleBatch::new().with(TERMINATEDS, flags(&vec![0; truncateds.len()])).unwrap();
+            let batch = batch.with(TRUNCATEDS, flags(truncateds)).unwrap();
             (batch.is_terminated_or_truncated().unwrap(), batch.is_single_trajectory().unwrap())
         };
         assert_eq!(test(&[0, 1]), (true, true));

@@ -94,6 +94,14 @@ pub enum BatchError {
     /// Slices of no rows, or no slices for some rows.
     #[error("a batch is cut into slices of at least 1 row, and into at least 1 slice")]
     ZeroSlices,
+    /// Most slices would be empty.
+    #[error("{slices} slices of {steps} steps: ask for at most as many slices as steps")]
+    TooManySlices {
+        /// Slices asked for.
+        slices: usize,
+        /// Steps of the batch.
+        steps: usize,
+    },
     /// There is no such row.
     #[error("there is no row {row} among {rows}")]
     NoRow {

@@ -26,10 +26,16 @@ impl SampleBatch {
     /// later slice.
     ///
     /// # Errors
-    /// [`BatchError::ZeroSlices`] for a size of 0, or for no slices.
+    /// [`BatchError::ZeroSlices`] for a size of 0, or for no slices; [`BatchError::TooManySlices`] for more than the batch
+    /// has steps, and more than 65,536.
     pub fn timeslices(&self, by: SliceBy) -> Result<Timeslices<'_>, BatchError> {
         if matches!(by, SliceBy::Size(0) | SliceBy::NumSlices(0)) {
             return Err(BatchError::ZeroSlices);
+        }
+        if let SliceBy::NumSlices(slices) = by
+            && slices > self.positions().max(1 << 16)
+        {
+            return Err(BatchError::TooManySlices { slices, steps: self.positions() });
         }
         Ok(Timeslices { batch: self, by, start: 0, left: self.positions() })
     }
@@ -92,7 +98,9 @@ mod tests {
         let batch = rows(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(cut(&batch, SliceBy::NumSlices(3)), [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7, 8, 9]]);
         assert_eq!(cut(&rows(&[0, 1, 2]), SliceBy::NumSlices(5)), [vec![], vec![], vec![0], vec![1], vec![2]]);
-        assert_eq!(batch.timeslices(SliceBy::NumSlices(usize::MAX)).unwrap().len(), usize::MAX);
+        assert_eq!(batch.timeslices(SliceBy::NumSlices(1 << 16)).unwrap().len(), 1 << 16);
+        let too_many = BatchError::TooManySlices { slices: usize::MAX, steps: 10 };
+        assert_eq!(batch.timeslices(SliceBy::NumSlices(usize::MAX)).unwrap_err(), too_many);
         assert_eq!(batch.timeslices(SliceBy::NumSlices(0)).unwrap_err(), BatchError::ZeroSlices);
     }
 

@@ -6,7 +6,10 @@ use super::{
     Estimate, EstimateError, Sample,
     episodes::{check_unique, episodes, numbers, ratios, rewards},
 };
-use crate::{batch::SampleBatch, prelude::*};
+use crate::{
+    batch::{ACTION_PROB, SampleBatch},
+    prelude::*,
+};
 
 /// How to judge a policy by what another one did.
 ///
@@ -35,7 +38,7 @@ impl Estimator {
     /// Judges the new policy by all samples of the batch: by episodes, or, without `split_by_episode`, by rows that
     /// each stand for themselves (bandits: `ratio r`, `ratio r / mean ratio`, `V`, `V + ratio (r - Q)`; no discount).
     ///
-    /// Columns, 32- or 64-bit floats: `rewards`; all but the direct method `action_prob` and `new_action_prob`; those
+    /// Columns, 32- or 64-bit floats: `rewards` and `action_prob`; all but the direct method `new_action_prob`; those
     /// with a model `v_values`, the doubly robust one also `q_values`; `eps_id` for episodes.
     ///
     /// # Errors
@@ -72,6 +75,7 @@ impl Estimator {
                 episodes.iter().map(sum).collect()
             }
             Self::DirectMethod => {
+                logged(batch)?;
                 let values = numbers(batch, V_VALUES)?;
                 episodes.iter().map(|rows| values[rows.start]).collect()
             }
@@ -94,7 +98,10 @@ impl Estimator {
                 let weight = |ratio: f64| if ratio == 0.0 { 0.0 } else { ratio / mean };
                 rewards.iter().zip(ratios).map(|(r, ratio)| weight(ratio) * r).collect()
             }
-            Self::DirectMethod => numbers(batch, V_VALUES)?,
+            Self::DirectMethod => {
+                logged(batch)?;
+                numbers(batch, V_VALUES)?
+            }
             Self::DoublyRobust => {
                 let (values, q) = (numbers(batch, V_VALUES)?, numbers(batch, Q_VALUES)?);
                 let model = values.iter().zip(q).zip(ratios(batch)?);
@@ -104,6 +111,12 @@ impl Estimator {
         let pairs = rewards.into_iter().zip(target);
         Ok(pairs.map(|(v_behavior, v_target)| Sample { v_behavior, v_target }).collect())
     }
+}
+
+/// Asks that the log says with which probabilities it came about, also of who does not use them: without, it is no
+/// log of a policy.
+fn logged(batch: &SampleBatch) -> Result<(), EstimateError> {
+    numbers(batch, ACTION_PROB.name()).map(drop)
 }
 
 /// A model's value of the observation under the new policy.
@@ -276,7 +289,10 @@ mod tests {
         impossible.insert("action_prob", ColumnData::scalars(vec![1.0, 0.0, 1.0])).unwrap();
         let error = ImportanceSampling.estimate(&impossible, 0.9, true).unwrap_err();
         assert_eq!(error, EstimateError::Probability { column: "action_prob", row: 1, value: 0.0 });
-        let empty = batch(&[("rewards", &[]), ("v_values", &[])], &[]);
+        let unlogged = batch(&[("rewards", &[1.0]), ("v_values", &[1.0])], &[1]);
+        let error = DirectMethod.estimate(&unlogged, 0.9, true).unwrap_err();
+        assert_eq!(error, EstimateError::Batch(BatchError::MissingColumn("action_prob".into())));
+        let empty = batch(&[("rewards", &[]), ("v_values", &[]), ("action_prob", &[])], &[]);
         assert_eq!(DirectMethod.estimate(&empty, 0.9, true).unwrap_err(), EstimateError::NoSamples);
     }
 }

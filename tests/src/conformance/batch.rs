@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Answer, Fault,
-    values::{JsonElement, bad, batch, batch_fault, batch_json, integer, list, nest},
+    values::{JsonElement, bad, batch, batch_fault, batch_json, float_json, integer, list, nest},
 };
 
 pub(super) fn answer(name: &str, input: &Value, args: &Value) -> Answer {
@@ -73,7 +73,7 @@ fn concat(input: &Value, args: &Value) -> Answer {
     let mut joined_json = batch_json(&joined);
     let any = batches.iter().any(|batch| batch.num_grad_updates().is_some());
     if any || args["report_num_grad_updates"] == true {
-        joined_json["num_grad_updates"] = json!(joined.num_grad_updates());
+        joined_json["num_grad_updates"] = joined.num_grad_updates().map_or(Value::Null, float_json);
     }
     Ok(joined_json)
 }

@@ -37,7 +37,13 @@ fn stat_step(stats: &mut BTreeMap<String, RunningStat>, step: &Value) -> Answer 
     let other = step["other"].as_str().and_then(|other| stats.get(other).cloned());
     let stat = stats.get_mut(name).ok_or_else(|| bad("the name of a statistic"))?;
     match text(&step["op"])? {
-        "push" => stat.push(&Nested::<f64>::read(&step["x"])?.values).map_err(fault)?,
+        "push" => {
+            let row = Nested::<f64>::read(&step["x"])?;
+            if row.dims != stat.shape().dims() {
+                return Err(Fault::ShapeMismatch);
+            }
+            stat.push(&row.values).map_err(fault)?;
+        }
         "merge" => stat.merge(&other.ok_or_else(|| bad("another statistic"))?).map_err(fault)?,
         "stats" => return Ok(stat_json(stat)),
         _ => return Err(Fault::UnknownOperation),

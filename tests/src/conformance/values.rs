@@ -195,7 +195,9 @@ pub(super) fn batch_json(batch: &SampleBatch) -> Value {
     let mut json = json!({"columns": columns.collect::<serde_json::Map<_, _>>()});
     if let Some(lens) = batch.seq_lens() {
         json["seq_lens"] = json!(lens);
-        json["max_seq_len"] = json!(batch.max_seq_len());
+    }
+    if let Some(max_seq_len) = batch.max_seq_len() {
+        json["max_seq_len"] = max_seq_len.into();
     }
     if batch.time_major() {
         json["time_major"] = true.into();

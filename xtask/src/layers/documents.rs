@@ -6,19 +6,23 @@ use anyhow::Result;
 
 use super::{Violation, read, source::line_at};
 
+const DOCUMENTS: [&str; 6] =
+    ["README.md", "ARCHITECTURE.md", "PROTOCOL.md", "CHANGELOG.md", "docs/performance.md", "docs/rllib-differences.md"];
+
 pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     let mut violations = Vec::new();
-    for file in ["README.md", "ARCHITECTURE.md", "PROTOCOL.md", "CHANGELOG.md"].map(PathBuf::from) {
+    for file in DOCUMENTS.map(PathBuf::from) {
         if !root.join(&file).exists() {
             continue;
         }
         let text = read(root, &file)?;
+        let folder = file.parent().unwrap_or(Path::new(""));
         for (offset, link) in relative_links(&text) {
-            if !root.join(link).exists() {
+            if !root.join(folder).join(link).exists() {
                 let what = format!("the link to `{link}` leads nowhere");
                 violations.push(Violation { file: file.clone(), line: line_at(&text, offset), what });
             } else if link.ends_with(".rs") {
-                let linked = read(root, Path::new(link))?;
+                let linked = read(root, &folder.join(link))?;
                 let missing =
                     functions_named_before(&text[..offset]).into_iter().filter(|name| !has_function(&linked, name));
                 violations.extend(missing.map(|name| Violation {
