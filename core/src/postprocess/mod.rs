@@ -1,9 +1,9 @@
 //! What is derived from trajectories before learning: advantages, returns and other targets.
 //!
-//! Kernels ([`gae`], [`vtrace`], [`discount_cumsum`]) work on slices of one piece of a trajectory and know nothing of
+//! Kernels ([`gae()`], [`vtrace()`], [`discount_cumsum`]) work on slices of one piece of a trajectory and know nothing of
 //! batches. Around them are functions over batches: of one trajectory ([`compute_advantages`],
 //! [`compute_gae_for_sample_batch`], [`adjust_nstep`]), of many ([`gae_of_pieces`]), and of slots' fragments
-//! ([`train_batch`]). All sums are in double precision and in one order, from the last row to the first. What follows a
+//! ([`train_batch()`]). All sums are in double precision and in one order, from the last row to the first. What follows a
 //! trajectory's last row is worth nothing only if it terminated there ([`last_r`]).
 //!
 //! ```

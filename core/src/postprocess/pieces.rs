@@ -40,7 +40,7 @@ pub fn piece_ends(batch: &SampleBatch) -> Result<Vec<usize>, PostprocessError> {
     Ok(ends.iter().enumerate().filter_map(|(row, &end)| end.then_some(row + 1)).collect())
 }
 
-/// The batch with `advantages` and `value_targets` of all its pieces ([`piece_ends`]), by [`gae`](super::gae).
+/// The batch with `advantages` and `value_targets` of all its pieces ([`piece_ends`]), by [`gae`](super::gae()).
 ///
 /// `bootstrap_values` has the value of what follows for each piece, in order; those of pieces that end with a
 /// terminated row are not used. Equal, bit for bit, to one batch per piece.

@@ -20,6 +20,17 @@ async fn without_a_hub_the_page_plays_a_demo_and_attaches_when_one_appears() {
         page.points("return").await > 2 && return_mean == value
     })
     .await;
+    // Another environment in the demo: a game, in its own picture and at its own pace.
+    page.choose("demo-env", "PixelBreakout-v0").await;
+    page.wait("the game is announced", async || {
+        page.text("run-name").await.is_some_and(|name| name.contains("PixelBreakout-v0"))
+    })
+    .await;
+    page.wait("its channels are explained", async || page.text("live-legend").await.is_some()).await;
+    let row = page.attribute("live-canvas", "data-row").await;
+    page.wait("the game moves", async || page.attribute("live-canvas", "data-row").await != row).await;
+    page.browser.screenshot("demo-game", DESKTOP).await;
+    page.choose("demo-env", "CartPole-v1").await;
     assert_eq!(page.attribute("join", "disabled").await.as_deref(), Some(""), "there is nothing to join");
     page.browser.screenshot("demo", DESKTOP).await;
     page.assert_quiet_console().await;

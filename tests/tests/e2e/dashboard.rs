@@ -131,6 +131,12 @@ impl Dashboard {
         field.send_keys(text).await.expect("it takes text");
     }
 
+    /// Chooses from a list, by what it says.
+    pub(crate) async fn choose(&self, id: &str, label: &str) {
+        let select = self.browser.client.find(Locator::Css(&selector(id))).await.expect("the choice is there");
+        select.select_by_label(label).await.expect("it can be chosen");
+    }
+
     /// Presses a key wherever the focus is.
     pub(crate) async fn press(&self, key: fantoccini::key::Key) {
         let focused = self.browser.client.active_element().await.expect("something has the focus");

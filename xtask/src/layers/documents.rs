@@ -16,7 +16,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
             continue;
         }
         let text = read(root, &file)?;
-        let folder = file.parent().unwrap_or(Path::new(""));
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
         for (offset, link) in relative_links(&text) {
             if !root.join(folder).join(link).exists() {
                 let what = format!("the link to `{link}` leads nowhere");

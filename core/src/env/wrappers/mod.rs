@@ -14,7 +14,7 @@
 //! | [`GreyScale`], [`Resize`] | smaller images |
 //! | [`RecordEpisode`] | keeps episodes to be looked at |
 //! | [`NoopReset`], [`FireReset`], [`SkipFrames`], [`EpisodicLife`] | the ways of Atari games |
-//! | [`deepmind`] | all that an Atari game needs |
+//! | [`deepmind()`] | all that an Atari game needs |
 //!
 //! A registered environment's time limit is the sampler's, see [`EnvSpec`](super::EnvSpec): a wrapper is for what is
 //! part of the problem.
