@@ -4,7 +4,8 @@ use core::ops::Range;
 
 use super::{
     Estimate, EstimateError, Sample,
-    episodes::{check_unique, episodes, numbers, ratios, rewards},
+    episodes::{check_unique, episodes, finite, numbers, ratios, rewards},
+    scaled::Scaled,
 };
 use crate::{
     batch::{ACTION_PROB, SampleBatch},
@@ -50,67 +51,74 @@ impl Estimator {
 
     /// What each episode says, in order.
     ///
+    /// Rows in a row with one `eps_id` are an episode. An id that comes back after another one begins an episode of its
+    /// own, except for weighted importance sampling, whose means would count it twice.
+    ///
     /// # Errors
     /// [`EstimateError::Batch`] for a missing column or one of another type, [`EstimateError::NotScalar`],
-    /// [`EstimateError::Probability`], and for weighted importance sampling [`EstimateError::EpisodeReturns`].
+    /// [`EstimateError::Probability`], [`EstimateError::Value`] and [`EstimateError::Gamma`] for what is not finite,
+    /// [`EstimateError::Overflow`], and for weighted importance sampling [`EstimateError::EpisodeReturns`].
     #[doc(alias = "estimate_on_single_episode")]
     pub fn per_episode(self, batch: &SampleBatch, gamma: f64) -> Result<Vec<Sample>, EstimateError> {
+        let (rewards, episodes) = (rewards(batch)?, episodes(batch)?);
+        if self == Self::WeightedImportanceSampling {
+            check_unique(batch, &episodes)?;
+        }
+        self.judge(batch, &rewards, gamma, &episodes)
+    }
+
+    /// Rows as episodes of one step.
+    fn per_row(self, batch: &SampleBatch) -> Result<Vec<Sample>, EstimateError> {
         let rewards = rewards(batch)?;
-        let episodes = episodes(batch)?;
-        let behavior = episodes.iter().map(|rows| discounted(&rewards[rows.clone()], gamma, |_| 1.0));
+        let rows: Vec<Range<usize>> = (0..rewards.len()).map(|row| row..row + 1).collect();
+        self.judge(batch, &rewards, 1.0, &rows)
+    }
+
+    fn judge(
+        self,
+        batch: &SampleBatch,
+        rewards: &[f64],
+        gamma: f64,
+        episodes: &[Range<usize>],
+    ) -> Result<Vec<Sample>, EstimateError> {
+        if !gamma.is_finite() {
+            return Err(EstimateError::Gamma(gamma));
+        }
         let target: Vec<f64> = match self {
             Self::ImportanceSampling => {
-                let rho = cumulative(&ratios(batch)?, &episodes);
-                let sum = |rows: &Range<usize>| discounted(&rewards[rows.clone()], gamma, |t| rho[rows.start + t]);
-                episodes.iter().map(sum).collect()
+                let rho = cumulative(&ratios(batch)?, episodes);
+                let sum = |rows: &Range<usize>| discounted(rewards, rows, gamma, |i| rho[i]);
+                episodes.iter().map(sum).collect::<Result<_, _>>()?
             }
             Self::WeightedImportanceSampling => {
-                let rho = cumulative(&ratios(batch)?, &episodes);
-                check_unique(batch, &episodes)?;
-                let means = means_by_step(&rho, &episodes);
-                let weight = |rho: f64, mean: f64| if rho == 0.0 { 0.0 } else { rho / mean };
-                let sum = |rows: &Range<usize>| {
-                    discounted(&rewards[rows.clone()], gamma, |t| weight(rho[rows.start + t], means[t]))
-                };
-                episodes.iter().map(sum).collect()
+                let rho = cumulative(&ratios(batch)?, episodes);
+                let means = means_by_step(&rho, episodes);
+                let weight = |i: usize, step: usize| if rho[i].is_zero() { rho[i] } else { rho[i] / means[step] };
+                let sum = |rows: &Range<usize>| discounted(rewards, rows, gamma, |i| weight(i, i - rows.start));
+                episodes.iter().map(sum).collect::<Result<_, _>>()?
             }
             Self::DirectMethod => {
                 logged(batch)?;
-                let values = numbers(batch, V_VALUES)?;
+                let values = finite(batch, V_VALUES)?;
                 episodes.iter().map(|rows| values[rows.start]).collect()
             }
             Self::DoublyRobust => {
-                let (ratios, values, q) = (ratios(batch)?, numbers(batch, V_VALUES)?, numbers(batch, Q_VALUES)?);
-                let step = |v: f64, i: usize| values[i] + ratios[i] * (rewards[i] + gamma * v - q[i]);
-                episodes.iter().map(|rows| rows.clone().rev().fold(0.0, step)).collect()
+                let (ratios, values, q) = (ratios(batch)?, finite(batch, V_VALUES)?, finite(batch, Q_VALUES)?);
+                let step = |v: f64, i: usize| {
+                    let error = Scaled::new(in_range(rewards[i] + gamma * v - q[i], i)?);
+                    in_range(values[i] + (ratios[i] * error).at_scale(0), i)
+                };
+                episodes.iter().map(|rows| rows.clone().rev().try_fold(0.0, step)).collect::<Result<_, _>>()?
             }
         };
-        Ok(behavior.zip(target).map(|(v_behavior, v_target)| Sample { v_behavior, v_target }).collect())
+        let behavior = episodes.iter().map(|rows| discounted(rewards, rows, gamma, |_| Scaled::ONE));
+        let pair = |(v_behavior, v_target): (Result<f64, _>, f64)| Ok(Sample { v_behavior: v_behavior?, v_target });
+        behavior.zip(target).map(pair).collect()
     }
+}
 
-    fn per_row(self, batch: &SampleBatch) -> Result<Vec<Sample>, EstimateError> {
-        let rewards = rewards(batch)?;
-        let target: Vec<f64> = match self {
-            Self::ImportanceSampling => rewards.iter().zip(ratios(batch)?).map(|(r, ratio)| ratio * r).collect(),
-            Self::WeightedImportanceSampling => {
-                let ratios = ratios(batch)?;
-                let mean = super::mean(ratios.iter().copied());
-                let weight = |ratio: f64| if ratio == 0.0 { 0.0 } else { ratio / mean };
-                rewards.iter().zip(ratios).map(|(r, ratio)| weight(ratio) * r).collect()
-            }
-            Self::DirectMethod => {
-                logged(batch)?;
-                numbers(batch, V_VALUES)?
-            }
-            Self::DoublyRobust => {
-                let (values, q) = (numbers(batch, V_VALUES)?, numbers(batch, Q_VALUES)?);
-                let model = values.iter().zip(q).zip(ratios(batch)?);
-                model.zip(&rewards).map(|(((v, q), ratio), r)| v + ratio * (r - q)).collect()
-            }
-        };
-        let pairs = rewards.into_iter().zip(target);
-        Ok(pairs.map(|(v_behavior, v_target)| Sample { v_behavior, v_target }).collect())
-    }
+fn in_range(value: f64, row: usize) -> Result<f64, EstimateError> {
+    if value.is_finite() { Ok(value) } else { Err(EstimateError::Overflow { row }) }
 }
 
 /// Asks that the log says with which probabilities it came about, also of who does not use them: without, it is no
@@ -127,50 +135,76 @@ const Q_VALUES: &str = "q_values";
 /// Weight of each episode as a whole: the product of all its ratios, for
 /// [`effective_sample_size`](super::effective_sample_size).
 ///
+/// Where the largest one is beyond the range of doubles, above or below, all are multiplied by one power of two, since
+/// only their proportions matter.
+///
 /// # Errors
 /// As [`Estimator::per_episode`].
 pub fn importance_weights(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
     let (ratios, episodes) = (ratios(batch)?, episodes(batch)?);
-    Ok(episodes.into_iter().map(|rows| ratios[rows].iter().product()).collect())
+    let product =
+        |rows: &Range<usize>| ratios[rows.clone()].iter().fold(Scaled::ONE, |product, &ratio| product * ratio);
+    let products: Vec<Scaled> = episodes.iter().map(product).collect();
+    let largest = largest_exponent(&products);
+    let scale = if largest.abs() < 1000 { 0 } else { largest };
+    Ok(products.into_iter().map(|product| product.at_scale(scale)).collect())
 }
 
-/// Sum of `gamma^t weight(t) r_t`.
-fn discounted(rewards: &[f64], gamma: f64, weight: impl Fn(usize) -> f64) -> f64 {
-    let (mut sum, mut discount) = (0.0, 1.0);
-    for (t, reward) in rewards.iter().enumerate() {
-        sum += discount * weight(t) * reward;
-        discount *= gamma;
+/// Sum of `gamma^t weight_t r_t` over the rows of an episode.
+fn discounted(
+    rewards: &[f64],
+    rows: &Range<usize>,
+    gamma: f64,
+    weight: impl Fn(usize) -> Scaled,
+) -> Result<f64, EstimateError> {
+    let (mut sum, mut discount, gamma) = (0.0, Scaled::ONE, Scaled::new(gamma));
+    for row in rows.clone() {
+        let term = discount * weight(row) * Scaled::new(rewards[row]);
+        sum = in_range(sum + term.at_scale(0), row)?;
+        discount = discount * gamma;
     }
-    sum
+    Ok(sum)
 }
 
 /// Product of the ratios of each row's episode up to the row.
-fn cumulative(ratios: &[f64], episodes: &[Range<usize>]) -> Vec<f64> {
+fn cumulative(ratios: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
     let mut rho = ratios.to_vec();
     for rows in episodes {
-        let mut product = 1.0;
+        let mut product = Scaled::ONE;
         for value in &mut rho[rows.clone()] {
-            product *= *value;
+            product = product * *value;
             *value = product;
         }
     }
     rho
 }
 
-/// Mean over the episodes that reach it, for each step.
-fn means_by_step(rho: &[f64], episodes: &[Range<usize>]) -> Vec<f64> {
-    let mut sums: Vec<(f64, u32)> = Vec::new();
+/// Mean over the episodes that reach it, for each step: summed on the scale of the largest.
+fn means_by_step(rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
+    let mut steps: Vec<(i64, f64, f64)> = Vec::new();
     for rows in episodes {
-        sums.resize(sums.len().max(rows.len()), (0.0, 0));
-        for (sum, value) in sums.iter_mut().zip(&rho[rows.clone()]) {
-            *sum = (sum.0 + value, sum.1 + 1);
+        steps.resize(steps.len().max(rows.len()), (i64::MIN, 0.0, 0.0));
+        for ((scale, ..), value) in steps.iter_mut().zip(&rho[rows.clone()]).filter(|(_, value)| !value.is_zero()) {
+            *scale = value.exponent().max(*scale);
         }
     }
-    sums.into_iter().map(|(sum, count)| sum / f64::from(count)).collect()
+    for rows in episodes {
+        for ((scale, sum, count), value) in steps.iter_mut().zip(&rho[rows.clone()]) {
+            *sum += value.at_scale(*scale);
+            *count += 1.0;
+        }
+    }
+    steps.into_iter().map(|(scale, sum, count)| Scaled::new(sum / count).scaled_by(scale)).collect()
+}
+
+fn largest_exponent(values: &[Scaled]) -> i64 {
+    values.iter().filter(|value| !value.is_zero()).map(|value| value.exponent()).max().unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*};
+
     use super::*;
     use crate::{
         batch::{BatchError, EPS_ID},
@@ -294,5 +328,79 @@ mod tests {
         assert_eq!(error, EstimateError::Batch(BatchError::MissingColumn("action_prob".into())));
         let empty = batch(&[("rewards", &[]), ("v_values", &[]), ("action_prob", &[])], &[]);
         assert_eq!(DirectMethod.estimate(&empty, 0.9, true).unwrap_err(), EstimateError::NoSamples);
+    }
+
+    /// A log of one episode per list of `(reward, old, new)`.
+    fn log_of(episodes: &[Vec<(f64, f64, f64)>]) -> SampleBatch {
+        let rows: Vec<_> = episodes.iter().flatten().copied().collect();
+        let ids: Vec<i64> = (0..).zip(episodes).flat_map(|(id, rows)| rows.iter().map(move |_| id)).collect();
+        let column = |value: fn(&(f64, f64, f64)) -> f64| rows.iter().map(value).collect::<Vec<f64>>();
+        let (rewards, old, new) = (column(|row| row.0), column(|row| row.1), column(|row| row.2));
+        batch(&[("rewards", &rewards), ("action_prob", &old), ("new_action_prob", &new)], &ids)
+    }
+
+    /// `2^1100` and `2^-1100` are no doubles.
+    #[test]
+    fn products_over_long_episodes() {
+        for (old, new) in [(0.5, 1.0), (1.0, 0.5)] {
+            let long = log_of(&[vec![(1.0, old, new); 1100]]);
+            let found = WeightedImportanceSampling.estimate(&long, 1.0, true).unwrap();
+            assert_eq!((found.v_behavior, found.v_target), (1100.0, 1100.0));
+            let twice = log_of(&[vec![(1.0, old, new); 1100], vec![(1.0, old, new); 1100]]);
+            let weights = importance_weights(&twice).unwrap();
+            assert_eq!(crate::estimate::effective_sample_size(&weights), 2.0);
+        }
+        let mut sparse = vec![(0.0, 0.5, 1.0); 1100];
+        sparse[0].0 = 1.0;
+        assert_eq!(ImportanceSampling.estimate(&log_of(&[sparse]), 1.0, true).unwrap().v_target, 2.0);
+        // Discounts and ratios may balance.
+        let balanced = log_of(&[vec![(1.0, 0.5, 1.0); 1100]]);
+        assert_eq!(ImportanceSampling.estimate(&balanced, 0.5, true).unwrap().v_target, 2200.0);
+        let error = ImportanceSampling.estimate(&balanced, 1.0, true).unwrap_err();
+        assert_eq!(error, EstimateError::Overflow { row: 1022 });
+        let unlikely = log_of(&[vec![(1.0, 1e-308, 1e10)], vec![(1.0, 0.5, 0.5)]]);
+        assert_close(WeightedImportanceSampling.estimate(&unlikely, 1.0, true).unwrap().v_target, 1.0);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_named() {
+        let log = log_of(&[vec![(1.0, 0.5, 0.5), (f64::INFINITY, 0.5, 0.5)]]);
+        for split in [false, true] {
+            let error = ImportanceSampling.estimate(&log, 1.0, split).unwrap_err();
+            assert_eq!(error.to_string(), "'rewards' is inf at row 1; it must be finite");
+        }
+        let mut log = log_of(&[vec![(1.0, 0.5, 0.5)]]);
+        assert!(matches!(ImportanceSampling.estimate(&log, f64::NAN, true), Err(EstimateError::Gamma(_))));
+        log.insert("v_values", ColumnData::scalars(vec![f64::NAN])).unwrap();
+        let error = DirectMethod.estimate(&log, 1.0, true).unwrap_err();
+        assert!(matches!(error, EstimateError::Value { column: "v_values", row: 0, .. }), "{error}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn on_policy_everything_is_worth_what_it_earned(
+            episodes in vec(vec((-9.0f64..9.0, 0.01f64..1.0), 1..30), 1..6),
+            gamma in 0.0f64..=1.0,
+        ) {
+            let logged = |rows: &Vec<(f64, f64)>| rows.iter().map(|&(reward, prob)| (reward, prob, prob)).collect();
+            let log = log_of(&episodes.iter().map(logged).collect::<Vec<_>>());
+            for estimator in [ImportanceSampling, WeightedImportanceSampling] {
+                for sample in estimator.per_episode(&log, gamma).unwrap() {
+                    prop_assert!((sample.v_target - sample.v_behavior).abs() < 1e-9, "{sample:?}");
+                }
+            }
+        }
+
+        /// A lone episode weighs as much as the mean of all, however unlikely it is.
+        #[test]
+        fn weighted_one_episode_is_worth_what_it_earned(
+            rows in vec((-9.0f64..9.0, 1e-12f64..1.0, 1e-12f64..1.0), 1..4000),
+            gamma in 0.9f64..=1.0,
+        ) {
+            let sample = WeightedImportanceSampling.per_episode(&log_of(&[rows]), gamma).unwrap()[0];
+            prop_assert_eq!(sample.v_target, sample.v_behavior);
+        }
     }
 }
