@@ -78,15 +78,12 @@ fn summed(rewards: &[f64], n_step: usize, gamma: f64) -> Vec<f64> {
     }
     for (number, block) in sums.chunks_mut(n_step).enumerate() {
         discount_cumsum(block, gamma);
-        // The rows before the last one of the next block that they reach; none from a block's first row on.
-        let next = heads.iter().skip((number + 1).saturating_mul(n_step)).take(n_step - 1);
-        let reached = next.len();
-        let Some(&last) = next.clone().last() else { continue };
-        let next = next.chain(core::iter::repeat_n(&last, n_step - 1 - reached));
-        let discounts: Vec<f64> =
-            core::iter::successors(Some(gamma), |discount| Some(discount * gamma)).take(n_step - 1).collect();
-        for ((sum, head), discount) in block.iter_mut().skip(1).zip(next).zip(discounts.iter().rev()) {
-            *sum += discount * head;
+        let next = heads.get((number + 1).saturating_mul(n_step)..).unwrap_or_default();
+        let Some(end) = next.last() else { break };
+        let mut discount = 1.0;
+        for (row, sum) in block.iter_mut().enumerate().skip(1).rev() {
+            discount *= gamma;
+            *sum += discount * next.get(row - 1).unwrap_or(end);
         }
     }
     sums
