@@ -26,6 +26,8 @@
 mod confidence;
 mod episodes;
 mod estimator;
+#[cfg(test)]
+mod estimator_tests;
 mod scaled;
 
 pub use confidence::{Interval, bootstrap_interval, effective_sample_size};
