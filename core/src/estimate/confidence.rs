@@ -63,8 +63,14 @@ pub fn bootstrap_interval(
 /// nothing.
 #[must_use]
 pub fn effective_sample_size(weights: &[f64]) -> f64 {
-    let (sum, squares) = weights.iter().fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
-    if squares == 0.0 { 0.0 } else { sum * sum / squares }
+    let largest = weights.iter().fold(0.0f64, |largest, w| largest.max(w.abs()));
+    if largest == 0.0 {
+        return 0.0;
+    }
+    // Squares of large or small weights are no doubles.
+    let weights = weights.iter().map(|w| w / largest);
+    let (sum, squares) = weights.fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
+    sum * sum / squares
 }
 
 #[cfg(test)]
@@ -113,5 +119,8 @@ mod tests {
         assert_eq!(effective_sample_size(&[1.0, 0.0, 0.0]), 1.0);
         assert_eq!(effective_sample_size(&[0.0; 3]), 0.0);
         assert_eq!(effective_sample_size(&[]), 0.0);
+        for scale in [1e-320, 1e-170, 1e170, f64::MAX] {
+            assert_eq!(effective_sample_size(&[scale; 4]), 4.0);
+        }
     }
 }

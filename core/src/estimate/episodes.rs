@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::EstimateError;
+use super::{EstimateError, scaled::Scaled};
 use crate::{
     batch::{ACTION_PROB, BatchError, EPS_ID, REWARDS, SampleBatch},
     prelude::*,
@@ -24,12 +24,21 @@ pub(super) fn numbers(batch: &SampleBatch, name: &str) -> Result<Vec<f64>, Estim
     Ok(narrow.values().iter().copied().map(f64::from).collect())
 }
 
+/// [`numbers`] that are all finite.
+pub(super) fn finite(batch: &SampleBatch, column: &'static str) -> Result<Vec<f64>, EstimateError> {
+    let values = numbers(batch, column)?;
+    match values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        Some((row, &value)) => Err(EstimateError::Value { column, row, value }),
+        None => Ok(values),
+    }
+}
+
 pub(super) fn rewards(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
-    numbers(batch, REWARDS.name())
+    finite(batch, REWARDS.name())
 }
 
 /// How much likelier each action is under the new policy than under the one that took it.
-pub(super) fn ratios(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
+pub(super) fn ratios(batch: &SampleBatch) -> Result<Vec<Scaled>, EstimateError> {
     let (old, new) = (numbers(batch, ACTION_PROB.name())?, numbers(batch, NEW_ACTION_PROB)?);
     let possible = |prob: f64| (0.0..f64::INFINITY).contains(&prob);
     let check = |column, values: &[f64], ok: &dyn Fn(f64) -> bool| match values.iter().position(|&prob| !ok(prob)) {
@@ -38,10 +47,10 @@ pub(super) fn ratios(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
     };
     check(ACTION_PROB.name(), &old, &|prob| possible(prob) && prob > 0.0)?;
     check(NEW_ACTION_PROB, &new, &possible)?;
-    Ok(new.iter().zip(&old).map(|(new, old)| new / old).collect())
+    Ok(new.iter().zip(&old).map(|(&new, &old)| Scaled::new(new) / Scaled::new(old)).collect())
 }
 
-/// The rows of each episode: a new one begins where `eps_id` changes.
+/// The rows of each episode: a new one begins where `eps_id` changes, also to an id that was there before.
 pub(super) fn episodes(batch: &SampleBatch) -> Result<Vec<Range<usize>>, EstimateError> {
     let column = batch.data(EPS_ID)?;
     if column.shape().elements() != 1 {

@@ -2,7 +2,7 @@
 //!
 //! Only the arithmetic: probabilities of the logged actions under the new policy, and a model's values where an
 //! [`Estimator`] needs them, come as columns. Every step counts, the last one of an episode too. All numbers are double
-//! precision.
+//! precision; products of ratios leave its range in long episodes, and are kept with an exponent of their own.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -26,6 +26,9 @@
 mod confidence;
 mod episodes;
 mod estimator;
+#[cfg(test)]
+mod estimator_tests;
+mod scaled;
 
 pub use confidence::{Interval, bootstrap_interval, effective_sample_size};
 pub use estimator::{Estimator, importance_weights};
@@ -113,6 +116,25 @@ pub enum EstimateError {
         row: usize,
         /// What stands there.
         value: f64,
+    },
+    /// A logged number or a model's value that is no number or infinite.
+    #[error("'{column}' is {value} at row {row}; it must be finite")]
+    Value {
+        /// The column.
+        column: &'static str,
+        /// The row.
+        row: usize,
+        /// What stands there.
+        value: f64,
+    },
+    /// A discount that is no number or infinite.
+    #[error("gamma {0} is not finite")]
+    Gamma(f64),
+    /// What the new policy would have earned is more than a double can hold.
+    #[error("the estimate overflows at row {row}: the policies are too far apart; use weighted importance sampling")]
+    Overflow {
+        /// The row at which it does.
+        row: usize,
     },
     /// An episode goes on after another one has begun.
     #[error("episode {eps_id} comes back at row {row}; put the rows of each episode together")]

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{
     batch::{
-        ADVANTAGES, EPS_ID, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, VALUE_TARGETS, VALUES_BOOTSTRAPPED, VF_PREDS,
+        ADVANTAGES, AGENT_INDEX, EPS_ID, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, UNROLL_ID, VALUE_TARGETS,
+        VALUES_BOOTSTRAPPED, VF_PREDS,
     },
     column::ColumnData,
     prelude::*,
@@ -52,10 +53,10 @@ pub fn compute_advantages(
     if use_gae && !use_critic {
         return Err(PostprocessError::GaeNeedsCritic);
     }
-    let rewards = floats(batch, REWARDS)?;
+    let rewards = floats(batch, REWARDS)?.widened();
     let (mut advantages, mut targets) = (vec![0.0; rewards.len()], vec![0.0; rewards.len()]);
     if use_gae {
-        gae(&rewards, &floats(batch, VF_PREDS)?, last_r, gamma, lambda, &mut advantages, &mut targets);
+        gae(&rewards, &floats(batch, VF_PREDS)?.widened(), last_r, gamma, lambda, &mut advantages, &mut targets);
     } else {
         let returns = discounted_returns(&rewards, last_r, gamma);
         for (advantage, total) in advantages.iter_mut().zip(&returns) {
@@ -63,8 +64,10 @@ pub fn compute_advantages(
         }
         if use_critic {
             targets.copy_from_slice(&advantages);
-            for ((advantage, total), &value) in advantages.iter_mut().zip(returns).zip(&*floats(batch, VF_PREDS)?) {
-                *advantage = (total - f64::from(value)) as f32;
+            for ((advantage, total), &value) in
+                advantages.iter_mut().zip(returns).zip(&*floats(batch, VF_PREDS)?.widened())
+            {
+                *advantage = (total - value) as f32;
             }
         }
     }
@@ -92,11 +95,12 @@ pub fn compute_gae_for_sample_batch(
     if batch.column(VF_PREDS.name()).is_none() {
         return Ok(done);
     }
-    let next = values_bootstrapped(&floats(batch, VF_PREDS)?, last_r);
+    let values: Vec<f32> = floats(batch, VF_PREDS)?.widened().iter().map(|&value| value as f32).collect();
+    let next = values_bootstrapped(&values, last_r);
     Ok(done.with(VALUES_BOOTSTRAPPED, ColumnData::scalars(next))?)
 }
 
-/// One episode's rows, with no flag before the last one. Columns that are not there say nothing.
+/// One agent's unbroken rows of one episode, with no flag before the last one. Columns that are not there say nothing.
 pub(super) fn check_single_trajectory(batch: &SampleBatch) -> Result<(), PostprocessError> {
     for key in [TERMINATEDS, TRUNCATEDS] {
         let flags = optional(batch, key)?.unwrap_or_default();
@@ -105,11 +109,13 @@ pub(super) fn check_single_trajectory(batch: &SampleBatch) -> Result<(), Postpro
             return Err(PostprocessError::NotOneTrajectory { column: key.name(), row });
         }
     }
-    let ids = optional(batch, EPS_ID)?.unwrap_or_default();
-    match ids.windows(2).position(|pair| pair[0] != pair[1]) {
-        Some(row) => Err(PostprocessError::NotOneTrajectory { column: EPS_ID.name(), row }),
-        None => Ok(()),
+    for key in [EPS_ID, UNROLL_ID, AGENT_INDEX] {
+        let ids = optional(batch, key)?.unwrap_or_default();
+        if let Some(row) = ids.windows(2).position(|pair| pair[0] != pair[1]) {
+            return Err(PostprocessError::NotOneTrajectory { column: key.name(), row });
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -185,6 +191,15 @@ mod tests {
         doubles.insert(REWARDS.name(), wide(&[1.0, 2.0, 3.0])).unwrap();
         let done = compute_advantages(&doubles, 4.0, &GAE).unwrap();
         assert_close(&done, ADVANTAGES, [5.56016, 6.27800, 5.9]);
+        // 2^24 + 1 is no 32-bit float.
+        let mut large = SampleBatch::new().with(TERMINATEDS, ColumnData::scalars(vec![true])).unwrap();
+        large.insert(REWARDS.name(), wide(&[16_777_217.0])).unwrap();
+        large.insert(VF_PREDS.name(), wide(&[16_777_216.0])).unwrap();
+        for use_gae in [false, true] {
+            let done = compute_gae_for_sample_batch(&large, 0.0, &AdvantageConfig { use_gae, ..GAE }).unwrap();
+            assert_eq!(done.get(ADVANTAGES).unwrap(), [1.0]);
+        }
+        assert_eq!(super::super::gae_of_pieces(&large, &[0.0], 0.9, 0.9).unwrap().get(ADVANTAGES).unwrap(), [1.0]);
     }
 
     #[test]
@@ -192,6 +207,11 @@ mod tests {
         let middle = batch(false, false).with(TERMINATEDS, ColumnData::scalars(vec![false, true, false])).unwrap();
         let error = compute_gae_for_sample_batch(&middle, 0.0, &GAE).unwrap_err();
         assert_eq!(error, PostprocessError::NotOneTrajectory { column: "terminateds", row: 1 });
+        for key in [AGENT_INDEX, UNROLL_ID] {
+            let two = batch(true, false).with(key, ColumnData::scalars(vec![0, 0, 1])).unwrap();
+            let error = compute_gae_for_sample_batch(&two, 0.0, &GAE).unwrap_err();
+            assert_eq!(error, PostprocessError::NotOneTrajectory { column: key.name(), row: 1 });
+        }
         let episodes = batch(true, false).with(EPS_ID, ColumnData::scalars(vec![1, 2, 2])).unwrap();
         let error = compute_gae_for_sample_batch(&episodes, 0.0, &GAE).unwrap_err();
         assert_eq!(

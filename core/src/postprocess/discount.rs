@@ -14,8 +14,8 @@ pub fn discount_cumsum(values: &mut [f64], gamma: f64) {
 /// Monte-Carlo returns of one piece of a trajectory: discounted sums of its rewards and of `last_r`, the value of what
 /// follows its last row. One per row; sums in double precision.
 #[must_use]
-pub fn discounted_returns(rewards: &[f32], last_r: f32, gamma: f64) -> Vec<f64> {
-    let mut returns: Vec<f64> = rewards.iter().copied().map(f64::from).collect();
+pub fn discounted_returns<R: Copy + Into<f64>>(rewards: &[R], last_r: f32, gamma: f64) -> Vec<f64> {
+    let mut returns: Vec<f64> = rewards.iter().copied().map(Into::into).collect();
     if let Some(last) = returns.last_mut() {
         *last += gamma * f64::from(last_r);
     }
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn returns_end_with_the_bootstrap_value() {
         assert_eq!(discounted_returns(&[1.0, 2.0], 4.0, 0.5), [1.0 + 1.0 + 1.0, 2.0 + 2.0]);
-        assert_eq!(discounted_returns(&[], 4.0, 0.5), []);
+        assert_eq!(discounted_returns::<f32>(&[], 4.0, 0.5), []);
     }
 
     #[test]

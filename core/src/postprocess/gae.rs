@@ -7,7 +7,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Carry {
     /// Value estimate of the observation after the piece; 0 after a terminal state.
-    pub next_value: f32,
+    pub next_value: f64,
     /// Advantage of the step after the piece, unrounded; 0 where the trajectory ends or is bootstrapped.
     pub next_advantage: f64,
 }
@@ -16,7 +16,7 @@ impl Carry {
     /// At the end of what is known: `value` stands for all that follows, 0 after a terminal state.
     #[must_use]
     pub const fn bootstrap(value: f32) -> Self {
-        Self { next_value: value, next_advantage: 0.0 }
+        Self { next_value: value as f64, next_advantage: 0.0 }
     }
 }
 
@@ -26,12 +26,12 @@ impl Carry {
 /// `rewards` and `values` have a row per step; `bootstrap` is the value of what follows the last one, 0 after a
 /// terminal state. Writes `delta_t + gamma lambda delta_(t+1) + …` with
 /// `delta_t = r_t + gamma V_(t+1) - V_t` to `advantages`, and advantage plus value to `targets`.
-/// Sums in double precision. All slices should be equally long; what the longer ones have in excess at their ends is
+/// Rewards and values are 32- or 64-bit floats; sums in double precision. All slices should be equally long; what the longer ones have in excess at their ends is
 /// left alone.
 #[doc(alias = "compute_advantages")]
-pub fn gae(
-    rewards: &[f32],
-    values: &[f32],
+pub fn gae<R: Copy + Into<f64>, V: Copy + Into<f64>>(
+    rewards: &[R],
+    values: &[V],
     bootstrap: f32,
     gamma: f64,
     lambda: f64,
@@ -42,9 +42,9 @@ pub fn gae(
 }
 
 /// [`gae`] of a piece that goes on in another one, whose carry is `after`. Returns the carry for the piece before it.
-pub fn gae_before(
-    rewards: &[f32],
-    values: &[f32],
+pub fn gae_before<R: Copy + Into<f64>, V: Copy + Into<f64>>(
+    rewards: &[R],
+    values: &[V],
     after: Carry,
     gamma: f64,
     lambda: f64,
@@ -54,20 +54,19 @@ pub fn gae_before(
     let rows = rewards.len().min(values.len()).min(advantages.len()).min(targets.len());
     let inputs = rewards[..rows].iter().zip(&values[..rows]);
     let outputs = advantages[..rows].iter_mut().zip(&mut targets[..rows]);
-    let mut next_value = f64::from(after.next_value);
+    let mut next_value = after.next_value;
     let mut advantage = after.next_advantage;
     // A row waits for the one after it only by a multiplication and an addition; processors do the rest meanwhile,
     // faster than loops of their own would.
     let decay = gamma * lambda;
     for ((&reward, &value), (out, target)) in inputs.zip(outputs).rev() {
-        let value = f64::from(value);
-        let delta = f64::from(reward) + gamma * next_value - value;
+        let value = value.into();
+        let delta = reward.into() + gamma * next_value - value;
         advantage = delta + decay * advantage;
         *out = advantage as f32;
         *target = (advantage + value) as f32;
         next_value = value;
     }
-    let next_value = values[..rows].first().copied().unwrap_or(after.next_value);
     Carry { next_value, next_advantage: advantage }
 }
 
@@ -129,7 +128,7 @@ mod tests {
         let carry = gae_before(&[1.0; 4], &[0.5; 2], Carry::default(), 0.9, 0.9, &mut advantages, &mut targets);
         assert_eq!((advantages, targets), ([0.5, 9.0, 9.0], [1.0]));
         assert_eq!(carry, Carry { next_value: 0.5, next_advantage: 0.5 });
-        let nothing = gae_before(&[], &[], carry, 0.9, 0.9, &mut advantages, &mut targets);
+        let nothing = gae_before::<f32, f32>(&[], &[], carry, 0.9, 0.9, &mut advantages, &mut targets);
         assert_eq!(nothing, carry);
     }
 

@@ -49,7 +49,7 @@ use crate::{
 };
 
 /// Why targets could not be derived.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PostprocessError {
     /// A column is missing or not what it should be.
     #[error(transparent)]
@@ -88,6 +88,26 @@ pub enum PostprocessError {
         expected: usize,
         /// Bootstrap values.
         found: usize,
+    },
+    /// A number that is none, or infinite where it must not be.
+    #[error(
+        "'{name}' is {value} at row {row}, from which nothing follows; see where it comes from, or clip the weights"
+    )]
+    NotFinite {
+        /// The slice, `weight` for the likelihood ratio of an action, or `bootstrap_value` after the last row.
+        name: &'static str,
+        /// The row.
+        row: usize,
+        /// What stands there.
+        value: f64,
+    },
+    /// A discount, a decay or a clip that can be none.
+    #[error("'{name}' is {value}; discounts are finite, and clips positive or infinite")]
+    Config {
+        /// Field of the configuration.
+        name: &'static str,
+        /// What it is.
+        value: f64,
     },
     /// No step is too few.
     #[error("n_step must be at least 1")]

@@ -1,6 +1,6 @@
 //! Rewards and successors over several steps.
 
-use super::{PostprocessError, advantages::check_single_trajectory, read::scalars};
+use super::{PostprocessError, advantages::check_single_trajectory, discount::discount_cumsum, read::scalars};
 use crate::{
     batch::{BatchError, NEW_OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS},
     column::{Column, ColumnData, ColumnError, ColumnKey, DType},
@@ -16,7 +16,7 @@ use crate::{
 ///
 /// # Errors
 /// [`PostprocessError::ZeroSteps`]; [`PostprocessError::NotOneTrajectory`] if a flag is set before the last row or
-/// episodes change; [`PostprocessError::Batch`] without `rewards`, `new_obs` or `terminateds`.
+/// episodes, fragments or agents change; [`PostprocessError::Batch`] without `rewards`, `new_obs` or `terminateds`.
 pub fn adjust_nstep(batch: &SampleBatch, n_step: usize, gamma: f64) -> Result<SampleBatch, PostprocessError> {
     if n_step == 0 {
         return Err(PostprocessError::ZeroSteps);
@@ -63,20 +63,36 @@ fn shifted(name: &str, column: &Column, by: usize) -> Result<Column, Postprocess
     out.into_column(column.shape()).map_err(|source| BatchError::Column { name: name.to_string(), source }.into())
 }
 
+/// Discounted sums over windows of `n_step` rows, in a time that does not depend on it: in blocks of so many rows, each
+/// window is the end of a block and the beginning of the next one.
 fn summed(rewards: &[f64], n_step: usize, gamma: f64) -> Vec<f64> {
-    let sum_from = |first: usize| {
+    let mut sums = rewards.to_vec();
+    let mut heads = vec![0.0; rewards.len()];
+    for (block, heads) in rewards.chunks(n_step).zip(heads.chunks_mut(n_step)) {
         let (mut sum, mut discount) = (0.0, 1.0);
-        for reward in rewards[first..].iter().take(n_step) {
+        for (reward, head) in block.iter().zip(heads) {
             sum += discount * reward;
             discount *= gamma;
+            *head = sum;
         }
-        sum
-    };
-    (0..rewards.len()).map(sum_from).collect()
+    }
+    for (number, block) in sums.chunks_mut(n_step).enumerate() {
+        discount_cumsum(block, gamma);
+        let next = heads.get((number + 1).saturating_mul(n_step)..).unwrap_or_default();
+        let Some(end) = next.last() else { break };
+        let mut discount = 1.0;
+        for (row, sum) in block.iter_mut().enumerate().skip(1).rev() {
+            discount *= gamma;
+            *sum += discount * next.get(row - 1).unwrap_or(end);
+        }
+    }
+    sums
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*};
+
     use super::*;
     use crate::{batch::OBS, column::RowShape};
 
@@ -142,5 +158,23 @@ mod tests {
         assert_eq!(adjust_nstep(&two, 0, 1.0).unwrap_err(), PostprocessError::ZeroSteps);
         let bare = SampleBatch::new().with(TERMINATEDS, ColumnData::scalars(vec![true])).unwrap();
         assert_eq!(adjust_nstep(&bare, 2, 1.0).unwrap_err().to_string(), "the batch has no column 'new_obs'");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn as_defined(rewards in vec(-9.0f64..9.0, 1..60), n_step in 1usize..80, gamma in 0.0f64..=1.0) {
+            let rows = rewards.len();
+            let done = adjust_nstep(&batch(&rewards, [true, false]), n_step, gamma).unwrap();
+            let (new_obs, sums) = (integers(&done, "new_obs"), done.get(ColumnKey::<f64>::new("rewards")).unwrap());
+            for row in 0..rows {
+                let end = (row + n_step).min(rows);
+                let sum: f64 = rewards[row..end].iter().rev().fold(0.0, |sum, reward| reward + gamma * sum);
+                prop_assert!((sums[row] - sum).abs() < 1e-9, "{sums:?} {sum} at {row}");
+                prop_assert_eq!(new_obs[row], end as i64);
+                prop_assert_eq!(done.get(TERMINATEDS).unwrap()[row], end == rows);
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     PostprocessError,
     gae::gae,
-    read::{floats, optional, scalars},
+    read::{Floats, floats, optional, scalars},
 };
 use crate::{
     batch::{
@@ -54,7 +54,25 @@ pub fn gae_of_pieces(
     gamma: f64,
     lambda: f64,
 ) -> Result<SampleBatch, PostprocessError> {
-    let (rewards, values) = (floats(batch, REWARDS)?, floats(batch, VF_PREDS)?);
+    let (advantages, targets) = match (floats(batch, REWARDS)?, floats(batch, VF_PREDS)?) {
+        (Floats::F32(rewards), Floats::F32(values)) => {
+            by_piece(batch, rewards, values, bootstrap_values, gamma, lambda)
+        }
+        (rewards, values) => by_piece(batch, &rewards.widened(), &values.widened(), bootstrap_values, gamma, lambda),
+    }?;
+    let batch = batch.clone().with(ADVANTAGES, ColumnData::scalars(advantages))?;
+    Ok(batch.with(VALUE_TARGETS, ColumnData::scalars(targets))?)
+}
+
+/// Advantages and value targets.
+fn by_piece<F: Copy + Into<f64>>(
+    batch: &SampleBatch,
+    rewards: &[F],
+    values: &[F],
+    bootstrap_values: &[f32],
+    gamma: f64,
+    lambda: f64,
+) -> Result<(Vec<f32>, Vec<f32>), PostprocessError> {
     let terminateds = scalars(batch, TERMINATEDS)?;
     let ends = piece_ends(batch)?;
     if ends.len() != bootstrap_values.len() {
@@ -75,8 +93,7 @@ pub fn gae_of_pieces(
         );
         start = end;
     }
-    let batch = batch.clone().with(ADVANTAGES, ColumnData::scalars(advantages))?;
-    Ok(batch.with(VALUE_TARGETS, ColumnData::scalars(targets))?)
+    Ok((advantages, targets))
 }
 
 #[cfg(test)]

@@ -17,14 +17,31 @@ pub(super) fn optional<T: Element>(batch: &SampleBatch, key: ColumnKey<T>) -> Re
     batch.column(key.name()).map(|_| scalars(batch, key)).transpose()
 }
 
-/// The values of a column of scalars, rounded if they were logged as 64-bit floats.
-pub(super) fn floats(batch: &SampleBatch, key: ColumnKey<f32>) -> Result<Cow<'_, [f32]>, PostprocessError> {
+/// Scalars as they were logged: sums in double precision begin with what is there.
+#[derive(Clone, Copy)]
+pub(super) enum Floats<'a> {
+    F32(&'a [f32]),
+    F64(&'a [f64]),
+}
+
+impl<'a> Floats<'a> {
+    /// As doubles.
+    pub(super) fn widened(self) -> Cow<'a, [f64]> {
+        match self {
+            Self::F32(values) => Cow::Owned(values.iter().copied().map(f64::from).collect()),
+            Self::F64(values) => Cow::Borrowed(values),
+        }
+    }
+}
+
+/// The values of a column of 32- or 64-bit scalars.
+pub(super) fn floats(batch: &SampleBatch, key: ColumnKey<f32>) -> Result<Floats<'_>, PostprocessError> {
     let name = key.name();
     let column = batch.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?;
-    if let Ok(wide) = column.typed::<f64>() {
-        return Ok(Cow::Owned(one_per_row(name, wide)?.iter().map(|&value| value as f32).collect()));
+    match column.typed::<f64>() {
+        Ok(wide) => one_per_row(name, wide).map(Floats::F64),
+        Err(_) => scalars(batch, key).map(Floats::F32),
     }
-    scalars(batch, key).map(Cow::Borrowed)
 }
 
 fn one_per_row<'a, T: Element>(name: &str, data: &'a ColumnData<T>) -> Result<&'a [T], PostprocessError> {

@@ -48,7 +48,10 @@ pub struct VTraceInput<'a> {
 /// bootstrap value. Sums in double precision.
 ///
 /// # Errors
-/// [`PostprocessError::LengthMismatch`] if a slice has not as many rows as `rewards`.
+/// [`PostprocessError::LengthMismatch`] if a slice has not as many rows as `rewards`; [`PostprocessError::NotFinite`]
+/// for an input that is no number or infinite, save that an action may be impossible under the policy that learns, and
+/// for a weight that is too large and not clipped; [`PostprocessError::Config`]. What the outputs hold after an error is
+/// not said.
 #[doc(alias = "from_importance_weights")]
 pub fn vtrace(
     input: &VTraceInput<'_>,
@@ -67,23 +70,60 @@ pub fn vtrace(
     if let Some(&(name, found)) = lengths.iter().find(|(_, found)| *found != expected) {
         return Err(PostprocessError::LengthMismatch { name, expected, found });
     }
+    check_numbers(input, config)?;
     let mut next_value = f64::from(input.bootstrap_value);
     let mut next_vs = next_value;
     let steps = input.rewards.iter().zip(input.values).zip(input.target_logp.iter().zip(input.behavior_logp));
-    for (((&reward, &value), (&target, &behavior)), (vs, pg_advantage)) in
-        steps.zip(vs.iter_mut().zip(pg_advantages)).rev()
+    for (row, (((&reward, &value), (&target, &behavior)), (vs, pg_advantage))) in
+        steps.zip(vs.iter_mut().zip(pg_advantages)).enumerate().rev()
     {
         let (reward, value) = (f64::from(reward), f64::from(value));
         let ratio = f64::from(math::exp(target - behavior));
-        let delta = ratio.min(config.rho_clip) * (reward + config.gamma * next_value - value);
-        let trace = config.lambda * ratio.min(config.c_clip);
-        let advantage = ratio.min(config.pg_rho_clip) * (reward + config.gamma * next_vs - value);
+        let (rho, c, pg_rho) = (ratio.min(config.rho_clip), ratio.min(config.c_clip), ratio.min(config.pg_rho_clip));
+        let largest = rho.max(c).max(pg_rho);
+        if largest.is_infinite() {
+            return Err(PostprocessError::NotFinite { name: "weight", row, value: largest });
+        }
+        let delta = rho * (reward + config.gamma * next_value - value);
+        let trace = config.lambda * c;
+        let advantage = pg_rho * (reward + config.gamma * next_vs - value);
         next_vs = value + delta + config.gamma * trace * (next_vs - next_value);
         next_value = value;
         *vs = next_vs as f32;
         *pg_advantage = advantage as f32;
     }
     Ok(())
+}
+
+fn check_numbers(input: &VTraceInput<'_>, config: &VTraceConfig) -> Result<(), PostprocessError> {
+    let VTraceConfig { gamma, lambda, rho_clip, c_clip, pg_rho_clip } = *config;
+    let fields = [
+        ("gamma", gamma, gamma.is_finite()),
+        ("lambda", lambda, lambda.is_finite()),
+        ("rho_clip", rho_clip, rho_clip >= 0.0),
+        ("c_clip", c_clip, c_clip >= 0.0),
+        ("pg_rho_clip", pg_rho_clip, pg_rho_clip >= 0.0),
+    ];
+    if let Some(&(name, value, _)) = fields.iter().find(|(.., ok)| !ok) {
+        return Err(PostprocessError::Config { name, value });
+    }
+    let slices = [
+        ("behavior_logp", input.behavior_logp),
+        ("target_logp", input.target_logp),
+        ("rewards", input.rewards),
+        ("values", input.values),
+    ];
+    for (name, slice) in slices {
+        let possible = |value: f32| value.is_finite() || (name == "target_logp" && value == f32::NEG_INFINITY);
+        if let Some((row, &value)) = slice.iter().enumerate().find(|(_, value)| !possible(**value)) {
+            return Err(PostprocessError::NotFinite { name, row, value: value.into() });
+        }
+    }
+    if input.bootstrap_value.is_finite() {
+        return Ok(());
+    }
+    let (row, value) = (input.rewards.len(), input.bootstrap_value.into());
+    Err(PostprocessError::NotFinite { name: "bootstrap_value", row, value })
 }
 
 #[cfg(test)]
@@ -132,6 +172,42 @@ mod tests {
         };
         let error = vtrace(&input, &VTraceConfig::default(), &mut [0.0], &mut [0.0]).unwrap_err();
         assert_eq!(error.to_string(), "'target_logp' has 0 rows, the rewards have 1");
+    }
+
+    #[test]
+    fn what_is_no_number_is_named() {
+        let fine = VTraceInput {
+            behavior_logp: &[-1.0, -2.0],
+            target_logp: &[f32::NEG_INFINITY, -1.0],
+            rewards: &[1.0, 1.0],
+            values: &[0.5, 0.5],
+            bootstrap_value: 0.0,
+        };
+        let run = |input: &VTraceInput<'_>, config: &VTraceConfig| {
+            let (mut vs, mut advantages) = ([0.0; 2], [0.0; 2]);
+            vtrace(input, config, &mut vs, &mut advantages).map(|()| (vs, advantages))
+        };
+        let config = VTraceConfig::default();
+        assert_eq!(run(&fine, &config).unwrap(), ([0.5, 1.0], [0.0, 0.5]));
+        let (nan, infinite) = (&[0.0, f32::NAN][..], &[0.0, f32::NEG_INFINITY][..]);
+        for (name, input) in [
+            ("behavior_logp", VTraceInput { behavior_logp: infinite, ..fine }),
+            ("target_logp", VTraceInput { target_logp: nan, ..fine }),
+            ("rewards", VTraceInput { rewards: infinite, ..fine }),
+            ("values", VTraceInput { values: nan, ..fine }),
+        ] {
+            let error = run(&input, &config).unwrap_err();
+            assert!(matches!(error, PostprocessError::NotFinite { name: n, row: 1, .. } if n == name), "{error}");
+        }
+        let error = run(&VTraceInput { bootstrap_value: f32::INFINITY, ..fine }, &config).unwrap_err();
+        assert!(matches!(error, PostprocessError::NotFinite { name: "bootstrap_value", row: 2, .. }), "{error}");
+        let error = run(&fine, &VTraceConfig { c_clip: f64::NAN, ..config }).unwrap_err();
+        assert!(matches!(error, PostprocessError::Config { name: "c_clip", .. }), "{error}");
+        // A ratio of e^99 is no float; clipped, it is of no matter.
+        let far = VTraceInput { behavior_logp: &[-100.0, -1.0], target_logp: &[-1.0, -1.0], ..fine };
+        assert!(run(&far, &config).is_ok());
+        let error = run(&far, &VTraceConfig { rho_clip: f64::INFINITY, ..config }).unwrap_err();
+        assert_eq!(error, PostprocessError::NotFinite { name: "weight", row: 0, value: f64::INFINITY });
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 
 use super::{
     AgentCollector, FragmentViews, Row, ViewError,
-    requirement::layout,
+    requirement::{STATE_IN, layout},
     series::{constant, zeros},
 };
 use crate::{
@@ -12,9 +12,6 @@ use crate::{
     column::ColumnData,
     prelude::*,
 };
-
-/// States are given per sequence.
-const STATE_IN: &str = "state_in_";
 
 impl AgentCollector {
     /// What learners want to see of the steps since the last fragment, and the end of that fragment.
@@ -48,8 +45,9 @@ impl AgentCollector {
         }
         let parts = BatchParts { columns, seq_lens: sequences, is_training: true, ..BatchParts::default() };
         let batch = SampleBatch::from_parts(parts)?;
+        let next = self.build_for_inference();
         self.forget_steps();
-        Ok(FragmentViews { batch, repeated })
+        Ok(FragmentViews { batch, repeated, next })
     }
 
     /// What the policy wants to see before it acts: the same rows that training will see of the coming step, as a

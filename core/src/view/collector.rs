@@ -4,6 +4,7 @@ use core::num::NonZeroU32;
 
 use super::{
     Row, ViewError, ViewRequirements,
+    requirement::in_terms_of_obs,
     rows::Values,
     series::{Series, is_obs, suffix},
 };
@@ -50,6 +51,7 @@ impl AgentCollector {
     /// A collector for a policy without states.
     #[must_use]
     pub fn new(views: ViewRequirements) -> Self {
+        let views = in_terms_of_obs(views);
         let mut collector =
             Self { views, series: Vec::new(), max_seq_len: None, start: None, steps: 0, stepped: false, next_t: 0 };
         collector.add_viewed(T.name(), Row::from(&0i64), None);
@@ -74,7 +76,7 @@ impl AgentCollector {
         Ok(collector)
     }
 
-    /// The view requirements.
+    /// The view requirements; those of `new_obs` as views of `obs`, one step later.
     #[must_use]
     pub fn views(&self) -> &ViewRequirements {
         &self.views
@@ -90,7 +92,7 @@ impl AgentCollector {
     ///
     /// # Errors
     /// [`ViewError::Unbuilt`] if steps of another trajectory are waiting, [`ViewError::NotObs`] for another column,
-    /// [`ViewError::MissingColumn`] if a part is missing that earlier trajectories had, [`ViewError::Mismatch`] if it
+    /// [`ViewError::EmptyRows`] for rows without elements, [`ViewError::MissingColumn`] if a part is missing that earlier trajectories had, [`ViewError::Mismatch`] if it
     /// has another type or shape. Nothing has changed then.
     pub fn add_init_obs(&mut self, start: TrajectoryStart, obs: &[(&str, Row<'_>)]) -> Result<(), ViewError> {
         if self.steps > 0 {
@@ -98,6 +100,9 @@ impl AgentCollector {
         }
         if let Some((name, _)) = obs.iter().find(|(name, _)| !is_obs(name)) {
             return Err(ViewError::NotObs { name: (*name).to_string() });
+        }
+        if let Some((name, _)) = obs.iter().find(|(_, row)| row.shape.elements() == 0) {
+            return Err(ViewError::EmptyRows { name: (*name).to_string() });
         }
         if obs.is_empty() {
             return Err(ViewError::MissingColumn { name: "obs".to_string() });
@@ -130,11 +135,16 @@ impl AgentCollector {
     /// buffers are as large as a fragment.
     ///
     /// # Errors
-    /// [`ViewError::NoInitialObs`]; [`ViewError::MissingColumn`], [`ViewError::Unexpected`] or [`ViewError::Mismatch`]
-    /// if a viewed column differs from the trajectory's first step. Nothing has changed then.
+    /// [`ViewError::NoInitialObs`]; [`ViewError::EmptyRows`] for a viewed column of rows without elements;
+    /// [`ViewError::MissingColumn`], [`ViewError::Unexpected`] or [`ViewError::Mismatch`] if a viewed column differs from
+    /// the trajectory's first step. Nothing has changed then.
     pub fn add_action_reward_next_obs(&mut self, values: &[(&str, Row<'_>)]) -> Result<(), ViewError> {
         if self.start.is_none() {
             return Err(ViewError::NoInitialObs);
+        }
+        let mut empty = values.iter().filter(|(_, row)| row.shape.elements() == 0);
+        if let Some((name, _)) = empty.find(|(name, _)| self.reach(name).is_some()) {
+            return Err(ViewError::EmptyRows { name: (*name).to_string() });
         }
         for series in &self.series {
             match step_value(values, series) {

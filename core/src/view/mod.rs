@@ -41,6 +41,8 @@ mod sequences;
 mod series;
 mod shift;
 mod single_step;
+#[cfg(test)]
+mod single_step_tests;
 mod space_form;
 
 pub use collector::{AgentCollector, TrajectoryStart};
@@ -65,6 +67,9 @@ pub struct FragmentViews {
     pub batch: SampleBatch,
     /// Views with fewer rows than there are steps, by name.
     pub repeated: Vec<(ColumnName, Column)>,
+    /// What [`AgentCollector::build_for_inference`] would have shown after the fragment's last step: the policy's input
+    /// for a bootstrap value, also where `batch` alone does not hold all of it. Its error if the policy cannot act.
+    pub next: Result<SampleBatch, ViewError>,
 }
 
 impl FragmentViews {
@@ -146,6 +151,25 @@ pub enum ViewError {
         row: usize,
         /// Rows of the batch.
         steps: usize,
+    },
+    /// A view reaches back to a step that no column of the batch shows.
+    #[error(
+        "view '{view}' needs '{data_col}' of {before} steps before the one asked for, which the batch does not hold; \
+         use the `next` that build_for_training gives, or add a view of those steps"
+    )]
+    NotInBatch {
+        /// The view.
+        view: String,
+        /// The data column.
+        data_col: String,
+        /// How far before the step it lies.
+        before: u32,
+    },
+    /// A batch of rows without elements has no rows.
+    #[error("column '{name}' has rows without elements, which cannot be collected; leave it out")]
+    EmptyRows {
+        /// The column.
+        name: String,
     },
     /// More memory than there is, or more dimensions than rows can have.
     #[error("view '{view}' of {steps} steps is too large; use fewer offsets")]

@@ -4,21 +4,24 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Shift, space_form};
+use super::{Shift, series::suffix, space_form};
 use crate::{
-    batch::{SampleBatch, state_out},
+    batch::{NEW_OBS, OBS, SampleBatch, state_out},
     column::{DType, RowShape},
     prelude::*,
     space::Space,
 };
 
+/// States are given per sequence.
+pub(super) const STATE_IN: &str = "state_in_";
+
 /// A view of one data column: which of its rows stand in the row of a step.
 ///
-/// Serialises to and from JSON-like forms; fields that are left out have their defaults.
+/// Serialises to and from JSON-like forms; fields that are left out have their defaults, and there are no others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct ViewRequirement {
-    /// The column with the data; the view's own name if `None`.
+    /// The column with the data; the view's own name if `None`. `new_obs` is `obs` one step later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_col: Option<String>,
     /// Type and shape of the data's rows, for values that nobody has given yet.
@@ -78,11 +81,30 @@ impl ViewRequirement {
     }
 }
 
-/// The batch without the views that training does not use. Columns that no requirement names stay. Shares all buffers.
+/// The views with those of `new_obs` told as views of `obs`, one step later, which is all that is kept of it.
+pub(super) fn in_terms_of_obs(mut views: ViewRequirements) -> ViewRequirements {
+    for (view, requirement) in &mut views {
+        let obs = suffix(requirement.data_col(view), NEW_OBS.name()).map(|part| format!("{}{part}", OBS.name()));
+        if obs.is_some() {
+            *requirement = ViewRequirement { data_col: obs, shift: requirement.shift.later(), ..requirement.clone() };
+        }
+    }
+    views
+}
+
+/// The requirement that a column is a view of, or a part of one if its data is nested.
+pub(super) fn owner<'a>(views: &'a ViewRequirements, name: &str) -> Option<(&'a str, &'a ViewRequirement)> {
+    let parts = views.iter().filter(|(view, _)| suffix(name, view).is_some());
+    parts.max_by_key(|(view, _)| view.len()).map(|(view, requirement)| (view.as_str(), requirement))
+}
+
+/// The batch without the views that training does not use, nor the parts of nested ones. Columns that no requirement
+/// names stay. Shares all buffers.
 #[must_use]
 pub fn drop_unused_for_training(batch: &SampleBatch, views: &ViewRequirements) -> SampleBatch {
     let mut kept = batch.clone();
-    for (name, _) in views.iter().filter(|(_, view)| !view.used_for_training) {
+    let unused = |name: &str| owner(views, name).is_some_and(|(_, view)| !view.used_for_training);
+    for (name, _) in batch.iter().filter(|(name, _)| unused(name)) {
         kept.remove(name);
     }
     kept
@@ -101,6 +123,8 @@ pub(super) fn layout(space: &Space) -> (DType, RowShape) {
 
 #[cfg(test)]
 mod tests {
+    use serde::de::value::MapDeserializer;
+
     use super::*;
     use crate::{batch::REWARDS, column::ColumnData};
 
@@ -112,5 +136,31 @@ mod tests {
         let hidden = ViewRequirement { used_for_training: false, ..ViewRequirement::default() };
         let views = ViewRequirements::from([("hint".to_string(), hidden)]);
         assert_eq!(drop_unused_for_training(&with_hint, &views), batch);
+    }
+
+    #[test]
+    fn parts_of_nested_views_go_with_them() {
+        let mut batch = SampleBatch::new();
+        for name in ["ctx.pos", "ctx.speed", "ctxt", "obs.pos"] {
+            batch.insert(name, ColumnData::scalars(vec![1.0f32])).unwrap();
+        }
+        let hidden = ViewRequirement { used_for_training: false, ..ViewRequirement::default() };
+        let views = ViewRequirements::from([
+            ("ctx".to_string(), hidden),
+            ("ctx.speed".to_string(), ViewRequirement::default()),
+            ("obs".to_string(), ViewRequirement::default()),
+        ]);
+        let kept = drop_unused_for_training(&batch, &views);
+        assert_eq!(kept.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["ctx.speed", "ctxt", "obs.pos"]);
+    }
+
+    #[test]
+    fn forms_have_no_other_fields() {
+        let read = |field: &'static str| {
+            let fields = MapDeserializer::<_, serde::de::value::Error>::new([(field, -1i32)].into_iter());
+            ViewRequirement::deserialize(fields)
+        };
+        assert_eq!(read("shift").unwrap().shift, Shift::single(-1).unwrap());
+        assert!(read("shifts").unwrap_err().to_string().contains("unknown field"));
     }
 }

@@ -117,6 +117,17 @@ impl Shift {
         }
     }
 
+    /// The same steps, seen from the step before.
+    pub(super) fn later(&self) -> Self {
+        Self(match &self.0 {
+            Kind::Single(offset) => Kind::Single(offset.saturating_add(1)),
+            Kind::List(offsets) => Kind::List(offsets.iter().map(|offset| offset.saturating_add(1)).collect()),
+            Kind::Range { from, to, step } => {
+                Kind::Range { from: from.saturating_add(1), to: to.saturating_add(1), step: *step }
+            }
+        })
+    }
+
     /// How many steps back the view reaches.
     #[must_use]
     pub fn before(&self) -> usize {

@@ -2,12 +2,13 @@
 
 use super::{
     Row, Shift, ViewError, ViewRequirements,
+    requirement::{STATE_IN, in_terms_of_obs, owner},
     rows::{Buffer, Values},
-    series::{suffix, window},
+    series::{is_obs, suffix, window},
 };
 use crate::{
     batch::{AGENT_INDEX, BatchError, ENV_ID, EPS_ID, NEW_OBS, OBS, SampleBatch, T, UNROLL_ID},
-    column::Column,
+    column::{Column, RowShape},
     prelude::*,
 };
 
@@ -17,63 +18,68 @@ const IDS: [&str; 4] = [EPS_ID.name(), AGENT_INDEX.name(), ENV_ID.name(), UNROLL
 /// A step of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepIndex {
-    /// The step after the last row: its observation is the last `new_obs`, its previous action the last action.
+    /// The step after the last one: its observation is the last `new_obs`, its previous action the last action.
     Last,
-    /// The step of a row.
+    /// A step of the batch. Zeros that pad sequences are no steps.
     At(usize),
 }
 
 /// What the policy would see at a step of a batch that holds one piece of one trajectory: a batch of one row with the
 /// views that are used for computing actions.
 ///
-/// For a row of the batch, its own views. After the last row they are put together from the data columns and, where
-/// they reach back beyond the batch, from the views of its first row (zeros where those have not seen it).
+/// For a step of the batch, its own views. The state of a recurrent policy within a sequence and everything after the
+/// last step are put together from whatever columns of the batch show the steps that are asked for: data columns and
+/// all views of them, also those that are not used for computing actions. What the step itself will bring is zero.
+/// Where the batch does not hold a step, that is an error; [`FragmentViews::next`](super::FragmentViews::next) is
+/// always whole.
 ///
 /// # Errors
-/// [`ViewError::NoSuchStep`]; [`ViewError::Batch`] if a view or its data is missing, [`ViewError::Future`] for a view
-/// of later steps, [`ViewError::TooLarge`].
+/// [`ViewError::NoSuchStep`]; [`ViewError::NotInBatch`]; [`ViewError::Batch`] if a view or its data is missing or the
+/// batch is time-major, [`ViewError::Future`] for a view of later steps, [`ViewError::TooLarge`].
 #[doc(alias = "get_single_step_input_dict")]
 pub fn single_step_input(
     batch: &SampleBatch,
     views: &ViewRequirements,
     index: StepIndex,
 ) -> Result<SampleBatch, ViewError> {
-    let steps = batch.len();
-    let row = match index {
-        StepIndex::At(row) => row,
-        StepIndex::Last => steps.wrapping_sub(1),
-    };
-    if row >= steps {
-        return Err(ViewError::NoSuchStep { row, steps });
+    if batch.time_major() {
+        return Err(BatchError::TimeMajor("single_step_input").into());
     }
+    let views = in_terms_of_obs(views.clone());
+    let steps = Steps::of(batch);
+    let (step, last) = match index {
+        StepIndex::At(step) => (step, step),
+        StepIndex::Last => (steps.count, steps.count.wrapping_sub(1)),
+    };
+    if last >= steps.count {
+        return Err(ViewError::NoSuchStep { row: last, steps: steps.count });
+    }
+    let seen: Vec<Seen<'_>> = batch.iter().map(|(name, column)| Seen::of(name, column, &views)).collect();
     let mut input = SampleBatch::new();
     for (view, requirement) in views.iter().filter(|(_, requirement)| requirement.used_for_compute_actions) {
         let (data_col, shift) = (requirement.data_col(view), &requirement.shift);
         if shift.latest() > 0 {
             return Err(ViewError::Future { view: view.clone(), offset: shift.latest() });
         }
-        // For a row its views themselves; after the last one what they are made of.
-        let source = match index {
-            StepIndex::At(_) => Cow::Borrowed(view.as_str()),
-            StepIndex::Last => match suffix(data_col, OBS.name()) {
-                Some(part) => Cow::Owned(format!("{}{part}", NEW_OBS.name())),
-                None => Cow::Borrowed(data_col),
-            },
-        };
-        let mut found = false;
-        for (name, column) in batch.iter() {
-            let Some(rest) = suffix(name, &source) else { continue };
-            let own = format!("{view}{rest}");
-            let made = match index {
-                StepIndex::At(row) => one_row(column, row),
-                StepIndex::Last => after_last(name, column, batch.column(&own), shift),
-            };
-            let made = made.ok_or_else(|| ViewError::TooLarge { view: view.clone(), steps: 1 })?;
-            input.insert(own, made)?;
-            found = true;
+        let too_large = || ViewError::TooLarge { view: view.clone(), steps: 1 };
+        let parts: BTreeSet<&str> = seen.iter().filter_map(|seen| suffix(&seen.data, data_col)).collect();
+        if parts.is_empty() {
+            let missing =
+                if is_obs(data_col) { data_col.replacen(OBS.name(), NEW_OBS.name(), 1) } else { data_col.into() };
+            return Err(BatchError::MissingColumn(missing).into());
         }
-        if !found {
-            return Err(BatchError::MissingColumn(source.into_owned()).into());
+        for part in parts {
+            let own = format!("{view}{part}");
+            let whole = (index != StepIndex::Last && !steps.per_sequence(&own)).then(|| batch.column(&own)).flatten();
+            let column = match whole {
+                Some(column) => one_row(column, steps.row(step)).ok_or_else(too_large)?,
+                None => {
+                    let data = format!("{data_col}{part}");
+                    let unknown = |before| ViewError::NotInBatch { view: view.clone(), data_col: data.clone(), before };
+                    put_together(&seen, &steps, &data, step, shift).map_err(unknown)?.ok_or_else(too_large)?
+                }
+            };
+            input.insert(own, column)?;
         }
     }
     Ok(input)
@@ -86,111 +92,145 @@ fn one_row(column: &Column, row: usize) -> Option<Column> {
     out.into_column(row.shape).ok()
 }
 
-/// A view at the step after the last row. Its data is in `column`, `new_obs` if it views observations: then row `i` is
-/// what stands at step `i + 1`. `view` is the view at the batch's own rows.
-fn after_last(name: &str, column: &Column, view: Option<&Column>, shift: &Shift) -> Option<Column> {
-    let steps = i64::try_from(column.rows()).ok()?;
-    let last = Row::of(column, column.rows().checked_sub(1)?)?;
-    let is_obs = suffix(name, NEW_OBS.name()).is_some();
-    let width = last.shape.elements();
-    let first_view = view.and_then(|view| Row::of(view, 0));
-    let mut out = Buffer::like(last.values);
-    for offset in shift.offsets() {
-        let step = steps + i64::from(offset);
-        match usize::try_from(step - i64::from(is_obs)) {
-            Ok(row) => match Row::of(column, row) {
-                Some(row) => out.push(row.values),
-                None => push_coming(name, last.values, &mut out),
-            },
-            // Of the steps before, the first row's view has seen some.
-            Err(_) => {
-                let place = shift.offsets().position(|seen| i64::from(seen) == step);
-                let seen = place.zip(first_view).and_then(|(i, row)| row.values.get(i * width..(i + 1) * width));
-                match seen.filter(|seen| seen.dtype() == last.dtype()) {
-                    Some(values) => out.push(values),
-                    None => out.push_zeros(width),
-                }
+/// Where the steps of a batch are.
+struct Steps<'a> {
+    count: usize,
+    lens: Option<&'a [i32]>,
+    /// Rows of each sequence, if they are padded.
+    padded_len: Option<usize>,
+}
+
+impl<'a> Steps<'a> {
+    fn of(batch: &'a SampleBatch) -> Self {
+        let padded_len = batch.max_seq_len().filter(|_| batch.zero_padded());
+        Self { count: batch.len(), lens: batch.seq_lens(), padded_len }
+    }
+
+    /// Whether a column has a row per sequence.
+    fn per_sequence(&self, name: &str) -> bool {
+        self.lens.is_some() && name.starts_with(STATE_IN)
+    }
+
+    /// The sequence of a step, and the step's place in it.
+    fn sequence(&self, step: usize) -> Option<(usize, usize)> {
+        let mut place = step;
+        for (sequence, len) in self.lens?.iter().enumerate() {
+            let len = len.unsigned_abs() as usize;
+            if place < len {
+                return Some((sequence, place));
             }
+            place -= len;
+        }
+        None
+    }
+
+    /// The row of a step in columns that have one per step.
+    fn row(&self, step: usize) -> usize {
+        let padded =
+            self.padded_len.and_then(|len| self.sequence(step).map(|(sequence, place)| sequence * len + place));
+        padded.unwrap_or(step)
+    }
+
+    /// The row of a step in a column, if it has one.
+    fn row_in(&self, seen: &Seen<'_>, step: usize) -> Option<usize> {
+        if step >= self.count {
+            return None;
+        }
+        if !seen.per_sequence(self) {
+            return Some(self.row(step));
+        }
+        self.sequence(step).and_then(|(sequence, place)| (place == 0).then_some(sequence))
+    }
+}
+
+/// A column of the batch as what it is: a view of a data column.
+struct Seen<'a> {
+    name: &'a str,
+    data: String,
+    shift: Shift,
+    column: &'a Column,
+}
+
+impl<'a> Seen<'a> {
+    /// A column that no requirement names is data itself.
+    fn of(name: &'a str, column: &'a Column, views: &ViewRequirements) -> Self {
+        let (data, shift) = match (owner(views, name), suffix(name, NEW_OBS.name())) {
+            (Some((view, requirement)), _) => {
+                let part = suffix(name, view).unwrap_or_default();
+                (format!("{}{part}", requirement.data_col(view)), requirement.shift.clone())
+            }
+            (None, Some(part)) => (format!("{}{part}", OBS.name()), Shift::NONE.later()),
+            (None, None) => (name.to_string(), Shift::NONE),
+        };
+        Self { name, data, shift, column }
+    }
+
+    fn per_sequence(&self, steps: &Steps<'_>) -> bool {
+        steps.per_sequence(self.name)
+    }
+
+    /// Elements of a row of the data, and its shape.
+    fn data_row(&self) -> Option<Row<'a>> {
+        let row = Row::of(self.column, 0)?;
+        if self.shift.len() == 1 {
+            return Some(row);
+        }
+        let (offsets, shape) = row.shape.dims().split_first()?;
+        let shape = RowShape::new(shape).ok()?;
+        let values = row.values.get(0..shape.elements()).filter(|_| *offsets as usize == self.shift.len())?;
+        Some(Row { values, shape })
+    }
+
+    /// The data of a step, counted from the batch's first.
+    fn find(&self, steps: &Steps<'_>, step: i64) -> Option<Row<'a>> {
+        let Row { shape, .. } = self.data_row()?;
+        let width = shape.elements();
+        let mut offsets = self.shift.offsets().enumerate();
+        offsets.find_map(|(place, offset)| {
+            let row = steps.row_in(self, usize::try_from(step - i64::from(offset)).ok()?)?;
+            let values = Row::of(self.column, row)?.values.get(place * width..(place + 1) * width)?;
+            Some(Row { values, shape })
+        })
+    }
+}
+
+/// A view of `data` at a step, from all that is seen of it; how far before the step lies what nothing shows.
+fn put_together(
+    seen: &[Seen<'_>],
+    steps: &Steps<'_>,
+    data: &str,
+    step: usize,
+    shift: &Shift,
+) -> Result<Option<Column>, u32> {
+    let mut seen: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.data == data).collect();
+    // Postprocessing over several steps moves what lies ahead, except at the end.
+    seen.sort_by_key(|seen| seen.shift.latest().max(0));
+    let Some(like) = seen.iter().find_map(|seen| seen.data_row()) else { return Ok(None) };
+    let mut out = Buffer::like(like.values);
+    let same = |row: &Row<'_>| row.shape == like.shape && row.dtype() == like.dtype();
+    for offset in shift.offsets() {
+        let at = step as i64 + i64::from(offset);
+        // After the last step, only its observation is known; beyond it, columns hold zeros.
+        let found = if at >= steps.count as i64 && !is_obs(data) {
+            None
+        } else {
+            seen.iter().find_map(|seen| seen.find(steps, at)).filter(same)
+        };
+        match found {
+            Some(row) => out.push(row.values),
+            None if IDS.contains(&data) => out.push(like.values),
+            None if offset == 0 && !is_obs(data) => push_coming(&seen, steps, data, like, &mut out),
+            None => return Err(offset.unsigned_abs()),
         }
     }
-    out.into_column(window(shift, last.shape)?).ok()
+    Ok(window(shift, like.shape).and_then(|shape| out.into_column(shape).ok()))
 }
 
-/// What is known of the step after the last one: ids stay, `t` goes on, and the rest has not happened.
-fn push_coming(name: &str, last: Values<'_>, out: &mut Buffer) {
-    match last {
-        Values::I64([t]) if name == T.name() => out.push(Values::I64(&[t.wrapping_add(1)])),
-        _ if IDS.contains(&name) => out.push(last),
-        _ => out.push_zeros(last.len()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        batch::REWARDS,
-        column::{ColumnData, ColumnKey},
-        view::ViewRequirement,
-    };
-
-    fn views() -> ViewRequirements {
-        let shifted = |column: &str, shift: &str| ViewRequirement::shifted(column, shift.parse().unwrap());
-        ViewRequirements::from([
-            ("obs".to_string(), ViewRequirement::default()),
-            ("stack".to_string(), shifted("obs", "-2:0")),
-            ("prev_actions".to_string(), shifted("actions", "-1")),
-            ("state_in_0".to_string(), shifted("state_out_0", "-1")),
-            ("t".to_string(), ViewRequirement::default()),
-            ("new_obs".to_string(), shifted("obs", "1").only_for_training()),
-        ])
-    }
-
-    fn batch() -> SampleBatch {
-        let mut batch = SampleBatch::new()
-            .with(OBS, ColumnData::scalars(vec![12.0, 13.0]))
-            .and_then(|b| b.with(NEW_OBS, ColumnData::scalars(vec![13.0, 14.0])))
-            .and_then(|b| b.with(T, ColumnData::scalars(vec![2, 3])))
-            .unwrap();
-        let stack = ColumnData::new(vec![10.0f32, 11.0, 12.0, 11.0, 12.0, 13.0], crate::column::RowShape::vector(3));
-        batch.insert("stack", stack.unwrap()).unwrap();
-        batch.insert("actions", ColumnData::scalars(vec![7i64, 8])).unwrap();
-        batch.insert("prev_actions", ColumnData::scalars(vec![6i64, 7])).unwrap();
-        batch.insert("state_out_0", ColumnData::scalars(vec![0.5f32, 0.25])).unwrap();
-        batch.insert("state_in_0", ColumnData::scalars(vec![1.0f32, 0.5])).unwrap();
-        batch
-    }
-
-    fn float(batch: &SampleBatch, name: &'static str) -> Vec<f32> {
-        batch.get(ColumnKey::<f32>::new(name)).unwrap().to_vec()
-    }
-
-    #[test]
-    fn after_the_last_row_the_new_is_the_current() {
-        let input = single_step_input(&batch(), &views(), StepIndex::Last).unwrap();
-        assert_eq!(float(&input, "obs"), [14.0]);
-        assert_eq!(float(&input, "stack"), [12.0, 13.0, 14.0]);
-        assert_eq!(float(&input, "state_in_0"), [0.25]);
-        assert_eq!(input.get(ColumnKey::<i64>::new("prev_actions")).unwrap(), [8]);
-        assert_eq!(input.get(T).unwrap(), [4]);
-        assert!(input.column("new_obs").is_none());
-    }
-
-    #[test]
-    fn at_a_row_its_views_are_taken() {
-        let input = single_step_input(&batch(), &views(), StepIndex::At(0)).unwrap();
-        assert_eq!(float(&input, "stack"), [10.0, 11.0, 12.0]);
-        assert_eq!(float(&input, "state_in_0"), [1.0]);
-        assert_eq!(input.get(ColumnKey::<i64>::new("prev_actions")).unwrap(), [6]);
-    }
-
-    #[test]
-    fn errors_name_what_is_missing() {
-        let bare = SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![1.0])).unwrap();
-        let error = single_step_input(&bare, &views(), StepIndex::Last).unwrap_err();
-        assert_eq!(error.to_string(), "the batch has no column 'new_obs'");
-        let error = single_step_input(&bare, &views(), StepIndex::At(1)).unwrap_err();
-        assert_eq!(error, ViewError::NoSuchStep { row: 1, steps: 1 });
-        assert!(single_step_input(&SampleBatch::new(), &views(), StepIndex::Last).is_err());
+/// What is known of the step after the last one: `t` goes on, and the rest has not happened.
+fn push_coming(seen: &[&Seen<'_>], steps: &Steps<'_>, data: &str, like: Row<'_>, out: &mut Buffer) {
+    let last = seen.iter().find_map(|seen| seen.find(steps, steps.count as i64 - 1));
+    match last.map(|row| row.values) {
+        Some(Values::I64([t])) if data == T.name() => out.push(Values::I64(&[t.wrapping_add(1)])),
+        _ => out.push_zeros(like.shape.elements()),
     }
 }
