@@ -34,8 +34,8 @@ impl PolicyMapLimits {
 /// Policies by id, the least recently used of them put aside as bytes when there are too many.
 ///
 /// Every id that was inserted is valid until it is removed, wherever its policy lies: [`get_mut`](Self::get_mut) has it
-/// back, with all its state. Limits are kept when a policy comes in; no policy is lost if the store fails, it stays
-/// resident instead.
+/// back, with all its state. Limits are kept when a policy comes in, and while it does one more is resident, unless its
+/// object is [another one's](Self::swappable). No policy is lost if the store fails, it stays resident instead.
 ///
 /// `T` is what is kept per id, a [`PolicyEntry`] unless said otherwise.
 ///
