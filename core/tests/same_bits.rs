@@ -96,7 +96,7 @@ fn collect<C: Collector>(
     let starts: Vec<_> = (0..3).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
     let mut collector = make(&starts, spec, env.as_mut());
     let shape = MlpPolicySpec::for_spaces(&spec.spaces(), &[16, 16]).unwrap();
-    let mut policy = MlpPolicy::new(shape.clone(), init_weights(&shape, 3), 3, Kernels::PORTABLE).unwrap();
+    let mut policy = MlpPolicy::new(shape.clone(), init_weights(&shape, 3).unwrap(), 3, Kernels::PORTABLE).unwrap();
     let mut all = Vec::new();
     for fragment in 0..fragments {
         collector.begin(FragmentNo(fragment), WeightsVersion(0), 40);

@@ -42,8 +42,8 @@ fn act(c: &mut Criterion) {
     let moments = [Moment::default(); ENVS];
     let obs = [0.1f32; 4 * ENVS];
     for kernels in TABLES {
-        let mut policy =
-            MlpPolicy::new(spec.clone(), init_weights(&spec, 1), 1, kernels).expect("the weights are the policy's");
+        let weights = init_weights(&spec, 1).expect("the layers are the policy's");
+        let mut policy = MlpPolicy::new(spec.clone(), weights, 1, kernels).expect("the weights are the policy's");
         let (mut actions, mut logp, mut vf_preds) = ([0i64; ENVS], [0f32; ENVS], [0f32; ENVS]);
         group.bench_function(kernels.name, |b| {
             b.iter(|| {

@@ -35,7 +35,7 @@ fn weights(version: u64) -> Weights {
     let spec = spec();
     let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces();
     let policy = MlpPolicySpec::for_spaces(&spaces, &spec.hidden).unwrap();
-    let first = init_weights(&policy, spec.seed + version);
+    let first = init_weights(&policy, spec.seed + version).unwrap();
     Weights::new(WeightsVersion(version), first.tensors().to_vec()).unwrap()
 }
 

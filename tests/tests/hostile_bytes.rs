@@ -70,7 +70,7 @@ fn identity() -> Identity {
 fn messages() -> Vec<Message> {
     let fragments = fragments();
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces();
-    let weights = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec().hidden).unwrap(), 1);
+    let weights = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec().hidden).unwrap(), 1).unwrap();
     let mut moved = lease();
     moved.slots[0].source = SlotSource::State(fragments[0].state.clone());
     vec![

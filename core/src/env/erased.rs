@@ -38,11 +38,18 @@ macro_rules! rows {
             }
         }
 
+        #[allow(clippy::len_without_is_empty)]
         impl RowsMut<'_> {
             /// Type of the elements.
             #[must_use]
             pub fn dtype(&self) -> DType {
                 match self { $(Self::$variant(_) => DType::$variant),+ }
+            }
+
+            /// Number of elements, not of rows.
+            #[must_use]
+            pub fn len(&self) -> usize {
+                match self { $(Self::$variant(values) => values.len()),+ }
             }
         }
 

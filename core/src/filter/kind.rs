@@ -13,7 +13,8 @@ pub enum FilterKind {
     NoFilter,
     /// Normalised with running statistics.
     MeanStdFilter,
-    /// The same for a shell that calls it from several threads; here, without threads, a [`MeanStdFilter`].
+    /// The same for a shell that calls it from several threads; here, without threads, a [`MeanStdFilter`], which says
+    /// so when it is asked for its [kind](Filter::kind).
     ConcurrentMeanStdFilter,
 }
 
@@ -81,7 +82,8 @@ impl Filter {
         })
     }
 
-    /// What it is.
+    /// What it is, which is not always what was asked for: the core makes a plain filter of a
+    /// [concurrent](FilterKind::ConcurrentMeanStdFilter) one.
     #[must_use]
     pub fn kind(&self) -> FilterKind {
         match self {
@@ -171,6 +173,18 @@ impl Filter {
         self.mean_std().map_or(0, MeanStdFilter::size_bytes)
     }
 
+    /// Whether the other filter's buffer can be merged after that many rows of others.
+    fn check_changes(&self, other: &Self, rows: u64) -> Result<(), FilterError> {
+        match (self, other) {
+            (Self::NoFilter, Self::NoFilter) => Ok(()),
+            (Self::MeanStdFilter(filter), Self::MeanStdFilter(other)) => {
+                filter.running().check_shape(other.buffer())?;
+                filter.running().check_count(rows.saturating_add(other.buffer().n()))
+            }
+            (left, right) => Err(FilterError::KindMismatch { left: left.kind(), right: right.kind() }),
+        }
+    }
+
     fn pair(
         &mut self,
         other: &Self,
@@ -185,13 +199,35 @@ impl Filter {
 }
 
 /// Merges the buffers of all workers, in their order, into the driver's statistics and empties them; then all workers
-/// have the driver's statistics.
+/// have the driver's statistics, and its buffer, which stays as it is.
+///
+/// The driver's statistics have its own rows already. So a driver that learns itself must
+/// [reset its buffer](Filter::reset_buffer) first; else the workers have those rows in their buffers and give them back
+/// the next time, when they are counted once more per worker.
+///
+/// ```
+/// # use rollmesh_core::{column::RowShape, filter::{Filter, FilterKind, synchronize}};
+/// # let mut driver = Filter::new(FilterKind::MeanStdFilter, RowShape::SCALAR)?;
+/// # let mut worker = driver.clone();
+/// for _ in 0..3 {
+///     driver.filter_rows(&mut [1.0_f32, 2.0], true)?;
+///     driver.reset_buffer();
+///     synchronize(&mut driver, &mut [&mut worker])?;
+/// }
+/// assert_eq!(worker.mean_std().map(|filter| filter.running().n()), Some(6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
-/// [`FilterError`] when a filter differs from the driver's in kind or shape. Workers before it have given their buffers
-/// to the driver; nothing is lost.
+/// [`FilterError`] when a filter differs from the driver's in kind or shape, or all of them have seen more rows than can
+/// be counted; nothing has changed then.
 #[doc(alias = "FilterManager")]
 pub fn synchronize(driver: &mut Filter, workers: &mut [&mut Filter]) -> Result<(), FilterError> {
+    let mut rows = 0;
+    for worker in workers.iter() {
+        driver.check_changes(worker, rows)?;
+        rows += worker.mean_std().map_or(0, |filter| filter.buffer().n());
+    }
     for worker in workers.iter_mut() {
         driver.apply_changes(worker, false)?;
         worker.reset_buffer();
@@ -204,7 +240,7 @@ pub fn synchronize(driver: &mut Filter, workers: &mut [&mut Filter]) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::RunningStat, *};
 
     fn mean_std(shape: RowShape, values: &[f64]) -> Filter {
         let mut filter = Filter::new(FilterKind::MeanStdFilter, shape).unwrap();
@@ -251,12 +287,21 @@ mod tests {
     }
 
     #[test]
-    fn filters_that_differ_lose_nothing() {
+    fn filters_that_differ_change_nothing() {
         let mut driver = mean_std(RowShape::SCALAR, &[]);
         let (mut good, mut bad) = (mean_std(RowShape::SCALAR, &[1.0]), mean_std(RowShape::vector(2), &[1.0, 2.0]));
-        let untouched = bad.clone();
+        let before = (driver.clone(), good.clone(), bad.clone());
         assert!(synchronize(&mut driver, &mut [&mut good, &mut bad]).is_err());
-        assert_eq!((counts(&driver), counts(&good), bad), ((1, 0), (1, 0), untouched));
+        assert_eq!((&driver, &good, bad), (&before.0, &before.1, before.2));
+        assert!(synchronize(&mut driver, &mut [&mut good, &mut Filter::NoFilter]).is_err());
+        // Two buffers of which one would fit.
+        let most = RunningStat::from_parts(RowShape::SCALAR, RunningStat::MAX_ROWS, vec![0.0], vec![0.0]).unwrap();
+        let most =
+            MeanStdFilter::from_parts(MeanStdConfig::UNCLIPPED, RunningStat::new(RowShape::SCALAR).unwrap(), most)
+                .unwrap();
+        let error = synchronize(&mut driver, &mut [&mut Filter::MeanStdFilter(most), &mut good]).unwrap_err();
+        assert_eq!((error, driver, good), (FilterError::TooManyRows, before.0, before.1));
+        let mut driver = mean_std(RowShape::SCALAR, &[]);
         let error = synchronize(&mut driver, &mut [&mut Filter::NoFilter]).unwrap_err();
         let wanted = "a MeanStdFilter and a NoFilter cannot be merged; use one kind of filter on all workers";
         assert_eq!(error.to_string(), wanted);

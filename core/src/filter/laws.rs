@@ -7,7 +7,7 @@ use crate::{
     column::RowShape,
     ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
-    weights::Weights,
+    weights::{Tensor, Weights},
 };
 
 const SHAPE: RowShape = RowShape::vector(2);
@@ -70,7 +70,12 @@ proptest! {
         let mut filter = Filter::MeanStdFilter(filter);
         prop_assert_eq!(Filter::decode(&filter.encode()), Ok(filter.clone()));
         filter.in_eval();
-        prop_assert_eq!(Filter::decode(&filter.encode()), Ok(filter));
+        prop_assert_eq!(Filter::decode(&filter.encode()), Ok(filter.clone()));
+        let layer = Tensor { name: "filter2.bias".into(), shape: vec![1], values: vec![0.5] };
+        let plain = Weights::new(WeightsVersion(3), vec![layer]).unwrap();
+        let weights = plain.with_filter("filter", &filter);
+        prop_assert!(Weights::new(WeightsVersion(3), weights.tensors().to_vec()).is_ok());
+        prop_assert_eq!(weights.split_filter("filter"), Ok((plain, filter)));
         let stat = stat(&running);
         prop_assert_eq!(RunningStat::decode(&stat.encode()), Ok(stat.clone()));
         let weights = Weights::new(WeightsVersion(0), stat.to_tensors("filter")).unwrap();
@@ -140,5 +145,23 @@ proptest! {
         synchronize(&mut driver, &mut workers.iter_mut().collect::<Vec<_>>()).unwrap();
         prop_assert!(close(driver.mean_std().unwrap().running(), &stat(&parts.concat())));
         prop_assert!(workers.iter().all(|worker| *worker == driver));
+    }
+
+    #[test]
+    fn a_driver_that_learns_counts_every_row_once(rounds in vec((rows(5), parts()), 1..4)) {
+        let mut driver = Filter::MeanStdFilter(MeanStdFilter::new(SHAPE, MeanStdConfig::UNCLIPPED).unwrap());
+        let mut workers = vec![driver.clone(); 8];
+        let mut seen = Vec::new();
+        for (own, parts) in rounds {
+            driver.filter_rows(&mut own.concat(), true).unwrap();
+            driver.reset_buffer();
+            for (worker, rows) in workers.iter_mut().zip(&parts) {
+                worker.filter_rows(&mut rows.concat(), true).unwrap();
+            }
+            synchronize(&mut driver, &mut workers.iter_mut().collect::<Vec<_>>()).unwrap();
+            seen.extend(own.into_iter().chain(parts.concat()));
+            prop_assert!(close(driver.mean_std().unwrap().running(), &stat(&seen)));
+            prop_assert!(workers.iter().all(|worker| *worker == driver));
+        }
     }
 }

@@ -219,6 +219,22 @@ mod tests {
     }
 
     #[test]
+    fn results_are_finite_where_32_bits_end() {
+        let mut filter = scalar(MeanStdConfig::UNCLIPPED);
+        let mut rows = [f32::MAX, f32::MIN];
+        filter.filter_rows(&mut rows, false).unwrap();
+        assert_eq!(rows, [f32::MAX, f32::MIN]);
+        let mut rows = [1e100, -1e100];
+        filter.filter_rows(&mut rows, false).unwrap();
+        assert_eq!(rows, [1e106, -1e106]);
+        let error = filter.filter_rows(&mut [1.1e100], false).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "row 0 holds 1.1e100 at element 0; observations must be finite and at most 1e100 in magnitude"
+        );
+    }
+
+    #[test]
     fn a_batch_is_normalised_with_its_last_statistics() {
         let mut filter = MeanStdFilter::new(RowShape::vector(2), MeanStdConfig::UNCLIPPED).unwrap();
         let mut rows = [1.0, 10.0, 3.0, 20.0];

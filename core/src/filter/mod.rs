@@ -14,7 +14,10 @@
 //! Statistics are 64-bit floats, updated element by element in the order of the rows; they are the same bits on every
 //! machine, also after a journey as bytes or as tensors. Every number that goes through a filter must be finite and at
 //! most [`RunningStat::MAX_VALUE`] in magnitude: anything else is an error that names the row, and leaves statistics and
-//! rows as they were. So no NaN gets into statistics, and none leaves a filter.
+//! rows as they were. So no NaN gets into statistics, and none leaves a filter; nor does an infinite number, also where a
+//! 32-bit float cannot hold the result.
+//!
+//! A whole filter travels among the weights, see [`Weights::with_filter`](crate::weights::Weights::with_filter).
 //!
 //! Filters are frozen in evaluation: after [`Filter::in_eval`] a call normalises and learns nothing.
 //!
@@ -77,7 +80,7 @@ pub enum FilterError {
         found: String,
     },
     /// A value is NaN, infinite or absurdly large. Nothing was changed.
-    #[error("row {row} holds {value} at element {element}; observations must be finite and below 1e100")]
+    #[error("row {row} holds {value} at element {element}; observations must be finite and at most 1e100 in magnitude")]
     NotFinite {
         /// Row within the call.
         row: usize,

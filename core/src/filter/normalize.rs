@@ -8,21 +8,22 @@ const EPSILON: f64 = 1e-6;
 
 /// Floats that a filter takes and returns. It computes in 64 bits.
 pub trait FilterFloat: Copy + Into<f64> {
-    /// The nearest value of this type.
+    /// The nearest finite value of this type.
     fn from_f64(value: f64) -> Self;
 }
 
 impl FilterFloat for f32 {
     #[inline]
     fn from_f64(value: f64) -> Self {
-        value as Self
+        // Not every value of 64 bits has one of 32 near it. Values are numbers.
+        value.clamp(f64::from(Self::MIN), f64::from(Self::MAX)) as Self
     }
 }
 
 impl FilterFloat for f64 {
     #[inline]
     fn from_f64(value: f64) -> Self {
-        value
+        value.clamp(Self::MIN, Self::MAX)
     }
 }
 

@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(error(&mut stat, &[1.0; 4]), "rows of shape (2) are wanted, not 2 rows");
         assert_eq!(error(&mut stat, &[]), "rows of shape (2) are wanted, not 0 rows");
         let nan = error(&mut stat, &[1.0, f64::NAN]);
-        assert_eq!(nan, "row 0 holds NaN at element 1; observations must be finite and below 1e100");
+        assert_eq!(nan, "row 0 holds NaN at element 1; observations must be finite and at most 1e100 in magnitude");
         assert!(stat.push(&[f64::NEG_INFINITY, 0.0]).is_err() && stat.push(&[0.0, 1e101]).is_err());
         assert!(stat.push(&[f32::INFINITY, 0.0]).is_err() && stat.push(&[f32::NAN, 0.0]).is_err());
         let other = scalar(&[1.0]);

@@ -3,7 +3,7 @@
 //! Tensors hold finite 32-bit floats, statistics 64-bit ones. A number of 64 bits becomes three floats: its lower 24
 //! bits, the next 24 and the upper 16, each as a whole number, which a 32-bit float holds exactly.
 
-use super::RunningStat;
+use super::{Filter, MeanStdConfig, MeanStdFilter, RunningStat};
 use crate::{
     column::RowShape,
     prelude::*,
@@ -12,6 +12,9 @@ use crate::{
 
 /// Floats that one number becomes.
 const PARTS: usize = 3;
+
+/// Values of a filter's configuration: subtract the mean, divide, in training, clip at all, and the clip's parts.
+const CONFIG: usize = 4 + PARTS;
 
 /// Why tensors bring no statistics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +69,78 @@ impl RunningStat {
     }
 }
 
+impl Weights {
+    /// These weights and a whole filter, instead of the one that was there under this prefix: the tensor
+    /// `{prefix}.config` of shape `[7]`, and those of the statistics as `{prefix}.running.*` and `{prefix}.buffer.*`, see
+    /// [`RunningStat::to_tensors`]. None for [`Filter::NoFilter`]. Keeps every bit.
+    #[must_use]
+    pub fn with_filter(&self, prefix: &str, filter: &Filter) -> Self {
+        let mut tensors = self.without(prefix);
+        if let Filter::MeanStdFilter(filter) = filter {
+            let MeanStdConfig { demean, destd, clip } = filter.config();
+            let flags = [demean, destd, filter.is_training(), clip.is_some()].map(|flag| f32::from(u8::from(flag)));
+            let values = [&flags[..], &split(clip.unwrap_or(0.0).to_bits())].concat();
+            tensors.push(Tensor { name: name_of(prefix, "config"), shape: vec![CONFIG as u32], values });
+            tensors.extend(filter.running().to_tensors(&name_of(prefix, "running")));
+            tensors.extend(filter.buffer().to_tensors(&name_of(prefix, "buffer")));
+        }
+        Self::sorted(self.version(), tensors)
+    }
+
+    /// The filter that [`with_filter`](Self::with_filter) put among these weights, and the weights without it.
+    /// [`Filter::NoFilter`] if there is none of this prefix.
+    ///
+    /// # Errors
+    /// [`FilterTensorError`] when tensors are missing or hold no filter.
+    pub fn split_filter(&self, prefix: &str) -> Result<(Self, Filter), FilterTensorError> {
+        let filter = Filter::from_weights(self, prefix)?;
+        Ok((Self::sorted(self.version(), self.without(prefix)), filter))
+    }
+
+    fn without(&self, prefix: &str) -> Vec<Tensor> {
+        self.tensors().iter().filter(|tensor| !is_of(prefix, &tensor.name)).cloned().collect()
+    }
+}
+
+impl Filter {
+    /// The filter that [`Weights::with_filter`] put among the weights, see [`Weights::split_filter`].
+    ///
+    /// # Errors
+    /// [`FilterTensorError`] when tensors are missing or hold no filter.
+    pub fn from_weights(weights: &Weights, prefix: &str) -> Result<Self, FilterTensorError> {
+        if !weights.tensors().iter().any(|tensor| is_of(prefix, &tensor.name)) {
+            return Ok(Self::NoFilter);
+        }
+        let missing = |name: &str, shape: &[u32]| FilterTensorError::Missing {
+            name: name_of(prefix, name),
+            shape: shape.to_vec(),
+        };
+        let damaged = || FilterTensorError::Damaged(prefix.into());
+        let values = |name: &str| weights.tensor(&name_of(prefix, name));
+        let config = values("config").and_then(|tensor| <[f32; CONFIG]>::try_from(&*tensor.values).ok());
+        let [demean, destd, training, clipped, low, middle, high] =
+            config.ok_or_else(|| missing("config", &[CONFIG as u32]))?;
+        let dims = values("running.mean").and_then(|tensor| tensor.shape.strip_suffix(&[PARTS as u32]));
+        let shape = RowShape::new(dims.ok_or_else(|| missing("running.mean", &[PARTS as u32]))?);
+        let shape = shape.map_err(|_| damaged())?;
+        let flag = |value: f32| [0.0, 1.0].iter().position(|known| *known == value).map(|at| at == 1);
+        let flags = (flag(demean), flag(destd), flag(training), flag(clipped));
+        let (Some(demean), Some(destd), Some(training), Some(clipped)) = flags else { return Err(damaged()) };
+        let clip = f64::from_bits(join(&[low, middle, high]).ok_or_else(damaged)?);
+        let config = MeanStdConfig { demean, destd, clip: clipped.then_some(clip) };
+        let stat = |name| RunningStat::from_tensors(weights, &name_of(prefix, name), shape);
+        let mut filter = MeanStdFilter::from_parts(config, stat("running")?, stat("buffer")?).map_err(|_| damaged())?;
+        if !training {
+            filter.in_eval();
+        }
+        Ok(Self::MeanStdFilter(filter))
+    }
+}
+
+fn is_of(prefix: &str, name: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'))
+}
+
 fn name_of(prefix: &str, name: &str) -> String {
     format!("{prefix}.{name}")
 }
@@ -106,6 +181,26 @@ mod tests {
         for parts in [[0.5, 0.0, 0.0], [-1.0, 0.0, 0.0], [16_777_216.0, 0.0, 0.0], [0.0, 0.0, 65_536.0], [f32::NAN; 3]]
         {
             assert_eq!(join(&parts), None, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_filter_is_refused() {
+        let mut filter = MeanStdFilter::new(RowShape::vector(2), MeanStdConfig::default()).unwrap();
+        filter.filter_rows(&mut [0.1, 0.2], true).unwrap();
+        let plain = Weights::new(WeightsVersion(1), vec![]).unwrap();
+        let whole = plain.with_filter("f", &Filter::MeanStdFilter(filter));
+        assert_eq!(whole.with_filter("f", &Filter::NoFilter), plain);
+        assert_eq!(plain.split_filter("f"), Ok((plain.clone(), Filter::NoFilter)));
+        // Without any one of its tensors, and with any one value that is none of its own.
+        for at in 0..whole.tensors().len() {
+            let mut tensors = whole.tensors().to_vec();
+            let removed = tensors.remove(at);
+            let error = Weights::new(WeightsVersion(1), tensors.clone()).unwrap().split_filter("f").unwrap_err();
+            assert!(matches!(error, FilterTensorError::Missing { .. }), "{error}");
+            tensors.push(Tensor { values: vec![0.5; removed.values.len()], ..removed });
+            let error = Weights::new(WeightsVersion(1), tensors).unwrap().split_filter("f").unwrap_err();
+            assert!(matches!(error, FilterTensorError::Damaged(_)), "{error}");
         }
     }
 

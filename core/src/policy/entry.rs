@@ -47,10 +47,10 @@ impl<P: Policy + ?Sized> Stash for PolicyEntry<P> {
         &self.spec
     }
 
-    /// Bytes of weights and filter; what the policy makes of its weights is about as much again.
+    /// Bytes of weights, filter and extra state; what the policy makes of its weights is about as much again.
     fn size_bytes(&self) -> usize {
         let tensors: usize = self.policy.weights().tensors().iter().map(|tensor| size_of_val(&*tensor.values)).sum();
-        tensors + self.filter.size_bytes()
+        tensors.saturating_add(self.filter.size_bytes()).saturating_add(self.policy.extra_state_bytes())
     }
 
     fn stash(&self) -> Result<Vec<u8>, StashError> {
@@ -146,7 +146,11 @@ fn read_tensor(reader: &mut Reader<'_>) -> Option<Tensor> {
     let name = reader.text(name_len)?.to_owned();
     let dims = reader.take((rank as usize).checked_mul(4)?)?;
     let shape: Vec<u32> = dims.as_chunks().0.iter().map(|dim| u32::from_le_bytes(*dim)).collect();
-    let bytes = shape.iter().try_fold(4usize, |bytes, &dim| bytes.checked_mul(dim as usize))?;
+    // Without elements the other dimensions may be of any size.
+    let bytes = match shape.contains(&0) {
+        true => 0,
+        false => shape.iter().try_fold(4usize, |bytes, &dim| bytes.checked_mul(dim as usize))?,
+    };
     let values = reader.take(bytes)?.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
     Some(Tensor { name, shape, values })
 }
@@ -166,7 +170,7 @@ mod tests {
 
     fn mlp(seed: u64) -> Box<MlpPolicy> {
         let spec = MlpPolicySpec { obs_len: 3, num_actions: 2, hidden: vec![4] };
-        let weights = init_weights(&spec, seed);
+        let weights = init_weights(&spec, seed).unwrap();
         Box::new(MlpPolicy::new(spec, weights, 1, Kernels::PORTABLE).unwrap())
     }
 
@@ -222,7 +226,7 @@ mod tests {
         let out = ActionOutput { actions: RowsMut::I64(&mut []), logp: &mut [], vf_preds: &mut [] };
         a.policy.compute_actions(ActionInput { obs: RowsRef::F32(&[]), moments: &[] }, out).unwrap();
         b.restore(&a.stash().unwrap()).unwrap();
-        assert_eq!(b.policy.1, 1);
+        assert_eq!((b.policy.1, b.size_bytes()), (1, 1));
         // Most policies have nothing of the kind, and say so.
         let mut plain: PolicyEntry<RandomPolicy> = Box::new(RandomPolicy::new(2, 0)).into();
         let error = plain.restore(&a.stash().unwrap()).unwrap_err();
@@ -236,6 +240,14 @@ mod tests {
         assert!(matches!(a.restore(&b.stash().unwrap()), Err(StashError::Policy(PolicyError::Weights(_)))));
         assert_eq!(a.restore(&[]), Err(StashError::Damaged));
         assert_eq!(a.restore(&[2]), Err(StashError::Version(2)));
+    }
+
+    #[test]
+    fn tensors_without_elements_have_any_shape() {
+        let tensor = Tensor { name: "w".into(), shape: vec![1 << 31, 1 << 31, 0], values: vec![] };
+        let weights = Weights::new(WeightsVersion(0), vec![tensor]).unwrap();
+        let state = PolicyState { weights, filter: Filter::NoFilter, extra: vec![7] };
+        assert_eq!(PolicyState::decode(&state.encode().unwrap()), Ok(state));
     }
 
     fn state() -> impl Strategy<Value = PolicyState> {

@@ -1,6 +1,6 @@
 //! First weights of a policy: a function of the seed.
 
-use super::MlpPolicySpec;
+use super::{MlpPolicySpec, PolicyError};
 use crate::{
     ids::{SlotId, WeightsVersion},
     math,
@@ -14,8 +14,11 @@ use crate::{
 const POLICY_HEAD_GAIN: f32 = 0.01;
 
 /// Weights of version 0: uniform as Glorot and Bengio (2010) propose, biases zero, the policy's last layer small.
-#[must_use]
-pub fn init_weights(spec: &MlpPolicySpec, seed: u64) -> Weights {
+///
+/// # Errors
+/// [`PolicyError::Unsupported`] for a shape that no policy has, see [`MlpPolicySpec::check`].
+pub fn init_weights(spec: &MlpPolicySpec, seed: u64) -> Result<Weights, PolicyError> {
+    spec.check()?;
     let streams = Streams::new(seed, Purpose::Init);
     let mut tensors = Vec::new();
     for (net, (name, last)) in [("policy", spec.num_actions), ("value", 1)].into_iter().enumerate() {
@@ -41,5 +44,5 @@ pub fn init_weights(spec: &MlpPolicySpec, seed: u64) -> Weights {
             });
         }
     }
-    Weights::sorted(WeightsVersion(0), tensors)
+    Ok(Weights::sorted(WeightsVersion(0), tensors))
 }

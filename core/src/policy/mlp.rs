@@ -39,12 +39,23 @@ impl MlpPolicySpec {
             return unsupported("float32 observations".into(), format!("observations of {}", spaces.observation_type));
         }
         let obs_len = spaces.observation.shape().elements();
-        let widest = hidden.iter().map(|&w| w as usize).chain([obs_len, n as usize]).max().unwrap_or(0);
-        let narrowest = hidden.iter().map(|&w| w as usize).chain([obs_len, n as usize]).min().unwrap_or(0);
-        if widest > MAX_WIDTH || narrowest == 0 {
-            return unsupported(format!("layers of 1 to {MAX_WIDTH}"), format!("one of {widest} or {narrowest}"));
+        let spec = Self { obs_len, num_actions: n as usize, hidden: hidden.to_vec() };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Checks that the policy takes such layers.
+    ///
+    /// # Errors
+    /// [`PolicyError::Unsupported`] for a layer without elements or with more than [`MAX_WIDTH`].
+    pub fn check(&self) -> Result<(), PolicyError> {
+        match self.widths(self.num_actions).into_iter().find(|width| !(1..=MAX_WIDTH).contains(width)) {
+            Some(width) => Err(PolicyError::Unsupported {
+                wanted: format!("layers of 1 to {MAX_WIDTH}"),
+                found: format!("one of {width}"),
+            }),
+            None => Ok(()),
         }
-        Ok(Self { obs_len, num_actions: n as usize, hidden: hidden.to_vec() })
     }
 
     /// Widths of all layers of a network with `last` outputs, the observation's first.
@@ -69,15 +80,17 @@ impl MlpPolicy {
     /// A policy with the given weights; `seed` is the run's.
     ///
     /// # Errors
-    /// [`PolicyError::Weights`] when the weights do not fit the shape.
+    /// [`PolicyError::Unsupported`] for a shape that this policy does not take, [`PolicyError::Weights`] when the weights
+    /// do not fit it.
     pub fn new(spec: MlpPolicySpec, weights: Weights, seed: u64, kernels: Kernels) -> Result<Self, PolicyError> {
+        spec.check()?;
         let nets = pack(&spec, &weights)?;
         Ok(Self { spec, weights, nets, kernels, streams: Streams::new(seed, Purpose::Action), uniforms: Vec::new() })
     }
 
     fn floats<'a>(&self, obs: RowsRef<'a>, rows: usize) -> Result<&'a [f32], PolicyError> {
         match obs {
-            RowsRef::F32(values) if values.len() == rows * self.spec.obs_len => Ok(values),
+            RowsRef::F32(values) if rows.checked_mul(self.spec.obs_len) == Some(values.len()) => Ok(values),
             other => Err(PolicyError::Unsupported {
                 wanted: format!("{rows} float32 observations of {} elements", self.spec.obs_len),
                 found: format!("{} values of {}", other.len(), other.dtype()),
@@ -89,6 +102,7 @@ impl MlpPolicy {
 impl Policy for MlpPolicy {
     fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
         let obs = self.floats(input.obs, input.moments.len())?;
+        out.check(input.moments.len(), 1)?;
         let RowsMut::I64(actions) = out.actions else {
             return Err(PolicyError::Unsupported { wanted: "int64 actions".into(), found: "other actions".into() });
         };
@@ -149,13 +163,44 @@ mod tests {
 
     fn policy() -> MlpPolicy {
         // Larger weights than the first ones, so that probabilities differ.
-        let weights = init_weights(&spec(), 3);
+        let weights = init_weights(&spec(), 3).unwrap();
         let tensors = weights.tensors().iter().cloned().map(|mut tensor| {
             tensor.values.iter_mut().enumerate().for_each(|(i, w)| *w = *w * 3.0 + (i % 3) as f32 * 0.2);
             tensor
         });
         let weights = Weights::new(weights.version(), tensors.collect()).unwrap();
         MlpPolicy::new(spec(), weights, 1, Kernels::PORTABLE).unwrap()
+    }
+
+    #[test]
+    fn layers_have_one_to_256_elements() {
+        let specs = [
+            MlpPolicySpec { obs_len: 0, ..spec() },
+            MlpPolicySpec { obs_len: usize::MAX, ..spec() },
+            MlpPolicySpec { num_actions: 0, ..spec() },
+            MlpPolicySpec { hidden: vec![7, 257], ..spec() },
+            MlpPolicySpec { hidden: vec![0], ..spec() },
+        ];
+        let weights = init_weights(&spec(), 3).unwrap();
+        for spec in specs {
+            assert!(matches!(init_weights(&spec, 3), Err(PolicyError::Unsupported { .. })), "{spec:?}");
+            let error = MlpPolicy::new(spec, weights.clone(), 1, Kernels::PORTABLE).unwrap_err().to_string();
+            assert!(error.starts_with("the policy takes layers of 1 to 256, not one of "), "{error}");
+        }
+        assert!(init_weights(&MlpPolicySpec { hidden: vec![256], ..spec() }, 3).is_ok());
+    }
+
+    #[test]
+    fn buffers_have_an_entry_per_row() {
+        let act = |actions: &mut [i64], logp: &mut [f32], vf_preds: &mut [f32]| {
+            let out = ActionOutput { actions: RowsMut::I64(actions), logp, vf_preds };
+            policy().compute_actions(ActionInput { obs: RowsRef::F32(&[0.5; 12]), moments: &moments(3) }, out)
+        };
+        let length = |buffer, found| Err(PolicyError::BufferLength { buffer, wanted: 3, found });
+        assert_eq!(act(&mut [7; 2], &mut [0.0; 3], &mut [0.0; 3]), length("actions", 2));
+        assert_eq!(act(&mut [7; 3], &mut [], &mut [0.0; 3]), length("logp", 0));
+        assert_eq!(act(&mut [7; 3], &mut [0.0; 3], &mut [0.0; 4]), length("vf_preds", 4));
+        assert_eq!(act(&mut [7; 3], &mut [0.0; 3], &mut [0.0; 3]), Ok(()));
     }
 
     fn moments(n: usize) -> Vec<Moment> {
@@ -249,7 +294,7 @@ mod tests {
     fn wrong_weights_leave_the_old_ones() {
         let mut policy = policy();
         let before = policy.weights().clone();
-        let other = init_weights(&MlpPolicySpec { hidden: vec![8, 5], ..spec() }, 0);
+        let other = init_weights(&MlpPolicySpec { hidden: vec![8, 5], ..spec() }, 0).unwrap();
         let error = policy.set_weights(&other).unwrap_err();
         assert_eq!(error.to_string(), "the policy wants tensor 'policy.0.weight [4, 7]'");
         assert_eq!(policy.weights(), &before);

@@ -16,7 +16,7 @@
 //!
 //! let spec = MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![8] };
 //! let make = move |seed| -> Result<Box<dyn Policy>, _> {
-//!     let policy = MlpPolicy::new(spec.clone(), init_weights(&spec, seed), 7, Kernels::PORTABLE)?;
+//!     let policy = MlpPolicy::new(spec.clone(), init_weights(&spec, seed)?, 7, Kernels::PORTABLE)?;
 //!     Ok::<_, rollmesh_core::policy::PolicyError>(Box::new(policy))
 //! };
 //! // How to make an object for a policy that comes back. Its weights are restored afterwards.
@@ -49,7 +49,7 @@ pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
 pub use mlp::{MlpPolicy, MlpPolicySpec};
 pub use random::RandomPolicy;
 pub use stash::{Stash, StashError, Stashed};
-pub use store::{MemoryStore, PolicyStore, StoreError};
+pub use store::{MemoryStore, PolicyStore, StoreError, TidyStore};
 
 use crate::{
     env::{Moment, RowsMut, RowsRef},
@@ -77,6 +77,25 @@ pub struct ActionOutput<'a> {
     pub vf_preds: &'a mut [f32],
 }
 
+impl ActionOutput<'_> {
+    /// Checks that the buffers take that many rows, with that many elements in an action.
+    ///
+    /// # Errors
+    /// [`PolicyError::BufferLength`].
+    pub fn check(&self, rows: usize, action_len: usize) -> Result<(), PolicyError> {
+        let elements = rows.saturating_mul(action_len);
+        let buffers = [
+            ("actions", elements, self.actions.len()),
+            ("logp", rows, self.logp.len()),
+            ("vf_preds", rows, self.vf_preds.len()),
+        ];
+        match buffers.into_iter().find(|(_, wanted, found)| wanted != found) {
+            Some((buffer, wanted, found)) => Err(PolicyError::BufferLength { buffer, wanted, found }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Why a policy could not act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
@@ -88,6 +107,16 @@ pub enum PolicyError {
         /// What it was given.
         found: String,
     },
+    /// A buffer has room for more or fewer rows than there are.
+    #[error("{buffer} has room for {found} values, {wanted} are wanted")]
+    BufferLength {
+        /// The buffer, as it is called in [`ActionOutput`].
+        buffer: &'static str,
+        /// How many values it must take.
+        wanted: usize,
+        /// How many it takes.
+        found: usize,
+    },
     /// These weights are not the policy's.
     #[error(transparent)]
     Weights(#[from] WeightsError),
@@ -98,7 +127,7 @@ pub trait Policy {
     /// Chooses an action for every observation.
     ///
     /// # Errors
-    /// [`PolicyError::Unsupported`] for rows of another type.
+    /// [`PolicyError::Unsupported`] for rows of another type, [`PolicyError::BufferLength`] for buffers of other lengths.
     fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError>;
 
     /// Estimates the value of every observation, with the same bits as
@@ -122,6 +151,11 @@ pub trait Policy {
     #[doc(alias = "get_state")]
     fn extra_state(&self) -> Vec<u8> {
         Vec::new()
+    }
+
+    /// Bytes that this state occupies in memory, for limits. Worth writing where making the bytes is not cheap.
+    fn extra_state_bytes(&self) -> usize {
+        self.extra_state().len()
     }
 
     /// Takes back what [`extra_state`](Self::extra_state) gave.

@@ -22,7 +22,7 @@ pub struct RandomPolicy {
 }
 
 impl RandomPolicy {
-    /// A policy for the actions `0..num_actions`; `seed` is the run's.
+    /// A policy for the actions `0..num_actions`; `seed` is the run's. Without actions it is an error to act.
     #[must_use]
     pub fn new(num_actions: u32, seed: u64) -> Self {
         Self::uniform(Space::Discrete { n: num_actions }, -math::log(num_actions as f32), seed)
@@ -31,8 +31,10 @@ impl RandomPolicy {
     /// A policy for any bounded space that is not compound.
     ///
     /// # Errors
-    /// [`PolicyError::Unsupported`] where there is no equal probability: a bound is infinite, or the space has parts.
+    /// [`PolicyError::Unsupported`] where there is no equal probability: there are no actions, a bound is infinite or so
+    /// far away that the density is 0 in 32 bits, or the space has parts.
     pub fn for_space(space: &Space, seed: u64) -> Result<Self, PolicyError> {
+        let unsupported = |wanted: &str| PolicyError::Unsupported { wanted: wanted.into(), found: space.to_string() };
         let log = |x: f64| math::log(x as f32);
         let logp = match space {
             Space::Discrete { n } => -log(f64::from(*n)),
@@ -41,12 +43,15 @@ impl RandomPolicy {
             // Integers include both ends.
             Space::Box(space) if space.is_bounded() => {
                 let more = if space.dtype().is_float() { 0.0 } else { 1.0 };
-                -space.bounds().map(|(low, high)| log(high - low + more)).sum::<f32>()
+                // A component without width has one value, which is no choice.
+                let widths = space.bounds().map(|(low, high)| high - low + more).filter(|width| *width > 0.0);
+                -widths.map(log).sum::<f32>()
             }
-            other => {
-                return Err(PolicyError::Unsupported { wanted: "bounded actions".into(), found: other.to_string() });
-            }
+            _ => return Err(unsupported("bounded actions")),
         };
+        if !logp.is_finite() {
+            return Err(unsupported("at least one action, of finite density"));
+        }
         Ok(Self::uniform(space.clone(), logp, seed))
     }
 
@@ -56,6 +61,7 @@ impl RandomPolicy {
     }
 
     fn fill<T: Scalar>(&self, input: ActionInput<'_>, actions: &mut [T]) -> Result<(), PolicyError> {
+        // Rows without elements are all there already.
         let width = self.space.shape().elements().max(1);
         for (action, m) in actions.chunks_exact_mut(width).zip(input.moments) {
             let mut rng = self.streams.at(m.slot, m.episode, m.t, 0);
@@ -70,6 +76,10 @@ impl RandomPolicy {
 
 impl Policy for RandomPolicy {
     fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        if !self.logp.is_finite() {
+            return Err(PolicyError::Unsupported { wanted: "actions".into(), found: self.space.to_string() });
+        }
+        out.check(input.moments.len(), self.space.shape().elements())?;
         match out.actions {
             RowsMut::F32(actions) => self.fill(input, actions),
             RowsMut::F64(actions) => self.fill(input, actions),
@@ -115,6 +125,40 @@ mod tests {
         assert!(actions.chunks_exact(2).all(|row| space.contains_floats(row)));
         assert!((actions.iter().step_by(2).sum::<f32>() / 500.0).abs() < 0.2);
         assert!(logp.iter().all(|logp| (logp + 4f32.ln()).abs() < 1e-6));
+    }
+
+    #[test]
+    fn what_cannot_be_chosen_has_no_part_in_the_density() {
+        let space = Space::vector(&[3.0, 1.0], &[3.0, 5.0]);
+        let mut policy = RandomPolicy::for_space(&space, 3).unwrap();
+        let (mut actions, mut logp) = ([0f32; 2], [0f32]);
+        let input = ActionInput { obs: RowsRef::F32(&[]), moments: &[Moment::default()] };
+        let out = ActionOutput { actions: RowsMut::F32(&mut actions), logp: &mut logp, vf_preds: &mut [0.0] };
+        policy.compute_actions(input, out).unwrap();
+        assert!(actions[0] == 3.0 && (logp[0] + 4f32.ln()).abs() < 1e-6, "{actions:?} {logp:?}");
+    }
+
+    #[test]
+    fn without_actions_there_is_nothing_to_choose() {
+        for space in [Space::Discrete { n: 0 }, Space::MultiDiscrete { nvec: vec![2, 0] }] {
+            let error = RandomPolicy::for_space(&space, 0).unwrap_err().to_string();
+            assert!(error.starts_with("the policy takes at least one action"), "{error}");
+        }
+        assert!(matches!(act(&mut RandomPolicy::new(0, 0), &mut [0]), Err(PolicyError::Unsupported { .. })));
+    }
+
+    #[test]
+    fn buffers_have_a_row_per_moment() {
+        let length = |found| Err(PolicyError::BufferLength { buffer: "actions", wanted: 1, found });
+        assert_eq!(act(&mut RandomPolicy::new(2, 0), &mut []), length(0));
+        assert_eq!(act(&mut RandomPolicy::new(2, 0), &mut [7, 7]), length(2));
+        assert_eq!(act(&mut RandomPolicy::new(2, 0), &mut [7]), Ok(()));
+    }
+
+    fn act(policy: &mut RandomPolicy, actions: &mut [i64]) -> Result<(), PolicyError> {
+        let input = ActionInput { obs: RowsRef::F32(&[]), moments: &[Moment::default()] };
+        let out = ActionOutput { actions: RowsMut::I64(actions), logp: &mut [0.0], vf_preds: &mut [0.0] };
+        policy.compute_actions(input, out)
     }
 
     #[test]

@@ -26,9 +26,20 @@ pub trait PolicyStore {
     /// # Errors
     /// [`StoreError::Failed`].
     fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError>;
+}
 
-    /// Whether there is anything for the policy.
-    fn contains(&self, id: &PolicyId) -> bool;
+impl<S: PolicyStore + ?Sized> PolicyStore for Box<S> {
+    fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
+        (**self).put(id, bytes)
+    }
+
+    fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError> {
+        (**self).read(id)
+    }
+
+    fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
+        (**self).remove(id)
+    }
 }
 
 /// Why a store could not keep or give bytes.
@@ -58,6 +69,61 @@ pub enum StoreError {
         /// What the medium says.
         reason: String,
     },
+}
+
+/// A store in which nothing obsolete stays for ever: what could not be removed is obsolete, can no longer be read, and
+/// is removed before anything else is put there.
+pub struct TidyStore<S> {
+    store: S,
+    obsolete: BTreeSet<PolicyId>,
+}
+
+impl<S: PolicyStore> TidyStore<S> {
+    /// A store that removes from `store` what it must.
+    #[must_use]
+    pub fn new(store: S) -> Self {
+        Self { store, obsolete: BTreeSet::new() }
+    }
+
+    /// Removes everything obsolete that can be removed, and says whether anything was for this policy.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] when there still is something obsolete for this policy.
+    pub fn tidy(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
+        let mut outcome = Ok(false);
+        self.obsolete.retain(|other| {
+            let removed = self.store.remove(other);
+            let stays = removed.is_err();
+            if other == id {
+                outcome = removed;
+            }
+            stays
+        });
+        outcome
+    }
+}
+
+impl<S: PolicyStore> PolicyStore for TidyStore<S> {
+    fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
+        // What is obsolete under this id is replaced in any case.
+        let _ = self.tidy(id);
+        self.store.put(id, bytes)?;
+        self.obsolete.remove(id);
+        Ok(())
+    }
+
+    fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError> {
+        if self.obsolete.contains(id) { Err(StoreError::Missing(id.clone())) } else { self.store.read(id) }
+    }
+
+    fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
+        let removed = self.store.remove(id);
+        match removed {
+            Ok(_) => self.obsolete.remove(id),
+            Err(_) => self.obsolete.insert(id.clone()),
+        };
+        removed
+    }
 }
 
 /// Keeps bytes in memory, up to a capacity.
@@ -114,10 +180,6 @@ impl PolicyStore for MemoryStore {
         self.bytes -= removed.as_ref().map_or(0, Vec::len);
         Ok(removed.is_some())
     }
-
-    fn contains(&self, id: &PolicyId) -> bool {
-        self.kept.contains_key(id)
-    }
 }
 
 #[cfg(test)]
@@ -134,8 +196,7 @@ mod tests {
         assert!(store.put(&a, vec![0; 6]).is_err());
         assert_eq!((store.read(&a), store.bytes()), (Ok(vec![1, 2, 3]), 3));
         store.put(&a, vec![4; 5]).unwrap();
-        assert!(store.contains(&a) && !store.contains(&b));
-        assert_eq!(store.read(&b), Err(StoreError::Missing(b)));
+        assert_eq!((store.read(&a), store.read(&b)), (Ok(vec![4; 5]), Err(StoreError::Missing(b))));
         assert_eq!((store.remove(&a), store.remove(&a), store.bytes()), (Ok(true), Ok(false), 0));
     }
 }

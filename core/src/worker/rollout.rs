@@ -160,7 +160,7 @@ impl RolloutWorker {
             PolicyKind::Random => PolicyMap::single(Box::new(RandomPolicy::for_space(&spaces.action, config.seed)?)),
             PolicyKind::Mlp { hidden } => {
                 let spec = MlpPolicySpec::for_spaces(&spaces, hidden)?;
-                let weights = init_weights(&spec, config.seed);
+                let weights = init_weights(&spec, config.seed)?;
                 PolicyMap::single(Box::new(MlpPolicy::new(spec, weights, config.seed, kernels)?))
             }
         };

@@ -121,7 +121,7 @@ impl SlotRunner {
         run.check()?;
         let env = envs.spec(&run.env)?.clone();
         let policy = MlpPolicySpec::for_spaces(&env.spaces(), &run.hidden)?;
-        let weights = init_weights(&policy, run.seed);
+        let weights = init_weights(&policy, run.seed)?;
         let policy = MlpPolicy::new(policy, weights, run.seed, kernels)?;
         Ok(Self { run: run.clone(), env, kernels, policy, lanes: None, next: FragmentNo(0), lease: None })
     }

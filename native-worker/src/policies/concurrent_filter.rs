@@ -83,6 +83,25 @@ impl ConcurrentMeanStdFilter {
         self.lock().in_eval();
     }
 
+    /// The plain filter that was behind the lock.
+    #[must_use]
+    pub fn into_inner(self) -> MeanStdFilter {
+        self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lends the filter as what a policy has, with no call in between: for all that takes a [`Filter`], for example
+    /// [`synchronize`](rollmesh_core::filter::synchronize). `f` works on a copy that is taken back when it returns, and
+    /// not if it panics or puts another kind of filter in its place; it must not use this filter.
+    pub fn exclusive<R>(&self, f: impl FnOnce(&mut Filter) -> R) -> R {
+        let mut inner = self.lock();
+        let mut filter = Filter::MeanStdFilter(inner.clone());
+        let result = f(&mut filter);
+        if let Filter::MeanStdFilter(filter) = filter {
+            *inner = filter;
+        }
+        result
+    }
+
     /// As bytes: those of a plain filter, see [`Filter::encode`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -99,7 +118,7 @@ impl ConcurrentMeanStdFilter {
 mod tests {
     use rollmesh_core::{
         column::RowShape,
-        filter::{MeanStdConfig, RunningStat},
+        filter::{MeanStdConfig, RunningStat, synchronize},
     };
 
     use super::*;
@@ -131,6 +150,20 @@ mod tests {
             assert!((mean - wanted).abs() < 1e-9, "{mean} {wanted}");
         }
         assert_eq!(Filter::decode(&shared.encode()), Ok(Filter::MeanStdFilter(all)));
+    }
+
+    #[test]
+    fn it_stands_in_for_a_plain_one() {
+        let plain = MeanStdFilter::new(RowShape::SCALAR, MeanStdConfig::default()).unwrap();
+        let (mut driver, shared) = (Filter::MeanStdFilter(plain.clone()), ConcurrentMeanStdFilter::from(plain.clone()));
+        let mut worker = Filter::MeanStdFilter(plain);
+        shared.filter_rows(&mut [1.0, 2.0], true).unwrap();
+        worker.filter_rows(&mut [6.0], true).unwrap();
+        shared.exclusive(|shared| synchronize(&mut driver, &mut [shared, &mut worker])).unwrap();
+        assert_eq!((shared.snapshot().running().mean(), shared.snapshot().buffer().n()), (&[3.0][..], 0));
+        assert_eq!(Filter::decode(&shared.encode()), Ok(driver.clone()));
+        shared.exclusive(|filter| *filter = Filter::NoFilter);
+        assert_eq!(Filter::MeanStdFilter(shared.into_inner()), driver);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use rollmesh_core::{
@@ -23,27 +24,78 @@ const MAX_NAME_BYTES: usize = 200;
 ///
 /// A file is written beside its place and then moved there, so that it appears whole or not at all; a checksum finds
 /// one that was damaged later. Writing does not wait for the disk: what is put aside belongs to a running program, and
-/// is no checkpoint. One store at a time uses a directory, and leaves its files behind.
+/// is no checkpoint. One store at a time uses a directory. It leaves its files behind, unless they are
+/// [cleared](Self::clear) or the store is a [temporary](Self::temporary) one.
 #[derive(Debug)]
 pub struct DiskStore {
     dir: PathBuf,
+    temporary: bool,
 }
 
 impl DiskStore {
-    /// A store in this directory, which is made if need be.
+    /// A store in this directory, which is made if need be. What an earlier store has left half written is removed.
     ///
     /// # Errors
     /// What the system says.
     pub fn open(dir: impl Into<PathBuf>) -> io::Result<Self> {
         let dir = dir.into();
         fs::create_dir_all(&dir)?;
-        Ok(Self { dir })
+        let store = Self { dir, temporary: false };
+        store.remove_files(&["tmp"])?;
+        Ok(store)
+    }
+
+    /// A store in a new directory among the system's temporary files, which is gone when the store is dropped.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn temporary() -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let dir = std::env::temp_dir().join(format!("rollmesh-policies-{}-{number}", std::process::id()));
+            match fs::create_dir(&dir) {
+                Ok(()) => return Ok(Self { dir, temporary: true }),
+                // Of another program with our number, long ago.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Removes the files of all policies, also those that an earlier store has left. Other files stay.
+    ///
+    /// # Errors
+    /// What the system says; the rest of the files stays.
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.remove_files(&["bin", "tmp"])
+    }
+
+    fn remove_files(&self, extensions: &[&str]) -> io::Result<()> {
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let ours = name.to_str().and_then(|name| name.strip_prefix("policy-")?.rsplit_once('.'));
+            if ours.is_some_and(|(_, extension)| extensions.contains(&extension)) && entry.file_type()?.is_file() {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Where a policy's file is. No id leads out of the directory.
     #[must_use]
     pub fn path(&self, id: &PolicyId) -> PathBuf {
         self.dir.join(format!("policy-{}.bin", escape(id)))
+    }
+}
+
+impl Drop for DiskStore {
+    fn drop(&mut self) {
+        if self.temporary {
+            // Nobody is there to hear of an error, and the system removes temporary files at last.
+            let _ = fs::remove_dir_all(&self.dir);
+        }
     }
 }
 
@@ -82,10 +134,6 @@ impl PolicyStore for DiskStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(failed(id, error)),
         }
-    }
-
-    fn contains(&self, id: &PolicyId) -> bool {
-        self.path(id).exists()
     }
 }
 
@@ -146,7 +194,28 @@ mod tests {
         assert_eq!((store.read(&a), store.read(&b)), (Ok(vec![4]), Ok(vec![])));
         assert_eq!(files(&store.dir), ["policy-a.bin", "policy-b.bin"]);
         assert_eq!((store.remove(&a), store.remove(&a)), (Ok(true), Ok(false)));
-        assert!(!store.contains(&a) && store.contains(&b));
+        assert_eq!((store.read(&a), store.read(&b)), (Err(StoreError::Missing(a)), Ok(vec![])));
+    }
+
+    #[test]
+    fn nothing_is_left_that_should_not_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = ["policy-a.tmp", "policy-b.bin", "policy-c.txt", "other.tmp"];
+        left.iter().for_each(|name| fs::write(dir.path().join(name), []).unwrap());
+        let mut store = DiskStore::open(dir.path()).unwrap();
+        assert_eq!(files(dir.path()), ["other.tmp", "policy-b.bin", "policy-c.txt"]);
+        store.put(&id("a"), vec![1]).unwrap();
+        store.clear().unwrap();
+        drop(store);
+        assert_eq!(files(dir.path()), ["other.tmp", "policy-c.txt"]);
+
+        let (mut a, b) = (DiskStore::temporary().unwrap(), DiskStore::temporary().unwrap());
+        assert_ne!(a.dir, b.dir);
+        a.put(&id("a"), vec![1]).unwrap();
+        let dir = a.dir.clone();
+        assert_eq!(files(&dir), ["policy-a.bin"]);
+        drop(a);
+        assert!(!dir.exists() && b.dir.exists());
     }
 
     #[test]

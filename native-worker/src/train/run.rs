@@ -107,7 +107,7 @@ impl Run {
         let spec = config.spec();
         let device = config.device.open()?;
         let policy = MlpPolicySpec::for_spaces(&spaces, &config.hidden).map_err(TrainConfigError::from)?;
-        let weights = init_weights(&policy, config.seed);
+        let weights = init_weights(&policy, config.seed).map_err(TrainConfigError::from)?;
         let learner = Ppo::new(config.ppo.clone(), config.seed, &weights, device)?;
         let files = config.run_dir.as_deref().map(|path| RunDir::create(path, &config)).transpose()?;
         let limits = FragmentLimits::new(&spec, &spaces);

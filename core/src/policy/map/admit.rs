@@ -2,18 +2,23 @@
 
 use super::{Place, PolicyId, PolicyMap, PolicyMapError, PolicyMapLimits, Stashing};
 use crate::{
-    policy::{Stash, StashError, Stashed, StoreError},
+    policy::{PolicyStore as _, Stash, StashError, Stashed, StoreError},
     prelude::*,
 };
 
 impl<T: Stash> PolicyMap<T> {
-    /// Brings a policy back that was put aside. On an error it still is.
-    pub(super) fn admit(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
-        let bytes = self.read(id)?;
-        let stashed = Stashed::decode_of(id, &bytes).map_err(|source| failed(id, source))?;
-        let spare = self.make_room(stashed.state.len())?;
+    /// Brings a policy of that many bytes back that was put aside. It leaves its room in the store to those that make
+    /// room for it here.
+    pub(super) fn admit(&mut self, id: &PolicyId, bytes: usize) -> Result<(), PolicyMapError> {
+        let stored = self.read(id)?;
+        let stashed = Stashed::decode_of(id, &stored).map_err(|source| failed(id, source))?;
+        // An object changes places only after its policy has been put aside. If there is no room for that yet, a new
+        // object does it.
+        let swappable = self.stashing.as_ref().is_some_and(|stashing| stashing.swappable);
+        let spare = if swappable { self.make_room(bytes).unwrap_or_default() } else { None };
         let item = self.rebuild(&stashed, spare)?;
-        self.unstash(id)?;
+        // If the store cannot forget the bytes now it does so later: the policy is here.
+        let _ = self.forget(id);
         self.place(id.clone(), item);
         self.settle()
     }
@@ -35,7 +40,7 @@ impl<T: Stash> PolicyMap<T> {
     }
 
     /// Puts policies aside until another one of that many bytes may come in; the object of the last one is left over.
-    pub(super) fn make_room(&mut self, bytes: usize) -> Result<Option<T>, PolicyMapError> {
+    fn make_room(&mut self, bytes: usize) -> Result<Option<T>, PolicyMapError> {
         let Some(PolicyMapLimits { count, bytes: limit }) = self.limits() else { return Ok(None) };
         let mut resident_bytes = self.resident_bytes(limit);
         let mut spare = None;
@@ -60,10 +65,12 @@ impl<T: Stash> PolicyMap<T> {
     /// Puts the least recently used policy aside. On an error it stays resident.
     fn evict(&mut self) -> Result<Option<T>, PolicyMapError> {
         let Some((&used, id)) = self.order.first_key_value() else { return Ok(None) };
+        let mut bytes = 0;
         if let (Some(Place::Resident { item, .. }), Some(stashing)) = (self.places.get(id), &mut self.stashing) {
             stashing.put(id, item)?;
+            bytes = item.size_bytes();
         }
-        let place = self.order.remove(&used).and_then(|id| self.places.insert(id, Place::Stashed));
+        let place = self.order.remove(&used).and_then(|id| self.places.insert(id, Place::Stashed { bytes }));
         Ok(match place {
             Some(Place::Resident { item, .. }) => Some(item),
             _ => None,
@@ -97,9 +104,15 @@ impl<T: Stash> PolicyMap<T> {
         }
     }
 
-    /// Forgets the bytes of a policy.
-    pub(super) fn unstash(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
+    /// Forgets the bytes of a policy, if not now then later.
+    pub(super) fn forget(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
         self.stashing.as_mut().map_or(Ok(false), |stashing| stashing.store.remove(id))?;
+        Ok(())
+    }
+
+    /// Forgets the bytes of a resident, if they should have been forgotten before.
+    pub(super) fn tidy(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
+        self.stashing.as_mut().map_or(Ok(false), |stashing| stashing.store.tidy(id))?;
         Ok(())
     }
 
@@ -111,7 +124,7 @@ impl<T: Stash> PolicyMap<T> {
     fn resident_bytes(&self, limit: usize) -> usize {
         let sizes = self.places.values().map(|place| match place {
             Place::Resident { item, .. } => item.size_bytes(),
-            Place::Stashed => 0,
+            Place::Stashed { .. } => 0,
         });
         if limit == usize::MAX { 0 } else { sizes.fold(0, usize::saturating_add) }
     }

@@ -1,7 +1,7 @@
 //! The map against the simplest thing that does the same.
 
 use alloc::rc::Rc;
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 
 use proptest::{collection::vec, prelude::*};
 
@@ -26,7 +26,8 @@ impl Stash for Value {
         self.size()
     }
     fn stash(&self) -> Result<Vec<u8>, StashError> {
-        Ok(vec![self.0; self.size()])
+        // Neither as long as what it occupies nor in proportion to it.
+        Ok(vec![self.0; 9 - 2 * self.size()])
     }
     fn restore(&mut self, state: &[u8]) -> Result<(), StashError> {
         self.0 = *state.first().ok_or(StashError::Damaged)?;
@@ -35,8 +36,9 @@ impl Stash for Value {
 }
 
 /// Fails when told to.
+#[derive(Clone, Default)]
 struct Flaky {
-    store: MemoryStore,
+    store: Rc<RefCell<MemoryStore>>,
     broken: Rc<Cell<bool>>,
 }
 
@@ -50,18 +52,15 @@ impl Flaky {
 impl PolicyStore for Flaky {
     fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
         self.check(id)?;
-        self.store.put(id, bytes)
+        self.store.borrow_mut().put(id, bytes)
     }
     fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError> {
         self.check(id)?;
-        self.store.read(id)
+        self.store.borrow_mut().read(id)
     }
     fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
         self.check(id)?;
-        self.store.remove(id)
-    }
-    fn contains(&self, id: &PolicyId) -> bool {
-        self.store.contains(id)
+        self.store.borrow_mut().remove(id)
     }
 }
 
@@ -152,8 +151,7 @@ fn limits() -> impl Strategy<Value = PolicyMapLimits> {
     (1..5_usize, prop_oneof![Just(usize::MAX), 1..12_usize]).prop_map(|(count, bytes)| PolicyMapLimits { count, bytes })
 }
 
-fn build(limits: PolicyMapLimits, swappable: bool, broken: Rc<Cell<bool>>) -> PolicyMap<Value> {
-    let store = Flaky { store: MemoryStore::default(), broken };
+fn build(limits: PolicyMapLimits, swappable: bool, store: Flaky) -> PolicyMap<Value> {
     PolicyMap::bounded(limits, store, |_, _| Ok(Value(0))).swappable(swappable)
 }
 
@@ -162,7 +160,7 @@ type Done = Result<(), PolicyMapError>;
 proptest! {
     #[test]
     fn the_map_does_what_the_model_does(limits in limits(), swappable: bool, ops in vec(op(), 0..40)) {
-        let mut map = build(limits, swappable, Rc::default());
+        let mut map = build(limits, swappable, Flaky::default());
         let mut model = Model { limits, resident: vec![], stashed: vec![] };
         for op in ops {
             match op {
@@ -199,8 +197,8 @@ proptest! {
 
     #[test]
     fn a_store_that_fails_loses_nothing(limits in limits(), swappable: bool, ops in vec(op(), 0..40)) {
-        let broken: Rc<Cell<bool>> = Rc::default();
-        let mut map = build(limits, swappable, broken.clone());
+        let flaky = Flaky::default();
+        let (mut map, broken) = (build(limits, swappable, flaky.clone()), flaky.broken.clone());
         let mut wanted: BTreeMap<PolicyId, Value> = BTreeMap::new();
         for op in ops {
             match op {
@@ -240,5 +238,8 @@ proptest! {
         }
         map.insert(id(9), Value(0)).unwrap();
         prop_assert!(map.resident().len() <= limits.count);
+        // Nor is anything left over.
+        wanted.keys().chain([&id(9)]).for_each(|id| map.remove(id).unwrap());
+        prop_assert_eq!(flaky.store.borrow().bytes(), 0);
     }
 }

@@ -13,7 +13,7 @@ use core::fmt;
 
 pub use error::{PolicyMapError, UnknownPolicy};
 
-use super::{Policy, PolicyEntry, PolicyStore, Stash, StashError};
+use super::{Policy, PolicyEntry, PolicyStore, Stash, StashError, TidyStore};
 use crate::{ids::PolicyId, prelude::*};
 
 /// How many policies may be resident. The one used last always is.
@@ -34,8 +34,8 @@ impl PolicyMapLimits {
 /// Policies by id, the least recently used of them put aside as bytes when there are too many.
 ///
 /// Every id that was inserted is valid until it is removed, wherever its policy lies: [`get_mut`](Self::get_mut) has it
-/// back, with all its state. Limits are kept when a policy comes in; no policy is lost if the store fails, it stays
-/// resident instead.
+/// back, with all its state. Limits are kept when a policy comes in, and while it does one more is resident, unless its
+/// object is [another one's](Self::swappable). No policy is lost if the store fails, it stays resident instead.
 ///
 /// `T` is what is kept per id, a [`PolicyEntry`] unless said otherwise.
 ///
@@ -61,14 +61,20 @@ pub struct PolicyMap<T = PolicyEntry> {
 }
 
 enum Place<T> {
-    Resident { item: T, used: u64 },
-    Stashed,
+    Resident {
+        item: T,
+        used: u64,
+    },
+    /// With the [size](Stash::size_bytes) that it had when it was put aside.
+    Stashed {
+        bytes: usize,
+    },
 }
 
 struct Stashing<T> {
     limits: PolicyMapLimits,
     swappable: bool,
-    store: Box<dyn PolicyStore>,
+    store: TidyStore<Box<dyn PolicyStore>>,
     factory: Box<Factory<T>>,
 }
 
@@ -89,7 +95,8 @@ impl<T> PolicyMap<T> {
         store: impl PolicyStore + 'static,
         factory: impl Fn(&PolicyId, &str) -> Result<T, StashError> + 'static,
     ) -> Self {
-        let stashing = Stashing { limits, swappable: false, store: Box::new(store), factory: Box::new(factory) };
+        let store = TidyStore::new(Box::new(store) as Box<dyn PolicyStore>);
+        let stashing = Stashing { limits, swappable: false, store, factory: Box::new(factory) };
         Self { stashing: Some(stashing), ..Self::new() }
     }
 
@@ -135,7 +142,7 @@ impl<T> PolicyMap<T> {
 
     /// Ids of the policies put aside, in order.
     pub fn stashed(&self) -> impl Iterator<Item = &PolicyId> {
-        self.places.iter().filter_map(|(id, place)| matches!(place, Place::Stashed).then_some(id))
+        self.places.iter().filter_map(|(id, place)| matches!(place, Place::Stashed { .. }).then_some(id))
     }
 
     /// How many objects there have been: those inserted and those made for policies that came back.
@@ -149,7 +156,7 @@ impl<T> PolicyMap<T> {
     pub fn peek(&self, id: &PolicyId) -> Option<&T> {
         match self.places.get(id)? {
             Place::Resident { item, .. } => Some(item),
-            Place::Stashed => None,
+            Place::Stashed { .. } => None,
         }
     }
 }
@@ -158,22 +165,24 @@ impl<T: Stash> PolicyMap<T> {
     /// Adds a policy or replaces the one of this id. It is the most recently used one then.
     ///
     /// # Errors
-    /// [`PolicyMapError`] when there is no room and the store cannot make some. The policy is in the map nevertheless,
-    /// and nobody else has left it: more than the limits allow are resident until the store works again.
+    /// [`PolicyMapError`] when there is no room and the store cannot make some, or cannot forget the old one. The policy
+    /// is in the map nevertheless, and nobody else has left it: more than the limits allow are resident until the store
+    /// works again.
     #[doc(alias = "__setitem__")]
     pub fn insert(&mut self, id: PolicyId, item: impl Into<T>) -> Result<(), PolicyMapError> {
         let item = item.into();
         self.constructions += 1;
-        let outcome = match self.places.get(&id) {
+        // What was put aside is obsolete now, and leaves its room to others.
+        let forgotten = match self.places.get(&id) {
             Some(Place::Resident { used, .. }) => {
                 self.order.remove(used);
                 Ok(())
             }
-            Some(Place::Stashed) => self.make_room(item.size_bytes()).and_then(|_| self.unstash(&id)),
-            None => self.make_room(item.size_bytes()).map(drop),
+            Some(Place::Stashed { .. }) => self.forget(&id),
+            None => Ok(()),
         };
         self.place(id, item);
-        outcome.and_then(|()| self.settle())
+        self.settle().and(forgotten)
     }
 
     /// [`insert`](Self::insert), but only where there is no such policy yet.
@@ -190,12 +199,12 @@ impl<T: Stash> PolicyMap<T> {
     ///
     /// # Errors
     /// [`PolicyMapError::Unknown`]; others when it cannot come back, or nobody can make room. Neither it nor any other
-    /// policy is lost then.
+    /// policy is lost then; one that has come back while nobody could leave is resident, beyond the limits.
     #[doc(alias = "__getitem__")]
     pub fn get_mut(&mut self, id: &PolicyId) -> Result<&mut T, PolicyMapError> {
         match self.places.get(id) {
             Some(Place::Resident { used, .. }) => self.touch(*used),
-            Some(Place::Stashed) => self.admit(id)?,
+            Some(&Place::Stashed { bytes }) => self.admit(id, bytes)?,
             None => return Err(self.unknown(id)),
         }
         let found = match self.places.get_mut(id) {
@@ -208,16 +217,16 @@ impl<T: Stash> PolicyMap<T> {
     /// Drops a policy from everywhere.
     ///
     /// # Errors
-    /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] when it is gone from the map but its bytes may still be in
-    /// the store.
+    /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] when it is gone from the map but its bytes are still in the
+    /// store, which is asked again before anything else is put aside.
     #[doc(alias = "__delitem__")]
     pub fn remove(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
         match self.places.remove(id) {
             Some(Place::Resident { used, .. }) => {
                 self.order.remove(&used);
-                Ok(())
+                self.tidy(id)
             }
-            Some(Place::Stashed) => self.unstash(id),
+            Some(Place::Stashed { .. }) => self.forget(id),
             None => Err(self.unknown(id)),
         }
     }

@@ -166,15 +166,31 @@ fn a_full_store_loses_nothing() {
     let full = |error| matches!(error, Err(PolicyMapError::Store(StoreError::Full { .. })));
     assert!(full(map.insert(id(2), random(2))));
     assert_eq!(places(&map), (vec!["p1".into(), "p2".into()], vec!["p0".into()]));
+    // One that comes back makes room for one of those that must leave.
     assert!(full(map.get_mut(&id(0)).map(drop)));
-    // Those that are here are of use meanwhile, and one that leaves makes room for another.
-    assert_eq!((version(&mut map, 2), version(&mut map, 1)), (2, 1));
-    map.remove(&id(0)).unwrap();
-    assert!(full(map.insert(id(3), random(3))));
-    assert_eq!(places(&map), (vec!["p1".into(), "p3".into()], vec!["p2".into()]));
+    assert_eq!(places(&map), (vec!["p2".into(), "p0".into()], vec!["p1".into()]));
+    assert_eq!((version(&mut map, 0), version(&mut map, 2)), (0, 2));
     map.remove(&id(2)).unwrap();
-    map.insert(id(4), random(4)).unwrap_err();
-    assert_eq!((version(&mut map, 3), version(&mut map, 4), map.len()), (3, 4, 3));
+    // Now there is room for all, and whoever comes back changes places with the other.
+    for _ in 0..2 {
+        assert_eq!((version(&mut map, 1), version(&mut map, 0)), (1, 0));
+        assert_eq!(places(&map), (vec!["p0".into()], vec!["p1".into()]));
+    }
+    // So does one that replaces what was put aside.
+    map.insert(id(1), random(7)).unwrap();
+    assert_eq!((version(&mut map, 0), version(&mut map, 1), map.len()), (0, 7, 2));
+}
+
+#[test]
+fn an_object_changes_places_where_the_store_has_room_for_both() {
+    let one = Stashed::of(&id(0), &random(0)).unwrap().encode().unwrap().len();
+    let run = |capacity| {
+        let mut map = bounded(1, MemoryStore::bounded(capacity)).swappable(true);
+        (0..2).for_each(|i| map.insert(id(i), random(i)).unwrap());
+        (0..4).for_each(|i| assert_eq!(version(&mut map, i % 2), i % 2));
+        map.constructions()
+    };
+    assert_eq!((run(2 * one), run(one)), (2, 6));
 }
 
 /// Gives other bytes than it was given.
@@ -192,9 +208,6 @@ impl PolicyStore for Mixed {
     }
     fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
         self.0.remove(id)
-    }
-    fn contains(&self, id: &PolicyId) -> bool {
-        self.0.contains(id)
     }
 }
 

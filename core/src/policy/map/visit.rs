@@ -49,12 +49,15 @@ impl<T: Stash> PolicyMap<T> {
             let stashed = Stashed::decode_of(&id, &bytes).map_err(|source| failed(&id, source))?;
             let mut item = self.rebuild(&stashed, temporary)?;
             f(&id, &mut item)?;
-            if write_back
-                && let Some(stashing) = &mut self.stashing
-                && let Err(error) = stashing.put(&id, &item)
-            {
-                self.place(id, item);
-                return Err(error.into());
+            if write_back && let Some(stashing) = &mut self.stashing {
+                if let Err(error) = stashing.put(&id, &item) {
+                    // What is in the store is from before the change.
+                    let _ = self.forget(&id);
+                    self.place(id, item);
+                    return Err(error.into());
+                }
+                let bytes = item.size_bytes();
+                self.places.insert(id, Place::Stashed { bytes });
             }
             temporary = Some(item);
         }

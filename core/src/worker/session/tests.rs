@@ -33,7 +33,7 @@ fn limits(spec: &RunSpec) -> FragmentLimits {
 /// The run's first weights with every value shifted, so that versions act differently.
 fn weights(version: u64) -> Weights {
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces();
-    let first = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec().hidden).unwrap(), spec().seed);
+    let first = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec().hidden).unwrap(), spec().seed).unwrap();
     let shift = version as f32 / 8.0;
     let shifted = |t: &Tensor| Tensor { values: t.values.iter().map(|v| v + shift).collect(), ..t.clone() };
     Weights::new(WeightsVersion(version), first.tensors().iter().map(shifted).collect()).unwrap()

@@ -4,6 +4,7 @@ use std::{
     fmt,
     marker::PhantomData,
     ops::{Deref, DerefMut},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::MutexGuard,
     thread,
 };
@@ -12,7 +13,8 @@ use rollmesh_core::policy::{PolicyId, Stash};
 
 use super::{SharedPolicyMap, table::Place};
 
-/// A policy that is checked out. Dropping it gives the policy back, as the most recently used one.
+/// A policy that is checked out. Dropping it gives the policy back, as the most recently used one; if more than the
+/// limits allow are resident by then, idle ones are put aside, as far as the store takes them.
 ///
 /// It stays with its thread, whose waiting depends on what it holds.
 #[must_use = "the policy goes back when this is dropped"]
@@ -21,6 +23,8 @@ pub struct PolicyGuard<'a, T: Stash> {
     id: PolicyId,
     /// The number of this use, by which the table knows whether the policy was replaced meanwhile.
     used: u64,
+    /// The number of the use before, if this one does not count.
+    last: Option<u64>,
     /// Only `drop` takes it.
     item: Option<T>,
     not_send: PhantomData<MutexGuard<'a, ()>>,
@@ -28,7 +32,13 @@ pub struct PolicyGuard<'a, T: Stash> {
 
 impl<'a, T: Stash> PolicyGuard<'a, T> {
     pub(super) fn new(map: &'a SharedPolicyMap<T>, id: PolicyId, used: u64, item: T) -> Self {
-        Self { map, id, used, item: Some(item), not_send: PhantomData }
+        Self { map, id, used, last: None, item: Some(item), not_send: PhantomData }
+    }
+
+    /// Gives the policy back as if it had not been used since.
+    pub(super) fn uncounted(mut self, last: u64) -> Self {
+        self.last = Some(last);
+        self
     }
 
     /// Whose policy this is.
@@ -55,20 +65,27 @@ impl<T: Stash> DerefMut for PolicyGuard<'_, T> {
 impl<T: Stash> Drop for PolicyGuard<'_, T> {
     fn drop(&mut self) {
         let Some(item) = self.item.take() else { return };
-        let bytes = item.size_bytes();
+        // A policy comes back even if it cannot say how large it is; then it is as large as before.
+        let size = catch_unwind(AssertUnwindSafe(|| item.size_bytes())).ok();
         let mut table = self.map.table();
         table.release(thread::current().id(), &self.id);
         let replaced = match table.place(&self.id) {
-            Some(Place::Lent { used, .. }) if *used == self.used => {
-                let place = Place::Idle { item, used: table.next_use(), bytes };
+            Some(&Place::Lent { used, bytes }) if used == self.used => {
+                let used = self.last.unwrap_or_else(|| table.next_use());
+                let place = Place::Idle { item, used, bytes: size.unwrap_or(bytes) };
                 drop(table.put(&self.id, Some(place)));
                 None
             }
             _ => Some(item),
         };
+        // A visit moves nobody. Two panics at once would end the program, and a policy that leaves could panic.
+        let stay = self.last.is_some() || thread::panicking();
+        let leaving = if stay { Vec::new() } else { self.map.leaving(&mut table) };
         drop(table);
         drop(replaced);
         self.map.arrived.notify_all();
+        // Who cannot leave stays until the next one comes in or goes back.
+        let _ = SharedPolicyMap::put_aside(leaving);
     }
 }
 

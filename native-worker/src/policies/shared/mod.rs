@@ -3,6 +3,7 @@
 mod guard;
 mod moves;
 mod table;
+mod visit;
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,9 @@ use std::{
 
 pub use guard::PolicyGuard;
 use moves::{Move, Then};
-use rollmesh_core::policy::{PolicyId, PolicyMapError, PolicyMapLimits, PolicyStore, Stash, StashError, UnknownPolicy};
+use rollmesh_core::policy::{
+    PolicyId, PolicyMapError, PolicyMapLimits, PolicyStore, Stash, StashError, TidyStore, UnknownPolicy,
+};
 use table::{Place, Table};
 
 /// Why a policy could not be checked out.
@@ -41,8 +44,8 @@ pub enum SharedPolicyMapError {
 ///
 /// A thread checks a policy out and has it for itself until it drops the guard. Who wants the same policy waits; who
 /// wants another one does not. A policy that is checked out is never put aside: if too many are, more than the limits
-/// allow are resident for a while. Limits are kept when a policy comes in, by putting idle ones aside. No policy is
-/// lost if the store fails, nor if a thread panics.
+/// allow are resident for a while. Limits are kept when a policy comes in or is given back, by putting idle ones aside.
+/// No policy is lost if the store fails, nor if a thread panics.
 ///
 /// # Locks
 /// A thread waits for three kinds of things, always in this order, so that no two wait for each other:
@@ -58,11 +61,12 @@ pub struct SharedPolicyMap<T> {
     table: Mutex<Table<T>>,
     /// Somebody has come back, or arrived where they were going.
     arrived: Condvar,
-    store: Mutex<Box<dyn PolicyStore + Send>>,
+    store: Mutex<Store>,
     factory: Box<Factory<T>>,
     limits: PolicyMapLimits,
 }
 
+type Store = TidyStore<Box<dyn PolicyStore + Send>>;
 type Factory<T> = dyn Fn(&PolicyId, &str) -> Result<T, StashError> + Send + Sync;
 
 impl<T> SharedPolicyMap<T> {
@@ -77,7 +81,7 @@ impl<T> SharedPolicyMap<T> {
         Self {
             table: Mutex::default(),
             arrived: Condvar::new(),
-            store: Mutex::new(Box::new(store)),
+            store: Mutex::new(TidyStore::new(Box::new(store))),
             factory: Box::new(factory),
             limits,
         }
@@ -95,6 +99,24 @@ impl<T> SharedPolicyMap<T> {
         self.table().resident().cloned().collect()
     }
 
+    /// Ids of the policies in the store, in order.
+    #[must_use]
+    pub fn stashed(&self) -> Vec<PolicyId> {
+        self.table().stashed().cloned().collect()
+    }
+
+    /// Number of policies, wherever they are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table().ids().len()
+    }
+
+    /// True without policies.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Whether there is such a policy, wherever it is.
     #[must_use]
     pub fn contains(&self, id: &PolicyId) -> bool {
@@ -106,7 +128,7 @@ impl<T> SharedPolicyMap<T> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn store(&self) -> MutexGuard<'_, Box<dyn PolicyStore + Send>> {
+    fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,7 +150,8 @@ impl<T: Stash> SharedPolicyMap<T> {
     /// Adds a policy or replaces the one of this id. Who holds the old one may finish with it; then it is dropped.
     ///
     /// # Errors
-    /// [`PolicyMapError`] when there is no room and the store cannot make some. The policy is in the map nevertheless.
+    /// [`PolicyMapError`] when there is no room and the store cannot make some, or cannot forget the old one. The policy
+    /// is in the map nevertheless.
     #[doc(alias = "__setitem__")]
     pub fn insert(&self, id: PolicyId, item: T) -> Result<(), PolicyMapError> {
         let bytes = item.size_bytes();
@@ -149,8 +172,9 @@ impl<T: Stash> SharedPolicyMap<T> {
         drop(table);
         drop(replaced);
         self.arrived.notify_all();
+        let left = Self::put_aside(leaving);
         unstashed?;
-        Self::put_aside(leaving)
+        left
     }
 
     /// Has a policy for this thread alone, as soon as nobody else has it.
@@ -185,8 +209,8 @@ impl<T: Stash> SharedPolicyMap<T> {
     /// Drops a policy from everywhere. Who holds it may finish with it.
     ///
     /// # Errors
-    /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] when it is gone from the map but its bytes may still be in
-    /// the store.
+    /// [`PolicyMapError::Unknown`]; [`PolicyMapError::Store`] when it is gone from the map but its bytes are still in the
+    /// store, which is asked again before anything else is put aside.
     #[doc(alias = "__delitem__")]
     pub fn remove(&self, id: &PolicyId) -> Result<(), PolicyMapError> {
         let mut table = self.settled(id);
@@ -203,6 +227,8 @@ impl<T: Stash> SharedPolicyMap<T> {
                 drop(table);
                 drop(removed);
                 self.arrived.notify_all();
+                // Bytes that should have been forgotten before; by now another one of this id may have others.
+                self.store().tidy(id)?;
             }
         }
         Ok(())

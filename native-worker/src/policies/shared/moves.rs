@@ -2,7 +2,7 @@
 
 use std::{mem, sync::MutexGuard, thread};
 
-use rollmesh_core::policy::{PolicyId, PolicyMapError, Stash, StashError, Stashed, UnknownPolicy};
+use rollmesh_core::policy::{PolicyId, PolicyMapError, PolicyStore as _, Stash, StashError, Stashed, UnknownPolicy};
 
 use super::{
     PolicyGuard, SharedPolicyMap,
@@ -42,7 +42,7 @@ impl<T: Stash> SharedPolicyMap<T> {
         mut table: MutexGuard<'a, Table<T>>,
         id: &PolicyId,
     ) -> Result<PolicyGuard<'a, T>, PolicyMapError> {
-        if let Some((item, used)) = table.take_idle(id) {
+        if let Some((item, used, _)) = table.take_idle(id) {
             table.hold(thread::current().id(), id);
             return Ok(PolicyGuard::new(self, id.clone(), used, item));
         }
@@ -52,9 +52,9 @@ impl<T: Stash> SharedPolicyMap<T> {
         table.put(id, Some(Place::Coming));
         drop(table);
         let mut arrival = Move { map: self, id: id.clone(), then: Then::Put(Place::Stashed) };
-        let item = self.load(id)?;
-        let bytes = item.size_bytes();
-
+        let (item, bytes) = self.load(id)?;
+        // If the store cannot forget it now it does so later: the policy is here.
+        let _ = self.store().remove(id);
         let mut table = self.table();
         let used = table.next_use();
         table.put(id, Some(Place::Lent { used, bytes }));
@@ -68,14 +68,14 @@ impl<T: Stash> SharedPolicyMap<T> {
         Ok(guard)
     }
 
-    /// From the store, as a new object.
-    fn load(&self, id: &PolicyId) -> Result<T, PolicyMapError> {
+    /// From the store, where it stays, as a new object of that many bytes.
+    pub(super) fn load(&self, id: &PolicyId) -> Result<(T, usize), PolicyMapError> {
         let bytes = self.store().read(id)?;
         let stashed = Stashed::decode_of(id, &bytes).map_err(|source| failed(id, source))?;
         let mut item = (self.factory)(id, &stashed.spec).map_err(|source| failed(id, source))?;
         item.restore(&stashed.state).map_err(|source| failed(id, source))?;
-        self.store().remove(id)?;
-        Ok(item)
+        let bytes = item.size_bytes();
+        Ok((item, bytes))
     }
 
     /// Those who must leave. They stay if they are not [put aside](Self::put_aside).
@@ -93,13 +93,17 @@ impl<T: Stash> SharedPolicyMap<T> {
     pub(super) fn put_aside(leaving: Vec<Move<'_, T>>) -> Result<(), PolicyMapError> {
         for mut leaver in leaving {
             if let Then::Put(Place::Idle { item, .. }) = &leaver.then {
-                let bytes = Stashed::of(&leaver.id, item).and_then(|stashed| stashed.encode());
-                let bytes = bytes.map_err(|source| failed(&leaver.id, source))?;
-                leaver.map.store().put(&leaver.id, bytes)?;
+                leaver.map.stash(&leaver.id, item)?;
                 leaver.then = Then::Put(Place::Stashed);
             }
         }
         Ok(())
+    }
+
+    pub(super) fn stash(&self, id: &PolicyId, item: &T) -> Result<(), PolicyMapError> {
+        let bytes = Stashed::of(id, item).and_then(|stashed| stashed.encode());
+        let bytes = bytes.map_err(|source| failed(id, source))?;
+        Ok(self.store().put(id, bytes)?)
     }
 }
 

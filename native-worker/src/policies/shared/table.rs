@@ -17,8 +17,22 @@ pub(super) enum Place<T> {
     Stashed,
 }
 
+impl<T> Place<T> {
+    /// How many it counts as, and how many bytes, against the limits.
+    fn weight(&self) -> (usize, u128) {
+        match self {
+            Self::Idle { bytes, .. } | Self::Lent { bytes, .. } => (1, *bytes as u128),
+            Self::Coming => (1, 0),
+            Self::Leaving | Self::Stashed => (0, 0),
+        }
+    }
+}
+
 pub(super) struct Table<T> {
     places: BTreeMap<PolicyId, Place<T>>,
+    /// The weights of all places together.
+    count: usize,
+    bytes: u128,
     /// The idle ones by when they were last used.
     order: BTreeMap<u64, PolicyId>,
     /// Counts uses; every one has a number of its own.
@@ -43,6 +57,10 @@ impl<T> Table<T> {
         self.places.iter().filter_map(|(id, place)| (!matches!(place, Place::Stashed)).then_some(id))
     }
 
+    pub(super) fn stashed(&self) -> impl Iterator<Item = &PolicyId> {
+        self.places.iter().filter_map(|(id, place)| matches!(place, Place::Stashed).then_some(id))
+    }
+
     pub(super) fn place(&self, id: &PolicyId) -> Option<&Place<T>> {
         self.places.get(id)
     }
@@ -55,6 +73,9 @@ impl<T> Table<T> {
     /// Moves a policy, or lets it go. What was there is for the caller to drop, without the lock.
     pub(super) fn put(&mut self, id: &PolicyId, place: Option<Place<T>>) -> Option<Place<T>> {
         let old = self.places.remove(id);
+        let (old_count, old_bytes) = old.as_ref().map_or((0, 0), Place::weight);
+        let (count, bytes) = place.as_ref().map_or((0, 0), Place::weight);
+        (self.count, self.bytes) = (self.count - old_count + count, self.bytes - old_bytes + bytes);
         if let Some(Place::Idle { used, .. }) = &old {
             self.order.remove(used);
         }
@@ -65,12 +86,12 @@ impl<T> Table<T> {
         old
     }
 
-    /// An idle policy, which is lent from now on, and the number of this use.
-    pub(super) fn take_idle(&mut self, id: &PolicyId) -> Option<(T, u64)> {
-        let Some(&Place::Idle { bytes, .. }) = self.places.get(id) else { return None };
+    /// An idle policy, which is lent from now on, with the numbers of this use and of the last one.
+    pub(super) fn take_idle(&mut self, id: &PolicyId) -> Option<(T, u64, u64)> {
+        let Some(&Place::Idle { bytes, used: last, .. }) = self.places.get(id) else { return None };
         let used = self.next_use();
         match self.put(id, Some(Place::Lent { used, bytes })) {
-            Some(Place::Idle { item, .. }) => Some((item, used)),
+            Some(Place::Idle { item, .. }) => Some((item, used, last)),
             _ => None,
         }
     }
@@ -78,24 +99,11 @@ impl<T> Table<T> {
     /// The idle policies that must leave to keep the limits, which are on their way from now on. The one that was used
     /// last is not among them.
     pub(super) fn take_surplus(&mut self, limits: PolicyMapLimits) -> Vec<Idle<T>> {
-        let (mut count, mut total) = (0_usize, 0_usize);
-        for place in self.places.values() {
-            match place {
-                Place::Idle { bytes, .. } | Place::Lent { bytes, .. } => {
-                    count += 1;
-                    total = total.saturating_add(*bytes);
-                }
-                Place::Coming => count += 1,
-                Place::Leaving | Place::Stashed => {}
-            }
-        }
         let mut surplus = Vec::new();
-        while count > limits.count || total > limits.bytes {
+        while self.count > limits.count || self.bytes > limits.bytes as u128 {
             let oldest = self.order.first_key_value().filter(|(used, _)| **used != self.uses).map(|(_, id)| id.clone());
             let Some(id) = oldest else { break };
             if let Some(Place::Idle { item, used, bytes }) = self.put(&id, Some(Place::Leaving)) {
-                count -= 1;
-                total = total.saturating_sub(bytes);
                 surplus.push(Idle { id, item, used, bytes });
             }
         }
@@ -120,6 +128,6 @@ impl<T> Table<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { places: BTreeMap::new(), order: BTreeMap::new(), uses: 0, held: Vec::new() }
+        Self { places: BTreeMap::new(), count: 0, bytes: 0, order: BTreeMap::new(), uses: 0, held: Vec::new() }
     }
 }

@@ -1,13 +1,13 @@
 use std::{
     sync::{
-        Barrier,
+        Arc, Barrier,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
 };
 
-use rollmesh_core::policy::{MemoryStore, StoreError};
+use rollmesh_core::policy::{MemoryStore, Stashed, StoreError};
 
 use super::*;
 use crate::policies::DiskStore;
@@ -74,7 +74,8 @@ fn what_is_in_use_is_not_put_aside() {
     assert_eq!(map.resident(), [id(0), id(1)]);
     a.0 = 10;
     drop((a, b));
-    // Whoever comes in next puts both aside.
+    // Whoever goes back puts others aside.
+    assert_eq!((map.resident(), map.stashed(), map.len()), (vec![id(1)], vec![id(0), id(2)], 3));
     assert_eq!((value(&map, 2), map.resident()), (2, vec![id(2)]));
     assert_eq!(value(&map, 0), 10);
 }
@@ -162,6 +163,134 @@ fn a_disk_that_fails_loses_nothing() {
     (0..3).for_each(|i| assert_eq!(value(&map, i), i as u64));
     map.insert(id(3), Counter(3)).unwrap();
     assert_eq!(map.resident(), [id(3)]);
+}
+
+/// Removes nothing when told to.
+struct Sticky {
+    store: DiskStore,
+    broken: Arc<AtomicBool>,
+}
+
+impl PolicyStore for Sticky {
+    fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
+        self.store.put(id, bytes)
+    }
+    fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError> {
+        self.store.read(id)
+    }
+    fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
+        let failed = StoreError::Failed { id: id.clone(), reason: "told to".into() };
+        if self.broken.load(Ordering::SeqCst) { Err(failed) } else { self.store.remove(id) }
+    }
+}
+
+#[test]
+fn what_could_not_be_forgotten_is_forgotten_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let broken = Arc::new(AtomicBool::new(false));
+    let map = map(1, Sticky { store: DiskStore::open(dir.path()).unwrap(), broken: broken.clone() });
+    let files = || std::fs::read_dir(dir.path()).unwrap().count();
+    (0..3).for_each(|i| map.insert(id(i), Counter(i as u64)).unwrap());
+    broken.store(true, Ordering::SeqCst);
+    assert!(map.insert(id(0), Counter(9)).is_err());
+    // The limits are kept nevertheless.
+    assert_eq!((map.resident(), files()), (vec![id(0)], 3));
+    assert_eq!((value(&map, 1), value(&map, 0), files()), (1, 9, 3));
+    assert!(map.remove(&id(0)).is_err() && map.remove(&id(2)).is_err());
+    broken.store(false, Ordering::SeqCst);
+    (3..5).for_each(|i| map.insert(id(i), Counter(i as u64)).unwrap());
+    assert_eq!((map.resident(), map.stashed(), files()), (vec![id(4)], vec![id(1), id(3)], 2));
+    [1, 3, 4].iter().for_each(|&i| assert_eq!(value(&map, i), i as u64));
+}
+
+#[test]
+fn a_full_store_lets_policies_change_places() {
+    let one = Stashed::of(&id(0), &Counter(0)).unwrap().encode().unwrap().len();
+    let map = map(1, MemoryStore::bounded(one));
+    (0..2).for_each(|i| map.insert(id(i), Counter(i as u64)).unwrap());
+    (0..4).for_each(|i| assert_eq!(value(&map, i % 2), i as u64 % 2));
+    map.insert(id(0), Counter(7)).unwrap();
+    assert_eq!((value(&map, 1), value(&map, 0), map.resident()), (1, 7, vec![id(0)]));
+}
+
+#[test]
+fn all_are_visited_where_they_lie() {
+    let map = filled(2, 5);
+    let mut seen = Vec::new();
+    let visit = |id: &PolicyId, counter: &Counter| -> Result<(), SharedPolicyMapError> {
+        seen.push((id.clone(), counter.0));
+        Ok(())
+    };
+    map.for_each(visit).unwrap();
+    assert_eq!(seen, [3, 4, 0, 1, 2].map(|i| (id(i), i as u64)));
+    let change = |_: &PolicyId, counter: &mut Counter| -> Result<(), SharedPolicyMapError> {
+        counter.0 += 10;
+        Ok(())
+    };
+    map.for_each_mut(change).unwrap();
+    assert_eq!((map.resident(), map.stashed()), (vec![id(3), id(4)], vec![id(0), id(1), id(2)]));
+    // No visit was a use: the one that was used first makes room first.
+    assert_eq!((value(&map, 0), map.resident()), (10, vec![id(0), id(4)]));
+    (0..5).for_each(|i| assert_eq!(value(&map, i), i as u64 + 10));
+    // Who holds one could wait for itself.
+    let held = map.checkout(&id(4)).unwrap();
+    let error = map.for_each_mut(change).unwrap_err();
+    assert_eq!(error, SharedPolicyMapError::OutOfOrder { held: id(4), wanted: id(0) });
+    drop(held);
+    // A visit that fails changes nothing in the store.
+    let fail = |_: &PolicyId, counter: &mut Counter| {
+        counter.0 = 99;
+        Err(SharedPolicyMapError::OutOfOrder { held: id(0), wanted: id(0) })
+    };
+    map.remove(&id(3)).unwrap();
+    map.remove(&id(4)).unwrap();
+    assert!(map.resident().is_empty() && map.for_each_mut(fail).is_err());
+    (0..3).for_each(|i| assert_eq!(value(&map, i), i as u64 + 10));
+}
+
+/// Cannot say how large it is when told so.
+struct Unsized(Arc<AtomicBool>);
+
+impl Stash for Unsized {
+    fn spec(&self) -> &str {
+        "unsized"
+    }
+    fn size_bytes(&self) -> usize {
+        if self.0.load(Ordering::SeqCst) { panic!("no size") } else { 8 }
+    }
+    fn stash(&self) -> Result<Vec<u8>, StashError> {
+        Ok(Vec::new())
+    }
+    fn restore(&mut self, _: &[u8]) -> Result<(), StashError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_panic_over_sizes_loses_nothing() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let new = || Unsized(broken.clone());
+    let limits = PolicyMapLimits { count: 1, ..PolicyMapLimits::UNLIMITED };
+    let again = broken.clone();
+    let map = SharedPolicyMap::new(limits, MemoryStore::default(), move |_, _| Ok(Unsized(again.clone())));
+    (0..2).for_each(|i| map.insert(id(i), new()).unwrap());
+    thread::scope(|scope| {
+        // When it comes in, and when it goes back.
+        let come = || {
+            broken.store(true, Ordering::SeqCst);
+            drop(map.checkout(&id(0)))
+        };
+        assert!(scope.spawn(come).join().is_err());
+        broken.store(false, Ordering::SeqCst);
+        let back = || {
+            let held = map.checkout(&id(1)).unwrap();
+            broken.store(true, Ordering::SeqCst);
+            drop(held);
+        };
+        let _ = scope.spawn(back).join();
+        broken.store(false, Ordering::SeqCst);
+    });
+    (0..2).for_each(|i| assert!(map.try_checkout(&id(i)).unwrap().is_some()));
 }
 
 #[test]
