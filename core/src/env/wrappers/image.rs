@@ -38,6 +38,10 @@ macro_rules! converting {
                 self.env.action_space()
             }
 
+            fn accepts(&self, action: &[E::Act]) -> bool {
+                self.env.accepts(action)
+            }
+
             fn reset(&mut self, rng: &mut Rng, obs: &mut [$obs]) -> Result<(), EnvError> {
                 self.env.reset(rng, &mut self.frame)?;
                 self.convert(obs).map_err(failed)
