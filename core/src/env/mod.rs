@@ -63,6 +63,7 @@
 mod check;
 pub mod classic;
 mod erased;
+mod lane;
 pub mod pixel;
 mod registry;
 mod snapshot;
@@ -74,6 +75,7 @@ pub use check::{CheckError, CheckOptions, check_env, check_env_all};
 pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
+pub use lane::Lane;
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, UnknownEnv};
 pub use snapshot::{SnapshotReader, put_rows};
 pub use vectorized::Vectorized;

@@ -48,6 +48,101 @@ impl Default for DeepMindOptions {
 /// RLlib clips the rewards of these games to their sign too, but in the sampler and not here, so that metrics have the
 /// real ones.
 ///
+/// ```
+/// use rollmesh_core::{
+///     column::{DType, RowShape},
+///     env::{
+///         Env, EnvError, EnvRegistry, EnvSpec, Rng, SnapshotReader, Step, Vectorized, check_env,
+///         wrappers::{DeepMindOptions, Lives, deepmind},
+///     },
+///     preprocess::image::Size,
+///     space::Space,
+/// };
+///
+/// /// A red ball falls in one of four columns of a screen of 16 x 12 pixels; who does not stand below loses a life.
+/// #[derive(Clone, Default)]
+/// struct Catch {
+///     ball: [u8; 2],
+///     player: u8,
+///     lives: u8,
+/// }
+///
+/// impl Catch {
+///     fn draw(&self, obs: &mut [u8]) {
+///         let [row, column] = self.ball;
+///         for (i, pixel) in obs.chunks_exact_mut(3).enumerate() {
+///             let (y, x) = (i / 12, i % 12 / 3);
+///             let ball = y == usize::from(row) && x == usize::from(column);
+///             let player = y == 15 && x == usize::from(self.player);
+///             pixel.copy_from_slice(&[if ball { 255 } else { 0 }, 0, if player { 255 } else { 0 }]);
+///         }
+///     }
+/// }
+///
+/// impl Lives for Catch {
+///     fn lives(&self) -> u32 {
+///         u32::from(self.lives)
+///     }
+/// }
+///
+/// impl Env for Catch {
+///     type Obs = u8;
+///     type Act = i64;
+///
+///     fn observation_space(&self) -> Space {
+///         Space::uniform(DType::U8, RowShape::new(&[16, 12, 3]).unwrap_or(RowShape::SCALAR), 0.0, 255.0)
+///     }
+///     fn action_space(&self) -> Space {
+///         Space::Discrete { n: 3 } // stay, left, right
+///     }
+///     fn reset(&mut self, rng: &mut Rng, obs: &mut [u8]) -> Result<(), EnvError> {
+///         *self = Self { ball: [0, rng.below(4) as u8], player: 1, lives: 3 };
+///         self.draw(obs);
+///         Ok(())
+///     }
+///     fn step(&mut self, action: &[i64], rng: &mut Rng, obs: &mut [u8]) -> Result<Step, EnvError> {
+///         self.player = match action[0] {
+///             1 => self.player.saturating_sub(1),
+///             2 => (self.player + 1).min(3),
+///             _ => self.player,
+///         };
+///         self.ball[0] += 1;
+///         let (landed, caught) = (self.ball[0] == 15, self.ball[1] == self.player);
+///         if landed {
+///             self.lives = self.lives.saturating_sub(u8::from(!caught));
+///             self.ball = [0, rng.below(4) as u8];
+///         }
+///         self.draw(obs);
+///         let reward = f64::from(u8::from(landed && caught));
+///         Ok(Step { reward, terminated: self.lives == 0, truncated: false })
+///     }
+///     fn snapshot(&self, out: &mut Vec<u8>) {
+///         out.extend([self.ball[0], self.ball[1], self.player, self.lives]);
+///     }
+///     fn restore(&mut self, snapshot: &[u8], obs: &mut [u8]) -> Result<(), EnvError> {
+///         let mut reader = SnapshotReader::new(snapshot);
+///         let ball = [reader.below(15)?, reader.below(4)?];
+///         let (player, lives) = (reader.below(4)?, reader.below(4)?);
+///         reader.finish()?;
+///         *self = Self { ball, player, lives };
+///         self.draw(obs);
+///         Ok(())
+///     }
+/// }
+///
+/// let options = DeepMindOptions { size: Size::new(8, 6), max_frames: 1_000, ..DeepMindOptions::default() };
+/// deepmind(Catch::default(), options)?; // before it is registered: do they fit?
+/// let spec = EnvSpec::new("Catch-v0", move |contexts, _kernels| {
+///     let env = |_| deepmind(Catch::default(), options).expect("tried before");
+///     Box::new(Vectorized::new(contexts.iter().map(env).collect()))
+/// });
+/// assert_eq!(spec.spaces().observation.shape().dims(), [8, 6, 4]);
+/// check_env(&spec, 2)?;
+/// let mut registry = EnvRegistry::builtin();
+/// registry.register(spec);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`WrapError`] for observations that are no colour images, sizes that are none, and games without the actions that
 /// the wrappers take.

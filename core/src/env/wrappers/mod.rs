@@ -16,6 +16,8 @@
 //! | [`NoopReset`], [`FireReset`], [`SkipFrames`], [`EpisodicLife`] | the ways of Atari games |
 //! | [`deepmind()`] | all that an Atari game needs |
 //!
+//! An environment of many lanes, as those of [`classic`](super::classic) are, is wrapped as a [`Lane`](super::Lane).
+//!
 //! A registered environment's time limit is the sampler's, see [`EnvSpec`](super::EnvSpec): a wrapper is for what is
 //! part of the problem.
 //!

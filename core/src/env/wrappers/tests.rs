@@ -443,3 +443,23 @@ fn recordings_of_large_images_are_short() {
     // 6.5 million bytes each.
     assert_eq!((env.running().rewards.len(), env.running().missing), (10, 2));
 }
+
+#[test]
+fn frozen_statistics_stay() {
+    let mut env = NormalizeReward::new(script(&[5.0; 9]), f64::NAN, f64::NAN);
+    let mut obs = [0.0; 2];
+    env.reset(&mut rng(0), &mut obs).unwrap();
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    assert!(env.step(&[0], &mut rng(0), &mut obs).unwrap().reward.is_finite());
+    env.snapshot(&mut before);
+    env.freeze(true);
+    env.step(&[0], &mut rng(0), &mut obs).unwrap();
+    env.snapshot(&mut after);
+    // All but the step of the script.
+    assert_eq!(before[..32], after[..32]);
+    env.freeze(false);
+    after.clear();
+    env.step(&[0], &mut rng(0), &mut obs).unwrap();
+    env.snapshot(&mut after);
+    assert_ne!(before[..32], after[..32]);
+}
