@@ -33,7 +33,7 @@ use twox_hash::XxHash3_128;
 
 use crate::{
     batch::{ACTION_LOGP, ACTIONS, BatchError, OBS, REWARDS, SlotFragment, TERMINATEDS, TRUNCATEDS, VF_PREDS},
-    column::{Column, ColumnData, Element},
+    column::{Column, ColumnData, ColumnError, Element},
     ids::SlotId,
     prelude::*,
     weights::Weights,
@@ -114,7 +114,15 @@ impl RolloutHasher {
     /// [`BatchError`] when a column is missing or of another type.
     pub fn add(&mut self, fragment: &SlotFragment) -> Result<(), BatchError> {
         let rows = &fragment.rows;
-        let column = |name: &str| rows.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()));
+        let column = |name: &str| {
+            let column = rows.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?;
+            let wrong = match (column.is_compressed(), column.dtype()) {
+                (true, _) => Some(ColumnError::Compressed),
+                (false, None) => Some(ColumnError::NoArray(column.column_type())),
+                (false, Some(_)) => None,
+            };
+            wrong.map_or(Ok(column), |source| Err(BatchError::Column { name: name.to_string(), source }))
+        };
         let (obs, actions, rewards) = (column(OBS.name())?, column(ACTIONS.name())?, rows.get(REWARDS)?);
         let (terminateds, truncateds) = (rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?);
         let (logp, vf_preds) = (rows.get(ACTION_LOGP)?, rows.get(VF_PREDS)?);
@@ -152,7 +160,7 @@ impl fmt::Debug for RolloutHasher {
     }
 }
 
-/// Appends the elements of a row. What is ragged or compressed has none.
+/// Appends the elements of a row of an array.
 fn put_row(bytes: &mut Vec<u8>, column: &Column, row: usize) {
     fn put<T: Element, const N: usize>(bytes: &mut Vec<u8>, data: &ColumnData<T>, row: usize, form: fn(T) -> [u8; N]) {
         data.row(row).unwrap_or_default().iter().for_each(|value| bytes.extend_from_slice(&form(*value)));

@@ -2,6 +2,7 @@
 
 use rollmesh_core::{
     batch::{EPS_ID, NEW_OBS, OBS, SlotFragment, T},
+    column::Granularity,
     env::{EnvContext, EnvRegistry, EnvSpec},
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
@@ -264,4 +265,17 @@ fn the_hash_sees_every_bit() {
         other.rows.insert(name, column).unwrap();
         assert_ne!(hash(&other), before, "{name}");
     }
+    let mut compressed = fragment.clone();
+    compressed.rows.compress(Granularity::Bulk).unwrap();
+    assert!(RolloutHasher::new().add(&compressed).is_err());
+}
+
+#[test]
+fn cuts_beyond_the_rows_are_refused() {
+    let mut worker = RolloutWorker::new(config(1, 10), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let mut fragment = worker.sample_fragments(10).unwrap().remove(0);
+    assert_eq!(fragment.with_derived().unwrap().len(), 10);
+    fragment.cuts.last_mut().unwrap().end = u32::MAX;
+    let error = fragment.with_derived().unwrap_err();
+    assert_eq!(error.to_string(), "column 'eps_id' has 4294967295 rows, the batch has 10");
 }

@@ -90,4 +90,30 @@ mod tests {
         let column = Column::from(ColumnData::scalars(vec![1i64; 2])).compress(Granularity::Bulk).unwrap();
         assert!(matches!(batch.insert("b", column), Err(BatchError::NotTimeMajor { .. })));
     }
+
+    #[test]
+    fn slices_of_a_block_are_joined_to_the_block() {
+        let mut batch = rows(&(0..1_000).map(|i| i * i % 977).collect::<Vec<i64>>());
+        batch.compress_columns(Granularity::Bulk, &["a"]).unwrap();
+        let slices: Vec<_> = batch.timeslices(crate::batch::SliceBy::Size(10)).unwrap().collect();
+        let joined = SampleBatch::concat(&slices).unwrap();
+        assert_eq!(joined, batch);
+        assert_eq!(joined.size_bytes(), batch.size_bytes());
+    }
+
+    #[test]
+    fn padding_makes_one_block() {
+        let parts = BatchParts {
+            columns: vec![("a".into(), ints(&(0..2_000).map(|i| i * i % 977).collect::<Vec<i64>>()))],
+            seq_lens: Some(ColumnData::scalars(vec![5; 400])),
+            ..BatchParts::default()
+        };
+        let plain = SampleBatch::from_parts(parts).unwrap();
+        let mut batch = plain.clone();
+        batch.compress_columns(Granularity::Bulk, &["a"]).unwrap();
+        let mut padded = batch.right_zero_pad(6).unwrap();
+        assert!(padded.size_bytes() < 2 * batch.size_bytes());
+        padded.decompress_if_needed().unwrap();
+        assert_eq!(padded, plain.right_zero_pad(6).unwrap());
+    }
 }

@@ -7,7 +7,8 @@ use crate::{
 };
 
 impl SampleBatch {
-    /// Joins batches that have the same columns, in order. Empty batches are ignored; none left gives an empty one.
+    /// Joins batches that have the same columns, in order. Empty batches are ignored; none left gives an empty one, a
+    /// single one is shared.
     ///
     /// Rows are appended; trajectories of time-major batches stand side by side. `seq_lens` are appended, `max_seq_len`
     /// is the largest, `num_grad_updates` the mean weighted by steps over the batches that have one, and the result is
@@ -21,6 +22,9 @@ impl SampleBatch {
     pub fn concat<'a>(batches: impl IntoIterator<Item = &'a Self>) -> Result<Self, BatchError> {
         let full: Vec<&Self> = batches.into_iter().filter(|batch| !batch.is_empty()).collect();
         let Some((first, others)) = full.split_first() else { return Ok(Self::new()) };
+        if others.is_empty() {
+            return Ok((*first).clone());
+        }
         others.iter().try_for_each(|other| first.check_alike(other))?;
 
         let mut joined = first.flags(0);

@@ -4,7 +4,7 @@ use core::str::FromStr;
 
 use super::{BatchError, EPS_ID, SampleBatch, TERMINATEDS, TRUNCATEDS};
 use crate::{
-    column::{Column, ColumnData, ColumnError, RowShape},
+    column::{Column, ColumnData, ColumnError, ColumnKey, RowShape},
     prelude::*,
 };
 
@@ -33,13 +33,23 @@ impl SampleBatch {
     /// `terminateds` OR `truncateds`, row by row, padding included; `terminateds` alone where nothing can be truncated.
     ///
     /// # Errors
-    /// [`BatchError::MissingColumn`] without `terminateds`.
+    /// [`BatchError::MissingColumn`] without `terminateds`, [`BatchError::Column`] if a step has several flags.
     pub fn dones(&self) -> Result<Vec<bool>, BatchError> {
-        let terminateds = self.get(TERMINATEDS)?;
+        let terminateds = self.flags_of(TERMINATEDS)?;
         match self.column(TRUNCATEDS.name()) {
-            Some(_) => Ok(terminateds.iter().zip(self.get(TRUNCATEDS)?).map(|(a, b)| a | b).collect()),
+            Some(_) => Ok(terminateds.iter().zip(self.flags_of(TRUNCATEDS)?).map(|(a, b)| a | b).collect()),
             None => Ok(terminateds.to_vec()),
         }
+    }
+
+    /// One flag per step.
+    fn flags_of(&self, key: ColumnKey<bool>) -> Result<&[bool], BatchError> {
+        let flags = self.data(key)?;
+        if flags.shape().dims().len() != usize::from(self.time_major) {
+            let source = ColumnError::NotScalar(flags.shape());
+            return Err(BatchError::Column { name: key.name().to_string(), source });
+        }
+        Ok(flags.values())
     }
 
     /// [`dones`](Self::dones) of the steps, padding left out.
@@ -233,5 +243,14 @@ mod tests {
         assert_eq!(test(&[]), (false, true));
         assert!(rows(&[1]).is_single_trajectory().is_err());
         assert_eq!(time_major(1, &[1]).is_single_trajectory(), Err(BatchError::TimeMajor("is_single_trajectory")));
+    }
+
+    #[test]
+    fn a_step_has_one_flag() {
+        let wide = ColumnData::new(vec![false; 4], RowShape::vector(2)).unwrap();
+        let batch = rows(&[0, 1]).with(TERMINATEDS, wide).unwrap();
+        let expected = "column 'terminateds': its rows have shape (2); one value per row is needed";
+        assert_eq!(batch.dones().unwrap_err().to_string(), expected);
+        assert!(batch.split_by_episode(None).is_err() && batch.is_terminated_or_truncated().is_err());
     }
 }

@@ -75,7 +75,12 @@ impl SlotFragment {
     /// # Errors
     /// [`BatchError::LengthMismatch`] if the cuts do not cover the rows, [`BatchError`] for missing observations.
     pub fn with_derived(&self) -> Result<SampleBatch, BatchError> {
-        let (mut ids, mut ts) = (Vec::with_capacity(self.rows.len()), Vec::with_capacity(self.rows.len()));
+        let rows = self.rows.column(OBS.name()).map_or(0, Column::rows);
+        let covered = self.cuts.iter().map(|cut| cut.end as usize).max().unwrap_or(0);
+        if covered > rows {
+            return Err(BatchError::LengthMismatch { name: EPS_ID.name().into(), expected: rows, found: covered });
+        }
+        let (mut ids, mut ts) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
         let (mut episode, mut t) = (self.first_episode, i64::from(self.first_t));
         for cut in &self.cuts {
             while ids.len() < cut.end as usize {
@@ -85,7 +90,7 @@ impl SlotFragment {
             }
             (episode, t) = (episode.wrapping_add(1), 0);
         }
-        let agents = vec![0; self.rows.len()];
+        let agents = vec![0; rows];
         let mut rows = self.rows.clone();
         rows.insert(NEW_OBS.name(), self.new_obs()?)?;
         rows.with(EPS_ID, ColumnData::scalars(ids))?

@@ -12,7 +12,7 @@ use crate::{
 /// A view of a batch that shows each column through a function, for example as a tensor. The function is called when a
 /// column is first read, and once per column; changes of the batch and of the function call it again.
 ///
-/// The function gets plain columns and gives whatever the reader wants, so that a view may have another type than
+/// The function gets columns as they are, compressed ones too, and gives whatever the reader wants, so that a view may have another type than
 /// columns have.
 pub struct Intercepted<'f, T> {
     batch: SampleBatch,

@@ -225,7 +225,7 @@ fn apply(batch: &SampleBatch, op: &Op) -> SampleBatch {
         }
         Op::Multi(k) => batch.as_multi_agent().timeslices(*k).map(|slices| {
             assert_eq!(slices.iter().map(MultiAgentBatch::agent_steps).sum::<usize>(), batch.len());
-            slices[0].clone().into_single().expect("one policy")
+            slices[0].single().expect("one policy").clone()
         }),
     };
     result.unwrap_or_else(|error| {

@@ -104,23 +104,23 @@ impl MultiAgentBatch {
     /// The batch of the default policy if that is the only one, else all of them.
     #[must_use]
     pub fn wrap_as_needed(policy_batches: BTreeMap<PolicyId, SampleBatch>, env_steps: usize) -> AnyBatch {
-        match Self::new(policy_batches, env_steps).into_single() {
-            Ok(batch) => AnyBatch::Single(batch),
-            Err((batch, _)) => AnyBatch::Multi(batch),
+        let multi = Self::new(policy_batches, env_steps);
+        match multi.single() {
+            Ok(batch) => AnyBatch::Single(batch.clone()),
+            Err(_) => AnyBatch::Multi(multi),
         }
     }
 
     /// The batch of the default policy, if that is the only one.
     ///
     /// # Errors
-    /// [`BatchError::NotSingle`] with another policy, [`BatchError::NoDefaultPolicy`]; the batch comes back with it.
+    /// [`BatchError::NotSingle`] with another policy, [`BatchError::NoDefaultPolicy`].
     #[doc(alias = "convert_ma_batch_to_sample_batch")]
-    pub fn into_single(mut self) -> Result<SampleBatch, (Self, BatchError)> {
+    pub fn single(&self) -> Result<&SampleBatch, BatchError> {
         if let Some(other) = self.policy_batches.keys().find(|policy| **policy != PolicyId::DEFAULT) {
-            let error = BatchError::NotSingle(other.clone());
-            return Err((self, error));
+            return Err(BatchError::NotSingle(other.clone()));
         }
-        self.policy_batches.remove(&PolicyId::DEFAULT).ok_or((self, BatchError::NoDefaultPolicy))
+        self.policy_batches.get(&PolicyId::DEFAULT).ok_or(BatchError::NoDefaultPolicy)
     }
 
     /// Joins multi-agent batches policy by policy, and adds up their env steps.
@@ -156,11 +156,12 @@ impl MultiAgentBatch {
         }
         let batches: Vec<(&PolicyId, &SampleBatch)> =
             self.policy_batches.iter().filter(|(_, b)| !b.is_empty()).collect();
-        let mut order: Vec<Place> = Vec::with_capacity(self.agent_steps());
+        let mut order: Vec<Place> = Vec::new();
         for (policy, (_, batch)) in batches.iter().enumerate() {
             batch.check_rows_are_single("timeslices")?;
             let rows = u32::try_from(batch.len()).map_err(|_| BatchError::TooManyRows(batch.len()))?;
             let (eps_ids, ts, agents) = (scalars(batch, EPS_ID)?, scalars(batch, T)?, scalars(batch, AGENT_INDEX)?);
+            order.reserve(eps_ids.len());
             let keys = eps_ids.iter().zip(ts).zip(agents).zip(0..rows);
             order.extend(keys.map(|(((&eps_id, &t), &agent), row)| Place { eps_id, t, agent, policy, row }));
         }
@@ -210,7 +211,7 @@ struct Place {
 fn scalars(batch: &SampleBatch, key: ColumnKey<i64>) -> Result<&[i64], BatchError> {
     let data = batch.data(key)?;
     if data.shape() != RowShape::SCALAR {
-        let source = ColumnError::RaggedRows { values: data.rows(), shape: data.shape() };
+        let source = ColumnError::NotScalar(data.shape());
         return Err(BatchError::Column { name: key.name().to_string(), source });
     }
     Ok(data.values())
@@ -318,14 +319,14 @@ mod tests {
     #[test]
     fn only_the_default_policy_alone_is_unwrapped() {
         let default = multi([("default_policy", rows(&[1]))], 5);
-        assert_eq!(default.clone().into_single().unwrap(), rows(&[1]));
+        assert_eq!(default.single().unwrap(), &rows(&[1]));
         assert_eq!(MultiAgentBatch::wrap_as_needed(default.policy_batches, 5), AnyBatch::Single(rows(&[1])));
         for (batch, error) in [
             (multi([("p", rows(&[1]))], 1), BatchError::NotSingle(PolicyId::new("p"))),
             (multi([], 5), BatchError::NoDefaultPolicy),
         ] {
             assert_eq!(MultiAgentBatch::wrap_as_needed(batch.policy_batches.clone(), 1).env_steps(), 1);
-            assert_eq!(batch.into_single().unwrap_err().1, error);
+            assert_eq!(batch.single().unwrap_err(), error);
         }
     }
 
@@ -349,5 +350,13 @@ mod tests {
         assert!(batch.size_bytes() < plain.size_bytes() / 4);
         batch.decompress_if_needed().unwrap();
         assert_eq!(batch, plain);
+    }
+
+    #[test]
+    fn lengths_that_lie_cost_nothing() {
+        let seq_lens = Some(ColumnData::scalars(vec![i32::MAX; 4]));
+        let liar = SampleBatch::from_parts(BatchParts { seq_lens, ..BatchParts::default() }).unwrap();
+        assert_eq!(liar.as_multi_agent().timeslices(1).unwrap_err(), BatchError::HasSequences("timeslices"));
+        assert_eq!(liar.rows().unwrap().len(), 0);
     }
 }

@@ -133,7 +133,7 @@ pub(super) fn total(lens: &[i32]) -> usize {
 /// The longest of the sequences, all of which must have rows.
 fn longest(lens: &ColumnData<i32>) -> Result<usize, BatchError> {
     if lens.shape() != RowShape::SCALAR {
-        let source = crate::column::ColumnError::RaggedRows { values: lens.values().len(), shape: RowShape::SCALAR };
+        let source = crate::column::ColumnError::NotScalar(lens.shape());
         return Err(BatchError::Column { name: "seq_lens".to_string(), source });
     }
     if let Some((sequence, len)) = lens.values().iter().enumerate().find(|(_, len)| **len < 1) {

@@ -31,15 +31,25 @@ impl SampleBatch {
     /// time-major batch are its time steps.
     ///
     /// # Errors
-    /// [`BatchError::Column`] for a compressed column.
+    /// [`BatchError::Column`] for a compressed column; [`BatchError::TimeMajor`] for one with sequences, where a row has
+    /// as many states as there are sequences.
     pub fn rows(&self) -> Result<impl ExactSizeIterator<Item = Row<'_>>, BatchError> {
         if let Some((name, _)) = self.iter().find(|(_, column)| column.is_compressed()) {
             return Err(BatchError::of_column(name)(ColumnError::Compressed));
         }
-        let lens = if self.time_major { &[] } else { self.seq_lens().unwrap_or_default() };
+        if self.time_major && self.seq_lens.is_some() {
+            return Err(BatchError::TimeMajor("rows"));
+        }
+        let lens = self.seq_lens().unwrap_or_default();
         let max_seq_len = self.max_seq_len.filter(|_| self.zero_padded);
         let (mut sequence, mut step) = (0, 0);
-        let rows = if self.time_major { self.rows } else { self.positions() };
+        // Lengths of sequences are no rows where there are no columns.
+        let has_steps = self.iter().any(|(name, _)| self.layout(name) == Layout::Step);
+        let rows = match (has_steps, self.time_major) {
+            (false, _) => 0,
+            (true, true) => self.rows,
+            (true, false) => self.positions(),
+        };
         Ok((0..rows).map(move |row| {
             if lens.get(sequence).is_some_and(|len| step == len.unsigned_abs() as usize) {
                 (sequence, step) = (sequence + 1, 0);
@@ -120,5 +130,20 @@ mod tests {
             let (first, second) = ([pair(&[1], &[1.0]), pair(&[2], &[1.0])], [pair(&[3], &[3.0]), pair(&[2], &[3.0])]);
             assert_eq!(values, [&first[..], &second[..], &[pair(&[3], &[3.0]), pair(&[4], &[4.0])]].concat());
         }
+    }
+
+    #[test]
+    fn time_steps_of_several_sequences_are_no_rows() {
+        let parts = BatchParts {
+            columns: vec![(
+                "a".into(),
+                ColumnData::new(vec![1i64, 2, 3, 4], crate::column::RowShape::vector(2)).unwrap().into(),
+            )],
+            seq_lens: Some(ColumnData::scalars(vec![2, 2])),
+            time_major: true,
+            ..BatchParts::default()
+        };
+        let batch = SampleBatch::from_parts(parts).unwrap();
+        assert_eq!(batch.rows().err(), Some(BatchError::TimeMajor("rows")));
     }
 }

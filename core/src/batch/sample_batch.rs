@@ -170,6 +170,18 @@ impl SampleBatch {
         column.typed().map_err(BatchError::of_column(key.name()))
     }
 
+    /// The values of a column by key, for writing: row-major, as many as there are. Copies the rows first if anybody else
+    /// holds them.
+    ///
+    /// # Errors
+    /// As [`data`](Self::data).
+    pub fn get_mut<T: Element>(&mut self, key: ColumnKey<T>) -> Result<&mut [T], BatchError> {
+        let name = key.name();
+        let column = self.columns.iter_mut().find_map(|(n, column)| (n.as_str() == name).then_some(column));
+        let column = column.ok_or_else(|| BatchError::MissingColumn(name.to_string()))?;
+        column.typed_mut().map(ColumnData::values_mut).map_err(BatchError::of_column(name))
+    }
+
     /// The values of a column by key, row-major.
     ///
     /// # Errors

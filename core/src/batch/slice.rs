@@ -249,4 +249,13 @@ mod tests {
         }
         assert!(!Arc::ptr_eq(&buffer(&batch), &buffer(&batch.copy())));
     }
+
+    #[test]
+    fn writing_copies_rows_that_others_hold() {
+        let mut batch = rows(&[1, 2]);
+        let before = batch.clone();
+        batch.get_mut(A).unwrap()[1] = 7;
+        assert_eq!((a(&batch), a(&before)), (vec![1, 7], vec![1, 2]));
+        assert!(batch.get_mut(crate::column::ColumnKey::<f32>::new("a")).is_err());
+    }
 }

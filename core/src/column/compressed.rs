@@ -271,8 +271,11 @@ impl CompressedColumn {
         Ok(self.with_blocks(blocks))
     }
 
-    /// Ranges of rows and rows of zeros, which go into blocks of their own.
+    /// Ranges of rows and rows of zeros, which go into blocks of their own; blocks of several rows are made anew.
     pub(super) fn assemble(&self, segments: &[Segment]) -> Result<Self, ColumnError> {
+        if self.blocks.iter().any(|block| block.rows > 1) && segments.len() > 1 {
+            return Self::compress(&self.decompress()?.assemble(segments)?, Granularity::Bulk);
+        }
         let mut parts = Vec::with_capacity(segments.len());
         for segment in segments {
             parts.push(match segment {
@@ -313,6 +316,16 @@ impl Blocks {
     }
 
     fn push(&mut self, block: Block, used: Range<usize>) {
+        let before = self.0.len().checked_sub(2).and_then(|i| self.0.get(i)).map_or(0, |block| block.end);
+        // What goes on where the block before stops is that block still.
+        if let Some(last) = self.0.last_mut()
+            && Arc::ptr_eq(&last.buffer, &block.buffer)
+            && last.range == block.range
+            && last.skip + (last.end - before) == used.start
+        {
+            last.end = last.end.saturating_add(used.len());
+            return;
+        }
         let end = self.rows().saturating_add(used.len());
         self.0.push(Block { skip: used.start, end, ..block });
     }

@@ -176,10 +176,9 @@ impl<T: Element> ColumnData<T> {
             8 => swap_chunks::<T, 8>(values, pairs),
             width => {
                 for (a, b) in pairs.map(|(a, b)| (a.min(b) * width, a.max(b) * width)) {
-                    if let Some((low, high)) = values.split_at_mut_checked(b)
-                        && a < b
-                    {
-                        low[a..a + width].swap_with_slice(&mut high[..width]);
+                    let Some((low, high)) = values.split_at_mut_checked(b) else { continue };
+                    if let (Some(a), Some(b)) = (low.get_mut(a..a + width), high.get_mut(..width)) {
+                        a.swap_with_slice(b);
                     }
                 }
             }
@@ -296,7 +295,7 @@ mod tests {
             let values = (0..4 * width).map(i64::from).collect();
             let mut column = ColumnData::new(values, RowShape::vector(width)).unwrap();
             let before = column.clone();
-            column.swap_rows([(3, 0), (1, 1), (2, 3)].into_iter());
+            column.swap_rows([(3, 0), (1, 1), (4, 0), (2, 3)].into_iter());
             assert_eq!(column, before.gather(&[3, 1, 0, 2]), "width {width}");
         }
     }

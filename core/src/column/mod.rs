@@ -55,6 +55,9 @@ use crate::prelude::*;
 /// Why a column could not be made, joined or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnError {
+    /// One value per row is needed.
+    #[error("its rows have shape {0}; one value per row is needed")]
+    NotScalar(RowShape),
     /// The number of values is not a multiple of the row length.
     #[error("{values} values do not make whole rows of shape {shape}")]
     RaggedRows {

@@ -39,10 +39,7 @@ pub(super) fn answer(name: &str, input: &Value, args: &Value) -> Answer {
                 "size_bytes": multi.size_bytes(),
             }))
         }
-        "convert_to_single" => {
-            let single = multi(&input["ma"])?.into_single().map_err(|(_, error)| batch_fault(error))?;
-            Ok(batch_json(&single))
-        }
+        "convert_to_single" => Ok(batch_json(multi(&input["ma"])?.single().map_err(batch_fault)?)),
         _ => Err(Fault::UnknownOperation),
     }
 }

@@ -103,9 +103,11 @@ impl FragmentLimits {
             .column(OBS.name())
             .map_or(0, |obs| (obs.shape.elements() as u64).saturating_mul(obs.column_type.element_size() as u64));
         // End and reason of a cut, its bootstrap value, the return of its episode, and the observation.
-        let cut_bytes = obs_bytes + 5 + 1 + 4 + 8;
+        let cut_bytes = obs_bytes.saturating_add(5 + 1 + 4 + 8);
         let cuts = u64::from(self.rows).div_ceil(4) + 1;
-        let slot_bytes = row_bytes.saturating_mul(u64::from(self.rows)) + cut_bytes.saturating_mul(cuts) + SLOT_BYTES;
+        let rows_and_cuts =
+            row_bytes.saturating_mul(u64::from(self.rows)).saturating_add(cut_bytes.saturating_mul(cuts));
+        let slot_bytes = rows_and_cuts.saturating_add(SLOT_BYTES);
         let bytes = slot_bytes.saturating_mul(slots as u64);
         if bytes <= u64::from(kind.body_cap()) { Ok(()) } else { Err(TooLarge { kind, bytes }) }
     }
