@@ -67,6 +67,21 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)
 }
 
+/// e^x - 1 - x, what the exponential function is above its tangent at 0: within 1e-5 relative where e^|x| is no more
+/// than a float can hold, and never negative.
+#[must_use]
+pub fn exp_beyond_tangent(x: f64) -> f64 {
+    if !(-0.5..=0.5).contains(&x) {
+        return f64::from(exp(x as f32)) - 1.0 - x;
+    }
+    // x^2/2! + x^3/3! + ... + x^12/12!, from the back.
+    let mut sum = 0.0;
+    for k in (2..=12).rev() {
+        sum = (sum + 1.0) * x / f64::from(k);
+    }
+    sum * x
+}
+
 /// Natural logarithm, within 1e-6 relative; -infinity at 0, NaN below.
 ///
 /// Splits off the exponent and uses the polynomial of Cephes' `logf` (Moshier, 1989).

@@ -52,7 +52,7 @@ const OF_ENVIRONMENTS: [(&str, &str); 15] = [
     ("PixelBreakout-v0", "f6110dbdd15b83f2f8ac957325f6b32c"),
     ("PixelFreeway-v0", "7c5c4cac4d0361f46db02e4f82410671"),
     ("PixelInvaders-v0", "ce5971694521c6b423c6ace4d2e12f93"),
-    ("PixelSeaquest-v0", "82cda843d66d467bbe6ca67c97ded0a9"),
+    ("PixelSeaquest-v0", "d3ec900c11115697bb5bf1861038755c"),
     ("Taxi-v4", "14303e24405ef1489890a39ff343303b"),
 ];
 

@@ -69,7 +69,7 @@ fn cartpole(c: &mut Criterion) {
         group.bench_function(kernels.name, |b| {
             b.iter(|| {
                 // From one state, since a cart left to itself runs away.
-                (0..ENVS).for_each(|lane| env.set_state(lane, [0.01; 4]));
+                (0..ENVS).for_each(|lane| env.set_state(lane, [0.01; 4]).expect("a lane"));
                 let out = StepOut { rewards: &mut rewards, terminateds: &mut terminateds, truncateds: &mut truncateds };
                 env.step(black_box(&actions), Moments { streams, lanes: &lanes }, &mut obs, out)
             });

@@ -153,3 +153,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_interval_of_one_point_holds_every_number() {
+    let space = Space::uniform(DType::F32, RowShape::SCALAR, 2.0, 2.0);
+    let mut rows = [f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::NAN];
+    unsquash_rows(&space, &mut rows).unwrap();
+    assert_eq!(rows[..3], [2.0; 3]);
+    assert!(rows[3].is_nan());
+}

@@ -74,7 +74,9 @@ fn clip<T: Scalar>(x: T, low: f64, high: f64) -> T {
 #[inline]
 fn unsquash<T: Scalar>(x: T, low: f64, high: f64) -> T {
     // Halves, since the difference of large bounds overflows.
-    let y = low + (x.to_f64() + 1.0) * (high * 0.5 - low * 0.5);
+    let (x, half) = (x.to_f64(), high * 0.5 - low * 0.5);
+    // Infinity times 0 would be no number.
+    let y = if half > 0.0 || x.is_nan() { low + (x + 1.0) * half } else { low };
     T::from_f64(if y < low {
         low
     } else if y > high {

@@ -1,6 +1,6 @@
 //! Independent choices between 0 and 1.
 
-use super::{Distribution, DistributionError, check_actions, check_inputs, components, not_negative};
+use super::{Distribution, DistributionError, Share, check_actions, check_inputs, components};
 use crate::{math, rng::Rng};
 
 /// Vectors of components that are 1 with probability `1 / (1 + e^-logit)`, else 0. Each component of a draw takes one
@@ -73,9 +73,9 @@ impl Distribution for Bernoulli {
     fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
         check_inputs(self.len, inputs)?;
         check_inputs(self.len, other)?;
-        let kl =
-            |(p, q): (&f32, &f32)| not_negative(mean(*p, |sign| log_probability(sign * p) - log_probability(sign * q)));
-        Ok(inputs.iter().zip(other).map(kl).sum())
+        let share = |logit: f32| Share { p: probability(logit), logp: log_probability(logit) };
+        let kl = |(p, q): (&f32, &f32)| share(*p).divergence(share(*q)) + share(-*p).divergence(share(-*q));
+        Ok(inputs.iter().zip(other).map(kl).sum::<f64>() as f32)
     }
 }
 

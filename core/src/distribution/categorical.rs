@@ -1,6 +1,6 @@
 //! Choices among finitely many values.
 
-use super::{Distribution, DistributionError, check_actions, check_inputs, components, not_negative};
+use super::{Distribution, DistributionError, Share, check_actions, check_inputs, components};
 use crate::{math, prelude::*, rng::Rng};
 
 /// One of `n` values, with probabilities proportional to the exponentials of `n` logits.
@@ -214,8 +214,11 @@ impl<'a> Logits<'a> {
     }
 
     fn kl(&self, other: &Self) -> f32 {
-        let mut others = other.logits.iter().map(|x| other.shifted(*x));
-        not_negative(self.mean(|logp| logp - others.next().unwrap_or(f32::NAN)))
+        let terms = self.logits.iter().zip(other.logits).map(|(p, q)| {
+            let share = |of: &Self, x: f32| Share { p: math::exp(x - of.max) / of.total, logp: of.shifted(x) };
+            share(self, *p).divergence(share(other, *q))
+        });
+        terms.sum::<f64>() as f32
     }
 
     /// Mean of something over the values; those that never occur do not count, whatever it is for them.

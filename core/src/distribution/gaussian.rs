@@ -1,6 +1,6 @@
 //! Independent normal distributions.
 
-use super::{Distribution, DistributionError, check_actions, check_inputs, components, not_negative};
+use super::{Distribution, DistributionError, check_actions, check_inputs, components};
 use crate::{math, rng::Rng};
 
 /// Vectors whose components are independently normal. Inputs are all means, then the logarithms of all standard
@@ -93,14 +93,21 @@ impl Normal {
         self.mean + math::exp(self.log_std) * rng.normal() as f32
     }
 
+    /// How many standard deviations from the mean. None at the mean itself, even of a deviation that is next to 0.
+    fn deviations(&self, x: f32) -> f32 {
+        let distance = x - self.mean;
+        if distance == 0.0 { 0.0 } else { distance * math::exp(-self.log_std) }
+    }
+
     pub(super) fn logp(&self, x: f32) -> f32 {
-        let z = (x - self.mean) * math::exp(-self.log_std);
+        let z = self.deviations(x);
         -0.5 * (z * z) - self.log_std - HALF_LOG_TAU
     }
 
     pub(super) fn kl(&self, other: &Self) -> f32 {
-        let ratio = self.log_std - other.log_std;
-        let z = (self.mean - other.mean) * math::exp(-other.log_std);
-        not_negative(0.5 * (math::exp(2.0 * ratio) + z * z - 1.0) - ratio)
+        // (s^2 + z^2 - 1) / 2 - log s, where s is the ratio of the deviations.
+        let log_ratio = f64::from(self.log_std) - f64::from(other.log_std);
+        let z = f64::from(other.deviations(self.mean));
+        (0.5 * (math::exp_beyond_tangent(2.0 * log_ratio) + z * z)) as f32
     }
 }

@@ -36,7 +36,7 @@ pub use categorical::{Categorical, MultiCategorical};
 pub use gaussian::DiagGaussian;
 pub use squashed::SquashedGaussian;
 
-use crate::{prelude::*, rng::Rng, space::Scalar};
+use crate::{math, prelude::*, rng::Rng, space::Scalar};
 
 /// Why a distribution could not be made or asked.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -251,9 +251,25 @@ fn components(n: usize) -> Result<usize, DistributionError> {
     if (1..1 << 24).contains(&n) { Ok(n) } else { Err(DistributionError::BadSize) }
 }
 
-/// A divergence without what rounding took it below 0. NaN stays.
-fn not_negative(kl: f32) -> f32 {
-    if kl < 0.0 { 0.0 } else { kl }
+/// The probability of a value, and its logarithm.
+#[derive(Clone, Copy)]
+struct Share {
+    p: f32,
+    logp: f32,
+}
+
+impl Share {
+    /// The part of one value in the divergence: `p log(p / q) - p + q`. Both probabilities have the sum 1, so the sum
+    /// over all values is the usual one, but no part is negative and small ones do not cancel each other.
+    fn divergence(self, other: Self) -> f64 {
+        let (p, q) = (f64::from(self.p), f64::from(other.p));
+        // What never occurs does not count, whatever the logarithms are.
+        if p == 0.0 {
+            return q;
+        }
+        let log_ratio = f64::from(self.logp) - f64::from(other.logp);
+        if log_ratio > -1.0 { p * math::exp_beyond_tangent(-log_ratio) } else { p * log_ratio - p + q }
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub struct SquashedGaussian {
 struct Interval {
     low: f32,
     high: f32,
+    /// Logarithm of half the span.
+    log_half: f32,
 }
 
 /// Range of the logarithm of the standard deviation.
@@ -42,8 +44,11 @@ impl SquashedGaussian {
         }
         let interval = |(component, (low, high)): (usize, (&f32, &f32))| {
             let (low, high) = (*low, *high);
-            let fits = low < high && (high - low).is_finite();
-            if fits { Ok(Interval { low, high }) } else { Err(DistributionError::BadBounds { component, low, high }) }
+            if low < high && low.is_finite() && high.is_finite() {
+                Ok(Interval::new(low, high))
+            } else {
+                Err(DistributionError::BadBounds { component, low, high })
+            }
         };
         let bounds = low.iter().zip(high).enumerate().map(interval).collect::<Result<_, _>>()?;
         Ok(Self { bounds })
@@ -128,14 +133,25 @@ impl Distribution for SquashedGaussian {
 }
 
 impl Interval {
+    fn new(low: f32, high: f32) -> Self {
+        let half = 0.5 * (f64::from(high) - f64::from(low));
+        Self { low, high, log_half: math::log_f64(half) as f32 }
+    }
+
+    /// The span, which 32 bits may have no room for.
+    fn span(&self) -> f64 {
+        f64::from(self.high) - f64::from(self.low)
+    }
+
     fn squash(&self, x: f32) -> f32 {
-        let y = self.low + (math::tanh(x) + 1.0) * 0.5 * (self.high - self.low);
+        let share = (f64::from(math::tanh(x)) + 1.0) * 0.5;
+        let y = (f64::from(self.low) + share * self.span()) as f32;
         if y > self.high { self.high } else { y }
     }
 
     fn unsquash(&self, action: f32) -> f32 {
-        let y = (action - self.low) / (self.high - self.low) * 2.0 - 1.0;
-        math::atanh(y.clamp(-NEAREST, NEAREST))
+        let y = (f64::from(action) - f64::from(self.low)) / self.span() * 2.0 - 1.0;
+        math::atanh((y as f32).clamp(-NEAREST, NEAREST))
     }
 
     /// Logarithm of the slope of [`squash`](Self::squash) at `x`.
@@ -144,6 +160,6 @@ impl Interval {
     fn log_slope(&self, x: f32) -> f32 {
         let x = x.abs();
         let log_tanh = 2.0 * (core::f32::consts::LN_2 - x - math::log1p(math::exp(-2.0 * x)));
-        log_tanh + math::log(0.5 * (self.high - self.low))
+        log_tanh + self.log_half
     }
 }

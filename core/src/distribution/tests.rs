@@ -227,7 +227,7 @@ fn sizes_must_fit() {
     assert!(MultiCategorical::new([u32::MAX; 3]).is_err());
     let error = SquashedGaussian::new(&[0.0, 1.0], &[1.0, 1.0]).unwrap_err();
     assert_eq!(error.to_string(), "component 1: 1 and 1 must be finite, and the first below the second");
-    assert!(SquashedGaussian::new(&[f32::MIN], &[f32::MAX]).is_err() && SquashedGaussian::new(&[0.0], &[]).is_err());
+    assert!(SquashedGaussian::new(&[f32::NAN], &[1.0]).is_err() && SquashedGaussian::new(&[0.0], &[]).is_err());
     let distribution = Categorical::new(3).unwrap();
     let error = distribution.logp(&[0.0; 3], &[3]).unwrap_err();
     assert_eq!(error.to_string(), "component 0: 3 is not one of 3 values");
@@ -388,4 +388,51 @@ proptest! {
         prop_assert!(actions.iter().all(|x| x.is_nan() || x.abs() <= 1.0));
         Bernoulli::new(4).unwrap().entropy(&p).unwrap();
     }
+}
+
+/// Against the formulas in 64 bits.
+#[test]
+fn divergences_of_small_steps_do_not_cancel() {
+    let normal = DiagGaussian::new(1).unwrap();
+    for step in [2e-4f32, -2e-4, 1e-2] {
+        let log_ratio = -f64::from(step);
+        let wanted = 0.5 * ((2.0 * log_ratio).exp_m1() - 2.0 * log_ratio);
+        let kl = f64::from(normal.kl(&[0.0, 0.0], &[0.0, step]).unwrap());
+        assert!((kl - wanted).abs() < 1e-5 * wanted, "{kl:e} {wanted:e}");
+    }
+    let choice = Categorical::new(2).unwrap();
+    let switch = Bernoulli::new(1).unwrap();
+    for step in [1e-3f32, -1e-3, 3e-2] {
+        // The logarithm of (1 + e^step) / 2, and half of each logit's difference.
+        let wanted = (f64::from(step).exp_m1() / 2.0).ln_1p() - f64::from(step) / 2.0;
+        for kl in [choice.kl(&[0.0, 0.0], &[0.0, step]), switch.kl(&[0.0], &[step])] {
+            let kl = f64::from(kl.unwrap());
+            assert!((kl - wanted).abs() < 1e-3 * wanted, "{kl:e} {wanted:e}");
+        }
+    }
+    // What one of them excludes.
+    assert_eq!(choice.kl(&[0.0, f32::NEG_INFINITY], &[0.0, 0.0]).unwrap(), core::f32::consts::LN_2);
+    assert_eq!(choice.kl(&[0.0, 0.0], &[0.0, f32::NEG_INFINITY]).unwrap(), f32::INFINITY);
+}
+
+#[test]
+fn a_mean_is_possible_however_small_the_deviation() {
+    let normal = DiagGaussian::new(1).unwrap();
+    let inputs = [0.5, -120.0];
+    assert_eq!(normal.deterministic(&inputs, &mut [0.0]).unwrap(), 120.0 - 0.918_938_5);
+    assert_eq!(normal.kl(&inputs, &inputs), Ok(0.0));
+}
+
+#[test]
+fn bounds_may_be_as_near_and_as_far_as_floats_can() {
+    let mut action = [0.0];
+    let near = SquashedGaussian::new(&[0.0], &[f32::from_bits(1)]).unwrap();
+    assert!(near.deterministic(&[0.0, 0.0], &mut action).unwrap().is_finite());
+    let far = SquashedGaussian::new(&[f32::MIN], &[f32::MAX]).unwrap();
+    for (mean, wanted) in [(0.0, 0.0), (50.0, f32::MAX), (-50.0, f32::MIN)] {
+        let logp = far.deterministic(&[mean, 0.0], &mut action).unwrap();
+        assert!(logp.is_finite() && action == [wanted], "{logp} {action:?}");
+        assert!(far.logp(&[mean, 0.0], &action).unwrap().is_finite());
+    }
+    assert!(SquashedGaussian::new(&[0.0], &[f32::INFINITY]).is_err());
 }

@@ -11,16 +11,14 @@ macro_rules! rows {
     ($($variant:ident($ty:ty)),+ $(,)?) => {
         /// Borrowed rows of some element type.
         #[derive(Clone, Copy, Debug)]
-        #[allow(missing_docs)]
         pub enum RowsRef<'a> {
-            $($variant(&'a [$ty])),+
+            $(#[doc = concat!("Rows of `", stringify!($ty), "`.")] $variant(&'a [$ty])),+
         }
 
         /// Mutably borrowed rows of some element type.
         #[derive(Debug)]
-        #[allow(missing_docs)]
         pub enum RowsMut<'a> {
-            $($variant(&'a mut [$ty])),+
+            $(#[doc = concat!("Rows of `", stringify!($ty), "`.")] $variant(&'a mut [$ty])),+
         }
 
         #[allow(clippy::len_without_is_empty)]
@@ -73,11 +71,17 @@ macro_rules! rows {
 }
 
 /// Elements whose rows can be erased and found again: all of them.
-#[allow(missing_docs)]
 pub trait RowElement: Element {
+    /// The rows, if they have this type.
     fn rows(rows: RowsRef<'_>) -> Option<&[Self]>;
+
+    /// The rows, if they have this type.
     fn rows_mut(rows: RowsMut<'_>) -> Option<&mut [Self]>;
+
+    /// Rows that remember their type.
     fn erase_rows(values: &[Self]) -> RowsRef<'_>;
+
+    /// Rows that remember their type, to be written.
     fn erase_rows_mut(values: &mut [Self]) -> RowsMut<'_>;
 }
 

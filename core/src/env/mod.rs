@@ -63,6 +63,7 @@
 mod check;
 pub mod classic;
 mod erased;
+mod lane;
 pub mod pixel;
 mod registry;
 mod snapshot;
@@ -74,6 +75,7 @@ pub use check::{CheckError, CheckOptions, check_env, check_env_all};
 pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
+pub use lane::Lane;
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, UnknownEnv};
 pub use snapshot::{SnapshotReader, put_rows};
 pub use vectorized::Vectorized;
@@ -121,6 +123,24 @@ pub enum EnvError {
         /// The buffer's type.
         wanted: &'static str,
     },
+    /// There is no such lane.
+    #[error("there is no lane {lane}, the environment has {num_envs}")]
+    NoSuchLane {
+        /// The lane asked for.
+        lane: usize,
+        /// Lanes of the environment.
+        num_envs: usize,
+    },
+    /// A buffer has another length than the lanes' rows together.
+    #[error("{wanted} {what} are needed for the environment's lanes, the buffer has {found}")]
+    WrongLength {
+        /// What is in the buffer, for example `observation elements`.
+        what: &'static str,
+        /// Entries needed.
+        wanted: usize,
+        /// Entries there.
+        found: usize,
+    },
     /// Bytes that are no snapshot of this environment.
     #[error("these {0} bytes are no snapshot of this environment")]
     BadSnapshot(usize),
@@ -144,6 +164,15 @@ pub trait Env {
 
     /// Space of the actions.
     fn action_space(&self) -> Space;
+
+    /// False for an action of the space that [`step`](Self::step) refuses with [`EnvError::InvalidAction`].
+    ///
+    /// [`Vectorized`] asks every environment before it steps any, so that a refused action moves none. Actions that are
+    /// not in a discrete space, or not a number, never come here; numbers beyond the bounds of a box do. An environment
+    /// that clamps those takes everything, which is the default.
+    fn accepts(&self, _action: &[Self::Act]) -> bool {
+        true
+    }
 
     /// Begins an episode and writes its first observation.
     ///
@@ -187,13 +216,14 @@ pub trait VectorEnv {
     /// Begins an episode in one lane and writes its first observation.
     ///
     /// # Errors
-    /// [`EnvError::Failed`].
+    /// [`EnvError::NoSuchLane`], [`EnvError::WrongLength`], [`EnvError::Failed`].
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<(), EnvError>;
 
-    /// Takes one step in every lane. `actions` holds a row per lane, `obs` receives one.
+    /// Takes one step in every lane. `actions` holds a row per lane, `obs` receives one. Every element of `obs` and
+    /// every entry of `out` is written: what was there before may be anything.
     ///
     /// # Errors
-    /// [`EnvError::InvalidAction`], before any lane has moved; [`EnvError::Failed`].
+    /// [`EnvError::InvalidAction`] and [`EnvError::WrongLength`], before any lane has moved; [`EnvError::Failed`].
     fn step(
         &mut self,
         actions: &[Self::Act],
@@ -202,14 +232,14 @@ pub trait VectorEnv {
         out: StepOut<'_>,
     ) -> Result<(), EnvError>;
 
-    /// Appends everything that the rest of a lane's episode depends on.
+    /// Appends everything that the rest of a lane's episode depends on; nothing for a lane that is not there.
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>);
 
     /// Goes on in a lane from a snapshot and writes the observation of that moment. The bytes may come from anybody.
     /// After an error the lane is restored or reset before it is stepped again.
     ///
     /// # Errors
-    /// [`EnvError::BadSnapshot`].
+    /// [`EnvError::BadSnapshot`], [`EnvError::NoSuchLane`], [`EnvError::WrongLength`].
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError>;
 }
 
@@ -246,9 +276,33 @@ pub struct Moments<'a> {
 
 impl Moments<'_> {
     /// The random numbers of a lane's step.
-    #[must_use]
-    pub fn rng(&self, lane: usize) -> Rng {
-        let Moment { slot, episode, t } = self.lanes[lane];
-        self.streams.at(slot, episode, t, 0)
+    ///
+    /// # Errors
+    /// [`EnvError::NoSuchLane`].
+    pub fn rng(&self, lane: usize) -> Result<Rng, EnvError> {
+        let num_envs = self.lanes.len();
+        let Moment { slot, episode, t } = *self.lanes.get(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })?;
+        Ok(self.streams.at(slot, episode, t, 0))
     }
+}
+
+impl StepOut<'_> {
+    /// One entry per lane.
+    fn check_len(&self, num_envs: usize) -> Result<(), EnvError> {
+        check_len("rewards", num_envs, self.rewards.len())?;
+        check_len("terminated flags", num_envs, self.terminateds.len())?;
+        check_len("truncated flags", num_envs, self.truncateds.len())
+    }
+}
+
+fn check_len(what: &'static str, wanted: usize, found: usize) -> Result<(), EnvError> {
+    if wanted == found { Ok(()) } else { Err(EnvError::WrongLength { what, wanted, found }) }
+}
+
+fn check_obs_len(wanted: usize, found: usize) -> Result<(), EnvError> {
+    check_len("observation elements", wanted, found)
+}
+
+fn check_actions_len(wanted: usize, found: usize) -> Result<(), EnvError> {
+    check_len("action elements", wanted, found)
 }

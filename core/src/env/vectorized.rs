@@ -1,6 +1,6 @@
 //! Single environments side by side.
 
-use super::{Env, EnvError, Moments, Rng, StepOut, VectorEnv};
+use super::{Env, EnvError, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_len, check_obs_len};
 use crate::{
     prelude::*,
     space::{Scalar, Space},
@@ -9,7 +9,7 @@ use crate::{
 /// Steps single environments one after the other, as a [`VectorEnv`].
 ///
 /// Actions that are not in a discrete space, or not a number, are refused before any lane moves. Numbers beyond the
-/// bounds of a box go to the environment, which may clamp them.
+/// bounds of a box go to the environments, which may clamp them or not [accept](Env::accepts) them.
 #[derive(Clone, Debug)]
 #[doc(alias = "SyncVectorEnv")]
 pub struct Vectorized<E> {
@@ -25,8 +25,9 @@ impl<E: Env> Vectorized<E> {
     pub fn new(envs: Vec<E>) -> Self {
         let action_space = envs.first().map_or(Space::Discrete { n: 0 }, E::action_space);
         Self {
-            obs_len: envs.first().map_or(1, |env| env.observation_space().shape().elements()),
-            act_len: action_space.shape().elements(),
+            // No space has points without elements, but an author can make one up.
+            obs_len: envs.first().map_or(1, |env| env.observation_space().shape().elements()).max(1),
+            act_len: action_space.shape().elements().max(1),
             action_space,
             envs,
         }
@@ -40,11 +41,27 @@ impl<E: Env> Vectorized<E> {
 }
 
 impl<E: Env<Act: Scalar>> Vectorized<E> {
-    fn accepts(&self, action: &[E::Act]) -> bool {
-        match &self.action_space {
+    fn accepts(&self, env: &E, action: &[E::Act]) -> bool {
+        let possible = match &self.action_space {
             Space::Box(_) => action.iter().all(|x| x.within(f64::NEG_INFINITY, f64::INFINITY)),
             space => space.contains_row(action).unwrap_or(false),
+        };
+        possible && env.accepts(action)
+    }
+
+    fn check_actions(&self, actions: &[E::Act]) -> Result<(), EnvError> {
+        let mut rows = self.envs.iter().zip(actions.chunks_exact(self.act_len)).enumerate();
+        match rows.find(|(_, (env, action))| !self.accepts(env, action)) {
+            Some((lane, (_, action))) => Err(EnvError::InvalidAction { lane, action: format!("{action:?}") }),
+            None => Ok(()),
         }
+    }
+
+    fn lane(&mut self, lane: usize, obs_len: usize) -> Result<&mut E, EnvError> {
+        let num_envs = self.envs.len();
+        let env = self.envs.get_mut(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })?;
+        check_obs_len(self.obs_len, obs_len)?;
+        Ok(env)
     }
 }
 
@@ -65,7 +82,7 @@ impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
     }
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [Self::Obs]) -> Result<(), EnvError> {
-        self.envs[lane].reset(rng, obs)
+        self.lane(lane, obs.len())?.reset(rng, obs)
     }
 
     fn step(
@@ -75,28 +92,34 @@ impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
         obs: &mut [Self::Obs],
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
-        if let Some(lane) = actions.chunks_exact(self.act_len).position(|action| !self.accepts(action)) {
-            let action = actions.chunks_exact(self.act_len).nth(lane);
-            return Err(EnvError::InvalidAction { lane, action: format!("{:?}", action.unwrap_or_default()) });
-        }
+        let n = self.envs.len();
+        check_actions_len(n * self.act_len, actions.len())?;
+        check_obs_len(n * self.obs_len, obs.len())?;
+        check_len("moments", n, moments.lanes.len())?;
+        out.check_len(n)?;
+        self.check_actions(actions)?;
         let rows = obs.chunks_exact_mut(self.obs_len).zip(actions.chunks_exact(self.act_len));
-        for (lane, (env, (obs, action))) in self.envs.iter_mut().zip(rows).enumerate() {
-            let step = env.step(action, &mut moments.rng(lane), obs).map_err(|error| match error {
+        let flags = out.terminateds.iter_mut().zip(out.truncateds);
+        let results = out.rewards.iter_mut().zip(flags);
+        for (lane, (env, ((obs, action), (reward, (terminated, truncated))))) in
+            self.envs.iter_mut().zip(rows.zip(results)).enumerate()
+        {
+            let step = env.step(action, &mut moments.rng(lane)?, obs).map_err(|error| match error {
                 EnvError::InvalidAction { action, .. } => EnvError::InvalidAction { lane, action },
                 other => other,
             })?;
-            out.rewards[lane] = step.reward;
-            out.terminateds[lane] = step.terminated;
-            out.truncateds[lane] = step.truncated;
+            (*reward, *terminated, *truncated) = (step.reward, step.terminated, step.truncated);
         }
         Ok(())
     }
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
-        self.envs[lane].snapshot(out);
+        if let Some(env) = self.envs.get(lane) {
+            env.snapshot(out);
+        }
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [Self::Obs]) -> Result<(), EnvError> {
-        self.envs[lane].restore(snapshot, obs)
+        self.lane(lane, obs.len())?.restore(snapshot, obs)
     }
 }

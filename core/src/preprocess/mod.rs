@@ -118,7 +118,9 @@ impl Preprocessor {
 
     fn for_part(space: &Space) -> Result<Self, SpaceError> {
         let (stages, output_shape) = match space {
-            Space::Box(of) if atari::is_screen(of) => return Self::atari(AtariOptions::default()),
+            Space::Box(of) if atari::is_screen(of) => {
+                return Ok(Self { space: space.clone(), ..Self::atari(AtariOptions::default())? });
+            }
             Space::Box(of) if atari::is_ram(of) => (Stages::Ram, of.shape()),
             Space::Box(of) => (Stages::Flat, of.shape()),
             Space::Discrete { .. } | Space::MultiDiscrete { .. } | Space::MultiBinary { .. } => {

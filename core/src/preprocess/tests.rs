@@ -127,3 +127,15 @@ proptest! {
         transformed(&space, &space.sample(&mut rng));
     }
 }
+
+#[test]
+fn a_screen_keeps_its_bounds() {
+    let space = Space::uniform(DType::U8, RowShape::new(&[210, 160, 3]).unwrap(), 3.0, 250.0);
+    let preprocessor = Preprocessor::for_space(&space).unwrap();
+    assert_eq!(preprocessor.space(), &space);
+    let mut out = vec![0.0; preprocessor.output_len()];
+    let mut screen = vec![3u8; 210 * 160 * 3];
+    assert_eq!(preprocessor.transform_row(&screen, &mut out), Ok(()));
+    screen[7] = 251;
+    assert!(matches!(preprocessor.transform_row(&screen, &mut out), Err(PreprocessError::BadObs { .. })));
+}

@@ -181,6 +181,8 @@ impl<O: RowElement, A: RowElement> Collector for Episodic<O, A> {
             builder.logp.push(step.logp[lane]);
             builder.vf_preds.push(step.vf_preds[lane]);
         }
+        step.terminateds.fill(false);
+        step.truncateds.fill(false);
         let out = StepOut {
             rewards: &mut step.rewards,
             terminateds: &mut step.terminateds,

@@ -55,6 +55,13 @@ impl Lanes {
             env_step: Streams::new(seed, Purpose::EnvStep),
         };
         let width = env.observation_space().shape().elements();
+        if env.num_envs() != starts.len() || width == 0 {
+            let found = env.num_envs();
+            return Err(EnvError::Failed(format!(
+                "made for {} lanes, it has {found}, with observations of {width} elements",
+                starts.len()
+            )));
+        }
         for (lane, (start, obs)) in starts.iter().zip(obs.chunks_exact_mut(width)).enumerate() {
             let (episode, t, episode_return) =
                 start.state.as_ref().map_or((0, 0, 0.0), |state| (state.episode, state.t, state.episode_return));

@@ -175,6 +175,8 @@ impl<O: RowElement, A: RowElement> Collector for Lockstep<O, A> {
             column.resize(steps * n, 0.0);
         }
         for column in [&mut self.arena.terminateds, &mut self.arena.truncateds] {
+            // All of it: an environment that leaves a flag as it is must not find one of the fragment before.
+            column.clear();
             column.resize(steps * n, false);
         }
         self.firsts.clear();

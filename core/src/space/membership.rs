@@ -41,15 +41,14 @@ impl Space {
         })
     }
 
-    /// True for the element types that rows of the space may have: a box's own; any integers for discrete spaces; for
-    /// multi-binary ones truth values too. Never for tuples and dicts.
+    /// True for the element types that rows of the space may have: a box's own; for discrete spaces integers that can
+    /// tell all their values apart; for multi-binary ones truth values too. Never for tuples and dicts.
     #[must_use]
-    pub const fn takes_rows_of(&self, dtype: DType) -> bool {
+    pub fn takes_rows_of(&self, dtype: DType) -> bool {
         match self {
             Self::Box(space) => space.dtype() as u8 == dtype as u8,
-            Self::Discrete { .. } | Self::MultiDiscrete { .. } => {
-                matches!(dtype, DType::I32 | DType::I64 | DType::U8)
-            }
+            Self::Discrete { n } => counts_to(dtype, *n),
+            Self::MultiDiscrete { nvec } => nvec.iter().all(|n| counts_to(dtype, *n)),
             Self::MultiBinary { .. } => matches!(dtype, DType::I32 | DType::I64 | DType::U8 | DType::Bool),
             Self::Tuple(_) | Self::Dict(_) => false,
         }
@@ -67,6 +66,16 @@ impl Space {
     #[must_use]
     pub fn contains_floats(&self, row: &[f32]) -> bool {
         self.contains_row(row).unwrap_or(false)
+    }
+}
+
+/// True for integers that know all of `0..n`.
+const fn counts_to(dtype: DType, n: u32) -> bool {
+    match dtype {
+        DType::I64 => true,
+        DType::I32 => n <= 1 << 31,
+        DType::U8 => n <= 1 << 8,
+        DType::F32 | DType::F64 | DType::Bool => false,
     }
 }
 
@@ -106,6 +115,12 @@ mod tests {
         assert_eq!(space.contains_row(&[1u8, 2]), Ok(false));
         assert_eq!(space.contains_row(&[1i64]), Ok(false));
         assert!(space.contains_row(&[1.0f32, 0.0]).is_err());
+        // Bytes cannot tell 257 values apart.
+        assert!(Space::Discrete { n: 256 }.takes_rows_of(DType::U8));
+        let space = Space::Discrete { n: 257 };
+        assert!(!space.takes_rows_of(DType::U8) && space.contains_row(&[0u8]).is_err());
+        assert!(Space::Discrete { n: 1 << 31 }.takes_rows_of(DType::I32));
+        assert!(!Space::MultiDiscrete { nvec: vec![2, u32::MAX] }.takes_rows_of(DType::I32));
         // Nothing is in an empty space.
         assert_eq!(Space::Discrete { n: 0 }.contains_row(&[0i64]), Ok(false));
     }

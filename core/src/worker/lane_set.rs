@@ -61,7 +61,7 @@ impl LaneSet {
     }
 }
 
-/// The collector for an environment's element types: every observation that a policy reads, every action it gives.
+/// The collector for an environment's element types: any observation, and the actions that distributions give.
 fn lockstep(
     starts: &[LaneStart],
     seed: u64,
@@ -69,19 +69,22 @@ fn lockstep(
     env: &mut dyn AnyVectorEnv,
 ) -> Result<Box<dyn Collector>, EnvError> {
     macro_rules! by_type {
-        ($($obs:ident($o:ty), $action:ident($a:ty);)+) => {
+        ($($obs:ident($o:ty)),+; $actions:tt) => {
+            match env.dtypes().0 {
+                $(DType::$obs => by_type!($o; $actions),)+
+            }
+        };
+        ($o:ty; [$($action:ident($a:ty)),+]) => {
             match env.dtypes() {
-                $((DType::$obs, DType::$action) => Ok(Box::new(Lockstep::<$o, $a>::new(starts, seed, limit, env)?)),)+
-                (obs, action) => {
-                    Err(EnvError::Failed(format!("{obs} observations with {action} actions cannot be sampled yet")))
-                }
+                $((_, DType::$action) => Ok(Box::new(Lockstep::<$o, $a>::new(starts, seed, limit, env)?)),)+
+                (_, action) => Err(EnvError::Failed(format!(
+                    "{action} actions cannot be sampled, only those of float32, int64 and uint8"
+                ))),
             }
         };
     }
     by_type! {
-        F32(f32), I64(i64);
-        F32(f32), F32(f32);
-        I64(i64), I64(i64);
-        U8(u8), I64(i64);
+        F32(f32), F64(f64), I32(i32), I64(i64), U8(u8), Bool(bool);
+        [F32(f32), I64(i64), U8(u8)]
     }
 }

@@ -2,7 +2,11 @@
 
 mod rollout;
 
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
 
 use leptos::{leptos_dom::helpers::IntervalHandle, prelude::*};
 
@@ -15,7 +19,8 @@ use crate::{
 /// A running demo. Dropping it ends it.
 pub(crate) struct Demo {
     rollout: Rc<RefCell<Rollout>>,
-    interval: IntervalHandle,
+    /// None once it has stopped.
+    interval: Rc<Cell<Option<IntervalHandle>>>,
 }
 
 impl Demo {
@@ -30,12 +35,28 @@ impl Demo {
         };
         let stepped = rollout.clone();
         let started = js_sys::Date::now();
-        let step = move || match stepped.borrow_mut().sample((js_sys::Date::now() - started).max(0.0) as u64) {
-            Ok(messages) => messages.into_iter().for_each(|message| store.dispatch(Event::Demo(message))),
-            Err(error) => leptos::logging::error!("the demo has stopped: {error}"),
+        let sample = move || {
+            let sampled = stepped.borrow_mut().sample((js_sys::Date::now() - started).max(0.0) as u64);
+            match sampled {
+                Ok(messages) => messages.into_iter().for_each(|message| store.dispatch(Event::Demo(message))),
+                Err(error) => {
+                    leptos::logging::error!("the demo has stopped: {error}");
+                    return false;
+                }
+            }
+            true
         };
-        step();
-        let interval = set_interval_with_handle(step, Duration::from_millis(FRAGMENT_MS.into())).ok()?;
+        if !sample() {
+            return None;
+        }
+        let interval = Rc::new(Cell::new(None::<IntervalHandle>));
+        let running = interval.clone();
+        let step = move || {
+            if !sample() {
+                stop(&running);
+            }
+        };
+        interval.set(Some(set_interval_with_handle(step, Duration::from_millis(FRAGMENT_MS.into())).ok()?));
         Some(Self { rollout, interval })
     }
 
@@ -47,6 +68,12 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        self.interval.clear();
+        stop(&self.interval);
+    }
+}
+
+fn stop(interval: &Cell<Option<IntervalHandle>>) {
+    if let Some(interval) = interval.take() {
+        interval.clear();
     }
 }

@@ -78,6 +78,16 @@ pub enum CheckError {
         /// Steps before.
         step: u32,
     },
+    /// What had been in the buffers before is in the results.
+    #[error("step {step}, lane {lane}: {during} does not write all of its observation, reward and flags")]
+    NotWritten {
+        /// What the environment had done.
+        during: &'static str,
+        /// The lane.
+        lane: usize,
+        /// Steps before.
+        step: u32,
+    },
     /// A lane gave other results among others than alone.
     #[error("step {step}, lane {lane}: results depend on what the other lanes do, or on how many there are")]
     Coupled {

@@ -51,11 +51,11 @@ const CHECKS: [Check; 6] =
     [check_rows, check_determinism, check_independence, check_snapshots, check_refusals, check_damage];
 
 /// Checks an environment with random actions from its space: number of lanes, spaces and element types, rewards that
-/// are finite, observations in their space, that the same seeds give the same bits, that a lane does not depend on
-/// others, that a restored snapshot goes on with the same bits, that an action which is refused moves no lane, and
+/// are finite, observations in their space, that the same seeds give the same bits whatever was in the buffers before,
+/// that a lane does not depend on others, that a restored snapshot goes on with the same bits, that an action which is refused moves no lane, and
 /// that damaged snapshots are refused or can be played on.
 ///
-/// The last observation of an episode that is terminated may lie outside of the space, as CartPole's does. An
+/// The last observation of an episode that is terminated may lie beyond the bounds of a box, as CartPole's does. An
 /// environment may also take actions from outside of its space, for example by clamping them. One that panics takes the
 /// check with it.
 ///
@@ -91,12 +91,17 @@ fn check_rows(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> 
     Ok(())
 }
 
-/// Two of a kind, side by side.
+/// Three of a kind, side by side; the third one with something else in its buffers before it writes there.
 fn check_determinism(spec: &EnvSpec, options: &CheckOptions) -> Result<(), CheckError> {
-    let mut twins = [Probe::new(spec, options, 0..options.lanes)?, Probe::new(spec, options, 0..options.lanes)?];
-    let compare = |twins: &[Probe; 2], during| match twins[0].first_difference(&twins[1]) {
-        Some(lane) => Err(CheckError::NotDeterministic { during, lane, step: twins[0].step }),
-        None => Ok(()),
+    let probe = || Probe::new(spec, options, 0..options.lanes);
+    let mut twins = [probe()?, probe()?, probe()?.with_ones_in_buffers()];
+    let compare = |[first, second, third]: &[Probe; 3], during| {
+        let step = first.step;
+        match (first.first_difference(second), first.first_difference(third)) {
+            (Some(lane), _) => Err(CheckError::NotDeterministic { during, lane, step }),
+            (None, Some(lane)) => Err(CheckError::NotWritten { during, lane, step }),
+            (None, None) => Ok(()),
+        }
     };
     for probe in &mut twins {
         probe.reset()?;

@@ -32,6 +32,8 @@ pub(super) struct Probe {
     widths: [usize; 2],
     max_episode_steps: u32,
     seed: u64,
+    /// What is in the buffers before the environment writes there: zeros or ones, no flags or all.
+    ones: bool,
     /// Steps so far, for messages.
     pub(super) step: u32,
 }
@@ -61,12 +63,17 @@ impl Probe {
             moments: slots.map(|slot| Moment { slot: SlotId(slot), episode: 0, t: 0 }).collect(),
             max_episode_steps: spec.max_episode_steps.unwrap_or(u32::MAX),
             seed: options.seed,
+            ones: false,
             step: 0,
             env,
             obs_space,
             action_space,
             widths,
         })
+    }
+
+    pub(super) fn with_ones_in_buffers(self) -> Self {
+        Self { ones: true, ..self }
     }
 
     pub(super) fn lanes(&self) -> usize {
@@ -90,6 +97,7 @@ impl Probe {
         let Moment { slot, episode, .. } = self.moments[lane];
         let mut rng = Streams::new(self.seed, Purpose::Reset).at(slot, episode, 0, 0);
         let range = self.obs_range(lane);
+        self.obs.soil(range.clone(), self.ones);
         self.env.reset_at(lane, &mut rng, self.obs.part_mut(range)).map_err(|source| CheckError::Failed {
             during: "a reset",
             step: self.step,
@@ -111,6 +119,10 @@ impl Probe {
 
     /// Steps all lanes with the actions that are there, without looking at what comes of it.
     pub(super) fn step_raw(&mut self) -> Result<(), EnvError> {
+        self.obs.soil(0..self.lanes() * self.widths[0], self.ones);
+        self.rewards.fill(if self.ones { 1.0 } else { 0.5 });
+        self.terminateds.fill(self.ones);
+        self.truncateds.fill(self.ones);
         let moments = Moments { streams: Streams::new(self.seed, Purpose::EnvStep), lanes: &self.moments };
         let out = StepOut {
             rewards: &mut self.rewards,
@@ -127,8 +139,9 @@ impl Probe {
         self.check_rewards()?;
         for lane in 0..self.lanes() {
             self.moments[lane].t += 1;
-            // The observation of a terminal state may lie outside, as Gymnasium's CartPole shows.
-            if !self.terminateds[lane] {
+            if self.terminateds[lane] {
+                self.check_last_obs(lane, during)?;
+            } else {
                 self.check_obs(lane, during)?;
             }
         }
@@ -153,8 +166,22 @@ impl Probe {
         if rows::contains(&self.obs_space, row).unwrap_or(false) {
             return Ok(());
         }
+        Err(self.outside(lane, after))
+    }
+
+    /// The observation of a terminal state may lie beyond bounds, as Gymnasium's CartPole shows.
+    fn check_last_obs(&self, lane: usize, after: &'static str) -> Result<(), CheckError> {
+        let is_box = matches!(self.obs_space, Space::Box(_));
+        if is_box && rows::is_numbers(self.obs.part(self.obs_range(lane))) {
+            return Ok(());
+        }
+        self.check_obs(lane, after)
+    }
+
+    fn outside(&self, lane: usize, after: &'static str) -> CheckError {
+        let row = self.obs.part(self.obs_range(lane));
         let space = self.obs_space.to_string();
-        Err(CheckError::OutsideSpace { after, lane, step: self.step, obs: rows::describe(row), space })
+        CheckError::OutsideSpace { after, lane, step: self.step, obs: rows::describe(row), space }
     }
 
     /// Everything that the last step or reset of a lane brought, as bits.
@@ -202,9 +229,13 @@ impl Probe {
         Ok(())
     }
 
-    /// Plays a few steps from a state that somebody made up; where it ends, it ends.
+    /// Looks at a state that somebody made up and plays a few steps from there; where it ends, it ends. What is seen of
+    /// it may lie beyond bounds if it ends with the next step: it may have been a terminal state.
     pub(super) fn play_on(&mut self) -> Result<(), CheckError> {
+        const AFTER: &str = "damaged bytes were accepted";
         const DURING: &str = "a step after damaged bytes were accepted";
+        self.check_last_obs(0, AFTER)?;
+        let mut beyond = self.check_obs(0, AFTER).err();
         let moments = self.moments.clone();
         for _ in 0..4 {
             self.sample_actions();
@@ -213,6 +244,10 @@ impl Probe {
             self.moments.iter_mut().for_each(|moment| moment.t += 1);
             if self.terminateds.iter().chain(&self.truncateds).any(|&ended| ended) {
                 break;
+            }
+            match beyond.take() {
+                Some(error) => return Err(error),
+                None => self.check_obs(0, DURING)?,
             }
         }
         self.moments = moments;

@@ -22,6 +22,12 @@ macro_rules! rows {
                 match dtype { $(DType::$variant => Self::$variant(vec![<$ty>::default(); len])),+ }
             }
 
+            /// Overwrites a range with zeros or ones, as what was there before.
+            pub(super) fn soil(&mut self, range: Range<usize>, ones: bool) {
+                let value = f64::from(u8::from(ones));
+                match self { $(Self::$variant(values) => values[range].fill(<$ty>::from_f64(value))),+ }
+            }
+
             /// The elements of a range, which must be within.
             pub(super) fn part(&self, range: Range<usize>) -> RowsRef<'_> {
                 match self { $(Self::$variant(values) => RowsRef::$variant(&values[range])),+ }
@@ -46,6 +52,11 @@ macro_rules! rows {
 
         pub(super) fn sample(space: &Space, rng: &mut Rng, row: RowsMut<'_>) -> Result<(), PointError> {
             match row { $(RowsMut::$variant(row) => space.sample_row(rng, row)),+ }
+        }
+
+        /// True without a NaN.
+        pub(super) fn is_numbers(row: RowsRef<'_>) -> bool {
+            match row { $(RowsRef::$variant(row) => row.iter().all(|x| !x.to_f64().is_nan())),+ }
         }
 
         /// Puts a number into the first element of a row; false if the element type does not know it.

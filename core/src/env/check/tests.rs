@@ -10,7 +10,9 @@ use core::cell::Cell;
 use super::*;
 use crate::{
     column::{DType, RowShape},
-    env::{Env, EnvRegistry, Rng, RowElement, SnapshotReader, Step, Vectorized, put_rows},
+    env::{Env, EnvRegistry, Moments, Rng, RowElement, SnapshotReader, Step, StepOut, VectorEnv, Vectorized, put_rows},
+    ids::{FragmentNo, WeightsVersion},
+    sampler::{Collector, Episodic, LaneStart, Lockstep, Need},
     space::Scalar,
 };
 
@@ -25,6 +27,8 @@ enum Fault {
     Coupled,
     BelievesAll,
     RefusesLate,
+    RefusesInTime,
+    NanAtTheEnd,
     Fails,
 }
 
@@ -51,11 +55,15 @@ impl Env for Counter {
     type Act = f32;
 
     fn observation_space(&self) -> Space {
-        Space::vector(&[0.0], &[if self.fault == Fault::OutsideSpace { 100.0 } else { 2e9 }])
+        Space::vector(&[0.0], &[if self.fault == Fault::OutsideSpace { 100.0 } else { 5e9 }])
     }
 
     fn action_space(&self) -> Space {
         Space::vector(&[0.0], &[9.0])
+    }
+
+    fn accepts(&self, action: &[f32]) -> bool {
+        self.fault != Fault::RefusesInTime || action[0] <= 9.0
     }
 
     fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
@@ -87,6 +95,9 @@ impl Env for Counter {
             return Err(EnvError::Failed("lost count".into()));
         }
         self.observe(obs);
+        if self.fault == Fault::NanAtTheEnd && self.count > 1_000 {
+            obs[0] = f32::NAN;
+        }
         let reward = if self.fault == Fault::NanReward && self.count > 90 { f64::NAN } else { 1.0 };
         Ok(Step { reward, terminated: self.count > 1_000 && self.fault != Fault::OutsideSpace, truncated: false })
     }
@@ -182,6 +193,96 @@ fn an_action_refused_after_a_lane_has_moved_is_found() {
     let error = check_env(&spec(Fault::RefusesLate), 2).unwrap_err();
     assert!(matches!(&error, CheckError::MovedByRefused { lane: 0, action, .. } if action == "[10.0]"), "{error}");
     assert_eq!(check_env(&spec(Fault::RefusesLate), 1), Ok(()));
+    assert_eq!(check_env(&spec(Fault::RefusesInTime), 2), Ok(()));
+}
+
+#[test]
+fn a_last_observation_that_is_no_number_is_found() {
+    let error = check_env(&spec(Fault::NanAtTheEnd), 2).unwrap_err();
+    assert!(matches!(&error, CheckError::OutsideSpace { obs, .. } if obs == "[NaN]"), "{error}");
+}
+
+/// Writes a flag only to raise it, at every tenth step.
+struct Raises {
+    steps: Vec<u8>,
+}
+
+impl VectorEnv for Raises {
+    type Obs = i64;
+    type Act = i64;
+
+    fn num_envs(&self) -> usize {
+        self.steps.len()
+    }
+
+    fn observation_space(&self) -> Space {
+        Space::Discrete { n: 10 }
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+
+    fn reset_at(&mut self, lane: usize, _: &mut Rng, obs: &mut [i64]) -> Result<(), EnvError> {
+        self.steps[lane] = 0;
+        obs.fill(0);
+        Ok(())
+    }
+
+    fn step(&mut self, _: &[i64], _: Moments<'_>, obs: &mut [i64], out: StepOut<'_>) -> Result<(), EnvError> {
+        for (lane, steps) in self.steps.iter_mut().enumerate() {
+            *steps = (*steps + 1) % 10;
+            obs[lane] = i64::from(*steps);
+            out.rewards[lane] = 1.0;
+            if *steps == 0 {
+                out.terminateds[lane] = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
+        out.push(self.steps[lane]);
+    }
+
+    fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        self.steps[lane] = reader.below(10)?;
+        obs.fill(i64::from(self.steps[lane]));
+        reader.finish()
+    }
+}
+
+#[test]
+fn flags_that_are_not_written_are_found() {
+    let spec = EnvSpec::new("Raises", |contexts, _| Box::new(Raises { steps: vec![0; contexts.len()] }));
+    let errors = check_env_all(&spec, 2);
+    assert_eq!(errors, [CheckError::NotWritten { during: "a step", lane: 0, step: 1 }]);
+}
+
+/// A collector hands out flags that are down all the same.
+#[test]
+fn flags_of_a_fragment_do_not_last_into_the_next() {
+    let starts: Vec<_> = (0..2).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
+    let mut env = Raises { steps: vec![0; 2] };
+    let mut collectors: [Box<dyn Collector>; 2] = [
+        Box::new(Lockstep::<i64, i64>::new(&starts, 1, None, &mut env).unwrap()),
+        Box::new(Episodic::<i64, i64>::new(&starts, 1, None, &mut env).unwrap()),
+    ];
+    for collector in &mut collectors {
+        env.steps.fill(0);
+        let mut lengths = Vec::new();
+        for fragment in 0..4 {
+            collector.begin(FragmentNo(fragment), WeightsVersion(0), 15);
+            while collector.need() == Need::Actions {
+                collector.actions_done();
+                collector.step_env(&mut env).unwrap();
+            }
+            collector.values_done();
+            lengths.extend(collector.take(&env).iter().flat_map(|slot| &slot.episodes).map(|episode| episode.len));
+        }
+        assert_eq!(lengths, [10; 12]);
+    }
 }
 
 #[test]
@@ -231,6 +332,9 @@ impl<O: Scalar + RowElement, A: Scalar> Env for Echo<O, A> {
     fn restore(&mut self, snapshot: &[u8], obs: &mut [O]) -> Result<(), EnvError> {
         let mut reader = SnapshotReader::new(snapshot);
         reader.rows(O::erase_rows_mut(&mut self.last))?;
+        if self.spaces[0].contains_row(&self.last) != Ok(true) {
+            return Err(reader.bad());
+        }
         obs.copy_from_slice(&self.last);
         reader.finish()
     }

@@ -2,7 +2,7 @@
 
 use super::states::States;
 use crate::{
-    env::{EnvError, Moments, Rng, StepOut, VectorEnv},
+    env::{EnvError, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len},
     kernels::{CartPoleState, Kernels, cartpole},
     prelude::*,
     space::Space,
@@ -25,15 +25,18 @@ impl CartPole {
         Self { states: States::new(num_envs), kernels }
     }
 
-    /// The state of a lane: x, x_dot, theta, theta_dot.
+    /// The state of a lane: x, x_dot, theta, theta_dot, none for a lane that is not there.
     #[must_use]
-    pub fn state(&self, lane: usize) -> [f64; 4] {
+    pub fn state(&self, lane: usize) -> Option<[f64; 4]> {
         self.states.at(lane)
     }
 
     /// Puts a lane into a state.
-    pub fn set_state(&mut self, lane: usize, state: [f64; 4]) {
-        self.states.set(lane, state);
+    ///
+    /// # Errors
+    /// [`EnvError::NoSuchLane`].
+    pub fn set_state(&mut self, lane: usize, state: [f64; 4]) -> Result<(), EnvError> {
+        self.states.set(lane, state)
     }
 }
 
@@ -60,8 +63,9 @@ impl VectorEnv for CartPole {
     }
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        check_obs_len(4, obs.len())?;
         let state = core::array::from_fn(|_| rng.uniform_in(-0.05, 0.05));
-        self.states.set(lane, state);
+        self.states.set(lane, state)?;
         obs.copy_from_slice(&state.map(|value| value as f32));
         Ok(())
     }
@@ -73,6 +77,10 @@ impl VectorEnv for CartPole {
         obs: &mut [f32],
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
+        let n = self.num_envs();
+        check_actions_len(n, actions.len())?;
+        check_obs_len(n * 4, obs.len())?;
+        out.check_len(n)?;
         if let Some(lane) = actions.iter().position(|action| !(0..2).contains(action)) {
             return Err(EnvError::InvalidAction { lane, action: actions[lane].to_string() });
         }
@@ -88,6 +96,7 @@ impl VectorEnv for CartPole {
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        check_obs_len(4, obs.len())?;
         // Velocities have no bounds, and a terminal state may lie anywhere beyond the thresholds.
         let state = self.states.restore_at(lane, snapshot, |_| true)?;
         obs.copy_from_slice(&state.map(|value| value as f32));

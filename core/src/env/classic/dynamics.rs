@@ -5,7 +5,7 @@ use core::{fmt, marker::PhantomData};
 use super::states::States;
 use crate::{
     column::Element,
-    env::{EnvError, Moments, Rng, StepOut, VectorEnv},
+    env::{EnvError, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len},
     prelude::*,
     space::Space,
 };
@@ -119,15 +119,18 @@ impl<D: Dynamics<S, O>, const S: usize, const O: usize> Classic<D, S, O> {
         Self { states: States::new(num_envs), dynamics: PhantomData }
     }
 
-    /// The state of a lane.
+    /// The state of a lane, none for a lane that is not there.
     #[must_use]
-    pub fn state(&self, lane: usize) -> [f64; S] {
+    pub fn state(&self, lane: usize) -> Option<[f64; S]> {
         self.states.at(lane)
     }
 
     /// Puts a lane into a state.
-    pub fn set_state(&mut self, lane: usize, state: [f64; S]) {
-        self.states.set(lane, state);
+    ///
+    /// # Errors
+    /// [`EnvError::NoSuchLane`].
+    pub fn set_state(&mut self, lane: usize, state: [f64; S]) -> Result<(), EnvError> {
+        self.states.set(lane, state)
     }
 }
 
@@ -148,8 +151,9 @@ impl<D: Dynamics<S, O>, const S: usize, const O: usize> VectorEnv for Classic<D,
     }
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        check_obs_len(O, obs.len())?;
         let state = D::reset(rng);
-        self.states.set(lane, state);
+        self.states.set(lane, state)?;
         obs.copy_from_slice(&D::observe(state));
         Ok(())
     }
@@ -161,10 +165,13 @@ impl<D: Dynamics<S, O>, const S: usize, const O: usize> VectorEnv for Classic<D,
         obs: &mut [f32],
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
+        let n = self.num_envs();
+        check_actions_len(n, actions.len())?;
+        check_obs_len(n * O, obs.len())?;
+        out.check_len(n)?;
         if let Some(lane) = actions.iter().position(|action| !D::accepts(*action)) {
             return Err(EnvError::InvalidAction { lane, action: actions[lane].to_string() });
         }
-        let n = self.num_envs().min(actions.len());
         // Equal lengths, known to the compiler: no bounds checks in the loop.
         let mut variables = self.states.variables_mut().each_mut().map(|values| &mut values[..n]);
         let (rows, _) = obs.as_chunks_mut::<O>();
@@ -187,6 +194,7 @@ impl<D: Dynamics<S, O>, const S: usize, const O: usize> VectorEnv for Classic<D,
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        check_obs_len(O, obs.len())?;
         let state = self.states.restore_at(lane, snapshot, D::is_possible)?;
         obs.copy_from_slice(&D::observe(state));
         Ok(())

@@ -22,19 +22,21 @@ impl<const S: usize> States<S> {
         &mut self.0
     }
 
-    pub(super) fn at(&self, lane: usize) -> [f64; S] {
-        core::array::from_fn(|i| self.0[i][lane])
+    pub(super) fn at(&self, lane: usize) -> Option<[f64; S]> {
+        (lane < self.num_envs()).then(|| core::array::from_fn(|i| self.0[i][lane]))
     }
 
-    pub(super) fn set(&mut self, lane: usize, state: [f64; S]) {
+    pub(super) fn set(&mut self, lane: usize, state: [f64; S]) -> Result<(), EnvError> {
+        let num_envs = self.num_envs();
         for (values, value) in self.0.iter_mut().zip(state) {
-            values[lane] = value;
+            *values.get_mut(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })? = value;
         }
+        Ok(())
     }
 
     /// Appends the lane's variables, little-endian.
     pub(super) fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
-        for value in self.at(lane) {
+        for value in self.at(lane).into_iter().flatten() {
             out.extend_from_slice(&value.to_le_bytes());
         }
     }
@@ -55,7 +57,7 @@ impl<const S: usize> States<S> {
             return Err(reader.bad());
         }
         reader.finish()?;
-        self.set(lane, state);
+        self.set(lane, state)?;
         Ok(state)
     }
 }

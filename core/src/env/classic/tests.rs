@@ -89,13 +89,13 @@ fn refused_actions_move_no_lane() {
         let expected = EnvError::InvalidAction { lane: 1, action: action.to_string() };
         assert_eq!(step(&mut env, &[0, action]), Err(expected));
     }
-    assert_eq!(env.state(0), [0.0, 0.0]);
+    assert_eq!(env.state(0), Some([0.0, 0.0]));
     let mut env = Pendulum::new(2);
     for action in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let expected = EnvError::InvalidAction { lane: 1, action: action.to_string() };
         assert_eq!(step(&mut env, &[1.0, action]), Err(expected));
     }
-    assert_eq!(env.state(0), [0.0, 0.0]);
+    assert_eq!(env.state(0), Some([0.0, 0.0]));
 }
 
 #[test]
@@ -104,7 +104,8 @@ fn torques_out_of_bounds_are_clamped() {
     step(&mut env, &[2.0, f32::MAX, -2.0, -2.5]).unwrap();
     assert_eq!(env.state(0), env.state(1));
     assert_eq!(env.state(2), env.state(3));
-    assert_eq!(env.state(0)[1], 6.0 * 0.05);
+    assert_eq!(env.state(0).unwrap()[1], 6.0 * 0.05);
+    assert_eq!((env.state(4), env.set_state(4, [0.0; 2])), (None, Err(EnvError::NoSuchLane { lane: 4, num_envs: 4 })));
 }
 
 #[test]
@@ -112,7 +113,7 @@ fn impossible_snapshots_are_refused() {
     let mut env = MountainCar::new(1);
     let mut restore = |state: &[f64]| {
         let bytes: Vec<u8> = state.iter().flat_map(|value| value.to_le_bytes()).collect();
-        env.restore_at(0, &bytes, &mut [0.0; 2]).map(|()| env.state(0))
+        env.restore_at(0, &bytes, &mut [0.0; 2]).map(|()| env.state(0).unwrap())
     };
     assert_eq!(restore(&[-1.2, 0.07]), Ok([-1.2, 0.07]));
     for state in [[-1.3, 0.0], [0.7, 0.0], [0.0, 0.08], [f64::NAN, 0.0], [0.0, f64::INFINITY]] {

@@ -21,11 +21,11 @@ const LANES: usize = 8;
 const SPAWN_INTERVAL: u8 = 10;
 /// Frames between two steps of all things at the beginning.
 const MOVE_INTERVAL: u8 = 5;
-/// Frames after which the game gets harder.
-const RAMP_INTERVAL: u8 = 100;
+/// Frames between two of those in which the game gets harder.
+const RAMP_INTERVAL: u8 = 101;
 
 /// Enemies and treasures run through the rows from either side. Treasure, a third of what comes, is a point; touching
-/// an enemy is the end. Every 100 frames things come more often, and every other time they run faster.
+/// an enemy is the end. Every 102nd frame things come more often, and every other time they run faster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asterix {
     player: [i8; 2],
@@ -261,8 +261,10 @@ mod tests {
         for _ in 0..101 {
             game.ramp();
         }
+        assert_eq!((game.spawn_interval, game.move_interval), (10, 5));
+        game.ramp();
         assert_eq!((game.spawn_interval, game.move_interval), (9, 5));
-        for _ in 0..101 {
+        for _ in 0..102 {
             game.ramp();
         }
         assert_eq!((game.spawn_interval, game.move_interval), (8, 4));

@@ -10,13 +10,18 @@ use crate::{
 
 /// What the player can do. Each game has some of them, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Move {
+    /// Nothing.
     Stay,
+    /// One cell to the left.
     Left,
+    /// One cell up.
     Up,
+    /// One cell to the right.
     Right,
+    /// One cell down.
     Down,
+    /// A shot.
     Fire,
 }
 
@@ -78,7 +83,8 @@ impl<G: Game> Default for Pixel<G> {
 }
 
 impl<G: Game> Pixel<G> {
-    /// Sets the probability with which the last action is repeated, 0 for never.
+    /// Sets the probability with which the last action is repeated: never for 0 and less, and for what is no number;
+    /// always for 1 and more.
     #[must_use]
     pub const fn with_sticky_action_prob(mut self, probability: f32) -> Self {
         self.sticky_action_prob = probability;
@@ -126,7 +132,8 @@ impl<G: Game> Env for Pixel<G> {
         let frame = if self.over {
             Frame { reward: 0, over: true }
         } else {
-            if rng.uniform_f32() >= self.sticky_action_prob {
+            let repeats = rng.uniform_f32() < self.sticky_action_prob;
+            if !repeats {
                 self.last = chosen;
             }
             let action = G::MOVES.get(usize::from(self.last)).copied().unwrap_or(Move::Stay);

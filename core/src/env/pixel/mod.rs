@@ -33,7 +33,6 @@ mod grid;
 mod invaders;
 mod palette;
 mod seaquest;
-mod swimmer;
 
 pub use asterix::Asterix;
 pub use breakout::Breakout;

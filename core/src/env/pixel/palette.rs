@@ -10,11 +10,17 @@ pub struct Channel {
     pub name: &'static str,
     /// Red, green and blue.
     pub rgb: [u8; 3],
+    /// Drawn behind what else is in the cell.
+    pub is_behind: bool,
 }
 
 impl Channel {
     pub(super) const fn new(name: &'static str, rgb: [u8; 3]) -> Self {
-        Self { name, rgb }
+        Self { name, rgb, is_behind: false }
+    }
+
+    pub(super) const fn behind(self) -> Self {
+        Self { is_behind: true, ..self }
     }
 }
 
@@ -37,19 +43,31 @@ pub(super) const DARK_GREY: [u8; 3] = [74, 74, 74];
 
 /// Paints an observation: `rgb` receives [`SIDE`] x [`SIDE`] cells, row-major, three bytes each.
 ///
-/// Where several things share a cell, the first of `channels` is seen. What `obs` or `rgb` lack is left as it was.
+/// Where several things share a cell, the first of `channels` is seen, of those that are not
+/// [behind](Channel::is_behind) if there are any. What `obs` or `rgb` lack is left as it was.
 pub fn draw(channels: &[Channel], obs: &[u8], rgb: &mut [u8]) {
     const { assert!(CELLS == SIDE as usize * SIDE as usize) };
     let cells = obs.chunks_exact(channels.len().max(1)).zip(rgb.chunks_exact_mut(3)).take(CELLS);
     for (cell, pixel) in cells {
-        let seen = channels.iter().zip(cell).find(|(_, value)| **value != 0);
-        pixel.copy_from_slice(&seen.map_or(BACKGROUND, |(channel, _)| channel.rgb));
+        let there = || channels.iter().zip(cell).filter(|(_, value)| **value != 0).map(|(channel, _)| channel);
+        let seen = there().find(|channel| !channel.is_behind).or_else(|| there().next());
+        pixel.copy_from_slice(&seen.map_or(BACKGROUND, |channel| channel.rgb));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_behind_is_seen_only_alone() {
+        let channels = [Channel::new("trail", GREY).behind(), Channel::new("fish", ORANGE)];
+        let mut obs = [0; 200];
+        obs[..4].copy_from_slice(&[1, 1, 1, 0]);
+        let mut rgb = [0; 300];
+        draw(&channels, &obs, &mut rgb);
+        assert_eq!(rgb[..6], [ORANGE, GREY].concat());
+    }
 
     #[test]
     fn the_first_channel_of_a_cell_is_seen() {

@@ -35,7 +35,8 @@ impl Mdp {
     #[must_use]
     #[doc(alias = "FrozenLake-v1")]
     pub fn frozen_lake(map: &FrozenLakeMap, options: FrozenLakeOptions) -> Self {
-        let success = options.success_rate.clamp(0.0, 1.0);
+        let rate = options.success_rate;
+        let success = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, 1.0) };
         let fail = (1.0 - success) / 2.0;
         // The turns from the action's direction, of which none is the middle one.
         let (probabilities, first_turn): (&[f64], _) =

@@ -40,13 +40,15 @@ use crate::prelude::*;
 
 /// Adds the environments of this module.
 pub(super) fn register(registry: &mut EnvRegistry) {
-    let spec = |name, mdp: fn() -> Mdp| {
-        EnvSpec::new(name, move |contexts, _| Box::new(TabularEnv::new(contexts.len(), mdp())))
+    // One table for all that are ever made of a world.
+    let spec = |name, mdp: Mdp| {
+        let mdp = Arc::new(mdp);
+        EnvSpec::new(name, move |contexts, _| Box::new(TabularEnv::new(contexts.len(), mdp.clone())))
     };
-    let small = || Mdp::frozen_lake(&FrozenLakeMap::small(), FrozenLakeOptions::default());
+    let small = Mdp::frozen_lake(&FrozenLakeMap::small(), FrozenLakeOptions::default());
     registry.register(spec("FrozenLake-v1", small).with_max_episode_steps(100).with_reward_threshold(0.7));
-    let large = || Mdp::frozen_lake(&FrozenLakeMap::large(), FrozenLakeOptions::default());
+    let large = Mdp::frozen_lake(&FrozenLakeMap::large(), FrozenLakeOptions::default());
     registry.register(spec("FrozenLake8x8-v1", large).with_max_episode_steps(200).with_reward_threshold(0.85));
-    registry.register(spec("CliffWalking-v1", Mdp::cliff_walking));
-    registry.register(spec("Taxi-v4", Mdp::taxi).with_max_episode_steps(200).with_reward_threshold(8.0));
+    registry.register(spec("CliffWalking-v1", Mdp::cliff_walking()));
+    registry.register(spec("Taxi-v4", Mdp::taxi()).with_max_episode_steps(200).with_reward_threshold(8.0));
 }

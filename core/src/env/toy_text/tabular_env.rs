@@ -2,7 +2,7 @@
 
 use super::Mdp;
 use crate::{
-    env::{EnvError, Moments, Rng, SnapshotReader, StepOut, VectorEnv},
+    env::{EnvError, Moments, Rng, SnapshotReader, StepOut, VectorEnv, check_actions_len, check_len, check_obs_len},
     prelude::*,
     space::Space,
 };
@@ -28,23 +28,28 @@ impl TabularEnv {
         &self.mdp
     }
 
-    /// The state of a lane.
+    /// The state of a lane, none for a lane that is not there.
     #[must_use]
-    pub fn state(&self, lane: usize) -> u16 {
-        self.states[lane]
+    pub fn state(&self, lane: usize) -> Option<u16> {
+        self.states.get(lane).copied()
     }
 
     /// Puts a lane into a state.
     ///
     /// # Errors
-    /// [`EnvError::Failed`] for a state that the world does not have.
+    /// [`EnvError::Failed`] for a state that the world does not have, [`EnvError::NoSuchLane`].
     pub fn set_state(&mut self, lane: usize, state: u16) -> Result<(), EnvError> {
         let num_states = self.mdp.num_states();
         if u32::from(state) >= num_states {
             return Err(EnvError::Failed(format!("there is no state {state}, they are 0..{num_states}")));
         }
-        self.states[lane] = state;
+        *self.lane(lane)? = state;
         Ok(())
+    }
+
+    fn lane(&mut self, lane: usize) -> Result<&mut u16, EnvError> {
+        let num_envs = self.states.len();
+        self.states.get_mut(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })
     }
 }
 
@@ -65,9 +70,10 @@ impl VectorEnv for TabularEnv {
     }
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [i64]) -> Result<(), EnvError> {
+        check_obs_len(1, obs.len())?;
         let starts = self.mdp.starts();
         let state = starts[rng.below(starts.len() as u32) as usize];
-        self.states[lane] = state;
+        *self.lane(lane)? = state;
         obs.fill(i64::from(state));
         Ok(())
     }
@@ -79,6 +85,11 @@ impl VectorEnv for TabularEnv {
         obs: &mut [i64],
         out: StepOut<'_>,
     ) -> Result<(), EnvError> {
+        let n = self.states.len();
+        check_actions_len(n, actions.len())?;
+        check_obs_len(n, obs.len())?;
+        check_len("moments", n, moments.lanes.len())?;
+        out.check_len(n)?;
         let valid = 0..i64::from(self.mdp.num_actions());
         if let Some(lane) = actions.iter().position(|action| !valid.contains(action)) {
             return Err(EnvError::InvalidAction { lane, action: actions[lane].to_string() });
@@ -88,7 +99,7 @@ impl VectorEnv for TabularEnv {
         for (lane, ((state, action), ((obs, reward), terminated))) in
             self.states.iter_mut().zip(actions).zip(results).enumerate()
         {
-            let place = if is_random { self.mdp.place(moments.rng(lane).uniform_f64()) } else { 0 };
+            let place = if is_random { self.mdp.place(moments.rng(lane)?.uniform_f64()) } else { 0 };
             let outcome = self.mdp.outcome(*state, *action as u32, place);
             *state = outcome.state;
             *obs = i64::from(outcome.state);
@@ -100,17 +111,18 @@ impl VectorEnv for TabularEnv {
     }
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.states[lane].to_le_bytes());
+        out.extend(self.state(lane).into_iter().flat_map(u16::to_le_bytes));
     }
 
     fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {
+        check_obs_len(1, obs.len())?;
         let mut reader = SnapshotReader::new(snapshot);
         let state = reader.u16()?;
         if u32::from(state) >= self.mdp.num_states() {
             return Err(reader.bad());
         }
         reader.finish()?;
-        self.states[lane] = state;
+        *self.lane(lane)? = state;
         obs.fill(i64::from(state));
         Ok(())
     }
@@ -166,7 +178,7 @@ mod tests {
             let expected = EnvError::InvalidAction { lane: 1, action: action.to_string() };
             assert_eq!(step(&mut env, &[0, action], 0), Err(expected));
         }
-        assert_eq!((env.state(0), env.state(1)), (36, 0));
+        assert_eq!((env.state(0), env.state(1), env.state(2)), (Some(36), Some(0), None));
     }
 
     #[test]
@@ -174,12 +186,12 @@ mod tests {
         let mut env = TabularEnv::new(1, Mdp::taxi());
         let mut obs = [0];
         assert_eq!(env.restore_at(0, &499u16.to_le_bytes(), &mut obs), Ok(()));
-        assert_eq!((env.state(0), obs), (499, [499]));
+        assert_eq!((env.state(0), obs), (Some(499), [499]));
         assert_eq!(env.restore_at(0, &500u16.to_le_bytes(), &mut obs), Err(EnvError::BadSnapshot(2)));
         assert_eq!(env.restore_at(0, &[0], &mut obs), Err(EnvError::BadSnapshot(1)));
         assert_eq!(env.restore_at(0, &[0; 3], &mut obs), Err(EnvError::BadSnapshot(3)));
         assert_eq!(env.set_state(0, 500), Err(EnvError::Failed("there is no state 500, they are 0..500".into())));
-        assert_eq!(env.state(0), 499);
+        assert_eq!(env.state(0), Some(499));
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! Lives as episodes.
 
-use super::{Lives, same_rows};
+use super::{Lives, WrapError, same_rows};
 use crate::{
     env::{Env, EnvError, Rng, SnapshotReader, Step},
     prelude::*,
+    space::Scalar,
 };
 
 /// Ends an episode, as terminated, when a life is lost; the game is reset only when it is over. Until then a reset
 /// takes one step in which nothing is done (action 0) and goes on in the same game, also after a time limit of the
 /// sampler. A game that ends with that very step is reset.
+///
+/// So a time limit outside of this wrapper, as the sampler's is, never resets a game that has come to a standstill
+/// without losing a life. A [`TimeLimit`](super::TimeLimit) inside counts and ends whole games.
 #[derive(Clone, Debug)]
 #[doc(alias = "EpisodicLifeEnv")]
 pub struct EpisodicLife<E: Env> {
@@ -19,12 +23,14 @@ pub struct EpisodicLife<E: Env> {
     over: bool,
 }
 
-impl<E: Env + Lives> EpisodicLife<E> {
+impl<E: Env<Act: Scalar> + Lives> EpisodicLife<E> {
     /// Episodes of one life each.
-    #[must_use]
-    pub fn new(env: E) -> Self {
-        let noop = vec![E::Act::default(); env.action_space().shape().elements()];
-        Self { env, noop, lives: 0, over: true }
+    ///
+    /// # Errors
+    /// [`WrapError::NoSuchAction`] for an environment without an action 0.
+    pub fn new(env: E) -> Result<Self, WrapError> {
+        let noop = super::noop(&env)?;
+        Ok(Self { env, noop, lives: 0, over: true })
     }
 }
 

@@ -1,9 +1,10 @@
 //! Games that wait for a button.
 
-use super::same_rows;
+use super::{WrapError, check_action, same_rows};
 use crate::{
     env::{Env, EnvError, Rng, Step},
     prelude::*,
+    space::Scalar,
 };
 
 /// Takes some actions at the beginning of every episode, for games that stand still until they are fired up. When that
@@ -17,13 +18,16 @@ pub struct FireReset<E: Env> {
     action_len: usize,
 }
 
-impl<E: Env> FireReset<E> {
-    /// Begins with these actions, given row by row; a row that is not whole is left out. For Atari games with a fire
-    /// button it is 1, fire, and 2, which moves the player, as baselines and RLlib have it; none for the others.
-    #[must_use]
-    pub fn new(env: E, actions: &[E::Act]) -> Self {
+impl<E: Env<Act: Scalar>> FireReset<E> {
+    /// Begins with these actions, given row by row. For Atari games with a fire button it is 1, fire, and 2, which
+    /// moves the player, as baselines and RLlib have it; none for the others.
+    ///
+    /// # Errors
+    /// [`WrapError::NoSuchAction`] for an action that the environment does not have, or half a row.
+    pub fn new(env: E, actions: &[E::Act]) -> Result<Self, WrapError> {
         let action_len = env.action_space().shape().elements().max(1);
-        Self { env, actions: actions.to_vec(), action_len }
+        actions.chunks(action_len).try_for_each(|action| check_action(&env, action))?;
+        Ok(Self { env, actions: actions.to_vec(), action_len })
     }
 }
 

@@ -101,6 +101,10 @@ impl<E: Env<Obs: RowElement + Scalar>> Env for FrameStack<E> {
         self.env.action_space()
     }
 
+    fn accepts(&self, action: &[E::Act]) -> bool {
+        self.env.accepts(action)
+    }
+
     fn reset(&mut self, rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {
         self.oldest = 0;
         self.env.reset(rng, &mut self.frames[..self.width])?;

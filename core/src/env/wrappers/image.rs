@@ -5,7 +5,7 @@ use crate::{
     column::{DType, RowShape},
     env::{Env, EnvError, Rng, Step},
     prelude::*,
-    preprocess::image::{self, ImageError, Interpolation, Size},
+    preprocess::image::{self, AreaResizer, ImageError, Size},
     space::{BoxSpace, Space, SpaceError},
 };
 
@@ -36,6 +36,10 @@ macro_rules! converting {
 
             fn action_space(&self) -> Space {
                 self.env.action_space()
+            }
+
+            fn accepts(&self, action: &[E::Act]) -> bool {
+                self.env.accepts(action)
             }
 
             fn reset(&mut self, rng: &mut Rng, obs: &mut [$obs]) -> Result<(), EnvError> {
@@ -118,8 +122,7 @@ pub struct Resize<E> {
     env: E,
     frame: Vec<u8>,
     space: Space,
-    from: Size,
-    to: Size,
+    resizer: AreaResizer,
 }
 
 impl<E: Env<Obs = u8>> Resize<E> {
@@ -139,13 +142,12 @@ impl<E: Env<Obs = u8>> Resize<E> {
             env,
             frame: vec![0; space.shape().elements()],
             space: images(u32::from(to.height), u32::from(to.width), channels)?,
-            from: Size::new(from_height, from_width),
-            to,
+            resizer: AreaResizer::new(Size::new(from_height, from_width), to, channels as usize),
         })
     }
 
-    fn convert(&self, obs: &mut [u8]) -> Result<(), ImageError> {
-        image::resize(&self.frame, self.from, obs, self.to, Interpolation::Area)
+    fn convert(&mut self, obs: &mut [u8]) -> Result<(), ImageError> {
+        self.resizer.resize(&self.frame, obs)
     }
 }
 

@@ -16,6 +16,8 @@
 //! | [`NoopReset`], [`FireReset`], [`SkipFrames`], [`EpisodicLife`] | the ways of Atari games |
 //! | [`deepmind()`] | all that an Atari game needs |
 //!
+//! An environment of many lanes, as those of [`classic`](super::classic) are, is wrapped as a [`Lane`](super::Lane).
+//!
 //! A registered environment's time limit is the sampler's, see [`EnvSpec`](super::EnvSpec): a wrapper is for what is
 //! part of the problem.
 //!
@@ -66,7 +68,7 @@ use super::Env;
 use crate::{
     column::{DType, RowShape},
     prelude::*,
-    space::SpaceError,
+    space::{Scalar, SpaceError},
 };
 
 /// Why a wrapper does not fit an environment.
@@ -94,6 +96,30 @@ pub enum WrapError {
         /// Element type of the rows.
         found: DType,
     },
+    /// The wrapper would take an action that the environment does not have.
+    #[error("the wrapper takes action {action}, which is not in the action space {space}")]
+    NoSuchAction {
+        /// The action.
+        action: String,
+        /// The action space.
+        space: String,
+    },
+}
+
+/// An action that a wrapper is going to take by itself.
+fn check_action<E: Env<Act: Scalar>>(env: &E, action: &[E::Act]) -> Result<(), WrapError> {
+    let space = env.action_space();
+    if space.contains_row(action) == Ok(true) && env.accepts(action) {
+        return Ok(());
+    }
+    Err(WrapError::NoSuchAction { action: format!("{action:?}"), space: space.to_string() })
+}
+
+/// The action that does nothing: zeros.
+fn noop<E: Env<Act: Scalar>>(env: &E) -> Result<Vec<E::Act>, WrapError> {
+    let noop = vec![E::Act::default(); env.action_space().shape().elements()];
+    check_action(env, &noop)?;
+    Ok(noop)
 }
 
 /// A game in which the player has lives.
@@ -114,6 +140,10 @@ macro_rules! same_rows {
 
         fn action_space(&self) -> crate::space::Space {
             self.env.action_space()
+        }
+
+        fn accepts(&self, action: &[E::Act]) -> bool {
+            self.env.accepts(action)
         }
     };
 }

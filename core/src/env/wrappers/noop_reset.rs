@@ -1,9 +1,10 @@
 //! Games that begin at different moments.
 
-use super::same_rows;
+use super::{WrapError, same_rows};
 use crate::{
     env::{Env, EnvError, Rng, Step},
     prelude::*,
+    space::Scalar,
 };
 
 /// Begins an episode with a random number of steps in which nothing is done (Mnih et al.: "Human-level control through
@@ -16,12 +17,14 @@ pub struct NoopReset<E: Env> {
     noop: Vec<E::Act>,
 }
 
-impl<E: Env> NoopReset<E> {
+impl<E: Env<Act: Scalar>> NoopReset<E> {
     /// Between 1 and `noop_max` steps, or none for 0. DeepMind and RLlib have 30.
-    #[must_use]
-    pub fn new(env: E, noop_max: u32) -> Self {
-        let noop = vec![E::Act::default(); env.action_space().shape().elements()];
-        Self { env, noop_max, noop }
+    ///
+    /// # Errors
+    /// [`WrapError::NoSuchAction`] for an environment without an action 0.
+    pub fn new(env: E, noop_max: u32) -> Result<Self, WrapError> {
+        let noop = super::noop(&env)?;
+        Ok(Self { env, noop_max, noop })
     }
 }
 

@@ -12,13 +12,14 @@ use crate::{
 ///
 /// The discounted sum runs on over truncated episodes and begins again at the reward of a terminal step. Its statistics
 /// begin with mean 0 and variance 1, with the weight of 1/10,000 of a step. They are the lane's own, go on over
-/// episodes, and are part of the snapshot.
+/// episodes, and are part of the snapshot. [`freeze`](Self::freeze) stops them.
 #[derive(Clone, Debug)]
 pub struct NormalizeReward<E> {
     pub(super) env: E,
     gamma: f64,
     epsilon: f64,
     stats: Stats,
+    frozen: bool,
 }
 
 /// Numbers in snapshots beyond this are refused: their squares would not be numbers much longer.
@@ -51,10 +52,24 @@ impl Stats {
 
 impl<E: Env> NormalizeReward<E> {
     /// Normalises with the discount `gamma`. `epsilon` is added to the variance. Gymnasium's defaults are 0.99 and
-    /// 1e-8.
+    /// 1e-8. A discount outside of 0 to 1 becomes the nearer one of the two, an `epsilon` below 0 becomes 0, and so does
+    /// what is no number.
     #[must_use]
     pub const fn new(env: E, gamma: f64, epsilon: f64) -> Self {
-        Self { env, gamma, epsilon, stats: Stats::START }
+        let gamma = if gamma > 0.0 { gamma.min(1.0) } else { 0.0 };
+        let epsilon = if epsilon > 0.0 && epsilon.is_finite() { epsilon } else { 0.0 };
+        Self { env, gamma, epsilon, stats: Stats::START, frozen: false }
+    }
+
+    /// Keeps the statistics as they are, for evaluation, or lets them go on.
+    pub const fn freeze(&mut self, frozen: bool) {
+        self.frozen = frozen;
+    }
+
+    /// Divides a reward by the deviation, if there is one.
+    fn normalize(&self, reward: f64) -> f64 {
+        let deviation = math::sqrt_f64(self.stats.variance + self.epsilon);
+        if deviation > 0.0 { reward / deviation } else { reward }
     }
 }
 
@@ -67,8 +82,10 @@ impl<E: Env> Env for NormalizeReward<E> {
 
     fn step(&mut self, action: &[E::Act], rng: &mut Rng, obs: &mut [E::Obs]) -> Result<Step, EnvError> {
         let step = self.env.step(action, rng, obs)?;
-        self.stats.push(step.reward, self.gamma, step.terminated);
-        Ok(Step { reward: step.reward / math::sqrt_f64(self.stats.variance + self.epsilon), ..step })
+        if !self.frozen {
+            self.stats.push(step.reward, self.gamma, step.terminated);
+        }
+        Ok(Step { reward: self.normalize(step.reward), ..step })
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) {

@@ -26,11 +26,11 @@ pub struct Recording<O, A> {
 }
 
 impl<O: Copy, A: Copy> Recording<O, A> {
-    fn with_room(steps: usize, obs_len: usize, action_len: usize) -> Self {
+    const fn empty() -> Self {
         Self {
-            observations: Vec::with_capacity((steps + 1) * obs_len),
-            actions: Vec::with_capacity(steps * action_len),
-            rewards: Vec::with_capacity(steps),
+            observations: Vec::new(),
+            actions: Vec::new(),
+            rewards: Vec::new(),
             terminated: false,
             truncated: false,
             from_reset: false,
@@ -55,8 +55,8 @@ impl<O: Copy, A: Copy> Recording<O, A> {
 
 /// Keeps the running episode and the last one before it.
 ///
-/// Memory for both is taken once, when the wrapper is made: for `max_steps` steps of each. A recording is no part of
-/// the environment's state: snapshots do not have it, and after [`restore`](Env::restore) it begins anew.
+/// Memory for both grows with the longest episode so far, up to [`MAX_BYTES`](Self::MAX_BYTES) each. A recording is no
+/// part of the environment's state: snapshots do not have it, and after [`restore`](Env::restore) it begins anew.
 #[derive(Clone, Debug)]
 #[doc(alias = "RecordEpisodeStatistics")]
 pub struct RecordEpisode<E: Env> {
@@ -67,12 +67,17 @@ pub struct RecordEpisode<E: Env> {
 }
 
 impl<E: Env> RecordEpisode<E> {
-    /// Records at most the first `max_steps` steps of each episode.
+    /// The most memory that the steps of one recording take, in bytes.
+    pub const MAX_BYTES: usize = 1 << 26;
+
+    /// Records at most the first `max_steps` steps of each episode, and no more than [`MAX_BYTES`](Self::MAX_BYTES).
     #[must_use]
     pub fn new(env: E, max_steps: u16) -> Self {
-        let lens = [env.observation_space(), env.action_space()].map(|space| space.shape().elements());
-        let room = || Recording::with_room(usize::from(max_steps), lens[0], lens[1]);
-        Self { running: room(), last: room(), max_steps: usize::from(max_steps), env }
+        let obs = env.observation_space().shape().elements() * size_of::<E::Obs>();
+        let action = env.action_space().shape().elements() * size_of::<E::Act>();
+        let room = Self::MAX_BYTES / (obs + action + size_of::<f64>());
+        let (running, last) = (Recording::empty(), Recording::empty());
+        Self { env, running, last, max_steps: usize::from(max_steps).min(room) }
     }
 
     /// The episode as far as it has come.

@@ -4,6 +4,7 @@ use super::same_rows;
 use crate::{
     env::{Env, EnvError, Rng, RowElement, SnapshotReader, Step, put_rows},
     prelude::*,
+    space::{Scalar, Space},
 };
 
 /// Repeats every action, adds up the rewards, and shows the larger value of each element in the last two frames: old
@@ -18,14 +19,16 @@ pub struct SkipFrames<E: Env> {
     /// A frame that makes, together with the newest, the observation: if `pooled`.
     other: Vec<E::Obs>,
     pooled: bool,
+    space: Space,
 }
 
 impl<E: Env> SkipFrames<E> {
     /// Every action lasts `skip` frames, at least one. DeepMind and RLlib have 4.
     #[must_use]
     pub fn new(env: E, skip: u32) -> Self {
-        let other = vec![E::Obs::default(); env.observation_space().shape().elements()];
-        Self { env, skip: skip.max(1), other, pooled: false }
+        let space = env.observation_space();
+        let other = vec![E::Obs::default(); space.shape().elements()];
+        Self { env, skip: skip.max(1), other, pooled: false, space }
     }
 }
 
@@ -35,7 +38,7 @@ fn pool<T: Copy + PartialOrd>(obs: &mut [T], other: &[T]) {
     }
 }
 
-impl<E: Env<Obs: RowElement + PartialOrd>> Env for SkipFrames<E> {
+impl<E: Env<Obs: RowElement + PartialOrd + Scalar>> Env for SkipFrames<E> {
     same_rows!();
 
     fn reset(&mut self, rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {
@@ -83,6 +86,9 @@ impl<E: Env<Obs: RowElement + PartialOrd>> Env for SkipFrames<E> {
         let pooled = reader.bool()?;
         if pooled {
             reader.rows(E::Obs::erase_rows_mut(&mut self.other))?;
+            if !self.space.contains_row(&self.other).unwrap_or(false) {
+                return Err(reader.bad());
+            }
         }
         self.env.restore(reader.rest(), obs)?;
         self.pooled = pooled;

@@ -97,12 +97,12 @@ fn every_wrapper_keeps_the_rules() {
     check("FrameStack", 60, move || FrameStack::new(game(), 3).unwrap());
     check("FrameStack of vectors", 100, || FrameStack::new(script(&[0.0; 9]), 3).unwrap());
     check("RecordEpisode", 100, move || RecordEpisode::new(game(), 50));
-    check("NoopReset", 100, move || NoopReset::new(game(), 30));
-    check("FireReset", 100, move || FireReset::new(game(), &[1, 2]));
+    check("NoopReset", 100, move || NoopReset::new(game(), 30).unwrap());
+    check("FireReset", 100, move || FireReset::new(game(), &[1, 2]).unwrap());
     check("SkipFrames", 100, move || SkipFrames::new(game(), 3));
     check("ScaleObs", 60, move || ScaleObs::new(game()).unwrap());
     check("all around each other", 60, move || {
-        let env = TimeLimit::new(SkipFrames::new(NoopReset::new(game(), 5), 2), 40);
+        let env = TimeLimit::new(SkipFrames::new(NoopReset::new(game(), 5).unwrap(), 2), 40);
         let env = NormalizeReward::new(ClipReward::new(env, RewardClip::Sign), 0.9, 1e-8);
         RecordEpisode::new(FrameStack::new(ScaleObs::new(env).unwrap(), 2).unwrap(), 10)
     });
@@ -246,16 +246,16 @@ fn recordings_keep_the_running_and_the_last_episode() {
 fn noops_are_as_many_as_chance_says_and_begin_again_after_an_end() {
     let mut lengths = Vec::new();
     for t in 0..200 {
-        let mut env = NoopReset::new(script(&[0.0; 99]), 30);
+        let mut env = NoopReset::new(script(&[0.0; 99]), 30).unwrap();
         let mut obs = [0.0; 2];
         env.reset(&mut rng(t), &mut obs).unwrap();
         lengths.push(obs[0] as u32);
     }
     assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&1), Some(&30)));
     let mut obs = [9.0; 2];
-    NoopReset::new(script(&[0.0; 99]), 0).reset(&mut rng(0), &mut obs).unwrap();
+    NoopReset::new(script(&[0.0; 99]), 0).unwrap().reset(&mut rng(0), &mut obs).unwrap();
     assert_eq!(obs, [0.0, 0.0]);
-    let mut env = NoopReset::new(script(&[0.0]), 30);
+    let mut env = NoopReset::new(script(&[0.0]), 30).unwrap();
     env.reset(&mut rng(0), &mut obs).unwrap();
     assert_eq!(obs, [0.0, 0.0]);
 }
@@ -298,7 +298,7 @@ fn what_flickers_is_seen_in_every_step() {
 
 #[test]
 fn a_lost_life_ends_the_episode_and_only_the_last_one_the_game() {
-    let mut env = EpisodicLife::new(Arcade::new(Some(10)));
+    let mut env = EpisodicLife::new(Arcade::new(Some(10))).unwrap();
     let mut obs = vec![0; FRAME];
     let mut lengths = Vec::new();
     for _ in 0..6 {
@@ -319,7 +319,7 @@ fn a_lost_life_ends_the_episode_and_only_the_last_one_the_game() {
 
 #[test]
 fn a_game_that_ends_with_the_step_of_a_reset_is_reset() {
-    let mut env = EpisodicLife::new(Arcade::new(Some(1)));
+    let mut env = EpisodicLife::new(Arcade::new(Some(1))).unwrap();
     let mut obs = vec![0; FRAME];
     env.reset(&mut rng(0), &mut obs).unwrap();
     assert!(env.step(&[0], &mut rng(0), &mut obs).unwrap().terminated);
@@ -333,7 +333,7 @@ fn a_game_that_ends_with_the_step_of_a_reset_is_reset() {
 
 #[test]
 fn games_are_fired_up() {
-    let mut env = FireReset::new(Arcade::new(Some(1000)), &[1, 2]);
+    let mut env = FireReset::new(Arcade::new(Some(1000)), &[1, 2]).unwrap();
     let mut obs = vec![0; FRAME];
     env.reset(&mut rng(0), &mut obs).unwrap();
     assert_eq!((env.env().fired, env.env().frame), (true, 2));
@@ -353,9 +353,113 @@ fn an_atari_game_as_deepmind_sees_it() {
     // In the last row, the number of each frame in red, as grey: 3 frames of the reset, and one four frames later.
     let last = &obs[obs.len() - 4..];
     let grey = |red: f64| (red * 0.299 + 0.5) as u8;
-    let game = env.env().env().env().env().env().env().env();
+    let game = env.env().env().env().env().env().env().env().env();
     let shown = [game.frame - 4, game.frame - 4, game.frame - 4, game.frame].map(|frame| grey(f64::from(frame)));
     assert_eq!(last, shown);
     // The flickering row is there in every frame.
     assert!(obs[3] > 80, "{}", obs[3]);
+}
+
+#[test]
+fn a_game_at_a_standstill_is_reset_after_its_frames() {
+    let options = DeepMindOptions { max_frames: 10, noop_max: 0, frame_skip: 2, ..DeepMindOptions::default() };
+    let mut env = deepmind(Arcade::new(Some(1000)), options).unwrap();
+    let mut obs = vec![0; env.observation_space().shape().elements()];
+    env.reset(&mut rng(0), &mut obs).unwrap();
+    let mut cut = || (0..5).map(|t| env.step(&[0], &mut rng(t), &mut obs).unwrap().truncated).collect::<Vec<_>>();
+    assert_eq!(cut(), [false, false, false, false, true]);
+    env.reset(&mut rng(0), &mut obs).unwrap();
+    let game = env.env().env().env().env().env().env().env().env();
+    assert_eq!((game.resets, game.frame), (2, 0));
+}
+
+/// Takes numbers from 1 to 2, and of those only the first half.
+struct Picky;
+
+impl Env for Picky {
+    type Obs = f32;
+    type Act = f32;
+
+    fn observation_space(&self) -> Space {
+        Space::vector(&[0.0], &[1.0])
+    }
+
+    fn action_space(&self) -> Space {
+        Space::vector(&[1.0], &[2.0])
+    }
+
+    fn accepts(&self, action: &[f32]) -> bool {
+        action[0] <= 1.5
+    }
+
+    fn reset(&mut self, _: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        obs.fill(0.0);
+        Ok(())
+    }
+
+    fn step(&mut self, _: &[f32], _: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        obs.fill(1.0);
+        Ok(Step::default())
+    }
+
+    fn snapshot(&self, _: &mut Vec<u8>) {}
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        obs.fill(0.0);
+        SnapshotReader::new(snapshot).finish()
+    }
+}
+
+#[test]
+fn actions_that_a_game_does_not_have_are_refused() {
+    let error = FireReset::new(script(&[0.0]), &[1, 2]).err().unwrap();
+    assert_eq!(error.to_string(), "the wrapper takes action [2], which is not in the action space Discrete(2)");
+    assert!(matches!(NoopReset::new(Picky, 3).err(), Some(WrapError::NoSuchAction { .. })));
+    assert!(FireReset::new(Picky, &[1.0, 1.5]).is_ok());
+    assert!(matches!(FireReset::new(Picky, &[1.0, 1.6]).err(), Some(WrapError::NoSuchAction { .. })));
+    assert!(!TimeLimit::new(FrameStack::new(Picky, 2).unwrap(), 5).accepts(&[1.6]));
+}
+
+#[test]
+fn frames_outside_of_the_space_are_refused() {
+    let mut env = SkipFrames::new(Pixel::<Asterix>::default(), 4);
+    let (mut obs, mut snapshot) = ([0; 400], Vec::new());
+    env.reset(&mut rng(0), &mut obs).unwrap();
+    env.step(&[0], &mut rng(1), &mut obs).unwrap();
+    env.snapshot(&mut snapshot);
+    assert_eq!(env.restore(&snapshot, &mut obs), Ok(()));
+    snapshot[1..401].fill(255);
+    assert_eq!(env.restore(&snapshot, &mut obs), Err(EnvError::BadSnapshot(snapshot.len())));
+}
+
+#[test]
+fn recordings_of_large_images_are_short() {
+    let mut env = RecordEpisode::new(FrameStack::new(Pixel::<Asterix>::default(), 16_384).unwrap(), u16::MAX);
+    let mut obs = vec![0; env.observation_space().shape().elements()];
+    env.reset(&mut rng(0), &mut obs).unwrap();
+    for t in 0..12 {
+        env.step(&[0], &mut rng(t), &mut obs).unwrap();
+    }
+    // 6.5 million bytes each.
+    assert_eq!((env.running().rewards.len(), env.running().missing), (10, 2));
+}
+
+#[test]
+fn frozen_statistics_stay() {
+    let mut env = NormalizeReward::new(script(&[5.0; 9]), f64::NAN, f64::NAN);
+    let mut obs = [0.0; 2];
+    env.reset(&mut rng(0), &mut obs).unwrap();
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    assert!(env.step(&[0], &mut rng(0), &mut obs).unwrap().reward.is_finite());
+    env.snapshot(&mut before);
+    env.freeze(true);
+    env.step(&[0], &mut rng(0), &mut obs).unwrap();
+    env.snapshot(&mut after);
+    // All but the step of the script.
+    assert_eq!(before[..32], after[..32]);
+    env.freeze(false);
+    after.clear();
+    env.step(&[0], &mut rng(0), &mut obs).unwrap();
+    env.snapshot(&mut after);
+    assert_ne!(before[..32], after[..32]);
 }

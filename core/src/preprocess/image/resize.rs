@@ -13,6 +13,16 @@ pub enum Interpolation {
     Bilinear,
 }
 
+impl Interpolation {
+    /// What a pixel of a new line is made of: by its index, and the pixels of the old line and the new one.
+    pub(super) fn span(self) -> fn(u16, u16, u16) -> Span {
+        match self {
+            Self::Area => Span::area,
+            Self::Bilinear => Span::bilinear,
+        }
+    }
+}
+
 /// Resizes an image of any number of channels, each by itself.
 ///
 /// The result is the exact rational number, rounded to the nearest, half up.
@@ -46,10 +56,7 @@ pub(in crate::preprocess) fn each(
     mut emit: impl FnMut(u8),
 ) -> Result<(), ImageError> {
     let channels = check(image, from, to)?;
-    let span = match interpolation {
-        Interpolation::Area => Span::area,
-        Interpolation::Bilinear => Span::bilinear,
-    };
+    let span = interpolation.span();
     let row_len = usize::from(from.width) * channels;
     for y in 0..to.height {
         let vertical = span(y, from.height, to.height);
@@ -72,7 +79,7 @@ pub(in crate::preprocess) fn each(
 }
 
 /// Number of channels.
-fn check(image: &[u8], from: Size, to: Size) -> Result<usize, ImageError> {
+pub(super) fn check(image: &[u8], from: Size, to: Size) -> Result<usize, ImageError> {
     if to.pixels() == 0 {
         return Err(ImageError::NoPixels);
     }
@@ -85,9 +92,10 @@ fn check(image: &[u8], from: Size, to: Size) -> Result<usize, ImageError> {
 }
 
 /// The pixels of a line that a pixel of the new line is made of, and their weights.
-struct Span {
-    first: usize,
-    len: usize,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) first: usize,
+    pub(super) len: usize,
     /// Weight of the first, also if it is the only one.
     head: u64,
     /// Weight of those between.
@@ -95,7 +103,7 @@ struct Span {
     /// Weight of the last.
     tail: u64,
     /// Sum of the weights.
-    total: u64,
+    pub(super) total: u64,
 }
 
 impl Span {
@@ -120,13 +128,17 @@ impl Span {
         Self { first: first as usize, len, head: total - tail, middle: 0, tail, total }
     }
 
-    fn sum(&self, values: impl Iterator<Item = u64>) -> u64 {
-        let weight = |k: usize| match k {
+    /// Weight of the `k`-th pixel of the span.
+    pub(super) const fn weight(&self, k: usize) -> u64 {
+        match k {
             0 => self.head,
             _ if k + 1 == self.len => self.tail,
             _ => self.middle,
-        };
-        values.take(self.len).enumerate().map(|(k, value)| value * weight(k)).sum()
+        }
+    }
+
+    pub(super) fn sum(&self, values: impl Iterator<Item = u64>) -> u64 {
+        values.take(self.len).enumerate().map(|(k, value)| value * self.weight(k)).sum()
     }
 }
 

@@ -1,9 +1,12 @@
 //! Seaquest: a submarine that saves divers, until the air runs out.
 
+mod spawn;
+mod swimmer;
+
+use self::swimmer::{BOTTOM, ENEMY_SHOT_INTERVAL, MAX_SWIMMERS, MOVE_INTERVAL, Swimmer, push, take_at};
 use super::{
     Cells, Channel, Frame, Game, Move, SIDE,
     palette::{BLUE, BLUISH_GREEN, DARK_GREY, LIGHT_GREY, ORANGE, REDDISH_PURPLE, SKY_BLUE, VERMILLION, WHITE, YELLOW},
-    swimmer::{BOTTOM, ENEMY_SHOT_INTERVAL, MAX_SWIMMERS, MOVE_INTERVAL, Swimmer, push, take_at},
 };
 use crate::{
     env::{EnvError, Rng, SnapshotReader},
@@ -13,18 +16,20 @@ use crate::{
 const SUB_FRONT: usize = 0;
 const SUB_BACK: usize = 1;
 const FRIENDLY_BULLET: usize = 2;
-const ENEMY_BULLET: usize = 3;
-const ENEMY_FISH: usize = 4;
-const ENEMY_SUB: usize = 5;
-const DIVER: usize = 6;
-const DIVER_GAUGE: usize = 7;
-const OXYGEN_GAUGE: usize = 8;
-const TRAIL: usize = 9;
+const TRAIL: usize = 3;
+const ENEMY_BULLET: usize = 4;
+const ENEMY_FISH: usize = 5;
+const ENEMY_SUB: usize = 6;
+const OXYGEN_GAUGE: usize = 7;
+const DIVER_GAUGE: usize = 8;
+const DIVER: usize = 9;
 
 /// The row of the gauges. The surface is row 0.
 const GAUGES: i8 = SIDE - 1;
 
-const MAX_OXYGEN: u8 = 200;
+const MAX_OXYGEN: i16 = 200;
+/// Below nothing: the frame after this one is the last under water.
+const NO_OXYGEN: i16 = -1;
 const MAX_DIVERS: u8 = 6;
 /// Frames between two shots of the submarine.
 const COOL_DOWN: u8 = 5;
@@ -35,7 +40,7 @@ const SPAWN_INTERVAL: u8 = 20;
 const DIVER_INTERVAL: u8 = 30;
 
 /// The submarine shoots enemy fish and submarines, a point each, and takes up to six divers aboard. Under water the
-/// oxygen lasts for 200 frames. Whoever surfaces must bring a diver, who is set down; six are set down together and
+/// oxygen lasts for 201 frames. Whoever surfaces must bring a diver, who is set down; six are set down together and
 /// are worth up to ten points, for the oxygen left. An enemy's touch or bullet is the end, as is surfacing without a
 /// diver or running out of oxygen. With each surfacing enemies come more often, with every other they swim faster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +51,7 @@ pub struct Seaquest {
     fish: Vec<Swimmer>,
     enemy_subs: Vec<Swimmer>,
     divers: Vec<Swimmer>,
-    oxygen: u8,
+    oxygen: i16,
     aboard: u8,
     surfaced: bool,
     spawn_interval: u8,
@@ -60,41 +65,6 @@ pub struct Seaquest {
 impl Seaquest {
     fn swarms(&self) -> [&Vec<Swimmer>; 5] {
         [&self.friendly, &self.enemy_bullets, &self.fish, &self.enemy_subs, &self.divers]
-    }
-
-    /// One at a random side of a random row under water.
-    fn newcomer(rng: &mut Rng, wait: u8) -> Swimmer {
-        let to_right = rng.below(2) == 0;
-        let y = 1 + rng.below(BOTTOM as u32) as i8;
-        Swimmer { x: if to_right { 0 } else { SIDE - 1 }, y, to_right, wait, reload: 0 }
-    }
-
-    fn spawn_enemy(&mut self, rng: &mut Rng) {
-        let is_sub = rng.below(3) == 0;
-        let enemy = Self::newcomer(rng, self.move_interval);
-        // Enemies of one row all swim the same way.
-        let mut others = self.fish.iter().chain(&self.enemy_subs);
-        if others.any(|other| other.y == enemy.y && other.to_right != enemy.to_right) {
-            return;
-        }
-        if is_sub {
-            push(&mut self.enemy_subs, Swimmer { reload: ENEMY_SHOT_INTERVAL, ..enemy });
-        } else {
-            push(&mut self.fish, enemy);
-        }
-    }
-
-    fn spawn(&mut self, rng: &mut Rng) {
-        if self.spawn_timer == 0 {
-            self.spawn_enemy(rng);
-            self.spawn_timer = self.spawn_interval;
-        }
-        if self.diver_timer == 0 {
-            push(&mut self.divers, Self::newcomer(rng, MOVE_INTERVAL));
-            self.diver_timer = DIVER_INTERVAL;
-        }
-        self.spawn_timer = self.spawn_timer.saturating_sub(1);
-        self.diver_timer = self.diver_timer.saturating_sub(1);
     }
 
     fn steer(&mut self, action: Move) {
@@ -170,11 +140,16 @@ impl Seaquest {
         });
     }
 
+    /// The oxygen left in tenths: points for six divers, and cells of the gauge.
+    fn tenths(&self) -> u32 {
+        u32::from((self.oxygen * 10 / MAX_OXYGEN).max(0).unsigned_abs())
+    }
+
     fn breathe(&mut self, frame: &mut Frame) {
         if self.sub.y > 0 {
             self.surfaced = false;
-            frame.over |= self.oxygen == 0;
-            self.oxygen = self.oxygen.saturating_sub(1);
+            frame.over |= self.oxygen == NO_OXYGEN;
+            self.oxygen = (self.oxygen - 1).max(NO_OXYGEN);
         } else if !self.surfaced {
             if self.aboard == 0 {
                 frame.over = true;
@@ -188,7 +163,7 @@ impl Seaquest {
         self.surfaced = true;
         if self.aboard == MAX_DIVERS {
             self.aboard = 0;
-            frame.reward += u32::from(self.oxygen) * 10 / u32::from(MAX_OXYGEN);
+            frame.reward += self.tenths();
         } else {
             self.aboard = self.aboard.saturating_sub(1);
         }
@@ -206,13 +181,14 @@ impl Game for Seaquest {
         Channel::new("submarine front", YELLOW),
         Channel::new("submarine back", ORANGE),
         Channel::new("friendly bullet", WHITE),
+        Channel::new("trail", DARK_GREY).behind(),
         Channel::new("enemy bullet", LIGHT_GREY),
         Channel::new("enemy fish", VERMILLION),
         Channel::new("enemy submarine", REDDISH_PURPLE),
-        Channel::new("diver", BLUE),
+        // Divers aboard are shown on the oxygen that is left.
+        Channel::new("oxygen gauge", SKY_BLUE).behind(),
         Channel::new("diver gauge", BLUISH_GREEN),
-        Channel::new("oxygen gauge", SKY_BLUE),
-        Channel::new("trail", DARK_GREY),
+        Channel::new("diver", BLUE),
     ];
     const MOVES: &'static [Move] = &[Move::Stay, Move::Left, Move::Up, Move::Right, Move::Down, Move::Fire];
 
@@ -266,8 +242,7 @@ impl Game for Seaquest {
                 }
             }
         }
-        let air = u32::from(self.oxygen) * SIDE as u32 / u32::from(MAX_OXYGEN);
-        for x in 0..air as i8 {
+        for x in 0..self.tenths() as i8 {
             cells.mark(x, GAUGES, OXYGEN_GAUGE);
         }
         for i in 1..=self.aboard as i8 {
@@ -283,7 +258,13 @@ impl Game for Seaquest {
                 swimmer.put(out);
             }
         }
-        out.extend([self.oxygen, self.aboard, u8::from(self.surfaced), self.spawn_interval, self.spawn_timer]);
+        out.extend([
+            (self.oxygen - NO_OXYGEN) as u8,
+            self.aboard,
+            u8::from(self.surfaced),
+            self.spawn_interval,
+            self.spawn_timer,
+        ]);
         out.extend([self.diver_timer, self.move_interval, u8::from(self.ramp_odd)]);
     }
 
@@ -303,7 +284,7 @@ impl Game for Seaquest {
             fish: swarm()?,
             enemy_subs: swarm()?,
             divers: swarm()?,
-            oxygen: snapshot.below(MAX_OXYGEN + 1)?,
+            oxygen: i16::from(snapshot.below((MAX_OXYGEN - NO_OXYGEN) as u8 + 1)?) + NO_OXYGEN,
             aboard: snapshot.below(MAX_DIVERS + 1)?,
             surfaced: snapshot.bool()?,
             spawn_interval: snapshot.below(SPAWN_INTERVAL + 1)?,
@@ -316,127 +297,4 @@ impl Game for Seaquest {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        ids::SlotId,
-        rng::{Purpose, Streams},
-    };
-
-    fn rng() -> Rng {
-        Streams::new(3, Purpose::EnvStep).at(SlotId(0), 0, 0, 0)
-    }
-
-    fn begun() -> Seaquest {
-        let mut game = Seaquest::default();
-        game.begin(&mut rng());
-        game
-    }
-
-    /// Under water, in the middle.
-    fn diving() -> Seaquest {
-        let mut game = begun();
-        game.sub = Swimmer { x: 4, y: 4, to_right: true, ..Swimmer::default() };
-        game.surfaced = false;
-        game
-    }
-
-    fn at(x: i8, y: i8) -> Swimmer {
-        Swimmer { x, y, to_right: false, wait: MOVE_INTERVAL, reload: ENEMY_SHOT_INTERVAL }
-    }
-
-    #[test]
-    fn enemies_shot_are_a_point_each() {
-        let mut game = diving();
-        game.fish.push(at(6, 4));
-        game.enemy_subs.push(at(9, 4));
-        let rewards: Vec<u32> = (0..9).map(|_| game.play(Move::Fire, &mut rng()).reward).collect();
-        // The second enemy has come closer, and the cannon fires every five frames.
-        assert_eq!(rewards, [0, 1, 0, 0, 0, 0, 0, 0, 1]);
-        assert!(game.fish.is_empty() && game.enemy_subs.is_empty());
-    }
-
-    #[test]
-    fn an_enemy_or_its_bullet_is_the_end() {
-        let mut game = diving();
-        game.fish.push(Swimmer { wait: 0, ..at(5, 4) });
-        assert!(game.play(Move::Stay, &mut rng()).over);
-        let mut game = diving();
-        game.enemy_subs.push(Swimmer { reload: 0, ..at(6, 4) });
-        assert!(!game.play(Move::Stay, &mut rng()).over);
-        assert!(game.play(Move::Stay, &mut rng()).over);
-    }
-
-    #[test]
-    fn oxygen_lasts_for_two_hundred_frames() {
-        let mut game = diving();
-        for _ in 0..200 {
-            game.swarms_gone();
-            assert!(!game.play(Move::Stay, &mut rng()).over);
-        }
-        game.swarms_gone();
-        assert!(game.play(Move::Stay, &mut rng()).over);
-    }
-
-    #[test]
-    fn divers_come_aboard_up_to_six() {
-        let mut game = diving();
-        for _ in 0..8 {
-            game.divers.push(at(4, 4));
-        }
-        game.move_divers();
-        assert_eq!((game.aboard, game.divers.len()), (6, 2));
-    }
-
-    #[test]
-    fn surfacing_needs_a_diver_and_six_pay_for_the_oxygen_left() {
-        let surface = |aboard, oxygen| {
-            let mut game = diving();
-            game.sub.y = 1;
-            (game.aboard, game.oxygen) = (aboard, oxygen);
-            let frame = game.play(Move::Up, &mut rng());
-            (frame, game.aboard, game.oxygen)
-        };
-        assert_eq!(surface(0, 90), (Frame { reward: 0, over: true }, 0, 90));
-        assert_eq!(surface(3, 90), (Frame::default(), 2, 200));
-        assert_eq!(surface(6, 90), (Frame { reward: 4, over: false }, 0, 200));
-        // Waiting at the surface costs nothing.
-        let mut game = begun();
-        assert!((0..300).all(|_| !game.play(Move::Stay, &mut rng()).over));
-    }
-
-    #[test]
-    fn every_surfacing_makes_it_harder_down_to_a_limit() {
-        let mut game = diving();
-        let mut frame = Frame::default();
-        game.surface(&mut frame);
-        assert_eq!((game.spawn_interval, game.move_interval), (19, 5));
-        game.surface(&mut frame);
-        assert_eq!((game.spawn_interval, game.move_interval), (18, 4));
-        for _ in 0..40 {
-            game.surface(&mut frame);
-        }
-        assert_eq!((game.spawn_interval, game.move_interval), (1, 2));
-    }
-
-    #[test]
-    fn enemies_of_a_row_swim_the_same_way() {
-        let mut game = begun();
-        let streams = Streams::new(3, Purpose::EnvStep);
-        for t in 0..200 {
-            game.spawn_enemy(&mut streams.at(SlotId(0), 0, t, 0));
-        }
-        let all: Vec<Swimmer> = game.fish.iter().chain(&game.enemy_subs).copied().collect();
-        assert!(game.fish.len() > game.enemy_subs.len() && !game.enemy_subs.is_empty());
-        assert!(all.iter().all(|a| all.iter().all(|b| a.y != b.y || a.to_right == b.to_right)));
-        assert!(game.fish.len() <= MAX_SWIMMERS);
-    }
-
-    impl Seaquest {
-        fn swarms_gone(&mut self) {
-            self.fish.clear();
-            self.enemy_subs.clear();
-            self.enemy_bullets.clear();
-        }
-    }
-}
+mod tests;

@@ -1,8 +1,10 @@
 //! What moves in the sea of Seaquest.
 
-use super::{SIDE, grid::read_coordinate};
 use crate::{
-    env::{EnvError, SnapshotReader},
+    env::{
+        EnvError, SnapshotReader,
+        pixel::{SIDE, grid::read_coordinate},
+    },
     prelude::*,
 };
 
