@@ -18,6 +18,10 @@ use rollmesh_core::{
     rng::{Purpose, Rng, Streams},
 };
 
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const EPISODE: usize = 50;
 const GAMMA: f64 = 0.99;
 const LAMBDA: f64 = 0.95;

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::prelude::*;
 
-/// [`resize`](super::resize) by [area](Interpolation::Area), prepared for images of one size: the same numbers, sooner.
+/// [`resize`](super::resize()) by [area](Interpolation::Area), prepared for images of one size: the same numbers, sooner.
 #[derive(Clone, Debug)]
 pub(crate) struct AreaResizer {
     from: Size,
@@ -33,7 +33,7 @@ impl AreaResizer {
     /// Resizes an image.
     ///
     /// # Errors
-    /// As [`resize`](super::resize), and [`ImageError::WrongSize`] for another number of channels.
+    /// As [`resize`](super::resize()), and [`ImageError::WrongSize`] for another number of channels.
     pub(crate) fn resize(&mut self, image: &[u8], out: &mut [u8]) -> Result<(), ImageError> {
         let Self { from, to, vertical, horizontal, row } = self;
         let channels = check(image, *from, *to)?;
