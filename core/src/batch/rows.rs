@@ -5,13 +5,18 @@ use crate::column::{Column, ColumnError};
 
 /// The elements of one column in one row, row-major.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub enum RowValue<'a> {
+    /// 32-bit floats.
     F32(&'a [f32]),
+    /// 64-bit floats.
     F64(&'a [f64]),
+    /// 32-bit integers.
     I32(&'a [i32]),
+    /// 64-bit integers.
     I64(&'a [i64]),
+    /// Bytes of an image.
     U8(&'a [u8]),
+    /// Truth values.
     Bool(&'a [bool]),
     /// A byte string, or a JSON document.
     Bytes(&'a [u8]),

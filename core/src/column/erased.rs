@@ -32,9 +32,11 @@ macro_rules! column {
     ($($variant:ident($ty:ty)),+ $(,)?) => {
         /// A column whose type is known at run time.
         #[derive(Clone, Debug, PartialEq)]
-        #[allow(missing_docs)]
         pub enum Column {
-            $($variant(ColumnData<$ty>),)+
+            $(
+                #[doc = concat!("Rows of `", stringify!($ty), "`.")]
+                $variant(ColumnData<$ty>),
+            )+
             /// Rows of any length.
             Bytes(BytesColumn),
             /// Rows of any of the other types, compressed.
