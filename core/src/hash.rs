@@ -167,7 +167,9 @@ fn put_row(bytes: &mut Vec<u8>, column: &Column, row: usize) {
     }
     match column {
         Column::F32(data) => put(bytes, data, row, canonical),
-        Column::F64(data) => put(bytes, data, row, |x| if x.is_nan() { f64::NAN } else { x }.to_le_bytes()),
+        Column::F64(data) => {
+            put(bytes, data, row, |x| if x.is_nan() { 0x7FF8_0000_0000_0000u64.to_le_bytes() } else { x.to_le_bytes() })
+        }
         Column::I32(data) => put(bytes, data, row, i32::to_le_bytes),
         Column::I64(data) => put(bytes, data, row, i64::to_le_bytes),
         Column::U8(data) => put(bytes, data, row, u8::to_le_bytes),

@@ -7,8 +7,8 @@
 //!   statistics and normalises it with the result. What is new since the last exchange also goes to a *buffer*, which
 //!   [`synchronize`] merges into a driver's filter.
 //! - **versioned**, for groups: a [`VersionedFilter`] normalises with [`FrozenStat`], which does not change within a
-//!   fragment, and collects its slot's rows in a *delta*. The hub merges the deltas in order of the slots
-//!   ([`FrozenStat::merged`]) and publishes the result with the weights, as tensors. So a row depends on the slot and
+//!   fragment, and collects its slot's rows in a *delta*. Whoever joins the fragments merges the deltas in order of the
+//!   slots ([`FrozenStat::merged`]) and hands the result out with the weights, as tensors. So a row depends on the slot and
 //!   on the version alone, never on who shares a worker with whom.
 //!
 //! Statistics are 64-bit floats, updated element by element in the order of the rows; they are the same bits on every

@@ -192,14 +192,7 @@ impl Game for Asterix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        ids::SlotId,
-        rng::{Purpose, Streams},
-    };
-
-    fn rng() -> Rng {
-        Streams::new(3, Purpose::EnvStep).at(SlotId(0), 0, 0, 0)
-    }
+    use crate::env::pixel::tests::step_rng as rng;
 
     fn begun() -> Asterix {
         let mut game = Asterix::default();

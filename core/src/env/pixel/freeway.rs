@@ -150,14 +150,7 @@ impl Game for Freeway {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        ids::SlotId,
-        rng::{Purpose, Streams},
-    };
-
-    fn rng() -> Rng {
-        Streams::new(3, Purpose::EnvStep).at(SlotId(0), 0, 0, 0)
-    }
+    use crate::env::pixel::tests::step_rng as rng;
 
     /// Cars far from the chicken's column that stand for a while.
     fn quiet_road() -> Freeway {

@@ -166,19 +166,12 @@ impl Game for Invaders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        ids::SlotId,
-        rng::{Purpose, Streams},
-    };
+    use crate::env::pixel::tests::step_rng as rng;
 
     fn begun() -> Invaders {
         let mut game = Invaders::default();
         game.begin(&mut rng());
         game
-    }
-
-    fn rng() -> Rng {
-        Streams::new(3, Purpose::EnvStep).at(SlotId(0), 0, 0, 0)
     }
 
     #[test]

@@ -7,6 +7,11 @@ use crate::{
     rng::{Purpose, Streams},
 };
 
+/// Randomness of a step, for the tests of single games.
+pub(super) fn step_rng() -> Rng {
+    Streams::new(3, Purpose::EnvStep).at(SlotId(0), 0, 0, 0)
+}
+
 fn rng(purpose: Purpose, episode: u32, t: u32) -> Rng {
     Streams::new(11, purpose).at(SlotId(0), episode, t, 0)
 }

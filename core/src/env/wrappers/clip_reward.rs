@@ -1,6 +1,6 @@
 //! Rewards within limits.
 
-use super::same_rows;
+use super::{same_rows, same_state};
 use crate::{
     env::{Env, EnvError, Rng, Step},
     prelude::*,
@@ -31,8 +31,7 @@ impl RewardClip {
 
 /// Clips rewards.
 ///
-/// The returns of episodes are then sums of clipped rewards; a run that clips rewards while learning keeps the raw
-/// ones for its metrics.
+/// The returns of episodes are then sums of clipped rewards, in metrics too.
 #[derive(Clone, Debug)]
 #[doc(alias = "ClipRewardEnv")]
 pub struct ClipReward<E> {
@@ -60,13 +59,7 @@ impl<E: Env> Env for ClipReward<E> {
         Ok(Step { reward: self.clip.apply(step.reward), ..step })
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
-        self.env.snapshot(out);
-    }
-
-    fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {
-        self.env.restore(snapshot, obs)
-    }
+    same_state!();
 }
 
 #[cfg(test)]

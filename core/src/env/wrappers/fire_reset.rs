@@ -1,6 +1,6 @@
 //! Games that wait for a button.
 
-use super::{WrapError, check_action, same_rows};
+use super::{WrapError, check_action, same_rows, same_state, step_in_reset};
 use crate::{
     env::{Env, EnvError, Rng, Step},
     prelude::*,
@@ -37,10 +37,7 @@ impl<E: Env> Env for FireReset<E> {
     fn reset(&mut self, rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {
         self.env.reset(rng, obs)?;
         for action in self.actions.chunks_exact(self.action_len) {
-            let step = self.env.step(action, rng, obs)?;
-            if step.terminated || step.truncated {
-                self.env.reset(rng, obs)?;
-            }
+            step_in_reset(&mut self.env, action, rng, obs)?;
         }
         Ok(())
     }
@@ -49,11 +46,5 @@ impl<E: Env> Env for FireReset<E> {
         self.env.step(action, rng, obs)
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
-        self.env.snapshot(out);
-    }
-
-    fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {
-        self.env.restore(snapshot, obs)
-    }
+    same_state!();
 }

@@ -64,7 +64,7 @@ pub use record_episode::{RecordEpisode, Recording};
 pub use skip_frames::SkipFrames;
 pub use time_limit::TimeLimit;
 
-use super::Env;
+use super::{Env, EnvError, Rng};
 use crate::{
     column::{DType, RowShape},
     prelude::*,
@@ -129,6 +129,26 @@ pub trait Lives {
 }
 
 /// The types and spaces of an environment whose rows a wrapper leaves as they are.
+/// The state of a wrapper that has none of its own.
+macro_rules! same_state {
+    () => {
+        fn snapshot(&self, out: &mut Vec<u8>) {
+            self.env.snapshot(out);
+        }
+
+        fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {
+            self.env.restore(snapshot, obs)
+        }
+    };
+}
+use same_state;
+
+/// A step on the way to the first observation; an episode that it ends gives way to another one.
+fn step_in_reset<E: Env>(env: &mut E, action: &[E::Act], rng: &mut Rng, obs: &mut [E::Obs]) -> Result<(), EnvError> {
+    let step = env.step(action, rng, obs)?;
+    if step.terminated || step.truncated { env.reset(rng, obs) } else { Ok(()) }
+}
+
 macro_rules! same_rows {
     () => {
         type Obs = E::Obs;

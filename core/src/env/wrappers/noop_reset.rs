@@ -1,6 +1,6 @@
 //! Games that begin at different moments.
 
-use super::{WrapError, same_rows};
+use super::{WrapError, same_rows, same_state, step_in_reset};
 use crate::{
     env::{Env, EnvError, Rng, Step},
     prelude::*,
@@ -35,10 +35,7 @@ impl<E: Env> Env for NoopReset<E> {
         self.env.reset(rng, obs)?;
         let steps = if self.noop_max == 0 { 0 } else { rng.below(self.noop_max).saturating_add(1) };
         for _ in 0..steps {
-            let step = self.env.step(&self.noop, rng, obs)?;
-            if step.terminated || step.truncated {
-                self.env.reset(rng, obs)?;
-            }
+            step_in_reset(&mut self.env, &self.noop, rng, obs)?;
         }
         Ok(())
     }
@@ -47,11 +44,5 @@ impl<E: Env> Env for NoopReset<E> {
         self.env.step(action, rng, obs)
     }
 
-    fn snapshot(&self, out: &mut Vec<u8>) {
-        self.env.snapshot(out);
-    }
-
-    fn restore(&mut self, snapshot: &[u8], obs: &mut [E::Obs]) -> Result<(), EnvError> {
-        self.env.restore(snapshot, obs)
-    }
+    same_state!();
 }

@@ -1,14 +1,11 @@
 //! The rules, one by one.
 
 use super::*;
+use crate::env::pixel::tests::step_rng as rng;
 use crate::{
     ids::SlotId,
     rng::{Purpose, Streams},
 };
-
-fn rng() -> Rng {
-    Streams::new(3, Purpose::EnvStep).at(SlotId(0), 0, 0, 0)
-}
 
 fn begun() -> Seaquest {
     let mut game = Seaquest::default();
