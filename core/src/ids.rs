@@ -56,6 +56,42 @@ pub const fn eps_id(slot: SlotId, episode: u32) -> i64 {
     ((slot.0 as i64) << 32) | episode as i64
 }
 
+/// Name of an agent within an episode. Numbers come before names, and count as numbers: agent 10 follows agent 9.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum AgentId {
+    /// One of many alike.
+    Index(u32),
+    /// One with a name of its own, for example `car_3`.
+    Name(Arc<str>),
+}
+
+impl AgentId {
+    /// The agent of an environment that has only one.
+    #[doc(alias = "agent0")]
+    pub const SINGLE: Self = Self::Index(0);
+
+    /// An agent by name.
+    #[must_use]
+    pub fn name(name: &str) -> Self {
+        Self::Name(name.into())
+    }
+
+    /// True for a name that begins so; false for a number.
+    #[must_use]
+    pub fn starts_with(&self, prefix: &str) -> bool {
+        matches!(self, Self::Name(name) if name.starts_with(prefix))
+    }
+}
+
+impl fmt::Display for AgentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => index.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
 /// Name of a policy within a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId(Cow<'static, str>);

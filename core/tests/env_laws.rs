@@ -61,9 +61,9 @@ fn every_environment_obeys_its_spaces_for_100_000_random_steps() {
     use rollmesh_core::column::DType::{F32, I64, U8};
     for spec in EnvRegistry::builtin().iter() {
         let contexts: Vec<_> = (0..LANES as u32)
-            .map(|vector_index| EnvContext { home: HomeIndex { worker_index: 1, vector_index } })
+            .map(|vector_index| EnvContext::new(HomeIndex { worker_index: 1, vector_index }))
             .collect();
-        let env = spec.make(&contexts, Kernels::PORTABLE);
+        let env = spec.make(&contexts, Kernels::PORTABLE).unwrap();
         match env.dtypes() {
             (F32, I64) => obeys_its_spaces::<f32, i64>(spec, env),
             (F32, F32) => obeys_its_spaces::<f32, f32>(spec, env),

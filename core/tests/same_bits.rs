@@ -91,11 +91,11 @@ fn collect<C: Collector>(
     let registry = EnvRegistry::builtin();
     let spec = registry.spec("CartPole-v1").unwrap();
     let contexts: Vec<_> =
-        (0..3).map(|vector_index| EnvContext { home: HomeIndex { worker_index: 1, vector_index } }).collect();
-    let mut env = spec.make(&contexts, Kernels::PORTABLE);
+        (0..3).map(|vector_index| EnvContext::new(HomeIndex { worker_index: 1, vector_index })).collect();
+    let mut env = spec.make(&contexts, Kernels::PORTABLE).unwrap();
     let starts: Vec<_> = (0..3).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
     let mut collector = make(&starts, spec, env.as_mut());
-    let shape = MlpPolicySpec::for_spaces(&spec.spaces(), &[16, 16]).unwrap();
+    let shape = MlpPolicySpec::for_spaces(&spec.spaces().unwrap(), &[16, 16]).unwrap();
     let mut policy = MlpPolicy::new(shape.clone(), init_weights(&shape, 3).unwrap(), 3, Kernels::PORTABLE).unwrap();
     let mut all = Vec::new();
     for fragment in 0..fragments {

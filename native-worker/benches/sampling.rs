@@ -47,9 +47,8 @@ fn act(c: &mut Criterion) {
         let (mut actions, mut logp, mut vf_preds) = ([0i64; ENVS], [0f32; ENVS], [0f32; ENVS]);
         group.bench_function(kernels.name, |b| {
             b.iter(|| {
-                let output =
-                    ActionOutput { actions: RowsMut::I64(&mut actions), logp: &mut logp, vf_preds: &mut vf_preds };
-                policy.compute_actions(ActionInput { obs: RowsRef::F32(black_box(&obs)), moments: &moments }, output)
+                let output = ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut vf_preds);
+                policy.compute_actions(ActionInput::new(RowsRef::F32(black_box(&obs)), &moments), output)
             });
         });
     }

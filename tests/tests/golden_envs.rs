@@ -93,9 +93,9 @@ impl Probe {
     fn new(args: &Args, lanes: usize) -> Self {
         let registry = EnvRegistry::builtin();
         let spec = registry.spec(&args.env).unwrap();
-        let context = EnvContext { home: HomeIndex { worker_index: 0, vector_index: 0 } };
+        let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
         let env: Box<dyn AnyVectorEnv> = match args.kwargs.is_slippery {
-            None => spec.make(&vec![context; lanes], Kernels::PORTABLE),
+            None => spec.make(&vec![context; lanes], Kernels::PORTABLE).unwrap(),
             Some(is_slippery) => {
                 let options = FrozenLakeOptions { is_slippery, ..FrozenLakeOptions::default() };
                 Box::new(TabularEnv::new(lanes, Mdp::frozen_lake(&FrozenLakeMap::small(), options)))

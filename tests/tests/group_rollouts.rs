@@ -33,7 +33,7 @@ fn spec() -> RunSpec {
 /// Weights as a learner would publish them: other values in every version.
 fn weights(version: u64) -> Weights {
     let spec = spec();
-    let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces();
+    let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces().unwrap();
     let policy = MlpPolicySpec::for_spaces(&spaces, &spec.hidden).unwrap();
     let first = init_weights(&policy, spec.seed + version).unwrap();
     Weights::new(WeightsVersion(version), first.tensors().to_vec()).unwrap()

@@ -37,7 +37,7 @@ fn spec() -> RunSpec {
 }
 
 fn limits() -> FragmentLimits {
-    FragmentLimits::new(&spec(), &EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces())
+    FragmentLimits::new(&spec(), &EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap())
 }
 
 fn lease() -> Lease {
@@ -69,7 +69,7 @@ fn identity() -> Identity {
 /// Proper messages of every shape, those with tables and byte strings first.
 fn messages() -> Vec<Message> {
     let fragments = fragments();
-    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces();
+    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
     let weights = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec().hidden).unwrap(), 1).unwrap();
     let mut moved = lease();
     moved.slots[0].source = SlotSource::State(fragments[0].state.clone());

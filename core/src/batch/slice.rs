@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(a(&batch.index_slice(1..)), [2, 3, 2, 3, 4]);
         assert_eq!(a(&batch.index_slice(3..=3)), [2]);
         assert_eq!(a(&batch.index_slice(4..99)), [3, 4]);
-        assert_eq!(a(&batch.index_slice((Bound::Excluded(usize::MAX), Bound::Unbounded))), []);
+        assert_eq!(a(&batch.index_slice((Bound::Excluded(usize::MAX), Bound::Unbounded))), [0i64; 0]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The environment as the sampler sees it: element types erased, one match per batch.
 
-use super::{EnvError, Moments, Rng, StepOut, VectorEnv};
+use super::{EnvError, Frame, Moments, Rng, StepOut, VectorEnv};
 use crate::{
     column::{DType, Element},
     prelude::*,
@@ -88,7 +88,7 @@ pub trait RowElement: Element {
 rows!(F32(f32), F64(f64), I32(i32), I64(i64), U8(u8), Bool(bool));
 
 /// Any [`VectorEnv`], as the sampler holds it. Implemented for all of them.
-pub trait AnyVectorEnv {
+pub trait AnyVectorEnv: Send {
     /// See [`VectorEnv::num_envs`].
     fn num_envs(&self) -> usize;
 
@@ -119,6 +119,12 @@ pub trait AnyVectorEnv {
         out: StepOut<'_>,
     ) -> Result<(), EnvError>;
 
+    /// See [`VectorEnv::render_at`].
+    fn render_at(&self, lane: usize, frame: &mut Frame) -> bool;
+
+    /// The environment itself, for functions that know its type.
+    fn as_any(&mut self) -> &mut dyn core::any::Any;
+
     /// See [`VectorEnv::snapshot_at`].
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>);
 
@@ -131,7 +137,7 @@ pub trait AnyVectorEnv {
 
 impl<E> AnyVectorEnv for E
 where
-    E: VectorEnv,
+    E: VectorEnv + 'static,
     E::Obs: RowElement,
     E::Act: RowElement,
 {
@@ -169,6 +175,14 @@ where
             wanted,
         })?;
         VectorEnv::step(self, actions, moments, observations(obs)?, out)
+    }
+
+    fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
+        VectorEnv::render_at(self, lane, frame)
+    }
+
+    fn as_any(&mut self) -> &mut dyn core::any::Any {
+        self
     }
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {

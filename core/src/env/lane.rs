@@ -1,6 +1,6 @@
 //! One lane of many as an environment of its own.
 
-use super::{Env, EnvError, Moment, Moments, Rng, Step, StepOut, VectorEnv};
+use super::{Env, EnvError, Frame, Moment, Moments, Rng, Step, StepOut, VectorEnv};
 use crate::{
     prelude::*,
     rng::{Purpose, Streams},
@@ -69,6 +69,10 @@ impl<V: VectorEnv> Env for Lane<V> {
         let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
         self.env.step(action, moments, obs, out)?;
         Ok(Step { reward: reward[0], terminated: terminated[0], truncated: truncated[0] })
+    }
+
+    fn render(&self, frame: &mut Frame) -> bool {
+        self.env.render_at(0, frame)
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) {

@@ -60,35 +60,80 @@
 //! # Ok::<(), rollmesh_core::env::CheckError>(())
 //! ```
 
+mod base;
 mod check;
 pub mod classic;
 mod erased;
 mod lane;
+pub mod multi_agent;
 pub mod pixel;
 mod registry;
+mod render;
 mod snapshot;
 pub mod toy_text;
 mod vectorized;
 pub mod wrappers;
 
+pub use base::{BaseEnv, EnvActions, EnvNews, News, Reset, SubEnv};
 pub use check::{CheckError, CheckOptions, check_env, check_env_all};
 pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
 pub use lane::Lane;
-pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, UnknownEnv};
+pub use multi_agent::MultiAgentEnv;
+pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, UnknownEnv};
+pub use render::Frame;
 pub use snapshot::{SnapshotReader, put_rows};
 pub use vectorized::Vectorized;
 
-use crate::{column::Element, ids::SlotId, prelude::*, rng::Streams, run::HomeIndex, space::Space};
+use crate::{
+    column::Element,
+    config::{Config, ConfigError},
+    ids::SlotId,
+    prelude::*,
+    rng::Streams,
+    run::HomeIndex,
+    space::Space,
+};
 
 pub use crate::rng::Rng;
 
-/// What an environment is told about its place when it is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an environment is told when it is made: its place, and its settings.
+#[derive(Clone, Debug, PartialEq)]
 pub struct EnvContext {
     /// Indices of the home of its slot, wherever it runs.
     pub home: HomeIndex,
+    /// Workers of the run, without the local one.
+    pub num_workers: u32,
+    /// True if the environment runs in a process of its own.
+    pub remote: bool,
+    /// True if its worker replaces one that was lost.
+    pub recreated_worker: bool,
+    /// The environment's settings.
+    #[doc(alias = "env_config")]
+    pub config: Config,
+}
+
+impl EnvContext {
+    /// An environment of that place, without settings.
+    #[must_use]
+    pub fn new(home: HomeIndex) -> Self {
+        Self { home, num_workers: 0, remote: false, recreated_worker: false, config: Config::new() }
+    }
+
+    /// Sets the settings.
+    #[must_use]
+    pub fn with_config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// The same for another environment of the same worker.
+    #[doc(alias = "copy_with_overrides")]
+    #[must_use]
+    pub fn with_vector_index(&self, vector_index: u32) -> Self {
+        Self { home: HomeIndex { vector_index, ..self.home }, ..self.clone() }
+    }
 }
 
 /// What a step of a single environment brings, besides the observation.
@@ -144,6 +189,9 @@ pub enum EnvError {
     /// Bytes that are no snapshot of this environment.
     #[error("these {0} bytes are no snapshot of this environment")]
     BadSnapshot(usize),
+    /// The environment's settings are wrong.
+    #[error(transparent)]
+    Config(ConfigError),
     /// The environment failed by itself.
     #[error("the environment failed: {0}")]
     Failed(String),
@@ -153,7 +201,7 @@ pub enum EnvError {
 ///
 /// Deterministic: everything random comes from the given [`Rng`].
 #[doc(alias = "Gymnasium")]
-pub trait Env {
+pub trait Env: Send {
     /// Element type of observations.
     type Obs: Element;
     /// Element type of actions.
@@ -189,6 +237,11 @@ pub trait Env {
     /// Appends everything that the rest of the episode depends on.
     fn snapshot(&self, out: &mut Vec<u8>);
 
+    /// Draws the current state, and returns false if the environment has no picture.
+    fn render(&self, _frame: &mut Frame) -> bool {
+        false
+    }
+
     /// Goes on from a snapshot and writes the observation of that moment. The bytes may come from anybody. After an
     /// error the environment is restored or reset before it is stepped again.
     ///
@@ -198,7 +251,7 @@ pub trait Env {
 }
 
 /// Many environments of one kind, stepped together: structure of arrays where it pays.
-pub trait VectorEnv {
+pub trait VectorEnv: Send {
     /// Element type of observations.
     type Obs: Element;
     /// Element type of actions.
@@ -232,6 +285,11 @@ pub trait VectorEnv {
         out: StepOut<'_>,
     ) -> Result<(), EnvError>;
 
+    /// Draws the current state of a lane, and returns false if the environment has no picture or no such lane.
+    fn render_at(&self, _lane: usize, _frame: &mut Frame) -> bool {
+        false
+    }
+
     /// Appends everything that the rest of a lane's episode depends on; nothing for a lane that is not there.
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>);
 
@@ -263,6 +321,8 @@ pub struct Moment {
     pub episode: u32,
     /// Step of the episode.
     pub t: u32,
+    /// Number of the agent in the episode, in order of appearance.
+    pub agent: u16,
 }
 
 /// The moments of all lanes, and the streams for the randomness of steps.
@@ -281,7 +341,7 @@ impl Moments<'_> {
     /// [`EnvError::NoSuchLane`].
     pub fn rng(&self, lane: usize) -> Result<Rng, EnvError> {
         let num_envs = self.lanes.len();
-        let Moment { slot, episode, t } = *self.lanes.get(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })?;
+        let Moment { slot, episode, t, .. } = *self.lanes.get(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })?;
         Ok(self.streams.at(slot, episode, t, 0))
     }
 }

@@ -1,10 +1,10 @@
 //! Environments by name. Only names travel between processes.
 
-use super::{AnyVectorEnv, EnvContext, classic, pixel, toy_text};
+use super::{AnyVectorEnv, EnvContext, EnvError, MultiAgentEnv, classic, multi_agent, pixel, toy_text};
 use crate::{column::DType, kernels::Kernels, prelude::*, space::Space};
 
 /// Makes a vector environment with one lane per context.
-pub type EnvFactory = Arc<dyn Fn(&[EnvContext], Kernels) -> Box<dyn AnyVectorEnv> + Send + Sync>;
+pub type EnvFactory = Arc<dyn Fn(&[EnvContext], Kernels) -> Result<Box<dyn AnyVectorEnv>, EnvError> + Send + Sync>;
 
 /// A registered environment.
 #[derive(Clone)]
@@ -31,12 +31,30 @@ pub struct EnvSpaces {
     pub action_type: DType,
 }
 
+impl EnvSpaces {
+    /// Those of an environment's lanes.
+    #[must_use]
+    pub fn of(env: &dyn AnyVectorEnv) -> Self {
+        let (observation_type, action_type) = env.dtypes();
+        Self { observation: env.observation_space(), observation_type, action: env.action_space(), action_type }
+    }
+}
+
 impl EnvSpec {
     /// Describes an environment.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
         factory: impl Fn(&[EnvContext], Kernels) -> Box<dyn AnyVectorEnv> + Send + Sync + 'static,
+    ) -> Self {
+        Self::fallible(name, move |contexts, kernels| Ok(factory(contexts, kernels)))
+    }
+
+    /// Describes an environment that cannot be made with all settings, or not always.
+    #[must_use]
+    pub fn fallible(
+        name: impl Into<String>,
+        factory: impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn AnyVectorEnv>, EnvError> + Send + Sync + 'static,
     ) -> Self {
         Self { name: name.into(), max_episode_steps: None, reward_threshold: None, factory: Arc::new(factory) }
     }
@@ -56,24 +74,71 @@ impl EnvSpec {
     }
 
     /// Makes environments, one lane per context.
-    #[must_use]
-    pub fn make(&self, contexts: &[EnvContext], kernels: Kernels) -> Box<dyn AnyVectorEnv> {
+    ///
+    /// # Errors
+    /// The environment's own, for example [`EnvError::Config`].
+    pub fn make(&self, contexts: &[EnvContext], kernels: Kernels) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
         (self.factory)(contexts, kernels)
     }
 
-    /// The environment's spaces, asked of a fresh instance.
-    #[must_use]
-    pub fn spaces(&self) -> EnvSpaces {
+    /// The environment's spaces without settings, asked of a fresh instance.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn spaces(&self) -> Result<EnvSpaces, EnvError> {
         let home = crate::run::HomeIndex { worker_index: 0, vector_index: 0 };
-        let env = self.make(&[EnvContext { home }], Kernels::PORTABLE);
-        let (observation_type, action_type) = env.dtypes();
-        EnvSpaces { observation: env.observation_space(), observation_type, action: env.action_space(), action_type }
+        Ok(EnvSpaces::of(self.make(&[EnvContext::new(home)], Kernels::PORTABLE)?.as_ref()))
     }
 }
 
 impl core::fmt::Debug for EnvSpec {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("EnvSpec").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A registered environment with several agents.
+#[derive(Clone)]
+pub struct MultiAgentSpec {
+    /// The name, with its version as in Gymnasium.
+    pub name: String,
+    /// Steps after which an episode is truncated.
+    pub max_episode_steps: Option<u32>,
+    factory: MultiAgentFactory,
+}
+
+/// Makes an environment with several agents.
+pub type MultiAgentFactory = Arc<dyn Fn(&EnvContext) -> Result<Box<dyn MultiAgentEnv>, EnvError> + Send + Sync>;
+
+impl MultiAgentSpec {
+    /// Describes an environment.
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        factory: impl Fn(&EnvContext) -> Result<Box<dyn MultiAgentEnv>, EnvError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), max_episode_steps: None, factory: Arc::new(factory) }
+    }
+
+    /// Sets the time limit.
+    #[must_use]
+    pub fn with_max_episode_steps(mut self, steps: u32) -> Self {
+        self.max_episode_steps = Some(steps);
+        self
+    }
+
+    /// Makes one environment.
+    ///
+    /// # Errors
+    /// The environment's own, for example [`EnvError::Config`].
+    pub fn make(&self, context: &EnvContext) -> Result<Box<dyn MultiAgentEnv>, EnvError> {
+        (self.factory)(context)
+    }
+}
+
+impl core::fmt::Debug for MultiAgentSpec {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("MultiAgentSpec").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -91,6 +156,7 @@ pub struct UnknownEnv {
 #[derive(Clone, Debug, Default)]
 pub struct EnvRegistry {
     specs: BTreeMap<String, EnvSpec>,
+    multi_agent: BTreeMap<String, MultiAgentSpec>,
 }
 
 impl EnvRegistry {
@@ -101,6 +167,7 @@ impl EnvRegistry {
         classic::register(&mut registry);
         toy_text::register(&mut registry);
         pixel::register(&mut registry);
+        multi_agent::register(&mut registry);
         registry
     }
 
@@ -109,7 +176,23 @@ impl EnvRegistry {
         self.specs.insert(spec.name.clone(), spec);
     }
 
-    /// Looks an environment up.
+    /// Adds an environment with several agents; one of the same name is replaced.
+    pub fn register_multi_agent(&mut self, spec: MultiAgentSpec) {
+        self.multi_agent.insert(spec.name.clone(), spec);
+    }
+
+    /// Looks an environment with several agents up.
+    #[must_use]
+    pub fn multi_agent(&self, name: &str) -> Option<&MultiAgentSpec> {
+        self.multi_agent.get(name)
+    }
+
+    /// All environments with several agents by name.
+    pub fn iter_multi_agent(&self) -> impl ExactSizeIterator<Item = &MultiAgentSpec> {
+        self.multi_agent.values()
+    }
+
+    /// Looks an environment with one agent up.
     ///
     /// # Errors
     /// [`UnknownEnv`], which lists what there is.

@@ -1,6 +1,6 @@
 //! Single environments side by side.
 
-use super::{Env, EnvError, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_len, check_obs_len};
+use super::{Env, EnvError, Frame, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_len, check_obs_len};
 use crate::{
     prelude::*,
     space::{Scalar, Space},
@@ -111,6 +111,10 @@ impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
             (*reward, *terminated, *truncated) = (step.reward, step.terminated, step.truncated);
         }
         Ok(())
+    }
+
+    fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
+        self.envs.get(lane).is_some_and(|env| env.render(frame))
     }
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {

@@ -223,8 +223,12 @@ mod tests {
     fn what_a_policy_has_besides_weights_comes_back() {
         let new = || PolicyEntry::new("counting", Box::new(Counting(RandomPolicy::new(2, 0), 0)));
         let (mut a, mut b) = (new(), new());
-        let out = ActionOutput { actions: RowsMut::I64(&mut []), logp: &mut [], vf_preds: &mut [] };
-        a.policy.compute_actions(ActionInput { obs: RowsRef::F32(&[]), moments: &[] }, out).unwrap();
+        a.policy
+            .compute_actions(
+                ActionInput::new(RowsRef::F32(&[]), &[]),
+                ActionOutput::new(RowsMut::I64(&mut []), &mut [], &mut []),
+            )
+            .unwrap();
         b.restore(&a.stash().unwrap()).unwrap();
         assert_eq!((b.policy.1, b.size_bytes()), (1, 1));
         // Most policies have nothing of the kind, and say so.

@@ -108,7 +108,7 @@ impl Policy for MlpPolicy {
         };
         let streams = self.streams;
         self.uniforms.clear();
-        self.uniforms.extend(input.moments.iter().map(|m| unit_f32(streams.block(m.slot, m.episode, m.t, 0)[0])));
+        self.uniforms.extend(input.moments.iter().map(|m| unit_f32(streams.block(m.slot, m.episode, m.t, m.agent)[0])));
         (self.kernels.act)(&self.nets, obs, &self.uniforms, ActOut { actions, logp: out.logp, values: out.vf_preds });
         Ok(())
     }
@@ -193,8 +193,10 @@ mod tests {
     #[test]
     fn buffers_have_an_entry_per_row() {
         let act = |actions: &mut [i64], logp: &mut [f32], vf_preds: &mut [f32]| {
-            let out = ActionOutput { actions: RowsMut::I64(actions), logp, vf_preds };
-            policy().compute_actions(ActionInput { obs: RowsRef::F32(&[0.5; 12]), moments: &moments(3) }, out)
+            policy().compute_actions(
+                ActionInput::new(RowsRef::F32(&[0.5; 12]), &moments(3)),
+                ActionOutput::new(RowsMut::I64(actions), logp, vf_preds),
+            )
         };
         let length = |buffer, found| Err(PolicyError::BufferLength { buffer, wanted: 3, found });
         assert_eq!(act(&mut [7; 2], &mut [0.0; 3], &mut [0.0; 3]), length("actions", 2));
@@ -204,14 +206,18 @@ mod tests {
     }
 
     fn moments(n: usize) -> Vec<Moment> {
-        (0..n as u32).map(|i| Moment { slot: SlotId(i), episode: 0, t: 0 }).collect()
+        (0..n as u32).map(|i| Moment { slot: SlotId(i), episode: 0, t: 0, agent: 0 }).collect()
     }
 
     fn act(policy: &mut MlpPolicy, obs: &[f32], moments: &[Moment]) -> (Vec<i64>, Vec<f32>, Vec<f32>) {
         let n = moments.len();
         let (mut actions, mut logp, mut values) = (vec![0; n], vec![0.0; n], vec![0.0; n]);
-        let out = ActionOutput { actions: RowsMut::I64(&mut actions), logp: &mut logp, vf_preds: &mut values };
-        policy.compute_actions(ActionInput { obs: RowsRef::F32(obs), moments }, out).unwrap();
+        policy
+            .compute_actions(
+                ActionInput::new(RowsRef::F32(obs), moments),
+                ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut values),
+            )
+            .unwrap();
         (actions, logp, values)
     }
 
@@ -276,7 +282,7 @@ mod tests {
     #[test]
     fn only_float_observations_and_discrete_actions_are_taken() {
         let envs = EnvRegistry::builtin();
-        let shape = |name: &str| MlpPolicySpec::for_spaces(&envs.spec(name).unwrap().spaces(), &[7, 5]);
+        let shape = |name: &str| MlpPolicySpec::for_spaces(&envs.spec(name).unwrap().spaces().unwrap(), &[7, 5]);
         assert_eq!(shape("Acrobot-v1").unwrap(), MlpPolicySpec { obs_len: 6, ..spec() });
         let errors =
             ["FrozenLake-v1", "PixelBreakout-v0", "Pendulum-v1"].map(|name| shape(name).unwrap_err().to_string());

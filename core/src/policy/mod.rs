@@ -36,6 +36,8 @@
 
 mod entry;
 mod init;
+mod io;
+mod learn;
 mod map;
 mod mlp;
 mod random;
@@ -45,6 +47,8 @@ mod store;
 pub use crate::ids::PolicyId;
 pub use entry::{PolicyEntry, PolicyState};
 pub use init::init_weights;
+pub use io::{ActionInput, ActionOutput};
+pub use learn::{Gradients, LearnInfo, Postprocessing};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
 pub use mlp::{MlpPolicy, MlpPolicySpec};
 pub use random::RandomPolicy;
@@ -52,52 +56,18 @@ pub use stash::{Stash, StashError, Stashed};
 pub use store::{MemoryStore, PolicyStore, StoreError, TidyStore};
 
 use crate::{
-    env::{Moment, RowsMut, RowsRef},
+    batch::{BatchError, SampleBatch},
+    config::ConfigError,
+    env::RowsRef,
+    episode::{Episode, GlobalVars, OtherAgent},
+    postprocess::PostprocessError,
     prelude::*,
+    view::ViewRequirements,
     weights::{Weights, WeightsError},
 };
 
-/// Observations to act on.
-#[derive(Clone, Copy, Debug)]
-pub struct ActionInput<'a> {
-    /// Observations, row-major.
-    pub obs: RowsRef<'a>,
-    /// The moment of each row.
-    pub moments: &'a [Moment],
-}
-
-/// Where actions go, one row or entry per observation.
-#[derive(Debug)]
-pub struct ActionOutput<'a> {
-    /// Chosen actions.
-    pub actions: RowsMut<'a>,
-    /// Their log-probabilities.
-    pub logp: &'a mut [f32],
-    /// Value estimates of the observations.
-    pub vf_preds: &'a mut [f32],
-}
-
-impl ActionOutput<'_> {
-    /// Checks that the buffers take that many rows, with that many elements in an action.
-    ///
-    /// # Errors
-    /// [`PolicyError::BufferLength`].
-    pub fn check(&self, rows: usize, action_len: usize) -> Result<(), PolicyError> {
-        let elements = rows.saturating_mul(action_len);
-        let buffers = [
-            ("actions", elements, self.actions.len()),
-            ("logp", rows, self.logp.len()),
-            ("vf_preds", rows, self.vf_preds.len()),
-        ];
-        match buffers.into_iter().find(|(_, wanted, found)| wanted != found) {
-            Some((buffer, wanted, found)) => Err(PolicyError::BufferLength { buffer, wanted, found }),
-            None => Ok(()),
-        }
-    }
-}
-
 /// Why a policy could not act.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PolicyError {
     /// The policy does not take these observations or give these actions.
     #[error("the policy takes {wanted}, not {found}")]
@@ -120,10 +90,25 @@ pub enum PolicyError {
     /// These weights are not the policy's.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// The batch is not what the policy learns from.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The trajectory cannot be postprocessed.
+    #[error(transparent)]
+    Postprocess(#[from] PostprocessError),
+    /// The policy's settings are wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The policy acts and does not learn.
+    #[error("this policy does not learn; the learning ones are registered by name, see `rollmesh policies`")]
+    NoLearner,
+    /// The policy failed by itself.
+    #[error("the policy failed: {0}")]
+    Failed(String),
 }
 
-/// Something that acts.
-pub trait Policy {
+/// Something that acts, and perhaps learns.
+pub trait Policy: Send {
     /// Chooses an action for every observation.
     ///
     /// # Errors
@@ -136,6 +121,72 @@ pub trait Policy {
     /// # Errors
     /// [`PolicyError::Unsupported`] for rows of another type.
     fn compute_values(&mut self, obs: RowsRef<'_>, values: &mut [f32]) -> Result<(), PolicyError>;
+
+    /// Lengths of the recurrent states, one after the other; none for a policy without memory.
+    #[doc(alias = "get_initial_state")]
+    fn state_lens(&self) -> &[usize] {
+        &[]
+    }
+
+    /// Writes the states at the start of an episode, all of them one after the other. They come filled with zeros.
+    fn initial_state(&self, _state: &mut [f32]) {}
+
+    /// Numbers per row that the distribution of actions is made of; 0 for a policy that cannot tell.
+    fn dist_inputs_len(&self) -> usize {
+        0
+    }
+
+    /// Which rows of which columns the policy sees and learns from, besides the ones that every batch has.
+    fn view_requirements(&self) -> ViewRequirements {
+        ViewRequirements::default()
+    }
+
+    /// What becomes of a trajectory before it is learned from.
+    fn postprocessing(&self) -> Postprocessing {
+        Postprocessing::None
+    }
+
+    /// Postprocesses a trajectory where [`postprocessing`](Self::postprocessing) says [`Postprocessing::Custom`]: rows of
+    /// one agent from one episode, of which at most the last one has a flag. `others` are those of the other agents of
+    /// the episode, not postprocessed.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    fn postprocess_trajectory(
+        &mut self,
+        trajectory: SampleBatch,
+        _others: &[OtherAgent<'_>],
+        _episode: &Episode,
+    ) -> Result<SampleBatch, PolicyError> {
+        Ok(trajectory)
+    }
+
+    /// Hears of the run's progress. Only policies that are trained do.
+    fn on_global_var_update(&mut self, _vars: &GlobalVars) {}
+
+    /// Learns from a batch: the gradients of all its rows, or several passes over it, as the policy likes.
+    ///
+    /// # Errors
+    /// [`PolicyError::NoLearner`] for a policy that only acts, which is the default.
+    fn learn_on_batch(&mut self, _batch: &SampleBatch) -> Result<LearnInfo, PolicyError> {
+        Err(PolicyError::NoLearner)
+    }
+
+    /// The gradients of the loss on a batch. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`learn_on_batch`](Self::learn_on_batch).
+    fn compute_gradients(&mut self, _batch: &SampleBatch) -> Result<(Gradients, LearnInfo), PolicyError> {
+        Err(PolicyError::NoLearner)
+    }
+
+    /// Lets the optimiser take one step along gradients.
+    ///
+    /// # Errors
+    /// As [`learn_on_batch`](Self::learn_on_batch); [`PolicyError::Weights`] for gradients of another model.
+    fn apply_gradients(&mut self, _gradients: &Gradients) -> Result<LearnInfo, PolicyError> {
+        Err(PolicyError::NoLearner)
+    }
 
     /// What the policy acts with.
     fn weights(&self) -> &Weights;

@@ -64,7 +64,7 @@ impl RandomPolicy {
         // Rows without elements are all there already.
         let width = self.space.shape().elements().max(1);
         for (action, m) in actions.chunks_exact_mut(width).zip(input.moments) {
-            let mut rng = self.streams.at(m.slot, m.episode, m.t, 0);
+            let mut rng = self.streams.at(m.slot, m.episode, m.t, m.agent);
             self.space.sample_row(&mut rng, action).map_err(|error| PolicyError::Unsupported {
                 wanted: self.space.to_string(),
                 found: error.to_string(),
@@ -117,11 +117,14 @@ mod tests {
     fn continuous_actions_are_even_between_the_bounds() {
         let space = Space::vector(&[-2.0, 0.0], &[2.0, 1.0]);
         let mut policy = RandomPolicy::for_space(&space, 3).unwrap();
-        let moments: Vec<Moment> = (0..500).map(|t| Moment { slot: SlotId(0), episode: 0, t }).collect();
+        let moments: Vec<Moment> = (0..500).map(|t| Moment { slot: SlotId(0), episode: 0, t, agent: 0 }).collect();
         let (mut actions, mut logp, mut vf_preds) = (vec![0f32; 1000], vec![0f32; 500], vec![1f32; 500]);
-        let input = ActionInput { obs: RowsRef::F32(&[]), moments: &moments };
-        let out = ActionOutput { actions: RowsMut::F32(&mut actions), logp: &mut logp, vf_preds: &mut vf_preds };
-        policy.compute_actions(input, out).unwrap();
+        policy
+            .compute_actions(
+                ActionInput::new(RowsRef::F32(&[]), &moments),
+                ActionOutput::new(RowsMut::F32(&mut actions), &mut logp, &mut vf_preds),
+            )
+            .unwrap();
         assert!(actions.chunks_exact(2).all(|row| space.contains_floats(row)));
         assert!((actions.iter().step_by(2).sum::<f32>() / 500.0).abs() < 0.2);
         assert!(logp.iter().all(|logp| (logp + 4f32.ln()).abs() < 1e-6));
@@ -132,9 +135,12 @@ mod tests {
         let space = Space::vector(&[3.0, 1.0], &[3.0, 5.0]);
         let mut policy = RandomPolicy::for_space(&space, 3).unwrap();
         let (mut actions, mut logp) = ([0f32; 2], [0f32]);
-        let input = ActionInput { obs: RowsRef::F32(&[]), moments: &[Moment::default()] };
-        let out = ActionOutput { actions: RowsMut::F32(&mut actions), logp: &mut logp, vf_preds: &mut [0.0] };
-        policy.compute_actions(input, out).unwrap();
+        policy
+            .compute_actions(
+                ActionInput::new(RowsRef::F32(&[]), &[Moment::default()]),
+                ActionOutput::new(RowsMut::F32(&mut actions), &mut logp, &mut [0.0]),
+            )
+            .unwrap();
         assert!(actions[0] == 3.0 && (logp[0] + 4f32.ln()).abs() < 1e-6, "{actions:?} {logp:?}");
     }
 
@@ -156,9 +162,10 @@ mod tests {
     }
 
     fn act(policy: &mut RandomPolicy, actions: &mut [i64]) -> Result<(), PolicyError> {
-        let input = ActionInput { obs: RowsRef::F32(&[]), moments: &[Moment::default()] };
-        let out = ActionOutput { actions: RowsMut::I64(actions), logp: &mut [0.0], vf_preds: &mut [0.0] };
-        policy.compute_actions(input, out)
+        policy.compute_actions(
+            ActionInput::new(RowsRef::F32(&[]), &[Moment::default()]),
+            ActionOutput::new(RowsMut::I64(actions), &mut [0.0], &mut [0.0]),
+        )
     }
 
     #[test]
@@ -171,8 +178,12 @@ mod tests {
     fn actions_of_another_type_are_refused() {
         let mut policy = RandomPolicy::new(2, 0);
         let moments = [Moment::default()];
-        let input = ActionInput { obs: RowsRef::F32(&[]), moments: &moments };
-        let out = ActionOutput { actions: RowsMut::F32(&mut [0.0]), logp: &mut [0.0], vf_preds: &mut [0.0] };
-        assert!(matches!(policy.compute_actions(input, out), Err(PolicyError::Unsupported { .. })));
+        assert!(matches!(
+            policy.compute_actions(
+                ActionInput::new(RowsRef::F32(&[]), &moments),
+                ActionOutput::new(RowsMut::F32(&mut [0.0]), &mut [0.0], &mut [0.0])
+            ),
+            Err(PolicyError::Unsupported { .. })
+        ));
     }
 }

@@ -43,7 +43,7 @@ impl<S: PolicyStore + ?Sized> PolicyStore for Box<S> {
 }
 
 /// Why a store could not keep or give bytes.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StoreError {
     /// Nothing was kept for this policy.
     #[error("nothing was put aside for policy '{0}'")]

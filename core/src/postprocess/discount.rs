@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn returns_end_with_the_bootstrap_value() {
         assert_eq!(discounted_returns(&[1.0, 2.0], 4.0, 0.5), [1.0 + 1.0 + 1.0, 2.0 + 2.0]);
-        assert_eq!(discounted_returns::<f32>(&[], 4.0, 0.5), []);
+        assert_eq!(discounted_returns::<f32>(&[], 4.0, 0.5), [0f64; 0]);
     }
 
     #[test]
@@ -68,6 +68,6 @@ mod tests {
         assert_eq!(last_r(&[true, false], 4.0), 4.0);
         assert_eq!(last_r(&[], 4.0), 4.0);
         assert_eq!(values_bootstrapped(&[0.5, 0.6, 0.7], 4.0), [0.6, 0.7, 4.0]);
-        assert_eq!(values_bootstrapped(&[], 4.0), []);
+        assert_eq!(values_bootstrapped(&[], 4.0), [0f32; 0]);
     }
 }

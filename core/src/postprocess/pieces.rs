@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(piece_ends(&agents).unwrap(), [1, 2, 3, 4, 5]);
         let unrolls = whole.with(UNROLL_ID, ColumnData::scalars(vec![0, 1, 1, 1, 1])).unwrap();
         assert_eq!(piece_ends(&unrolls).unwrap(), [1, 2, 3, 4, 5]);
-        assert_eq!(piece_ends(&batch(&[])).unwrap(), []);
+        assert_eq!(piece_ends(&batch(&[])).unwrap(), [0usize; 0]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Why a fragment could not be finished.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DriveError {
     /// The environments failed.
     #[error(transparent)]

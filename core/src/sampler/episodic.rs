@@ -159,12 +159,8 @@ impl<O: RowElement, A: RowElement> Collector for Episodic<O, A> {
 
     fn action_request(&mut self) -> (ActionInput<'_>, ActionOutput<'_>) {
         let step = &mut self.step;
-        let input = ActionInput { obs: O::erase_rows(&step.obs), moments: self.lanes.moments() };
-        let output = ActionOutput {
-            actions: A::erase_rows_mut(&mut step.actions),
-            logp: &mut step.logp,
-            vf_preds: &mut step.vf_preds,
-        };
+        let input = ActionInput::new(O::erase_rows(&step.obs), self.lanes.moments());
+        let output = ActionOutput::new(A::erase_rows_mut(&mut step.actions), &mut step.logp, &mut step.vf_preds);
         (input, output)
     }
 

@@ -65,7 +65,7 @@ impl Lanes {
         for (lane, (start, obs)) in starts.iter().zip(obs.chunks_exact_mut(width)).enumerate() {
             let (episode, t, episode_return) =
                 start.state.as_ref().map_or((0, 0, 0.0), |state| (state.episode, state.t, state.episode_return));
-            lanes.moments.push(Moment { slot: start.slot, episode, t });
+            lanes.moments.push(Moment { slot: start.slot, episode, t, agent: 0 });
             lanes.returns.push(episode_return);
             match &start.state {
                 Some(state) => env.restore_at(lane, &state.env, O::erase_rows_mut(obs))?,

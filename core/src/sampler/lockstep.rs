@@ -191,15 +191,12 @@ impl<O: RowElement, A: RowElement> Collector for Lockstep<O, A> {
     fn action_request(&mut self) -> (ActionInput<'_>, ActionOutput<'_>) {
         let (n, width, action) = (self.lanes.len(), self.shapes.obs.elements(), self.shapes.action.elements());
         let row = self.done * n;
-        let input = ActionInput {
-            obs: O::erase_rows(&self.arena.obs[row * width..][..n * width]),
-            moments: self.lanes.moments(),
-        };
-        let output = ActionOutput {
-            actions: A::erase_rows_mut(&mut self.arena.actions[row * action..][..n * action]),
-            logp: &mut self.arena.logp[row..][..n],
-            vf_preds: &mut self.arena.vf_preds[row..][..n],
-        };
+        let input = ActionInput::new(O::erase_rows(&self.arena.obs[row * width..][..n * width]), self.lanes.moments());
+        let output = ActionOutput::new(
+            A::erase_rows_mut(&mut self.arena.actions[row * action..][..n * action]),
+            &mut self.arena.logp[row..][..n],
+            &mut self.arena.vf_preds[row..][..n],
+        );
         (input, output)
     }
 

@@ -17,7 +17,7 @@
 //!
 //! let registry = EnvRegistry::builtin();
 //! let home = HomeIndex { worker_index: 1, vector_index: 0 };
-//! let mut env = registry.spec("CartPole-v1")?.make(&[EnvContext { home }], Kernels::PORTABLE);
+//! let mut env = registry.spec("CartPole-v1")?.make(&[EnvContext::new(home)], Kernels::PORTABLE)?;
 //! let start = LaneStart { slot: SlotId(0), state: None };
 //! let mut collector = Lockstep::<f32, i64>::new(&[start], 7, Some(500), env.as_mut())?;
 //! let mut policy = RandomPolicy::new(2, 7);

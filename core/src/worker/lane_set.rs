@@ -25,7 +25,7 @@ impl LaneSet {
         seed: u64,
         kernels: Kernels,
     ) -> Result<Self, EnvError> {
-        let mut env = spec.make(contexts, kernels);
+        let mut env = spec.make(contexts, kernels)?;
         let limit = spec.max_episode_steps;
         let collector = lockstep(starts, seed, limit, env.as_mut())?;
         Ok(Self { env, collector })

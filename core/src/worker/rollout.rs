@@ -83,7 +83,7 @@ impl RolloutConfig {
 }
 
 /// Why a worker could not be made or could not sample.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RolloutError {
     /// The environment is not registered.
     #[error(transparent)]
@@ -151,11 +151,11 @@ impl RolloutWorker {
             }
         }
         let contexts: Vec<EnvContext> = (0..config.num_envs)
-            .map(|vector_index| EnvContext { home: HomeIndex { worker_index: 0, vector_index } })
+            .map(|vector_index| EnvContext::new(HomeIndex { worker_index: 0, vector_index }))
             .collect();
         let starts: Vec<LaneStart> =
             (0..config.num_envs).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
-        let spaces = spec.spaces();
+        let spaces = spec.spaces()?;
         let policies = match &config.policy {
             PolicyKind::Random => PolicyMap::single(Box::new(RandomPolicy::for_space(&spaces.action, config.seed)?)),
             PolicyKind::Mlp { hidden } => {

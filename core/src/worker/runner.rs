@@ -54,7 +54,7 @@ pub enum Advance {
 }
 
 /// Why a lease or weights could not be taken, or a lease could not be finished.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RunnerError {
     /// The environment is not registered.
     #[error(transparent)]
@@ -120,7 +120,7 @@ impl SlotRunner {
     pub fn new(run: &RunSpec, envs: &EnvRegistry, kernels: Kernels) -> Result<Self, RunnerError> {
         run.check()?;
         let env = envs.spec(&run.env)?.clone();
-        let policy = MlpPolicySpec::for_spaces(&env.spaces(), &run.hidden)?;
+        let policy = MlpPolicySpec::for_spaces(&env.spaces()?, &run.hidden)?;
         let weights = init_weights(&policy, run.seed)?;
         let policy = MlpPolicy::new(policy, weights, run.seed, kernels)?;
         Ok(Self { run: run.clone(), env, kernels, policy, lanes: None, next: FragmentNo(0), lease: None })
@@ -225,8 +225,7 @@ impl SlotRunner {
     fn open(&self, lease: &Lease) -> Result<LaneSet, RunnerError> {
         let starts: Vec<LaneStart> =
             lease.slots.iter().map(|leased| self.start(lease.fragment, leased)).collect::<Result<_, _>>()?;
-        let contexts: Vec<EnvContext> =
-            starts.iter().map(|start| EnvContext { home: self.run.home(start.slot) }).collect();
+        let contexts: Vec<EnvContext> = starts.iter().map(|start| EnvContext::new(self.run.home(start.slot))).collect();
         Ok(LaneSet::open(&self.env, &contexts, &starts, self.run.seed, self.kernels)?)
     }
 

@@ -217,10 +217,11 @@ mod tests {
         let mut acting = MlpPolicy::new(spec, weights, 1, crate::kernels::AUTO).unwrap();
 
         let obs: Vec<f32> = (0..4 * rows).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
-        let moments: Vec<Moment> = (0..rows as u32).map(|t| Moment { slot: SlotId(0), episode: 0, t }).collect();
+        let moments: Vec<Moment> =
+            (0..rows as u32).map(|t| Moment { slot: SlotId(0), episode: 0, t, agent: 0 }).collect();
         let (mut actions, mut logp, mut vf_preds) = (vec![0; rows], vec![0.0; rows], vec![0.0; rows]);
-        let out = ActionOutput { actions: RowsMut::I64(&mut actions), logp: &mut logp, vf_preds: &mut vf_preds };
-        acting.compute_actions(ActionInput { obs: RowsRef::F32(&obs), moments: &moments }, out).unwrap();
+        let out = ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut vf_preds);
+        acting.compute_actions(ActionInput::new(RowsRef::F32(&obs), &moments), out).unwrap();
 
         let obs = Tensor::from_vec(obs, (rows, 4), &Device::Cpu).unwrap();
         let learners_logp = log_softmax(&model.logits(&obs).unwrap()).unwrap().to_vec2::<f32>().unwrap();

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use rollmesh_core::{
-    env::{EnvRegistry, EnvSpaces, UnknownEnv},
+    env::{EnvError, EnvRegistry, EnvSpaces, UnknownEnv},
     policy::{MlpPolicySpec, PolicyError},
     run::{RunSpec, SpecError},
 };
@@ -73,6 +73,9 @@ pub enum TrainConfigError {
     /// The environment is not registered.
     #[error(transparent)]
     UnknownEnv(#[from] UnknownEnv),
+    /// The environment cannot be made.
+    #[error(transparent)]
+    Env(#[from] EnvError),
     /// A number that must not be zero is.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
@@ -141,7 +144,7 @@ impl TrainConfig {
         }
         self.ppo.validate()?;
         self.spec().check()?;
-        let spaces = env.spaces();
+        let spaces = env.spaces()?;
         MlpPolicySpec::for_spaces(&spaces, &self.hidden)?;
         Ok(spaces)
     }

@@ -72,7 +72,7 @@ impl HandMade {
     /// The upload with its fragments changed.
     pub(crate) fn changed(&self, upload: &FragmentUpload, change: impl Fn(&mut SlotFragment)) -> FragmentUpload {
         let (spec, lease) = (self.spec.as_ref().unwrap(), self.lease.as_ref().unwrap());
-        let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces();
+        let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces().unwrap();
         let limits = FragmentLimits::new(spec, &spaces);
         let mut fragments = convert::slot_fragments(upload, self.run, lease, &limits).unwrap();
         fragments.iter_mut().for_each(change);

@@ -78,7 +78,7 @@ enum Obs {
 
 impl Lanes {
     fn new(args: &Value, lanes: usize) -> Result<Self, Fault> {
-        let context = EnvContext { home: HomeIndex { worker_index: 0, vector_index: 0 } };
+        let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
         let (name, kwargs) = (text(&args["env"])?, &args["kwargs"]);
         let env: Box<dyn AnyVectorEnv> = if name == "FrozenLake-v1" {
             let is_slippery = kwargs["is_slippery"].as_bool().unwrap_or(true);
@@ -88,7 +88,7 @@ impl Lanes {
         } else {
             let registry = EnvRegistry::builtin();
             let spec = registry.spec(name).map_err(|_| Fault::InvalidArgument)?;
-            spec.make(&vec![context; lanes], Kernels::PORTABLE)
+            spec.make(&vec![context; lanes], Kernels::PORTABLE).map_err(|_| Fault::EnvError)?
         };
         let width = env.observation_space().shape().elements();
         let obs = match env.dtypes().0 {

@@ -138,7 +138,7 @@ mod tests {
         let drawn: Vec<_> = envs.iter().filter_map(|spec| Some((spec, Kind::of(&spec.name)?))).collect();
         assert_eq!(drawn.len(), 9);
         for (spec, kind) in drawn {
-            let len = spec.spaces().observation.shape().elements();
+            let len = spec.spaces().unwrap().observation.shape().elements();
             assert!(kind.picture(&vec![0.0; len]).is_some(), "{}", spec.name);
             for wrong in [0, len - 1, len + 1] {
                 assert_eq!(kind.picture(&vec![0.0; wrong]), None, "{} {wrong}", spec.name);

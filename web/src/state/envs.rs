@@ -25,7 +25,7 @@ pub fn trainable_envs(envs: &EnvRegistry) -> Vec<TrainableEnv> {
 }
 
 fn fits_network(spec: &EnvSpec) -> bool {
-    MlpPolicySpec::for_spaces(&spec.spaces(), &HIDDEN).is_ok()
+    spec.spaces().is_ok_and(|spaces| MlpPolicySpec::for_spaces(&spaces, &HIDDEN).is_ok())
 }
 
 fn goal(spec: &EnvSpec) -> Option<f32> {

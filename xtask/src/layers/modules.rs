@@ -14,13 +14,13 @@ const SOURCE: &str = "core/src";
 /// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
 const LAYERS: &[&[&str]] = &[
     &["prelude"],
-    &["ids", "math", "time"],
+    &["ids", "math", "time", "config"],
     &["rng", "kernels"],
     &["column"],
     &["space"],
     &["batch", "action", "distribution", "preprocess"],
     &["run", "weights", "view"],
-    &["lease", "hash", "env", "postprocess", "filter", "estimate"],
+    &["lease", "hash", "env", "postprocess", "filter", "estimate", "episode"],
     &["policy"],
     &["sampler"],
     &["protocol"],

@@ -41,10 +41,13 @@ pub(super) struct Probe {
 impl Probe {
     /// Makes the lanes of these slots.
     pub(super) fn new(spec: &EnvSpec, options: &CheckOptions, slots: Range<u32>) -> Result<Self, CheckError> {
-        let contexts: Vec<_> = (slots.clone())
-            .map(|vector_index| EnvContext { home: HomeIndex { worker_index: 1, vector_index } })
-            .collect();
-        let env = spec.make(&contexts, Kernels::PORTABLE);
+        let contexts: Vec<_> =
+            (slots.clone()).map(|vector_index| EnvContext::new(HomeIndex { worker_index: 1, vector_index })).collect();
+        let env = spec.make(&contexts, Kernels::PORTABLE).map_err(|source| CheckError::Failed {
+            during: "making",
+            step: 0,
+            source,
+        })?;
         let lanes = contexts.len();
         if env.num_envs() != lanes {
             return Err(CheckError::Lanes { wanted: lanes, found: env.num_envs() });
@@ -60,7 +63,7 @@ impl Probe {
             rewards: vec![0.0; lanes],
             terminateds: vec![false; lanes],
             truncateds: vec![false; lanes],
-            moments: slots.map(|slot| Moment { slot: SlotId(slot), episode: 0, t: 0 }).collect(),
+            moments: slots.map(|slot| Moment { slot: SlotId(slot), episode: 0, t: 0, agent: 0 }).collect(),
             max_episode_steps: spec.max_episode_steps.unwrap_or(u32::MAX),
             seed: options.seed,
             ones: false,
@@ -109,7 +112,7 @@ impl Probe {
     /// Fills the actions with random ones from the space.
     pub(super) fn sample_actions(&mut self) {
         for lane in 0..self.lanes() {
-            let Moment { slot, episode, t } = self.moments[lane];
+            let Moment { slot, episode, t, .. } = self.moments[lane];
             let mut rng = Streams::new(self.seed, Purpose::Action).at(slot, episode, t, 0);
             let range = self.action_range(lane);
             // The space was found to take rows of this type, and the row has its length.

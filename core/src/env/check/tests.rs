@@ -1,11 +1,6 @@
 //! Good environments pass, and every fault is found and called by its name.
 
-use std::{
-    rc::Rc,
-    sync::atomic::{AtomicU32, Ordering},
-};
-
-use core::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::{
@@ -40,7 +35,7 @@ static LEAK: AtomicU32 = AtomicU32::new(0);
 struct Counter {
     count: u32,
     hidden: u32,
-    shared: Rc<Cell<u32>>,
+    shared: Arc<AtomicU32>,
     fault: Fault,
 }
 
@@ -80,12 +75,12 @@ impl Env for Counter {
             return Err(EnvError::InvalidAction { lane: 0, action: action[0].to_string() });
         }
         self.hidden += 1;
-        self.shared.set(self.shared.get() + 1);
+        self.shared.fetch_add(1, Ordering::Relaxed);
         self.count += action[0].clamp(0.0, 9.0) as u32 + rng.below(2);
         self.count += match self.fault {
             Fault::GlobalStep => LEAK.fetch_add(1, Ordering::Relaxed),
             Fault::HiddenState => self.hidden,
-            Fault::Coupled => self.shared.get(),
+            Fault::Coupled => self.shared.load(Ordering::Relaxed),
             Fault::BelievesAll if self.count > 1_000_000 => {
                 return Err(EnvError::Failed("lost count".into()));
             }
@@ -121,7 +116,7 @@ impl Env for Counter {
 
 fn spec(fault: Fault) -> EnvSpec {
     EnvSpec::new("Counter", move |contexts, _| {
-        let counter = Counter { count: 0, hidden: 0, shared: Rc::default(), fault };
+        let counter = Counter { count: 0, hidden: 0, shared: Arc::default(), fault };
         Box::new(Vectorized::new(vec![counter; contexts.len()]))
     })
 }
@@ -287,7 +282,7 @@ fn flags_of_a_fragment_do_not_last_into_the_next() {
 
 #[test]
 fn a_wrong_number_of_lanes_is_found() {
-    let counter = || Counter { count: 0, hidden: 0, shared: Rc::default(), fault: Fault::None };
+    let counter = || Counter { count: 0, hidden: 0, shared: Arc::default(), fault: Fault::None };
     let spec = EnvSpec::new("Lonely", move |_, _| Box::new(Vectorized::new(vec![counter()])));
     assert_eq!(check_env(&spec, 3), Err(CheckError::Lanes { wanted: 3, found: 1 }));
 }

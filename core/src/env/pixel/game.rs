@@ -37,7 +37,7 @@ pub struct Frame {
 /// The rules of a game on a grid of [`SIDE`] x [`SIDE`] cells, made an environment by [`Pixel`].
 ///
 /// The state is small and bounded, and every state that [`read`](Self::read) accepts can be played on.
-pub trait Game: Clone + Default {
+pub trait Game: Send + Clone + Default {
     /// The kinds of things, in the order of the observation's last axis.
     const CHANNELS: &'static [Channel];
     /// The moves that mean anything; action `i` is the move `MOVES[i]`.

@@ -212,7 +212,7 @@ fn every_game_is_registered_and_can_be_drawn_in_colours_of_its_own() {
     assert_eq!(games.len(), 5);
     for spec in games {
         let channels = channels(&spec.name).unwrap();
-        assert_eq!(spec.spaces().observation.shape().dims(), [10, 10, channels.len() as u32]);
+        assert_eq!(spec.spaces().unwrap().observation.shape().dims(), [10, 10, channels.len() as u32]);
         let mut colours: Vec<_> = channels.iter().map(|channel| channel.rgb).chain([BACKGROUND]).collect();
         colours.sort_unstable();
         colours.dedup();

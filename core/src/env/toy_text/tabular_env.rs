@@ -143,7 +143,8 @@ mod tests {
     /// One step in all lanes, as step `t` of episode 0: the states after it, or the error.
     fn step(env: &mut TabularEnv, actions: &[i64], t: u32) -> Result<Vec<i64>, EnvError> {
         let lanes = env.num_envs();
-        let moments: Vec<_> = (0..lanes as u32).map(|slot| Moment { slot: SlotId(slot), episode: 0, t }).collect();
+        let moments: Vec<_> =
+            (0..lanes as u32).map(|slot| Moment { slot: SlotId(slot), episode: 0, t, agent: 0 }).collect();
         let moments = Moments { streams: Streams::new(5, Purpose::EnvStep), lanes: &moments };
         let (mut obs, mut rewards) = (vec![0; lanes], vec![0.0; lanes]);
         let (mut terminateds, mut truncateds) = (vec![false; lanes], vec![true; lanes]);

@@ -136,7 +136,7 @@ impl Default for DeepMindOptions {
 ///     let env = |_| deepmind(Catch::default(), options).expect("tried before");
 ///     Box::new(Vectorized::new(contexts.iter().map(env).collect()))
 /// });
-/// assert_eq!(spec.spaces().observation.shape().dims(), [8, 6, 4]);
+/// assert_eq!(spec.spaces()?.observation.shape().dims(), [8, 6, 4]);
 /// check_env(&spec, 2)?;
 /// let mut registry = EnvRegistry::builtin();
 /// registry.register(spec);

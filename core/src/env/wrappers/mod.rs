@@ -2,7 +2,7 @@
 //!
 //! A wrapper is an [`Env`] around another one, forwards what it does not change, and adds its state in
 //! front of the inner one's snapshot, so that wrappers can be put into each other in any order. All randomness of a
-//! wrapper comes from the given [`Rng`](super::Rng), no step allocates, and a snapshot may come from anybody.
+//! wrapper comes from the given [`Rng`], no step allocates, and a snapshot may come from anybody.
 //!
 //! | wrapper | what it does |
 //! |---|---|
@@ -35,7 +35,7 @@
 //!     };
 //!     Box::new(Vectorized::new(contexts.iter().map(|_| env()).collect()))
 //! });
-//! assert_eq!(spec.spaces().observation.shape().dims(), [10, 10, 16]);
+//! assert_eq!(spec.spaces()?.observation.shape().dims(), [10, 10, 16]);
 //! check_env(&spec, 2)?;
 //! # Ok::<(), rollmesh_core::env::CheckError>(())
 //! ```

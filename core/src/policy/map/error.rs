@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Why a policy could not be added or found, put aside or brought back.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PolicyMapError {
     /// The id is taken.
     #[error("policy '{0}' exists already; remove it first")]
@@ -31,7 +31,7 @@ pub enum PolicyMapError {
 }
 
 /// An id that is no policy's, and some that are.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct UnknownPolicy {
     /// The id.
     pub id: PolicyId,

@@ -114,7 +114,7 @@ impl ActiveRun {
 impl Runner {
     fn new(spec: &RunSpec, envs: &EnvRegistry, kernels: Kernels) -> Result<Self, RunnerError> {
         let slots = SlotRunner::new(spec, envs, kernels)?;
-        Ok(Self { slots, limits: FragmentLimits::new(spec, &envs.spec(&spec.env)?.spaces()) })
+        Ok(Self { slots, limits: FragmentLimits::new(spec, &envs.spec(&spec.env)?.spaces()?) })
     }
 }
 

@@ -27,12 +27,12 @@ fn spec() -> RunSpec {
 }
 
 fn limits(spec: &RunSpec) -> FragmentLimits {
-    FragmentLimits::new(spec, &EnvRegistry::builtin().spec(&spec.env).unwrap().spaces())
+    FragmentLimits::new(spec, &EnvRegistry::builtin().spec(&spec.env).unwrap().spaces().unwrap())
 }
 
 /// The run's first weights with every value shifted, so that versions act differently.
 fn weights(version: u64) -> Weights {
-    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces();
+    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
     let first = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec().hidden).unwrap(), spec().seed).unwrap();
     let shift = version as f32 / 8.0;
     let shifted = |t: &Tensor| Tensor { values: t.values.iter().map(|v| v + shift).collect(), ..t.clone() };

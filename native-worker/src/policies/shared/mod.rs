@@ -22,7 +22,7 @@ use rollmesh_core::policy::{
 use table::{Place, Table};
 
 /// Why a policy could not be checked out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SharedPolicyMapError {
     /// The policy is unknown, cannot come back, or nobody can make room.
     #[error(transparent)]

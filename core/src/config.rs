@@ -1,0 +1,191 @@
+//! Settings that travel by value: of an environment, a policy or a model, for code that this crate does not know.
+//!
+//! ```
+//! use rollmesh_core::config::Config;
+//!
+//! let common: Config = r#"{"gamma": 0.99, "model": {"fcnet_hiddens": [64, 64]}}"#.parse()?;
+//! let own: Config = r#"{"gamma": 0.95, "model": {"use_lstm": true}}"#.parse()?;
+//! let merged = common.merged(&own);
+//! assert_eq!(merged.get::<f64>("gamma")?, Some(0.95));
+//! assert_eq!(merged.to_string(), r#"{"gamma":0.95,"model":{"fcnet_hiddens":[64,64],"use_lstm":true}}"#);
+//! # Ok::<(), rollmesh_core::config::ConfigError>(())
+//! ```
+
+use core::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+use crate::prelude::*;
+
+/// A JSON object. Names are sorted, so equal settings have equal texts. Cheap to clone.
+///
+/// In formats that people read it is an object, in others a string with its JSON text.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[doc(alias("env_config", "policy_config", "model_config"))]
+pub struct Config(Arc<Map<String, Value>>);
+
+/// Settings that are not what the one who reads them needs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The text is no JSON object.
+    #[error("settings must be a JSON object: {0}")]
+    NoObject(String),
+    /// Something in it has the wrong form.
+    #[error("the setting '{name}' is wrong: {reason}")]
+    BadValue {
+        /// Name of the setting.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The settings as a whole have the wrong form.
+    #[error("the settings are wrong: {0}")]
+    BadSettings(String),
+    /// The value cannot be written as JSON.
+    #[error("the setting '{name}' cannot be stored: {reason}")]
+    NoJson {
+        /// Name of the setting.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Config {
+    /// No settings.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The settings of a value that serialises as an object.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoObject`].
+    pub fn of<T: Serialize>(settings: &T) -> Result<Self, ConfigError> {
+        match serde_json::to_value(settings) {
+            Ok(Value::Object(map)) => Ok(Self(Arc::new(map))),
+            Ok(other) => Err(ConfigError::NoObject(other.to_string())),
+            Err(error) => Err(ConfigError::NoObject(error.to_string())),
+        }
+    }
+
+    /// Sets one setting.
+    ///
+    /// # Errors
+    /// [`ConfigError::NoJson`].
+    pub fn with<T: Serialize>(mut self, name: &str, value: T) -> Result<Self, ConfigError> {
+        let no_json = |error: serde_json::Error| ConfigError::NoJson { name: name.into(), reason: error.to_string() };
+        let value = serde_json::to_value(value).map_err(no_json)?;
+        Arc::make_mut(&mut self.0).insert(name.into(), value);
+        Ok(self)
+    }
+
+    /// One setting, or none if it is not there.
+    ///
+    /// # Errors
+    /// [`ConfigError::BadValue`] if it is there in another form.
+    pub fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ConfigError> {
+        let bad = |error: serde_json::Error| ConfigError::BadValue { name: name.into(), reason: error.to_string() };
+        self.0.get(name).map(|value| serde_json::from_value(value.clone()).map_err(bad)).transpose()
+    }
+
+    /// All settings at once.
+    ///
+    /// # Errors
+    /// [`ConfigError::BadSettings`], which names what is missing or wrong.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        serde_json::from_value(Value::Object((*self.0).clone()))
+            .map_err(|error| ConfigError::BadSettings(error.to_string()))
+    }
+
+    /// These settings with others over them; objects within are merged in the same way.
+    #[doc(alias = "merge_dicts")]
+    #[must_use]
+    pub fn merged(&self, over: &Self) -> Self {
+        let mut merged = (*self.0).clone();
+        merge(&mut merged, &over.0);
+        Self(Arc::new(merged))
+    }
+
+    /// Names of the settings, sorted.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// True without settings.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn merge(into: &mut Map<String, Value>, over: &Map<String, Value>) {
+    for (name, value) in over {
+        match (into.get_mut(name), value) {
+            (Some(Value::Object(into)), Value::Object(over)) => merge(into, over),
+            _ => {
+                into.insert(name.clone(), value.clone());
+            }
+        }
+    }
+}
+
+impl FromStr for Config {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        match serde_json::from_str(text) {
+            Ok(Value::Object(map)) => Ok(Self(Arc::new(map))),
+            Ok(_) => Err(ConfigError::NoObject(text.chars().take(64).collect())),
+            Err(error) => Err(ConfigError::NoObject(error.to_string())),
+        }
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An object of JSON values has always a text.
+        f.write_str(&serde_json::to_string(&*self.0).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl Serialize for Config {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() { self.0.serialize(serializer) } else { serializer.collect_str(self) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Config {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            Ok(Self(Arc::new(Map::deserialize(deserializer)?)))
+        } else {
+            String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_keeps_everything() {
+        let config = Config::new().with("size", 3).unwrap().with("map", vec!["SF", "HG"]).unwrap();
+        let bytes = postcard::to_allocvec(&config).unwrap();
+        assert_eq!(postcard::from_bytes::<Config>(&bytes).unwrap(), config);
+        assert_eq!(serde_json::from_str::<Config>(&config.to_string()).unwrap(), config);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let config: Config = r#"{"num_cars": "many"}"#.parse().unwrap();
+        let error = config.get::<u32>("num_cars").unwrap_err().to_string();
+        assert!(error.starts_with("the setting 'num_cars' is wrong: invalid type"), "{error}");
+        assert_eq!(config.get::<u32>("lights"), Ok(None));
+        assert!("[1]".parse::<Config>().is_err() && "{".parse::<Config>().is_err());
+        assert!(Config::of(&3).is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! Many environments at once, as a sampler sees them: in this process or elsewhere, ready together or not.
+
+use super::{
+    AnyVectorEnv, EnvError, EnvSpaces, Frame, MultiAgentEnv,
+    multi_agent::{AgentRows, Turn},
+};
+use crate::{ids::AgentId, prelude::*};
+
+/// Sub-environments behind one asynchronous interface: ask for [news](Self::poll), [answer](Self::send_actions) with
+/// actions.
+///
+/// It is told nothing about fragments, policies or time limits. Every episode begins with news of a reset: by the first
+/// poll, or by [`try_reset`](Self::try_reset).
+pub trait BaseEnv: Send {
+    /// Number of sub-environments.
+    fn num_envs(&self) -> usize;
+
+    /// Every agent that is known beforehand, ascending.
+    fn agents(&self) -> Vec<AgentId>;
+
+    /// Spaces of an agent; none for one that cannot appear.
+    fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces>;
+
+    /// Collects the news of all sub-environments that are ready, ascending; at least one. The first poll brings their
+    /// first observations. `news` comes empty.
+    ///
+    /// # Errors
+    /// The environments' own, where a failed sub-environment is not restarted. A failure that is survived is news:
+    /// [`EnvNews::fault`].
+    fn poll(&mut self, news: &mut News) -> Result<(), EnvError>;
+
+    /// Answers the latest news: an entry for every sub-environment whose episode goes on, possibly with no action in
+    /// it.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll); [`EnvError::InvalidAction`].
+    fn send_actions(&mut self, actions: &[EnvActions]) -> Result<(), EnvError>;
+
+    /// Begins the next episode of a sub-environment. `turn` comes empty.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError>;
+
+    /// Replaces a sub-environment by a new one, which must be reset.
+    ///
+    /// # Errors
+    /// [`EnvError::Failed`] if it cannot be made again.
+    fn try_restart(&mut self, env: usize) -> Result<(), EnvError>;
+
+    /// Draws a sub-environment; false if it has no picture.
+    fn try_render(&mut self, _env: usize, _frame: &mut Frame) -> bool {
+        false
+    }
+
+    /// The sub-environments, if they are in this process.
+    #[doc(alias("get_sub_environments", "get_unwrapped"))]
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        Vec::new()
+    }
+
+    /// Releases what the environments hold. Does nothing the second time.
+    ///
+    /// # Errors
+    /// [`EnvError::Failed`].
+    fn stop(&mut self) -> Result<(), EnvError> {
+        Ok(())
+    }
+}
+
+/// A sub-environment of this process.
+pub enum SubEnv<'a> {
+    /// A lane of an environment with one agent per lane.
+    Lane {
+        /// The environment.
+        env: &'a mut dyn AnyVectorEnv,
+        /// The lane.
+        lane: usize,
+    },
+    /// An environment with several agents.
+    MultiAgent(&'a mut dyn MultiAgentEnv),
+}
+
+/// Whether an episode has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// It has.
+    Done,
+    /// Its first observations come with later news.
+    #[doc(alias = "ASYNC_RESET_RETURN")]
+    Later,
+    /// The environment begins its episodes by itself, and their first observations come with later news.
+    Unsupported,
+}
+
+/// What a poll brings, in memory that is used again.
+#[derive(Debug, Default)]
+pub struct News {
+    entries: Vec<EnvNews>,
+    len: usize,
+}
+
+/// News of one sub-environment.
+#[derive(Debug, Default)]
+pub struct EnvNews {
+    /// The sub-environment.
+    pub env: usize,
+    /// What happened; after a reset the first observations.
+    pub turn: Turn,
+    /// Actions that agents took by themselves instead of the ones they were sent.
+    pub off_policy_actions: AgentRows,
+    /// The sub-environment failed and was restarted. Its episode is lost, `turn` is empty, and it must be reset.
+    pub fault: Option<EnvError>,
+}
+
+/// Actions for one sub-environment.
+#[derive(Clone, Debug, Default)]
+pub struct EnvActions {
+    /// The sub-environment.
+    pub env: usize,
+    /// The actions of the agents that had an observation.
+    pub actions: AgentRows,
+}
+
+impl News {
+    /// No news.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets everything and keeps the memory.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Room for the news of a sub-environment, empty.
+    pub fn add(&mut self, env: usize) -> &mut EnvNews {
+        if self.len == self.entries.len() {
+            self.entries.push(EnvNews::default());
+        }
+        let entry = &mut self.entries[self.len];
+        self.len += 1;
+        entry.env = env;
+        entry.turn.clear();
+        entry.off_policy_actions.clear();
+        entry.fault = None;
+        entry
+    }
+
+    /// The news, in the order in which they were added.
+    #[must_use]
+    pub fn entries(&self) -> &[EnvNews] {
+        &self.entries[..self.len]
+    }
+
+    /// The news, to be changed by the reader.
+    pub fn entries_mut(&mut self) -> &mut [EnvNews] {
+        &mut self.entries[..self.len]
+    }
+}

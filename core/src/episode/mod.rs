@@ -1,0 +1,178 @@
+//! Episodes while they go on, and what remains of them.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     episode::Episode,
+//!     ids::{AgentId, PolicyId, SlotId},
+//! };
+//!
+//! let mut episode = Episode::new(0, SlotId(0), 7);
+//! let car = AgentId::name("car_1");
+//! episode.enter(&car, PolicyId::new("car_policy1"));
+//! episode.add_step();
+//! episode.add_reward(&car, 2.5);
+//! episode.custom_metrics.insert("crashes".into(), 1.0);
+//! let metrics = episode.metrics();
+//! assert_eq!((metrics.length, metrics.episode_return), (1, 2.5));
+//! assert_eq!(metrics.agent_rewards[0].2, 2.5);
+//! ```
+
+mod global_vars;
+mod metrics;
+mod summary;
+
+pub use global_vars::GlobalVars;
+pub use metrics::{RolloutMetrics, SamplerPerf};
+pub use summary::{EpisodeSummary, Spread};
+
+use crate::{
+    batch::SampleBatch,
+    ids::{AgentId, PolicyId, SlotId, eps_id},
+    prelude::*,
+};
+
+/// An episode of one sub-environment: who takes part, under which policies, and what has come of it.
+#[derive(Clone, Debug, Default)]
+#[doc(alias("EpisodeV2", "MultiAgentEpisode"))]
+pub struct Episode {
+    env: usize,
+    slot: SlotId,
+    number: u32,
+    length: u32,
+    total_reward: f64,
+    agents: Vec<AgentRecord>,
+    /// Numbers of the user's, which end up in the metrics.
+    pub custom_metrics: BTreeMap<String, f64>,
+    /// Lists of numbers of the user's, which are joined over episodes.
+    pub hist_data: BTreeMap<String, Vec<f64>>,
+    /// Pictures and the like, in bytes that only the user knows; they end up in the metrics.
+    pub media: BTreeMap<String, Vec<u8>>,
+    /// What the user wants to remember within the episode.
+    pub user_data: BTreeMap<String, Vec<u8>>,
+}
+
+/// An agent that has appeared in an episode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentRecord {
+    /// The agent.
+    pub agent: AgentId,
+    /// Its policy, until the episode ends.
+    pub policy: PolicyId,
+    /// Sum of its raw rewards.
+    pub reward: f64,
+}
+
+/// The trajectory of another agent of the episode, as a policy sees it that postprocesses.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherAgent<'a> {
+    /// The agent.
+    pub agent: &'a AgentId,
+    /// Its policy.
+    pub policy: &'a PolicyId,
+    /// Its rows.
+    pub trajectory: &'a SampleBatch,
+}
+
+impl Episode {
+    /// An episode that begins.
+    #[must_use]
+    pub fn new(env: usize, slot: SlotId, number: u32) -> Self {
+        Self { env, slot, number, ..Self::default() }
+    }
+
+    /// Unique within a run.
+    #[doc(alias("episode_id", "eps_id"))]
+    #[must_use]
+    pub fn id(&self) -> i64 {
+        eps_id(self.slot, self.number)
+    }
+
+    /// Index of the sub-environment.
+    #[must_use]
+    pub fn env(&self) -> usize {
+        self.env
+    }
+
+    /// Slot of the sub-environment.
+    #[must_use]
+    pub fn slot(&self) -> SlotId {
+        self.slot
+    }
+
+    /// Number of the episode in its slot, from 0.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Env steps so far.
+    #[must_use]
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// Sum of the raw rewards of all agents so far.
+    #[must_use]
+    pub fn total_reward(&self) -> f64 {
+        self.total_reward
+    }
+
+    /// The agents in order of appearance: the position is `agent_index`.
+    #[must_use]
+    pub fn agents(&self) -> &[AgentRecord] {
+        &self.agents
+    }
+
+    /// Number of an agent, in order of appearance.
+    #[must_use]
+    pub fn agent_index(&self, agent: &AgentId) -> Option<usize> {
+        self.agents.iter().position(|record| record.agent == *agent)
+    }
+
+    /// An agent's policy, if the agent has appeared.
+    #[must_use]
+    pub fn policy_for(&self, agent: &AgentId) -> Option<&PolicyId> {
+        self.agents.iter().find(|record| record.agent == *agent).map(|record| &record.policy)
+    }
+
+    /// An agent appears, under a policy that it keeps until the episode ends. Gives its number.
+    pub fn enter(&mut self, agent: &AgentId, policy: PolicyId) -> usize {
+        match self.agent_index(agent) {
+            Some(index) => index,
+            None => {
+                self.agents.push(AgentRecord { agent: agent.clone(), policy, reward: 0.0 });
+                self.agents.len() - 1
+            }
+        }
+    }
+
+    /// Counts an env step.
+    pub fn add_step(&mut self) {
+        self.length = self.length.saturating_add(1);
+    }
+
+    /// Counts a raw reward; of an agent that has not appeared it counts only for the episode.
+    pub fn add_reward(&mut self, agent: &AgentId, reward: f64) {
+        self.total_reward += reward;
+        if let Some(record) = self.agents.iter_mut().find(|record| record.agent == *agent) {
+            record.reward += reward;
+        }
+    }
+
+    /// What remains of the episode.
+    #[must_use]
+    pub fn metrics(&self) -> RolloutMetrics {
+        RolloutMetrics {
+            episode_id: self.id(),
+            env: self.env,
+            length: self.length,
+            episode_return: self.total_reward,
+            agent_rewards: self.agents.iter().map(|a| (a.agent.clone(), a.policy.clone(), a.reward)).collect(),
+            custom_metrics: self.custom_metrics.clone(),
+            hist_data: self.hist_data.clone(),
+            media: self.media.clone(),
+            faulty: None,
+            perf: SamplerPerf::default(),
+        }
+    }
+}

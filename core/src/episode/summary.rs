@@ -1,0 +1,86 @@
+//! Many episodes in a few numbers.
+
+use super::RolloutMetrics;
+use crate::{ids::PolicyId, prelude::*};
+
+/// The least, the greatest and the mean of some numbers; NaN of none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of some numbers; those that are not numbers do not count.
+    #[must_use]
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let (mut n, mut sum, mut min, mut max) = (0u64, 0.0, f64::INFINITY, f64::NEG_INFINITY);
+        for value in values.into_iter().filter(|value| !value.is_nan()) {
+            (n, sum, min, max) = (n + 1, sum + value, min.min(value), max.max(value));
+        }
+        if n == 0 {
+            Self { min: f64::NAN, mean: f64::NAN, max: f64::NAN }
+        } else {
+            Self { min, mean: sum / n as f64, max }
+        }
+    }
+}
+
+/// What a set of episodes says of a run.
+#[derive(Clone, Debug, PartialEq)]
+#[doc(alias = "summarize_episodes")]
+pub struct EpisodeSummary {
+    /// Of the returns.
+    pub episode_return: Spread,
+    /// Of the lengths.
+    pub length: Spread,
+    /// Of the rewards of the agents under each policy; the default policy of a single agent is not listed.
+    pub policy_reward: BTreeMap<PolicyId, Spread>,
+    /// Of the user's numbers.
+    pub custom_metrics: BTreeMap<String, Spread>,
+    /// The user's lists, joined.
+    pub hist_data: BTreeMap<String, Vec<f64>>,
+    /// Episodes that ended.
+    pub episodes: usize,
+    /// Episodes that were lost to failures; they count nowhere else.
+    #[doc(alias = "num_faulty_episodes")]
+    pub faulty_episodes: usize,
+}
+
+impl EpisodeSummary {
+    /// Sums episodes up.
+    #[must_use]
+    pub fn of(episodes: &[RolloutMetrics]) -> Self {
+        let whole = || episodes.iter().filter(|episode| episode.faulty.is_none());
+        let mut by_policy: BTreeMap<PolicyId, Vec<f64>> = BTreeMap::new();
+        let mut custom: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        let mut hist_data: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for episode in whole() {
+            for (_, policy, reward) in
+                episode.agent_rewards.iter().filter(|(_, policy, _)| *policy != PolicyId::DEFAULT)
+            {
+                by_policy.entry(policy.clone()).or_default().push(*reward);
+            }
+            for (name, value) in &episode.custom_metrics {
+                custom.entry(name.clone()).or_default().push(*value);
+            }
+            for (name, values) in &episode.hist_data {
+                hist_data.entry(name.clone()).or_default().extend(values);
+            }
+        }
+        let spread = |values: Vec<f64>| Spread::of(values);
+        Self {
+            episode_return: Spread::of(whole().map(|episode| episode.episode_return)),
+            length: Spread::of(whole().map(|episode| f64::from(episode.length))),
+            policy_reward: by_policy.into_iter().map(|(id, values)| (id, spread(values))).collect(),
+            custom_metrics: custom.into_iter().map(|(name, values)| (name, spread(values))).collect(),
+            hist_data,
+            episodes: whole().count(),
+            faulty_episodes: episodes.len() - whole().count(),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What goes into a policy and where its answers go.
+
+use super::PolicyError;
+use crate::env::{Moment, RowsMut, RowsRef};
+
+/// Observations to act on.
+#[derive(Clone, Copy, Debug)]
+pub struct ActionInput<'a> {
+    /// Observations, row-major, filtered and preprocessed.
+    pub obs: RowsRef<'a>,
+    /// The moment of each row.
+    pub moments: &'a [Moment],
+    /// Recurrent states, row-major: [`Policy::state_lens`](super::Policy::state_lens) elements a row, one state after
+    /// the other. Empty for policies without.
+    pub state: &'a [f32],
+    /// False for the most likely actions instead of drawn ones.
+    pub explore: bool,
+}
+
+impl<'a> ActionInput<'a> {
+    /// For policies without recurrent state, exploring.
+    #[must_use]
+    pub fn new(obs: RowsRef<'a>, moments: &'a [Moment]) -> Self {
+        Self { obs, moments, state: &[], explore: true }
+    }
+}
+
+/// Where actions go, one row or entry per observation.
+#[derive(Debug)]
+pub struct ActionOutput<'a> {
+    /// Chosen actions.
+    pub actions: RowsMut<'a>,
+    /// Their log-probabilities.
+    pub logp: &'a mut [f32],
+    /// Value estimates of the observations.
+    pub vf_preds: &'a mut [f32],
+    /// Recurrent states after the step, as in [`ActionInput::state`].
+    pub state: &'a mut [f32],
+    /// Parameters of the distributions that the actions come from, row-major, if the caller wants them; empty if not.
+    /// See [`Policy::dist_inputs_len`](super::Policy::dist_inputs_len).
+    pub dist_inputs: &'a mut [f32],
+}
+
+impl<'a> ActionOutput<'a> {
+    /// Without recurrent states and distributions.
+    #[must_use]
+    pub fn new(actions: RowsMut<'a>, logp: &'a mut [f32], vf_preds: &'a mut [f32]) -> Self {
+        Self { actions, logp, vf_preds, state: &mut [], dist_inputs: &mut [] }
+    }
+
+    /// Checks that the buffers take that many rows, with that many elements in an action.
+    ///
+    /// # Errors
+    /// [`PolicyError::BufferLength`].
+    pub fn check(&self, rows: usize, action_len: usize) -> Result<(), PolicyError> {
+        let elements = rows.saturating_mul(action_len);
+        let buffers = [
+            ("actions", elements, self.actions.len()),
+            ("logp", rows, self.logp.len()),
+            ("vf_preds", rows, self.vf_preds.len()),
+        ];
+        match buffers.into_iter().find(|(_, wanted, found)| wanted != found) {
+            Some((buffer, wanted, found)) => Err(PolicyError::BufferLength { buffer, wanted, found }),
+            None => Ok(()),
+        }
+    }
+}
