@@ -38,7 +38,7 @@ pub struct Canvas<'a> {
     /// Pixels of a unit to the right, and of one along the second axis: the same, or its negative.
     scale: Point,
     scan: Scan,
-    /// Corners of the shape that is drawn, in pixels.
+    /// Memory for the corners of a shape, in pixels.
     corners: Vec<Point>,
 }
 
@@ -73,17 +73,22 @@ impl<'a> Canvas<'a> {
         let Some(half) = self.length(thickness / 2.0) else { return };
         let [along_x, along_y] = [to[0] - from[0], to[1] - from[1]];
         let length = math::sqrt_f64(along_x * along_x + along_y * along_y);
-        if length > 0.0 {
-            let [x, y] = [along_y / length * half, -along_x / length * half];
-            self.corners.clear();
-            self.corners.extend(
-                [(from, 1.0), (to, 1.0), (to, -1.0), (from, -1.0)]
-                    .map(|(at, side)| [at[0] + side * x, at[1] + side * y]),
-            );
-            self.fill_corners(colour);
-        }
-        self.fill_circle(from, half, colour);
-        self.fill_circle(to, half, colour);
+        let [x, y] = if length > 0.0 { [along_y / length * half, -along_x / length * half] } else { [0.0; 2] };
+        let sides =
+            [(from, 1.0), (to, 1.0), (to, -1.0), (from, -1.0)].map(|(at, side)| [at[0] + side * x, at[1] + side * y]);
+        let heights = [from[1].min(to[1]) - half, from[1].max(to[1]) + half];
+        self.scan.fill(self.frame, heights, colour, |height, crossings| {
+            // The two ends and what is between them make one convex shape, with at most two crossings.
+            cross_outline(&sides, height, crossings);
+            cross_circle(from, half, height, crossings);
+            cross_circle(to, half, height, crossings);
+            let all = || crossings.iter().copied();
+            let (left, right) = (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
+            crossings.clear();
+            if left < right {
+                crossings.extend([left, right]);
+            }
+        });
     }
 
     /// Lines from each point to the next.
@@ -95,9 +100,9 @@ impl<'a> Canvas<'a> {
 
     /// A filled circle.
     pub fn circle(&mut self, centre: Point, radius: f64, colour: Colour) {
-        if let (Some(centre), Some(radius)) = (self.place(centre), self.length(radius)) {
-            self.fill_circle(centre, radius, colour);
-        }
+        let (Some(centre), Some(radius)) = (self.place(centre), self.length(radius)) else { return };
+        let heights = [centre[1] - radius, centre[1] + radius];
+        self.scan.fill(self.frame, heights, colour, |height, xs| cross_circle(centre, radius, height, xs));
     }
 
     /// What is within an outline, whose last corner is joined to the first. Where the outline surrounds a place twice,
@@ -106,10 +111,12 @@ impl<'a> Canvas<'a> {
         let mut places = core::mem::take(&mut self.corners);
         places.clear();
         places.extend(corners.iter().filter_map(|corner| self.place(*corner)));
-        self.corners = places;
-        if self.corners.len() == corners.len() {
-            self.fill_corners(colour);
+        if places.len() == corners.len() {
+            let heights = places.iter().map(|corner| corner[1]);
+            let ends = [heights.clone().fold(FAR, f64::min), heights.fold(-FAR, f64::max)];
+            self.scan.fill(self.frame, ends, colour, |height, xs| cross_outline(&places, height, xs));
         }
+        self.corners = places;
     }
 
     /// Where a point is, in pixels; none for what is no number.
@@ -123,32 +130,26 @@ impl<'a> Canvas<'a> {
         let length = length * self.scale[0].abs();
         (length > 0.0).then(|| length.min(FAR))
     }
+}
 
-    fn fill_circle(&mut self, [x, y]: Point, radius: f64, colour: Colour) {
-        self.scan.fill(self.frame, [y - radius, y + radius], colour, |height, crossings| {
-            let (away, squared) = (height - y, radius * radius);
-            if away * away < squared {
-                let half = math::sqrt_f64(squared - away * away);
-                crossings.extend([x - half, x + half]);
-            }
-        });
+/// Where a circle crosses a height.
+fn cross_circle([x, y]: Point, radius: f64, height: f64, crossings: &mut Vec<f64>) {
+    let (away, squared) = (height - y, radius * radius);
+    if away * away < squared {
+        let half = math::sqrt_f64(squared - away * away);
+        crossings.extend([x - half, x + half]);
     }
+}
 
-    fn fill_corners(&mut self, colour: Colour) {
-        let Some(&last) = self.corners.last() else { return };
-        let heights = self.corners.iter().map(|corner| corner[1]);
-        let (top, bottom) = (heights.clone().fold(FAR, f64::min), heights.fold(-FAR, f64::max));
-        let corners = &self.corners;
-        self.scan.fill(self.frame, [top, bottom], colour, |height, crossings| {
-            let mut from = last;
-            for to in corners {
-                // Each end of an edge belongs to one of the two edges that meet there.
-                if (from[1] <= height) != (to[1] <= height) {
-                    crossings.push(from[0] + (height - from[1]) * (to[0] - from[0]) / (to[1] - from[1]));
-                }
-                from = *to;
-            }
-        });
+/// Where the edges of an outline cross a height: an even number of times.
+fn cross_outline(corners: &[Point], height: f64, crossings: &mut Vec<f64>) {
+    let Some(mut from) = corners.last() else { return };
+    for to in corners {
+        // Each end of an edge belongs to one of the two edges that meet there.
+        if (from[1] <= height) != (to[1] <= height) {
+            crossings.push(from[0] + (height - from[1]) * (to[0] - from[0]) / (to[1] - from[1]));
+        }
+        from = to;
     }
 }
 

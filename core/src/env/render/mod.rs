@@ -48,7 +48,11 @@ impl Frame {
     pub fn fill(&mut self, width: u32, height: u32, colour: Colour) {
         (self.width, self.height) = (width.min(Self::MAX_SIDE), height.min(Self::MAX_SIDE));
         self.rgb.clear();
-        self.rgb.extend((0..self.width as usize * self.height as usize).flat_map(|_| colour));
+        let len = 3 * self.width as usize * self.height as usize;
+        self.rgb.extend(colour.into_iter().take(len));
+        while self.rgb.len() < len {
+            self.rgb.extend_from_within(..self.rgb.len().min(len - self.rgb.len()));
+        }
     }
 
     /// Pixels in a row.

@@ -4,14 +4,14 @@ use super::{Colour, Frame};
 use crate::{math, prelude::*};
 
 /// Samples of a pixel each way. Edges take on that many shades squared between two colours.
-const SAMPLES: u8 = 4;
+const SAMPLES: usize = 4;
 
 /// Fills areas whose outline crosses a row at known places; remembers its memory from one to the next.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// Where the outline crosses the line of samples, ascending.
     crossings: Vec<f64>,
-    /// Samples of every pixel of the row that lie within.
+    /// Samples of every pixel of the row that lie within. All 0 between rows.
     covered: Vec<u8>,
 }
 
@@ -30,9 +30,9 @@ impl Scan {
         // Between 0 and the height, so whole and small.
         let rows =
             math::floor_f64(top.clamp(0.0, height)) as usize..math::floor_f64(bottom.clamp(0.0, height)) as usize;
-        self.covered.clear();
         self.covered.resize(width as usize, 0);
         for y in rows.start..=rows.end {
+            let (mut first, mut end) = (usize::MAX, 0);
             for sample in 0..SAMPLES {
                 self.crossings.clear();
                 cross(y as f64 + sample_place(sample), &mut self.crossings);
@@ -40,32 +40,31 @@ impl Scan {
                 for span in self.crossings.chunks_exact(2) {
                     let [from, to] = [span[0], span[1]].map(|x| first_sample_after(x, width));
                     cover(&mut self.covered, from, to);
+                    (first, end) = (first.min(from / SAMPLES), end.max(to.div_ceil(SAMPLES)));
                 }
             }
-            for (pixel, covered) in frame.row_mut(y).iter_mut().zip(&mut self.covered) {
-                *pixel = mixed(*pixel, colour, core::mem::take(covered));
-            }
+            let touched = frame.row_mut(y).iter_mut().zip(&mut self.covered).take(end).skip(first);
+            touched.for_each(|(pixel, covered)| *pixel = mixed(*pixel, colour, core::mem::take(covered)));
         }
     }
 }
 
 /// Where a sample lies within its pixel.
-fn sample_place(sample: u8) -> f64 {
-    (f64::from(sample) + 0.5) / f64::from(SAMPLES)
+fn sample_place(sample: usize) -> f64 {
+    (sample as f64 + 0.5) / SAMPLES as f64
 }
 
 /// Number of the first sample of a row that is not left of `x`, between 0 and the number of all.
 fn first_sample_after(x: f64, width: u32) -> usize {
-    let samples = f64::from(SAMPLES);
+    let samples = SAMPLES as f64;
     math::floor_f64(x * samples + 0.5).clamp(0.0, f64::from(width) * samples) as usize
 }
 
 /// Counts the samples `from..to` of a row for their pixels.
 fn cover(covered: &mut [u8], from: usize, to: usize) {
-    let samples = usize::from(SAMPLES);
-    let pixels = covered.iter_mut().enumerate().take(to.div_ceil(samples)).skip(from / samples);
+    let pixels = covered.iter_mut().enumerate().take(to.div_ceil(SAMPLES)).skip(from / SAMPLES);
     for (x, covered) in pixels {
-        let within = to.min((x + 1) * samples).saturating_sub(from.max(x * samples));
+        let within = to.min((x + 1) * SAMPLES).saturating_sub(from.max(x * SAMPLES));
         // At most all samples of the pixel: spans of one line do not overlap.
         *covered += within as u8;
     }
@@ -75,6 +74,10 @@ fn cover(covered: &mut [u8], from: usize, to: usize) {
 fn mixed(under: Colour, over: Colour, covered: u8) -> Colour {
     const ALL: u16 = SAMPLES as u16 * SAMPLES as u16;
     let share = u16::from(covered).min(ALL);
+    // Most pixels of a shape.
+    if share == ALL {
+        return over;
+    }
     core::array::from_fn(|i| ((u16::from(under[i]) * (ALL - share) + u16::from(over[i]) * share + ALL / 2) / ALL) as u8)
 }
 
