@@ -1,6 +1,6 @@
 //! Environments around environments.
 //!
-//! A wrapper is an [`Env`] around another one, forwards what it does not change, and adds its state in
+//! A wrapper is an [`Env`] around another one, forwards what it does not change, its picture always, and adds its state in
 //! front of the inner one's snapshot, so that wrappers can be put into each other in any order. All randomness of a
 //! wrapper comes from the given [`Rng`], no step allocates, and a snapshot may come from anybody.
 //!
