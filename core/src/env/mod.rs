@@ -75,7 +75,7 @@ mod vectorized;
 pub mod wrappers;
 
 pub use base::{BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, InProcess, News, Reset, SubEnv};
-pub use check::{CheckError, CheckOptions, check_env, check_env_all};
+pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
