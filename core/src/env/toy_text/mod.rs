@@ -27,6 +27,7 @@ mod frozen_lake;
 mod frozen_lake_map;
 mod grid;
 mod mdp;
+mod pictures;
 mod tabular_env;
 mod taxi;
 
