@@ -68,7 +68,7 @@ mod lane;
 pub mod multi_agent;
 pub mod pixel;
 mod registry;
-mod render;
+pub mod render;
 mod snapshot;
 pub mod toy_text;
 mod vectorized;
@@ -92,7 +92,7 @@ use crate::{
     ids::{AgentId, SlotId},
     prelude::*,
     rng::Streams,
-    run::HomeIndex,
+    run::{HomeIndex, RunSpec},
     space::Space,
 };
 
@@ -119,6 +119,13 @@ impl EnvContext {
     #[must_use]
     pub fn new(home: HomeIndex) -> Self {
         Self { home, num_workers: 0, remote: false, recreated_worker: false, config: Config::new() }
+    }
+
+    /// What the environment of a run's slot is told, wherever the slot runs.
+    #[must_use]
+    pub fn of_slot(run: &RunSpec, slot: SlotId) -> Self {
+        let context = Self::new(run.home(slot)).with_config(run.env_config.clone());
+        Self { num_workers: run.num_home_workers(), ..context }
     }
 
     /// Sets the settings.
