@@ -32,20 +32,21 @@ use rollmesh_core::{
 #[must_use]
 pub fn guarded(registry: &EnvRegistry) -> EnvRegistry {
     let mut all = EnvRegistry::default();
-    for spec in registry.iter().cloned() {
+    for spec in registry.iter() {
         let inner = spec.clone();
-        let guarded =
-            EnvSpec::fallible(spec.name, move |contexts, kernels| guard(caught(|| inner.make(contexts, kernels))?));
-        all.register(EnvSpec {
-            max_episode_steps: spec.max_episode_steps,
-            reward_threshold: spec.reward_threshold,
-            ..guarded
+        let mut outer = EnvSpec::fallible(spec.name.clone(), move |contexts, kernels| {
+            guard(caught(|| inner.make(contexts, kernels))?)
         });
+        (outer.max_episode_steps, outer.reward_threshold) = (spec.max_episode_steps, spec.reward_threshold);
+        outer.settings.clone_from(&spec.settings);
+        all.register(outer);
     }
-    for spec in registry.iter_multi_agent().cloned() {
+    for spec in registry.iter_multi_agent() {
         let inner = spec.clone();
-        let guarded = MultiAgentSpec::new(spec.name, move |context| guard_multi_agent(caught(|| inner.make(context))?));
-        all.register_multi_agent(MultiAgentSpec { max_episode_steps: spec.max_episode_steps, ..guarded });
+        let mut outer =
+            MultiAgentSpec::new(spec.name.clone(), move |context| guard_multi_agent(caught(|| inner.make(context))?));
+        outer.max_episode_steps = spec.max_episode_steps;
+        all.register_multi_agent(outer);
     }
     all
 }
