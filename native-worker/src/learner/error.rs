@@ -19,12 +19,22 @@ pub enum LearnError {
     /// There is nothing to learn from.
     #[error("the train batch is empty")]
     EmptyBatch,
-    /// Observations of another length than the model's.
-    #[error("an observation has {found} numbers, the model wants {wanted}")]
-    ObsLength {
-        /// Numbers in an observation of the batch.
+    /// Rows of another length than the model's.
+    #[error("a row of '{column}' has {found} numbers, the model wants {wanted}")]
+    Width {
+        /// The column.
+        column: String,
+        /// Numbers in a row of the batch.
         found: usize,
         /// Numbers that the model wants.
+        wanted: usize,
+    },
+    /// A discrete observation beyond those that the model knows.
+    #[error("observation {point} is not one of the model's {wanted}")]
+    Point {
+        /// The observation in the batch.
+        point: i64,
+        /// How many the model knows, from 0.
         wanted: usize,
     },
     /// An action that the model does not have.
@@ -45,6 +55,17 @@ pub enum LearnError {
         reason: &'static str,
         /// The weights before the update that failed.
         last_good: Weights,
+    },
+    /// Loss or gradient of the batch are not finite, so that there is nothing to be handed out. Nothing has changed.
+    #[error("the loss or its gradient is not finite: does the batch hold infinite or undefined values?")]
+    NotFinite,
+    /// Bytes that are not the learner's.
+    #[error("this is no state of a learner with {params} parameters: {reason}")]
+    State {
+        /// Numbers that this learner trains.
+        params: usize,
+        /// What is wrong.
+        reason: &'static str,
     },
     /// The device failed.
     #[error("device: {0}")]
