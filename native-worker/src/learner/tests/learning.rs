@@ -120,7 +120,7 @@ fn distance_after(algorithm: Algorithm, updates: u64) -> f32 {
 fn continuous_actions_find_their_target() {
     let before = distance_after(a2c(0.02), 1);
     assert!(before > 0.8, "{before}");
-    for (algorithm, updates) in [(a2c(0.02), 200), (ppo(0.01), 25)] {
+    for (algorithm, updates) in [(a2c(0.02), 200), (ppo(0.01), 50)] {
         let distance = distance_after(algorithm.clone(), updates);
         assert!(distance < 0.25, "{distance} of {algorithm:?}");
     }
