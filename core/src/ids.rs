@@ -93,7 +93,8 @@ impl fmt::Display for AgentId {
 }
 
 /// Name of a policy within a run.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct PolicyId(Cow<'static, str>);
 
 impl PolicyId {

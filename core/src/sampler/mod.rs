@@ -34,6 +34,8 @@
 
 mod drive;
 mod episodic;
+mod error;
+mod input;
 mod lanes;
 mod lockstep;
 mod recycle;
@@ -41,6 +43,8 @@ mod state;
 
 pub use drive::{DriveError, drive};
 pub use episodic::Episodic;
+pub use error::SampleError;
+pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, SamplerHost, SamplerInput};
 pub use lanes::{LaneStart, Lanes};
 pub use lockstep::Lockstep;
 pub use state::{SlotState, StateError};
