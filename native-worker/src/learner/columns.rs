@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 
 use rollmesh_core::{
-    batch::{ACTIONS, BatchError, SampleBatch},
+    batch::{ACTIONS, BatchError, OBS, SampleBatch},
     column::{Column, ColumnError},
+    env::RowsRef,
+    policy::ObsEncoder,
 };
 
 use super::error::LearnError;
@@ -69,21 +71,19 @@ impl<'a> Columns<'a> {
         numbers(name, column)
     }
 
-    /// Observations as a model of that many inputs sees them: numbers of any shape, one after the other; a single
-    /// integer where the model has more inputs is the position of a one among zeros.
-    pub(super) fn obs(&self, width: usize) -> Result<Vec<f32>, LearnError> {
-        let name = rollmesh_core::batch::OBS.name();
-        let column = self.steps_of(name)?;
-        let single_integer = column.shape().elements() == 1 && matches!(*column, Column::I64(_) | Column::I32(_));
-        if !single_integer || width == 1 {
-            return self.floats(name, width);
-        }
-        let mut one_hot = vec![0.0; self.len.saturating_mul(width)];
-        for (row, point) in one_hot.chunks_exact_mut(width).zip(integers(name, &column)?) {
-            let place = usize::try_from(point).ok().and_then(|point| row.get_mut(point));
-            *place.ok_or(LearnError::Point { point, wanted: width })? = 1.0;
-        }
-        Ok(one_hot)
+    /// Observations as the acting policy sees them.
+    pub(super) fn obs(&self, encoder: &ObsEncoder) -> Result<Vec<f32>, LearnError> {
+        let column = self.steps_of(OBS.name())?;
+        let rows = match column.as_ref() {
+            Column::F32(data) => RowsRef::F32(data.values()),
+            Column::F64(data) => RowsRef::F64(data.values()),
+            Column::I32(data) => RowsRef::I32(data.values()),
+            Column::I64(data) => RowsRef::I64(data.values()),
+            Column::U8(data) => RowsRef::U8(data.values()),
+            Column::Bool(data) => RowsRef::Bool(data.values()),
+            other => RowsRef::F32(none(OBS.name(), other)?),
+        };
+        Ok(encoder.encode(rows, self.len, &mut Vec::new())?.to_vec())
     }
 
     /// Actions of components that the head has values for.
@@ -137,15 +137,20 @@ fn numbers(name: &str, column: &Column) -> Result<Vec<f32>, LearnError> {
         Column::I64(data) => data.values().iter().map(|&x| x as f32).collect(),
         Column::U8(data) => data.values().iter().map(|&x| f32::from(x)).collect(),
         Column::Bool(data) => data.values().iter().map(|&x| f32::from(u8::from(x))).collect(),
-        // There are none, and the error says what there is.
-        other => other.typed::<f32>().map_err(|source| of_column(name, source))?.values().to_vec(),
+        other => none(name, other)?.to_vec(),
     })
+}
+
+/// There are no numbers, and the error says what there is.
+fn none<'a>(name: &str, column: &'a Column) -> Result<&'a [f32], LearnError> {
+    Ok(column.typed().map_err(|source| of_column(name, source))?.values())
 }
 
 fn integers(name: &str, column: &Column) -> Result<Vec<i64>, LearnError> {
     Ok(match column {
         Column::I32(data) => data.values().iter().map(|&x| x.into()).collect(),
         Column::U8(data) => data.values().iter().map(|&x| x.into()).collect(),
+        Column::Bool(data) => data.values().iter().map(|&x| x.into()).collect(),
         other => other.typed::<i64>().map_err(|source| of_column(name, source))?.values().to_vec(),
     })
 }

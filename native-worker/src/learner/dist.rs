@@ -1,46 +1,53 @@
 //! Distributions of actions on the learner's device: what [`rollmesh_core::distribution`] draws from, with gradients.
 
-use candle_core::{D, DType, Result, Tensor};
+use candle_core::{D, DType, Tensor};
+use rollmesh_core::{
+    distribution::{ActionDistribution, Distribution as _},
+    policy::PolicyError,
+    space::Space,
+};
 
 /// log(2 pi) / 2.
 const HALF_LOG_TAU: f64 = 0.918_938_533_204_672_7;
 
-/// What the numbers that the policy's network gives are the parameters of.
+/// What the numbers that the policy's network gives are the parameters of, see [`ActionDistribution`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ActionHead {
-    /// Vectors of integers, each component with so many values from 0 on: logits, one component after the other.
+pub(super) enum ActionHead {
+    /// Vectors of integers, each component with so many values from 0 on.
     Categorical(Vec<u32>),
-    /// Vectors of so many floats: all means, then the logarithms of all standard deviations.
+    /// Vectors of so many choices between 0 and 1.
+    Bernoulli(usize),
+    /// Vectors of so many floats.
     Gaussian(usize),
 }
 
 impl ActionHead {
-    /// One of so many actions.
-    #[must_use]
-    pub fn discrete(num_actions: u32) -> Self {
-        Self::Categorical(vec![num_actions])
+    /// The head for a space.
+    ///
+    /// # Errors
+    /// [`PolicyError::Unsupported`] for tuples and dicts, and for spaces without distribution.
+    pub(super) fn for_space(space: &Space) -> Result<Self, PolicyError> {
+        let unsupported = |found| PolicyError::Unsupported { wanted: "actions of a single array".into(), found };
+        match ActionDistribution::for_space(space).map_err(|error| unsupported(error.to_string()))? {
+            ActionDistribution::Categorical(of) => Ok(Self::Categorical(vec![of.input_len() as u32])),
+            ActionDistribution::MultiCategorical { distribution: of, .. } => Ok(Self::Categorical(of.nvec().to_vec())),
+            ActionDistribution::DiagGaussian { distribution: of, .. } => Ok(Self::Gaussian(of.action_len())),
+            ActionDistribution::Bernoulli(of) => Ok(Self::Bernoulli(of.action_len())),
+            ActionDistribution::Tuple(_) | ActionDistribution::Dict(_) => Err(unsupported(space.to_string())),
+        }
     }
 
     /// Numbers that the network must give for a row.
-    #[must_use]
-    pub fn input_len(&self) -> usize {
+    pub(super) fn input_len(&self) -> usize {
         match self {
             Self::Categorical(nvec) => nvec.iter().fold(0, |sum, &n| sum.saturating_add(n as usize)),
+            Self::Bernoulli(len) => *len,
             Self::Gaussian(len) => len.saturating_mul(2),
         }
     }
 
-    /// Components of an action.
-    #[must_use]
-    pub fn action_len(&self) -> usize {
-        match self {
-            Self::Categorical(nvec) => nvec.len(),
-            Self::Gaussian(len) => *len,
-        }
-    }
-
     /// The distributions of rows with these parameters, `[rows, input_len]`.
-    pub(super) fn dist(&self, inputs: &Tensor) -> Result<Dist> {
+    pub(super) fn dist(&self, inputs: &Tensor) -> candle_core::Result<Dist> {
         match self {
             Self::Categorical(nvec) => {
                 let mut start = 0;
@@ -49,7 +56,15 @@ impl ActionHead {
                     start += n as usize;
                     log_softmax(&logits)
                 });
-                Ok(Dist::Categorical(parts.collect::<Result<_>>()?))
+                Ok(Dist::Categorical(parts.collect::<candle_core::Result<_>>()?))
+            }
+            Self::Bernoulli(len) => {
+                // The logit of a 1 beside that of a 0, which is 0.
+                let parts = (0..*len).map(|i| {
+                    let logit = inputs.narrow(1, i, 1)?;
+                    log_softmax(&Tensor::cat(&[&logit.zeros_like()?, &logit], 1)?)
+                });
+                Ok(Dist::Categorical(parts.collect::<candle_core::Result<_>>()?))
             }
             Self::Gaussian(len) => {
                 // Rows are selected of contiguous tensors only.
@@ -70,7 +85,7 @@ pub(super) enum Dist {
 
 impl Dist {
     /// Log-probabilities (densities) of actions `[rows, components]`, u32 or f32.
-    pub(super) fn logp(&self, actions: &Tensor) -> Result<Tensor> {
+    pub(super) fn logp(&self, actions: &Tensor) -> candle_core::Result<Tensor> {
         match self {
             Self::Categorical(parts) => sum(parts.iter().enumerate().map(|(i, logp_all)| {
                 let chosen = actions.narrow(1, i, 1)?.contiguous()?;
@@ -84,7 +99,7 @@ impl Dist {
     }
 
     /// Entropies in nats.
-    pub(super) fn entropy(&self) -> Result<Tensor> {
+    pub(super) fn entropy(&self) -> candle_core::Result<Tensor> {
         match self {
             Self::Categorical(parts) => {
                 sum(parts.iter().map(|logp_all| (logp_all.exp()? * logp_all)?.sum(D::Minus1)?.neg()))
@@ -94,7 +109,7 @@ impl Dist {
     }
 
     /// Divergence of another distribution of the same kind from this one, in nats.
-    pub(super) fn kl(&self, other: &Self) -> Result<Tensor> {
+    pub(super) fn kl(&self, other: &Self) -> candle_core::Result<Tensor> {
         match (self, other) {
             (Self::Categorical(parts), Self::Categorical(others)) => sum(parts
                 .iter()
@@ -111,27 +126,27 @@ impl Dist {
     }
 
     /// The same without gradients.
-    pub(super) fn detach(&self) -> Result<Self> {
+    pub(super) fn detach(&self) -> candle_core::Result<Self> {
         self.map(|tensor| Ok(tensor.detach()))
     }
 
-    pub(super) fn map(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
+    pub(super) fn map(&self, mut f: impl FnMut(&Tensor) -> candle_core::Result<Tensor>) -> candle_core::Result<Self> {
         Ok(match self {
-            Self::Categorical(parts) => Self::Categorical(parts.iter().map(f).collect::<Result<_>>()?),
+            Self::Categorical(parts) => Self::Categorical(parts.iter().map(f).collect::<candle_core::Result<_>>()?),
             Self::Gaussian { mean, log_std } => Self::Gaussian { mean: f(mean)?, log_std: f(log_std)? },
         })
     }
 }
 
 /// Logarithms of the probabilities that logits `[rows, actions]` stand for.
-fn log_softmax(logits: &Tensor) -> Result<Tensor> {
+fn log_softmax(logits: &Tensor) -> candle_core::Result<Tensor> {
     // The largest logit only keeps the exponentials in range; its gradient would cancel.
     let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;
     let log_sum = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
     shifted.broadcast_sub(&log_sum)
 }
 
-fn sum(mut parts: impl Iterator<Item = Result<Tensor>>) -> Result<Tensor> {
+fn sum(mut parts: impl Iterator<Item = candle_core::Result<Tensor>>) -> candle_core::Result<Tensor> {
     match parts.next() {
         Some(first) => parts.try_fold(first?, |sum, part| sum + part?),
         None => Tensor::zeros(0, DType::F32, &candle_core::Device::Cpu),
@@ -141,7 +156,7 @@ fn sum(mut parts: impl Iterator<Item = Result<Tensor>>) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use candle_core::Device;
-    use rollmesh_core::distribution::{DiagGaussian, Distribution, MultiCategorical};
+    use rollmesh_core::distribution::{Bernoulli, DiagGaussian, Distribution, MultiCategorical};
 
     use super::*;
 
@@ -167,12 +182,30 @@ mod tests {
         close(&dist.entropy().unwrap(), core.entropy(&INPUTS).unwrap());
         close(&dist.kl(&other).unwrap(), core.kl(&INPUTS, &OTHERS).unwrap());
 
+        let (core, head) = (Bernoulli::new(6).unwrap(), ActionHead::Bernoulli(6));
+        let (dist, other) = (head.dist(&row(&INPUTS)).unwrap(), head.dist(&row(&OTHERS)).unwrap());
+        let action = [1, 0, 0, 1, 1, 0];
+        close(&dist.logp(&row(&action.map(u32::from))).unwrap(), core.logp(&INPUTS, &action).unwrap());
+        close(&dist.entropy().unwrap(), core.entropy(&INPUTS).unwrap());
+        close(&dist.kl(&other).unwrap(), core.kl(&INPUTS, &OTHERS).unwrap());
+
         let (core, head) = (DiagGaussian::new(3).unwrap(), ActionHead::Gaussian(3));
         let (dist, other) = (head.dist(&row(&INPUTS)).unwrap(), head.dist(&row(&OTHERS)).unwrap());
         let action = [0.5, -2.0, 0.9];
         close(&dist.logp(&row(&action)).unwrap(), core.logp(&INPUTS, &action).unwrap());
         close(&dist.entropy().unwrap(), core.entropy(&INPUTS).unwrap());
         close(&dist.kl(&other).unwrap(), core.kl(&INPUTS, &OTHERS).unwrap());
+    }
+
+    #[test]
+    fn spaces_have_heads() {
+        let head = |space: &Space| ActionHead::for_space(space).unwrap();
+        assert_eq!(head(&Space::Discrete { n: 3 }), ActionHead::Categorical(vec![3]));
+        assert_eq!(head(&Space::MultiDiscrete { nvec: vec![2, 4] }), ActionHead::Categorical(vec![2, 4]));
+        assert_eq!(head(&Space::MultiBinary { n: 2 }), ActionHead::Bernoulli(2));
+        assert_eq!(head(&Space::vector(&[-1.0, 0.0], &[1.0, 9.0])), ActionHead::Gaussian(2));
+        let error = ActionHead::for_space(&Space::Tuple(vec![Space::Discrete { n: 3 }])).unwrap_err().to_string();
+        assert!(error.starts_with("the policy takes actions of a single array, not Tuple("), "{error}");
     }
 
     #[test]

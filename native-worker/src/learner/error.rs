@@ -1,6 +1,6 @@
 //! Why an update failed.
 
-use rollmesh_core::{batch::BatchError, weights::Weights};
+use rollmesh_core::{batch::BatchError, policy::PolicyError, weights::Weights};
 
 use super::{config::ConfigError, model::ModelError};
 
@@ -13,6 +13,9 @@ pub enum LearnError {
     /// The initial weights are no model, or the trained model no weights.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The spaces are none that are learned in, or the observations not of the space.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A column is missing or of another type.
     #[error(transparent)]
     Batch(#[from] BatchError),
@@ -27,14 +30,6 @@ pub enum LearnError {
         /// Numbers in a row of the batch.
         found: usize,
         /// Numbers that the model wants.
-        wanted: usize,
-    },
-    /// A discrete observation beyond those that the model knows.
-    #[error("observation {point} is not one of the model's {wanted}")]
-    Point {
-        /// The observation in the batch.
-        point: i64,
-        /// How many the model knows, from 0.
         wanted: usize,
     },
     /// An action that the model does not have.

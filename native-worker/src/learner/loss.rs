@@ -124,7 +124,7 @@ mod tests {
     }
 
     fn dist(logits: &Tensor) -> Dist {
-        ActionHead::discrete(2).dist(logits).unwrap()
+        ActionHead::Categorical(vec![2]).dist(logits).unwrap()
     }
 
     /// Two rows; the old policy is uniform over two actions, which are 0 and 1.

@@ -34,10 +34,9 @@ mod update;
 
 pub use config::{Algorithm, ConfigError, PolicyGradientConfig, PpoConfig};
 pub use device::{DeviceError, DeviceSpec};
-pub use dist::ActionHead;
 pub use error::LearnError;
 pub use model::ModelError;
-pub use policy::LearningPolicy;
+pub use policy::{LearningPolicy, register_learning_policies};
 pub use rows::OldPolicy;
 pub use stats::UpdateStats;
 pub use thread::LearnerThread;

@@ -3,6 +3,7 @@
 use candle_core::{Device, Result, Tensor};
 use rollmesh_core::{
     batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ADVANTAGES, SampleBatch, VALUE_TARGETS, VF_PREDS, state_in},
+    policy::ObsEncoder,
     rng::Rng,
 };
 
@@ -79,6 +80,7 @@ impl TrainRows {
     pub(super) fn new(
         batch: &SampleBatch,
         model: &ActorCritic,
+        encoder: &ObsEncoder,
         needs: Needs,
         device: &Device,
     ) -> std::result::Result<Self, LearnError> {
@@ -87,10 +89,13 @@ impl TrainRows {
         let column = |name: &str| -> std::result::Result<_, LearnError> {
             Ok(Tensor::from_vec(columns.floats(name, 1)?, n, device)?)
         };
-        let obs = Tensor::from_vec(columns.obs(model.obs_len())?, (n, model.obs_len()), device)?;
+        let obs = Tensor::from_vec(columns.obs(encoder)?, (n, encoder.len()), device)?;
         let actions = match model.head() {
             ActionHead::Categorical(nvec) => {
                 Tensor::from_vec(columns.categorical_actions(nvec)?, (n, nvec.len()), device)?
+            }
+            ActionHead::Bernoulli(len) => {
+                Tensor::from_vec(columns.categorical_actions(&vec![2; *len])?, (n, *len), device)?
             }
             ActionHead::Gaussian(len) => Tensor::from_vec(columns.continuous_actions(*len)?, (n, *len), device)?,
         };

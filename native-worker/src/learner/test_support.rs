@@ -2,11 +2,25 @@
 
 use rollmesh_core::{
     batch::{ACTION_LOGP, ACTIONS, ADVANTAGES, OBS, SampleBatch, VALUE_TARGETS, VF_PREDS},
-    column::{ColumnData, RowShape},
+    column::{ColumnData, DType, RowShape},
+    env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
     rng::{Purpose, Rng, Streams},
+    space::Space,
     weights::{Tensor, Weights},
 };
+
+/// So many numbers, and one of so many actions.
+pub(super) fn discrete(obs_len: usize, n: u32) -> EnvSpaces {
+    spaces(obs_len, Space::Discrete { n })
+}
+
+/// So many numbers, and actions of a space.
+pub(super) fn spaces(obs_len: usize, action: Space) -> EnvSpaces {
+    let observation = Space::vector(&vec![-9.0; obs_len], &vec![9.0; obs_len]);
+    let action_type = if let Space::Box(_) = action { DType::F32 } else { DType::I64 };
+    EnvSpaces { observation, observation_type: DType::F32, action, action_type }
+}
 
 /// Random weights of two perceptrons with these widths.
 pub(super) fn weights(obs_len: u32, hidden: &[u32], outputs: u32) -> Weights {

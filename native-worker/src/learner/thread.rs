@@ -73,11 +73,11 @@ mod tests {
     use candle_core::Device;
 
     use super::{super::test_support::*, *};
-    use crate::learner::{ActionHead, PpoConfig};
+    use crate::learner::PpoConfig;
 
     fn learner() -> LearnerThread {
         LearnerThread::spawn(
-            Learner::new(PpoConfig::default(), ActionHead::discrete(2), 1, &weights(2, &[4], 2), Device::Cpu).unwrap(),
+            Learner::new(PpoConfig::default(), &discrete(2, 2), 1, &weights(2, &[4], 2), Device::Cpu).unwrap(),
         )
         .unwrap()
     }

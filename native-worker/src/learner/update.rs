@@ -3,8 +3,9 @@
 use candle_core::{Device, Tensor};
 use rollmesh_core::{
     batch::SampleBatch,
+    env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
-    policy::Gradients,
+    policy::{Gradients, ObsEncoder},
     rng::{Purpose, Streams},
     weights::{Weights, WeightsError},
 };
@@ -33,6 +34,7 @@ pub struct Learner {
     device: Device,
     old_policy: OldPolicy,
     shuffles: Streams,
+    encoder: ObsEncoder,
     pub(super) model: ActorCritic,
     pub(super) optimizer: Optimizer,
     /// The last published weights.
@@ -50,18 +52,23 @@ impl Learner {
     /// A learner that starts from these weights. The seed is the run's.
     ///
     /// # Errors
-    /// [`LearnError::Config`] for settings out of range, [`LearnError::Model`] for weights that are no model or do not fit
-    /// the head.
+    /// [`LearnError::Config`] for settings out of range, [`LearnError::Policy`] for spaces that are no single arrays,
+    /// [`LearnError::Model`] for weights that are no model or do not fit the spaces.
     pub fn new(
         algorithm: impl Into<Algorithm>,
-        head: ActionHead,
+        spaces: &EnvSpaces,
         seed: u64,
         initial: &Weights,
         device: Device,
     ) -> Result<Self, LearnError> {
         let algorithm = algorithm.into();
         algorithm.validate()?;
-        let model = ActorCritic::from_weights(head, initial, &device)?;
+        let encoder = ObsEncoder::for_space(&spaces.observation)?;
+        let model = ActorCritic::from_weights(ActionHead::for_space(&spaces.action)?, initial, &device)?;
+        if model.obs_len() != encoder.len() {
+            let (found, wanted) = (model.obs_len(), encoder.len());
+            return Err(ModelError::Layout(format!("they take {found} numbers, an observation has {wanted}")).into());
+        }
         let optimizer = Optimizer::new(model.vars(), &algorithm.common())?;
         Ok(Self {
             old_policy: OldPolicy::Learner,
@@ -73,6 +80,7 @@ impl Learner {
             skipped_in_a_row: 0,
             algorithm,
             device,
+            encoder,
             model,
             optimizer,
         })
@@ -231,7 +239,7 @@ impl Learner {
         self.refresh()?;
         let critic = self.algorithm.common().use_critic;
         let old = matches!(self.algorithm, Algorithm::Ppo(_)).then_some(self.old_policy);
-        TrainRows::new(batch, &self.model, Needs { critic, old }, &self.device)
+        TrainRows::new(batch, &self.model, &self.encoder, Needs { critic, old }, &self.device)
     }
 
     fn refresh(&mut self) -> Result<(), LearnError> {
@@ -289,7 +297,7 @@ mod tests {
     };
 
     fn ppo(config: PpoConfig) -> Learner {
-        Learner::new(config, ActionHead::discrete(2), 5, &weights(2, &[8], 2), Device::Cpu).unwrap()
+        Learner::new(config, &discrete(2, 2), 5, &weights(2, &[8], 2), Device::Cpu).unwrap()
     }
 
     /// A batch whose advantages are all not a number.
@@ -314,14 +322,9 @@ mod tests {
     #[test]
     fn equal_inputs_give_equal_bits() {
         let run = |seed| {
-            let mut ppo = Learner::new(
-                PpoConfig::default(),
-                ActionHead::discrete(2),
-                seed,
-                &weights(2, &[64, 64], 2),
-                Device::Cpu,
-            )
-            .unwrap();
+            let mut ppo =
+                Learner::new(PpoConfig::default(), &discrete(2, 2), seed, &weights(2, &[64, 64], 2), Device::Cpu)
+                    .unwrap();
             for batch in 0..2 {
                 ppo.update(&bandit(300, batch)).unwrap();
             }
@@ -335,8 +338,7 @@ mod tests {
     fn the_calling_thread_does_not_matter() {
         let update = || {
             let mut ppo =
-                Learner::new(PpoConfig::default(), ActionHead::discrete(2), 1, &weights(2, &[64, 64], 2), Device::Cpu)
-                    .unwrap();
+                Learner::new(PpoConfig::default(), &discrete(2, 2), 1, &weights(2, &[64, 64], 2), Device::Cpu).unwrap();
             bits(&ppo.update(&bandit(512, 3)).unwrap().0)
         };
         let here = update();
@@ -375,11 +377,14 @@ mod tests {
     #[test]
     fn a_batch_that_does_not_fit_changes_nothing() {
         let mut ppo =
-            Learner::new(PpoConfig::default(), ActionHead::discrete(2), 5, &weights(3, &[8], 2), Device::Cpu).unwrap();
+            Learner::new(PpoConfig::default(), &discrete(3, 2), 5, &weights(3, &[8], 2), Device::Cpu).unwrap();
         let error = ppo.update(&bandit(8, 1)).unwrap_err();
-        assert_eq!(error.to_string(), "a row of 'obs' has 2 numbers, the model wants 3");
+        assert_eq!(
+            error.to_string(),
+            "the policy takes 8 observations of Box(-9.0, 9.0, (3,), float32), not 16 values of float32"
+        );
         let mut ppo =
-            Learner::new(PpoConfig::default(), ActionHead::discrete(1), 5, &weights(2, &[8], 1), Device::Cpu).unwrap();
+            Learner::new(PpoConfig::default(), &discrete(2, 1), 5, &weights(2, &[8], 1), Device::Cpu).unwrap();
         let error = ppo.update(&bandit(8, 1)).unwrap_err();
         assert_eq!(error.to_string(), "action 1 is not one of the model's 1");
         assert_eq!(ppo.weights().version().0, 0);

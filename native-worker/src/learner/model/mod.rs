@@ -200,7 +200,7 @@ mod tests {
     use super::{super::test_support::weights, *};
 
     fn model(weights: &Weights) -> ActorCritic {
-        ActorCritic::from_weights(ActionHead::discrete(2), weights, &Device::Cpu).unwrap()
+        ActorCritic::from_weights(ActionHead::Categorical(vec![2]), weights, &Device::Cpu).unwrap()
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
         let without = |name: &str| whole.tensors().iter().filter(|t| t.name != name).cloned().collect();
         let model = |tensors| {
             let weights = Weights::new(whole.version(), tensors).unwrap();
-            ActorCritic::from_weights(ActionHead::discrete(2), &weights, &Device::Cpu)
+            ActorCritic::from_weights(ActionHead::Categorical(vec![2]), &weights, &Device::Cpu)
                 .map(drop)
                 .map_err(|error| error.to_string())
         };

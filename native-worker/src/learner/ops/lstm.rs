@@ -79,7 +79,8 @@ impl CustomOp3 for Recurrence {
             for row in 0..n {
                 for j in 0..hidden {
                     let gate = |k: usize| gates[[row, k * hidden + j]];
-                    let (i, f, g, o) = (sigmoid(gate(0)), sigmoid(gate(1)), math::tanh(gate(2)), sigmoid(gate(3)));
+                    let (i, f, g, o) =
+                        (math::sigmoid(gate(0)), math::sigmoid(gate(1)), math::tanh(gate(2)), math::sigmoid(gate(3)));
                     let cell = f * c[[row, j]] + i * g;
                     (c[[row, j]], h[[row, j]]) = (cell, o * math::tanh(cell));
                     for (k, value) in [h[[row, j]], cell, i, f, g, o].into_iter().enumerate() {
@@ -173,10 +174,6 @@ impl CustomOp3 for RecurrenceGrad {
         }
         Ok(storage(grads))
     }
-}
-
-fn sigmoid(x: f32) -> f32 {
-    0.5 * math::tanh(0.5 * x) + 0.5
 }
 
 #[cfg(test)]

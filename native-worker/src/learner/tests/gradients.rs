@@ -3,8 +3,10 @@
 use candle_core::Device;
 use rollmesh_core::{
     batch::{ACTIONS, BatchParts, OBS, SampleBatch, state_in},
-    column::{Column, ColumnData, ColumnKey, RowShape},
+    column::{Column, ColumnData, ColumnKey, DType, RowShape},
+    env::EnvSpaces,
     policy::Gradients,
+    space::Space,
     weights::{Tensor, Weights},
 };
 
@@ -23,14 +25,16 @@ fn rows_of(values: Vec<f32>, width: u32) -> Column {
 }
 
 /// Rows that no policy has made, for three numbers of observation and LSTMs of four.
-pub(super) fn batch(head: &ActionHead) -> SampleBatch {
-    let action_len = head.action_len();
-    let actions: Column = match head {
-        ActionHead::Categorical(nvec) => {
-            let values = (0..ROWS).flat_map(|i| nvec.iter().map(move |&n| (i as i64 * 7 + 3) % i64::from(n))).collect();
-            ColumnData::new(values, RowShape::vector(action_len as u32)).unwrap().into()
-        }
-        ActionHead::Gaussian(_) => rows_of(wave(ROWS * action_len, 1.1), action_len as u32),
+pub(super) fn batch(action: &Space) -> SampleBatch {
+    let integers = |nvec: &[u32]| -> Column {
+        let values = (0..ROWS).flat_map(|i| nvec.iter().map(move |&n| (i as i64 * 7 + 3) % i64::from(n))).collect();
+        ColumnData::new(values, RowShape::vector(nvec.len() as u32)).unwrap().into()
+    };
+    let actions = match action {
+        Space::Discrete { n } => integers(&[*n]),
+        Space::MultiDiscrete { nvec } => integers(nvec),
+        Space::MultiBinary { n } => integers(&vec![2; *n as usize]),
+        other => rows_of(wave(ROWS * other.shape().elements(), 1.1), other.shape().elements() as u32),
     };
     let parts = BatchParts {
         columns: vec![
@@ -55,9 +59,10 @@ fn loss(learner: &mut Learner, batch: &SampleBatch, [vf_loss_coeff, entropy_coef
 
 /// Compares the gradient with differences of losses along some directions, and along single weights of every tensor.
 #[track_caller]
-fn check(algorithm: impl Into<Algorithm>, head: ActionHead, weights: &Weights, coefficients: [f64; 3]) {
-    let batch = batch(&head);
-    let mut learner = Learner::new(algorithm, head, 1, weights, Device::Cpu).unwrap().with_old_policy(OldPolicy::Batch);
+fn check(algorithm: impl Into<Algorithm>, action: Space, weights: &Weights, coefficients: [f64; 3]) {
+    let batch = batch(&action);
+    let mut learner =
+        Learner::new(algorithm, &spaces(3, action), 1, weights, Device::Cpu).unwrap().with_old_policy(OldPolicy::Batch);
     let (Gradients(gradients), _) = learner.compute_gradients(&batch).unwrap();
     assert_eq!(learner.weights(), weights, "computing gradients changes nothing");
 
@@ -80,6 +85,10 @@ fn check(algorithm: impl Into<Algorithm>, head: ActionHead, weights: &Weights, c
     }
 }
 
+fn floats(len: usize) -> Space {
+    Space::vector(&vec![-1.0; len], &vec![1.0; len])
+}
+
 fn a2c() -> PolicyGradientConfig {
     PolicyGradientConfig { vf_loss_coeff: 0.7, entropy_coeff: 0.3, grad_clip: None, ..PolicyGradientConfig::a2c() }
 }
@@ -98,33 +107,37 @@ fn ppo() -> PpoConfig {
 
 #[test]
 fn discrete_actions() {
-    check(a2c(), ActionHead::discrete(5), &weights(3, &[4], 5), [0.7, 0.3, 0.0]);
-    check(ppo(), ActionHead::discrete(5), &weights(3, &[4], 5), [0.7, 0.3, 0.2]);
+    check(a2c(), Space::Discrete { n: 5 }, &weights(3, &[4], 5), [0.7, 0.3, 0.0]);
+    check(ppo(), Space::Discrete { n: 5 }, &weights(3, &[4], 5), [0.7, 0.3, 0.2]);
 }
 
 #[test]
 fn discrete_actions_of_several_components() {
-    check(a2c(), ActionHead::Categorical(vec![2, 3]), &weights(3, &[4], 5), [0.7, 0.3, 0.0]);
+    check(a2c(), Space::MultiDiscrete { nvec: vec![2, 3] }, &weights(3, &[4], 5), [0.7, 0.3, 0.0]);
+}
+
+#[test]
+fn binary_actions() {
+    check(ppo(), Space::MultiBinary { n: 3 }, &weights(3, &[4], 3), [0.7, 0.3, 0.2]);
 }
 
 #[test]
 fn continuous_actions() {
-    check(a2c(), ActionHead::Gaussian(2), &weights(3, &[4], 4), [0.7, 0.3, 0.0]);
-    check(ppo(), ActionHead::Gaussian(2), &weights(3, &[4], 4), [0.7, 0.3, 0.2]);
+    check(a2c(), floats(2), &weights(3, &[4], 4), [0.7, 0.3, 0.0]);
+    check(ppo(), floats(2), &weights(3, &[4], 4), [0.7, 0.3, 0.2]);
 }
 
 #[test]
 fn recurrent_policies() {
-    check(a2c(), ActionHead::discrete(3), &lstm_weights(3, 4, 3), [0.7, 0.3, 0.0]);
-    check(ppo(), ActionHead::Gaussian(1), &lstm_weights(3, 4, 2), [0.7, 0.3, 0.2]);
+    check(a2c(), Space::Discrete { n: 3 }, &lstm_weights(3, 4, 3), [0.7, 0.3, 0.0]);
+    check(ppo(), floats(1), &lstm_weights(3, 4, 2), [0.7, 0.3, 0.2]);
 }
 
 #[test]
 fn without_a_critic_the_value_network_stays() {
-    let head = ActionHead::discrete(2);
     let mut learner =
-        Learner::new(PolicyGradientConfig::pg(), head.clone(), 1, &weights(3, &[4], 2), Device::Cpu).unwrap();
-    let mut batch = batch(&head);
+        Learner::new(PolicyGradientConfig::pg(), &discrete(3, 2), 1, &weights(3, &[4], 2), Device::Cpu).unwrap();
+    let mut batch = batch(&Space::Discrete { n: 2 });
     batch.remove("value_targets");
     batch.remove("vf_preds");
     batch.remove("action_logp");
@@ -133,35 +146,33 @@ fn without_a_critic_the_value_network_stays() {
     assert!(is_zero("value.0.weight") && is_zero("value.1.bias") && !is_zero("policy.0.weight"));
 }
 
-/// Observations as they come: other types are the same numbers, and a single integer is one among zeros.
+/// The batch holds observations as the environment gives them.
 #[test]
-fn observations_of_other_types() {
-    let gradients = |obs: Column| {
-        let head = ActionHead::discrete(2);
-        let mut batch = batch(&head);
+fn observations_are_encoded_as_for_acting() {
+    let gradients = |observation: Space, obs: Column| {
+        let mut batch = batch(&Space::Discrete { n: 2 });
         batch.insert(OBS.name(), obs).unwrap();
-        let mut learner = Learner::new(a2c(), head, 1, &weights(3, &[4], 2), Device::Cpu).unwrap();
+        let spaces = EnvSpaces { observation, ..discrete(3, 2) };
+        let mut learner = Learner::new(a2c(), &spaces, 1, &weights(3, &[4], 2), Device::Cpu).unwrap();
         learner.compute_gradients(&batch).map(|(gradients, _)| gradients)
     };
     let points: Vec<i64> = (0..ROWS as i64).map(|i| i * i % 3).collect();
     let one_hot: Vec<u8> = points.iter().flat_map(|&point| (0..3).map(move |i| u8::from(i == point))).collect();
     let shape = RowShape::new(&[3, 1]).unwrap();
-    let floats = gradients(ColumnData::new(one_hot.iter().map(|&x| f32::from(x)).collect(), shape).unwrap().into());
-    let bytes = gradients(ColumnData::new(one_hot, shape).unwrap().into());
-    assert_eq!(floats.unwrap(), bytes.unwrap());
-    let discrete = gradients(ColumnData::scalars(points).into()).unwrap();
-    assert_eq!(discrete.0.tensors().len(), 8);
-    let error = gradients(ColumnData::scalars(vec![3i64; ROWS]).into()).unwrap_err().to_string();
-    assert_eq!(error, "observation 3 is not one of the model's 3");
+    let bytes = Space::uniform(DType::U8, shape, 0.0, 255.0);
+    let from_bytes = gradients(bytes, ColumnData::new(one_hot, shape).unwrap().into()).unwrap();
+    let from_points = gradients(Space::Discrete { n: 3 }, ColumnData::scalars(points).into()).unwrap();
+    assert_eq!(from_bytes, from_points);
+    assert!(gradients(Space::Discrete { n: 3 }, ColumnData::scalars(vec![3i64; ROWS]).into()).is_err());
 }
 
 #[test]
 fn what_is_missing_is_named() {
-    let whole = batch(&ActionHead::discrete(2));
+    let whole = batch(&Space::Discrete { n: 2 });
     let error = |algorithm: Algorithm, weights: &Weights, without: &str| {
         let mut batch = whole.clone();
         batch.remove(without);
-        let mut learner = Learner::new(algorithm, ActionHead::discrete(2), 1, weights, Device::Cpu).unwrap();
+        let mut learner = Learner::new(algorithm, &discrete(3, 2), 1, weights, Device::Cpu).unwrap();
         learner.update(&batch).unwrap_err().to_string()
     };
     let (mlp, lstm) = (weights(3, &[4], 2), lstm_weights(3, 4, 2));
@@ -178,10 +189,10 @@ fn what_is_missing_is_named() {
     }
     let rows = bandit(8, 1);
     let lstm = lstm_weights(2, 4, 2);
-    let mut learner = Learner::new(a2c(), ActionHead::discrete(2), 1, &lstm, Device::Cpu).unwrap();
+    let mut learner = Learner::new(a2c(), &discrete(2, 2), 1, &lstm, Device::Cpu).unwrap();
     let error = learner.update(&rows).unwrap_err().to_string();
     assert_eq!(error, "learning of a recurrent policy needs a batch with seq_lens");
     let nan = whole.with(ColumnKey::<f32>::new("advantages"), ColumnData::scalars(vec![f32::NAN; ROWS])).unwrap();
-    let mut learner = Learner::new(a2c(), ActionHead::discrete(2), 1, &mlp, Device::Cpu).unwrap();
+    let mut learner = Learner::new(a2c(), &discrete(3, 2), 1, &mlp, Device::Cpu).unwrap();
     assert!(matches!(learner.compute_gradients(&nan), Err(LearnError::NotFinite)));
 }

@@ -1,11 +1,17 @@
 //! Policies that act and learn.
 
 use rollmesh_core::{
-    batch::{ADVANTAGES, SampleBatch},
-    column::ColumnData,
+    batch::{ACTIONS, ADVANTAGES, BatchParts, OBS, SampleBatch, state_in},
+    column::{Column, ColumnData, RowShape},
     config::Config,
+    env::{Moment, RowsMut, RowsRef},
     episode::GlobalVars,
-    policy::{Gradients, MlpPolicy, MlpPolicySpec, Policy, PolicyError, Postprocessing},
+    ids::SlotId,
+    policy::{
+        ActionInput, ActionOutput, Gradients, MlpPolicy, MlpPolicySpec, Policy, PolicyContext, PolicyEntry,
+        PolicyError, PolicyRegistry, Postprocessing, Stash,
+    },
+    space::Space,
     weights::WeightsError,
 };
 
@@ -14,7 +20,7 @@ use super::super::{test_support::*, *};
 fn policy(algorithm: impl Into<Algorithm>) -> LearningPolicy {
     let spec = MlpPolicySpec { obs_len: 2, num_actions: 2, hidden: vec![8] };
     let acting = MlpPolicy::new(spec, weights(2, &[8], 2), 1, crate::kernels::AUTO).unwrap();
-    LearningPolicy::new(Box::new(acting), ActionHead::discrete(2), algorithm, 3).unwrap()
+    LearningPolicy::new(Box::new(acting), &discrete(2, 2), algorithm, 3).unwrap()
 }
 
 fn algorithms() -> [Algorithm; 3] {
@@ -45,23 +51,24 @@ fn a_step_is_the_gradient_and_its_application() {
     }
 }
 
+/// Put aside in the middle of training, as policy maps and checkpoints do.
 #[test]
 fn a_restored_policy_goes_on_with_the_same_bits() {
     for algorithm in algorithms() {
-        let mut whole = policy(algorithm.clone());
-        (0..2).for_each(|seed| drop(whole.learn_on_batch(&bandit(50, seed)).unwrap()));
-        let (weights, state) = (whole.weights().clone(), whole.extra_state());
-        assert_eq!(state.len(), whole.extra_state_bytes());
-        (2..4).for_each(|seed| drop(whole.learn_on_batch(&bandit(50, seed)).unwrap()));
+        let entry = || PolicyEntry::<dyn Policy>::new("", Box::new(policy(algorithm.clone())));
+        let learn = |entry: &mut PolicyEntry, seed| drop(entry.policy.learn_on_batch(&bandit(50, seed)).unwrap());
+        let mut whole = entry();
+        (0..2).for_each(|seed| learn(&mut whole, seed));
+        let bytes = whole.stash().unwrap();
+        assert_eq!(whole.policy.extra_state().len(), whole.policy.extra_state_bytes());
+        (2..4).for_each(|seed| learn(&mut whole, seed));
 
-        let mut restored = policy(algorithm);
-        restored.learn_on_batch(&bandit(50, 9)).unwrap();
-        restored.set_weights(&weights).unwrap();
-        restored.set_extra_state(&state).unwrap();
-        assert_eq!(restored.extra_state(), state);
-        (2..4).for_each(|seed| drop(restored.learn_on_batch(&bandit(50, seed)).unwrap()));
-        assert_eq!(restored.weights(), whole.weights());
-        assert_eq!(restored.extra_state(), whole.extra_state());
+        let mut restored = entry();
+        learn(&mut restored, 9);
+        restored.restore(&bytes).unwrap();
+        assert_eq!(restored.stash().unwrap(), bytes);
+        (2..4).for_each(|seed| learn(&mut restored, seed));
+        assert_eq!(restored.stash().unwrap(), whole.stash().unwrap());
     }
 }
 
@@ -124,9 +131,12 @@ fn bad_batches_are_typed_errors() {
     let mut without = bandit(8, 1);
     without.remove("advantages");
     assert_eq!(error(without), "the batch has no column 'advantages'");
-    let narrow = bandit(8, 1).with(rollmesh_core::batch::OBS, ColumnData::scalars(vec![1.0; 8])).unwrap();
-    assert_eq!(error(narrow), "the policy takes 2 numbers in a row of 'obs', not 1");
-    let wild = bandit(8, 1).with(rollmesh_core::batch::ACTIONS, ColumnData::scalars(vec![2; 8])).unwrap();
+    let narrow = bandit(8, 1).with(OBS, ColumnData::scalars(vec![1.0; 8])).unwrap();
+    assert_eq!(
+        error(narrow),
+        "the policy takes 8 observations of Box(-9.0, 9.0, (2,), float32), not 8 values of float32"
+    );
+    let wild = bandit(8, 1).with(ACTIONS, ColumnData::scalars(vec![2; 8])).unwrap();
     assert_eq!(error(wild), "the policy takes actions below 2, not 2");
     assert_eq!(error(SampleBatch::new()), "the policy takes at least one row to learn from, not an empty batch");
     assert_eq!(policy.weights(), &before);
@@ -186,4 +196,93 @@ fn settings_say_how_trajectories_are_postprocessed() {
         panic!()
     };
     assert_eq!((config.gamma, config.lambda, config.use_gae, config.use_critic), (0.95, 0.7, true, true));
+}
+
+fn registered(name: &str, context: &PolicyContext) -> Result<Box<dyn Policy>, PolicyError> {
+    let mut policies = PolicyRegistry::builtin();
+    register_learning_policies(&mut policies);
+    policies.spec(name).unwrap().make(context)
+}
+
+#[test]
+fn policies_are_made_by_name() {
+    let context = PolicyContext::new(discrete(2, 2), 1, crate::kernels::AUTO);
+    for name in ["pg", "a2c", "ppo"] {
+        let mut policy = registered(name, &context).unwrap();
+        let before = policy.weights().clone();
+        assert!(policy.learn_on_batch(&bandit(50, 1)).is_ok());
+        assert_ne!(bits(policy.weights()), bits(&before), "{name}");
+    }
+    let unknown = context.with_config(r#"{"learning_rate": 1}"#.parse().unwrap());
+    let error = registered("ppo", &unknown).err().unwrap().to_string();
+    assert!(error.contains("unknown field `learning_rate`, expected one of `rollout_fragment_length`"), "{error}");
+}
+
+/// What would follow the end of a batch counts for nothing where nobody learns what it is worth.
+#[test]
+fn values_without_a_critic_are_zero() {
+    let context = PolicyContext::new(discrete(2, 2), 1, crate::kernels::AUTO);
+    let mut policy = registered("pg", &context).unwrap();
+    for _ in 0..2 {
+        let mut values = [1.0; 2];
+        policy.compute_values(RowsRef::F32(&[0.1, 0.2, -0.3, 0.4]), &[], &mut values).unwrap();
+        assert_eq!(values, [0.0; 2]);
+        policy.learn_on_batch(&bandit(50, 1)).unwrap();
+    }
+}
+
+/// Lets a recurrent policy act on some sequences and gives the rows, as a worker would.
+fn sequences(policy: &mut dyn Policy, lens: &[i32]) -> SampleBatch {
+    let floats = |values: Vec<f32>, width: u32| Column::from(ColumnData::new(values, RowShape::vector(width)).unwrap());
+    let [hidden, cells] = *policy.state_lens() else { panic!("no LSTM") };
+    let (mut all_obs, mut all_actions, mut all_logp) = (Vec::new(), Vec::new(), Vec::new());
+    let mut states = [Vec::new(), Vec::new()];
+    for (slot, &len) in lens.iter().enumerate() {
+        let mut state: Vec<f32> = (0..hidden + cells).map(|i| ((i + slot) as f32).sin() * 0.5).collect();
+        states[0].extend_from_slice(&state[..hidden]);
+        states[1].extend_from_slice(&state[hidden..]);
+        for t in 0..len as u32 {
+            let obs = [(t as f32).cos(), slot as f32 - 1.0];
+            let moments = [Moment { slot: SlotId(slot as u32), t, ..Moment::default() }];
+            let (before, mut actions, mut logp) = (state.clone(), [0.0; 2], [0.0]);
+            let mut out = ActionOutput::new(RowsMut::F32(&mut actions), &mut logp, &mut []);
+            let mut value = [0.0];
+            out.vf_preds = &mut value;
+            out.state = &mut state;
+            let input = ActionInput { state: &before, ..ActionInput::new(RowsRef::F32(&obs), &moments) };
+            policy.compute_actions(input, out).unwrap();
+            all_obs.extend(obs);
+            all_actions.extend(actions);
+            all_logp.extend(logp);
+        }
+    }
+    let [h, c] = states;
+    let parts = BatchParts {
+        columns: vec![
+            (OBS.name().into(), floats(all_obs, 2)),
+            (ACTIONS.name().into(), floats(all_actions, 2)),
+            (state_in(0), floats(h, hidden as u32)),
+            (state_in(1), floats(c, cells as u32)),
+        ],
+        seq_lens: Some(ColumnData::scalars(lens.to_vec())),
+        ..BatchParts::default()
+    };
+    let rewards: Vec<f32> = (0..all_logp.len()).map(|row| (row as f32).sin()).collect();
+    learnable(SampleBatch::from_parts(parts).unwrap(), &all_logp, &rewards)
+}
+
+/// What acts and what learns are two programs for one function.
+#[test]
+fn a_recurrent_policy_learns_from_what_it_did() {
+    let config = r#"{"num_sgd_iter": 1, "lr": 0.01,
+        "model": {"fcnet_hiddens": [7], "use_lstm": true, "lstm_cell_size": 5}}"#;
+    let action = Space::vector(&[-1.0, -1.0], &[1.0, 1.0]);
+    let context = PolicyContext::new(spaces(2, action), 1, crate::kernels::AUTO).with_config(config.parse().unwrap());
+    let mut policy = registered("ppo", &context).unwrap();
+    for _ in 0..3 {
+        let batch = sequences(&mut *policy, &[3, 6, 1, 6]);
+        let info = policy.learn_on_batch(&batch).unwrap();
+        assert!(info["logp_gap"] < 1e-5, "{info:?}");
+        assert_eq!((info["gradient_steps"], info["skipped_steps"]), (1.0, 0.0));
+    }
 }

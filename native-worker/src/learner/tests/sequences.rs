@@ -4,6 +4,7 @@ use candle_core::Device;
 use rollmesh_core::{
     batch::{ADVANTAGES, OBS, SampleBatch},
     column::ColumnKey,
+    space::Space,
 };
 
 use super::{
@@ -12,13 +13,13 @@ use super::{
 };
 
 fn learner(algorithm: impl Into<Algorithm>) -> Learner {
-    Learner::new(algorithm, ActionHead::discrete(3), 1, &lstm_weights(3, 4, 3), Device::Cpu).unwrap()
+    Learner::new(algorithm, &discrete(3, 3), 1, &lstm_weights(3, 4, 3), Device::Cpu).unwrap()
 }
 
 /// Whatever stands in the rows between sequences has no part in the loss.
 #[test]
 fn padding_is_never_learned_from() {
-    let batch = batch(&ActionHead::discrete(3));
+    let batch = batch(&Space::Discrete { n: 3 });
     let mut padded = batch.right_zero_pad(6).unwrap();
     let lens = padded.seq_lens().unwrap().to_vec();
     for key in [OBS, ADVANTAGES, ColumnKey::new("value_targets")] {
@@ -44,7 +45,7 @@ fn padding_is_never_learned_from() {
 /// What a sequence says does not depend on its neighbours.
 #[test]
 fn the_gradient_is_the_mean_over_all_steps() {
-    let batch = batch(&ActionHead::discrete(3));
+    let batch = batch(&Space::Discrete { n: 3 });
     let config = PolicyGradientConfig { grad_clip: None, ..PolicyGradientConfig::a2c() };
     let gradient = |batch: &SampleBatch| {
         let (gradients, _) = learner(config.clone()).compute_gradients(batch).unwrap();
@@ -62,13 +63,12 @@ fn the_gradient_is_the_mean_over_all_steps() {
 
 #[test]
 fn states_matter_and_must_fit() {
-    let batch = batch(&ActionHead::discrete(3));
+    let batch = batch(&Space::Discrete { n: 3 });
     let gradients = |batch: &SampleBatch| learner(PolicyGradientConfig::a2c()).compute_gradients(batch);
     let mut other = batch.clone();
     other.get_mut(ColumnKey::<f32>::new("state_in_1")).unwrap().fill(0.9);
     assert_ne!(gradients(&batch).unwrap().0, gradients(&other).unwrap().0);
-    let narrow =
-        Learner::new(PolicyGradientConfig::a2c(), ActionHead::discrete(3), 1, &lstm_weights(3, 5, 3), Device::Cpu);
+    let narrow = Learner::new(PolicyGradientConfig::a2c(), &discrete(3, 3), 1, &lstm_weights(3, 5, 3), Device::Cpu);
     let error = narrow.unwrap().update(&batch).unwrap_err().to_string();
     assert_eq!(error, "a row of 'state_in_0' has 4 numbers, the model wants 5");
 }
