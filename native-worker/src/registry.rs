@@ -2,13 +2,16 @@
 
 use rollmesh_core::worker::Registry;
 
-/// What a native program adds to a registry; [`main_with`](crate::main_with) does it by itself.
+use crate::learner::register_learning_policies;
+
+/// What a native program adds to a registry: the policies that learn. [`main_with`](crate::main_with) does it by itself.
 ///
 /// ```
 /// let registry = rollmesh::native(rollmesh::Registry::builtin());
-/// assert!(registry.policies.spec("net").is_ok());
+/// assert!(registry.policies.spec("ppo").is_ok());
 /// ```
 #[must_use]
-pub fn native(registry: Registry) -> Registry {
+pub fn native(mut registry: Registry) -> Registry {
+    register_learning_policies(&mut registry.policies);
     registry
 }

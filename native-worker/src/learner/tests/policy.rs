@@ -9,7 +9,7 @@ use rollmesh_core::{
     ids::SlotId,
     policy::{
         ActionInput, ActionOutput, Gradients, MlpPolicy, MlpPolicySpec, Policy, PolicyContext, PolicyEntry,
-        PolicyError, PolicyRegistry, Postprocessing, Stash,
+        PolicyError, PolicyRegistry, PolicySpec, Postprocessing, RandomPolicy, Stash,
     },
     space::Space,
     weights::WeightsError,
@@ -216,6 +216,19 @@ fn policies_are_made_by_name() {
     let unknown = context.with_config(r#"{"learning_rate": 1}"#.parse().unwrap());
     let error = registered("ppo", &unknown).err().unwrap().to_string();
     assert!(error.contains("unknown field `learning_rate`, expected one of `rollout_fragment_length`"), "{error}");
+}
+
+#[test]
+fn a_users_policy_of_the_same_name_stays() {
+    let mut policies = PolicyRegistry::default();
+    policies.register(PolicySpec::new("ppo", |context| {
+        Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
+    }));
+    register_learning_policies(&mut policies);
+    let context = PolicyContext::new(discrete(2, 2), 1, crate::kernels::AUTO);
+    let mut policy = policies.spec("ppo").unwrap().make(&context).unwrap();
+    assert!(matches!(policy.learn_on_batch(&bandit(8, 1)), Err(PolicyError::NoLearner)));
+    assert!(policies.spec("a2c").is_ok() && policies.spec("pg").is_ok());
 }
 
 /// What would follow the end of a batch counts for nothing where nobody learns what it is worth.
