@@ -36,7 +36,8 @@ mod drive;
 mod episodic;
 mod lanes;
 mod lockstep;
-mod recycle;
+#[cfg(test)]
+mod lockstep_tests;
 mod state;
 
 pub use drive::{DriveError, drive};
