@@ -24,7 +24,7 @@ pub use list::CallbackList;
 
 use crate::{
     batch::{AnyBatch, SampleBatch},
-    config::Config,
+    config::{Config, ConfigError},
     env::{BaseEnv, EnvContext, EnvError, SubEnv, multi_agent::AgentRows},
     episode::{Episode, OtherAgent, RolloutMetrics},
     ids::{AgentId, PolicyId},
@@ -69,6 +69,12 @@ impl CallbackError {
     #[must_use]
     pub fn new(hook: impl Into<String>, message: impl Into<String>) -> Self {
         Self { hook: hook.into(), message: message.into() }
+    }
+}
+
+impl From<ConfigError> for CallbackError {
+    fn from(error: ConfigError) -> Self {
+        Self::new("reading or writing settings", error.to_string())
     }
 }
 
