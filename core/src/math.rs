@@ -140,6 +140,13 @@ pub fn softplus(x: f32) -> f32 {
     positive + log1p(exp(negative))
 }
 
+/// 1 / (1 + e^-x), the logistic function, within 1e-6 relative where e^-x is no more than a float can hold.
+#[inline(always)]
+#[must_use]
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
 /// Inverse of the hyperbolic tangent, within 1e-6 relative; infinite at ±1, NaN beyond.
 #[inline(always)]
 #[must_use]

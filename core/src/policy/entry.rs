@@ -188,8 +188,8 @@ mod tests {
         assert_eq!((a.policy.weights(), &a.filter), (b.policy.weights(), &b.filter));
         let obs = [0.3, -0.2, 0.9];
         let mut values = [[0.0; 1]; 2];
-        a.policy.compute_values(RowsRef::F32(&obs), &mut values[0]).unwrap();
-        mlp(2).compute_values(RowsRef::F32(&obs), &mut values[1]).unwrap();
+        a.policy.compute_values(RowsRef::F32(&obs), &[], &mut values[0]).unwrap();
+        mlp(2).compute_values(RowsRef::F32(&obs), &[], &mut values[1]).unwrap();
         assert_eq!(values[0], values[1]);
     }
 
@@ -201,8 +201,8 @@ mod tests {
             self.1 += 1;
             self.0.compute_actions(input, out)
         }
-        fn compute_values(&mut self, obs: RowsRef<'_>, values: &mut [f32]) -> Result<(), PolicyError> {
-            self.0.compute_values(obs, values)
+        fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+            self.0.compute_values(obs, state, values)
         }
         fn weights(&self) -> &Weights {
             self.0.weights()

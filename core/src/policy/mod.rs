@@ -40,18 +40,22 @@ mod io;
 mod learn;
 mod map;
 mod mlp;
+mod net;
 mod random;
+mod registry;
 mod stash;
 mod store;
 
 pub use crate::ids::PolicyId;
 pub use entry::{PolicyEntry, PolicyState};
-pub use init::init_weights;
+pub use init::{init_weights, weights_seed};
 pub use io::{ActionInput, ActionOutput};
 pub use learn::{Gradients, LearnInfo, Postprocessing};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
 pub use mlp::{MlpPolicy, MlpPolicySpec};
+pub use net::{ModelConfig, ModelSpec, NetPolicy, ObsEncoder};
 pub use random::RandomPolicy;
+pub use registry::{PolicyContext, PolicyFactory, PolicyRegistry, PolicySpec, UnknownPolicyKind};
 pub use stash::{Stash, StashError, Stashed};
 pub use store::{MemoryStore, PolicyStore, StoreError, TidyStore};
 
@@ -116,11 +120,13 @@ pub trait Policy: Send {
     fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError>;
 
     /// Estimates the value of every observation, with the same bits as
-    /// [`compute_actions`](Self::compute_actions) would.
+    /// [`compute_actions`](Self::compute_actions) would. `state` holds the recurrent states before them, as
+    /// [`ActionInput::state`] does.
     ///
     /// # Errors
-    /// [`PolicyError::Unsupported`] for rows of another type.
-    fn compute_values(&mut self, obs: RowsRef<'_>, values: &mut [f32]) -> Result<(), PolicyError>;
+    /// [`PolicyError::Unsupported`] for rows of another type, [`PolicyError::BufferLength`] for states of another length.
+    #[doc(alias = "value_function")]
+    fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError>;
 
     /// Lengths of the recurrent states, one after the other; none for a policy without memory.
     #[doc(alias = "get_initial_state")]

@@ -93,7 +93,7 @@ impl Policy for RandomPolicy {
         Ok(())
     }
 
-    fn compute_values(&mut self, _obs: RowsRef<'_>, values: &mut [f32]) -> Result<(), PolicyError> {
+    fn compute_values(&mut self, _obs: RowsRef<'_>, _state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
         values.fill(0.0);
         Ok(())
     }
