@@ -2,7 +2,7 @@
 
 mod error;
 mod probe;
-mod rows;
+pub(super) mod rows;
 
 pub use error::CheckError;
 

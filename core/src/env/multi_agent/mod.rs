@@ -1,9 +1,12 @@
 //! Environments with several agents, which may come and go, act in turn or all at once.
 
+mod roster;
 mod rows;
 mod turn;
 
+pub(super) use roster::Roster;
 pub use rows::AgentRows;
+pub(super) use turn::Debts;
 pub use turn::{Outcome, Turn};
 
 use super::{EnvError, EnvSpaces, Frame, Rng};
