@@ -348,7 +348,7 @@ impl RolloutWorkerBuilder {
                     single_agent,
                     ..EpisodicOptions::new(slots)
                 };
-                Source::Reader(Box::new(crate::sampler::Episodic::new(env, options)?))
+                Source::Reader(Box::new(crate::sampler::Episodic::new(options, env)?))
             }
         })
     }
