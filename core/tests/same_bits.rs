@@ -3,6 +3,7 @@
 use rollmesh_core::{
     batch::{EPS_ID, NEW_OBS, OBS, SlotFragment, T},
     column::Granularity,
+    config::Config,
     env::{EnvContext, EnvRegistry, EnvSpec},
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
@@ -127,6 +128,7 @@ fn run_spec() -> RunSpec {
         num_envs_per_worker: 3,
         rollout_fragment_length: 32,
         hidden: vec![16, 16],
+        env_config: Config::new(),
     }
 }
 

@@ -68,7 +68,7 @@ mod lane;
 pub mod multi_agent;
 pub mod pixel;
 mod registry;
-mod render;
+pub mod render;
 mod snapshot;
 pub mod toy_text;
 mod typed;
@@ -76,7 +76,7 @@ mod vectorized;
 pub mod wrappers;
 
 pub use base::{BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, InProcess, News, Reset, SubEnv};
-pub use check::{CheckError, CheckOptions, check_env, check_env_all};
+pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
@@ -94,7 +94,7 @@ use crate::{
     ids::{AgentId, SlotId},
     prelude::*,
     rng::Streams,
-    run::HomeIndex,
+    run::{HomeIndex, RunSpec},
     space::Space,
 };
 
@@ -121,6 +121,13 @@ impl EnvContext {
     #[must_use]
     pub fn new(home: HomeIndex) -> Self {
         Self { home, num_workers: 0, remote: false, recreated_worker: false, config: Config::new() }
+    }
+
+    /// What the environment of a run's slot is told, wherever the slot runs.
+    #[must_use]
+    pub fn of_slot(run: &RunSpec, slot: SlotId) -> Self {
+        let context = Self::new(run.home(slot)).with_config(run.env_config.clone());
+        Self { num_workers: run.num_home_workers(), ..context }
     }
 
     /// Sets the settings.

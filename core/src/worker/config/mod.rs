@@ -6,13 +6,11 @@ mod set;
 #[cfg(test)]
 mod tests;
 
-pub use parts::{
-    BatchMode, Compression, CountStepsBy, FragmentLength, Horizon, InputEvaluation, LogLevel, PolicyConfig,
-    PreprocessorPref, RewardClipping,
-};
+pub use parts::{Compression, FragmentLength, InputEvaluation, LogLevel, PolicyConfig, PreprocessorPref};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::sampler::{BatchMode, CountStepsBy, Horizon, RewardClipping};
 use crate::{config::Config, filter::FilterKind, ids::PolicyId, prelude::*};
 
 /// Settings of a [`RolloutWorker`](super::RolloutWorker), under RLlib's names. Every field has a default, so a file
