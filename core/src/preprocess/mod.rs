@@ -160,6 +160,8 @@ impl Preprocessor {
     #[must_use]
     pub fn is_identity(&self) -> bool {
         matches!((&self.stages, &self.space), (Stages::Flat, Space::Box(_) | Space::MultiBinary { .. }))
+    }
+
     /// Shape of a preprocessed observation.
     #[must_use]
     pub fn output_shape(&self) -> RowShape {

@@ -116,7 +116,7 @@ fn value(agent: &Agent, policy: &mut dyn Policy) -> Result<f32, SampleError> {
     let (mut obs, mut value) = (RowBuffer::default(), [0.0]);
     agent.show(&mut obs)?;
     let failed = |source| SampleError::Policy { id: agent.policy.clone(), source };
-    policy.compute_values(obs.all(), &mut value).map_err(failed)?;
+    policy.compute_values(obs.all(), agent.state(), &mut value).map_err(failed)?;
     Ok(value[0])
 }
 

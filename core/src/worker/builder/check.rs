@@ -3,7 +3,6 @@
 use super::{RolloutWorkerBuilder, conflict};
 use crate::{
     filter::FilterKind,
-    prelude::*,
     run::{RunSpec, SpecError},
     worker::{
         SetupError, WorkerPlace,

@@ -303,11 +303,10 @@ impl RolloutWorkerBuilder {
         let mut validate = self.validate_env.take();
         for context in contexts {
             let env = context.home.vector_index;
-            let mut again = || envs.sub_env(env as usize);
-            if let (Some(validate), Some(sub_env)) = (&mut validate, again()) {
+            if let (Some(validate), Some(sub_env)) = (&mut validate, envs.sub_env(env as usize)) {
                 validate(sub_env, context).map_err(|source| SetupError::InvalidEnv { env, source })?;
             }
-            if let Some(sub_env) = again() {
+            if let Some(sub_env) = envs.sub_env(env as usize) {
                 callbacks.on_sub_environment_created(info, sub_env, context)?;
             }
         }

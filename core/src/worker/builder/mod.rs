@@ -14,6 +14,7 @@ mod tests;
 pub use policies::{NewPolicy, PolicyClass};
 pub use shell::{HostFacts, RemoteEnvs, Shell};
 
+pub(super) use input::Opened;
 pub(super) use policies::{Recipe, Workshop};
 
 use super::{Registry, RolloutConfig, SetupError, WorkerPlace, rollout::PoliciesToTrain};

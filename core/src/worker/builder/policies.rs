@@ -122,6 +122,12 @@ impl Recipe {
         self.kind.as_ref().and_then(|_| serde_json::to_string(self).ok()).unwrap_or_default()
     }
 
+    /// The policy's settings.
+    pub(in crate::worker) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Spaces before preprocessing.
     pub(in crate::worker) fn spaces(&self) -> Option<EnvSpaces> {
         let dtype = |name: &str| {
             [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool].into_iter().find(|t| t.name() == name)

@@ -21,7 +21,7 @@ use crate::{
 
 impl RolloutWorkerBuilder {
     /// Sets everything that can be written down.
-    #[doc(alias("config", "AlgorithmConfig"))]
+    #[doc(alias = "AlgorithmConfig")]
     pub fn config(self, config: RolloutConfig) -> Self {
         Self { config, ..self }
     }
@@ -90,7 +90,7 @@ impl RolloutWorkerBuilder {
     }
 
     /// Adds a policy: of a kind, or an object. It takes the place of one with this id in the configuration.
-    #[doc(alias("policy", "policy_graph", "policies", "default_policy_class"))]
+    #[doc(alias("policy_graph", "policies", "default_policy_class"))]
     pub fn policy(mut self, id: PolicyId, policy: NewPolicy) -> Self {
         self.policies.insert(id, policy);
         self

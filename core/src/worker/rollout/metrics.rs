@@ -29,7 +29,6 @@ impl WorkerMetrics {
 
 /// How good a policy would have been in one episode.
 #[derive(Clone, Debug, PartialEq)]
-#[doc(alias = "OffPolicyEstimate")]
 pub struct OffPolicyEstimate {
     /// The policy.
     pub policy: PolicyId,
@@ -47,11 +46,11 @@ impl RolloutWorker {
         let mut episodes = match &mut opened.source {
             Source::None => Vec::new(),
             Source::Lockstep(sampler) => sampler.metrics(),
-            Source::Reader(sampler) => crate::sampler::SamplerInput::metrics(&mut **sampler),
+            Source::Reader(sampler) => crate::sampler::SamplerInput::metrics(sampler.as_mut()),
             Source::Input(reader) => reader.metrics(),
         };
         if let Some(simulation) = &mut opened.simulation {
-            episodes.extend(crate::sampler::SamplerInput::metrics(&mut **simulation));
+            episodes.extend(crate::sampler::SamplerInput::metrics(simulation.as_mut()));
         }
         WorkerMetrics { episodes, estimates: core::mem::take(&mut self.estimates) }
     }
