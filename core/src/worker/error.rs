@@ -155,7 +155,9 @@ pub enum RolloutError {
     #[error("the worker was stopped; make a new one")]
     Stopped,
     /// It has no environments and reads from nowhere.
-    #[error("the worker has neither environments nor input: it cannot sample. Set create_env_on_local_worker, or an input")]
+    #[error(
+        "the worker has neither environments nor input: it cannot sample. Set create_env_on_local_worker, or an input"
+    )]
     NoInput,
     /// Fragments are only made by vector environments in lockstep.
     #[error("fragments of slots are only there for plain single-agent sampling; call sample")]
@@ -187,7 +189,9 @@ pub enum RolloutError {
     #[error(transparent)]
     Unknown(#[from] Unknown),
     /// Not as many steps as were expected.
-    #[error("{found} steps were sampled where {expected} were expected: batch sizes are out of step. Nothing was learned")]
+    #[error(
+        "{found} steps were sampled where {expected} were expected: batch sizes are out of step. Nothing was learned"
+    )]
     Count {
         /// Steps expected.
         expected: usize,

@@ -35,8 +35,7 @@ pub fn rollout_hash(
 /// CartPoles under a policy with two hidden layers of 16.
 #[must_use]
 pub fn core_fingerprint(kernels: Kernels) -> [u8; 16] {
-    let config =
-        RolloutConfig::new("CartPole-v1").num_envs(8).rollout_fragment_length(125).fcnet_hiddens(&[16, 16]);
+    let config = RolloutConfig::new("CartPole-v1").num_envs(8).rollout_fragment_length(125).fcnet_hiddens(&[16, 16]);
     // The built-in environment exists; a failure would show as a fingerprint that nobody else has.
     rollout_hash(config, 1000, &Registry::builtin(), kernels).map_or([0; 16], |hash| hash.0)
 }

@@ -153,9 +153,7 @@ impl SamplerInput for LockstepSampler {
         let states: Vec<LaneState> = slots
             .into_iter()
             .zip(&self.pieces)
-            .filter_map(|(slot, &pieces)| {
-                Some(LaneState { slot, pieces, state: self.lanes.state(slot)?.encode() })
-            })
+            .filter_map(|(slot, &pieces)| Some(LaneState { slot, pieces, state: self.lanes.state(slot)?.encode() }))
             .collect();
         // Writing into memory that grows cannot fail.
         postcard::to_allocvec(&(self.next.0, states)).unwrap_or_default()

@@ -3,7 +3,9 @@
 use super::{EnvSource, RolloutWorkerBuilder};
 use crate::{
     callbacks::{PolicyMappingFn, WorkerInfo},
-    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvSpaces, EnvSpec, EnvStart, InProcess, MultiAgentSpec},
+    env::{
+        AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvSpaces, EnvSpec, EnvStart, InProcess, MultiAgentSpec,
+    },
     episode::Episode,
     ids::{AgentId, PolicyId, SlotId},
     prelude::*,
@@ -64,7 +66,11 @@ impl RolloutWorkerBuilder {
     }
 
     /// All environments as one with a lane each.
-    pub(super) fn make_lanes(&self, source: &EnvSource, contexts: &[EnvContext]) -> Result<Box<dyn AnyVectorEnv>, SetupError> {
+    pub(super) fn make_lanes(
+        &self,
+        source: &EnvSource,
+        contexts: &[EnvContext],
+    ) -> Result<Box<dyn AnyVectorEnv>, SetupError> {
         let EnvSource::Single { factory, .. } = source else {
             return Err(super::conflict("environments with several agents are not sampled in lockstep"));
         };
@@ -113,7 +119,8 @@ pub(super) fn spaces_of_policy(
         let mut rng = streams.at(SlotId(0), 0, 0, index as u16);
         mapping(agent, &episode, info, &mut rng) == *policy
     };
-    let mut mapped: Vec<&AgentId> = agents.iter().enumerate().filter(|(i, a)| is_mapped((*i, a))).map(|(_, a)| a).collect();
+    let mut mapped: Vec<&AgentId> =
+        agents.iter().enumerate().filter(|(i, a)| is_mapped((*i, a))).map(|(_, a)| a).collect();
     let nobody = mapped.is_empty();
     if nobody {
         mapped = agents.iter().collect();

@@ -59,7 +59,8 @@ impl RolloutWorkerBuilder {
         let made = self.make_envs(&contexts, plain)?;
         let single_agent = made.source.as_ref().is_some_and(EnvSource::is_single_agent);
         if single_agent && !self.has_only_default_policy() {
-            let ids: BTreeSet<&str> = self.config.policies.keys().chain(self.policies.keys()).map(PolicyId::as_str).collect();
+            let ids: BTreeSet<&str> =
+                self.config.policies.keys().chain(self.policies.keys()).map(PolicyId::as_str).collect();
             let policies = ids.into_iter().collect::<Vec<_>>().join(", ");
             return Err(SetupError::SeveralPolicies { policies });
         }
@@ -241,8 +242,8 @@ impl RolloutWorkerBuilder {
         let limits = PolicyMapLimits { count: self.config.policy_map_capacity, ..PolicyMapLimits::UNLIMITED };
         let again = workshop.clone();
         let factory = move |id: &PolicyId, text: &str| again.remake_for_map(id, text);
-        let mut policies =
-            PolicyMap::bounded(limits, MemoryStore::default(), factory).swappable(self.config.policy_states_are_swappable);
+        let mut policies = PolicyMap::bounded(limits, MemoryStore::default(), factory)
+            .swappable(self.config.policy_states_are_swappable);
         let mut recipes = BTreeMap::new();
         for (id, new) in new {
             let complete = new.observation_space.is_some() && new.action_space.is_some();

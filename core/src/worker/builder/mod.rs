@@ -130,7 +130,10 @@ impl RolloutWorkerBuilder {
 
 impl core::fmt::Debug for RolloutWorkerBuilder {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("RolloutWorkerBuilder").field("config", &self.config).field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("RolloutWorkerBuilder")
+            .field("config", &self.config)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
     }
 }
 

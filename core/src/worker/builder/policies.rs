@@ -10,7 +10,8 @@ use crate::{
     ids::PolicyId,
     kernels::Kernels,
     policy::{
-        Policy, PolicyContext, PolicyEntry, PolicyError, PolicyRegistry, PolicySpec, PolicyState, Stash as _, StashError,
+        Policy, PolicyContext, PolicyEntry, PolicyError, PolicyRegistry, PolicySpec, PolicyState, Stash as _,
+        StashError,
     },
     prelude::*,
     preprocess::Preprocessor,
@@ -130,7 +131,9 @@ impl Recipe {
     /// Spaces before preprocessing.
     pub(in crate::worker) fn spaces(&self) -> Option<EnvSpaces> {
         let dtype = |name: &str| {
-            [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool].into_iter().find(|t| t.name() == name)
+            [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool]
+                .into_iter()
+                .find(|t| t.name() == name)
         };
         Some(EnvSpaces {
             observation: self.observation_space.clone(),
@@ -196,7 +199,9 @@ impl Workshop {
     pub(in crate::worker) fn remake(&self, id: &PolicyId, text: &str) -> Result<(PolicyEntry, Recipe), SetupError> {
         let lost = || SetupError::Policy {
             id: id.clone(),
-            source: PolicyError::Failed("it was an object of another program, and nobody knows how to make it again".into()),
+            source: PolicyError::Failed(
+                "it was an object of another program, and nobody knows how to make it again".into(),
+            ),
         };
         let recipe: Recipe = serde_json::from_str(text).map_err(|_| lost())?;
         let (Some(kind), Some(spaces)) = (&recipe.kind, recipe.spaces()) else { return Err(lost()) };
@@ -238,11 +243,17 @@ impl Workshop {
     ) -> Result<PolicyEntry, SetupError> {
         let shape = self.acting_spaces(id, spaces)?.observation.shape();
         let filter = Filter::new(self.filter, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;
-        Ok(PolicyEntry::new(recipe.text(), policy).with_filter(filter).with_preprocessor(self.preprocessor(id, spaces)?))
+        Ok(PolicyEntry::new(recipe.text(), policy)
+            .with_filter(filter)
+            .with_preprocessor(self.preprocessor(id, spaces)?))
     }
 
     /// What observations of these spaces go through, if anything.
-    pub(in crate::worker) fn preprocessor(&self, id: &PolicyId, spaces: &EnvSpaces) -> Result<Option<Preprocessor>, SetupError> {
+    pub(in crate::worker) fn preprocessor(
+        &self,
+        id: &PolicyId,
+        spaces: &EnvSpaces,
+    ) -> Result<Option<Preprocessor>, SetupError> {
         if self.pref == PreprocessorPref::None {
             return Ok(None);
         }
@@ -254,11 +265,9 @@ impl Workshop {
     /// Spaces as the policy sees them.
     fn acting_spaces(&self, id: &PolicyId, spaces: &EnvSpaces) -> Result<EnvSpaces, SetupError> {
         Ok(match self.preprocessor(id, spaces)? {
-            Some(preprocessor) => EnvSpaces {
-                observation: preprocessor.output_space(),
-                observation_type: DType::F32,
-                ..spaces.clone()
-            },
+            Some(preprocessor) => {
+                EnvSpaces { observation: preprocessor.output_space(), observation_type: DType::F32, ..spaces.clone() }
+            }
             None => spaces.clone(),
         })
     }

@@ -14,12 +14,7 @@ impl RolloutConfig {
     /// stretched in between. Hashes of rollouts are of those.
     #[must_use]
     pub fn raw(self) -> Self {
-        Self {
-            preprocessor_pref: PreprocessorPref::None,
-            clip_actions: false,
-            normalize_actions: false,
-            ..self
-        }
+        Self { preprocessor_pref: PreprocessorPref::None, clip_actions: false, normalize_actions: false, ..self }
     }
 
     /// Sets the settings of the environment.

@@ -4,7 +4,7 @@ use super::{RolloutWorker, Source};
 use crate::{
     env::{EnvContext, SubEnv},
     prelude::*,
-    sampler::{InputReader as _, SamplerInput as _},
+    sampler::InputReader as _,
 };
 
 impl RolloutWorker {

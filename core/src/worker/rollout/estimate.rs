@@ -69,7 +69,8 @@ impl RolloutWorker {
         let (Some(spaces), true) = (spaces, inputs > 0 && policy.state_lens().is_empty()) else {
             return Err(RolloutError::NoEstimate(unable));
         };
-        let distribution = ActionDistribution::for_space(&spaces.action).map_err(|_| RolloutError::NoEstimate(unable))?;
+        let distribution =
+            ActionDistribution::for_space(&spaces.action).map_err(|_| RolloutError::NoEstimate(unable))?;
         if distribution.input_len() != inputs {
             return Err(RolloutError::NoEstimate(unable));
         }
@@ -92,7 +93,8 @@ impl RolloutWorker {
             for (row, inputs) in dist.chunks_exact(inputs).enumerate() {
                 let action = point(&actions, row).ok_or(RolloutError::NoEstimate("actions are no plain arrays"))?;
                 let logp = distribution.logp(inputs, &action);
-                logps.push(logp.map_err(|_| RolloutError::NoEstimate("an action is not in the policy's action space"))?);
+                logps
+                    .push(logp.map_err(|_| RolloutError::NoEstimate("an action is not in the policy's action space"))?);
             }
             start = end;
         }

@@ -6,7 +6,7 @@ use crate::{
     estimate::Sample,
     ids::PolicyId,
     prelude::*,
-    sampler::{InputReader as _, SamplerInput as _},
+    sampler::InputReader as _,
     worker::config::InputEvaluation,
 };
 

@@ -44,7 +44,10 @@ impl RolloutWorker {
     ///
     /// # Errors
     /// [`RolloutError::PolicyMap`] for a policy that cannot be brought back.
-    pub fn foreach_policy<R>(&mut self, mut f: impl FnMut(&PolicyId, &mut dyn Policy) -> R) -> Result<Vec<R>, RolloutError> {
+    pub fn foreach_policy<R>(
+        &mut self,
+        mut f: impl FnMut(&PolicyId, &mut dyn Policy) -> R,
+    ) -> Result<Vec<R>, RolloutError> {
         let mut answers = BTreeMap::new();
         self.parts.policies.for_each_mut(|id, entry: &mut PolicyEntry| {
             answers.insert(id.clone(), f(id, entry.policy.as_mut()));
@@ -201,4 +204,3 @@ pub(super) fn put_state(entry: &mut PolicyEntry, state: &PolicyState) -> Result<
     entry.filter = state.filter.clone();
     Ok(())
 }
-

@@ -109,7 +109,7 @@ fn standardize(rows: &mut SampleBatch, field: &str) -> Result<(), BatchError> {
     let deviation = math::sqrt_f64(squares.sum::<f64>() / n).max(1e-4);
     let values: Vec<f32> = data.values().iter().map(|value| ((f64::from(*value) - mean) / deviation) as f32).collect();
     let shape = data.shape();
-    let standard = ColumnData::new(values, shape).map_err(|source| BatchError::Column { name: field.into(), source })?;
+    let standard =
+        ColumnData::new(values, shape).map_err(|source| BatchError::Column { name: field.into(), source })?;
     rows.insert(String::from(field), Column::from_typed(standard))
 }
-

@@ -162,10 +162,7 @@ impl RolloutWorker {
             Trained::Function => {}
         }
         self.weights_seq_no = state.seq_no;
-        self.set_global_vars(
-            &GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates },
-            None,
-        )
+        self.set_global_vars(&GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates }, None)
     }
 
     /// Gives policies other states, and keeps what they were.
