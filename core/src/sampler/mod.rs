@@ -74,7 +74,7 @@ pub enum Need {
 }
 
 /// Collects one fragment after the other from a set of lanes.
-pub trait Collector {
+pub trait Collector: Send {
     /// What has to happen next.
     fn need(&self) -> Need;
 
