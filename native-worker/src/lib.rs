@@ -14,6 +14,7 @@ mod cli;
 pub mod hub;
 pub mod kernels;
 pub mod learner;
+pub mod monitor;
 pub mod policies;
 mod progress;
 mod registry;

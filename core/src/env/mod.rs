@@ -68,7 +68,7 @@ mod lane;
 pub mod multi_agent;
 pub mod pixel;
 mod registry;
-mod render;
+pub mod render;
 mod snapshot;
 pub mod toy_text;
 mod vectorized;

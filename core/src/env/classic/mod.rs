@@ -29,6 +29,7 @@ mod pendulum;
 mod states;
 #[cfg(test)]
 mod tests;
+mod valley;
 
 pub use acrobot::{Acrobot, AcrobotDynamics};
 pub use cartpole::CartPole;

@@ -28,6 +28,7 @@ mod frozen_lake_map;
 mod grid;
 mod lake_settings;
 mod mdp;
+mod pictures;
 mod tabular_env;
 mod taxi;
 
