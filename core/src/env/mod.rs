@@ -71,6 +71,7 @@ mod registry;
 pub mod render;
 mod snapshot;
 pub mod toy_text;
+mod typed;
 mod vectorized;
 pub mod wrappers;
 
@@ -84,6 +85,7 @@ pub use multi_agent::MultiAgentEnv;
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, UnknownEnv};
 pub use render::Frame;
 pub use snapshot::{SnapshotReader, put_rows};
+pub use typed::Typed;
 pub use vectorized::Vectorized;
 
 use crate::{
@@ -407,8 +409,12 @@ impl Moments<'_> {
     /// [`EnvError::NoSuchLane`].
     pub fn rng(&self, lane: usize) -> Result<Rng, EnvError> {
         let num_envs = self.lanes.len();
-        let Moment { slot, episode, t, .. } = *self.lanes.get(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })?;
-        Ok(self.streams.at(slot, episode, t, 0))
+        let moment = self.lanes.get(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })?;
+        Ok(self.rng_at(*moment))
+    }
+
+    const fn rng_at(&self, Moment { slot, episode, t, .. }: Moment) -> Rng {
+        self.streams.at(slot, episode, t, 0)
     }
 }
 
