@@ -106,6 +106,9 @@ pub enum PolicyError {
     /// The policy acts and does not learn.
     #[error("this policy does not learn; the learning ones are registered by name, see `rollmesh policies`")]
     NoLearner,
+    /// Training left the range of numbers. The weights are the last good ones.
+    #[error("{0}")]
+    Diverged(String),
     /// The policy failed by itself.
     #[error("the policy failed: {0}")]
     Failed(String),

@@ -150,6 +150,13 @@ impl TrainConfig {
             return Err(SpecError::OutOfRange { what, max, found }.into());
         }
         self.ppo.validate()?;
+        // The hub knows these advantages alone.
+        for (name, is_set) in [("use_gae", self.ppo.use_gae), ("use_critic", self.ppo.use_critic)] {
+            if !is_set {
+                let wanted = "true: a run computes generalised advantages";
+                return Err(ConfigError { name, value: "false".into(), wanted }.into());
+            }
+        }
         let run = self.spec();
         run.check()?;
         let spaces = env.spaces_in(&EnvContext::of_slot(&run, SlotId(0)))?;
