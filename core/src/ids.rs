@@ -1,10 +1,12 @@
 //! Names for the things that are counted: newtypes, so that a slot is never mistaken for a worker.
 //!
 //! ```
-//! use rollmesh_core::ids::{SlotId, eps_id};
+//! use rollmesh_core::ids::{FragmentNo, SlotId, eps_id, unroll_id};
 //!
 //! // Ids of episodes say whose they are: the fourth episode of slot 2.
 //! assert_eq!(eps_id(SlotId(2), 3), 2 << 32 | 3);
+//! // And so do those of what an agent did in a fragment.
+//! assert_eq!(unroll_id(SlotId(2), FragmentNo(7), 1), 7 << 32 | 2 << 16 | 1);
 //! ```
 
 use core::fmt;
@@ -54,6 +56,16 @@ id! {
 #[must_use]
 pub const fn eps_id(slot: SlotId, episode: u32) -> i64 {
     ((slot.0 as i64) << 32) | episode as i64
+}
+
+/// `unroll_id` of an agent's rows in a fragment: unique within a run, and increasing from fragment to fragment of a slot.
+///
+/// The fragment's number, 16 bits of the slot's and the agent's number in its episode, from high to low: ids are never
+/// negative before a slot's fragment 2^31. Episodes that follow each other within a fragment share it; their `eps_id`
+/// tells them apart.
+#[must_use]
+pub const fn unroll_id(slot: SlotId, fragment: FragmentNo, agent: u16) -> i64 {
+    (fragment.0 << 32) as i64 | ((slot.0 & 0xFFFF) as i64) << 16 | agent as i64
 }
 
 /// Name of an agent within an episode. Numbers come before names, and count as numbers: agent 10 follows agent 9.

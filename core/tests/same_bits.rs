@@ -230,8 +230,9 @@ fn a_sample_has_every_column() {
             "vf_preds",
             "new_obs",
             "eps_id",
-            "t",
-            "agent_index"
+            "unroll_id",
+            "agent_index",
+            "t"
         ]
     );
     let ts = batch.get(T).unwrap();

@@ -11,9 +11,11 @@
 #![warn(missing_docs)]
 
 mod cli;
+pub mod envs;
 pub mod hub;
 pub mod kernels;
 pub mod learner;
+pub mod monitor;
 pub mod policies;
 mod progress;
 mod registry;

@@ -193,6 +193,19 @@ pub enum EnvError {
         /// Entries there.
         found: usize,
     },
+    /// The environment gave a number from which nothing can be learned.
+    #[error(
+        "lane {lane}: the {what} of step {step} of the fragment is infinite or not a number as a column holds it; see \
+         what the environment computes there"
+    )]
+    NotFinite {
+        /// `observation` or `reward`.
+        what: &'static str,
+        /// The lane.
+        lane: usize,
+        /// How many steps of the fragment the lane had made then; 0 for what it started from.
+        step: usize,
+    },
     /// Bytes that are no snapshot of this environment.
     #[error("these {0} bytes are no snapshot of this environment")]
     BadSnapshot(usize),
@@ -407,8 +420,12 @@ impl Moments<'_> {
     /// [`EnvError::NoSuchLane`].
     pub fn rng(&self, lane: usize) -> Result<Rng, EnvError> {
         let num_envs = self.lanes.len();
-        let Moment { slot, episode, t, .. } = *self.lanes.get(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })?;
-        Ok(self.streams.at(slot, episode, t, 0))
+        let moment = self.lanes.get(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })?;
+        Ok(self.rng_at(*moment))
+    }
+
+    const fn rng_at(&self, Moment { slot, episode, t, .. }: Moment) -> Rng {
+        self.streams.at(slot, episode, t, 0)
     }
 }
 

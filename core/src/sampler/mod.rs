@@ -38,7 +38,8 @@ mod error;
 mod input;
 mod lanes;
 mod lockstep;
-mod recycle;
+#[cfg(test)]
+mod lockstep_tests;
 mod state;
 
 pub use drive::{DriveError, drive};
