@@ -71,6 +71,7 @@ mod registry;
 pub mod render;
 mod snapshot;
 pub mod toy_text;
+mod typed;
 mod vectorized;
 pub mod wrappers;
 
@@ -84,6 +85,7 @@ pub use multi_agent::MultiAgentEnv;
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, UnknownEnv};
 pub use render::Frame;
 pub use snapshot::{SnapshotReader, put_rows};
+pub use typed::Typed;
 pub use vectorized::Vectorized;
 
 use crate::{
