@@ -128,7 +128,6 @@ impl Lane {
         self.acting.clear();
     }
 
-    /// What was begun is lost.
     /// The slot, and the numbers of its next episode and piece.
     pub(super) fn next(&self) -> (SlotId, u32, u32) {
         (self.slot, self.next_episode, self.piece)
@@ -143,6 +142,7 @@ impl Lane {
         (self.next_episode, self.piece) = (episode, piece);
     }
 
+    /// What was begun is lost.
     pub(super) fn abandon(&mut self) {
         self.begin_round();
         self.agents.clear();
