@@ -128,6 +128,20 @@ impl Lane {
         self.acting.clear();
     }
 
+    /// The slot, and the numbers of its next episode and piece.
+    pub(super) fn next(&self) -> (SlotId, u32, u32) {
+        (self.slot, self.next_episode, self.piece)
+    }
+
+    /// Gives up what was begun, and goes on with these numbers.
+    pub(super) fn begin_at(&mut self, episode: u32, piece: u32) {
+        if !self.is_new() {
+            self.abandon();
+            self.builder = Builder::default();
+        }
+        (self.next_episode, self.piece) = (episode, piece);
+    }
+
     /// What was begun is lost.
     pub(super) fn abandon(&mut self) {
         self.begin_round();
