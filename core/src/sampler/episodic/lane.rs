@@ -428,7 +428,8 @@ fn number(index: usize) -> u16 {
 
 /// False for a JSON object that says `"training_enabled": false`.
 fn allows_training(info: &[u8]) -> bool {
-    if !info.starts_with(b"{") {
+    const NAME: &[u8] = b"\"training_enabled\"";
+    if !info.starts_with(b"{") || !info.windows(NAME.len()).any(|window| window == NAME) {
         return true;
     }
     let info = serde_json::from_slice::<serde_json::Value>(info);

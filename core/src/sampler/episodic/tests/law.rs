@@ -67,7 +67,7 @@ fn same_rows<O: RowElement, A: RowElement>(name: &str, limit: Option<u32>, num_e
         for (column, rows) in wanted.iter() {
             assert!(found.column(column).is_some_and(|found| found.same_bits(rows)), "{column} of {name}");
         }
-        let learned = train_batch(&[fragment.clone()], GAE.gamma, GAE.lambda).unwrap();
+        let learned = train_batch(core::slice::from_ref(&fragment), GAE.gamma, GAE.lambda).unwrap();
         for column in [ADVANTAGES.name(), VALUE_TARGETS.name()] {
             assert!(found.column(column).unwrap().same_bits(learned.column(column).unwrap()), "{column} of {name}");
         }
