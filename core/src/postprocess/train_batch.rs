@@ -7,6 +7,7 @@ use crate::{
         TRUNCATEDS, VALUE_TARGETS, VF_PREDS,
     },
     column::{Recycler, RowShape},
+    ids::SlotId,
     prelude::*,
 };
 
@@ -41,6 +42,17 @@ struct AdvantageBuffers {
 }
 
 impl Finisher {
+    /// Steps of a slot so far, from which `unroll_id` follows.
+    #[must_use]
+    pub fn steps(&self, slot: SlotId) -> u64 {
+        self.derived.steps(slot)
+    }
+
+    /// Goes on as if a slot had made so many steps.
+    pub fn set_steps(&mut self, slot: SlotId, steps: u64) {
+        self.derived.set_steps(slot, steps);
+    }
+
     /// One batch with the fragments' rows in order and the columns that follow from them, as
     /// [`SampleBatch::from_fragments`] makes it, and with `advantages` and `value_targets` if they are asked for: those of
     /// each piece up to its cut as [`compute_advantages`](super::compute_advantages) gives them.
