@@ -21,7 +21,7 @@ use crate::prelude::*;
 /// A JSON object. Names are sorted, so equal settings have equal texts. Cheap to clone.
 ///
 /// In formats that people read it is an object, in others a string with its JSON text.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[doc(alias("env_config", "policy_config", "model_config"))]
 pub struct Config(Arc<Map<String, Value>>);
 
@@ -38,6 +38,14 @@ pub enum ConfigError {
         name: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// Nobody reads it: most likely a misspelt name.
+    #[error("there is no setting '{name}'; known are: {known}")]
+    Unknown {
+        /// Name of the setting, or its beginning.
+        name: String,
+        /// The settings that there are.
+        known: String,
     },
     /// The settings as a whole have the wrong form.
     #[error("the settings are wrong: {0}")]
@@ -98,6 +106,20 @@ impl Config {
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         serde_json::from_value(Value::Object((*self.0).clone()))
             .map_err(|error| ConfigError::BadSettings(error.to_string()))
+    }
+
+    /// Checks that there are no settings but these.
+    ///
+    /// # Errors
+    /// [`ConfigError::Unknown`], which names the first other one and lists these.
+    pub fn check_known(&self, known: &[&str]) -> Result<(), ConfigError> {
+        match self.names().find(|name| !known.contains(name)) {
+            None => Ok(()),
+            Some(name) => Err(ConfigError::Unknown {
+                name: name.chars().take(64).collect(),
+                known: if known.is_empty() { "none".into() } else { known.join(", ") },
+            }),
+        }
     }
 
     /// These settings with others over them; objects within are merged in the same way.
@@ -187,5 +209,18 @@ mod tests {
         assert_eq!(config.get::<u32>("lights"), Ok(None));
         assert!("[1]".parse::<Config>().is_err() && "{".parse::<Config>().is_err());
         assert!(Config::of(&3).is_err());
+        let error = config.check_known(&["num_lights"]).unwrap_err().to_string();
+        assert_eq!(error, "there is no setting 'num_cars'; known are: num_lights");
+        assert_eq!(config.check_known(&["num_lights", "num_cars"]), Ok(()));
+    }
+
+    /// Settings pass several processes on their way to an environment; a number that changed a little each time would
+    /// be another environment.
+    #[test]
+    fn numbers_keep_their_bits() {
+        for number in [0.1 + 0.2, 1e-7 / 3.0, 5e-324, 122.416_294_033_786_58, f64::MAX] {
+            let config: Config = Config::new().with("number", number).unwrap().to_string().parse().unwrap();
+            assert_eq!(config.get::<f64>("number").unwrap().map(f64::to_bits), Some(number.to_bits()));
+        }
     }
 }

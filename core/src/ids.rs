@@ -1,12 +1,10 @@
 //! Names for the things that are counted: newtypes, so that a slot is never mistaken for a worker.
 //!
 //! ```
-//! use rollmesh_core::ids::{FragmentNo, SlotId, eps_id, unroll_id};
+//! use rollmesh_core::ids::{SlotId, eps_id};
 //!
 //! // Ids of episodes say whose they are: the fourth episode of slot 2.
 //! assert_eq!(eps_id(SlotId(2), 3), 2 << 32 | 3);
-//! // And so do those of what an agent did in a fragment.
-//! assert_eq!(unroll_id(SlotId(2), FragmentNo(7), 1), 7 << 32 | 2 << 16 | 1);
 //! ```
 
 use core::fmt;
@@ -58,14 +56,12 @@ pub const fn eps_id(slot: SlotId, episode: u32) -> i64 {
     ((slot.0 as i64) << 32) | episode as i64
 }
 
-/// `unroll_id` of an agent's rows in a fragment: unique within a run, and increasing from fragment to fragment of a slot.
-///
-/// The fragment's number, 16 bits of the slot's and the agent's number in its episode, from high to low: ids are never
-/// negative before a slot's fragment 2^31. Episodes that follow each other within a fragment share it; their `eps_id`
-/// tells them apart.
+/// `unroll_id` of a piece of an agent's trajectory that was postprocessed together: the `piece`-th of its slot, of the
+/// agent with this number in its episode. A function of the data alone. No two pieces of a run share one as long as it
+/// has less than 2^16 slots or one agent per slot, and less than 2^15 agents per episode.
 #[must_use]
-pub const fn unroll_id(slot: SlotId, fragment: FragmentNo, agent: u16) -> i64 {
-    (fragment.0 << 32) as i64 | ((slot.0 & 0xFFFF) as i64) << 16 | agent as i64
+pub const fn unroll_id(slot: SlotId, piece: u32, agent: u32) -> i64 {
+    ((agent as i64) << 48) ^ ((slot.0 as i64) << 32) ^ piece as i64
 }
 
 /// Name of an agent within an episode. Numbers come before names, and count as numbers: agent 10 follows agent 9.
@@ -105,7 +101,8 @@ impl fmt::Display for AgentId {
 }
 
 /// Name of a policy within a run.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct PolicyId(Cow<'static, str>);
 
 impl PolicyId {
@@ -128,5 +125,23 @@ impl PolicyId {
 impl fmt::Display for PolicyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unroll_ids_differ_by_slot_piece_and_agent() {
+        let mut seen = BTreeSet::new();
+        for slot in [0, 1, 255, 65_535] {
+            for piece in [0, 1, u32::MAX] {
+                for agent in [0, 1, 32_767] {
+                    assert!(seen.insert(unroll_id(SlotId(slot), piece, agent)));
+                }
+            }
+        }
+        assert_eq!(unroll_id(SlotId(3), 4, 0), 3 << 32 | 4);
     }
 }

@@ -4,23 +4,24 @@
 //! use rollmesh_core::{ids::SlotId, run::RunSpec};
 //!
 //! let run = RunSpec {
-//!     env: "CartPole-v1".into(),
+//!     env: "FrozenLake-v1".into(),
 //!     seed: 1,
 //!     num_slots: 16,
 //!     num_envs_per_worker: 8,
 //!     rollout_fragment_length: 128,
 //!     hidden: vec![64, 64],
+//!     env_config: r#"{"map_name": "8x8"}"#.parse()?,
 //! };
 //! run.check()?;
 //! // Wherever slot 9 runs, its environment is told the same place.
 //! let home = run.home(SlotId(9));
 //! assert_eq!((home.worker_index, home.vector_index), (2, 1));
-//! # Ok::<(), rollmesh_core::run::SpecError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ids::SlotId, prelude::*};
+use crate::{config::Config, ids::SlotId, prelude::*};
 
 /// The meaning of a run. Two runs with equal specs and equal weights have equal rows, whatever works on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +39,8 @@ pub struct RunSpec {
     pub rollout_fragment_length: u32,
     /// Widths of the hidden layers of the policy and of the value network.
     pub hidden: Vec<u32>,
+    /// Settings of the environment. On the wire they are JSON text.
+    pub env_config: Config,
 }
 
 /// The identity that an environment of a slot sees, wherever the slot runs.
@@ -65,6 +68,9 @@ pub enum SpecError {
     /// Too many hidden layers.
     #[error("a policy has at most {max} hidden layers, not {0}", max = RunSpec::MAX_LAYERS)]
     TooDeep(usize),
+    /// The environment's settings are too much for a message.
+    #[error("an environment's settings have at most {max} bytes as JSON, not {0}", max = RunSpec::MAX_ENV_CONFIG_BYTES)]
+    EnvConfigTooLong(usize),
 }
 
 impl RunSpec {
@@ -76,6 +82,8 @@ impl RunSpec {
     pub const MAX_HIDDEN: u32 = 256;
     /// The most hidden layers.
     pub const MAX_LAYERS: usize = 8;
+    /// The most bytes of an environment's settings, as JSON text.
+    pub const MAX_ENV_CONFIG_BYTES: usize = 16_384;
 
     /// Checks the numbers; a spec may come from anybody.
     ///
@@ -96,7 +104,17 @@ impl RunSpec {
         if self.hidden.len() > Self::MAX_LAYERS {
             return Err(SpecError::TooDeep(self.hidden.len()));
         }
+        let bytes = self.env_config.to_string().len();
+        if bytes > Self::MAX_ENV_CONFIG_BYTES {
+            return Err(SpecError::EnvConfigTooLong(bytes));
+        }
         Ok(())
+    }
+
+    /// Home workers of the run: those that its slots' indices speak of, however many work on it.
+    #[must_use]
+    pub fn num_home_workers(&self) -> u32 {
+        self.num_slots.div_ceil(self.num_envs_per_worker.max(1))
     }
 
     /// Indices of a slot's home.
@@ -104,5 +122,29 @@ impl RunSpec {
     pub fn home(&self, slot: SlotId) -> HomeIndex {
         let per_worker = self.num_envs_per_worker.max(1);
         HomeIndex { worker_index: slot.0 / per_worker + 1, vector_index: slot.0 % per_worker }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_no_message_could_carry_are_refused() {
+        let spec = |text: &str| RunSpec {
+            env: "FrozenLake-v1".into(),
+            seed: 0,
+            num_slots: 3,
+            num_envs_per_worker: 2,
+            rollout_fragment_length: 1,
+            hidden: vec![],
+            env_config: Config::new().with("desc", text).unwrap(),
+        };
+        assert_eq!((spec("SFFG").check(), spec("SFFG").num_home_workers()), (Ok(()), 2));
+        // With {"desc":""} around it.
+        let longest = RunSpec::MAX_ENV_CONFIG_BYTES - 11;
+        assert_eq!(spec(&"F".repeat(longest)).check(), Ok(()));
+        let error = spec(&"F".repeat(longest + 1)).check().unwrap_err().to_string();
+        assert_eq!(error, "an environment's settings have at most 16384 bytes as JSON, not 16385");
     }
 }

@@ -3,6 +3,7 @@
 use rollmesh_core::{
     batch::{EPS_ID, NEW_OBS, OBS, SlotFragment, T},
     column::Granularity,
+    config::Config,
     env::{EnvContext, EnvRegistry, EnvSpec},
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
@@ -10,7 +11,6 @@ use rollmesh_core::{
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{MlpPolicy, MlpPolicySpec, init_weights},
     run::{HomeIndex, RunSpec},
-    sampler::{Collector, Episodic, LaneStart, Lockstep, Need, drive},
     worker::{Advance, PolicyKind, RolloutConfig, RolloutWorker, SlotRunner, core_fingerprint, rollout_hash},
 };
 
@@ -83,42 +83,6 @@ fn steps_are_rounded_up_to_whole_rows_of_slots() {
     assert_ne!(hash(config(4, 50), 396), hash(config(4, 50), 397));
 }
 
-/// Collects `fragments` fragments of 40 steps from three CartPoles with a collector made by `make`.
-fn collect<C: Collector>(
-    make: impl Fn(&[LaneStart], &EnvSpec, &mut dyn rollmesh_core::env::AnyVectorEnv) -> C,
-    fragments: u64,
-) -> Vec<SlotFragment> {
-    let registry = EnvRegistry::builtin();
-    let spec = registry.spec("CartPole-v1").unwrap();
-    let contexts: Vec<_> =
-        (0..3).map(|vector_index| EnvContext::new(HomeIndex { worker_index: 1, vector_index })).collect();
-    let mut env = spec.make(&contexts, Kernels::PORTABLE).unwrap();
-    let starts: Vec<_> = (0..3).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
-    let mut collector = make(&starts, spec, env.as_mut());
-    let shape = MlpPolicySpec::for_spaces(&spec.spaces().unwrap(), &[16, 16]).unwrap();
-    let mut policy = MlpPolicy::new(shape.clone(), init_weights(&shape, 3).unwrap(), 3, Kernels::PORTABLE).unwrap();
-    let mut all = Vec::new();
-    for fragment in 0..fragments {
-        collector.begin(FragmentNo(fragment), WeightsVersion(0), 40);
-        // In slices, as a browser does.
-        while collector.need() != Need::Nothing {
-            drive(&mut collector, env.as_mut(), &mut policy, 7).unwrap();
-        }
-        all.extend(collector.take(env.as_ref()));
-    }
-    all
-}
-
-#[test]
-fn lockstep_and_episodic_make_identical_rows() {
-    let lockstep =
-        collect(|starts, spec, env| Lockstep::<f32, i64>::new(starts, 3, spec.max_episode_steps, env).unwrap(), 5);
-    let episodic =
-        collect(|starts, spec, env| Episodic::<f32, i64>::new(starts, 3, spec.max_episode_steps, env).unwrap(), 5);
-    assert_eq!(lockstep, episodic);
-    assert!(lockstep.iter().map(|fragment| fragment.episodes.len()).sum::<usize>() > 5);
-}
-
 fn run_spec() -> RunSpec {
     RunSpec {
         env: "CartPole-v1".into(),
@@ -127,6 +91,7 @@ fn run_spec() -> RunSpec {
         num_envs_per_worker: 3,
         rollout_fragment_length: 32,
         hidden: vec![16, 16],
+        env_config: Config::new(),
     }
 }
 

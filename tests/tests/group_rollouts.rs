@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rollmesh_core::{
     batch::SlotFragment,
+    config::Config,
     env::EnvRegistry,
     group::{GroupCommand, GroupConfig, WorkerGroup, WorkerProfile},
     hash::{Hash128, RolloutHasher},
@@ -27,6 +28,7 @@ fn spec() -> RunSpec {
         num_envs_per_worker: 4,
         rollout_fragment_length: 32,
         hidden: vec![16],
+        env_config: Config::new(),
     }
 }
 

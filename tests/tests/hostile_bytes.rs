@@ -8,6 +8,7 @@ use proptest::{
 };
 use rollmesh_core::{
     batch::SlotFragment,
+    config::Config,
     env::EnvRegistry,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     kernels::Kernels,
@@ -33,6 +34,7 @@ fn spec() -> RunSpec {
         num_envs_per_worker: 4,
         rollout_fragment_length: 20,
         hidden: vec![4],
+        env_config: Config::new(),
     }
 }
 

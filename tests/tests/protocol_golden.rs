@@ -67,10 +67,11 @@ fn a_run_and_its_weights() {
         num_envs_per_worker: 8,
         rollout_fragment_length: 32,
         hidden: vec![64, 200],
+        env_config: r#"{"a": [1.5]}"#.parse().unwrap(),
     };
     assert_bytes(
         &Message::RunStart(RunStart { run: 1, spec }),
-        "524d010010000000 01 04 452d7631 808080808020 10 08 20 02 40 c801",
+        "524d010010000000 01 04 452d7631 808080808020 10 08 20 02 40 c801 0b 7b2261223a5b312e355d7d",
     );
     assert_bytes(&Message::RunEnd(RunEnd { run: 1 }), "524d010011000000 01");
     let update = WeightsUpdate {

@@ -43,7 +43,7 @@ pub(crate) fn debug(job: &Job) -> Result<()> {
 fn same_bits(options: &[&str]) -> Command {
     let packages =
         ["rollmesh-core", "rollmesh-wasm", "rollmesh"].into_iter().flat_map(|package| ["--package", package]);
-    let targets = ["same_bits", "kernels", "sample"].into_iter().flat_map(|target| ["--test", target]);
+    let targets = ["same_bits", "pictures", "kernels", "sample"].into_iter().flat_map(|target| ["--test", target]);
     let mut tests = cargo();
     tests.args(["test", "--locked"]).args(options).args(packages).args(targets).env("ROLLMESH_LONG", "1");
     tests

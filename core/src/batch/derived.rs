@@ -3,14 +3,15 @@
 use super::{AGENT_INDEX, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, SlotFragment, T, UNROLL_ID};
 use crate::{
     column::{Column, Recycler, RowShape},
-    ids::{eps_id, unroll_id},
+    ids::{SlotId, eps_id, unroll_id},
     prelude::*,
 };
 
-/// Buffers of the columns that [`SampleBatch::from_fragments`] makes. A buffer is used again as soon as nobody holds the
-/// column any more.
+/// What [`SampleBatch::from_fragments`] remembers from one call to the next: how many pieces of its trajectory each slot
+/// has handed over, and the columns' memory. A buffer is used again as soon as nobody holds the column any more.
 #[derive(Debug, Default)]
-pub struct DerivedBuffers {
+pub struct Derived {
+    pieces: BTreeMap<SlotId, u32>,
     new_obs: Recycler,
     eps_ids: Recycler,
     unroll_ids: Recycler,
@@ -29,7 +30,7 @@ impl SampleBatch {
     /// [`BatchError::LengthMismatch`] if the cuts of a fragment do not cover its rows, or if there is not one final
     /// observation per cut; [`BatchError::MissingColumn`] without observations; [`BatchError::Column`] for observations
     /// that are compressed or ragged; else as [`concat`](Self::concat).
-    pub fn from_fragments(fragments: &[SlotFragment], buffers: &mut DerivedBuffers) -> Result<Self, BatchError> {
+    pub fn from_fragments(fragments: &[SlotFragment], memory: &mut Derived) -> Result<Self, BatchError> {
         let mut batch = Self::concat(fragments.iter().map(|fragment| &fragment.rows))?;
         let finals = Self::concat(fragments.iter().map(|fragment| &fragment.final_obs))?;
         for fragment in fragments {
@@ -49,26 +50,30 @@ impl SampleBatch {
             first += fragment.rows.len();
             fragment.pieces().map(move |(piece, _)| start + piece.end)
         });
-        let new_obs = observations(&batch)?.next_rows(ends, observations(&finals)?, &mut buffers.new_obs);
+        let new_obs = observations(&batch)?.next_rows(ends, observations(&finals)?, &mut memory.new_obs);
         let new_obs = new_obs.map_err(BatchError::of_column(NEW_OBS.name()))?;
 
-        let eps_ids = buffers.eps_ids.column(RowShape::SCALAR, rows, |ids| {
+        let eps_ids = memory.eps_ids.column(RowShape::SCALAR, rows, |ids| {
             each_piece(fragments, |fragment, episode, _, rows| {
                 ids.resize(ids.len() + rows, eps_id(fragment.slot, episode));
             });
         });
-        let ts = buffers.ts.column(RowShape::SCALAR, rows, |ts| {
+        let ts = memory.ts.column(RowShape::SCALAR, rows, |ts| {
             each_piece(fragments, |_, _, t, rows| ts.extend((0..rows as i64).map(|row| t + row)));
         });
-        let unroll_ids = buffers.unroll_ids.column(RowShape::SCALAR, rows, |ids| {
+        let pieces = &mut memory.pieces;
+        let unroll_ids = memory.unroll_ids.column(RowShape::SCALAR, rows, |ids| {
             for fragment in fragments {
-                let id = unroll_id(fragment.slot, fragment.fragment, 0);
-                ids.resize(ids.len() + fragment.rows.len(), id);
+                let number = pieces.entry(fragment.slot).or_default();
+                for (piece, _) in fragment.pieces() {
+                    ids.resize(ids.len() + piece.len(), unroll_id(fragment.slot, *number, 0));
+                    *number = number.wrapping_add(1);
+                }
             }
         });
-        let agents = buffers.agents.column(RowShape::SCALAR, rows, |agents| agents.resize(rows, 0));
+        let agents = memory.agents.column(RowShape::SCALAR, rows, |agents| agents.resize(rows, 0));
         batch.insert(NEW_OBS.name(), new_obs)?;
-        batch.with(EPS_ID, eps_ids)?.with(UNROLL_ID, unroll_ids)?.with(AGENT_INDEX, agents)?.with(T, ts)
+        batch.with(EPS_ID, eps_ids)?.with(UNROLL_ID, unroll_ids)?.with(T, ts)?.with(AGENT_INDEX, agents)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{BatchError, DerivedBuffers, SampleBatch};
+use super::{BatchError, Derived, SampleBatch};
 use crate::{
     ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
@@ -76,7 +76,7 @@ impl SlotFragment {
     /// # Errors
     /// As there.
     pub fn with_derived(&self) -> Result<SampleBatch, BatchError> {
-        SampleBatch::from_fragments(core::slice::from_ref(self), &mut DerivedBuffers::default())
+        SampleBatch::from_fragments(core::slice::from_ref(self), &mut Derived::default())
     }
 
     /// The pieces of the fragment: their rows, and the cuts at their ends.

@@ -51,7 +51,7 @@ mod timeslices;
 
 pub use any::AnyBatch;
 pub use columns::*;
-pub use derived::DerivedBuffers;
+pub use derived::Derived;
 pub use episodes::EpisodeKey;
 pub use error::BatchError;
 pub use fragment::{Cut, CutReason, EpisodeMetrics, SlotFragment};

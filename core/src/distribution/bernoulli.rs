@@ -40,7 +40,7 @@ impl Distribution for Bernoulli {
     fn sample(&self, inputs: &[f32], rng: &mut Rng, action: &mut [u8]) -> Result<f32, DistributionError> {
         self.check(inputs, action)?;
         for (logit, x) in inputs.iter().zip(action.iter_mut()) {
-            *x = u8::from(rng.uniform_f32() < probability(*logit));
+            *x = u8::from(rng.uniform_f32() < math::sigmoid(*logit));
         }
         self.logp(inputs, action)
     }
@@ -73,14 +73,10 @@ impl Distribution for Bernoulli {
     fn kl(&self, inputs: &[f32], other: &[f32]) -> Result<f32, DistributionError> {
         check_inputs(self.len, inputs)?;
         check_inputs(self.len, other)?;
-        let share = |logit: f32| Share { p: probability(logit), logp: log_probability(logit) };
+        let share = |logit: f32| Share { p: math::sigmoid(logit), logp: log_probability(logit) };
         let kl = |(p, q): (&f32, &f32)| share(*p).divergence(share(*q)) + share(-*p).divergence(share(-*q));
         Ok(inputs.iter().zip(other).map(kl).sum::<f64>() as f32)
     }
-}
-
-fn probability(logit: f32) -> f32 {
-    1.0 / (1.0 + math::exp(-logit))
 }
 
 fn log_probability(logit: f32) -> f32 {
@@ -90,7 +86,7 @@ fn log_probability(logit: f32) -> f32 {
 /// Mean of `f(1)` for a 1 and `f(-1)` for a 0; what never occurs does not count.
 fn mean(logit: f32, f: impl Fn(f32) -> f32) -> f32 {
     let term = |sign: f32| {
-        let p = probability(sign * logit);
+        let p = math::sigmoid(sign * logit);
         if p == 0.0 { 0.0 } else { p * f(sign) }
     };
     term(1.0) + term(-1.0)

@@ -68,14 +68,14 @@ mod lane;
 pub mod multi_agent;
 pub mod pixel;
 mod registry;
-mod render;
+pub mod render;
 mod snapshot;
 pub mod toy_text;
 mod vectorized;
 pub mod wrappers;
 
-pub use base::{BaseEnv, EnvActions, EnvNews, News, Reset, SubEnv};
-pub use check::{CheckError, CheckOptions, check_env, check_env_all};
+pub use base::{BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, InProcess, News, Reset, SubEnv};
+pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
@@ -89,10 +89,10 @@ pub use vectorized::Vectorized;
 use crate::{
     column::Element,
     config::{Config, ConfigError},
-    ids::SlotId,
+    ids::{AgentId, SlotId},
     prelude::*,
     rng::Streams,
-    run::HomeIndex,
+    run::{HomeIndex, RunSpec},
     space::Space,
 };
 
@@ -119,6 +119,13 @@ impl EnvContext {
     #[must_use]
     pub fn new(home: HomeIndex) -> Self {
         Self { home, num_workers: 0, remote: false, recreated_worker: false, config: Config::new() }
+    }
+
+    /// What the environment of a run's slot is told, wherever the slot runs.
+    #[must_use]
+    pub fn of_slot(run: &RunSpec, slot: SlotId) -> Self {
+        let context = Self::new(run.home(slot)).with_config(run.env_config.clone());
+        Self { num_workers: run.num_home_workers(), ..context }
     }
 
     /// Sets the settings.
@@ -208,6 +215,65 @@ pub enum EnvError {
     /// The environment failed by itself.
     #[error("the environment failed: {0}")]
     Failed(String),
+    /// An observation that breaks the rules.
+    #[error("environment {env}, agent {agent}: the observation {reason}")]
+    BadObservation {
+        /// The sub-environment.
+        env: usize,
+        /// The agent that it is for.
+        agent: AgentId,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A reward that is infinite or not a number, alone or together with those before.
+    #[error("environment {env}, agent {agent}: the reward is {reward}")]
+    BadReward {
+        /// The sub-environment.
+        env: usize,
+        /// The agent that it is for.
+        agent: AgentId,
+        /// The reward.
+        reward: String,
+    },
+    /// The environment speaks of an agent for which it has no spaces.
+    #[error("environment {env} has an agent {agent}, but no spaces for it")]
+    UnknownAgent {
+        /// The sub-environment.
+        env: usize,
+        /// The agent.
+        agent: AgentId,
+    },
+    /// An action that nobody waits for, that is missing or has the wrong form.
+    #[error("environment {env}, agent {agent}: {reason}")]
+    BadAction {
+        /// The sub-environment.
+        env: usize,
+        /// The agent.
+        agent: AgentId,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Something was asked of a sub-environment at the wrong time.
+    #[error("environment {env}: {reason}")]
+    OutOfTurn {
+        /// The sub-environment.
+        env: usize,
+        /// What is wrong, and what to do instead.
+        reason: &'static str,
+    },
+    /// An environment failed every time it was reset.
+    #[error("environment {env} was made anew and failed again, {attempts} times in a row, the last time: {reason}")]
+    GivenUp {
+        /// The sub-environment.
+        env: usize,
+        /// Failed resets in a row.
+        attempts: u32,
+        /// The last failure.
+        reason: String,
+    },
+    /// The environments were stopped.
+    #[error("the environments were stopped: make new ones")]
+    Stopped,
 }
 
 /// A single environment.

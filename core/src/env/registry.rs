@@ -15,6 +15,8 @@ pub struct EnvSpec {
     pub max_episode_steps: Option<u32>,
     /// Mean return over 100 episodes at which the environment counts as solved.
     pub reward_threshold: Option<f64>,
+    /// Names of all settings that the environment reads; none if it has not said so, and must look at them itself.
+    pub settings: Option<Vec<String>>,
     factory: EnvFactory,
 }
 
@@ -56,7 +58,20 @@ impl EnvSpec {
         name: impl Into<String>,
         factory: impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn AnyVectorEnv>, EnvError> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), max_episode_steps: None, reward_threshold: None, factory: Arc::new(factory) }
+        Self {
+            name: name.into(),
+            max_episode_steps: None,
+            reward_threshold: None,
+            settings: None,
+            factory: Arc::new(factory),
+        }
+    }
+
+    /// Says which settings the environment reads: it is not made with others.
+    #[must_use]
+    pub fn with_settings(mut self, names: &[&str]) -> Self {
+        self.settings = Some(names.iter().map(|name| (*name).into()).collect());
+        self
     }
 
     /// Sets the time limit.
@@ -76,8 +91,12 @@ impl EnvSpec {
     /// Makes environments, one lane per context.
     ///
     /// # Errors
-    /// The environment's own, for example [`EnvError::Config`].
+    /// [`EnvError::Config`] for settings that it does not know; the environment's own.
     pub fn make(&self, contexts: &[EnvContext], kernels: Kernels) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
+        if let Some(settings) = &self.settings {
+            let known: Vec<&str> = settings.iter().map(String::as_str).collect();
+            contexts.iter().try_for_each(|context| context.config.check_known(&known)).map_err(EnvError::Config)?;
+        }
         (self.factory)(contexts, kernels)
     }
 
@@ -87,7 +106,15 @@ impl EnvSpec {
     /// As [`make`](Self::make).
     pub fn spaces(&self) -> Result<EnvSpaces, EnvError> {
         let home = crate::run::HomeIndex { worker_index: 0, vector_index: 0 };
-        Ok(EnvSpaces::of(self.make(&[EnvContext::new(home)], Kernels::PORTABLE)?.as_ref()))
+        self.spaces_in(&EnvContext::new(home))
+    }
+
+    /// The environment's spaces in a place and with settings, asked of a fresh instance.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn spaces_in(&self, context: &EnvContext) -> Result<EnvSpaces, EnvError> {
+        Ok(EnvSpaces::of(self.make(core::slice::from_ref(context), Kernels::PORTABLE)?.as_ref()))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use core::{fmt, str::FromStr};
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::{FilterError, FilterFloat, MeanStdConfig, MeanStdFilter};
 use crate::{column::RowShape, prelude::*};
 
@@ -53,6 +55,18 @@ impl FromStr for FilterKind {
     fn from_str(name: &str) -> Result<Self, UnknownFilter> {
         let unknown = || UnknownFilter { name: name.chars().take(100).collect() };
         Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(unknown)
+    }
+}
+
+impl Serialize for FilterKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for FilterKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

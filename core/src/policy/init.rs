@@ -1,8 +1,9 @@
 //! First weights of a policy: a function of the seed.
 
-use super::{MlpPolicySpec, PolicyError};
+use super::{MlpPolicySpec, ModelSpec, PolicyError};
 use crate::{
-    ids::{SlotId, WeightsVersion},
+    hash::bytes_hash,
+    ids::{PolicyId, SlotId, WeightsVersion},
     math,
     prelude::*,
     rng::{Purpose, Streams},
@@ -13,36 +14,72 @@ use crate::{
 /// (Andrychowicz et al.: "What matters in on-policy reinforcement learning?", 2020).
 const POLICY_HEAD_GAIN: f32 = 0.01;
 
-/// Weights of version 0: uniform as Glorot and Bengio (2010) propose, biases zero, the policy's last layer small.
+/// Weights of version 0, as [`ModelSpec::init_weights`] makes them.
 ///
 /// # Errors
 /// [`PolicyError::Unsupported`] for a shape that no policy has, see [`MlpPolicySpec::check`].
 pub fn init_weights(spec: &MlpPolicySpec, seed: u64) -> Result<Weights, PolicyError> {
     spec.check()?;
+    ModelSpec::from(spec).init_weights(seed)
+}
+
+/// The spec has been checked.
+pub(super) fn first_weights(spec: &ModelSpec, seed: u64) -> Weights {
     let streams = Streams::new(seed, Purpose::Init);
-    let mut tensors = Vec::new();
-    for (net, (name, last)) in [("policy", spec.num_actions), ("value", 1)].into_iter().enumerate() {
-        let widths = spec.widths(last);
-        for (i, pair) in widths.windows(2).enumerate() {
-            let (inputs, outputs) = (pair[0], pair[1]);
-            let head = net == 0 && i + 2 == widths.len();
-            let bound = math::sqrt(6.0 / (inputs + outputs) as f32) * if head { POLICY_HEAD_GAIN } else { 1.0 };
-            let values = (0..inputs * outputs).map(|k| {
-                // One stream per weight: the number of a weight within its layer stands where a step would.
-                let mut rng = streams.at(SlotId(net as u32), i as u32, k as u32, 0);
-                bound * (2.0 * rng.uniform_f32() - 1.0)
-            });
-            tensors.push(Tensor {
-                name: format!("{name}.{i}.weight"),
-                shape: vec![inputs as u32, outputs as u32],
-                values: values.collect(),
-            });
-            tensors.push(Tensor {
-                name: format!("{name}.{i}.bias"),
-                shape: vec![outputs as u32],
-                values: vec![0.0; outputs],
-            });
-        }
+    let weights = spec.matrices().into_iter().map(|matrix| {
+        let (inputs, outputs, (net, layer)) = (matrix.inputs, matrix.outputs, matrix.address);
+        let gain = if matrix.head { POLICY_HEAD_GAIN } else { 1.0 };
+        let bound = math::sqrt(6.0 / (inputs + outputs) as f32) * gain;
+        let values = (0..inputs * outputs).map(|k| {
+            // One stream per weight: the number of a weight within its layer stands where a step would.
+            let mut rng = streams.at(SlotId(net), layer, k as u32, 0);
+            bound * (2.0 * rng.uniform_f32() - 1.0)
+        });
+        Tensor { name: matrix.name, shape: vec![inputs as u32, outputs as u32], values: values.collect() }
+    });
+    let biases = spec.biases().into_iter().map(|bias| {
+        // The second of four gates is the one that forgets.
+        let value = |i: usize| f32::from(u8::from(bias.gates && (bias.len / 4..bias.len / 2).contains(&i)));
+        Tensor { values: (0..bias.len).map(value).collect(), shape: vec![bias.len as u32], name: bias.name }
+    });
+    Weights::sorted(WeightsVersion(0), weights.chain(biases).collect())
+}
+
+/// The seed of a policy's first weights: another one for each policy of a run, whatever their order; the run's own for
+/// [`PolicyId::DEFAULT`].
+#[must_use]
+pub fn weights_seed(seed: u64, id: &PolicyId) -> u64 {
+    if *id == PolicyId::DEFAULT {
+        return seed;
     }
-    Ok(Weights::sorted(WeightsVersion(0), tensors))
+    let [a, b, c, d, e, f, g, h, ..] = bytes_hash(id.as_str().as_bytes()).0;
+    seed ^ u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::weights_hash;
+
+    #[test]
+    fn first_weights_of_the_mlp_are_frozen() {
+        let spec = MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![64, 64] };
+        let hash = weights_hash(&init_weights(&spec, 7).unwrap());
+        assert_eq!(hash.to_string(), "0827f248de3cdc047f7a4c5de870161f");
+    }
+
+    #[test]
+    fn forget_gates_begin_open() {
+        let spec = ModelSpec { obs_len: 2, dist_inputs_len: 2, hidden: vec![], lstm_cell_size: Some(3) };
+        let weights = spec.init_weights(1).unwrap();
+        let bias = &weights.tensor("lstm.bias").unwrap().values;
+        assert_eq!(bias[..], [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn policies_of_a_run_begin_differently() {
+        let ids = ["default_policy", "car1", "car2"].map(PolicyId::new);
+        let seeds = ids.map(|id| weights_seed(5, &id));
+        assert!(seeds[0] == 5 && seeds[1] != 5 && seeds[2] != 5 && seeds[1] != seeds[2]);
+    }
 }

@@ -34,7 +34,7 @@ pub struct ActionOutput<'a> {
     pub logp: &'a mut [f32],
     /// Value estimates of the observations.
     pub vf_preds: &'a mut [f32],
-    /// Recurrent states after the step, as in [`ActionInput::state`].
+    /// Recurrent states after the step, as in [`ActionInput::state`], if the caller wants them; empty if not.
     pub state: &'a mut [f32],
     /// Parameters of the distributions that the actions come from, row-major, if the caller wants them; empty if not.
     /// See [`Policy::dist_inputs_len`](super::Policy::dist_inputs_len).
@@ -60,6 +60,22 @@ impl<'a> ActionOutput<'a> {
             ("vf_preds", rows, self.vf_preds.len()),
         ];
         match buffers.into_iter().find(|(_, wanted, found)| wanted != found) {
+            Some((buffer, wanted, found)) => Err(PolicyError::BufferLength { buffer, wanted, found }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the buffers which a caller may leave empty take that many rows, with that many elements of states and
+    /// of parameters.
+    ///
+    /// # Errors
+    /// [`PolicyError::BufferLength`].
+    pub fn check_optional(&self, rows: usize, state_len: usize, dist_inputs_len: usize) -> Result<(), PolicyError> {
+        let buffers = [
+            ("state", rows.saturating_mul(state_len), self.state.len()),
+            ("dist_inputs", rows.saturating_mul(dist_inputs_len), self.dist_inputs.len()),
+        ];
+        match buffers.into_iter().find(|(_, wanted, found)| *found != 0 && wanted != found) {
             Some((buffer, wanted, found)) => Err(PolicyError::BufferLength { buffer, wanted, found }),
             None => Ok(()),
         }

@@ -1,6 +1,11 @@
 //! What learning takes and gives.
 
-use crate::{postprocess::AdvantageConfig, prelude::*, weights::Weights};
+use crate::{
+    config::{Config, ConfigError},
+    postprocess::AdvantageConfig,
+    prelude::*,
+    weights::Weights,
+};
 
 /// What becomes of a trajectory between sampling and learning.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,9 +20,59 @@ pub enum Postprocessing {
     Custom,
 }
 
+impl Postprocessing {
+    /// Advantages as a policy's settings say: `gamma` (0.99 unless set), `lambda` (1), `use_gae` and `use_critic` (true).
+    ///
+    /// # Errors
+    /// [`ConfigError::BadValue`] for a discount or decay that is not between 0 and 1, and for generalised advantages
+    /// without critic.
+    pub fn advantages(config: &Config) -> Result<Self, ConfigError> {
+        let bad = |name: &str, reason: String| ConfigError::BadValue { name: name.into(), reason };
+        let share = |name: &str, default: f64| match config.get::<f64>(name)?.unwrap_or(default) {
+            value if (0.0..=1.0).contains(&value) => Ok(value),
+            value => Err(bad(name, format!("{value} is not between 0 and 1"))),
+        };
+        let (gamma, lambda) = (share("gamma", 0.99)?, share("lambda", 1.0)?);
+        let use_gae = config.get("use_gae")?.unwrap_or(true);
+        let use_critic = config.get("use_critic")?.unwrap_or(true);
+        if use_gae && !use_critic {
+            return Err(bad("use_critic", "use_gae needs the critic's values; set use_gae to false too".into()));
+        }
+        Ok(Self::Advantages(AdvantageConfig { gamma, lambda, use_gae, use_critic }))
+    }
+}
+
 /// Gradients by the names of the weights they belong to. The version is the weights'.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradients(pub Weights);
 
 /// What a policy says of a learning step: named numbers, for example `policy_loss`.
 pub type LearnInfo = BTreeMap<String, f64>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(config: &str) -> Result<Postprocessing, ConfigError> {
+        Postprocessing::advantages(&config.parse().unwrap())
+    }
+
+    #[test]
+    fn advantages_have_the_settings_of_their_policy() {
+        let default = AdvantageConfig { gamma: 0.99, lambda: 1.0, use_gae: true, use_critic: true };
+        assert_eq!(read("{}"), Ok(Postprocessing::Advantages(default)));
+        let own = AdvantageConfig { gamma: 0.95, lambda: 0.5, use_gae: false, use_critic: false };
+        let config = r#"{"gamma": 0.95, "lambda": 0.5, "use_gae": false, "use_critic": false, "lr": 1}"#;
+        assert_eq!(read(config), Ok(Postprocessing::Advantages(own)));
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_named() {
+        let error = |config| read(config).unwrap_err().to_string();
+        assert_eq!(error(r#"{"gamma": 1.5}"#), "the setting 'gamma' is wrong: 1.5 is not between 0 and 1");
+        assert!(error(r#"{"lambda": "x"}"#).starts_with("the setting 'lambda' is wrong: invalid type"));
+        assert!(
+            error(r#"{"use_critic": false}"#).ends_with("use_gae needs the critic's values; set use_gae to false too")
+        );
+    }
+}

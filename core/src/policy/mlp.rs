@@ -65,7 +65,9 @@ impl MlpPolicySpec {
     }
 }
 
-/// Categorical policy and value estimate from two networks.
+/// Categorical policy and value estimate from two networks, on the kernel table: the fast part of
+/// [`NetPolicy`](super::NetPolicy), with the same bits. It explores, and keeps the parameters of its distributions to
+/// itself.
 #[derive(Clone, Debug)]
 pub struct MlpPolicy {
     spec: MlpPolicySpec,
@@ -103,6 +105,11 @@ impl Policy for MlpPolicy {
     fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
         let obs = self.floats(input.obs, input.moments.len())?;
         out.check(input.moments.len(), 1)?;
+        out.check_optional(input.moments.len(), 0, 0)?;
+        if !input.explore {
+            let found = "explore = false, which takes a NetPolicy".into();
+            return Err(PolicyError::Unsupported { wanted: "rows to explore from".into(), found });
+        }
         let RowsMut::I64(actions) = out.actions else {
             return Err(PolicyError::Unsupported { wanted: "int64 actions".into(), found: "other actions".into() });
         };
@@ -113,7 +120,7 @@ impl Policy for MlpPolicy {
         Ok(())
     }
 
-    fn compute_values(&mut self, obs: RowsRef<'_>, values: &mut [f32]) -> Result<(), PolicyError> {
+    fn compute_values(&mut self, obs: RowsRef<'_>, _state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
         let obs = self.floats(obs, values.len())?;
         (self.kernels.values)(&self.nets, obs, values);
         Ok(())
@@ -144,7 +151,7 @@ fn pack(spec: &MlpPolicySpec, weights: &Weights) -> Result<ActorCritic, WeightsE
     Ok(ActorCritic { policy: layers("policy", spec.num_actions)?, value: layers("value", 1)? })
 }
 
-fn find<'a>(weights: &'a Weights, name: String, shape: &[usize]) -> Result<&'a Tensor, WeightsError> {
+pub(super) fn find<'a>(weights: &'a Weights, name: String, shape: &[usize]) -> Result<&'a Tensor, WeightsError> {
     let fits = |tensor: &&Tensor| tensor.shape.iter().map(|&dim| dim as usize).eq(shape.iter().copied());
     weights.tensor(&name).filter(fits).ok_or_else(|| WeightsError::Missing { wanted: format!("{name} {shape:?}") })
 }
@@ -205,6 +212,21 @@ mod tests {
         assert_eq!(act(&mut [7; 3], &mut [0.0; 3], &mut [0.0; 3]), Ok(()));
     }
 
+    #[test]
+    fn what_takes_a_net_policy_is_refused() {
+        let moments = moments(1);
+        let input = ActionInput::new(RowsRef::F32(&[0.5; 4]), &moments);
+        let act = |input, dist_inputs: &mut [f32]| {
+            let (mut action, mut logp, mut vf_preds) = ([0], [0.0], [0.0]);
+            let out = ActionOutput::new(RowsMut::I64(&mut action), &mut logp, &mut vf_preds);
+            policy().compute_actions(input, ActionOutput { dist_inputs, ..out })
+        };
+        let error = act(ActionInput { explore: false, ..input }, &mut []).unwrap_err().to_string();
+        assert_eq!(error, "the policy takes rows to explore from, not explore = false, which takes a NetPolicy");
+        let length = PolicyError::BufferLength { buffer: "dist_inputs", wanted: 0, found: 3 };
+        assert_eq!(act(input, &mut [0.0; 3]), Err(length));
+    }
+
     fn moments(n: usize) -> Vec<Moment> {
         (0..n as u32).map(|i| Moment { slot: SlotId(i), episode: 0, t: 0, agent: 0 }).collect()
     }
@@ -261,7 +283,7 @@ mod tests {
             assert_eq!((alone.0[0], alone.1[0], alone.2[0]), (whole.0[row], whole.1[row], whole.2[row]));
         }
         let mut values = vec![0.0; 37];
-        policy.compute_values(RowsRef::F32(&obs), &mut values).unwrap();
+        policy.compute_values(RowsRef::F32(&obs), &[], &mut values).unwrap();
         assert_eq!(values, whole.2);
     }
 
@@ -309,7 +331,7 @@ mod tests {
     #[test]
     fn wrong_rows_are_an_error() {
         let mut values = [0.0; 2];
-        let error = policy().compute_values(RowsRef::F32(&[0.0; 7]), &mut values).unwrap_err();
+        let error = policy().compute_values(RowsRef::F32(&[0.0; 7]), &[], &mut values).unwrap_err();
         assert_eq!(error.to_string(), "the policy takes 2 float32 observations of 4 elements, not 7 values of float32");
     }
 }

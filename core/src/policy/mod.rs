@@ -3,6 +3,9 @@
 //! A policy computes into the caller's buffers and draws nothing by itself: the randomness of a row's action is
 //! addressed by the row's [`Moment`]. So a row's action does not depend on which other rows are in its batch.
 //!
+//! [`NetPolicy`] acts in every space, with the model that its settings ask for ([`ModelConfig`]); [`RandomPolicy`] in
+//! every bounded one. A [`PolicyRegistry`] knows them, and those of a program's own, by name: see [`PolicySpec`].
+//!
 //! A [`PolicyMap`] holds as many policies as there is room for, and puts the others aside in a [`PolicyStore`], from
 //! which they come back equal:
 //!
@@ -40,18 +43,22 @@ mod io;
 mod learn;
 mod map;
 mod mlp;
+mod net;
 mod random;
+mod registry;
 mod stash;
 mod store;
 
 pub use crate::ids::PolicyId;
 pub use entry::{PolicyEntry, PolicyState};
-pub use init::init_weights;
+pub use init::{init_weights, weights_seed};
 pub use io::{ActionInput, ActionOutput};
 pub use learn::{Gradients, LearnInfo, Postprocessing};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
 pub use mlp::{MlpPolicy, MlpPolicySpec};
+pub use net::{ModelConfig, ModelSpec, NetPolicy, ObsEncoder};
 pub use random::RandomPolicy;
+pub use registry::{PolicyContext, PolicyFactory, PolicyRegistry, PolicySpec, UnknownPolicyKind};
 pub use stash::{Stash, StashError, Stashed};
 pub use store::{MemoryStore, PolicyStore, StoreError, TidyStore};
 
@@ -102,6 +109,9 @@ pub enum PolicyError {
     /// The policy acts and does not learn.
     #[error("this policy does not learn; the learning ones are registered by name, see `rollmesh policies`")]
     NoLearner,
+    /// Training left the range of numbers. The weights are the last good ones.
+    #[error("{0}")]
+    Diverged(String),
     /// The policy failed by itself.
     #[error("the policy failed: {0}")]
     Failed(String),
@@ -116,11 +126,13 @@ pub trait Policy: Send {
     fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError>;
 
     /// Estimates the value of every observation, with the same bits as
-    /// [`compute_actions`](Self::compute_actions) would.
+    /// [`compute_actions`](Self::compute_actions) would. `state` holds the recurrent states before them, as
+    /// [`ActionInput::state`] does.
     ///
     /// # Errors
-    /// [`PolicyError::Unsupported`] for rows of another type.
-    fn compute_values(&mut self, obs: RowsRef<'_>, values: &mut [f32]) -> Result<(), PolicyError>;
+    /// [`PolicyError::Unsupported`] for rows of another type, [`PolicyError::BufferLength`] for states of another length.
+    #[doc(alias = "value_function")]
+    fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError>;
 
     /// Lengths of the recurrent states, one after the other; none for a policy without memory.
     #[doc(alias = "get_initial_state")]

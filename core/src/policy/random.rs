@@ -80,6 +80,7 @@ impl Policy for RandomPolicy {
             return Err(PolicyError::Unsupported { wanted: "actions".into(), found: self.space.to_string() });
         }
         out.check(input.moments.len(), self.space.shape().elements())?;
+        out.check_optional(input.moments.len(), 0, 0)?;
         match out.actions {
             RowsMut::F32(actions) => self.fill(input, actions),
             RowsMut::F64(actions) => self.fill(input, actions),
@@ -93,7 +94,7 @@ impl Policy for RandomPolicy {
         Ok(())
     }
 
-    fn compute_values(&mut self, _obs: RowsRef<'_>, values: &mut [f32]) -> Result<(), PolicyError> {
+    fn compute_values(&mut self, _obs: RowsRef<'_>, _state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
         values.fill(0.0);
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::PolicyId;
 use crate::prelude::*;
 
 /// Keeps bytes by policy. In memory here, see [`MemoryStore`]; on disk in a shell.
-pub trait PolicyStore {
+pub trait PolicyStore: Send {
     /// Keeps these bytes for the policy, instead of those that were kept before. After an error the old ones are still
     /// there.
     ///

@@ -3,8 +3,8 @@
 use super::{AdvantageConfig, PostprocessError, read::scalars};
 use crate::{
     batch::{
-        ACTION_LOGP, ACTIONS, ADVANTAGES, BatchError, DerivedBuffers, OBS, REWARDS, SampleBatch, SlotFragment,
-        TERMINATEDS, TRUNCATEDS, VALUE_TARGETS, VF_PREDS,
+        ACTION_LOGP, ACTIONS, ADVANTAGES, BatchError, Derived, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS,
+        TRUNCATEDS, VALUE_TARGETS, VF_PREDS,
     },
     column::{Recycler, RowShape},
     prelude::*,
@@ -30,7 +30,7 @@ use crate::{
 /// ```
 #[derive(Debug, Default)]
 pub struct Finisher {
-    derived: DerivedBuffers,
+    derived: Derived,
     advantages: AdvantageBuffers,
 }
 

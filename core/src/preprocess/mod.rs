@@ -156,6 +156,12 @@ impl Preprocessor {
         self.output_shape.elements()
     }
 
+    /// Shape of a preprocessed observation.
+    #[must_use]
+    pub fn output_shape(&self) -> RowShape {
+        self.output_shape
+    }
+
     /// The space of preprocessed observations: a box of 32-bit floats.
     #[doc(alias = "observation_space")]
     #[must_use]

@@ -1,6 +1,7 @@
 //! Kinds of messages: their numbers, and how large each may be.
 
 use super::wire_enum::wire_enum;
+use crate::run::RunSpec;
 
 wire_enum! {
     /// What a message is. The number stands in the header; it is never reused.
@@ -90,7 +91,8 @@ impl Kind {
             Self::RemoveWorker | Self::Watch | Self::WorkerToken => 256,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,
-            Self::RunStart | Self::RunStatus | Self::WorkerRow | Self::StartRun => 4 * KIB,
+            Self::RunStatus | Self::WorkerRow | Self::StartRun => 4 * KIB,
+            Self::RunStart => 4 * KIB + RunSpec::MAX_ENV_CONFIG_BYTES as u32,
             Self::EnvTrace => CHUNK_BYTES - super::HEADER_BYTES as u32,
             Self::Chunk => MAX_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::LeaseGrant => 16 * MIB,

@@ -44,7 +44,7 @@ pub fn drive(
             }
             Need::Values => {
                 let (obs, values) = collector.value_request();
-                policy.compute_values(obs, values)?;
+                policy.compute_values(obs, &[], values)?;
                 collector.values_done();
             }
             Need::Nothing => return Ok(steps),

@@ -34,16 +34,22 @@
 
 mod drive;
 mod episodic;
+mod error;
+mod input;
 mod lanes;
 mod lockstep;
 #[cfg(test)]
 mod lockstep_tests;
+mod modes;
 mod state;
 
 pub use drive::{DriveError, drive};
-pub use episodic::Episodic;
+pub use episodic::{Episodic, EpisodicOptions, Progress, RecordColumns};
+pub use error::SampleError;
+pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, SamplerHost, SamplerInput};
 pub use lanes::{LaneStart, Lanes};
 pub use lockstep::Lockstep;
+pub use modes::{BatchMode, CountStepsBy, Horizon, RewardClipping};
 pub use state::{SlotState, StateError};
 
 use crate::{

@@ -16,13 +16,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod config;
 mod fingerprint;
 mod lane_set;
+mod registry;
 mod rollout;
 mod runner;
 mod session;
 
 pub use fingerprint::{core_fingerprint, rollout_hash};
+pub use registry::{
+    BaseEnvFactory, CallbacksFactory, InputFactory, OutputFactory, RegisteredEnv, Registry, Unknown, WorkerFn,
+};
 pub use rollout::{PolicyKind, RolloutConfig, RolloutError, RolloutWorker};
 pub use runner::{Advance, RunnerError, SlotRunner};
 pub use session::{SessionCounters, SessionState, WorkerSession};

@@ -120,7 +120,7 @@ impl SlotRunner {
     pub fn new(run: &RunSpec, envs: &EnvRegistry, kernels: Kernels) -> Result<Self, RunnerError> {
         run.check()?;
         let env = envs.spec(&run.env)?.clone();
-        let policy = MlpPolicySpec::for_spaces(&env.spaces()?, &run.hidden)?;
+        let policy = MlpPolicySpec::for_spaces(&env.spaces_in(&EnvContext::of_slot(run, SlotId(0)))?, &run.hidden)?;
         let weights = init_weights(&policy, run.seed)?;
         let policy = MlpPolicy::new(policy, weights, run.seed, kernels)?;
         Ok(Self { run: run.clone(), env, kernels, policy, lanes: None, next: FragmentNo(0), lease: None })
@@ -225,7 +225,7 @@ impl SlotRunner {
     fn open(&self, lease: &Lease) -> Result<LaneSet, RunnerError> {
         let starts: Vec<LaneStart> =
             lease.slots.iter().map(|leased| self.start(lease.fragment, leased)).collect::<Result<_, _>>()?;
-        let contexts: Vec<EnvContext> = starts.iter().map(|start| EnvContext::new(self.run.home(start.slot))).collect();
+        let contexts: Vec<EnvContext> = starts.iter().map(|start| EnvContext::of_slot(&self.run, start.slot)).collect();
         Ok(LaneSet::open(&self.env, &contexts, &starts, self.run.seed, self.kernels)?)
     }
 

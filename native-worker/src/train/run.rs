@@ -26,7 +26,7 @@ use super::{
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::{RunDir, RunDirError},
 };
-use crate::learner::{DeviceError, LearnError, LearnerThread, Ppo, UpdateStats};
+use crate::learner::{DeviceError, LearnError, Learner, LearnerThread, UpdateStats};
 
 /// Granted leases that are remembered per worker, to read uploads that come after the end of their lease.
 const REMEMBERED_LEASES: usize = 4;
@@ -108,7 +108,7 @@ impl Run {
         let device = config.device.open()?;
         let policy = MlpPolicySpec::for_spaces(&spaces, &config.hidden).map_err(TrainConfigError::from)?;
         let weights = init_weights(&policy, config.seed).map_err(TrainConfigError::from)?;
-        let learner = Ppo::new(config.ppo.clone(), config.seed, &weights, device)?;
+        let learner = Learner::new(config.ppo.clone(), &spaces, config.seed, &weights, device)?;
         let files = config.run_dir.as_deref().map(|path| RunDir::create(path, &config)).transpose()?;
         let limits = FragmentLimits::new(&spec, &spaces);
         let group_config = GroupConfig {

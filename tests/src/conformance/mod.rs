@@ -9,9 +9,11 @@ mod env;
 mod filter;
 pub mod judge;
 mod ma;
+mod mocks;
 mod ope;
 mod policy_map;
 mod post;
+mod sampler;
 mod seq;
 mod values;
 mod views;
@@ -88,6 +90,7 @@ fn dispatch(case: &Value) -> Answer {
         "ope" => ope::answer(name, input, args),
         "policymap" => policy_map::answer(name, input, args),
         "post" => post::answer(name, input, args),
+        "sampler" => sampler::answer(name, args),
         "seq" => seq::answer(name, input, args),
         "views" => views::answer(name, input, args),
         _ => Err(Fault::UnknownOperation),

@@ -22,6 +22,7 @@ const LAYERS: &[&[&str]] = &[
     &["run", "weights", "view"],
     &["lease", "hash", "env", "postprocess", "filter", "estimate", "episode"],
     &["policy"],
+    &["callbacks"],
     &["sampler"],
     &["protocol"],
     &["worker", "group"],

@@ -1,16 +1,24 @@
 //! Many environments at once, as a sampler sees them: in this process or elsewhere, ready together or not.
 
-use super::{
-    AnyVectorEnv, EnvError, EnvSpaces, Frame, MultiAgentEnv,
-    multi_agent::{AgentRows, Turn},
-};
+mod in_process;
+mod news;
+
+pub use in_process::{EnvMaker, EnvStart, InProcess};
+pub use news::{EnvActions, EnvNews, News};
+
+use super::{AnyVectorEnv, EnvError, EnvSpaces, Frame, MultiAgentEnv, multi_agent::Turn};
 use crate::{ids::AgentId, prelude::*};
 
 /// Sub-environments behind one asynchronous interface: ask for [news](Self::poll), [answer](Self::send_actions) with
-/// actions.
+/// actions. [`InProcess`] is the one for environments of this process.
 ///
 /// It is told nothing about fragments, policies or time limits. Every episode begins with news of a reset: by the first
 /// poll, or by [`try_reset`](Self::try_reset).
+///
+/// News bring a reward with every observation but the first ones. What agents without an observation were given waits
+/// for their next one: rewards add up, and an agent that was done is done then. When the episode ends everybody gets
+/// what is left, also agents that have no observation at that moment. The last observation of those is not known;
+/// whoever needs one takes zeros.
 pub trait BaseEnv: Send {
     /// Number of sub-environments.
     fn num_envs(&self) -> usize;
@@ -33,10 +41,10 @@ pub trait BaseEnv: Send {
     /// it.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll); [`EnvError::InvalidAction`].
+    /// As [`poll`](Self::poll); [`EnvError::BadAction`], [`EnvError::OutOfTurn`].
     fn send_actions(&mut self, actions: &[EnvActions]) -> Result<(), EnvError>;
 
-    /// Begins the next episode of a sub-environment. `turn` comes empty.
+    /// Begins the next episode of a sub-environment, whether or not the one before has ended. `turn` comes empty.
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
@@ -91,71 +99,4 @@ pub enum Reset {
     Later,
     /// The environment begins its episodes by itself, and their first observations come with later news.
     Unsupported,
-}
-
-/// What a poll brings, in memory that is used again.
-#[derive(Debug, Default)]
-pub struct News {
-    entries: Vec<EnvNews>,
-    len: usize,
-}
-
-/// News of one sub-environment.
-#[derive(Debug, Default)]
-pub struct EnvNews {
-    /// The sub-environment.
-    pub env: usize,
-    /// What happened; after a reset the first observations.
-    pub turn: Turn,
-    /// Actions that agents took by themselves instead of the ones they were sent.
-    pub off_policy_actions: AgentRows,
-    /// The sub-environment failed and was restarted. Its episode is lost, `turn` is empty, and it must be reset.
-    pub fault: Option<EnvError>,
-}
-
-/// Actions for one sub-environment.
-#[derive(Clone, Debug, Default)]
-pub struct EnvActions {
-    /// The sub-environment.
-    pub env: usize,
-    /// The actions of the agents that had an observation.
-    pub actions: AgentRows,
-}
-
-impl News {
-    /// No news.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Forgets everything and keeps the memory.
-    pub fn clear(&mut self) {
-        self.len = 0;
-    }
-
-    /// Room for the news of a sub-environment, empty.
-    pub fn add(&mut self, env: usize) -> &mut EnvNews {
-        if self.len == self.entries.len() {
-            self.entries.push(EnvNews::default());
-        }
-        let entry = &mut self.entries[self.len];
-        self.len += 1;
-        entry.env = env;
-        entry.turn.clear();
-        entry.off_policy_actions.clear();
-        entry.fault = None;
-        entry
-    }
-
-    /// The news, in the order in which they were added.
-    #[must_use]
-    pub fn entries(&self) -> &[EnvNews] {
-        &self.entries[..self.len]
-    }
-
-    /// The news, to be changed by the reader.
-    pub fn entries_mut(&mut self) -> &mut [EnvNews] {
-        &mut self.entries[..self.len]
-    }
 }

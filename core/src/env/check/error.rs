@@ -116,4 +116,26 @@ pub enum CheckError {
         /// The action that was refused.
         action: String,
     },
+    /// The agents that are known beforehand are not in ascending order, each once.
+    #[error("the agents that are known beforehand must be in ascending order, each once")]
+    UnorderedAgents,
+    /// The same resets and actions said other things to an agent the second time.
+    #[error(
+        "step {step}, agent {agent}: {during} is not deterministic, the same random numbers and actions gave other \
+         results; everything random must come from the given Rng"
+    )]
+    AgentNotDeterministic {
+        /// What the environment had done.
+        during: &'static str,
+        /// The agent, or `all` for what is said to everybody.
+        agent: String,
+        /// Steps before.
+        step: u32,
+    },
+    /// A step after the episode's end was taken.
+    #[error("step {step}: the episode is over, but the environment takes a step; that must be an error")]
+    GoesOn {
+        /// Steps before.
+        step: u32,
+    },
 }

@@ -1,9 +1,11 @@
 //! A conformance check for environments, for users' own too.
 
+mod agents;
 mod error;
 mod probe;
-mod rows;
+pub(super) mod rows;
 
+pub use agents::check_multi_agent_env;
 pub use error::CheckError;
 
 use self::probe::Probe;

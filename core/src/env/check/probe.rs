@@ -265,7 +265,7 @@ impl Probe {
     }
 }
 
-fn check_space(what: &'static str, space: &Space, found: DType) -> Result<(), CheckError> {
+pub(super) fn check_space(what: &'static str, space: &Space, found: DType) -> Result<(), CheckError> {
     space.validate().map_err(|source| CheckError::BadSpace { what, source })?;
     if space.takes_rows_of(found) {
         Ok(())

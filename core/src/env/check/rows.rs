@@ -46,7 +46,7 @@ macro_rules! rows {
             }
         }
 
-        pub(super) fn contains(space: &Space, row: RowsRef<'_>) -> Result<bool, PointError> {
+        pub(in crate::env) fn contains(space: &Space, row: RowsRef<'_>) -> Result<bool, PointError> {
             match row { $(RowsRef::$variant(row) => space.contains_row(row)),+ }
         }
 
@@ -57,6 +57,11 @@ macro_rules! rows {
         /// True without a NaN.
         pub(super) fn is_numbers(row: RowsRef<'_>) -> bool {
             match row { $(RowsRef::$variant(row) => row.iter().all(|x| !x.to_f64().is_nan())),+ }
+        }
+
+        /// True without a NaN or an infinite number.
+        pub(in crate::env) fn is_finite(row: RowsRef<'_>) -> bool {
+            match row { $(RowsRef::$variant(row) => row.iter().all(|x| x.to_f64().is_finite())),+ }
         }
 
         /// Puts a number into the first element of a row; false if the element type does not know it.
@@ -71,7 +76,7 @@ macro_rules! rows {
         }
 
         /// The row as a person can read it, without its end if it is long.
-        pub(super) fn describe(row: RowsRef<'_>) -> String {
+        pub(in crate::env) fn describe(row: RowsRef<'_>) -> String {
             const SHOWN: usize = 8;
             let more = if row.len() > SHOWN { ", …" } else { "" };
             let shown = match row {

@@ -4,13 +4,25 @@
 use core::f64::consts::{FRAC_PI_2, PI, TAU};
 
 use super::{Classic, Dynamics, Transition};
-use crate::{env::Rng, math, space::Space};
+use crate::{
+    env::{
+        Frame, Rng,
+        render::{
+            Canvas,
+            palette::{BLUISH_GREEN, INK, LINE, PAPER, SKY_BLUE},
+        },
+    },
+    math,
+    space::Space,
+};
 
 const GRAVITY: f64 = 9.8;
 /// Both links weigh 1 and are 1 long, their centre is in the middle, and their moment of inertia is 1.
 const HALF: f64 = 0.5;
 const MAX_SPEED_1: f64 = 4.0 * PI;
 const MAX_SPEED_2: f64 = 9.0 * PI;
+/// Of the line, above the joint that stays where it is.
+const GOAL_HEIGHT: f64 = 1.0;
 /// Seconds between steps.
 const DT: f64 = 0.2;
 /// More turns than a link can make in one step.
@@ -52,7 +64,7 @@ impl Dynamics<4, 6> for AcrobotDynamics {
         let (theta1, theta2) = (wrap(theta1), wrap(theta2));
         let dtheta1 = dtheta1.clamp(-MAX_SPEED_1, MAX_SPEED_1);
         let dtheta2 = dtheta2.clamp(-MAX_SPEED_2, MAX_SPEED_2);
-        let terminated = -cos(theta1) - cos(theta2 + theta1) > 1.0;
+        let terminated = -cos(theta1) - cos(theta2 + theta1) > GOAL_HEIGHT;
         let reward = if terminated { 0.0 } else { -1.0 };
         Transition { state: [theta1, theta2, dtheta1, dtheta2], reward, terminated }
     }
@@ -61,6 +73,20 @@ impl Dynamics<4, 6> for AcrobotDynamics {
     fn observe([theta1, theta2, dtheta1, dtheta2]: [f64; 4]) -> [f32; 6] {
         let ((sin1, cos1), (sin2, cos2)) = (math::sin_cos(theta1), math::sin_cos(theta2));
         [cos1, sin1, cos2, sin2, dtheta1, dtheta2].map(|value| value as f32)
+    }
+
+    fn render([theta1, theta2, ..]: [f64; 4], frame: &mut Frame) -> bool {
+        let ((sin1, cos1), (sin2, cos2)) = (math::sin_cos(theta1), math::sin_cos(theta1 + theta2));
+        let elbow = [sin1, -cos1];
+        let tip = [elbow[0] + sin2, elbow[1] - cos2];
+        let mut canvas = Canvas::new(frame, [200, 200], PAPER).with_world([100.0, 100.0], 200.0 / 4.6);
+        let is_above = tip[1] > GOAL_HEIGHT;
+        canvas.line([-9.0, GOAL_HEIGHT], [9.0, GOAL_HEIGHT], 0.05, if is_above { BLUISH_GREEN } else { LINE });
+        canvas.line([0.0, 0.0], elbow, 0.22, INK);
+        canvas.line(elbow, tip, 0.22, if is_above { BLUISH_GREEN } else { SKY_BLUE });
+        canvas.circle([0.0, 0.0], 0.05, PAPER);
+        canvas.circle(elbow, 0.05, PAPER);
+        true
     }
 
     fn is_possible([theta1, theta2, dtheta1, dtheta2]: [f64; 4]) -> bool {

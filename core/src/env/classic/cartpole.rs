@@ -2,8 +2,15 @@
 
 use super::states::States;
 use crate::{
-    env::{EnvError, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len},
+    env::{
+        EnvError, Frame, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len,
+        render::{
+            Canvas,
+            palette::{INK, LINE, ORANGE, PAPER},
+        },
+    },
     kernels::{CartPoleState, Kernels, cartpole},
+    math,
     prelude::*,
     space::Space,
 };
@@ -94,6 +101,10 @@ impl VectorEnv for CartPole {
         Ok(())
     }
 
+    fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
+        self.state(lane).is_some_and(|[x, _, theta, _]| draw(x, theta, frame))
+    }
+
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
         self.states.snapshot_at(lane, out);
     }
@@ -105,6 +116,27 @@ impl VectorEnv for CartPole {
         obs.copy_from_slice(&state.map(|value| value as f32));
         Ok(())
     }
+}
+
+/// The cart on its track, which is marked where an episode ends.
+fn draw(x: f64, theta: f64, frame: &mut Frame) -> bool {
+    const SCALE: f64 = 300.0 / 5.2;
+    const PIXEL: f64 = 1.0 / SCALE;
+    /// Above the track.
+    const AXLE: f64 = 0.4;
+    let mut canvas = Canvas::new(frame, [300, 200], PAPER).with_world([150.0, 152.0], SCALE);
+    canvas.rectangle([-9.0, -2.0 * PIXEL], [9.0, 0.0], LINE);
+    for end in [-cartpole::X_THRESHOLD, cartpole::X_THRESHOLD] {
+        canvas.rectangle([end - PIXEL, -10.0 * PIXEL], [end + PIXEL, 8.0 * PIXEL], LINE);
+    }
+    for wheel in [x - 0.16, x + 0.16] {
+        canvas.circle([wheel, 0.09], 0.09, INK);
+    }
+    let (sin, cos) = math::sin_cos(theta);
+    canvas.rectangle([x - 0.28, 0.12], [x + 0.28, AXLE], INK);
+    canvas.line([x, AXLE], [x + sin * 1.2, AXLE + cos * 1.2], 0.12, ORANGE);
+    canvas.circle([x, AXLE], 0.035, PAPER);
+    true
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use core::{fmt, marker::PhantomData};
 use super::states::States;
 use crate::{
     column::Element,
-    env::{EnvError, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len},
+    env::{EnvError, Frame, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len},
     prelude::*,
     space::Space,
 };
@@ -35,6 +35,11 @@ pub trait Dynamics<const S: usize, const O: usize> {
 
     /// What an agent sees of a state.
     fn observe(state: [f64; S]) -> [f32; O];
+
+    /// Draws a state, and returns false if there is no picture of it.
+    fn render(_state: [f64; S], _frame: &mut Frame) -> bool {
+        false
+    }
 
     /// True for states that an episode can come to; snapshots of others are refused. Asked for finite states only.
     fn is_possible(state: [f64; S]) -> bool;
@@ -187,6 +192,10 @@ impl<D: Dynamics<S, O>, const S: usize, const O: usize> VectorEnv for Classic<D,
         }
         out.truncateds.fill(false);
         Ok(())
+    }
+
+    fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
+        self.state(lane).is_some_and(|state| D::render(state, frame))
     }
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {

@@ -29,6 +29,7 @@ mod pendulum;
 mod states;
 #[cfg(test)]
 mod tests;
+mod valley;
 
 pub use acrobot::{Acrobot, AcrobotDynamics};
 pub use cartpole::CartPole;
@@ -37,30 +38,28 @@ pub use mountain_car::{MountainCar, MountainCarDynamics};
 pub use mountain_car_continuous::{MountainCarContinuous, MountainCarContinuousDynamics};
 pub use pendulum::{Pendulum, PendulumDynamics};
 
-use super::{EnvRegistry, EnvSpec};
-use crate::prelude::*;
+use super::{AnyVectorEnv, EnvRegistry, EnvSpec};
+use crate::{kernels::Kernels, prelude::*};
 
 /// Adds the environments of this module.
 pub(super) fn register(registry: &mut EnvRegistry) {
-    let cart_pole = |name| EnvSpec::new(name, |contexts, kernels| Box::new(CartPole::new(contexts.len(), kernels)));
-    registry.register(cart_pole("CartPole-v0").with_max_episode_steps(200).with_reward_threshold(195.0));
-    registry.register(cart_pole("CartPole-v1").with_max_episode_steps(500).with_reward_threshold(475.0));
+    fn spec<E: AnyVectorEnv + 'static>(name: &str, make: fn(usize, Kernels) -> E) -> EnvSpec {
+        EnvSpec::new(name, move |contexts, kernels| Box::new(make(contexts.len(), kernels))).with_settings(&[])
+    }
+    registry.register(spec("CartPole-v0", CartPole::new).with_max_episode_steps(200).with_reward_threshold(195.0));
+    registry.register(spec("CartPole-v1", CartPole::new).with_max_episode_steps(500).with_reward_threshold(475.0));
     registry.register(
-        EnvSpec::new("MountainCar-v0", |contexts, _| Box::new(MountainCar::new(contexts.len())))
+        spec("MountainCar-v0", |lanes, _| MountainCar::new(lanes))
             .with_max_episode_steps(200)
             .with_reward_threshold(-110.0),
     );
     registry.register(
-        EnvSpec::new("MountainCarContinuous-v0", |contexts, _| Box::new(MountainCarContinuous::new(contexts.len())))
+        spec("MountainCarContinuous-v0", |lanes, _| MountainCarContinuous::new(lanes))
             .with_max_episode_steps(999)
             .with_reward_threshold(90.0),
     );
+    registry.register(spec("Pendulum-v1", |lanes, _| Pendulum::new(lanes)).with_max_episode_steps(200));
     registry.register(
-        EnvSpec::new("Pendulum-v1", |contexts, _| Box::new(Pendulum::new(contexts.len()))).with_max_episode_steps(200),
-    );
-    registry.register(
-        EnvSpec::new("Acrobot-v1", |contexts, _| Box::new(Acrobot::new(contexts.len())))
-            .with_max_episode_steps(500)
-            .with_reward_threshold(-100.0),
+        spec("Acrobot-v1", |lanes, _| Acrobot::new(lanes)).with_max_episode_steps(500).with_reward_threshold(-100.0),
     );
 }

@@ -1,7 +1,11 @@
 //! MountainCar: an engine too weak for the slope, so the car must swing (Moore, 1990).
 
-use super::{Classic, Dynamics, Transition};
-use crate::{env::Rng, math, space::Space};
+use super::{Classic, Dynamics, Transition, valley};
+use crate::{
+    env::{Frame, Rng},
+    math,
+    space::Space,
+};
 
 /// Position, at the left wall.
 pub(super) const MIN_POSITION: f64 = -1.2;
@@ -53,6 +57,10 @@ impl Dynamics<2, 2> for MountainCarDynamics {
     #[inline(always)]
     fn observe(state: [f64; 2]) -> [f32; 2] {
         state.map(|value| value as f32)
+    }
+
+    fn render([position, _]: [f64; 2], frame: &mut Frame) -> bool {
+        valley::draw(position, GOAL_POSITION, frame)
     }
 
     fn is_possible([position, velocity]: [f64; 2]) -> bool {

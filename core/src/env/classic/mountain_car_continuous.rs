@@ -3,8 +3,13 @@
 use super::{
     Classic, Dynamics, Transition,
     mountain_car::{GRAVITY, MAX_POSITION, MAX_SPEED, MIN_POSITION, observation_space},
+    valley,
 };
-use crate::{env::Rng, math, space::Space};
+use crate::{
+    env::{Frame, Rng},
+    math,
+    space::Space,
+};
 
 const GOAL_POSITION: f64 = 0.45;
 const POWER: f64 = 0.0015;
@@ -67,6 +72,10 @@ impl Dynamics<2, 2> for MountainCarContinuousDynamics {
     #[inline(always)]
     fn observe(state: [f64; 2]) -> [f32; 2] {
         state.map(|value| value as f32)
+    }
+
+    fn render([position, _]: [f64; 2], frame: &mut Frame) -> bool {
+        valley::draw(position, GOAL_POSITION, frame)
     }
 
     fn is_possible([position, velocity]: [f64; 2]) -> bool {

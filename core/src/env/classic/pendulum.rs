@@ -3,7 +3,17 @@
 use core::f64::consts::PI;
 
 use super::{Classic, Dynamics, Transition};
-use crate::{env::Rng, math, space::Space};
+use crate::{
+    env::{
+        Frame, Rng,
+        render::{
+            Canvas,
+            palette::{BLUISH_GREEN, INK, PAPER, SHADE, VERMILLION},
+        },
+    },
+    math,
+    space::Space,
+};
 
 const MAX_SPEED: f64 = 8.0;
 const MAX_TORQUE: f32 = 2.0;
@@ -59,6 +69,17 @@ impl Dynamics<2, 3> for PendulumDynamics {
     fn observe([theta, theta_dot]: [f64; 2]) -> [f32; 3] {
         let (sin, cos) = math::sin_cos(theta);
         [cos as f32, sin as f32, theta_dot as f32]
+    }
+
+    fn render([theta, _]: [f64; 2], frame: &mut Frame) -> bool {
+        let (sin, cos) = math::sin_cos(theta);
+        let mut canvas = Canvas::new(frame, [200, 200], PAPER).with_world([100.0, 100.0], 200.0 / 2.6);
+        canvas.circle([0.0, 0.0], 1.12, SHADE);
+        // Where it shall be held.
+        canvas.polygon(&[[0.0, 1.1], [0.07, 1.23], [-0.07, 1.23]], BLUISH_GREEN);
+        canvas.line([0.0, 0.0], [-sin, cos], 0.18, VERMILLION);
+        canvas.circle([0.0, 0.0], 0.05, INK);
+        true
     }
 
     fn is_possible([theta, theta_dot]: [f64; 2]) -> bool {

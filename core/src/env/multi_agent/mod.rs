@@ -1,13 +1,93 @@
 //! Environments with several agents, which may come and go, act in turn or all at once.
+//!
+//! One of one's own is a [`MultiAgentEnv`], registered by name; [`check_multi_agent_env`](super::check_multi_agent_env)
+//! tells whether it keeps the rules:
+//!
+//! ```
+//! use rollmesh_core::{
+//!     column::DType,
+//!     env::{
+//!         EnvError, EnvSpaces, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef, check_multi_agent_env,
+//!         multi_agent::{AgentRows, Turn},
+//!     },
+//!     ids::AgentId,
+//!     space::Space,
+//! };
+//!
+//! /// Two players count to twenty in turn, one or two further each time. Who says twenty wins.
+//! #[derive(Default)]
+//! struct Twenty {
+//!     count: i64,
+//!     player: u32,
+//! }
+//!
+//! impl MultiAgentEnv for Twenty {
+//!     fn agents(&self) -> Vec<AgentId> {
+//!         vec![AgentId::Index(0), AgentId::Index(1)]
+//!     }
+//!     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
+//!         (*agent <= AgentId::Index(1)).then(|| EnvSpaces {
+//!             observation: Space::Discrete { n: 21 },
+//!             observation_type: DType::I64,
+//!             action: Space::Discrete { n: 2 },
+//!             action_type: DType::I64,
+//!         })
+//!     }
+//!     fn reset(&mut self, _: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
+//!         *self = Self::default();
+//!         turn.observe(&AgentId::Index(0), RowsRef::I64(&[0]));
+//!         Ok(())
+//!     }
+//!     fn step(&mut self, actions: &AgentRows, _: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
+//!         let Some([further @ (0 | 1)]) = actions.row_of::<i64>(&AgentId::Index(self.player)) else {
+//!             return Err(EnvError::InvalidAction { lane: 0, action: "something else than 0 and 1".into() });
+//!         };
+//!         if self.count == 20 {
+//!             return Err(EnvError::Failed("the episode is over".into()));
+//!         }
+//!         self.count = (self.count + further + 1).min(20);
+//!         if self.count == 20 {
+//!             turn.reward(&AgentId::Index(self.player), 1.0);
+//!             turn.terminate_all();
+//!         }
+//!         self.player = 1 - self.player;
+//!         // The other one sees it, and acts next.
+//!         turn.observe(&AgentId::Index(self.player), RowsRef::I64(&[self.count]));
+//!         Ok(())
+//!     }
+//!     fn as_any(&mut self) -> &mut dyn std::any::Any {
+//!         self
+//!     }
+//! }
+//!
+//! check_multi_agent_env(&MultiAgentSpec::new("Twenty-v0", |_| Ok(Box::new(Twenty::default()))), 1)?;
+//! # Ok::<(), rollmesh_core::env::CheckError>(())
+//! ```
 
+mod cart_pole;
+mod matrix_games;
+mod roster;
 mod rows;
+mod traffic_grid;
 mod turn;
 
+pub use cart_pole::MultiAgentCartPole;
+pub use matrix_games::{RockPaperScissors, TwoStepGame};
+pub use traffic_grid::MultiAgentTrafficGrid;
+
+pub(super) use roster::Roster;
 pub use rows::AgentRows;
+pub(super) use turn::Debts;
 pub use turn::{Outcome, Turn};
 
-use super::{EnvError, EnvSpaces, Frame, Rng};
-use crate::{ids::AgentId, prelude::*};
+use core::ops::RangeInclusive;
+
+use super::{EnvError, EnvRegistry, EnvSpaces, Frame, MultiAgentSpec, Rng, RowElement as _, check::rows::describe};
+use crate::{
+    config::{Config, ConfigError},
+    ids::AgentId,
+    prelude::*,
+};
 
 /// A single environment with several agents.
 ///
@@ -41,4 +121,53 @@ pub trait MultiAgentEnv: Send {
     fn as_any(&mut self) -> &mut dyn core::any::Any;
 }
 
-pub(super) fn register(_registry: &mut super::EnvRegistry) {}
+/// Adds the environments of this module.
+pub(super) fn register(registry: &mut EnvRegistry) {
+    registry.register_multi_agent(
+        MultiAgentSpec::new("MultiAgentTrafficGrid-v0", |context| Ok(Box::new(MultiAgentTrafficGrid::new(context)?)))
+            .with_max_episode_steps(200),
+    );
+    registry.register_multi_agent(
+        MultiAgentSpec::new("MultiAgentCartPole-v1", |context| Ok(Box::new(MultiAgentCartPole::new(context)?)))
+            .with_max_episode_steps(500),
+    );
+    fn game<E: MultiAgentEnv + Default + 'static>(name: &str) -> MultiAgentSpec {
+        MultiAgentSpec::new(name, |context| {
+            context.config.check_known(&[]).map_err(EnvError::Config)?;
+            Ok(Box::new(E::default()))
+        })
+    }
+    registry.register_multi_agent(game::<RockPaperScissors>("RockPaperScissors-v0"));
+    registry.register_multi_agent(game::<TwoStepGame>("TwoStepGame-v0"));
+}
+
+/// A setting that counts something.
+fn count(config: &Config, name: &str, default: u32, range: RangeInclusive<u32>) -> Result<u32, EnvError> {
+    let n = config.get::<u32>(name).map_err(EnvError::Config)?.unwrap_or(default);
+    if range.contains(&n) {
+        return Ok(n);
+    }
+    let reason = format!("{n} is not between {} and {}", range.start(), range.end());
+    Err(EnvError::Config(ConfigError::BadValue { name: name.into(), reason }))
+}
+
+/// An agent's action out of `0..n`. Agents that are asked for in the order of the actions are found at once by `hint`,
+/// the number of the question.
+fn discrete_action(actions: &AgentRows, agent: &AgentId, n: u32, hint: usize) -> Result<i64, EnvError> {
+    let row = actions.get_near(agent, hint);
+    match row.and_then(i64::rows) {
+        Some(&[action]) if (0..i64::from(n)).contains(&action) => Ok(action),
+        _ => {
+            let given = row.map_or_else(|| "nothing".into(), describe);
+            Err(EnvError::InvalidAction { lane: 0, action: format!("{given} of agent {agent}") })
+        }
+    }
+}
+
+/// A step was asked for where there is none.
+fn over() -> EnvError {
+    EnvError::Failed("the episode is over, or none has begun: reset first".into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,9 @@
 //! Rows of several agents, of whatever element types, in buffers that are used again.
 
+use super::roster::Roster;
 use crate::{
     column::DType,
-    env::{RowElement as _, RowsRef},
+    env::{RowElement, RowsMut, RowsRef},
     ids::AgentId,
     prelude::*,
 };
@@ -10,7 +11,7 @@ use crate::{
 /// One row per agent: their observations, or their actions. Filling it again allocates nothing once it has been full.
 #[derive(Clone, Debug, Default)]
 pub struct AgentRows {
-    entries: Vec<Entry>,
+    spans: Roster<Span>,
     f32s: Vec<f32>,
     f64s: Vec<f64>,
     i32s: Vec<i32>,
@@ -19,12 +20,18 @@ pub struct AgentRows {
     bools: Vec<bool>,
 }
 
-#[derive(Clone, Debug)]
-struct Entry {
-    agent: AgentId,
+/// Where a row is, in the buffer of its element type.
+#[derive(Clone, Copy, Debug)]
+struct Span {
     dtype: DType,
     start: usize,
     len: usize,
+}
+
+impl Default for Span {
+    fn default() -> Self {
+        Self { dtype: DType::F32, start: 0, len: 0 }
+    }
 }
 
 impl AgentRows {
@@ -36,7 +43,7 @@ impl AgentRows {
 
     /// Forgets all rows and keeps the memory.
     pub fn clear(&mut self) {
-        self.entries.clear();
+        self.spans.clear();
         self.f32s.clear();
         self.f64s.clear();
         self.i32s.clear();
@@ -47,7 +54,7 @@ impl AgentRows {
 
     /// Sets an agent's row. A row that the agent has already is replaced.
     pub fn set(&mut self, agent: &AgentId, row: RowsRef<'_>) {
-        macro_rules! append {
+        macro_rules! copy {
             ($values:ident, $row:ident) => {{
                 let start = self.$values.len();
                 self.$values.extend_from_slice($row);
@@ -55,62 +62,132 @@ impl AgentRows {
             }};
         }
         let start = match row {
-            RowsRef::F32(row) => append!(f32s, row),
-            RowsRef::F64(row) => append!(f64s, row),
-            RowsRef::I32(row) => append!(i32s, row),
-            RowsRef::I64(row) => append!(i64s, row),
-            RowsRef::U8(row) => append!(u8s, row),
-            RowsRef::Bool(row) => append!(bools, row),
+            RowsRef::F32(row) => copy!(f32s, row),
+            RowsRef::F64(row) => copy!(f64s, row),
+            RowsRef::I32(row) => copy!(i32s, row),
+            RowsRef::I64(row) => copy!(i64s, row),
+            RowsRef::U8(row) => copy!(u8s, row),
+            RowsRef::Bool(row) => copy!(bools, row),
         };
-        let (dtype, len) = (row.dtype(), row.len());
-        match self.entries.iter_mut().find(|entry| entry.agent == *agent) {
-            Some(entry) => (entry.dtype, entry.start, entry.len) = (dtype, start, len),
-            None => self.entries.push(Entry { agent: agent.clone(), dtype, start, len }),
+        *self.spans.entry(agent) = Span { dtype: row.dtype(), start, len: row.len() };
+    }
+
+    /// Sets an agent's row to `len` zeros, and lends it out to be written in place.
+    pub fn row_mut(&mut self, agent: &AgentId, dtype: DType, len: usize) -> RowsMut<'_> {
+        macro_rules! grow {
+            ($values:ident) => {{
+                let start = self.$values.len();
+                self.$values.resize(start + len, Default::default());
+                *self.spans.entry(agent) = Span { dtype, start, len };
+                RowElement::erase_rows_mut(&mut self.$values[start..])
+            }};
+        }
+        match dtype {
+            DType::F32 => grow!(f32s),
+            DType::F64 => grow!(f64s),
+            DType::I32 => grow!(i32s),
+            DType::I64 => grow!(i64s),
+            DType::U8 => grow!(u8s),
+            DType::Bool => grow!(bools),
         }
     }
 
     /// An agent's row, if it has one.
     #[must_use]
     pub fn get(&self, agent: &AgentId) -> Option<RowsRef<'_>> {
-        self.entries.iter().find(|entry| entry.agent == *agent).map(|entry| self.row(entry))
+        self.get_near(agent, 0)
+    }
+
+    /// As [`get`](Self::get), without a search if the agent is the one that came as number `hint`.
+    pub(crate) fn get_near(&self, agent: &AgentId, hint: usize) -> Option<RowsRef<'_>> {
+        self.spans.get(agent, hint).map(|span| self.row(span))
+    }
+
+    /// An agent's row, if it has one of this element type: `row_of::<i64>(agent)`.
+    #[must_use]
+    pub fn row_of<T: RowElement>(&self, agent: &AgentId) -> Option<&[T]> {
+        self.get(agent).and_then(T::rows)
     }
 
     /// Forgets an agent's row.
     pub fn remove(&mut self, agent: &AgentId) {
-        self.entries.retain(|entry| entry.agent != *agent);
+        self.spans.remove(agent);
     }
 
     /// All rows in the order in which their agents came.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&AgentId, RowsRef<'_>)> {
-        self.entries.iter().map(|entry| (&entry.agent, self.row(entry)))
+        self.spans.iter().map(|(agent, span)| (agent, self.row(span)))
     }
 
     /// Number of agents with a row.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.spans.len()
     }
 
     /// True without rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len() == 0
     }
 
-    fn row(&self, entry: &Entry) -> RowsRef<'_> {
-        // `set` made the range from the very buffer.
+    fn row(&self, span: &Span) -> RowsRef<'_> {
+        // The span was made from the very buffer.
         macro_rules! part {
             ($values:ident) => {
-                self.$values.get(entry.start..entry.start + entry.len).unwrap_or_default()
+                RowElement::erase_rows(self.$values.get(span.start..span.start + span.len).unwrap_or_default())
             };
         }
-        match entry.dtype {
-            DType::F32 => f32::erase_rows(part!(f32s)),
-            DType::F64 => f64::erase_rows(part!(f64s)),
-            DType::I32 => i32::erase_rows(part!(i32s)),
-            DType::I64 => i64::erase_rows(part!(i64s)),
-            DType::U8 => u8::erase_rows(part!(u8s)),
-            DType::Bool => bool::erase_rows(part!(bools)),
+        match span.dtype {
+            DType::F32 => part!(f32s),
+            DType::F64 => part!(f64s),
+            DType::I32 => part!(i32s),
+            DType::I64 => part!(i64s),
+            DType::U8 => part!(u8s),
+            DType::Bool => part!(bools),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_every_type_come_back() {
+        let agents: Vec<AgentId> = (0..6).map(AgentId::Index).collect();
+        let mut rows = AgentRows::new();
+        for _ in 0..2 {
+            rows.clear();
+            rows.set(&agents[0], RowsRef::F32(&[1.5]));
+            rows.set(&agents[1], RowsRef::F64(&[2.5, 3.5]));
+            rows.set(&agents[2], RowsRef::I32(&[-4]));
+            rows.set(&agents[3], RowsRef::I64(&[5, 6]));
+            rows.set(&agents[4], RowsRef::U8(&[7]));
+            rows.set(&agents[5], RowsRef::Bool(&[true]));
+            assert_eq!(rows.row_of::<f32>(&agents[0]), Some(&[1.5][..]));
+            assert_eq!(rows.row_of::<f64>(&agents[1]), Some(&[2.5, 3.5][..]));
+            assert_eq!(rows.row_of::<i32>(&agents[2]), Some(&[-4][..]));
+            assert_eq!(rows.row_of::<i64>(&agents[3]), Some(&[5, 6][..]));
+            assert_eq!(rows.row_of::<u8>(&agents[4]), Some(&[7][..]));
+            assert_eq!(rows.row_of::<bool>(&agents[5]), Some(&[true][..]));
+            assert_eq!(rows.row_of::<i64>(&agents[0]), None);
+            assert!(rows.iter().map(|(agent, _)| agent).eq(&agents));
+        }
+    }
+
+    #[test]
+    fn a_row_is_replaced_forgotten_and_written_in_place() {
+        let [a, b] = [AgentId::name("a"), AgentId::name("b")];
+        let mut rows = AgentRows::new();
+        rows.set(&a, RowsRef::I64(&[1]));
+        rows.set(&b, RowsRef::I64(&[2]));
+        rows.set(&a, RowsRef::F32(&[3.0, 4.0]));
+        assert_eq!((rows.len(), rows.row_of::<f32>(&a)), (2, Some(&[3.0, 4.0][..])));
+        let RowsMut::I64(row) = rows.row_mut(&b, DType::I64, 3) else { panic!("not int64") };
+        row[1] = 9;
+        assert_eq!(rows.row_of::<i64>(&b), Some(&[0, 9, 0][..]));
+        rows.remove(&a);
+        assert!(rows.get(&a).is_none() && rows.len() == 1 && !rows.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! What a reset or a step of a multi-agent environment says.
 
-use super::AgentRows;
+use super::{AgentRows, roster::Roster};
 use crate::{env::RowsRef, ids::AgentId, prelude::*};
 
 /// News of one environment: observations of the agents that act next, and what the last step brought to whom.
@@ -10,8 +10,8 @@ use crate::{env::RowsRef, ids::AgentId, prelude::*};
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
     obs: AgentRows,
-    outcomes: Vec<(AgentId, Outcome)>,
-    infos: Vec<(AgentId, Vec<u8>)>,
+    outcomes: Roster<Outcome>,
+    infos: Roster<Vec<u8>>,
     common_info: Option<Vec<u8>>,
     all_terminated: bool,
     all_truncated: bool,
@@ -51,23 +51,23 @@ impl Turn {
 
     /// The agent gets a reward, on top of what this turn gave it before.
     pub fn reward(&mut self, agent: &AgentId, reward: f64) {
-        self.outcome_mut(agent).reward += reward;
+        self.outcomes.entry(agent).reward += reward;
     }
 
     /// The agent has reached a terminal state.
     pub fn terminate(&mut self, agent: &AgentId) {
-        self.outcome_mut(agent).terminated = true;
+        self.outcomes.entry(agent).terminated = true;
     }
 
     /// The agent is taken out for another reason.
     pub fn truncate(&mut self, agent: &AgentId) {
-        self.outcome_mut(agent).truncated = true;
+        self.outcomes.entry(agent).truncated = true;
     }
 
     /// Something that is not for learning, in bytes that only reader and writer know. It reaches the column `infos`
-    /// of the agent's next row.
+    /// of the agent's next row; an earlier one that has not been read is replaced.
     pub fn info(&mut self, agent: &AgentId, info: impl Into<Vec<u8>>) {
-        self.infos.push((agent.clone(), info.into()));
+        *self.infos.entry(agent) = info.into();
     }
 
     /// As [`info`](Self::info), about the environment as a whole.
@@ -102,7 +102,12 @@ impl Turn {
     /// What the step brought to an agent; nothing if it said nothing.
     #[must_use]
     pub fn outcome(&self, agent: &AgentId) -> Outcome {
-        self.outcomes.iter().find(|(other, _)| other == agent).map_or_else(Outcome::default, |(_, outcome)| *outcome)
+        self.outcome_near(agent, 0)
+    }
+
+    /// As [`outcome`](Self::outcome), without a search if the agent is the one that came as number `hint`.
+    pub(crate) fn outcome_near(&self, agent: &AgentId, hint: usize) -> Outcome {
+        self.outcomes.get(agent, hint).copied().unwrap_or_default()
     }
 
     /// What the step brought to all agents that it said something about, in that order.
@@ -113,7 +118,7 @@ impl Turn {
     /// An agent's info, if it has one.
     #[must_use]
     pub fn info_of(&self, agent: &AgentId) -> Option<&[u8]> {
-        self.infos.iter().rev().find(|(other, _)| other == agent).map(|(_, info)| info.as_slice())
+        self.infos.get(agent, 0).map(Vec::as_slice)
     }
 
     /// The info about the environment as a whole, if there is one.
@@ -140,11 +145,107 @@ impl Turn {
         self.all_terminated || self.all_truncated
     }
 
-    fn outcome_mut(&mut self, agent: &AgentId) -> &mut Outcome {
-        let at = self.outcomes.iter().position(|(other, _)| other == agent).unwrap_or_else(|| {
-            self.outcomes.push((agent.clone(), Outcome::default()));
-            self.outcomes.len() - 1
+    /// Settles what is owed: whatever was said about agents without an observation waits in `debts`, and agents that
+    /// have one get what waited for them; everybody does at the episode's end. Rewards add up, flags stay set, the
+    /// latest info counts.
+    pub(crate) fn settle(&mut self, debts: &mut Debts) {
+        let (over, obs) = (self.is_over(), &self.obs);
+        let paid = |hint: usize, agent: &AgentId| over || obs.get_near(agent, hint).is_some();
+        debts.outcomes.take_where(paid, |agent, outcome| self.outcomes.entry(agent).add(outcome));
+        debts.infos.take_where(paid, |agent, info| {
+            if !self.infos.contains(agent, 0) {
+                *self.infos.entry(agent) = info;
+            }
         });
-        &mut self.outcomes[at].1
+        let owed = |hint: usize, agent: &AgentId| !paid(hint, agent);
+        self.outcomes.take_where(owed, |agent, outcome| debts.outcomes.entry(agent).add(outcome));
+        self.infos.take_where(owed, |agent, info| *debts.infos.entry(agent) = info);
+    }
+}
+
+/// What agents are owed that had no observation when it was said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Debts {
+    outcomes: Roster<Outcome>,
+    infos: Roster<Vec<u8>>,
+}
+
+impl Debts {
+    pub(crate) fn clear(&mut self) {
+        self.outcomes.clear();
+        self.infos.clear();
+    }
+
+    /// The rewards that are owed.
+    pub(crate) fn rewards(&self) -> impl Iterator<Item = (&AgentId, f64)> {
+        self.outcomes.iter().map(|(agent, debt)| (agent, debt.reward))
+    }
+}
+
+impl Outcome {
+    /// The agent's part of the episode is over.
+    #[must_use]
+    pub const fn is_done(self) -> bool {
+        self.terminated || self.truncated
+    }
+
+    fn add(&mut self, later: Self) {
+        self.reward += later.reward;
+        self.terminated |= later.terminated;
+        self.truncated |= later.truncated;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(observing: &[u32], rewards: &[(u32, f64)]) -> Turn {
+        let mut turn = Turn::new();
+        observing.iter().for_each(|agent| turn.observe(&AgentId::Index(*agent), RowsRef::I64(&[0])));
+        rewards.iter().for_each(|(agent, reward)| turn.reward(&AgentId::Index(*agent), *reward));
+        turn
+    }
+
+    #[test]
+    fn rewards_of_a_turn_add_up() {
+        let turn = turn(&[], &[(1, 2.0), (0, 1.0), (1, 0.5)]);
+        let outcomes: Vec<_> = turn.outcomes().map(|(agent, outcome)| (agent.to_string(), outcome.reward)).collect();
+        assert_eq!(outcomes, [("1".into(), 2.5), ("0".into(), 1.0)]);
+        assert_eq!(turn.outcome(&AgentId::Index(7)), Outcome::default());
+    }
+
+    #[test]
+    fn silent_agents_are_paid_with_their_next_observation() {
+        let [zero, one, two] = [0, 1, 2].map(AgentId::Index);
+        let mut debts = Debts::default();
+        let mut first = turn(&[0], &[(0, 1.0), (1, 2.0), (2, 3.0)]);
+        first.truncate(&two);
+        first.info(&one, *b"old");
+        first.info(&one, *b"new");
+        first.settle(&mut debts);
+        assert!(first.outcomes().map(|(agent, _)| agent).eq([&zero]) && first.info_of(&one).is_none());
+        let mut second = turn(&[1], &[(1, 0.25), (2, 0.5)]);
+        second.settle(&mut debts);
+        assert!(second.outcomes().map(|(agent, _)| agent).eq([&one]));
+        assert_eq!((second.outcome(&one).reward, second.info_of(&one)), (2.25, Some(&b"new"[..])));
+        let mut last = turn(&[0], &[(0, 1.0)]);
+        last.terminate_all();
+        last.settle(&mut debts);
+        assert_eq!(last.outcome(&two), Outcome { reward: 3.5, terminated: false, truncated: true });
+        assert!(last.is_over() && last.all_terminated() && !last.all_truncated());
+        assert_eq!(debts.outcomes.len(), 0);
+    }
+
+    #[test]
+    fn a_cleared_turn_says_nothing() {
+        let mut turn = turn(&[0], &[(0, 1.0)]);
+        turn.truncate_all();
+        turn.info(&AgentId::Index(0), *b"x");
+        turn.common_info(*b"y");
+        assert!(turn.all_truncated() && turn.info_of_all() == Some(b"y"));
+        turn.clear();
+        assert!(turn.obs().is_empty() && turn.outcomes().len() == 0 && !turn.is_over());
+        assert!(turn.info_of(&AgentId::Index(0)).is_none() && turn.info_of_all().is_none());
     }
 }

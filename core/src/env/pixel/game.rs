@@ -1,9 +1,9 @@
 //! What all games have in common: moves, sticky actions, the end, and the way into a snapshot.
 
-use super::{Cells, Channel, SIDE};
+use super::{Cells, Channel, SIDE, grid::CELLS, palette};
 use crate::{
     column::{DType, RowShape},
-    env::{Env, EnvError, Rng, SnapshotReader, Step},
+    env::{self, Env, EnvError, Rng, SnapshotReader, Step},
     prelude::*,
     space::Space,
 };
@@ -142,6 +142,13 @@ impl<G: Game> Env for Pixel<G> {
         self.over = frame.over;
         self.observe(obs);
         Ok(Step { reward: f64::from(frame.reward), terminated: frame.over, truncated: false })
+    }
+
+    fn render(&self, frame: &mut env::Frame) -> bool {
+        let mut obs = vec![0; CELLS * G::CHANNELS.len()];
+        self.observe(&mut obs);
+        palette::render(G::CHANNELS, &obs, frame);
+        true
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) {

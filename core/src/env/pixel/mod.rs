@@ -70,7 +70,9 @@ pub(super) fn register(registry: &mut EnvRegistry) {
 
 fn spec<G: Game + 'static>(name: &str, max_episode_steps: u32) -> EnvSpec {
     let factory = |lanes: usize| Vectorized::new((0..lanes).map(|_| Pixel::<G>::default()).collect());
-    EnvSpec::new(name, move |contexts, _| Box::new(factory(contexts.len()))).with_max_episode_steps(max_episode_steps)
+    EnvSpec::new(name, move |contexts, _| Box::new(factory(contexts.len())))
+        .with_settings(&[])
+        .with_max_episode_steps(max_episode_steps)
 }
 
 #[cfg(test)]

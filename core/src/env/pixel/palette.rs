@@ -1,7 +1,11 @@
 //! Colours of the games, for a page or a picture.
 
 use super::grid::CELLS;
-use crate::env::pixel::SIDE;
+use crate::env::{
+    Frame,
+    pixel::SIDE,
+    render::{Canvas, Colour},
+};
 
 /// One kind of thing on the grid: its name and the colour it is drawn in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,13 +13,13 @@ pub struct Channel {
     /// What the channel shows, for example `ball`.
     pub name: &'static str,
     /// Red, green and blue.
-    pub rgb: [u8; 3],
+    pub rgb: Colour,
     /// Drawn behind what else is in the cell.
     pub is_behind: bool,
 }
 
 impl Channel {
-    pub(super) const fn new(name: &'static str, rgb: [u8; 3]) -> Self {
+    pub(super) const fn new(name: &'static str, rgb: Colour) -> Self {
         Self { name, rgb, is_behind: false }
     }
 
@@ -25,21 +29,16 @@ impl Channel {
 }
 
 /// Colour of a cell with nothing in it.
-pub const BACKGROUND: [u8; 3] = [22, 24, 32];
+pub const BACKGROUND: Colour = [22, 24, 32];
 
-// Colours that everybody can tell apart (Okabe and Ito: "Color universal design", 2008); their black is the ground.
-pub(super) const ORANGE: [u8; 3] = [230, 159, 0];
-pub(super) const SKY_BLUE: [u8; 3] = [86, 180, 233];
-pub(super) const BLUISH_GREEN: [u8; 3] = [0, 158, 115];
-pub(super) const YELLOW: [u8; 3] = [240, 228, 66];
-pub(super) const BLUE: [u8; 3] = [0, 114, 178];
-pub(super) const VERMILLION: [u8; 3] = [213, 94, 0];
-pub(super) const REDDISH_PURPLE: [u8; 3] = [204, 121, 167];
-// For what is told apart by brightness alone.
-pub(super) const WHITE: [u8; 3] = [245, 245, 245];
-pub(super) const LIGHT_GREY: [u8; 3] = [178, 178, 178];
-pub(super) const GREY: [u8; 3] = [122, 122, 122];
-pub(super) const DARK_GREY: [u8; 3] = [74, 74, 74];
+/// Colour of a cell with nothing in it where the cells stand apart, a little lighter than the ground between them.
+const EMPTY: Colour = [31, 34, 44];
+/// Pixels of a cell each way in a picture, with the gap to the next one.
+const CELL: u32 = 16;
+
+pub(super) use crate::env::render::palette::{
+    BLUE, BLUISH_GREEN, DARK_GREY, GREY, LIGHT_GREY, ORANGE, REDDISH_PURPLE, SKY_BLUE, VERMILLION, WHITE, YELLOW,
+};
 
 /// Paints an observation: `rgb` receives [`SIDE`] x [`SIDE`] cells, row-major, three bytes each.
 ///
@@ -52,6 +51,20 @@ pub fn draw(channels: &[Channel], obs: &[u8], rgb: &mut [u8]) {
         let there = || channels.iter().zip(cell).filter(|(_, value)| **value != 0).map(|(channel, _)| channel);
         let seen = there().find(|channel| !channel.is_behind).or_else(|| there().next());
         pixel.copy_from_slice(&seen.map_or(BACKGROUND, |channel| channel.rgb));
+    }
+}
+
+/// Draws an observation as cells that stand apart.
+pub(super) fn render(channels: &[Channel], obs: &[u8], frame: &mut Frame) {
+    let mut rgb = [BACKGROUND; CELLS];
+    draw(channels, obs, rgb.as_flattened_mut());
+    let side = SIDE as u32 * CELL;
+    let mut canvas = Canvas::new(frame, [side, side], BACKGROUND).with_cells(f64::from(CELL));
+    let gap = 1.0 / f64::from(CELL);
+    for (cell, colour) in rgb.into_iter().enumerate() {
+        let (x, y) = ((cell % SIDE as usize) as f64, (cell / SIDE as usize) as f64);
+        let colour = if colour == BACKGROUND { EMPTY } else { colour };
+        canvas.rectangle([x + gap, y + gap], [x + 1.0 - gap, y + 1.0 - gap], colour);
     }
 }
 

@@ -1,6 +1,30 @@
 //! Pictures of environments, drawn without a display.
+//!
+//! A [`Frame`] is a picture, a [`Canvas`] draws shapes into it, and [`palette`] has the colours of the environments
+//! that come with this crate. A picture shows a state and nothing else, so it is the same wherever and however often
+//! it is drawn: every byte follows from `+ - * /`, square roots and whole numbers.
+//!
+//! ```
+//! use rollmesh_core::env::{AnyVectorEnv as _, CartPole, Frame};
+//! use rollmesh_core::kernels::Kernels;
+//!
+//! let env = CartPole::new(2, Kernels::PORTABLE);
+//! let mut frame = Frame::new();
+//! assert!(env.render_at(1, &mut frame));
+//! assert_eq!(frame.rgb().len(), 300 * 200 * 3);
+//! assert!(!env.render_at(2, &mut frame)); // there is no such lane
+//! ```
+
+mod canvas;
+pub mod palette;
+mod scan;
+
+pub use canvas::{Canvas, Point};
 
 use crate::prelude::*;
+
+/// Red, green and blue.
+pub type Colour = [u8; 3];
 
 /// A picture: rows of pixels from the top, each red, green and blue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,17 +35,24 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// The most pixels each way.
+    pub const MAX_SIDE: u32 = 4096;
+
     /// An empty picture, which whoever draws makes as large as it likes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes the picture that large, all in one colour.
-    pub fn fill(&mut self, width: u32, height: u32, colour: [u8; 3]) {
-        (self.width, self.height) = (width, height);
+    /// Makes the picture that large, but no larger than [`MAX_SIDE`](Self::MAX_SIDE) each way, all in one colour.
+    pub fn fill(&mut self, width: u32, height: u32, colour: Colour) {
+        (self.width, self.height) = (width.min(Self::MAX_SIDE), height.min(Self::MAX_SIDE));
         self.rgb.clear();
-        self.rgb.extend((0..width as usize * height as usize).flat_map(|_| colour));
+        let len = 3 * self.width as usize * self.height as usize;
+        self.rgb.extend(colour.into_iter().take(len));
+        while self.rgb.len() < len {
+            self.rgb.extend_from_within(..self.rgb.len().min(len - self.rgb.len()));
+        }
     }
 
     /// Pixels in a row.
@@ -40,5 +71,45 @@ impl Frame {
     #[must_use]
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
+    }
+
+    /// The pixel in column `x` from the left and row `y` from the top, none outside of the picture.
+    #[must_use]
+    pub fn pixel(&self, x: u32, y: u32) -> Option<Colour> {
+        let (pixels, _) = self.rgb.as_chunks();
+        if x < self.width { pixels.get(y as usize * self.width as usize + x as usize).copied() } else { None }
+    }
+
+    /// The pixels of a row, none below the picture.
+    fn row_mut(&mut self, y: usize) -> &mut [Colour] {
+        let (pixels, _) = self.rgb.as_chunks_mut();
+        pixels.chunks_exact_mut((self.width as usize).max(1)).nth(y).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pixels_lie_row_by_row() {
+        let mut frame = Frame::new();
+        assert_eq!(frame.pixel(0, 0), None);
+        frame.fill(3, 2, [1, 2, 3]);
+        frame.row_mut(1)[2] = [4, 5, 6];
+        assert_eq!(frame.rgb()[12..], [1, 2, 3, 4, 5, 6]);
+        assert_eq!((frame.pixel(2, 1), frame.pixel(3, 0), frame.pixel(0, 2)), (Some([4, 5, 6]), None, None));
+        assert!(frame.row_mut(2).is_empty());
+    }
+
+    #[test]
+    fn no_picture_is_larger_than_the_limit() {
+        let mut frame = Frame::new();
+        frame.fill(u32::MAX, 1, [0; 3]);
+        assert_eq!((frame.width(), frame.rgb().len()), (Frame::MAX_SIDE, 3 * Frame::MAX_SIDE as usize));
+        frame.fill(0, u32::MAX, [0; 3]);
+        assert_eq!((frame.width(), frame.height(), frame.rgb().len()), (0, Frame::MAX_SIDE, 0));
+        assert_eq!(frame.pixel(0, 0), None);
+        assert!(frame.row_mut(0).is_empty());
     }
 }

@@ -3,12 +3,13 @@
 use super::{
     Mdp, Outcome,
     grid::{Direction, Grid},
+    pictures::World,
 };
 use crate::prelude::*;
 
-const GRID: Grid = Grid { rows: 4, columns: 12 };
-const START: u16 = 36;
-const GOAL: u16 = 47;
+pub(super) const GRID: Grid = Grid { rows: 4, columns: 12 };
+pub(super) const START: u16 = 36;
+pub(super) const GOAL: u16 = 47;
 /// In the order of the actions.
 const MOVES: [Direction; 4] = [Direction::Up, Direction::Right, Direction::Down, Direction::Left];
 
@@ -19,11 +20,16 @@ impl Mdp {
     #[must_use]
     #[doc(alias = "CliffWalking-v1")]
     pub fn cliff_walking() -> Self {
-        Self::tabulate(GRID.cells(), MOVES.len() as u32, vec![START], &[1.0], |state, action, _| {
-            match GRID.neighbour(state, MOVES[action as usize]) {
+        Self::tabulate(
+            World::CliffWalking,
+            GRID.cells(),
+            MOVES.len() as u32,
+            vec![START],
+            &[1.0],
+            |state, action, _| match GRID.neighbour(state, MOVES[action as usize]) {
                 37..GOAL => Outcome { state: START, terminated: false, reward: -100.0 },
                 state => Outcome { state, terminated: state == GOAL, reward: -1.0 },
-            }
-        })
+            },
+        )
     }
 }

@@ -4,6 +4,7 @@ use super::{
     Mdp, Outcome,
     frozen_lake_map::{FrozenLakeMap, Tile},
     grid::Direction,
+    pictures::World,
 };
 
 /// In the order of the actions, so that the neighbours of a direction are those at right angles to it.
@@ -42,7 +43,8 @@ impl Mdp {
         let (probabilities, first_turn): (&[f64], _) =
             if options.is_slippery { (&[fail, success, fail], 3) } else { (&[1.0], 0) };
         let [goal, hole, other] = options.reward_schedule;
-        Self::tabulate(map.grid().cells(), 4, map.starts(), probabilities, |state, action, place| {
+        let world = World::FrozenLake(map.clone());
+        Self::tabulate(world, map.grid().cells(), 4, map.starts(), probabilities, |state, action, place| {
             if map.tile(state).is_terminal() {
                 return Outcome { state, terminated: true, reward: 0.0 };
             }

@@ -29,7 +29,7 @@ impl Tile {
 }
 
 /// A rectangle of tiles: start (`S`), frozen (`F`), hole (`H`), goal (`G`). Has at least one start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrozenLakeMap {
     grid: Grid,
     /// Row by row.

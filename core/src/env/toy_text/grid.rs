@@ -8,7 +8,7 @@ pub(super) enum Direction {
     Up,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) rows: u16,
     pub(super) columns: u16,
@@ -17,6 +17,11 @@ pub(super) struct Grid {
 impl Grid {
     pub(super) fn cells(self) -> u16 {
         self.rows * self.columns
+    }
+
+    /// Column and row of a cell.
+    pub(super) fn place(self, cell: u16) -> [f64; 2] {
+        [cell % self.columns, cell / self.columns].map(f64::from)
     }
 
     /// The neighbour in a direction; at the edge the cell itself.

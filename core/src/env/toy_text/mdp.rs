@@ -1,6 +1,7 @@
 //! A small world as a table: numbered states, and what each action may lead to.
 
-use crate::prelude::*;
+use super::pictures::World;
+use crate::{env::Frame, prelude::*};
 
 /// What an action in a state may lead to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,7 +14,7 @@ pub struct Outcome {
     pub reward: f64,
 }
 
-/// A finite Markov decision process: Gymnasium's `P`, its initial states, and nothing else.
+/// A finite Markov decision process: Gymnasium's `P`, its initial states, and what the states look like.
 ///
 /// Every action in every state has equally many outcomes, whose probabilities depend on their place only: one, or as
 /// many as there are ways to slip.
@@ -28,6 +29,8 @@ pub struct Mdp {
     probabilities: Vec<f64>,
     /// By state, action, place.
     outcomes: Vec<Outcome>,
+    /// Has the states.
+    world: World,
 }
 
 impl Mdp {
@@ -35,6 +38,7 @@ impl Mdp {
     ///
     /// The callers, all in this module, lead to no other states and name at least one start and one probability.
     pub(super) fn tabulate(
+        world: World,
         num_states: u16,
         num_actions: u32,
         starts: Vec<u16>,
@@ -47,7 +51,8 @@ impl Mdp {
                 outcomes.extend((0..probabilities.len()).map(|place| outcome(state, action, place)));
             }
         }
-        Self { num_states: u32::from(num_states), num_actions, starts, probabilities: probabilities.to_vec(), outcomes }
+        let probabilities = probabilities.to_vec();
+        Self { num_states: u32::from(num_states), num_actions, starts, probabilities, outcomes, world }
     }
 
     /// Number of states; they are `0..num_states`.
@@ -75,6 +80,15 @@ impl Mdp {
         let known = u32::from(state) < self.num_states && action < self.num_actions;
         let first = if known { self.first_outcome(state, action) } else { self.outcomes.len() };
         self.probabilities.iter().copied().zip(self.outcomes.iter().skip(first).copied())
+    }
+
+    /// Draws a state, and returns false if there is no such state.
+    pub fn render(&self, state: u16, frame: &mut Frame) -> bool {
+        let known = u32::from(state) < self.num_states;
+        if known {
+            self.world.draw(state, frame);
+        }
+        known
     }
 
     /// True if actions have several outcomes.

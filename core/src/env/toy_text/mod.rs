@@ -26,7 +26,9 @@ mod cliff_walking;
 mod frozen_lake;
 mod frozen_lake_map;
 mod grid;
+mod lake_settings;
 mod mdp;
+mod pictures;
 mod tabular_env;
 mod taxi;
 
@@ -37,18 +39,30 @@ pub use tabular_env::TabularEnv;
 
 use super::{EnvRegistry, EnvSpec};
 use crate::prelude::*;
+use lake_settings::LakeSettings;
 
 /// Adds the environments of this module.
 pub(super) fn register(registry: &mut EnvRegistry) {
     // One table for all that are ever made of a world.
     let spec = |name, mdp: Mdp| {
         let mdp = Arc::new(mdp);
-        EnvSpec::new(name, move |contexts, _| Box::new(TabularEnv::new(contexts.len(), mdp.clone())))
+        EnvSpec::new(name, move |contexts, _| Box::new(TabularEnv::new(contexts.len(), mdp.clone()))).with_settings(&[])
     };
-    let small = Mdp::frozen_lake(&FrozenLakeMap::small(), FrozenLakeOptions::default());
-    registry.register(spec("FrozenLake-v1", small).with_max_episode_steps(100).with_reward_threshold(0.7));
-    let large = Mdp::frozen_lake(&FrozenLakeMap::large(), FrozenLakeOptions::default());
-    registry.register(spec("FrozenLake8x8-v1", large).with_max_episode_steps(200).with_reward_threshold(0.85));
+    let lake = |name, map: FrozenLakeMap| {
+        let usual = Arc::new(Mdp::frozen_lake(&map, FrozenLakeOptions::default()));
+        EnvSpec::fallible(name, move |contexts, _| {
+            let mdp = match contexts.first().filter(|context| !context.config.is_empty()) {
+                None => usual.clone(),
+                Some(context) => Arc::new(LakeSettings::read(&context.config)?.lake(&map)),
+            };
+            Ok(Box::new(TabularEnv::new(contexts.len(), mdp)))
+        })
+        .with_settings(LakeSettings::NAMES)
+    };
+    let small = lake("FrozenLake-v1", FrozenLakeMap::small());
+    registry.register(small.with_max_episode_steps(100).with_reward_threshold(0.7));
+    let large = lake("FrozenLake8x8-v1", FrozenLakeMap::large());
+    registry.register(large.with_max_episode_steps(200).with_reward_threshold(0.85));
     registry.register(spec("CliffWalking-v1", Mdp::cliff_walking()));
     registry.register(spec("Taxi-v4", Mdp::taxi()).with_max_episode_steps(200).with_reward_threshold(8.0));
 }

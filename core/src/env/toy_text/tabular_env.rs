@@ -2,7 +2,9 @@
 
 use super::Mdp;
 use crate::{
-    env::{EnvError, Moments, Rng, SnapshotReader, StepOut, VectorEnv, check_actions_len, check_len, check_obs_len},
+    env::{
+        EnvError, Frame, Moments, Rng, SnapshotReader, StepOut, VectorEnv, check_actions_len, check_len, check_obs_len,
+    },
     prelude::*,
     space::Space,
 };
@@ -108,6 +110,10 @@ impl VectorEnv for TabularEnv {
         }
         out.truncateds.fill(false);
         Ok(())
+    }
+
+    fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
+        self.state(lane).is_some_and(|state| self.mdp.render(state, frame))
     }
 
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {

@@ -3,28 +3,29 @@
 use super::{
     Mdp, Outcome,
     grid::{Direction, Grid},
+    pictures::World,
 };
 
-const GRID: Grid = Grid { rows: 5, columns: 5 };
+pub(super) const GRID: Grid = Grid { rows: 5, columns: 5 };
 /// Cells of the four places: red, green, yellow, blue.
-const PLACES: [u16; 4] = [0, 4, 20, 23];
+pub(super) const PLACES: [u16; 4] = [0, 4, 20, 23];
 /// Where the passenger is when in the taxi.
-const IN_TAXI: u16 = 4;
+pub(super) const IN_TAXI: u16 = 4;
 /// Cells that have a wall on their right.
-const WALLS: [u16; 6] = [1, 6, 15, 17, 20, 22];
+pub(super) const WALLS: [u16; 6] = [1, 6, 15, 17, 20, 22];
 
 /// What a state's number is made of.
 #[derive(Clone, Copy)]
-struct Scene {
-    taxi: u16,
+pub(super) struct Scene {
+    pub(super) taxi: u16,
     /// Index of a place, or [`IN_TAXI`].
-    passenger: u16,
+    pub(super) passenger: u16,
     /// Index of a place.
-    destination: u16,
+    pub(super) destination: u16,
 }
 
 impl Scene {
-    fn of(state: u16) -> Self {
+    pub(super) fn of(state: u16) -> Self {
         Self { taxi: state / 20, passenger: state / 4 % 5, destination: state % 4 }
     }
 
@@ -67,7 +68,7 @@ impl Mdp {
             passenger != IN_TAXI && passenger != destination
         };
         let starts = (0..num_states).filter(is_start).collect();
-        Self::tabulate(num_states, 6, starts, &[1.0], |state, action, _| {
+        Self::tabulate(World::Taxi, num_states, 6, starts, &[1.0], |state, action, _| {
             let (scene, reward, terminated) = Scene::of(state).after(action);
             Outcome { state: scene.state(), terminated, reward }
         })

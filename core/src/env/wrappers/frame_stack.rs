@@ -3,7 +3,7 @@
 use super::WrapError;
 use crate::{
     column::{Element as _, RowShape},
-    env::{Env, EnvError, Rng, RowElement, SnapshotReader, Step, put_rows},
+    env::{Env, EnvError, Frame, Rng, RowElement, SnapshotReader, Step, put_rows},
     prelude::*,
     space::{BoxSpace, Scalar, Space, SpaceError},
 };
@@ -121,6 +121,10 @@ impl<E: Env<Obs: RowElement + Scalar>> Env for FrameStack<E> {
         self.oldest = (oldest + 1) % self.k;
         self.observe(obs);
         Ok(step)
+    }
+
+    fn render(&self, frame: &mut Frame) -> bool {
+        self.env.render(frame)
     }
 
     /// All frames but the newest, which the inner environment knows.

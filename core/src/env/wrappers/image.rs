@@ -3,7 +3,7 @@
 use super::{Lives, WrapError};
 use crate::{
     column::{DType, RowShape},
-    env::{Env, EnvError, Rng, Step},
+    env::{Env, EnvError, Frame, Rng, Step},
     prelude::*,
     preprocess::image::{self, AreaResizer, ImageError, Size},
     space::{BoxSpace, Space, SpaceError},
@@ -51,6 +51,11 @@ macro_rules! converting {
                 let step = self.env.step(action, rng, &mut self.frame)?;
                 self.convert(obs).map_err(failed)?;
                 Ok(step)
+            }
+
+            /// Of the environment itself: what is converted is for a policy.
+            fn render(&self, frame: &mut Frame) -> bool {
+                self.env.render(frame)
             }
 
             fn snapshot(&self, out: &mut Vec<u8>) {

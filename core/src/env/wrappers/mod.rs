@@ -1,8 +1,8 @@
 //! Environments around environments.
 //!
-//! A wrapper is an [`Env`] around another one, forwards what it does not change, and adds its state in
-//! front of the inner one's snapshot, so that wrappers can be put into each other in any order. All randomness of a
-//! wrapper comes from the given [`Rng`], no step allocates, and a snapshot may come from anybody.
+//! A wrapper is an [`Env`] around another one, forwards what it does not change (the picture always), and adds its
+//! state in front of the inner one's snapshot, so that wrappers can be put into each other in any order. All randomness
+//! of a wrapper comes from the given [`Rng`], no step allocates, and a snapshot may come from anybody.
 //!
 //! | wrapper | what it does |
 //! |---|---|
@@ -37,7 +37,7 @@
 //! });
 //! assert_eq!(spec.spaces()?.observation.shape().dims(), [10, 10, 16]);
 //! check_env(&spec, 2)?;
-//! # Ok::<(), rollmesh_core::env::CheckError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod clip_reward;
@@ -128,7 +128,6 @@ pub trait Lives {
     fn lives(&self) -> u32;
 }
 
-/// The types and spaces of an environment whose rows a wrapper leaves as they are.
 /// The state of a wrapper that has none of its own.
 macro_rules! same_state {
     () => {
@@ -149,6 +148,7 @@ fn step_in_reset<E: Env>(env: &mut E, action: &[E::Act], rng: &mut Rng, obs: &mu
     if step.terminated || step.truncated { env.reset(rng, obs) } else { Ok(()) }
 }
 
+/// The types, the spaces and the picture of an environment whose rows a wrapper leaves as they are.
 macro_rules! same_rows {
     () => {
         type Obs = E::Obs;
@@ -164,6 +164,10 @@ macro_rules! same_rows {
 
         fn accepts(&self, action: &[E::Act]) -> bool {
             self.env.accepts(action)
+        }
+
+        fn render(&self, frame: &mut crate::env::Frame) -> bool {
+            self.env.render(frame)
         }
     };
 }

@@ -1,7 +1,7 @@
 //! The map against the simplest thing that does the same.
 
-use alloc::rc::Rc;
-use core::cell::{Cell, RefCell};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use proptest::{collection::vec, prelude::*};
 
@@ -38,29 +38,29 @@ impl Stash for Value {
 /// Fails when told to.
 #[derive(Clone, Default)]
 struct Flaky {
-    store: Rc<RefCell<MemoryStore>>,
-    broken: Rc<Cell<bool>>,
+    store: Arc<Mutex<MemoryStore>>,
+    broken: Arc<AtomicBool>,
 }
 
 impl Flaky {
     fn check(&self, id: &PolicyId) -> Result<(), StoreError> {
         let failed = StoreError::Failed { id: id.clone(), reason: "told to".into() };
-        if self.broken.get() { Err(failed) } else { Ok(()) }
+        if self.broken.load(Relaxed) { Err(failed) } else { Ok(()) }
     }
 }
 
 impl PolicyStore for Flaky {
     fn put(&mut self, id: &PolicyId, bytes: Vec<u8>) -> Result<(), StoreError> {
         self.check(id)?;
-        self.store.borrow_mut().put(id, bytes)
+        self.store.lock().unwrap().put(id, bytes)
     }
     fn read(&mut self, id: &PolicyId) -> Result<Vec<u8>, StoreError> {
         self.check(id)?;
-        self.store.borrow_mut().read(id)
+        self.store.lock().unwrap().read(id)
     }
     fn remove(&mut self, id: &PolicyId) -> Result<bool, StoreError> {
         self.check(id)?;
-        self.store.borrow_mut().remove(id)
+        self.store.lock().unwrap().remove(id)
     }
 }
 
@@ -223,16 +223,16 @@ proptest! {
                     let change = |id: &PolicyId, value: &mut Value| -> Done {
                         value.0 = value.0.wrapping_add(by);
                         wanted.insert(id.clone(), value.clone());
-                        broken.set(broken.get() || value.0.is_multiple_of(5));
+                        broken.fetch_or(value.0.is_multiple_of(5), Relaxed);
                         Ok(())
                     };
                     let _ = map.for_each_mut(change);
                 }
-                Op::Break(now) => broken.set(now),
+                Op::Break(now) => broken.store(now, Relaxed),
             }
             prop_assert!(map.ids().eq(wanted.keys()));
         }
-        broken.set(false);
+        broken.store(false, Relaxed);
         for (id, value) in &wanted {
             prop_assert_eq!(map.get_mut(id).ok(), Some(&mut value.clone()));
         }
@@ -240,6 +240,6 @@ proptest! {
         prop_assert!(map.resident().len() <= limits.count);
         // Nor is anything left over.
         wanted.keys().chain([&id(9)]).for_each(|id| map.remove(id).unwrap());
-        prop_assert_eq!(flaky.store.borrow().bytes(), 0);
+        prop_assert_eq!(flaky.store.lock().unwrap().bytes(), 0);
     }
 }

@@ -78,7 +78,7 @@ struct Stashing<T> {
     factory: Box<Factory<T>>,
 }
 
-type Factory<T> = dyn Fn(&PolicyId, &str) -> Result<T, StashError>;
+type Factory<T> = dyn Fn(&PolicyId, &str) -> Result<T, StashError> + Send;
 
 impl<T> PolicyMap<T> {
     /// A map that keeps all policies resident.
@@ -93,7 +93,7 @@ impl<T> PolicyMap<T> {
     pub fn bounded(
         limits: PolicyMapLimits,
         store: impl PolicyStore + 'static,
-        factory: impl Fn(&PolicyId, &str) -> Result<T, StashError> + 'static,
+        factory: impl Fn(&PolicyId, &str) -> Result<T, StashError> + Send + 'static,
     ) -> Self {
         let store = TidyStore::new(Box::new(store) as Box<dyn PolicyStore>);
         let stashing = Stashing { limits, swappable: false, store, factory: Box::new(factory) };

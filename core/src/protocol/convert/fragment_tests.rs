@@ -4,6 +4,7 @@ use super::{super::Message, *};
 use crate::{
     batch::*,
     column::{BytesColumn, ColumnData, DType, Granularity, RowShape},
+    config::Config,
     env::EnvSpaces,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
@@ -24,6 +25,7 @@ fn limits(rows: u32, num_actions: u32) -> FragmentLimits {
         num_envs_per_worker: 8,
         rollout_fragment_length: rows,
         hidden: vec![],
+        env_config: Config::new(),
     };
     let spaces = EnvSpaces {
         observation: Space::vector(&[-1.0; 4], &[1.0; 4]),

@@ -141,6 +141,7 @@ mod tests {
             num_envs_per_worker: 8,
             rollout_fragment_length: 32,
             hidden: vec![],
+            env_config: crate::config::Config::new(),
         }
     }
 

@@ -9,8 +9,8 @@ use leases::{Leases, Turn};
 use super::{Advance, RunnerError, SlotRunner};
 use crate::{
     batch::SlotFragment,
-    env::EnvRegistry,
-    ids::{LeaseId, WeightsVersion, WorkerId},
+    env::{EnvContext, EnvRegistry},
+    ids::{LeaseId, SlotId, WeightsVersion, WorkerId},
     kernels::Kernels,
     lease::Lease,
     prelude::*,
@@ -114,7 +114,8 @@ impl ActiveRun {
 impl Runner {
     fn new(spec: &RunSpec, envs: &EnvRegistry, kernels: Kernels) -> Result<Self, RunnerError> {
         let slots = SlotRunner::new(spec, envs, kernels)?;
-        Ok(Self { slots, limits: FragmentLimits::new(spec, &envs.spec(&spec.env)?.spaces()?) })
+        let spaces = envs.spec(&spec.env)?.spaces_in(&EnvContext::of_slot(spec, SlotId(0)))?;
+        Ok(Self { slots, limits: FragmentLimits::new(spec, &spaces) })
     }
 }
 

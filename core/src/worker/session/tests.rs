@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
     batch::OBS,
+    config::Config,
     ids::{FragmentNo, SlotId},
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{MlpPolicySpec, init_weights},
@@ -23,6 +24,7 @@ fn spec() -> RunSpec {
         num_envs_per_worker: 4,
         rollout_fragment_length: 40,
         hidden: vec![8],
+        env_config: Config::new(),
     }
 }
 

@@ -1,0 +1,198 @@
+//! How sub-environments are made, and what one is once it is made.
+
+use core::fmt;
+
+use crate::{
+    env::{
+        AnyVectorEnv, EnvContext, EnvError, EnvFactory, EnvSpaces, EnvSpec, Frame, Moment, Moments, MultiAgentEnv,
+        MultiAgentFactory, MultiAgentSpec, Rng, StepOut, SubEnv,
+        multi_agent::{AgentRows, Turn},
+    },
+    ids::{AgentId, SlotId},
+    kernels::Kernels,
+    prelude::*,
+    rng::Streams,
+    space::Space,
+};
+
+/// Makes sub-environments, one at a time, so that each can be made again alone.
+#[derive(Clone)]
+pub enum EnvMaker {
+    /// Those with one agent, [`AgentId::SINGLE`]: a vector environment with a single lane each.
+    SingleAgent {
+        /// Makes it.
+        factory: EnvFactory,
+        /// Hot loops that it uses.
+        kernels: Kernels,
+    },
+    /// Those with several agents.
+    MultiAgent(MultiAgentFactory),
+}
+
+/// What a sub-environment is made for, and where it is in its slot's life.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnvStart {
+    /// The slot, whose random numbers it gets.
+    pub slot: SlotId,
+    /// Number of its next episode. The n-th reset from here begins episode `episode + n`, also after resets that failed.
+    pub episode: u32,
+    /// What it is told when it is made.
+    pub context: EnvContext,
+}
+
+impl EnvMaker {
+    /// Makes a registered environment with one agent.
+    #[must_use]
+    pub fn single_agent(spec: &EnvSpec, kernels: Kernels) -> Self {
+        let spec = spec.clone();
+        Self::SingleAgent { factory: Arc::new(move |contexts, kernels| spec.make(contexts, kernels)), kernels }
+    }
+
+    /// Makes a registered environment with several agents.
+    #[must_use]
+    pub fn multi_agent(spec: &MultiAgentSpec) -> Self {
+        let spec = spec.clone();
+        Self::MultiAgent(Arc::new(move |context| spec.make(context)))
+    }
+
+    pub(super) fn make(&self, context: &EnvContext) -> Result<Made, EnvError> {
+        match self {
+            Self::SingleAgent { factory, kernels } => {
+                let env = factory(core::slice::from_ref(context), *kernels)?;
+                match env.num_envs() {
+                    1 => Ok(Made::Lane(env)),
+                    lanes => Err(EnvError::Failed(format!("made for one lane, it has {lanes}"))),
+                }
+            }
+            Self::MultiAgent(factory) => factory(context).map(Made::MultiAgent),
+        }
+    }
+}
+
+impl fmt::Debug for EnvMaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SingleAgent { .. } => "SingleAgent",
+            Self::MultiAgent(_) => "MultiAgent",
+        })
+    }
+}
+
+/// A sub-environment.
+pub(super) enum Made {
+    Lane(Box<dyn AnyVectorEnv>),
+    MultiAgent(Box<dyn MultiAgentEnv>),
+}
+
+impl Made {
+    /// Ascending, each once.
+    pub(super) fn agents(&self) -> Vec<AgentId> {
+        match self {
+            Self::Lane(_) => vec![AgentId::SINGLE],
+            Self::MultiAgent(env) => env.agents().into_iter().collect::<BTreeSet<_>>().into_iter().collect(),
+        }
+    }
+
+    pub(super) fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
+        match self {
+            Self::Lane(env) => (*agent == AgentId::SINGLE).then(|| EnvSpaces::of(env.as_ref())),
+            Self::MultiAgent(env) => env.spaces(agent),
+        }
+    }
+
+    /// `single` are the spaces of the single agent, if there is one.
+    pub(super) fn reset(&mut self, rng: &mut Rng, single: Option<&EnvSpaces>, turn: &mut Turn) -> Result<(), EnvError> {
+        match self {
+            Self::Lane(env) => {
+                let EnvSpaces { observation, observation_type, .. } = single.ok_or_else(no_spaces)?;
+                let len = observation.shape().elements();
+                env.reset_at(0, rng, turn.obs_mut().row_mut(&AgentId::SINGLE, *observation_type, len))
+            }
+            Self::MultiAgent(env) => env.reset(rng, turn),
+        }
+    }
+
+    pub(super) fn step(
+        &mut self,
+        actions: &AgentRows,
+        streams: Streams,
+        moment: Moment,
+        single: Option<&EnvSpaces>,
+        turn: &mut Turn,
+    ) -> Result<(), EnvError> {
+        match self {
+            Self::Lane(env) => {
+                let EnvSpaces { observation, observation_type, .. } = single.ok_or_else(no_spaces)?;
+                let action = actions.get(&AgentId::SINGLE).ok_or_else(no_spaces)?;
+                let (mut reward, mut terminated, mut truncated) = ([0.0], [false], [false]);
+                let out = StepOut { rewards: &mut reward, terminateds: &mut terminated, truncateds: &mut truncated };
+                let len = observation.shape().elements();
+                let row = turn.obs_mut().row_mut(&AgentId::SINGLE, *observation_type, len);
+                env.step(action, Moments { streams, lanes: &[moment] }, row, out)?;
+                turn.reward(&AgentId::SINGLE, reward[0]);
+                if terminated[0] {
+                    turn.terminate(&AgentId::SINGLE);
+                    turn.terminate_all();
+                }
+                if truncated[0] {
+                    turn.truncate(&AgentId::SINGLE);
+                    turn.truncate_all();
+                }
+                Ok(())
+            }
+            Self::MultiAgent(env) => {
+                let Moment { slot, episode, t, .. } = moment;
+                env.step(actions, &mut streams.at(slot, episode, t, 0), turn)
+            }
+        }
+    }
+
+    pub(super) fn render(&self, frame: &mut Frame) -> bool {
+        match self {
+            Self::Lane(env) => env.render_at(0, frame),
+            Self::MultiAgent(env) => env.render(frame),
+        }
+    }
+
+    pub(super) fn sub_env(&mut self) -> SubEnv<'_> {
+        match self {
+            Self::Lane(env) => SubEnv::Lane { env: env.as_mut(), lane: 0 },
+            Self::MultiAgent(env) => SubEnv::MultiAgent(env.as_mut()),
+        }
+    }
+}
+
+/// What the single agent needs was checked before; this is for the compiler.
+fn no_spaces() -> EnvError {
+    EnvError::Failed("the single agent has no spaces or no action".into())
+}
+
+/// Spaces of the agents seen so far, the same for all sub-environments.
+#[derive(Default)]
+pub(super) struct Spaces(BTreeMap<AgentId, EnvSpaces>);
+
+impl Spaces {
+    /// Spaces of an agent; none if the environment has none for it.
+    ///
+    /// # Errors
+    /// [`EnvError::Failed`] for spaces that make no sense.
+    pub(super) fn learn(&mut self, agent: &AgentId, env: &Made) -> Result<Option<&EnvSpaces>, EnvError> {
+        if !self.0.contains_key(agent) {
+            let Some(spaces) = env.spaces(agent) else { return Ok(None) };
+            // Rows are as long as the spaces say, so those are checked first.
+            let check = |what: &str, space: &Space| {
+                let nonsense =
+                    |error| EnvError::Failed(format!("agent {agent}: the {what} space makes no sense: {error}"));
+                space.validate().map_err(nonsense)
+            };
+            check("observation", &spaces.observation)?;
+            check("action", &spaces.action)?;
+            self.0.insert(agent.clone(), spaces);
+        }
+        Ok(self.0.get(agent))
+    }
+
+    pub(super) fn get(&self, agent: &AgentId) -> Option<&EnvSpaces> {
+        self.0.get(agent)
+    }
+}

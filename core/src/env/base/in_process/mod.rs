@@ -1,0 +1,300 @@
+//! The sub-environments of this process, stepped one after the other.
+
+mod maker;
+mod sub;
+
+pub use maker::{EnvMaker, EnvStart};
+
+use self::{
+    maker::Spaces,
+    sub::{Phase, Sub},
+};
+use super::{BaseEnv, EnvActions, News, Reset, SubEnv};
+use crate::{
+    env::{EnvError, EnvSpaces, Frame, multi_agent::Turn},
+    ids::AgentId,
+    prelude::*,
+    rng::{Purpose, Streams},
+};
+
+/// Sub-environments of this process, with one agent each or with several.
+///
+/// Everything random is addressed by slot, episode and step, so a single agent sees the same bits here as in a vector
+/// of lanes. All news are checked before they are handed out: element types, lengths, spaces, finite numbers, and that
+/// only agents speak that are there.
+///
+/// Where a failure is survived, the sub-environment is dropped and made again, the episode is lost, and the others go
+/// on undisturbed; [`MAX_FAILED_RESETS`](Self::MAX_FAILED_RESETS) failures in a row are too many. Where it is not, the
+/// failure is returned after all others have taken their step, and the sub-environment waits for a reset or a restart.
+///
+/// ```
+/// use rollmesh_core::{
+///     env::{
+///         BaseEnv as _, EnvActions, EnvContext, EnvMaker, EnvRegistry, EnvStart, InProcess, News, RowsRef,
+///         multi_agent::AgentRows,
+///     },
+///     ids::SlotId,
+///     run::HomeIndex,
+/// };
+///
+/// let registry = EnvRegistry::builtin();
+/// let spec = registry.multi_agent("RockPaperScissors-v0").expect("a built-in environment");
+/// let context = EnvContext::new(HomeIndex { worker_index: 1, vector_index: 0 });
+/// let start = EnvStart { slot: SlotId(0), episode: 0, context };
+/// let mut envs = InProcess::new(EnvMaker::multi_agent(spec), vec![start], 7)?;
+///
+/// let mut news = News::new();
+/// envs.poll(&mut news)?; // the first observations
+/// let mut actions = AgentRows::new();
+/// for (action, agent) in [1, 2].iter().zip(envs.agents()) {
+///     actions.set(&agent, RowsRef::I64(std::slice::from_ref(action)));
+/// }
+/// envs.send_actions(&[EnvActions { env: 0, actions }])?;
+/// news.clear();
+/// envs.poll(&mut news)?;
+/// let rewards: Vec<f64> = news.entries()[0].turn.outcomes().map(|(_, outcome)| outcome.reward).collect();
+/// assert_eq!(rewards, [-1.0, 1.0]); // paper loses against scissors
+/// # Ok::<(), rollmesh_core::env::EnvError>(())
+/// ```
+pub struct InProcess {
+    maker: EnvMaker,
+    subs: Vec<Sub>,
+    agents: Vec<AgentId>,
+    spaces: Spaces,
+    reset: Streams,
+    env_step: Streams,
+    restart_failed: bool,
+    stopped: bool,
+}
+
+impl InProcess {
+    /// Resets of a sub-environment that may fail in a row before it is given up.
+    pub const MAX_FAILED_RESETS: u32 = 5;
+
+    /// Makes one sub-environment per start, none of them reset. Failures are not survived.
+    ///
+    /// # Errors
+    /// Those of making them; [`EnvError::Failed`] for spaces that make no sense.
+    pub fn new(maker: EnvMaker, starts: Vec<EnvStart>, seed: u64) -> Result<Self, EnvError> {
+        let mut subs = Vec::with_capacity(starts.len());
+        for start in starts {
+            let made = maker.make(&start.context)?;
+            subs.push(Sub::new(start, made));
+        }
+        let (mut agents, mut spaces) = (Vec::new(), Spaces::default());
+        if let Some(first) = subs.first().and_then(|sub| sub.made.as_ref()) {
+            agents = first.agents();
+            for agent in &agents {
+                let unknown = || EnvError::UnknownAgent { env: 0, agent: agent.clone() };
+                spaces.learn(agent, first)?.ok_or_else(unknown)?;
+            }
+        }
+        Ok(Self {
+            maker,
+            subs,
+            agents,
+            spaces,
+            reset: Streams::new(seed, Purpose::Reset),
+            env_step: Streams::new(seed, Purpose::EnvStep),
+            restart_failed: false,
+            stopped: false,
+        })
+    }
+
+    /// Whether failures are survived.
+    #[doc(alias = "restart_failed_sub_environments")]
+    #[must_use]
+    pub fn restart_failed(mut self, restart_failed: bool) -> Self {
+        self.restart_failed = restart_failed;
+        self
+    }
+
+    fn check_env(&self, env: usize) -> Result<(), EnvError> {
+        let num_envs = self.subs.len();
+        if self.stopped {
+            Err(EnvError::Stopped)
+        } else if env < num_envs {
+            Ok(())
+        } else {
+            Err(EnvError::NoSuchLane { lane: env, num_envs })
+        }
+    }
+
+    /// Resets a sub-environment. A failure that is survived waits for the next poll.
+    fn begin(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
+        let sub = &mut self.subs[env];
+        if sub.made.is_none() {
+            sub.made = self.maker.make(&sub.start.context).ok();
+        }
+        match sub.reset(env, self.reset, &mut self.spaces, turn) {
+            Ok(()) => {
+                sub.failed_resets = 0;
+                Ok(Reset::Done)
+            }
+            Err(error) => {
+                turn.clear();
+                sub.failed_resets = sub.failed_resets.saturating_add(1);
+                let attempts = sub.failed_resets;
+                if self.restart_failed && attempts >= Self::MAX_FAILED_RESETS {
+                    sub.phase = Phase::Over;
+                    return Err(EnvError::GivenUp { env, attempts, reason: error.to_string() });
+                }
+                self.fail(env, error).map(|()| Reset::Later)
+            }
+        }
+    }
+
+    /// A sub-environment has failed.
+    fn fail(&mut self, env: usize, error: EnvError) -> Result<(), EnvError> {
+        let sub = &mut self.subs[env];
+        sub.turn.clear();
+        if !self.restart_failed {
+            sub.phase = Phase::Over;
+            return Err(error);
+        }
+        // Dropped before the new one is made: it may hold something that the new one needs.
+        sub.made = None;
+        sub.made = self.maker.make(&sub.start.context).ok();
+        sub.fault = Some(error);
+        sub.phase = Phase::News;
+        Ok(())
+    }
+
+    /// Everything that can be known to be wrong before an environment moves.
+    fn check_answer(&mut self, actions: &[EnvActions]) -> Result<(), EnvError> {
+        self.subs.iter_mut().for_each(|sub| sub.answered = false);
+        for EnvActions { env, actions } in actions {
+            let env = *env;
+            self.check_env(env)?;
+            let sub = &mut self.subs[env];
+            let reason = match sub.phase {
+                _ if sub.answered => "it has two entries in one answer",
+                Phase::New => "it has not begun: poll first",
+                Phase::News => "it has news that nobody has seen: poll before the next answer",
+                Phase::Over => "its episode is over: begin the next one with try_reset",
+                Phase::Acting => {
+                    sub.check_actions(env, actions, &self.spaces)?;
+                    sub.answered = true;
+                    continue;
+                }
+            };
+            return Err(EnvError::OutOfTurn { env, reason });
+        }
+        match self.subs.iter().position(|sub| sub.phase == Phase::Acting && !sub.answered) {
+            Some(env) => {
+                Err(EnvError::OutOfTurn { env, reason: "it has no entry in the answer, not even an empty one" })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl BaseEnv for InProcess {
+    fn num_envs(&self) -> usize {
+        self.subs.len()
+    }
+
+    fn agents(&self) -> Vec<AgentId> {
+        self.agents.clone()
+    }
+
+    fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
+        let ask = || self.subs.iter().find_map(|sub| sub.made.as_ref())?.spaces(agent);
+        self.spaces.get(agent).cloned().or_else(ask)
+    }
+
+    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
+        if self.stopped {
+            return Err(EnvError::Stopped);
+        }
+        let mut failure = None;
+        for env in 0..self.subs.len() {
+            if self.subs[env].phase == Phase::New {
+                let mut turn = core::mem::take(&mut self.subs[env].turn);
+                match self.begin(env, &mut turn) {
+                    Ok(_) => self.subs[env].phase = Phase::News,
+                    Err(error) => failure = failure.or(Some(error)),
+                }
+                self.subs[env].turn = turn;
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        for (env, sub) in self.subs.iter_mut().enumerate().filter(|(_, sub)| sub.phase == Phase::News) {
+            let entry = news.add(env);
+            core::mem::swap(&mut entry.turn, &mut sub.turn);
+            entry.fault = sub.fault.take();
+            sub.told(entry.fault.is_some() || entry.turn.is_over());
+        }
+        if news.entries().is_empty() {
+            let reason = "there are no news: answer the latest ones, or begin the next episode with try_reset";
+            return Err(EnvError::OutOfTurn { env: 0, reason });
+        }
+        Ok(())
+    }
+
+    fn send_actions(&mut self, actions: &[EnvActions]) -> Result<(), EnvError> {
+        if self.stopped {
+            return Err(EnvError::Stopped);
+        }
+        self.check_answer(actions)?;
+        let mut failure = None;
+        for EnvActions { env, actions } in actions {
+            let env = *env;
+            let sub = &mut self.subs[env];
+            match sub.step(env, actions, self.env_step, &mut self.spaces) {
+                Ok(()) => sub.phase = Phase::News,
+                Err(error) => {
+                    let told = self.fail(env, error).err();
+                    failure = failure.or(told);
+                }
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
+        self.check_env(env)?;
+        if self.subs[env].phase == Phase::News {
+            return Err(EnvError::OutOfTurn { env, reason: "it has news that nobody has seen: poll before a reset" });
+        }
+        let reset = self.begin(env, turn)?;
+        if reset == Reset::Done {
+            self.subs[env].phase = Phase::Acting;
+        }
+        Ok(reset)
+    }
+
+    fn try_restart(&mut self, env: usize) -> Result<(), EnvError> {
+        self.check_env(env)?;
+        let sub = &mut self.subs[env];
+        sub.made = None;
+        sub.turn.clear();
+        sub.fault = None;
+        if sub.phase != Phase::New {
+            sub.phase = Phase::Over;
+        }
+        sub.made = Some(self.maker.make(&sub.start.context)?);
+        sub.failed_resets = 0;
+        Ok(())
+    }
+
+    fn try_render(&mut self, env: usize, frame: &mut Frame) -> bool {
+        self.subs.get(env).and_then(|sub| sub.made.as_ref()).is_some_and(|made| made.render(frame))
+    }
+
+    /// One per index; one that failed and could not be made again is missing until its next reset.
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        self.subs.iter_mut().filter_map(|sub| sub.made.as_mut()).map(maker::Made::sub_env).collect()
+    }
+
+    fn stop(&mut self) -> Result<(), EnvError> {
+        self.stopped = true;
+        self.subs.iter_mut().for_each(|sub| sub.made = None);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! One sub-environment: where it is in its life, and the rules that its news must keep.
+
+use super::maker::{EnvStart, Made, Spaces};
+use crate::{
+    env::{
+        EnvError, EnvSpaces, Moment, RowsRef,
+        check::rows,
+        multi_agent::{AgentRows, Debts, Roster, Turn},
+    },
+    ids::AgentId,
+    prelude::*,
+    rng::Streams,
+    space::Space,
+};
+
+/// What a sub-environment waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The first poll.
+    New,
+    /// A poll to collect its news.
+    News,
+    /// Actions.
+    Acting,
+    /// A reset.
+    Over,
+}
+
+pub(super) struct Sub {
+    /// None between a failure and the next reset, if it could not be made again at once.
+    pub(super) made: Option<Made>,
+    pub(super) start: EnvStart,
+    pub(super) phase: Phase,
+    /// News that wait for a poll.
+    pub(super) turn: Turn,
+    /// A failure that waits for a poll.
+    pub(super) fault: Option<EnvError>,
+    /// The latest actions have an entry for it.
+    pub(super) answered: bool,
+    /// Failed resets in a row.
+    pub(super) failed_resets: u32,
+    /// Of the next step.
+    moment: Moment,
+    /// Agents that act next.
+    acting: Roster<()>,
+    /// Agents whose end has been told.
+    done: Roster<()>,
+    debts: Debts,
+}
+
+impl Sub {
+    pub(super) fn new(start: EnvStart, made: Made) -> Self {
+        let moment = Moment { slot: start.slot, episode: start.episode, t: 0, agent: 0 };
+        Self {
+            made: Some(made),
+            start,
+            phase: Phase::New,
+            turn: Turn::new(),
+            fault: None,
+            answered: false,
+            failed_resets: 0,
+            moment,
+            acting: Roster::default(),
+            done: Roster::default(),
+            debts: Debts::default(),
+        }
+    }
+
+    /// Begins the next episode; its number is used up, whatever comes of it.
+    pub(super) fn reset(
+        &mut self,
+        env: usize,
+        streams: Streams,
+        spaces: &mut Spaces,
+        turn: &mut Turn,
+    ) -> Result<(), EnvError> {
+        turn.clear();
+        self.acting.clear();
+        self.done.clear();
+        self.debts.clear();
+        let (slot, episode) = (self.start.slot, self.start.episode);
+        self.moment = Moment { slot, episode, t: 0, agent: 0 };
+        self.start.episode = episode.wrapping_add(1);
+        let made = self.made.as_mut().ok_or_else(gone)?;
+        made.reset(&mut streams.at(slot, episode, 0, 0), spaces.get(&AgentId::SINGLE), turn)?;
+        if turn.is_over() || turn.outcomes().len() > 0 {
+            return Err(EnvError::Failed("a reset brought a reward or an end, it brings observations only".into()));
+        }
+        self.inspect(env, spaces, turn)
+    }
+
+    /// Takes one step; `self.turn` becomes what it brought.
+    pub(super) fn step(
+        &mut self,
+        env: usize,
+        actions: &AgentRows,
+        streams: Streams,
+        spaces: &mut Spaces,
+    ) -> Result<(), EnvError> {
+        let mut turn = core::mem::take(&mut self.turn);
+        turn.clear();
+        let stepped = match self.made.as_mut() {
+            Some(made) => made.step(actions, streams, self.moment, spaces.get(&AgentId::SINGLE), &mut turn),
+            None => Err(gone()),
+        };
+        self.moment.t = self.moment.t.saturating_add(1);
+        let result = stepped.map_err(|error| at_env(error, env)).and_then(|()| self.inspect(env, spaces, &mut turn));
+        self.turn = turn;
+        result
+    }
+
+    /// Pays debts, checks what the environment said, and notes who acts next.
+    fn inspect(&mut self, env: usize, spaces: &mut Spaces, turn: &mut Turn) -> Result<(), EnvError> {
+        let made = self.made.as_ref().ok_or_else(gone)?;
+        turn.settle(&mut self.debts);
+        let unknown = |agent: &AgentId| EnvError::UnknownAgent { env, agent: agent.clone() };
+        let paid = turn.outcomes().map(|(agent, outcome)| (agent, outcome.reward));
+        for (agent, reward) in paid.chain(self.debts.rewards()) {
+            spaces.learn(agent, made)?.ok_or_else(|| unknown(agent))?;
+            if !reward.is_finite() {
+                return Err(EnvError::BadReward { env, agent: agent.clone(), reward: reward.to_string() });
+            }
+        }
+        self.acting.clear();
+        for (hint, (agent, row)) in turn.obs().iter().enumerate() {
+            let bad = |reason| EnvError::BadObservation { env, agent: agent.clone(), reason };
+            if self.done.contains(agent, hint) {
+                return Err(bad("comes after the agent's end".into()));
+            }
+            let spaces = spaces.learn(agent, made)?.ok_or_else(|| unknown(agent))?;
+            let outcome = turn.outcome_near(agent, hint);
+            check_obs(spaces, row, outcome.terminated || turn.all_terminated()).map_err(bad)?;
+            if !(outcome.is_done() || turn.is_over()) {
+                self.acting.entry(agent);
+            }
+        }
+        for (agent, _) in turn.outcomes().filter(|(_, outcome)| outcome.is_done()) {
+            self.done.entry(agent);
+        }
+        Ok(())
+    }
+
+    /// Checks that exactly the agents act whose turn it is, with rows of their action spaces' form.
+    pub(super) fn check_actions(&self, env: usize, actions: &AgentRows, spaces: &Spaces) -> Result<(), EnvError> {
+        let bad = |agent: &AgentId, reason: String| Err(EnvError::BadAction { env, agent: agent.clone(), reason });
+        for (hint, (agent, row)) in actions.iter().enumerate() {
+            if !self.acting.contains(agent, hint) {
+                return bad(agent, "it cannot act, it has no observation to act on".into());
+            }
+            let Some(EnvSpaces { action, action_type, .. }) = spaces.get(agent) else { continue };
+            if row.dtype() != *action_type || row.len() != action.shape().elements() {
+                let (found, len) = (row.dtype(), row.len());
+                return bad(agent, format!("its action is {len} of {found}, not a row of {action_type} for {action}"));
+            }
+        }
+        match self.acting.iter().enumerate().find(|(hint, (agent, ()))| actions.get_near(agent, *hint).is_none()) {
+            Some((_, (agent, ()))) => bad(agent, "its action is missing".into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The news have been collected.
+    pub(super) fn told(&mut self, over: bool) {
+        self.phase = if over { Phase::Over } else { Phase::Acting };
+    }
+}
+
+/// The sub-environment failed, and could not be made again.
+fn gone() -> EnvError {
+    EnvError::Failed("it could not be made again".into())
+}
+
+/// Actions are refused by the lane of a sub-environment, which its caller does not know.
+fn at_env(error: EnvError, env: usize) -> EnvError {
+    match error {
+        EnvError::InvalidAction { action, .. } => EnvError::InvalidAction { lane: env, action },
+        other => other,
+    }
+}
+
+/// What a terminal state looks like may lie beyond the bounds of a box, as Gymnasium's CartPole shows.
+fn check_obs(spaces: &EnvSpaces, row: RowsRef<'_>, terminal: bool) -> Result<(), String> {
+    let EnvSpaces { observation: space, observation_type: wanted, .. } = spaces;
+    let (found, len) = (row.dtype(), row.len());
+    if found != *wanted {
+        return Err(format!("is a row of {found}, not of {wanted}"));
+    }
+    if len != space.shape().elements() {
+        return Err(format!("has {len} elements, {space} has {}", space.shape().elements()));
+    }
+    if !rows::is_finite(row) {
+        return Err(format!("{} is not finite", rows::describe(row)));
+    }
+    match rows::contains(space, row) {
+        Ok(true) => Ok(()),
+        Ok(false) if terminal && matches!(space, Space::Box(_)) => Ok(()),
+        Ok(false) => Err(format!("{} is not in {space}", rows::describe(row))),
+        Err(error) => Err(format!("is of a kind that cannot be handed over: {error}")),
+    }
+}

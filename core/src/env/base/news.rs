@@ -1,0 +1,96 @@
+//! What goes to and fro between environments and whoever steps them.
+
+use crate::{
+    env::{
+        EnvError,
+        multi_agent::{AgentRows, Turn},
+    },
+    prelude::*,
+};
+
+/// What a poll brings, in memory that is used again.
+#[derive(Debug, Default)]
+pub struct News {
+    entries: Vec<EnvNews>,
+    len: usize,
+}
+
+/// News of one sub-environment.
+#[derive(Debug, Default)]
+pub struct EnvNews {
+    /// The sub-environment.
+    pub env: usize,
+    /// What happened; after a reset the first observations.
+    pub turn: Turn,
+    /// Actions that agents took by themselves instead of the ones they were sent.
+    pub off_policy_actions: AgentRows,
+    /// The sub-environment failed and was restarted. Its episode is lost, `turn` is empty, and it must be reset.
+    pub fault: Option<EnvError>,
+}
+
+/// Actions for one sub-environment.
+#[derive(Clone, Debug, Default)]
+pub struct EnvActions {
+    /// The sub-environment.
+    pub env: usize,
+    /// The actions of the agents that had an observation.
+    pub actions: AgentRows,
+}
+
+impl News {
+    /// No news.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets everything and keeps the memory.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Room for the news of a sub-environment, empty.
+    pub fn add(&mut self, env: usize) -> &mut EnvNews {
+        if self.len == self.entries.len() {
+            self.entries.push(EnvNews::default());
+        }
+        let entry = &mut self.entries[self.len];
+        self.len += 1;
+        entry.env = env;
+        entry.turn.clear();
+        entry.off_policy_actions.clear();
+        entry.fault = None;
+        entry
+    }
+
+    /// The news, in the order in which they were added.
+    #[must_use]
+    pub fn entries(&self) -> &[EnvNews] {
+        &self.entries[..self.len]
+    }
+
+    /// The news, to be changed by the reader.
+    pub fn entries_mut(&mut self) -> &mut [EnvNews] {
+        &mut self.entries[..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{env::RowsRef, ids::AgentId};
+
+    #[test]
+    fn room_that_is_used_again_is_empty() {
+        let mut news = News::new();
+        for env in [3, 5] {
+            news.clear();
+            let entry = news.add(env);
+            assert!(entry.turn.obs().is_empty() && entry.off_policy_actions.is_empty() && entry.fault.is_none());
+            entry.turn.observe(&AgentId::SINGLE, RowsRef::I64(&[1]));
+            entry.off_policy_actions.set(&AgentId::SINGLE, RowsRef::I64(&[1]));
+            entry.fault = Some(EnvError::Stopped);
+            assert_eq!(news.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [env]);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Values by agent, in memory that is used again.
+
+use crate::{ids::AgentId, prelude::*};
+
+/// Entries of bygone agents that [`Roster::clear`] keeps at most, besides as many as there were agents.
+const SPARE: usize = 64;
+
+/// One value per agent, in the order in which the agents came.
+///
+/// What was there before it was cleared stays as a guess: agents that come in the same order again, as they do step
+/// after step, are found without a search.
+#[derive(Clone, Debug)]
+pub(in crate::env) struct Roster<T> {
+    /// Every agent once: first those that are there, then those of before.
+    entries: Vec<(AgentId, T)>,
+    len: usize,
+}
+
+impl<T> Default for Roster<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), len: 0 }
+    }
+}
+
+impl<T: Default> Roster<T> {
+    /// Forgets all agents and keeps the memory.
+    pub(in crate::env) fn clear(&mut self) {
+        // Agents with ever new names do not pile up.
+        self.entries.truncate(self.len.saturating_mul(2).saturating_add(SPARE));
+        self.len = 0;
+    }
+
+    /// The agent's value; the default one for an agent that comes now.
+    pub(in crate::env) fn entry(&mut self, agent: &AgentId) -> &mut T {
+        let at = if self.entries.get(self.len).is_some_and(|(guess, _)| guess == agent) {
+            self.admit(self.len)
+        } else if let Some(at) = self.entries[..self.len].iter().rposition(|(other, _)| other == agent) {
+            at
+        } else if let Some(at) = self.entries.iter().position(|(other, _)| other == agent) {
+            self.admit(at)
+        } else {
+            self.entries.push((agent.clone(), T::default()));
+            self.admit(self.entries.len() - 1)
+        };
+        &mut self.entries[at].1
+    }
+
+    /// Takes in the entry at `at`, which lies among those of before.
+    fn admit(&mut self, at: usize) -> usize {
+        let place = self.len;
+        self.entries.swap(place, at);
+        self.entries[place].1 = T::default();
+        self.len += 1;
+        place
+    }
+
+    /// The agent's value. Agents that are asked for in the order in which they came are found at once with `hint`, the
+    /// number of the question.
+    pub(in crate::env) fn get(&self, agent: &AgentId, hint: usize) -> Option<&T> {
+        self.position(agent, hint).map(|at| &self.entries[at].1)
+    }
+
+    pub(in crate::env) fn contains(&self, agent: &AgentId, hint: usize) -> bool {
+        self.position(agent, hint).is_some()
+    }
+
+    fn position(&self, agent: &AgentId, hint: usize) -> Option<usize> {
+        let here = &self.entries[..self.len];
+        match here.get(hint) {
+            Some((other, _)) if other == agent => Some(hint),
+            _ => here.iter().position(|(other, _)| other == agent),
+        }
+    }
+
+    /// Forgets an agent and hands its value over.
+    pub(in crate::env) fn remove(&mut self, agent: &AgentId) -> Option<T> {
+        let at = self.position(agent, 0)?;
+        let value = core::mem::take(&mut self.entries[at].1);
+        self.entries[at..self.len].rotate_left(1);
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// Hands over the agents for which `wanted` says so; it is told their number and name. The others stay in order.
+    pub(in crate::env) fn take_where(
+        &mut self,
+        wanted: impl Fn(usize, &AgentId) -> bool,
+        mut take: impl FnMut(&AgentId, T),
+    ) {
+        let mut kept = 0;
+        for at in 0..self.len {
+            if wanted(at, &self.entries[at].0) {
+                let value = core::mem::take(&mut self.entries[at].1);
+                take(&self.entries[at].0, value);
+            } else {
+                self.entries.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
+
+    pub(in crate::env) fn iter(&self) -> impl ExactSizeIterator<Item = (&AgentId, &T)> {
+        self.entries[..self.len].iter().map(|(agent, value)| (agent, value))
+    }
+
+    pub(in crate::env) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever is done: as a plain list does it.
+        #[test]
+        fn is_a_list_without_repetitions(ops in prop::collection::vec((0u8..8, 0u32..6, 1u32..100), 0..60)) {
+            let mut roster = Roster::<u32>::default();
+            let mut list: Vec<(AgentId, u32)> = Vec::new();
+            for (op, agent, value) in ops {
+                let agent = AgentId::Index(agent);
+                match op {
+                    0 => (roster.clear(), list.clear()).1,
+                    1 => {
+                        let mut taken = Vec::new();
+                        roster.take_where(|_, other| *other >= agent, |other, value| taken.push((other.clone(), value)));
+                        let (gone, kept) = list.drain(..).partition(|(other, _)| *other >= agent);
+                        list = kept;
+                        let gone: Vec<(AgentId, u32)> = gone;
+                        prop_assert_eq!(taken, gone);
+                    }
+                    2 => {
+                        let removed = list.iter().position(|(other, _)| *other == agent).map(|at| list.remove(at).1);
+                        prop_assert_eq!(roster.remove(&agent), removed);
+                    }
+                    _ => {
+                        *roster.entry(&agent) += value;
+                        match list.iter_mut().find(|(other, _)| *other == agent) {
+                            Some((_, sum)) => *sum += value,
+                            None => list.push((agent, value)),
+                        }
+                    }
+                }
+                let found: Vec<_> = roster.iter().map(|(agent, value)| (agent.clone(), *value)).collect();
+                prop_assert_eq!(&found, &list);
+                for index in 0..6 {
+                    let agent = AgentId::Index(index);
+                    let wanted = list.iter().find(|(other, _)| *other == agent).map(|(_, value)| value);
+                    prop_assert_eq!(roster.get(&agent, value as usize % 4), wanted);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn agents_with_ever_new_names_do_not_pile_up() {
+        let mut roster = Roster::<u8>::default();
+        for agent in 0..10_000 {
+            roster.clear();
+            *roster.entry(&AgentId::Index(agent)) = 1;
+        }
+        assert!(roster.entries.len() <= SPARE + 3, "{}", roster.entries.len());
+    }
+}

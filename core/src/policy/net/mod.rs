@@ -1,0 +1,239 @@
+//! The acting policy for every space and model: dense layers, and an LSTM if wanted.
+
+mod config;
+mod encoder;
+mod head;
+mod layer;
+mod model;
+mod rows;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+use core::num::NonZeroU32;
+
+pub use config::ModelConfig;
+pub use encoder::ObsEncoder;
+pub use spec::ModelSpec;
+
+use self::{head::Head, model::Model, rows::Net};
+use super::{
+    ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, Policy, PolicyContext, PolicyError, Postprocessing,
+    weights_seed,
+};
+use crate::{
+    batch::state_in,
+    column::{DType, RowShape},
+    distribution::DistributionError,
+    env::{EnvSpaces, RowsMut, RowsRef},
+    kernels::Kernels,
+    prelude::*,
+    space::Space,
+    view::{ViewRequirement, ViewRequirements},
+    weights::Weights,
+};
+
+/// A policy with the networks of a [`ModelSpec`], for observations and actions of any single array. It acts; learning
+/// is for the ones that are built on it.
+///
+/// Actions are drawn from the [`ActionDistribution`](crate::distribution::ActionDistribution) of the space: of a box of
+/// floats unbounded ones, of a box of integers counted from the lower bounds, see [`action`](crate::action). States are
+/// the LSTM's, hidden one first, and zero at the start of an episode.
+///
+/// Rows do not depend on each other, and sums have one order: the same bits on every target. Where [`MlpPolicy`] can,
+/// it does the work.
+///
+/// ```
+/// use rollmesh_core::{
+///     env::{EnvRegistry, Moment, RowsMut, RowsRef},
+///     kernels::Kernels,
+///     policy::{ActionInput, ActionOutput, ModelConfig, ModelSpec, NetPolicy, Policy},
+/// };
+///
+/// let spaces = EnvRegistry::builtin().spec("Pendulum-v1")?.spaces()?;
+/// let model = ModelConfig { use_lstm: true, ..ModelConfig::default() };
+/// let weights = ModelSpec::for_spaces(&spaces, &model)?.init_weights(7)?;
+/// let mut policy = NetPolicy::new(&spaces, &model, weights, 7, Kernels::PORTABLE)?;
+///
+/// let (mut action, mut logp, mut value, mut state) = ([0.0], [0.0], [0.0], [0.0; 128]);
+/// let mut out = ActionOutput::new(RowsMut::F32(&mut action), &mut logp, &mut value);
+/// let before = [0.0; 128];
+/// let moments = [Moment::default()];
+/// out.state = &mut state;
+/// policy.compute_actions(ActionInput { state: &before, ..ActionInput::new(RowsRef::F32(&[1.0, 0.0, 0.5]), &moments) }, out)?;
+/// assert_eq!(policy.state_lens(), [64, 64]);
+/// assert!(state != before);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct NetPolicy {
+    spec: ModelSpec,
+    weights: Weights,
+    encoder: ObsEncoder,
+    net: Net,
+    action_type: DType,
+    max_seq_len: NonZeroU32,
+    state_lens: Vec<usize>,
+    postprocessing: Postprocessing,
+    /// Does what it can, faster.
+    fast: Option<MlpPolicy>,
+    /// Encoded observations.
+    floats: Vec<f32>,
+}
+
+impl NetPolicy {
+    /// A policy with the given weights, for example [`ModelSpec::init_weights`]; `seed` is the run's.
+    ///
+    /// # Errors
+    /// As [`ModelSpec::for_spaces`]; [`PolicyError::Weights`] when the weights do not fit.
+    pub fn new(
+        spaces: &EnvSpaces,
+        config: &ModelConfig,
+        weights: Weights,
+        seed: u64,
+        kernels: Kernels,
+    ) -> Result<Self, PolicyError> {
+        let spec = ModelSpec::for_spaces(spaces, config)?;
+        let (model, head) = (Model::pack(&spec, &weights)?, Head::for_space(&spaces.action)?);
+        let state_lens = spec.state_lens();
+        Ok(Self {
+            encoder: ObsEncoder::for_space(&spaces.observation)?,
+            net: Net::new(model, head, spec.obs_len, state_lens.iter().sum(), seed),
+            action_type: spaces.action_type,
+            max_seq_len: config.max_seq_len,
+            state_lens,
+            postprocessing: Postprocessing::None,
+            fast: fast(spaces, &spec, &weights, seed, kernels)?,
+            floats: Vec::new(),
+            spec,
+            weights,
+        })
+    }
+
+    /// The policy that a context asks for, with the settings `model`, `gamma`, `lambda`, `use_gae` and `use_critic`, and
+    /// first weights from [`weights_seed`].
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), [`ModelConfig::of`] and [`Postprocessing::advantages`].
+    pub fn for_context(context: &PolicyContext) -> Result<Self, PolicyError> {
+        let PolicyContext { id, spaces, config, seed, kernels, .. } = context;
+        let model = ModelConfig::of(config)?;
+        let weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
+        let policy = Self::new(spaces, &model, weights, *seed, *kernels)?;
+        Ok(policy.with_postprocessing(Postprocessing::advantages(config)?))
+    }
+
+    /// Sets what becomes of trajectories; nothing unless set.
+    #[must_use]
+    pub fn with_postprocessing(self, postprocessing: Postprocessing) -> Self {
+        Self { postprocessing, ..self }
+    }
+
+    /// Shape of the networks.
+    #[must_use]
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    /// What makes rows of floats of observations.
+    #[must_use]
+    pub fn encoder(&self) -> &ObsEncoder {
+        &self.encoder
+    }
+}
+
+/// The kernels' policy, if the networks are of its kind.
+fn fast(
+    spaces: &EnvSpaces,
+    spec: &ModelSpec,
+    weights: &Weights,
+    seed: u64,
+    kernels: Kernels,
+) -> Result<Option<MlpPolicy>, PolicyError> {
+    let ModelSpec { obs_len, hidden, .. } = spec.clone();
+    match (&spaces.action, spaces.action_type, spec.lstm_cell_size) {
+        (Space::Discrete { n }, DType::I64, None) => {
+            let spec = MlpPolicySpec { obs_len, num_actions: *n as usize, hidden };
+            let fits = spec.check().is_ok();
+            fits.then(|| MlpPolicy::new(spec, weights.clone(), seed, kernels)).transpose()
+        }
+        _ => Ok(None),
+    }
+}
+
+impl Policy for NetPolicy {
+    fn compute_actions(&mut self, input: ActionInput<'_>, mut out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        let rows = input.moments.len();
+        out.check(rows, self.net.head.action_len())?;
+        out.check_optional(rows, self.net.state_len, self.net.head.input_len())?;
+        self.net.check_state(rows, input.state)?;
+        if out.actions.dtype() != self.action_type {
+            let found = format!("actions of {}", out.actions.dtype());
+            return Err(PolicyError::Unsupported { wanted: format!("actions of {}", self.action_type), found });
+        }
+        let obs = self.encoder.encode(input.obs, rows, &mut self.floats)?;
+        if let Some(fast) = &mut self.fast
+            && input.explore
+            && out.dist_inputs.is_empty()
+        {
+            return fast.compute_actions(ActionInput { obs: RowsRef::F32(obs), ..input }, out);
+        }
+        let failed = |error: DistributionError| PolicyError::Failed(error.to_string());
+        match core::mem::replace(&mut out.actions, RowsMut::Bool(&mut [])) {
+            RowsMut::F32(actions) => self.net.act(obs, input, actions, out),
+            RowsMut::F64(actions) => self.net.act(obs, input, actions, out),
+            RowsMut::I32(actions) => self.net.act(obs, input, actions, out),
+            RowsMut::I64(actions) => self.net.act(obs, input, actions, out),
+            RowsMut::U8(actions) => self.net.act(obs, input, actions, out),
+            RowsMut::Bool(actions) => self.net.act(obs, input, actions, out),
+        }
+        .map_err(failed)
+    }
+
+    fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        self.net.check_state(values.len(), state)?;
+        let obs = self.encoder.encode(obs, values.len(), &mut self.floats)?;
+        if let Some(fast) = &mut self.fast {
+            return fast.compute_values(RowsRef::F32(obs), state, values);
+        }
+        self.net.estimate(obs, state, values);
+        Ok(())
+    }
+
+    fn state_lens(&self) -> &[usize] {
+        &self.state_lens
+    }
+
+    fn dist_inputs_len(&self) -> usize {
+        self.net.head.input_len()
+    }
+
+    /// `state_in_0` and `state_in_1` of a recurrent policy, one row per sequence.
+    fn view_requirements(&self) -> ViewRequirements {
+        let view = |(index, &len): (usize, &usize)| {
+            let shape = RowShape::vector(len as u32);
+            let space = Space::uniform(DType::F32, shape, f64::NEG_INFINITY, f64::INFINITY);
+            let view = ViewRequirement { space: Some(space), ..ViewRequirement::state_in(index, self.max_seq_len) };
+            (state_in(index).as_str().to_owned(), view)
+        };
+        self.state_lens.iter().enumerate().map(view).collect()
+    }
+
+    fn postprocessing(&self) -> Postprocessing {
+        self.postprocessing
+    }
+
+    fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        let model = Model::pack(&self.spec, weights)?;
+        if let Some(fast) = &mut self.fast {
+            fast.set_weights(weights)?;
+        }
+        self.net.model = model;
+        self.weights = weights.clone();
+        Ok(())
+    }
+}

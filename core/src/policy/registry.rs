@@ -1,0 +1,207 @@
+//! Policies by name. Only names and settings travel between processes.
+
+use super::{NetPolicy, Policy, PolicyError, RandomPolicy};
+use crate::{config::Config, env::EnvSpaces, ids::PolicyId, kernels::Kernels, prelude::*};
+
+/// What a policy is told when it is made.
+#[derive(Clone, Debug)]
+pub struct PolicyContext {
+    /// The policy's name within the run.
+    pub id: PolicyId,
+    /// What it is given and what it gives: observations as they are after all preprocessing, and actions as it chooses
+    /// them.
+    pub spaces: EnvSpaces,
+    /// Its settings, its own over those of all policies.
+    pub config: Config,
+    /// The run's seed.
+    pub seed: u64,
+    /// The kernels in use.
+    pub kernels: Kernels,
+    /// Index of its worker, 0 for the local one.
+    pub worker_index: u32,
+    /// Workers of the run, without the local one.
+    pub num_workers: u32,
+}
+
+impl PolicyContext {
+    /// The only policy of a local worker, without settings.
+    #[must_use]
+    pub fn new(spaces: EnvSpaces, seed: u64, kernels: Kernels) -> Self {
+        Self { id: PolicyId::DEFAULT, spaces, config: Config::new(), seed, kernels, worker_index: 0, num_workers: 0 }
+    }
+
+    /// Sets the settings.
+    #[must_use]
+    pub fn with_config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+}
+
+/// Makes a policy.
+pub type PolicyFactory = Arc<dyn Fn(&PolicyContext) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync>;
+
+/// A registered kind of policy.
+///
+/// ```
+/// use rollmesh_core::{
+///     env::EnvRegistry,
+///     kernels::Kernels,
+///     policy::{PolicyContext, PolicyRegistry},
+/// };
+///
+/// let spaces = EnvRegistry::builtin().spec("Pendulum-v1")?.spaces()?;
+/// let config = r#"{"gamma": 0.9, "model": {"fcnet_hiddens": [16], "use_lstm": true}}"#.parse()?;
+/// let context = PolicyContext::new(spaces, 7, Kernels::PORTABLE).with_config(config);
+/// let policy = PolicyRegistry::builtin().spec("net")?.make(&context)?;
+/// assert_eq!((policy.state_lens(), policy.dist_inputs_len()), (&[64, 64][..], 2));
+///
+/// let error = PolicyRegistry::builtin().spec("nte").unwrap_err();
+/// assert_eq!(error.to_string(), "there is no kind of policy 'nte'; known are: net, random");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct PolicySpec {
+    /// The name.
+    pub name: String,
+    make: PolicyFactory,
+}
+
+impl PolicySpec {
+    /// Describes a kind of policy.
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        make: impl Fn(&PolicyContext) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), make: Arc::new(make) }
+    }
+
+    /// Makes a policy.
+    ///
+    /// # Errors
+    /// The policy's own, for example [`PolicyError::Config`] or [`PolicyError::Unsupported`].
+    pub fn make(&self, context: &PolicyContext) -> Result<Box<dyn Policy>, PolicyError> {
+        (self.make)(context)
+    }
+}
+
+impl core::fmt::Debug for PolicySpec {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("PolicySpec").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A name that nobody has registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no kind of policy '{name}'; known are: {known}")]
+pub struct UnknownPolicyKind {
+    /// The name that was asked for.
+    pub name: String,
+    /// The names that exist.
+    pub known: String,
+}
+
+/// The kinds of policies that a program knows, by name.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyRegistry {
+    specs: BTreeMap<String, PolicySpec>,
+}
+
+impl PolicyRegistry {
+    /// The policies that come with this crate, which act and do not learn: `net`, a [`NetPolicy`], and `random`, a
+    /// [`RandomPolicy`].
+    #[must_use]
+    pub fn builtin() -> Self {
+        let mut registry = Self::default();
+        registry.register(PolicySpec::new("net", |context| Ok(Box::new(NetPolicy::for_context(context)?))));
+        registry.register(PolicySpec::new("random", |context| {
+            Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
+        }));
+        registry
+    }
+
+    /// Adds a kind of policy; one of the same name is replaced.
+    pub fn register(&mut self, spec: PolicySpec) {
+        self.specs.insert(spec.name.clone(), spec);
+    }
+
+    /// Looks a kind of policy up.
+    ///
+    /// # Errors
+    /// [`UnknownPolicyKind`], which lists what there is.
+    pub fn spec(&self, name: &str) -> Result<&PolicySpec, UnknownPolicyKind> {
+        self.specs.get(name).ok_or_else(|| UnknownPolicyKind {
+            name: name.chars().take(64).collect(),
+            known: self.specs.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// All kinds of policies by name.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &PolicySpec> {
+        self.specs.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        column::{DType, RowShape},
+        env::{Moment, RowElement, RowsRef},
+        ids::SlotId,
+        policy::{ActionInput, ActionOutput},
+        space::{Scalar, Space},
+    };
+
+    fn context(action: Space, action_type: DType) -> PolicyContext {
+        let observation = Space::Discrete { n: 2 };
+        let spaces = EnvSpaces { observation, observation_type: DType::I64, action, action_type };
+        PolicyContext::new(spaces, 4, Kernels::PORTABLE)
+    }
+
+    #[test]
+    fn random_actions_lie_in_every_bounded_space() {
+        fn check<T: Scalar + RowElement>(space: &Space) {
+            let random = PolicyRegistry::builtin().spec("random").unwrap().clone();
+            let mut policy = random.make(&context(space.clone(), T::DTYPE)).unwrap();
+            let moments: Vec<Moment> = (0..50).map(|t| Moment { slot: SlotId(0), episode: 0, t, agent: 0 }).collect();
+            let len = space.shape().elements();
+            let (mut actions, mut logp, mut vf_preds) = (vec![T::default(); 50 * len], [9.0; 50], [9.0; 50]);
+            let out = ActionOutput::new(T::erase_rows_mut(&mut actions), &mut logp, &mut vf_preds);
+            policy.compute_actions(ActionInput::new(RowsRef::I64(&[0; 50]), &moments), out).unwrap();
+            assert!(actions.chunks(len).all(|action| space.contains_row(action).unwrap()), "{space}: {actions:?}");
+            assert!(actions.chunks(len).any(|action| *action != actions[..len]), "{space}: {actions:?}");
+        }
+        check::<i64>(&Space::Discrete { n: 3 });
+        check::<i64>(&Space::MultiDiscrete { nvec: vec![2, 3] });
+        check::<u8>(&Space::MultiBinary { n: 3 });
+        check::<f32>(&Space::vector(&[-2.0, 0.0], &[2.0, 1.0]));
+        check::<f64>(&Space::uniform(DType::F64, RowShape::SCALAR, -1.0, 1.0));
+        check::<i32>(&Space::uniform(DType::I32, RowShape::vector(2), -1.0, 2.0));
+    }
+
+    #[test]
+    fn a_kind_of_ones_own_has_a_name_and_replaces_others() {
+        let mut registry = PolicyRegistry::builtin();
+        let needy = PolicySpec::new("needy", |context| {
+            let gamma = context.config.get::<f64>("gamma")?;
+            gamma.map(|_| Box::new(RandomPolicy::new(2, context.seed)) as _).ok_or(PolicyError::NoLearner)
+        });
+        registry.register(needy.clone());
+        registry.register(PolicySpec { name: "random".into(), ..needy });
+        assert!(registry.iter().map(|spec| spec.name.as_str()).eq(["needy", "net", "random"]));
+        let context = context(Space::Discrete { n: 2 }, DType::I64);
+        for name in ["needy", "random"] {
+            let spec = registry.spec(name).unwrap();
+            assert_eq!(spec.make(&context).err(), Some(PolicyError::NoLearner));
+            assert!(spec.make(&context.clone().with_config(r#"{"gamma": 1}"#.parse().unwrap())).is_ok());
+        }
+    }
+
+    #[test]
+    fn unknown_kinds_are_told_what_there_is() {
+        let error = PolicyRegistry::builtin().spec(&"x".repeat(1_000)).unwrap_err();
+        assert!(error.name.len() == 64 && error.known == "net, random");
+    }
+}

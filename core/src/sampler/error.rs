@@ -1,0 +1,77 @@
+//! Why there is no batch.
+
+use crate::{
+    batch::BatchError,
+    callbacks::CallbackError,
+    env::EnvError,
+    filter::FilterError,
+    ids::{AgentId, PolicyId},
+    policy::{PolicyError, PolicyMapError},
+    prelude::*,
+    preprocess::PreprocessError,
+    view::ViewError,
+};
+
+/// Why a batch could not be made, read or written.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SampleError {
+    /// An environment failed.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// A policy failed.
+    #[error("policy '{id}': {source}")]
+    Policy {
+        /// The policy.
+        id: PolicyId,
+        /// What it says.
+        source: PolicyError,
+    },
+    /// There is no such policy, or it cannot be brought back.
+    #[error(transparent)]
+    PolicyMap(#[from] PolicyMapError),
+    /// The mapping function named a policy that there is not.
+    #[error("the policy mapping function gave agent '{agent}' policy '{id}', but there are only: {known}")]
+    UnknownPolicy {
+        /// The agent.
+        agent: AgentId,
+        /// What the function said.
+        id: PolicyId,
+        /// The policies that there are.
+        known: String,
+    },
+    /// User code failed.
+    #[error(transparent)]
+    Callback(#[from] CallbackError),
+    /// An observation could not be preprocessed.
+    #[error("agent '{agent}': {source}")]
+    Preprocess {
+        /// The agent.
+        agent: AgentId,
+        /// What is wrong.
+        source: PreprocessError,
+    },
+    /// An observation could not be filtered.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// The rows a policy wants to see cannot be had.
+    #[error(transparent)]
+    View(#[from] ViewError),
+    /// Rows could not be put together.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// An episode ended and no agent has acted in it.
+    #[error("episode {0} ended without any agent having acted: check that reset gives observations")]
+    NoAgentSteps(i64),
+    /// A horizon was set for environments that begin their episodes by themselves.
+    #[error("a horizon needs environments that can be reset; leave it out for external ones")]
+    HorizonWithoutReset,
+    /// The input could not be read.
+    #[error("the input failed: {0}")]
+    Input(String),
+    /// The output could not be written.
+    #[error("the output failed: {0}")]
+    Output(String),
+    /// It was stopped before.
+    #[error("the sampler was stopped")]
+    Stopped,
+}

@@ -1,0 +1,166 @@
+//! Where batches come from and where they go.
+
+use super::SampleError;
+use crate::{
+    batch::AnyBatch,
+    callbacks::{Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
+    config::Config,
+    env::SubEnv,
+    episode::RolloutMetrics,
+    policy::PolicyMap,
+    prelude::*,
+    time::Micros,
+};
+
+/// What a worker lends to whoever makes batches for it.
+pub struct SamplerHost<'a> {
+    /// The worker.
+    pub worker: &'a WorkerInfo,
+    /// The policies, with their filters and preprocessors.
+    pub policies: &'a mut PolicyMap,
+    /// Which policy an agent gets.
+    pub mapping: &'a PolicyMappingFn,
+    /// What observations go through first.
+    pub observation_fn: Option<&'a ObservationFn>,
+    /// The user's callbacks.
+    pub callbacks: &'a mut dyn Callbacks,
+    /// The caller's clock, for [`SamplerPerf`](crate::episode::SamplerPerf); always 0 without one.
+    pub clock: &'a dyn Fn() -> Micros,
+}
+
+/// Gives one batch after the other: from environments, from files, from anywhere.
+pub trait InputReader: Send {
+    /// The next batch. In `truncate_episodes` mode a sampler gives the fragment of one environment, in
+    /// `complete_episodes` mode one episode.
+    ///
+    /// # Errors
+    /// [`SampleError`].
+    fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError>;
+
+    /// Episodes that have ended since the last call.
+    #[doc(alias = "get_metrics")]
+    fn metrics(&mut self) -> Vec<RolloutMetrics> {
+        Vec::new()
+    }
+
+    /// The environments that are stepped for it, in this process.
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        Vec::new()
+    }
+
+    /// Releases what it holds. Does nothing the second time.
+    ///
+    /// # Errors
+    /// [`SampleError`].
+    fn stop(&mut self) -> Result<(), SampleError> {
+        Ok(())
+    }
+}
+
+/// An [`InputReader`] that steps environments.
+pub trait SamplerInput: Send {
+    /// The next batch, see [`InputReader::next`].
+    ///
+    /// # Errors
+    /// [`SampleError`]; what was begun is then lost, what was finished is not.
+    #[doc(alias = "get_data")]
+    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError>;
+
+    /// Batches that callbacks or environments have added since the last call.
+    #[doc(alias = "get_extra_batches")]
+    fn extra_batches(&mut self) -> Vec<AnyBatch> {
+        Vec::new()
+    }
+
+    /// Episodes that have ended since the last call: those before the latest batch.
+    #[doc(alias = "get_metrics")]
+    fn metrics(&mut self) -> Vec<RolloutMetrics>;
+
+    /// The environments, if they are in this process.
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>>;
+
+    /// Stops the environments. Does nothing the second time.
+    ///
+    /// # Errors
+    /// [`SampleError::Env`].
+    fn stop(&mut self) -> Result<(), SampleError>;
+}
+
+impl<S: SamplerInput + ?Sized> InputReader for Box<S> {
+    fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        let data = self.data(host)?;
+        let extra = self.extra_batches();
+        if extra.is_empty() {
+            return Ok(data);
+        }
+        let mut batches = vec![data];
+        batches.extend(extra);
+        Ok(AnyBatch::concat(&batches)?)
+    }
+
+    fn metrics(&mut self) -> Vec<RolloutMetrics> {
+        SamplerInput::metrics(&mut **self)
+    }
+
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        SamplerInput::sub_environments(&mut **self)
+    }
+
+    fn stop(&mut self) -> Result<(), SampleError> {
+        SamplerInput::stop(&mut **self)
+    }
+}
+
+/// Takes the batches that a worker has sampled, to keep them.
+pub trait OutputWriter: Send {
+    /// Writes a batch. It is not compressed.
+    ///
+    /// # Errors
+    /// [`SampleError::Output`].
+    fn write(&mut self, batch: &AnyBatch) -> Result<(), SampleError>;
+
+    /// Writes what has been held back, and lets go. Does nothing the second time.
+    ///
+    /// # Errors
+    /// [`SampleError::Output`].
+    fn close(&mut self) -> Result<(), SampleError> {
+        Ok(())
+    }
+}
+
+/// Writes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoopOutput;
+
+impl OutputWriter for NoopOutput {
+    fn write(&mut self, _batch: &AnyBatch) -> Result<(), SampleError> {
+        Ok(())
+    }
+}
+
+/// What makers of inputs and outputs are told.
+pub struct IoContext {
+    /// Directory for outputs that name none.
+    pub log_dir: Option<String>,
+    /// Settings of input and output.
+    #[doc(alias("input_config", "output_config"))]
+    pub config: Config,
+    /// The worker.
+    pub worker: WorkerInfo,
+    /// The shard to read and how many there are; none for a worker that reads no shard.
+    pub shard: Option<(u32, u32)>,
+    sampler: Option<Box<dyn SamplerInput>>,
+}
+
+impl IoContext {
+    /// A context with the worker's own sampler, if it has environments.
+    #[must_use]
+    pub fn new(worker: WorkerInfo, config: Config, sampler: Option<Box<dyn SamplerInput>>) -> Self {
+        Self { log_dir: None, config, worker, shard: None, sampler }
+    }
+
+    /// The worker's own sampler, if it has environments. It is given away: the second time there is none.
+    pub fn default_sampler_input(&mut self) -> Option<Box<dyn SamplerInput>> {
+        self.sampler.take()
+    }
+}

@@ -1,0 +1,159 @@
+//! Settings that are more than a number.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{config::Config, prelude::*};
+
+/// Steps of each environment per sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FragmentLength {
+    /// So many.
+    Steps(u32),
+    /// As many as make the train batch, divided evenly among the environments of all workers; written `"auto"`.
+    Auto,
+}
+
+impl FragmentLength {
+    /// The length for one worker.
+    ///
+    /// Where the train batch cannot be divided evenly, the first workers make one step more.
+    #[doc(alias = "get_rollout_fragment_length")]
+    #[must_use]
+    pub fn resolve(self, train_batch_size: u32, num_workers: u32, num_envs: u32, worker_index: u32) -> u32 {
+        let Self::Auto = self else {
+            return if let Self::Steps(steps) = self { steps } else { 1 };
+        };
+        let envs = u64::from(num_envs.max(1));
+        let lanes = envs * u64::from(num_workers.max(1));
+        let (base, rest) = (u64::from(train_batch_size) / lanes, u64::from(train_batch_size) % lanes);
+        let one_more = rest > 0 && u64::from(worker_index) * envs <= rest;
+        (base + u64::from(one_more)).clamp(1, u64::from(u32::MAX)) as u32
+    }
+}
+
+impl Serialize for FragmentLength {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Steps(steps) => serializer.serialize_u32(*steps),
+            Self::Auto => serializer.serialize_str("auto"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for FragmentLength {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Steps(u32),
+            Word(String),
+        }
+        match Form::deserialize(deserializer)? {
+            Form::Steps(steps) => Ok(Self::Steps(steps)),
+            Form::Word(word) if word == "auto" => Ok(Self::Auto),
+            Form::Word(word) => Err(serde::de::Error::custom(format!(
+                "a fragment's length is a number of steps or \"auto\", not \"{word}\""
+            ))),
+        }
+    }
+}
+
+/// How observations are preprocessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PreprocessorPref {
+    /// Games with coloured screens are wrapped as DeepMind's agents see them, and their rewards clipped to their sign;
+    /// everything else as with [`RlLib`](Self::RlLib).
+    #[default]
+    DeepMind,
+    /// By space: one-hot, flattened, joined.
+    RlLib,
+    /// Not at all.
+    None,
+}
+
+/// How observations are compressed: `false`, `true` or `"bulk"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// Row by row. Written `true`.
+    Rows,
+    /// A column at once. Written `"bulk"`.
+    Bulk,
+}
+
+impl Serialize for Compression {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::None => serializer.serialize_bool(false),
+            Self::Rows => serializer.serialize_bool(true),
+            Self::Bulk => serializer.serialize_str("bulk"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Compression {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Flag(bool),
+            Word(String),
+        }
+        match Form::deserialize(deserializer)? {
+            Form::Flag(false) => Ok(Self::None),
+            Form::Flag(true) => Ok(Self::Rows),
+            Form::Word(word) if word == "bulk" => Ok(Self::Bulk),
+            Form::Word(word) => Err(serde::de::Error::custom(format!(
+                "observations are compressed by true, false or \"bulk\", not \"{word}\""
+            ))),
+        }
+    }
+}
+
+/// How a policy is evaluated on batches that others made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputEvaluation {
+    /// By importance sampling, step by step.
+    Is,
+    /// By weighted importance sampling, step by step.
+    Wis,
+    /// In the environment, whose rows are counted and thrown away.
+    Simulation,
+}
+
+/// What is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum LogLevel {
+    /// Failures.
+    Error,
+    /// Also what may be a mistake.
+    #[default]
+    Warn,
+    /// Also what happens.
+    Info,
+    /// Also every sample.
+    Debug,
+}
+
+/// A policy of a worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[doc(alias = "PolicySpec")]
+pub struct PolicyConfig {
+    /// Registered name of its kind.
+    #[doc(alias = "policy_class")]
+    pub policy: String,
+    /// Settings over those that all policies share.
+    pub config: Config,
+}
+
+impl Default for PolicyConfig {
+    fn default() -> Self {
+        Self { policy: "net".into(), config: Config::new() }
+    }
+}

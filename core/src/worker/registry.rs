@@ -1,0 +1,370 @@
+//! What a program knows by name: all code that a configuration or a message can ask for. Only names travel.
+
+use super::RolloutWorker;
+use crate::{
+    callbacks::{CallbackError, Callbacks, EpisodeHook, ObservationFn, PolicyMappingFn, WorkerInfo},
+    config::Config,
+    env::{BaseEnv, EnvContext, EnvError, EnvRegistry, EnvSpec, MultiAgentSpec, multi_agent::AgentRows},
+    episode::Episode,
+    ids::{AgentId, PolicyId},
+    kernels::Kernels,
+    policy::{PolicyRegistry, PolicySpec},
+    prelude::*,
+    rng::Rng,
+    sampler::{InputReader, IoContext, NoopOutput, OutputWriter, SampleError},
+};
+
+/// Makes an environment of the user's own shape, with one sub-environment per context.
+pub type BaseEnvFactory = Arc<dyn Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync>;
+
+/// Makes callbacks for a worker; the settings are those that all its policies share.
+pub type CallbacksFactory = Arc<dyn Fn(&Config) -> Result<Box<dyn Callbacks>, CallbackError> + Send + Sync>;
+
+/// Does something with a worker, wherever it is: the arguments and the answer are settings, so that they can travel.
+pub type WorkerFn = Arc<dyn Fn(&mut RolloutWorker, &Config) -> Result<Config, CallbackError> + Send + Sync>;
+
+/// Opens where batches come from.
+#[doc(alias = "input_creator")]
+pub type InputFactory = Arc<dyn Fn(&mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send + Sync>;
+
+/// Opens where batches go.
+#[doc(alias = "output_creator")]
+pub type OutputFactory = Arc<dyn Fn(&mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + Sync>;
+
+/// A name that nobody has registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no {kind} '{name}'; known are: {known}")]
+pub struct Unknown {
+    /// What was looked for, for example `environment`.
+    pub kind: &'static str,
+    /// The name that was asked for, or its beginning.
+    pub name: String,
+    /// The names that exist.
+    pub known: String,
+}
+
+/// A registered environment of any kind.
+#[derive(Clone)]
+pub enum RegisteredEnv<'a> {
+    /// One agent in each.
+    SingleAgent(&'a EnvSpec),
+    /// Several agents in each.
+    MultiAgent(&'a MultiAgentSpec),
+    /// Of the user's own shape.
+    Base(&'a BaseEnvFactory),
+}
+
+/// Everything that can be named on the command line, in a configuration or over the wire. What is registered under a
+/// name that is taken replaces what was there.
+///
+/// ```
+/// use rollmesh_core::{config::Config, ids::PolicyId, worker::Registry};
+///
+/// let registry = Registry::builtin()
+///     .with_policy_mapping_fn("left_and_right", |agent, _episode, _worker, _rng| {
+///         PolicyId::new(if agent.starts_with("left") { "left" } else { "right" })
+///     })
+///     .with_worker_fn("count", |worker, arguments| {
+///         let factor = arguments.get::<usize>("factor")?.unwrap_or(1);
+///         Ok(Config::new().with("envs", factor * worker.num_envs())?)
+///     });
+/// assert!(registry.worker_fn("count").is_ok());
+/// let error = registry.policy_mapping_fn("left").err().map(|error| error.to_string());
+/// let expected = "there is no policy mapping function 'left'; known are: agent_id, default, left_and_right, traffic";
+/// assert_eq!(error.as_deref(), Some(expected));
+/// ```
+#[derive(Clone)]
+pub struct Registry {
+    /// Environments with one agent or several.
+    pub envs: EnvRegistry,
+    /// Kinds of policies.
+    pub policies: PolicyRegistry,
+    base_envs: BTreeMap<String, BaseEnvFactory>,
+    callbacks: BTreeMap<String, CallbacksFactory>,
+    policy_mapping_fns: BTreeMap<String, PolicyMappingFn>,
+    observation_fns: BTreeMap<String, ObservationFn>,
+    worker_fns: BTreeMap<String, WorkerFn>,
+    inputs: BTreeMap<String, InputFactory>,
+    outputs: BTreeMap<String, OutputFactory>,
+}
+
+impl Registry {
+    /// A program that knows nothing yet.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            envs: EnvRegistry::default(),
+            policies: PolicyRegistry::default(),
+            base_envs: BTreeMap::new(),
+            callbacks: BTreeMap::new(),
+            policy_mapping_fns: BTreeMap::new(),
+            observation_fns: BTreeMap::new(),
+            worker_fns: BTreeMap::new(),
+            inputs: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+        }
+    }
+
+    /// What comes with this crate: its environments; the mapping functions `default` (one policy for all), `agent_id`
+    /// (to each agent the policy of its name) and `traffic` (for the traffic grid: each car drives under `car_policy1`
+    /// or `car_policy2`, by chance, and all others are lights under `traffic_light_policy`); the input `sampler`, a
+    /// worker's own environments; and the output `noop`.
+    #[must_use]
+    pub fn builtin() -> Self {
+        let sampler = |context: &mut IoContext| match context.default_sampler_input() {
+            Some(sampler) => Ok(Box::new(sampler) as Box<dyn InputReader>),
+            None => Err(SampleError::Input("the worker has no environments to sample from: name one as `env`".into())),
+        };
+        Self { envs: EnvRegistry::builtin(), policies: PolicyRegistry::builtin(), ..Self::empty() }
+            .with_policy_mapping_fn("default", |_, _, _, _| PolicyId::DEFAULT)
+            .with_policy_mapping_fn("agent_id", |agent, _, _, _| PolicyId::new(agent.to_string()))
+            .with_policy_mapping_fn("traffic", |agent, _, _, rng| {
+                PolicyId::new(match (agent.starts_with("car_"), rng.below(2)) {
+                    (true, 0) => "car_policy1",
+                    (true, _) => "car_policy2",
+                    (false, _) => "traffic_light_policy",
+                })
+            })
+            .with_input("sampler", sampler)
+            .with_output("noop", |_| Ok(Box::new(NoopOutput)))
+    }
+
+    /// Adds an environment with one agent.
+    #[must_use]
+    pub fn with_env(mut self, spec: EnvSpec) -> Self {
+        self.envs.register(spec);
+        self
+    }
+
+    /// Adds an environment with several agents.
+    #[must_use]
+    pub fn with_multi_agent_env(mut self, spec: MultiAgentSpec) -> Self {
+        self.envs.register_multi_agent(spec);
+        self
+    }
+
+    /// Adds a kind of policy.
+    #[must_use]
+    pub fn with_policy(mut self, spec: PolicySpec) -> Self {
+        self.policies.register(spec);
+        self
+    }
+
+    /// Adds an environment that speaks with samplers in its own way, for example one that is not in this process.
+    #[must_use]
+    pub fn with_base_env(
+        mut self,
+        name: impl Into<String>,
+        make: impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
+    ) -> Self {
+        self.base_envs.insert(name.into(), Arc::new(make));
+        self
+    }
+
+    /// Adds callbacks: how to make them for a worker.
+    #[must_use]
+    pub fn with_callbacks(
+        mut self,
+        name: impl Into<String>,
+        make: impl Fn(&Config) -> Result<Box<dyn Callbacks>, CallbackError> + Send + Sync + 'static,
+    ) -> Self {
+        self.callbacks.insert(name.into(), Arc::new(make));
+        self
+    }
+
+    /// Adds a function that gives agents their policies.
+    #[must_use]
+    pub fn with_policy_mapping_fn(
+        mut self,
+        name: impl Into<String>,
+        map: impl Fn(&AgentId, &Episode, &WorkerInfo, &mut Rng) -> PolicyId + Send + Sync + 'static,
+    ) -> Self {
+        self.policy_mapping_fns.insert(name.into(), Arc::new(map));
+        self
+    }
+
+    /// Adds a function that rewrites observations before anything else sees them.
+    #[must_use]
+    pub fn with_observation_fn(
+        mut self,
+        name: impl Into<String>,
+        rewrite: impl Fn(&mut AgentRows, &mut EpisodeHook<'_>) -> Result<(), CallbackError> + Send + Sync + 'static,
+    ) -> Self {
+        self.observation_fns.insert(name.into(), Arc::new(rewrite));
+        self
+    }
+
+    /// Adds something that can be done with a worker, wherever it is.
+    #[must_use]
+    pub fn with_worker_fn(
+        mut self,
+        name: impl Into<String>,
+        apply: impl Fn(&mut RolloutWorker, &Config) -> Result<Config, CallbackError> + Send + Sync + 'static,
+    ) -> Self {
+        self.worker_fns.insert(name.into(), Arc::new(apply));
+        self
+    }
+
+    /// Adds somewhere for batches to come from.
+    #[must_use]
+    pub fn with_input(
+        mut self,
+        name: impl Into<String>,
+        open: impl Fn(&mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send + Sync + 'static,
+    ) -> Self {
+        self.inputs.insert(name.into(), Arc::new(open));
+        self
+    }
+
+    /// Adds somewhere for batches to go.
+    #[must_use]
+    pub fn with_output(
+        mut self,
+        name: impl Into<String>,
+        open: impl Fn(&mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + Sync + 'static,
+    ) -> Self {
+        self.outputs.insert(name.into(), Arc::new(open));
+        self
+    }
+
+    /// An environment of any kind. Where kinds share a name, the user's own shape goes before several agents, and
+    /// those before one.
+    ///
+    /// # Errors
+    /// [`Unknown`], which lists what there is.
+    pub fn env(&self, name: &str) -> Result<RegisteredEnv<'_>, Unknown> {
+        if let Some(factory) = self.base_envs.get(name) {
+            return Ok(RegisteredEnv::Base(factory));
+        }
+        if let Some(spec) = self.envs.multi_agent(name) {
+            return Ok(RegisteredEnv::MultiAgent(spec));
+        }
+        self.envs.spec(name).map(RegisteredEnv::SingleAgent).map_err(|_| {
+            let single = self.envs.iter().map(|spec| spec.name.as_str());
+            let multi = self.envs.iter_multi_agent().map(|spec| spec.name.as_str());
+            let known: BTreeSet<&str> = single.chain(multi).chain(self.base_envs()).collect();
+            Unknown::new("environment", name, known)
+        })
+    }
+
+    /// Names of the environments of the users' own shapes, sorted.
+    pub fn base_envs(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.base_envs.keys().map(String::as_str)
+    }
+
+    /// How to make callbacks.
+    ///
+    /// # Errors
+    /// As all below: [`Unknown`], which lists what there is.
+    pub fn callbacks(&self, name: &str) -> Result<&CallbacksFactory, Unknown> {
+        find(&self.callbacks, "callback", name)
+    }
+
+    /// A function that gives agents their policies.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    pub fn policy_mapping_fn(&self, name: &str) -> Result<&PolicyMappingFn, Unknown> {
+        find(&self.policy_mapping_fns, "policy mapping function", name)
+    }
+
+    /// A function that rewrites observations.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    pub fn observation_fn(&self, name: &str) -> Result<&ObservationFn, Unknown> {
+        find(&self.observation_fns, "observation function", name)
+    }
+
+    /// Something that can be done with a worker.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    pub fn worker_fn(&self, name: &str) -> Result<&WorkerFn, Unknown> {
+        find(&self.worker_fns, "worker function", name)
+    }
+
+    /// Where batches come from.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    pub fn input(&self, name: &str) -> Result<&InputFactory, Unknown> {
+        find(&self.inputs, "input", name)
+    }
+
+    /// Where batches go.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    pub fn output(&self, name: &str) -> Result<&OutputFactory, Unknown> {
+        find(&self.outputs, "output", name)
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::builtin()
+    }
+}
+
+impl core::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Registry").field("envs", &self.envs).finish_non_exhaustive()
+    }
+}
+
+impl Unknown {
+    fn new<'a>(kind: &'static str, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        Self { kind, name: name.chars().take(64).collect(), known }
+    }
+}
+
+fn find<'a, T>(registered: &'a BTreeMap<String, T>, kind: &'static str, name: &str) -> Result<&'a T, Unknown> {
+    registered.get(name).ok_or_else(|| Unknown::new(kind, name, registered.keys().map(String::as_str)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ids::SlotId,
+        rng::{Purpose, Streams},
+    };
+
+    #[test]
+    fn cars_drive_under_two_policies_and_lights_under_one() {
+        let registry = Registry::builtin();
+        let map = registry.policy_mapping_fn("traffic").unwrap();
+        let streams = Streams::new(3, Purpose::Mapping);
+        let (episode, worker) = (Episode::new(0, SlotId(0), 0), WorkerInfo::default());
+        let mut counts = BTreeMap::<PolicyId, u32>::new();
+        for agent in 0..100 {
+            let car = AgentId::name(&format!("car_{agent}"));
+            *counts.entry(map(&car, &episode, &worker, &mut streams.at(SlotId(0), 0, 0, agent))).or_default() += 1;
+        }
+        assert_eq!(counts.len(), 2);
+        assert!(counts.values().all(|count| (30..=70).contains(count)), "{counts:?}");
+        let light = map(&AgentId::name("light_0"), &episode, &worker, &mut streams.at(SlotId(0), 0, 0, 100));
+        assert_eq!(light, PolicyId::new("traffic_light_policy"));
+    }
+
+    #[test]
+    fn whatever_is_unknown_is_named_with_what_there_is() {
+        let registry = Registry::empty().with_base_env("Radio-v0", |_, _| Err(EnvError::Failed("silence".into())));
+        let error = registry.env("Pong-v9").err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), Some("there is no environment 'Pong-v9'; known are: Radio-v0"));
+        assert!(matches!(registry.env("Radio-v0"), Ok(RegisteredEnv::Base(_))));
+        let error = registry.input(&"x".repeat(1000)).err().unwrap();
+        assert_eq!((error.kind, error.name.len(), error.known.as_str()), ("input", 64, "none"));
+    }
+
+    #[test]
+    fn sampling_needs_environments() {
+        let registry = Registry::builtin();
+        let mut context = IoContext::new(WorkerInfo::default(), Config::new(), None);
+        assert!(matches!(registry.input("sampler").unwrap()(&mut context), Err(SampleError::Input(_))));
+        assert!(registry.output("noop").unwrap()(&mut context).unwrap().close().is_ok());
+    }
+}
