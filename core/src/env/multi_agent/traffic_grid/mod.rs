@@ -1,6 +1,7 @@
 //! Cars that drive to their goals through a town, and the traffic lights of its junctions.
 
 mod lights;
+mod picture;
 mod streets;
 mod traffic;
 
@@ -12,7 +13,7 @@ use self::{
 use super::{AgentRows, Turn, count, discrete_action, over};
 use crate::{
     column::{DType, RowShape},
-    env::{EnvContext, EnvError, EnvSpaces, MultiAgentEnv, Rng, RowElement as _},
+    env::{EnvContext, EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng, RowElement as _},
     ids::AgentId,
     prelude::*,
     space::Space,
@@ -215,6 +216,11 @@ impl MultiAgentEnv for MultiAgentTrafficGrid {
             turn.terminate_all();
         }
         Ok(())
+    }
+
+    fn render(&self, frame: &mut Frame) -> bool {
+        picture::draw(self, frame);
+        true
     }
 
     fn as_any(&mut self) -> &mut dyn core::any::Any {
