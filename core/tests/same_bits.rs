@@ -11,8 +11,7 @@ use rollmesh_core::{
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{MlpPolicy, MlpPolicySpec, init_weights},
     run::{HomeIndex, RunSpec},
-    sampler::{Collector, Episodic, LaneStart, Lockstep, Need, drive},
-    worker::{Advance, PolicyKind, RolloutConfig, RolloutWorker, SlotRunner, core_fingerprint, rollout_hash},
+    worker::{Advance, Registry, RolloutConfig, RolloutWorker, SlotRunner, core_fingerprint, rollout_hash},
 };
 
 fn config(num_envs: u32, fragment: u32) -> RolloutConfig {
@@ -20,11 +19,11 @@ fn config(num_envs: u32, fragment: u32) -> RolloutConfig {
         .num_envs(num_envs)
         .rollout_fragment_length(fragment)
         .seed(11)
-        .policy(PolicyKind::Mlp { hidden: vec![16, 16] })
+        .fcnet_hiddens(&[16, 16])
 }
 
 fn hash(config: RolloutConfig, steps: u64) -> String {
-    rollout_hash(config, steps, &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap().to_string()
+    rollout_hash(config, steps, &Registry::builtin(), Kernels::PORTABLE).unwrap().to_string()
 }
 
 /// These constants are the promise: the same on every machine, in every build, in Node and in every browser.
@@ -32,7 +31,7 @@ fn hash(config: RolloutConfig, steps: u64) -> String {
 fn golden_hashes() {
     let mlp = RolloutConfig::new("CartPole-v1").num_envs(64).seed(1);
     assert_eq!(hash(mlp.clone(), 2_000), "521ef2d51d3d6ff4fd7c9c47f4d335f0");
-    let random = mlp.policy(PolicyKind::Random);
+    let random = mlp.single_policy("random");
     assert_eq!(hash(random, 2_000), "5ea1f432f1263e29bdf49da621626216");
     let fingerprint: String = core_fingerprint(Kernels::PORTABLE).iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(fingerprint, "ea9a3856db66e77f050790411949b828");
@@ -65,7 +64,7 @@ fn every_environment_has_its_golden_hash_however_it_is_cut() {
     for (env, golden) in OF_ENVIRONMENTS {
         for fragment in [500, 37] {
             let config = RolloutConfig::new(env).num_envs(4).rollout_fragment_length(fragment).seed(5);
-            assert_eq!(hash(config.policy(PolicyKind::Random), 2_000), golden, "{env}, fragments of {fragment}");
+            assert_eq!(hash(config.single_policy("random"), 2_000), golden, "{env}, fragments of {fragment}");
         }
     }
 }
@@ -82,42 +81,6 @@ fn cuts_change_nothing() {
 fn steps_are_rounded_up_to_whole_rows_of_slots() {
     assert_eq!(hash(config(4, 50), 397), hash(config(4, 50), 400));
     assert_ne!(hash(config(4, 50), 396), hash(config(4, 50), 397));
-}
-
-/// Collects `fragments` fragments of 40 steps from three CartPoles with a collector made by `make`.
-fn collect<C: Collector>(
-    make: impl Fn(&[LaneStart], &EnvSpec, &mut dyn rollmesh_core::env::AnyVectorEnv) -> C,
-    fragments: u64,
-) -> Vec<SlotFragment> {
-    let registry = EnvRegistry::builtin();
-    let spec = registry.spec("CartPole-v1").unwrap();
-    let contexts: Vec<_> =
-        (0..3).map(|vector_index| EnvContext::new(HomeIndex { worker_index: 1, vector_index })).collect();
-    let mut env = spec.make(&contexts, Kernels::PORTABLE).unwrap();
-    let starts: Vec<_> = (0..3).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
-    let mut collector = make(&starts, spec, env.as_mut());
-    let shape = MlpPolicySpec::for_spaces(&spec.spaces().unwrap(), &[16, 16]).unwrap();
-    let mut policy = MlpPolicy::new(shape.clone(), init_weights(&shape, 3).unwrap(), 3, Kernels::PORTABLE).unwrap();
-    let mut all = Vec::new();
-    for fragment in 0..fragments {
-        collector.begin(FragmentNo(fragment), WeightsVersion(0), 40);
-        // In slices, as a browser does.
-        while collector.need() != Need::Nothing {
-            drive(&mut collector, env.as_mut(), &mut policy, 7).unwrap();
-        }
-        all.extend(collector.take(env.as_ref()));
-    }
-    all
-}
-
-#[test]
-fn lockstep_and_episodic_make_identical_rows() {
-    let lockstep =
-        collect(|starts, spec, env| Lockstep::<f32, i64>::new(starts, 3, spec.max_episode_steps, env).unwrap(), 5);
-    let episodic =
-        collect(|starts, spec, env| Episodic::<f32, i64>::new(starts, 3, spec.max_episode_steps, env).unwrap(), 5);
-    assert_eq!(lockstep, episodic);
-    assert!(lockstep.iter().map(|fragment| fragment.episodes.len()).sum::<usize>() > 5);
 }
 
 fn run_spec() -> RunSpec {
@@ -215,8 +178,9 @@ fn leases_that_cannot_be_run_are_refused_and_change_nothing() {
 
 #[test]
 fn a_sample_has_every_column() {
-    let mut worker = RolloutWorker::new(config(2, 30), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
-    let batch = worker.sample().unwrap();
+    let mut worker = RolloutWorker::new(config(2, 30), &Registry::builtin(), Kernels::PORTABLE).unwrap();
+    let sample = worker.sample().unwrap();
+    let batch = sample.single().unwrap();
     let names: Vec<_> = batch.iter().map(|(name, _)| name.to_owned()).collect();
     assert_eq!(
         names,
@@ -230,8 +194,11 @@ fn a_sample_has_every_column() {
             "vf_preds",
             "new_obs",
             "eps_id",
+            "unroll_id",
             "t",
-            "agent_index"
+            "agent_index",
+            "advantages",
+            "value_targets"
         ]
     );
     let ts = batch.get(T).unwrap();
@@ -247,7 +214,7 @@ fn a_sample_has_every_column() {
 
 #[test]
 fn the_hash_sees_every_bit() {
-    let mut worker = RolloutWorker::new(config(1, 10), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let mut worker = RolloutWorker::new(config(1, 10), &Registry::builtin(), Kernels::PORTABLE).unwrap();
     let fragment = worker.sample_fragments(10).unwrap().remove(0);
     let hash = |fragment: &SlotFragment| {
         let mut hasher = RolloutHasher::new();
@@ -274,7 +241,7 @@ fn the_hash_sees_every_bit() {
 
 #[test]
 fn cuts_beyond_the_rows_are_refused() {
-    let mut worker = RolloutWorker::new(config(1, 10), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let mut worker = RolloutWorker::new(config(1, 10), &Registry::builtin(), Kernels::PORTABLE).unwrap();
     let mut fragment = worker.sample_fragments(10).unwrap().remove(0);
     assert_eq!(fragment.with_derived().unwrap().len(), 10);
     fragment.cuts.last_mut().unwrap().end = u32::MAX;

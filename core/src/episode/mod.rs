@@ -26,7 +26,7 @@ pub use metrics::{RolloutMetrics, SamplerPerf};
 pub use summary::{EpisodeSummary, Spread};
 
 use crate::{
-    batch::SampleBatch,
+    batch::{AnyBatch, SampleBatch},
     ids::{AgentId, PolicyId, SlotId, eps_id},
     prelude::*,
 };
@@ -41,6 +41,7 @@ pub struct Episode {
     length: u32,
     total_reward: f64,
     agents: Vec<AgentRecord>,
+    extra_batches: Vec<AnyBatch>,
     /// Numbers of the user's, which end up in the metrics.
     pub custom_metrics: BTreeMap<String, f64>,
     /// Lists of numbers of the user's, which are joined over episodes.
@@ -146,6 +147,23 @@ impl Episode {
         }
     }
 
+    /// An agent goes on under another policy, since its own is no longer there.
+    pub(crate) fn remap(&mut self, agent_index: usize, policy: PolicyId) {
+        if let Some(record) = self.agents.get_mut(agent_index) {
+            record.policy = policy;
+        }
+    }
+
+    /// Adds rows that no step of the environment made, for example of a model's imagination. They join the next sample.
+    pub fn add_extra_batch(&mut self, batch: impl Into<AnyBatch>) {
+        self.extra_batches.push(batch.into());
+    }
+
+    /// The added rows, which are then no longer here.
+    pub(crate) fn take_extra_batches(&mut self) -> impl Iterator<Item = AnyBatch> {
+        self.extra_batches.drain(..)
+    }
+
     /// Counts an env step.
     pub fn add_step(&mut self) {
         self.length = self.length.saturating_add(1);
@@ -174,5 +192,33 @@ impl Episode {
             faulty: None,
             perf: SamplerPerf::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_keep_their_numbers_and_policies() {
+        let mut episode = Episode::new(2, SlotId(5), 3);
+        let (a, b) = (AgentId::name("a"), AgentId::name("b"));
+        assert_eq!((episode.enter(&b, PolicyId::new("p")), episode.enter(&a, PolicyId::new("q"))), (0, 1));
+        assert_eq!(episode.enter(&b, PolicyId::new("other")), 0);
+        assert_eq!(episode.policy_for(&b), Some(&PolicyId::new("p")));
+        episode.add_reward(&a, 1.5);
+        episode.add_reward(&AgentId::name("nobody"), 1.0);
+        let metrics = episode.metrics();
+        assert_eq!((metrics.env, metrics.episode_id, metrics.episode_return), (2, 5 << 32 | 3, 2.5));
+        let rewards: Vec<f64> = metrics.agent_rewards.iter().map(|(_, _, reward)| *reward).collect();
+        assert_eq!(rewards, [0.0, 1.5]);
+    }
+
+    #[test]
+    fn extra_batches_are_given_out_once() {
+        let mut episode = Episode::new(0, SlotId(0), 0);
+        episode.add_extra_batch(SampleBatch::new());
+        assert_eq!(episode.take_extra_batches().count(), 1);
+        assert_eq!(episode.take_extra_batches().count(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker has per policy: the policy and its filter, and both as bytes.
+//! What a worker has per policy: the policy, its preprocessor and its filter, and what of it travels as bytes.
 
 use super::{
     Policy,
@@ -8,23 +8,36 @@ use crate::{
     filter::Filter,
     ids::WeightsVersion,
     prelude::*,
+    preprocess::Preprocessor,
     weights::{Tensor, Weights},
 };
 
-/// A policy and the filter of its observations. They come and go together.
+/// A policy, and the preprocessor and filter of its observations. They come and go together.
+///
+/// The preprocessor follows from the specification: it is no part of what is [stashed](Stash::stash), so whoever makes
+/// the entry again sets it again.
 pub struct PolicyEntry<P: ?Sized = dyn Policy> {
     spec: Cow<'static, str>,
     /// What acts.
     pub policy: Box<P>,
-    /// What observations go through first.
+    /// What observations go through first, if anything.
+    pub preprocessor: Option<Preprocessor>,
+    /// What observations go through next.
     pub filter: Filter,
 }
 
 impl<P: Policy + ?Sized> PolicyEntry<P> {
-    /// A policy without filter; for `spec` see [`Stash::spec`].
+    /// A policy without preprocessor and filter; for `spec` see [`Stash::spec`].
     #[must_use]
     pub fn new(spec: impl Into<Cow<'static, str>>, policy: Box<P>) -> Self {
-        Self { spec: spec.into(), policy, filter: Filter::NoFilter }
+        Self { spec: spec.into(), policy, preprocessor: None, filter: Filter::NoFilter }
+    }
+
+    /// Sets the preprocessor.
+    #[must_use]
+    pub fn with_preprocessor(mut self, preprocessor: Option<Preprocessor>) -> Self {
+        self.preprocessor = preprocessor;
+        self
     }
 
     /// Sets the filter.

@@ -38,15 +38,18 @@ mod error;
 mod input;
 mod lanes;
 mod lockstep;
-mod recycle;
+#[cfg(test)]
+mod lockstep_tests;
+mod modes;
 mod state;
 
 pub use drive::{DriveError, drive};
-pub use episodic::Episodic;
+pub use episodic::{Episodic, EpisodicOptions, Progress, RecordColumns};
 pub use error::SampleError;
 pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, SamplerHost, SamplerInput};
 pub use lanes::{LaneStart, Lanes};
 pub use lockstep::Lockstep;
+pub use modes::{BatchMode, CountStepsBy, Horizon, RewardClipping};
 pub use state::{SlotState, StateError};
 
 use crate::{
@@ -71,7 +74,7 @@ pub enum Need {
 }
 
 /// Collects one fragment after the other from a set of lanes.
-pub trait Collector {
+pub trait Collector: Send {
     /// What has to happen next.
     fn need(&self) -> Need;
 

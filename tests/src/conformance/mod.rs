@@ -9,12 +9,15 @@ mod env;
 mod filter;
 pub mod judge;
 mod ma;
+mod mocks;
 mod ope;
 mod policy_map;
 mod post;
+mod sampler;
 mod seq;
 mod values;
 mod views;
+mod worker;
 
 use serde_json::{Value, json};
 
@@ -88,7 +91,9 @@ fn dispatch(case: &Value) -> Answer {
         "ope" => ope::answer(name, input, args),
         "policymap" => policy_map::answer(name, input, args),
         "post" => post::answer(name, input, args),
+        "sampler" => sampler::answer(name, args),
         "seq" => seq::answer(name, input, args),
+        "worker" => worker::answer(name, input, args),
         "views" => views::answer(name, input, args),
         _ => Err(Fault::UnknownOperation),
     }

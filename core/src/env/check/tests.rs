@@ -7,7 +7,7 @@ use crate::{
     column::{DType, RowShape},
     env::{Env, EnvRegistry, Moments, Rng, RowElement, SnapshotReader, Step, StepOut, VectorEnv, Vectorized, put_rows},
     ids::{FragmentNo, WeightsVersion},
-    sampler::{Collector, Episodic, LaneStart, Lockstep, Need},
+    sampler::{Collector as _, LaneStart, Lockstep, Need},
     space::Scalar,
 };
 
@@ -260,24 +260,18 @@ fn flags_that_are_not_written_are_found() {
 fn flags_of_a_fragment_do_not_last_into_the_next() {
     let starts: Vec<_> = (0..2).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
     let mut env = Raises { steps: vec![0; 2] };
-    let mut collectors: [Box<dyn Collector>; 2] = [
-        Box::new(Lockstep::<i64, i64>::new(&starts, 1, None, &mut env).unwrap()),
-        Box::new(Episodic::<i64, i64>::new(&starts, 1, None, &mut env).unwrap()),
-    ];
-    for collector in &mut collectors {
-        env.steps.fill(0);
-        let mut lengths = Vec::new();
-        for fragment in 0..4 {
-            collector.begin(FragmentNo(fragment), WeightsVersion(0), 15);
-            while collector.need() == Need::Actions {
-                collector.actions_done();
-                collector.step_env(&mut env).unwrap();
-            }
-            collector.values_done();
-            lengths.extend(collector.take(&env).iter().flat_map(|slot| &slot.episodes).map(|episode| episode.len));
+    let mut collector = Lockstep::<i64, i64>::new(&starts, 1, None, &mut env).unwrap();
+    let mut lengths = Vec::new();
+    for fragment in 0..4 {
+        collector.begin(FragmentNo(fragment), WeightsVersion(0), 15);
+        while collector.need() == Need::Actions {
+            collector.actions_done();
+            collector.step_env(&mut env).unwrap();
         }
-        assert_eq!(lengths, [10; 12]);
+        collector.values_done();
+        lengths.extend(collector.take(&env).iter().flat_map(|slot| &slot.episodes).map(|episode| episode.len));
     }
+    assert_eq!(lengths, [10; 12]);
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl MultiAgentCartPole {
     /// # Errors
     /// [`EnvError::Config`].
     pub fn new(context: &EnvContext) -> Result<Self, EnvError> {
+        context.config.check_known(&["num_agents"]).map_err(EnvError::Config)?;
         let num_agents = super::count(&context.config, "num_agents", 4, 1..=MAX_AGENTS)?;
         let n = num_agents as usize;
         Ok(Self {

@@ -2,14 +2,15 @@
 //! named here.
 
 mod parts;
+mod set;
+#[cfg(test)]
+mod tests;
 
-pub use parts::{
-    BatchMode, Compression, CountStepsBy, FragmentLength, Horizon, InputEvaluation, LogLevel, PolicyConfig,
-    PreprocessorPref, RewardClipping,
-};
+pub use parts::{Compression, FragmentLength, InputEvaluation, LogLevel, PolicyConfig, PreprocessorPref};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::sampler::{BatchMode, CountStepsBy, Horizon, RewardClipping};
 use crate::{config::Config, filter::FilterKind, ids::PolicyId, prelude::*};
 
 /// Settings of a [`RolloutWorker`](super::RolloutWorker), under RLlib's names. Every field has a default, so a file
@@ -165,13 +166,5 @@ impl Default for RolloutConfig {
             monitor_path: None,
             extra_environs: BTreeMap::new(),
         }
-    }
-}
-
-impl RolloutConfig {
-    /// The defaults for a registered environment.
-    #[must_use]
-    pub fn new(env: impl Into<String>) -> Self {
-        Self { env: Some(env.into()), ..Self::default() }
     }
 }

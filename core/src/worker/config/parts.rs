@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{config::Config, prelude::*};
+use crate::{config::Config, prelude::*, space::Space};
 
 /// Steps of each environment per sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,43 +58,6 @@ impl<'de> Deserialize<'de> for FragmentLength {
     }
 }
 
-/// Whether episodes may be cut.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BatchMode {
-    /// Fragments of equal length; episodes go on in the next one.
-    #[default]
-    TruncateEpisodes,
-    /// Whole episodes, until they have at least as many steps.
-    CompleteEpisodes,
-}
-
-/// What a fragment's length counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CountStepsBy {
-    /// Steps of the environment, whoever acts.
-    #[default]
-    EnvSteps,
-    /// Rows: steps of agents. Looked at after whole env steps.
-    AgentSteps,
-}
-
-/// What it means that an episode reaches the horizon.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Horizon {
-    /// The episode is truncated: what would have come is worth the policy's estimate.
-    #[default]
-    Truncated,
-    /// As in old versions of RLlib: the episode counts as terminated, and nothing would have come. This biases values.
-    LegacyHard,
-    /// As in old versions of RLlib: the episode ends in the books only, its last row says nothing of it, and the
-    /// environment goes on without a reset.
-    #[doc(alias = "soft_horizon")]
-    LegacySoft,
-}
-
 /// How observations are preprocessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -107,51 +70,6 @@ pub enum PreprocessorPref {
     RlLib,
     /// Not at all.
     None,
-}
-
-/// How rewards are clipped: `null`, `true`, `false` or a number.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum RewardClipping {
-    /// To their sign for games that are wrapped as DeepMind's agents see them, else not at all. Written `null`.
-    #[default]
-    Auto,
-    /// Not at all. Written `false`.
-    Off,
-    /// To their sign: 0.3 becomes 1. Written `true`.
-    Sign,
-    /// Between minus and plus a number.
-    Limit(f64),
-}
-
-impl Serialize for RewardClipping {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => serializer.serialize_none(),
-            Self::Off => serializer.serialize_bool(false),
-            Self::Sign => serializer.serialize_bool(true),
-            Self::Limit(limit) => serializer.serialize_f64(*limit),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for RewardClipping {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Form {
-            Sign(bool),
-            Limit(f64),
-        }
-        match Option::<Form>::deserialize(deserializer)? {
-            None => Ok(Self::Auto),
-            Some(Form::Sign(false)) => Ok(Self::Off),
-            Some(Form::Sign(true)) => Ok(Self::Sign),
-            Some(Form::Limit(limit)) if limit > 0.0 && limit.is_finite() => Ok(Self::Limit(limit)),
-            Some(Form::Limit(limit)) => {
-                Err(serde::de::Error::custom(format!("rewards are clipped to a positive number, not {limit}")))
-            }
-        }
-    }
 }
 
 /// How observations are compressed: `false`, `true` or `"bulk"`.
@@ -225,17 +143,44 @@ pub enum LogLevel {
 /// A policy of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[doc(alias = "PolicySpec")]
 pub struct PolicyConfig {
     /// Registered name of its kind.
     #[doc(alias = "policy_class")]
     pub policy: String,
+    /// What it observes, before preprocessing; if none, what the environment says of its agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observation_space: Option<Space>,
+    /// What it does; if none, what the environment says of its agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action_space: Option<Space>,
     /// Settings over those that all policies share.
     pub config: Config,
 }
 
 impl Default for PolicyConfig {
     fn default() -> Self {
-        Self { policy: "net".into(), config: Config::new() }
+        Self { policy: "net".into(), observation_space: None, action_space: None, config: Config::new() }
+    }
+}
+
+impl PolicyConfig {
+    /// A policy of this kind, with the common settings.
+    #[must_use]
+    pub fn new(policy: impl Into<String>) -> Self {
+        Self { policy: policy.into(), ..Self::default() }
+    }
+
+    /// Sets what it observes and does.
+    #[must_use]
+    pub fn with_spaces(mut self, observation_space: Space, action_space: Space) -> Self {
+        (self.observation_space, self.action_space) = (Some(observation_space), Some(action_space));
+        self
+    }
+
+    /// Sets its own settings.
+    #[must_use]
+    pub fn with_config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
     }
 }

@@ -67,6 +67,7 @@ impl MultiAgentTrafficGrid {
     /// # Errors
     /// [`EnvError::Config`], for example for more cars than there is room for.
     pub fn new(context: &EnvContext) -> Result<Self, EnvError> {
+        context.config.check_known(&["num_cars", "size"]).map_err(EnvError::Config)?;
         let size = count(&context.config, "size", 3, 2..=16)? as usize;
         let map = Map { size };
         let num_cars = count(&context.config, "num_cars", 25, 1..=Traffic::room(map) as u32)?;

@@ -1,0 +1,186 @@
+//! Hashes that say whether two rollouts or two sets of weights are the same, bit for bit.
+//!
+//! All are XXH3 with 128 bits, written as 32 hexadecimal digits, most significant first. They find accidents; they
+//! are no protection against a forger.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     hash::RolloutHasher,
+//!     kernels::Kernels,
+//!     worker::{Registry, RolloutConfig, RolloutWorker},
+//! };
+//!
+//! // 40 steps of 4 environments have one hash, however they are cut.
+//! let hash = |fragments: &[u32]| {
+//!     let config = RolloutConfig::new("CartPole-v1").num_envs(4).seed(7);
+//!     let mut worker = RolloutWorker::new(config, &Registry::builtin(), Kernels::PORTABLE)?;
+//!     let mut hasher = RolloutHasher::new();
+//!     for steps in fragments {
+//!         for fragment in worker.sample_fragments(*steps)? {
+//!             hasher.add(&fragment)?;
+//!         }
+//!     }
+//!     Ok::<_, rollmesh_core::worker::RolloutError>(hasher.finish())
+//! };
+//! assert_eq!(hash(&[40])?, hash(&[15, 25])?);
+//! # Ok::<(), rollmesh_core::worker::RolloutError>(())
+//! ```
+
+mod batch;
+
+pub use batch::BatchHasher;
+
+use core::fmt;
+
+use twox_hash::XxHash3_128;
+
+use crate::{
+    batch::{ACTION_LOGP, ACTIONS, BatchError, OBS, REWARDS, SlotFragment, TERMINATEDS, TRUNCATEDS, VF_PREDS},
+    column::{Column, ColumnData, ColumnError, Element},
+    ids::SlotId,
+    prelude::*,
+    weights::Weights,
+};
+
+/// Element type of tensors of 32-bit floats, in hashes of weights.
+const FLOATS: u32 = 1;
+
+/// A 128-bit hash.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hash128(pub [u8; 16]);
+
+impl fmt::Display for Hash128 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Hash128 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn finish(hasher: &XxHash3_128) -> Hash128 {
+    Hash128(hasher.finish_128().to_be_bytes())
+}
+
+/// Hash of bytes, to find out whether they were damaged.
+#[must_use]
+pub fn bytes_hash(bytes: &[u8]) -> Hash128 {
+    let mut hasher = XxHash3_128::new();
+    hasher.write(bytes);
+    finish(&hasher)
+}
+
+/// Hash of weights: over the tensors sorted by name, for each the length of its name, its element type (1: 32-bit
+/// floats, the only one so far) and its rank as 32-bit numbers, the name, the dimensions, and the values; everything
+/// little-endian. The version is not part of it.
+#[must_use]
+pub fn weights_hash(weights: &Weights) -> Hash128 {
+    let mut hasher = XxHash3_128::new();
+    let mut bytes = Vec::new();
+    for tensor in weights.tensors() {
+        bytes.clear();
+        bytes.extend_from_slice(&(tensor.name.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&FLOATS.to_le_bytes());
+        bytes.extend_from_slice(&(tensor.shape.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(tensor.name.as_bytes());
+        tensor.shape.iter().for_each(|dim| bytes.extend_from_slice(&dim.to_le_bytes()));
+        tensor.values.iter().for_each(|value| bytes.extend_from_slice(&canonical(*value)));
+        hasher.write(&bytes);
+    }
+    finish(&hasher)
+}
+
+/// Hash of a rollout, independent of how it was cut into fragments.
+///
+/// Each slot has a hash of its own over its rows in order: observation and action, each in its own type, reward, flags (one byte:
+/// 1 terminated, 2 truncated), log-probability, value; floats of 32 bits with one NaN, everything little-endian. The
+/// result is the hash of the slots' hashes (16 bytes, most significant first) in order of the slots.
+#[derive(Clone)]
+pub struct RolloutHasher {
+    slots: BTreeMap<SlotId, XxHash3_128>,
+    bytes: Vec<u8>,
+}
+
+impl RolloutHasher {
+    /// A hash of nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { slots: BTreeMap::new(), bytes: Vec::new() }
+    }
+
+    /// Adds a fragment. Fragments of one slot come in order.
+    ///
+    /// # Errors
+    /// [`BatchError`] when a column is missing or of another type.
+    pub fn add(&mut self, fragment: &SlotFragment) -> Result<(), BatchError> {
+        let rows = &fragment.rows;
+        let column = |name: &str| {
+            let column = rows.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?;
+            let wrong = match (column.is_compressed(), column.dtype()) {
+                (true, _) => Some(ColumnError::Compressed),
+                (false, None) => Some(ColumnError::NoArray(column.column_type())),
+                (false, Some(_)) => None,
+            };
+            wrong.map_or(Ok(column), |source| Err(BatchError::Column { name: name.to_string(), source }))
+        };
+        let (obs, actions, rewards) = (column(OBS.name())?, column(ACTIONS.name())?, rows.get(REWARDS)?);
+        let (terminateds, truncateds) = (rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?);
+        let (logp, vf_preds) = (rows.get(ACTION_LOGP)?, rows.get(VF_PREDS)?);
+        self.bytes.clear();
+        for row in 0..rows.len() {
+            put_row(&mut self.bytes, obs, row);
+            put_row(&mut self.bytes, actions, row);
+            self.bytes.extend_from_slice(&canonical(rewards[row]));
+            self.bytes.push(u8::from(terminateds[row]) | u8::from(truncateds[row]) << 1);
+            self.bytes.extend_from_slice(&canonical(logp[row]));
+            self.bytes.extend_from_slice(&canonical(vf_preds[row]));
+        }
+        self.slots.entry(fragment.slot).or_default().write(&self.bytes);
+        Ok(())
+    }
+
+    /// The hash so far.
+    #[must_use]
+    pub fn finish(&self) -> Hash128 {
+        let mut all = XxHash3_128::new();
+        self.slots.values().for_each(|slot| all.write(&finish(slot).0));
+        finish(&all)
+    }
+}
+
+impl Default for RolloutHasher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for RolloutHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RolloutHasher").field(&self.finish()).finish()
+    }
+}
+
+/// Appends the elements of a row of an array.
+fn put_row(bytes: &mut Vec<u8>, column: &Column, row: usize) {
+    fn put<T: Element, const N: usize>(bytes: &mut Vec<u8>, data: &ColumnData<T>, row: usize, form: fn(T) -> [u8; N]) {
+        data.row(row).unwrap_or_default().iter().for_each(|value| bytes.extend_from_slice(&form(*value)));
+    }
+    match column {
+        Column::F32(data) => put(bytes, data, row, canonical),
+        Column::F64(data) => {
+            put(bytes, data, row, |x| if x.is_nan() { 0x7FF8_0000_0000_0000u64.to_le_bytes() } else { x.to_le_bytes() })
+        }
+        Column::I32(data) => put(bytes, data, row, i32::to_le_bytes),
+        Column::I64(data) => put(bytes, data, row, i64::to_le_bytes),
+        Column::U8(data) => put(bytes, data, row, u8::to_le_bytes),
+        Column::Bool(data) => put(bytes, data, row, |x| [u8::from(x)]),
+        Column::Bytes(_) | Column::Compressed(_) => {}
+    }
+}
+
+fn canonical(value: f32) -> [u8; 4] {
+    if value.is_nan() { 0x7FC0_0000u32.to_le_bytes() } else { value.to_le_bytes() }
+}

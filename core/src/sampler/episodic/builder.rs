@@ -1,0 +1,36 @@
+//! Postprocessed pieces on their way to a batch.
+
+use crate::{
+    batch::{AnyBatch, BatchError, MultiAgentBatch, SampleBatch},
+    ids::PolicyId,
+    prelude::*,
+};
+
+/// What one environment has finished since its last batch.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    pieces: BTreeMap<PolicyId, Vec<SampleBatch>>,
+    pub(super) env_steps: usize,
+    pub(super) agent_steps: usize,
+}
+
+impl Builder {
+    pub(super) fn add(&mut self, policy: &PolicyId, piece: SampleBatch) {
+        match self.pieces.get_mut(policy) {
+            Some(pieces) => pieces.push(piece),
+            None => drop(self.pieces.insert(policy.clone(), vec![piece])),
+        }
+    }
+
+    /// Joins everything to one batch and begins anew; nothing is kept of what cannot be joined.
+    pub(super) fn build(&mut self, single_agent: bool) -> Result<AnyBatch, BatchError> {
+        let Self { pieces, env_steps, .. } = core::mem::take(self);
+        let joined = pieces.into_iter().map(|(policy, pieces)| Ok((policy, SampleBatch::concat(&pieces)?)));
+        let batches = joined.collect::<Result<BTreeMap<_, _>, BatchError>>()?;
+        Ok(if single_agent {
+            MultiAgentBatch::wrap_as_needed(batches, env_steps)
+        } else {
+            MultiAgentBatch::new(batches, env_steps).into()
+        })
+    }
+}

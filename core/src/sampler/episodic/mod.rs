@@ -1,0 +1,296 @@
+//! Every environment builds its rows by itself, agent by agent.
+
+mod agent;
+mod builder;
+mod inference;
+mod lane;
+mod options;
+mod perf;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod trajectory;
+
+pub use options::{EpisodicOptions, RecordColumns};
+
+use self::{
+    inference::Inference,
+    lane::{Lane, Round},
+    perf::{Stopwatch, lap},
+    rows::RowBuffer,
+};
+use super::{SampleError, SamplerHost, SamplerInput};
+use crate::{
+    batch::AnyBatch,
+    env::{BaseEnv, EnvActions, EnvError, News, SubEnv, multi_agent::Turn},
+    episode::RolloutMetrics,
+    prelude::*,
+    rng::{Purpose, Streams},
+};
+
+/// The sampler for everything that [`Lockstep`](super::Lockstep) does not take: several agents, whole episodes, filters
+/// and preprocessors, callbacks at every step, horizons, policies with memory, views, environments that fail, that live
+/// elsewhere or that begin their episodes by themselves.
+///
+/// A [`step`](Self::step) is one round: [poll](BaseEnv::poll) the environments, record what they say, cut full
+/// fragments, let each policy choose for all agents under it at once, and send the actions. Environments come in the
+/// order of their indices, agents that appear or observe together in the order of their ids. Rows of a slot do not
+/// depend on the other slots; with a filter that learns they do, since the policy's statistics are shared.
+///
+/// What one agent saw and did makes rows once its next observation is there, in which `t` is that of the env step that
+/// brought it. An agent that acted and gets no observation by the end of the episode gets one of zeros, so that its
+/// reward is not lost. Rows up to the end of the episode or the cut are a piece: the pieces of all agents get their
+/// rewards clipped and are postprocessed, in the order of the agents' ids.
+///
+/// After an error the episodes that had begun are lost, while finished ones and queued batches are kept; the next step
+/// resets the environments and goes on.
+pub struct Episodic {
+    options: EpisodicOptions,
+    env: Box<dyn BaseEnv>,
+    lanes: Vec<Lane>,
+    mapping: Streams,
+    news: News,
+    /// What resets bring.
+    turn: Turn,
+    inference: Inference,
+    answers: Vec<EnvActions>,
+    sent: RowBuffer,
+    outputs: VecDeque<Output>,
+    metrics: Vec<RolloutMetrics>,
+    extra_batches: Vec<AnyBatch>,
+    stopwatch: Stopwatch,
+    /// The environments may have news that nobody wants any more.
+    stale_news: bool,
+    stopped: bool,
+}
+
+/// What is ready, in order.
+#[derive(Debug)]
+enum Output {
+    Metrics(Box<RolloutMetrics>),
+    Batch(AnyBatch),
+}
+
+/// What a step has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// No environment was ready.
+    Idle,
+    /// So many environments have had news.
+    Stepped(usize),
+}
+
+impl Episodic {
+    /// A sampler for these environments, none of which has been polled.
+    ///
+    /// # Errors
+    /// [`EnvError::WrongLength`] unless there is one slot per environment, and at least one.
+    pub fn new(options: EpisodicOptions, env: Box<dyn BaseEnv>) -> Result<Self, SampleError> {
+        let (wanted, found) = (env.num_envs(), options.slots.len());
+        if wanted == 0 || wanted != found {
+            return Err(EnvError::WrongLength { what: "slots", wanted: wanted.max(1), found }.into());
+        }
+        let slots = options.slots.iter().enumerate();
+        Ok(Self {
+            lanes: slots.map(|(env, (slot, episode))| Lane::new(env, *slot, *episode)).collect(),
+            mapping: Streams::new(options.seed, Purpose::Mapping),
+            options,
+            env,
+            news: News::new(),
+            turn: Turn::new(),
+            inference: Inference::default(),
+            answers: Vec::new(),
+            sent: RowBuffer::default(),
+            outputs: VecDeque::new(),
+            metrics: Vec::new(),
+            extra_batches: Vec::new(),
+            stopwatch: Stopwatch::default(),
+            stale_news: false,
+            stopped: false,
+        })
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn options(&self) -> &EpisodicOptions {
+        &self.options
+    }
+
+    /// Takes one round, so that a caller with a time budget or other duties gets its turn.
+    ///
+    /// # Errors
+    /// [`SampleError`]; what was begun is then lost, what was finished is not.
+    pub fn step(&mut self, host: &mut SamplerHost<'_>) -> Result<Progress, SampleError> {
+        if self.stopped {
+            return Err(SampleError::Stopped);
+        }
+        let progress = self.round(host);
+        if progress.is_err() {
+            self.inference.clear();
+            self.lanes.iter_mut().for_each(Lane::abandon);
+        }
+        progress
+    }
+
+    /// The next batch that is ready, if there is one.
+    pub fn take(&mut self) -> Option<AnyBatch> {
+        while let Some(output) = self.outputs.pop_front() {
+            match output {
+                Output::Metrics(metrics) => self.metrics.push(*metrics),
+                Output::Batch(batch) => return Some(batch),
+            }
+        }
+        None
+    }
+
+    fn round(&mut self, host: &mut SamplerHost<'_>) -> Result<Progress, SampleError> {
+        let mut last = (host.clock)();
+        self.lanes.iter_mut().for_each(Lane::begin_round);
+        self.open(host)?;
+        let mut news = core::mem::take(&mut self.news);
+        news.clear();
+        // What was reset just now waits for an answer, not for a poll.
+        let polled = if self.lanes.iter().any(Lane::waits) { Ok(()) } else { self.env.poll(&mut news) };
+        lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
+        self.stale_news = polled.is_err();
+        let processed = polled.map_err(SampleError::from).and_then(|()| self.process(&mut news, host));
+        let entries = news.entries().len();
+        self.news = news;
+        processed?;
+        lap(&mut self.stopwatch.obs_processing, &mut last, host.clock);
+        self.infer(host)?;
+        lap(&mut self.stopwatch.inference, &mut last, host.clock);
+        let answers = self.collect_answers()?;
+        lap(&mut self.stopwatch.action_processing, &mut last, host.clock);
+        if answers > 0 {
+            self.stale_news = true;
+            self.env.send_actions(self.answers.get(..answers).unwrap_or_default())?;
+            self.stale_news = false;
+        }
+        lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
+        self.stopwatch.iterations += 1;
+        Ok(if entries == 0 && answers == 0 { Progress::Idle } else { Progress::Stepped(entries.max(answers)) })
+    }
+
+    /// Begins the episodes of environments that have none: before the first poll, and after an error.
+    fn open(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        if core::mem::take(&mut self.stale_news) && self.lanes.iter().any(Lane::is_lost) {
+            self.news.clear();
+            // Whether there were any or not, they are not wanted.
+            let _ = self.env.poll(&mut self.news);
+        }
+        let (lanes, mut round) = self.parts(host);
+        for lane in lanes {
+            if lane.is_new() {
+                lane.create_episode(&mut round)?;
+            } else if lane.is_lost() {
+                lane.reset(&mut round, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn process(&mut self, news: &mut News, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        let (lanes, mut round) = self.parts(host);
+        let num_envs = lanes.len();
+        for entry in news.entries_mut() {
+            let unknown = EnvError::NoSuchLane { lane: entry.env, num_envs };
+            lanes.get_mut(entry.env).ok_or(unknown)?.take_news(entry, &mut round)?;
+        }
+        lanes.iter_mut().try_for_each(|lane| lane.cut_if_full(&mut round))
+    }
+
+    fn infer(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        let orphans = self.inference.take_orphans(host);
+        if !orphans.is_empty() {
+            let (lanes, mut round) = self.parts(host);
+            for (lane, place, moment) in orphans {
+                let Some(lane) = lanes.get_mut(lane) else { continue };
+                lane.remap(place, &mut round)?;
+                if let Some(agent) = lane.agents.get(place) {
+                    round.inference.queue(lane.env(), place, agent, moment)?;
+                }
+            }
+        }
+        self.inference.run(&mut self.lanes, host, self.options.explore)
+    }
+
+    /// Puts the actions into the form that the environments take, and tells how many environments get an answer.
+    fn collect_answers(&mut self) -> Result<usize, SampleError> {
+        let mut count = 0;
+        for (env, lane) in self.lanes.iter().enumerate() {
+            let Some(agents) = lane.answer() else { continue };
+            if count == self.answers.len() {
+                self.answers.push(EnvActions::default());
+            }
+            let Some(answer) = self.answers.get_mut(count) else { continue };
+            count += 1;
+            answer.env = env;
+            answer.actions.clear();
+            for agent in agents {
+                let invalid = |error: crate::space::PointError| EnvError::InvalidAction {
+                    lane: env,
+                    action: format!("of agent '{}': {error}", agent.id),
+                };
+                agent.sent_action(&mut self.sent).map_err(invalid)?;
+                answer.actions.set(&agent.id, self.sent.all());
+            }
+        }
+        Ok(count)
+    }
+
+    fn parts<'a, 'h>(&'a mut self, host: &'a mut SamplerHost<'h>) -> (&'a mut [Lane], Round<'a, 'h>) {
+        let round = Round {
+            env: self.env.as_mut(),
+            host,
+            options: &self.options,
+            mapping: self.mapping,
+            inference: &mut self.inference,
+            outputs: &mut self.outputs,
+            extra_batches: &mut self.extra_batches,
+            turn: &mut self.turn,
+        };
+        (&mut self.lanes, round)
+    }
+}
+
+impl SamplerInput for Episodic {
+    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        loop {
+            if self.stopped {
+                return Err(SampleError::Stopped);
+            }
+            if let Some(batch) = self.take() {
+                return Ok(batch);
+            }
+            if self.step(host)? == Progress::Idle {
+                return Err(EnvError::Failed("a poll brought no news of any environment".into()).into());
+            }
+        }
+    }
+
+    fn extra_batches(&mut self) -> Vec<AnyBatch> {
+        core::mem::take(&mut self.extra_batches)
+    }
+
+    fn metrics(&mut self) -> Vec<RolloutMetrics> {
+        let perf = self.stopwatch.means();
+        let metrics = core::mem::take(&mut self.metrics);
+        metrics.into_iter().map(|metrics| RolloutMetrics { perf, ..metrics }).collect()
+    }
+
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        self.env.sub_environments()
+    }
+
+    fn stop(&mut self) -> Result<(), SampleError> {
+        self.stopped = true;
+        Ok(self.env.stop()?)
+    }
+}
+
+impl core::fmt::Debug for Episodic {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Episodic").field("options", &self.options).finish_non_exhaustive()
+    }
+}

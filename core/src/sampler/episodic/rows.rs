@@ -1,0 +1,128 @@
+//! Rows of any element type, in memory that is used again.
+
+use core::ops::Range;
+
+use crate::{
+    action::ActionTransform,
+    column::{DType, RowShape},
+    env::{RowElement, RowsMut, RowsRef},
+    prelude::*,
+    space::{PointError, Space},
+    view::{Row, Values},
+};
+
+macro_rules! buffers {
+    ($($variant:ident($ty:ty)),+ $(,)?) => {
+        /// Elements of one type at a time.
+        #[derive(Clone, Debug)]
+        pub(super) enum RowBuffer {
+            $($variant(Vec<$ty>)),+
+        }
+
+        impl RowBuffer {
+            /// Forgets everything; elements of this type follow.
+            pub(super) fn start(&mut self, dtype: DType) {
+                match (&mut *self, dtype) {
+                    $((Self::$variant(values), DType::$variant) => values.clear(),)+
+                    $((_, DType::$variant) => *self = Self::$variant(Vec::new())),+
+                }
+            }
+
+            /// Appends elements of the type that it was started with. False for those of another one.
+            pub(super) fn push(&mut self, rows: RowsRef<'_>) -> bool {
+                match (self, rows) {
+                    $((Self::$variant(values), RowsRef::$variant(more)) => values.extend_from_slice(more),)+
+                    _ => return false,
+                }
+                true
+            }
+
+            /// Makes it so many elements, new ones zero.
+            pub(super) fn resize(&mut self, elements: usize) {
+                match self { $(Self::$variant(values) => values.resize(elements, <$ty>::default())),+ }
+            }
+
+            /// Makes all elements zero.
+            pub(super) fn zero(&mut self) {
+                match self { $(Self::$variant(values) => values.fill(<$ty>::default())),+ }
+            }
+
+            pub(super) fn all(&self) -> RowsRef<'_> {
+                match self { $(Self::$variant(values) => RowElement::erase_rows(values)),+ }
+            }
+
+            pub(super) fn all_mut(&mut self) -> RowsMut<'_> {
+                match self { $(Self::$variant(values) => RowElement::erase_rows_mut(values)),+ }
+            }
+
+            /// A range of the elements, nothing if they are not there.
+            pub(super) fn part(&self, range: Range<usize>) -> RowsRef<'_> {
+                match self {
+                    $(Self::$variant(values) => RowElement::erase_rows(values.get(range).unwrap_or_default())),+
+                }
+            }
+
+            /// Transforms an action on its way to the environment.
+            pub(super) fn transform(&mut self, transform: ActionTransform, space: &Space) -> Result<(), PointError> {
+                match self { $(Self::$variant(values) => transform.apply_rows(space, values)),+ }
+            }
+        }
+
+        /// Elements as one row for collectors.
+        pub(super) fn view_row(rows: RowsRef<'_>, shape: RowShape) -> Row<'_> {
+            let values = match rows { $(RowsRef::$variant(values) => Values::$variant(values)),+ };
+            Row { values, shape }
+        }
+
+        /// A collector's row as elements.
+        pub(super) fn elements(row: Row<'_>) -> RowsRef<'_> {
+            match row.values { $(Values::$variant(values) => RowsRef::$variant(values)),+ }
+        }
+    };
+}
+
+buffers!(F32(f32), F64(f64), I32(i32), I64(i64), U8(u8), Bool(bool));
+
+impl Default for RowBuffer {
+    fn default() -> Self {
+        Self::F32(Vec::new())
+    }
+}
+
+impl RowBuffer {
+    /// Becomes these elements.
+    pub(super) fn set(&mut self, rows: RowsRef<'_>) {
+        self.start(rows.dtype());
+        self.push(rows);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all().len()
+    }
+}
+
+/// The shape of a row: the one that is expected, or a vector where the row has another length.
+pub(super) fn fitting(shape: RowShape, elements: usize) -> RowShape {
+    if shape.elements() == elements { shape } else { RowShape::vector(u32::try_from(elements).unwrap_or(u32::MAX)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_changes_its_type_only_when_it_starts() {
+        let mut buffer = RowBuffer::default();
+        assert!(buffer.push(RowsRef::F32(&[1.0, 2.0])) && !buffer.push(RowsRef::I64(&[3])));
+        assert_eq!(buffer.len(), 2);
+        buffer.set(RowsRef::I64(&[3, 4]));
+        let (RowsRef::I64(part), RowsRef::I64(nothing)) = (buffer.part(1..2), buffer.part(1..9)) else {
+            panic!("not int64")
+        };
+        assert_eq!((part, nothing.len()), (&[4][..], 0));
+        buffer.zero();
+        assert_eq!(view_row(buffer.all(), RowShape::vector(2)), Row::from(&[0i64, 0]));
+        assert_eq!(fitting(RowShape::SCALAR, 1), RowShape::SCALAR);
+        assert_eq!(fitting(RowShape::SCALAR, 3), RowShape::vector(3));
+    }
+}

@@ -1,0 +1,87 @@
+//! What a batch holds: how long it is, how it ends, and what its rewards are.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::prelude::*;
+
+/// Whether episodes may be cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchMode {
+    /// Fragments of equal length; episodes go on in the next one.
+    #[default]
+    TruncateEpisodes,
+    /// Whole episodes, until they have at least as many steps.
+    CompleteEpisodes,
+}
+
+/// What a fragment's length counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountStepsBy {
+    /// Steps of the environment, whoever acts.
+    #[default]
+    EnvSteps,
+    /// Rows: steps of agents. Looked at after whole env steps.
+    AgentSteps,
+}
+
+/// What it means that an episode reaches the horizon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Horizon {
+    /// The episode is truncated: what would have come is worth the policy's estimate.
+    #[default]
+    Truncated,
+    /// As in old versions of RLlib: the episode counts as terminated, and nothing would have come. This biases values.
+    LegacyHard,
+    /// As in old versions of RLlib: the episode ends in the books only, its last row says nothing of it, and the
+    /// environment goes on without a reset.
+    #[doc(alias = "soft_horizon")]
+    LegacySoft,
+}
+
+/// How rewards are clipped: `null`, `true`, `false` or a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum RewardClipping {
+    /// To their sign for games that are wrapped as DeepMind's agents see them, else not at all. Written `null`.
+    #[default]
+    Auto,
+    /// Not at all. Written `false`.
+    Off,
+    /// To their sign: 0.3 becomes 1. Written `true`.
+    Sign,
+    /// Between minus and plus a number.
+    Limit(f64),
+}
+
+impl Serialize for RewardClipping {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_none(),
+            Self::Off => serializer.serialize_bool(false),
+            Self::Sign => serializer.serialize_bool(true),
+            Self::Limit(limit) => serializer.serialize_f64(*limit),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RewardClipping {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Sign(bool),
+            Limit(f64),
+        }
+        match Option::<Form>::deserialize(deserializer)? {
+            None => Ok(Self::Auto),
+            Some(Form::Sign(false)) => Ok(Self::Off),
+            Some(Form::Sign(true)) => Ok(Self::Sign),
+            Some(Form::Limit(limit)) if limit > 0.0 && limit.is_finite() => Ok(Self::Limit(limit)),
+            Some(Form::Limit(limit)) => {
+                Err(serde::de::Error::custom(format!("rewards are clipped to a positive number, not {limit}")))
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Spaces in serialised form, for settings and view requirements.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+use super::{BoxSpace, Space};
+use crate::{
+    column::{DType, RowShape},
+    prelude::*,
+};
+
+/// An unbounded component has no bound, since JSON knows no infinity. Where all components of a box have the same
+/// bounds, they stand there once.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Form {
+    Box { dtype: String, shape: Vec<u32>, low: Vec<Option<f64>>, high: Vec<Option<f64>> },
+    Discrete { n: u32 },
+    MultiDiscrete { nvec: Vec<u32> },
+    MultiBinary { n: u32 },
+    Tuple { spaces: Vec<Self> },
+    Dict { spaces: BTreeMap<String, Self> },
+}
+
+const DTYPES: [DType; 6] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
+
+impl From<&Space> for Form {
+    fn from(space: &Space) -> Self {
+        match space {
+            Space::Box(space) => {
+                let bounds: Vec<_> = match space.uniform_bounds() {
+                    Some(bounds) => vec![bounds],
+                    None => space.bounds().collect(),
+                };
+                let finite = |bound: f64| bound.is_finite().then_some(bound);
+                Self::Box {
+                    dtype: space.dtype().name().to_string(),
+                    shape: space.shape().dims().to_vec(),
+                    low: bounds.iter().map(|bounds| finite(bounds.0)).collect(),
+                    high: bounds.iter().map(|bounds| finite(bounds.1)).collect(),
+                }
+            }
+            Space::Discrete { n } => Self::Discrete { n: *n },
+            Space::MultiDiscrete { nvec } => Self::MultiDiscrete { nvec: nvec.clone() },
+            Space::MultiBinary { n } => Self::MultiBinary { n: *n },
+            Space::Tuple(parts) => Self::Tuple { spaces: parts.iter().map(Self::from).collect() },
+            Space::Dict(parts) => {
+                Self::Dict { spaces: parts.iter().map(|(name, part)| (name.clone(), part.into())).collect() }
+            }
+        }
+    }
+}
+
+impl Form {
+    fn into_space(self) -> Result<Space, String> {
+        Ok(match self {
+            Self::Box { dtype, shape, low, high } => {
+                let known = DTYPES.into_iter().find(|known| known.name() == dtype);
+                let dtype = known.ok_or_else(|| format!("'{dtype}' is no element type of a box"))?;
+                let shape = RowShape::new(&shape).map_err(|error| error.to_string())?;
+                let space = match (&low[..], &high[..]) {
+                    (&[low], &[high]) => {
+                        BoxSpace::uniform(dtype, shape, low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY))
+                    }
+                    _ => BoxSpace::new(dtype, shape, filled(low, f64::NEG_INFINITY), filled(high, f64::INFINITY)),
+                };
+                space.map_err(|error| error.to_string())?.into()
+            }
+            Self::Discrete { n } => Space::Discrete { n },
+            Self::MultiDiscrete { nvec } => Space::MultiDiscrete { nvec },
+            Self::MultiBinary { n } => Space::MultiBinary { n },
+            Self::Tuple { spaces } => Space::Tuple(spaces.into_iter().map(Self::into_space).collect::<Result<_, _>>()?),
+            Self::Dict { spaces } => {
+                let named = |(name, form): (String, Self)| form.into_space().map(|space| (name, space));
+                Space::Dict(spaces.into_iter().map(named).collect::<Result<_, _>>()?)
+            }
+        })
+    }
+}
+
+fn filled(bounds: Vec<Option<f64>>, open: f64) -> Vec<f64> {
+    bounds.into_iter().map(|bound| bound.unwrap_or(open)).collect()
+}
+
+/// In a JSON-like form: `{"type": "box", "dtype": "float32", "shape": [2], "low": [-1.0], "high": [null]}`.
+impl Serialize for Space {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Form::from(self).serialize(serializer)
+    }
+}
+
+/// From the same form; the space is [checked](Space::validate).
+impl<'de> Deserialize<'de> for Space {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let space = Form::deserialize(deserializer)?.into_space().map_err(D::Error::custom)?;
+        space.validate().map_err(D::Error::custom)?;
+        Ok(space)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_come_back() {
+        let parts = [
+            ("a", Space::vector(&[-1.0, f32::NEG_INFINITY], &[f32::INFINITY, 1.0])),
+            ("b", Space::Tuple(vec![Space::Discrete { n: 3 }, Space::MultiBinary { n: 2 }])),
+            ("c", Space::uniform(DType::U8, RowShape::vector(4), 0.0, 255.0)),
+        ];
+        let space = Space::dict(parts).unwrap();
+        let text = serde_json::to_string(&space).unwrap();
+        assert_eq!(serde_json::from_str::<Space>(&text).unwrap(), space);
+        assert!(text.contains(r#"{"type":"discrete","n":3}"#), "{text}");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [r#"{"type":"discrete","n":0}"#, r#"{"type":"multi_discrete","nvec":[]}"#, r#"{"type":"ball"}"#] {
+            assert!(serde_json::from_str::<Space>(text).is_err(), "{text}");
+        }
+    }
+}
