@@ -1,14 +1,47 @@
 //! What a native program knows besides what the core does.
 
-use rollmesh_core::worker::Registry;
+use rollmesh_core::{policy::PolicyRegistry, worker::Registry};
 
-/// What a native program adds to a registry; [`main_with`](crate::main_with) does it by itself.
+use crate::{envs::guarded, learner::register_learning_policies};
+
+/// What a native program makes of a registry; [`main_with`](crate::main_with) does it by itself: the policies that learn
+/// come in, unless their names are taken, and an environment that panics is a failed one, not the end of the program.
 ///
 /// ```
 /// let registry = rollmesh::native(rollmesh::Registry::builtin());
-/// assert!(registry.policies.spec("net").is_ok());
+/// assert!(registry.policies.spec("ppo").is_ok());
 /// ```
 #[must_use]
-pub fn native(registry: Registry) -> Registry {
+pub fn native(mut registry: Registry) -> Registry {
+    registry.envs = guarded(&registry.envs);
+    let mut learning = PolicyRegistry::default();
+    register_learning_policies(&mut learning);
+    for spec in learning.iter().filter(|spec| registry.policies.spec(&spec.name).is_err()).cloned().collect::<Vec<_>>()
+    {
+        registry.policies.register(spec);
+    }
     registry
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::{env::EnvSpec, policy::PolicySpec};
+
+    use super::*;
+
+    #[test]
+    fn users_names_go_before_ours_and_their_panics_do_no_harm() {
+        let registry = Registry::builtin()
+            .with_env(EnvSpec::new("Broken-v0", |_, _| panic!("no maze")))
+            .with_policy(PolicySpec::new("ppo", |_| Err(rollmesh_core::policy::PolicyError::Failed("mine".into()))));
+        let registry = native(registry);
+        let names: Vec<&str> = registry.policies.iter().map(|spec| spec.name.as_str()).collect();
+        assert_eq!(names, ["a2c", "net", "pg", "ppo", "random"]);
+        let spaces = registry.envs.spec("CartPole-v1").unwrap().spaces().unwrap();
+        let context = rollmesh_core::policy::PolicyContext::new(spaces, 0, crate::kernels::AUTO);
+        let error = registry.policies.spec("ppo").unwrap().make(&context).err().unwrap();
+        assert_eq!(error.to_string(), "the policy failed: mine");
+        let error = registry.envs.spec("Broken-v0").unwrap().spaces().unwrap_err();
+        assert_eq!(error.to_string(), "the environment failed: panicked: no maze");
+    }
 }

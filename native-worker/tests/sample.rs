@@ -80,7 +80,7 @@ async fn wrong_usage_ends_with_2() {
     let cases: [(&[&str], &str); 3] = [
         (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--num-envs", "0"], "num_envs"),
-        (&["--policy", "wise"], "possible values: random, mlp"),
+        (&["--policy", "wise"], "there is no kind of policy 'wise'; known are: a2c, net, pg, ppo, random"),
     ];
     for (args, message) in cases {
         let end = Process::start(["sample"].iter().chain(args)).finish_with(2).await;
@@ -100,6 +100,12 @@ async fn envs_are_described() {
         "action_space": "Discrete(2)",
         "max_episode_steps": 500,
         "reward_threshold": 475.0,
+        "settings": [],
     });
     assert_eq!(*cartpole, expected);
+    let game = envs.as_array().unwrap().iter().find(|env| env["name"] == "TwoStepGame-v0").unwrap();
+    let player = |agent: &str| serde_json::json!({ "agent": agent, "observation_space": "Discrete(3)", "action_space": "Discrete(2)" });
+    assert_eq!(game["agents"], serde_json::json!([player("0"), player("1")]));
+    let table = Process::start(["envs"]).finish_with(0).await.stdout;
+    assert!(table.contains("\n  car_00 to car_24 ") || table.contains("\n  car_0 to car_24 "), "{table}");
 }
