@@ -78,7 +78,7 @@ fn agent_rows(env: &MultiAgentSpec) -> Result<Vec<[String; 4]>, EnvError> {
     let mut rows = vec![[env.name.clone(), count, String::new(), limit(env.max_episode_steps)]];
     for (spaces, alike) in kinds {
         let name = match alike.as_slice() {
-            [first, .., last] => format!("  {first} to {last}"),
+            [first, .., last] => format!("  {first} … {last} ({})", alike.len()),
             rest => format!("  {}", rest.first().map_or_else(String::new, ToString::to_string)),
         };
         rows.push([name, short(&spaces.observation), short(&spaces.action), String::new()]);

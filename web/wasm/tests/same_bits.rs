@@ -33,7 +33,7 @@ const SAMPLES: &[(&str, u32, &str)] = &[
             "policy_mapping_fn": "traffic",
             "policies": {"car_policy1": {}, "car_policy2": {}, "traffic_light_policy": {"policy": "random"}}}"#,
         3,
-        "-",
+        "c7385a3835a7a4d192fb7268cf352900",
     ),
     (
         r#"{"env": "MultiAgentCartPole-v1", "num_envs": 3, "rollout_fragment_length": 40, "seed": 5,
