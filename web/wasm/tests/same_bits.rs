@@ -40,7 +40,7 @@ const SAMPLES: &[(&str, u32, &str)] = &[
             "batch_mode": "complete_episodes", "observation_filter": "MeanStdFilter",
             "model_config": {"use_lstm": true, "lstm_cell_size": 8}}"#,
         2,
-        "-",
+        "2f7bce38ff2a8ab478a7ad14ecf7191f",
     ),
 ];
 
