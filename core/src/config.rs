@@ -131,6 +131,15 @@ impl Config {
         Self(Arc::new(merged))
     }
 
+    /// These settings without some of them.
+    #[must_use]
+    pub fn without(mut self, names: &[&str]) -> Self {
+        if names.iter().any(|name| self.0.contains_key(*name)) {
+            Arc::make_mut(&mut self.0).retain(|name, _| !names.contains(&name.as_str()));
+        }
+        self
+    }
+
     /// Names of the settings, sorted.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.keys().map(String::as_str)
@@ -199,6 +208,13 @@ mod tests {
         let bytes = postcard::to_allocvec(&config).unwrap();
         assert_eq!(postcard::from_bytes::<Config>(&bytes).unwrap(), config);
         assert_eq!(serde_json::from_str::<Config>(&config.to_string()).unwrap(), config);
+    }
+
+    #[test]
+    fn some_are_left_out() {
+        let config: Config = r#"{"a": 1, "b": 2, "c": 3}"#.parse().unwrap();
+        assert_eq!(config.clone().without(&["a", "c", "d"]).to_string(), r#"{"b":2}"#);
+        assert_eq!(config.clone().without(&["d"]), config);
     }
 
     #[test]

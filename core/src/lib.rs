@@ -6,12 +6,12 @@
 //! from the caller, so the same seed gives the same bits on every machine and in every browser.
 //!
 //! ```
-//! use rollmesh_core::{env::EnvRegistry, kernels::Kernels, worker::{RolloutConfig, RolloutWorker}};
+//! use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, WorkerPlace};
 //!
 //! let config = RolloutConfig::new("CartPole-v1").num_envs(8).rollout_fragment_length(50).seed(7);
-//! let mut worker = RolloutWorker::new(config, &EnvRegistry::builtin(), Kernels::PORTABLE)?;
-//! println!("{}", worker.sample()?); // SampleBatch(400: ['obs', 'actions', 'rewards', …])
-//! # Ok::<(), rollmesh_core::worker::RolloutError>(())
+//! let mut worker = RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL)?;
+//! println!("{}", worker.sample()?.single()?); // SampleBatch(400: ['obs', 'actions', 'rewards', …])
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]

@@ -10,7 +10,7 @@ use rollmesh_core::{
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
     run::RunSpec,
-    worker::{Advance, PolicyKind, RolloutConfig, RolloutWorker, SlotRunner, core_fingerprint, rollout_hash},
+    worker::{Advance, Registry, RolloutConfig, RolloutWorker, SlotRunner, core_fingerprint, rollout_hash},
 };
 
 fn config(num_envs: u32, fragment: u32) -> RolloutConfig {
@@ -18,11 +18,11 @@ fn config(num_envs: u32, fragment: u32) -> RolloutConfig {
         .num_envs(num_envs)
         .rollout_fragment_length(fragment)
         .seed(11)
-        .policy(PolicyKind::Mlp { hidden: vec![16, 16] })
+        .fcnet_hiddens(&[16, 16])
 }
 
 fn hash(config: RolloutConfig, steps: u64) -> String {
-    rollout_hash(config, steps, &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap().to_string()
+    rollout_hash(config, steps, &Registry::builtin(), Kernels::PORTABLE).unwrap().to_string()
 }
 
 /// These constants are the promise: the same on every machine, in every build, in Node and in every browser.
@@ -30,7 +30,7 @@ fn hash(config: RolloutConfig, steps: u64) -> String {
 fn golden_hashes() {
     let mlp = RolloutConfig::new("CartPole-v1").num_envs(64).seed(1);
     assert_eq!(hash(mlp.clone(), 2_000), "521ef2d51d3d6ff4fd7c9c47f4d335f0");
-    let random = mlp.policy(PolicyKind::Random);
+    let random = mlp.single_policy("random");
     assert_eq!(hash(random, 2_000), "5ea1f432f1263e29bdf49da621626216");
     let fingerprint: String = core_fingerprint(Kernels::PORTABLE).iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(fingerprint, "ea9a3856db66e77f050790411949b828");
@@ -63,7 +63,7 @@ fn every_environment_has_its_golden_hash_however_it_is_cut() {
     for (env, golden) in OF_ENVIRONMENTS {
         for fragment in [500, 37] {
             let config = RolloutConfig::new(env).num_envs(4).rollout_fragment_length(fragment).seed(5);
-            assert_eq!(hash(config.policy(PolicyKind::Random), 2_000), golden, "{env}, fragments of {fragment}");
+            assert_eq!(hash(config.single_policy("random"), 2_000), golden, "{env}, fragments of {fragment}");
         }
     }
 }
@@ -177,8 +177,9 @@ fn leases_that_cannot_be_run_are_refused_and_change_nothing() {
 
 #[test]
 fn a_sample_has_every_column() {
-    let mut worker = RolloutWorker::new(config(2, 30), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
-    let batch = worker.sample().unwrap();
+    let mut worker = RolloutWorker::new(config(2, 30), &Registry::builtin(), Kernels::PORTABLE).unwrap();
+    let sample = worker.sample().unwrap();
+    let batch = sample.single().unwrap();
     let names: Vec<_> = batch.iter().map(|(name, _)| name.to_owned()).collect();
     assert_eq!(
         names,
@@ -192,8 +193,11 @@ fn a_sample_has_every_column() {
             "vf_preds",
             "new_obs",
             "eps_id",
+            "unroll_id",
             "t",
-            "agent_index"
+            "agent_index",
+            "advantages",
+            "value_targets"
         ]
     );
     let ts = batch.get(T).unwrap();
@@ -209,7 +213,7 @@ fn a_sample_has_every_column() {
 
 #[test]
 fn the_hash_sees_every_bit() {
-    let mut worker = RolloutWorker::new(config(1, 10), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let mut worker = RolloutWorker::new(config(1, 10), &Registry::builtin(), Kernels::PORTABLE).unwrap();
     let fragment = worker.sample_fragments(10).unwrap().remove(0);
     let hash = |fragment: &SlotFragment| {
         let mut hasher = RolloutHasher::new();
@@ -236,7 +240,7 @@ fn the_hash_sees_every_bit() {
 
 #[test]
 fn cuts_beyond_the_rows_are_refused() {
-    let mut worker = RolloutWorker::new(config(1, 10), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let mut worker = RolloutWorker::new(config(1, 10), &Registry::builtin(), Kernels::PORTABLE).unwrap();
     let mut fragment = worker.sample_fragments(10).unwrap().remove(0);
     assert_eq!(fragment.with_derived().unwrap().len(), 10);
     fragment.cuts.last_mut().unwrap().end = u32::MAX;

@@ -7,11 +7,11 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rollmesh::kernels::AUTO;
 use rollmesh_core::{
-    env::{CartPole, EnvRegistry, Moment, Moments, RowsMut, RowsRef, StepOut, VectorEnv as _},
+    env::{CartPole, Moment, Moments, RowsMut, RowsRef, StepOut, VectorEnv as _},
     kernels::Kernels,
     policy::{ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, Policy as _, init_weights},
     rng::{Purpose, Streams},
-    worker::{PolicyKind, RolloutConfig, RolloutWorker},
+    worker::{Registry, RolloutConfig, RolloutWorker},
 };
 
 const ENVS: usize = 64;
@@ -22,11 +22,10 @@ fn sample(c: &mut Criterion) {
     let mut group = c.benchmark_group("sample");
     group.throughput(Throughput::Elements(ENVS as u64 * 200));
     for kernels in TABLES {
-        for (name, policy) in [("random", PolicyKind::Random), ("mlp 64x64", PolicyKind::Mlp { hidden: vec![64, 64] })]
-        {
-            let config = RolloutConfig::new("CartPole-v1").num_envs(ENVS as u32).policy(policy);
+        for (name, policy) in [("random", "random"), ("mlp 64x64", "net")] {
+            let config = RolloutConfig::new("CartPole-v1").num_envs(ENVS as u32).single_policy(policy);
             let mut worker =
-                RolloutWorker::new(config, &EnvRegistry::builtin(), kernels).expect("the configuration is sound");
+                RolloutWorker::new(config, &Registry::builtin(), kernels).expect("the configuration is sound");
             group.bench_function(BenchmarkId::new(name, kernels.name), |b| {
                 b.iter(|| black_box(worker.sample_fragments(200)));
             });

@@ -40,6 +40,17 @@ impl AnyBatch {
         }
     }
 
+    /// The rows of the default policy, if there are no others.
+    ///
+    /// # Errors
+    /// As [`MultiAgentBatch::single`].
+    pub fn single(&self) -> Result<&SampleBatch, BatchError> {
+        match self {
+            Self::Single(batch) => Ok(batch),
+            Self::Multi(batch) => batch.single(),
+        }
+    }
+
     /// Joins batches. With a multi-agent one among them, single ones are of the default policy and empty single ones
     /// are ignored; the result is a multi-agent batch then.
     ///

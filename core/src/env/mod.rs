@@ -71,6 +71,7 @@ mod registry;
 pub mod render;
 mod snapshot;
 pub mod toy_text;
+mod typed;
 mod vectorized;
 pub mod wrappers;
 
@@ -84,6 +85,7 @@ pub use multi_agent::MultiAgentEnv;
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, UnknownEnv};
 pub use render::Frame;
 pub use snapshot::{SnapshotReader, put_rows};
+pub use typed::Typed;
 pub use vectorized::Vectorized;
 
 use crate::{
@@ -192,6 +194,19 @@ pub enum EnvError {
         wanted: usize,
         /// Entries there.
         found: usize,
+    },
+    /// The environment gave a number from which nothing can be learned.
+    #[error(
+        "lane {lane}: the {what} of step {step} of the fragment is infinite or not a number as a column holds it; see \
+         what the environment computes there"
+    )]
+    NotFinite {
+        /// `observation` or `reward`.
+        what: &'static str,
+        /// The lane.
+        lane: usize,
+        /// How many steps of the fragment the lane had made then; 0 for what it started from.
+        step: usize,
     },
     /// Bytes that are no snapshot of this environment.
     #[error("these {0} bytes are no snapshot of this environment")]
@@ -407,8 +422,12 @@ impl Moments<'_> {
     /// [`EnvError::NoSuchLane`].
     pub fn rng(&self, lane: usize) -> Result<Rng, EnvError> {
         let num_envs = self.lanes.len();
-        let Moment { slot, episode, t, .. } = *self.lanes.get(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })?;
-        Ok(self.streams.at(slot, episode, t, 0))
+        let moment = self.lanes.get(lane).ok_or(EnvError::NoSuchLane { lane, num_envs })?;
+        Ok(self.rng_at(*moment))
+    }
+
+    const fn rng_at(&self, Moment { slot, episode, t, .. }: Moment) -> Rng {
+        self.streams.at(slot, episode, t, 0)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Env, EnvError, Frame, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_len, check_obs_len};
 use crate::{
+    column::Element as _,
     prelude::*,
     space::{Scalar, Space},
 };
@@ -41,18 +42,21 @@ impl<E: Env> Vectorized<E> {
 }
 
 impl<E: Env<Act: Scalar>> Vectorized<E> {
-    fn accepts(&self, env: &E, action: &[E::Act]) -> bool {
-        let possible = match &self.action_space {
-            Space::Box(_) => action.iter().all(|x| x.within(f64::NEG_INFINITY, f64::INFINITY)),
-            space => space.contains_row(action).unwrap_or(false),
-        };
-        possible && env.accepts(action)
-    }
-
+    /// One pass over all elements for the space, and one over the lanes for what their environments have against it:
+    /// the second is nothing where [`Env::accepts`] is the default.
     fn check_actions(&self, actions: &[E::Act]) -> Result<(), EnvError> {
-        let mut rows = self.envs.iter().zip(actions.chunks_exact(self.act_len)).enumerate();
-        match rows.find(|(_, (env, action))| !self.accepts(env, action)) {
-            Some((lane, (_, action))) => Err(EnvError::InvalidAction { lane, action: format!("{action:?}") }),
+        let within = |low: f64, high: f64| actions.iter().position(|x| !x.within(low, high)).map(|i| i / self.act_len);
+        let impossible = match &self.action_space {
+            Space::Box(_) => within(f64::NEG_INFINITY, f64::INFINITY),
+            space @ Space::Discrete { n } if space.takes_rows_of(E::Act::DTYPE) => within(0.0, f64::from(*n) - 1.0),
+            space => actions.chunks_exact(self.act_len).position(|row| !space.contains_row(row).unwrap_or(false)),
+        };
+        let mut rows = self.envs.iter().zip(actions.chunks_exact(self.act_len)).take(impossible.unwrap_or(usize::MAX));
+        match rows.position(|(env, action)| !env.accepts(action)).or(impossible) {
+            Some(lane) => {
+                let action = actions.chunks_exact(self.act_len).nth(lane).unwrap_or_default();
+                Err(EnvError::InvalidAction { lane, action: format!("{action:?}") })
+            }
             None => Ok(()),
         }
     }
@@ -101,10 +105,11 @@ impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
         let rows = obs.chunks_exact_mut(self.obs_len).zip(actions.chunks_exact(self.act_len));
         let flags = out.terminateds.iter_mut().zip(out.truncateds);
         let results = out.rewards.iter_mut().zip(flags);
-        for (lane, (env, ((obs, action), (reward, (terminated, truncated))))) in
-            self.envs.iter_mut().zip(rows.zip(results)).enumerate()
+        let lanes = self.envs.iter_mut().zip(moments.lanes);
+        for (lane, ((env, moment), ((obs, action), (reward, (terminated, truncated))))) in
+            lanes.zip(rows.zip(results)).enumerate()
         {
-            let step = env.step(action, &mut moments.rng(lane)?, obs).map_err(|error| match error {
+            let step = env.step(action, &mut moments.rng_at(*moment), obs).map_err(|error| match error {
                 EnvError::InvalidAction { action, .. } => EnvError::InvalidAction { lane, action },
                 other => other,
             })?;

@@ -156,6 +156,12 @@ impl Preprocessor {
         self.output_shape.elements()
     }
 
+    /// True where the numbers stay the same, in the same shape: rows need not go through it.
+    #[must_use]
+    pub fn is_identity(&self) -> bool {
+        matches!((&self.stages, &self.space), (Stages::Flat, Space::Box(_) | Space::MultiBinary { .. }))
+    }
+
     /// Shape of a preprocessed observation.
     #[must_use]
     pub fn output_shape(&self) -> RowShape {

@@ -5,22 +5,26 @@ use crate::{math, prelude::*};
 
 impl Rng {
     /// The next 64 bits: high word first.
+    #[inline]
     pub const fn next_u64(&mut self) -> u64 {
         let high = self.next_u32();
         (high as u64) << 32 | self.next_u32() as u64
     }
 
     /// Uniform in [0, 1), a multiple of 2^-24.
+    #[inline]
     pub const fn uniform_f32(&mut self) -> f32 {
         unit_f32(self.next_u32())
     }
 
     /// Uniform in [0, 1), a multiple of 2^-53.
+    #[inline]
     pub const fn uniform_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
     /// Uniform in [low, high).
+    #[inline]
     pub const fn uniform_in(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.uniform_f64()
     }

@@ -100,15 +100,22 @@ pub struct Rng {
 
 impl Rng {
     /// The next 32 bits.
+    #[inline]
     pub const fn next_u32(&mut self) -> u32 {
         if self.used == 4 {
-            self.block = philox(self.counter, self.key);
-            self.skip_blocks(1);
-            self.used = 0;
+            self.next_block();
         }
         let word = self.block[self.used as usize];
         self.used += 1;
         word
+    }
+
+    /// Apart from its caller, which then is small enough to become part of its own callers.
+    #[inline(never)]
+    const fn next_block(&mut self) {
+        self.block = philox(self.counter, self.key);
+        self.skip_blocks(1);
+        self.used = 0;
     }
 
     /// The next words, [`BULK`] of them: faster than one by one where a block begins.

@@ -48,6 +48,11 @@ pub trait InputReader: Send {
         Vec::new()
     }
 
+    /// Shows each of those to `f`, also where they are lanes of one environment and cannot be lent all at once.
+    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
+        self.sub_environments().into_iter().for_each(f);
+    }
+
     /// Releases what it holds. Does nothing the second time.
     ///
     /// # Errors
@@ -79,6 +84,25 @@ pub trait SamplerInput: Send {
     /// The environments, if they are in this process.
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>>;
 
+    /// Shows each of those to `f`, also where they are lanes of one environment and cannot be lent all at once.
+    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
+        self.sub_environments().into_iter().for_each(f);
+    }
+
+    /// What the rest of its slots' lives depends on, in bytes that only such a sampler reads. Empty where only new
+    /// episodes can be begun.
+    fn state(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Goes on from [`state`](Self::state), as far as the slots are the same; slots of others are left alone.
+    ///
+    /// # Errors
+    /// [`SampleError::Env`] for bytes that are not such a sampler's, or of another environment. Nothing has changed then.
+    fn set_state(&mut self, _state: &[u8]) -> Result<(), SampleError> {
+        Ok(())
+    }
+
     /// Stops the environments. Does nothing the second time.
     ///
     /// # Errors
@@ -104,6 +128,10 @@ impl<S: SamplerInput + ?Sized> InputReader for Box<S> {
 
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
         SamplerInput::sub_environments(&mut **self)
+    }
+
+    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
+        SamplerInput::for_each_env(&mut **self, f);
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

@@ -41,8 +41,9 @@ mod error;
 mod input;
 mod lanes;
 mod lockstep;
+#[cfg(test)]
+mod lockstep_tests;
 mod modes;
-mod recycle;
 mod state;
 
 pub use drive::{DriveError, drive};
@@ -76,7 +77,7 @@ pub enum Need {
 }
 
 /// Collects one fragment after the other from a set of lanes.
-pub trait Collector {
+pub trait Collector: Send {
     /// What has to happen next.
     fn need(&self) -> Need;
 

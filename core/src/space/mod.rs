@@ -33,6 +33,7 @@
 mod bounds;
 mod display;
 mod flatten;
+mod form;
 mod membership;
 mod point;
 mod sample;

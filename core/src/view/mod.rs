@@ -43,7 +43,6 @@ mod shift;
 mod single_step;
 #[cfg(test)]
 mod single_step_tests;
-mod space_form;
 
 pub use collector::{AgentCollector, TrajectoryStart};
 pub use requirement::{ViewRequirement, ViewRequirements, drop_unused_for_training};

@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Shift, series::suffix, space_form};
+use super::{Shift, series::suffix};
 use crate::{
     batch::{NEW_OBS, OBS, SampleBatch, state_out},
     column::{DType, RowShape},
@@ -25,7 +25,7 @@ pub struct ViewRequirement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_col: Option<String>,
     /// Type and shape of the data's rows, for values that nobody has given yet.
-    #[serde(with = "space_form", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub space: Option<Space>,
     /// The steps that are seen, relative to the row's own.
     pub shift: Shift,

@@ -1,26 +1,25 @@
 //! Rollouts that stand for themselves: their hash says whether a program makes the right bits.
 
-use super::{PolicyKind, RolloutConfig, RolloutError, RolloutWorker};
+use super::{Registry, RolloutConfig, RolloutError, RolloutWorker};
 use crate::{
-    env::EnvRegistry,
     hash::{Hash128, RolloutHasher},
     kernels::Kernels,
-    prelude::*,
 };
 
-/// The hash of a rollout of `env_steps` steps, `ceil(env_steps / num_envs)` of each slot.
+/// The hash of a rollout of `env_steps` steps, `ceil(env_steps / num_envs)` of each slot, of plain single agents and
+/// [raw](RolloutConfig::raw) rows.
 ///
 /// # Errors
 /// [`RolloutError`], for example for an unknown environment.
 pub fn rollout_hash(
     config: RolloutConfig,
     env_steps: u64,
-    envs: &EnvRegistry,
+    registry: &Registry,
     kernels: Kernels,
 ) -> Result<Hash128, RolloutError> {
     let mut left = env_steps.div_ceil(u64::from(config.num_envs.max(1)));
-    let length = u64::from(config.rollout_fragment_length);
-    let mut worker = RolloutWorker::new(config, envs, kernels)?;
+    let mut worker = RolloutWorker::new(config.raw(), registry, kernels)?;
+    let length = u64::from(worker.rollout_fragment_length());
     let mut hasher = RolloutHasher::new();
     while left > 0 {
         let steps = left.min(length);
@@ -36,13 +35,7 @@ pub fn rollout_hash(
 /// CartPoles under a policy with two hidden layers of 16.
 #[must_use]
 pub fn core_fingerprint(kernels: Kernels) -> [u8; 16] {
-    let config = RolloutConfig {
-        env: "CartPole-v1".into(),
-        num_envs: 8,
-        rollout_fragment_length: 125,
-        seed: 0,
-        policy: PolicyKind::Mlp { hidden: vec![16, 16] },
-    };
+    let config = RolloutConfig::new("CartPole-v1").num_envs(8).rollout_fragment_length(125).fcnet_hiddens(&[16, 16]);
     // The built-in environment exists; a failure would show as a fingerprint that nobody else has.
-    rollout_hash(config, 1000, &EnvRegistry::builtin(), kernels).map_or([0; 16], |hash| hash.0)
+    rollout_hash(config, 1000, &Registry::builtin(), kernels).map_or([0; 16], |hash| hash.0)
 }

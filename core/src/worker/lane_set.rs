@@ -25,10 +25,30 @@ impl LaneSet {
         seed: u64,
         kernels: Kernels,
     ) -> Result<Self, EnvError> {
-        let mut env = spec.make(contexts, kernels)?;
-        let limit = spec.max_episode_steps;
+        Self::of(spec.make(contexts, kernels)?, starts, seed, spec.max_episode_steps)
+    }
+
+    /// Lanes of an environment that is made already.
+    pub(super) fn of(
+        mut env: Box<dyn AnyVectorEnv>,
+        starts: &[LaneStart],
+        seed: u64,
+        limit: Option<u32>,
+    ) -> Result<Self, EnvError> {
         let collector = lockstep(starts, seed, limit, env.as_mut())?;
         Ok(Self { env, collector })
+    }
+
+    /// Opens the same environment's lanes anew. After an error the lanes are as they were, but for those that have
+    /// begun another episode.
+    pub(super) fn reopen(&mut self, starts: &[LaneStart], seed: u64, limit: Option<u32>) -> Result<(), EnvError> {
+        self.collector = lockstep(starts, seed, limit, self.env.as_mut())?;
+        Ok(())
+    }
+
+    /// The environment of all lanes.
+    pub(super) fn env_mut(&mut self) -> &mut dyn AnyVectorEnv {
+        self.env.as_mut()
     }
 
     pub(super) fn begin(&mut self, fragment: FragmentNo, version: WeightsVersion, steps: u32) {

@@ -3,31 +3,41 @@
 //! ```
 //! use rollmesh_core::{
 //!     batch::REWARDS,
-//!     env::EnvRegistry,
-//!     kernels::Kernels,
-//!     worker::{PolicyKind, RolloutConfig, RolloutWorker},
+//!     worker::{Registry, RolloutConfig, RolloutWorker, WorkerPlace},
 //! };
 //!
-//! let config = RolloutConfig::new("MountainCar-v0").num_envs(2).policy(PolicyKind::Random).seed(3);
-//! let mut worker = RolloutWorker::new(config, &EnvRegistry::builtin(), Kernels::PORTABLE)?;
-//! let batch = worker.sample()?;
-//! assert_eq!(batch.len(), 2 * 200);
-//! assert!(batch.get(REWARDS)?.iter().all(|reward| *reward == -1.0));
+//! let config = RolloutConfig::new("MountainCar-v0").num_envs(2).single_policy("random").seed(3);
+//! let mut worker = RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL)?;
+//! let batch = worker.sample()?.as_multi_agent();
+//! assert_eq!(batch.env_steps(), 2 * 200);
+//! assert!(batch.single()?.get(REWARDS)?.iter().all(|reward| *reward == -1.0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod builder;
 pub mod config;
+mod error;
 mod fingerprint;
 mod lane_set;
+mod lockstep;
+mod place;
 mod registry;
 mod rollout;
 mod runner;
 mod session;
 
+pub use builder::{
+    Clock, HostFacts, NewPolicy, PolicyClass, RemoteEnvs, RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
+};
+pub use config::{PolicyConfig, RolloutConfig};
+pub use error::{RolloutError, SetupError};
 pub use fingerprint::{core_fingerprint, rollout_hash};
+pub use place::WorkerPlace;
 pub use registry::{
     BaseEnvFactory, CallbacksFactory, InputFactory, OutputFactory, RegisteredEnv, Registry, Unknown, WorkerFn,
 };
-pub use rollout::{PolicyKind, RolloutConfig, RolloutError, RolloutWorker};
+pub use rollout::{
+    OffPolicyEstimate, PoliciesToTrain, RolloutWorker, Samples, SgdOptions, TrainInfo, WorkerMetrics, WorkerStateError,
+};
 pub use runner::{Advance, RunnerError, SlotRunner};
 pub use session::{SessionCounters, SessionState, WorkerSession};

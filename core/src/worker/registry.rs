@@ -8,6 +8,7 @@ use crate::{
     episode::Episode,
     ids::{AgentId, PolicyId},
     kernels::Kernels,
+    policy::{PolicyRegistry, PolicySpec},
     prelude::*,
     rng::Rng,
     sampler::{InputReader, IoContext, NoopOutput, OutputWriter, SampleError},
@@ -76,6 +77,8 @@ pub enum RegisteredEnv<'a> {
 pub struct Registry {
     /// Environments with one agent or several.
     pub envs: EnvRegistry,
+    /// Kinds of policies.
+    pub policies: PolicyRegistry,
     base_envs: BTreeMap<String, BaseEnvFactory>,
     callbacks: BTreeMap<String, CallbacksFactory>,
     policy_mapping_fns: BTreeMap<String, PolicyMappingFn>,
@@ -91,6 +94,7 @@ impl Registry {
     pub fn empty() -> Self {
         Self {
             envs: EnvRegistry::default(),
+            policies: PolicyRegistry::default(),
             base_envs: BTreeMap::new(),
             callbacks: BTreeMap::new(),
             policy_mapping_fns: BTreeMap::new(),
@@ -111,7 +115,7 @@ impl Registry {
             Some(sampler) => Ok(Box::new(sampler) as Box<dyn InputReader>),
             None => Err(SampleError::Input("the worker has no environments to sample from: name one as `env`".into())),
         };
-        Self { envs: EnvRegistry::builtin(), ..Self::empty() }
+        Self { envs: EnvRegistry::builtin(), policies: PolicyRegistry::builtin(), ..Self::empty() }
             .with_policy_mapping_fn("default", |_, _, _, _| PolicyId::DEFAULT)
             .with_policy_mapping_fn("agent_id", |agent, _, _, _| PolicyId::new(agent.to_string()))
             .with_policy_mapping_fn("traffic", |agent, _, _, rng| {
@@ -136,6 +140,13 @@ impl Registry {
     #[must_use]
     pub fn with_multi_agent_env(mut self, spec: MultiAgentSpec) -> Self {
         self.envs.register_multi_agent(spec);
+        self
+    }
+
+    /// Adds a kind of policy.
+    #[must_use]
+    pub fn with_policy(mut self, spec: PolicySpec) -> Self {
+        self.policies.register(spec);
         self
     }
 

@@ -8,7 +8,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use rollmesh_core::{
     hash::{Hash128, RolloutHasher},
-    worker::{PolicyKind, RolloutConfig, RolloutError, RolloutWorker},
+    worker::{RolloutConfig, RolloutError, RolloutWorker},
 };
 use serde::Serialize;
 
@@ -66,17 +66,20 @@ struct Summary {
 }
 
 pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let config = RolloutConfig {
-        env: args.env.clone(),
-        num_envs: args.num_envs,
-        rollout_fragment_length: args.rollout_fragment_length,
-        seed: args.seed,
-        policy: match args.policy {
-            PolicyChoice::Random => PolicyKind::Random,
-            PolicyChoice::Mlp => PolicyKind::Mlp { hidden: args.hidden.clone() },
-        },
+    let policy = match args.policy {
+        PolicyChoice::Random => "random",
+        PolicyChoice::Mlp => "net",
     };
-    let worker = RolloutWorker::new(config, &registry.envs, args.kernels.table()).map_err(Failure::usage)?;
+    let config = RolloutConfig::new(args.env.as_str())
+        .num_envs(args.num_envs)
+        .rollout_fragment_length(args.rollout_fragment_length)
+        .seed(args.seed)
+        .single_policy(policy)
+        .fcnet_hiddens(&args.hidden)
+        .raw();
+    let mut names = rollmesh_core::worker::Registry::builtin();
+    names.envs = registry.envs.clone();
+    let worker = RolloutWorker::new(config, &names, args.kernels.table()).map_err(Failure::usage)?;
     let summary = sample(worker, args).map_err(Failure::other)?;
     if args.json {
         println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);

@@ -5,13 +5,12 @@ use std::collections::VecDeque;
 use rollmesh_core::{
     batch::{OBS, SlotFragment},
     column::Column,
-    env::EnvRegistry,
     kernels::Kernels,
     protocol::{
         Message, Phase,
         message::{EnvTrace, Iteration, RunStatus},
     },
-    worker::{PolicyKind, RolloutConfig, RolloutError, RolloutWorker},
+    worker::{Registry, RolloutConfig, RolloutError, RolloutWorker},
 };
 
 use crate::{
@@ -45,18 +44,19 @@ pub(super) struct Rollout {
 
 impl Rollout {
     pub(super) fn new(run: DemoRun, seed: u64) -> Result<Self, RolloutError> {
-        let envs = EnvRegistry::builtin();
-        let goal = envs.spec(run.env.name)?.reward_threshold.map_or(f32::NAN, |goal| goal as f32);
+        let registry = Registry::builtin();
+        let goal = registry.envs.spec(run.env.name).ok().and_then(|spec| spec.reward_threshold);
+        let goal = goal.map_or(f32::NAN, |goal| goal as f32);
         let steps_per_s = Kind::of(run.env.name).map_or(STEPS_PER_S, Kind::steps_per_s);
         let fragment_length = steps_per_s * FRAGMENT_MS / 1_000;
-        let config = RolloutConfig::new(run.env.name).rollout_fragment_length(fragment_length).seed(seed);
+        let config = RolloutConfig::new(run.env.name).rollout_fragment_length(fragment_length).seed(seed).raw();
         let config = match run.env.player {
             Player::Untrained => config.num_envs(64),
             // Games are slower, and few of them are watched.
-            Player::Random => config.num_envs(16).policy(PolicyKind::Random),
+            Player::Random => config.num_envs(16).single_policy("random"),
         };
         Ok(Self {
-            worker: RolloutWorker::new(config, &envs, Kernels::PORTABLE)?,
+            worker: RolloutWorker::new(config, &registry, Kernels::PORTABLE)?,
             run,
             fragment_length,
             seed,

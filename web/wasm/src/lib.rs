@@ -3,10 +3,9 @@
 //! Only conversions live here; whatever is computed is computed by `rollmesh-core`.
 
 use rollmesh_core::{
-    env::EnvRegistry,
     hash::Hash128,
     kernels::Kernels,
-    worker::{self, PolicyKind, RolloutConfig, RolloutError},
+    worker::{self, Registry, RolloutConfig, RolloutError},
 };
 use wasm_bindgen::prelude::*;
 
@@ -38,7 +37,10 @@ pub fn core_fingerprint() -> String {
 }
 
 fn hash(env: &str, hidden: Option<Vec<u32>>, num_envs: u32, seed: u64, steps: u32) -> Result<Hash128, RolloutError> {
-    let policy = hidden.map_or(PolicyKind::Random, |hidden| PolicyKind::Mlp { hidden });
-    let config = RolloutConfig::new(env).num_envs(num_envs).seed(seed).policy(policy);
-    worker::rollout_hash(config, steps.into(), &EnvRegistry::builtin(), Kernels::PORTABLE)
+    let config = RolloutConfig::new(env).num_envs(num_envs).seed(seed);
+    let config = match hidden {
+        Some(hidden) => config.fcnet_hiddens(&hidden),
+        None => config.single_policy("random"),
+    };
+    worker::rollout_hash(config, steps.into(), &Registry::builtin(), Kernels::PORTABLE)
 }

@@ -37,7 +37,7 @@
 //! });
 //! assert_eq!(spec.spaces()?.observation.shape().dims(), [10, 10, 16]);
 //! check_env(&spec, 2)?;
-//! # Ok::<(), rollmesh_core::env::CheckError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod clip_reward;

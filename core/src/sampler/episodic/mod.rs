@@ -25,6 +25,7 @@ use crate::{
     batch::AnyBatch,
     env::{BaseEnv, EnvActions, EnvError, News, SubEnv, multi_agent::Turn},
     episode::RolloutMetrics,
+    ids::SlotId,
     prelude::*,
     rng::{Purpose, Streams},
 };
@@ -318,6 +319,31 @@ impl SamplerInput for Episodic {
 
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
         self.env.sub_environments()
+    }
+
+    /// Of each slot the number of its next episode, and its steps: episodes that have begun cannot be gone on with.
+    fn state(&self) -> Vec<u8> {
+        let lanes: Vec<_> = self.lanes.iter().map(Lane::next).collect();
+        // Writing into memory that grows cannot fail.
+        postcard::to_allocvec(&lanes).unwrap_or_default()
+    }
+
+    fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
+        let damaged = |_| SampleError::Env(EnvError::BadSnapshot(state.len()));
+        if state.is_empty() {
+            return Ok(());
+        }
+        let next: Vec<(SlotId, u32, u64)> = postcard::from_bytes(state).map_err(damaged)?;
+        self.outputs.clear();
+        self.inference.clear();
+        self.stale_news = true;
+        for (env, lane) in self.lanes.iter_mut().enumerate() {
+            if let Some((_, episode, steps)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
+                lane.begin_at(*episode, *steps);
+                self.env.set_next_episode(env, *episode);
+            }
+        }
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

@@ -2,6 +2,9 @@
 //! named here.
 
 mod parts;
+mod set;
+#[cfg(test)]
+mod tests;
 
 pub use parts::{Compression, FragmentLength, InputEvaluation, LogLevel, PolicyConfig, PreprocessorPref};
 
@@ -163,13 +166,5 @@ impl Default for RolloutConfig {
             monitor_path: None,
             extra_environs: BTreeMap::new(),
         }
-    }
-}
-
-impl RolloutConfig {
-    /// The defaults for a registered environment.
-    #[must_use]
-    pub fn new(env: impl Into<String>) -> Self {
-        Self { env: Some(env.into()), ..Self::default() }
     }
 }

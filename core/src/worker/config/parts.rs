@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{config::Config, prelude::*};
+use crate::{config::Config, prelude::*, space::Space};
 
 /// Steps of each environment per sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,17 +143,44 @@ pub enum LogLevel {
 /// A policy of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[doc(alias = "PolicySpec")]
 pub struct PolicyConfig {
     /// Registered name of its kind.
     #[doc(alias = "policy_class")]
     pub policy: String,
+    /// What it observes, before preprocessing; if none, what the environment says of its agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observation_space: Option<Space>,
+    /// What it does; if none, what the environment says of its agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action_space: Option<Space>,
     /// Settings over those that all policies share.
     pub config: Config,
 }
 
 impl Default for PolicyConfig {
     fn default() -> Self {
-        Self { policy: "net".into(), config: Config::new() }
+        Self { policy: "net".into(), observation_space: None, action_space: None, config: Config::new() }
+    }
+}
+
+impl PolicyConfig {
+    /// A policy of this kind, with the common settings.
+    #[must_use]
+    pub fn new(policy: impl Into<String>) -> Self {
+        Self { policy: policy.into(), ..Self::default() }
+    }
+
+    /// Sets what it observes and does.
+    #[must_use]
+    pub fn with_spaces(mut self, observation_space: Space, action_space: Space) -> Self {
+        (self.observation_space, self.action_space) = (Some(observation_space), Some(action_space));
+        self
+    }
+
+    /// Sets its own settings.
+    #[must_use]
+    pub fn with_config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
     }
 }

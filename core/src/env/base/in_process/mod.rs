@@ -245,7 +245,10 @@ impl BaseEnv for InProcess {
             let sub = &mut self.subs[env];
             match sub.step(env, actions, self.env_step, &mut self.spaces) {
                 Ok(()) => sub.phase = Phase::News,
-                Err(error) => failure = failure.or(self.fail(env, error).err()),
+                Err(error) => {
+                    let told = self.fail(env, error).err();
+                    failure = failure.or(told);
+                }
             }
         }
         failure.map_or(Ok(()), Err)
@@ -261,6 +264,12 @@ impl BaseEnv for InProcess {
             self.subs[env].phase = Phase::Acting;
         }
         Ok(reset)
+    }
+
+    fn set_next_episode(&mut self, env: usize, episode: u32) {
+        if let Some(sub) = self.subs.get_mut(env) {
+            sub.start.episode = episode;
+        }
     }
 
     fn try_restart(&mut self, env: usize) -> Result<(), EnvError> {

@@ -135,6 +135,20 @@ impl Lane {
         self.acting.clear();
     }
 
+    /// The slot, the number of its next episode, and its steps.
+    pub(super) fn next(&self) -> (SlotId, u32, u64) {
+        (self.slot, self.next_episode, self.steps)
+    }
+
+    /// Gives up what was begun, and goes on with these numbers.
+    pub(super) fn begin_at(&mut self, episode: u32, steps: u64) {
+        if !self.is_new() {
+            self.abandon();
+            self.builder = Builder::default();
+        }
+        (self.next_episode, self.steps, self.first_open_step) = (episode, steps, steps);
+    }
+
     /// What was begun is lost.
     pub(super) fn abandon(&mut self) {
         self.begin_round();

@@ -1,11 +1,11 @@
-//! Spaces in the serialised form of view requirements.
+//! Spaces in serialised form, for settings and view requirements.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
+use super::{BoxSpace, Space};
 use crate::{
     column::{DType, RowShape},
     prelude::*,
-    space::{BoxSpace, Space},
 };
 
 /// An unbounded component has no bound, since JSON knows no infinity. Where all components of a box have the same
@@ -81,13 +81,43 @@ fn filled(bounds: Vec<Option<f64>>, open: f64) -> Vec<f64> {
     bounds.into_iter().map(|bound| bound.unwrap_or(open)).collect()
 }
 
-pub(super) fn serialize<S: Serializer>(space: &Option<Space>, serializer: S) -> Result<S::Ok, S::Error> {
-    space.as_ref().map(Form::from).serialize(serializer)
+/// In a JSON-like form: `{"type": "box", "dtype": "float32", "shape": [2], "low": [-1.0], "high": [null]}`.
+impl Serialize for Space {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Form::from(self).serialize(serializer)
+    }
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Space>, D::Error> {
-    let Some(form) = Option::<Form>::deserialize(deserializer)? else { return Ok(None) };
-    let space = form.into_space().map_err(D::Error::custom)?;
-    space.validate().map_err(D::Error::custom)?;
-    Ok(Some(space))
+/// From the same form; the space is [checked](Space::validate).
+impl<'de> Deserialize<'de> for Space {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let space = Form::deserialize(deserializer)?.into_space().map_err(D::Error::custom)?;
+        space.validate().map_err(D::Error::custom)?;
+        Ok(space)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_come_back() {
+        let parts = [
+            ("a", Space::vector(&[-1.0, f32::NEG_INFINITY], &[f32::INFINITY, 1.0])),
+            ("b", Space::Tuple(vec![Space::Discrete { n: 3 }, Space::MultiBinary { n: 2 }])),
+            ("c", Space::uniform(DType::U8, RowShape::vector(4), 0.0, 255.0)),
+        ];
+        let space = Space::dict(parts).unwrap();
+        let text = serde_json::to_string(&space).unwrap();
+        assert_eq!(serde_json::from_str::<Space>(&text).unwrap(), space);
+        assert!(text.contains(r#"{"type":"discrete","n":3}"#), "{text}");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [r#"{"type":"discrete","n":0}"#, r#"{"type":"multi_discrete","nvec":[]}"#, r#"{"type":"ball"}"#] {
+            assert!(serde_json::from_str::<Space>(text).is_err(), "{text}");
+        }
+    }
 }

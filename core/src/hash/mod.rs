@@ -5,16 +5,15 @@
 //!
 //! ```
 //! use rollmesh_core::{
-//!     env::EnvRegistry,
 //!     hash::RolloutHasher,
 //!     kernels::Kernels,
-//!     worker::{RolloutConfig, RolloutWorker},
+//!     worker::{Registry, RolloutConfig, RolloutWorker},
 //! };
 //!
 //! // 40 steps of 4 environments have one hash, however they are cut.
 //! let hash = |fragments: &[u32]| {
 //!     let config = RolloutConfig::new("CartPole-v1").num_envs(4).seed(7);
-//!     let mut worker = RolloutWorker::new(config, &EnvRegistry::builtin(), Kernels::PORTABLE)?;
+//!     let mut worker = RolloutWorker::new(config, &Registry::builtin(), Kernels::PORTABLE)?;
 //!     let mut hasher = RolloutHasher::new();
 //!     for steps in fragments {
 //!         for fragment in worker.sample_fragments(*steps)? {
@@ -26,6 +25,10 @@
 //! assert_eq!(hash(&[40])?, hash(&[15, 25])?);
 //! # Ok::<(), rollmesh_core::worker::RolloutError>(())
 //! ```
+
+mod batch;
+
+pub use batch::BatchHasher;
 
 use core::fmt;
 

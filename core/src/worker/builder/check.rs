@@ -1,0 +1,124 @@
+//! Which settings make no sense, alone or together. Found before anything is made.
+
+use super::{RolloutWorkerBuilder, conflict};
+use crate::{
+    filter::FilterKind,
+    run::{RunSpec, SpecError},
+    worker::{
+        SetupError, WorkerPlace,
+        config::{CountStepsBy, FragmentLength, Horizon, InputEvaluation, RewardClipping},
+    },
+};
+
+impl RolloutWorkerBuilder {
+    /// Checks the numbers and what does not go together.
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        self.check_numbers()?;
+        let config = &self.config;
+        let legacy = config.horizon_means != Horizon::Truncated;
+        let evaluates = |by| config.input_evaluation.contains(&by);
+        let estimates = evaluates(InputEvaluation::Is) || evaluates(InputEvaluation::Wis);
+        let samples = self.input.is_none() && config.input == "sampler";
+        let wrong = [
+            (
+                config.no_done_at_end && !legacy,
+                "no_done_at_end belongs to the old horizons: set horizon_means to legacy_hard or legacy_soft, or leave \
+                 it out",
+            ),
+            (
+                legacy && config.horizon.is_some() && config.count_steps_by == CountStepsBy::AgentSteps,
+                "the old horizons count env steps: set count_steps_by to env_steps, or horizon_means to truncated",
+            ),
+            (
+                config.remote_worker_envs && config.num_envs == 1,
+                "remote_worker_envs needs more than one environment to wait for: raise num_envs, or leave it out",
+            ),
+            (
+                config.remote_worker_envs && (self.env.is_some() || config.env.is_none()),
+                "environments of other processes go by name: register the environment and name it as env, or leave \
+                 remote_worker_envs out",
+            ),
+            (
+                config.remote_env_batch_wait_ms > 0 && !config.remote_worker_envs,
+                "remote_env_batch_wait_ms is for environments of other processes: set remote_worker_envs, or leave it out",
+            ),
+            (
+                config.sample_async && config.observation_filter == FilterKind::MeanStdFilter,
+                "a sampler on a thread of its own needs a filter that can be shared: set observation_filter to \
+                 ConcurrentMeanStdFilter, or leave sample_async out",
+            ),
+            (
+                evaluates(InputEvaluation::Simulation) && samples,
+                "input_evaluation 'simulation' samples beside another input: name that as input, or leave it out",
+            ),
+            (
+                estimates && !self.has_only_default_policy(),
+                "input_evaluation 'is' and 'wis' judge a single policy: leave them out where there are several",
+            ),
+            (
+                config.fake_sampler && !samples,
+                "fake_sampler repeats what was sampled: leave it out where batches come from elsewhere",
+            ),
+        ];
+        match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+            Some((_, what)) => Err(conflict(what)),
+            None => self.check_shell(),
+        }
+    }
+
+    fn check_numbers(&self) -> Result<(), SetupError> {
+        let config = &self.config;
+        let length = match config.rollout_fragment_length {
+            FragmentLength::Steps(steps) => Some(steps),
+            FragmentLength::Auto => None,
+        };
+        let capacity = u32::try_from(config.policy_map_capacity).unwrap_or(u32::MAX);
+        let numbers = [
+            ("num_envs", Some(config.num_envs), WorkerPlace::MAX_ENVS),
+            ("rollout_fragment_length", length, RunSpec::MAX_FRAGMENT_LENGTH),
+            ("train_batch_size", Some(config.train_batch_size), u32::MAX),
+            ("horizon", config.horizon, u32::MAX),
+            ("dataset_shards", config.dataset_shards, u32::MAX),
+            ("policy_map_capacity", Some(capacity), u32::MAX),
+        ];
+        for (what, found, max) in numbers {
+            if let Some(found) = found.filter(|found| *found == 0 || *found > max) {
+                return Err(SpecError::OutOfRange { what, max, found }.into());
+            }
+        }
+        let place = self.place;
+        if place.worker_index > place.num_workers {
+            return Err(conflict("worker_index is at most num_workers: workers count from 1, the local one is 0"));
+        }
+        if place.slot(config.num_envs, config.num_envs - 1).is_none() {
+            return Err(conflict("there are at most 2^32 environments in a run: lower num_envs or num_workers"));
+        }
+        match config.clip_rewards {
+            RewardClipping::Limit(limit) if !(limit > 0.0 && limit.is_finite()) => {
+                Err(conflict("rewards are clipped to a positive, finite number: correct clip_rewards"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What only a shell can do.
+    fn check_shell(&self) -> Result<(), SetupError> {
+        let config = &self.config;
+        let simulation = config.input_evaluation.contains(&InputEvaluation::Simulation);
+        let needs = [
+            ("sample_async", config.sample_async, "a thread of its own"),
+            ("input_evaluation", simulation, "a thread of its own"),
+            ("remote_worker_envs", config.remote_worker_envs, "processes"),
+            ("monitor_path", config.monitor_path.is_some(), "files"),
+        ];
+        match needs.into_iter().find(|(_, wanted, _)| *wanted && self.shell.is_none()) {
+            Some((setting, _, needs)) => Err(SetupError::Unsupported { setting, needs }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is no policy but the one of environments with a single agent.
+    pub(super) fn has_only_default_policy(&self) -> bool {
+        self.config.policies.keys().chain(self.policies.keys()).all(|id| *id == crate::ids::PolicyId::DEFAULT)
+    }
+}

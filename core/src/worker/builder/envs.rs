@@ -1,0 +1,143 @@
+//! Where environments come from, and what they are told.
+
+use super::{EnvSource, RolloutWorkerBuilder};
+use crate::{
+    callbacks::{PolicyMappingFn, WorkerInfo},
+    env::{
+        AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvSpaces, EnvSpec, EnvStart, InProcess, MultiAgentSpec,
+    },
+    episode::Episode,
+    ids::{AgentId, PolicyId, SlotId},
+    prelude::*,
+    rng::{Purpose, Streams},
+    worker::{RegisteredEnv, SetupError},
+};
+
+impl EnvSource {
+    pub(super) fn of_spec(spec: &EnvSpec) -> Self {
+        let (made, limit, name) = (spec.clone(), spec.max_episode_steps, spec.name.clone());
+        Self::Single { factory: Arc::new(move |contexts, kernels| made.make(contexts, kernels)), limit, name }
+    }
+
+    pub(super) fn of_multi_agent_spec(spec: &MultiAgentSpec) -> Self {
+        let (made, limit) = (spec.clone(), spec.max_episode_steps);
+        Self::MultiAgent { factory: Arc::new(move |context| made.make(context)), limit }
+    }
+
+    /// Steps after which the environments want their episodes truncated.
+    pub(super) fn limit(&self) -> Option<u32> {
+        match self {
+            Self::Single { limit, .. } | Self::MultiAgent { limit, .. } => *limit,
+            Self::Base(_) => None,
+        }
+    }
+
+    pub(super) fn is_single_agent(&self) -> bool {
+        matches!(self, Self::Single { .. })
+    }
+}
+
+impl RolloutWorkerBuilder {
+    /// Where environments come from, if a worker at this place has any.
+    pub(super) fn env_source(&self) -> Result<Option<EnvSource>, SetupError> {
+        if !self.place.has_envs(self.config.create_env_on_local_worker) {
+            return Ok(None);
+        }
+        if let Some(env) = &self.env {
+            return Ok(Some(env.clone()));
+        }
+        let Some(name) = &self.config.env else { return Ok(None) };
+        Ok(Some(match self.registry.env(name)? {
+            RegisteredEnv::SingleAgent(spec) => EnvSource::of_spec(spec),
+            RegisteredEnv::MultiAgent(spec) => EnvSource::of_multi_agent_spec(spec),
+            RegisteredEnv::Base(factory) => EnvSource::Base(factory.clone()),
+        }))
+    }
+
+    /// What every sub-environment is told.
+    pub(super) fn contexts(&self) -> Vec<EnvContext> {
+        let context = EnvContext {
+            num_workers: self.place.num_workers,
+            remote: self.config.remote_worker_envs,
+            recreated_worker: self.place.recreated_worker,
+            ..EnvContext::new(self.place.home(0)).with_config(self.config.env_config.clone())
+        };
+        (0..self.config.num_envs).map(|index| context.with_vector_index(index)).collect()
+    }
+
+    /// All environments as one with a lane each.
+    pub(super) fn make_lanes(
+        &self,
+        source: &EnvSource,
+        contexts: &[EnvContext],
+    ) -> Result<Box<dyn AnyVectorEnv>, SetupError> {
+        let EnvSource::Single { factory, .. } = source else {
+            return Err(super::conflict("environments with several agents are not sampled in lockstep"));
+        };
+        factory(contexts, self.kernels).map_err(|source| SetupError::Env { env: 0, source })
+    }
+
+    /// All environments, each for itself.
+    pub(super) fn make_base(&self, source: EnvSource, contexts: &[EnvContext]) -> Result<Box<dyn BaseEnv>, SetupError> {
+        let failed = |source: EnvError| SetupError::Env { env: 0, source };
+        let maker = match source {
+            EnvSource::Base(factory) => return factory(contexts, self.kernels).map_err(failed),
+            EnvSource::Single { factory, .. } => EnvMaker::SingleAgent { factory, kernels: self.kernels },
+            EnvSource::MultiAgent { factory, .. } => EnvMaker::MultiAgent(factory),
+        };
+        let starts: Vec<EnvStart> = contexts
+            .iter()
+            .filter_map(|context| {
+                let slot = self.place.slot(self.config.num_envs, context.home.vector_index)?;
+                Some(EnvStart { slot, episode: 0, context: context.clone() })
+            })
+            .collect();
+        let envs = InProcess::new(maker, starts, self.seed()).map_err(failed)?;
+        Ok(Box::new(envs.restart_failed(self.config.restart_failed_sub_environments)))
+    }
+
+    /// The seed of everything random in this worker.
+    pub(super) fn seed(&self) -> u64 {
+        self.place.seed(self.config.seed)
+    }
+}
+
+/// Spaces of the agents that the mapping gives a policy in a first episode, if there are any and they are the same.
+/// A mapping that gives it none of them, by chance or since its agents come later, says nothing: where all agents have
+/// the same spaces, these are the policy's too.
+pub(super) fn spaces_of_policy(
+    env: &dyn BaseEnv,
+    policy: &PolicyId,
+    mapping: &PolicyMappingFn,
+    info: &WorkerInfo,
+    seed: u64,
+) -> Result<Option<EnvSpaces>, SetupError> {
+    let streams = Streams::new(seed, Purpose::Mapping);
+    let episode = Episode::new(0, SlotId(0), 0);
+    let agents = env.agents();
+    let is_mapped = |(index, agent): (usize, &AgentId)| {
+        let mut rng = streams.at(SlotId(0), 0, 0, index as u16);
+        mapping(agent, &episode, info, &mut rng) == *policy
+    };
+    let mut mapped: Vec<&AgentId> =
+        agents.iter().enumerate().filter(|(i, a)| is_mapped((*i, a))).map(|(_, a)| a).collect();
+    let nobody = mapped.is_empty();
+    if nobody {
+        mapped = agents.iter().collect();
+    }
+    let mut found: Option<(&AgentId, EnvSpaces)> = None;
+    for agent in mapped {
+        match (&found, env.spaces(agent)) {
+            (None, Some(spaces)) => found = Some((agent, spaces)),
+            (Some((one, known)), Some(spaces)) if *known != spaces => {
+                if nobody {
+                    return Ok(None);
+                }
+                let (one, other) = (one.to_string(), agent.to_string());
+                return Err(SetupError::AmbiguousSpaces { policy: policy.clone(), one, other });
+            }
+            _ => {}
+        }
+    }
+    Ok(found.map(|(_, spaces)| spaces))
+}

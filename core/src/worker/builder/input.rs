@@ -1,0 +1,74 @@
+//! Where batches come from and go.
+
+use super::RolloutWorkerBuilder;
+use crate::{
+    callbacks::WorkerInfo,
+    prelude::*,
+    sampler::{IoContext, NoopOutput, OutputWriter, SamplerInput},
+    worker::{SetupError, config::InputEvaluation, rollout::Source},
+};
+
+/// What a worker reads and writes.
+pub(in crate::worker) struct Opened {
+    pub(in crate::worker) source: Source,
+    /// Whether batches come from elsewhere than the worker's own environments.
+    pub(in crate::worker) offline: bool,
+    /// Samples beside an input, for metrics only.
+    pub(in crate::worker) simulation: Option<Box<dyn SamplerInput>>,
+    pub(in crate::worker) output: Box<dyn OutputWriter>,
+}
+
+impl RolloutWorkerBuilder {
+    /// Opens input and output around the worker's own sampler.
+    pub(super) fn open(&mut self, own: Source, info: &WorkerInfo) -> Result<Opened, SetupError> {
+        let simulates = self.config.input_evaluation.contains(&InputEvaluation::Simulation);
+        let own = self.on_a_thread(own, simulates)?;
+        let offline = self.input.is_some() || self.config.input != "sampler";
+        let (own, simulation) = match own {
+            Source::Reader(sampler) if simulates => (Source::None, Some(sampler)),
+            own => (own, None),
+        };
+        let mut context = IoContext::new(info.clone(), self.config.io_config.clone(), None);
+        let source = if offline {
+            context = IoContext::new(info.clone(), self.config.io_config.clone(), own.into_sampler());
+            self.prepare(&mut context);
+            let reader = match self.input.take() {
+                Some(open) => open(&mut context)?,
+                None => self.registry.input(&self.config.input)?(&mut context)?,
+            };
+            Source::Input(reader)
+        } else {
+            self.prepare(&mut context);
+            own
+        };
+        let output = match (self.output.take(), &self.config.output) {
+            (Some(open), _) => open(&mut context)?,
+            (None, Some(name)) => self.registry.output(name)?(&mut context)?,
+            (None, None) => Box::new(NoopOutput),
+        };
+        Ok(Opened { source, offline, simulation, output })
+    }
+
+    /// Moves the sampler to a thread, where that is wanted.
+    fn on_a_thread(&mut self, own: Source, simulates: bool) -> Result<Source, SetupError> {
+        if !(self.config.sample_async || simulates) {
+            return Ok(own);
+        }
+        let setting = if simulates { "input_evaluation" } else { "sample_async" };
+        let Some(sampler) = own.into_sampler() else { return Ok(Source::None) };
+        let moved = self.shell.as_mut().map_or(Ok(None), |shell| shell.sample_async(sampler, simulates))?;
+        Ok(Source::Reader(moved.ok_or(SetupError::Unsupported { setting, needs: "a thread of its own" })?))
+    }
+
+    fn prepare(&self, context: &mut IoContext) {
+        context.log_dir = self.config.log_dir.clone();
+        // A local worker beside others reads nothing that they do not read.
+        let (index, workers) = (self.place.worker_index, self.place.num_workers);
+        let shards = self.config.dataset_shards.unwrap_or(workers.max(1));
+        context.shard = match (index, workers) {
+            (0, 0) => Some((0, shards)),
+            (0, _) => None,
+            (index, _) => Some(((index - 1) % shards.max(1), shards)),
+        };
+    }
+}

@@ -1,0 +1,143 @@
+//! Setting a worker up: by names that can be written down, by closures and objects, or by both.
+
+mod check;
+mod deepmind;
+mod envs;
+mod input;
+mod make;
+mod policies;
+mod set;
+mod shell;
+#[cfg(test)]
+mod tests;
+
+pub use policies::{NewPolicy, PolicyClass};
+pub use shell::{HostFacts, RemoteEnvs, Shell};
+
+pub(super) use input::Opened;
+pub(super) use policies::{Recipe, Workshop};
+
+use super::{Registry, RolloutConfig, SetupError, WorkerPlace, rollout::PoliciesToTrain};
+use crate::{
+    callbacks::{Callbacks, ObservationFn, PolicyMappingFn},
+    env::{EnvContext, EnvError, EnvFactory, MultiAgentFactory, SubEnv},
+    ids::PolicyId,
+    kernels::Kernels,
+    prelude::*,
+    sampler::{InputReader, IoContext, OutputWriter, SampleError},
+    time::Micros,
+};
+
+/// Looks at a sub-environment after it was made, and refuses it with an error.
+pub type ValidateEnv = Box<dyn FnMut(SubEnv<'_>, &EnvContext) -> Result<(), EnvError> + Send>;
+
+/// What time it is, on the caller's clock.
+pub type Clock = Arc<dyn Fn() -> Micros + Send + Sync>;
+
+type InputCreator = Box<dyn FnOnce(&mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send>;
+type OutputCreator = Box<dyn FnOnce(&mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send>;
+
+/// How sub-environments are made.
+#[derive(Clone)]
+pub(super) enum EnvSource {
+    Single { factory: EnvFactory, limit: Option<u32>, name: String },
+    MultiAgent { factory: MultiAgentFactory, limit: Option<u32> },
+    Base(super::BaseEnvFactory),
+}
+
+/// Which of the two samplers makes a worker's batches. They make the same ones, of what both can sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SamplerChoice {
+    /// The fast one where it can.
+    #[default]
+    Auto,
+    /// All environments step together: single agents without memory, in fragments of equal length, whose rows go to the
+    /// policy as they are. Anything else is a [`SetupError::Conflict`].
+    Lockstep,
+    /// Every episode is built for itself: everything can be sampled.
+    Episodic,
+}
+
+/// Sets a [`RolloutWorker`](super::RolloutWorker) up. What is given here goes before what the configuration names.
+///
+/// ```
+/// use rollmesh_core::{
+///     config::Config,
+///     env::EnvSpec,
+///     ids::PolicyId,
+///     policy::RandomPolicy,
+///     worker::{NewPolicy, Registry, RolloutConfig, RolloutWorker},
+/// };
+///
+/// let lake = Registry::builtin().envs.spec("FrozenLake-v1")?.clone();
+/// let mut worker = RolloutWorker::builder()
+///     .config(RolloutConfig { num_envs: 2, ..RolloutConfig::default() }.rollout_fragment_length(50))
+///     .env_spec(lake)
+///     .validate_env(|_env, context| {
+///         assert!(context.home.vector_index < 2);
+///         Ok(())
+///     })
+///     .policy(PolicyId::DEFAULT, NewPolicy::object(Box::new(RandomPolicy::new(4, 1))))
+///     .build()?;
+/// assert_eq!(worker.sample()?.env_steps(), 100);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct RolloutWorkerBuilder {
+    config: RolloutConfig,
+    registry: Registry,
+    place: WorkerPlace,
+    kernels: Kernels,
+    clock: Clock,
+    env: Option<EnvSource>,
+    validate_env: Option<ValidateEnv>,
+    policies: BTreeMap<PolicyId, NewPolicy>,
+    policy_mapping_fn: Option<PolicyMappingFn>,
+    policies_to_train: Option<PoliciesToTrain>,
+    observation_fn: Option<ObservationFn>,
+    callbacks: Vec<Box<dyn Callbacks>>,
+    input: Option<InputCreator>,
+    output: Option<OutputCreator>,
+    sampler: SamplerChoice,
+    shell: Option<Box<dyn Shell>>,
+    host: Option<Box<dyn HostFacts>>,
+}
+
+impl RolloutWorkerBuilder {
+    /// With the names of a registry.
+    pub fn new(registry: Registry) -> Self {
+        Self {
+            config: RolloutConfig::default(),
+            registry,
+            place: WorkerPlace::LOCAL,
+            kernels: Kernels::PORTABLE,
+            clock: Arc::new(|| Micros(0)),
+            env: None,
+            validate_env: None,
+            policies: BTreeMap::new(),
+            policy_mapping_fn: None,
+            policies_to_train: None,
+            observation_fn: None,
+            callbacks: Vec::new(),
+            input: None,
+            output: None,
+            sampler: SamplerChoice::Auto,
+            shell: None,
+            host: None,
+        }
+    }
+}
+
+impl core::fmt::Debug for RolloutWorkerBuilder {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RolloutWorkerBuilder")
+            .field("config", &self.config)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A setting that this program cannot follow.
+fn conflict(what: &'static str) -> SetupError {
+    SetupError::Conflict(what)
+}

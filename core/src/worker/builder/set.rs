@@ -1,0 +1,168 @@
+//! What a worker can be given, one after the other.
+
+use super::{Clock, EnvSource, HostFacts, NewPolicy, RolloutWorkerBuilder, SamplerChoice, Shell};
+use crate::{
+    callbacks::{CallbackError, Callbacks, EpisodeHook, PolicyMappingFn, WorkerInfo},
+    config::Config,
+    env::{
+        AnyVectorEnv, BaseEnv, Env, EnvContext, EnvError, EnvSpec, MultiAgentEnv, MultiAgentSpec, RowElement, SubEnv,
+        Vectorized, multi_agent::AgentRows,
+    },
+    episode::Episode,
+    ids::{AgentId, PolicyId},
+    kernels::Kernels,
+    prelude::*,
+    rng::Rng,
+    sampler::{InputReader, IoContext, OutputWriter, SampleError},
+    space::Scalar,
+    time::Micros,
+    worker::{PoliciesToTrain, RolloutConfig, WorkerPlace},
+};
+
+impl RolloutWorkerBuilder {
+    /// Sets everything that can be written down.
+    #[doc(alias = "AlgorithmConfig")]
+    pub fn config(self, config: RolloutConfig) -> Self {
+        Self { config, ..self }
+    }
+
+    /// Sets the worker's place in its run.
+    #[doc(alias("worker_index", "num_workers", "recreated_worker", "in_evaluation"))]
+    pub fn place(self, place: WorkerPlace) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Sets the instantiation of the hot loops. It has no influence on the rows.
+    pub fn kernels(self, kernels: Kernels) -> Self {
+        Self { kernels, ..self }
+    }
+
+    /// Sets the clock with which the sampler measures itself. Without one all times are 0.
+    pub fn clock(self, clock: impl Fn() -> Micros + Send + Sync + 'static) -> Self {
+        Self { clock: Arc::new(clock) as Clock, ..self }
+    }
+
+    /// Makes environments with a single agent, one per context.
+    pub fn env_creator<E>(self, make: impl Fn(&EnvContext) -> Result<E, EnvError> + Send + Sync + 'static) -> Self
+    where
+        E: Env<Obs: RowElement, Act: RowElement + Scalar> + 'static,
+    {
+        let factory = move |contexts: &[EnvContext], _: Kernels| -> Result<Box<dyn AnyVectorEnv>, EnvError> {
+            let envs = contexts.iter().map(&make).collect::<Result<Vec<E>, EnvError>>()?;
+            Ok(Box::new(Vectorized::new(envs)))
+        };
+        let env = EnvSource::Single { factory: Arc::new(factory), limit: None, name: String::new() };
+        Self { env: Some(env), ..self }
+    }
+
+    /// Makes environments with a single agent as a specification says, with its time limit.
+    pub fn env_spec(self, spec: EnvSpec) -> Self {
+        Self { env: Some(EnvSource::of_spec(&spec)), ..self }
+    }
+
+    /// Makes environments with several agents, one per context.
+    pub fn multi_agent_env_creator(
+        self,
+        make: impl Fn(&EnvContext) -> Result<Box<dyn MultiAgentEnv>, EnvError> + Send + Sync + 'static,
+    ) -> Self {
+        self.multi_agent_env_spec(MultiAgentSpec::new("", make))
+    }
+
+    /// Makes environments with several agents as a specification says, with its time limit.
+    pub fn multi_agent_env_spec(self, spec: MultiAgentSpec) -> Self {
+        Self { env: Some(EnvSource::of_multi_agent_spec(&spec)), ..self }
+    }
+
+    /// Makes all environments at once, in a shape of one's own.
+    pub fn base_env_creator(
+        self,
+        make: impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { env: Some(EnvSource::Base(Arc::new(make))), ..self }
+    }
+
+    /// Looks at every sub-environment after it was made; an error ends the construction.
+    pub fn validate_env(
+        self,
+        validate: impl FnMut(SubEnv<'_>, &EnvContext) -> Result<(), EnvError> + Send + 'static,
+    ) -> Self {
+        Self { validate_env: Some(Box::new(validate)), ..self }
+    }
+
+    /// Adds a policy: of a kind, or an object. It takes the place of one with this id in the configuration.
+    #[doc(alias("policy_graph", "policies", "default_policy_class"))]
+    pub fn policy(mut self, id: PolicyId, policy: NewPolicy) -> Self {
+        self.policies.insert(id, policy);
+        self
+    }
+
+    /// Says which policy an agent gets.
+    pub fn policy_mapping_fn(
+        self,
+        map: impl Fn(&AgentId, &Episode, &WorkerInfo, &mut Rng) -> PolicyId + Send + Sync + 'static,
+    ) -> Self {
+        Self { policy_mapping_fn: Some(Arc::new(map) as PolicyMappingFn), ..self }
+    }
+
+    /// Says which policies are trained.
+    #[doc(alias = "is_policy_to_train")]
+    pub fn policies_to_train(self, policies: impl Into<PoliciesToTrain>) -> Self {
+        Self { policies_to_train: Some(policies.into()), ..self }
+    }
+
+    /// Rewrites observations before anything else sees them.
+    pub fn observation_fn(
+        self,
+        rewrite: impl Fn(&mut AgentRows, &mut EpisodeHook<'_>) -> Result<(), CallbackError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { observation_fn: Some(Arc::new(rewrite)), ..self }
+    }
+
+    /// Adds callbacks, after those that the configuration names.
+    pub fn callbacks(mut self, callbacks: Box<dyn Callbacks>) -> Self {
+        self.callbacks.push(callbacks);
+        self
+    }
+
+    /// Opens where batches come from, instead of the worker's own sampler, which is in the context.
+    pub fn input_creator(
+        self,
+        open: impl FnOnce(&mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send + 'static,
+    ) -> Self {
+        Self { input: Some(Box::new(open)), ..self }
+    }
+
+    /// Opens where batches are written to.
+    pub fn output_creator(
+        self,
+        open: impl FnOnce(&mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + 'static,
+    ) -> Self {
+        Self { output: Some(Box::new(open)), ..self }
+    }
+
+    /// Chooses the sampler, which is done best by itself.
+    pub fn sampler(self, sampler: SamplerChoice) -> Self {
+        Self { sampler, ..self }
+    }
+
+    /// Gives threads, processes and files: what the core has not.
+    pub fn shell(self, shell: Box<dyn Shell>) -> Self {
+        Self { shell: Some(shell), ..self }
+    }
+
+    /// Says what is known of the machine.
+    pub fn host(self, host: Box<dyn HostFacts>) -> Self {
+        Self { host: Some(host), ..self }
+    }
+
+    /// Settings that all policies share, those of models among them.
+    pub(super) fn shared_config(&self) -> Config {
+        let model = self.config.model_config.clone();
+        let shared = self.config.policy_config.clone();
+        if model.is_empty() {
+            return shared;
+        }
+        // A configuration is a JSON object already.
+        shared.merged(&Config::new().with("model", model).unwrap_or_default())
+    }
+}

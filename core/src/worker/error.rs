@@ -1,0 +1,262 @@
+//! What goes wrong when a worker is set up or used.
+
+use super::{Unknown, WorkerStateError};
+use crate::{
+    batch::BatchError,
+    callbacks::CallbackError,
+    config::ConfigError,
+    env::EnvError,
+    estimate::EstimateError,
+    filter::FilterError,
+    ids::PolicyId,
+    policy::{PolicyError, PolicyMapError, StashError, UnknownPolicyKind},
+    prelude::*,
+    run::SpecError,
+    sampler::{DriveError, SampleError},
+    space::SpaceError,
+};
+
+/// Why a worker could not be set up: what is wrong, and what to change.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SetupError {
+    /// A name that nobody has registered.
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
+    /// A number is out of its range.
+    #[error(transparent)]
+    Range(#[from] SpecError),
+    /// Some setting has the wrong form.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Two settings do not go together.
+    #[error("{0}")]
+    Conflict(&'static str),
+    /// Something that only a shell can do.
+    #[error("'{setting}' needs {needs}, which the core has not: set up the worker with the `rollmesh` crate's shell")]
+    Unsupported {
+        /// The setting.
+        setting: &'static str,
+        /// What it needs.
+        needs: &'static str,
+    },
+    /// An environment could not be made.
+    #[error("sub-environment {env} cannot be made: {source}")]
+    Env {
+        /// Its index.
+        env: u32,
+        /// Its own words.
+        source: EnvError,
+    },
+    /// `validate_env` refused an environment.
+    #[error("sub-environment {env} is not valid: {source}")]
+    InvalidEnv {
+        /// Its index.
+        env: u32,
+        /// What is wrong.
+        source: EnvError,
+    },
+    /// There are several policies, and one agent.
+    #[error(
+        "there are policies {policies}, but the environment has a single agent: name one policy 'default_policy', or \
+         take an environment with several agents"
+    )]
+    SeveralPolicies {
+        /// Their ids.
+        policies: String,
+    },
+    /// Nobody has said what a policy observes and does.
+    #[error(
+        "policy '{0}' has no spaces: the environment has no agent that the mapping gives it; write its \
+         observation_space and action_space"
+    )]
+    NoSpaces(PolicyId),
+    /// Agents of one policy have different spaces.
+    #[error(
+        "policy '{policy}' acts for agents '{one}' and '{other}', whose spaces differ: write its observation_space and \
+         action_space, or give them two policies"
+    )]
+    AmbiguousSpaces {
+        /// The policy.
+        policy: PolicyId,
+        /// An agent.
+        one: String,
+        /// An agent with other spaces.
+        other: String,
+    },
+    /// A policy is to be trained that there is not.
+    #[error("'{policy}' is among the policies to train, but there are only {known}")]
+    UnknownTrained {
+        /// Its id.
+        policy: PolicyId,
+        /// Those that there are.
+        known: String,
+    },
+    /// A policy needs exactly one of two.
+    #[error("policy '{0}' needs either a kind or an object that is a policy already, and not both")]
+    KindOrObject(PolicyId),
+    /// A kind of policy that nobody has registered.
+    #[error("policy '{id}': {source}")]
+    PolicyKind {
+        /// The policy.
+        id: PolicyId,
+        /// What there is.
+        source: UnknownPolicyKind,
+    },
+    /// A policy could not be made.
+    #[error("policy '{id}': {source}")]
+    Policy {
+        /// The policy.
+        id: PolicyId,
+        /// Its own words.
+        source: PolicyError,
+    },
+    /// Observations of a policy cannot be preprocessed.
+    #[error("policy '{id}': {source}")]
+    Space {
+        /// The policy.
+        id: PolicyId,
+        /// What is wrong with its space.
+        source: SpaceError,
+    },
+    /// Observations of a policy cannot be filtered.
+    #[error("policy '{id}': {source}")]
+    Filter {
+        /// The policy.
+        id: PolicyId,
+        /// What is wrong.
+        source: FilterError,
+    },
+    /// A policy could not join the others.
+    #[error(transparent)]
+    PolicyMap(#[from] PolicyMapError),
+    /// A policy's state does not fit.
+    #[error("policy '{id}': {source}")]
+    PolicyState {
+        /// The policy.
+        id: PolicyId,
+        /// What is wrong.
+        source: StashError,
+    },
+    /// User code failed.
+    #[error(transparent)]
+    Callback(#[from] CallbackError),
+    /// Sampler, input or output could not be opened.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+}
+
+/// Why a worker could not do what was asked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RolloutError {
+    /// It could not be set up, or what was to be added could not.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// It was stopped before.
+    #[error("the worker was stopped; make a new one")]
+    Stopped,
+    /// It has no environments and reads from nowhere.
+    #[error(
+        "the worker has neither environments nor input: it cannot sample. Set create_env_on_local_worker, or an input"
+    )]
+    NoInput,
+    /// Fragments are only made by vector environments in lockstep.
+    #[error("fragments of slots are only there for plain single-agent sampling; call sample")]
+    NoFragments,
+    /// Nothing more came before there was enough.
+    #[error("the input gave a batch without rows {0} times in a row")]
+    EmptyInput(u32),
+    /// Sampling failed.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+    /// A policy failed or does not fit.
+    #[error("policy '{id}': {source}")]
+    Policy {
+        /// The policy.
+        id: PolicyId,
+        /// What it says.
+        source: PolicyError,
+    },
+    /// There is no such policy, or it cannot be brought back.
+    #[error(transparent)]
+    PolicyMap(#[from] PolicyMapError),
+    /// Rows could not be put together or changed.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// User code failed.
+    #[error(transparent)]
+    Callback(#[from] CallbackError),
+    /// A registered function has no such name.
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
+    /// Not as many steps as were expected.
+    #[error(
+        "{found} steps were sampled where {expected} were expected: batch sizes are out of step. Nothing was learned"
+    )]
+    Count {
+        /// Steps expected.
+        expected: usize,
+        /// Steps sampled.
+        found: usize,
+    },
+    /// Filters are missing for policies that there are.
+    #[error("there is no filter for policy '{0}'; give one for each policy of the worker. Nothing has changed")]
+    MissingFilter(PolicyId),
+    /// A filter does not fit.
+    #[error("the filter of policy '{id}': {source}. Nothing has changed")]
+    Filter {
+        /// The policy.
+        id: PolicyId,
+        /// What is wrong.
+        source: FilterError,
+    },
+    /// The last policy cannot go.
+    #[error("policy '{0}' is the last one, and a worker needs one")]
+    LastPolicy(PolicyId),
+    /// Estimating how good a policy is failed.
+    #[error("the policy cannot be estimated: {0}")]
+    Estimate(#[from] EstimateError),
+    /// Some batches cannot be estimated.
+    #[error("the policy cannot be estimated: {0}")]
+    NoEstimate(&'static str),
+    /// The worker's state could not be written or read.
+    #[error(transparent)]
+    State(#[from] WorkerStateError),
+    /// It is locked already.
+    #[error("the worker is locked already, and a lock is not taken twice; unlock it first")]
+    Locked,
+    /// It is not locked.
+    #[error("the worker is not locked")]
+    NotLocked,
+    /// The shell has not said.
+    #[error("'{0}' is not known here; it is the shell's to say")]
+    UnknownHost(&'static str),
+    /// A part is missing.
+    #[error("the worker is not healthy: {0}")]
+    Unhealthy(&'static str),
+    /// An iterator takes every 0th item.
+    #[error("a slice of samples has a step of at least 1, and starts below it")]
+    BadSlice,
+}
+
+impl From<DriveError> for RolloutError {
+    fn from(error: DriveError) -> Self {
+        match error {
+            DriveError::Env(error) => Self::Sample(error.into()),
+            DriveError::Policy(source) => Self::Policy { id: PolicyId::DEFAULT, source },
+        }
+    }
+}
+
+impl From<EnvError> for RolloutError {
+    fn from(error: EnvError) -> Self {
+        Self::Sample(error.into())
+    }
+}
+
+impl RolloutError {
+    /// What a policy says.
+    pub(super) fn of_policy(id: &PolicyId) -> impl FnOnce(PolicyError) -> Self {
+        let id = id.clone();
+        move |source| Self::Policy { id, source }
+    }
+}

@@ -1,0 +1,83 @@
+//! Which worker of a run this is.
+
+use crate::{
+    ids::SlotId,
+    run::{HomeIndex, RunSpec},
+};
+
+/// A worker's place in its run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerPlace {
+    /// 0 for the local worker, then from 1.
+    pub worker_index: u32,
+    /// Workers of the run, without the local one.
+    pub num_workers: u32,
+    /// Whether it replaces a worker that was lost.
+    pub recreated_worker: bool,
+    /// Whether it evaluates: its episodes are other ones than those of training.
+    pub in_evaluation: bool,
+}
+
+impl WorkerPlace {
+    /// The only worker.
+    pub const LOCAL: Self = Self { worker_index: 0, num_workers: 0, recreated_worker: false, in_evaluation: false };
+
+    /// The `worker_index`-th of `num_workers` workers, from 1.
+    #[must_use]
+    pub const fn remote(worker_index: u32, num_workers: u32) -> Self {
+        Self { worker_index, num_workers, ..Self::LOCAL }
+    }
+
+    /// The slot of an environment, of `num_envs` of each worker. Those of the first worker come first; a local worker
+    /// beside others has the last ones. None if there are more slots than numbers for them.
+    #[must_use]
+    pub fn slot(self, num_envs: u32, vector_index: u32) -> Option<SlotId> {
+        let worker = if self.worker_index == 0 { self.num_workers } else { self.worker_index - 1 };
+        let first = u64::from(worker) * u64::from(num_envs);
+        u32::try_from(first + u64::from(vector_index)).ok().map(SlotId)
+    }
+
+    /// What an environment is told of its place.
+    #[must_use]
+    pub fn home(self, vector_index: u32) -> HomeIndex {
+        HomeIndex { worker_index: self.worker_index, vector_index }
+    }
+
+    /// The seed of what is random here: evaluation has another one.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> u64 {
+        // As RLlib 2.9.3 does it.
+        if self.in_evaluation { seed.wrapping_add(10_000) } else { seed }
+    }
+
+    /// Whether a worker at this place makes environments.
+    #[must_use]
+    pub fn has_envs(self, create_env_on_local_worker: bool) -> bool {
+        self.worker_index > 0 || self.num_workers == 0 || create_env_on_local_worker
+    }
+
+    /// The most environments of a worker.
+    pub(crate) const MAX_ENVS: u32 = RunSpec::MAX_SLOTS;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    #[test]
+    fn every_environment_of_a_run_has_a_slot_of_its_own() {
+        let places = [WorkerPlace::remote(0, 2), WorkerPlace::remote(1, 2), WorkerPlace::remote(2, 2)];
+        let slots: BTreeSet<SlotId> =
+            places.iter().flat_map(|place| (0..4).map(|index| place.slot(4, index).unwrap())).collect();
+        assert_eq!(slots.into_iter().map(|slot| slot.0).collect::<Vec<_>>(), (0..12).collect::<Vec<_>>());
+        assert_eq!(WorkerPlace::LOCAL.slot(4, 3), Some(SlotId(3)));
+        assert_eq!(WorkerPlace::remote(u32::MAX, u32::MAX).slot(4, 3), None);
+    }
+
+    #[test]
+    fn a_local_worker_beside_others_has_no_environments_unless_wanted() {
+        assert!(WorkerPlace::LOCAL.has_envs(false) && WorkerPlace::remote(1, 2).has_envs(false));
+        assert!(!WorkerPlace::remote(0, 2).has_envs(false) && WorkerPlace::remote(0, 2).has_envs(true));
+    }
+}

@@ -1,0 +1,117 @@
+//! Samples one after the other, for one reader or for several in turn.
+
+use super::RolloutWorker;
+use crate::{batch::AnyBatch, prelude::*, time::Micros, worker::RolloutError};
+
+impl RolloutWorker {
+    /// All samples from now on, without end.
+    ///
+    /// ```
+    /// # use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, WorkerPlace};
+    /// # let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(10).single_policy("random");
+    /// # let mut worker = RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL)?;
+    /// let steps: Result<Vec<usize>, _> = worker.samples().take(3).map(|batch| Ok(batch?.env_steps())).collect();
+    /// assert_eq!(steps, Ok::<_, rollmesh_core::worker::RolloutError>(vec![10, 10, 10]));
+    /// # Ok::<(), rollmesh_core::worker::SetupError>(())
+    /// ```
+    #[doc(alias = "par_iter_init")]
+    pub fn samples(&mut self) -> Samples<'_> {
+        Samples { worker: self, next: 0, waiting: BTreeMap::new() }
+    }
+}
+
+/// Samples of a worker. What several readers do not take yet waits for them.
+#[derive(Debug)]
+pub struct Samples<'a> {
+    worker: &'a mut RolloutWorker,
+    /// Number of the next sample.
+    next: u64,
+    /// Samples that were skipped, by number.
+    waiting: BTreeMap<u64, AnyBatch>,
+}
+
+impl Samples<'_> {
+    /// The most samples that wait for other readers; beyond it the oldest ones are forgotten.
+    pub const MAX_WAITING: usize = 1_024;
+
+    /// Up to `most` samples, fewer where `within` has passed on the worker's clock (0: however long it takes); at least one.
+    ///
+    /// # Errors
+    /// As [`RolloutWorker::sample`].
+    #[doc(alias = "par_iter_next_batch")]
+    pub fn next_batch(&mut self, most: usize, within: Micros) -> Result<Vec<AnyBatch>, RolloutError> {
+        self.batch(most, within, |samples| samples.take())
+    }
+
+    /// The next one of the samples `start`, `start + step`, `start + 2 step`, …: so that several readers share a worker,
+    /// each with a `start` of its own. All must take the same `step`, and take turns as they like.
+    ///
+    /// # Errors
+    /// [`RolloutError::BadSlice`] unless `start < step`; as [`RolloutWorker::sample`].
+    #[doc(alias = "par_iter_slice")]
+    pub fn next_of_slice(&mut self, step: u64, start: u64) -> Result<AnyBatch, RolloutError> {
+        if start >= step {
+            return Err(RolloutError::BadSlice);
+        }
+        let first = self.waiting.keys().find(|number| **number % step == start).copied();
+        if let Some(batch) = first.and_then(|number| self.waiting.remove(&number)) {
+            return Ok(batch);
+        }
+        loop {
+            let number = self.next;
+            let batch = self.take()?;
+            if number % step == start {
+                return Ok(batch);
+            }
+            self.waiting.insert(number, batch);
+            if self.waiting.len() > Self::MAX_WAITING {
+                self.waiting.pop_first();
+            }
+        }
+    }
+
+    /// Up to `most` of [`next_of_slice`](Self::next_of_slice), fewer where `within` has passed; at least one.
+    ///
+    /// # Errors
+    /// As [`next_of_slice`](Self::next_of_slice).
+    #[doc(alias = "par_iter_slice_batch")]
+    pub fn next_batch_of_slice(
+        &mut self,
+        step: u64,
+        start: u64,
+        most: usize,
+        within: Micros,
+    ) -> Result<Vec<AnyBatch>, RolloutError> {
+        self.batch(most, within, |samples| samples.next_of_slice(step, start))
+    }
+
+    fn take(&mut self) -> Result<AnyBatch, RolloutError> {
+        let batch = self.worker.sample()?;
+        self.next += 1;
+        Ok(batch)
+    }
+
+    fn batch(
+        &mut self,
+        most: usize,
+        within: Micros,
+        mut next: impl FnMut(&mut Self) -> Result<AnyBatch, RolloutError>,
+    ) -> Result<Vec<AnyBatch>, RolloutError> {
+        let clock = self.worker.parts.clock.clone();
+        let begun = clock();
+        let mut batches = vec![next(self)?];
+        while batches.len() < most && (within == Micros(0) || clock().since(begun) < within) {
+            batches.push(next(self)?);
+        }
+        Ok(batches)
+    }
+}
+
+impl Iterator for Samples<'_> {
+    type Item = Result<AnyBatch, RolloutError>;
+
+    #[doc(alias = "par_iter_next")]
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.take())
+    }
+}

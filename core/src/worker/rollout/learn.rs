@@ -1,0 +1,90 @@
+//! Learning from batches.
+
+use super::RolloutWorker;
+use crate::{
+    batch::{AnyBatch, SampleBatch},
+    callbacks::Callbacks as _,
+    ids::PolicyId,
+    policy::{Gradients, LearnInfo},
+    prelude::*,
+    worker::RolloutError,
+};
+
+/// Among what a policy says of gradients: steps of the batch they are from.
+const BATCH_COUNT: &str = "batch_count";
+
+impl RolloutWorker {
+    /// Lets every policy that is trained and has rows in the batch learn from them. Compressed columns are decompressed,
+    /// and callbacks see each policy's rows first.
+    ///
+    /// # Errors
+    /// [`RolloutError::Policy`] for one that fails or does not learn, [`RolloutError::PolicyMap`] for rows of a policy
+    /// that there is not; policies before it, in the order of ids, have learned.
+    pub fn learn_on_batch(&mut self, batch: &AnyBatch) -> Result<BTreeMap<PolicyId, LearnInfo>, RolloutError> {
+        self.check_running()?;
+        let mut infos = BTreeMap::new();
+        for (id, mut rows) in self.trained_rows(batch)? {
+            let mut info = LearnInfo::new();
+            self.parts.callbacks.on_learn_on_batch(&id, &mut rows, &mut info)?;
+            let policy = self.parts.policies.policy_mut(&id)?;
+            info.extend(policy.learn_on_batch(&rows).map_err(RolloutError::of_policy(&id))?);
+            infos.insert(id, info);
+        }
+        Ok(infos)
+    }
+
+    /// The gradients of every policy that is trained and has rows in the batch, and what it says of them, `batch_count`
+    /// among it. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`learn_on_batch`](Self::learn_on_batch).
+    #[allow(clippy::type_complexity)]
+    pub fn compute_gradients(
+        &mut self,
+        batch: &AnyBatch,
+    ) -> Result<BTreeMap<PolicyId, (Gradients, LearnInfo)>, RolloutError> {
+        self.check_running()?;
+        let mut gradients = BTreeMap::new();
+        for (id, rows) in self.trained_rows(batch)? {
+            let policy = self.parts.policies.policy_mut(&id)?;
+            let (own, mut info) = policy.compute_gradients(&rows).map_err(RolloutError::of_policy(&id))?;
+            info.insert(BATCH_COUNT.into(), batch.env_steps() as f64);
+            gradients.insert(id, (own, info));
+        }
+        Ok(gradients)
+    }
+
+    /// Lets the optimisers of those policies that are trained take a step along these gradients.
+    ///
+    /// # Errors
+    /// As [`learn_on_batch`](Self::learn_on_batch).
+    pub fn apply_gradients(
+        &mut self,
+        gradients: &BTreeMap<PolicyId, Gradients>,
+    ) -> Result<BTreeMap<PolicyId, LearnInfo>, RolloutError> {
+        self.check_running()?;
+        let trained = self.policies_to_train(None);
+        let mut infos = BTreeMap::new();
+        for (id, own) in gradients {
+            let is_known = self.parts.policies.contains(id);
+            if is_known && !trained.contains(id) {
+                continue;
+            }
+            let policy = self.parts.policies.policy_mut(id)?;
+            infos.insert(id.clone(), policy.apply_gradients(own).map_err(RolloutError::of_policy(id))?);
+        }
+        Ok(infos)
+    }
+
+    /// Decompressed rows of the policies that are trained, in the order of ids.
+    pub(super) fn trained_rows(&self, batch: &AnyBatch) -> Result<Vec<(PolicyId, SampleBatch)>, RolloutError> {
+        let trained = &self.parts.policies_to_train;
+        let rows = batch.as_multi_agent().policy_batches;
+        let rows = rows.into_iter().filter(|(id, _)| trained.contains(id, Some(batch)));
+        rows.map(|(id, mut rows)| {
+            rows.decompress_if_needed()?;
+            Ok((id, rows))
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,260 @@
+//! A worker: environments, policies, input and output put together, and everything that can be asked of it.
+
+mod apply;
+mod envs;
+mod estimate;
+mod filters;
+mod host;
+mod iterate;
+mod learn;
+mod lock;
+mod metrics;
+mod policies;
+mod sample;
+mod sgd;
+mod state;
+mod train;
+mod weights;
+
+#[cfg(test)]
+mod law_tests;
+#[cfg(test)]
+mod test_support;
+#[cfg(test)]
+mod tests;
+
+pub use iterate::Samples;
+pub use metrics::{OffPolicyEstimate, WorkerMetrics};
+pub use sgd::{SgdOptions, TrainInfo};
+pub use state::WorkerStateError;
+pub use train::PoliciesToTrain;
+
+use super::{
+    Registry, RolloutConfig, RolloutError, WorkerPlace,
+    builder::{Clock, HostFacts, Opened, Recipe, RolloutWorkerBuilder, Workshop},
+    lockstep::LockstepSampler,
+};
+use crate::{
+    batch::AnyBatch,
+    callbacks::{CallbackList, ObservationFn, PolicyMappingFn, WorkerInfo},
+    env::EnvContext,
+    episode::GlobalVars,
+    ids::PolicyId,
+    kernels::Kernels,
+    policy::PolicyMap,
+    prelude::*,
+    sampler::{InputReader, SamplerHost, SamplerInput},
+    worker::SetupError,
+};
+
+/// Where batches come from.
+pub(in crate::worker) enum Source {
+    None,
+    Lockstep(Box<LockstepSampler>),
+    Reader(Box<dyn SamplerInput>),
+    Input(Box<dyn InputReader>),
+}
+
+impl Source {
+    /// The sampler, if it is one.
+    pub(in crate::worker) fn into_sampler(self) -> Option<Box<dyn SamplerInput>> {
+        match self {
+            Self::Lockstep(sampler) => Some(sampler),
+            Self::Reader(sampler) => Some(sampler),
+            Self::None | Self::Input(_) => None,
+        }
+    }
+}
+
+/// What a builder has made.
+pub(in crate::worker) struct Parts {
+    pub(in crate::worker) config: RolloutConfig,
+    pub(in crate::worker) registry: Registry,
+    pub(in crate::worker) place: WorkerPlace,
+    pub(in crate::worker) seed: u64,
+    pub(in crate::worker) contexts: Vec<EnvContext>,
+    pub(in crate::worker) fragment_length: u32,
+    pub(in crate::worker) opened: Opened,
+    pub(in crate::worker) info: WorkerInfo,
+    pub(in crate::worker) workshop: Workshop,
+    pub(in crate::worker) policies: PolicyMap,
+    pub(in crate::worker) recipes: BTreeMap<PolicyId, Recipe>,
+    pub(in crate::worker) policy_mapping_fn: PolicyMappingFn,
+    pub(in crate::worker) mapping_name: Option<String>,
+    pub(in crate::worker) policies_to_train: PoliciesToTrain,
+    pub(in crate::worker) observation_fn: Option<ObservationFn>,
+    pub(in crate::worker) callbacks: CallbackList,
+    pub(in crate::worker) clock: Clock,
+    pub(in crate::worker) host: Option<Box<dyn HostFacts>>,
+}
+
+/// Steps environments with policies and returns what happened; or reads batches from elsewhere. RLlib's worker, with all
+/// its methods.
+///
+/// ```
+/// use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, WorkerPlace};
+///
+/// let config = RolloutConfig::new("CartPole-v1").num_envs(8).rollout_fragment_length(100).seed(7);
+/// let mut worker = RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL)?;
+/// let batch = worker.sample()?;
+/// assert_eq!(batch.env_steps(), 800);
+/// println!("{}", worker.metrics().summary().episode_return.mean);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias("EnvRunner", "PolicyEvaluator"))]
+pub struct RolloutWorker {
+    parts: Parts,
+    global_vars: GlobalVars,
+    weights_seq_no: Option<u64>,
+    /// The first sample, where it is repeated.
+    first: Option<AnyBatch>,
+    estimates: Vec<OffPolicyEstimate>,
+    /// Calls that learned so far: the address of the order in which they shuffle.
+    learned: u32,
+    locked: bool,
+    stopped: bool,
+}
+
+impl RolloutWorker {
+    /// What sets a worker up step by step, with everything that comes with this crate.
+    pub fn builder() -> RolloutWorkerBuilder {
+        RolloutWorkerBuilder::new(Registry::builtin())
+    }
+
+    /// Makes a worker from what can be written down, with the names of a registry.
+    ///
+    /// # Errors
+    /// [`SetupError`], which says what to change.
+    pub fn from_config(config: RolloutConfig, registry: &Registry, place: WorkerPlace) -> Result<Self, SetupError> {
+        RolloutWorkerBuilder::new(registry.clone()).config(config).place(place).build()
+    }
+
+    /// A worker of its own, with the names of a registry and an instantiation of the hot loops.
+    ///
+    /// # Errors
+    /// [`SetupError`], which says what to change.
+    pub fn new(config: RolloutConfig, registry: &Registry, kernels: Kernels) -> Result<Self, SetupError> {
+        RolloutWorkerBuilder::new(registry.clone()).config(config).kernels(kernels).build()
+    }
+
+    pub(in crate::worker) fn assemble(parts: Parts) -> Self {
+        Self {
+            parts,
+            global_vars: GlobalVars::default(),
+            weights_seq_no: None,
+            first: None,
+            estimates: Vec::new(),
+            learned: 0,
+            locked: false,
+            stopped: false,
+        }
+    }
+
+    /// The settings it was made with.
+    #[must_use]
+    pub fn creation_args(&self) -> &RolloutConfig {
+        &self.parts.config
+    }
+
+    /// Its place in the run.
+    #[must_use]
+    pub fn place(&self) -> WorkerPlace {
+        self.parts.place
+    }
+
+    /// Number of environments; 0 where it has none.
+    #[must_use]
+    pub fn num_envs(&self) -> usize {
+        self.parts.contexts.len()
+    }
+
+    /// Steps of each environment per sample.
+    #[must_use]
+    pub fn rollout_fragment_length(&self) -> u32 {
+        self.parts.fragment_length
+    }
+
+    /// Steps that a sample has at least: those of all environments.
+    #[must_use]
+    pub fn steps_per_sample(&self) -> usize {
+        self.parts.fragment_length as usize * self.parts.config.num_envs as usize
+    }
+
+    /// The callbacks, for those hooks that whoever drives the worker calls.
+    pub fn callbacks_mut(&mut self) -> &mut CallbackList {
+        &mut self.parts.callbacks
+    }
+
+    /// Stops environments, input and output. A second call does nothing; everything that samples, learns or changes
+    /// policies says [`RolloutError::Stopped`] from now on.
+    ///
+    /// # Errors
+    /// The first that a part reports; all are stopped nevertheless.
+    pub fn stop(&mut self) -> Result<(), RolloutError> {
+        if self.stopped {
+            return Ok(());
+        }
+        self.stopped = true;
+        let parts = &mut self.parts.opened;
+        let source = match &mut parts.source {
+            Source::None => Ok(()),
+            Source::Lockstep(sampler) => sampler.stop(),
+            Source::Reader(sampler) => sampler.stop(),
+            Source::Input(reader) => reader.stop(),
+        };
+        let simulation = parts.simulation.as_mut().map_or(Ok(()), |sampler| sampler.stop());
+        let output = parts.output.close();
+        Ok(source.and(simulation).and(output)?)
+    }
+
+    /// Whether it was stopped.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Checks that there is something to act, to read and to write with.
+    ///
+    /// # Errors
+    /// [`RolloutError::Unhealthy`], which names what is missing.
+    pub fn assert_healthy(&self) -> Result<(), RolloutError> {
+        let missing = if self.stopped {
+            "it was stopped"
+        } else if self.parts.policies.is_empty() {
+            "it has no policies"
+        } else if matches!(self.parts.opened.source, Source::None) && self.parts.opened.simulation.is_none() {
+            "it has neither environments nor input"
+        } else {
+            return Ok(());
+        };
+        Err(RolloutError::Unhealthy(missing))
+    }
+
+    fn check_running(&self) -> Result<(), RolloutError> {
+        if self.stopped { Err(RolloutError::Stopped) } else { Ok(()) }
+    }
+}
+
+impl Parts {
+    /// Splits into where batches come from and what is lent to it.
+    fn lend(&mut self) -> (&mut Opened, SamplerHost<'_>) {
+        let host = SamplerHost {
+            worker: &self.info,
+            policies: &mut self.policies,
+            mapping: &self.policy_mapping_fn,
+            observation_fn: self.observation_fn.as_ref(),
+            callbacks: &mut self.callbacks,
+            clock: &*self.clock,
+        };
+        (&mut self.opened, host)
+    }
+}
+
+impl core::fmt::Debug for RolloutWorker {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RolloutWorker")
+            .field("place", &self.parts.place)
+            .field("policies", &self.parts.policies)
+            .finish_non_exhaustive()
+    }
+}

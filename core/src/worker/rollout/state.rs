@@ -1,0 +1,209 @@
+//! Everything of a worker that outlives it, in bytes.
+
+use serde::{Deserialize, Serialize};
+
+use super::{PoliciesToTrain, RolloutWorker, Source, policies::put_state};
+use crate::{
+    callbacks::Callbacks as _,
+    episode::GlobalVars,
+    hash::bytes_hash,
+    ids::PolicyId,
+    policy::{PolicyEntry, PolicyState, Stash as _, StashError},
+    prelude::*,
+    sampler::SamplerInput as _,
+    worker::RolloutError,
+};
+
+/// Why a worker's state could not be written or read.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum WorkerStateError {
+    /// Something else, or the beginning is damaged.
+    #[error("these bytes are no worker's state")]
+    NotAState,
+    /// Written by another version.
+    #[error("the worker's state has version {0}, this program reads {wanted}", wanted = FORMAT_VERSION)]
+    Version(u8),
+    /// The end is missing, or something was changed.
+    #[error("the worker's state is damaged")]
+    Damaged,
+    /// A policy's part.
+    #[error("policy '{id}': {source}")]
+    Policy {
+        /// The policy.
+        id: PolicyId,
+        /// What is wrong with it.
+        source: StashError,
+    },
+}
+
+const MAGIC: &[u8; 4] = b"RMWS";
+const FORMAT_VERSION: u8 = 1;
+const HASH_BYTES: usize = 16;
+
+/// What the bytes hold.
+#[derive(Serialize, Deserialize)]
+struct State {
+    policies: Vec<SavedPolicy>,
+    mapping: Option<String>,
+    trained: Trained,
+    timestep: u64,
+    updates: BTreeMap<PolicyId, u64>,
+    seq_no: Option<u64>,
+    sampler: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedPolicy {
+    id: PolicyId,
+    /// What it takes to make it, if that can be written down.
+    spec: String,
+    state: Vec<u8>,
+}
+
+/// Which policies are trained.
+#[derive(Serialize, Deserialize)]
+enum Trained {
+    All,
+    Ids(BTreeSet<PolicyId>),
+    /// A function says; the one of whoever reads this stays.
+    Function,
+}
+
+impl RolloutWorker {
+    /// The worker's state: policies with weights, filters and what else they would miss; how agents get them, if that
+    /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Nothing is
+    /// flushed. The form: four letters, a version, the content, and a hash of all that.
+    ///
+    /// # Errors
+    /// [`RolloutError::State`] for a policy that is too large, [`RolloutError::PolicyMap`] for one that cannot be brought
+    /// back.
+    #[doc(alias = "get_state")]
+    pub fn save(&mut self) -> Result<Vec<u8>, RolloutError> {
+        self.check_running()?;
+        let mut policies = Vec::with_capacity(self.parts.policies.len());
+        self.parts.policies.for_each(|id, entry: &PolicyEntry| {
+            let state = entry.stash().map_err(|source| WorkerStateError::Policy { id: id.clone(), source })?;
+            policies.push(SavedPolicy { id: id.clone(), spec: entry.spec().into(), state });
+            Ok::<_, RolloutError>(())
+        })?;
+        policies.sort_by(|a, b| a.id.cmp(&b.id));
+        let state = State {
+            policies,
+            mapping: self.parts.mapping_name.clone(),
+            trained: match &self.parts.policies_to_train {
+                PoliciesToTrain::All => Trained::All,
+                PoliciesToTrain::Ids(ids) => Trained::Ids(ids.clone()),
+                PoliciesToTrain::Where(_) => Trained::Function,
+            },
+            timestep: self.global_vars.timestep,
+            updates: self.global_vars.num_grad_updates_per_policy.clone(),
+            seq_no: self.weights_seq_no,
+            sampler: match &self.parts.opened.source {
+                Source::Lockstep(sampler) => sampler.state(),
+                Source::Reader(sampler) => sampler.state(),
+                Source::None | Source::Input(_) => Vec::new(),
+            },
+        };
+        let mut head = MAGIC.to_vec();
+        head.push(FORMAT_VERSION);
+        // Writing into memory that grows cannot fail.
+        let mut bytes = postcard::to_extend(&state, head).map_err(|_| WorkerStateError::NotAState)?;
+        let hash = bytes_hash(&bytes).0;
+        bytes.extend_from_slice(&hash);
+        Ok(bytes)
+    }
+
+    /// Goes on from a [saved](Self::save) state. Policies that are not here are made, if their kind is registered; those
+    /// that are here and not in the state stay. Slots that are not this worker's are left alone.
+    ///
+    /// # Errors
+    /// [`RolloutError::State`] for bytes that are damaged, and for states that do not fit; [`RolloutError::Setup`] for
+    /// policies that cannot be made: add those first; [`RolloutError::Unknown`] for a mapping function without that name.
+    /// Nothing has changed then.
+    #[doc(alias = "set_state")]
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), RolloutError> {
+        self.check_running()?;
+        let state = decode(bytes)?;
+        let mapping = match &state.mapping {
+            Some(name) => Some((self.parts.registry.policy_mapping_fn(name)?.clone(), name.clone())),
+            None => None,
+        };
+        let mut known = Vec::new();
+        let mut made = Vec::new();
+        for saved in &state.policies {
+            let failed = |source| WorkerStateError::Policy { id: saved.id.clone(), source };
+            let own = PolicyState::decode(&saved.state).map_err(failed)?;
+            if self.parts.policies.contains(&saved.id) {
+                known.push((saved.id.clone(), own));
+                continue;
+            }
+            let (mut entry, recipe) = self.parts.workshop.remake(&saved.id, &saved.spec)?;
+            put_state(&mut entry, &own).map_err(RolloutError::of_policy(&saved.id))?;
+            made.push((saved.id.clone(), entry, recipe));
+        }
+        let mut before = Vec::new();
+        let put = self.put_states(&known, &mut before).and_then(|()| self.restore_sampler(&state.sampler));
+        if let Err(error) = put {
+            let mut undone = Vec::new();
+            self.put_states(&before, &mut undone)?;
+            return Err(error);
+        }
+        for (id, mut entry, recipe) in made {
+            self.parts.callbacks.on_create_policy(&id, entry.policy.as_mut())?;
+            self.parts.recipes.insert(id.clone(), recipe);
+            self.parts.policies.add(id, entry)?;
+        }
+        if let Some((map, name)) = mapping {
+            (self.parts.policy_mapping_fn, self.parts.mapping_name) = (map, Some(name));
+        }
+        match state.trained {
+            Trained::All => self.parts.policies_to_train = PoliciesToTrain::All,
+            Trained::Ids(ids) => self.parts.policies_to_train = PoliciesToTrain::Ids(ids),
+            Trained::Function => {}
+        }
+        self.weights_seq_no = state.seq_no;
+        self.set_global_vars(&GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates }, None)
+    }
+
+    /// Gives policies other states, and keeps what they were.
+    fn put_states(
+        &mut self,
+        states: &[(PolicyId, PolicyState)],
+        before: &mut Vec<(PolicyId, PolicyState)>,
+    ) -> Result<(), RolloutError> {
+        for (id, state) in states {
+            let entry = self.parts.policies.get_mut(id)?;
+            let (weights, filter) = (entry.policy.weights().clone(), entry.filter.clone());
+            let now = PolicyState { weights, filter, extra: entry.policy.extra_state() };
+            put_state(entry, state).map_err(RolloutError::of_policy(id))?;
+            before.push((id.clone(), now));
+        }
+        Ok(())
+    }
+
+    fn restore_sampler(&mut self, state: &[u8]) -> Result<(), RolloutError> {
+        match &mut self.parts.opened.source {
+            Source::Lockstep(sampler) => sampler.set_state(state)?,
+            Source::Reader(sampler) => sampler.set_state(state)?,
+            Source::None | Source::Input(_) => {}
+        }
+        Ok(())
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<State, WorkerStateError> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or(WorkerStateError::NotAState)?;
+    let (&version, _) = rest.split_first().ok_or(WorkerStateError::Damaged)?;
+    if version != FORMAT_VERSION {
+        return Err(WorkerStateError::Version(version));
+    }
+    let (content, hash) = bytes.split_last_chunk::<HASH_BYTES>().ok_or(WorkerStateError::Damaged)?;
+    if bytes_hash(content).0 != *hash {
+        return Err(WorkerStateError::Damaged);
+    }
+    let body = content.get(MAGIC.len() + 1..).ok_or(WorkerStateError::Damaged)?;
+    match postcard::take_from_bytes(body) {
+        Ok((state, [])) => Ok(state),
+        _ => Err(WorkerStateError::Damaged),
+    }
+}

@@ -1,0 +1,176 @@
+//! Small worlds in which it is plain what must come out.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{
+    batch::{AnyBatch, SampleBatch},
+    callbacks::{CallbackError, Callbacks, WorkerInfo},
+    column::{DType, RowShape},
+    env::{Env, EnvError, EnvSpec, Rng, RowsRef, SnapshotReader, Step, Vectorized},
+    episode::GlobalVars,
+    ids::{PolicyId, WeightsVersion},
+    policy::{ActionInput, ActionOutput, Gradients, LearnInfo, Policy, PolicyError, PolicySpec, RandomPolicy},
+    prelude::*,
+    space::Space,
+    weights::{Tensor, Weights},
+    worker::{Registry, RolloutConfig, RolloutWorkerBuilder},
+};
+
+/// The observation is the step's number; the episode terminates after `length` steps. The reward is always the same.
+#[derive(Clone, Debug)]
+pub(super) struct Counter {
+    pub(super) length: u32,
+    pub(super) reward: f64,
+    pub(super) t: u32,
+}
+
+impl Env for Counter {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::uniform(DType::F32, RowShape::vector(1), 0.0, 1e6)
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+
+    fn reset(&mut self, _rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        self.t = 0;
+        obs.fill(0.0);
+        Ok(())
+    }
+
+    fn step(&mut self, _action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        self.t += 1;
+        obs.fill(self.t as f32);
+        Ok(Step { reward: self.reward, terminated: self.t == self.length, truncated: false })
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.extend(self.t.to_le_bytes());
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        self.t = reader.u32()?;
+        reader.finish()?;
+        obs.fill(self.t as f32);
+        Ok(())
+    }
+}
+
+/// Counters of this length, which give a reward of 100.
+pub(super) fn counter(length: u32) -> EnvSpec {
+    rewarding(length, 100.0)
+}
+
+pub(super) fn rewarding(length: u32, reward: f64) -> EnvSpec {
+    EnvSpec::new("Counter", move |contexts, _| {
+        Box::new(Vectorized::new(vec![Counter { length, reward, t: 0 }; contexts.len()]))
+    })
+}
+
+/// Counters with the policy `mock`, and everything that comes with the crate.
+pub(super) fn registry(length: u32) -> Registry {
+    Registry::builtin().with_env(counter(length)).with_policy(mock())
+}
+
+/// A worker with counters of this length.
+pub(super) fn counting(length: u32, config: RolloutConfig) -> RolloutWorkerBuilder {
+    let config = RolloutConfig { env: Some("Counter".into()), ..config }.single_policy("mock");
+    RolloutWorkerBuilder::new(registry(length)).config(config)
+}
+
+/// A policy with one weight, which learning moves by the number of rows.
+#[derive(Clone)]
+pub(super) struct Mock {
+    inner: RandomPolicy,
+    weights: Weights,
+    pub(super) timestep: u64,
+}
+
+pub(super) fn mock() -> PolicySpec {
+    PolicySpec::new("mock", |context| {
+        Ok(Box::new(Mock {
+            inner: RandomPolicy::for_space(&context.spaces.action, context.seed)?,
+            weights: weight(0.0),
+            timestep: 0,
+        }))
+    })
+}
+
+/// Weights with one value.
+pub(super) fn weight(value: f32) -> Weights {
+    let tensor = Tensor { name: "w".into(), shape: vec![1], values: vec![value] };
+    Weights::new(WeightsVersion(0), vec![tensor]).unwrap()
+}
+
+pub(super) fn value_of(weights: &Weights) -> f32 {
+    weights.tensor("w").map_or(f32::NAN, |tensor| tensor.values[0])
+}
+
+pub(super) fn by_id(weights: &Weights) -> BTreeMap<PolicyId, Weights> {
+    [(PolicyId::DEFAULT, weights.clone())].into()
+}
+
+impl Policy for Mock {
+    fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        self.inner.compute_actions(input, out)
+    }
+
+    fn compute_values(&mut self, _obs: RowsRef<'_>, _state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        values.fill(0.0);
+        Ok(())
+    }
+
+    fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        let missing = || PolicyError::Failed("no tensor 'w'".into());
+        weights.tensor("w").ok_or_else(missing)?;
+        self.weights = weights.clone();
+        Ok(())
+    }
+
+    fn on_global_var_update(&mut self, vars: &GlobalVars) {
+        self.timestep = vars.timestep;
+    }
+
+    fn learn_on_batch(&mut self, batch: &SampleBatch) -> Result<LearnInfo, PolicyError> {
+        self.weights = weight(value_of(&self.weights) + batch.len() as f32);
+        Ok([("rows".into(), batch.len() as f64)].into())
+    }
+
+    fn compute_gradients(&mut self, batch: &SampleBatch) -> Result<(Gradients, LearnInfo), PolicyError> {
+        Ok((Gradients(weight(batch.len() as f32)), LearnInfo::new()))
+    }
+
+    fn apply_gradients(&mut self, gradients: &Gradients) -> Result<LearnInfo, PolicyError> {
+        self.weights = weight(value_of(&self.weights) - value_of(&gradients.0));
+        Ok(LearnInfo::new())
+    }
+
+    fn extra_state(&self) -> Vec<u8> {
+        self.timestep.to_le_bytes().to_vec()
+    }
+
+    fn set_extra_state(&mut self, bytes: &[u8]) -> Result<(), PolicyError> {
+        let bad = |_| PolicyError::Failed("not a number".into());
+        self.timestep = u64::from_le_bytes(bytes.try_into().map_err(bad)?);
+        Ok(())
+    }
+}
+
+/// Counts the samples that end.
+pub(super) struct CountSamples(pub(super) Arc<AtomicU32>);
+
+impl Callbacks for CountSamples {
+    fn on_sample_end(&mut self, _worker: &WorkerInfo, _samples: &mut AnyBatch) -> Result<(), CallbackError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
