@@ -1,124 +1,26 @@
 //! One agent of an episode: what it saw, what it chose, and the rows that come of it.
 
-use core::num::NonZeroU32;
-
 use super::{
     options::RecordColumns,
-    rows::{RowBuffer, fitting, view_row},
+    rows::{RowBuffer, elements, fitting, view_row},
+    wants::{COLUMNS, Wants},
 };
 use crate::{
     action::ActionTransform,
     batch::{
-        ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, AGENT_INDEX, ENV_ID, EPS_ID, INFOS, NEW_OBS, OBS, REWARDS, T,
-        TERMINATEDS, TRUNCATEDS, UNROLL_ID, VF_PREDS, state_out,
+        ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, BatchError, INFOS, NEW_OBS, OBS, REWARDS, SampleBatch, T,
+        TERMINATEDS, TRUNCATEDS, VF_PREDS,
     },
-    column::{BytesColumn, Column, ColumnData, ColumnName, RowShape},
+    column::{BytesColumn, DType, RowShape},
     env::{EnvSpaces, RowsMut, RowsRef},
     ids::{AgentId, PolicyId},
     policy::{Policy, PolicyEntry},
     prelude::*,
     preprocess::{PreprocessError, Preprocessor},
     sampler::SampleError,
-    space::Space,
-    view::{AgentCollector, FragmentViews, Row, Shift, TrajectoryStart, ViewError, ViewRequirement, ViewRequirements},
+    space::{PointError, Space},
+    view::{AgentCollector, FragmentViews, Row, TrajectoryStart, ViewError},
 };
-
-/// Steps of a recurrent policy's sequences where the policy does not say.
-const MAX_SEQ_LEN: NonZeroU32 = NonZeroU32::new(20).unwrap();
-
-/// Columns that every batch has, in the order in which they stand there.
-pub(super) const COLUMNS: [&str; 12] = [
-    OBS.name(),
-    ACTIONS.name(),
-    REWARDS.name(),
-    TERMINATEDS.name(),
-    TRUNCATEDS.name(),
-    ACTION_LOGP.name(),
-    VF_PREDS.name(),
-    NEW_OBS.name(),
-    EPS_ID.name(),
-    UNROLL_ID.name(),
-    T.name(),
-    AGENT_INDEX.name(),
-];
-
-/// What a policy wants of the agents that act under it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Wants {
-    views: ViewRequirements,
-    max_seq_len: NonZeroU32,
-    state_lens: Vec<usize>,
-    state_names: Vec<ColumnName>,
-    dist_inputs: usize,
-}
-
-impl Wants {
-    pub(super) fn of(policy: &dyn Policy, record: RecordColumns) -> Self {
-        let own = policy.view_requirements();
-        let dist_inputs = if record.action_dist_inputs { policy.dist_inputs_len() } else { 0 };
-        let mut columns = COLUMNS.to_vec();
-        columns.extend(record.env_id.then_some(ENV_ID.name()));
-        columns.extend((dist_inputs > 0).then_some(ACTION_DIST_INPUTS.name()));
-        let view = |name: &str| ViewRequirement { used_for_compute_actions: name == OBS.name(), ..Default::default() };
-        let mut views: ViewRequirements = columns.iter().map(|name| ((*name).to_string(), view(name))).collect();
-        let first_state = own.get(crate::batch::state_in(0).as_str());
-        let max_seq_len = first_state.map_or(MAX_SEQ_LEN, |view| view.batch_repeat_value);
-        let state_lens = policy.state_lens().to_vec();
-        let state_names: Vec<ColumnName> = (0..state_lens.len()).map(state_out).collect();
-        for (index, name) in state_names.iter().enumerate() {
-            views.insert(
-                crate::batch::state_in(index).as_str().to_string(),
-                ViewRequirement::state_in(index, max_seq_len),
-            );
-            // Postprocessing may want to see it.
-            let hidden = ViewRequirement { used_for_training: false, ..ViewRequirement::default() };
-            views.insert(name.as_str().to_string(), hidden.only_for_training());
-        }
-        views.extend(own);
-        Self { views, max_seq_len, state_lens, state_names, dist_inputs }
-    }
-
-    pub(super) fn views(&self) -> &ViewRequirements {
-        &self.views
-    }
-
-    pub(super) fn dist_inputs(&self) -> usize {
-        self.dist_inputs
-    }
-
-    pub(super) fn state_len(&self) -> usize {
-        self.state_lens.iter().sum()
-    }
-
-    /// True if the policy sees more than the latest observation.
-    fn is_windowed(&self) -> bool {
-        self.views.get(OBS.name()).is_some_and(|view| view.shift != Shift::NONE || view.data_col.is_some())
-    }
-
-    /// States that stand one after the other, by name.
-    fn states<'a>(&'a self, all: &'a [f32]) -> impl Iterator<Item = (&'a str, Row<'a>)> {
-        let mut rest = all;
-        self.state_names.iter().zip(&self.state_lens).map(move |(name, &len)| {
-            let (state, after) = rest.split_at_checked(len).unwrap_or_default();
-            rest = after;
-            (name.as_str(), view_row(RowsRef::F32(state), RowShape::vector(len as u32)))
-        })
-    }
-
-    fn collector(&self, state: &[f32]) -> Result<AgentCollector, ViewError> {
-        if self.state_lens.is_empty() {
-            return Ok(AgentCollector::new(self.views.clone()));
-        }
-        let mut columns: Vec<Column> = Vec::with_capacity(self.state_lens.len());
-        let mut rest = state;
-        for &len in &self.state_lens {
-            let (state, after) = rest.split_at_checked(len).unwrap_or_default();
-            rest = after;
-            columns.push(ColumnData::whole_rows(Arc::new(state.to_vec()), RowShape::vector(len as u32)).into());
-        }
-        AgentCollector::recurrent(self.views.clone(), &columns, self.max_seq_len)
-    }
-}
 
 /// An action, and what the policy said when it chose it.
 #[derive(Debug, Default)]
@@ -188,7 +90,7 @@ impl Agent {
     ) -> Result<Self, ViewError> {
         let Identity { id, index, policy: policy_id, spaces } = who;
         let wants = Wants::of(policy, record);
-        let state = initial_state(policy, &wants);
+        let state = wants.initial_state(policy);
         Ok(Self {
             id,
             index,
@@ -221,7 +123,7 @@ impl Agent {
         self.started
     }
 
-    pub(super) fn action_type(&self) -> crate::column::DType {
+    pub(super) fn action_type(&self) -> DType {
         self.spaces.action_type
     }
 
@@ -289,7 +191,7 @@ impl Agent {
             return Ok(0);
         }
         let lost = self.rows();
-        self.state = initial_state(policy, &wants);
+        self.state = wants.initial_state(policy);
         self.wants = wants;
         self.begin_again(start)?;
         Ok(lost)
@@ -321,13 +223,13 @@ impl Agent {
             (VF_PREDS.name(), Row::from(&self.choice.vf_pred)),
             (T.name(), Row::from(&t)),
         ];
-        if self.wants.state_lens.is_empty() && self.wants.dist_inputs == 0 {
+        if self.wants.state_len() == 0 && self.wants.dist_inputs() == 0 {
             self.collector.add_action_reward_next_obs(&row)?;
         } else {
             let mut row = row.to_vec();
             row.extend(self.wants.states(&self.choice.state));
-            if self.wants.dist_inputs > 0 {
-                let shape = RowShape::vector(self.wants.dist_inputs as u32);
+            if self.wants.dist_inputs() > 0 {
+                let shape = RowShape::vector(self.wants.dist_inputs() as u32);
                 row.push((ACTION_DIST_INPUTS.name(), view_row(RowsRef::F32(&self.choice.dist_inputs), shape)));
             }
             self.collector.add_action_reward_next_obs(&row)?;
@@ -350,7 +252,7 @@ impl Agent {
         let seen = self.collector.build_for_inference()?;
         let row = seen.column(OBS.name()).and_then(|column| Row::of(column, 0));
         let row = row.ok_or_else(|| ViewError::MissingColumn { name: OBS.name().into() })?;
-        let row = super::rows::elements(row);
+        let row = elements(row);
         if obs.len() == 0 {
             obs.start(row.dtype());
         }
@@ -358,17 +260,17 @@ impl Agent {
     }
 
     /// The rows since the last call as the policy wants to see them, in the usual order of columns.
-    pub(super) fn build(&mut self, unroll_id: i64) -> Result<crate::batch::SampleBatch, SampleError> {
+    pub(super) fn build(&mut self, unroll_id: i64) -> Result<SampleBatch, SampleError> {
         let FragmentViews { batch, .. } = self.collector.build_for_training(unroll_id)?;
         let mut parts = batch.into_parts();
         let rank = |name: &str| COLUMNS.iter().position(|column| *column == name).unwrap_or(COLUMNS.len());
         parts.columns.sort_by_key(|(name, _)| rank(name.as_str()));
         if self.record.infos {
             let infos = BytesColumn::bytes(self.infos.drain(..));
-            let infos = infos.map_err(|source| crate::batch::BatchError::Column { name: INFOS.into(), source })?;
+            let infos = infos.map_err(|source| BatchError::Column { name: INFOS.into(), source })?;
             parts.columns.push((INFOS.into(), infos.into()));
         }
-        Ok(crate::batch::SampleBatch::from_parts(parts)?)
+        Ok(SampleBatch::from_parts(parts)?)
     }
 
     /// Forgets the rows since the last fragment.
@@ -378,20 +280,14 @@ impl Agent {
     }
 
     /// The action in the form that the environment takes.
-    pub(super) fn sent_action(&self, sent: &mut RowBuffer) -> Result<(), crate::space::PointError> {
+    pub(super) fn sent_action(&self, sent: &mut RowBuffer) -> Result<(), PointError> {
         sent.set(self.choice.action.all());
         sent.transform(self.transform, &self.spaces.action)
     }
 }
 
-fn initial_state(policy: &dyn Policy, wants: &Wants) -> Vec<f32> {
-    let mut state = vec![0.0; wants.state_len()];
-    policy.initial_state(&mut state);
-    state
-}
-
 fn preprocess(preprocessor: &Preprocessor, raw: RowsRef<'_>, out: &mut RowBuffer) -> Result<(), PreprocessError> {
-    out.start(crate::column::DType::F32);
+    out.start(DType::F32);
     out.resize(preprocessor.output_len());
     let RowsMut::F32(out) = out.all_mut() else { return Ok(()) };
     match raw {

@@ -10,6 +10,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 mod trajectory;
+mod wants;
 
 pub use options::{EpisodicOptions, RecordColumns};
 

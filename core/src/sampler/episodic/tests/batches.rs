@@ -31,7 +31,7 @@ fn columns_stand_in_the_usual_order() {
     let mut bench = Bench::new(Player { postprocessing: Postprocessing::None, ..Player::new() });
     let batch = bench.single(&mut sampler(options(1, 3), scripted(1, counter(4))));
     let names: Vec<&str> = batch.iter().map(|(name, _)| name).collect();
-    assert_eq!(names, agent::COLUMNS);
+    assert_eq!(names, wants::COLUMNS);
     let record = RecordColumns { infos: true, action_dist_inputs: true, env_id: true };
     let envs = scripted(2, || {
         let mut script = counter(9)();
@@ -45,7 +45,7 @@ fn columns_stand_in_the_usual_order() {
     let mut sampler = sampler(EpisodicOptions { record, ..options(2, 3) }, envs);
     bench.single(&mut sampler);
     let batch = bench.single(&mut sampler);
-    let names: Vec<&str> = batch.iter().map(|(name, _)| name).skip(agent::COLUMNS.len()).collect();
+    let names: Vec<&str> = batch.iter().map(|(name, _)| name).skip(wants::COLUMNS.len()).collect();
     assert_eq!(names, ["action_dist_inputs", "env_id", "infos"]);
     assert_eq!(ints(&batch, "env_id"), [1; 3]);
     // The second row of two that were computed together.
