@@ -11,9 +11,11 @@
 #![warn(missing_docs)]
 
 mod cli;
+pub mod envs;
 pub mod hub;
 pub mod kernels;
 pub mod learner;
+pub mod monitor;
 pub mod policies;
 mod progress;
 mod registry;
@@ -22,7 +24,9 @@ pub mod train;
 mod worker;
 
 pub use cli::main_with;
-pub use registry::Registry;
+pub use registry::native;
+/// What a program knows by name: environments, policies and whatever else users' crates bring along.
+pub use rollmesh_core::worker::Registry;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -1,30 +1,17 @@
-//! What a program knows by name. Users' crates add their own.
+//! What a native program knows besides what the core does.
 
-use rollmesh_core::env::{EnvRegistry, EnvSpec};
+use rollmesh_core::worker::Registry;
 
-/// Everything that can be named on the command line, in a configuration or over the wire.
-#[derive(Clone, Debug)]
-pub struct Registry {
-    pub(crate) envs: EnvRegistry,
-}
+use crate::learner::register_learning_policies;
 
-impl Registry {
-    /// What comes with rollmesh.
-    #[must_use]
-    pub fn builtin() -> Self {
-        Self { envs: EnvRegistry::builtin() }
-    }
-
-    /// Adds an environment; one of the same name is replaced.
-    #[must_use]
-    pub fn with_env(mut self, spec: EnvSpec) -> Self {
-        self.envs.register(spec);
-        self
-    }
-}
-
-impl Default for Registry {
-    fn default() -> Self {
-        Self::builtin()
-    }
+/// What a native program adds to a registry: the policies that learn. [`main_with`](crate::main_with) does it by itself.
+///
+/// ```
+/// let registry = rollmesh::native(rollmesh::Registry::builtin());
+/// assert!(registry.policies.spec("ppo").is_ok());
+/// ```
+#[must_use]
+pub fn native(mut registry: Registry) -> Registry {
+    register_learning_policies(&mut registry.policies);
+    registry
 }

@@ -92,6 +92,12 @@ impl MultiCategorical {
         if nvec.contains(&0) { Err(DistributionError::BadSize) } else { Ok(Self { nvec, input_len }) }
     }
 
+    /// How many values each component has.
+    #[must_use]
+    pub fn nvec(&self) -> &[u32] {
+        &self.nvec
+    }
+
     /// The components' logits.
     fn parts<'a>(&'a self, mut inputs: &'a [f32]) -> impl Iterator<Item = Logits<'a>> {
         self.nvec.iter().map(move |n| {

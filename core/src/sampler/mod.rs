@@ -38,8 +38,9 @@ mod error;
 mod input;
 mod lanes;
 mod lockstep;
+#[cfg(test)]
+mod lockstep_tests;
 mod modes;
-mod recycle;
 mod state;
 
 pub use drive::{DriveError, drive};

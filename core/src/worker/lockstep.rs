@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::lane_set::LaneSet;
 use crate::{
-    batch::{AnyBatch, CutReason, SampleBatch, SlotFragment},
+    batch::{AnyBatch, CutReason, SlotFragment},
     env::{AnyVectorEnv, EnvError, SubEnv},
     episode::{RolloutMetrics, SamplerPerf},
     ids::{AgentId, FragmentNo, PolicyId, SlotId, eps_id},
-    policy::{Policy, PolicyMapError},
+    policy::{Policy, PolicyMapError, Postprocessing},
+    postprocess::{Finisher, PostprocessError},
     prelude::*,
     sampler::{DriveError, LaneStart, SampleError, SamplerHost, SamplerInput, SlotState},
     time::Micros,
@@ -21,8 +22,7 @@ pub(super) struct LockstepSampler {
     limit: Option<u32>,
     steps: u32,
     next: FragmentNo,
-    /// Pieces of trajectories so far, by lane.
-    pieces: Vec<u32>,
+    finisher: Finisher,
     episodes: Vec<RolloutMetrics>,
     perf: SamplerPerf,
     stopped: bool,
@@ -44,7 +44,7 @@ impl LockstepSampler {
             limit,
             steps,
             next: FragmentNo(0),
-            pieces: vec![0; slots.len()],
+            finisher: Finisher::default(),
             episodes: Vec::new(),
             perf: SamplerPerf::default(),
             stopped: false,
@@ -101,11 +101,6 @@ impl LockstepSampler {
             ..RolloutMetrics::default()
         }));
     }
-
-    /// One batch of all fragments, with every column.
-    fn finish(&mut self, fragments: &[SlotFragment], policy: &dyn Policy) -> Result<SampleBatch, SampleError> {
-        super::finish::finish(fragments, &mut self.pieces, policy.postprocessing())
-    }
 }
 
 /// State of one slot.
@@ -128,7 +123,14 @@ impl SamplerInput for LockstepSampler {
         };
         let policy = host.policies.policy_mut(&PolicyId::DEFAULT).map_err(missing)?;
         let fragments = self.fragments(self.steps, policy, host.clock)?;
-        Ok(self.finish(&fragments, policy)?.into())
+        let config = match policy.postprocessing() {
+            Postprocessing::Advantages(config) => Some(config),
+            Postprocessing::None | Postprocessing::Custom => None,
+        };
+        let failed = |error: PostprocessError| SampleError::Policy { id: PolicyId::DEFAULT, source: error.into() };
+        let mut batch = self.finisher.finish(&fragments, config.as_ref()).map_err(failed)?;
+        batch.set_training(true);
+        Ok(batch.into())
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
@@ -149,12 +151,12 @@ impl SamplerInput for LockstepSampler {
     }
 
     fn state(&self) -> Vec<u8> {
-        let slots: Vec<SlotId> = self.lanes.slots().collect();
-        let states: Vec<LaneState> = slots
-            .into_iter()
-            .zip(&self.pieces)
-            .filter_map(|(slot, &pieces)| Some(LaneState { slot, pieces, state: self.lanes.state(slot)?.encode() }))
-            .collect();
+        let derived = self.finisher.derived();
+        let state = |slot: SlotId| {
+            let state = self.lanes.state(slot)?.encode();
+            Some(LaneState { slot, pieces: derived.pieces(slot), state })
+        };
+        let states: Vec<LaneState> = self.lanes.slots().filter_map(state).collect();
         // Writing into memory that grows cannot fail.
         postcard::to_allocvec(&(self.next.0, states)).unwrap_or_default()
     }
@@ -165,30 +167,23 @@ impl SamplerInput for LockstepSampler {
             return Ok(());
         }
         let (next, states): (u64, Vec<LaneState>) = postcard::from_bytes(state).map_err(|_| damaged())?;
-        let slots: Vec<SlotId> = self.lanes.slots().collect();
-        let (mut starts, mut pieces) = (Vec::new(), Vec::new());
-        let mut before = Vec::new();
-        for (lane, slot) in slots.into_iter().enumerate() {
-            let now = LaneStart { slot, state: self.lanes.state(slot) };
-            match states.iter().find(|state| state.slot == slot) {
-                Some(found) => {
-                    let state = SlotState::decode(&found.state).map_err(|_| damaged())?;
-                    starts.push(LaneStart { slot, state: Some(state) });
-                    pieces.push(found.pieces);
-                }
-                None => {
-                    starts.push(now.clone());
-                    pieces.push(self.pieces.get(lane).copied().unwrap_or(0));
-                }
+        let before: Vec<LaneStart> =
+            self.lanes.slots().map(|slot| LaneStart { slot, state: self.lanes.state(slot) }).collect();
+        let mut starts = before.clone();
+        for start in &mut starts {
+            if let Some(found) = states.iter().find(|state| state.slot == start.slot) {
+                start.state = Some(SlotState::decode(&found.state).map_err(|_| damaged())?);
             }
-            before.push(now);
         }
         if let Err(error) = self.lanes.reopen(&starts, self.seed, self.limit) {
             // What was there before is a state of this environment.
             self.lanes.reopen(&before, self.seed, self.limit)?;
             return Err(error.into());
         }
-        (self.next, self.pieces) = (FragmentNo(next), pieces);
+        self.next = FragmentNo(next);
+        for LaneState { slot, pieces, .. } in states {
+            self.finisher.derived_mut().set_pieces(slot, pieces);
+        }
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::Registry;
+use crate::{Registry, native};
 use exit::Failure;
 
 #[derive(Parser)]
@@ -46,6 +46,7 @@ enum Command {
 /// stop return, 1 anything else.
 #[must_use]
 pub fn main_with(registry: Registry) -> ExitCode {
+    let registry = native(registry);
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args, &registry),
         Command::Train(args) => train::run(&args, &registry),

@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::Args;
+use rollmesh_core::config::Config;
 
 use super::{exit::Failure, host, runtime};
 use crate::{
@@ -24,6 +25,9 @@ pub(super) struct TrainArgs {
     /// Environment, see `rollmesh envs`
     #[arg(long, default_value = "CartPole-v1")]
     env: String,
+    /// Settings of the environment, as a JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    env_config: Config,
     /// Learning algorithm
     #[arg(long, value_enum, default_value_t)]
     algo: Algo,
@@ -98,6 +102,7 @@ fn config(args: &TrainArgs) -> TrainConfig {
     ppo.rollout_fragment_length = args.rollout_fragment_length.unwrap_or(ppo.rollout_fragment_length);
     TrainConfig {
         env: args.env.clone(),
+        env_config: args.env_config.clone(),
         algo: args.algo,
         seed: args.seed,
         num_workers: args.workers,

@@ -1,6 +1,6 @@
 //! Why an update failed.
 
-use rollmesh_core::{batch::BatchError, weights::Weights};
+use rollmesh_core::{batch::BatchError, policy::PolicyError, weights::Weights};
 
 use super::{config::ConfigError, model::ModelError};
 
@@ -13,16 +13,21 @@ pub enum LearnError {
     /// The initial weights are no model, or the trained model no weights.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The spaces are none that are learned in, or the observations not of the space.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A column is missing or of another type.
     #[error(transparent)]
     Batch(#[from] BatchError),
     /// There is nothing to learn from.
     #[error("the train batch is empty")]
     EmptyBatch,
-    /// Observations of another length than the model's.
-    #[error("an observation has {found} numbers, the model wants {wanted}")]
-    ObsLength {
-        /// Numbers in an observation of the batch.
+    /// Rows of another length than the model's.
+    #[error("a row of '{column}' has {found} numbers, the model wants {wanted}")]
+    Width {
+        /// The column.
+        column: String,
+        /// Numbers in a row of the batch.
         found: usize,
         /// Numbers that the model wants.
         wanted: usize,
@@ -45,6 +50,17 @@ pub enum LearnError {
         reason: &'static str,
         /// The weights before the update that failed.
         last_good: Weights,
+    },
+    /// Loss or gradient of the batch are not finite, so that there is nothing to be handed out. Nothing has changed.
+    #[error("the loss or its gradient is not finite: does the batch hold infinite or undefined values?")]
+    NotFinite,
+    /// Bytes that are not the learner's.
+    #[error("this is no state of a learner with {params} parameters: {reason}")]
+    State {
+        /// Numbers that this learner trains.
+        params: usize,
+        /// What is wrong.
+        reason: &'static str,
     },
     /// The device failed.
     #[error("device: {0}")]

@@ -1,9 +1,14 @@
-//! PPO's loss for one minibatch (Schulman, Wolski, Dhariwal, Radford, Klimov: "Proximal policy optimization
-//! algorithms", 2017), for discrete actions.
+//! The losses of one gradient step: the policy gradient with advantages (Williams, 1992; Mnih et al., 2016) or PPO's
+//! clipped surrogate (Schulman, Wolski, Dhariwal, Radford, Klimov: "Proximal policy optimization algorithms", 2017), the
+//! error of the values, and the entropy. All are means over rows.
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{Result, Tensor};
 
-use super::{config::PpoConfig, rows::Rows};
+use super::{
+    config::{Algorithm, Common},
+    dist::Dist,
+    rows::{Critic, Old, Rows},
+};
 
 /// Added to the standard deviation of the advantages.
 const ADVANTAGE_EPSILON: f64 = 1e-8;
@@ -12,37 +17,58 @@ const ADVANTAGE_EPSILON: f64 = 1e-8;
 pub(super) struct Loss {
     /// What is minimised.
     pub(super) total: Tensor,
-    /// Detached: policy loss, value loss, entropy, KL divergence from the acting policy, clipped fraction.
+    /// Detached: policy loss, value loss, entropy, KL divergence from the acting policy, clipped fraction; 0 where the
+    /// algorithm has none.
     pub(super) parts: [Tensor; 5],
 }
 
-/// The loss of a minibatch for the logits `[rows, actions]` and values `[rows]` of the networks in training.
-pub(super) fn loss(logits: &Tensor, values: &Tensor, rows: &Rows, config: &PpoConfig, clip_param: f64) -> Result<Loss> {
-    let logp_all = log_softmax(logits)?;
-    let logp = logp_all.gather(&rows.actions, D::Minus1)?.squeeze(D::Minus1)?;
-    let ratio = (logp - &rows.old_logp)?.exp()?;
-
-    let policy_loss = surrogate(&ratio, &normalised(&rows.advantages)?, clip_param)?.mean_all()?.neg()?;
-    let vf_loss = value_loss(values, rows, config.vf_clip_range)?;
-    let entropy = (logp_all.exp()? * &logp_all)?.sum_all()?.affine(-1.0 / rows.len() as f64, 0.0)?;
-    let kl = (&rows.old_probs * (&rows.old_logp_all - logp_all.detach())?)?
-        .sum_all()?
-        .affine(1.0 / rows.len() as f64, 0.0)?;
-    let clipped = ratio.detach().affine(1.0, -1.0)?.abs()?.gt(clip_param)?.to_dtype(logits.dtype())?.mean_all()?;
-
-    let mut total = (&policy_loss + vf_loss.affine(config.vf_loss_coeff, 0.0)?)?;
-    if config.entropy_coeff > 0.0 {
-        total = (total - entropy.affine(config.entropy_coeff, 0.0)?)?;
-    }
-    Ok(Loss { total, parts: [policy_loss.detach(), vf_loss.detach(), entropy.detach(), kl, clipped] })
+/// Settings that change from update to update.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schedule {
+    pub(super) clip_param: f64,
+    pub(super) kl_coeff: f64,
 }
 
-/// Logarithms of the probabilities that logits `[rows, actions]` stand for.
-pub(super) fn log_softmax(logits: &Tensor) -> Result<Tensor> {
-    // The largest logit only keeps the exponentials in range; its gradient would cancel.
-    let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;
-    let log_sum = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
-    shifted.broadcast_sub(&log_sum)
+/// The loss of some rows for the distributions and values `[rows]` of the networks in training.
+pub(super) fn loss(dist: &Dist, values: &Tensor, rows: &Rows, algorithm: &Algorithm, now: Schedule) -> Result<Loss> {
+    let Common { vf_loss_coeff, entropy_coeff, .. } = algorithm.common();
+    let vf_clip_range = if let Algorithm::Ppo(config) = algorithm { config.vf_clip_range } else { None };
+    let none = rows.advantages.zeros_like()?.mean_all()?;
+    let logp = dist.logp(&rows.actions)?;
+    let (policy_loss, kl, clipped) = match &rows.old {
+        Some(old) => clipped_loss(dist, &logp, old, &rows.advantages, now)?,
+        None => ((logp * &rows.advantages)?.mean_all()?.neg()?, none.clone(), none.clone()),
+    };
+    let mut total = policy_loss.clone();
+    let vf_loss = rows.critic.as_ref().map(|critic| value_loss(values, critic, vf_clip_range)).transpose()?;
+    if let Some(vf_loss) = &vf_loss {
+        total = (total + vf_loss.affine(vf_loss_coeff, 0.0)?)?;
+    }
+    let entropy = dist.entropy()?.mean_all()?;
+    if entropy_coeff > 0.0 {
+        total = (total - entropy.affine(entropy_coeff, 0.0)?)?;
+    }
+    if now.kl_coeff > 0.0 {
+        total = (total + kl.affine(now.kl_coeff, 0.0)?)?;
+    }
+    let parts = [policy_loss, vf_loss.unwrap_or(none), entropy, kl, clipped].map(|part| part.detach());
+    Ok(Loss { total, parts })
+}
+
+/// PPO's: the surrogate, the divergence from the old policy, and the fraction of rows beyond the clipping range.
+fn clipped_loss(
+    dist: &Dist,
+    logp: &Tensor,
+    old: &Old,
+    advantages: &Tensor,
+    now: Schedule,
+) -> Result<(Tensor, Tensor, Tensor)> {
+    let ratio = (logp - &old.logp)?.exp()?;
+    let policy_loss = surrogate(&ratio, &normalised(advantages)?, now.clip_param)?.mean_all()?.neg()?;
+    // Only a divergence that is part of the loss needs a gradient.
+    let kl = if now.kl_coeff > 0.0 { old.dist.kl(dist)? } else { old.dist.kl(&dist.detach()?)? };
+    let beyond = ratio.detach().affine(1.0, -1.0)?.abs()?.gt(now.clip_param)?.to_dtype(ratio.dtype())?;
+    Ok((policy_loss, kl.mean_all()?, beyond.mean_all()?))
 }
 
 /// min(ratio A, clip(ratio, 1 - c, 1 + c) A), row by row. The same as min(ratio A, A + c |A|): for A > 0 only the
@@ -53,11 +79,11 @@ fn surrogate(ratio: &Tensor, advantages: &Tensor, clip_param: f64) -> Result<Ten
 }
 
 /// Mean squared error; with a range the worse one of the value and the value clipped around the acting value.
-fn value_loss(values: &Tensor, rows: &Rows, clip_range: Option<f64>) -> Result<Tensor> {
-    let errors = (values - &rows.value_targets)?.sqr()?;
+fn value_loss(values: &Tensor, critic: &Critic, clip_range: Option<f64>) -> Result<Tensor> {
+    let errors = (values - &critic.value_targets)?.sqr()?;
     let Some(range) = clip_range else { return errors.mean_all() };
-    let moved = (values - &rows.vf_preds)?.clamp(-range, range)?;
-    let clipped = ((&rows.vf_preds + moved)? - &rows.value_targets)?.sqr()?;
+    let moved = (values - &critic.vf_preds)?.clamp(-range, range)?;
+    let clipped = ((&critic.vf_preds + moved)? - &critic.value_targets)?.sqr()?;
     errors.maximum(&clipped)?.mean_all()
 }
 
@@ -72,7 +98,13 @@ fn normalised(advantages: &Tensor) -> Result<Tensor> {
 mod tests {
     use candle_core::Device;
 
-    use super::*;
+    use super::{
+        super::{
+            config::{PolicyGradientConfig, PpoConfig},
+            dist::ActionHead,
+        },
+        *,
+    };
 
     fn column(values: &[f32]) -> Tensor {
         Tensor::from_slice(values, values.len(), &Device::Cpu).unwrap()
@@ -87,19 +119,23 @@ mod tests {
         assert!((got - want).abs() < 1e-5, "{got}, not {want}");
     }
 
+    fn matrix(values: &[f32; 4]) -> Tensor {
+        Tensor::from_slice(values, (2, 2), &Device::Cpu).unwrap()
+    }
+
+    fn dist(logits: &Tensor) -> Dist {
+        ActionHead::Categorical(vec![2]).dist(logits).unwrap()
+    }
+
     /// Two rows; the old policy is uniform over two actions, which are 0 and 1.
     fn rows() -> Rows {
-        let half = [0.5f32; 4];
-        let matrix = |values: &[f32; 4]| Tensor::from_slice(values, (2, 2), &Device::Cpu).unwrap();
         Rows {
-            obs: matrix(&half),
+            obs: matrix(&[0.5; 4]),
             actions: Tensor::new(&[[0u32], [1]], &Device::Cpu).unwrap(),
             advantages: column(&[3.0, 1.0]),
-            value_targets: column(&[1.0, 2.0]),
-            vf_preds: column(&[0.0, 0.0]),
-            old_logp: column(&[0.5f32.ln(); 2]),
-            old_logp_all: matrix(&half.map(f32::ln)),
-            old_probs: matrix(&half),
+            critic: Some(Critic { value_targets: column(&[1.0, 2.0]), vf_preds: column(&[0.0, 0.0]) }),
+            old: Some(Old { logp: column(&[0.5f32.ln(); 2]), dist: dist(&matrix(&[1.0; 4])) }),
+            memory: None,
         }
     }
 
@@ -108,19 +144,37 @@ mod tests {
         Tensor::new(&[[0.8f32.ln() + 3.0, 0.2f32.ln() + 3.0], [7.0, 7.0]], &Device::Cpu).unwrap()
     }
 
+    fn mean_entropy() -> f32 {
+        (2f32.ln() - (0.8f32 * 0.8f32.ln() + 0.2 * 0.2f32.ln())) / 2.0
+    }
+
     #[test]
-    fn all_parts_by_hand() {
+    fn all_parts_of_ppo_by_hand() {
         let config = PpoConfig { vf_loss_coeff: 0.5, entropy_coeff: 0.1, vf_clip_range: None, ..PpoConfig::default() };
-        let loss = loss(&logits(), &column(&[0.5, 3.0]), &rows(), &config, 0.2).unwrap();
+        let now = Schedule { clip_param: 0.2, kl_coeff: 0.3 };
+        let loss = loss(&dist(&logits()), &column(&[0.5, 3.0]), &rows(), &config.into(), now).unwrap();
         let [policy_loss, vf_loss, entropy, kl, clip_fraction] = loss.parts.each_ref().map(scalar);
 
         // Advantages become +1 and -1, ratios are 1.6 (clipped to 1.2) and 1.
         close(policy_loss, -(1.2 - 1.0) / 2.0);
         close(vf_loss, (0.25 + 1.0) / 2.0);
-        let entropies = [-(0.8f32 * 0.8f32.ln() + 0.2 * 0.2f32.ln()), 2f32.ln()];
-        close(entropy, (entropies[0] + entropies[1]) / 2.0);
+        close(entropy, mean_entropy());
         close(kl, 0.5 * ((0.5f32 / 0.8).ln() + (0.5f32 / 0.2).ln()) / 2.0);
         close(clip_fraction, 0.5);
+        close(scalar(&loss.total), policy_loss + 0.5 * vf_loss - 0.1 * entropy + 0.3 * kl);
+    }
+
+    #[test]
+    fn all_parts_of_the_policy_gradient_by_hand() {
+        let config = PolicyGradientConfig { vf_loss_coeff: 0.5, entropy_coeff: 0.1, ..PolicyGradientConfig::a2c() };
+        let now = Schedule { clip_param: 0.0, kl_coeff: 0.0 };
+        let rows = Rows { old: None, ..rows() };
+        let loss = loss(&dist(&logits()), &column(&[0.5, 3.0]), &rows, &config.into(), now).unwrap();
+        let [policy_loss, vf_loss, entropy, kl, clip_fraction] = loss.parts.each_ref().map(scalar);
+        close(policy_loss, -(3.0 * 0.8f32.ln() + 0.5f32.ln()) / 2.0);
+        close(vf_loss, (0.25 + 1.0) / 2.0);
+        close(entropy, mean_entropy());
+        assert_eq!((kl, clip_fraction), (0.0, 0.0));
         close(scalar(&loss.total), policy_loss + 0.5 * vf_loss - 0.1 * entropy);
     }
 
@@ -146,7 +200,7 @@ mod tests {
     #[test]
     fn the_clipped_value_loss_takes_the_worse_error() {
         // Values 0.5 and 3 are clipped to 0.3; targets are 1 and 2.
-        let loss = value_loss(&column(&[0.5, 3.0]), &rows(), Some(0.3)).unwrap();
+        let loss = value_loss(&column(&[0.5, 3.0]), &rows().critic.unwrap(), Some(0.3)).unwrap();
         close(scalar(&loss), (0.7f32.powi(2) + 1.7f32.powi(2)) / 2.0);
     }
 
@@ -154,11 +208,5 @@ mod tests {
     fn equal_advantages_say_nothing() {
         let values: Vec<f32> = normalised(&column(&[5.0, 5.0, 5.0])).unwrap().to_vec1().unwrap();
         assert_eq!(values, [0.0; 3]);
-    }
-
-    #[test]
-    fn huge_logits_stay_finite() {
-        let logp = log_softmax(&Tensor::new(&[[1e4f32, -1e4]], &Device::Cpu).unwrap()).unwrap();
-        assert_eq!(logp.to_vec2::<f32>().unwrap(), [[0.0, -2e4]]);
     }
 }

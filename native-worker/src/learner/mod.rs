@@ -1,34 +1,43 @@
-//! The learner: PPO with candle's autograd and AdamW, on a thread of its own.
+//! The learner: policy gradients with candle's autograd and AdamW, on a thread of its own or within a policy.
 //!
-//! [`Ppo::update`] takes a train batch and gives the next version of the weights, with which the acting policy in
-//! [`rollmesh_core`] goes on. Two invariants: published weights are always finite, and on a CPU they are a function
-//! of configuration, seed, initial weights and batches alone. Every sum is made on one thread in a fixed
-//! order, whatever the number of cores, and shuffles are addressed by version and epoch. The bits may differ between
-//! models of CPU, since matrix products use the widest instructions there are.
+//! [`Learner::update`] takes a train batch and gives the next version of the weights, with which the acting policy in
+//! [`rollmesh_core`] goes on. [`LearningPolicy`] is both at once, for workers that learn where they sample. Two invariants:
+//! published weights are always finite, and on a CPU they are a function of configuration, seed, initial weights and
+//! batches alone. Every sum is made on one thread in a fixed order, whatever the number of cores, and shuffles are
+//! addressed by version and epoch. The bits may differ between models of CPU, since matrix products use the widest
+//! instructions there are.
 //!
 //! Every operation allocates a tensor, so the allocator matters: with glibc's an update takes nearly twice as long as
 //! with mimalloc, which the `rollmesh` program sets and other programs should, too.
 //!
 //! Not here: advantages, which [`rollmesh_core`] computes when it joins fragments to a train batch, and acting.
 
+mod columns;
 mod config;
 mod device;
+mod dist;
 mod error;
 mod loss;
 mod model;
 mod ops;
 mod optimizer;
-mod ppo;
+mod policy;
 mod rows;
+mod state;
 mod stats;
 #[cfg(test)]
 mod test_support;
+#[cfg(test)]
+mod tests;
 mod thread;
+mod update;
 
-pub use config::{ConfigError, PpoConfig};
+pub use config::{Algorithm, ConfigError, PolicyGradientConfig, PpoConfig};
 pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;
-pub use model::{ActorCritic, ModelError};
-pub use ppo::Ppo;
+pub use model::ModelError;
+pub use policy::{LearningPolicy, register_learning_policies};
+pub use rows::OldPolicy;
 pub use stats::UpdateStats;
 pub use thread::LearnerThread;
+pub use update::Learner;

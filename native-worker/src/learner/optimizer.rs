@@ -1,57 +1,84 @@
 //! AdamW over all tensors of a model at once.
 
 use candle_core::{Result, Tensor, Var, backprop::GradStore};
-use candle_nn::{AdamW, Optimizer as _, ParamsAdamW};
 
-use super::config::PpoConfig;
+use super::config::Common;
 
-/// candle's AdamW on one flat copy of the variables: a dozen operations on one long vector per step instead of a
-/// dozen on each of many short ones, and the global norm comes for free.
+const BETA1: f64 = 0.9;
+const BETA2: f64 = 0.999;
+
+/// AdamW (Loshchilov and Hutter: "Decoupled weight decay regularization", 2019) on one flat copy of the variables: a
+/// dozen operations on one long vector per step instead of a dozen on each of many short ones, and the global norm
+/// comes for free.
 pub(super) struct Optimizer {
     vars: Vec<Var>,
-    flat: Var,
-    adam: AdamW,
+    flat: Tensor,
+    moments: [Tensor; 2],
+    steps: u64,
+    lr: f64,
+    epsilon: f64,
+    weight_decay: f64,
     grad_clip: Option<f64>,
 }
 
+/// What an optimiser has besides the variables.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct OptimizerState {
+    /// Steps taken.
+    pub(super) steps: u64,
+    /// Of all variables, in their order.
+    pub(super) moments: [Vec<f32>; 2],
+}
+
 impl Optimizer {
-    pub(super) fn new(vars: Vec<Var>, config: &PpoConfig) -> Result<Self> {
-        let flat = Var::from_tensor(&concatenated(vars.iter().map(Var::as_tensor))?)?;
-        let params = ParamsAdamW {
-            lr: config.lr,
-            beta1: 0.9,
-            beta2: 0.999,
-            eps: config.adam_epsilon,
-            weight_decay: config.weight_decay,
-        };
-        let adam = AdamW::new(vec![flat.clone()], params)?;
-        Ok(Self { vars, flat, adam, grad_clip: config.grad_clip })
+    pub(super) fn new(vars: Vec<Var>, config: &Common) -> Result<Self> {
+        let flat = concatenated(vars.iter().map(Var::as_tensor))?;
+        let moments = [flat.zeros_like()?, flat.zeros_like()?];
+        let Common { lr, adam_epsilon: epsilon, weight_decay, grad_clip, .. } = *config;
+        Ok(Self { vars, flat, moments, steps: 0, lr, epsilon, weight_decay, grad_clip })
     }
 
     pub(super) fn set_learning_rate(&mut self, lr: f64) {
-        self.adam.set_learning_rate(lr);
+        self.lr = lr;
     }
 
-    /// Steps down the gradient, clipped to the largest norm. Gives the norm before clipping, or nothing if it is
-    /// not finite: then nothing has changed, AdamW's moments included.
-    pub(super) fn step(&mut self, mut grads: GradStore) -> Result<Option<f64>> {
-        let parts = self.vars.iter().map(|var| grads.remove(var).map_or_else(|| var.zeros_like(), Ok));
+    /// Numbers that are trained.
+    pub(super) fn len(&self) -> usize {
+        self.flat.elem_count()
+    }
+
+    /// One long gradient from those of the variables, clipped to the largest norm, and its norm before clipping; nothing
+    /// if that is not finite.
+    pub(super) fn gradient(&self, grads: &GradStore) -> Result<Option<(Tensor, f64)>> {
+        let parts =
+            self.vars.iter().map(|var| grads.get(var).map_or_else(|| var.zeros_like(), |grad| Ok(grad.clone())));
         let mut flat = concatenated(parts.collect::<Result<Vec<_>>>()?.iter())?;
-        let norm = f64::from(flat.sqr()?.sum_all()?.sqrt()?.to_scalar::<f32>()?);
-        if !norm.is_finite() {
-            return Ok(None);
-        }
+        let Some(norm) = Self::norm(&flat)? else { return Ok(None) };
         if let Some(limit) = self.grad_clip.filter(|&limit| norm > limit) {
             flat = flat.affine(limit / norm, 0.0)?;
         }
-        grads.insert(&self.flat, flat);
-        self.adam.step(&grads)?;
-        self.publish()?;
-        Ok(Some(norm))
+        Ok(Some((flat, norm)))
     }
 
-    /// Copies the flat variable back into the model's.
-    fn publish(&self) -> Result<()> {
+    /// Global norm of a gradient, if it is finite.
+    pub(super) fn norm(flat: &Tensor) -> Result<Option<f64>> {
+        let norm = f64::from(flat.sqr()?.sum_all()?.sqrt()?.to_scalar::<f32>()?);
+        Ok(Some(norm).filter(|norm| norm.is_finite()))
+    }
+
+    /// Steps down a [`gradient`](Self::gradient).
+    pub(super) fn step(&mut self, gradient: &Tensor) -> Result<()> {
+        self.steps = self.steps.saturating_add(1);
+        let exponent = i32::try_from(self.steps).unwrap_or(i32::MAX);
+        let unbiased = [BETA1, BETA2].map(|beta| 1.0 / (1.0 - beta.powi(exponent)));
+        let [m, v] = &self.moments;
+        let m = ((m * BETA1)? + (gradient * (1.0 - BETA1))?)?;
+        let v = ((v * BETA2)? + (gradient.sqr()? * (1.0 - BETA2))?)?;
+        let direction = ((&m * unbiased[0])? / ((&v * unbiased[1])?.sqrt()? + self.epsilon)?)?;
+        let decayed = (&self.flat * (1.0 - self.lr * self.weight_decay))?;
+        self.flat = (decayed - (direction * self.lr)?)?;
+        self.moments = [m, v];
+        // Back into the model's variables.
         let mut start = 0;
         for var in &self.vars {
             let len = var.elem_count();
@@ -60,17 +87,41 @@ impl Optimizer {
         }
         Ok(())
     }
+
+    /// Sees that the variables were set from outside.
+    pub(super) fn reload(&mut self) -> Result<()> {
+        self.flat = concatenated(self.vars.iter().map(Var::as_tensor))?;
+        Ok(())
+    }
+
+    pub(super) fn state(&self) -> Result<OptimizerState> {
+        let [m, v] = &self.moments;
+        Ok(OptimizerState { steps: self.steps, moments: [m.to_vec1()?, v.to_vec1()?] })
+    }
+
+    /// Goes on from a state with as many moments as there are variables.
+    pub(super) fn set_state(&mut self, state: &OptimizerState) -> Result<()> {
+        let moment = |values: &Vec<f32>| Tensor::from_slice(values, self.len(), self.flat.device());
+        let [m, v] = &state.moments;
+        self.moments = [moment(m)?, moment(v)?];
+        self.steps = state.steps;
+        Ok(())
+    }
 }
 
 fn concatenated<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Result<Tensor> {
-    Tensor::cat(&tensors.map(Tensor::flatten_all).collect::<Result<Vec<_>>>()?, 0)
+    // Detached, since a step must not remember all the steps before it.
+    Ok(Tensor::cat(&tensors.map(Tensor::flatten_all).collect::<Result<Vec<_>>>()?, 0)?.detach())
 }
 
 #[cfg(test)]
 mod tests {
     use candle_core::Device;
 
-    use super::*;
+    use super::{
+        super::config::{PolicyGradientConfig, PpoConfig},
+        *,
+    };
 
     fn var(values: &[f32]) -> Var {
         Var::from_slice(values, values.len(), &Device::Cpu).unwrap()
@@ -91,8 +142,9 @@ mod tests {
     fn first_step(grad_clip: Option<f64>) -> (Vec<f32>, Vec<f32>, f64) {
         let (a, b) = (var(&[0.0, 1.0]), var(&[0.0, 1.0]));
         let config = PpoConfig { lr: 1e6, adam_epsilon: 1e6, grad_clip, ..PpoConfig::default() };
-        let mut optimizer = Optimizer::new(vec![a.clone(), b.clone()], &config).unwrap();
-        let norm = optimizer.step(grads(&a, &b)).unwrap().unwrap();
+        let mut optimizer = Optimizer::new(vec![a.clone(), b.clone()], &config.common()).unwrap();
+        let (gradient, norm) = optimizer.gradient(&grads(&a, &b)).unwrap().unwrap();
+        optimizer.step(&gradient).unwrap();
         (values(&a), values(&b), norm)
     }
 
@@ -120,18 +172,50 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_not_finite_leaves_no_trace() {
-        let run = |with_bad_step: bool| {
-            let (a, b) = (var(&[0.5, 1.0]), var(&[-0.5, 1.0]));
-            let mut optimizer = Optimizer::new(vec![a.clone(), b.clone()], &PpoConfig::default()).unwrap();
-            optimizer.step(grads(&a, &b)).unwrap().unwrap();
-            if with_bad_step {
-                let bad = a.affine(f64::INFINITY, 0.0).unwrap().sum_all().unwrap().backward().unwrap();
-                assert_eq!(optimizer.step(bad).unwrap(), None);
+    fn a_gradient_that_is_not_finite_is_none() {
+        let (a, b) = (var(&[0.5, 1.0]), var(&[-0.5, 1.0]));
+        let optimizer = Optimizer::new(vec![a.clone(), b], &PpoConfig::default().common()).unwrap();
+        let bad = a.affine(f64::INFINITY, 0.0).unwrap().sum_all().unwrap().backward().unwrap();
+        assert!(optimizer.gradient(&bad).unwrap().is_none());
+    }
+
+    /// By hand, in 64-bit floats.
+    #[test]
+    fn three_steps_by_the_definition() {
+        let config = PolicyGradientConfig { weight_decay: 0.1, lr: 0.01, ..PolicyGradientConfig::pg() };
+        let a = var(&[0.5, -1.0]);
+        let mut optimizer = Optimizer::new(vec![a.clone()], &config.common()).unwrap();
+        let (mut theta, mut m, mut v) = ([0.5, -1.0], [0.0; 2], [0.0f64; 2]);
+        for step in 1..=3 {
+            let gradient = [0.3 * f64::from(step), -0.7];
+            let tensor = Tensor::new(&gradient.map(|g| g as f32), &Device::Cpu).unwrap();
+            optimizer.step(&tensor).unwrap();
+            for i in 0..2 {
+                m[i] = BETA1 * m[i] + (1.0 - BETA1) * gradient[i];
+                v[i] = BETA2 * v[i] + (1.0 - BETA2) * gradient[i].powi(2);
+                let direction =
+                    m[i] / (1.0 - BETA1.powi(step)) / ((v[i] / (1.0 - BETA2.powi(step))).sqrt() + config.adam_epsilon);
+                theta[i] -= config.lr * (config.weight_decay * theta[i] + direction);
             }
-            optimizer.step(grads(&a, &b)).unwrap().unwrap();
-            (values(&a), values(&b))
-        };
-        assert_eq!(run(true), run(false));
+        }
+        close(&values(&a), theta.map(|x| x as f32));
+    }
+
+    #[test]
+    fn a_restored_state_goes_on_with_the_same_bits() {
+        let config = PolicyGradientConfig::a2c();
+        let gradient = |i: f32| Tensor::new(&[0.3 * i, -0.7], &Device::Cpu).unwrap();
+        let a = var(&[0.5, -1.0]);
+        let mut optimizer = Optimizer::new(vec![a.clone()], &config.common()).unwrap();
+        optimizer.step(&gradient(1.0)).unwrap();
+        let (state, theta) = (optimizer.state().unwrap(), values(&a));
+        optimizer.step(&gradient(2.0)).unwrap();
+
+        let b = var(&theta);
+        let mut other = Optimizer::new(vec![b.clone()], &config.common()).unwrap();
+        other.set_state(&state).unwrap();
+        other.step(&gradient(2.0)).unwrap();
+        assert_eq!(values(&a), values(&b));
+        assert_eq!(optimizer.state().unwrap(), other.state().unwrap());
     }
 }

@@ -1,110 +1,239 @@
-//! A train batch on the learner's device, and its minibatches.
+//! A train batch on the learner's device, and the rows of a gradient step.
 
-use candle_core::{D, Device, Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 use rollmesh_core::{
-    batch::{ACTION_LOGP, ACTIONS, ADVANTAGES, OBS, SampleBatch, VALUE_TARGETS, VF_PREDS},
+    batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ADVANTAGES, SampleBatch, VALUE_TARGETS, VF_PREDS, state_in},
+    policy::ObsEncoder,
     rng::Rng,
 };
 
-use super::{error::LearnError, loss::log_softmax, model::ActorCritic};
+use super::{
+    columns::Columns,
+    dist::{ActionHead, Dist},
+    error::LearnError,
+    model::{ActorCritic, Memory},
+    ops::Steps,
+};
+
+/// The policy before an update, which its ratios of probabilities and divergences start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldPolicy {
+    /// What the learner's own weights say when an update begins. Right where a batch is learned from in one update.
+    Learner,
+    /// What the batch says of when its actions were taken, as in RLlib. Right also where a batch comes in several pieces,
+    /// or weights have moved on since.
+    Batch,
+}
+
+/// Which columns a train batch needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    pub(super) critic: bool,
+    pub(super) old: Option<OldPolicy>,
+}
 
 /// Rows of a train batch, column by column.
 pub(super) struct Rows {
     /// `[rows, obs]`.
     pub(super) obs: Tensor,
-    /// `[rows, 1]`, u32.
+    /// `[rows, components]`, u32 or f32.
     pub(super) actions: Tensor,
-    /// `[rows]`; so are the next three.
+    /// `[rows]`.
     pub(super) advantages: Tensor,
-    pub(super) value_targets: Tensor,
-    pub(super) vf_preds: Tensor,
-    /// Log-probability of the action under the weights before the update, by the learner's own forward pass.
-    pub(super) old_logp: Tensor,
-    /// The same of every action, `[rows, actions]`.
-    pub(super) old_logp_all: Tensor,
-    /// And the probabilities, `[rows, actions]`.
-    pub(super) old_probs: Tensor,
+    pub(super) critic: Option<Critic>,
+    pub(super) old: Option<Old>,
+    /// For recurrent models, whose rows stand in the order that it says.
+    pub(super) memory: Option<Memory>,
 }
 
-impl Rows {
-    /// Checks a batch against the model, brings it to the device and adds what the model thinks of it now.
-    /// Also gives the largest gap between the log-probabilities of acting and the model's.
+/// What values are learned from, both `[rows]`.
+pub(super) struct Critic {
+    pub(super) value_targets: Tensor,
+    pub(super) vf_preds: Tensor,
+}
+
+/// What the policy before the update said.
+pub(super) struct Old {
+    /// Log-probabilities of the actions, `[rows]`.
+    pub(super) logp: Tensor,
+    pub(super) dist: Dist,
+}
+
+/// A train batch, of which [`Rows`] are taken.
+pub(super) struct TrainRows {
+    rows: Rows,
+    len: usize,
+    sequences: Option<Sequences>,
+    /// The largest gap between the log-probabilities of acting and the learner's own.
+    pub(super) logp_gap: f32,
+}
+
+struct Sequences {
+    /// First row and number of rows of each.
+    spans: Vec<(usize, usize)>,
+    /// `[sequences, 2 hidden]`.
+    states: Tensor,
+}
+
+impl TrainRows {
+    /// Checks a batch against the model and brings it to the device.
     pub(super) fn new(
         batch: &SampleBatch,
         model: &ActorCritic,
+        encoder: &ObsEncoder,
+        needs: Needs,
         device: &Device,
-    ) -> std::result::Result<(Self, f32), LearnError> {
-        let n = batch.len();
-        let obs = batch.data(OBS)?;
-        if n == 0 {
-            return Err(LearnError::EmptyBatch);
-        }
-        if obs.shape().elements() != model.obs_len() {
-            return Err(LearnError::ObsLength { found: obs.shape().elements(), wanted: model.obs_len() });
-        }
-        let obs = Tensor::from_slice(obs.values(), (n, model.obs_len()), device)?;
-        let actions = Tensor::from_slice(&checked_actions(batch, model.num_actions())?, (n, 1), device)?;
-        let column =
-            |key| -> std::result::Result<_, LearnError> { Ok(Tensor::from_slice(batch.get(key)?, n, device)?) };
-
-        let old_logp_all = log_softmax(&model.logits(&obs)?)?.detach();
-        let old_logp = old_logp_all.gather(&actions, D::Minus1)?.squeeze(D::Minus1)?;
-        let gap = (&old_logp - column(ACTION_LOGP)?)?.abs()?.max(0)?.to_scalar()?;
-        let rows = Self {
-            obs,
-            actions,
-            advantages: column(ADVANTAGES)?,
-            value_targets: column(VALUE_TARGETS)?,
-            vf_preds: column(VF_PREDS)?,
-            old_logp,
-            old_probs: old_logp_all.exp()?,
-            old_logp_all,
+    ) -> std::result::Result<Self, LearnError> {
+        let columns = Columns::new(batch)?;
+        let n = columns.len();
+        let column = |name: &str| -> std::result::Result<_, LearnError> {
+            Ok(Tensor::from_vec(columns.floats(name, 1)?, n, device)?)
         };
-        Ok((rows, gap))
+        let obs = Tensor::from_vec(columns.obs(encoder)?, (n, encoder.len()), device)?;
+        let actions = match model.head() {
+            ActionHead::Categorical(nvec) => {
+                Tensor::from_vec(columns.categorical_actions(nvec)?, (n, nvec.len()), device)?
+            }
+            ActionHead::Bernoulli(len) => {
+                Tensor::from_vec(columns.categorical_actions(&vec![2; *len])?, (n, *len), device)?
+            }
+            ActionHead::Gaussian(len) => Tensor::from_vec(columns.continuous_actions(*len)?, (n, *len), device)?,
+        };
+        let advantages = column(ADVANTAGES.name())?;
+        let critic = || -> std::result::Result<_, LearnError> {
+            Ok(Critic { value_targets: column(VALUE_TARGETS.name())?, vf_preds: column(VF_PREDS.name())? })
+        };
+        let critic = needs.critic.then(critic).transpose()?;
+        let sequences = model.hidden().map(|hidden| Sequences::new(&columns, hidden, device)).transpose()?;
+        let rows = Rows { obs, actions, advantages, critic, old: None, memory: None };
+        let mut train_rows = Self { rows, len: n, sequences, logp_gap: 0.0 };
+
+        let Some(old_policy) = needs.old else { return Ok(train_rows) };
+        let sampled = column(ACTION_LOGP.name())?;
+        let own = model.head().dist(&train_rows.outputs(model)?.0)?;
+        let own_logp = own.logp(&train_rows.rows.actions)?;
+        train_rows.logp_gap = (&own_logp - &sampled)?.abs()?.max(0)?.to_scalar()?;
+        train_rows.rows.old = Some(match old_policy {
+            OldPolicy::Learner => Old { logp: own_logp, dist: own },
+            OldPolicy::Batch => {
+                let width = model.head().input_len();
+                let inputs = columns.optional(ACTION_DIST_INPUTS.name(), width)?;
+                let dist = inputs.map(|inputs| model.head().dist(&Tensor::from_vec(inputs, (n, width), device)?));
+                Old { logp: sampled, dist: dist.transpose()?.unwrap_or(own) }
+            }
+        });
+        Ok(train_rows)
     }
 
-    /// Number of rows.
-    pub(super) fn len(&self) -> usize {
-        self.old_logp.elem_count()
+    /// What the model says of the rows now, in the order of the batch: parameters of distributions, and values.
+    pub(super) fn outputs(&self, model: &ActorCritic) -> Result<(Tensor, Tensor)> {
+        let units: Vec<u32> = (0..self.units() as u32).collect();
+        let order = self.order(&units);
+        let rows = self.select(&units)?;
+        let (inputs, values) = model.forward(&rows.obs, rows.memory.as_ref())?;
+        let mut place = vec![0u32; order.len()];
+        order.iter().zip(0..).for_each(|(&row, at)| place[row as usize] = at);
+        let place = Tensor::new(place, inputs.device())?;
+        Ok((inputs.detach().index_select(&place, 0)?, values.detach().index_select(&place, 0)?))
     }
 
-    /// The rows in random order.
-    pub(super) fn shuffled(&self, rng: &mut Rng) -> Result<Self> {
-        let mut order: Vec<u32> = (0..self.len() as u32).collect();
-        rng.shuffle(&mut order);
-        let order = Tensor::new(order, self.obs.device())?;
-        self.map(|column| column.index_select(&order, 0))
+    /// Rows that may be put into any order: sequences of recurrent models, else single rows.
+    pub(super) fn units(&self) -> usize {
+        self.sequences.as_ref().map_or(self.len, |sequences| sequences.spans.len())
     }
 
-    /// Cuts the rows into pieces of equal length, up to one row, of at most `size` rows.
-    pub(super) fn minibatches(&self, size: usize) -> impl Iterator<Item = Result<Self>> {
-        let (n, pieces) = (self.len(), self.len().div_ceil(size));
-        (0..pieces).map(move |i| {
-            let (start, end) = (i * n / pieces, (i + 1) * n / pieces);
-            self.map(|column| column.narrow(0, start, end - start))
-        })
+    /// Of the rows in the batch, those of these units in the order of [`select`](Self::select).
+    fn order(&self, units: &[u32]) -> Vec<u32> {
+        let Some(sequences) = &self.sequences else { return units.to_vec() };
+        let spans = sequences.sorted(units);
+        let longest = spans.first().map_or(0, |&(_, (_, len))| len);
+        let step = |t: usize| {
+            spans
+                .iter()
+                .map(|&(_, span)| span)
+                .take_while(move |&(_, len)| len > t)
+                .map(move |(start, _)| (start + t) as u32)
+        };
+        (0..longest).flat_map(step).collect()
     }
 
+    /// Takes some rows.
+    pub(super) fn select(&self, units: &[u32]) -> Result<Rows> {
+        let device = self.rows.obs.device();
+        let order = Tensor::new(self.order(units), device)?;
+        let mut rows = self.rows.map(|column| column.index_select(&order, 0))?;
+        if let Some(sequences) = &self.sequences {
+            let (chosen, lens): (Vec<u32>, Vec<usize>) =
+                sequences.sorted(units).into_iter().map(|(i, (_, len))| (i, len)).unzip();
+            let states = sequences.states.index_select(&Tensor::new(chosen, device)?, 0)?;
+            rows.memory = Some(Memory { steps: Steps::of_lengths(&lens), states });
+        }
+        Ok(rows)
+    }
+
+    /// Everything at once.
+    pub(super) fn whole(&self) -> Result<Rows> {
+        self.select(&(0..self.units() as u32).collect::<Vec<_>>())
+    }
+
+    /// Shuffles and cuts into pieces of equally many units, up to one, so that rows are at most `size` on average.
+    pub(super) fn minibatches(&self, size: usize, rng: &mut Rng) -> impl Iterator<Item = Result<Rows>> {
+        let n = self.units();
+        let mut units: Vec<u32> = (0..n as u32).collect();
+        rng.shuffle(&mut units);
+        let pieces = self.len.div_ceil(size.max(1)).min(n);
+        (0..pieces).map(move |i| self.select(&units[i * n / pieces..(i + 1) * n / pieces]))
+    }
+
+    /// Values when acting and their targets.
+    pub(super) fn values(&self) -> Result<Option<(Vec<f32>, Vec<f32>)>> {
+        let values = |critic: &Critic| Ok((critic.vf_preds.to_vec1()?, critic.value_targets.to_vec1()?));
+        self.rows.critic.as_ref().map(values).transpose()
+    }
+
+    #[cfg(test)]
+    pub(super) fn old_logp(&self) -> Vec<f32> {
+        self.rows.old.as_ref().unwrap().logp.to_vec1().unwrap()
+    }
+}
+
+impl Sequences {
+    fn new(columns: &Columns<'_>, hidden: usize, device: &Device) -> std::result::Result<Self, LearnError> {
+        let mut start = 0;
+        let lens = columns.seq_lens()?.into_iter();
+        let span = |len| {
+            start += len;
+            (start - len, len)
+        };
+        let spans: Vec<_> = lens.map(span).collect();
+        let state = |i| -> std::result::Result<_, LearnError> {
+            Ok(Tensor::from_vec(columns.states(state_in(i).as_str(), hidden)?, (spans.len(), hidden), device)?)
+        };
+        let states = Tensor::cat(&[state(0)?, state(1)?], 1)?;
+        Ok(Self { spans, states })
+    }
+
+    /// The longest first, with their numbers; equally long ones stay in order.
+    fn sorted(&self, units: &[u32]) -> Vec<(u32, (usize, usize))> {
+        let mut spans: Vec<_> = units.iter().map(|&i| (i, self.spans[i as usize])).collect();
+        spans.sort_by_key(|&(_, (_, len))| std::cmp::Reverse(len));
+        spans
+    }
+}
+
+impl Rows {
     fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        let critic = |critic: &Critic| -> Result<_> {
+            Ok(Critic { value_targets: f(&critic.value_targets)?, vf_preds: f(&critic.vf_preds)? })
+        };
+        let old = |old: &Old| -> Result<_> { Ok(Old { logp: f(&old.logp)?, dist: old.dist.map(&f)? }) };
         Ok(Self {
             obs: f(&self.obs)?,
             actions: f(&self.actions)?,
             advantages: f(&self.advantages)?,
-            value_targets: f(&self.value_targets)?,
-            vf_preds: f(&self.vf_preds)?,
-            old_logp: f(&self.old_logp)?,
-            old_logp_all: f(&self.old_logp_all)?,
-            old_probs: f(&self.old_probs)?,
+            critic: self.critic.as_ref().map(critic).transpose()?,
+            old: self.old.as_ref().map(old).transpose()?,
+            memory: None,
         })
     }
-}
-
-fn checked_actions(batch: &SampleBatch, num_actions: usize) -> std::result::Result<Vec<u32>, LearnError> {
-    let index = |&action: &i64| {
-        u32::try_from(action)
-            .ok()
-            .filter(|&index| (index as usize) < num_actions)
-            .ok_or(LearnError::Action { action, num_actions })
-    };
-    batch.get(ACTIONS)?.iter().map(index).collect()
 }

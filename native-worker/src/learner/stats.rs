@@ -1,6 +1,7 @@
 //! What is reported of an update.
 
 use candle_core::{Result, Tensor};
+use rollmesh_core::policy::LearnInfo;
 
 use super::loss::Loss;
 
@@ -26,10 +27,34 @@ pub struct UpdateStats {
     pub logp_gap: f64,
     /// Learning rate of this update.
     pub learning_rate: f64,
+    /// Weight of the KL divergence in the loss of this update.
+    pub kl_coeff: f64,
     /// Gradient steps that were taken.
     pub gradient_steps: u32,
     /// Gradient steps that were skipped because loss or gradient were not finite.
     pub skipped_steps: u32,
+}
+
+impl UpdateStats {
+    /// Under RLlib's names.
+    #[must_use]
+    pub fn learn_info(&self) -> LearnInfo {
+        let numbers = [
+            ("policy_loss", self.policy_loss),
+            ("vf_loss", self.vf_loss),
+            ("entropy", self.entropy),
+            ("kl", self.kl),
+            ("clip_fraction", self.clip_fraction),
+            ("vf_explained_var", self.explained_variance),
+            ("grad_gnorm", self.grad_norm),
+            ("logp_gap", self.logp_gap),
+            ("cur_lr", self.learning_rate),
+            ("cur_kl_coeff", self.kl_coeff),
+            ("gradient_steps", self.gradient_steps.into()),
+            ("skipped_steps", self.skipped_steps.into()),
+        ];
+        numbers.map(|(name, number)| (name.to_owned(), number)).into()
+    }
 }
 
 /// Sums over gradient steps.

@@ -10,7 +10,7 @@ use std::{
 use rollmesh_core::{batch::SampleBatch, weights::Weights};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{error::LearnError, ppo::Ppo, stats::UpdateStats};
+use super::{error::LearnError, stats::UpdateStats, update::Learner};
 
 type UpdateResult = Result<(Weights, UpdateStats), LearnError>;
 
@@ -30,9 +30,9 @@ impl LearnerThread {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn spawn(mut ppo: Ppo) -> io::Result<Self> {
+    pub fn spawn(mut learner: Learner) -> io::Result<Self> {
         let (jobs, queue) = mpsc::unbounded_channel();
-        thread::Builder::new().name("learner".into()).spawn(move || run(queue, |batch| ppo.update(batch)))?;
+        thread::Builder::new().name("learner".into()).spawn(move || run(queue, |batch| learner.update(batch)))?;
         Ok(Self { jobs })
     }
 
@@ -40,7 +40,7 @@ impl LearnerThread {
     /// calls, whether anybody waits for them or not.
     ///
     /// # Errors
-    /// The future gives what [`Ppo::update`] gives; [`LearnError::Panicked`] if it panicked, and
+    /// The future gives what [`Learner::update`] gives; [`LearnError::Panicked`] if it panicked, and
     /// [`LearnError::Gone`] ever after.
     pub fn submit(&self, batch: SampleBatch) -> impl Future<Output = UpdateResult> + Send + use<> {
         let (reply, result) = oneshot::channel();
@@ -76,7 +76,10 @@ mod tests {
     use crate::learner::PpoConfig;
 
     fn learner() -> LearnerThread {
-        LearnerThread::spawn(Ppo::new(PpoConfig::default(), 1, &weights(2, &[4], 2), Device::Cpu).unwrap()).unwrap()
+        LearnerThread::spawn(
+            Learner::new(PpoConfig::default(), &discrete(2, 2), 1, &weights(2, &[4], 2), Device::Cpu).unwrap(),
+        )
+        .unwrap()
     }
 
     #[tokio::test]
@@ -90,7 +93,7 @@ mod tests {
     #[tokio::test]
     async fn errors_travel_and_do_not_end_it() {
         let learner = learner();
-        assert!(matches!(learner.submit(SampleBatch::new()).await, Err(LearnError::Batch(_))));
+        assert!(matches!(learner.submit(SampleBatch::new()).await, Err(LearnError::EmptyBatch)));
         assert!(learner.submit(bandit(32, 1)).await.is_ok());
     }
 

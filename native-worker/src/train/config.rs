@@ -3,7 +3,9 @@
 use std::{path::PathBuf, time::Duration};
 
 use rollmesh_core::{
-    env::{EnvError, EnvRegistry, EnvSpaces, UnknownEnv},
+    config::Config,
+    env::{EnvContext, EnvError, EnvRegistry, EnvSpaces, UnknownEnv},
+    ids::SlotId,
     policy::{MlpPolicySpec, PolicyError},
     run::{RunSpec, SpecError},
 };
@@ -39,6 +41,9 @@ pub const MAX_LOCAL_WORKERS: u32 = 64;
 pub struct TrainConfig {
     /// Registered name of the environment.
     pub env: String,
+    /// Settings of the environment.
+    #[serde(default, skip_serializing_if = "Config::is_empty")]
+    pub env_config: Config,
     /// The algorithm.
     pub algo: Algo,
     /// Seed of everything random.
@@ -99,6 +104,7 @@ impl TrainConfig {
     pub fn new(env: impl Into<String>) -> Self {
         Self {
             env: env.into(),
+            env_config: Config::new(),
             algo: Algo::Ppo,
             seed: 0,
             num_workers: 2,
@@ -123,6 +129,7 @@ impl TrainConfig {
             num_envs_per_worker: self.num_envs_per_worker,
             rollout_fragment_length: self.ppo.rollout_fragment_length,
             hidden: self.hidden.clone(),
+            env_config: self.env_config.clone(),
         }
     }
 
@@ -143,8 +150,16 @@ impl TrainConfig {
             return Err(SpecError::OutOfRange { what, max, found }.into());
         }
         self.ppo.validate()?;
-        self.spec().check()?;
-        let spaces = env.spaces()?;
+        // The hub knows these advantages alone.
+        for (name, is_set) in [("use_gae", self.ppo.use_gae), ("use_critic", self.ppo.use_critic)] {
+            if !is_set {
+                let wanted = "true: a run computes generalised advantages";
+                return Err(ConfigError { name, value: "false".into(), wanted }.into());
+            }
+        }
+        let run = self.spec();
+        run.check()?;
+        let spaces = env.spaces_in(&EnvContext::of_slot(&run, SlotId(0)))?;
         MlpPolicySpec::for_spaces(&spaces, &self.hidden)?;
         Ok(spaces)
     }

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, io, pin::Pin, time::Duration};
 
 use rollmesh_core::{
-    batch::{BatchError, OBS, SlotFragment},
+    batch::{OBS, SlotFragment},
     env::EnvRegistry,
     group::{BeginError, GroupConfig, GroupConfigError, WorkerGroup},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
     policy::{MlpPolicySpec, init_weights},
-    postprocess::train_batch,
+    postprocess::{PostprocessError, train_batch},
     protocol::{
         Frame, Message, Phase, TooLarge,
         convert::{self, FragmentLimits},
@@ -26,7 +26,7 @@ use super::{
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::{RunDir, RunDirError},
 };
-use crate::learner::{DeviceError, LearnError, LearnerThread, Ppo, UpdateStats};
+use crate::learner::{DeviceError, LearnError, Learner, LearnerThread, UpdateStats};
 
 /// Granted leases that are remembered per worker, to read uploads that come after the end of their lease.
 const REMEMBERED_LEASES: usize = 4;
@@ -108,7 +108,7 @@ impl Run {
         let device = config.device.open()?;
         let policy = MlpPolicySpec::for_spaces(&spaces, &config.hidden).map_err(TrainConfigError::from)?;
         let weights = init_weights(&policy, config.seed).map_err(TrainConfigError::from)?;
-        let learner = Ppo::new(config.ppo.clone(), config.seed, &weights, device)?;
+        let learner = Learner::new(config.ppo.clone(), &spaces, config.seed, &weights, device)?;
         let files = config.run_dir.as_deref().map(|path| RunDir::create(path, &config)).transpose()?;
         let limits = FragmentLimits::new(&spec, &spaces);
         let group_config = GroupConfig {
@@ -220,7 +220,7 @@ impl Run {
     }
 
     /// The batch of the iteration, if it is complete: counted, and handed to the learner.
-    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, BatchError>> {
+    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, PostprocessError>> {
         let fragments = self.group.poll_batch()?;
         self.episodes.count(&fragments);
         let trace = self.trace(&fragments);

@@ -4,11 +4,16 @@ use super::{AgentRows, Turn, discrete_action, over};
 use crate::{
     column::DType,
     env::{
-        CartPole, EnvContext, EnvError, EnvSpaces, Moments, MultiAgentEnv, Rng, RowElement as _, StepOut,
+        CartPole, EnvContext, EnvError, EnvSpaces, Frame, Moments, MultiAgentEnv, Rng, RowElement as _, StepOut,
         VectorEnv as _,
+        render::{
+            Canvas, Colour,
+            palette::{BLUE, BLUISH_GREEN, INK, LINE, ORANGE, PAPER, REDDISH_PURPLE, SKY_BLUE, VERMILLION},
+        },
     },
     ids::AgentId,
     kernels::Kernels,
+    math,
     prelude::*,
     rng::{Purpose, Streams},
 };
@@ -39,6 +44,7 @@ impl MultiAgentCartPole {
     /// # Errors
     /// [`EnvError::Config`].
     pub fn new(context: &EnvContext) -> Result<Self, EnvError> {
+        context.config.check_known(&["num_agents"]).map_err(EnvError::Config)?;
         let num_agents = super::count(&context.config, "num_agents", 4, 1..=MAX_AGENTS)?;
         let n = num_agents as usize;
         Ok(Self {
@@ -112,6 +118,21 @@ impl MultiAgentEnv for MultiAgentCartPole {
             turn.terminate_all();
         }
         Ok(())
+    }
+
+    /// All on one track; poles that have fallen are out of the picture.
+    fn render(&self, frame: &mut Frame) -> bool {
+        const COLOURS: [Colour; 6] = [ORANGE, BLUE, BLUISH_GREEN, VERMILLION, REDDISH_PURPLE, SKY_BLUE];
+        const SCALE: f64 = 300.0 / 5.2;
+        let mut canvas = Canvas::new(frame, [300, 200], PAPER).with_world([150.0, 152.0], SCALE);
+        canvas.rectangle([-9.0, -2.0 / SCALE], [9.0, 0.0], LINE);
+        for (lane, colour) in (0..self.up.len()).zip(COLOURS.into_iter().cycle()).filter(|(lane, _)| self.up[*lane]) {
+            let Some([x, _, theta, _]) = self.poles.state(lane) else { continue };
+            let (sin, cos) = math::sin_cos(theta);
+            canvas.rectangle([x - 0.28, 0.0], [x + 0.28, 0.3], INK);
+            canvas.line([x, 0.3], [x + sin * 1.2, 0.3 + cos * 1.2], 0.1, colour);
+        }
+        true
     }
 
     fn as_any(&mut self) -> &mut dyn core::any::Any {

@@ -3,7 +3,13 @@
 use super::{AgentRows, Turn, discrete_action, over};
 use crate::{
     column::DType,
-    env::{EnvError, EnvSpaces, MultiAgentEnv, Rng, RowsRef},
+    env::{
+        EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng, RowsRef,
+        render::{
+            Canvas, Point,
+            palette::{BLUE, INK, LINE, ORANGE, PAPER},
+        },
+    },
     ids::AgentId,
     prelude::*,
     space::Space,
@@ -33,6 +39,8 @@ fn moves(actions: &AgentRows, n: u32) -> Result<[i64; 2], EnvError> {
 pub struct RockPaperScissors {
     /// Rounds left.
     left: u32,
+    /// Of the last round; none before the first one.
+    moves: Option<[i64; 2]>,
 }
 
 impl RockPaperScissors {
@@ -50,7 +58,7 @@ impl MultiAgentEnv for RockPaperScissors {
     }
 
     fn reset(&mut self, _: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
-        self.left = Self::ROUNDS;
+        (self.left, self.moves) = (Self::ROUNDS, None);
         PLAYERS.iter().for_each(|player| turn.observe(player, RowsRef::I64(&[3])));
         Ok(())
     }
@@ -61,6 +69,7 @@ impl MultiAgentEnv for RockPaperScissors {
         }
         let moves = moves(actions, 3)?;
         self.left -= 1;
+        self.moves = Some(moves);
         // Each move beats the one before it.
         let reward = [0.0, 1.0, -1.0][(moves[0] - moves[1]).rem_euclid(3) as usize];
         for (player, (reward, seen)) in PLAYERS.iter().zip([(reward, moves[1]), (-reward, moves[0])]) {
@@ -71,6 +80,20 @@ impl MultiAgentEnv for RockPaperScissors {
             turn.terminate_all();
         }
         Ok(())
+    }
+
+    /// The moves of the last round side by side: a stone, a sheet, a pair of blades.
+    fn render(&self, frame: &mut Frame) -> bool {
+        let mut canvas = Canvas::new(frame, [160, 80], PAPER).with_cells(80.0);
+        canvas.rectangle([0.995, 0.1], [1.005, 0.9], LINE);
+        for (x, action) in [0.5, 1.5].into_iter().zip(self.moves.into_iter().flatten()) {
+            match action {
+                0 => canvas.circle([x, 0.5], 0.25, INK),
+                1 => canvas.rectangle([x - 0.2, 0.2], [x + 0.2, 0.8], BLUE),
+                _ => [-0.2, 0.2].iter().for_each(|d| canvas.line([x - d, 0.25], [x + d, 0.75], 0.08, ORANGE)),
+            }
+        }
+        true
     }
 
     fn as_any(&mut self) -> &mut dyn core::any::Any {
@@ -144,6 +167,18 @@ impl MultiAgentEnv for TwoStepGame {
         self.place = next;
         PLAYERS.iter().for_each(|player| turn.reward(player, paid));
         Ok(())
+    }
+
+    /// The first place, and the two to which it leads; the one where the players are is filled.
+    fn render(&self, frame: &mut Frame) -> bool {
+        const PLACES: [(Place, Point); 3] =
+            [(Place::First, [0.5, 1.0]), (Place::Safe, [1.5, 0.5]), (Place::Risky, [1.5, 1.5])];
+        let mut canvas = Canvas::new(frame, [120, 120], PAPER).with_cells(60.0);
+        for (place, at) in PLACES {
+            canvas.line(PLACES[0].1, at, 0.04, LINE);
+            canvas.circle(at, 0.3, if place == self.place { ORANGE } else { LINE });
+        }
+        true
     }
 
     fn as_any(&mut self) -> &mut dyn core::any::Any {

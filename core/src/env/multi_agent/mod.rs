@@ -131,10 +131,14 @@ pub(super) fn register(registry: &mut EnvRegistry) {
         MultiAgentSpec::new("MultiAgentCartPole-v1", |context| Ok(Box::new(MultiAgentCartPole::new(context)?)))
             .with_max_episode_steps(500),
     );
-    registry.register_multi_agent(MultiAgentSpec::new("RockPaperScissors-v0", |_| {
-        Ok(Box::new(RockPaperScissors::default()))
-    }));
-    registry.register_multi_agent(MultiAgentSpec::new("TwoStepGame-v0", |_| Ok(Box::new(TwoStepGame::default()))));
+    fn game<E: MultiAgentEnv + Default + 'static>(name: &str) -> MultiAgentSpec {
+        MultiAgentSpec::new(name, |context| {
+            context.config.check_known(&[]).map_err(EnvError::Config)?;
+            Ok(Box::new(E::default()))
+        })
+    }
+    registry.register_multi_agent(game::<RockPaperScissors>("RockPaperScissors-v0"));
+    registry.register_multi_agent(game::<TwoStepGame>("TwoStepGame-v0"));
 }
 
 /// A setting that counts something.
@@ -164,3 +168,6 @@ fn discrete_action(actions: &AgentRows, agent: &AgentId, n: u32, hint: usize) ->
 fn over() -> EnvError {
     EnvError::Failed("the episode is over, or none has begun: reset first".into())
 }
+
+#[cfg(test)]
+mod tests;

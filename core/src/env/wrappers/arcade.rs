@@ -3,7 +3,7 @@
 use super::Lives;
 use crate::{
     column::{DType, RowShape},
-    env::{Env, EnvError, Rng, SnapshotReader, Step},
+    env::{Env, EnvError, Frame, Rng, SnapshotReader, Step},
     prelude::*,
     space::Space,
 };
@@ -81,6 +81,11 @@ impl Env for Arcade {
         self.draw(obs);
         let reward = if self.fired && action[0] == 2 { 2.5 } else { 0.0 };
         Ok(Step { reward, terminated: self.lives == 0, truncated: false })
+    }
+
+    fn render(&self, frame: &mut Frame) -> bool {
+        frame.fill(self.frame, 1, [self.lives as u8; 3]);
+        true
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) {

@@ -1,8 +1,8 @@
 //! Environments around environments.
 //!
-//! A wrapper is an [`Env`] around another one, forwards what it does not change, and adds its state in
-//! front of the inner one's snapshot, so that wrappers can be put into each other in any order. All randomness of a
-//! wrapper comes from the given [`Rng`], no step allocates, and a snapshot may come from anybody.
+//! A wrapper is an [`Env`] around another one, forwards what it does not change (the picture always), and adds its
+//! state in front of the inner one's snapshot, so that wrappers can be put into each other in any order. All randomness
+//! of a wrapper comes from the given [`Rng`], no step allocates, and a snapshot may come from anybody.
 //!
 //! | wrapper | what it does |
 //! |---|---|
@@ -37,7 +37,7 @@
 //! });
 //! assert_eq!(spec.spaces()?.observation.shape().dims(), [10, 10, 16]);
 //! check_env(&spec, 2)?;
-//! # Ok::<(), rollmesh_core::env::CheckError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod clip_reward;

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     env::{
-        CheckOptions, EnvError, EnvSpec, Rng, RowElement, SnapshotReader, Step, Vectorized, check_env_all,
+        CheckOptions, EnvError, EnvSpec, Frame, Rng, RowElement, SnapshotReader, Step, Vectorized, check_env_all,
         pixel::{Asterix, Breakout, Pixel},
         put_rows,
     },
@@ -462,4 +462,20 @@ fn frozen_statistics_stay() {
     env.step(&[0], &mut rng(0), &mut obs).unwrap();
     env.snapshot(&mut after);
     assert_ne!(before[..32], after[..32]);
+}
+
+/// The picture is that of the environment inside, whatever policies see of it.
+#[test]
+fn all_wrappers_together_show_the_picture_inside() {
+    let env = deepmind(Arcade::new(Some(50)), DeepMindOptions::default()).unwrap();
+    let env = NormalizeReward::new(ClipReward::new(env, RewardClip::Sign), 0.99, 1e-8);
+    let mut env = ScaleObs::new(RecordEpisode::new(env, 1)).unwrap();
+    let mut obs = vec![0.0; env.observation_space().shape().elements()];
+    env.reset(&mut rng(0), &mut obs).unwrap();
+    let (mut before, mut after) = (Frame::new(), Frame::new());
+    assert!(env.render(&mut before));
+    env.step(&[0], &mut rng(1), &mut obs).unwrap();
+    assert!(env.render(&mut after));
+    // As many pixels as frames, in the colour of three lives; a step skips four frames.
+    assert_eq!((after.width() - before.width(), after.pixel(0, 0)), (4, Some([3; 3])));
 }

@@ -214,7 +214,9 @@ impl Lane {
             Phase::Running => {
                 self.episode.add_step();
                 self.open_env_steps += 1;
-                end = round.options.end_at(self.episode.length()).filter(|_| !turn.is_over());
+                // A time limit may coincide with the environment's own end, as in Gymnasium's wrapper.
+                end = round.options.end_at(self.episode.length());
+                end = end.filter(|end| *end == Horizon::Truncated || !turn.is_over());
             }
             Phase::New | Phase::Lost => return Ok(()),
         }
@@ -245,7 +247,7 @@ impl Lane {
         }
         if all.any() {
             self.finish(round)?;
-            return self.reset(round, end.is_some());
+            return self.reset(round, !turn.is_over());
         }
         if end == Some(Horizon::LegacySoft) {
             self.finish(round)?;

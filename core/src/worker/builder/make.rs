@@ -87,12 +87,7 @@ impl RolloutWorkerBuilder {
         let limit = made.source.as_ref().and_then(EnvSource::limit);
         let source = self.make_sampler(made, limit, single_agent)?;
         let opened = self.open(source, &info)?;
-        let length = self.config.rollout_fragment_length.resolve(
-            self.config.train_batch_size,
-            self.place.num_workers,
-            self.config.num_envs,
-            self.place.worker_index,
-        );
+        let length = self.fragment_length();
         Ok(RolloutWorker::assemble(Parts {
             seed: self.seed(),
             place: self.place,
@@ -317,12 +312,7 @@ impl RolloutWorkerBuilder {
     fn make_sampler(&mut self, made: Made, limit: Option<u32>, single_agent: bool) -> Result<Source, SetupError> {
         let slot = |index: u32| self.place.slot(self.config.num_envs, index);
         let slots: Vec<_> = (0..self.config.num_envs).filter_map(slot).collect();
-        let length = self.config.rollout_fragment_length.resolve(
-            self.config.train_batch_size,
-            self.place.num_workers,
-            self.config.num_envs,
-            self.place.worker_index,
-        );
+        let length = self.fragment_length();
         Ok(match made.envs {
             Envs::None => Source::None,
             Envs::Lanes(env) => {

@@ -75,7 +75,7 @@ impl<T> SharedPolicyMap<T> {
     #[must_use]
     pub fn new(
         limits: PolicyMapLimits,
-        store: impl PolicyStore + Send + 'static,
+        store: impl PolicyStore + 'static,
         factory: impl Fn(&PolicyId, &str) -> Result<T, StashError> + Send + Sync + 'static,
     ) -> Self {
         Self {

@@ -33,7 +33,7 @@ impl Stash for Counter {
 
 type Map = SharedPolicyMap<Counter>;
 
-fn map(count: usize, store: impl PolicyStore + Send + 'static) -> Map {
+fn map(count: usize, store: impl PolicyStore + 'static) -> Map {
     SharedPolicyMap::new(PolicyMapLimits { count, ..PolicyMapLimits::UNLIMITED }, store, |_, _| Ok(Counter(0)))
 }
 

@@ -245,7 +245,10 @@ impl BaseEnv for InProcess {
             let sub = &mut self.subs[env];
             match sub.step(env, actions, self.env_step, &mut self.spaces) {
                 Ok(()) => sub.phase = Phase::News,
-                Err(error) => failure = failure.or(self.fail(env, error).err()),
+                Err(error) => {
+                    let told = self.fail(env, error).err();
+                    failure = failure.or(told);
+                }
             }
         }
         failure.map_or(Ok(()), Err)

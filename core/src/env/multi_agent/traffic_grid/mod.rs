@@ -1,6 +1,7 @@
 //! Cars that drive to their goals through a town, and the traffic lights of its junctions.
 
 mod lights;
+mod picture;
 mod streets;
 mod traffic;
 
@@ -12,7 +13,7 @@ use self::{
 use super::{AgentRows, Turn, count, discrete_action, over};
 use crate::{
     column::{DType, RowShape},
-    env::{EnvContext, EnvError, EnvSpaces, MultiAgentEnv, Rng, RowElement as _},
+    env::{EnvContext, EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng, RowElement as _},
     ids::AgentId,
     prelude::*,
     space::Space,
@@ -66,6 +67,7 @@ impl MultiAgentTrafficGrid {
     /// # Errors
     /// [`EnvError::Config`], for example for more cars than there is room for.
     pub fn new(context: &EnvContext) -> Result<Self, EnvError> {
+        context.config.check_known(&["num_cars", "size"]).map_err(EnvError::Config)?;
         let size = count(&context.config, "size", 3, 2..=16)? as usize;
         let map = Map { size };
         let num_cars = count(&context.config, "num_cars", 25, 1..=Traffic::room(map) as u32)?;
@@ -215,6 +217,11 @@ impl MultiAgentEnv for MultiAgentTrafficGrid {
             turn.terminate_all();
         }
         Ok(())
+    }
+
+    fn render(&self, frame: &mut Frame) -> bool {
+        picture::draw(&self.traffic, &self.phases, frame);
+        true
     }
 
     fn as_any(&mut self) -> &mut dyn core::any::Any {

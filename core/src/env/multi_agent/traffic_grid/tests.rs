@@ -72,7 +72,6 @@ fn driving_well_pays() {
     let random = play(|agent, _, rng| i64::from(rng.below(if agent.starts_with("car_") { 3 } else { 2 })));
     let reckless = play(|agent, obs, _| if agent.starts_with("car_") { 2 } else { good_light(obs) });
     let good = play(|agent, obs, _| if agent.starts_with("car_") { good_driver(obs) } else { good_light(obs) });
-    std::println!("{random:?} {reckless:?} {good:?}");
     assert!(good[0] > random[0] + 2.0 && good[1] > random[1] + 2.0, "good {good:?}, random {random:?}");
     assert!(good[0] > reckless[0] + 1.0, "good {good:?}, reckless {reckless:?}");
     assert!(good[2] < 50.0, "all have arrived long before the time limit: {good:?}");

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of [`Ppo`](super::Ppo), under RLlib's names where it has them. The defaults are tuned for classic control on 16 slots.
+use super::{Common, ConfigError, at_least_1, not_negative, positive};
+
+/// Settings of proximal policy optimisation (Schulman, Wolski, Dhariwal, Radford, Klimov: "Proximal policy optimization
+/// algorithms", 2017), under RLlib's names where it has them. The defaults are tuned for classic control on 16 slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PpoConfig {
@@ -12,6 +15,10 @@ pub struct PpoConfig {
     pub gamma: f64,
     /// The lambda of generalised advantage estimation.
     pub lambda: f64,
+    /// Generalised advantage estimation, else discounted returns.
+    pub use_gae: bool,
+    /// A value network is trained, and its estimates are subtracted from the returns.
+    pub use_critic: bool,
     /// AdamW's learning rate, at the start if it is annealed.
     pub lr: f64,
     /// Added to the root of AdamW's second moment.
@@ -19,8 +26,11 @@ pub struct PpoConfig {
     /// AdamW's decoupled weight decay.
     pub weight_decay: f64,
     /// Passes over a train batch.
+    #[serde(alias = "num_sgd_iter")]
     pub num_epochs: u32,
-    /// Rows per gradient step, at most: a batch is cut into minibatches of equal size, up to one row.
+    /// Rows per gradient step, at most: a batch is cut into minibatches of equal size, up to one row. Sequences of
+    /// recurrent policies stay whole: there minibatches have equally many sequences, up to one.
+    #[serde(alias = "sgd_minibatch_size")]
     pub minibatch_size: u32,
     /// How far the probability ratio may move from 1 with profit, at the start if it is annealed.
     pub clip_param: f64,
@@ -37,6 +47,11 @@ pub struct PpoConfig {
     /// No further epoch begins once the mean KL divergence from the acting policy is above 1.5 times this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_kl: Option<f64>,
+    /// Weight of the KL divergence from the acting policy in the loss, at the start.
+    pub kl_coeff: f64,
+    /// After an update this weight grows by half if the divergence was above twice this, and is halved if it was below
+    /// half of this.
+    pub kl_target: f64,
     /// `lr` and `clip_param` fall linearly over this many env steps; constant if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anneal_over_env_steps: Option<u64>,
@@ -50,6 +65,8 @@ impl Default for PpoConfig {
             rollout_fragment_length: 64,
             gamma: 0.98,
             lambda: 0.9,
+            use_gae: true,
+            use_critic: true,
             lr: 1.5e-3,
             adam_epsilon: 1e-5,
             weight_decay: 0.0,
@@ -61,22 +78,12 @@ impl Default for PpoConfig {
             entropy_coeff: 0.0,
             grad_clip: Some(0.5),
             target_kl: None,
+            kl_coeff: 0.0,
+            kl_target: 0.01,
             anneal_over_env_steps: Some(100_000),
             anneal_to: 0.1,
         }
     }
-}
-
-/// A setting that makes no sense.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{name} is {value}, but must be {wanted}")]
-pub struct ConfigError {
-    /// The setting.
-    pub name: &'static str,
-    /// What it is.
-    pub value: f64,
-    /// What it may be.
-    pub wanted: &'static str,
 }
 
 impl PpoConfig {
@@ -85,39 +92,44 @@ impl PpoConfig {
     /// # Errors
     /// [`ConfigError`] with the first one that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let at_least_1 = |name, value: f64| check(name, value, value >= 1.0, "at least 1");
-        let fraction = |name, value: f64| check(name, value, (0.0..=1.0).contains(&value), "from 0 to 1");
-        let positive = |name, value: f64| check(name, value, value > 0.0 && value.is_finite(), "greater than 0");
-        let not_negative = |name, value: f64| check(name, value, value >= 0.0 && value.is_finite(), "at least 0");
-
+        self.common().validate()?;
         at_least_1("rollout_fragment_length", self.rollout_fragment_length.into())?;
         at_least_1("num_epochs", self.num_epochs.into())?;
         at_least_1("minibatch_size", self.minibatch_size.into())?;
-        fraction("gamma", self.gamma)?;
-        fraction("lambda", self.lambda)?;
-        positive("lr", self.lr)?;
-        positive("adam_epsilon", self.adam_epsilon)?;
-        not_negative("weight_decay", self.weight_decay)?;
         positive("clip_param", self.clip_param)?;
         self.vf_clip_range.map_or(Ok(()), |value| positive("vf_clip_range", value))?;
-        not_negative("vf_loss_coeff", self.vf_loss_coeff)?;
-        not_negative("entropy_coeff", self.entropy_coeff)?;
-        self.grad_clip.map_or(Ok(()), |value| positive("grad_clip", value))?;
         self.target_kl.map_or(Ok(()), |value| positive("target_kl", value))?;
-        self.anneal_over_env_steps.map_or(Ok(()), |steps| at_least_1("anneal_over_env_steps", steps as f64))?;
-        fraction("anneal_to", self.anneal_to)
+        not_negative("kl_coeff", self.kl_coeff)?;
+        positive("kl_target", self.kl_target)
     }
 
-    /// What remains of the annealed settings after so many env steps, as a fraction.
-    pub(super) fn annealing(&self, env_steps: u64) -> f64 {
-        let Some(horizon) = self.anneal_over_env_steps else { return 1.0 };
-        let progress = (env_steps as f64 / horizon as f64).min(1.0);
-        1.0 - progress * (1.0 - self.anneal_to)
+    /// The weight of the KL divergence after an update in which it was `kl`.
+    pub(in super::super) fn next_kl_coeff(&self, coeff: f64, kl: f64) -> f64 {
+        if kl > 2.0 * self.kl_target {
+            (coeff * 1.5).min(f64::MAX)
+        } else if kl < 0.5 * self.kl_target {
+            coeff * 0.5
+        } else {
+            coeff
+        }
     }
-}
 
-fn check(name: &'static str, value: f64, holds: bool, wanted: &'static str) -> Result<(), ConfigError> {
-    if holds { Ok(()) } else { Err(ConfigError { name, value, wanted }) }
+    pub(in super::super) fn common(&self) -> Common {
+        Common {
+            gamma: self.gamma,
+            lambda: self.lambda,
+            use_gae: self.use_gae,
+            use_critic: self.use_critic,
+            lr: self.lr,
+            adam_epsilon: self.adam_epsilon,
+            weight_decay: self.weight_decay,
+            vf_loss_coeff: self.vf_loss_coeff,
+            entropy_coeff: self.entropy_coeff,
+            grad_clip: self.grad_clip,
+            anneal_over_env_steps: self.anneal_over_env_steps,
+            anneal_to: self.anneal_to,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -149,10 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn annealing_falls_linearly_and_stays() {
-        let config = PpoConfig { anneal_over_env_steps: Some(1000), anneal_to: 0.5, ..PpoConfig::default() };
-        assert_eq!([0, 500, 1000, 2000].map(|steps| config.annealing(steps)), [1.0, 0.75, 0.5, 0.5]);
-        let constant = PpoConfig { anneal_over_env_steps: None, ..config };
-        assert_eq!(constant.annealing(2000), 1.0);
+    fn the_weight_of_the_divergence_follows_it() {
+        let config = PpoConfig { kl_target: 0.01, ..PpoConfig::default() };
+        assert_eq!(
+            [0.021, 0.02, 0.005, 0.004].map(|kl| config.next_kl_coeff(0.2, kl)),
+            [0.30000000000000004, 0.2, 0.2, 0.1]
+        );
     }
 }

@@ -1,13 +1,18 @@
-//! Two operations of candle's autograd that are made for the CPU: the linear layer and tanh.
+//! Operations of candle's autograd that are made for the CPU: the linear layer, tanh and the recurrence of an LSTM.
 //!
 //! candle's own product asks the system for the number of processors every time, which costs more than a small
 //! product, and shares the work among that many threads. These run on the calling thread, so their bits depend on
-//! neither. Their tanh is the acting policy's, which also vectorises. On a GPU candle's operations are used.
+//! neither. Their tanh is the acting policy's, which also vectorises. On a GPU candle's operations are used,
+//! and the recurrence goes through the CPU.
+
+mod lstm;
 
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, CustomOp3, Error, Layout, Result, Shape, Tensor};
 use multiversion::multiversion;
 use ndarray::{Array1, Array2, ArrayView2, Axis, ShapeBuilder, linalg::general_mat_mul};
 use rollmesh_core::math;
+
+pub(super) use self::lstm::{Steps, lstm};
 
 /// `x w + b` for `x` `[rows, in]`, `w` `[in, out]`, `b` `[out]`.
 pub(super) fn linear(x: &Tensor, w: &Tensor, b: &Tensor) -> Result<Tensor> {

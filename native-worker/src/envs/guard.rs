@@ -1,0 +1,239 @@
+//! Panics of environments as errors, so that they are faults like any other.
+
+use std::{
+    any::Any,
+    cell::OnceCell,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use rollmesh_core::{
+    column::DType,
+    env::{
+        AnyVectorEnv, EnvError, EnvRegistry, EnvSpaces, EnvSpec, Frame, Moments, MultiAgentEnv, MultiAgentSpec, Rng,
+        RowsMut, RowsRef, StepOut,
+        multi_agent::{AgentRows, Turn},
+    },
+    ids::AgentId,
+    space::Space,
+};
+
+/// The environments of a registry, where a panic is [`EnvError::Failed`], also one while they are made.
+///
+/// ```
+/// use rollmesh::envs::guarded;
+/// use rollmesh_core::env::{EnvRegistry, EnvSpec};
+///
+/// let mut registry = EnvRegistry::builtin();
+/// registry.register(EnvSpec::new("Broken-v0", |_, _| panic!("no such file: maze.txt")));
+/// let error = guarded(&registry).spec("Broken-v0")?.spaces().unwrap_err();
+/// assert_eq!(error.to_string(), "the environment failed: panicked: no such file: maze.txt");
+/// # Ok::<(), rollmesh_core::env::UnknownEnv>(())
+/// ```
+#[must_use]
+pub fn guarded(registry: &EnvRegistry) -> EnvRegistry {
+    let mut all = EnvRegistry::default();
+    for spec in registry.iter() {
+        let inner = spec.clone();
+        let mut outer = EnvSpec::fallible(spec.name.clone(), move |contexts, kernels| {
+            guard(caught(|| inner.make(contexts, kernels))?)
+        });
+        (outer.max_episode_steps, outer.reward_threshold) = (spec.max_episode_steps, spec.reward_threshold);
+        outer.settings.clone_from(&spec.settings);
+        all.register(outer);
+    }
+    for spec in registry.iter_multi_agent() {
+        let inner = spec.clone();
+        let mut outer =
+            MultiAgentSpec::new(spec.name.clone(), move |context| guard_multi_agent(caught(|| inner.make(context))?));
+        outer.max_episode_steps = spec.max_episode_steps;
+        all.register_multi_agent(outer);
+    }
+    all
+}
+
+/// An environment whose panics are [`EnvError::Failed`]. After the first one it is dropped and never called again.
+///
+/// Functions that look for its type, see [`AnyVectorEnv::as_any`], find it as before.
+///
+/// # Errors
+/// [`EnvError::Failed`] if it panics when it is asked for its spaces.
+pub fn guard(env: Box<dyn AnyVectorEnv>) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
+    let env = Guarded::new(env);
+    let facts = || Ok((env.ask(|env| env.num_envs())?, env.ask(|env| EnvSpaces::of(env.as_ref()))?));
+    let (num_envs, spaces) = facts()?;
+    Ok(Box::new(Lanes { env, num_envs, spaces }))
+}
+
+/// As [`guard`], for an environment with several agents.
+///
+/// # Errors
+/// [`EnvError::Failed`] if it panics when it is asked for its agents.
+pub fn guard_multi_agent(env: Box<dyn MultiAgentEnv>) -> Result<Box<dyn MultiAgentEnv>, EnvError> {
+    let env = Guarded::new(env);
+    let agents = env.ask(|env| env.agents())?;
+    Ok(Box::new(Agents { env, agents }))
+}
+
+/// An environment, until it panics: what a panic leaves behind makes no sense.
+struct Guarded<E> {
+    env: Option<E>,
+    panic: OnceCell<EnvError>,
+}
+
+impl<E> Guarded<E> {
+    fn new(env: E) -> Self {
+        Self { env: Some(env), panic: OnceCell::new() }
+    }
+
+    fn call<T>(&mut self, call: impl FnOnce(&mut E) -> Result<T, EnvError>) -> Result<T, EnvError> {
+        self.still_fine()?;
+        let Some(env) = &mut self.env else { return Err(gone()) };
+        match catch_unwind(AssertUnwindSafe(|| call(env))) {
+            Ok(result) => result,
+            Err(panic) => {
+                let error = self.panicked(panic);
+                self.discard();
+                Err(error)
+            }
+        }
+    }
+
+    fn ask<T>(&self, ask: impl FnOnce(&E) -> T) -> Result<T, EnvError> {
+        self.still_fine()?;
+        let Some(env) = &self.env else { return Err(gone()) };
+        catch_unwind(AssertUnwindSafe(|| ask(env))).map_err(|panic| self.panicked(panic))
+    }
+
+    fn still_fine(&self) -> Result<(), EnvError> {
+        self.panic.get().map_or(Ok(()), |panic| Err(panic.clone()))
+    }
+
+    /// Remembers the first panic.
+    fn panicked(&self, panic: Box<dyn Any + Send>) -> EnvError {
+        self.panic.get_or_init(|| failure(panic)).clone()
+    }
+
+    fn discard(&mut self) {
+        let env = self.env.take();
+        // Whatever its end brings comes too late to be told.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(env)));
+    }
+}
+
+impl<E> Drop for Guarded<E> {
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
+
+/// Without an environment there is a panic, which is told first; this is for the compiler.
+fn gone() -> EnvError {
+    EnvError::Failed("panicked before".into())
+}
+
+/// Does something; a panic is a failure.
+fn caught<T>(act: impl FnOnce() -> Result<T, EnvError>) -> Result<T, EnvError> {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(failure(panic)))
+}
+
+fn failure(panic: Box<dyn Any + Send>) -> EnvError {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    EnvError::Failed(format!("panicked: {}", text.unwrap_or("without a message")))
+}
+
+struct Lanes {
+    env: Guarded<Box<dyn AnyVectorEnv>>,
+    num_envs: usize,
+    spaces: EnvSpaces,
+}
+
+impl AnyVectorEnv for Lanes {
+    fn num_envs(&self) -> usize {
+        self.num_envs
+    }
+
+    fn observation_space(&self) -> Space {
+        self.spaces.observation.clone()
+    }
+
+    fn action_space(&self) -> Space {
+        self.spaces.action.clone()
+    }
+
+    fn dtypes(&self) -> (DType, DType) {
+        (self.spaces.observation_type, self.spaces.action_type)
+    }
+
+    fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: RowsMut<'_>) -> Result<(), EnvError> {
+        self.env.call(|env| env.reset_at(lane, rng, obs))
+    }
+
+    fn step(
+        &mut self,
+        actions: RowsRef<'_>,
+        moments: Moments<'_>,
+        obs: RowsMut<'_>,
+        out: StepOut<'_>,
+    ) -> Result<(), EnvError> {
+        self.env.call(|env| env.step(actions, moments, obs, out))
+    }
+
+    fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
+        self.env.ask(|env| env.render_at(lane, frame)).unwrap_or(false)
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        match self.env.env {
+            Some(ref mut env) => env.as_any(),
+            None => self,
+        }
+    }
+
+    fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
+        let before = out.len();
+        if self.env.ask(|env| env.snapshot_at(lane, out)).is_err() {
+            out.truncate(before);
+        }
+    }
+
+    fn restore_at(&mut self, lane: usize, snapshot: &[u8], obs: RowsMut<'_>) -> Result<(), EnvError> {
+        self.env.call(|env| env.restore_at(lane, snapshot, obs))
+    }
+}
+
+struct Agents {
+    env: Guarded<Box<dyn MultiAgentEnv>>,
+    agents: Vec<AgentId>,
+}
+
+impl MultiAgentEnv for Agents {
+    fn agents(&self) -> Vec<AgentId> {
+        self.agents.clone()
+    }
+
+    fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
+        self.env.ask(|env| env.spaces(agent)).ok().flatten()
+    }
+
+    fn reset(&mut self, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
+        self.env.call(|env| env.reset(rng, turn))
+    }
+
+    fn step(&mut self, actions: &AgentRows, rng: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
+        self.env.call(|env| env.step(actions, rng, turn))
+    }
+
+    fn render(&self, frame: &mut Frame) -> bool {
+        self.env.ask(|env| env.render(frame)).unwrap_or(false)
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        match self.env.env {
+            Some(ref mut env) => env.as_any(),
+            None => self,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+//! Environments that may panic, in a process that must not end with them.
+
+mod guard;
+
+pub use guard::{guard, guard_multi_agent, guarded};

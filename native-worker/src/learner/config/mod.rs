@@ -1,0 +1,159 @@
+//! Settings of the algorithms, under RLlib's names where it has them.
+
+mod parse;
+mod policy_gradient;
+mod ppo;
+
+use rollmesh_core::postprocess::AdvantageConfig;
+
+pub use policy_gradient::PolicyGradientConfig;
+pub use ppo::PpoConfig;
+
+/// A setting that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is {value}, but must be {wanted}")]
+pub struct ConfigError {
+    /// The setting.
+    pub name: &'static str,
+    /// What it is.
+    pub value: String,
+    /// What it may be.
+    pub wanted: &'static str,
+}
+
+/// How to learn, with all settings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Algorithm {
+    /// One step along the gradient of a whole batch: REINFORCE or advantage actor-critic.
+    PolicyGradient(PolicyGradientConfig),
+    /// Several passes of clipped steps over a batch.
+    Ppo(PpoConfig),
+}
+
+impl From<PolicyGradientConfig> for Algorithm {
+    fn from(config: PolicyGradientConfig) -> Self {
+        Self::PolicyGradient(config)
+    }
+}
+
+impl From<PpoConfig> for Algorithm {
+    fn from(config: PpoConfig) -> Self {
+        Self::Ppo(config)
+    }
+}
+
+impl Algorithm {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first one that is out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        match self {
+            Self::PolicyGradient(config) => config.validate(),
+            Self::Ppo(config) => config.validate(),
+        }
+    }
+
+    /// The advantages that this learns from.
+    #[must_use]
+    pub fn advantages(&self) -> AdvantageConfig {
+        let Common { gamma, lambda, use_gae, use_critic, .. } = self.common();
+        AdvantageConfig { gamma, lambda, use_gae, use_critic }
+    }
+
+    /// Weight of the KL divergence in the loss of the first update.
+    pub(super) fn first_kl_coeff(&self) -> f64 {
+        if let Self::Ppo(config) = self { config.kl_coeff } else { 0.0 }
+    }
+
+    pub(super) fn common(&self) -> Common {
+        match self {
+            Self::PolicyGradient(config) => config.common(),
+            Self::Ppo(config) => config.common(),
+        }
+    }
+}
+
+/// The settings that all algorithms share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Common {
+    gamma: f64,
+    lambda: f64,
+    use_gae: bool,
+    pub(super) use_critic: bool,
+    pub(super) lr: f64,
+    pub(super) adam_epsilon: f64,
+    pub(super) weight_decay: f64,
+    pub(super) vf_loss_coeff: f64,
+    pub(super) entropy_coeff: f64,
+    pub(super) grad_clip: Option<f64>,
+    anneal_over_env_steps: Option<u64>,
+    anneal_to: f64,
+}
+
+impl Common {
+    fn validate(&self) -> Result<(), ConfigError> {
+        fraction("gamma", self.gamma)?;
+        fraction("lambda", self.lambda)?;
+        if self.use_gae && !self.use_critic {
+            let wanted = "false without a critic: set use_critic to true or use_gae to false";
+            return Err(ConfigError { name: "use_gae", value: "true".into(), wanted });
+        }
+        positive("lr", self.lr)?;
+        positive("adam_epsilon", self.adam_epsilon)?;
+        not_negative("weight_decay", self.weight_decay)?;
+        not_negative("vf_loss_coeff", self.vf_loss_coeff)?;
+        not_negative("entropy_coeff", self.entropy_coeff)?;
+        self.grad_clip.map_or(Ok(()), |value| positive("grad_clip", value))?;
+        self.anneal_over_env_steps.map_or(Ok(()), |steps| at_least_1("anneal_over_env_steps", steps as f64))?;
+        fraction("anneal_to", self.anneal_to)
+    }
+
+    /// What remains of the annealed settings after so many env steps, as a fraction.
+    pub(super) fn annealing(&self, env_steps: u64) -> f64 {
+        let Some(horizon) = self.anneal_over_env_steps else { return 1.0 };
+        let progress = (env_steps as f64 / horizon as f64).min(1.0);
+        1.0 - progress * (1.0 - self.anneal_to)
+    }
+}
+
+fn at_least_1(name: &'static str, value: f64) -> Result<(), ConfigError> {
+    check(name, value, value >= 1.0, "at least 1")
+}
+
+fn fraction(name: &'static str, value: f64) -> Result<(), ConfigError> {
+    check(name, value, (0.0..=1.0).contains(&value), "from 0 to 1")
+}
+
+fn positive(name: &'static str, value: f64) -> Result<(), ConfigError> {
+    check(name, value, value > 0.0 && value.is_finite(), "greater than 0")
+}
+
+fn not_negative(name: &'static str, value: f64) -> Result<(), ConfigError> {
+    check(name, value, value >= 0.0 && value.is_finite(), "at least 0")
+}
+
+fn check(name: &'static str, value: f64, holds: bool, wanted: &'static str) -> Result<(), ConfigError> {
+    if holds { Ok(()) } else { Err(ConfigError { name, value: value.to_string(), wanted }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annealing_falls_linearly_and_stays() {
+        let config = PpoConfig { anneal_over_env_steps: Some(1000), anneal_to: 0.5, ..PpoConfig::default() };
+        let constant = PpoConfig { anneal_over_env_steps: None, ..config.clone() }.common();
+        let annealed = config.common();
+        assert_eq!([0, 500, 1000, 2000].map(|steps| annealed.annealing(steps)), [1.0, 0.75, 0.5, 0.5]);
+        assert_eq!(constant.annealing(2000), 1.0);
+    }
+
+    #[test]
+    fn gae_needs_a_critic() {
+        let config = PolicyGradientConfig { use_critic: false, ..PolicyGradientConfig::a2c() };
+        let wanted = "use_gae is true, but must be false without a critic: set use_critic to true or use_gae to false";
+        assert_eq!(Algorithm::from(config).validate().unwrap_err().to_string(), wanted);
+    }
+}

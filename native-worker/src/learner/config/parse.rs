@@ -1,0 +1,105 @@
+//! Settings of a policy by name, as they come from a configuration file or over the wire.
+
+use rollmesh_core::config::{Config, ConfigError};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Algorithm, PolicyGradientConfig, PpoConfig};
+
+/// Settings that a policy's configuration carries for others.
+const FOR_OTHERS: [&str; 5] = ["model", "num_workers", "rollout_fragment_length", "seed", "worker_index"];
+
+impl Algorithm {
+    /// REINFORCE, see [`PolicyGradientConfig::pg`], with these settings over the usual ones.
+    ///
+    /// # Errors
+    /// [`ConfigError::BadSettings`] for an unknown name, with all that are known, and [`ConfigError::BadValue`] for a
+    /// value out of range.
+    pub fn pg(config: &Config) -> Result<Self, ConfigError> {
+        checked(parse(PolicyGradientConfig::pg(), config)?)
+    }
+
+    /// Advantage actor-critic, see [`PolicyGradientConfig::a2c`], with these settings over the usual ones.
+    ///
+    /// # Errors
+    /// As [`pg`](Self::pg).
+    pub fn a2c(config: &Config) -> Result<Self, ConfigError> {
+        checked(parse(PolicyGradientConfig::a2c(), config)?)
+    }
+
+    /// Proximal policy optimisation, see [`PpoConfig`], with these settings over the usual ones.
+    ///
+    /// # Errors
+    /// As [`pg`](Self::pg).
+    pub fn ppo(config: &Config) -> Result<Self, ConfigError> {
+        checked(parse(PpoConfig::default(), config)?)
+    }
+}
+
+fn parse<T: Serialize + DeserializeOwned>(usual: T, config: &Config) -> Result<T, ConfigError> {
+    let mut settings = Config::of(&usual)?;
+    for name in config.names().filter(|name| !FOR_OTHERS.contains(name)) {
+        let value: Option<serde_json::Value> = config.get(name)?;
+        settings = settings.with(name_here(name), value)?;
+    }
+    settings.parse()
+}
+
+/// RLlib's older names stand for the newer ones. Two names for one setting would not be noticed after merging.
+fn name_here(name: &str) -> &str {
+    match name {
+        "num_sgd_iter" => "num_epochs",
+        "sgd_minibatch_size" => "minibatch_size",
+        "lambda_" => "lambda",
+        other => other,
+    }
+}
+
+fn checked(algorithm: impl Into<Algorithm>) -> Result<Algorithm, ConfigError> {
+    let algorithm = algorithm.into();
+    algorithm.validate()?;
+    Ok(algorithm)
+}
+
+impl From<super::ConfigError> for ConfigError {
+    fn from(error: super::ConfigError) -> Self {
+        Self::BadValue { name: error.name.into(), reason: format!("{} must be {}", error.value, error.wanted) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn settings_stand_over_the_usual_ones() {
+        let own = config(r#"{"lr": 0.01, "grad_clip": null, "model": {"use_lstm": true}, "worker_index": 3}"#);
+        let Algorithm::PolicyGradient(a2c) = Algorithm::a2c(&own).unwrap() else { panic!() };
+        assert_eq!(a2c, PolicyGradientConfig { lr: 0.01, grad_clip: None, ..PolicyGradientConfig::a2c() });
+        assert_eq!(Algorithm::pg(&Config::new()).unwrap(), PolicyGradientConfig::pg().into());
+    }
+
+    #[test]
+    fn rllibs_older_names_are_known() {
+        let own = config(r#"{"num_sgd_iter": 3, "sgd_minibatch_size": 7, "lambda_": 0.5}"#);
+        let want = PpoConfig { num_epochs: 3, minibatch_size: 7, lambda: 0.5, ..PpoConfig::default() };
+        assert_eq!(Algorithm::ppo(&own).unwrap(), want.into());
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_the_known_ones() {
+        let error = Algorithm::pg(&config(r#"{"learning_rate": 1}"#)).unwrap_err().to_string();
+        assert!(error.contains("unknown field `learning_rate`, expected one of `gamma`, `lambda`"), "{error}");
+        assert!(Algorithm::pg(&config(r#"{"clip_param": 0.1}"#)).is_err());
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        let error = Algorithm::ppo(&config(r#"{"gamma": 1.5}"#)).unwrap_err();
+        assert_eq!(error.to_string(), "the setting 'gamma' is wrong: 1.5 must be from 0 to 1");
+        assert!(Algorithm::ppo(&config(r#"{"lr": "fast"}"#)).unwrap_err().to_string().contains("invalid type"));
+    }
+}

@@ -1,0 +1,111 @@
+//! The settings of REINFORCE and advantage actor-critic, which are one algorithm with or without a critic.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Common, ConfigError};
+
+/// Settings of one step along the policy gradient per batch, under RLlib's names where it has them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyGradientConfig {
+    /// Discount factor.
+    pub gamma: f64,
+    /// The lambda of generalised advantage estimation.
+    pub lambda: f64,
+    /// Generalised advantage estimation, else discounted returns.
+    pub use_gae: bool,
+    /// A value network is trained, and its estimates are subtracted from the returns.
+    pub use_critic: bool,
+    /// AdamW's learning rate, at the start if it is annealed.
+    pub lr: f64,
+    /// Added to the root of AdamW's second moment.
+    pub adam_epsilon: f64,
+    /// AdamW's decoupled weight decay.
+    pub weight_decay: f64,
+    /// Weight of the value loss.
+    pub vf_loss_coeff: f64,
+    /// Weight of the entropy bonus.
+    pub entropy_coeff: f64,
+    /// Largest global norm of a gradient; longer ones are scaled down. Unlimited if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grad_clip: Option<f64>,
+    /// `lr` falls linearly over this many env steps; constant if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anneal_over_env_steps: Option<u64>,
+    /// What remains of it then, and from then on, as a fraction.
+    pub anneal_to: f64,
+}
+
+impl PolicyGradientConfig {
+    /// REINFORCE (Williams: "Simple statistical gradient-following algorithms for connectionist reinforcement learning",
+    /// 1992), with RLlib's settings: discounted returns and no critic.
+    #[must_use]
+    pub fn pg() -> Self {
+        Self {
+            gamma: 0.99,
+            lambda: 1.0,
+            use_gae: false,
+            use_critic: false,
+            lr: 4e-4,
+            adam_epsilon: 1e-8,
+            weight_decay: 0.0,
+            vf_loss_coeff: 0.5,
+            entropy_coeff: 0.0,
+            grad_clip: None,
+            anneal_over_env_steps: None,
+            anneal_to: 0.1,
+        }
+    }
+
+    /// Advantage actor-critic (Mnih et al.: "Asynchronous methods for deep reinforcement learning", 2016), synchronous.
+    /// Losses are means over rows, so that settings do not depend on the size of a batch; hence a larger step and a
+    /// smaller limit of the gradient than RLlib's, whose losses are sums.
+    #[must_use]
+    pub fn a2c() -> Self {
+        Self {
+            use_gae: true,
+            use_critic: true,
+            lr: 7e-4,
+            adam_epsilon: 1e-5,
+            entropy_coeff: 0.01,
+            grad_clip: Some(0.5),
+            ..Self::pg()
+        }
+    }
+
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first one that is out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.common().validate()
+    }
+
+    pub(in super::super) fn common(&self) -> Common {
+        Common {
+            gamma: self.gamma,
+            lambda: self.lambda,
+            use_gae: self.use_gae,
+            use_critic: self.use_critic,
+            lr: self.lr,
+            adam_epsilon: self.adam_epsilon,
+            weight_decay: self.weight_decay,
+            vf_loss_coeff: self.vf_loss_coeff,
+            entropy_coeff: self.entropy_coeff,
+            grad_clip: self.grad_clip,
+            anneal_over_env_steps: self.anneal_over_env_steps,
+            anneal_to: self.anneal_to,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid() {
+        PolicyGradientConfig::pg().validate().unwrap();
+        PolicyGradientConfig::a2c().validate().unwrap();
+    }
+}

@@ -1,0 +1,216 @@
+//! Distributions of actions on the learner's device: what [`rollmesh_core::distribution`] draws from, with gradients.
+
+use candle_core::{D, DType, Tensor};
+use rollmesh_core::{
+    distribution::{ActionDistribution, Distribution as _},
+    policy::PolicyError,
+    space::Space,
+};
+
+/// log(2 pi) / 2.
+const HALF_LOG_TAU: f64 = 0.918_938_533_204_672_7;
+
+/// What the numbers that the policy's network gives are the parameters of, see [`ActionDistribution`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ActionHead {
+    /// Vectors of integers, each component with so many values from 0 on.
+    Categorical(Vec<u32>),
+    /// Vectors of so many choices between 0 and 1.
+    Bernoulli(usize),
+    /// Vectors of so many floats.
+    Gaussian(usize),
+}
+
+impl ActionHead {
+    /// The head for a space.
+    ///
+    /// # Errors
+    /// [`PolicyError::Unsupported`] for tuples and dicts, and for spaces without distribution.
+    pub(super) fn for_space(space: &Space) -> Result<Self, PolicyError> {
+        let unsupported = |found| PolicyError::Unsupported { wanted: "actions of a single array".into(), found };
+        match ActionDistribution::for_space(space).map_err(|error| unsupported(error.to_string()))? {
+            ActionDistribution::Categorical(of) => Ok(Self::Categorical(vec![of.input_len() as u32])),
+            ActionDistribution::MultiCategorical { distribution: of, .. } => Ok(Self::Categorical(of.nvec().to_vec())),
+            ActionDistribution::DiagGaussian { distribution: of, .. } => Ok(Self::Gaussian(of.action_len())),
+            ActionDistribution::Bernoulli(of) => Ok(Self::Bernoulli(of.action_len())),
+            ActionDistribution::Tuple(_) | ActionDistribution::Dict(_) => Err(unsupported(space.to_string())),
+        }
+    }
+
+    /// Numbers that the network must give for a row.
+    pub(super) fn input_len(&self) -> usize {
+        match self {
+            Self::Categorical(nvec) => nvec.iter().fold(0, |sum, &n| sum.saturating_add(n as usize)),
+            Self::Bernoulli(len) => *len,
+            Self::Gaussian(len) => len.saturating_mul(2),
+        }
+    }
+
+    /// The distributions of rows with these parameters, `[rows, input_len]`.
+    pub(super) fn dist(&self, inputs: &Tensor) -> candle_core::Result<Dist> {
+        match self {
+            Self::Categorical(nvec) => {
+                let mut start = 0;
+                let parts = nvec.iter().map(|&n| {
+                    let logits = inputs.narrow(1, start, n as usize)?;
+                    start += n as usize;
+                    log_softmax(&logits)
+                });
+                Ok(Dist::Categorical(parts.collect::<candle_core::Result<_>>()?))
+            }
+            Self::Bernoulli(len) => {
+                // The logit of a 1 beside that of a 0, which is 0.
+                let parts = (0..*len).map(|i| {
+                    let logit = inputs.narrow(1, i, 1)?;
+                    log_softmax(&Tensor::cat(&[&logit.zeros_like()?, &logit], 1)?)
+                });
+                Ok(Dist::Categorical(parts.collect::<candle_core::Result<_>>()?))
+            }
+            Self::Gaussian(len) => {
+                // Rows are selected of contiguous tensors only.
+                let part = |start| inputs.narrow(1, start, *len)?.contiguous();
+                Ok(Dist::Gaussian { mean: part(0)?, log_std: part(*len)? })
+            }
+        }
+    }
+}
+
+/// One distribution per row; what is measured of them is `[rows]`, sums over components.
+pub(super) enum Dist {
+    /// Log-probabilities of all values, `[rows, values]`, by component.
+    Categorical(Vec<Tensor>),
+    /// Both `[rows, components]`.
+    Gaussian { mean: Tensor, log_std: Tensor },
+}
+
+impl Dist {
+    /// Log-probabilities (densities) of actions `[rows, components]`, u32 or f32.
+    pub(super) fn logp(&self, actions: &Tensor) -> candle_core::Result<Tensor> {
+        match self {
+            Self::Categorical(parts) => sum(parts.iter().enumerate().map(|(i, logp_all)| {
+                let chosen = actions.narrow(1, i, 1)?.contiguous()?;
+                logp_all.gather(&chosen, D::Minus1)?.squeeze(D::Minus1)
+            })),
+            Self::Gaussian { mean, log_std } => {
+                let z = ((actions - mean)? * log_std.neg()?.exp()?)?;
+                z.sqr()?.affine(-0.5, -HALF_LOG_TAU)?.sub(log_std)?.sum(D::Minus1)
+            }
+        }
+    }
+
+    /// Entropies in nats.
+    pub(super) fn entropy(&self) -> candle_core::Result<Tensor> {
+        match self {
+            Self::Categorical(parts) => {
+                sum(parts.iter().map(|logp_all| (logp_all.exp()? * logp_all)?.sum(D::Minus1)?.neg()))
+            }
+            Self::Gaussian { log_std, .. } => log_std.affine(1.0, 0.5 + HALF_LOG_TAU)?.sum(D::Minus1),
+        }
+    }
+
+    /// Divergence of another distribution of the same kind from this one, in nats.
+    pub(super) fn kl(&self, other: &Self) -> candle_core::Result<Tensor> {
+        match (self, other) {
+            (Self::Categorical(parts), Self::Categorical(others)) => sum(parts
+                .iter()
+                .zip(others)
+                .map(|(logp_all, other)| (logp_all.exp()? * (logp_all - other)?)?.sum(D::Minus1))),
+            (Self::Gaussian { mean, log_std }, Self::Gaussian { mean: other_mean, log_std: other_log_std }) => {
+                let log_ratio = (log_std - other_log_std)?;
+                let z = ((mean - other_mean)? * other_log_std.neg()?.exp()?)?;
+                let squares = (log_ratio.affine(2.0, 0.0)?.exp()? + z.sqr()?)?;
+                squares.affine(0.5, -0.5)?.sub(&log_ratio)?.sum(D::Minus1)
+            }
+            _ => candle_core::bail!("distributions of different kinds do not diverge"),
+        }
+    }
+
+    /// The same without gradients.
+    pub(super) fn detach(&self) -> candle_core::Result<Self> {
+        self.map(|tensor| Ok(tensor.detach()))
+    }
+
+    pub(super) fn map(&self, mut f: impl FnMut(&Tensor) -> candle_core::Result<Tensor>) -> candle_core::Result<Self> {
+        Ok(match self {
+            Self::Categorical(parts) => Self::Categorical(parts.iter().map(f).collect::<candle_core::Result<_>>()?),
+            Self::Gaussian { mean, log_std } => Self::Gaussian { mean: f(mean)?, log_std: f(log_std)? },
+        })
+    }
+}
+
+/// Logarithms of the probabilities that logits `[rows, actions]` stand for.
+fn log_softmax(logits: &Tensor) -> candle_core::Result<Tensor> {
+    // The largest logit only keeps the exponentials in range; its gradient would cancel.
+    let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;
+    let log_sum = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
+    shifted.broadcast_sub(&log_sum)
+}
+
+fn sum(mut parts: impl Iterator<Item = candle_core::Result<Tensor>>) -> candle_core::Result<Tensor> {
+    match parts.next() {
+        Some(first) => parts.try_fold(first?, |sum, part| sum + part?),
+        None => Tensor::zeros(0, DType::F32, &candle_core::Device::Cpu),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+    use rollmesh_core::distribution::{Bernoulli, DiagGaussian, Distribution, MultiCategorical};
+
+    use super::*;
+
+    const INPUTS: [f32; 6] = [0.3, -1.2, 0.8, 0.1, -0.4, 0.2];
+    const OTHERS: [f32; 6] = [-0.5, 0.7, 0.4, 0.3, 0.1, -0.9];
+
+    fn row<T: candle_core::WithDType>(values: &[T]) -> Tensor {
+        Tensor::from_slice(values, (1, values.len()), &Device::Cpu).unwrap()
+    }
+
+    #[track_caller]
+    fn close(got: &Tensor, want: f32) {
+        let got = got.to_vec1::<f32>().unwrap();
+        assert!(got.len() == 1 && (got[0] - want).abs() < 1e-5, "{got:?}, not {want}");
+    }
+
+    /// What draws and what learns are two programs for one distribution.
+    #[test]
+    fn everything_is_as_the_core_has_it() {
+        let (core, head) = (MultiCategorical::new(vec![2, 4]).unwrap(), ActionHead::Categorical(vec![2, 4]));
+        let (dist, other) = (head.dist(&row(&INPUTS)).unwrap(), head.dist(&row(&OTHERS)).unwrap());
+        close(&dist.logp(&row(&[1u32, 2])).unwrap(), core.logp(&INPUTS, &[1, 2]).unwrap());
+        close(&dist.entropy().unwrap(), core.entropy(&INPUTS).unwrap());
+        close(&dist.kl(&other).unwrap(), core.kl(&INPUTS, &OTHERS).unwrap());
+
+        let (core, head) = (Bernoulli::new(6).unwrap(), ActionHead::Bernoulli(6));
+        let (dist, other) = (head.dist(&row(&INPUTS)).unwrap(), head.dist(&row(&OTHERS)).unwrap());
+        let action = [1, 0, 0, 1, 1, 0];
+        close(&dist.logp(&row(&action.map(u32::from))).unwrap(), core.logp(&INPUTS, &action).unwrap());
+        close(&dist.entropy().unwrap(), core.entropy(&INPUTS).unwrap());
+        close(&dist.kl(&other).unwrap(), core.kl(&INPUTS, &OTHERS).unwrap());
+
+        let (core, head) = (DiagGaussian::new(3).unwrap(), ActionHead::Gaussian(3));
+        let (dist, other) = (head.dist(&row(&INPUTS)).unwrap(), head.dist(&row(&OTHERS)).unwrap());
+        let action = [0.5, -2.0, 0.9];
+        close(&dist.logp(&row(&action)).unwrap(), core.logp(&INPUTS, &action).unwrap());
+        close(&dist.entropy().unwrap(), core.entropy(&INPUTS).unwrap());
+        close(&dist.kl(&other).unwrap(), core.kl(&INPUTS, &OTHERS).unwrap());
+    }
+
+    #[test]
+    fn spaces_have_heads() {
+        let head = |space: &Space| ActionHead::for_space(space).unwrap();
+        assert_eq!(head(&Space::Discrete { n: 3 }), ActionHead::Categorical(vec![3]));
+        assert_eq!(head(&Space::MultiDiscrete { nvec: vec![2, 4] }), ActionHead::Categorical(vec![2, 4]));
+        assert_eq!(head(&Space::MultiBinary { n: 2 }), ActionHead::Bernoulli(2));
+        assert_eq!(head(&Space::vector(&[-1.0, 0.0], &[1.0, 9.0])), ActionHead::Gaussian(2));
+        let error = ActionHead::for_space(&Space::Tuple(vec![Space::Discrete { n: 3 }])).unwrap_err().to_string();
+        assert!(error.starts_with("the policy takes actions of a single array, not Tuple("), "{error}");
+    }
+
+    #[test]
+    fn huge_logits_stay_finite() {
+        let logp = log_softmax(&row(&[1e4f32, -1e4])).unwrap();
+        assert_eq!(logp.to_vec2::<f32>().unwrap(), [[0.0, -2e4]]);
+    }
+}

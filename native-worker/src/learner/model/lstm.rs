@@ -1,0 +1,61 @@
+//! Long short-term memory (Hochreiter and Schmidhuber, 1997; with forget gates, Gers et al., 2000) between encoder and
+//! heads.
+
+use candle_core::{Tensor, Var};
+
+use super::{
+    super::ops::{self, Steps},
+    ModelError,
+    layers::{Mlp, Variables},
+};
+
+/// What a recurrent model needs to know of rows besides observations. The rows stand step by step: the first steps of
+/// all sequences, then the second steps, and so on. Sequences are sorted by length, the longest first, so that those
+/// that have a step are the first ones, and there are no rows without a step.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Memory {
+    /// How many sequences have a first step, a second one, and so on.
+    pub(in super::super) steps: Steps,
+    /// States before the first steps, `[sequences, 2 hidden]`: hidden states, then cells.
+    pub(in super::super) states: Tensor,
+}
+
+/// Tanh layers, if there are any, and the memory after them.
+#[derive(Debug)]
+pub(super) struct Lstm {
+    encoder: Option<Mlp>,
+    weight_ih: Var,
+    weight_hh: Var,
+    bias: Var,
+}
+
+impl Lstm {
+    pub(super) fn new(variables: &mut Variables<'_>) -> Result<Self, ModelError> {
+        let has_encoder = variables.has("encoder.0.weight");
+        let encoder = has_encoder.then(|| Mlp::new(variables, "encoder", None)).transpose()?;
+        let weight_ih = variables.take("lstm.weight_ih", &[encoder.as_ref().map(|e| e.outputs), None])?;
+        let gates = weight_ih.dim(1)?;
+        if gates % 4 != 0 {
+            return Err(ModelError::Layout(format!("'lstm.weight_ih' has {gates} columns, which are no four gates")));
+        }
+        let weight_hh = variables.take("lstm.weight_hh", &[Some(gates / 4), Some(gates)])?;
+        let bias = variables.take("lstm.bias", &[Some(gates)])?;
+        Ok(Self { encoder, weight_ih, weight_hh, bias })
+    }
+
+    pub(super) fn inputs(&self) -> candle_core::Result<usize> {
+        self.encoder.as_ref().map_or_else(|| self.weight_ih.dim(0), |encoder| Ok(encoder.inputs))
+    }
+
+    /// Numbers in a hidden state, and in a cell.
+    pub(super) fn hidden(&self) -> candle_core::Result<usize> {
+        self.weight_hh.dim(0)
+    }
+
+    /// Hidden states after each row, `[rows, hidden]`.
+    pub(super) fn forward(&self, obs: &Tensor, memory: &Memory) -> candle_core::Result<Tensor> {
+        let encoded = self.encoder.as_ref().map(|encoder| ops::tanh(&encoder.forward(obs)?)).transpose()?;
+        let x = ops::linear(encoded.as_ref().unwrap_or(obs), &self.weight_ih, &self.bias)?;
+        ops::lstm(&x, &self.weight_hh, &memory.states, &memory.steps)
+    }
+}

@@ -1,0 +1,203 @@
+//! A policy that acts and learns.
+
+use candle_core::Device;
+use rollmesh_core::{
+    batch::SampleBatch,
+    config::{Config, ConfigError},
+    env::{EnvSpaces, RowsRef},
+    episode::GlobalVars,
+    policy::{
+        ActionInput, ActionOutput, Gradients, LearnInfo, ModelConfig, ModelSpec, NetPolicy, Policy, PolicyContext,
+        PolicyError, PolicyRegistry, PolicySpec, Postprocessing, weights_seed,
+    },
+    view::ViewRequirements,
+    weights::{Weights, WeightsError},
+};
+
+use super::{config::Algorithm, error::LearnError, model::ModelError, rows::OldPolicy, update::Learner};
+
+/// One of the core's policies, which acts, and a learner of its weights on the CPU.
+///
+/// Every learning step gives the acting policy the next version of the weights. PPO's ratios start from what a batch says
+/// of when its actions were taken ([`OldPolicy::Batch`]), so that a worker may also hand over its train batch in pieces, several times; then with one pass (`num_sgd_iter`) each.
+/// The clock of annealing counts rows learned from, until [`Policy::on_global_var_update`] tells the run's env steps.
+pub struct LearningPolicy {
+    acting: Box<dyn Policy>,
+    learner: Learner,
+}
+
+impl LearningPolicy {
+    /// Lets a policy learn. Its weights must have the names and shapes of a [`ModelSpec`]. The seed is the run's.
+    ///
+    /// # Errors
+    /// [`PolicyError::Config`] for settings out of range, [`PolicyError::Unsupported`] for spaces that are no single arrays,
+    /// [`PolicyError::Failed`] for weights that are no model.
+    pub fn new(
+        acting: Box<dyn Policy>,
+        spaces: &EnvSpaces,
+        algorithm: impl Into<Algorithm>,
+        seed: u64,
+    ) -> Result<Self, PolicyError> {
+        let learner = Learner::new(algorithm, spaces, seed, acting.weights(), Device::Cpu)?;
+        Ok(Self { acting, learner: learner.with_old_policy(OldPolicy::Batch) })
+    }
+
+    /// A new policy with the networks that a context asks for.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), [`ModelConfig::of`] and [`ModelSpec::for_spaces`].
+    pub fn for_context(context: &PolicyContext, algorithm: Algorithm) -> Result<Self, PolicyError> {
+        let PolicyContext { id, spaces, config, seed, kernels, .. } = context;
+        let model = ModelConfig::of(config)?;
+        let mut weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
+        if !algorithm.advantages().use_critic {
+            weights = without_values(&weights)?;
+        }
+        let acting = NetPolicy::new(spaces, &model, weights, *seed, *kernels)?;
+        Self::new(Box::new(acting), spaces, algorithm, *seed)
+    }
+
+    /// What learns.
+    #[must_use]
+    pub fn learner(&self) -> &Learner {
+        &self.learner
+    }
+}
+
+/// Weights whose values are 0, for good where no critic is trained: what follows the end of a batch counts for nothing.
+fn without_values(weights: &Weights) -> Result<Weights, WeightsError> {
+    let tensors = weights.tensors().iter().cloned().map(|mut tensor| {
+        // The layers before the last one do not matter.
+        if tensor.name.starts_with("value.") {
+            tensor.values.fill(0.0);
+        }
+        tensor
+    });
+    Weights::new(weights.version(), tensors.collect())
+}
+
+/// Adds the policies that learn: `pg`, `a2c` and `ppo`. A kind that has one of these names already stays. Their settings are those of [`Algorithm::pg`] and so on, and
+/// `model`, see [`ModelConfig`].
+///
+/// ```
+/// use rollmesh::{kernels, learner::register_learning_policies};
+/// use rollmesh_core::{
+///     env::EnvRegistry,
+///     policy::{PolicyContext, PolicyRegistry},
+/// };
+///
+/// let mut policies = PolicyRegistry::builtin();
+/// register_learning_policies(&mut policies);
+/// let spaces = EnvRegistry::builtin().spec("Pendulum-v1")?.spaces()?;
+/// let config = r#"{"gamma": 0.95, "lr": 0.001, "model": {"use_lstm": true}}"#.parse()?;
+/// let context = PolicyContext::new(spaces, 7, kernels::AUTO).with_config(config);
+/// let policy = policies.spec("a2c")?.make(&context)?;
+/// assert_eq!(policy.state_lens(), [64, 64]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn register_learning_policies(registry: &mut PolicyRegistry) {
+    type Parse = fn(&Config) -> Result<Algorithm, ConfigError>;
+    let algorithms: [(&str, Parse); 3] = [("pg", Algorithm::pg), ("a2c", Algorithm::a2c), ("ppo", Algorithm::ppo)];
+    for (name, parse) in algorithms {
+        if registry.spec(name).is_ok() {
+            continue;
+        }
+        registry.register(PolicySpec::new(name, move |context| {
+            Ok(Box::new(LearningPolicy::for_context(context, parse(&context.config)?)?))
+        }));
+    }
+}
+
+impl Policy for LearningPolicy {
+    fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        self.acting.compute_actions(input, out)
+    }
+
+    fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        self.acting.compute_values(obs, state, values)
+    }
+
+    fn state_lens(&self) -> &[usize] {
+        self.acting.state_lens()
+    }
+
+    fn initial_state(&self, state: &mut [f32]) {
+        self.acting.initial_state(state);
+    }
+
+    fn dist_inputs_len(&self) -> usize {
+        self.acting.dist_inputs_len()
+    }
+
+    fn view_requirements(&self) -> ViewRequirements {
+        self.acting.view_requirements()
+    }
+
+    fn postprocessing(&self) -> Postprocessing {
+        Postprocessing::Advantages(self.learner.algorithm.advantages())
+    }
+
+    fn on_global_var_update(&mut self, vars: &GlobalVars) {
+        self.learner.set_env_steps(vars.timestep);
+    }
+
+    fn learn_on_batch(&mut self, batch: &SampleBatch) -> Result<LearnInfo, PolicyError> {
+        let (weights, stats) = self.learner.update(batch)?;
+        self.acting.set_weights(&weights)?;
+        Ok(stats.learn_info())
+    }
+
+    fn compute_gradients(&mut self, batch: &SampleBatch) -> Result<(Gradients, LearnInfo), PolicyError> {
+        let (gradients, stats) = self.learner.compute_gradients(batch)?;
+        Ok((gradients, stats.learn_info()))
+    }
+
+    fn apply_gradients(&mut self, gradients: &Gradients) -> Result<LearnInfo, PolicyError> {
+        let (weights, stats) = self.learner.apply_gradients(gradients)?;
+        self.acting.set_weights(&weights)?;
+        Ok(stats.learn_info())
+    }
+
+    fn weights(&self) -> &Weights {
+        self.acting.weights()
+    }
+
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        self.acting.set_weights(weights)?;
+        Ok(self.learner.set_weights(weights)?)
+    }
+
+    fn extra_state(&self) -> Vec<u8> {
+        // Only a device can fail to give its numbers, and here there is none.
+        self.learner.state().unwrap_or_default()
+    }
+
+    fn extra_state_bytes(&self) -> usize {
+        self.learner.state_bytes()
+    }
+
+    fn set_extra_state(&mut self, bytes: &[u8]) -> Result<(), PolicyError> {
+        Ok(self.learner.set_state(bytes)?)
+    }
+}
+
+impl From<LearnError> for PolicyError {
+    fn from(error: LearnError) -> Self {
+        let unsupported = |wanted, found| Self::Unsupported { wanted, found };
+        match error {
+            LearnError::Policy(error) => error,
+            LearnError::Batch(error) => error.into(),
+            LearnError::Config(error) => ConfigError::from(error).into(),
+            LearnError::Model(ModelError::Weights(error)) => error.into(),
+            LearnError::EmptyBatch => unsupported("at least one row to learn from".into(), "an empty batch".into()),
+            LearnError::Width { column, found, wanted } => {
+                unsupported(format!("{wanted} numbers in a row of '{column}'"), found.to_string())
+            }
+            LearnError::Action { action, num_actions } => {
+                unsupported(format!("actions below {num_actions}"), action.to_string())
+            }
+            LearnError::Diverged { .. } => Self::Diverged(error.to_string()),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What a learner has besides its weights, as bytes.
+
+use super::{error::LearnError, optimizer::OptimizerState, update::Learner};
+
+/// Version of the encoding, its first byte.
+const VERSION: u8 = 1;
+/// Version, env steps, weight of the divergence, skipped steps, optimiser's steps.
+const HEADER_BYTES: usize = 1 + 8 + 8 + 4 + 8;
+
+impl Learner {
+    /// The state as bytes, little-endian: the encoding's version (8 bits), env steps (64), weight of the KL divergence
+    /// (64), steps skipped in a row (32), steps of the optimiser (64), its first and its second moments. With it and the
+    /// weights another learner goes on with the same bits.
+    ///
+    /// # Errors
+    /// [`LearnError::Device`].
+    pub fn state(&self) -> Result<Vec<u8>, LearnError> {
+        let OptimizerState { steps, moments } = self.optimizer.state()?;
+        let mut bytes = Vec::with_capacity(self.state_bytes());
+        bytes.push(VERSION);
+        bytes.extend_from_slice(&self.env_steps.to_le_bytes());
+        bytes.extend_from_slice(&self.kl_coeff.to_le_bytes());
+        bytes.extend_from_slice(&self.skipped_in_a_row.to_le_bytes());
+        bytes.extend_from_slice(&steps.to_le_bytes());
+        moments.iter().flatten().for_each(|moment| bytes.extend_from_slice(&moment.to_le_bytes()));
+        Ok(bytes)
+    }
+
+    /// Length of [`state`](Self::state).
+    #[must_use]
+    pub fn state_bytes(&self) -> usize {
+        HEADER_BYTES + 2 * size_of::<f32>() * self.optimizer.len()
+    }
+
+    /// Takes back a [`state`](Self::state). No bytes are the state of a learner that has not learned yet.
+    ///
+    /// # Errors
+    /// [`LearnError::State`] for other bytes; nothing has changed then.
+    pub fn set_state(&mut self, bytes: &[u8]) -> Result<(), LearnError> {
+        let params = self.optimizer.len();
+        let bad = |reason| LearnError::State { params, reason };
+        if bytes.is_empty() {
+            let fresh = OptimizerState { steps: 0, moments: [vec![0.0; params], vec![0.0; params]] };
+            self.optimizer.set_state(&fresh)?;
+            (self.env_steps, self.skipped_in_a_row) = (0, 0);
+            self.kl_coeff = self.algorithm.first_kl_coeff();
+            return Ok(());
+        }
+        let (header, moments) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| bad("it is too short"))?;
+        if header[0] != VERSION {
+            return Err(bad("it is of another version"));
+        }
+        if bytes.len() != self.state_bytes() {
+            return Err(bad("it has another number of moments"));
+        }
+        let kl_coeff = f64::from_le_bytes(field(header, 9));
+        let moments: Vec<f32> = moments.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+        let (first, second) = moments.split_at(params);
+        let sound = first.iter().all(|m| m.is_finite()) && second.iter().all(|v| v.is_finite() && *v >= 0.0);
+        if !sound || !kl_coeff.is_finite() || kl_coeff < 0.0 {
+            return Err(bad("it holds numbers out of range"));
+        }
+        let steps = u64::from_le_bytes(field(header, 21));
+        self.optimizer.set_state(&OptimizerState { steps, moments: [first.to_vec(), second.to_vec()] })?;
+        self.env_steps = u64::from_le_bytes(field(header, 1));
+        self.kl_coeff = kl_coeff;
+        self.skipped_in_a_row = u32::from_le_bytes(field(header, 17));
+        Ok(())
+    }
+}
+
+/// Bytes from a place within the header.
+fn field<const N: usize>(header: &[u8; HEADER_BYTES], start: usize) -> [u8; N] {
+    std::array::from_fn(|i| header[start + i])
+}

@@ -1,0 +1,6 @@
+//! Promises of all algorithms and models.
+
+mod gradients;
+mod learning;
+mod policy;
+mod sequences;

@@ -1,0 +1,85 @@
+//! The files of a monitor.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use super::{EpisodeStats, MonitorError, film::Film};
+
+const STATS: &str = "stats.jsonl";
+const UNFINISHED: &str = ".tmp";
+
+/// The directory of a worker's recordings: `stats.jsonl`, which workers share, and a GIF per episode.
+#[derive(Debug)]
+pub(super) struct Files {
+    dir: PathBuf,
+    worker_index: u32,
+}
+
+impl Files {
+    pub(super) fn open(dir: &Path, worker_index: u32) -> Result<Self, MonitorError> {
+        fs::create_dir_all(dir).map_err(failed(dir))?;
+        Ok(Self { dir: dir.to_owned(), worker_index })
+    }
+
+    /// The highest number of this worker's recordings, 0 if there are none. What was left half written is removed.
+    pub(super) fn latest(&self) -> Result<u64, MonitorError> {
+        let mut latest = 0;
+        for entry in fs::read_dir(&self.dir).map_err(failed(&self.dir))? {
+            let path = entry.map_err(failed(&self.dir))?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            match self.number(name.trim_end_matches(UNFINISHED)) {
+                Some(_) if name.ends_with(UNFINISHED) => fs::remove_file(&path).map_err(failed(&path))?,
+                number => latest = latest.max(number.unwrap_or(0)),
+            }
+        }
+        Ok(latest)
+    }
+
+    /// Where an episode's GIF is.
+    pub(super) fn film(&self, episode: u64) -> PathBuf {
+        self.dir.join(self.name(episode))
+    }
+
+    /// Writes an episode. The GIF appears whole or not at all, and before the line that names it.
+    pub(super) fn write(&self, film: Film, mut stats: EpisodeStats) -> Result<(), MonitorError> {
+        (stats.frames, stats.cut) = (film.frames(), film.cut());
+        if film.frames() > 0 {
+            let path = self.film(stats.episode);
+            let unfinished = self.dir.join(self.name(stats.episode) + UNFINISHED);
+            let written = film.encode().map_err(io::Error::other).and_then(|bytes| fs::write(&unfinished, bytes));
+            written.and_then(|()| fs::rename(&unfinished, &path)).map_err(|source| {
+                // What is half written must not take the room that is missing.
+                let _ = fs::remove_file(&unfinished);
+                MonitorError::Io { path, source }
+            })?;
+            stats.file = Some(self.name(stats.episode));
+        }
+        let path = self.dir.join(STATS);
+        add_line(&path, &stats).map_err(failed(&path))
+    }
+
+    fn name(&self, episode: u64) -> String {
+        format!("episode-{}-{episode}.gif", self.worker_index)
+    }
+
+    /// Number of the episode in the name of a file, if it is one of this worker's.
+    fn number(&self, name: &str) -> Option<u64> {
+        let (worker, episode) = name.strip_prefix("episode-")?.strip_suffix(".gif")?.split_once('-')?;
+        if worker.parse() == Ok(self.worker_index) { episode.parse().ok() } else { None }
+    }
+}
+
+/// One write per line, so that lines of several workers do not mix.
+fn add_line(path: &Path, stats: &EpisodeStats) -> io::Result<()> {
+    let mut line = serde_json::to_vec(stats)?;
+    line.push(b'\n');
+    OpenOptions::new().create(true).append(true).open(path)?.write_all(&line)
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> MonitorError {
+    let path = path.to_owned();
+    move |source| MonitorError::Io { path, source }
+}

@@ -1,0 +1,237 @@
+//! Episodes recorded to be looked at: a GIF for each, and a line of statistics.
+//!
+//! A [`Monitor`] writes into a directory, `monitor_path` in a worker's settings. It is given a picture after every
+//! step, and the episode's metrics at its end. Which episodes it takes, its [`Schedule`] says; for the others no
+//! picture need be drawn. Several workers may share a directory, if their indices differ.
+//!
+//! ```
+//! use rollmesh::monitor::{EpisodeStats, Monitor, MonitorOptions};
+//! use rollmesh_core::{
+//!     env::{CartPole, Frame, VectorEnv as _},
+//!     episode::RolloutMetrics,
+//!     kernels::Kernels,
+//! };
+//!
+//! # let dir = std::env::temp_dir().join(format!("rollmesh-monitor-doc-{}", std::process::id()));
+//! let mut monitor = Monitor::new(&dir, MonitorOptions::default())?;
+//! let mut frame = Frame::new();
+//! let mut env = CartPole::new(1, Kernels::PORTABLE);
+//! for x in [0.0, 0.1, 0.2] {
+//!     env.set_state(0, [x, 0.0, -x, 0.0])?;
+//!     if monitor.records(0) && env.render_at(0, &mut frame) {
+//!         monitor.frame(0, &frame)?;
+//!     }
+//! }
+//! monitor.end(&RolloutMetrics { length: 3, episode_return: 3.0, ..RolloutMetrics::default() })?;
+//!
+//! let line: EpisodeStats = serde_json::from_str(&std::fs::read_to_string(dir.join("stats.jsonl"))?)?;
+//! assert_eq!((line.file.as_deref(), line.frames), (Some("episode-0-1.gif"), 3));
+//! # std::fs::remove_dir_all(dir)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod files;
+mod film;
+mod schedule;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
+
+use rollmesh_core::{env::Frame, episode::RolloutMetrics};
+use serde::{Deserialize, Serialize};
+
+use self::{files::Files, film::Film};
+
+pub use self::{film::Cut, schedule::Schedule};
+
+/// Which episodes are recorded, and how much of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MonitorOptions {
+    /// Index of the worker, which is part of the files' names.
+    pub worker_index: u32,
+    /// Which episodes are recorded.
+    pub schedule: Schedule,
+    /// The most pictures of an episode. There are about 33 in a second.
+    pub max_frames: usize,
+    /// The most bytes of an episode's GIF. As many are held in memory for each episode that is being recorded.
+    pub max_bytes: usize,
+}
+
+impl Default for MonitorOptions {
+    /// Worker 0, the cubic schedule, a minute and 16 MiB.
+    fn default() -> Self {
+        Self { worker_index: 0, schedule: Schedule::Cubic, max_frames: 2_000, max_bytes: 1 << 24 }
+    }
+}
+
+/// A line of `stats.jsonl`: what became of a recorded episode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpisodeStats {
+    /// Index of the worker.
+    pub worker: u32,
+    /// Number of the episode among the worker's, from 1, in the order in which they began.
+    pub episode: u64,
+    /// Index of the sub-environment.
+    pub env: usize,
+    /// Env steps; none if the recording was stopped before the episode's end.
+    pub length: Option<u32>,
+    /// Sum of the raw rewards of all agents; none if that is no finite number, or before the episode's end.
+    pub episode_return: Option<f64>,
+    /// The GIF, in the same directory; none if there was nothing to be seen.
+    pub file: Option<String>,
+    /// Its pictures.
+    pub frames: usize,
+    /// Why its end is missing, if it is.
+    pub cut: Option<Cut>,
+    /// The episode came to its end.
+    pub complete: bool,
+    /// Why the episode was lost, if it was.
+    pub faulty: Option<String>,
+}
+
+/// Why an episode cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum MonitorError {
+    /// The system says no.
+    #[error("cannot write {path}: {source}")]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A picture of another size than the first one, or without pixels.
+    #[error("cannot add a picture of {} x {} pixels to {path}: its pictures have {} x {}", found[0], found[1], wanted[0], wanted[1])]
+    FrameSize {
+        /// The file that it was for.
+        path: PathBuf,
+        /// Width and height of the first picture, 0 if there is none.
+        wanted: [u32; 2],
+        /// Width and height of this one.
+        found: [u32; 2],
+    },
+}
+
+/// Records episodes.
+///
+/// Whatever is open when it is dropped is finished as by [`stop`](Self::stop), without a word about errors.
+#[derive(Debug)]
+pub struct Monitor {
+    files: Files,
+    options: MonitorOptions,
+    /// Number of the episode that began last.
+    begun: u64,
+    /// The episode of each sub-environment.
+    open: BTreeMap<usize, Episode>,
+}
+
+/// An episode that goes on.
+#[derive(Debug)]
+struct Episode {
+    number: u64,
+    /// Its pictures, if it is recorded.
+    film: Option<Film>,
+}
+
+impl Monitor {
+    /// Records into a directory, which is made if need be. Episodes are counted on from those that this worker has
+    /// recorded there before, so that none is overwritten.
+    ///
+    /// # Errors
+    /// [`MonitorError::Io`].
+    pub fn new(dir: impl AsRef<Path>, options: MonitorOptions) -> Result<Self, MonitorError> {
+        let files = Files::open(dir.as_ref(), options.worker_index)?;
+        let begun = files.latest()?;
+        Ok(Self { files, options, begun, open: BTreeMap::new() })
+    }
+
+    /// True if pictures of this sub-environment's episode are wanted.
+    #[must_use]
+    pub fn records(&mut self, env: usize) -> bool {
+        self.film(env).1.is_some_and(|film| film.cut().is_none())
+    }
+
+    /// Adds a picture to the episode of a sub-environment, unless that is not recorded.
+    ///
+    /// # Errors
+    /// [`MonitorError::FrameSize`].
+    pub fn frame(&mut self, env: usize, frame: &Frame) -> Result<(), MonitorError> {
+        let (number, film) = self.film(env);
+        let added = film.map_or(Ok(()), |film| film.add(frame));
+        added.map_err(|(wanted, found)| MonitorError::FrameSize { path: self.files.film(number), wanted, found })
+    }
+
+    /// Ends the episode of the sub-environment that the metrics name: its files are written, if it is recorded.
+    ///
+    /// # Errors
+    /// [`MonitorError::Io`]. The episode is then lost, the next one is not.
+    pub fn end(&mut self, metrics: &RolloutMetrics) -> Result<(), MonitorError> {
+        // An episode without any picture counts, too.
+        self.film(metrics.env);
+        let Some(Episode { number, film: Some(film) }) = self.open.remove(&metrics.env) else { return Ok(()) };
+        let stats = EpisodeStats {
+            length: Some(metrics.length),
+            episode_return: Some(metrics.episode_return).filter(|sum| sum.is_finite()),
+            complete: metrics.faulty.is_none(),
+            faulty: metrics.faulty.clone(),
+            ..self.stats(number, metrics.env)
+        };
+        self.files.write(film, stats)
+    }
+
+    /// Writes the episodes that have not come to their end as far as they have come, and marks them. Does nothing the
+    /// second time.
+    ///
+    /// # Errors
+    /// [`MonitorError::Io`], the first one; the other episodes are written nevertheless.
+    pub fn stop(&mut self) -> Result<(), MonitorError> {
+        let mut result = Ok(());
+        for (env, Episode { number, film }) in core::mem::take(&mut self.open) {
+            if let Some(film) = film.filter(|film| film.frames() > 0) {
+                let written = self.files.write(film, self.stats(number, env));
+                result = result.and(written);
+            }
+        }
+        result
+    }
+
+    /// Number and film of the episode of a sub-environment, which begins if there is none.
+    fn film(&mut self, env: usize) -> (u64, Option<&mut Film>) {
+        let episode = self.open.entry(env).or_insert_with(|| {
+            self.begun += 1;
+            let MonitorOptions { schedule, max_frames, max_bytes, .. } = self.options;
+            let film = schedule.includes(self.begun).then(|| Film::new(max_frames, max_bytes));
+            Episode { number: self.begun, film }
+        });
+        (episode.number, episode.film.as_mut())
+    }
+
+    /// What is known of an episode before its end.
+    fn stats(&self, episode: u64, env: usize) -> EpisodeStats {
+        EpisodeStats {
+            worker: self.options.worker_index,
+            episode,
+            env,
+            length: None,
+            episode_return: None,
+            file: None,
+            frames: 0,
+            cut: None,
+            complete: false,
+            faulty: None,
+        }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        // Nobody is there to hear of an error.
+        let _ = self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;
