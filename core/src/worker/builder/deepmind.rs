@@ -41,7 +41,7 @@ pub(super) fn options(model: &Config, env: &str) -> Result<DeepMindOptions, Conf
     let default = DeepMindOptions::default();
     // Games that say so in their names show every frame; all others skip some by themselves.
     let frame_skip = if env.contains("NoFrameskip") { default.frame_skip } else { 1 };
-    Ok(DeepMindOptions { size: Size::new(dim.into(), dim.into()), frame_stack: stack, frame_skip, ..default })
+    Ok(DeepMindOptions { size: Size::new(dim, dim), frame_stack: stack, frame_skip, ..default })
 }
 
 impl EnvSource {
