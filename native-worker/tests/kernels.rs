@@ -1,9 +1,7 @@
 //! Every instantiation of the hot loops gives the same bits.
 
 use rollmesh::kernels::KernelChoice;
-use rollmesh_core::{
-    worker::{Registry, RolloutConfig, core_fingerprint, rollout_hash},
-};
+use rollmesh_core::worker::{Registry, RolloutConfig, core_fingerprint, rollout_hash};
 
 #[test]
 fn tables_agree() {

@@ -43,6 +43,7 @@ areas! {
     sampler: 61,
     sequencing: 17,
     views: 15,
+    worker: 17,
 }
 
 #[test]

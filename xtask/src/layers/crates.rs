@@ -12,6 +12,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("native-worker", &["rollmesh-core"]),
     ("web", &["rollmesh-core"]),
     ("web/wasm", &["rollmesh-core"]),
+    ("examples/own-env", &["rollmesh-core", "rollmesh"]),
     ("tests", &["rollmesh-core", "rollmesh", "rollmesh-web", "rollmesh-wasm"]),
     ("xtask", &[]),
 ];

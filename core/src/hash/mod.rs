@@ -26,6 +26,10 @@
 //! # Ok::<(), rollmesh_core::worker::RolloutError>(())
 //! ```
 
+mod batch;
+
+pub use batch::BatchHasher;
+
 use core::fmt;
 
 use twox_hash::XxHash3_128;

@@ -1,0 +1,38 @@
+//! A crate with environments, a policy, callbacks and functions of its own. All that other processes hear of them are
+//! their names: the same program is command line, hub and worker, and knows all of it.
+
+mod corridor;
+mod hooks;
+mod hunt;
+mod steady;
+
+pub use corridor::Corridor;
+pub use hunt::Hunt;
+pub use steady::Steady;
+
+use rollmesh::Registry;
+use rollmesh_core::{
+    env::{EnvSpec, MultiAgentSpec, Vectorized},
+    policy::PolicySpec,
+};
+
+/// Everything that this program knows.
+#[must_use]
+pub fn registry() -> Registry {
+    Registry::builtin()
+        .with_env(
+            EnvSpec::fallible("Corridor-v0", |contexts, _kernels| {
+                let corridors = contexts.iter().map(Corridor::new).collect::<Result<_, _>>()?;
+                Ok(Box::new(Vectorized::new(corridors)))
+            })
+            .with_settings(Corridor::SETTINGS)
+            .with_max_episode_steps(60),
+        )
+        .with_multi_agent_env(
+            MultiAgentSpec::new("Hunt-v0", |context| Ok(Box::new(Hunt::new(context)?))).with_max_episode_steps(100),
+        )
+        .with_policy(PolicySpec::new("steady", |context| Ok(Box::new(Steady::new(context)?))))
+        .with_policy_mapping_fn("by_side", hooks::by_side)
+        .with_callbacks("count_catches", |_config| Ok(Box::new(hooks::CountCatches)))
+        .with_worker_fn("hunters", hooks::hunters)
+}
