@@ -11,7 +11,7 @@ use crate::{
 /// has handed over, and the columns' memory. A buffer is used again as soon as nobody holds the column any more.
 #[derive(Debug, Default)]
 pub struct Derived {
-    pieces: BTreeMap<SlotId, u32>,
+    steps: BTreeMap<SlotId, u64>,
     new_obs: Recycler,
     eps_ids: Recycler,
     unroll_ids: Recycler,
@@ -20,15 +20,15 @@ pub struct Derived {
 }
 
 impl Derived {
-    /// Pieces that a slot has handed over.
+    /// Steps that a slot has handed over.
     #[must_use]
-    pub fn pieces(&self, slot: SlotId) -> u32 {
-        self.pieces.get(&slot).copied().unwrap_or(0)
+    pub fn steps(&self, slot: SlotId) -> u64 {
+        self.steps.get(&slot).copied().unwrap_or(0)
     }
 
-    /// Goes on counting a slot's pieces from here.
-    pub fn set_pieces(&mut self, slot: SlotId, pieces: u32) {
-        self.pieces.insert(slot, pieces);
+    /// Goes on as if a slot had handed over so many steps.
+    pub fn set_steps(&mut self, slot: SlotId, steps: u64) {
+        self.steps.insert(slot, steps);
     }
 }
 
@@ -73,13 +73,13 @@ impl SampleBatch {
         let ts = memory.ts.column(RowShape::SCALAR, |ts| {
             each_piece(fragments, |_, _, t, rows| ts.extend((0..rows as i64).map(|row| t + row)));
         });
-        let pieces = &mut memory.pieces;
+        let steps = &mut memory.steps;
         let unroll_ids = memory.unroll_ids.column(RowShape::SCALAR, |ids| {
             for fragment in fragments {
-                let number = pieces.entry(fragment.slot).or_default();
+                let before = steps.entry(fragment.slot).or_default();
                 for (piece, _) in fragment.pieces() {
-                    ids.resize(ids.len() + piece.len(), unroll_id(fragment.slot, *number, 0));
-                    *number = number.wrapping_add(1);
+                    ids.resize(ids.len() + piece.len(), unroll_id(fragment.slot, *before, 0));
+                    *before = before.wrapping_add(piece.len() as u64);
                 }
             }
         });

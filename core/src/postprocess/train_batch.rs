@@ -7,6 +7,7 @@ use crate::{
         TRUNCATEDS, VALUE_TARGETS, VF_PREDS,
     },
     column::{Recycler, RowShape},
+    ids::SlotId,
     prelude::*,
 };
 
@@ -40,15 +41,15 @@ struct AdvantageBuffers {
 }
 
 impl Finisher {
-    /// What it remembers of each slot.
-    pub fn derived_mut(&mut self) -> &mut Derived {
-        &mut self.derived
+    /// Steps of a slot so far, from which `unroll_id` follows.
+    #[must_use]
+    pub fn steps(&self, slot: SlotId) -> u64 {
+        self.derived.steps(slot)
     }
 
-    /// What it remembers of each slot.
-    #[must_use]
-    pub fn derived(&self) -> &Derived {
-        &self.derived
+    /// Goes on as if a slot had made so many steps.
+    pub fn set_steps(&mut self, slot: SlotId, steps: u64) {
+        self.derived.set_steps(slot, steps);
     }
 
     /// One batch with the fragments' rows in order and the columns that follow from them, as

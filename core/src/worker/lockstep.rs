@@ -107,7 +107,7 @@ impl LockstepSampler {
 #[derive(Serialize, Deserialize)]
 struct LaneState {
     slot: SlotId,
-    pieces: u32,
+    steps: u64,
     state: Vec<u8>,
 }
 
@@ -151,10 +151,9 @@ impl SamplerInput for LockstepSampler {
     }
 
     fn state(&self) -> Vec<u8> {
-        let derived = self.finisher.derived();
         let state = |slot: SlotId| {
             let state = self.lanes.state(slot)?.encode();
-            Some(LaneState { slot, pieces: derived.pieces(slot), state })
+            Some(LaneState { slot, steps: self.finisher.steps(slot), state })
         };
         let states: Vec<LaneState> = self.lanes.slots().filter_map(state).collect();
         // Writing into memory that grows cannot fail.
@@ -181,8 +180,8 @@ impl SamplerInput for LockstepSampler {
             return Err(error.into());
         }
         self.next = FragmentNo(next);
-        for LaneState { slot, pieces, .. } in states {
-            self.finisher.derived_mut().set_pieces(slot, pieces);
+        for LaneState { slot, steps, .. } in states {
+            self.finisher.set_steps(slot, steps);
         }
         Ok(())
     }

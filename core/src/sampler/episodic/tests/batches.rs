@@ -13,7 +13,7 @@ fn fragments_go_on_where_the_last_one_was_cut() {
     assert_eq!(first.get(TERMINATEDS).unwrap(), [false, false, false, true, false, false]);
     assert_eq!(first.get(TRUNCATEDS).unwrap(), first.get(TERMINATEDS).unwrap());
     assert_eq!(first.get(EPS_ID).unwrap(), [0, 0, 0, 0, 1, 1]);
-    assert_eq!(first.get(UNROLL_ID).unwrap(), [0, 0, 0, 0, 1, 1]);
+    assert_eq!(first.get(UNROLL_ID).unwrap(), [0, 0, 0, 0, 4 << 32, 4 << 32]);
     for (advantage, expected) in first.get(ADVANTAGES).unwrap().iter().zip([409.51, 343.9, 271.0, 190.0, 271.0, 190.0])
     {
         assert!((advantage - expected).abs() < 1e-3, "{advantage}");
@@ -22,7 +22,7 @@ fn fragments_go_on_where_the_last_one_was_cut() {
     let second = bench.single(&mut sampler);
     assert_eq!(second.get(T).unwrap(), [2, 3, 0, 1, 2, 3]);
     assert_eq!(second.get(EPS_ID).unwrap(), [1, 1, 2, 2, 2, 2]);
-    assert_eq!(second.get(UNROLL_ID).unwrap(), [2, 2, 3, 3, 3, 3]);
+    assert_eq!(second.get(UNROLL_ID).unwrap(), [6, 6, 8, 8, 8, 8].map(|step| step << 32));
     assert_eq!(lengths(&mut sampler), [(4, 400.0); 2]);
 }
 

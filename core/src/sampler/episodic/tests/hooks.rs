@@ -35,7 +35,7 @@ impl Callbacks for Notes {
     }
     fn on_episode_end(&mut self, hook: &mut EpisodeHook<'_>, fault: Option<&EnvError>) -> Result<(), CallbackError> {
         hook.episode.custom_metrics.insert("ended".into(), 1.0);
-        let fault = fault.map_or("well".into(), EnvError::to_string);
+        let fault = fault.map_or_else(|| "well".into(), EnvError::to_string);
         self.add(format!("end {} {fault}", hook.episode.number()))
     }
     fn on_postprocess_trajectory(&mut self, hook: &mut TrajectoryHook<'_>) -> Result<(), CallbackError> {

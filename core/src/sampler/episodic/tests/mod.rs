@@ -47,7 +47,7 @@ impl MultiAgentEnv for Scripted {
     }
 
     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
-        (*agent < AgentId::Index(10)).then(|| EnvSpaces {
+        (*agent < AgentId::Index(10)).then_some(EnvSpaces {
             observation: Space::Discrete { n: 1_000 },
             observation_type: DType::I64,
             action: Space::Discrete { n: 2 },
