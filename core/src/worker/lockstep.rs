@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::lane_set::LaneSet;
 use crate::{
     batch::{AnyBatch, CutReason, SlotFragment},
-    env::{AnyVectorEnv, EnvError, SubEnv},
+    env::{AnyVectorEnv, EnvError, Moment, SubEnv},
     episode::{RolloutMetrics, SamplerPerf},
     ids::{AgentId, FragmentNo, PolicyId, SlotId, eps_id},
     policy::{Policy, PolicyMapError, Postprocessing},
@@ -25,6 +25,8 @@ pub(super) struct LockstepSampler {
     finisher: Finisher,
     episodes: Vec<RolloutMetrics>,
     perf: SamplerPerf,
+    /// A fragment failed in the middle.
+    lost: bool,
     stopped: bool,
 }
 
@@ -47,6 +49,7 @@ impl LockstepSampler {
             finisher: Finisher::default(),
             episodes: Vec::new(),
             perf: SamplerPerf::default(),
+            lost: false,
             stopped: false,
         })
     }
@@ -61,16 +64,23 @@ impl LockstepSampler {
         if self.stopped {
             return Err(SampleError::Stopped);
         }
+        if self.lost {
+            self.begin_again()?;
+        }
         let begun = clock();
         self.lanes.begin(self.next, policy.weights().version(), steps);
         self.next.0 += 1;
         let fragments = loop {
-            let progress = self.lanes.advance(policy, u32::MAX).map_err(|error| match error {
-                DriveError::Env(error) => SampleError::Env(error),
-                DriveError::Policy(source) => SampleError::Policy { id: PolicyId::DEFAULT, source },
-            })?;
-            if let (_, Some(fragments)) = progress {
-                break fragments;
+            match self.lanes.advance(policy, u32::MAX) {
+                Ok((_, Some(fragments))) => break fragments,
+                Ok(_) => {}
+                Err(error) => {
+                    self.lost = true;
+                    return Err(match error {
+                        DriveError::Env(error) => SampleError::Env(error),
+                        DriveError::Policy(source) => SampleError::Policy { id: PolicyId::DEFAULT, source },
+                    });
+                }
             }
         };
         let took = clock().since(begun).0 as f64 / 1_000.0;
@@ -80,6 +90,23 @@ impl LockstepSampler {
         self.perf.iterations += u64::from(steps);
         self.note_episodes(&fragments);
         Ok(fragments)
+    }
+
+    /// Begins the next episode in every lane, after a failure in the middle of a fragment.
+    fn begin_again(&mut self) -> Result<(), EnvError> {
+        let next = |moment: &Moment| LaneStart {
+            slot: moment.slot,
+            state: Some(SlotState {
+                episode: moment.episode.wrapping_add(1),
+                t: 0,
+                episode_return: 0.0,
+                env: Vec::new(),
+            }),
+        };
+        let starts: Vec<LaneStart> = self.lanes.moments().iter().map(next).collect();
+        self.lanes.reopen(&starts, self.seed, self.limit)?;
+        self.lost = false;
+        Ok(())
     }
 
     /// Finished episodes in the order in which they ended.
@@ -179,7 +206,7 @@ impl SamplerInput for LockstepSampler {
             self.lanes.reopen(&before, self.seed, self.limit)?;
             return Err(error.into());
         }
-        self.next = FragmentNo(next);
+        (self.next, self.lost) = (FragmentNo(next), false);
         for LaneState { slot, steps, .. } in states {
             self.finisher.set_steps(slot, steps);
         }
