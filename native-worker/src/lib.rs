@@ -19,6 +19,7 @@ pub mod monitor;
 pub mod policies;
 mod progress;
 mod registry;
+mod shell;
 pub mod tensors;
 pub mod train;
 mod worker;
@@ -27,6 +28,7 @@ pub use cli::main_with;
 pub use registry::native;
 /// What a program knows by name: environments, policies and whatever else users' crates bring along.
 pub use rollmesh_core::worker::Registry;
+pub use shell::NativeShell;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -2,9 +2,10 @@
 
 use rollmesh_core::worker::Registry;
 
-use crate::learner::register_learning_policies;
+use crate::{envs::guarded, learner::register_learning_policies};
 
-/// What a native program adds to a registry: the policies that learn. [`main_with`](crate::main_with) does it by itself.
+/// What a native program makes of a registry; [`main_with`](crate::main_with) does it by itself: the policies that learn
+/// come in, unless their names are taken, and an environment that panics is a failed one, not the end of the program.
 ///
 /// ```
 /// let registry = rollmesh::native(rollmesh::Registry::builtin());
@@ -12,6 +13,30 @@ use crate::learner::register_learning_policies;
 /// ```
 #[must_use]
 pub fn native(mut registry: Registry) -> Registry {
+    registry.envs = guarded(&registry.envs);
     register_learning_policies(&mut registry.policies);
     registry
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::{env::EnvSpec, policy::PolicySpec};
+
+    use super::*;
+
+    #[test]
+    fn users_names_go_before_ours_and_their_panics_do_no_harm() {
+        let registry = Registry::builtin()
+            .with_env(EnvSpec::new("Broken-v0", |_, _| panic!("no maze")))
+            .with_policy(PolicySpec::new("ppo", |_| Err(rollmesh_core::policy::PolicyError::Failed("mine".into()))));
+        let registry = native(registry);
+        let names: Vec<&str> = registry.policies.iter().map(|spec| spec.name.as_str()).collect();
+        assert_eq!(names, ["a2c", "net", "pg", "ppo", "random"]);
+        let spaces = registry.envs.spec("CartPole-v1").unwrap().spaces().unwrap();
+        let context = rollmesh_core::policy::PolicyContext::new(spaces, 0, crate::kernels::AUTO);
+        let error = registry.policies.spec("ppo").unwrap().make(&context).err().unwrap();
+        assert_eq!(error.to_string(), "the policy failed: mine");
+        let error = registry.envs.spec("Broken-v0").unwrap().spaces().unwrap_err();
+        assert_eq!(error.to_string(), "the environment failed: panicked: no maze");
+    }
 }

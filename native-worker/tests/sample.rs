@@ -80,7 +80,7 @@ async fn wrong_usage_ends_with_2() {
     let cases: [(&[&str], &str); 3] = [
         (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--num-envs", "0"], "num_envs"),
-        (&["--policy", "wise"], "possible values: random, mlp"),
+        (&["--policy", "wise"], "there is no kind of policy 'wise'; known are: a2c, net, pg, ppo, random"),
     ];
     for (args, message) in cases {
         let end = Process::start(["sample"].iter().chain(args)).finish_with(2).await;
@@ -100,6 +100,111 @@ async fn envs_are_described() {
         "action_space": "Discrete(2)",
         "max_episode_steps": 500,
         "reward_threshold": 475.0,
+        "settings": [],
     });
     assert_eq!(*cartpole, expected);
+    let game = envs.as_array().unwrap().iter().find(|env| env["name"] == "TwoStepGame-v0").unwrap();
+    let player = |agent: &str| serde_json::json!({ "agent": agent, "observation_space": "Discrete(3)", "action_space": "Discrete(2)" });
+    assert_eq!(game["agents"], serde_json::json!([player("0"), player("1")]));
+    let table = Process::start(["envs"]).finish_with(0).await.stdout;
+    assert!(table.contains("\n  car_0 … car_9 (25) "), "{table}");
+}
+
+/// Settings of a worker with several agents, policies and environments, and the hash of three samples. The same are in
+/// web/wasm/tests/same_bits.rs.
+const TRAFFIC: &str = r#"{"env": "MultiAgentTrafficGrid-v0", "num_envs": 2, "rollout_fragment_length": 50, "seed": 3,
+    "policy_mapping_fn": "traffic",
+    "policies": {"car_policy1": {}, "car_policy2": {}, "traffic_light_policy": {"policy": "random"}}}"#;
+const TRAFFIC_HASH: &str = "c7385a3835a7a4d192fb7268cf352900";
+
+#[tokio::test]
+async fn several_agents_are_sampled_as_a_file_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("traffic.json");
+    std::fs::write(&file, TRAFFIC).unwrap();
+    let path = file.to_str().unwrap();
+    for kernels in ["portable", "auto"] {
+        let args = ["sample", "--json", "--config", path, "--env-steps", "300", "--kernels", kernels];
+        let summary = json(&Process::start(args).finish_with(0).await.stdout);
+        assert_eq!(summary["batch_hash"], TRAFFIC_HASH, "{kernels}");
+        assert_eq!((&summary["samples"], &summary["env_steps"]), (&3.into(), &300.into()));
+        let steps = |id: &str| summary["policies"][id]["agent_steps"].as_u64().unwrap();
+        let all = steps("car_policy1") + steps("car_policy2") + steps("traffic_light_policy");
+        assert_eq!((summary["agent_steps"].as_u64(), steps("traffic_light_policy")), (Some(all), 300 * 9));
+    }
+    let args = ["sample", "--json", "--config", path, "--env-steps", "300", "--seed", "4"];
+    let other = json(&Process::start(args).finish_with(0).await.stdout);
+    assert_ne!(other["batch_hash"], TRAFFIC_HASH, "flags go before the file");
+}
+
+#[tokio::test]
+async fn episodes_are_recorded_and_logged() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let args = ["sample", "--json", "--num-envs", "2", "--env-steps", "500", "--log-level", "INFO"];
+    let end = Process::start(args.iter().copied().chain(["--monitor-path", &at("films"), "--log-dir", &at("logs")]))
+        .finish_with(0)
+        .await;
+    let episodes = json(&end.stdout)["episodes"].as_u64().unwrap();
+    let log = std::fs::read_to_string(directory.path().join("logs/worker-0.log")).unwrap();
+    assert_eq!(log.lines().count() as u64, episodes);
+    assert!(
+        directory.path().join("films/stats.jsonl").exists() && directory.path().join("films/episode-0-1.gif").exists()
+    );
+}
+
+#[tokio::test]
+async fn settings_that_make_no_sense_end_with_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let cases = [
+        (file("a.json", r#"{"num_env": 1}"#), "unknown field `num_env`, expected one of `env`"),
+        (file("b.toml", "rollout_fragment_length = \"much\""), "a number of steps or \"auto\""),
+        (file("c.txt", "{}"), "must end in .json or .toml"),
+        (file("d.json", r#"{"env_config": {"gravity": 1}}"#), "there is no setting 'gravity'; known are: none"),
+        (file("e.json", r#"{"policy_mapping_fn": "x"}"#), "known are: agent_id, default, traffic"),
+        (directory.path().join("none.json").display().to_string(), "none.json: No such file"),
+    ];
+    for (path, message) in &cases {
+        let end = Process::start(["sample", "--config", path]).finish_with(2).await;
+        assert!(end.stderr.contains(message), "{path}: {}", end.stderr);
+    }
+}
+
+#[tokio::test]
+async fn policies_learn_by_themselves() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (file, curve, state) = (at("poles.toml"), at("curve.csv"), at("state"));
+    let settings = r#"
+        env = "MultiAgentCartPole-v1"
+        env_config = { num_agents = 2 }
+        rollout_fragment_length = 64
+        train_batch_size = 128
+        policy_mapping_fn = "agent_id"
+        policies_to_train = ["1"]
+        policies.0 = { policy = "random" }
+        policies.1 = { policy = "a2c", config = { model = { fcnet_hiddens = [8] } } }
+    "#;
+    std::fs::write(&file, settings).unwrap();
+    let args = ["learn", "--json", "--config", &file, "--iterations", "2"];
+    let files = ["--csv", &curve, "--save", &state];
+    let summary = json(&Process::start(args.iter().chain(&files)).finish_with(0).await.stdout);
+    assert_eq!((&summary["iterations"], &summary["env_steps"]), (&2.into(), &256.into()));
+    assert_eq!(keys(&summary["learner"]), ["1"]);
+    let curve = std::fs::read_to_string(&curve).unwrap();
+    assert_eq!(curve.lines().count(), 3);
+    assert!(
+        curve.starts_with(
+            "iteration,env_steps,wall_s,episodes,episode_return_mean,episode_len_mean,reward_mean/1\n1,128,"
+        )
+    );
+    let on = Process::start(args.iter().chain(&["--restore", &state])).finish_with(0).await;
+    assert_eq!(json(&on.stdout)["env_steps"], 512, "the run goes on");
+    let end = Process::start(["learn", "--iterations", "1"]).finish_with(2).await;
+    assert!(end.stderr.contains("does not learn"), "{}", end.stderr);
 }

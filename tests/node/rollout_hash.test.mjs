@@ -3,7 +3,10 @@
 // ROLLMESH_WASM names the module made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary `rollmesh`.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { test } from "node:test";
 
 const wasm = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
@@ -41,12 +44,40 @@ for (const rollout of rollouts) {
   });
 }
 
-for (const { name: env } of rollmesh("envs", "--json")) {
+const envs = rollmesh("envs", "--json");
+
+for (const { name: env } of envs.filter(({ agents }) => !agents)) {
   test(`${env} under random actions`, () => {
     const rollout = { env, envs: 4, seed: 5, steps: 20_000, fragment: 64 };
     assert.equal(wasm.rollout_hash(env, undefined, 4, 5n, 20_000), sampled(rollout));
   });
 }
+
+// Whole batches of several agents, under one policy for each and under one for all.
+for (const { name: env, agents } of envs.filter(({ agents }) => agents)) {
+  test(`${env} with ${agents.length} agents`, (t) => {
+    const own = agents.length <= 4;
+    const ids = own ? agents.map(({ agent }) => agent) : ["car_policy1", "car_policy2", "traffic_light_policy"];
+    const config = {
+      env,
+      num_envs: 3,
+      rollout_fragment_length: 50,
+      seed: 7,
+      policy_mapping_fn: own ? "agent_id" : "traffic",
+      policies: Object.fromEntries(ids.map((id) => [id, { policy: "net", config: { model: { fcnet_hiddens: [16] } } }])),
+    };
+    const file = join(mkdtempSync(join(tmpdir(), "rollmesh-")), "config.json");
+    t.after(() => rmSync(dirname(file), { recursive: true }));
+    writeFileSync(file, JSON.stringify(config));
+    const native = rollmesh("sample", "--config", file, "--env-steps", "300", "--json");
+    assert.equal(native.samples, 2);
+    assert.equal(wasm.sample_hash(JSON.stringify(config), 2), native.batch_hash);
+  });
+}
+
+test("wrong settings are an error that says what there is", () => {
+  assert.throws(() => wasm.sample_hash('{"num_env": 1}', 1), /num_envs/);
+});
 
 test("another seed makes other bits", () => {
   const hash = (seed) => wasm.rollout_hash("CartPole-v1", Uint32Array.of(64, 64), 2, seed, 1_000);

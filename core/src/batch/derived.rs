@@ -56,6 +56,7 @@ impl SampleBatch {
         if batch.is_empty() {
             return Ok(batch);
         }
+        let rows = batch.len();
         let mut first = 0;
         let ends = fragments.iter().flat_map(|fragment| {
             let start = first;
@@ -65,16 +66,16 @@ impl SampleBatch {
         let new_obs = observations(&batch)?.next_rows(ends, observations(&finals)?, &mut memory.new_obs);
         let new_obs = new_obs.map_err(BatchError::of_column(NEW_OBS.name()))?;
 
-        let eps_ids = memory.eps_ids.column(RowShape::SCALAR, |ids| {
+        let eps_ids = memory.eps_ids.column(RowShape::SCALAR, rows, |ids| {
             each_piece(fragments, |fragment, episode, _, rows| {
                 ids.resize(ids.len() + rows, eps_id(fragment.slot, episode));
             });
         });
-        let ts = memory.ts.column(RowShape::SCALAR, |ts| {
+        let ts = memory.ts.column(RowShape::SCALAR, rows, |ts| {
             each_piece(fragments, |_, _, t, rows| ts.extend((0..rows as i64).map(|row| t + row)));
         });
         let steps = &mut memory.steps;
-        let unroll_ids = memory.unroll_ids.column(RowShape::SCALAR, |ids| {
+        let unroll_ids = memory.unroll_ids.column(RowShape::SCALAR, rows, |ids| {
             for fragment in fragments {
                 let before = steps.entry(fragment.slot).or_default();
                 for (piece, _) in fragment.pieces() {
@@ -83,7 +84,7 @@ impl SampleBatch {
                 }
             }
         });
-        let agents = memory.agents.column(RowShape::SCALAR, |agents| agents.resize(batch.len(), 0));
+        let agents = memory.agents.column(RowShape::SCALAR, rows, |agents| agents.resize(rows, 0));
         batch.insert(NEW_OBS.name(), new_obs)?;
         batch.with(EPS_ID, eps_ids)?.with(UNROLL_ID, unroll_ids)?.with(T, ts)?.with(AGENT_INDEX, agents)
     }

@@ -131,7 +131,7 @@ impl<T: Element> ColumnData<T> {
     /// these last rows, ascending. Both columns have rows of one shape.
     pub(super) fn next_rows(&self, ends: impl Iterator<Item = usize>, lasts: &Self, buffer: &mut Recycler) -> Self {
         let width = self.shape.elements();
-        buffer.column(self.shape, |values| {
+        buffer.column(self.shape, self.rows, |values| {
             values.extend_from_slice(self.values().get(width..).unwrap_or_default());
             // Room for the row after the last one, whatever it is: it is the last of its piece.
             values.resize(self.rows * width, T::default());

@@ -33,9 +33,15 @@ impl Recycler {
         column
     }
 
-    /// A column with the rows that `fill` appends. `fill` must append whole rows.
-    pub(crate) fn column<T: Element>(&mut self, shape: RowShape, fill: impl FnOnce(&mut Vec<T>)) -> ColumnData<T> {
+    /// A column with the `rows` rows that `fill` appends. `fill` must append whole rows.
+    pub(crate) fn column<T: Element>(
+        &mut self,
+        shape: RowShape,
+        rows: usize,
+        fill: impl FnOnce(&mut Vec<T>),
+    ) -> ColumnData<T> {
         let mut values = self.buffer();
+        values.reserve(rows * shape.elements());
         fill(&mut values);
         self.freeze(values, shape)
     }
@@ -46,7 +52,7 @@ mod tests {
     use super::*;
 
     fn scalars<T: Element>(recycler: &mut Recycler, values: &[T]) -> ColumnData<T> {
-        recycler.column(RowShape::SCALAR, |buffer| buffer.extend_from_slice(values))
+        recycler.column(RowShape::SCALAR, values.len(), |buffer| buffer.extend_from_slice(values))
     }
 
     #[test]

@@ -183,8 +183,10 @@ mod tests {
         let eps = |slot: i64, episode: i64| slot << 32 | episode;
         assert_eq!(batch.get(EPS_ID).unwrap(), [eps(0, 4), eps(0, 4), eps(0, 5), eps(1, 4), eps(1, 4), eps(1, 4)]);
         assert_eq!(batch.get(T).unwrap(), [7, 8, 0, 7, 8, 9]);
-        let unroll = 2 << 32 | 1 << 16;
-        assert_eq!(batch.get(UNROLL_ID).unwrap(), [0, 0, 0, unroll, unroll, unroll]);
+        let unroll = |slot: i64, step: i64| step << 32 | slot << 16;
+        let [a, b, c] = [unroll(0, 0), unroll(0, 2), unroll(1, 0)];
+        assert_eq!(batch.get(UNROLL_ID).unwrap(), [a, a, b, c, c, c]);
+        assert_eq!((finisher.steps(SlotId(0)), finisher.steps(SlotId(2))), (3, 0));
         assert_eq!(batch.get(AGENT_INDEX).unwrap(), [0; 6]);
         assert_eq!(batch.get(ADVANTAGES).unwrap(), [0.5, 1.0, 1.0, 0.5, 0.5, 1.0]);
         assert_eq!(batch.get(VALUE_TARGETS).unwrap(), [1.5, 2.0, 2.0, 1.5, 1.5, 2.0]);

@@ -264,7 +264,8 @@ impl<O: RowElement, A: RowElement> Collector for Lockstep<O, A> {
             (ACTION_LOGP.name(), lane_major(&mut columns.logp, &arena.logp, n, steps, RowShape::SCALAR)),
             (VF_PREDS.name(), lane_major(&mut columns.vf_preds, &arena.vf_preds, n, steps, RowShape::SCALAR)),
         ]);
-        let final_obs = columns.final_obs.column(shapes.obs, |values| values.extend_from_slice(&self.cut_obs));
+        let final_obs =
+            columns.final_obs.column(shapes.obs, self.cuts.len(), |values| values.extend_from_slice(&self.cut_obs));
         let final_obs = SampleBatch::from_columns(vec![(OBS.name(), Column::from_typed(final_obs))]);
         let mut fragments = Vec::with_capacity(n);
         let (mut cut, mut episode) = (0, 0);
@@ -303,8 +304,7 @@ impl LaneCut {
 /// From step, lane, element to lane, step, element.
 fn lane_major<T: Element>(to: &mut Recycler, from: &[T], lanes: usize, steps: usize, shape: RowShape) -> Column {
     let width = shape.elements();
-    let data: ColumnData<T> = to.column(shape, |values| {
-        values.reserve(lanes * steps * width);
+    let data: ColumnData<T> = to.column(shape, lanes * steps, |values| {
         for lane in 0..lanes {
             for step in 0..steps {
                 values.extend_from_slice(&from[(step * lanes + lane) * width..][..width]);

@@ -3,11 +3,13 @@
 use rollmesh_core::{
     callbacks::{CallbackError, Callbacks, EpisodeHook, WorkerInfo},
     config::Config,
-    env::{EnvError, Rng},
+    env::{EnvError, Rng, SubEnv},
     episode::Episode,
     ids::{AgentId, PolicyId},
     worker::RolloutWorker,
 };
+
+use crate::Hunt;
 
 /// Hunters act under one policy, the prey under another.
 pub(crate) fn by_side(agent: &AgentId, _episode: &Episode, _worker: &WorkerInfo, _rng: &mut Rng) -> PolicyId {
@@ -31,5 +33,9 @@ impl Callbacks for CountCatches {
 /// How many hunters there are in a worker's environments, times the argument `factor`.
 pub(crate) fn hunters(worker: &mut RolloutWorker, arguments: &Config) -> Result<Config, CallbackError> {
     let factor = arguments.get::<usize>("factor")?.unwrap_or(1);
-    Ok(Config::new().with("hunters", factor * worker.num_envs())?)
+    let counts = worker.foreach_env(|env| match env {
+        SubEnv::MultiAgent(env) => env.as_any().downcast_ref::<Hunt>().map_or(0, Hunt::num_hunters),
+        SubEnv::Lane { .. } => 0,
+    });
+    Ok(Config::new().with("hunters", factor * counts.into_iter().sum::<usize>())?)
 }

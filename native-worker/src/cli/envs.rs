@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use rollmesh_core::{
-    env::{EnvError, EnvSpec},
+    env::{EnvContext, EnvError, EnvSpaces, EnvSpec, MultiAgentSpec},
+    ids::AgentId,
+    run::HomeIndex,
     space::Space,
 };
 use serde_json::{Value, json};
@@ -14,18 +16,26 @@ use crate::Registry;
 
 #[derive(Args)]
 pub(super) struct EnvsArgs {
-    /// Print one JSON array
+    /// Print one JSON array; environments with several agents have `agents`
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &EnvsArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let (single, multi) = (|| registry.envs.iter(), || registry.envs.iter_multi_agent());
     if args.json {
-        let envs: Vec<Value> = registry.envs.iter().map(describe).collect::<Result<_, _>>().map_err(Failure::other)?;
-        println!("{}", Value::from(envs));
+        let base = registry.base_envs().map(|name| Ok(json!({ "name": name })));
+        let envs = single().map(describe).chain(multi().map(describe_agents)).chain(base);
+        println!("{}", Value::from(envs.collect::<Result<Vec<Value>, EnvError>>().map_err(Failure::other)?));
         return Ok(ExitCode::SUCCESS);
     }
-    let table: Vec<[String; 4]> = registry.envs.iter().map(row).collect::<Result<_, _>>().map_err(Failure::other)?;
+    let mut table: Vec<[String; 4]> = single().map(row).collect::<Result<_, _>>().map_err(Failure::other)?;
+    for spec in multi() {
+        table.extend(agent_rows(spec).map_err(Failure::other)?);
+    }
+    table.extend(
+        registry.base_envs().map(|name| [name.into(), "of its own shape".into(), String::new(), String::new()]),
+    );
     let widths: [usize; 4] = std::array::from_fn(|i| table.iter().map(|row| row[i].len()).max().unwrap_or(0));
     for row in &table {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect::<Vec<_>>();
@@ -34,15 +44,53 @@ pub(super) fn run(args: &EnvsArgs, registry: &Registry) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// Name, observations, actions, time limit.
-fn row(env: &EnvSpec) -> Result<[String; 4], EnvError> {
-    let short = |space: &Space| match space {
+fn short(space: &Space) -> String {
+    match space {
         Space::Box(space) => format!("{} {}", space.dtype(), space.shape()),
         other => other.to_string(),
-    };
+    }
+}
+
+fn limit(max_episode_steps: Option<u32>) -> String {
+    max_episode_steps.map_or_else(|| "no limit".to_owned(), |n| format!("{n} steps"))
+}
+
+/// Name, observations, actions, time limit.
+fn row(env: &EnvSpec) -> Result<[String; 4], EnvError> {
     let spaces = env.spaces()?;
-    let limit = env.max_episode_steps.map_or_else(|| "no limit".to_owned(), |n| format!("{n} steps"));
-    Ok([env.name.clone(), short(&spaces.observation), short(&spaces.action), limit])
+    Ok([env.name.clone(), short(&spaces.observation), short(&spaces.action), limit(env.max_episode_steps)])
+}
+
+/// One row, and below it one for each kind of agents, which are those with the same spaces.
+fn agent_rows(env: &MultiAgentSpec) -> Result<Vec<[String; 4]>, EnvError> {
+    let agents = agents(env)?;
+    let mut kinds: Vec<(EnvSpaces, Vec<AgentId>)> = Vec::new();
+    for (agent, spaces) in &agents {
+        match kinds.iter_mut().find(|(known, _)| known == spaces) {
+            Some((_, alike)) => alike.push(agent.clone()),
+            None => kinds.push((spaces.clone(), vec![agent.clone()])),
+        }
+    }
+    let count = match agents.len() {
+        1 => "1 agent".to_owned(),
+        n => format!("{n} agents"),
+    };
+    let mut rows = vec![[env.name.clone(), count, String::new(), limit(env.max_episode_steps)]];
+    for (spaces, alike) in kinds {
+        let name = match alike.as_slice() {
+            [first, .., last] => format!("  {first} … {last} ({})", alike.len()),
+            rest => format!("  {}", rest.first().map_or_else(String::new, ToString::to_string)),
+        };
+        rows.push([name, short(&spaces.observation), short(&spaces.action), String::new()]);
+    }
+    Ok(rows)
+}
+
+/// The agents that a fresh instance without settings knows beforehand.
+fn agents(env: &MultiAgentSpec) -> Result<Vec<(AgentId, EnvSpaces)>, EnvError> {
+    let env = env.make(&EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 }))?;
+    let agents = env.agents().into_iter();
+    Ok(agents.filter_map(|agent| env.spaces(&agent).map(|spaces| (agent, spaces))).collect())
 }
 
 fn describe(env: &EnvSpec) -> Result<Value, EnvError> {
@@ -53,5 +101,18 @@ fn describe(env: &EnvSpec) -> Result<Value, EnvError> {
         "action_space": spaces.action.to_string(),
         "max_episode_steps": env.max_episode_steps,
         "reward_threshold": env.reward_threshold,
+        "settings": env.settings,
     }))
+}
+
+fn describe_agents(env: &MultiAgentSpec) -> Result<Value, EnvError> {
+    let describe = |(agent, spaces): (AgentId, EnvSpaces)| {
+        json!({
+            "agent": agent.to_string(),
+            "observation_space": spaces.observation.to_string(),
+            "action_space": spaces.action.to_string(),
+        })
+    };
+    let agents: Vec<Value> = agents(env)?.into_iter().map(describe).collect();
+    Ok(json!({ "name": env.name, "agents": agents, "max_episode_steps": env.max_episode_steps }))
 }

@@ -5,7 +5,11 @@ mod envs;
 mod exit;
 mod host;
 mod hub;
+mod learn;
+mod log;
+mod policies;
 mod sample;
+mod settings;
 mod signals;
 mod train;
 mod worker;
@@ -36,8 +40,12 @@ enum Command {
     Worker(worker::WorkerArgs),
     /// Step environments with a policy in this process, and say how fast and with which hash
     Sample(sample::SampleArgs),
+    /// Let the policies of a file of settings learn, in this process
+    Learn(learn::LearnArgs),
     /// List the environments that this program knows
     Envs(envs::EnvsArgs),
+    /// List the kinds of policies that this program knows
+    Policies(policies::PoliciesArgs),
 }
 
 /// Runs the command line of a program that knows `registry`.
@@ -53,7 +61,9 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Hub(args) => hub::run(&args, &registry),
         Command::Worker(args) => worker::run(&args, &registry),
         Command::Sample(args) => sample::run(&args, &registry),
+        Command::Learn(args) => learn::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
+        Command::Policies(args) => policies::run(&args, &registry),
     };
     match result {
         Ok(code) => code,

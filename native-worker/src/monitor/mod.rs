@@ -32,6 +32,7 @@
 
 mod files;
 mod film;
+mod recorder;
 mod schedule;
 
 use std::{
@@ -45,7 +46,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{files::Files, film::Film};
 
-pub use self::{film::Cut, schedule::Schedule};
+pub use self::{film::Cut, recorder::Recorder, schedule::Schedule};
 
 /// Which episodes are recorded, and how much of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

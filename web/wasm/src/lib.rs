@@ -3,9 +3,9 @@
 //! Only conversions live here; whatever is computed is computed by `rollmesh-core`.
 
 use rollmesh_core::{
-    hash::Hash128,
+    hash::{BatchHasher, Hash128},
     kernels::Kernels,
-    worker::{self, Registry, RolloutConfig, RolloutError},
+    worker::{self, Registry, RolloutConfig, RolloutError, RolloutWorker, WorkerPlace},
 };
 use wasm_bindgen::prelude::*;
 
@@ -29,6 +29,18 @@ pub fn rollout_hash(
         .map_err(|error| JsError::new(&error.to_string()))
 }
 
+/// Hash of what a worker samples, as 32 hexadecimal digits: what `rollmesh sample --config FILE` prints for as many
+/// samples. `config` is the file's content, JSON; any registered environment and policy that comes with the core may be
+/// named in it.
+///
+/// # Errors
+/// A text for settings that make no sense, unknown names and failures.
+#[wasm_bindgen]
+pub fn sample_hash(config: &str, samples: u32) -> Result<String, JsError> {
+    let config = serde_json::from_str(config).map_err(|error| JsError::new(&error.to_string()))?;
+    batch_hash(config, samples).map(|hash| hash.to_string()).map_err(|error| JsError::new(&error.to_string()))
+}
+
 /// Hash of a fixed rollout, as 32 hexadecimal digits. Peers with the same one make the same bits.
 #[wasm_bindgen]
 #[must_use]
@@ -43,4 +55,13 @@ fn hash(env: &str, hidden: Option<Vec<u32>>, num_envs: u32, seed: u64, steps: u3
         None => config.single_policy("random"),
     };
     worker::rollout_hash(config, steps.into(), &Registry::builtin(), Kernels::PORTABLE)
+}
+
+fn batch_hash(config: RolloutConfig, samples: u32) -> Result<Hash128, RolloutError> {
+    let mut worker = RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL)?;
+    let mut hasher = BatchHasher::new();
+    for _ in 0..samples {
+        hasher.add(&worker.sample()?)?;
+    }
+    Ok(hasher.finish())
 }

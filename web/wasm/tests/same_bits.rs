@@ -3,7 +3,7 @@
 //! Runs as an ordinary test, and under wasm-bindgen's test runner, in Node or, with
 //! `WASM_BINDGEN_USE_DEDICATED_WORKER=1`, in a browser's Web Worker.
 
-use rollmesh_wasm::{core_fingerprint, rollout_hash};
+use rollmesh_wasm::{core_fingerprint, rollout_hash, sample_hash};
 use wasm_bindgen_test::wasm_bindgen_test;
 
 #[wasm_bindgen_test(unsupported = test)]
@@ -18,6 +18,31 @@ fn rollouts_have_the_hashes_of_every_other_build() {
 fn the_fingerprint_is_that_of_every_other_build() {
     assert_eq!(core_fingerprint(), FINGERPRINT);
 }
+
+#[wasm_bindgen_test(unsupported = test)]
+fn samples_of_several_agents_have_the_hashes_of_every_other_build() {
+    for (config, samples, expected) in SAMPLES {
+        assert_eq!(sample_hash(config, *samples).ok().as_deref(), Some(*expected), "{config}");
+    }
+}
+
+/// Settings, samples, hash. The first is also that of `rollmesh sample`, in native-worker/tests/sample.rs.
+const SAMPLES: &[(&str, u32, &str)] = &[
+    (
+        r#"{"env": "MultiAgentTrafficGrid-v0", "num_envs": 2, "rollout_fragment_length": 50, "seed": 3,
+            "policy_mapping_fn": "traffic",
+            "policies": {"car_policy1": {}, "car_policy2": {}, "traffic_light_policy": {"policy": "random"}}}"#,
+        3,
+        "c7385a3835a7a4d192fb7268cf352900",
+    ),
+    (
+        r#"{"env": "MultiAgentCartPole-v1", "num_envs": 3, "rollout_fragment_length": 40, "seed": 5,
+            "batch_mode": "complete_episodes", "observation_filter": "MeanStdFilter",
+            "model_config": {"use_lstm": true, "lstm_cell_size": 8}}"#,
+        2,
+        "2f7bce38ff2a8ab478a7ad14ecf7191f",
+    ),
+];
 
 /// Hidden layers, environments, seed, env steps, hash.
 const GOLDEN: &[(&[u32], u32, u64, u32, &str)] = &[

@@ -5,7 +5,7 @@ use crate::{
     env::{
         EnvError, Frame, Moments, Rng, StepOut, VectorEnv, check_actions_len, check_obs_len,
         render::{
-            Canvas,
+            Canvas, Colour,
             palette::{INK, LINE, ORANGE, PAPER},
         },
     },
@@ -118,25 +118,35 @@ impl VectorEnv for CartPole {
     }
 }
 
-/// The cart on its track, which is marked where an episode ends.
+/// The cart in a picture of its own.
 fn draw(x: f64, theta: f64, frame: &mut Frame) -> bool {
     const SCALE: f64 = 300.0 / 5.2;
-    const PIXEL: f64 = 1.0 / SCALE;
+    let mut canvas = Canvas::new(frame, [300, 200], PAPER).with_world([150.0, 152.0], SCALE);
+    draw_cart(&mut canvas, 1.0 / SCALE, [x, theta], [INK, ORANGE, PAPER]);
+    true
+}
+
+/// The cart on its track, which is marked where an episode ends, in metres from the middle of the track. `pixel` is the
+/// size of one, and the colours are those of cart, pole and axle.
+pub(in crate::env) fn draw_cart(
+    canvas: &mut Canvas<'_>,
+    pixel: f64,
+    [x, theta]: [f64; 2],
+    [cart, pole, axle]: [Colour; 3],
+) {
     /// Above the track.
     const AXLE: f64 = 0.4;
-    let mut canvas = Canvas::new(frame, [300, 200], PAPER).with_world([150.0, 152.0], SCALE);
-    canvas.rectangle([-9.0, -2.0 * PIXEL], [9.0, 0.0], LINE);
+    canvas.rectangle([-2.6, -2.0 * pixel], [2.6, 0.0], LINE);
     for end in [-cartpole::X_THRESHOLD, cartpole::X_THRESHOLD] {
-        canvas.rectangle([end - PIXEL, -10.0 * PIXEL], [end + PIXEL, 8.0 * PIXEL], LINE);
+        canvas.rectangle([end - pixel, -10.0 * pixel], [end + pixel, 8.0 * pixel], LINE);
     }
     for wheel in [x - 0.16, x + 0.16] {
-        canvas.circle([wheel, 0.09], 0.09, INK);
+        canvas.circle([wheel, 0.09], 0.09, cart);
     }
     let (sin, cos) = math::sin_cos(theta);
-    canvas.rectangle([x - 0.28, 0.12], [x + 0.28, AXLE], INK);
-    canvas.line([x, AXLE], [x + sin * 1.2, AXLE + cos * 1.2], 0.12, ORANGE);
-    canvas.circle([x, AXLE], 0.035, PAPER);
-    true
+    canvas.rectangle([x - 0.28, 0.12], [x + 0.28, AXLE], cart);
+    canvas.line([x, AXLE], [x + sin * 1.2, AXLE + cos * 1.2], 0.12, pole);
+    canvas.circle([x, AXLE], 0.035, axle);
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod valley;
 
 pub use acrobot::{Acrobot, AcrobotDynamics};
 pub use cartpole::CartPole;
+pub(super) use cartpole::draw_cart;
 pub use dynamics::{Classic, Dynamics, Transition};
 pub use mountain_car::{MountainCar, MountainCarDynamics};
 pub use mountain_car_continuous::{MountainCarContinuous, MountainCarContinuousDynamics};

@@ -6,14 +6,14 @@ use crate::{
     env::{
         CartPole, EnvContext, EnvError, EnvSpaces, Frame, Moments, MultiAgentEnv, Rng, RowElement as _, StepOut,
         VectorEnv as _,
+        classic::draw_cart,
         render::{
-            Canvas, Colour,
-            palette::{BLUE, BLUISH_GREEN, INK, LINE, ORANGE, PAPER, REDDISH_PURPLE, SKY_BLUE, VERMILLION},
+            Canvas,
+            palette::{INK, LIGHT_GREY, LINE, ORANGE, PAPER},
         },
     },
     ids::AgentId,
     kernels::Kernels,
-    math,
     prelude::*,
     rng::{Purpose, Streams},
 };
@@ -31,6 +31,8 @@ pub struct MultiAgentCartPole {
     agents: Vec<AgentId>,
     /// Poles that are up.
     up: Vec<bool>,
+    /// Where the others fell.
+    fallen: Vec<[f64; 4]>,
     actions: Vec<i64>,
     obs: Vec<f32>,
     rewards: Vec<f64>,
@@ -51,6 +53,7 @@ impl MultiAgentCartPole {
             poles: CartPole::new(n, Kernels::PORTABLE),
             agents: (0..num_agents).map(AgentId::Index).collect(),
             up: vec![false; n],
+            fallen: vec![[0.0; 4]; n],
             actions: vec![0; n],
             obs: vec![0.0; n * 4],
             rewards: vec![0.0; n],
@@ -108,11 +111,12 @@ impl MultiAgentEnv for MultiAgentCartPole {
             if self.terminateds[lane] {
                 turn.terminate(agent);
                 self.up[lane] = false;
+                self.fallen[lane] = self.poles.state(lane).unwrap_or_default();
             }
         }
         for lane in (0..self.up.len()).filter(|lane| !self.up[*lane]) {
-            // A fallen pole goes on moving unseen, so it starts from somewhere every time.
-            self.poles.set_state(lane, [0.0; 4])?;
+            // A fallen pole was moved along with the others.
+            self.poles.set_state(lane, self.fallen[lane])?;
         }
         if !self.up.contains(&true) {
             turn.terminate_all();
@@ -120,23 +124,31 @@ impl MultiAgentEnv for MultiAgentCartPole {
         Ok(())
     }
 
-    /// All on one track; poles that have fallen are out of the picture.
     fn render(&self, frame: &mut Frame) -> bool {
-        const COLOURS: [Colour; 6] = [ORANGE, BLUE, BLUISH_GREEN, VERMILLION, REDDISH_PURPLE, SKY_BLUE];
-        const SCALE: f64 = 300.0 / 5.2;
-        let mut canvas = Canvas::new(frame, [300, 200], PAPER).with_world([150.0, 152.0], SCALE);
-        canvas.rectangle([-9.0, -2.0 / SCALE], [9.0, 0.0], LINE);
-        for (lane, colour) in (0..self.up.len()).zip(COLOURS.into_iter().cycle()).filter(|(lane, _)| self.up[*lane]) {
-            let Some([x, _, theta, _]) = self.poles.state(lane) else { continue };
-            let (sin, cos) = math::sin_cos(theta);
-            canvas.rectangle([x - 0.28, 0.0], [x + 0.28, 0.3], INK);
-            canvas.line([x, 0.3], [x + sin * 1.2, 0.3 + cos * 1.2], 0.1, colour);
-        }
+        draw(&self.poles, &self.up, frame);
         true
     }
 
     fn as_any(&mut self) -> &mut dyn core::any::Any {
         self
+    }
+}
+
+/// The carts in rows, those whose poles are down in pale colours where they fell.
+fn draw(poles: &CartPole, up: &[bool], frame: &mut Frame) {
+    let num_agents = up.len() as u32;
+    let columns = (1..MAX_AGENTS).find(|columns| columns * columns >= num_agents).unwrap_or(MAX_AGENTS);
+    let width = (480 / columns).clamp(24, 240);
+    let height = width / 2;
+    // With some space beside the tracks, which end 2.6 m from their middle.
+    let scale = f64::from(width) / 6.0;
+    let mut canvas = Canvas::new(frame, [width * columns, height * num_agents.div_ceil(columns)], PAPER);
+    for (lane, up) in up.iter().enumerate() {
+        let Some([x, _, theta, _]) = poles.state(lane) else { continue };
+        let [left, top] = [lane as u32 % columns * width, lane as u32 / columns * height].map(f64::from);
+        canvas = canvas.with_world([left + f64::from(width) / 2.0, top + f64::from(height) * 0.78], scale);
+        let colours = if *up { [INK, ORANGE, PAPER] } else { [LIGHT_GREY, LINE, PAPER] };
+        draw_cart(&mut canvas, 1.0 / scale, [x, theta], colours);
     }
 }
 
@@ -190,6 +202,35 @@ mod tests {
         }
         assert!(turn.all_terminated() && lengths.iter().min() < lengths.iter().max(), "{lengths:?}");
         assert_eq!(env.step(&AgentRows::new(), &mut random, &mut turn), Err(over()));
+    }
+
+    /// Whose pole is down stays pale where it fell, while the others go on.
+    #[test]
+    fn fallen_poles_are_pale_in_the_picture() {
+        let mut env = made(r#"{"num_agents": 2}"#).unwrap();
+        let mut random = Streams::new(4, Purpose::Reset).at(SlotId(0), 0, 0, 0);
+        let (mut turn, mut frame, mut fallen) = (Turn::new(), Frame::new(), Vec::new());
+        env.reset(&mut random, &mut turn).unwrap();
+        // The first one is pushed to one side all the time, the second to and fro.
+        for t in 0..20 {
+            let mut actions = AgentRows::new();
+            env.agents.iter().zip([0, t % 2]).for_each(|(agent, action)| actions.set(agent, RowsRef::I64(&[action])));
+            turn.clear();
+            env.step(&actions, &mut random, &mut turn).unwrap();
+            assert!(env.render(&mut frame));
+            // Side by side.
+            let halves = frame.rgb().chunks_exact(240 * 3);
+            let [left, right] = [0, 1].map(|half| halves.clone().skip(half).step_by(2).collect::<Vec<_>>().concat());
+            let is_bright = |half: &[u8]| half.as_chunks().0.contains(&ORANGE);
+            assert!(is_bright(&right));
+            assert_eq!(is_bright(&left), env.up[0]);
+            if !env.up[0] {
+                fallen.push(left);
+            }
+        }
+        assert!(fallen.len() > 5);
+        fallen.dedup();
+        assert_eq!(fallen.len(), 1);
     }
 
     #[test]

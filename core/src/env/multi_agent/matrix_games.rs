@@ -1,15 +1,9 @@
 //! Games of two players that are tables.
 
-use super::{AgentRows, Turn, discrete_action, over};
+use super::{AgentRows, Turn, discrete_action, over, pictures};
 use crate::{
     column::DType,
-    env::{
-        EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng, RowsRef,
-        render::{
-            Canvas, Point,
-            palette::{BLUE, INK, LINE, ORANGE, PAPER},
-        },
-    },
+    env::{EnvError, EnvSpaces, Frame, MultiAgentEnv, Rng, RowsRef},
     ids::AgentId,
     prelude::*,
     space::Space,
@@ -31,6 +25,11 @@ fn moves(actions: &AgentRows, n: u32) -> Result<[i64; 2], EnvError> {
     Ok([discrete_action(actions, &PLAYERS[0], n, 0)?, discrete_action(actions, &PLAYERS[1], n, 1)?])
 }
 
+/// Who wins a round of rock, paper, scissors: each move beats the one before it.
+pub(super) fn winner(moves: [i64; 2]) -> Option<usize> {
+    [None, Some(0), Some(1)][(moves[0] - moves[1]).rem_euclid(3) as usize]
+}
+
 /// Rock (0), paper (1), scissors (2), [`ROUNDS`](Self::ROUNDS) times. Who wins a round gets 1, who loses it -1.
 ///
 /// A player sees the other's last move, 3 before the first one. Moves are made at the same time.
@@ -39,8 +38,8 @@ fn moves(actions: &AgentRows, n: u32) -> Result<[i64; 2], EnvError> {
 pub struct RockPaperScissors {
     /// Rounds left.
     left: u32,
-    /// Of the last round; none before the first one.
-    moves: Option<[i64; 2]>,
+    /// The moves of the rounds of this episode.
+    rounds: Vec<[i64; 2]>,
 }
 
 impl RockPaperScissors {
@@ -58,7 +57,9 @@ impl MultiAgentEnv for RockPaperScissors {
     }
 
     fn reset(&mut self, _: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
-        (self.left, self.moves) = (Self::ROUNDS, None);
+        self.left = Self::ROUNDS;
+        self.rounds.clear();
+        self.rounds.reserve_exact(Self::ROUNDS as usize);
         PLAYERS.iter().for_each(|player| turn.observe(player, RowsRef::I64(&[3])));
         Ok(())
     }
@@ -69,9 +70,12 @@ impl MultiAgentEnv for RockPaperScissors {
         }
         let moves = moves(actions, 3)?;
         self.left -= 1;
-        self.moves = Some(moves);
-        // Each move beats the one before it.
-        let reward = [0.0, 1.0, -1.0][(moves[0] - moves[1]).rem_euclid(3) as usize];
+        self.rounds.push(moves);
+        let reward = match winner(moves) {
+            None => 0.0,
+            Some(0) => 1.0,
+            Some(_) => -1.0,
+        };
         for (player, (reward, seen)) in PLAYERS.iter().zip([(reward, moves[1]), (-reward, moves[0])]) {
             turn.observe(player, RowsRef::I64(&[seen]));
             turn.reward(player, reward);
@@ -82,17 +86,8 @@ impl MultiAgentEnv for RockPaperScissors {
         Ok(())
     }
 
-    /// The moves of the last round side by side: a stone, a sheet, a pair of blades.
     fn render(&self, frame: &mut Frame) -> bool {
-        let mut canvas = Canvas::new(frame, [160, 80], PAPER).with_cells(80.0);
-        canvas.rectangle([0.995, 0.1], [1.005, 0.9], LINE);
-        for (x, action) in [0.5, 1.5].into_iter().zip(self.moves.into_iter().flatten()) {
-            match action {
-                0 => canvas.circle([x, 0.5], 0.25, INK),
-                1 => canvas.rectangle([x - 0.2, 0.2], [x + 0.2, 0.8], BLUE),
-                _ => [-0.2, 0.2].iter().for_each(|d| canvas.line([x - d, 0.25], [x + d, 0.75], 0.08, ORANGE)),
-            }
-        }
+        pictures::draw_rock_paper_scissors(&self.rounds, Self::ROUNDS, frame);
         true
     }
 
@@ -110,22 +105,22 @@ impl MultiAgentEnv for RockPaperScissors {
 #[derive(Clone, Debug, Default)]
 #[doc(alias = "TwoStepGame-v0")]
 pub struct TwoStepGame {
-    place: Place,
+    /// An episode has begun and not ended.
+    is_on: bool,
+    /// The table that the first step of the episode chose.
+    table: Option<usize>,
+    /// What the players chose there.
+    moves: Option<[usize; 2]>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
-    First,
-    Safe,
-    Risky,
-    #[default]
-    Over,
-}
+/// What the tables pay, by the moves of player 0 and of player 1.
+const PAYOFFS: [[[u8; 2]; 2]; 2] = [[[7, 7], [7, 7]], [[0, 1], [1, 8]]];
 
 impl TwoStepGame {
-    /// Both players see a place.
-    fn observe(turn: &mut Turn, place: Place) {
-        PLAYERS.iter().for_each(|player| turn.observe(player, RowsRef::I64(&[place as i64])));
+    /// Both players see where they are.
+    fn observe(&self, turn: &mut Turn) {
+        let place = self.table.map_or(0, |table| table as i64 + 1);
+        PLAYERS.iter().for_each(|player| turn.observe(player, RowsRef::I64(&[place])));
     }
 }
 
@@ -139,45 +134,33 @@ impl MultiAgentEnv for TwoStepGame {
     }
 
     fn reset(&mut self, _: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
-        self.place = Place::First;
-        Self::observe(turn, self.place);
+        *self = Self { is_on: true, ..Self::default() };
+        self.observe(turn);
         Ok(())
     }
 
     fn step(&mut self, actions: &AgentRows, _: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
-        if self.place == Place::Over {
+        if !self.is_on {
             return Err(over());
         }
-        let moves = moves(actions, 2)?;
-        let (next, paid) = match (self.place, moves) {
-            (Place::First, [0, _]) => (Place::Safe, 0.0),
-            (Place::First, _) => (Place::Risky, 0.0),
-            (Place::Safe, _) => (Place::Over, 7.0),
-            (_, [0, 0]) => (Place::Over, 0.0),
-            (_, [1, 1]) => (Place::Over, 8.0),
-            _ => (Place::Over, 1.0),
-        };
-        if next == Place::Over {
-            // The last observation is that of where the players have been.
-            Self::observe(turn, self.place);
+        let moves = moves(actions, 2)?.map(|action| action as usize);
+        let mut paid = 0;
+        if let Some(table) = self.table {
+            paid = PAYOFFS[table][moves[0]][moves[1]];
+            self.moves = Some(moves);
+            self.is_on = false;
             turn.terminate_all();
         } else {
-            Self::observe(turn, next);
+            self.table = Some(moves[0]);
         }
-        self.place = next;
-        PLAYERS.iter().for_each(|player| turn.reward(player, paid));
+        // The last observation is that of where the players have been.
+        self.observe(turn);
+        PLAYERS.iter().for_each(|player| turn.reward(player, f64::from(paid)));
         Ok(())
     }
 
-    /// The first place, and the two to which it leads; the one where the players are is filled.
     fn render(&self, frame: &mut Frame) -> bool {
-        const PLACES: [(Place, Point); 3] =
-            [(Place::First, [0.5, 1.0]), (Place::Safe, [1.5, 0.5]), (Place::Risky, [1.5, 1.5])];
-        let mut canvas = Canvas::new(frame, [120, 120], PAPER).with_cells(60.0);
-        for (place, at) in PLACES {
-            canvas.line(PLACES[0].1, at, 0.04, LINE);
-            canvas.circle(at, 0.3, if place == self.place { ORANGE } else { LINE });
-        }
+        pictures::draw_two_step_game(PAYOFFS, self.table, self.moves, frame);
         true
     }
 

@@ -66,6 +66,7 @@
 
 mod cart_pole;
 mod matrix_games;
+mod pictures;
 mod roster;
 mod rows;
 mod traffic_grid;

@@ -14,7 +14,7 @@ use crate::{math, prelude::*};
 pub const LANES: usize = 16;
 
 /// So many rows are sooner done one by one than as a block.
-pub const FEW: usize = 6;
+pub const FEW: usize = 8;
 
 type Lane = [f32; LANES];
 

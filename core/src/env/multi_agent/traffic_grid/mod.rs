@@ -220,7 +220,7 @@ impl MultiAgentEnv for MultiAgentTrafficGrid {
     }
 
     fn render(&self, frame: &mut Frame) -> bool {
-        picture::draw(&self.traffic, &self.phases, frame);
+        picture::draw(self, frame);
         true
     }
 

@@ -64,7 +64,7 @@ fn same_rows<O: RowElement, A: RowElement>(name: &str, limit: Option<u32>, num_e
     for fragment in lockstep::<O, A>(name, limit, num_envs, steps, fragments) {
         let found = bench.single(&mut sampler);
         let wanted = fragment.with_derived().unwrap();
-        for (column, rows) in wanted.iter() {
+        for (column, rows) in wanted.iter().filter(|(column, _)| *column != UNROLL_ID.name()) {
             assert!(found.column(column).is_some_and(|found| found.same_bits(rows)), "{column} of {name}");
         }
         let mut first = 0;

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::super::test_support::*;
 use crate::{
-    batch::{EPS_ID, T},
+    batch::{EPS_ID, T, UNROLL_ID},
     episode::GlobalVars,
     filter::FilterKind,
     ids::PolicyId,
@@ -60,6 +60,8 @@ fn filters_are_saved_with_what_is_not_flushed() {
     let batch = restored.sample().unwrap();
     let ids = |key| batch.single().unwrap().get(key).unwrap().to_vec();
     assert_eq!((ids(EPS_ID), ids(T)), (vec![2, 2, 2, 2, 3, 3], vec![0, 1, 2, 3, 0, 1]));
+    let steps = |id: i64| id >> 32;
+    assert_eq!(ids(UNROLL_ID).into_iter().map(steps).collect::<Vec<_>>(), [6, 6, 6, 6, 10, 10]);
 }
 
 #[test]

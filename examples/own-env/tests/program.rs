@@ -1,0 +1,152 @@
+//! The program with code of its own: its command line, its hub and its workers know it.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use rollmesh_core::{
+    config::Config,
+    ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
+    kernels::Kernels,
+    lease::{Lease, LeasedSlot, SlotSource},
+    policy::RandomPolicy,
+    run::RunSpec,
+    worker::{Advance, NewPolicy, RolloutConfig, RolloutWorkerBuilder, SlotRunner, WorkerPlace, rollout_hash},
+};
+use serde_json::{Value, json};
+
+const SETTINGS: &str = r#"{"length": 6, "wind": 0.1, "longer_by_worker": 3}"#;
+
+fn program(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rollmesh-example-own-env"));
+    command.args(args).env_remove("ROLLMESH_TOKEN").output().expect("the program runs")
+}
+
+/// What a command prints, one JSON value.
+fn printed(args: &[&str]) -> Value {
+    let output = program(args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)))
+}
+
+#[test]
+fn everything_is_listed() {
+    let envs = printed(&["envs", "--json"]);
+    let find = |name: &str| envs.as_array().unwrap().iter().find(|env| env["name"] == name).unwrap().clone();
+    assert_eq!(find("Corridor-v0")["settings"], json!(["length", "wind", "longer_by_worker"]));
+    let agents = find("Hunt-v0")["agents"].clone();
+    assert_eq!(agents[2]["agent"], "prey");
+    let policies = printed(&["policies", "--json"]);
+    assert!(policies.as_array().unwrap().contains(&json!({ "name": "steady" })), "{policies}");
+}
+
+#[test]
+fn the_command_line_makes_the_rows_of_the_library() {
+    let args = ["sample", "--json", "--env", "Corridor-v0", "--env-config", SETTINGS, "--env-steps", "2000"];
+    let printed = printed(&[&args[..], &["--num-envs", "4", "--seed", "9"]].concat());
+    let config = RolloutConfig::new("Corridor-v0").env_config(SETTINGS.parse().unwrap()).num_envs(4).seed(9);
+    let hash = rollout_hash(config, 2000, &rollmesh_example_own_env::registry(), Kernels::PORTABLE).unwrap();
+    assert_eq!(printed["rollout_hash"], hash.to_string());
+}
+
+#[test]
+fn all_of_ones_own_code_meets_in_a_file_of_settings() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("hunt.toml");
+    fs::write(
+        &file,
+        r#"
+        env = "Hunt-v0"
+        env_config = { size = 8, num_hunters = 3 }
+        num_envs = 2
+        rollout_fragment_length = 50
+        policy_mapping_fn = "by_side"
+        callbacks = ["count_catches"]
+        policies.hunters = { policy = "random" }
+        policies.prey = { policy = "steady", config = { action = 1 } }
+        "#,
+    )
+    .unwrap();
+    let summary = printed(&["sample", "--json", "--config", file.to_str().unwrap(), "--env-steps", "400"]);
+    assert_eq!((&summary["env_steps"], &summary["agent_steps"]), (&json!(400), &json!(1600)));
+    assert_eq!(summary["policies"]["hunters"]["agent_steps"], 1200);
+    assert_eq!(summary["custom_metrics"]["caught"]["max"], 1.0);
+    assert!(summary["episodes"].as_u64() > Some(10), "{summary}");
+    let again = printed(&["sample", "--json", "--config", file.to_str().unwrap(), "--env-steps", "400"]);
+    assert_eq!(again["batch_hash"], summary["batch_hash"]);
+}
+
+#[test]
+fn functions_are_applied_by_name() {
+    let config = RolloutConfig::new("Hunt-v0").env_config(r#"{"num_hunters": 3}"#.parse().unwrap()).num_envs(2);
+    let builder = RolloutWorkerBuilder::new(rollmesh_example_own_env::registry());
+    let mut worker = builder
+        .config(RolloutConfig { policy_mapping_fn: Some("by_side".into()), ..config })
+        .policy(PolicyId::new("hunters"), NewPolicy::object(Box::new(RandomPolicy::new(3, 0))))
+        .policy(PolicyId::new("prey"), NewPolicy::object(Box::new(RandomPolicy::new(3, 0))))
+        .place(WorkerPlace::LOCAL)
+        .build()
+        .unwrap();
+    let answer = worker.apply("hunters", &Config::new().with("factor", 10).unwrap()).unwrap();
+    assert_eq!(answer.to_string(), r#"{"hunters":60}"#);
+    let error = worker.apply("gatherers", &Config::new()).unwrap_err();
+    assert_eq!(error.to_string(), "there is no worker function 'gatherers'; known are: hunters");
+}
+
+/// What became of a run of one iteration.
+fn trained(directory: &Path, workers: &str, num_envs_per_worker: &str, seed: &str, settings: &str) -> Value {
+    let run_dir = directory.join(format!("{workers}-{num_envs_per_worker}-{seed}-{}", settings.len()));
+    let numbers = ["--workers", workers, "--num-envs-per-worker", num_envs_per_worker, "--seed", seed];
+    let usual = ["train", "--json", "--no-dashboard", "--env", "Corridor-v0", "--rollout-fragment-length", "64"];
+    let short = ["--max-env-steps", "512", "--hidden", "8", "--env-config", settings];
+    let args = [&usual[..], &numbers, &short, &["--run-dir", run_dir.to_str().unwrap()]].concat();
+    printed(&args)
+}
+
+#[test]
+fn workers_in_other_processes_make_the_rows_of_this_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let summary = trained(directory.path(), "2", "4", "5", SETTINGS);
+    assert_eq!(summary["env_steps"], 512);
+
+    let run = RunSpec {
+        env: "Corridor-v0".into(),
+        seed: 5,
+        num_slots: 8,
+        num_envs_per_worker: 4,
+        rollout_fragment_length: 64,
+        hidden: vec![8],
+        env_config: SETTINGS.parse().unwrap(),
+    };
+    let mut runner = SlotRunner::new(&run, &rollmesh_example_own_env::registry().envs, Kernels::PORTABLE).unwrap();
+    let slots = (0..8).map(|slot| LeasedSlot { slot: SlotId(slot), source: SlotSource::New }).collect();
+    let (id, fragment, weights_version) = (LeaseId(0), FragmentNo(0), WeightsVersion(0));
+    runner.begin(Lease { id, fragment, weights_version, slots }).unwrap();
+    let Ok(Advance::Done { fragments, .. }) = runner.advance(u32::MAX) else { panic!("the lease is done") };
+    let returns: Vec<f64> =
+        fragments.iter().flat_map(|fragment| &fragment.episodes).map(|episode| episode.episode_return).collect();
+    let mean = returns.iter().sum::<f64>() / returns.len() as f64;
+    assert!(!returns.is_empty() && returns.len() <= 100, "{}", returns.len());
+    let found = summary["episode_return_mean"].as_f64().unwrap();
+    assert!((found - mean).abs() < 1e-12, "{found} {mean}");
+}
+
+#[test]
+fn settings_reach_workers_in_other_processes() {
+    let directory = tempfile::tempdir().unwrap();
+    let same = r#"{"length": 6}"#;
+    let hash =
+        |workers, envs, settings| trained(directory.path(), workers, envs, "1", settings)["weights_hash"].clone();
+    // The number of workers does not show, unless an environment looks at the index of its home.
+    let usual = hash("2", "4", same);
+    assert_eq!(hash("1", "8", same), usual);
+    assert_ne!(hash("2", "4", r#"{"length": 20}"#), usual);
+    assert_ne!(hash("2", "4", SETTINGS), hash("1", "8", SETTINGS));
+    let wrong = program(&["train", "--no-dashboard", "--env", "Corridor-v0", "--env-config", r#"{"size": 1}"#]);
+    assert_eq!(wrong.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(error.contains("there is no setting 'size'; known are: length, wind, longer_by_worker"), "{error}");
+}

@@ -1,0 +1,219 @@
+//! `rollmesh learn`: sampling and learning by turns, all in this process, for any number of policies.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::Instant,
+};
+
+use clap::Args;
+use rollmesh_core::{
+    batch::AnyBatch,
+    callbacks::Callbacks as _,
+    episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
+    ids::PolicyId,
+    policy::{LearnInfo, PolicyError},
+    worker::{RolloutError, RolloutWorker},
+};
+use serde_json::{Value, json};
+
+use super::{exit::Failure, log::Log, settings::WorkerFlags};
+use crate::{Registry, progress::Progress};
+
+#[derive(Args)]
+#[command(
+    after_help = "An iteration samples until there are train_batch_size env steps, and then every policy to train learns from\n\
+                        its rows of them. The kinds of policies that learn are in `rollmesh policies`.\n\n\
+                        Example:\n  \
+                        rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 100 --csv curve.csv"
+)]
+pub(super) struct LearnArgs {
+    #[command(flatten)]
+    flags: WorkerFlags,
+    /// Iterations of sampling and learning
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    iterations: u64,
+    /// Go on from a state that was saved [default: first weights]
+    #[arg(long, value_name = "FILE")]
+    restore: Option<PathBuf>,
+    /// Save the worker's state at the end: weights, optimisers, filters, the run's progress [default: nowhere]
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Write a line of numbers per iteration [default: nowhere]
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Print the summary as one JSON object, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let config = args.flags.settings()?;
+    let (train_batch_size, log) = (config.train_batch_size.max(1), Log::new(&config).map_err(Failure::usage)?);
+    let mut worker = args.flags.worker(config, registry)?;
+    if let Some(path) = &args.restore {
+        let bytes = fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+        worker.restore(&bytes).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    }
+    let curve = args.csv.as_ref().map(|path| Curve::create(path, &worker)).transpose().map_err(Failure::usage)?;
+    let mut training = Training { worker, log, curve, train_batch_size: train_batch_size as usize, latest: None };
+    let summary = training.run(args.iterations, !args.json)?;
+    let mut worker = training.worker;
+    if let Some(path) = &args.save {
+        let bytes = worker.save().map_err(Failure::other)?;
+        fs::write(path, bytes).map_err(|error| Failure::other(format!("cannot write {}: {error}", path.display())))?;
+    }
+    worker.stop().map_err(Failure::other)?;
+    if args.json {
+        println!("{summary}")
+    } else {
+        print(&summary)
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What one iteration brought.
+struct Iteration {
+    env_steps: u64,
+    episodes: EpisodeSummary,
+    infos: BTreeMap<PolicyId, LearnInfo>,
+    wall_s: f64,
+}
+
+struct Training {
+    worker: RolloutWorker,
+    log: Log,
+    curve: Option<Curve>,
+    train_batch_size: usize,
+    latest: Option<Iteration>,
+}
+
+impl Training {
+    fn run(&mut self, iterations: u64, visible: bool) -> Result<Value, Failure> {
+        let progress = Progress::new(iterations, "iterations", visible);
+        let start = Instant::now();
+        for number in 1..=iterations {
+            let iteration = self.iterate(start).map_err(failure)?;
+            if let Some(curve) = &mut self.curve {
+                curve.add(number, &iteration).map_err(Failure::other)?;
+            }
+            progress.say(number, &say(&iteration));
+            self.latest = Some(iteration);
+        }
+        progress.finish();
+        Ok(self.summary(iterations))
+    }
+
+    /// Samples a train batch, lets the policies learn from it, and tells everybody how far the run is.
+    fn iterate(&mut self, start: Instant) -> Result<Iteration, RolloutError> {
+        let (mut batches, mut steps, mut ended) = (Vec::new(), 0, Vec::<RolloutMetrics>::new());
+        while steps < self.train_batch_size {
+            let batch = self.worker.sample()?;
+            let episodes = self.worker.metrics().episodes;
+            self.log.sample(&batch, &episodes);
+            steps += batch.env_steps();
+            ended.extend(episodes);
+            batches.push(batch);
+        }
+        let batch = AnyBatch::concat(&batches)?;
+        let infos = self.worker.learn_on_batch(&batch)?;
+        let mut vars: GlobalVars = self.worker.global_vars();
+        vars.timestep += steps as u64;
+        for id in infos.keys() {
+            *vars.num_grad_updates_per_policy.entry(id.clone()).or_default() += 1;
+        }
+        self.worker.set_global_vars(&vars, None)?;
+        let episodes = EpisodeSummary::of(&ended);
+        let mut results = BTreeMap::from([
+            ("episode_return_mean".to_owned(), episodes.episode_return.mean),
+            ("episode_len_mean".to_owned(), episodes.length.mean),
+        ]);
+        self.worker.callbacks_mut().on_train_result(&mut results)?;
+        Ok(Iteration { env_steps: vars.timestep, episodes, infos, wall_s: start.elapsed().as_secs_f64() })
+    }
+
+    fn summary(&self, iterations: u64) -> Value {
+        let Some(latest) = &self.latest else { return json!({ "iterations": 0 }) };
+        let means = latest.episodes.policy_reward.iter().map(|(id, spread)| (id.to_string(), spread.mean));
+        json!({
+            "iterations": iterations,
+            "env_steps": latest.env_steps,
+            "wall_s": latest.wall_s,
+            "episode_return_mean": latest.episodes.episode_return.mean,
+            "episode_len_mean": latest.episodes.length.mean,
+            "policy_reward_mean": means.collect::<BTreeMap<String, f64>>(),
+            "learner": latest.infos.iter().map(|(id, info)| (id.to_string(), info)).collect::<BTreeMap<_, _>>(),
+        })
+    }
+}
+
+/// A policy that does not learn is a wrong setting.
+fn failure(error: RolloutError) -> Failure {
+    match error {
+        RolloutError::Policy { source: PolicyError::NoLearner, .. } | RolloutError::Setup(_) => Failure::usage(error),
+        other => Failure::other(other),
+    }
+}
+
+fn say(iteration: &Iteration) -> String {
+    let mean = |mean: f64| if mean.is_nan() { "-".to_owned() } else { format!("{mean:.2}") };
+    let by_policy =
+        iteration.episodes.policy_reward.iter().map(|(id, spread)| format!(" · {id} {}", mean(spread.mean)));
+    format!(
+        "return {}{} · {} env steps",
+        mean(iteration.episodes.episode_return.mean),
+        by_policy.collect::<String>(),
+        iteration.env_steps
+    )
+}
+
+fn print(summary: &Value) {
+    let number = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), |number| format!("{number:.3}"));
+    println!("iterations      {}", summary["iterations"]);
+    println!("env steps       {}", summary["env_steps"]);
+    println!("episode return  {} (mean of the last iteration)", number(&summary["episode_return_mean"]));
+    for (id, mean) in summary["policy_reward_mean"].as_object().into_iter().flatten() {
+        println!("policy {id}: reward {} (mean of its agents)", number(mean));
+    }
+}
+
+/// The numbers of all iterations as comma-separated values.
+struct Curve {
+    file: File,
+    path: PathBuf,
+    policies: Vec<PolicyId>,
+}
+
+impl Curve {
+    fn create(path: &PathBuf, worker: &RolloutWorker) -> Result<Self, String> {
+        let policies: Vec<PolicyId> = worker.policies_to_train(None).into_iter().collect();
+        let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
+        let mut file = File::create(path).map_err(failed)?;
+        let rewards: String = policies.iter().map(|id| format!(",reward_mean/{}", quoted(id))).collect();
+        writeln!(file, "iteration,env_steps,wall_s,episodes,episode_return_mean,episode_len_mean{rewards}")
+            .map_err(failed)?;
+        Ok(Self { file, path: path.clone(), policies })
+    }
+
+    /// A number that there is not is left out.
+    fn add(&mut self, number: u64, iteration: &Iteration) -> Result<(), String> {
+        let cell = |value: f64| if value.is_nan() { String::new() } else { value.to_string() };
+        let episodes = &iteration.episodes;
+        let mut line = format!("{number},{},{:.3},{}", iteration.env_steps, iteration.wall_s, episodes.episodes);
+        let rewards =
+            self.policies.iter().map(|id| episodes.policy_reward.get(id).map_or(f64::NAN, |spread| spread.mean));
+        for value in [episodes.episode_return.mean, episodes.length.mean].into_iter().chain(rewards) {
+            line.push(',');
+            line.push_str(&cell(value));
+        }
+        writeln!(self.file, "{line}").map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+    }
+}
+
+/// A name without what ends a cell.
+fn quoted(id: &PolicyId) -> String {
+    id.as_str().replace([',', '"', '\n', '\r'], "_")
+}

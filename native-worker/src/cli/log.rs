@@ -1,0 +1,72 @@
+//! What a command logs of a worker's samples: on standard error, and in a file where there is a directory for it.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::Path,
+};
+
+use rollmesh_core::{
+    batch::AnyBatch,
+    episode::RolloutMetrics,
+    worker::{RolloutConfig, config::LogLevel},
+};
+
+/// Where lines go, and which ones.
+pub(super) struct Log {
+    level: LogLevel,
+    file: Option<File>,
+}
+
+impl Log {
+    /// As the settings say. The file is `worker-0.log`, and goes on where it ends.
+    pub(super) fn new(config: &RolloutConfig) -> Result<Self, String> {
+        let open = |directory: &String| {
+            let path = Path::new(directory).join("worker-0.log");
+            let opened =
+                fs::create_dir_all(directory).and_then(|()| File::options().create(true).append(true).open(&path));
+            opened.map_err(|error| format!("cannot write {}: {error}", path.display()))
+        };
+        Ok(Self { level: config.log_level, file: config.log_dir.as_ref().map(open).transpose()? })
+    }
+
+    /// Logs what came of a sample: lost episodes from `WARN` on, finished ones from `INFO` on, the batch at `DEBUG`.
+    pub(super) fn sample(&mut self, batch: &AnyBatch, episodes: &[RolloutMetrics]) {
+        for episode in episodes {
+            let (id, env) = (episode.episode_id, episode.env);
+            match &episode.faulty {
+                Some(fault) => {
+                    self.line(LogLevel::Warn, &format!("episode {id} of environment {env} was lost: {fault}"))
+                }
+                None => {
+                    let (length, sum) = (episode.length, episode.episode_return);
+                    self.line(
+                        LogLevel::Info,
+                        &format!("episode {id} of environment {env}: {length} steps, return {sum}"),
+                    );
+                }
+            }
+        }
+        let (env_steps, agent_steps) = (batch.env_steps(), batch.agent_steps());
+        self.line(LogLevel::Debug, &format!("a sample of {env_steps} env steps and {agent_steps} agent steps"));
+    }
+
+    fn line(&mut self, level: LogLevel, line: &str) {
+        if level > self.level {
+            return;
+        }
+        let level = match level {
+            LogLevel::Error => "ERROR",
+            LogLevel::Warn => "WARN",
+            LogLevel::Info => "INFO",
+            LogLevel::Debug => "DEBUG",
+        };
+        eprintln!("{level} {line}");
+        // A full disk must not end a run; after the first failure the file has its end there.
+        if let Some(file) = &mut self.file
+            && writeln!(file, "{level} {line}").is_err()
+        {
+            self.file = None;
+        }
+    }
+}

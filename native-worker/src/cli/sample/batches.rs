@@ -1,0 +1,140 @@
+//! Batches of a worker with any settings.
+
+use std::{
+    collections::BTreeMap,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::{
+    episode::{EpisodeSummary, RolloutMetrics, Spread},
+    hash::BatchHasher,
+    ids::PolicyId,
+    worker::{RolloutConfig, RolloutError, RolloutWorker},
+};
+use serde::Serialize;
+
+use super::SampleArgs;
+use crate::{
+    Registry,
+    cli::{exit::Failure, log::Log},
+    progress::Progress,
+};
+
+/// What is printed.
+#[derive(Serialize)]
+struct Summary {
+    samples: u64,
+    env_steps: u64,
+    agent_steps: u64,
+    episodes: usize,
+    faulty_episodes: usize,
+    /// Of the episodes that ended; none ended, no numbers.
+    episode_return: Option<Numbers>,
+    episode_length: Option<Numbers>,
+    policies: BTreeMap<PolicyId, PolicySummary>,
+    custom_metrics: BTreeMap<String, Numbers>,
+    /// Without hashing.
+    steps_per_s: f64,
+    batch_hash: String,
+}
+
+/// What concerns one policy.
+#[derive(Default, Serialize)]
+struct PolicySummary {
+    agent_steps: u64,
+    /// Sum of the rewards of one of its agents in an episode.
+    reward: Option<Numbers>,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Numbers {
+    min: f64,
+    mean: f64,
+    max: f64,
+}
+
+impl Numbers {
+    fn of(spread: Spread) -> Option<Self> {
+        let Spread { min, mean, max } = spread;
+        (!mean.is_nan()).then_some(Self { min, mean, max })
+    }
+}
+
+pub(super) fn run(args: &SampleArgs, config: RolloutConfig, registry: &Registry) -> Result<ExitCode, Failure> {
+    let log = Log::new(&config).map_err(Failure::usage)?;
+    let mut worker = args.flags.worker(config, registry)?;
+    let summary = sample(&mut worker, args, log).map_err(Failure::other)?;
+    worker.stop().map_err(Failure::other)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
+    } else {
+        print(&summary);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sample(worker: &mut RolloutWorker, args: &SampleArgs, mut log: Log) -> Result<Summary, RolloutError> {
+    let progress = Progress::new(args.env_steps, "env steps", !args.json);
+    let mut hasher = BatchHasher::new();
+    let mut ended: Vec<RolloutMetrics> = Vec::new();
+    let mut policies: BTreeMap<PolicyId, PolicySummary> = BTreeMap::new();
+    let (mut samples, mut env_steps, mut agent_steps) = (0, 0, 0);
+    let mut sampling = Duration::ZERO;
+    while env_steps < args.env_steps {
+        let start = Instant::now();
+        let batch = worker.sample()?;
+        sampling += start.elapsed();
+        hasher.add(&batch)?;
+        samples += 1;
+        env_steps += batch.env_steps() as u64;
+        agent_steps += batch.agent_steps() as u64;
+        for (id, rows) in &batch.as_multi_agent().policy_batches {
+            policies.entry(id.clone()).or_default().agent_steps += rows.len() as u64;
+        }
+        let episodes = worker.metrics().episodes;
+        log.sample(&batch, &episodes);
+        ended.extend(episodes);
+        progress.at(env_steps);
+    }
+    progress.finish();
+    let summary = EpisodeSummary::of(&ended);
+    for (id, spread) in &summary.policy_reward {
+        policies.entry(id.clone()).or_default().reward = Numbers::of(*spread);
+    }
+    let numbers = |(name, spread): (&String, &Spread)| Some((name.clone(), Numbers::of(*spread)?));
+    Ok(Summary {
+        samples,
+        env_steps,
+        agent_steps,
+        episodes: summary.episodes,
+        faulty_episodes: summary.faulty_episodes,
+        episode_return: Numbers::of(summary.episode_return),
+        episode_length: Numbers::of(summary.length),
+        policies,
+        custom_metrics: summary.custom_metrics.iter().filter_map(numbers).collect(),
+        steps_per_s: env_steps as f64 / sampling.as_secs_f64().max(1e-9),
+        batch_hash: hasher.finish().to_string(),
+    })
+}
+
+fn print(summary: &Summary) {
+    let numbers = |numbers: Option<Numbers>| {
+        numbers.map_or_else(|| "-".into(), |n| format!("{:.2} (from {:.2} to {:.2})", n.mean, n.min, n.max))
+    };
+    println!("samples         {}", summary.samples);
+    println!("env steps       {}", summary.env_steps);
+    println!("agent steps     {}", summary.agent_steps);
+    let lost = if summary.faulty_episodes > 0 { format!(", {} lost", summary.faulty_episodes) } else { String::new() };
+    println!("episodes        {}{lost}", summary.episodes);
+    println!("episode return  {}", numbers(summary.episode_return));
+    println!("episode length  {}", numbers(summary.episode_length));
+    for (id, policy) in &summary.policies {
+        println!("policy {id}: {} agent steps, reward {}", policy.agent_steps, numbers(policy.reward));
+    }
+    for (name, value) in &summary.custom_metrics {
+        println!("metric {name}: {}", numbers(Some(*value)));
+    }
+    println!("steps/s         {:.0}", summary.steps_per_s);
+    println!("batch hash      {}", summary.batch_hash);
+}

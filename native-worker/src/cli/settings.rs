@@ -1,0 +1,93 @@
+//! Settings of a worker: a file, with flags on top.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use clap::Args;
+use rollmesh_core::{
+    config::Config,
+    filter::FilterKind,
+    time::Micros,
+    worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, config::LogLevel},
+};
+
+use super::exit::Failure;
+use crate::{NativeShell, kernels::KernelChoice};
+
+/// The flags that every command with a worker in this process has.
+#[derive(Args, Clone, Debug)]
+pub(super) struct WorkerFlags {
+    /// Settings of the worker, a JSON object or TOML by the file's ending; flags go before it
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Environment, see `rollmesh envs` [default: the file's, else CartPole-v1]
+    #[arg(long)]
+    pub(super) env: Option<String>,
+    /// Settings of the environment, over the file's [default: {}]
+    #[arg(long, value_name = "JSON")]
+    pub(super) env_config: Option<Config>,
+    /// Seed of everything random [default: the file's, else 0]
+    #[arg(long)]
+    pub(super) seed: Option<u64>,
+    /// Normalisation of observations: NoFilter, MeanStdFilter or ConcurrentMeanStdFilter [default: the file's, else NoFilter]
+    #[arg(long, value_name = "FILTER", value_parser = by_name::<FilterKind>)]
+    pub(super) observation_filter: Option<FilterKind>,
+    /// Record episodes in this directory, as GIFs and numbers [default: the file's, else none]
+    #[arg(long, value_name = "DIR")]
+    pub(super) monitor_path: Option<String>,
+    /// Directory for logs, and for outputs that name none [default: the file's, else none]
+    #[arg(long, value_name = "DIR")]
+    pub(super) log_dir: Option<String>,
+    /// What is logged: ERROR, WARN, INFO or DEBUG [default: the file's, else WARN]
+    #[arg(long, value_name = "LEVEL", value_parser = by_name::<LogLevel>)]
+    pub(super) log_level: Option<LogLevel>,
+    /// Instantiation of the hot loops; has no influence on the rows
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) kernels: KernelChoice,
+}
+
+/// Reads a value as configurations write it.
+fn by_name<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_value(text.into()).map_err(|error| error.to_string())
+}
+
+impl WorkerFlags {
+    /// The file's settings, or the usual ones, with what the flags say.
+    pub(super) fn settings(&self) -> Result<RolloutConfig, Failure> {
+        let mut config = match &self.config {
+            Some(path) => read(path)?,
+            None => RolloutConfig::default(),
+        };
+        config.env = self.env.clone().or(config.env).or_else(|| Some("CartPole-v1".into()));
+        if let Some(env_config) = &self.env_config {
+            config.env_config = config.env_config.merged(env_config);
+        }
+        config.seed = self.seed.unwrap_or(config.seed);
+        config.observation_filter = self.observation_filter.unwrap_or(config.observation_filter);
+        config.monitor_path = self.monitor_path.clone().or(config.monitor_path);
+        config.log_dir = self.log_dir.clone().or(config.log_dir);
+        config.log_level = self.log_level.unwrap_or(config.log_level);
+        Ok(config)
+    }
+
+    /// The worker of these settings.
+    pub(super) fn worker(&self, config: RolloutConfig, registry: &Registry) -> Result<RolloutWorker, Failure> {
+        let builder = RolloutWorkerBuilder::new(registry.clone()).config(config);
+        let start = Instant::now();
+        let clock = move || Micros(start.elapsed().as_micros() as u64);
+        builder.kernels(self.kernels.table()).clock(clock).shell(Box::new(NativeShell)).build().map_err(Failure::usage)
+    }
+}
+
+fn read(path: &Path) -> Result<RolloutConfig, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => serde_json::from_str(&text).map_err(|error| failed(&error)),
+        Some("toml") => toml::from_str(&text).map_err(|error| failed(&error)),
+        _ => Err(failed(&"settings are JSON or TOML: the file's name must end in .json or .toml")),
+    }
+}
