@@ -68,6 +68,8 @@ impl Lanes {
             lanes.moments.push(Moment { slot: start.slot, episode, t, agent: 0 });
             lanes.returns.push(episode_return);
             match &start.state {
+                // An episode of which nothing is known but its number begins again: with the same bits.
+                Some(state) if state.t == 0 && state.env.is_empty() => lanes.begin_episode(lane, env, obs)?,
                 Some(state) => env.restore_at(lane, &state.env, O::erase_rows_mut(obs))?,
                 None => lanes.begin_episode(lane, env, obs)?,
             }

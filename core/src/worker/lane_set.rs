@@ -3,7 +3,7 @@
 use crate::{
     batch::SlotFragment,
     column::DType,
-    env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec},
+    env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec, Moment},
     ids::{FragmentNo, SlotId, WeightsVersion},
     kernels::Kernels,
     policy::Policy,
@@ -44,6 +44,11 @@ impl LaneSet {
     pub(super) fn reopen(&mut self, starts: &[LaneStart], seed: u64, limit: Option<u32>) -> Result<(), EnvError> {
         self.collector = lockstep(starts, seed, limit, self.env.as_mut())?;
         Ok(())
+    }
+
+    /// Where each lane is.
+    pub(super) fn moments(&self) -> &[Moment] {
+        self.collector.lanes().moments()
     }
 
     /// The environment of all lanes.

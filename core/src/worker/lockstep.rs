@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::lane_set::LaneSet;
 use crate::{
-    batch::{AnyBatch, CutReason, SampleBatch, SlotFragment},
-    env::{AnyVectorEnv, EnvError, SubEnv},
+    batch::{AnyBatch, CutReason, SlotFragment},
+    env::{AnyVectorEnv, EnvError, Moment, SubEnv},
     episode::{RolloutMetrics, SamplerPerf},
     ids::{AgentId, FragmentNo, PolicyId, SlotId, eps_id},
     policy::{Policy, PolicyMapError, Postprocessing},
@@ -25,6 +25,8 @@ pub(super) struct LockstepSampler {
     finisher: Finisher,
     episodes: Vec<RolloutMetrics>,
     perf: SamplerPerf,
+    /// A fragment failed in the middle.
+    lost: bool,
     stopped: bool,
 }
 
@@ -47,6 +49,7 @@ impl LockstepSampler {
             finisher: Finisher::default(),
             episodes: Vec::new(),
             perf: SamplerPerf::default(),
+            lost: false,
             stopped: false,
         })
     }
@@ -61,16 +64,23 @@ impl LockstepSampler {
         if self.stopped {
             return Err(SampleError::Stopped);
         }
+        if self.lost {
+            self.begin_again()?;
+        }
         let begun = clock();
         self.lanes.begin(self.next, policy.weights().version(), steps);
         self.next.0 += 1;
         let fragments = loop {
-            let progress = self.lanes.advance(policy, u32::MAX).map_err(|error| match error {
-                DriveError::Env(error) => SampleError::Env(error),
-                DriveError::Policy(source) => SampleError::Policy { id: PolicyId::DEFAULT, source },
-            })?;
-            if let (_, Some(fragments)) = progress {
-                break fragments;
+            match self.lanes.advance(policy, u32::MAX) {
+                Ok((_, Some(fragments))) => break fragments,
+                Ok(_) => {}
+                Err(error) => {
+                    self.lost = true;
+                    return Err(match error {
+                        DriveError::Env(error) => SampleError::Env(error),
+                        DriveError::Policy(source) => SampleError::Policy { id: PolicyId::DEFAULT, source },
+                    });
+                }
             }
         };
         let took = clock().since(begun).0 as f64 / 1_000.0;
@@ -80,6 +90,23 @@ impl LockstepSampler {
         self.perf.iterations += u64::from(steps);
         self.note_episodes(&fragments);
         Ok(fragments)
+    }
+
+    /// Begins the next episode in every lane, after a failure in the middle of a fragment.
+    fn begin_again(&mut self) -> Result<(), EnvError> {
+        let next = |moment: &Moment| LaneStart {
+            slot: moment.slot,
+            state: Some(SlotState {
+                episode: moment.episode.wrapping_add(1),
+                t: 0,
+                episode_return: 0.0,
+                env: Vec::new(),
+            }),
+        };
+        let starts: Vec<LaneStart> = self.lanes.moments().iter().map(next).collect();
+        self.lanes.reopen(&starts, self.seed, self.limit)?;
+        self.lost = false;
+        Ok(())
     }
 
     /// Finished episodes in the order in which they ended.
@@ -100,18 +127,6 @@ impl LockstepSampler {
             perf,
             ..RolloutMetrics::default()
         }));
-    }
-
-    /// One batch of all fragments, with every column.
-    fn finish(&mut self, fragments: &[SlotFragment], policy: &dyn Policy) -> Result<SampleBatch, SampleError> {
-        let advantages = match policy.postprocessing() {
-            Postprocessing::Advantages(config) => Some(config),
-            Postprocessing::None | Postprocessing::Custom => None,
-        };
-        self.finisher.finish(fragments, advantages.as_ref()).map_err(|error| match error {
-            PostprocessError::Batch(error) => error.into(),
-            error => SampleError::Policy { id: PolicyId::DEFAULT, source: error.into() },
-        })
     }
 }
 
@@ -135,7 +150,14 @@ impl SamplerInput for LockstepSampler {
         };
         let policy = host.policies.policy_mut(&PolicyId::DEFAULT).map_err(missing)?;
         let fragments = self.fragments(self.steps, policy, host.clock)?;
-        Ok(self.finish(&fragments, policy)?.into())
+        let config = match policy.postprocessing() {
+            Postprocessing::Advantages(config) => Some(config),
+            Postprocessing::None | Postprocessing::Custom => None,
+        };
+        let failed = |error: PostprocessError| SampleError::Policy { id: PolicyId::DEFAULT, source: error.into() };
+        let mut batch = self.finisher.finish(&fragments, config.as_ref()).map_err(failed)?;
+        batch.set_training(true);
+        Ok(batch.into())
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
@@ -156,14 +178,11 @@ impl SamplerInput for LockstepSampler {
     }
 
     fn state(&self) -> Vec<u8> {
-        let slots: Vec<SlotId> = self.lanes.slots().collect();
-        let states: Vec<LaneState> = slots
-            .into_iter()
-            .filter_map(|slot| {
-                let steps = self.finisher.steps(slot);
-                Some(LaneState { slot, steps, state: self.lanes.state(slot)?.encode() })
-            })
-            .collect();
+        let state = |slot: SlotId| {
+            let state = self.lanes.state(slot)?.encode();
+            Some(LaneState { slot, steps: self.finisher.steps(slot), state })
+        };
+        let states: Vec<LaneState> = self.lanes.slots().filter_map(state).collect();
         // Writing into memory that grows cannot fail.
         postcard::to_allocvec(&(self.next.0, states)).unwrap_or_default()
     }
@@ -174,27 +193,22 @@ impl SamplerInput for LockstepSampler {
             return Ok(());
         }
         let (next, states): (u64, Vec<LaneState>) = postcard::from_bytes(state).map_err(|_| damaged())?;
-        let slots: Vec<SlotId> = self.lanes.slots().collect();
-        let (mut starts, mut before) = (Vec::new(), Vec::new());
-        for slot in slots {
-            let now = LaneStart { slot, state: self.lanes.state(slot) };
-            match states.iter().find(|state| state.slot == slot) {
-                Some(found) => {
-                    let state = SlotState::decode(&found.state).map_err(|_| damaged())?;
-                    starts.push(LaneStart { slot, state: Some(state) });
-                }
-                None => starts.push(now.clone()),
+        let before: Vec<LaneStart> =
+            self.lanes.slots().map(|slot| LaneStart { slot, state: self.lanes.state(slot) }).collect();
+        let mut starts = before.clone();
+        for start in &mut starts {
+            if let Some(found) = states.iter().find(|state| state.slot == start.slot) {
+                start.state = Some(SlotState::decode(&found.state).map_err(|_| damaged())?);
             }
-            before.push(now);
         }
         if let Err(error) = self.lanes.reopen(&starts, self.seed, self.limit) {
             // What was there before is a state of this environment.
             self.lanes.reopen(&before, self.seed, self.limit)?;
             return Err(error.into());
         }
-        self.next = FragmentNo(next);
-        for lane in &states {
-            self.finisher.set_steps(lane.slot, lane.steps);
+        (self.next, self.lost) = (FragmentNo(next), false);
+        for LaneState { slot, steps, .. } in states {
+            self.finisher.set_steps(slot, steps);
         }
         Ok(())
     }

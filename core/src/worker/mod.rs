@@ -29,7 +29,7 @@ mod session;
 pub use builder::{
     Clock, HostFacts, NewPolicy, PolicyClass, RemoteEnvs, RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
 };
-pub use config::{PolicyConfig, RolloutConfig};
+pub use config::{FragmentLength, PolicyConfig, RolloutConfig};
 pub use error::{RolloutError, SetupError};
 pub use fingerprint::{core_fingerprint, rollout_hash};
 pub use place::WorkerPlace;

@@ -6,7 +6,7 @@ use crate::{
     run::{RunSpec, SpecError},
     worker::{
         SetupError, WorkerPlace,
-        config::{CountStepsBy, FragmentLength, Horizon, InputEvaluation, RewardClipping},
+        config::{CountStepsBy, Horizon, InputEvaluation, RewardClipping},
     },
 };
 
@@ -68,14 +68,10 @@ impl RolloutWorkerBuilder {
 
     fn check_numbers(&self) -> Result<(), SetupError> {
         let config = &self.config;
-        let length = match config.rollout_fragment_length {
-            FragmentLength::Steps(steps) => Some(steps),
-            FragmentLength::Auto => None,
-        };
         let capacity = u32::try_from(config.policy_map_capacity).unwrap_or(u32::MAX);
         let numbers = [
             ("num_envs", Some(config.num_envs), WorkerPlace::MAX_ENVS),
-            ("rollout_fragment_length", length, RunSpec::MAX_FRAGMENT_LENGTH),
+            ("rollout_fragment_length", Some(self.fragment_length()), RunSpec::MAX_FRAGMENT_LENGTH),
             ("train_batch_size", Some(config.train_batch_size), u32::MAX),
             ("horizon", config.horizon, u32::MAX),
             ("dataset_shards", config.dataset_shards, u32::MAX),
@@ -99,6 +95,13 @@ impl RolloutWorkerBuilder {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Steps of each environment per sample.
+    pub(super) fn fragment_length(&self) -> u32 {
+        let (config, place) = (&self.config, self.place);
+        let length = config.rollout_fragment_length;
+        length.resolve(config.train_batch_size, place.num_workers, config.num_envs, place.worker_index)
     }
 
     /// What only a shell can do.

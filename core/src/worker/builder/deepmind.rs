@@ -34,10 +34,14 @@ pub(super) fn options(model: &Config, env: &str) -> Result<DeepMindOptions, Conf
         // A number of pictures is fine, too.
         Err(_) => model.get::<u16>("framestack")?.unwrap_or(4),
     };
+    if dim == 0 || stack == 0 {
+        let name = if dim == 0 { "dim" } else { "framestack" };
+        return Err(ConfigError::BadValue { name: name.into(), reason: "it is at least 1".into() });
+    }
     let default = DeepMindOptions::default();
     // Games that say so in their names show every frame; all others skip some by themselves.
     let frame_skip = if env.contains("NoFrameskip") { default.frame_skip } else { 1 };
-    Ok(DeepMindOptions { size: Size::new(dim.into(), dim.into()), frame_stack: stack, frame_skip, ..default })
+    Ok(DeepMindOptions { size: Size::new(dim, dim), frame_stack: stack, frame_skip, ..default })
 }
 
 impl EnvSource {

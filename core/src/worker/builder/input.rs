@@ -64,7 +64,7 @@ impl RolloutWorkerBuilder {
         context.log_dir = self.config.log_dir.clone();
         // A local worker beside others reads nothing that they do not read.
         let (index, workers) = (self.place.worker_index, self.place.num_workers);
-        let shards = self.config.dataset_shards.unwrap_or(workers.max(1));
+        let shards = self.config.dataset_shards.unwrap_or_else(|| workers.max(1));
         context.shard = match (index, workers) {
             (0, 0) => Some((0, shards)),
             (0, _) => None,

@@ -6,16 +6,18 @@ mod envs;
 mod input;
 mod make;
 mod policies;
+mod sampler;
 mod set;
 mod shell;
 #[cfg(test)]
 mod tests;
+mod workshop;
 
 pub use policies::{NewPolicy, PolicyClass};
 pub use shell::{HostFacts, RemoteEnvs, Shell};
 
 pub(super) use input::Opened;
-pub(super) use policies::{Recipe, Workshop};
+pub(super) use workshop::{Recipe, Workshop};
 
 use super::{Registry, RolloutConfig, SetupError, WorkerPlace, rollout::PoliciesToTrain};
 use crate::{

@@ -30,6 +30,7 @@ fn assert_same(name: &str, build: impl Fn() -> RolloutWorkerBuilder, samples: us
         for (column, values) in a.iter() {
             assert!(values.same_bits(b.column(column).unwrap()), "{name}, sample {sample}, column {column}");
         }
+        assert!(a.same_bits(&b) && a.is_training() == b.is_training(), "{name}, sample {sample}");
         assert_eq!(metrics(&mut lockstep), metrics(&mut episodic), "{name}, sample {sample}");
     }
 }

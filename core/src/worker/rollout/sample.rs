@@ -161,9 +161,10 @@ impl RolloutWorker {
             Compression::Rows => Granularity::Rows,
             Compression::Bulk => Granularity::Bulk,
         };
-        Ok(match batch {
+        match batch {
             AnyBatch::Single(batch) => batch.compress(granularity)?,
             AnyBatch::Multi(batch) => batch.compress(granularity)?,
-        })
+        }
+        Ok(())
     }
 }

@@ -61,6 +61,53 @@ impl Env for Counter {
     }
 }
 
+/// Counters of which the `step`-th step of all together fails, once.
+pub(super) fn failing(length: u32, step: u32) -> EnvSpec {
+    let steps = Arc::new(AtomicU32::new(0));
+    EnvSpec::new("Failing", move |contexts, _| {
+        let counter = || Failing { counter: Counter { length, reward: 100.0, t: 0 }, steps: steps.clone(), step };
+        Box::new(Vectorized::new(contexts.iter().map(|_| counter()).collect()))
+    })
+}
+
+struct Failing {
+    counter: Counter,
+    steps: Arc<AtomicU32>,
+    step: u32,
+}
+
+impl Env for Failing {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        self.counter.observation_space()
+    }
+
+    fn action_space(&self) -> Space {
+        self.counter.action_space()
+    }
+
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        self.counter.reset(rng, obs)
+    }
+
+    fn step(&mut self, action: &[i64], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        if self.steps.fetch_add(1, Ordering::Relaxed) + 1 == self.step {
+            return Err(EnvError::Failed("a wheel came off".into()));
+        }
+        self.counter.step(action, rng, obs)
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        self.counter.snapshot(out);
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        self.counter.restore(snapshot, obs)
+    }
+}
+
 /// Counters of this length, which give a reward of 100.
 pub(super) fn counter(length: u32) -> EnvSpec {
     rewarding(length, 100.0)

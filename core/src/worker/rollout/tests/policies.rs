@@ -45,7 +45,7 @@ fn policies_come_and_go() {
     worker.add_policy(b.clone(), NewPolicy::object(Box::new(RandomPolicy::new(2, 0))), None, None).unwrap();
     let ids = worker.foreach_policy(|id, _| id.clone()).unwrap();
     assert_eq!(ids, [a.clone(), b.clone(), PolicyId::DEFAULT]);
-    assert_eq!(worker.foreach_policy_to_train(|id, _| id.clone()).unwrap(), [a.clone()]);
+    assert_eq!(worker.foreach_policy_to_train(|id, _| id.clone()).unwrap(), core::slice::from_ref(&a));
     assert_eq!(worker.for_policy(&a, |policy| value_of(policy.weights())), Ok(7.0));
     worker.remove_policy(&a, None, None).unwrap();
     assert!(worker.policies_to_train(None).is_empty());

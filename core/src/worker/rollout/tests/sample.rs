@@ -245,3 +245,30 @@ fn without_environments_there_is_nothing_to_sample() {
     assert_eq!(worker.sample_fragments(5), Err(RolloutError::NoFragments));
     assert_eq!((worker.num_envs(), worker.foreach_env(|_| ()).len()), (0, 0));
 }
+
+/// RLlib 2.9.3: 8 rows of two whole episodes, and one that is lost.
+#[test]
+fn a_failed_environment_is_made_again_if_wanted() {
+    let config = RolloutConfig { restart_failed_sub_environments: true, ..RolloutConfig::default() };
+    let config = config.rollout_fragment_length(8).single_policy("random");
+    let mut worker = RolloutWorker::builder().config(config).env_spec(failing(4, 6)).build().unwrap();
+    assert_eq!(single(&mut worker).get(T).unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
+    let summary = worker.metrics().summary();
+    assert_eq!((summary.episodes, summary.faulty_episodes), (2, 1));
+}
+
+#[test]
+fn a_failure_ends_the_sample_and_the_next_one_begins_anew() {
+    // Episode 1 is lost; the general sampler keeps the one that was whole.
+    for (sampler, ids) in [(SamplerChoice::Lockstep, [2, 3]), (SamplerChoice::Episodic, [0, 2])] {
+        let config = RolloutConfig::default().rollout_fragment_length(8).single_policy("random");
+        let mut worker =
+            RolloutWorker::builder().config(config).env_spec(failing(4, 6)).sampler(sampler).build().unwrap();
+        let error = worker.sample().unwrap_err().to_string();
+        assert!(error.contains("a wheel came off"), "{error}");
+        let batch = single(&mut worker);
+        assert_eq!(batch.get(T).unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
+        let eps = batch.get(EPS_ID).unwrap();
+        assert_eq!([eps[0], eps[7]], ids);
+    }
+}

@@ -1,0 +1,233 @@
+//! Environments, and the sampler that fits them.
+
+use super::{
+    EnvSource, RolloutWorkerBuilder, SamplerChoice, conflict, deepmind, envs::spaces_of_policy, shell::RemoteEnvs,
+};
+use crate::{
+    action::ActionTransform,
+    callbacks::{CallbackList, Callbacks as _, PolicyMappingFn, WorkerInfo},
+    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvSpaces, SubEnv},
+    filter::{Filter, FilterKind},
+    ids::{AgentId, PolicyId},
+    policy::{PolicyMap, Postprocessing},
+    prelude::*,
+    sampler::{BatchMode, CountStepsBy, Episodic, EpisodicOptions, RewardClipping},
+    time::Micros,
+    worker::{SetupError, config::PreprocessorPref, lockstep::LockstepSampler, rollout::Source},
+};
+
+/// The environments of a worker.
+pub(super) enum Envs {
+    None,
+    Lanes(Box<dyn AnyVectorEnv>),
+    Base(Box<dyn BaseEnv>),
+}
+
+/// What was found out while environments were made.
+pub(super) struct Made {
+    pub(super) envs: Envs,
+    pub(super) source: Option<EnvSource>,
+    pub(super) pref: PreprocessorPref,
+    pub(super) clip_rewards: RewardClipping,
+}
+
+impl RolloutWorkerBuilder {
+    /// Makes the environments, games in their wrappers. `plain` is false where only the general sampler will do.
+    pub(super) fn make_envs(&mut self, contexts: &[EnvContext], plain: bool) -> Result<Made, SetupError> {
+        let (pref, clip) = (self.config.preprocessor_pref, self.config.clip_rewards);
+        let mut made = Made { envs: Envs::None, source: None, pref, clip_rewards: clip };
+        let Some(source) = self.env_source()? else { return Ok(made) };
+        if self.config.remote_worker_envs {
+            made.envs = Envs::Base(self.remote_envs(contexts)?);
+            made.source = Some(source);
+            return Ok(made);
+        }
+        let lanes = source.is_single_agent() && plain && self.may_be_lockstep();
+        made.envs = self.make(&source, contexts, lanes)?;
+        made.source = Some(source);
+        let Some(spaces) = made.single_spaces().filter(|_| pref == PreprocessorPref::DeepMind) else { return Ok(made) };
+        if !deepmind::is_game(&spaces) {
+            return Ok(made);
+        }
+        // One game at a time: the unwrapped ones go first.
+        made.envs = Envs::None;
+        let Some(EnvSource::Single { factory, limit, name }) = made.source.take() else { return Ok(made) };
+        let options = deepmind::options(&self.config.model_config, &name)?;
+        let wrapped = EnvSource::Single { factory, limit, name }.wrapped(options);
+        made.pref = PreprocessorPref::None;
+        if clip == RewardClipping::Auto {
+            made.clip_rewards = RewardClipping::Sign;
+        }
+        made.envs = self.make(&wrapped, contexts, lanes && made.clip_rewards == RewardClipping::Off)?;
+        made.source = Some(wrapped);
+        Ok(made)
+    }
+
+    fn make(&self, source: &EnvSource, contexts: &[EnvContext], lanes: bool) -> Result<Envs, SetupError> {
+        Ok(match lanes {
+            true => Envs::Lanes(self.make_lanes(source, contexts)?),
+            false => Envs::Base(self.make_base(source.clone(), contexts)?),
+        })
+    }
+
+    fn remote_envs(&mut self, contexts: &[EnvContext]) -> Result<Box<dyn BaseEnv>, SetupError> {
+        let request = RemoteEnvs {
+            config: &self.config,
+            contexts,
+            seed: self.place.seed(self.config.seed),
+            batch_wait: Micros::from_millis(self.config.remote_env_batch_wait_ms.into()),
+        };
+        let envs = self.shell.as_mut().map_or(Ok(None), |shell| shell.remote_envs(&request))?;
+        envs.ok_or(SetupError::Unsupported { setting: "remote_worker_envs", needs: "processes" })
+    }
+
+    /// Whether the settings allow all environments to be stepped together.
+    fn may_be_lockstep(&self) -> bool {
+        let config = &self.config;
+        self.sampler != SamplerChoice::Episodic
+            && config.batch_mode == BatchMode::TruncateEpisodes
+            && config.count_steps_by == CountStepsBy::EnvSteps
+            && config.observation_filter == FilterKind::NoFilter
+            && config.horizon.is_none()
+            && !config.no_done_at_end
+            && !config.restart_failed_sub_environments
+            && matches!(config.clip_rewards, RewardClipping::Auto | RewardClipping::Off)
+            && config.explore
+    }
+
+    /// Environments that are to be stepped together stay so only if the policy allows it, too.
+    pub(super) fn settle(
+        &self,
+        made: Made,
+        contexts: &[EnvContext],
+        policies: &mut PolicyMap,
+    ) -> Result<Made, SetupError> {
+        let lanes = matches!(made.envs, Envs::Lanes(_));
+        if lanes && self.policy_allows_lockstep(&made, policies)? {
+            return Ok(made);
+        }
+        if self.sampler == SamplerChoice::Lockstep {
+            return Err(conflict(
+                "this cannot be sampled in lockstep: it takes single agents without memory, fragments of equal length, \
+                 and rows that go to the policy and back as they are; leave the choice of the sampler out",
+            ));
+        }
+        match (lanes, made.source) {
+            (true, Some(source)) => {
+                drop(made.envs);
+                let envs = self.make(&source, contexts, false)?;
+                Ok(Made { envs, source: Some(source), ..made })
+            }
+            (_, source) => Ok(Made { source, ..made }),
+        }
+    }
+
+    fn policy_allows_lockstep(&self, made: &Made, policies: &mut PolicyMap) -> Result<bool, SetupError> {
+        let Some(spaces) = made.single_spaces() else { return Ok(false) };
+        let (normalize, clip) = (self.config.normalize_actions, self.config.clip_actions);
+        let entry = policies.get_mut(&PolicyId::DEFAULT)?;
+        let policy = &entry.policy;
+        Ok(entry.preprocessor.is_none()
+            && entry.filter == Filter::NoFilter
+            && policy.state_lens().is_empty()
+            && policy.view_requirements().is_empty()
+            && policy.postprocessing() != Postprocessing::Custom
+            && ActionTransform::for_space(&spaces.action, normalize, clip) == ActionTransform::None)
+    }
+
+    /// Shows every sub-environment to `validate_env` and to callbacks.
+    pub(super) fn look_at_envs(
+        &mut self,
+        envs: &mut Envs,
+        contexts: &[EnvContext],
+        info: &WorkerInfo,
+        callbacks: &mut CallbackList,
+    ) -> Result<(), SetupError> {
+        let mut validate = self.validate_env.take();
+        for context in contexts {
+            let env = context.home.vector_index;
+            if let (Some(validate), Some(sub_env)) = (&mut validate, envs.sub_env(env as usize)) {
+                validate(sub_env, context).map_err(|source| SetupError::InvalidEnv { env, source })?;
+            }
+            if let Some(sub_env) = envs.sub_env(env as usize) {
+                callbacks.on_sub_environment_created(info, sub_env, context)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn make_sampler(
+        &mut self,
+        made: Made,
+        limit: Option<u32>,
+        single_agent: bool,
+    ) -> Result<Source, SetupError> {
+        let slot = |index: u32| self.place.slot(self.config.num_envs, index);
+        let slots: Vec<_> = (0..self.config.num_envs).filter_map(slot).collect();
+        let length = self.fragment_length();
+        Ok(match made.envs {
+            Envs::None => Source::None,
+            Envs::Lanes(env) => {
+                let sampler = LockstepSampler::new(env, &slots, self.seed(), limit, length);
+                Source::Lockstep(Box::new(sampler.map_err(|source| SetupError::Env { env: 0, source })?))
+            }
+            Envs::Base(env) => {
+                let slots = slots.into_iter().take(env.num_envs()).map(|slot| (slot, 0)).collect();
+                let config = &self.config;
+                let options = EpisodicOptions {
+                    fragment_length: length,
+                    batch_mode: config.batch_mode,
+                    count_steps_by: config.count_steps_by,
+                    max_episode_steps: limit,
+                    horizon: config.horizon,
+                    horizon_means: config.horizon_means,
+                    no_done_at_end: config.no_done_at_end,
+                    clip_rewards: made.clip_rewards,
+                    clip_actions: config.clip_actions,
+                    normalize_actions: config.normalize_actions,
+                    explore: config.explore,
+                    seed: self.seed(),
+                    single_agent,
+                    ..EpisodicOptions::new(slots)
+                };
+                Source::Reader(Box::new(Episodic::new(options, env)?))
+            }
+        })
+    }
+}
+
+impl Envs {
+    fn sub_env(&mut self, index: usize) -> Option<SubEnv<'_>> {
+        match self {
+            Self::None => None,
+            Self::Lanes(env) => Some(SubEnv::Lane { env: env.as_mut(), lane: index }),
+            Self::Base(env) => env.sub_environments().into_iter().nth(index),
+        }
+    }
+}
+
+impl Made {
+    fn single_spaces(&self) -> Option<EnvSpaces> {
+        match &self.envs {
+            Envs::None => None,
+            Envs::Lanes(env) => Some(EnvSpaces::of(env.as_ref())),
+            Envs::Base(env) => env.spaces(&AgentId::SINGLE),
+        }
+    }
+
+    /// Spaces of the agents that the mapping gives a policy, if there are any and they are the same.
+    pub(super) fn known_spaces(
+        &self,
+        id: &PolicyId,
+        mapping: &PolicyMappingFn,
+        info: &WorkerInfo,
+        seed: u64,
+    ) -> Result<Option<EnvSpaces>, SetupError> {
+        let env = match (&self.envs, &self.source) {
+            (Envs::None, _) => return Ok(None),
+            (Envs::Lanes(_), _) | (_, Some(EnvSource::Single { .. })) => return Ok(self.single_spaces()),
+            (Envs::Base(env), _) => env,
+        };
+        spaces_of_policy(env.as_ref(), id, mapping, info, seed)
+    }
+}

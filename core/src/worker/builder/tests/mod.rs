@@ -1,0 +1,7 @@
+//! Whatever a worker can be set up with, and whatever it cannot.
+
+mod games;
+mod mistakes;
+mod shells;
+mod spaces;
+mod user_code;

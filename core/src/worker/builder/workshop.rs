@@ -1,0 +1,235 @@
+//! How policies are made, and made again.
+
+use serde::{Deserialize, Serialize};
+
+use super::{NewPolicy, PolicyClass};
+use crate::{
+    column::DType,
+    config::Config,
+    env::EnvSpaces,
+    filter::{Filter, FilterKind},
+    ids::PolicyId,
+    kernels::Kernels,
+    policy::{Policy, PolicyContext, PolicyEntry, PolicyError, PolicyRegistry, Stash as _, StashError},
+    prelude::*,
+    preprocess::Preprocessor,
+    space::Space,
+    worker::{SetupError, WorkerPlace, config::PreprocessorPref},
+};
+
+/// Everything about a policy but its state, in a form that can be written down.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::worker) struct Recipe {
+    /// Registered name of its kind; none where only an object can say.
+    pub(in crate::worker) kind: Option<String>,
+    observation_space: Space,
+    observation_type: String,
+    action_space: Space,
+    action_type: String,
+    /// Settings, those of all policies among them.
+    config: Config,
+}
+
+impl Recipe {
+    fn new(kind: Option<String>, spaces: &EnvSpaces, config: Config) -> Self {
+        Self {
+            kind,
+            observation_space: spaces.observation.clone(),
+            observation_type: spaces.observation_type.name().into(),
+            action_space: spaces.action.clone(),
+            action_type: spaces.action_type.name().into(),
+            config,
+        }
+    }
+
+    /// As a text, by which policies that can become each other are recognised; empty where only an object can say.
+    pub(in crate::worker) fn text(&self) -> String {
+        self.kind.as_ref().and_then(|_| serde_json::to_string(self).ok()).unwrap_or_default()
+    }
+
+    /// The policy's settings.
+    pub(in crate::worker) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Spaces before preprocessing.
+    pub(in crate::worker) fn spaces(&self) -> Option<EnvSpaces> {
+        let dtype = |name: &str| {
+            [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool]
+                .into_iter()
+                .find(|t| t.name() == name)
+        };
+        Some(EnvSpaces {
+            observation: self.observation_space.clone(),
+            observation_type: dtype(&self.observation_type)?,
+            action: self.action_space.clone(),
+            action_type: dtype(&self.action_type)?,
+        })
+    }
+}
+
+/// What it takes to make the policies of a worker, again and again.
+#[derive(Clone)]
+pub(in crate::worker) struct Workshop {
+    pub(in crate::worker) kinds: PolicyRegistry,
+    pub(in crate::worker) shared: Config,
+    pub(in crate::worker) filter: FilterKind,
+    pub(in crate::worker) pref: PreprocessorPref,
+    pub(in crate::worker) seed: u64,
+    pub(in crate::worker) kernels: Kernels,
+    pub(in crate::worker) place: WorkerPlace,
+}
+
+impl Workshop {
+    /// Makes a policy with filter and preprocessor. `known` are the spaces of the agents it acts for.
+    pub(in crate::worker) fn make(
+        &self,
+        id: &PolicyId,
+        new: NewPolicy,
+        known: Option<EnvSpaces>,
+    ) -> Result<(PolicyEntry, Recipe), SetupError> {
+        let spaces = self.spaces(id, &new, known)?;
+        let state = new.state;
+        let config = self.shared.merged(&new.config);
+        let (entry, recipe) = match (new.class, new.policy) {
+            (Some(class), None) => {
+                let (kind, spec) = match class {
+                    PolicyClass::Spec(spec) => (None, spec),
+                    PolicyClass::Named(name) => {
+                        let spec = self.kinds.spec(&name);
+                        let spec = spec.map_err(|source| SetupError::PolicyKind { id: id.clone(), source })?;
+                        (Some(name), spec.clone())
+                    }
+                };
+                let recipe = Recipe::new(kind, &spaces, config);
+                let made = spec.make(&self.context(id, &spaces, &recipe.config)?);
+                let policy = made.map_err(|source| SetupError::Policy { id: id.clone(), source })?;
+                (self.entry(id, policy, &recipe, &spaces)?, recipe)
+            }
+            (None, Some(policy)) => {
+                let recipe = Recipe::new(None, &spaces, config);
+                (self.entry(id, policy, &recipe, &spaces)?, recipe)
+            }
+            _ => return Err(SetupError::KindOrObject(id.clone())),
+        };
+        let Some(state) = state else { return Ok((entry, recipe)) };
+        let mut entry = entry;
+        let restored = state.encode().and_then(|bytes| entry.restore(&bytes));
+        restored.map_err(|source| SetupError::PolicyState { id: id.clone(), source })?;
+        Ok((entry, recipe))
+    }
+
+    /// Makes a policy again from the text of its recipe, in its first state.
+    pub(in crate::worker) fn remake(&self, id: &PolicyId, text: &str) -> Result<(PolicyEntry, Recipe), SetupError> {
+        let lost = || SetupError::Policy {
+            id: id.clone(),
+            source: PolicyError::Failed(
+                "it was an object of another program, and nobody knows how to make it again".into(),
+            ),
+        };
+        let recipe: Recipe = serde_json::from_str(text).map_err(|_| lost())?;
+        let (Some(kind), Some(spaces)) = (&recipe.kind, recipe.spaces()) else { return Err(lost()) };
+        let spec = self.kinds.spec(kind).map_err(|source| SetupError::PolicyKind { id: id.clone(), source })?;
+        let policy = spec.make(&self.context(id, &spaces, &recipe.config)?);
+        let policy = policy.map_err(|source| SetupError::Policy { id: id.clone(), source })?;
+        Ok((self.entry(id, policy, &recipe, &spaces)?, recipe))
+    }
+
+    /// For a map of policies that puts some aside.
+    pub(in crate::worker) fn remake_for_map(&self, id: &PolicyId, text: &str) -> Result<PolicyEntry, StashError> {
+        match self.remake(id, text) {
+            Ok((entry, _)) => Ok(entry),
+            Err(SetupError::Policy { source, .. }) => Err(StashError::Policy(source)),
+            Err(other) => Err(StashError::Policy(PolicyError::Failed(other.to_string()))),
+        }
+    }
+
+    fn context(&self, id: &PolicyId, spaces: &EnvSpaces, config: &Config) -> Result<PolicyContext, SetupError> {
+        let (worker_index, num_workers) = (self.place.worker_index, self.place.num_workers);
+        let config = config.clone().with("worker_index", worker_index)?.with("num_workers", num_workers)?;
+        Ok(PolicyContext {
+            id: id.clone(),
+            spaces: self.acting_spaces(id, spaces)?,
+            config,
+            seed: self.seed,
+            kernels: self.kernels,
+            worker_index,
+            num_workers,
+        })
+    }
+
+    fn entry(
+        &self,
+        id: &PolicyId,
+        policy: Box<dyn Policy>,
+        recipe: &Recipe,
+        spaces: &EnvSpaces,
+    ) -> Result<PolicyEntry, SetupError> {
+        let shape = self.acting_spaces(id, spaces)?.observation.shape();
+        let filter = Filter::new(self.filter, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;
+        Ok(PolicyEntry::new(recipe.text(), policy)
+            .with_filter(filter)
+            .with_preprocessor(self.preprocessor(id, spaces)?))
+    }
+
+    /// What observations of these spaces go through, if anything.
+    pub(in crate::worker) fn preprocessor(
+        &self,
+        id: &PolicyId,
+        spaces: &EnvSpaces,
+    ) -> Result<Option<Preprocessor>, SetupError> {
+        if self.pref == PreprocessorPref::None {
+            return Ok(None);
+        }
+        let made = Preprocessor::for_space(&spaces.observation);
+        let made = made.map_err(|source| SetupError::Space { id: id.clone(), source })?;
+        Ok(Some(made).filter(|preprocessor| !preprocessor.is_identity()))
+    }
+
+    /// Spaces as the policy sees them.
+    fn acting_spaces(&self, id: &PolicyId, spaces: &EnvSpaces) -> Result<EnvSpaces, SetupError> {
+        Ok(match self.preprocessor(id, spaces)? {
+            Some(preprocessor) => {
+                EnvSpaces { observation: preprocessor.output_space(), observation_type: DType::F32, ..spaces.clone() }
+            }
+            None => spaces.clone(),
+        })
+    }
+
+    /// What was written goes before what the environment says.
+    fn spaces(&self, id: &PolicyId, new: &NewPolicy, known: Option<EnvSpaces>) -> Result<EnvSpaces, SetupError> {
+        let given = new.observation_space.as_ref().zip(new.action_space.as_ref());
+        let known = match (known, given) {
+            (Some(known), _) => known,
+            (None, Some((observation, action))) => EnvSpaces {
+                observation_type: element_type(observation),
+                observation: observation.clone(),
+                action_type: element_type(action),
+                action: action.clone(),
+            },
+            (None, None) => return Err(SetupError::NoSpaces(id.clone())),
+        };
+        let check = |space: &Space| space.validate().map_err(|source| SetupError::Space { id: id.clone(), source });
+        let mut spaces = known;
+        if let Some(observation) = &new.observation_space {
+            check(observation)?;
+            spaces.observation = observation.clone();
+        }
+        if let Some(action) = &new.action_space {
+            check(action)?;
+            spaces.action = action.clone();
+        }
+        Ok(spaces)
+    }
+}
+
+/// Type of the elements of a space's rows where no environment says otherwise.
+fn element_type(space: &Space) -> DType {
+    match space {
+        Space::Box(space) => space.dtype(),
+        Space::MultiBinary { .. } => DType::U8,
+        Space::Discrete { .. } | Space::MultiDiscrete { .. } => DType::I64,
+        // Of parts, what they are joined to.
+        Space::Tuple(_) | Space::Dict(_) => DType::F32,
+    }
+}
