@@ -56,12 +56,14 @@ pub const fn eps_id(slot: SlotId, episode: u32) -> i64 {
     ((slot.0 as i64) << 32) | episode as i64
 }
 
-/// `unroll_id` of a piece of an agent's trajectory that was postprocessed together: the `piece`-th of its slot, of the
-/// agent with this number in its episode. A function of the data alone. No two pieces of a run share one as long as it
-/// has less than 2^16 slots or one agent per slot, and less than 2^15 agents per episode.
+/// `unroll_id` of a piece of an agent's trajectory that was postprocessed together: an episode's end or a fragment's cut
+/// ends it. `step` counts the env steps of the slot before the piece, `agent` is the number in the episode.
+///
+/// The step, 16 bits of the slot's number and the agent's, from high to low: unique within a run of up to 2^16 slots for
+/// 2^32 steps each, increasing from piece to piece of a slot, and a function of the slot alone.
 #[must_use]
-pub const fn unroll_id(slot: SlotId, piece: u32, agent: u32) -> i64 {
-    ((agent as i64) << 48) ^ ((slot.0 as i64) << 32) ^ piece as i64
+pub const fn unroll_id(slot: SlotId, step: u64, agent: u16) -> i64 {
+    (step << 32) as i64 | ((slot.0 & 0xFFFF) as i64) << 16 | agent as i64
 }
 
 /// Name of an agent within an episode. Numbers come before names, and count as numbers: agent 10 follows agent 9.
@@ -133,15 +135,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unroll_ids_differ_by_slot_piece_and_agent() {
+    fn unroll_ids_differ_by_slot_step_and_agent() {
         let mut seen = BTreeSet::new();
-        for slot in [0, 1, 255, 65_535] {
-            for piece in [0, 1, u32::MAX] {
-                for agent in [0, 1, 32_767] {
-                    assert!(seen.insert(unroll_id(SlotId(slot), piece, agent)));
+        for step in [0, 1, u64::from(u32::MAX)] {
+            for slot in [0, 1, 65_535] {
+                for agent in [0, 1, u16::MAX] {
+                    assert!(seen.insert(unroll_id(SlotId(slot), step, agent)));
                 }
             }
         }
-        assert_eq!(unroll_id(SlotId(3), 4, 0), 3 << 32 | 4);
+        assert_eq!(unroll_id(SlotId(3), 4, 5), 4 << 32 | 3 << 16 | 5);
     }
 }

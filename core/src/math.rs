@@ -334,6 +334,12 @@ mod tests {
             assert!(if x >= -1.0 { near(got, want) } else { got.is_nan() }, "log1p({x}) = {got}, {want}");
             let (got, want) = (atanh(x), libm::atanh(wide));
             assert!(if x.abs() <= 1.0 { near(got, want) } else { got.is_nan() }, "atanh({x}) = {got}, {want}");
+            // Below 2^-126 the results are no normal numbers.
+            let (got, want) = (sigmoid(x), 1.0 / (1.0 + libm::exp(-wide)));
+            assert!(
+                if x.is_nan() { got.is_nan() } else { near(got, want) || x < -87.0 },
+                "sigmoid({x}) = {got}, {want}"
+            );
             let (got, want) = (softplus(x), wide.max(0.0) + libm::log1p(libm::exp(-wide.abs())));
             let tiny = want < f64::from(f32::MIN_POSITIVE) && (f64::from(got) - want).abs() <= 3e-45;
             assert!(if x.is_nan() { got.is_nan() } else { near(got, want) || tiny }, "softplus({x}) = {got}, {want}");

@@ -4,13 +4,12 @@ use rollmesh_core::{
     batch::{EPS_ID, NEW_OBS, OBS, SlotFragment, T},
     column::Granularity,
     config::Config,
-    env::{EnvContext, EnvRegistry, EnvSpec},
+    env::EnvRegistry,
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
-    policy::{MlpPolicy, MlpPolicySpec, init_weights},
-    run::{HomeIndex, RunSpec},
+    run::RunSpec,
     worker::{Advance, Registry, RolloutConfig, RolloutWorker, SlotRunner, core_fingerprint, rollout_hash},
 };
 

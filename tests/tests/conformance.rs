@@ -40,13 +40,15 @@ areas! {
     ope: 24,
     policy_map: 14,
     postprocess: 44,
+    sampler: 61,
     sequencing: 17,
     views: 15,
+    worker: 17,
 }
 
 #[test]
 fn an_operation_that_is_not_there_is_an_error() {
-    let answer: Value = serde_json::from_str(&answer(r#"{"id": "x", "op": "sampler.run"}"#)).unwrap();
+    let answer: Value = serde_json::from_str(&answer(r#"{"id": "x", "op": "nothing.run"}"#)).unwrap();
     assert_eq!(answer["err"], "unknown_operation");
     assert_eq!(answer["id"], "x");
 }

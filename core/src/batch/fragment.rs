@@ -1,9 +1,10 @@
 //! What one slot hands over per fragment: rows, where they are cut, and the state to go on from.
 
-use super::{AGENT_INDEX, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, T};
+use core::ops::Range;
+
+use super::{BatchError, Derived, SampleBatch};
 use crate::{
-    column::{Column, ColumnData},
-    ids::{FragmentNo, SlotId, WeightsVersion, eps_id},
+    ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
 };
 
@@ -70,52 +71,31 @@ pub struct SlotFragment {
 }
 
 impl SlotFragment {
-    /// The rows with the columns that follow from the fragment: `new_obs`, `eps_id`, `t` and `agent_index`.
+    /// The rows with the columns that follow from the fragment: see [`SampleBatch::from_fragments`].
     ///
     /// # Errors
-    /// [`BatchError::LengthMismatch`] if the cuts do not cover the rows, [`BatchError`] for missing observations.
+    /// As there.
     pub fn with_derived(&self) -> Result<SampleBatch, BatchError> {
-        let rows = self.rows.column(OBS.name()).map_or(0, Column::rows);
-        let covered = self.cuts.iter().map(|cut| cut.end as usize).max().unwrap_or(0);
-        if covered > rows {
-            return Err(BatchError::LengthMismatch { name: EPS_ID.name().into(), expected: rows, found: covered });
-        }
-        let (mut ids, mut ts) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
-        let (mut episode, mut t) = (self.first_episode, i64::from(self.first_t));
-        for cut in &self.cuts {
-            while ids.len() < cut.end as usize {
-                ids.push(eps_id(self.slot, episode));
-                ts.push(t);
-                t += 1;
-            }
-            (episode, t) = (episode.wrapping_add(1), 0);
-        }
-        let agents = vec![0; rows];
-        let mut rows = self.rows.clone();
-        rows.insert(NEW_OBS.name(), self.new_obs()?)?;
-        rows.with(EPS_ID, ColumnData::scalars(ids))?
-            .with(T, ColumnData::scalars(ts))?
-            .with(AGENT_INDEX, ColumnData::scalars(agents))
+        SampleBatch::from_fragments(core::slice::from_ref(self), &mut Derived::default())
     }
 
-    /// The observation after each row: that of the next row, or the final one of its piece.
-    fn new_obs(&self) -> Result<Column, BatchError> {
-        let column = |batch: &SampleBatch| {
-            batch.column(OBS.name()).cloned().ok_or_else(|| BatchError::MissingColumn(OBS.name().to_string()))
-        };
-        let (obs, finals) = (column(&self.rows)?, column(&self.final_obs)?);
-        let mut parts = Vec::with_capacity(2 * self.cuts.len());
+    /// The pieces of the fragment: their rows, and the cuts at their ends.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (Range<usize>, &Cut)> {
         let mut start = 0;
-        for (piece, cut) in self.cuts.iter().enumerate().take(finals.rows()) {
-            let end = (cut.end as usize).min(obs.rows());
-            if start < end {
-                parts.extend([obs.slice(start + 1..end), finals.slice(piece..piece + 1)]);
-            }
-            start = end.max(start);
+        self.cuts.iter().map(move |cut| {
+            let piece = start..(cut.end as usize).max(start);
+            start = piece.end;
+            (piece, cut)
+        })
+    }
+
+    /// Checks that the pieces make up all rows; `name` is the column that is to be made of them.
+    pub(crate) fn check_covered(&self, name: &str) -> Result<(), BatchError> {
+        let (expected, found) = (self.rows.len(), self.pieces().last().map_or(0, |(piece, _)| piece.end));
+        if expected == found {
+            return Ok(());
         }
-        let new_obs =
-            Column::concat(&parts.iter().collect::<Vec<_>>()).map_err(BatchError::of_column(NEW_OBS.name()))?;
-        Ok(new_obs.unwrap_or_else(|| obs.slice(0..0)))
+        Err(BatchError::LengthMismatch { name: name.to_string(), expected, found })
     }
 
     /// Env steps in this fragment.

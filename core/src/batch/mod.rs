@@ -30,6 +30,7 @@ pub mod codec;
 mod columns;
 mod compress;
 mod concat;
+mod derived;
 mod display;
 mod episodes;
 mod error;
@@ -50,6 +51,7 @@ mod timeslices;
 
 pub use any::AnyBatch;
 pub use columns::*;
+pub use derived::Derived;
 pub use episodes::EpisodeKey;
 pub use error::BatchError;
 pub use fragment::{Cut, CutReason, EpisodeMetrics, SlotFragment};

@@ -2,7 +2,7 @@
 
 use core::{fmt, ops::Range};
 
-use super::{ColumnError, Element, RowShape, Segment, shape::clamp};
+use super::{ColumnError, Element, Recycler, RowShape, Segment, shape::clamp};
 use crate::prelude::*;
 
 /// Rows of `T`: a shared buffer and the range of it that is this column.
@@ -107,15 +107,40 @@ impl<T: Element> ColumnData<T> {
         &self.values
     }
 
-    /// Rows of one shape, one after the other.
+    /// Rows of one shape, one after the other. Parts of one buffer that follow each other in it share it again.
     pub(super) fn concat(parts: &[&Self]) -> Self {
         let shape = parts.first().map_or(RowShape::SCALAR, |part| part.shape);
+        let follows = |pair: &[&Self]| {
+            Arc::ptr_eq(&pair[0].values, &pair[1].values)
+                && pair[0].start + pair[0].rows * shape.elements() == pair[1].start
+        };
+        if let [first, ..] = parts
+            && parts.windows(2).all(follows)
+        {
+            return Self { rows: parts.iter().map(|part| part.rows).sum(), ..(*first).clone() };
+        }
         let rows: usize = parts.iter().map(|part| part.rows).sum();
         let mut values = Vec::with_capacity(rows * shape.elements());
         for part in parts {
             values.extend_from_slice(part.values());
         }
         Self { values: Arc::new(values), start: 0, rows, shape }
+    }
+
+    /// For each row the one after it; for the last row of each piece the piece's row of `lasts`. `ends` are one past
+    /// these last rows, ascending. Both columns have rows of one shape.
+    pub(super) fn next_rows(&self, ends: impl Iterator<Item = usize>, lasts: &Self, buffer: &mut Recycler) -> Self {
+        let width = self.shape.elements();
+        buffer.column(self.shape, |values| {
+            values.extend_from_slice(self.values().get(width..).unwrap_or_default());
+            // Room for the row after the last one, whatever it is: it is the last of its piece.
+            values.resize(self.rows * width, T::default());
+            for (end, last) in ends.zip(lasts.values().chunks_exact(width.max(1))) {
+                if let Some(row) = end.checked_sub(1).and_then(|row| values.get_mut(row * width..end * width)) {
+                    row.copy_from_slice(last);
+                }
+            }
+        })
     }
 
     /// Joins along the first dimension of the rows, which has `width` elements in the result. The parts have equally
@@ -258,6 +283,28 @@ mod tests {
         assert_eq!(slice.values(), [-1.0, 7.0, 8.0, 9.0]);
         assert_eq!(slice.shared().len(), 4);
         assert_eq!(column.row(3), Some(&[6.0, 7.0][..]));
+    }
+
+    #[test]
+    fn neighbours_are_joined_without_a_copy() {
+        let column = pairs(6);
+        let (a, b, c) = (column.slice(1..3), column.slice(3..3), column.slice(3..6));
+        let joined = ColumnData::concat(&[&a, &b, &c]);
+        assert_eq!(joined, column.slice(1..6));
+        assert!(Arc::ptr_eq(joined.shared(), column.shared()));
+        for others in [[&c, &a], [&a, &a], [&a, &pairs(6).slice(3..6)]] {
+            let joined = ColumnData::concat(&others);
+            assert_eq!(joined.values(), [others[0].values(), others[1].values()].concat());
+            assert!(!Arc::ptr_eq(joined.shared(), column.shared()));
+        }
+    }
+
+    #[test]
+    fn the_next_row_of_a_last_one_comes_from_elsewhere() {
+        let (rows, lasts) = (pairs(4), ColumnData::new(vec![-1.0, -2.0, -3.0, -4.0], RowShape::vector(2)).unwrap());
+        let next = rows.next_rows([1, 4].into_iter(), &lasts, &mut Recycler::default());
+        assert_eq!(next.values(), [-1.0, -2.0, 4.0, 5.0, 6.0, 7.0, -3.0, -4.0]);
+        assert_eq!(rows.slice(0..0).next_rows([0, 9].into_iter(), &lasts, &mut Recycler::default()).rows(), 0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{BytesColumn, Column, ColumnError, CompressedColumn, DType, erased::by_type};
+use super::{BytesColumn, Column, ColumnError, CompressedColumn, DType, Recycler, erased::by_type};
 use crate::prelude::*;
 
 /// The most bytes that padding may make of a column: more is a mistake in a length, not a batch.
@@ -53,6 +53,28 @@ impl Column {
             }
             _ => Self::join_arrays(first.dtype().unwrap_or(DType::U8), parts, None),
         }))
+    }
+
+    /// For each row of an array the one after it; for the last row of each piece the piece's row of `lasts`. `ends` are
+    /// one past these last rows, ascending.
+    ///
+    /// # Errors
+    /// [`ColumnError::Mismatch`] when type or row shape differ, [`ColumnError::NoArray`], [`ColumnError::Compressed`].
+    pub(crate) fn next_rows(
+        &self,
+        ends: impl Iterator<Item = usize>,
+        lasts: &Self,
+        buffer: &mut Recycler,
+    ) -> Result<Self, ColumnError> {
+        if self.array_dtype()? != lasts.array_dtype()? || self.shape() != lasts.shape() {
+            return Err(ColumnError::Mismatch { left: self.describe(), right: lasts.describe() });
+        }
+        Ok(by_type!(
+            self,
+            data => data.next_rows(ends, lasts.typed()?, buffer).into(),
+            _data => return Err(ColumnError::NoArray(self.column_type())),
+            _data => return Err(ColumnError::Compressed),
+        ))
     }
 
     /// Joins arrays along the first dimension of their rows.

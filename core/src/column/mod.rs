@@ -35,6 +35,7 @@ mod key;
 mod little_endian;
 mod name;
 mod ragged;
+mod recycle;
 mod shape;
 
 pub(crate) use compressed::BlockEntry;
@@ -47,6 +48,7 @@ pub use key::ColumnKey;
 pub(crate) use little_endian::{LittleEndian, append_le};
 pub use name::ColumnName;
 pub use ragged::{BytesColumn, BytesKind};
+pub(crate) use recycle::Recycler;
 pub use shape::RowShape;
 pub(crate) use shape::clamp;
 

@@ -70,6 +70,23 @@ macro_rules! rows {
     };
 }
 
+impl RowsRef<'_> {
+    /// Place of the first element that is infinite or not a number; there is none among integers.
+    #[must_use]
+    pub fn first_not_finite(&self) -> Option<usize> {
+        // All together first: that is one pass without branches.
+        match self {
+            Self::F32(values) if !values.iter().fold(true, |all, x| all & x.is_finite()) => {
+                values.iter().position(|x| !x.is_finite())
+            }
+            Self::F64(values) if !values.iter().fold(true, |all, x| all & x.is_finite()) => {
+                values.iter().position(|x| !x.is_finite())
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Elements whose rows can be erased and found again: all of them.
 pub trait RowElement: Element {
     /// The rows, if they have this type.

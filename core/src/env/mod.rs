@@ -195,6 +195,19 @@ pub enum EnvError {
         /// Entries there.
         found: usize,
     },
+    /// The environment gave a number from which nothing can be learned.
+    #[error(
+        "lane {lane}: the {what} of step {step} of the fragment is infinite or not a number as a column holds it; see \
+         what the environment computes there"
+    )]
+    NotFinite {
+        /// `observation` or `reward`.
+        what: &'static str,
+        /// The lane.
+        lane: usize,
+        /// How many steps of the fragment the lane had made then; 0 for what it started from.
+        step: usize,
+    },
     /// Bytes that are no snapshot of this environment.
     #[error("these {0} bytes are no snapshot of this environment")]
     BadSnapshot(usize),

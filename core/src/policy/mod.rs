@@ -3,6 +3,9 @@
 //! A policy computes into the caller's buffers and draws nothing by itself: the randomness of a row's action is
 //! addressed by the row's [`Moment`]. So a row's action does not depend on which other rows are in its batch.
 //!
+//! [`NetPolicy`] acts in every space, with the model that its settings ask for ([`ModelConfig`]); [`RandomPolicy`] in
+//! every bounded one. A [`PolicyRegistry`] knows them, and those of a program's own, by name: see [`PolicySpec`].
+//!
 //! A [`PolicyMap`] holds as many policies as there is room for, and puts the others aside in a [`PolicyStore`], from
 //! which they come back equal:
 //!

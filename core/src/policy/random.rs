@@ -80,6 +80,7 @@ impl Policy for RandomPolicy {
             return Err(PolicyError::Unsupported { wanted: "actions".into(), found: self.space.to_string() });
         }
         out.check(input.moments.len(), self.space.shape().elements())?;
+        out.check_optional(input.moments.len(), 0, 0)?;
         match out.actions {
             RowsMut::F32(actions) => self.fill(input, actions),
             RowsMut::F64(actions) => self.fill(input, actions),

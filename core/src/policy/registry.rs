@@ -142,3 +142,66 @@ impl PolicyRegistry {
         self.specs.values()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        column::{DType, RowShape},
+        env::{Moment, RowElement, RowsRef},
+        ids::SlotId,
+        policy::{ActionInput, ActionOutput},
+        space::{Scalar, Space},
+    };
+
+    fn context(action: Space, action_type: DType) -> PolicyContext {
+        let observation = Space::Discrete { n: 2 };
+        let spaces = EnvSpaces { observation, observation_type: DType::I64, action, action_type };
+        PolicyContext::new(spaces, 4, Kernels::PORTABLE)
+    }
+
+    #[test]
+    fn random_actions_lie_in_every_bounded_space() {
+        fn check<T: Scalar + RowElement>(space: &Space) {
+            let random = PolicyRegistry::builtin().spec("random").unwrap().clone();
+            let mut policy = random.make(&context(space.clone(), T::DTYPE)).unwrap();
+            let moments: Vec<Moment> = (0..50).map(|t| Moment { slot: SlotId(0), episode: 0, t, agent: 0 }).collect();
+            let len = space.shape().elements();
+            let (mut actions, mut logp, mut vf_preds) = (vec![T::default(); 50 * len], [9.0; 50], [9.0; 50]);
+            let out = ActionOutput::new(T::erase_rows_mut(&mut actions), &mut logp, &mut vf_preds);
+            policy.compute_actions(ActionInput::new(RowsRef::I64(&[0; 50]), &moments), out).unwrap();
+            assert!(actions.chunks(len).all(|action| space.contains_row(action).unwrap()), "{space}: {actions:?}");
+            assert!(actions.chunks(len).any(|action| *action != actions[..len]), "{space}: {actions:?}");
+        }
+        check::<i64>(&Space::Discrete { n: 3 });
+        check::<i64>(&Space::MultiDiscrete { nvec: vec![2, 3] });
+        check::<u8>(&Space::MultiBinary { n: 3 });
+        check::<f32>(&Space::vector(&[-2.0, 0.0], &[2.0, 1.0]));
+        check::<f64>(&Space::uniform(DType::F64, RowShape::SCALAR, -1.0, 1.0));
+        check::<i32>(&Space::uniform(DType::I32, RowShape::vector(2), -1.0, 2.0));
+    }
+
+    #[test]
+    fn a_kind_of_ones_own_has_a_name_and_replaces_others() {
+        let mut registry = PolicyRegistry::builtin();
+        let needy = PolicySpec::new("needy", |context| {
+            let gamma = context.config.get::<f64>("gamma")?;
+            gamma.map(|_| Box::new(RandomPolicy::new(2, context.seed)) as _).ok_or(PolicyError::NoLearner)
+        });
+        registry.register(needy.clone());
+        registry.register(PolicySpec { name: "random".into(), ..needy });
+        assert!(registry.iter().map(|spec| spec.name.as_str()).eq(["needy", "net", "random"]));
+        let context = context(Space::Discrete { n: 2 }, DType::I64);
+        for name in ["needy", "random"] {
+            let spec = registry.spec(name).unwrap();
+            assert_eq!(spec.make(&context).err(), Some(PolicyError::NoLearner));
+            assert!(spec.make(&context.clone().with_config(r#"{"gamma": 1}"#.parse().unwrap())).is_ok());
+        }
+    }
+
+    #[test]
+    fn unknown_kinds_are_told_what_there_is() {
+        let error = PolicyRegistry::builtin().spec(&"x".repeat(1_000)).unwrap_err();
+        assert!(error.name.len() == 64 && error.known == "net, random");
+    }
+}

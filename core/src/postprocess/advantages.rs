@@ -35,6 +35,40 @@ impl Default for AdvantageConfig {
     }
 }
 
+impl AdvantageConfig {
+    pub(super) const fn check(&self) -> Result<(), PostprocessError> {
+        if self.use_gae && !self.use_critic { Err(PostprocessError::GaeNeedsCritic) } else { Ok(()) }
+    }
+
+    /// Advantages and targets of one piece, as [`compute_advantages`] describes them. All slices have a row per step,
+    /// but for `values` without a critic.
+    pub(super) fn write<R: Copy + Into<f64>, V: Copy + Into<f64>>(
+        &self,
+        rewards: &[R],
+        values: &[V],
+        last_r: f32,
+        advantages: &mut [f32],
+        targets: &mut [f32],
+    ) {
+        if self.use_gae {
+            return gae(rewards, values, last_r, self.gamma, self.lambda, advantages, targets);
+        }
+        let returns = discounted_returns(rewards, last_r, self.gamma);
+        for (advantage, total) in advantages.iter_mut().zip(&returns) {
+            *advantage = *total as f32;
+        }
+        if self.use_critic {
+            for ((advantage, target), (total, &value)) in
+                advantages.iter_mut().zip(targets).zip(returns.into_iter().zip(values))
+            {
+                (*advantage, *target) = ((total - value.into()) as f32, *advantage);
+            }
+        } else {
+            targets.fill(0.0);
+        }
+    }
+}
+
 /// The batch, one piece of one trajectory, with `advantages` and `value_targets`.
 ///
 /// `last_r` is the value of what follows the last row. With `use_gae` as [`gae`]; else advantages are the
@@ -49,28 +83,11 @@ pub fn compute_advantages(
     last_r: f32,
     config: &AdvantageConfig,
 ) -> Result<SampleBatch, PostprocessError> {
-    let AdvantageConfig { gamma, lambda, use_gae, use_critic } = *config;
-    if use_gae && !use_critic {
-        return Err(PostprocessError::GaeNeedsCritic);
-    }
+    config.check()?;
     let rewards = floats(batch, REWARDS)?.widened();
+    let values = if config.use_critic { floats(batch, VF_PREDS)?.widened() } else { Cow::Borrowed(&[][..]) };
     let (mut advantages, mut targets) = (vec![0.0; rewards.len()], vec![0.0; rewards.len()]);
-    if use_gae {
-        gae(&rewards, &floats(batch, VF_PREDS)?.widened(), last_r, gamma, lambda, &mut advantages, &mut targets);
-    } else {
-        let returns = discounted_returns(&rewards, last_r, gamma);
-        for (advantage, total) in advantages.iter_mut().zip(&returns) {
-            *advantage = *total as f32;
-        }
-        if use_critic {
-            targets.copy_from_slice(&advantages);
-            for ((advantage, total), &value) in
-                advantages.iter_mut().zip(returns).zip(&*floats(batch, VF_PREDS)?.widened())
-            {
-                *advantage = (total - value) as f32;
-            }
-        }
-    }
+    config.write(&rewards, &values, last_r, &mut advantages, &mut targets);
     let batch = batch.clone().with(ADVANTAGES, ColumnData::scalars(advantages))?;
     Ok(batch.with(VALUE_TARGETS, ColumnData::scalars(targets))?)
 }

@@ -3,7 +3,7 @@
 //! Kernels ([`gae()`], [`vtrace()`], [`discount_cumsum`]) work on slices of one piece of a trajectory and know nothing of
 //! batches. Around them are functions over batches: of one trajectory ([`compute_advantages`],
 //! [`compute_gae_for_sample_batch`], [`adjust_nstep`]), of many ([`gae_of_pieces`]), and of slots' fragments
-//! ([`train_batch()`]). All sums are in double precision and in one order, from the last row to the first. What follows a
+//! ([`Finisher`], [`train_batch()`]). All sums are in double precision and in one order, from the last row to the first. What follows a
 //! trajectory's last row is worth nothing only if it terminated there ([`last_r`]).
 //!
 //! ```
@@ -39,7 +39,7 @@ pub use discount::{discount_cumsum, discounted_returns, last_r, values_bootstrap
 pub use gae::{Carry, gae, gae_before};
 pub use n_step::adjust_nstep;
 pub use pieces::{gae_of_pieces, piece_ends};
-pub use train_batch::train_batch;
+pub use train_batch::{Finisher, train_batch};
 pub use vtrace::{VTraceConfig, VTraceInput, vtrace};
 
 use crate::{

@@ -1,50 +1,86 @@
-//! Fragments joined to a batch to learn from.
+//! Slots' fragments as batches: one for whoever samples, one to learn from.
 
-use super::gae;
+use super::{AdvantageConfig, PostprocessError, read::scalars};
 use crate::{
     batch::{
-        ACTION_LOGP, ACTIONS, ADVANTAGES, BatchError, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS,
-        VALUE_TARGETS, VF_PREDS,
+        ACTION_LOGP, ACTIONS, ADVANTAGES, BatchError, Derived, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS,
+        TRUNCATEDS, VALUE_TARGETS, VF_PREDS,
     },
-    column::ColumnData,
+    column::{Recycler, RowShape},
+    ids::SlotId,
     prelude::*,
 };
+
+/// Makes finished batches of fragments. Its buffers are used again as soon as nobody holds the columns any more: whoever
+/// drops a batch before the next one is made has it without allocation.
+///
+/// ```
+/// use rollmesh_core::{
+///     env::EnvRegistry,
+///     kernels::Kernels,
+///     postprocess::{AdvantageConfig, Finisher},
+///     worker::{RolloutConfig, RolloutWorker},
+/// };
+///
+/// let config = RolloutConfig::new("CartPole-v1").num_envs(4);
+/// let mut worker = RolloutWorker::new(config, &EnvRegistry::builtin(), Kernels::PORTABLE)?;
+/// let fragments = worker.sample_fragments(50)?;
+/// let batch = Finisher::default().finish(&fragments, Some(&AdvantageConfig::default()))?;
+/// assert_eq!((batch.len(), batch.iter().count()), (200, 14));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Finisher {
+    derived: Derived,
+    advantages: AdvantageBuffers,
+}
+
+#[derive(Debug, Default)]
+struct AdvantageBuffers {
+    advantages: Recycler,
+    targets: Recycler,
+}
+
+impl Finisher {
+    /// Steps of a slot so far, from which `unroll_id` follows.
+    #[must_use]
+    pub fn steps(&self, slot: SlotId) -> u64 {
+        self.derived.steps(slot)
+    }
+
+    /// Goes on as if a slot had made so many steps.
+    pub fn set_steps(&mut self, slot: SlotId, steps: u64) {
+        self.derived.set_steps(slot, steps);
+    }
+
+    /// One batch with the fragments' rows in order and the columns that follow from them, as
+    /// [`SampleBatch::from_fragments`] makes it, and with `advantages` and `value_targets` if they are asked for: those of
+    /// each piece up to its cut as [`compute_advantages`](super::compute_advantages) gives them.
+    ///
+    /// # Errors
+    /// [`PostprocessError::Batch`] as there; [`PostprocessError::GaeNeedsCritic`], [`PostprocessError::NotScalar`].
+    #[doc(alias = "postprocess_batch_so_far")]
+    pub fn finish(
+        &mut self,
+        fragments: &[SlotFragment],
+        advantages: Option<&AdvantageConfig>,
+    ) -> Result<SampleBatch, PostprocessError> {
+        let batch = SampleBatch::from_fragments(fragments, &mut self.derived)?;
+        match advantages {
+            Some(config) if !batch.is_empty() => self.advantages.add(fragments, batch, config),
+            _ => Ok(batch),
+        }
+    }
+}
 
 /// One batch to learn from: the fragments' rows in order, with `advantages` and `value_targets`.
 ///
 /// # Errors
-/// [`BatchError`] when a fragment lacks a column; [`BatchError::LengthMismatch`] if its cuts do not cover its rows, or
-/// rewards or values are not one per row.
+/// [`PostprocessError::Batch`] when a fragment lacks a column or its cuts do not cover its rows;
+/// [`PostprocessError::NotScalar`] if rewards or values are not one per row.
 #[doc(alias = "postprocess_trajectory")]
-pub fn train_batch(fragments: &[SlotFragment], gamma: f64, lambda: f64) -> Result<SampleBatch, BatchError> {
-    let rows = fragments.iter().map(|fragment| fragment.rows.len()).sum();
-    let (mut advantages, mut targets) = (vec![0.0; rows], vec![0.0; rows]);
-    let mut first = 0;
-    for fragment in fragments {
-        let (rewards, values) = (fragment.rows.get(REWARDS)?, fragment.rows.get(VF_PREDS)?);
-        let expected = fragment.rows.len();
-        let covered = fragment.cuts.iter().map(|cut| cut.end as usize).max().unwrap_or(0);
-        let lengths = [(REWARDS.name(), rewards.len()), (VF_PREDS.name(), values.len()), (ADVANTAGES.name(), covered)];
-        if let Some(&(name, found)) = lengths.iter().find(|(_, found)| *found != expected) {
-            return Err(BatchError::LengthMismatch { name: name.to_string(), expected, found });
-        }
-        let mut start = 0;
-        for cut in &fragment.cuts {
-            let piece = start..(cut.end as usize).max(start);
-            let out = first + piece.start..first + piece.end;
-            gae(
-                &rewards[piece.clone()],
-                &values[piece.clone()],
-                cut.bootstrap_value,
-                gamma,
-                lambda,
-                &mut advantages[out.clone()],
-                &mut targets[out],
-            );
-            start = piece.end;
-        }
-        first += rewards.len();
-    }
+pub fn train_batch(fragments: &[SlotFragment], gamma: f64, lambda: f64) -> Result<SampleBatch, PostprocessError> {
+    let joined = SampleBatch::concat(fragments.iter().map(|fragment| &fragment.rows))?;
     let keys = [
         OBS.name(),
         ACTIONS.name(),
@@ -54,21 +90,55 @@ pub fn train_batch(fragments: &[SlotFragment], gamma: f64, lambda: f64) -> Resul
         ACTION_LOGP.name(),
         VF_PREDS.name(),
     ];
-    let parts: Vec<SampleBatch> = fragments.iter().map(|fragment| fragment.rows.clone()).collect();
-    let joined = SampleBatch::concat(&parts)?;
-    for key in keys {
-        if joined.column(key).is_none() && !joined.is_empty() {
-            return Err(BatchError::MissingColumn(key.to_string()));
-        }
+    if joined.is_empty() {
+        return Ok(joined);
     }
-    joined.with(ADVANTAGES, ColumnData::scalars(advantages))?.with(VALUE_TARGETS, ColumnData::scalars(targets))
+    if let Some(missing) = keys.into_iter().find(|key| joined.column(key).is_none()) {
+        return Err(BatchError::MissingColumn(missing.to_string()).into());
+    }
+    let config = AdvantageConfig { gamma, lambda, use_gae: true, use_critic: true };
+    AdvantageBuffers::default().add(fragments, joined, &config)
+}
+
+impl AdvantageBuffers {
+    /// `batch`, which has the rows of the fragments, with their advantages and targets.
+    fn add(
+        &mut self,
+        fragments: &[SlotFragment],
+        batch: SampleBatch,
+        config: &AdvantageConfig,
+    ) -> Result<SampleBatch, PostprocessError> {
+        config.check()?;
+        for fragment in fragments {
+            fragment.check_covered(ADVANTAGES.name())?;
+        }
+        let rewards = scalars(&batch, REWARDS)?;
+        let values = if config.use_critic { scalars(&batch, VF_PREDS)? } else { &[] };
+        let (mut advantages, mut targets) = (self.advantages.buffer(), self.targets.buffer());
+        advantages.resize(rewards.len(), 0.0);
+        targets.resize(rewards.len(), 0.0);
+        let mut first = 0;
+        for fragment in fragments {
+            for (piece, cut) in fragment.pieces() {
+                let rows = first + piece.start..first + piece.end;
+                let (rewards, values) = (&rewards[rows.clone()], values.get(rows.clone()).unwrap_or_default());
+                let out = (&mut advantages[rows.clone()], &mut targets[rows]);
+                config.write(rewards, values, cut.bootstrap_value, out.0, out.1);
+            }
+            first += fragment.rows.len();
+        }
+        let advantages = self.advantages.freeze(advantages, RowShape::SCALAR);
+        let targets = self.targets.freeze(targets, RowShape::SCALAR);
+        Ok(batch.with(ADVANTAGES, advantages)?.with(VALUE_TARGETS, targets)?)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        batch::{Cut, CutReason},
+        batch::{AGENT_INDEX, Cut, CutReason, EPS_ID, NEW_OBS, T, UNROLL_ID},
+        column::{Column, ColumnData},
         ids::{FragmentNo, SlotId, WeightsVersion},
     };
 
@@ -87,11 +157,11 @@ mod tests {
             slot: SlotId(0),
             fragment: FragmentNo(0),
             weights_version: WeightsVersion(0),
-            first_episode: 0,
-            first_t: 0,
+            first_episode: 4,
+            first_t: 7,
             rows,
             cuts: ends.iter().map(cut).collect(),
-            final_obs: SampleBatch::new(),
+            final_obs: SampleBatch::new().with(OBS, ColumnData::scalars(vec![9.0; ends.len()])).unwrap(),
             episodes: Vec::new(),
             state: Vec::new(),
         }
@@ -105,10 +175,65 @@ mod tests {
     }
 
     #[test]
+    fn a_finished_batch_has_every_column() {
+        let second = SlotFragment { slot: SlotId(1), fragment: FragmentNo(2), ..fragment(&[3]) };
+        let mut finisher = Finisher::default();
+        let config = AdvantageConfig { gamma: 0.5, lambda: 0.0, ..AdvantageConfig::default() };
+        let batch = finisher.finish(&[fragment(&[2, 3]), second.clone()], Some(&config)).unwrap();
+        assert_eq!(batch.get(NEW_OBS).unwrap(), [1.0, 9.0, 9.0, 1.0, 1.0, 9.0]);
+        let eps = |slot: i64, episode: i64| slot << 32 | episode;
+        assert_eq!(batch.get(EPS_ID).unwrap(), [eps(0, 4), eps(0, 4), eps(0, 5), eps(1, 4), eps(1, 4), eps(1, 4)]);
+        assert_eq!(batch.get(T).unwrap(), [7, 8, 0, 7, 8, 9]);
+        let unroll = 2 << 32 | 1 << 16;
+        assert_eq!(batch.get(UNROLL_ID).unwrap(), [0, 0, 0, unroll, unroll, unroll]);
+        assert_eq!(batch.get(AGENT_INDEX).unwrap(), [0; 6]);
+        assert_eq!(batch.get(ADVANTAGES).unwrap(), [0.5, 1.0, 1.0, 0.5, 0.5, 1.0]);
+        assert_eq!(batch.get(VALUE_TARGETS).unwrap(), [1.5, 2.0, 2.0, 1.5, 1.5, 2.0]);
+
+        // Fragment by fragment is the same, and what nobody holds is used again.
+        let alone = second.with_derived().unwrap();
+        assert!(
+            alone.iter().all(|(name, column)| batch.column(name).map(|all| all.slice(3..6)).as_ref() == Some(column))
+        );
+        let address = |batch: &SampleBatch| batch.get(ADVANTAGES).unwrap().as_ptr();
+        let before = address(&batch);
+        let kept = finisher.finish(&[second.clone()], Some(&config)).unwrap();
+        assert_ne!(address(&kept), before);
+        let kept_at = address(&kept);
+        drop(kept);
+        assert_eq!(address(&finisher.finish(&[second], Some(&config)).unwrap()), kept_at);
+    }
+
+    #[test]
+    fn advantages_are_what_the_config_says() {
+        let config = AdvantageConfig { gamma: 0.5, lambda: 0.0, use_gae: false, use_critic: false };
+        let finish = |config| Finisher::default().finish(&[fragment(&[2, 3])], Some(&config));
+        let batch = finish(config).unwrap();
+        // What follows is worth 2 at every cut: 1 + 0.5 x 2, and the same again a row before.
+        assert_eq!(batch.get(ADVANTAGES).unwrap(), [2.0, 2.0, 2.0]);
+        assert_eq!(batch.get(VALUE_TARGETS).unwrap(), [0.0; 3]);
+        assert_eq!(finish(AdvantageConfig { use_gae: true, ..config }), Err(PostprocessError::GaeNeedsCritic));
+        let plain = Finisher::default().finish(&[fragment(&[2, 3])], None).unwrap();
+        assert!(plain.column(ADVANTAGES.name()).is_none());
+        assert!(Finisher::default().finish(&[], Some(&config)).unwrap().is_empty());
+    }
+
+    #[test]
     fn cuts_cover_the_rows() {
         for (ends, found) in [(&[][..], 0), (&[2], 2), (&[2, 4], 4)] {
-            let error = train_batch(&[fragment(&[3]), fragment(ends)], 0.9, 0.9).unwrap_err();
-            assert_eq!(error, BatchError::LengthMismatch { name: "advantages".into(), expected: 3, found });
+            let fragments = [fragment(&[3]), fragment(ends)];
+            let mismatch = |name: &str| {
+                Err(PostprocessError::Batch(BatchError::LengthMismatch { name: name.into(), expected: 3, found }))
+            };
+            assert_eq!(train_batch(&fragments, 0.9, 0.9), mismatch("advantages"));
+            assert_eq!(Finisher::default().finish(&fragments, None), mismatch("eps_id"));
         }
+        let mut fragment = fragment(&[2, 3]);
+        fragment.final_obs = fragment.final_obs.slice_rows(0..1);
+        let error = fragment.with_derived().unwrap_err();
+        assert_eq!(error, BatchError::LengthMismatch { name: "new_obs".into(), expected: 2, found: 1 });
+        fragment.final_obs = SampleBatch::new();
+        fragment.final_obs.insert(OBS.name(), Column::from(ColumnData::scalars(vec![1i64, 2]))).unwrap();
+        assert!(matches!(fragment.with_derived(), Err(BatchError::Column { .. })));
     }
 }

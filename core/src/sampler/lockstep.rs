@@ -1,12 +1,12 @@
 //! All lanes step together: time-major arenas, one transpose at the cut.
 
-use super::{Collector, LaneStart, Lanes, Need, recycle::Recycler};
+use super::{Collector, LaneStart, Lanes, Need};
 use crate::{
     batch::{
         ACTION_LOGP, ACTIONS, Cut, CutReason, EpisodeMetrics, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS,
         TRUNCATEDS, VF_PREDS,
     },
-    column::{Column, ColumnData, Element, RowShape},
+    column::{Column, ColumnData, Element, Recycler, RowShape},
     env::{AnyVectorEnv, EnvError, RowElement, RowsRef, StepOut},
     ids::{FragmentNo, WeightsVersion},
     policy::{ActionInput, ActionOutput},
@@ -18,7 +18,7 @@ use crate::{
 pub struct Lockstep<O, A> {
     lanes: Lanes,
     arena: Arena<O, A>,
-    columns: Columns<O, A>,
+    columns: Columns,
     shapes: Shapes,
     fragment: FragmentNo,
     weights_version: WeightsVersion,
@@ -51,16 +51,16 @@ struct Arena<O, A> {
     raw_rewards: Vec<f64>,
 }
 
-#[derive(Debug)]
-struct Columns<O, A> {
-    obs: Recycler<O>,
-    actions: Recycler<A>,
-    logp: Recycler<f32>,
-    vf_preds: Recycler<f32>,
-    rewards: Recycler<f32>,
-    terminateds: Recycler<bool>,
-    truncateds: Recycler<bool>,
-    final_obs: Recycler<O>,
+#[derive(Debug, Default)]
+struct Columns {
+    obs: Recycler,
+    actions: Recycler,
+    logp: Recycler,
+    vf_preds: Recycler,
+    rewards: Recycler,
+    terminateds: Recycler,
+    truncateds: Recycler,
+    final_obs: Recycler,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,16 +105,7 @@ impl<O: RowElement, A: RowElement> Lockstep<O, A> {
                 truncateds: Vec::new(),
                 raw_rewards: vec![0.0; n],
             },
-            columns: Columns {
-                obs: Recycler::default(),
-                actions: Recycler::default(),
-                logp: Recycler::default(),
-                vf_preds: Recycler::default(),
-                rewards: Recycler::default(),
-                terminateds: Recycler::default(),
-                truncateds: Recycler::default(),
-                final_obs: Recycler::default(),
-            },
+            columns: Columns::default(),
             shapes,
             fragment: FragmentNo(0),
             weights_version: WeightsVersion(0),
@@ -151,6 +142,22 @@ impl<O: RowElement, A: RowElement> Lockstep<O, A> {
         self.cut_values.clear();
         self.cut_values.resize(self.cuts.len(), 0.0);
         self.valued = false;
+    }
+
+    /// Looks at everything that the environments gave, in one pass when the fragment is full.
+    fn check_finite(&self) -> Result<(), EnvError> {
+        let (n, width) = (self.lanes.len(), self.shapes.obs.elements());
+        let not_finite = |what, lane, step| Err(EnvError::NotFinite { what, lane, step });
+        if let Some(row) = RowsRef::F32(&self.arena.rewards).first_not_finite() {
+            return not_finite("reward", row % n, row / n + 1);
+        }
+        if let Some(cut) = O::erase_rows(&self.cut_obs).first_not_finite().and_then(|i| self.cuts.get(i / width)) {
+            return not_finite("observation", cut.lane, cut.end as usize);
+        }
+        match O::erase_rows(&self.arena.obs).first_not_finite() {
+            Some(i) => not_finite("observation", i / width % n, i / width / n),
+            None => Ok(()),
+        }
     }
 }
 
@@ -232,6 +239,7 @@ impl<O: RowElement, A: RowElement> Collector for Lockstep<O, A> {
         }
         if self.done == self.steps {
             self.close();
+            self.check_finite()?;
         }
         Ok(())
     }
@@ -293,7 +301,7 @@ impl LaneCut {
 }
 
 /// From step, lane, element to lane, step, element.
-fn lane_major<T: Element>(to: &mut Recycler<T>, from: &[T], lanes: usize, steps: usize, shape: RowShape) -> Column {
+fn lane_major<T: Element>(to: &mut Recycler, from: &[T], lanes: usize, steps: usize, shape: RowShape) -> Column {
     let width = shape.elements();
     let data: ColumnData<T> = to.column(shape, |values| {
         values.reserve(lanes * steps * width);

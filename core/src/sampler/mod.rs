@@ -1,9 +1,12 @@
-//! The sampler: a steppable machine that turns environment steps into fragments.
+//! Samplers: steppable machines that turn environment steps into rows.
 //!
-//! A [`Collector`] says what it [needs](Need) next and somebody else, a driver, answers. It owns neither the
-//! environments nor the policies, so inference can sit on another thread, on a GPU or across a wire. There are two
-//! with one contract: [`Lockstep`] for vector environments with one agent per lane, and [`Episodic`], which builds
-//! each lane's rows by itself. Law: both make identical fragments of any environment that both can take.
+//! [`Lockstep`] is for vector environments with one agent per lane and nothing else to heed; it makes the fragments that
+//! slots hand over. As a [`Collector`] it says what it [needs](Need) next and somebody else, a driver, answers. It owns
+//! neither the environments nor the policies, so inference can sit on another thread, on a GPU or across a wire.
+//!
+//! [`Episodic`] takes everything: several agents, whole episodes, user code at every step, horizons, policies with
+//! memory, environments that fail or live elsewhere. It makes the batches that a worker hands over, as its
+//! [`SamplerInput`]. Law: both make identical rows of any environment that both can take.
 //!
 //! ```
 //! use rollmesh_core::{
@@ -38,8 +41,9 @@ mod error;
 mod input;
 mod lanes;
 mod lockstep;
+#[cfg(test)]
+mod lockstep_tests;
 mod modes;
-mod recycle;
 mod state;
 
 pub use drive::{DriveError, drive};

@@ -8,7 +8,8 @@ use crate::{
     env::{AnyVectorEnv, EnvError, SubEnv},
     episode::{RolloutMetrics, SamplerPerf},
     ids::{AgentId, FragmentNo, PolicyId, SlotId, eps_id},
-    policy::{Policy, PolicyMapError},
+    policy::{Policy, PolicyMapError, Postprocessing},
+    postprocess::{Finisher, PostprocessError},
     prelude::*,
     sampler::{DriveError, LaneStart, SampleError, SamplerHost, SamplerInput, SlotState},
     time::Micros,
@@ -21,8 +22,7 @@ pub(super) struct LockstepSampler {
     limit: Option<u32>,
     steps: u32,
     next: FragmentNo,
-    /// Pieces of trajectories so far, by lane.
-    pieces: Vec<u32>,
+    finisher: Finisher,
     episodes: Vec<RolloutMetrics>,
     perf: SamplerPerf,
     stopped: bool,
@@ -44,7 +44,7 @@ impl LockstepSampler {
             limit,
             steps,
             next: FragmentNo(0),
-            pieces: vec![0; slots.len()],
+            finisher: Finisher::default(),
             episodes: Vec::new(),
             perf: SamplerPerf::default(),
             stopped: false,
@@ -104,7 +104,14 @@ impl LockstepSampler {
 
     /// One batch of all fragments, with every column.
     fn finish(&mut self, fragments: &[SlotFragment], policy: &dyn Policy) -> Result<SampleBatch, SampleError> {
-        super::finish::finish(fragments, &mut self.pieces, policy.postprocessing())
+        let advantages = match policy.postprocessing() {
+            Postprocessing::Advantages(config) => Some(config),
+            Postprocessing::None | Postprocessing::Custom => None,
+        };
+        self.finisher.finish(fragments, advantages.as_ref()).map_err(|error| match error {
+            PostprocessError::Batch(error) => error.into(),
+            error => SampleError::Policy { id: PolicyId::DEFAULT, source: error.into() },
+        })
     }
 }
 
@@ -112,7 +119,7 @@ impl LockstepSampler {
 #[derive(Serialize, Deserialize)]
 struct LaneState {
     slot: SlotId,
-    pieces: u32,
+    steps: u64,
     state: Vec<u8>,
 }
 
@@ -152,8 +159,10 @@ impl SamplerInput for LockstepSampler {
         let slots: Vec<SlotId> = self.lanes.slots().collect();
         let states: Vec<LaneState> = slots
             .into_iter()
-            .zip(&self.pieces)
-            .filter_map(|(slot, &pieces)| Some(LaneState { slot, pieces, state: self.lanes.state(slot)?.encode() }))
+            .filter_map(|slot| {
+                let steps = self.finisher.steps(slot);
+                Some(LaneState { slot, steps, state: self.lanes.state(slot)?.encode() })
+            })
             .collect();
         // Writing into memory that grows cannot fail.
         postcard::to_allocvec(&(self.next.0, states)).unwrap_or_default()
@@ -166,20 +175,15 @@ impl SamplerInput for LockstepSampler {
         }
         let (next, states): (u64, Vec<LaneState>) = postcard::from_bytes(state).map_err(|_| damaged())?;
         let slots: Vec<SlotId> = self.lanes.slots().collect();
-        let (mut starts, mut pieces) = (Vec::new(), Vec::new());
-        let mut before = Vec::new();
-        for (lane, slot) in slots.into_iter().enumerate() {
+        let (mut starts, mut before) = (Vec::new(), Vec::new());
+        for slot in slots {
             let now = LaneStart { slot, state: self.lanes.state(slot) };
             match states.iter().find(|state| state.slot == slot) {
                 Some(found) => {
                     let state = SlotState::decode(&found.state).map_err(|_| damaged())?;
                     starts.push(LaneStart { slot, state: Some(state) });
-                    pieces.push(found.pieces);
                 }
-                None => {
-                    starts.push(now.clone());
-                    pieces.push(self.pieces.get(lane).copied().unwrap_or(0));
-                }
+                None => starts.push(now.clone()),
             }
             before.push(now);
         }
@@ -188,7 +192,10 @@ impl SamplerInput for LockstepSampler {
             self.lanes.reopen(&before, self.seed, self.limit)?;
             return Err(error.into());
         }
-        (self.next, self.pieces) = (FragmentNo(next), pieces);
+        self.next = FragmentNo(next);
+        for lane in &states {
+            self.finisher.set_steps(lane.slot, lane.steps);
+        }
         Ok(())
     }
 

@@ -18,7 +18,6 @@ mod builder;
 pub mod config;
 mod error;
 mod fingerprint;
-mod finish;
 mod lane_set;
 mod lockstep;
 mod place;

@@ -19,7 +19,7 @@ use super::{config::Algorithm, error::LearnError, model::ModelError, rows::OldPo
 /// One of the core's policies, which acts, and a learner of its weights on the CPU.
 ///
 /// Every learning step gives the acting policy the next version of the weights. PPO's ratios start from what a batch says
-/// of when its actions were taken ([`OldPolicy::Batch`]), so that a worker may also hand over its train batch in pieces.
+/// of when its actions were taken ([`OldPolicy::Batch`]), so that a worker may also hand over its train batch in pieces, several times; then with one pass (`num_sgd_iter`) each.
 /// The clock of annealing counts rows learned from, until [`Policy::on_global_var_update`] tells the run's env steps.
 pub struct LearningPolicy {
     acting: Box<dyn Policy>,
@@ -76,7 +76,7 @@ fn without_values(weights: &Weights) -> Result<Weights, WeightsError> {
     Weights::new(weights.version(), tensors.collect())
 }
 
-/// Adds the policies that learn: `pg`, `a2c` and `ppo`. Their settings are those of [`Algorithm::pg`] and so on, and
+/// Adds the policies that learn: `pg`, `a2c` and `ppo`. A kind that has one of these names already stays. Their settings are those of [`Algorithm::pg`] and so on, and
 /// `model`, see [`ModelConfig`].
 ///
 /// ```
@@ -99,6 +99,9 @@ pub fn register_learning_policies(registry: &mut PolicyRegistry) {
     type Parse = fn(&Config) -> Result<Algorithm, ConfigError>;
     let algorithms: [(&str, Parse); 3] = [("pg", Algorithm::pg), ("a2c", Algorithm::a2c), ("ppo", Algorithm::ppo)];
     for (name, parse) in algorithms {
+        if registry.spec(name).is_ok() {
+            continue;
+        }
         registry.register(PolicySpec::new(name, move |context| {
             Ok(Box::new(LearningPolicy::for_context(context, parse(&context.config)?)?))
         }));

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, io, pin::Pin, time::Duration};
 
 use rollmesh_core::{
-    batch::{BatchError, OBS, SlotFragment},
+    batch::{OBS, SlotFragment},
     env::EnvRegistry,
     group::{BeginError, GroupConfig, GroupConfigError, WorkerGroup},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
     policy::{MlpPolicySpec, init_weights},
-    postprocess::train_batch,
+    postprocess::{PostprocessError, train_batch},
     protocol::{
         Frame, Message, Phase, TooLarge,
         convert::{self, FragmentLimits},
@@ -220,7 +220,7 @@ impl Run {
     }
 
     /// The batch of the iteration, if it is complete: counted, and handed to the learner.
-    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, BatchError>> {
+    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, PostprocessError>> {
         let fragments = self.group.poll_batch()?;
         self.episodes.count(&fragments);
         let trace = self.trace(&fragments);

@@ -12,7 +12,7 @@ use rollmesh_core::{
     batch::SampleBatch,
     column::{DType, RowShape},
     env::{
-        EnvError, EnvMaker, EnvSpaces, MultiAgentEnv, MultiAgentSpec, Rng, RowsMut, RowsRef,
+        EnvError, EnvSpaces, MultiAgentEnv, MultiAgentSpec, Rng, RowsMut, RowsRef,
         multi_agent::{AgentRows, Turn},
     },
     episode::{Episode, OtherAgent},
@@ -29,25 +29,15 @@ use super::{
     values::{bad, float, integer, list, text},
 };
 
-/// What an environment of the cases is.
-pub(super) struct MockEnv {
-    pub(super) maker: EnvMaker,
-    /// True if it has a single agent.
-    pub(super) single_agent: bool,
-    /// Elements of an observation.
-    pub(super) obs: RowShape,
-}
-
 /// Reads the description of an environment.
-pub(super) fn env(args: &Value) -> Result<MockEnv, Fault> {
-    let floats = RowShape::vector(1);
+pub(super) fn env(args: &Value) -> Result<MultiAgentSpec, Fault> {
     let length = || integer::<i64>(&args["length"]);
     let agents = || integer::<u32>(&args["num_agents"]);
     Ok(match text(&args["type"])? {
-        "mock" => single(Counter::mock(length()?), None, RowShape::SCALAR),
+        "mock" => single(Counter::mock(length()?), None),
         "mock2" => {
             let raises = args["raise_on_step"].as_u64();
-            single(Counter::mock2(length()?), raises, RowShape::SCALAR)
+            single(Counter::mock2(length()?), raises)
         }
         "box_counter" => {
             let end = text(&args["end"])?;
@@ -59,17 +49,17 @@ pub(super) fn env(args: &Value) -> Result<MockEnv, Fault> {
                 truncates: end != "terminated",
                 t: 0,
             };
-            single(counter, None, floats)
+            single(counter, None)
         }
         "basic" => {
             let counters = vec![Counter::mock(25); agents()? as usize];
-            several(move || Crowd { counters: counters.clone(), over: 0 }, RowShape::SCALAR)
+            several(move || Crowd { counters: counters.clone(), over: 0 })
         }
         "round_robin" => {
             let counter = if args["increment_obs"] == true { Counter::mock2(5) } else { Counter::mock(5) };
             let counters = vec![counter; agents()? as usize];
             let robin = RoundRobin { last: vec![None; counters.len()], counters, turn: 0, over: 0 };
-            several(move || robin.clone(), RowShape::SCALAR)
+            several(move || robin.clone())
         }
         "script" => {
             let script = Script {
@@ -77,21 +67,20 @@ pub(super) fn env(args: &Value) -> Result<MockEnv, Fault> {
                 terminates: args["end"] == "terminated",
                 t: 0,
             };
-            several(move || script.clone(), floats)
+            several(move || script.clone())
         }
         _ => return Err(bad("an environment")),
     })
 }
 
-fn single(counter: Counter, raises: Option<u64>, obs: RowShape) -> MockEnv {
+fn single(counter: Counter, raises: Option<u64>) -> MultiAgentSpec {
     let steps = Arc::new(AtomicU64::new(0));
     let make = move || Alone { counter: counter.clone(), raises, steps: steps.clone() };
-    MockEnv { single_agent: true, ..several(make, obs) }
+    several(make)
 }
 
-fn several<E: MultiAgentEnv + 'static>(make: impl Fn() -> E + Send + Sync + 'static, obs: RowShape) -> MockEnv {
-    let spec = MultiAgentSpec::new("mock", move |_| Ok(Box::new(make())));
-    MockEnv { maker: EnvMaker::multi_agent(&spec), single_agent: false, obs }
+fn several<E: MultiAgentEnv + 'static>(make: impl Fn() -> E + Send + Sync + 'static) -> MultiAgentSpec {
+    MultiAgentSpec::new("mock", move |_| Ok(Box::new(make())))
 }
 
 #[derive(Clone, Copy)]

@@ -17,6 +17,7 @@ mod sampler;
 mod seq;
 mod values;
 mod views;
+mod worker;
 
 use serde_json::{Value, json};
 
@@ -92,6 +93,7 @@ fn dispatch(case: &Value) -> Answer {
         "post" => post::answer(name, input, args),
         "sampler" => sampler::answer(name, args),
         "seq" => seq::answer(name, input, args),
+        "worker" => worker::answer(name, input, args),
         "views" => views::answer(name, input, args),
         _ => Err(Fault::UnknownOperation),
     }

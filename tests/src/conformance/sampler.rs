@@ -1,20 +1,15 @@
-//! `sampler.*`: environments sampled by a worker's sampler.
-
-use std::sync::Arc;
+//! `sampler.*`: environments sampled by a worker.
 
 use rollmesh_core::{
     batch::{AnyBatch, SampleBatch},
-    callbacks::{CallbackList, PolicyMappingFn, WorkerInfo},
-    env::{EnvContext, EnvStart, InProcess},
-    filter::{Filter, FilterKind},
-    ids::{AgentId, PolicyId, SlotId},
-    policy::{PolicyEntry, PolicyMap},
-    run::HomeIndex,
-    sampler::{
-        BatchMode, CountStepsBy, Episodic, EpisodicOptions, Horizon, InputReader, RewardClipping, SampleError,
-        SamplerHost, SamplerInput,
+    episode::RolloutMetrics,
+    filter::FilterKind,
+    ids::{AgentId, PolicyId},
+    sampler::{BatchMode, CountStepsBy, Horizon, SampleError},
+    worker::{
+        NewPolicy, RolloutConfig, RolloutError, RolloutWorker,
+        config::{FragmentLength, PreprocessorPref},
     },
-    time::Micros,
 };
 use serde_json::{Map, Value, json};
 
@@ -28,52 +23,22 @@ pub(super) fn answer(name: &str, args: &Value) -> Answer {
     if name != "run" {
         return Err(Fault::UnknownOperation);
     }
-    let env = mocks::env(&args["env"])?;
-    let num_envs: u32 = if args["num_envs"].is_null() { 1 } else { integer(&args["num_envs"])? };
-    let options = options(args, num_envs, env.single_agent)?;
-    let start = |vector_index| EnvStart {
-        slot: SlotId(vector_index),
-        episode: 0,
-        context: EnvContext::new(HomeIndex { worker_index: 0, vector_index }),
-    };
-    let envs = InProcess::new(env.maker, (0..num_envs).map(start).collect(), 0).map_err(|_| Fault::EnvError)?;
-    let envs = envs.restart_failed(args["restart_failed_sub_environments"] == true);
-
-    let filtered = args["filter"] == "mean_std";
     let ids: Vec<PolicyId> = match &args["policies"] {
         Value::Null => vec![PolicyId::DEFAULT],
         names => list(names, |name| Ok(PolicyId::new(text(name)?.to_string())))?,
     };
-    let mut policies = PolicyMap::new();
-    for id in &ids {
-        let kind = if filtered { FilterKind::MeanStdFilter } else { FilterKind::NoFilter };
-        let filter = Filter::new(kind, env.obs).map_err(|_| bad("a filter"))?;
-        let entry = PolicyEntry::new("mock", MockPolicy::boxed()?).with_filter(filter);
-        policies.insert(id.clone(), entry).map_err(|_| Fault::AlreadyExists)?;
-    }
-    let mapping = mapping(args, ids.clone());
-    let (worker, mut callbacks) = (WorkerInfo::default(), CallbackList::new());
-    let mut host = SamplerHost {
-        worker: &worker,
-        policies: &mut policies,
-        mapping: &mapping,
-        observation_fn: None,
-        callbacks: &mut callbacks,
-        clock: &|| Micros(0),
-    };
-    let sampler = Episodic::new(options.clone(), Box::new(envs)).map_err(fault)?;
-    let mut sampler: Box<dyn SamplerInput> = Box::new(sampler);
+    let mut worker = worker(args, &ids)?;
     let report = args["report"].as_array().ok_or_else(|| bad("columns to report"))?;
     let report = report.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     let (mut samples, mut metrics, mut filters, mut faulty) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for _ in 0..integer::<u32>(&args["samples"])? {
-        samples.push(sample_json(&sample(&mut sampler, &mut host, &options)?, &report));
-        let (whole, lost): (Vec<_>, Vec<_>) =
-            SamplerInput::metrics(&mut *sampler).into_iter().partition(|episode| episode.faulty.is_none());
+        samples.push(sample_json(&worker.sample().map_err(fault)?, &report));
+        let episodes = worker.metrics().episodes;
+        let (whole, lost): (Vec<_>, Vec<_>) = episodes.into_iter().partition(|episode| episode.faulty.is_none());
         faulty += lost.len();
-        let episode = |m: &rollmesh_core::episode::RolloutMetrics| json!({"length": m.length, "reward": float_json(m.episode_return)});
-        metrics.push(whole.iter().map(episode).collect::<Value>());
-        if let Some(filter) = host.policies.peek(&ids[0]).and_then(|entry| entry.filter.mean_std()) {
+        metrics.push(whole.iter().map(episode_json).collect::<Value>());
+        let entry = worker.filters(false).map_err(fault)?;
+        if let Some(filter) = entry.get(&ids[0]).and_then(|filter| filter.mean_std()) {
             let (running, buffer) = (filter.running(), filter.buffer());
             filters.push(json!({"n": running.n(), "mean": running.mean(), "buffer_n": buffer.n()}));
         }
@@ -81,61 +46,52 @@ pub(super) fn answer(name: &str, args: &Value) -> Answer {
     Ok(json!({"samples": samples, "metrics": metrics, "filter": filters, "faulty_episodes": faulty}))
 }
 
-fn options(args: &Value, num_envs: u32, single_agent: bool) -> Result<EpisodicOptions, Fault> {
-    let mut options = EpisodicOptions::new((0..num_envs).map(|env| (SlotId(env), 0)).collect());
-    options.fragment_length = integer(&args["fragment"])?;
-    options.single_agent = single_agent;
-    if args["mode"] == "complete_episodes" {
-        options.batch_mode = BatchMode::CompleteEpisodes;
+fn worker(args: &Value, ids: &[PolicyId]) -> Result<RolloutWorker, Fault> {
+    let mut builder = RolloutWorker::builder().config(config(args)?).multi_agent_env_spec(mocks::env(&args["env"])?);
+    for id in ids {
+        builder = builder.policy(id.clone(), NewPolicy::object(MockPolicy::boxed()?));
     }
-    if args["count_steps_by"] == "agent_steps" {
-        options.count_steps_by = CountStepsBy::AgentSteps;
-    }
-    if !args["clip_rewards"].is_null() {
-        let clipping: RewardClipping =
-            serde_json::from_value(args["clip_rewards"].clone()).map_err(|_| Fault::InvalidArgument)?;
-        options.clip_rewards = clipping;
-    }
-    if !args["horizon"].is_null() {
-        options.horizon = Some(integer(&args["horizon"])?);
-        let soft = args["soft_horizon"] == true;
-        options.horizon_means = if soft { Horizon::LegacySoft } else { Horizon::LegacyHard };
-    }
-    Ok(options)
-}
-
-fn mapping(args: &Value, ids: Vec<PolicyId>) -> PolicyMappingFn {
-    match args["mapping"].as_str() {
-        Some("agent_mod") => Arc::new(move |agent, _, _, _| match agent {
+    let ids = ids.to_vec();
+    builder = match args["mapping"].as_str() {
+        Some("agent_mod") => builder.policy_mapping_fn(move |agent, _, _, _| match agent {
             AgentId::Index(index) => ids[*index as usize % ids.len()].clone(),
             AgentId::Name(_) => PolicyId::DEFAULT,
         }),
-        Some("unknown") => Arc::new(|_, _, _, _| PolicyId::new("nobody")),
-        _ => Arc::new(|_, _, _, _| PolicyId::DEFAULT),
-    }
+        Some("unknown") => builder.policy_mapping_fn(|_, _, _, _| PolicyId::new("nobody")),
+        _ => builder,
+    };
+    builder.build().map_err(|error| fault(error.into()))
 }
 
-/// Pulls batches as a worker does.
-fn sample(
-    reader: &mut impl InputReader,
-    host: &mut SamplerHost<'_>,
-    options: &EpisodicOptions,
-) -> Result<AnyBatch, Fault> {
-    let wanted = options.fragment_length as usize * options.slots.len();
-    let most = match options.batch_mode {
-        BatchMode::TruncateEpisodes => options.slots.len(),
-        BatchMode::CompleteEpisodes => usize::MAX,
+fn config(args: &Value) -> Result<RolloutConfig, Fault> {
+    let mut config = RolloutConfig {
+        num_envs: if args["num_envs"].is_null() { 1 } else { integer(&args["num_envs"])? },
+        rollout_fragment_length: FragmentLength::Steps(integer(&args["fragment"])?),
+        preprocessor_pref: PreprocessorPref::None,
+        restart_failed_sub_environments: args["restart_failed_sub_environments"] == true,
+        ..RolloutConfig::default()
     };
-    let (mut batches, mut steps) = (Vec::new(), 0);
-    while steps < wanted && batches.len() < most {
-        let batch = reader.next(host).map_err(fault)?;
-        steps += match options.count_steps_by {
-            CountStepsBy::EnvSteps => batch.env_steps(),
-            CountStepsBy::AgentSteps => batch.agent_steps(),
-        };
-        batches.push(batch);
+    if args["mode"] == "complete_episodes" {
+        config.batch_mode = BatchMode::CompleteEpisodes;
     }
-    AnyBatch::concat(&batches).map_err(batch_fault)
+    if args["count_steps_by"] == "agent_steps" {
+        config.count_steps_by = CountStepsBy::AgentSteps;
+    }
+    if args["filter"] == "mean_std" {
+        config.observation_filter = FilterKind::MeanStdFilter;
+    }
+    let clip_rewards = args["clip_rewards"].clone();
+    config.clip_rewards = serde_json::from_value(clip_rewards).map_err(|_| Fault::InvalidArgument)?;
+    if !args["horizon"].is_null() {
+        config.horizon = Some(integer(&args["horizon"])?);
+        let soft = args["soft_horizon"] == true;
+        config.horizon_means = if soft { Horizon::LegacySoft } else { Horizon::LegacyHard };
+    }
+    Ok(config)
+}
+
+fn episode_json(episode: &RolloutMetrics) -> Value {
+    json!({"length": episode.length, "reward": float_json(episode.episode_return)})
 }
 
 fn sample_json(sample: &AnyBatch, report: &[&str]) -> Value {
@@ -153,11 +109,11 @@ fn policy_json(batch: &SampleBatch, report: &[&str]) -> Value {
     json!({"count": batch.len(), "columns": columns.collect::<Map<_, _>>()})
 }
 
-fn fault(error: SampleError) -> Fault {
+fn fault(error: RolloutError) -> Fault {
     match error {
-        SampleError::Env(_) => Fault::EnvError,
-        SampleError::UnknownPolicy { .. } | SampleError::PolicyMap(_) => Fault::UnknownPolicy,
-        SampleError::Batch(error) => batch_fault(error),
+        RolloutError::Sample(SampleError::Env(_)) => Fault::EnvError,
+        RolloutError::Sample(SampleError::UnknownPolicy { .. } | SampleError::PolicyMap(_)) => Fault::UnknownPolicy,
+        RolloutError::Sample(SampleError::Batch(error)) => batch_fault(error),
         error => Fault::BadCase(error.to_string()),
     }
 }

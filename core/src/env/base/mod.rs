@@ -50,6 +50,10 @@ pub trait BaseEnv: Send {
     /// As [`poll`](Self::poll).
     fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError>;
 
+    /// Says which number the next episode of a sub-environment has, where random numbers are addressed by it. Other
+    /// environments pass it over.
+    fn set_next_episode(&mut self, _env: usize, _episode: u32) {}
+
     /// Replaces a sub-environment by a new one, which must be reset.
     ///
     /// # Errors

@@ -1,6 +1,9 @@
 //! The networks with their weights: a row in; parameters of a distribution, a value and states out.
 
-use super::{ModelSpec, layer::Layer};
+use super::{
+    ModelSpec,
+    layer::{Layer, Others},
+};
 use crate::{
     math,
     policy::mlp::find,
@@ -39,6 +42,7 @@ pub(super) struct Scratch {
 #[derive(Clone, Debug, Default)]
 struct Buffers {
     input: Vec<f32>,
+    others: Others,
     output: Vec<f32>,
 }
 
@@ -101,7 +105,7 @@ impl Model {
         buffers.run(encoder, obs, true);
         let (hidden, cell) = state.split_at(*cells.min(&state.len()));
         buffers.input.extend_from_slice(hidden);
-        gates.forward(&buffers.input, sums);
+        gates.forward(&buffers.input, &mut buffers.others, sums);
         next.resize(2 * cells, 0.0);
         let (next_hidden, next_cell) = next.split_at_mut(*cells);
         let mut gates = sums.chunks_exact(*cells);
@@ -121,7 +125,7 @@ impl Buffers {
         self.input.clear();
         self.input.extend_from_slice(input);
         for (i, layer) in layers.iter().enumerate() {
-            layer.forward(&self.input, &mut self.output);
+            layer.forward(&self.input, &mut self.others, &mut self.output);
             if tanh_last || i + 1 < layers.len() {
                 self.output.iter_mut().for_each(|x| *x = math::tanh(*x));
             }

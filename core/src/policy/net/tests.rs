@@ -253,6 +253,20 @@ fn two_lstm_steps_are_those_of_the_definition() {
     }
 }
 
+/// Debug, release and every target give these bits.
+#[test]
+fn bits_are_frozen() {
+    let mut bytes = Vec::new();
+    for (_, mut policy) in policies() {
+        let (obs, state, moments) = (numbers(4 * 5), numbers(policy.net.state_len * 5), moments(5));
+        let told = act(&mut policy, ActionInput { state: &state, ..ActionInput::new(RowsRef::F32(&obs), &moments) });
+        told.actions.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
+        let floats = [told.logp, told.values, told.state, told.dist_inputs].concat();
+        floats.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
+    }
+    assert_eq!(crate::hash::bytes_hash(&bytes).to_string(), "12053affb3c3c70d2c6e3c3493444e5d");
+}
+
 #[test]
 fn what_was_seen_before_matters_with_memory_only() {
     for cells in [None, Some(4)] {

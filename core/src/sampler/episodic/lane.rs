@@ -14,7 +14,7 @@ use crate::{
         multi_agent::{AgentRows, Turn},
     },
     episode::{Episode, RolloutMetrics},
-    ids::{AgentId, PolicyId, SlotId},
+    ids::{AgentId, PolicyId, SlotId, unroll_id},
     prelude::*,
     rng::Streams,
     sampler::{BatchMode, Horizon, SampleError, SamplerHost},
@@ -63,12 +63,13 @@ pub(super) struct Lane {
     waits: bool,
     pub(super) builder: Builder,
     /// Steps of the episode that have not been postprocessed.
-    pub(super) open_env_steps: usize,
-    pub(super) open_agent_steps: usize,
+    open_env_steps: usize,
+    open_agent_steps: usize,
     /// True once the episode has had a row.
     has_rows: bool,
-    /// Number of the next piece of the slot.
-    pub(super) piece: u32,
+    /// Env steps of the slot, and how many of them there were before the open ones.
+    steps: u64,
+    first_open_step: u64,
     order: Vec<AgentId>,
 }
 
@@ -87,13 +88,22 @@ impl Lane {
             open_env_steps: 0,
             open_agent_steps: 0,
             has_rows: false,
-            piece: 0,
+            steps: 0,
+            first_open_step: 0,
             order: Vec::new(),
         }
     }
 
-    pub(super) fn slot(&self) -> SlotId {
-        self.slot
+    /// The id of an agent's rows that are not postprocessed yet.
+    pub(super) fn unroll_id(&self, agent: &Agent) -> i64 {
+        unroll_id(self.slot, self.first_open_step, number(agent.index))
+    }
+
+    /// The open steps are in the builder.
+    pub(super) fn close_steps(&mut self) {
+        self.first_open_step = self.steps;
+        self.builder.env_steps += core::mem::take(&mut self.open_env_steps);
+        self.builder.agent_steps += core::mem::take(&mut self.open_agent_steps);
     }
 
     pub(super) fn env(&self) -> usize {
@@ -128,6 +138,20 @@ impl Lane {
         self.acting.clear();
     }
 
+    /// The slot, the number of its next episode, and its steps.
+    pub(super) fn next(&self) -> (SlotId, u32, u64) {
+        (self.slot, self.next_episode, self.steps)
+    }
+
+    /// Gives up what was begun, and goes on with these numbers.
+    pub(super) fn begin_at(&mut self, episode: u32, steps: u64) {
+        if !self.is_new() {
+            self.abandon();
+            self.builder = Builder::default();
+        }
+        (self.next_episode, self.steps, self.first_open_step) = (episode, steps, steps);
+    }
+
     /// What was begun is lost.
     pub(super) fn abandon(&mut self) {
         self.begin_round();
@@ -142,6 +166,7 @@ impl Lane {
         // A slot lives for 2^32 episodes; then numbers begin again, as every address of randomness would.
         self.next_episode = self.next_episode.wrapping_add(1);
         (self.open_env_steps, self.open_agent_steps, self.has_rows) = (0, 0, false);
+        self.first_open_step = self.steps;
         self.phase = Phase::Waiting;
         self.hook(round, |callbacks, hook| callbacks.on_episode_created(hook))
     }
@@ -200,7 +225,10 @@ impl Lane {
             Phase::Running => {
                 self.episode.add_step();
                 self.open_env_steps += 1;
-                end = round.options.end_at(self.episode.length()).filter(|_| !turn.is_over());
+                self.steps += 1;
+                // A time limit may coincide with the environment's own end, as in Gymnasium's wrapper.
+                end = round.options.end_at(self.episode.length());
+                end = end.filter(|end| *end == Horizon::Truncated || !turn.is_over());
             }
             Phase::New | Phase::Lost => return Ok(()),
         }
@@ -231,7 +259,7 @@ impl Lane {
         }
         if all.any() {
             self.finish(round)?;
-            return self.reset(round, end.is_some());
+            return self.reset(round, !turn.is_over());
         }
         if end == Some(Horizon::LegacySoft) {
             self.finish(round)?;
@@ -426,7 +454,8 @@ fn number(index: usize) -> u16 {
 
 /// False for a JSON object that says `"training_enabled": false`.
 fn allows_training(info: &[u8]) -> bool {
-    if !info.starts_with(b"{") {
+    const NAME: &[u8] = b"\"training_enabled\"";
+    if !info.starts_with(b"{") || !info.windows(NAME.len()).any(|window| window == NAME) {
         return true;
     }
     let info = serde_json::from_slice::<serde_json::Value>(info);

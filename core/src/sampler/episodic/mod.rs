@@ -24,6 +24,7 @@ use crate::{
     batch::AnyBatch,
     env::{BaseEnv, EnvActions, EnvError, News, SubEnv, multi_agent::Turn},
     episode::RolloutMetrics,
+    ids::SlotId,
     prelude::*,
     rng::{Purpose, Streams},
 };
@@ -44,6 +45,42 @@ use crate::{
 ///
 /// After an error the episodes that had begun are lost, while finished ones and queued batches are kept; the next step
 /// resets the environments and goes on.
+///
+/// ```
+/// use rollmesh_core::{
+///     callbacks::{CallbackList, PolicyMappingFn, WorkerInfo},
+///     env::{EnvContext, EnvMaker, EnvRegistry, EnvStart, InProcess},
+///     ids::{PolicyId, SlotId},
+///     policy::{PolicyMap, RandomPolicy},
+///     run::HomeIndex,
+///     sampler::{Episodic, EpisodicOptions, SamplerHost, SamplerInput as _},
+///     time::Micros,
+/// };
+///
+/// let registry = EnvRegistry::builtin();
+/// let spec = registry.multi_agent("RockPaperScissors-v0").expect("a built-in environment");
+/// let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
+/// let start = EnvStart { slot: SlotId(0), episode: 0, context };
+/// let envs = InProcess::new(EnvMaker::multi_agent(spec), vec![start], 7)?;
+///
+/// let options = EpisodicOptions { fragment_length: 20, single_agent: false, ..EpisodicOptions::new(vec![(SlotId(0), 0)]) };
+/// let mut sampler = Episodic::new(options, Box::new(envs))?;
+/// let mut policies = PolicyMap::single(Box::new(RandomPolicy::new(3, 7)));
+/// let mapping: PolicyMappingFn = std::sync::Arc::new(|_agent, _episode, _worker, _rng| PolicyId::DEFAULT);
+/// let batch = sampler.data(&mut SamplerHost {
+///     worker: &WorkerInfo::default(),
+///     policies: &mut policies,
+///     mapping: &mapping,
+///     observation_fn: None,
+///     callbacks: &mut CallbackList::new(),
+///     clock: &|| Micros(0),
+/// })?;
+/// assert_eq!((batch.env_steps(), batch.agent_steps()), (20, 40));
+/// // What one player gains, the other one loses.
+/// assert!(sampler.metrics().iter().all(|episode| episode.episode_return == 0.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias("SyncSampler", "EnvRunnerV2"))]
 pub struct Episodic {
     options: EpisodicOptions,
     env: Box<dyn BaseEnv>,
@@ -281,6 +318,31 @@ impl SamplerInput for Episodic {
 
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
         self.env.sub_environments()
+    }
+
+    /// Of each slot the number of its next episode, and its steps: episodes that have begun cannot be gone on with.
+    fn state(&self) -> Vec<u8> {
+        let lanes: Vec<_> = self.lanes.iter().map(Lane::next).collect();
+        // Writing into memory that grows cannot fail.
+        postcard::to_allocvec(&lanes).unwrap_or_default()
+    }
+
+    fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
+        let damaged = |_| SampleError::Env(EnvError::BadSnapshot(state.len()));
+        if state.is_empty() {
+            return Ok(());
+        }
+        let next: Vec<(SlotId, u32, u64)> = postcard::from_bytes(state).map_err(damaged)?;
+        self.outputs.clear();
+        self.inference.clear();
+        self.stale_news = true;
+        for (env, lane) in self.lanes.iter_mut().enumerate() {
+            if let Some((_, episode, steps)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
+                lane.begin_at(*episode, *steps);
+                self.env.set_next_episode(env, *episode);
+            }
+        }
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

@@ -9,7 +9,6 @@ use crate::{
     batch::{REWARDS, SampleBatch, TERMINATEDS},
     callbacks::TrajectoryHook,
     episode::{Episode, OtherAgent},
-    ids::unroll_id,
     policy::{Policy, PolicyError, Postprocessing},
     postprocess::{compute_advantages, last_r},
     prelude::*,
@@ -47,8 +46,7 @@ impl Lane {
                 self.builder.add(&agent.policy, batch);
             }
         }
-        self.builder.env_steps += core::mem::take(&mut self.open_env_steps);
-        self.builder.agent_steps += core::mem::take(&mut self.open_agent_steps);
+        self.close_steps();
         Ok(())
     }
 
@@ -56,14 +54,12 @@ impl Lane {
     fn pieces(&mut self, round: &mut Round<'_, '_>) -> Result<Vec<Piece>, SampleError> {
         let mut places: Vec<usize> = (0..self.agents.len()).filter(|&place| self.agents[place].rows() > 0).collect();
         places.sort_by(|a, b| self.agents[*a].id.cmp(&self.agents[*b].id));
-        let number = self.piece;
-        self.piece = number.wrapping_add(u32::from(!places.is_empty()));
         let mut pieces = Vec::with_capacity(places.len());
         for place in places {
             if !round.host.policies.contains(&self.agents[place].policy) {
                 self.remap(place, round)?;
             }
-            let slot = self.slot();
+            let unroll_id = self.unroll_id(&self.agents[place]);
             let agent = &mut self.agents[place];
             if !agent.training_enabled || agent.rows() == 0 {
                 agent.forget();
@@ -74,7 +70,7 @@ impl Lane {
                 Postprocessing::Advantages(_) => value(agent, policy)?,
                 Postprocessing::None | Postprocessing::Custom => 0.0,
             };
-            let mut raw = agent.build(unroll_id(slot, number, u32::try_from(agent.index).unwrap_or(u32::MAX)))?;
+            let mut raw = agent.build(unroll_id)?;
             clip(&mut raw, round.options.clip_rewards)?;
             pieces.push(Piece { place, raw, bootstrap });
         }

@@ -20,6 +20,8 @@ mod weights;
 mod law_tests;
 #[cfg(test)]
 mod test_support;
+#[cfg(test)]
+mod tests;
 
 pub use iterate::Samples;
 pub use metrics::{OffPolicyEstimate, WorkerMetrics};

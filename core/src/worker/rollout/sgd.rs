@@ -100,7 +100,7 @@ fn of_policy(id: &PolicyId, rows: SampleBatch) -> AnyBatch {
 }
 
 /// Brings a column to mean 0 and deviation 1. As RLlib 2.9.3, a deviation below 1e-4 counts as 1e-4.
-fn standardize(rows: &mut SampleBatch, field: &str) -> Result<(), BatchError> {
+pub(super) fn standardize(rows: &mut SampleBatch, field: &str) -> Result<(), BatchError> {
     let column = rows.column(field).ok_or_else(|| BatchError::MissingColumn(field.into()))?;
     let data = column.typed::<f32>().map_err(|source| BatchError::Column { name: field.into(), source })?;
     let n = data.values().len().max(1) as f64;

@@ -6,7 +6,7 @@ use crate::{
     batch::{AnyBatch, SampleBatch},
     callbacks::{CallbackError, Callbacks, WorkerInfo},
     column::{DType, RowShape},
-    env::{Env, EnvContext, EnvError, EnvSpec, Rng, RowsRef, SnapshotReader, Step, Vectorized},
+    env::{Env, EnvError, EnvSpec, Rng, RowsRef, SnapshotReader, Step, Vectorized},
     episode::GlobalVars,
     ids::{PolicyId, WeightsVersion},
     policy::{ActionInput, ActionOutput, Gradients, LearnInfo, Policy, PolicyError, PolicySpec, RandomPolicy},
@@ -173,9 +173,4 @@ impl Callbacks for CountSamples {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-}
-
-/// The vector indices that environments were told.
-pub(super) fn indices(contexts: &[EnvContext]) -> Vec<u32> {
-    contexts.iter().map(|context| context.home.vector_index).collect()
 }

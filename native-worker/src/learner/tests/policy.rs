@@ -9,7 +9,7 @@ use rollmesh_core::{
     ids::SlotId,
     policy::{
         ActionInput, ActionOutput, Gradients, MlpPolicy, MlpPolicySpec, Policy, PolicyContext, PolicyEntry,
-        PolicyError, PolicyRegistry, Postprocessing, Stash,
+        PolicyError, PolicyRegistry, PolicySpec, Postprocessing, RandomPolicy, Stash,
     },
     space::Space,
     weights::WeightsError,
@@ -218,6 +218,19 @@ fn policies_are_made_by_name() {
     assert!(error.contains("unknown field `learning_rate`, expected one of `rollout_fragment_length`"), "{error}");
 }
 
+#[test]
+fn a_users_policy_of_the_same_name_stays() {
+    let mut policies = PolicyRegistry::default();
+    policies.register(PolicySpec::new("ppo", |context| {
+        Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
+    }));
+    register_learning_policies(&mut policies);
+    let context = PolicyContext::new(discrete(2, 2), 1, crate::kernels::AUTO);
+    let mut policy = policies.spec("ppo").unwrap().make(&context).unwrap();
+    assert!(matches!(policy.learn_on_batch(&bandit(8, 1)), Err(PolicyError::NoLearner)));
+    assert!(policies.spec("a2c").is_ok() && policies.spec("pg").is_ok());
+}
+
 /// What would follow the end of a batch counts for nothing where nobody learns what it is worth.
 #[test]
 fn values_without_a_critic_are_zero() {
@@ -271,14 +284,35 @@ fn sequences(policy: &mut dyn Policy, lens: &[i32]) -> SampleBatch {
     learnable(SampleBatch::from_parts(parts).unwrap(), &all_logp, &rewards)
 }
 
+/// With an LSTM, for two continuous actions.
+fn recurrent(name: &str, config: &str) -> Box<dyn Policy> {
+    let model =
+        r#"{"model": {"fcnet_hiddens": [7], "use_lstm": true, "lstm_cell_size": 5}}"#.parse::<Config>().unwrap();
+    let action = Space::vector(&[-1.0, -1.0], &[1.0, 1.0]);
+    let context = PolicyContext::new(spaces(2, action), 1, crate::kernels::AUTO);
+    registered(name, &context.with_config(model.merged(&config.parse().unwrap()))).unwrap()
+}
+
+#[test]
+fn steps_and_states_of_recurrent_policies_are_as_exact() {
+    let (mut one, mut two) = (PolicyEntry::from(recurrent("a2c", "{}")), PolicyEntry::from(recurrent("a2c", "{}")));
+    for _ in 0..2 {
+        let batch = sequences(&mut *one.policy, &[3, 6, 1]);
+        one.policy.learn_on_batch(&batch).unwrap();
+        let (gradients, _) = two.policy.compute_gradients(&batch).unwrap();
+        two.policy.apply_gradients(&gradients).unwrap();
+        assert_eq!(one.policy.weights(), two.policy.weights());
+        // Into a new object, from which it goes on.
+        let bytes = two.stash().unwrap();
+        two = PolicyEntry::from(recurrent("a2c", "{}"));
+        two.restore(&bytes).unwrap();
+    }
+}
+
 /// What acts and what learns are two programs for one function.
 #[test]
 fn a_recurrent_policy_learns_from_what_it_did() {
-    let config = r#"{"num_sgd_iter": 1, "lr": 0.01,
-        "model": {"fcnet_hiddens": [7], "use_lstm": true, "lstm_cell_size": 5}}"#;
-    let action = Space::vector(&[-1.0, -1.0], &[1.0, 1.0]);
-    let context = PolicyContext::new(spaces(2, action), 1, crate::kernels::AUTO).with_config(config.parse().unwrap());
-    let mut policy = registered("ppo", &context).unwrap();
+    let mut policy = recurrent("ppo", r#"{"num_sgd_iter": 1, "lr": 0.01}"#);
     for _ in 0..3 {
         let batch = sequences(&mut *policy, &[3, 6, 1, 6]);
         let info = policy.learn_on_batch(&batch).unwrap();

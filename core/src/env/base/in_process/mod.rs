@@ -266,6 +266,12 @@ impl BaseEnv for InProcess {
         Ok(reset)
     }
 
+    fn set_next_episode(&mut self, env: usize, episode: u32) {
+        if let Some(sub) = self.subs.get_mut(env) {
+            sub.start.episode = episode;
+        }
+    }
+
     fn try_restart(&mut self, env: usize) -> Result<(), EnvError> {
         self.check_env(env)?;
         let sub = &mut self.subs[env];

@@ -1,0 +1,105 @@
+//! Columns that follow from fragments, for many fragments at once.
+
+use super::{AGENT_INDEX, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, SlotFragment, T, UNROLL_ID};
+use crate::{
+    column::{Column, Recycler, RowShape},
+    ids::{SlotId, eps_id, unroll_id},
+    prelude::*,
+};
+
+/// What [`SampleBatch::from_fragments`] remembers from one call to the next: how many pieces of its trajectory each slot
+/// has handed over, and the columns' memory. A buffer is used again as soon as nobody holds the column any more.
+#[derive(Debug, Default)]
+pub struct Derived {
+    steps: BTreeMap<SlotId, u64>,
+    new_obs: Recycler,
+    eps_ids: Recycler,
+    unroll_ids: Recycler,
+    agents: Recycler,
+    ts: Recycler,
+}
+
+impl Derived {
+    /// Steps that a slot has handed over.
+    #[must_use]
+    pub fn steps(&self, slot: SlotId) -> u64 {
+        self.steps.get(&slot).copied().unwrap_or(0)
+    }
+
+    /// Goes on as if a slot had handed over so many steps.
+    pub fn set_steps(&mut self, slot: SlotId, steps: u64) {
+        self.steps.insert(slot, steps);
+    }
+}
+
+impl SampleBatch {
+    /// The fragments' rows, one fragment after the other, with the columns that follow from them: `new_obs`, `eps_id`,
+    /// `unroll_id`, `agent_index` and `t`.
+    ///
+    /// Fragments whose rows stand side by side in one buffer, as those of a
+    /// [`Lockstep`](crate::sampler::Lockstep) do, are joined without a copy.
+    ///
+    /// # Errors
+    /// [`BatchError::LengthMismatch`] if the cuts of a fragment do not cover its rows, or if there is not one final
+    /// observation per cut; [`BatchError::MissingColumn`] without observations; [`BatchError::Column`] for observations
+    /// that are compressed or ragged; else as [`concat`](Self::concat).
+    pub fn from_fragments(fragments: &[SlotFragment], memory: &mut Derived) -> Result<Self, BatchError> {
+        let mut batch = Self::concat(fragments.iter().map(|fragment| &fragment.rows))?;
+        let finals = Self::concat(fragments.iter().map(|fragment| &fragment.final_obs))?;
+        for fragment in fragments {
+            fragment.check_covered(EPS_ID.name())?;
+            let (expected, found) = (fragment.cuts.len(), fragment.final_obs.len());
+            if expected != found {
+                return Err(BatchError::LengthMismatch { name: NEW_OBS.name().to_string(), expected, found });
+            }
+        }
+        if batch.is_empty() {
+            return Ok(batch);
+        }
+        let mut first = 0;
+        let ends = fragments.iter().flat_map(|fragment| {
+            let start = first;
+            first += fragment.rows.len();
+            fragment.pieces().map(move |(piece, _)| start + piece.end)
+        });
+        let new_obs = observations(&batch)?.next_rows(ends, observations(&finals)?, &mut memory.new_obs);
+        let new_obs = new_obs.map_err(BatchError::of_column(NEW_OBS.name()))?;
+
+        let eps_ids = memory.eps_ids.column(RowShape::SCALAR, |ids| {
+            each_piece(fragments, |fragment, episode, _, rows| {
+                ids.resize(ids.len() + rows, eps_id(fragment.slot, episode));
+            });
+        });
+        let ts = memory.ts.column(RowShape::SCALAR, |ts| {
+            each_piece(fragments, |_, _, t, rows| ts.extend((0..rows as i64).map(|row| t + row)));
+        });
+        let steps = &mut memory.steps;
+        let unroll_ids = memory.unroll_ids.column(RowShape::SCALAR, |ids| {
+            for fragment in fragments {
+                let before = steps.entry(fragment.slot).or_default();
+                for (piece, _) in fragment.pieces() {
+                    ids.resize(ids.len() + piece.len(), unroll_id(fragment.slot, *before, 0));
+                    *before = before.wrapping_add(piece.len() as u64);
+                }
+            }
+        });
+        let agents = memory.agents.column(RowShape::SCALAR, |agents| agents.resize(batch.len(), 0));
+        batch.insert(NEW_OBS.name(), new_obs)?;
+        batch.with(EPS_ID, eps_ids)?.with(UNROLL_ID, unroll_ids)?.with(T, ts)?.with(AGENT_INDEX, agents)
+    }
+}
+
+fn observations(batch: &SampleBatch) -> Result<&Column, BatchError> {
+    batch.column(OBS.name()).ok_or_else(|| BatchError::MissingColumn(OBS.name().to_string()))
+}
+
+/// Tells of each piece its fragment, the number of its episode in the slot, the `t` of its first row, and its rows.
+fn each_piece(fragments: &[SlotFragment], mut tell: impl FnMut(&SlotFragment, u32, i64, usize)) {
+    for fragment in fragments {
+        let (mut episode, mut t) = (fragment.first_episode, i64::from(fragment.first_t));
+        for (piece, _) in fragment.pieces() {
+            tell(fragment, episode, t, piece.len());
+            (episode, t) = (episode.wrapping_add(1), 0);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! One layer, over a block of rows and over a single one.
+
+use super::{LANES, Lane};
+use crate::prelude::*;
+
+/// Outputs whose sums for a block of rows are kept in registers together.
+const PANEL: usize = 4;
+
+/// Panels whose sums for a single row are kept in registers together: those of one would wait for each other.
+const WIDE: usize = 4 * LANES;
+
+/// A dense layer, packed for the kernel.
+#[derive(Clone, Debug)]
+pub struct Dense {
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    /// For each panel of outputs, for each input: the panel's weights; filled up with zeros.
+    panels: Vec<[f32; PANEL]>,
+    /// The same in panels of as many outputs as there are lanes, for single rows.
+    lanes: Vec<Lane>,
+    /// Filled up with zeros to whole panels of both kinds.
+    bias: Vec<f32>,
+}
+
+impl Dense {
+    /// Packs weights given as `[inputs][outputs]`. The caller has checked the lengths.
+    #[must_use]
+    pub fn pack(inputs: usize, outputs: usize, weights: &[f32], bias: &[f32]) -> Self {
+        let mut bias = bias.to_vec();
+        bias.resize(outputs.next_multiple_of(LANES), 0.0);
+        Self { inputs, outputs, panels: in_panels(outputs, weights), lanes: in_panels(outputs, weights), bias }
+    }
+
+    #[inline(always)]
+    pub(super) fn forward(&self, input: &[Lane], output: &mut [Lane]) {
+        let input = &input[..self.inputs];
+        let panels = self.panels.chunks_exact(self.inputs).zip(self.bias.chunks_exact(PANEL));
+        for ((weights, bias), out) in panels.zip(output.chunks_exact_mut(PANEL)) {
+            // Four separate sums: as an array of arrays they are taken apart into single numbers and never
+            // become vectors again.
+            let (mut a, mut b) = ([bias[0]; LANES], [bias[1]; LANES]);
+            let (mut c, mut d) = ([bias[2]; LANES], [bias[3]; LANES]);
+            for (x, w) in input.iter().zip(weights) {
+                add_product(&mut a, w[0], x);
+                add_product(&mut b, w[1], x);
+                add_product(&mut c, w[2], x);
+                add_product(&mut d, w[3], x);
+            }
+            out[0] = a;
+            out[1] = b;
+            out[2] = c;
+            out[3] = d;
+        }
+    }
+
+    /// [`forward`](Self::forward) of a single row, with outputs as lanes.
+    #[inline(always)]
+    pub(super) fn forward_row(&self, input: &[f32], output: &mut [Lane]) {
+        let input = &input[..self.inputs];
+        let (bias, _) = self.bias.as_chunks::<LANES>();
+        let output = output[..bias.len()].chunks_mut(WIDE / LANES);
+        let panels = self.lanes.chunks(WIDE / LANES * self.inputs).zip(bias.chunks(WIDE / LANES));
+        for ((weights, bias), out) in panels.zip(output) {
+            let (Ok(out), &[mut a, mut b, mut c, mut d]) = (<&mut [Lane; 4]>::try_from(&mut *out), bias) else {
+                for ((weights, bias), out) in weights.chunks_exact(self.inputs).zip(bias).zip(out) {
+                    let mut sum = *bias;
+                    input.iter().zip(weights).for_each(|(x, w)| add_product(&mut sum, *x, w));
+                    *out = sum;
+                }
+                continue;
+            };
+            let (first, second) = weights.split_at(2 * self.inputs);
+            let ((p, q), (r, s)) = (first.split_at(self.inputs), second.split_at(self.inputs));
+            for ((((x, p), q), r), s) in input.iter().zip(p).zip(q).zip(r).zip(s) {
+                add_product(&mut a, *x, p);
+                add_product(&mut b, *x, q);
+                add_product(&mut c, *x, r);
+                add_product(&mut d, *x, s);
+            }
+            *out = [a, b, c, d];
+        }
+    }
+}
+
+/// For each panel of outputs, for each input: the panel's weights, from `[inputs][outputs]`; filled up with zeros.
+fn in_panels<const N: usize>(outputs: usize, weights: &[f32]) -> Vec<[f32; N]> {
+    let firsts = (0..outputs).step_by(N);
+    let panel = |first: usize| {
+        let weight = move |row: &[f32], k: usize| row.get(first + k).copied().unwrap_or(0.0);
+        weights.chunks_exact(outputs).map(move |row| core::array::from_fn(|k| weight(row, k)))
+    };
+    firsts.flat_map(panel).collect()
+}
+
+#[inline(always)]
+fn add_product(sum: &mut Lane, weight: f32, x: &Lane) {
+    for l in 0..LANES {
+        sum[l] += weight * x[l];
+    }
+}

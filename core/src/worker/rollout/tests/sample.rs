@@ -1,0 +1,247 @@
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::super::test_support::*;
+use crate::{
+    batch::{ACTION_LOGP, AnyBatch, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS, UNROLL_ID},
+    callbacks::{CallbackError, Callbacks, WorkerInfo},
+    column::ColumnData,
+    ids::PolicyId,
+    prelude::*,
+    sampler::{BatchMode, InputReader, OutputWriter, RewardClipping, SampleError, SamplerHost},
+    worker::{
+        NewPolicy, RolloutConfig, RolloutError, RolloutWorker, SamplerChoice,
+        config::{Compression, InputEvaluation},
+    },
+};
+
+fn worker(length: u32, envs: u32, fragment: u32, mode: BatchMode) -> RolloutWorker {
+    let config = RolloutConfig { num_envs: envs, ..RolloutConfig::default() };
+    counting(length, config.rollout_fragment_length(fragment).batch_mode(mode)).build().unwrap()
+}
+
+fn single(worker: &mut RolloutWorker) -> SampleBatch {
+    worker.sample().unwrap().single().unwrap().clone()
+}
+
+const TRUNCATE: BatchMode = BatchMode::TruncateEpisodes;
+const COMPLETE: BatchMode = BatchMode::CompleteEpisodes;
+
+/// RLlib 2.9.3 gives as many rows.
+#[test]
+fn samples_are_as_long_as_their_mode_says() {
+    let mut truncating = worker(10, 1, 15, TRUNCATE);
+    assert_eq!([(); 3].map(|()| single(&mut truncating).len()), [15; 3]);
+    assert_eq!(single(&mut worker(10, 1, 5, COMPLETE)).len(), 10);
+    let two = single(&mut worker(10, 1, 15, COMPLETE));
+    assert_eq!(two.get(T).unwrap(), (0..10).chain(0..10).collect::<Vec<i64>>());
+    let ts = |batch: SampleBatch| batch.get(T).unwrap().to_vec();
+    assert_eq!(ts(single(&mut worker(100, 2, 3, TRUNCATE))), [0, 1, 2, 0, 1, 2]);
+    let five = single(&mut worker(5, 3, 8, COMPLETE));
+    assert_eq!((five.len(), five.get(EPS_ID).unwrap().iter().collect::<BTreeSet<_>>().len()), (25, 5));
+    let (batch, count) = worker(10, 2, 4, TRUNCATE).sample_with_count().unwrap();
+    assert_eq!((batch.env_steps(), count), (8, 8));
+}
+
+/// RLlib 2.9.3 gives the same rows.
+#[test]
+fn episodes_go_on_in_the_next_sample() {
+    for sampler in [SamplerChoice::Auto, SamplerChoice::Episodic] {
+        let config = RolloutConfig::default().rollout_fragment_length(6);
+        let mut worker = counting(4, config).sampler(sampler).build().unwrap();
+        let (one, two) = (single(&mut worker), single(&mut worker));
+        assert_eq!(one.get(OBS).unwrap(), [0.0, 1.0, 2.0, 3.0, 0.0, 1.0]);
+        assert_eq!(one.get(NEW_OBS).unwrap(), [1.0, 2.0, 3.0, 4.0, 1.0, 2.0]);
+        assert_eq!(one.get(TERMINATEDS).unwrap(), [false, false, false, true, false, false]);
+        assert_eq!(two.get(T).unwrap(), [2, 3, 0, 1, 2, 3]);
+        let ids = |batch: &SampleBatch, key| batch.get(key).unwrap().iter().copied().collect::<BTreeSet<i64>>();
+        assert_eq!((ids(&one, EPS_ID).len(), ids(&one, UNROLL_ID).len()), (2, 2));
+        assert_eq!(ids(&one, EPS_ID).intersection(&ids(&two, EPS_ID)).count(), 1);
+        assert_eq!(ids(&one, UNROLL_ID).intersection(&ids(&two, UNROLL_ID)).count(), 0);
+        let metrics = worker.metrics();
+        let ends: Vec<(u32, f64)> = metrics.episodes.iter().map(|m| (m.length, m.episode_return)).collect();
+        assert_eq!(ends, [(4, 400.0); 3]);
+        assert_eq!((metrics.summary().episodes, metrics.summary().episode_return.mean), (3, 400.0));
+        assert_eq!(worker.metrics().episodes, []);
+    }
+}
+
+/// RLlib 2.9.3 gives the same numbers of episodes.
+#[test]
+fn episodes_are_counted_when_they_end() {
+    let mut worker = worker(20, 8, 2, TRUNCATE);
+    for (samples, episodes) in [(8, 0), (8, 8)] {
+        for _ in 0..samples {
+            assert_eq!(worker.sample().unwrap().env_steps(), 16);
+        }
+        assert_eq!(worker.metrics().episodes.len(), episodes);
+    }
+}
+
+#[test]
+fn rewards_are_clipped_in_batches_alone() {
+    for (clip, reward) in [(RewardClipping::Sign, 1.0), (RewardClipping::Limit(2.0), 2.0), (RewardClipping::Off, 100.0)]
+    {
+        let config = RolloutConfig { clip_rewards: clip, ..RolloutConfig::default() }.rollout_fragment_length(3);
+        let mut worker = counting(3, config).build().unwrap();
+        assert_eq!(single(&mut worker).get(REWARDS).unwrap(), [reward; 3]);
+        assert_eq!(worker.metrics().episodes[0].episode_return, 300.0);
+    }
+    let reward = |clip| {
+        let config = RolloutConfig { clip_rewards: clip, ..RolloutConfig::default() }.rollout_fragment_length(1);
+        let builder = RolloutWorker::builder().config(config).env_spec(rewarding(3, 0.3));
+        single(&mut builder.build().unwrap()).get(REWARDS).unwrap()[0]
+    };
+    assert_eq!((reward(RewardClipping::Sign), reward(RewardClipping::Limit(0.2))), (1.0, 0.2));
+    assert_eq!(reward(RewardClipping::Auto), 0.3);
+}
+
+/// Notes in a log what happens, one letter each.
+#[derive(Clone, Default)]
+struct Log(Arc<AtomicU32>);
+
+impl Log {
+    fn note(&self, letter: u8) {
+        self.0.store(self.0.load(Ordering::Relaxed) << 8 | u32::from(letter), Ordering::Relaxed);
+    }
+
+    fn read(&self) -> String {
+        String::from_utf8(self.0.load(Ordering::Relaxed).to_be_bytes().to_vec()).unwrap()
+    }
+}
+
+impl InputReader for Log {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        self.note(b'r');
+        let floats = |value: f32| ColumnData::scalars(vec![value; 2]);
+        let batch = SampleBatch::new().with(OBS, floats(1.0))?.with(REWARDS, floats(1.0))?;
+        let batch = batch.with(ACTION_LOGP, floats(0.0))?.with(EPS_ID, ColumnData::scalars(vec![3, 3]))?;
+        Ok(batch.with(crate::column::ColumnKey::<f32>::new("new_action_prob"), floats(0.5))?.into())
+    }
+}
+
+impl Callbacks for Log {
+    fn on_sample_end(&mut self, _worker: &WorkerInfo, samples: &mut AnyBatch) -> Result<(), CallbackError> {
+        self.note(b'e');
+        // Both batches are joined by now.
+        assert_eq!(samples.env_steps(), 4);
+        let AnyBatch::Single(batch) = samples else { panic!("a single batch") };
+        batch.get_mut(REWARDS).unwrap().fill(2.0);
+        Ok(())
+    }
+}
+
+impl OutputWriter for Log {
+    fn write(&mut self, batch: &AnyBatch) -> Result<(), SampleError> {
+        self.note(b'w');
+        let batch = batch.single().unwrap();
+        assert!(batch.get(REWARDS).unwrap().iter().all(|reward| *reward == 2.0), "changed before");
+        assert!(!batch.column("obs").unwrap().is_compressed(), "compressed only afterwards");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_sample_is_read_joined_changed_written_estimated_and_compressed_in_this_order() {
+    let log = Log::default();
+    let (input, output) = (log.clone(), log.clone());
+    let config = RolloutConfig {
+        compress_observations: Compression::Bulk,
+        input_evaluation: [InputEvaluation::Is].into(),
+        ..RolloutConfig::default()
+    };
+    let mut worker = counting(4, config.rollout_fragment_length(4))
+        .input_creator(|_| Ok(Box::new(input)))
+        .output_creator(|_| Ok(Box::new(output)))
+        .callbacks(Box::new(log.clone()))
+        .build()
+        .unwrap();
+    let batch = single(&mut worker);
+    assert_eq!(log.read(), "rrew");
+    assert!(batch.column("obs").unwrap().is_compressed() && !batch.column("rewards").unwrap().is_compressed());
+    // The estimate has seen the changed rewards: 2 of half the weight, and so on.
+    let estimates = worker.metrics().estimates;
+    assert_eq!((estimates.len(), estimates[0].by, &estimates[0].policy), (1, InputEvaluation::Is, &PolicyId::DEFAULT));
+    let sample = &estimates[0].sample;
+    assert!(sample.v_behavior > 7.8 && sample.v_target > 1.8 && sample.v_target < 1.9, "{sample:?}");
+    assert!(worker.metrics().estimates.is_empty());
+}
+
+#[test]
+fn own_episodes_are_worth_the_same_to_who_played_them() {
+    let evaluation = [InputEvaluation::Is, InputEvaluation::Wis].into();
+    let config = RolloutConfig { input_evaluation: evaluation, ..RolloutConfig::new("CartPole-v1") };
+    let config = config.rollout_fragment_length(60).fcnet_hiddens(&[8]);
+    let mut worker = RolloutWorker::builder().config(config).build().unwrap();
+    worker.sample().unwrap();
+    let estimates = worker.metrics().estimates;
+    assert!(estimates.len() >= 4);
+    for estimate in estimates {
+        let sample = estimate.sample;
+        assert!((sample.v_behavior - sample.v_target).abs() < 1e-3 * sample.v_behavior, "{sample:?}");
+    }
+}
+
+#[test]
+fn rows_can_be_compressed_one_by_one() {
+    let config = RolloutConfig { compress_observations: Compression::Rows, ..RolloutConfig::default() };
+    let mut worker = counting(4, config.rollout_fragment_length(6)).build().unwrap();
+    let mut batch = single(&mut worker);
+    assert!(batch.column("obs").unwrap().is_compressed() && batch.column("new_obs").unwrap().is_compressed());
+    batch.decompress_if_needed().unwrap();
+    assert_eq!(batch.get(OBS).unwrap()[3], 3.0);
+}
+
+#[test]
+fn a_fake_sampler_repeats_the_first_sample() {
+    let samples = Arc::new(AtomicU32::new(0));
+    let config = RolloutConfig { fake_sampler: true, ..RolloutConfig::default() }.rollout_fragment_length(6);
+    let mut worker = counting(4, config).callbacks(Box::new(CountSamples(samples.clone()))).build().unwrap();
+    assert_eq!(worker.sample().unwrap(), worker.sample().unwrap());
+    assert_eq!(samples.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn an_input_may_hand_out_the_workers_own_sampler() {
+    let config = RolloutConfig { num_envs: 2, ..RolloutConfig::default() }.rollout_fragment_length(6);
+    let mut own = counting(4, config.clone()).build().unwrap();
+    let mut through = counting(4, config)
+        .input_creator(|context| {
+            assert_eq!((context.shard, context.worker.worker_index), (Some((0, 1)), 0));
+            let sampler = context.default_sampler_input().ok_or_else(|| SampleError::Input("no sampler".into()))?;
+            assert!(context.default_sampler_input().is_none());
+            Ok(Box::new(sampler))
+        })
+        .build()
+        .unwrap();
+    assert_eq!(through.sample().unwrap(), own.sample().unwrap());
+    assert_eq!(through.metrics(), own.metrics());
+    assert_eq!(through.foreach_env(|_| ()).len(), 2);
+}
+
+/// Gives nothing.
+struct Empty;
+
+impl InputReader for Empty {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        Ok(SampleBatch::new().into())
+    }
+}
+
+#[test]
+fn an_input_that_gives_nothing_is_not_asked_forever() {
+    let builder = counting(4, RolloutConfig::default()).input_creator(|_| Ok(Box::new(Empty)));
+    assert!(matches!(builder.build().unwrap().sample(), Err(RolloutError::EmptyInput(_))));
+}
+
+#[test]
+fn without_environments_there_is_nothing_to_sample() {
+    let builder = RolloutWorker::builder().policy(
+        PolicyId::DEFAULT,
+        NewPolicy::object(Box::new(crate::policy::RandomPolicy::new(2, 0)))
+            .with_spaces(crate::space::Space::Discrete { n: 3 }, crate::space::Space::Discrete { n: 2 }),
+    );
+    let mut worker = builder.build().unwrap();
+    assert_eq!(worker.sample(), Err(RolloutError::NoInput));
+    assert_eq!(worker.sample_fragments(5), Err(RolloutError::NoFragments));
+    assert_eq!((worker.num_envs(), worker.foreach_env(|_| ()).len()), (0, 0));
+}

@@ -1,0 +1,133 @@
+use proptest::prelude::*;
+
+use super::super::test_support::*;
+use crate::{
+    batch::{EPS_ID, T},
+    episode::GlobalVars,
+    filter::FilterKind,
+    ids::PolicyId,
+    prelude::*,
+    worker::{NewPolicy, PoliciesToTrain, RolloutConfig, RolloutError, RolloutWorker, WorkerStateError},
+};
+
+fn config() -> RolloutConfig {
+    RolloutConfig { policy_mapping_fn: Some("default".into()), ..RolloutConfig::default() }.rollout_fragment_length(6)
+}
+
+fn lived() -> RolloutWorker {
+    let mut worker = counting(4, config()).build().unwrap();
+    worker.set_weights(&by_id(&weight(3.0)), None, Some(5)).unwrap();
+    worker.add_policy(PolicyId::new("p"), NewPolicy::named("mock"), None, Some([PolicyId::new("p")].into())).unwrap();
+    let updates = [(PolicyId::new("p"), 4)].into();
+    worker.set_global_vars(&GlobalVars { timestep: 77, num_grad_updates_per_policy: updates }, None).unwrap();
+    worker.sample().unwrap();
+    worker
+}
+
+#[test]
+fn a_restored_worker_goes_on_where_the_saved_one_was() {
+    let mut saved = lived();
+    let bytes = saved.save().unwrap();
+    let mut restored = counting(4, config()).build().unwrap();
+    restored.restore(&bytes).unwrap();
+    assert_eq!(restored.save().unwrap(), bytes);
+    assert_eq!(restored.weights(None).unwrap(), saved.weights(None).unwrap());
+    assert_eq!(restored.global_vars(), saved.global_vars());
+    assert_eq!(restored.policies_to_train(None), [PolicyId::new("p")].into());
+    // In the middle of an episode.
+    let (a, b) = (restored.sample().unwrap(), saved.sample().unwrap());
+    assert!(a.single().unwrap().same_bits(b.single().unwrap()));
+    assert_eq!(a.single().unwrap().get(T).unwrap()[0], 2);
+    // The number of the latest weights is known, too.
+    restored.set_weights(&by_id(&weight(9.0)), None, Some(5)).unwrap();
+    assert_eq!(value_of(&restored.weights(None).unwrap()[&PolicyId::DEFAULT]), 3.0);
+}
+
+#[test]
+fn filters_are_saved_with_what_is_not_flushed() {
+    let filtered = || {
+        let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..config() };
+        counting(4, config).build().unwrap()
+    };
+    let mut saved = filtered();
+    saved.sample().unwrap();
+    let bytes = saved.save().unwrap();
+    let filters = saved.filters(false).unwrap();
+    let mut restored = filtered();
+    restored.restore(&bytes).unwrap();
+    assert_eq!(restored.filters(false).unwrap(), filters);
+    // Episodes that were begun there are not gone on with here, but their numbers are not used again.
+    let batch = restored.sample().unwrap();
+    let ids = |key| batch.single().unwrap().get(key).unwrap().to_vec();
+    assert_eq!((ids(EPS_ID), ids(T)), (vec![2, 2, 2, 2, 3, 3], vec![0, 1, 2, 3, 0, 1]));
+    assert_eq!(ids(crate::batch::UNROLL_ID), [2, 2, 2, 2, 3, 3]);
+}
+
+#[test]
+fn damaged_bytes_change_nothing() {
+    let bytes = lived().save().unwrap();
+    let mut worker = counting(4, config()).build().unwrap();
+    let before = worker.save().unwrap();
+    for at in 0..bytes.len() {
+        for bit in [0, 3, 7] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << bit;
+            let error = worker.restore(&damaged).unwrap_err();
+            assert!(matches!(error, RolloutError::State(_)), "byte {at}: {error}");
+        }
+        let error = worker.restore(&bytes[..at]).unwrap_err();
+        assert!(matches!(error, RolloutError::State(_)), "length {at}: {error}");
+    }
+    let longer = [&bytes[..], &[0]].concat();
+    assert_eq!(worker.restore(&longer), Err(WorkerStateError::Damaged.into()));
+    assert_eq!(worker.restore(b"RMWS\x09"), Err(WorkerStateError::Version(9).into()));
+    assert_eq!(worker.restore(b"PKL"), Err(WorkerStateError::NotAState.into()));
+    assert_eq!(worker.save().unwrap(), before);
+}
+
+#[test]
+fn what_cannot_be_restored_is_named_and_changes_nothing() {
+    let mut saved = lived();
+    let object = NewPolicy::object(Box::new(crate::policy::RandomPolicy::new(2, 0)));
+    saved.add_policy(PolicyId::new("object"), object, None, None).unwrap();
+    let bytes = saved.save().unwrap();
+    let mut worker = counting(4, config()).build().unwrap();
+    let before = worker.save().unwrap();
+    let error = worker.restore(&bytes).unwrap_err().to_string();
+    assert!(error.starts_with("policy 'object': ") && error.contains("nobody knows how to make it again"), "{error}");
+    assert_eq!(worker.save().unwrap(), before);
+    // Once it is there, its state fits.
+    let object = NewPolicy::object(Box::new(crate::policy::RandomPolicy::new(2, 0)));
+    worker.add_policy(PolicyId::new("object"), object, None, None).unwrap();
+    worker.restore(&bytes).unwrap();
+    // Weights of another shape do not.
+    let other = RolloutConfig::new("CartPole-v1").rollout_fragment_length(6);
+    let mut other = RolloutWorker::builder().config(other).build().unwrap();
+    let before = other.save().unwrap();
+    assert!(other.restore(&lived().save().unwrap()).is_err());
+    assert_eq!(other.save().unwrap(), before);
+}
+
+#[test]
+fn a_function_that_says_what_is_trained_stays() {
+    let mut saved = counting(4, config()).build().unwrap();
+    saved.set_is_policy_to_train(PoliciesToTrain::predicate(|_, _| false));
+    let mut restored = counting(4, config()).build().unwrap();
+    restored.restore(&saved.save().unwrap()).unwrap();
+    assert_eq!(restored.policies_to_train(None).len(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// With a hash that fits, as only somebody who means harm would write it.
+    #[test]
+    fn no_forged_state_panics(at in 5..400usize, byte in any::<u8>()) {
+        let mut bytes = lived().save().unwrap();
+        let end = bytes.len() - 16;
+        bytes[5 + at % (end - 5)] = byte;
+        let hash = crate::hash::bytes_hash(&bytes[..end]).0;
+        bytes[end..].copy_from_slice(&hash);
+        let _ = counting(4, config()).build().unwrap().restore(&bytes);
+    }
+}

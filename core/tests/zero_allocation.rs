@@ -1,0 +1,102 @@
+//! Policies allocate nothing once they have seen as many rows.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+use rollmesh_core::{
+    column::{DType, RowShape},
+    env::{EnvSpaces, Moment, RowsMut, RowsRef},
+    kernels::Kernels,
+    policy::{ActionInput, ActionOutput, PolicyContext, PolicyRegistry},
+    space::Space,
+};
+
+/// The system's allocator, which counts what each thread asks for.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is the system's allocator's; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are the same.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn allocations_are_counted() {
+    let before = ALLOCATIONS.get();
+    std::hint::black_box(vec![1u8; 7]);
+    assert_eq!(ALLOCATIONS.get() - before, 1);
+}
+
+#[test]
+fn policies_allocate_nothing_after_the_first_rows() {
+    const ROWS: usize = 3;
+    let floats = Space::vector(&[-1.0; 4], &[1.0; 4]);
+    let observations: [(Space, DType, RowsRef<'static>); 3] = [
+        (floats, DType::F32, RowsRef::F32(&[0.5; 4 * ROWS])),
+        (Space::Discrete { n: 9 }, DType::I64, RowsRef::I64(&[8; ROWS])),
+        (Space::uniform(DType::U8, RowShape::vector(6), 0.0, 255.0), DType::U8, RowsRef::U8(&[7; 6 * ROWS])),
+    ];
+    let actions = [
+        (Space::Discrete { n: 3 }, DType::I64),
+        (Space::MultiDiscrete { nvec: vec![2, 3] }, DType::I64),
+        (Space::vector(&[-1.0; 2], &[1.0; 2]), DType::F32),
+    ];
+    let configs = [r#"{}"#, r#"{"model": {"use_lstm": true}}"#];
+    for (observation, observation_type, obs) in &observations {
+        for (action, action_type) in &actions {
+            let (observation, action) = (observation.clone(), action.clone());
+            let len = action.shape().elements();
+            let spaces =
+                EnvSpaces { observation, observation_type: *observation_type, action, action_type: *action_type };
+            for (name, config) in [("net", configs[0]), ("net", configs[1]), ("random", configs[0])] {
+                let context = PolicyContext::new(spaces.clone(), 1, Kernels::PORTABLE);
+                let context = context.with_config(config.parse().unwrap());
+                let mut policy = PolicyRegistry::builtin().spec(name).unwrap().make(&context).unwrap();
+                let state_len: usize = policy.state_lens().iter().sum();
+                let (state, moments) = (vec![0.0; state_len * ROWS], [Moment::default(); ROWS]);
+                let mut next = state.clone();
+                let mut dist_inputs = vec![0.0; policy.dist_inputs_len() * ROWS];
+                let (mut integers, mut floats) = (vec![0; len * ROWS], vec![0.0; len * ROWS]);
+                let mut act = |explore: bool, told: bool| {
+                    let (mut logp, mut vf_preds) = ([0.0; ROWS], [0.0; ROWS]);
+                    let actions = match action_type {
+                        DType::F32 => RowsMut::F32(&mut floats),
+                        _ => RowsMut::I64(&mut integers),
+                    };
+                    let mut out = ActionOutput::new(actions, &mut logp, &mut vf_preds);
+                    out.state = &mut next;
+                    if told {
+                        out.dist_inputs = &mut dist_inputs;
+                    }
+                    let input = ActionInput { obs: *obs, moments: &moments, state: &state, explore };
+                    let before = ALLOCATIONS.get();
+                    policy.compute_actions(input, out).unwrap();
+                    policy.compute_values(*obs, &state, &mut vf_preds).unwrap();
+                    ALLOCATIONS.get() - before
+                };
+                let ways = [(true, false), (true, true), (false, true)];
+                ways.iter().for_each(|&(explore, told)| _ = act(explore, told));
+                for (explore, told) in ways {
+                    assert_eq!(act(explore, told), 0, "{name} {config} {spaces:?}, explore: {explore}, told: {told}");
+                }
+            }
+        }
+    }
+}
