@@ -63,7 +63,7 @@ pub(super) fn env(args: &Value) -> Result<MultiAgentSpec, Fault> {
         }
         "script" => {
             let script = Script {
-                steps: list(&args["steps"], |step| script_step(step))?,
+                steps: list(&args["steps"], script_step)?,
                 terminates: args["end"] == "terminated",
                 t: 0,
             };
