@@ -198,7 +198,7 @@ mod tests {
         );
         let address = |batch: &SampleBatch| batch.get(ADVANTAGES).unwrap().as_ptr();
         let before = address(&batch);
-        let kept = finisher.finish(&[second.clone()], Some(&config)).unwrap();
+        let kept = finisher.finish(core::slice::from_ref(&second), Some(&config)).unwrap();
         assert_ne!(address(&kept), before);
         let kept_at = address(&kept);
         drop(kept);
