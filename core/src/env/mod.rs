@@ -75,6 +75,7 @@ mod typed;
 mod vectorized;
 pub mod wrappers;
 
+pub(crate) use base::for_each_sub_env;
 pub use base::{BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, InProcess, News, Reset, SubEnv};
 pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;

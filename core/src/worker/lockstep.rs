@@ -193,6 +193,10 @@ impl SamplerInput for LockstepSampler {
             return Ok(());
         }
         let (next, states): (u64, Vec<LaneState>) = postcard::from_bytes(state).map_err(|_| damaged())?;
+        // Nobody has ever made so many steps, and what comes is added to them.
+        if next > u64::MAX / 2 || states.iter().any(|state| state.steps > u64::MAX / 2) {
+            return Err(damaged());
+        }
         let before: Vec<LaneStart> =
             self.lanes.slots().map(|slot| LaneStart { slot, state: self.lanes.state(slot) }).collect();
         let mut starts = before.clone();

@@ -80,7 +80,7 @@ pub trait BaseEnv: Send {
     }
 }
 
-/// A sub-environment of this process.
+/// A sub-environment of this process, or all of them where they cannot be reached one by one.
 pub enum SubEnv<'a> {
     /// A lane of an environment with one agent per lane.
     Lane {
@@ -91,6 +91,29 @@ pub enum SubEnv<'a> {
     },
     /// An environment with several agents.
     MultiAgent(&'a mut dyn MultiAgentEnv),
+    /// All environments, of which [`BaseEnv::sub_environments`] shows none: those of other processes, for example.
+    Base(&'a mut dyn BaseEnv),
+}
+
+impl SubEnv<'_> {
+    /// Lends it on.
+    pub fn lend(&mut self) -> SubEnv<'_> {
+        match self {
+            Self::Lane { env, lane } => SubEnv::Lane { env: &mut **env, lane: *lane },
+            Self::MultiAgent(env) => SubEnv::MultiAgent(&mut **env),
+            Self::Base(env) => SubEnv::Base(&mut **env),
+        }
+    }
+}
+
+/// Shows every sub-environment to `f`, or all together where they cannot be reached one by one.
+pub(crate) fn for_each_sub_env(env: &mut dyn BaseEnv, f: &mut dyn FnMut(SubEnv<'_>)) {
+    let subs = env.sub_environments();
+    if subs.is_empty() {
+        drop(subs);
+        return f(SubEnv::Base(env));
+    }
+    subs.into_iter().for_each(f);
 }
 
 /// Whether an episode has begun.

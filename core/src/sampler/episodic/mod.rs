@@ -23,7 +23,7 @@ use self::{
 use super::{SampleError, SamplerHost, SamplerInput};
 use crate::{
     batch::AnyBatch,
-    env::{BaseEnv, EnvActions, EnvError, News, SubEnv, multi_agent::Turn},
+    env::{BaseEnv, EnvActions, EnvError, News, SubEnv, for_each_sub_env, multi_agent::Turn},
     episode::RolloutMetrics,
     ids::SlotId,
     prelude::*,
@@ -321,6 +321,13 @@ impl SamplerInput for Episodic {
         self.env.sub_environments()
     }
 
+    /// Environments that cannot be reached one by one are shown together.
+    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
+        if !self.stopped {
+            for_each_sub_env(self.env.as_mut(), f);
+        }
+    }
+
     /// Of each slot the number of its next episode, and its steps: episodes that have begun cannot be gone on with.
     fn state(&self) -> Vec<u8> {
         let lanes: Vec<_> = self.lanes.iter().map(Lane::next).collect();
@@ -334,6 +341,10 @@ impl SamplerInput for Episodic {
             return Ok(());
         }
         let next: Vec<(SlotId, u32, u64)> = postcard::from_bytes(state).map_err(damaged)?;
+        // No slot has ever made so many steps, and what comes is added to them.
+        if next.iter().any(|(_, _, steps)| *steps > u64::MAX / 2) {
+            return Err(EnvError::BadSnapshot(state.len()).into());
+        }
         self.outputs.clear();
         self.inference.clear();
         self.stale_news = true;

@@ -58,7 +58,8 @@ pub struct RolloutConfig {
     pub policy_mapping_fn: Option<String>,
     /// The policies that learn; all, if none.
     pub policies_to_train: Option<BTreeSet<PolicyId>>,
-    /// Policies that are kept in memory at once.
+    /// Policies that are kept in memory at once. Others are put aside, but for those that are no registered kind: nobody
+    /// could make them again.
     pub policy_map_capacity: usize,
     /// Whether policies of one kind may share an object, see [`PolicyMap::swappable`](crate::policy::PolicyMap::swappable).
     pub policy_states_are_swappable: bool,

@@ -31,9 +31,9 @@ impl RolloutWorker {
         batch: &AnyBatch,
         by: InputEvaluation,
     ) -> Result<Vec<OffPolicyEstimate>, RolloutError> {
-        let AnyBatch::Single(batch) = batch else {
-            return Err(RolloutError::NoEstimate("the batch has several policies; estimate them one by one"));
-        };
+        let batch = batch
+            .single()
+            .map_err(|_| RolloutError::NoEstimate("the batch has several policies; estimate them one by one"))?;
         let estimator = match by {
             InputEvaluation::Is => Estimator::ImportanceSampling,
             InputEvaluation::Wis => Estimator::WeightedImportanceSampling,

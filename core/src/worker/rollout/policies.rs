@@ -7,7 +7,7 @@ use crate::{
     ids::PolicyId,
     policy::{Policy, PolicyEntry, PolicyMap, PolicyMapError, PolicyState, Stashed},
     prelude::*,
-    worker::{NewPolicy, RolloutError, WorkerStateError},
+    worker::{NewPolicy, Registry, RolloutError, WorkerStateError},
 };
 
 impl RolloutWorker {
@@ -76,7 +76,8 @@ impl RolloutWorker {
     ///
     /// # Errors
     /// [`RolloutError::PolicyMap`] if the id is taken; [`RolloutError::Setup`] for neither kind nor object or both, a
-    /// kind that is unknown, spaces that are, and a state that does not fit. Nothing has changed then.
+    /// kind that is unknown, spaces that are, and a state that does not fit; [`RolloutError::FixedMapping`]. Nothing has
+    /// changed then.
     pub fn add_policy(
         &mut self,
         id: PolicyId,
@@ -88,12 +89,15 @@ impl RolloutWorker {
         if self.parts.policies.contains(&id) {
             return Err(PolicyMapError::AlreadyExists(id).into());
         }
+        if policy_mapping_fn.is_some() {
+            self.check_may_map()?;
+        }
         let known = self.common_spaces();
         let (mut entry, recipe) = self.parts.workshop.make(&id, new, known)?;
         self.parts.callbacks.on_create_policy(&id, entry.policy.as_mut())?;
         let added = self.parts.policies.add(id.clone(), entry);
         self.parts.recipes.insert(id.clone(), recipe);
-        self.set_policy_mapping_fn(policy_mapping_fn);
+        self.set_policy_mapping_fn(policy_mapping_fn)?;
         if let Some(trained) = policies_to_train {
             self.parts.policies_to_train = trained;
         }
@@ -106,7 +110,7 @@ impl RolloutWorker {
     /// given. Agents that act under it get another one from the mapping.
     ///
     /// # Errors
-    /// [`RolloutError::PolicyMap`] for an unknown id, [`RolloutError::LastPolicy`].
+    /// [`RolloutError::PolicyMap`] for an unknown id, [`RolloutError::LastPolicy`], [`RolloutError::FixedMapping`].
     pub fn remove_policy(
         &mut self,
         id: &PolicyId,
@@ -117,12 +121,15 @@ impl RolloutWorker {
         if self.parts.policies.len() == 1 && self.parts.policies.contains(id) {
             return Err(RolloutError::LastPolicy(id.clone()));
         }
+        if policy_mapping_fn.is_some() {
+            self.check_may_map()?;
+        }
         self.parts.policies.remove(id)?;
         self.parts.recipes.remove(id);
         if let PoliciesToTrain::Ids(ids) = &mut self.parts.policies_to_train {
             ids.remove(id);
         }
-        self.set_policy_mapping_fn(policy_mapping_fn);
+        self.set_policy_mapping_fn(policy_mapping_fn)?;
         if let Some(trained) = policies_to_train {
             self.parts.policies_to_train = trained;
         }
@@ -130,20 +137,39 @@ impl RolloutWorker {
     }
 
     /// Says anew how agents get their policies; with none it stays as it is. Episodes that have begun keep theirs.
-    pub fn set_policy_mapping_fn(&mut self, policy_mapping_fn: Option<PolicyMappingFn>) {
+    ///
+    /// # Errors
+    /// [`RolloutError::FixedMapping`] where all environments are stepped together; the old one stays then.
+    pub fn set_policy_mapping_fn(&mut self, policy_mapping_fn: Option<PolicyMappingFn>) -> Result<(), RolloutError> {
         if let Some(map) = policy_mapping_fn {
+            self.check_may_map()?;
             (self.parts.policy_mapping_fn, self.parts.mapping_name) = (map, None);
         }
+        Ok(())
     }
 
     /// [`set_policy_mapping_fn`](Self::set_policy_mapping_fn) by registered name, which a saved state remembers.
     ///
     /// # Errors
-    /// [`RolloutError::Unknown`]; the old one stays then.
+    /// [`RolloutError::Unknown`], and as there; the old one stays then.
     pub fn set_policy_mapping_fn_by_name(&mut self, name: &str) -> Result<(), RolloutError> {
-        let map = self.parts.registry.policy_mapping_fn(name)?.clone();
+        let map = self.mapping_of_name(name)?;
         (self.parts.policy_mapping_fn, self.parts.mapping_name) = (map, Some(name.into()));
         Ok(())
+    }
+
+    /// A registered mapping function that this worker can follow.
+    pub(super) fn mapping_of_name(&self, name: &str) -> Result<PolicyMappingFn, RolloutError> {
+        let map = self.parts.registry.policy_mapping_fn(name)?.clone();
+        if name != Registry::DEFAULT_MAPPING {
+            self.check_may_map()?;
+        }
+        Ok(map)
+    }
+
+    /// Environments that are stepped together ask one policy for all, whatever a mapping says.
+    fn check_may_map(&self) -> Result<(), RolloutError> {
+        if self.is_lockstep() { Err(RolloutError::FixedMapping) } else { Ok(()) }
     }
 
     /// A policy in bytes: what it is, its weights, its filter, and what else it would miss. Versioned and with a hash.

@@ -49,6 +49,8 @@ struct State {
     timestep: u64,
     updates: BTreeMap<PolicyId, u64>,
     seq_no: Option<u64>,
+    /// Calls that learned so far.
+    learned: u32,
     sampler: Vec<u8>,
 }
 
@@ -98,6 +100,7 @@ impl RolloutWorker {
             timestep: self.global_vars.timestep,
             updates: self.global_vars.num_grad_updates_per_policy.clone(),
             seq_no: self.weights_seq_no,
+            learned: self.learned,
             sampler: match &self.parts.opened.source {
                 Source::Lockstep(sampler) => sampler.state(),
                 Source::Reader(sampler) => sampler.state(),
@@ -118,14 +121,15 @@ impl RolloutWorker {
     ///
     /// # Errors
     /// [`RolloutError::State`] for bytes that are damaged, and for states that do not fit; [`RolloutError::Setup`] for
-    /// policies that cannot be made: add those first; [`RolloutError::Unknown`] for a mapping function without that name.
-    /// Nothing has changed then.
+    /// policies that cannot be made: add those first; [`RolloutError::Unknown`] for a mapping function without that name,
+    /// [`RolloutError::FixedMapping`] for one that cannot be followed; [`RolloutError::Callback`]. Nothing has changed
+    /// then.
     #[doc(alias = "set_state")]
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), RolloutError> {
         self.check_running()?;
         let state = decode(bytes)?;
         let mapping = match &state.mapping {
-            Some(name) => Some((self.parts.registry.policy_mapping_fn(name)?.clone(), name.clone())),
+            Some(name) => Some((self.mapping_of_name(name)?, name.clone())),
             None => None,
         };
         let mut known = Vec::new();
@@ -139,6 +143,7 @@ impl RolloutWorker {
             }
             let (mut entry, recipe) = self.parts.workshop.remake(&saved.id, &saved.spec)?;
             put_state(&mut entry, &own).map_err(RolloutError::of_policy(&saved.id))?;
+            self.parts.callbacks.on_create_policy(&saved.id, entry.policy.as_mut())?;
             made.push((saved.id.clone(), entry, recipe));
         }
         let mut before = Vec::new();
@@ -148,8 +153,7 @@ impl RolloutWorker {
             self.put_states(&before, &mut undone)?;
             return Err(error);
         }
-        for (id, mut entry, recipe) in made {
-            self.parts.callbacks.on_create_policy(&id, entry.policy.as_mut())?;
+        for (id, entry, recipe) in made {
             self.parts.recipes.insert(id.clone(), recipe);
             self.parts.policies.add(id, entry)?;
         }
@@ -161,7 +165,7 @@ impl RolloutWorker {
             Trained::Ids(ids) => self.parts.policies_to_train = PoliciesToTrain::Ids(ids),
             Trained::Function => {}
         }
-        self.weights_seq_no = state.seq_no;
+        (self.weights_seq_no, self.learned) = (state.seq_no, state.learned);
         self.set_global_vars(&GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates }, None)
     }
 
@@ -181,7 +185,7 @@ impl RolloutWorker {
         Ok(())
     }
 
-    fn restore_sampler(&mut self, state: &[u8]) -> Result<(), RolloutError> {
+    pub(super) fn restore_sampler(&mut self, state: &[u8]) -> Result<(), RolloutError> {
         match &mut self.parts.opened.source {
             Source::Lockstep(sampler) => sampler.set_state(state)?,
             Source::Reader(sampler) => sampler.set_state(state)?,
@@ -202,8 +206,9 @@ fn decode(bytes: &[u8]) -> Result<State, WorkerStateError> {
         return Err(WorkerStateError::Damaged);
     }
     let body = content.get(MAGIC.len() + 1..).ok_or(WorkerStateError::Damaged)?;
-    match postcard::take_from_bytes(body) {
-        Ok((state, [])) => Ok(state),
+    match postcard::take_from_bytes::<State>(body) {
+        // Each policy once, in the order in which they are written.
+        Ok((state, [])) if state.policies.is_sorted_by(|a, b| a.id < b.id) => Ok(state),
         _ => Err(WorkerStateError::Damaged),
     }
 }

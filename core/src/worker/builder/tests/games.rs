@@ -114,7 +114,13 @@ fn small_pictures_are_no_games() {
 
 #[test]
 fn numbers_that_no_wrapper_takes_are_refused() {
-    for model in [r#"{"dim": 0}"#, r#"{"framestack": 0}"#, r#"{"dim": "x"}"#] {
+    for model in [
+        r#"{"dim": 0}"#,
+        r#"{"framestack": 0}"#,
+        r#"{"dim": "x"}"#,
+        r#"{"dim": 65535}"#,
+        r#"{"dim": 1024, "framestack": 65535}"#,
+    ] {
         let config = RolloutConfig { model_config: model.parse().unwrap(), ..RolloutConfig::default() };
         let builder = RolloutWorker::builder().config(config.single_policy("random")).env_spec(game(ATARI));
         assert!(builder.build().is_err(), "{model}");

@@ -54,7 +54,7 @@ fn environments_can_be_reached_in_both_samplers() {
                 let counters = env.as_any().downcast_mut::<Vectorized<Counter>>().unwrap();
                 counters.envs()[lane].t
             }
-            SubEnv::MultiAgent(_) => u32::MAX,
+            SubEnv::MultiAgent(_) | SubEnv::Base(_) => u32::MAX,
         });
         assert_eq!(ts, [t; 3]);
     }
