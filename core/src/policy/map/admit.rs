@@ -64,15 +64,15 @@ impl<T: Stash> PolicyMap<T> {
         Ok(())
     }
 
-    /// Puts the least recently used policy aside, but not the one `kept`, nor those that nobody could make again: there
-    /// may be none then. On an error it stays resident.
+    /// Puts the least recently used policy aside, but not the one `kept`, nor those that [may not leave](Stash::may_leave):
+    /// there may be none then. On an error it stays resident.
     fn evict(&mut self, kept: Option<u64>) -> Result<Option<T>, PolicyMapError> {
-        let comes_back = |id: &PolicyId| match self.places.get(id) {
-            Some(Place::Resident { item, .. }) => !item.spec().is_empty(),
+        let may_leave = |id: &PolicyId| match self.places.get(id) {
+            Some(Place::Resident { item, .. }) => item.may_leave(),
             _ => false,
         };
         let mut others = self.order.iter().filter(|(used, _)| Some(**used) != kept);
-        let Some((&used, id)) = others.find(|(_, id)| comes_back(id)) else { return Ok(None) };
+        let Some((&used, id)) = others.find(|(_, id)| may_leave(id)) else { return Ok(None) };
         let mut bytes = 0;
         if let (Some(Place::Resident { item, .. }), Some(stashing)) = (self.places.get(id), &mut self.stashing) {
             stashing.put(id, item)?;

@@ -178,7 +178,9 @@ impl RolloutWorkerBuilder {
             Envs::None => Source::None,
             Envs::Lanes(env) => {
                 let sampler = LockstepSampler::new(env, &slots, self.seed(), limit, length);
-                Source::Lockstep(Box::new(sampler.map_err(|source| SetupError::Env { env: 0, source })?))
+                let mut sampler = sampler.map_err(|source| SetupError::Env { env: 0, source })?;
+                sampler.check_size(length)?;
+                Source::Lockstep(Box::new(sampler))
             }
             Envs::Base(env) => {
                 let slots = slots.into_iter().map(|slot| (slot, 0)).collect();
@@ -187,7 +189,8 @@ impl RolloutWorkerBuilder {
                     fragment_length: length,
                     batch_mode: config.batch_mode,
                     count_steps_by: config.count_steps_by,
-                    max_episode_steps: limit,
+                    // As in RLlib: a horizon beyond the environment's own limit takes its place.
+                    max_episode_steps: limit.filter(|limit| config.horizon.is_none_or(|horizon| horizon <= *limit)),
                     horizon: config.horizon,
                     horizon_means: config.horizon_means,
                     no_done_at_end: config.no_done_at_end,

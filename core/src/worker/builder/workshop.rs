@@ -168,6 +168,7 @@ impl Workshop {
         let shape = self.acting_spaces(id, spaces)?.observation.shape();
         let filter = Filter::new(self.filter, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;
         Ok(PolicyEntry::new(recipe.text(), policy)
+            .staying(recipe.kind.is_none())
             .with_filter(filter)
             .with_preprocessor(self.preprocessor(id, spaces)?))
     }

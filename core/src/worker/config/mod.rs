@@ -38,7 +38,7 @@ pub struct RolloutConfig {
     pub batch_mode: BatchMode,
     /// What the fragment's length counts.
     pub count_steps_by: CountStepsBy,
-    /// Steps after which an episode is cut; none for the environment's own limit.
+    /// Steps after which an episode is cut; none for the environment's own limit, whose place it takes if it is greater.
     #[doc(alias = "episode_horizon")]
     pub horizon: Option<u32>,
     /// What it means that an episode reaches the horizon.

@@ -3,7 +3,8 @@ use crate::{
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     env::EnvError,
     prelude::*,
-    worker::{RolloutConfig, RolloutWorker},
+    sampler::BatchMode,
+    worker::{RolloutConfig, RolloutWorker, WorkerWarning},
 };
 
 /// Leaves something of every kind behind.
@@ -38,4 +39,21 @@ fn what_callbacks_leave_in_an_episode_reaches_the_metrics() {
     assert_eq!((summary.episodes, summary.faulty_episodes), (2, 1));
     assert_eq!(summary.custom_metrics["length"].mean, 4.0);
     assert_eq!(summary.hist_data["steps"].len(), 8);
+}
+
+/// RLlib 2.9.3 warns once, of as many.
+#[test]
+fn very_large_batches_are_mentioned_once() {
+    let warned = |length, mode| {
+        let config = RolloutConfig::default().rollout_fragment_length(10).batch_mode(mode);
+        let mut worker = counting(length, config).build().unwrap();
+        [(); 2].map(|()| {
+            worker.sample().unwrap();
+            worker.metrics().warnings
+        })
+    };
+    let large = WorkerWarning::LargeBatch { rows: 5_001, threshold: 5_000 };
+    assert_eq!(warned(5_001, BatchMode::CompleteEpisodes), [vec![large], vec![]]);
+    assert_eq!(warned(5_000, BatchMode::CompleteEpisodes), [vec![], vec![]]);
+    assert_eq!(warned(5_001, BatchMode::TruncateEpisodes), [vec![], vec![]]);
 }

@@ -4,7 +4,7 @@ use super::super::test_support::*;
 use crate::{
     batch::{
         ACTION_LOGP, ACTIONS, ADVANTAGES, AnyBatch, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS,
-        UNROLL_ID,
+        TRUNCATEDS, UNROLL_ID,
     },
     callbacks::{CallbackError, Callbacks, WorkerInfo},
     column::ColumnData,
@@ -90,6 +90,17 @@ fn episodes_end_in_the_second_sample() {
     let mut worker = worker(8, 4, 4, TRUNCATE);
     for episodes in [0, 4] {
         assert_eq!((worker.sample().unwrap().env_steps(), worker.metrics().episodes.len()), (16, episodes));
+    }
+}
+
+#[test]
+fn a_horizon_goes_before_the_limit_of_the_environment() {
+    for (horizon, length) in [(None, 200), (Some(150), 150), (Some(200), 200), (Some(260), 260)] {
+        let config = RolloutConfig { horizon, ..RolloutConfig::new("MountainCar-v0") }.single_policy("random");
+        let config = config.rollout_fragment_length(1).batch_mode(COMPLETE);
+        let batch = single(&mut RolloutWorker::builder().config(config).build().unwrap());
+        assert_eq!(batch.len(), length);
+        assert_eq!(batch.get(TRUNCATEDS).unwrap().iter().filter(|truncated| **truncated).count(), 1);
     }
 }
 
