@@ -114,6 +114,8 @@ impl Workshop {
         };
         let Some(state) = state else { return Ok((entry, recipe)) };
         let mut entry = entry;
+        let fits = entry.filter.clone().sync(&state.filter);
+        fits.map_err(|source| SetupError::Filter { id: id.clone(), source })?;
         let restored = state.encode().and_then(|bytes| entry.restore(&bytes));
         restored.map_err(|source| SetupError::PolicyState { id: id.clone(), source })?;
         Ok((entry, recipe))

@@ -141,6 +141,7 @@ impl RolloutWorker {
     /// # Errors
     /// [`RolloutError::FixedMapping`] where all environments are stepped together; the old one stays then.
     pub fn set_policy_mapping_fn(&mut self, policy_mapping_fn: Option<PolicyMappingFn>) -> Result<(), RolloutError> {
+        self.check_running()?;
         if let Some(map) = policy_mapping_fn {
             self.check_may_map()?;
             (self.parts.policy_mapping_fn, self.parts.mapping_name) = (map, None);
@@ -153,6 +154,7 @@ impl RolloutWorker {
     /// # Errors
     /// [`RolloutError::Unknown`], and as there; the old one stays then.
     pub fn set_policy_mapping_fn_by_name(&mut self, name: &str) -> Result<(), RolloutError> {
+        self.check_running()?;
         let map = self.mapping_of_name(name)?;
         (self.parts.policy_mapping_fn, self.parts.mapping_name) = (map, Some(name.into()));
         Ok(())
@@ -187,8 +189,8 @@ impl RolloutWorker {
     /// that is not here is made, if its kind is registered.
     ///
     /// # Errors
-    /// [`RolloutError::State`] for bytes that are damaged, and a state that does not fit; [`RolloutError::Setup`] for
-    /// a policy that cannot be made. Nothing has changed then.
+    /// [`RolloutError::State`] for bytes that are damaged, [`RolloutError::Policy`] and [`RolloutError::Filter`] for a
+    /// state that does not fit, [`RolloutError::Setup`] for a policy that cannot be made. Nothing has changed then.
     #[doc(alias("import_policy_model_from_h5", "import_policy_model"))]
     pub fn import_policy(&mut self, id: &PolicyId, bytes: &[u8]) -> Result<(), RolloutError> {
         self.check_running()?;
@@ -202,10 +204,10 @@ impl RolloutWorker {
     pub(super) fn put_policy(&mut self, id: &PolicyId, spec: &str, state: &PolicyState) -> Result<(), RolloutError> {
         if self.parts.policies.contains(id) {
             let entry = self.parts.policies.get_mut(id)?;
-            return put_state(entry, state).map_err(RolloutError::of_policy(id));
+            return put_state(id, entry, state);
         }
         let (mut entry, recipe) = self.parts.workshop.remake(id, spec)?;
-        put_state(&mut entry, state).map_err(RolloutError::of_policy(id))?;
+        put_state(id, &mut entry, state)?;
         self.parts.callbacks.on_create_policy(id, entry.policy.as_mut())?;
         self.parts.recipes.insert(id.clone(), recipe);
         Ok(self.parts.policies.add(id.clone(), entry)?)
@@ -219,13 +221,15 @@ impl RolloutWorker {
     }
 }
 
-/// All of it or nothing.
-pub(super) fn put_state(entry: &mut PolicyEntry, state: &PolicyState) -> Result<(), crate::policy::PolicyError> {
+/// All of it or nothing. A filter of another kind or shape would not take the policy's observations.
+pub(super) fn put_state(id: &PolicyId, entry: &mut PolicyEntry, state: &PolicyState) -> Result<(), RolloutError> {
+    let fits = entry.filter.clone().sync(&state.filter);
+    fits.map_err(|source| RolloutError::Filter { id: id.clone(), source })?;
     let before = entry.policy.weights().clone();
-    entry.policy.set_weights(&state.weights)?;
+    entry.policy.set_weights(&state.weights).map_err(RolloutError::of_policy(id))?;
     if let Err(error) = entry.policy.set_extra_state(&state.extra) {
-        entry.policy.set_weights(&before)?;
-        return Err(error);
+        entry.policy.set_weights(&before).map_err(RolloutError::of_policy(id))?;
+        return Err(RolloutError::of_policy(id)(error));
     }
     entry.filter = state.filter.clone();
     Ok(())

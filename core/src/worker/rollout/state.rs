@@ -120,8 +120,8 @@ impl RolloutWorker {
     /// that are here and not in the state stay. Slots that are not this worker's are left alone.
     ///
     /// # Errors
-    /// [`RolloutError::State`] for bytes that are damaged, and for states that do not fit; [`RolloutError::Setup`] for
-    /// policies that cannot be made: add those first; [`RolloutError::Unknown`] for a mapping function without that name,
+    /// [`RolloutError::State`] for bytes that are damaged, [`RolloutError::Policy`], [`RolloutError::Filter`] and
+    /// [`RolloutError::Sample`] for states that do not fit; [`RolloutError::Setup`] for policies that cannot be made: add those first; [`RolloutError::Unknown`] for a mapping function without that name,
     /// [`RolloutError::FixedMapping`] for one that cannot be followed; [`RolloutError::Callback`]. Nothing has changed
     /// then.
     #[doc(alias = "set_state")]
@@ -142,7 +142,7 @@ impl RolloutWorker {
                 continue;
             }
             let (mut entry, recipe) = self.parts.workshop.remake(&saved.id, &saved.spec)?;
-            put_state(&mut entry, &own).map_err(RolloutError::of_policy(&saved.id))?;
+            put_state(&saved.id, &mut entry, &own)?;
             self.parts.callbacks.on_create_policy(&saved.id, entry.policy.as_mut())?;
             made.push((saved.id.clone(), entry, recipe));
         }
@@ -179,7 +179,7 @@ impl RolloutWorker {
             let entry = self.parts.policies.get_mut(id)?;
             let (weights, filter) = (entry.policy.weights().clone(), entry.filter.clone());
             let now = PolicyState { weights, filter, extra: entry.policy.extra_state() };
-            put_state(entry, state).map_err(RolloutError::of_policy(id))?;
+            put_state(id, entry, state)?;
             before.push((id.clone(), now));
         }
         Ok(())
