@@ -226,7 +226,7 @@ impl Made {
     pub(super) fn fitting(&self, contexts: Vec<EnvContext>) -> Result<Vec<EnvContext>, SetupError> {
         let (Envs::Base(env), Some(first)) = (&self.envs, contexts.first()) else { return Ok(contexts) };
         let num_envs = u32::try_from(env.num_envs()).ok().filter(|num_envs| *num_envs <= WorkerPlace::MAX_ENVS);
-        let num_envs = num_envs.ok_or_else(|| conflict("a worker has at most 65536 sub-environments"))?;
+        let num_envs = num_envs.ok_or_else(|| conflict("a worker has at most 65536 sub-environments: make fewer"))?;
         Ok((0..num_envs).map(|index| first.with_vector_index(index)).collect())
     }
 

@@ -19,6 +19,8 @@ mod weights;
 #[cfg(test)]
 mod law_tests;
 #[cfg(test)]
+mod settings_tests;
+#[cfg(test)]
 mod test_support;
 #[cfg(test)]
 mod tests;
