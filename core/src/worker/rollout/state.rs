@@ -49,6 +49,7 @@ struct State {
     timestep: u64,
     updates: BTreeMap<PolicyId, u64>,
     seq_no: Option<u64>,
+    learned: u32,
     sampler: Vec<u8>,
 }
 
@@ -98,6 +99,7 @@ impl RolloutWorker {
             timestep: self.global_vars.timestep,
             updates: self.global_vars.num_grad_updates_per_policy.clone(),
             seq_no: self.weights_seq_no,
+            learned: self.learned,
             sampler: match &self.parts.opened.source {
                 Source::Lockstep(sampler) => sampler.state(),
                 Source::Reader(sampler) => sampler.state(),
@@ -139,7 +141,7 @@ impl RolloutWorker {
             }
             let (mut entry, recipe) = self.parts.workshop.remake(&saved.id, &saved.spec)?;
             put_state(&mut entry, &own).map_err(RolloutError::of_policy(&saved.id))?;
-            made.push((saved.id.clone(), entry, recipe));
+            made.push((saved.id.clone(), entry, recipe, own));
         }
         let mut before = Vec::new();
         let put = self.put_states(&known, &mut before).and_then(|()| self.restore_sampler(&state.sampler));
@@ -148,10 +150,11 @@ impl RolloutWorker {
             self.put_states(&before, &mut undone)?;
             return Err(error);
         }
-        for (id, mut entry, recipe) in made {
+        for (id, mut entry, recipe, own) in made {
             self.parts.callbacks.on_create_policy(&id, entry.policy.as_mut())?;
             self.parts.recipes.insert(id.clone(), recipe);
-            self.parts.policies.add(id, entry)?;
+            self.parts.policies.add(id.clone(), entry)?;
+            known.push((id, own));
         }
         if let Some((map, name)) = mapping {
             (self.parts.policy_mapping_fn, self.parts.mapping_name) = (map, Some(name));
@@ -161,8 +164,11 @@ impl RolloutWorker {
             Trained::Ids(ids) => self.parts.policies_to_train = PoliciesToTrain::Ids(ids),
             Trained::Function => {}
         }
-        self.weights_seq_no = state.seq_no;
-        self.set_global_vars(&GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates }, None)
+        (self.weights_seq_no, self.learned) = (state.seq_no, state.learned);
+        let vars = GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates };
+        self.set_global_vars(&vars, None)?;
+        // What policies made of the run's progress before they were saved goes before what they hear of it now.
+        self.put_states(&known, &mut Vec::new())
     }
 
     /// Gives policies other states, and keeps what they were.
