@@ -72,8 +72,8 @@ enum Trained {
 
 impl RolloutWorker {
     /// The worker's state: policies with weights, filters and what else they would miss; how agents get them, if that
-    /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Nothing is
-    /// flushed. The form: four letters, a version, the content, and a hash of all that.
+    /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Episodes that
+    /// have begun go on only where they are sampled in lockstep; else the next ones begin. Nothing is flushed. The form: four letters, a version, the content, and a hash of all that.
     ///
     /// # Errors
     /// [`RolloutError::State`] for a policy that is too large, [`RolloutError::PolicyMap`] for one that cannot be brought
