@@ -6,7 +6,6 @@ use super::RolloutWorker;
 use crate::{
     filter::FilterKind,
     ids::PolicyId,
-    prelude::*,
     sampler::{BatchMode, CountStepsBy, Horizon, RewardClipping},
     worker::{
         Registry, RolloutConfig, RolloutWorkerBuilder, SamplerChoice,

@@ -18,7 +18,8 @@ use crate::Registry;
 #[command(
     after_help = "Without a file of settings, a single agent's rows are sampled as its environment gives them, and the hash\n\
                         depends on neither fragments nor kernels. With one, or with several agents, a worker samples as the\n\
-                        settings say, and the hash is of its whole batches.\n\n\
+                        settings say, and the hash is of its whole batches. Ctrl-C ends it early: the summary is of what was\n\
+                        sampled up to there, and the exit code is 3.\n\n\
                         Examples:\n  \
                         rollmesh sample --num-envs 64 --env-steps 1000000 --seed 1 --json\n  \
                         rollmesh sample --env MultiAgentCartPole-v1 --num-envs 4 --env-steps 10000"
@@ -57,6 +58,11 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         && config.observation_filter == FilterKind::NoFilter
         && matches!(env, RegisteredEnv::SingleAgent(_));
     if is_plain { plain::run(args, config.raw(), registry) } else { batches::run(args, config, registry) }
+}
+
+/// Somebody may have ended it early.
+fn exit_code(env_steps: u64, args: &SampleArgs) -> ExitCode {
+    if env_steps < args.env_steps { ExitCode::from(3) } else { ExitCode::SUCCESS }
 }
 
 fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {
