@@ -264,12 +264,12 @@ pub enum EnvError {
         /// What is wrong, and what to do instead.
         reason: &'static str,
     },
-    /// An environment failed every time it was reset.
+    /// An environment failed again and again, without a step in between.
     #[error("environment {env} was made anew and failed again, {attempts} times in a row, the last time: {reason}")]
     GivenUp {
         /// The sub-environment.
         env: usize,
-        /// Failed resets in a row.
+        /// Failures in a row.
         attempts: u32,
         /// The last failure.
         reason: String,

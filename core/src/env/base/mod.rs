@@ -17,7 +17,8 @@ use crate::{ids::AgentId, prelude::*};
 ///
 /// News bring a reward with every observation but the first ones. What agents without an observation were given waits
 /// for their next one: rewards add up, and an agent that was done is done then. When the episode ends everybody gets
-/// what is left, also agents that have no observation at that moment. The last observation of those is not known;
+/// what is left, also agents that have no observation at that moment; when its caller ends it, on
+/// [request](Self::pay_out). The last observation of those is not known;
 /// whoever needs one takes zeros.
 pub trait BaseEnv: Send {
     /// Number of sub-environments.
@@ -49,6 +50,10 @@ pub trait BaseEnv: Send {
     /// # Errors
     /// As [`poll`](Self::poll).
     fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError>;
+
+    /// The caller ends an episode that goes on, as a time limit does: adds what agents without an observation are owed
+    /// to `turn`, the latest news. Nothing for environments that owe nothing.
+    fn pay_out(&mut self, _env: usize, _turn: &mut Turn) {}
 
     /// Says which number the next episode of a sub-environment has, where random numbers are addressed by it. Other
     /// environments pass it over.

@@ -198,9 +198,9 @@ impl Episodic {
         self.lanes.iter_mut().for_each(Lane::begin_round);
         self.open(host)?;
         let mut news = core::mem::take(&mut self.news);
-        news.clear();
         // What was reset just now waits for an answer, not for a poll.
-        let polled = if self.lanes.iter().any(Lane::waits) { Ok(()) } else { self.env.poll(&mut news) };
+        let ready = !news.entries().is_empty() || self.lanes.iter().any(Lane::waits);
+        let polled = if ready { Ok(()) } else { self.env.poll(&mut news) };
         lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
         self.stale_news = polled.is_err();
         let processed = polled.map_err(SampleError::from).and_then(|()| self.process(&mut news, host));
@@ -215,10 +215,15 @@ impl Episodic {
 
     /// Begins the episodes of environments that have none: before the first poll, and after an error.
     fn open(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        self.news.clear();
         if core::mem::take(&mut self.stale_news) && self.lanes.iter().any(Lane::is_lost) {
-            self.news.clear();
-            // Whether there were any or not, they are not wanted.
-            let _ = self.env.poll(&mut self.news);
+            let polled = self.env.poll(&mut self.news);
+            // Of lost episodes they are not wanted, whether there were any or not.
+            let lanes = &self.lanes;
+            self.news.retain(|entry| lanes.get(entry.env).is_none_or(|lane| !lane.is_lost()));
+            if !self.lanes.iter().all(Lane::is_lost) {
+                polled?;
+            }
         }
         let (lanes, mut round) = self.parts(host);
         for lane in lanes {
@@ -351,10 +356,9 @@ impl SamplerInput for Episodic {
         self.outputs.clear();
         self.inference.clear();
         self.stale_news = true;
-        for (env, lane) in self.lanes.iter_mut().enumerate() {
+        for lane in &mut self.lanes {
             if let Some((_, episode, steps)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
                 lane.begin_at(*episode, *steps);
-                self.env.set_next_episode(env, *episode);
             }
         }
         Ok(())

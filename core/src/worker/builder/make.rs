@@ -44,6 +44,7 @@ impl RolloutWorkerBuilder {
             shared: self.shared_config(),
             filter: self.config.observation_filter,
             pref: made.pref,
+            normalize_actions: self.config.normalize_actions,
             seed: self.seed(),
             kernels: self.kernels,
             place: self.place,

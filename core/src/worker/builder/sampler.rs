@@ -13,7 +13,10 @@ use crate::{
     prelude::*,
     sampler::{BatchMode, CountStepsBy, Episodic, EpisodicOptions, RewardClipping},
     time::Micros,
-    worker::{SetupError, WorkerPlace, config::PreprocessorPref, lockstep::LockstepSampler, rollout::Source},
+    worker::{
+        SetupError, WorkerPlace, config::PreprocessorPref, lane_set::takes_actions, lockstep::LockstepSampler,
+        rollout::Source,
+    },
 };
 
 /// The environments of a worker.
@@ -132,6 +135,7 @@ impl RolloutWorkerBuilder {
             && policy.state_lens().is_empty()
             && policy.view_requirements().is_empty()
             && policy.postprocessing() != Postprocessing::Custom
+            && takes_actions(spaces.action_type)
             && ActionTransform::for_space(&spaces.action, normalize, clip) == ActionTransform::None)
     }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NewPolicy, PolicyClass};
 use crate::{
+    action::ActionTransform,
     column::DType,
     config::Config,
     env::EnvSpaces,
@@ -75,6 +76,7 @@ pub(in crate::worker) struct Workshop {
     pub(in crate::worker) shared: Config,
     pub(in crate::worker) filter: FilterKind,
     pub(in crate::worker) pref: PreprocessorPref,
+    pub(in crate::worker) normalize_actions: bool,
     pub(in crate::worker) seed: u64,
     pub(in crate::worker) kernels: Kernels,
     pub(in crate::worker) place: WorkerPlace,
@@ -189,14 +191,17 @@ impl Workshop {
         Ok(Some(made).filter(|preprocessor| !preprocessor.is_identity()))
     }
 
-    /// Spaces as the policy sees them.
-    fn acting_spaces(&self, id: &PolicyId, spaces: &EnvSpaces) -> Result<EnvSpaces, SetupError> {
-        Ok(match self.preprocessor(id, spaces)? {
-            Some(preprocessor) => {
-                EnvSpaces { observation: preprocessor.output_space(), observation_type: DType::F32, ..spaces.clone() }
-            }
-            None => spaces.clone(),
-        })
+    /// Spaces as the policy sees them: observations preprocessed, actions before they are unsquashed.
+    pub(in crate::worker) fn acting_spaces(&self, id: &PolicyId, spaces: &EnvSpaces) -> Result<EnvSpaces, SetupError> {
+        let transform = ActionTransform::for_space(&spaces.action, self.normalize_actions, false);
+        let action = transform.policy_space(&spaces.action);
+        // A type may have room for integers, but not for so many above 0.
+        action.validate().map_err(|source| SetupError::Space { id: id.clone(), source })?;
+        let mut spaces = EnvSpaces { action, ..spaces.clone() };
+        if let Some(preprocessor) = self.preprocessor(id, &spaces)? {
+            (spaces.observation, spaces.observation_type) = (preprocessor.output_space(), DType::F32);
+        }
+        Ok(spaces)
     }
 
     /// What was written goes before what the environment says.

@@ -76,7 +76,8 @@ pub struct RolloutConfig {
     pub clip_rewards: RewardClipping,
     /// Whether actions are clipped to the space before they are taken.
     pub clip_actions: bool,
-    /// Whether policies act within [-1, 1] and actions are stretched to the space before they are taken. Goes before
+    /// Whether policies act within [-1, 1], or count from 0, and actions are stretched to the space before they are taken:
+    /// policies are told the space that [`policy_space`](crate::action::ActionTransform::policy_space) says. Goes before
     /// [`clip_actions`](Self::clip_actions).
     pub normalize_actions: bool,
     /// How observations are compressed, after the sample was written.

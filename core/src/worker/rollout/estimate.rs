@@ -69,6 +69,7 @@ impl RolloutWorker {
         let (Some(spaces), true) = (spaces, inputs > 0 && policy.state_lens().is_empty()) else {
             return Err(RolloutError::NoEstimate(unable));
         };
+        let spaces = self.parts.workshop.acting_spaces(&id, &spaces)?;
         let distribution =
             ActionDistribution::for_space(&spaces.action).map_err(|_| RolloutError::NoEstimate(unable))?;
         if distribution.input_len() != inputs {

@@ -73,8 +73,8 @@ enum Trained {
 
 impl RolloutWorker {
     /// The worker's state: policies with weights, filters and what else they would miss; how agents get them, if that
-    /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Nothing is
-    /// flushed. The form: four letters, a version, the content, and a hash of all that.
+    /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Episodes that
+    /// have begun go on only where they are sampled in lockstep; else the next ones begin. Nothing is flushed. The form: four letters, a version, the content, and a hash of all that.
     ///
     /// # Errors
     /// [`RolloutError::State`] for a policy that is too large, [`RolloutError::PolicyMap`] for one that cannot be brought
@@ -144,7 +144,7 @@ impl RolloutWorker {
             let (mut entry, recipe) = self.parts.workshop.remake(&saved.id, &saved.spec)?;
             put_state(&saved.id, &mut entry, &own)?;
             self.parts.callbacks.on_create_policy(&saved.id, entry.policy.as_mut())?;
-            made.push((saved.id.clone(), entry, recipe));
+            made.push((saved.id.clone(), entry, recipe, own));
         }
         let mut before = Vec::new();
         let put = self.put_states(&known, &mut before).and_then(|()| self.restore_sampler(&state.sampler));
@@ -153,9 +153,10 @@ impl RolloutWorker {
             self.put_states(&before, &mut undone)?;
             return Err(error);
         }
-        for (id, entry, recipe) in made {
+        for (id, entry, recipe, own) in made {
             self.parts.recipes.insert(id.clone(), recipe);
-            self.parts.policies.add(id, entry)?;
+            self.parts.policies.add(id.clone(), entry)?;
+            known.push((id, own));
         }
         if let Some((map, name)) = mapping {
             (self.parts.policy_mapping_fn, self.parts.mapping_name) = (map, Some(name));
@@ -166,7 +167,10 @@ impl RolloutWorker {
             Trained::Function => {}
         }
         (self.weights_seq_no, self.learned) = (state.seq_no, state.learned);
-        self.set_global_vars(&GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates }, None)
+        let vars = GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates };
+        self.set_global_vars(&vars, None)?;
+        // What policies made of the run's progress before they were saved goes before what they hear of it now.
+        self.put_states(&known, &mut Vec::new())
     }
 
     /// Gives policies other states, and keeps what they were.

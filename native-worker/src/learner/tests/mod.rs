@@ -4,3 +4,4 @@ mod gradients;
 mod learning;
 mod policy;
 mod sequences;
+mod worker;
