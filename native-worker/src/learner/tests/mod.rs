@@ -4,4 +4,5 @@ mod gradients;
 mod learning;
 mod policy;
 mod sequences;
+mod traffic_grid;
 mod worker;

@@ -1,5 +1,6 @@
 //! Every method, with the numbers of RLlib 2.9.3 where it has some.
 
+mod advantages;
 mod base_envs;
 mod filters;
 mod learn;
