@@ -47,6 +47,13 @@ impl Inference {
         self.groups.values_mut().for_each(Group::clear);
     }
 
+    /// Lane, place and moment of all who wait.
+    pub(super) fn waiting(&self) -> Vec<(usize, usize, Moment)> {
+        let all =
+            |group: &Group| group.who.iter().zip(&group.moments).map(|((l, p), m)| (*l, *p, *m)).collect::<Vec<_>>();
+        self.groups.values().flat_map(all).collect()
+    }
+
     /// An agent waits for an action.
     pub(super) fn queue(
         &mut self,

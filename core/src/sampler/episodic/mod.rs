@@ -185,6 +185,10 @@ impl Episodic {
     /// acts from the first row after.
     fn round(&mut self, host: &mut SamplerHost<'_>) -> Result<Progress, SampleError> {
         let mut last = (host.clock)();
+        // What was lost begins anew, and is answered with the others.
+        if self.lanes.iter().any(Lane::is_lost) {
+            self.open(host)?;
+        }
         self.infer(host)?;
         lap(&mut self.stopwatch.inference, &mut last, host.clock);
         let answers = self.collect_answers()?;
@@ -349,16 +353,19 @@ impl SamplerInput for Episodic {
             return Ok(());
         }
         let next: Vec<(SlotId, u32, u64)> = postcard::from_bytes(state).map_err(damaged)?;
-        // No slot has ever made so many steps, and what comes is added to them.
-        if next.iter().any(|(_, _, steps)| *steps > u64::MAX / 2) {
-            return Err(EnvError::BadSnapshot(state.len()).into());
-        }
         self.outputs.clear();
+        let waiting = self.inference.waiting();
         self.inference.clear();
-        self.stale_news = true;
         for lane in &mut self.lanes {
             if let Some((_, episode, steps)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
                 lane.begin_at(*episode, *steps);
+            }
+        }
+        // Those of other slots still wait for their actions.
+        for (lane, place, moment) in waiting {
+            let Some(lane) = self.lanes.get(lane) else { continue };
+            if let Some(agent) = lane.agents.get(place) {
+                self.inference.queue(lane.env(), place, agent, moment)?;
             }
         }
         Ok(())
