@@ -108,6 +108,8 @@ pub struct RolloutWorker {
     parts: Parts,
     global_vars: GlobalVars,
     weights_seq_no: Option<u64>,
+    /// Batches of the sample in the making: some only after one that failed.
+    read: Vec<AnyBatch>,
     /// The first sample, where it is repeated.
     first: Option<AnyBatch>,
     /// What nobody has asked for yet.
@@ -146,6 +148,7 @@ impl RolloutWorker {
             parts,
             global_vars: GlobalVars::default(),
             weights_seq_no: None,
+            read: Vec::new(),
             first: None,
             metrics: WorkerMetrics::default(),
             warned: false,

@@ -8,7 +8,7 @@ use crate::{
     ids::PolicyId,
     prelude::*,
     run::{RunSpec, SpecError},
-    sampler::{BatchMode, InputReader as _, SamplerInput as _},
+    sampler::{BatchMode, CountStepsBy, InputReader as _, SamplerInput as _},
     worker::{
         RolloutError, SetupError,
         config::{Compression, InputEvaluation},
@@ -31,7 +31,7 @@ impl RolloutWorker {
     /// then it is written, estimated, and compressed, where that is wanted.
     ///
     /// # Errors
-    /// [`RolloutError`]. What has been read so far for this sample is lost then.
+    /// [`RolloutError`]. Batches that had been read until then begin the next sample.
     pub fn sample(&mut self) -> Result<AnyBatch, RolloutError> {
         self.check_running()?;
         if let Some(first) = &self.first {
@@ -94,13 +94,15 @@ impl RolloutWorker {
         let truncates = self.parts.config.batch_mode == BatchMode::TruncateEpisodes;
         // Every environment gives one fragment; from elsewhere there may come any number of batches.
         let most = if truncates && !self.parts.opened.offline { num_envs } else { usize::MAX };
-        let (mut batches, mut steps, mut empty) = (Vec::new(), 0, 0);
-        while steps < wanted && batches.len() < most {
+        let count_by = self.parts.config.count_steps_by;
+        let count = |batch: &AnyBatch| match count_by {
+            CountStepsBy::EnvSteps => batch.env_steps(),
+            CountStepsBy::AgentSteps => batch.agent_steps(),
+        };
+        let (mut steps, mut empty) = (self.read.iter().map(count).sum::<usize>(), 0);
+        while steps < wanted && self.read.len() < most {
             let batch = self.next_batch()?;
-            steps += match self.parts.config.count_steps_by {
-                crate::sampler::CountStepsBy::EnvSteps => batch.env_steps(),
-                crate::sampler::CountStepsBy::AgentSteps => batch.agent_steps(),
-            };
+            steps += count(&batch);
             empty = if batch.agent_steps() == 0 { empty + 1 } else { 0 };
             if empty == MAX_EMPTY {
                 return Err(RolloutError::EmptyInput(MAX_EMPTY));
@@ -108,9 +110,9 @@ impl RolloutWorker {
             if !self.parts.opened.offline && !self.is_lockstep() {
                 self.look_at_size(batch.agent_steps());
             }
-            batches.push(batch);
+            self.read.push(batch);
         }
-        let mut batch = match <[AnyBatch; 1]>::try_from(batches) {
+        let mut batch = match <[AnyBatch; 1]>::try_from(core::mem::take(&mut self.read)) {
             Ok([only]) => only,
             Err(several) => AnyBatch::concat(&several)?,
         };

@@ -385,3 +385,18 @@ fn a_failure_ends_the_sample_and_the_next_one_begins_anew() {
         assert_eq!([eps[0], eps[7]], ids);
     }
 }
+
+#[test]
+fn what_was_read_before_a_failure_begins_the_next_sample() {
+    // Episodes of 4 steps, one batch each; the sixth step fails, in the second episode of the sample.
+    let config = RolloutConfig { batch_mode: BatchMode::CompleteEpisodes, ..RolloutConfig::default() };
+    let config = config.rollout_fragment_length(8).single_policy("random");
+    let mut worker = RolloutWorker::builder().config(config).env_spec(failing(4, 6)).build().unwrap();
+    worker.sample().unwrap_err();
+    assert_eq!(worker.metrics().episodes.len(), 1);
+    let batch = single(&mut worker);
+    assert_eq!(batch.get(T).unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
+    let eps = batch.get(EPS_ID).unwrap();
+    assert_eq!([eps[0], eps[7]], [0, 2]);
+    assert_eq!(worker.metrics().episodes.len(), 1);
+}
