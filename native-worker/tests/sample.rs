@@ -135,6 +135,10 @@ async fn several_agents_are_sampled_as_a_file_says() {
     let args = ["sample", "--json", "--config", path, "--env-steps", "300", "--seed", "4"];
     let other = json(&Process::start(args).finish_with(0).await.stdout);
     assert_ne!(other["batch_hash"], TRAFFIC_HASH, "flags go before the file");
+    let args = ["sample", "--json", "--config", path, "--env-steps", "300", "--policy", "random"];
+    let random = json(&Process::start(args).finish_with(0).await.stdout);
+    assert_eq!(keys(&random["policies"]), ["car_policy1", "car_policy2", "traffic_light_policy"]);
+    assert_ne!(random["batch_hash"], TRAFFIC_HASH);
 }
 
 #[tokio::test]
@@ -167,6 +171,7 @@ async fn settings_that_make_no_sense_end_with_2() {
         (file("c.txt", "{}"), "must end in .json or .toml"),
         (file("d.json", r#"{"env_config": {"gravity": 1}}"#), "there is no setting 'gravity'; known are: none"),
         (file("e.json", r#"{"policy_mapping_fn": "x"}"#), "known are: agent_id, default, traffic"),
+        (file("f.json", r#"{"monitor_path": "/proc/films"}"#), "cannot write /proc/films: No such file"),
         (directory.path().join("none.json").display().to_string(), "none.json: No such file"),
     ];
     for (path, message) in &cases {
@@ -205,7 +210,7 @@ async fn policies_learn_by_themselves() {
     );
     let on = Process::start(args.iter().chain(&["--restore", &state])).finish_with(0).await;
     assert_eq!(json(&on.stdout)["env_steps"], 512, "the run goes on");
-    let end = Process::start(["learn", "--iterations", "1"]).finish_with(2).await;
+    let end = Process::start(["learn", "--policy", "net", "--iterations", "1"]).finish_with(2).await;
     assert!(end.stderr.contains("does not learn"), "{}", end.stderr);
 }
 
