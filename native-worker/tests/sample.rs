@@ -171,6 +171,7 @@ async fn settings_that_make_no_sense_end_with_2() {
         (file("c.txt", "{}"), "must end in .json or .toml"),
         (file("d.json", r#"{"env_config": {"gravity": 1}}"#), "there is no setting 'gravity'; known are: none"),
         (file("e.json", r#"{"policy_mapping_fn": "x"}"#), "known are: agent_id, default, traffic"),
+        (file("f.json", r#"{"monitor_path": "/proc/films"}"#), "cannot write /proc/films: No such file"),
         (directory.path().join("none.json").display().to_string(), "none.json: No such file"),
     ];
     for (path, message) in &cases {
@@ -209,7 +210,7 @@ async fn policies_learn_by_themselves() {
     );
     let on = Process::start(args.iter().chain(&["--restore", &state])).finish_with(0).await;
     assert_eq!(json(&on.stdout)["env_steps"], 512, "the run goes on");
-    let end = Process::start(["learn", "--iterations", "1"]).finish_with(2).await;
+    let end = Process::start(["learn", "--policy", "net", "--iterations", "1"]).finish_with(2).await;
     assert!(end.stderr.contains("does not learn"), "{}", end.stderr);
 }
 

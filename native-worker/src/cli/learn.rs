@@ -29,7 +29,8 @@ use crate::{Registry, progress::Progress};
                         its rows of them. The kinds of policies that learn are in `rollmesh policies`. Ctrl-C ends it early:\n\
                         what was learned up to there is saved, and the exit code is 3.\n\n\
                         Example:\n  \
-                        rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 100 --csv curve.csv"
+                        rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 100 --csv curve.csv\n  \
+                        rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state"
 )]
 pub(super) struct LearnArgs {
     #[command(flatten)]
@@ -52,7 +53,10 @@ pub(super) struct LearnArgs {
 }
 
 pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let config = args.flags.settings()?;
+    let mut config = args.flags.settings()?;
+    if config.policies.is_empty() {
+        config = config.single_policy("ppo");
+    }
     let (train_batch_size, log) = (config.train_batch_size.max(1), Log::new(&config).map_err(Failure::usage)?);
     let mut worker = args.flags.worker(config, registry)?;
     if let Some(path) = &args.restore {

@@ -5,6 +5,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread,
 };
@@ -18,18 +19,21 @@ impl Interruption {
     pub(super) fn watch() -> Self {
         let noticed = Arc::new(AtomicBool::new(false));
         let flag = noticed.clone();
+        let (ready, listening) = mpsc::channel();
         let wait = move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async {
-                interrupted().await;
+                // It listens from the first poll on.
+                tokio::join!(biased; interrupted(), async { _ = ready.send(()) });
                 flag.store(true, Ordering::Relaxed);
                 eprintln!("ending after what is going on; Ctrl-C again ends at once, and keeps nothing");
                 interrupted().await;
                 process::exit(130);
             });
         };
-        // Without it, nobody notices.
+        // Without it nobody notices, and nobody says so.
         let _ = thread::Builder::new().name("signals".into()).spawn(wait);
+        let _ = listening.recv();
         Self(noticed)
     }
 

@@ -27,10 +27,6 @@ use crate::Registry;
 pub(super) struct SampleArgs {
     #[command(flatten)]
     flags: WorkerFlags,
-    /// What acts for all agents: a kind of policy, see `rollmesh policies`, which all of the file's policies become; `mlp`
-    /// is another name of `net` [default: as the file says, else mlp]
-    #[arg(long, value_name = "KIND")]
-    policy: Option<String>,
     /// Widths of the networks' hidden layers [default: the file's, else 64,64]
     #[arg(long, value_delimiter = ',')]
     hidden: Option<Vec<u32>>,
@@ -73,13 +69,6 @@ fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {
     }
     if let Some(steps) = args.rollout_fragment_length {
         config = config.rollout_fragment_length(steps);
-    }
-    if let Some(kind) = &args.policy {
-        let kind = if kind == "mlp" { "net" } else { kind };
-        if config.policies.is_empty() {
-            config = config.single_policy(kind);
-        }
-        config.policies.values_mut().for_each(|policy| policy.policy = kind.to_owned());
     }
     if let Some(hidden) = &args.hidden {
         config = config.fcnet_hiddens(hidden);
