@@ -72,7 +72,7 @@ impl RolloutWorker {
         let parts = &mut self.parts;
         let Source::Lockstep(sampler) = &mut parts.opened.source else { return Err(RolloutError::NoFragments) };
         let policy = parts.policies.policy_mut(&PolicyId::DEFAULT)?;
-        Ok(sampler.fragments(steps, policy, &*parts.clock)?)
+        Ok(sampler.fragments(steps, policy, &*parts.clock, None)?)
     }
 
     /// Whether all environments are stepped together, which is fastest.
