@@ -115,7 +115,7 @@ async fn envs_are_described() {
 const TRAFFIC: &str = r#"{"env": "MultiAgentTrafficGrid-v0", "num_envs": 2, "rollout_fragment_length": 50, "seed": 3,
     "policy_mapping_fn": "traffic",
     "policies": {"car_policy1": {}, "car_policy2": {}, "traffic_light_policy": {"policy": "random"}}}"#;
-const TRAFFIC_HASH: &str = "c7385a3835a7a4d192fb7268cf352900";
+const TRAFFIC_HASH: &str = "c6fba48d1816566f0de35ed6d9c4c9bf";
 
 #[tokio::test]
 async fn several_agents_are_sampled_as_a_file_says() {

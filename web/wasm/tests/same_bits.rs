@@ -33,14 +33,14 @@ const SAMPLES: &[(&str, u32, &str)] = &[
             "policy_mapping_fn": "traffic",
             "policies": {"car_policy1": {}, "car_policy2": {}, "traffic_light_policy": {"policy": "random"}}}"#,
         3,
-        "c7385a3835a7a4d192fb7268cf352900",
+        "c6fba48d1816566f0de35ed6d9c4c9bf",
     ),
     (
         r#"{"env": "MultiAgentCartPole-v1", "num_envs": 3, "rollout_fragment_length": 40, "seed": 5,
             "batch_mode": "complete_episodes", "observation_filter": "MeanStdFilter",
             "model_config": {"use_lstm": true, "lstm_cell_size": 8}}"#,
         2,
-        "2f7bce38ff2a8ab478a7ad14ecf7191f",
+        "084cac840516f8be5788dfc5cba02383",
     ),
 ];
 

@@ -182,8 +182,20 @@ impl Episodic {
         None
     }
 
+    /// Answers what the last round brought, and waits for news. So whatever changes between two calls, weights above all,
+    /// acts from the first row after.
     fn round(&mut self, host: &mut SamplerHost<'_>) -> Result<Progress, SampleError> {
         let mut last = (host.clock)();
+        self.infer(host)?;
+        lap(&mut self.stopwatch.inference, &mut last, host.clock);
+        let answers = self.collect_answers()?;
+        lap(&mut self.stopwatch.action_processing, &mut last, host.clock);
+        if answers > 0 {
+            self.stale_news = true;
+            self.env.send_actions(self.answers.get(..answers).unwrap_or_default())?;
+            self.stale_news = false;
+        }
+        lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
         self.lanes.iter_mut().for_each(Lane::begin_round);
         self.open(host)?;
         let mut news = core::mem::take(&mut self.news);
@@ -197,18 +209,9 @@ impl Episodic {
         self.news = news;
         processed?;
         lap(&mut self.stopwatch.obs_processing, &mut last, host.clock);
-        self.infer(host)?;
-        lap(&mut self.stopwatch.inference, &mut last, host.clock);
-        let answers = self.collect_answers()?;
-        lap(&mut self.stopwatch.action_processing, &mut last, host.clock);
-        if answers > 0 {
-            self.stale_news = true;
-            self.env.send_actions(self.answers.get(..answers).unwrap_or_default())?;
-            self.stale_news = false;
-        }
-        lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
         self.stopwatch.iterations += 1;
-        Ok(if entries == 0 && answers == 0 { Progress::Idle } else { Progress::Stepped(entries.max(answers)) })
+        let waits = self.lanes.iter().any(Lane::waits);
+        Ok(if entries == 0 && !waits { Progress::Idle } else { Progress::Stepped(entries) })
     }
 
     /// Begins the episodes of environments that have none: before the first poll, and after an error.
