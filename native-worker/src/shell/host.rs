@@ -29,7 +29,7 @@ impl HostFacts for NativeHost {
             (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
         ];
         let address = ways.into_iter().find_map(|(from, to)| address_towards(from, to));
-        Some(address.unwrap_or(Ipv4Addr::LOCALHOST.into()).to_string())
+        Some(address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)).to_string())
     }
 
     /// One that was free a moment ago: whoever wants it should be quick, and ready for another one.

@@ -106,7 +106,7 @@ impl Engine {
         };
         let mut seen = Vec::new();
         if let Err(error) = self.take_seen(&mut seen) {
-            batch = batch.and(Err(error.into()));
+            batch = batch.and_then(|_| Err(error.into()));
         }
         self.waits = batch.is_err();
         self.made += 1;
