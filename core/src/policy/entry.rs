@@ -22,6 +22,7 @@ pub type PolicyMaker<P = dyn Policy> = Arc<dyn Fn() -> Result<Box<P>, PolicyErro
 pub struct PolicyEntry<P: ?Sized = dyn Policy> {
     spec: Cow<'static, str>,
     maker: Option<PolicyMaker<P>>,
+    stays: bool,
     /// What acts.
     pub policy: Box<P>,
     /// What observations go through first, if anything.
@@ -34,7 +35,7 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
     /// A policy without preprocessor and filter; for `spec` see [`Stash::spec`].
     #[must_use]
     pub fn new(spec: impl Into<Cow<'static, str>>, policy: Box<P>) -> Self {
-        Self { spec: spec.into(), maker: None, policy, preprocessor: None, filter: Filter::NoFilter }
+        Self { spec: spec.into(), maker: None, stays: false, policy, preprocessor: None, filter: Filter::NoFilter }
     }
 
     /// Sets how to make another object of its kind.
@@ -69,7 +70,13 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
         let mut filter = self.filter.clone();
         filter.reset_buffer();
         let (maker, preprocessor) = (self.maker.clone(), self.preprocessor.clone());
-        Ok(Self { spec: self.spec.clone(), maker, policy, preprocessor, filter })
+        Ok(Self { spec: self.spec.clone(), maker, stays: self.stays, policy, preprocessor, filter })
+    }
+
+    /// Sets whether it [stays](Stash::may_leave) where it is, since nobody could make it again.
+    #[must_use]
+    pub fn staying(self, stays: bool) -> Self {
+        Self { stays, ..self }
     }
 
     /// Sets the preprocessor.
@@ -97,6 +104,10 @@ impl<P: Policy + ?Sized> From<Box<P>> for PolicyEntry<P> {
 impl<P: Policy + ?Sized> Stash for PolicyEntry<P> {
     fn spec(&self) -> &str {
         &self.spec
+    }
+
+    fn may_leave(&self) -> bool {
+        !self.stays
     }
 
     /// Bytes of weights, filter and extra state; what the policy makes of its weights is about as much again.

@@ -137,10 +137,16 @@ impl Group {
         let (rows, out) = (self.who.len(), &mut self.out);
         out.actions.start(self.action_type.unwrap_or(DType::F32));
         out.actions.resize(rows * self.action_len);
-        out.logp.resize(rows, 0.0);
-        out.vf_preds.resize(rows, 0.0);
-        out.state.resize(rows * self.state_len, 0.0);
-        out.dist_inputs.resize(rows * self.dist_inputs, 0.0);
+        // All of it: a policy that leaves a number as it is must not find that of another agent.
+        for (values, len) in [
+            (&mut out.logp, rows),
+            (&mut out.vf_preds, rows),
+            (&mut out.state, rows * self.state_len),
+            (&mut out.dist_inputs, rows * self.dist_inputs),
+        ] {
+            values.clear();
+            values.resize(len, 0.0);
+        }
         let input = ActionInput { obs: self.obs.all(), moments: &self.moments, state: &self.state, explore };
         let output = ActionOutput {
             actions: out.actions.all_mut(),

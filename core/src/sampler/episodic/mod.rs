@@ -23,7 +23,7 @@ use self::{
 use super::{SampleError, SamplerHost, SamplerInput};
 use crate::{
     batch::AnyBatch,
-    env::{BaseEnv, EnvActions, EnvError, News, SubEnv, multi_agent::Turn},
+    env::{BaseEnv, EnvActions, EnvError, News, SubEnv, for_each_sub_env, multi_agent::Turn},
     episode::RolloutMetrics,
     ids::SlotId,
     prelude::*,
@@ -199,9 +199,9 @@ impl Episodic {
         self.lanes.iter_mut().for_each(Lane::begin_round);
         self.open(host)?;
         let mut news = core::mem::take(&mut self.news);
-        news.clear();
         // What was reset just now waits for an answer, not for a poll.
-        let polled = if self.lanes.iter().any(Lane::waits) { Ok(()) } else { self.env.poll(&mut news) };
+        let ready = !news.entries().is_empty() || self.lanes.iter().any(Lane::waits);
+        let polled = if ready { Ok(()) } else { self.env.poll(&mut news) };
         lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
         self.stale_news = polled.is_err();
         let processed = polled.map_err(SampleError::from).and_then(|()| self.process(&mut news, host));
@@ -216,10 +216,15 @@ impl Episodic {
 
     /// Begins the episodes of environments that have none: before the first poll, and after an error.
     fn open(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        self.news.clear();
         if core::mem::take(&mut self.stale_news) && self.lanes.iter().any(Lane::is_lost) {
-            self.news.clear();
-            // Whether there were any or not, they are not wanted.
-            let _ = self.env.poll(&mut self.news);
+            let polled = self.env.poll(&mut self.news);
+            // Of lost episodes they are not wanted, whether there were any or not.
+            let lanes = &self.lanes;
+            self.news.retain(|entry| lanes.get(entry.env).is_none_or(|lane| !lane.is_lost()));
+            if !self.lanes.iter().all(Lane::is_lost) {
+                polled?;
+            }
         }
         let (lanes, mut round) = self.parts(host);
         for lane in lanes {
@@ -326,6 +331,13 @@ impl SamplerInput for Episodic {
         self.env.sub_environments()
     }
 
+    /// Environments that cannot be reached one by one are shown together.
+    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
+        if !self.stopped {
+            for_each_sub_env(self.env.as_mut(), f);
+        }
+    }
+
     /// Of each slot the number of its next episode, and its steps: episodes that have begun cannot be gone on with.
     fn state(&self) -> Vec<u8> {
         let lanes: Vec<_> = self.lanes.iter().map(Lane::next).collect();
@@ -339,13 +351,16 @@ impl SamplerInput for Episodic {
             return Ok(());
         }
         let next: Vec<(SlotId, u32, u64)> = postcard::from_bytes(state).map_err(damaged)?;
+        // No slot has ever made so many steps, and what comes is added to them.
+        if next.iter().any(|(_, _, steps)| *steps > u64::MAX / 2) {
+            return Err(EnvError::BadSnapshot(state.len()).into());
+        }
         self.outputs.clear();
         self.inference.clear();
         self.stale_news = true;
-        for (env, lane) in self.lanes.iter_mut().enumerate() {
+        for lane in &mut self.lanes {
             if let Some((_, episode, steps)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
                 lane.begin_at(*episode, *steps);
-                self.env.set_next_episode(env, *episode);
             }
         }
         Ok(())

@@ -160,6 +160,8 @@ impl Lane {
     /// Announces the next episode.
     pub(super) fn create_episode(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         self.episode = Episode::new(self.env, self.slot, self.next_episode);
+        // Also after a failure, or an episode that began in the books only.
+        round.env.set_next_episode(self.env, self.next_episode);
         // A slot lives for 2^32 episodes; then numbers begin again, as every address of randomness would.
         self.next_episode = self.next_episode.wrapping_add(1);
         (self.open_env_steps, self.open_agent_steps, self.has_rows) = (0, 0, false);

@@ -31,7 +31,7 @@ impl Lane {
             Phase::Running => {
                 self.episode.add_step();
                 self.open_env_steps += 1;
-                self.steps += 1;
+                self.steps = self.steps.saturating_add(1);
                 // A time limit may coincide with the environment's own end, as in Gymnasium's wrapper.
                 end = round.options.end_at(self.episode.length());
                 end = end.filter(|end| *end == Horizon::Truncated || !turn.is_over());
@@ -42,6 +42,9 @@ impl Lane {
             terminated: turn.all_terminated() || end == Some(Horizon::LegacyHard),
             truncated: turn.all_truncated() || end == Some(Horizon::Truncated),
         };
+        if all.any() {
+            round.env.pay_out(self.env, turn);
+        }
         if let Some(observation_fn) = round.host.observation_fn {
             self.hook(round, |_, hook| observation_fn(turn.obs_mut(), hook))?;
         }
