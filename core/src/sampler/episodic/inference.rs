@@ -62,19 +62,6 @@ impl Inference {
         group.add(lane, place, agent, moment)
     }
 
-    /// Agents whose policy is no longer there; they wait no more.
-    pub(super) fn take_orphans(&mut self, host: &SamplerHost<'_>) -> Vec<(usize, usize, Moment)> {
-        let mut orphans = Vec::new();
-        self.groups.retain(|policy, group| {
-            let known = host.policies.contains(policy);
-            if !known {
-                orphans.extend(group.who.iter().zip(&group.moments).map(|((lane, place), m)| (*lane, *place, *m)));
-            }
-            known
-        });
-        orphans
-    }
-
     /// Lets the policies choose, and tells the agents.
     pub(super) fn run(
         &mut self,
@@ -82,6 +69,8 @@ impl Inference {
         host: &mut SamplerHost<'_>,
         explore: bool,
     ) -> Result<(), SampleError> {
+        // Policies come and go.
+        self.groups.retain(|id, _| host.policies.contains(id));
         for (id, group) in self.groups.iter_mut().filter(|(_, group)| !group.who.is_empty()) {
             let entry = host.policies.get_mut(id)?;
             group.choose(id, entry.policy.as_mut(), explore)?;

@@ -23,17 +23,22 @@ const ENVS: [&str; 7] = [
     "MultiAgentTrafficGrid-v0",
 ];
 
+/// Seldom 0, which nothing may be.
+fn often(numbers: core::ops::Range<u32>) -> impl Strategy<Value = u32> {
+    prop_oneof![19 => numbers, 1 => Just(0)]
+}
+
 fn numbers() -> impl Strategy<Value = RolloutConfig> {
-    let fragment = prop_oneof![4 => (0..30u32).prop_map(FragmentLength::Steps), 1 => Just(FragmentLength::Auto)];
-    let horizon = prop_oneof![Just(None), (0..20u32).prop_map(Some)];
-    (select(&ENVS[..]), 0..4u32, fragment, 0..60u32, horizon, 0..3usize, any::<u64>()).prop_map(
+    let fragment = prop_oneof![4 => often(1..30u32).prop_map(FragmentLength::Steps), 1 => Just(FragmentLength::Auto)];
+    let horizon = prop_oneof![Just(None), often(1..20u32).prop_map(Some)];
+    (select(&ENVS[..]), often(1..4u32), fragment, often(1..60u32), horizon, often(1..3u32), any::<u64>()).prop_map(
         |(env, num_envs, rollout_fragment_length, train_batch_size, horizon, policy_map_capacity, seed)| {
             RolloutConfig {
                 num_envs,
                 rollout_fragment_length,
                 train_batch_size,
                 horizon,
-                policy_map_capacity,
+                policy_map_capacity: policy_map_capacity as usize,
                 seed,
                 ..RolloutConfig::new(env)
             }
@@ -65,8 +70,9 @@ fn modes() -> impl Strategy<Value = RolloutConfig> {
 
 fn settings() -> impl Strategy<Value = RolloutConfig> {
     let one_in = |n: u32| prop::bool::weighted(1.0 / f64::from(n));
-    let flags = (one_in(4), one_in(2), one_in(2), one_in(2), one_in(4), one_in(4));
-    let policies = (select(&["net", "random"][..]), select(&["default_policy", "other"][..]), one_in(4));
+    let flags = (one_in(8), one_in(2), one_in(2), one_in(2), one_in(4), one_in(4));
+    let policies =
+        (select(&["net", "random"][..]), prop_oneof![7 => Just("default_policy"), 1 => Just("other")], one_in(8));
     (modes(), flags, policies).prop_map(|(config, flags, (kind, id, trained))| {
         let (no_done_at_end, clip, normalize, explore, restart, fake_sampler) = flags;
         let config = RolloutConfig {

@@ -103,10 +103,6 @@ impl Lane {
         self.builder.agent_steps += core::mem::take(&mut self.open_agent_steps);
     }
 
-    pub(super) fn env(&self) -> usize {
-        self.env
-    }
-
     pub(super) fn is_new(&self) -> bool {
         self.phase == Phase::New
     }
@@ -124,12 +120,7 @@ impl Lane {
         self.waits.then(|| self.acting.iter().filter_map(|&place| self.agents.get(place)))
     }
 
-    /// True if the environment waits for an answer.
-    pub(super) fn waits(&self) -> bool {
-        self.waits
-    }
-
-    /// A round begins.
+    /// The environment has its answer, if it waited for one.
     pub(super) fn begin_round(&mut self) {
         self.waits = false;
         self.acting.clear();

@@ -245,8 +245,9 @@ fn slots_that_a_state_does_not_name_are_left_alone() {
 #[test]
 fn the_last_numbers_that_a_state_can_have_do_no_harm() {
     let (mut bench, mut sampler) = (Bench::new(Player::new()), sampler(options(1, 3), scripted(1, counter(2))));
-    let last: Vec<(SlotId, u32, u64)> = vec![(SlotId(0), u32::MAX, u64::MAX)];
-    sampler.set_state(&postcard::to_allocvec(&last).unwrap()).unwrap();
+    let state = |steps| postcard::to_allocvec(&vec![(SlotId(0), u32::MAX, steps)]).unwrap();
+    assert!(sampler.set_state(&state(u64::MAX)).is_err());
+    sampler.set_state(&state(u64::MAX / 2)).unwrap();
     let batch = bench.single(&mut sampler);
     assert_eq!(batch.get(EPS_ID).unwrap(), [i64::from(u32::MAX), i64::from(u32::MAX), 0]);
 }

@@ -45,6 +45,7 @@ fn workers_know_their_place() {
 #[test]
 fn environments_can_be_reached_in_both_samplers() {
     use crate::worker::SamplerChoice::{Episodic, Lockstep};
+    // Nobody has acted on the last observations when a batch is given out.
     for sampler in [Lockstep, Episodic] {
         let config = RolloutConfig { num_envs: 3, ..RolloutConfig::default() }.rollout_fragment_length(5);
         let mut worker = counting(4, config).sampler(sampler).build().unwrap();
