@@ -28,7 +28,7 @@ use crate::{Registry, progress::Progress};
     after_help = "An iteration samples until there are train_batch_size env steps, and then every policy to train learns from\n\
                         its rows of them. The kinds of policies that learn are in `rollmesh policies`.\n\n\
                         Example:\n  \
-                        rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 100 --csv curve.csv"
+                        rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 60 --csv curve.csv"
 )]
 pub(super) struct LearnArgs {
     #[command(flatten)]
