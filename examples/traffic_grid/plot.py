@@ -6,10 +6,10 @@
 import csv
 import sys
 
-# Mean return of an agent: of random policies, and of the hand-written controller in the environment's tests.
+# Mean return of an agent: of random policies (`sample --policy random`), and of the hand-written controller in the environment's tests.
 PANELS = [
-    ("cars", [("car_policy1", "gamma 0.99", "#3b82c4"), ("car_policy2", "gamma 0.95", "#d9822b")], -1.09, 2.34, (-2, 3)),
-    ("lights", [("traffic_light_policy", "", "#2f9e6e")], -3.56, 0.17, (-5, 1)),
+    ("cars", [("car_policy1", "gamma 0.99", "#3b82c4"), ("car_policy2", "gamma 0.95", "#d9822b")], -1.2, 2.34, (-2, 3)),
+    ("lights", [("traffic_light_policy", "", "#2f9e6e")], -3.7, 0.17, (-5, 1)),
 ]
 WIDTH, HEIGHT, LEFT, TOP, GAP = 360, 220, 44, 34, 72
 GREY = "#808890"
@@ -42,14 +42,15 @@ def panel(runs, x0, title, policies, random, written, scale):
         steps = most * quarter / 4
         label = f"{steps / 1000:.0f}k"
         out.append(f'<text x="{x(steps):.1f}" y="{TOP + HEIGHT + 18}" text-anchor="middle">{label}</text>')
-    for value, name in ((random, "random"), (written, "hand-written")):
+    # Names stand where no curve ends.
+    for value, name, shift in ((random, "random", -5), (written, "hand-written", 16)):
         out.append(f'<path d="M{x0} {y(value):.1f}h{WIDTH}" class="level"/>')
-        out.append(f'<text x="{x0 + WIDTH - 4}" y="{y(value) - 5:.1f}" text-anchor="end">{name} {value}</text>')
+        out.append(f'<text x="{x0 + WIDTH - 4}" y="{y(value) + shift:.1f}" text-anchor="end">{name} {value}</text>')
     for number, (policy, label, colour) in enumerate(policies):
         for rows in runs:
             points = " ".join(f"{x(steps):.1f},{y(value):.1f}" for steps, value in curve(rows, policy))
             out.append(f'<polyline points="{points}" stroke="{colour}"/>')
-        place = TOP + HEIGHT - 12 - 16 * (len(policies) - 1 - number)
+        place = TOP + HEIGHT / 2 + 16 * number
         out.append(f'<text x="{x0 + WIDTH - 4}" y="{place}" text-anchor="end" style="fill:{colour}">{policy} {label}</text>')
     return out
 
@@ -69,7 +70,7 @@ def main():
     ]
     for number, (title, *rest) in enumerate(PANELS):
         out += panel(runs, LEFT + number * (WIDTH + GAP), title, *rest)
-    out.append(f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">env steps</text>')
+    out.append(f'<text x="{width / 2:.0f}" y="{height - 8}" text-anchor="middle">env steps</text>')
     print("\n".join(out + ["</svg>"]))
 
 
