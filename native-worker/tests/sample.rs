@@ -138,7 +138,7 @@ async fn several_agents_are_sampled_as_a_file_says() {
     let args = ["sample", "--json", "--config", path, "--env-steps", "300", "--policy", "random"];
     let random = json(&Process::start(args).finish_with(0).await.stdout);
     assert_eq!(keys(&random["policies"]), ["car_policy1", "car_policy2", "traffic_light_policy"]);
-    assert_ne!(random["batch_hash"], TRAFFIC_HASH);
+    assert_ne!(random["batch_hash"], TRAFFIC_HASH, "every policy is of the kind that was asked for");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use super::{EnvError, Frame, Moments, Rng, StepOut, VectorEnv};
 use crate::{
     column::{DType, Element},
     prelude::*,
-    space::Space,
+    space::{Scalar, Space},
 };
 
 macro_rules! rows {
@@ -88,7 +88,7 @@ impl RowsRef<'_> {
 }
 
 /// Elements whose rows can be erased and found again: all of them.
-pub trait RowElement: Element {
+pub trait RowElement: Scalar {
     /// The rows, if they have this type.
     fn rows(rows: RowsRef<'_>) -> Option<&[Self]>;
 

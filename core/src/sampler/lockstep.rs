@@ -8,9 +8,10 @@ use crate::{
     },
     column::{Column, ColumnData, Element, Recycler, RowShape},
     env::{AnyVectorEnv, EnvError, RowElement, RowsRef, StepOut},
-    ids::{FragmentNo, WeightsVersion},
+    ids::{AgentId, FragmentNo, WeightsVersion},
     policy::{ActionInput, ActionOutput},
     prelude::*,
+    space::Space,
 };
 
 /// Collector for vector environments with one agent per lane.
@@ -145,7 +146,7 @@ impl<O: RowElement, A: RowElement> Lockstep<O, A> {
     }
 
     /// Looks at everything that the environments gave, in one pass when the fragment is full.
-    fn check_finite(&self) -> Result<(), EnvError> {
+    fn check_numbers(&self, space: &Space) -> Result<(), EnvError> {
         let (n, width) = (self.lanes.len(), self.shapes.obs.elements());
         let not_finite = |what, lane, step| Err(EnvError::NotFinite { what, lane, step });
         if let Some(row) = RowsRef::F32(&self.arena.rewards).first_not_finite() {
@@ -154,9 +155,20 @@ impl<O: RowElement, A: RowElement> Lockstep<O, A> {
         if let Some(cut) = O::erase_rows(&self.cut_obs).first_not_finite().and_then(|i| self.cuts.get(i / width)) {
             return not_finite("observation", cut.lane, cut.end as usize);
         }
-        match O::erase_rows(&self.arena.obs).first_not_finite() {
-            Some(i) => not_finite("observation", i / width % n, i / width / n),
-            None => Ok(()),
+        if let Some(i) = O::erase_rows(&self.arena.obs).first_not_finite() {
+            return not_finite("observation", i / width % n, i / width / n);
+        }
+        // What a terminal state looks like may lie beyond the bounds, as Gymnasium's CartPole shows; the rows here are those
+        // that are acted on.
+        let bad = |lane, reason| Err(EnvError::BadObservation { env: lane, agent: AgentId::SINGLE, reason });
+        match space.first_outside(&self.arena.obs) {
+            Ok(None) => Ok(()),
+            Ok(Some(row)) => {
+                let values = &self.arena.obs[row * width..][..width.min(8)];
+                let step = row / n;
+                bad(row % n, format!("{values:?} after step {step} of the fragment is not in {space}"))
+            }
+            Err(error) => bad(0, format!("is of a kind that cannot be handed over: {error}")),
         }
     }
 }
@@ -239,7 +251,7 @@ impl<O: RowElement, A: RowElement> Collector for Lockstep<O, A> {
         }
         if self.done == self.steps {
             self.close();
-            self.check_finite()?;
+            self.check_numbers(&env.observation_space())?;
         }
         Ok(())
     }

@@ -16,6 +16,8 @@ enum Fault {
     Observation(f32),
     /// Of the last step of an episode, which a reset follows.
     FinalObservation,
+    /// The same, beyond the bounds.
+    FinalOutside,
     FirstObservation,
     None,
 }
@@ -49,6 +51,7 @@ impl Env for Faulty {
                 Fault::Reward(reward) => step.reward = reward,
                 Fault::Observation(value) => obs[1] = value,
                 Fault::FinalObservation => (obs[0], step.terminated) = (f32::INFINITY, true),
+                Fault::FinalOutside => (obs[0], step.terminated) = (7.0, true),
                 Fault::FirstObservation | Fault::None => {}
             }
         }
@@ -89,4 +92,12 @@ fn what_is_no_number_is_an_error_that_names_lane_and_step() {
     assert_eq!(sample(Fault::None, 3), Ok(()));
     let error = sample(Fault::Reward(f64::NAN), 3).unwrap_err().to_string();
     assert!(error.starts_with("lane 1: the reward of step 3 of the fragment"), "{error}");
+}
+
+#[test]
+fn what_is_not_in_the_space_is_an_error_unless_it_is_the_last_of_an_episode() {
+    let error = sample(Fault::Observation(1.5), 6).unwrap_err().to_string();
+    let wanted = "environment 1, agent 0: the observation [0.25, 1.5] after step 2 of the fragment is not in Box(";
+    assert!(error.starts_with(wanted), "{error}");
+    assert_eq!(sample(Fault::FinalOutside, 6), Ok(()));
 }

@@ -41,6 +41,27 @@ impl Space {
         })
     }
 
+    /// The first of many rows with an element that is out of bounds, if there is one. What is not a number is not looked
+    /// for.
+    ///
+    /// # Errors
+    /// As [`contains_row`](Self::contains_row).
+    pub fn first_outside<T: Scalar>(&self, rows: &[T]) -> Result<Option<usize>, PointError> {
+        self.check_type(T::DTYPE)?;
+        let counted = |n: u32| (T::from_f64(0.0), T::from_f64(f64::from(n.saturating_sub(1))));
+        let bounds: Vec<(T, T)> = match self {
+            Self::Box(space) => space.bounds().map(|(low, high)| (T::from_f64(low), T::from_f64(high))).collect(),
+            Self::Discrete { n } => vec![counted(*n)],
+            Self::MultiDiscrete { nvec } => nvec.iter().map(|n| counted(*n)).collect(),
+            Self::MultiBinary { n } => vec![counted(2); *n as usize],
+            Self::Tuple(_) | Self::Dict(_) => Vec::new(),
+        };
+        // No short cut within a row: so it is a few vector instructions.
+        let outside =
+            |row: &[T]| row.iter().zip(&bounds).fold(false, |out, (x, (low, high))| out | (x < low) | (x > high));
+        Ok(rows.chunks_exact(bounds.len().max(1)).position(outside))
+    }
+
     /// True for the element types that rows of the space may have: a box's own; for discrete spaces integers that can
     /// tell all their values apart; for multi-binary ones truth values too. Never for tuples and dicts.
     #[must_use]

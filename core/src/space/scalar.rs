@@ -4,7 +4,7 @@ use super::Point;
 use crate::{column::Element, prelude::*};
 
 /// An [`Element`] that can be compared with bounds and made from numbers: all of them are.
-pub trait Scalar: Element {
+pub trait Scalar: Element + PartialOrd {
     /// The element as a number; integers beyond 2^53 are rounded, true is 1.
     fn to_f64(self) -> f64;
 

@@ -16,7 +16,7 @@ use rollmesh_core::{
     episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
     ids::PolicyId,
     policy::{LearnInfo, PolicyError},
-    worker::{RolloutError, RolloutWorker},
+    worker::{RolloutError, RolloutWorker, WorkerMetrics},
 };
 use serde_json::{Value, json};
 
@@ -125,8 +125,9 @@ impl Training {
         let (mut batches, mut steps, mut ended) = (Vec::new(), 0, Vec::<RolloutMetrics>::new());
         while steps < self.train_batch_size {
             let batch = self.worker.sample()?;
-            let episodes = self.worker.metrics().episodes;
+            let WorkerMetrics { episodes, warnings, .. } = self.worker.metrics();
             self.log.sample(&batch, &episodes);
+            self.log.warnings(&warnings);
             steps += batch.env_steps();
             ended.extend(episodes);
             batches.push(batch);

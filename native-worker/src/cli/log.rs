@@ -9,7 +9,7 @@ use std::{
 use rollmesh_core::{
     batch::{AnyBatch, SlotFragment},
     episode::RolloutMetrics,
-    worker::{RolloutConfig, config::LogLevel},
+    worker::{RolloutConfig, WorkerWarning, config::LogLevel},
 };
 
 /// Where lines go, and which ones.
@@ -43,6 +43,11 @@ impl Log {
         }
         let (env_steps, agent_steps) = (batch.env_steps(), batch.agent_steps());
         self.line(LogLevel::Debug, &format!("a sample of {env_steps} env steps and {agent_steps} agent steps"));
+    }
+
+    /// Logs what may be a mistake, from `WARN` on.
+    pub(super) fn warnings(&mut self, warnings: &[WorkerWarning]) {
+        warnings.iter().for_each(|warning| self.line(LogLevel::Warn, &warning.to_string()));
     }
 
     /// Logs what came of a fragment: finished episodes from `INFO` on, its rows at `DEBUG`.

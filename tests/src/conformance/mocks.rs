@@ -62,11 +62,8 @@ pub(super) fn env(args: &Value) -> Result<MultiAgentSpec, Fault> {
             several(move || robin.clone())
         }
         "script" => {
-            let script = Script {
-                steps: list(&args["steps"], script_step)?,
-                terminates: args["end"] == "terminated",
-                t: 0,
-            };
+            let script =
+                Script { steps: list(&args["steps"], script_step)?, terminates: args["end"] == "terminated", t: 0 };
             several(move || script.clone())
         }
         _ => return Err(bad("an environment")),

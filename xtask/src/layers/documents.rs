@@ -6,8 +6,17 @@ use anyhow::Result;
 
 use super::{Violation, read, source::line_at};
 
-const DOCUMENTS: [&str; 6] =
-    ["README.md", "ARCHITECTURE.md", "PROTOCOL.md", "CHANGELOG.md", "docs/performance.md", "docs/rllib-differences.md"];
+const DOCUMENTS: [&str; 9] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "PROTOCOL.md",
+    "CHANGELOG.md",
+    "docs/performance.md",
+    "docs/rllib-differences.md",
+    "docs/api-map.md",
+    "examples/traffic_grid/README.md",
+    "examples/own-env/README.md",
+];
 
 pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     let mut violations = Vec::new();

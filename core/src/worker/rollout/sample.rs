@@ -37,7 +37,9 @@ impl RolloutWorker {
         if let Some(first) = &self.first {
             return Ok(first.clone());
         }
-        let mut batch = self.read()?;
+        let read = self.read();
+        self.collect_metrics();
+        let mut batch = read?;
         self.parts.callbacks.on_sample_end(&self.parts.info, &mut batch)?;
         self.parts.opened.output.write(&batch)?;
         self.estimate(&batch)?;
@@ -62,7 +64,8 @@ impl RolloutWorker {
     /// all environments are stepped together. Copies nothing that it need not; callbacks and output do not see it.
     ///
     /// # Errors
-    /// [`RolloutError::NoFragments`] where they are not; else as [`sample`](Self::sample).
+    /// [`RolloutError::NoFragments`] where they are not, [`RolloutError::Setup`] for too many steps; else as
+    /// [`sample`](Self::sample).
     pub fn sample_fragments(&mut self, steps: u32) -> Result<Vec<SlotFragment>, RolloutError> {
         self.check_running()?;
         if steps == 0 || steps > RunSpec::MAX_FRAGMENT_LENGTH {
@@ -71,8 +74,11 @@ impl RolloutWorker {
         }
         let parts = &mut self.parts;
         let Source::Lockstep(sampler) = &mut parts.opened.source else { return Err(RolloutError::NoFragments) };
+        sampler.check_size(steps)?;
         let policy = parts.policies.policy_mut(&PolicyId::DEFAULT)?;
-        Ok(sampler.fragments(steps, policy, &*parts.clock)?)
+        let fragments = sampler.fragments(steps, policy, &*parts.clock)?;
+        self.collect_metrics();
+        Ok(fragments)
     }
 
     /// Whether all environments are stepped together, which is fastest.
@@ -98,6 +104,9 @@ impl RolloutWorker {
             empty = if batch.agent_steps() == 0 { empty + 1 } else { 0 };
             if empty == MAX_EMPTY {
                 return Err(RolloutError::EmptyInput(MAX_EMPTY));
+            }
+            if !self.parts.opened.offline && !self.is_lockstep() {
+                self.look_at_size(batch.agent_steps());
             }
             batches.push(batch);
         }
@@ -149,7 +158,7 @@ impl RolloutWorker {
         for by in self.parts.config.input_evaluation.clone() {
             if by != InputEvaluation::Simulation {
                 let estimates = self.estimates_of(batch, by)?;
-                self.estimates.extend(estimates);
+                self.metrics.estimates.extend(estimates);
             }
         }
         Ok(())

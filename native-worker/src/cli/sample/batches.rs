@@ -10,7 +10,7 @@ use rollmesh_core::{
     episode::{EpisodeSummary, RolloutMetrics, Spread},
     hash::BatchHasher,
     ids::PolicyId,
-    worker::{RolloutConfig, RolloutError, RolloutWorker},
+    worker::{RolloutConfig, RolloutError, RolloutWorker, WorkerMetrics},
 };
 use serde::Serialize;
 
@@ -93,8 +93,9 @@ fn sample(worker: &mut RolloutWorker, args: &SampleArgs, mut log: Log) -> Result
         for (id, rows) in &batch.as_multi_agent().policy_batches {
             policies.entry(id.clone()).or_default().agent_steps += rows.len() as u64;
         }
-        let episodes = worker.metrics().episodes;
+        let WorkerMetrics { episodes, warnings, .. } = worker.metrics();
         log.sample(&batch, &episodes);
+        log.warnings(&warnings);
         ended.extend(episodes);
         progress.at(env_steps);
     }

@@ -4,3 +4,5 @@ mod gradients;
 mod learning;
 mod policy;
 mod sequences;
+mod traffic_grid;
+mod worker;
