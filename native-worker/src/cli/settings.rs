@@ -52,7 +52,7 @@ pub(super) struct WorkerFlags {
 }
 
 /// The same policies for the same agents, all of one kind; a single one if there are none.
-pub(super) fn all_of_kind(mut config: RolloutConfig, kind: &str) -> RolloutConfig {
+fn all_of_kind(mut config: RolloutConfig, kind: &str) -> RolloutConfig {
     if config.policies.is_empty() {
         return config.single_policy(kind);
     }
