@@ -1,7 +1,7 @@
 //! Policies: batches of observations in, actions with log-probabilities and value estimates out.
 //!
 //! A policy computes into the caller's buffers and draws nothing by itself: the randomness of a row's action is
-//! addressed by the row's [`Moment`]. So a row's action does not depend on which other rows are in its batch.
+//! addressed by the row's [`Moment`](crate::env::Moment). So a row's action does not depend on which other rows are in its batch.
 //!
 //! [`NetPolicy`] acts in every space, with the model that its settings ask for ([`ModelConfig`]); [`RandomPolicy`] in
 //! every bounded one. A [`PolicyRegistry`] knows them, and those of a program's own, by name: see [`PolicySpec`].
