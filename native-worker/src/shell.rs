@@ -1,6 +1,12 @@
 //! What a native program lends to a [`RolloutWorker`](rollmesh_core::worker::RolloutWorker): files, so far.
 
-use rollmesh_core::{callbacks::Callbacks, sampler::SampleError, worker::Shell};
+use std::fs;
+
+use rollmesh_core::{
+    callbacks::{CallbackError, Callbacks},
+    sampler::SampleError,
+    worker::Shell,
+};
 
 use crate::monitor::Recorder;
 
@@ -25,6 +31,9 @@ pub struct NativeShell;
 
 impl Shell for NativeShell {
     fn monitor(&mut self, path: &str) -> Result<Option<Box<dyn Callbacks>>, SampleError> {
+        // Said before anything is sampled, if it cannot be.
+        fs::create_dir_all(path)
+            .map_err(|error| CallbackError::new("the monitor", format!("cannot write {path}: {error}")))?;
         Ok(Some(Box::new(Recorder::new(path))))
     }
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Process, is_long, json, keys};
+use support::{Process, is_long, json, keys, process::Signal, until};
 
 /// Of 10,000 steps of 64 CartPoles under networks with two hidden layers of 64, seed 1.
 const SHORT_HASH: &str = "10d1fec351b6ad99d6718deb7290f82f";
@@ -171,6 +171,7 @@ async fn settings_that_make_no_sense_end_with_2() {
         (file("c.txt", "{}"), "must end in .json or .toml"),
         (file("d.json", r#"{"env_config": {"gravity": 1}}"#), "there is no setting 'gravity'; known are: none"),
         (file("e.json", r#"{"policy_mapping_fn": "x"}"#), "known are: agent_id, default, traffic"),
+        (file("f.json", r#"{"monitor_path": "/proc/films"}"#), "cannot write /proc/films: No such file"),
         (directory.path().join("none.json").display().to_string(), "none.json: No such file"),
     ];
     for (path, message) in &cases {
@@ -209,6 +210,60 @@ async fn policies_learn_by_themselves() {
     );
     let on = Process::start(args.iter().chain(&["--restore", &state])).finish_with(0).await;
     assert_eq!(json(&on.stdout)["env_steps"], 512, "the run goes on");
-    let end = Process::start(["learn", "--iterations", "1"]).finish_with(2).await;
+    let end = Process::start(["learn", "--policy", "net", "--iterations", "1"]).finish_with(2).await;
     assert!(end.stderr.contains("does not learn"), "{}", end.stderr);
+}
+
+#[tokio::test]
+async fn plain_rollouts_are_logged() {
+    let directory = tempfile::tempdir().unwrap();
+    let log_dir = directory.path().join("logs").display().to_string();
+    let args = ["sample", "--json", "--num-envs", "2", "--env-steps", "500", "--log-level", "DEBUG", "--log-dir"];
+    let end = Process::start(args.iter().copied().chain([log_dir.as_str()])).finish_with(0).await;
+    let log = std::fs::read_to_string(directory.path().join("logs/worker-0.log")).unwrap();
+    assert_eq!(log.trim_end(), end.stderr);
+    let lines = |level: &str| log.lines().filter(|line| line.starts_with(level)).count() as u64;
+    assert_eq!(Some(lines("INFO episode")), json(&end.stdout)["episodes"].as_u64());
+    assert_eq!(lines("DEBUG"), 4, "two fragments of two environments");
+}
+
+#[tokio::test]
+async fn an_interrupted_rollout_has_a_summary() {
+    for more in [&[][..], &["--observation-filter", "MeanStdFilter"]] {
+        let args = ["sample", "--json", "--num-envs", "2", "--env-steps", "1000000000000", "--log-level", "INFO"];
+        let mut endless = Process::start(args.iter().chain(more));
+        endless.line("INFO episode").await;
+        endless.signal(Signal::INT);
+        let summary = json(&endless.finish_with(3).await.stdout);
+        assert!(summary["env_steps"].as_u64() > Some(0), "{summary}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_learned_before_an_interruption_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (file, curve, state) = (at("pole.json"), at("curve.csv"), at("state"));
+    let settings = r#"{"rollout_fragment_length": 16, "train_batch_size": 16,
+        "policies": {"default_policy": {"policy": "pg", "config": {"model": {"fcnet_hiddens": [8]}}}}}"#;
+    std::fs::write(&file, settings).unwrap();
+    let args = ["learn", "--json", "--config", &file, "--iterations"];
+    let files = ["1000000", "--csv", &curve, "--save", &state];
+    let endless = Process::start(args.iter().chain(&files));
+    let lines = || std::fs::read_to_string(&curve).map_or(0, |text| text.lines().count());
+    until("two iterations", || lines() > 2).await;
+    assert!(!std::path::Path::new(&state).exists());
+    endless.signal(Signal::INT);
+    let summary = json(&endless.finish_with(3).await.stdout);
+    let iterations = lines() as u64 - 1;
+    assert_eq!((&summary["iterations"], &summary["env_steps"]), (&iterations.into(), &(16 * iterations).into()));
+    let on = Process::start(args.iter().chain(&["1", "--restore", &state])).finish_with(0).await;
+    assert_eq!(json(&on.stdout)["env_steps"], 16 * (iterations + 1));
+    // Before anything is learned that could not be kept; and what is there stays.
+    let lost = Process::start(args.iter().chain(&["1", "--save", &at("nowhere/state")])).finish_with(2).await;
+    assert!(lost.stderr.contains("nowhere/state: No such file"), "{}", lost.stderr);
+    let wrong = Process::start(args.iter().chain(&["1", "--save", &state, "--csv", &at("x/y")])).finish_with(2).await;
+    assert!(wrong.stderr.contains("x/y: No such file"), "{}", wrong.stderr);
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
 }

@@ -198,6 +198,23 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
 }
 
 #[tokio::test]
+async fn local_workers_have_the_extra_environment_variables() {
+    let setup = Setup::new(1, 12, A_WHILE).with(&["--extra-environ", "ROLLMESH_TEST=a=b", "--no-dashboard"]);
+    let run = setup.start();
+    until("a worker", || !children_of(run.pid()).is_empty()).await;
+    let worker = children_of(run.pid())[0];
+    let variables = || std::fs::read_to_string(format!("/proc/{worker}/environ")).unwrap_or_default();
+    // Between fork and exec it is a copy of its parent.
+    until("its variables", || variables().split('\0').any(|variable| variable == "ROLLMESH_TEST=a=b")).await;
+    run.signal(Signal::INT);
+    run.finish_with(3).await;
+    for (variable, fault) in [("=x", "needs a name"), ("ROLLMESH_TOKEN=x", "the worker's token"), ("x", "NAME=VALUE")] {
+        let end = Process::start(["train", "--extra-environ", variable]).finish_with(2).await;
+        assert!(end.stderr.contains(fault), "{}", end.stderr);
+    }
+}
+
+#[tokio::test]
 async fn a_busy_port_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -6,6 +6,7 @@ use crate::{
     job::Job,
     layers,
     progress::say,
+    suites::WEB_PACKAGES,
     toolchain::{self, BARE, WASM},
     workspace::{cargo, root},
 };
@@ -56,7 +57,7 @@ pub(crate) fn docs(job: &Job) -> Result<()> {
 
 /// The crates for browsers, with their tests.
 pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
-    let packages = ["--package", "rollmesh-web", "--package", "rollmesh-wasm", "--target", WASM, "--all-targets"];
+    let packages = WEB_PACKAGES.into_iter().chain(["--target", WASM, "--all-targets"]);
     if toolchain::is_fallback(WASM) {
         // Clippy is a part of rustup's compiler and cannot read what Debian's has made.
         job.note("compiled only: there is no clippy for Debian's compiler");

@@ -17,9 +17,13 @@ pub(crate) fn native(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(["test", "--locked"]))
 }
 
+/// The crates for browsers, as arguments of cargo.
+pub(crate) const WEB_PACKAGES: [&str; 6] =
+    ["--package", "rollmesh-web", "--package", "rollmesh-web-registry", "--package", "rollmesh-wasm"];
+
 /// What the crates for browsers can prove without one, such as the dashboard's reducer.
 pub(crate) fn native_web(job: &Job) -> Result<()> {
-    job.run_tests(cargo().args(["test", "--locked", "--package", "rollmesh-web", "--package", "rollmesh-wasm"]))
+    job.run_tests(cargo().args(["test", "--locked"]).args(WEB_PACKAGES))
 }
 
 /// What depends on how it is compiled, compiled as it is shipped.

@@ -17,7 +17,10 @@
 
 mod walk;
 
-use crate::space::{BoxSpace, Point, PointError, Scalar, Space};
+use crate::{
+    prelude::*,
+    space::{BoxSpace, Point, PointError, Scalar, Space},
+};
 
 /// What happens to actions on their way to the environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +46,29 @@ impl ActionTransform {
             Self::Clip
         } else {
             Self::None
+        }
+    }
+
+    /// The space that a policy chooses from if its actions are transformed into those of this space: where they are
+    /// unsquashed, bounded boxes of floats reach from -1 to 1 and those of integers from 0.
+    ///
+    /// ```
+    /// use rollmesh_core::{action::ActionTransform, space::Space};
+    ///
+    /// let space = Space::vector(&[-2.0], &[7.0]);
+    /// let transform = ActionTransform::for_space(&space, true, false);
+    /// assert_eq!(transform.policy_space(&space), Space::vector(&[-1.0], &[1.0]));
+    /// assert_eq!(ActionTransform::Clip.policy_space(&space), space);
+    /// ```
+    #[must_use]
+    pub fn policy_space(self, space: &Space) -> Space {
+        match space {
+            Space::Box(space) if self == Self::Unsquash && space.is_bounded() => before_unsquash(space),
+            Space::Tuple(parts) => Space::Tuple(parts.iter().map(|part| self.policy_space(part)).collect()),
+            Space::Dict(parts) => {
+                Space::Dict(parts.iter().map(|(name, part)| (name.clone(), self.policy_space(part))).collect())
+            }
+            _ => space.clone(),
         }
     }
 
@@ -131,6 +157,21 @@ enum Map {
     Clip,
     Unsquash,
     Normalize,
+}
+
+/// What [`unsquash`] maps to a bounded box.
+fn before_unsquash(space: &BoxSpace) -> Space {
+    let (dtype, shape) = (space.dtype(), space.shape());
+    if dtype.is_float() {
+        return Space::uniform(dtype, shape, -1.0, 1.0);
+    }
+    match space.uniform_bounds() {
+        Some((low, high)) => Space::uniform(dtype, shape, 0.0, high - low),
+        None => {
+            let spans: Vec<f64> = space.bounds().map(|(low, high)| high - low).collect();
+            BoxSpace::unchecked(dtype, shape, vec![0.0; spans.len()], spans).into()
+        }
+    }
 }
 
 fn has_box(space: &Space, wanted: &dyn Fn(&BoxSpace) -> bool) -> bool {

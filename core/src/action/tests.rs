@@ -3,10 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    column::{DType, RowShape},
-    prelude::*,
-};
+use crate::column::{DType, RowShape};
 
 type RowMap = fn(&Space, &mut [f32]) -> Result<(), PointError>;
 /// Low and high, an action, and what becomes of it.

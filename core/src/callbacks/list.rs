@@ -67,12 +67,6 @@ impl Callbacks for CallbackList {
         context: &EnvContext,
     ) -> Result<(), CallbackError> {
         // Each is lent the environment again.
-        self.0.iter_mut().try_for_each(|callbacks| {
-            let env = match &mut env {
-                SubEnv::Lane { env, lane } => SubEnv::Lane { env: &mut **env, lane: *lane },
-                SubEnv::MultiAgent(env) => SubEnv::MultiAgent(&mut **env),
-            };
-            callbacks.on_sub_environment_created(worker, env, context)
-        })
+        self.0.iter_mut().try_for_each(|callbacks| callbacks.on_sub_environment_created(worker, env.lend(), context))
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 /// | `MultiDiscrete` | [`MultiCategorical`] |
 /// | `MultiBinary` | [`Bernoulli`] |
 /// | `Box` of floats | [`DiagGaussian`], whatever the bounds |
-/// | `Box` of integers between bounds | [`MultiCategorical`], counted from the lower bounds: [`unsquash`](crate::action::unsquash) adds them |
+/// | `Box` of integers between bounds | [`MultiCategorical`], counting from the lower bounds |
 /// | `Tuple`, `Dict` | of each part by itself |
 ///
 /// The methods are those of [`Distribution`], with points instead of rows. Inputs of parts stand one after the other, a
@@ -73,7 +73,9 @@ impl ActionDistribution {
                     Self::DiagGaussian { distribution: DiagGaussian::new(box_space.elements())?, dtype }
                 }
                 dtype @ (DType::I32 | DType::I64 | DType::U8) if box_space.is_bounded() => {
-                    Self::MultiCategorical { distribution: MultiCategorical::new(values(box_space))?, dtype }
+                    let low: Vec<i64> = box_space.bounds().map(|(low, _)| low as i64).collect();
+                    let distribution = MultiCategorical::new(values(box_space))?.counting_from(&low);
+                    Self::MultiCategorical { distribution, dtype }
                 }
                 _ => return Err(DistributionError::Unsupported(space.to_string())),
             },

@@ -73,10 +73,13 @@ impl Categorical {
 }
 
 /// Independent [`Categorical`]s, one for each component: their logits one after the other. Each draw takes one word.
+/// Components need not count from 0.
 #[doc(alias = "TorchMultiCategorical")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MultiCategorical {
     nvec: Vec<u32>,
+    /// The first value of each component.
+    low: Vec<i64>,
     input_len: usize,
 }
 
@@ -89,7 +92,25 @@ impl MultiCategorical {
         let nvec = nvec.into();
         let total: u64 = nvec.iter().map(|n| u64::from(*n)).sum();
         let input_len = components(usize::try_from(total).unwrap_or(usize::MAX))?;
-        if nvec.contains(&0) { Err(DistributionError::BadSize) } else { Ok(Self { nvec, input_len }) }
+        if nvec.contains(&0) {
+            Err(DistributionError::BadSize)
+        } else {
+            Ok(Self { low: vec![0; nvec.len()], nvec, input_len })
+        }
+    }
+
+    /// The same, but component `i` counts from `low[i]` on; from 0 where there is no such number.
+    #[must_use]
+    pub fn counting_from(mut self, low: &[i64]) -> Self {
+        self.low.fill(0);
+        self.low.iter_mut().zip(low).for_each(|(first, low)| *first = *low);
+        self
+    }
+
+    /// The first value of each component.
+    #[must_use]
+    pub fn low(&self) -> &[i64] {
+        &self.low
     }
 
     /// How many values each component has.
@@ -113,9 +134,9 @@ impl MultiCategorical {
     }
 
     fn choose(&self, inputs: &[f32], action: &mut [i64], mut choose: impl FnMut(Logits<'_>) -> Choice) -> f32 {
-        let choices = self.parts(inputs).zip(action).map(|(logits, action)| {
+        let choices = self.parts(inputs).zip(&self.low).zip(action).map(|((logits, low), action)| {
             let choice = choose(logits);
-            *action = choice.value;
+            *action = low.saturating_add(choice.value);
             choice.logp
         });
         choices.sum()
@@ -145,7 +166,8 @@ impl Distribution for MultiCategorical {
 
     fn logp(&self, inputs: &[f32], action: &[i64]) -> Result<f32, DistributionError> {
         self.check(inputs, action)?;
-        self.parts(inputs).zip(action).enumerate().map(|(i, (logits, value))| logits.logp(i, *value)).sum()
+        let values = action.iter().zip(&self.low).map(|(value, low)| value.saturating_sub(*low));
+        self.parts(inputs).zip(values).enumerate().map(|(i, (logits, value))| logits.logp(i, value)).sum()
     }
 
     fn entropy(&self, inputs: &[f32]) -> Result<f32, DistributionError> {

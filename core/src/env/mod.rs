@@ -75,6 +75,7 @@ mod typed;
 mod vectorized;
 pub mod wrappers;
 
+pub(crate) use base::for_each_sub_env;
 pub use base::{BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, InProcess, News, Reset, SubEnv};
 pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;
@@ -263,12 +264,12 @@ pub enum EnvError {
         /// What is wrong, and what to do instead.
         reason: &'static str,
     },
-    /// An environment failed every time it was reset.
+    /// An environment failed again and again, without a step in between.
     #[error("environment {env} was made anew and failed again, {attempts} times in a row, the last time: {reason}")]
     GivenUp {
         /// The sub-environment.
         env: usize,
-        /// Failed resets in a row.
+        /// Failures in a row.
         attempts: u32,
         /// The last failure.
         reason: String,

@@ -18,6 +18,7 @@ use crate::{
 /// the entry again sets it again.
 pub struct PolicyEntry<P: ?Sized = dyn Policy> {
     spec: Cow<'static, str>,
+    stays: bool,
     /// What acts.
     pub policy: Box<P>,
     /// What observations go through first, if anything.
@@ -30,7 +31,13 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
     /// A policy without preprocessor and filter; for `spec` see [`Stash::spec`].
     #[must_use]
     pub fn new(spec: impl Into<Cow<'static, str>>, policy: Box<P>) -> Self {
-        Self { spec: spec.into(), policy, preprocessor: None, filter: Filter::NoFilter }
+        Self { spec: spec.into(), stays: false, policy, preprocessor: None, filter: Filter::NoFilter }
+    }
+
+    /// Sets whether it [stays](Stash::may_leave) where it is, since nobody could make it again.
+    #[must_use]
+    pub fn staying(self, stays: bool) -> Self {
+        Self { stays, ..self }
     }
 
     /// Sets the preprocessor.
@@ -58,6 +65,10 @@ impl<P: Policy + ?Sized> From<Box<P>> for PolicyEntry<P> {
 impl<P: Policy + ?Sized> Stash for PolicyEntry<P> {
     fn spec(&self) -> &str {
         &self.spec
+    }
+
+    fn may_leave(&self) -> bool {
+        !self.stays
     }
 
     /// Bytes of weights, filter and extra state; what the policy makes of its weights is about as much again.

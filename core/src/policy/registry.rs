@@ -9,7 +9,7 @@ pub struct PolicyContext {
     /// The policy's name within the run.
     pub id: PolicyId,
     /// What it is given and what it gives: observations as they are after all preprocessing, and actions as it chooses
-    /// them.
+    /// them, see [`ActionTransform::policy_space`](crate::action::ActionTransform::policy_space).
     pub spaces: EnvSpaces,
     /// Its settings, its own over those of all policies.
     pub config: Config,

@@ -10,6 +10,11 @@ pub trait Stash {
     /// Empty when unknown; such a one never becomes another.
     fn spec(&self) -> &str;
 
+    /// False for one that nobody could make again: it stays, also beyond the limits.
+    fn may_leave(&self) -> bool {
+        true
+    }
+
     /// Bytes that it occupies in memory, for limits.
     fn size_bytes(&self) -> usize;
 

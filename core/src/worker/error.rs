@@ -212,6 +212,13 @@ pub enum RolloutError {
     /// The last policy cannot go.
     #[error("policy '{0}' is the last one, and a worker needs one")]
     LastPolicy(PolicyId),
+    /// Nobody asks for a mapping.
+    #[error(
+        "the environments have a single agent each and are stepped together, all under '{id}': choose \
+         SamplerChoice::Episodic, or give the mapping function when the worker is set up",
+        id = PolicyId::DEFAULT
+    )]
+    FixedMapping,
     /// Estimating how good a policy is failed.
     #[error("the policy cannot be estimated: {0}")]
     Estimate(#[from] EstimateError),

@@ -86,7 +86,13 @@ impl LaneSet {
     }
 }
 
-/// The collector for an environment's element types: any observation, and the actions that distributions give.
+/// Whether actions of this type can be sampled in lockstep.
+pub(super) fn takes_actions(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::I64 | DType::U8)
+}
+
+/// The collector for an environment's element types: any observation, and the actions that
+/// [`takes_actions`] names.
 fn lockstep(
     starts: &[LaneStart],
     seed: u64,

@@ -13,7 +13,11 @@ use crate::{
     prelude::*,
     sampler::{DriveError, LaneStart, SampleError, SamplerHost, SamplerInput, SlotState},
     time::Micros,
+    worker::SetupError,
 };
+
+/// The most bytes that a sample's observations have, where memory has as many; a step counts at least 64.
+const MAX_FRAGMENT_BYTES: u64 = 1 << 34;
 
 /// All environments of a worker as lanes that step together. Every batch holds a fragment of each.
 pub(super) struct LockstepSampler {
@@ -52,6 +56,25 @@ impl LockstepSampler {
             lost: false,
             stopped: false,
         })
+    }
+
+    /// Checks that this many steps of all lanes have room in memory.
+    ///
+    /// # Errors
+    /// [`SetupError::Conflict`].
+    pub(super) fn check_size(&mut self, steps: u32) -> Result<(), SetupError> {
+        let env = self.lanes.env_mut();
+        let (lanes, width) = (env.num_envs() as u64, env.observation_space().shape().elements() as u64);
+        let bytes = width.saturating_mul(env.dtypes().0.size() as u64).max(64);
+        if (u64::from(steps) + 1).saturating_mul(lanes).saturating_mul(bytes)
+            > MAX_FRAGMENT_BYTES.min(isize::MAX as u64)
+        {
+            return Err(SetupError::Conflict(
+                "the observations of a sample are more than 16 GiB, or than memory can have: lower num_envs or \
+                 rollout_fragment_length",
+            ));
+        }
+        Ok(())
     }
 
     /// The next `steps` steps of every lane, with cuts and states. Copies nothing that it need not.
@@ -193,6 +216,10 @@ impl SamplerInput for LockstepSampler {
             return Ok(());
         }
         let (next, states): (u64, Vec<LaneState>) = postcard::from_bytes(state).map_err(|_| damaged())?;
+        // Nobody has ever made so many steps, and what comes is added to them.
+        if next > u64::MAX / 2 || states.iter().any(|state| state.steps > u64::MAX / 2) {
+            return Err(damaged());
+        }
         let before: Vec<LaneStart> =
             self.lanes.slots().map(|slot| LaneStart { slot, state: self.lanes.state(slot) }).collect();
         let mut starts = before.clone();

@@ -38,6 +38,7 @@ pub use registry::{
 };
 pub use rollout::{
     OffPolicyEstimate, PoliciesToTrain, RolloutWorker, Samples, SgdOptions, TrainInfo, WorkerMetrics, WorkerStateError,
+    WorkerWarning,
 };
 pub use runner::{Advance, RunnerError, SlotRunner};
 pub use session::{SessionCounters, SessionState, WorkerSession};

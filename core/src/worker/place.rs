@@ -58,6 +58,9 @@ impl WorkerPlace {
 
     /// The most environments of a worker.
     pub(crate) const MAX_ENVS: u32 = RunSpec::MAX_SLOTS;
+
+    /// The most steps of a sample, of all environments together.
+    pub(crate) const MAX_STEPS_PER_SAMPLE: u64 = 1 << 26;
 }
 
 #[cfg(test)]

@@ -89,6 +89,9 @@ pub struct Registry {
 }
 
 impl Registry {
+    /// Name of the function that gives every agent the default policy.
+    pub const DEFAULT_MAPPING: &'static str = "default";
+
     /// A program that knows nothing yet.
     #[must_use]
     pub fn empty() -> Self {
@@ -116,7 +119,7 @@ impl Registry {
             None => Err(SampleError::Input("the worker has no environments to sample from: name one as `env`".into())),
         };
         Self { envs: EnvRegistry::builtin(), policies: PolicyRegistry::builtin(), ..Self::empty() }
-            .with_policy_mapping_fn("default", |_, _, _, _| PolicyId::DEFAULT)
+            .with_policy_mapping_fn(Self::DEFAULT_MAPPING, |_, _, _, _| PolicyId::DEFAULT)
             .with_policy_mapping_fn("agent_id", |agent, _, _, _| PolicyId::new(agent.to_string()))
             .with_policy_mapping_fn("traffic", |agent, _, _, rng| {
                 PolicyId::new(match (agent.starts_with("car_"), rng.below(2)) {

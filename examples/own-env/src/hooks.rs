@@ -35,7 +35,7 @@ pub(crate) fn hunters(worker: &mut RolloutWorker, arguments: &Config) -> Result<
     let factor = arguments.get::<usize>("factor")?.unwrap_or(1);
     let counts = worker.foreach_env(|env| match env {
         SubEnv::MultiAgent(env) => env.as_any().downcast_ref::<Hunt>().map_or(0, Hunt::num_hunters),
-        SubEnv::Lane { .. } => 0,
+        SubEnv::Lane { .. } | SubEnv::Base(_) => 0,
     });
     Ok(Config::new().with("hunters", factor * counts.into_iter().sum::<usize>())?)
 }

@@ -16,22 +16,30 @@ use crate::Registry;
 
 #[derive(Args)]
 pub(super) struct EnvsArgs {
-    /// Print one JSON array; environments with several agents have `agents`
+    /// Print one JSON array; environments with several agents have `agents`, what cannot be made without settings has `error`
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &EnvsArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let (single, multi) = (|| registry.envs.iter(), || registry.envs.iter_multi_agent());
     if args.json {
-        let base = registry.base_envs().map(|name| Ok(json!({ "name": name })));
-        let envs = single().map(describe).chain(multi().map(describe_agents)).chain(base);
-        println!("{}", Value::from(envs.collect::<Result<Vec<Value>, EnvError>>().map_err(Failure::other)?));
+        println!("{}", objects(registry));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table: Vec<[String; 4]> = single().map(row).collect::<Result<_, _>>().map_err(Failure::other)?;
-    for spec in multi() {
-        table.extend(agent_rows(spec).map_err(Failure::other)?);
+    let (single, multi) = (|| registry.envs.iter(), || registry.envs.iter_multi_agent());
+    let mut failures = Vec::new();
+    let mut table: Vec<[String; 4]> = Vec::new();
+    for env in single() {
+        match row(env) {
+            Ok(row) => table.push(row),
+            Err(error) => failures.push((&env.name, error)),
+        }
+    }
+    for env in multi() {
+        match agent_rows(env) {
+            Ok(rows) => table.extend(rows),
+            Err(error) => failures.push((&env.name, error)),
+        }
     }
     table.extend(
         registry.base_envs().map(|name| [name.into(), "of its own shape".into(), String::new(), String::new()]),
@@ -41,7 +49,22 @@ pub(super) fn run(args: &EnvsArgs, registry: &Registry) -> Result<ExitCode, Fail
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect::<Vec<_>>();
         println!("{}", cells.join("  ").trim_end());
     }
+    // It may need settings that only its user knows.
+    for (name, error) in failures {
+        println!("{name}  cannot be made without settings: {error}");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// An object for each environment, also for those that nobody could make here.
+fn objects(registry: &Registry) -> Value {
+    let failed = |name: &str, error: EnvError| json!({ "name": name, "error": error.to_string() });
+    let single = registry.envs.iter();
+    let single = single.map(|env| describe(env).unwrap_or_else(|error| failed(&env.name, error)));
+    let multi = registry.envs.iter_multi_agent();
+    let multi = multi.map(|env| describe_agents(env).unwrap_or_else(|error| failed(&env.name, error)));
+    let base = registry.base_envs().map(|name| json!({ "name": name }));
+    single.chain(multi).chain(base).collect()
 }
 
 fn short(space: &Space) -> String {
@@ -115,4 +138,17 @@ fn describe_agents(env: &MultiAgentSpec) -> Result<Value, EnvError> {
     };
     let agents: Vec<Value> = agents(env)?.into_iter().map(describe).collect();
     Ok(json!({ "name": env.name, "agents": agents, "max_episode_steps": env.max_episode_steps }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_that_needs_settings_hides_no_other() {
+        let needy = EnvSpec::fallible("Needy-v0", |_, _| Err(EnvError::Failed("where is the map?".into())));
+        let objects = objects(&Registry::empty().with_env(needy).with_base_env("Radio-v0", |_, _| unreachable!()));
+        let needy = json!({ "name": "Needy-v0", "error": "the environment failed: where is the map?" });
+        assert_eq!(objects, json!([needy, { "name": "Radio-v0" }]));
+    }
 }

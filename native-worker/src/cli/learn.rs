@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Instant,
 };
@@ -16,19 +16,21 @@ use rollmesh_core::{
     episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
     ids::PolicyId,
     policy::{LearnInfo, PolicyError},
-    worker::{RolloutError, RolloutWorker},
+    worker::{RolloutError, RolloutWorker, WorkerMetrics},
 };
 use serde_json::{Value, json};
 
-use super::{exit::Failure, log::Log, settings::WorkerFlags};
+use super::{exit::Failure, log::Log, settings::WorkerFlags, signals::Interruption};
 use crate::{Registry, progress::Progress};
 
 #[derive(Args)]
 #[command(
     after_help = "An iteration samples until there are train_batch_size env steps, and then every policy to train learns from\n\
-                        its rows of them. The kinds of policies that learn are in `rollmesh policies`.\n\n\
+                        its rows of them. The kinds of policies that learn are in `rollmesh policies`. Ctrl-C ends it early:\n\
+                        what was learned up to there is saved, and the exit code is 3.\n\n\
                         Example:\n  \
-                        rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 60 --csv curve.csv"
+                        rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 60 --csv curve.csv\n  \
+                        rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state"
 )]
 pub(super) struct LearnArgs {
     #[command(flatten)]
@@ -51,28 +53,34 @@ pub(super) struct LearnArgs {
 }
 
 pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let config = args.flags.settings()?;
+    let mut config = args.flags.settings()?;
+    if config.policies.is_empty() {
+        config = config.single_policy("ppo");
+    }
     let (train_batch_size, log) = (config.train_batch_size.max(1), Log::new(&config).map_err(Failure::usage)?);
     let mut worker = args.flags.worker(config, registry)?;
     if let Some(path) = &args.restore {
         let bytes = fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         worker.restore(&bytes).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     }
+    // Before anything is learned that could not be kept.
+    let save = args.save.as_ref().map(|path| StateFile::create(path)).transpose().map_err(Failure::usage)?;
     let curve = args.csv.as_ref().map(|path| Curve::create(path, &worker)).transpose().map_err(Failure::usage)?;
-    let mut training = Training { worker, log, curve, train_batch_size: train_batch_size as usize, latest: None };
-    let summary = training.run(args.iterations, !args.json)?;
-    let mut worker = training.worker;
-    if let Some(path) = &args.save {
-        let bytes = worker.save().map_err(Failure::other)?;
-        fs::write(path, bytes).map_err(|error| Failure::other(format!("cannot write {}: {error}", path.display())))?;
+    let train_batch_size = train_batch_size as usize;
+    let interruption = Interruption::watch();
+    let mut training = Training { worker, log, curve, train_batch_size, interruption, done: 0, latest: None };
+    training.run(args.iterations, !args.json)?;
+    let summary = training.summary();
+    if let Some(file) = save {
+        file.write(&training.worker.save().map_err(Failure::other)?).map_err(Failure::other)?;
     }
-    worker.stop().map_err(Failure::other)?;
+    training.worker.stop().map_err(Failure::other)?;
     if args.json {
         println!("{summary}")
     } else {
         print(&summary)
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if training.done < args.iterations { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
 
 /// What one iteration brought.
@@ -88,35 +96,44 @@ struct Training {
     log: Log,
     curve: Option<Curve>,
     train_batch_size: usize,
+    interruption: Interruption,
+    done: u64,
     latest: Option<Iteration>,
 }
 
 impl Training {
-    fn run(&mut self, iterations: u64, visible: bool) -> Result<Value, Failure> {
+    /// Goes on until all iterations are done or somebody interrupts.
+    fn run(&mut self, iterations: u64, visible: bool) -> Result<(), Failure> {
         let progress = Progress::new(iterations, "iterations", visible);
         let start = Instant::now();
         for number in 1..=iterations {
-            let iteration = self.iterate(start).map_err(failure)?;
+            let Some(iteration) = self.iterate(start).map_err(failure)? else { break };
             if let Some(curve) = &mut self.curve {
                 curve.add(number, &iteration).map_err(Failure::other)?;
             }
             progress.say(number, &say(&iteration));
             self.latest = Some(iteration);
+            self.done = number;
         }
         progress.finish();
-        Ok(self.summary(iterations))
+        Ok(())
     }
 
-    /// Samples a train batch, lets the policies learn from it, and tells everybody how far the run is.
-    fn iterate(&mut self, start: Instant) -> Result<Iteration, RolloutError> {
+    /// Samples a train batch, lets the policies learn from it, and tells everybody how far the run is. None once
+    /// somebody has interrupted: then nothing is learned.
+    fn iterate(&mut self, start: Instant) -> Result<Option<Iteration>, RolloutError> {
         let (mut batches, mut steps, mut ended) = (Vec::new(), 0, Vec::<RolloutMetrics>::new());
         while steps < self.train_batch_size {
             let batch = self.worker.sample()?;
-            let episodes = self.worker.metrics().episodes;
+            let WorkerMetrics { episodes, warnings, .. } = self.worker.metrics();
             self.log.sample(&batch, &episodes);
+            self.log.warnings(&warnings);
             steps += batch.env_steps();
             ended.extend(episodes);
             batches.push(batch);
+            if self.interruption.is_noticed() {
+                return Ok(None);
+            }
         }
         let batch = AnyBatch::concat(&batches)?;
         let infos = self.worker.learn_on_batch(&batch)?;
@@ -132,14 +149,14 @@ impl Training {
             ("episode_len_mean".to_owned(), episodes.length.mean),
         ]);
         self.worker.callbacks_mut().on_train_result(&mut results)?;
-        Ok(Iteration { env_steps: vars.timestep, episodes, infos, wall_s: start.elapsed().as_secs_f64() })
+        Ok(Some(Iteration { env_steps: vars.timestep, episodes, infos, wall_s: start.elapsed().as_secs_f64() }))
     }
 
-    fn summary(&self, iterations: u64) -> Value {
+    fn summary(&self) -> Value {
         let Some(latest) = &self.latest else { return json!({ "iterations": 0 }) };
         let means = latest.episodes.policy_reward.iter().map(|(id, spread)| (id.to_string(), spread.mean));
         json!({
-            "iterations": iterations,
+            "iterations": self.done,
             "env_steps": latest.env_steps,
             "wall_s": latest.wall_s,
             "episode_return_mean": latest.episodes.episode_return.mean,
@@ -173,10 +190,41 @@ fn say(iteration: &Iteration) -> String {
 fn print(summary: &Value) {
     let number = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), |number| format!("{number:.3}"));
     println!("iterations      {}", summary["iterations"]);
-    println!("env steps       {}", summary["env_steps"]);
+    println!("env steps       {}", summary["env_steps"].as_u64().unwrap_or(0));
     println!("episode return  {} (mean of the last iteration)", number(&summary["episode_return_mean"]));
     for (id, mean) in summary["policy_reward_mean"].as_object().into_iter().flatten() {
         println!("policy {id}: reward {} (mean of its agents)", number(mean));
+    }
+}
+
+/// Where a state goes: to its place once it is complete, so that the one that was there is lost only for a better one.
+struct StateFile {
+    path: PathBuf,
+    unfinished: PathBuf,
+    file: File,
+}
+
+impl StateFile {
+    fn create(path: &Path) -> Result<Self, String> {
+        if path.is_dir() {
+            return Err(format!("cannot write {}: it is a directory", path.display()));
+        }
+        let unfinished = path.with_added_extension("tmp");
+        let file = File::create(&unfinished).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(Self { path: path.to_owned(), unfinished, file })
+    }
+
+    fn write(mut self, state: &[u8]) -> Result<(), String> {
+        let written = self.file.write_all(state).and_then(|()| self.file.sync_all());
+        let written = written.and_then(|()| fs::rename(&self.unfinished, &self.path));
+        written.map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+    }
+}
+
+impl Drop for StateFile {
+    fn drop(&mut self) {
+        // It is there unless the state has come to its place.
+        let _ = fs::remove_file(&self.unfinished);
     }
 }
 

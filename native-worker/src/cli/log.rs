@@ -7,9 +7,9 @@ use std::{
 };
 
 use rollmesh_core::{
-    batch::AnyBatch,
+    batch::{AnyBatch, SlotFragment},
     episode::RolloutMetrics,
-    worker::{RolloutConfig, config::LogLevel},
+    worker::{RolloutConfig, WorkerWarning, config::LogLevel},
 };
 
 /// Where lines go, and which ones.
@@ -38,17 +38,31 @@ impl Log {
                 Some(fault) => {
                     self.line(LogLevel::Warn, &format!("episode {id} of environment {env} was lost: {fault}"))
                 }
-                None => {
-                    let (length, sum) = (episode.length, episode.episode_return);
-                    self.line(
-                        LogLevel::Info,
-                        &format!("episode {id} of environment {env}: {length} steps, return {sum}"),
-                    );
-                }
+                None => self.episode(id, env, episode.length, episode.episode_return),
             }
         }
         let (env_steps, agent_steps) = (batch.env_steps(), batch.agent_steps());
         self.line(LogLevel::Debug, &format!("a sample of {env_steps} env steps and {agent_steps} agent steps"));
+    }
+
+    /// Logs what may be a mistake, from `WARN` on.
+    pub(super) fn warnings(&mut self, warnings: &[WorkerWarning]) {
+        warnings.iter().for_each(|warning| self.line(LogLevel::Warn, &warning.to_string()));
+    }
+
+    /// Logs what came of a fragment: finished episodes from `INFO` on, its rows at `DEBUG`.
+    pub(super) fn fragment(&mut self, fragment: &SlotFragment) {
+        let (slot, steps) = (fragment.slot, fragment.env_steps());
+        for episode in &fragment.episodes {
+            let id = i64::from(slot.0) << 32 | i64::from(episode.episode);
+            self.episode(id, slot.0 as usize, episode.len, episode.episode_return);
+        }
+        self.line(LogLevel::Debug, &format!("a fragment of {steps} env steps of environment {}", slot.0));
+    }
+
+    fn episode(&mut self, id: i64, env: usize, length: u32, episode_return: f64) {
+        let line = format!("episode {id} of environment {env}: {length} steps, return {episode_return}");
+        self.line(LogLevel::Info, &line);
     }
 
     fn line(&mut self, level: LogLevel, line: &str) {

@@ -32,6 +32,10 @@ pub(super) struct WorkerFlags {
     /// Seed of everything random [default: the file's, else 0]
     #[arg(long)]
     pub(super) seed: Option<u64>,
+    /// Kind of every policy, see `rollmesh policies`; `mlp` is another name of `net` [default: the file's, else net, and
+    /// ppo for learning]
+    #[arg(long, value_name = "KIND")]
+    pub(super) policy: Option<String>,
     /// Normalisation of observations: NoFilter, MeanStdFilter or ConcurrentMeanStdFilter [default: the file's, else NoFilter]
     #[arg(long, value_name = "FILTER", value_parser = by_name::<FilterKind>)]
     pub(super) observation_filter: Option<FilterKind>,
@@ -49,6 +53,15 @@ pub(super) struct WorkerFlags {
     pub(super) kernels: KernelChoice,
 }
 
+/// The same policies for the same agents, all of one kind; a single one if there are none.
+pub(super) fn all_of_kind(mut config: RolloutConfig, kind: &str) -> RolloutConfig {
+    if config.policies.is_empty() {
+        return config.single_policy(kind);
+    }
+    config.policies.values_mut().for_each(|policy| policy.policy = kind.into());
+    config
+}
+
 /// Reads a value as configurations write it.
 fn by_name<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(text.into()).map_err(|error| error.to_string())
@@ -64,6 +77,9 @@ impl WorkerFlags {
         config.env = self.env.clone().or(config.env).or_else(|| Some("CartPole-v1".into()));
         if let Some(env_config) = &self.env_config {
             config.env_config = config.env_config.merged(env_config);
+        }
+        if let Some(kind) = &self.policy {
+            config = all_of_kind(config, if kind == "mlp" { "net" } else { kind });
         }
         config.seed = self.seed.unwrap_or(config.seed);
         config.observation_filter = self.observation_filter.unwrap_or(config.observation_filter);

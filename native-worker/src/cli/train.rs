@@ -67,9 +67,17 @@ pub(super) struct TrainArgs {
     /// Where the learner computes: cpu, cuda:N or metal
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
+    /// Environment variable of the local workers; may be given several times [default: those of this process alone]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    extra_environ: Vec<(String, String)>,
     /// Print the summary as one JSON object, and no progress
     #[arg(long)]
     json: bool,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.into(), value.into()))
 }
 
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
@@ -113,6 +121,7 @@ fn config(args: &TrainArgs) -> TrainConfig {
         device: args.device,
         pace: Duration::ZERO,
         run_dir: Some(args.run_dir.clone().unwrap_or_else(|| new_directory(&args.env, args.seed))),
+        extra_environs: args.extra_environ.iter().cloned().collect(),
         ppo,
     }
 }

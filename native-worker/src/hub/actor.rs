@@ -258,7 +258,9 @@ impl Actor {
     }
 
     pub(super) fn add_child(&mut self) {
-        match self.children.start() {
+        let none = BTreeMap::new();
+        let extra_environs = self.run.as_ref().map_or(&none, |run| &run.config.extra_environs);
+        match self.children.start(extra_environs) {
             Ok((number, token)) => self.tokens.add(token, Role::Worker, Some(number)),
             Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
         }

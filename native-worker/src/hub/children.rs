@@ -66,8 +66,9 @@ impl Children {
         self.running.values().filter(|child| !child.dismissed).count()
     }
 
-    /// Starts a worker; its number, and the token that it will present.
-    pub(super) fn start(&mut self) -> io::Result<(u32, Token)> {
+    /// Starts a worker with these environment variables besides the hub's; its number, and the token that it will
+    /// present.
+    pub(super) fn start(&mut self, extra_environs: &BTreeMap<String, String>) -> io::Result<(u32, Token)> {
         let number = self.next;
         let token = random_token().map_err(io::Error::other)?;
         let mut command = Command::new(&self.program);
@@ -77,6 +78,7 @@ impl Children {
         let child = command
             .args(["worker", "--hub", &format!("ws://{}", self.address), "--name", &format!("local-{number}")])
             .args(["--until-stdin-closes"])
+            .envs(extra_environs)
             .env(TOKEN_VARIABLE, token.to_hex())
             // The pipe closes with the hub, however it ends: no worker outlives it.
             .stdin(Stdio::piped())

@@ -27,6 +27,10 @@ impl<'a> Columns<'a> {
         if batch.is_empty() {
             return Err(LearnError::EmptyBatch);
         }
+        // What a column has as rows was looked at; lengths alone may be anything.
+        if batch.column(OBS.name()).is_none() {
+            return Err(BatchError::MissingColumn(OBS.name().to_owned()).into());
+        }
         let padded = batch.max_seq_len().filter(|_| batch.zero_padded()).zip(batch.seq_lens());
         let steps = padded.map(|(max_seq_len, lens)| {
             // The last row's number is the largest.
@@ -86,15 +90,19 @@ impl<'a> Columns<'a> {
         Ok(encoder.encode(rows, self.len, &mut Vec::new())?.to_vec())
     }
 
-    /// Actions of components that the head has values for.
-    pub(super) fn categorical_actions(&self, nvec: &[u32]) -> Result<Vec<u32>, LearnError> {
-        let column = self.actions(nvec.len())?;
+    /// Of actions of components with a first value and so many each, the numbers of their values.
+    pub(super) fn categorical_actions(
+        &self,
+        components: impl ExactSizeIterator<Item = (i64, u32)> + Clone,
+    ) -> Result<Vec<u32>, LearnError> {
+        let column = self.actions(components.len())?;
         let values = integers(ACTIONS.name(), &column)?;
-        let component = |(action, &n): (i64, &u32)| {
-            let index = u32::try_from(action).ok().filter(|&index| index < n);
-            index.ok_or(LearnError::Action { action, num_actions: n as usize })
+        let component = |(action, (first, n)): (i64, (i64, u32))| {
+            let index = action.checked_sub(first).and_then(|index| u32::try_from(index).ok()).filter(|&i| i < n);
+            let last = first.saturating_add(n.into()).saturating_sub(1);
+            index.ok_or(LearnError::Action { action, first, last })
         };
-        values.into_iter().zip(nvec.iter().cycle()).map(component).collect()
+        values.into_iter().zip(components.cycle()).map(component).collect()
     }
 
     /// Actions of so many numbers.

@@ -2,7 +2,7 @@
 
 use candle_core::{D, DType, Tensor};
 use rollmesh_core::{
-    distribution::{ActionDistribution, Distribution as _},
+    distribution::{ActionDistribution, Distribution as _, MultiCategorical},
     policy::PolicyError,
     space::Space,
 };
@@ -13,8 +13,8 @@ const HALF_LOG_TAU: f64 = 0.918_938_533_204_672_7;
 /// What the numbers that the policy's network gives are the parameters of, see [`ActionDistribution`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ActionHead {
-    /// Vectors of integers, each component with so many values from 0 on.
-    Categorical(Vec<u32>),
+    /// Vectors of integers, each component one of several.
+    Categorical(MultiCategorical),
     /// Vectors of so many choices between 0 and 1.
     Bernoulli(usize),
     /// Vectors of so many floats.
@@ -29,8 +29,11 @@ impl ActionHead {
     pub(super) fn for_space(space: &Space) -> Result<Self, PolicyError> {
         let unsupported = |found| PolicyError::Unsupported { wanted: "actions of a single array".into(), found };
         match ActionDistribution::for_space(space).map_err(|error| unsupported(error.to_string()))? {
-            ActionDistribution::Categorical(of) => Ok(Self::Categorical(vec![of.input_len() as u32])),
-            ActionDistribution::MultiCategorical { distribution: of, .. } => Ok(Self::Categorical(of.nvec().to_vec())),
+            ActionDistribution::Categorical(of) => {
+                let one = MultiCategorical::new([of.input_len() as u32]);
+                Ok(Self::Categorical(one.map_err(|error| unsupported(error.to_string()))?))
+            }
+            ActionDistribution::MultiCategorical { distribution: of, .. } => Ok(Self::Categorical(of)),
             ActionDistribution::DiagGaussian { distribution: of, .. } => Ok(Self::Gaussian(of.action_len())),
             ActionDistribution::Bernoulli(of) => Ok(Self::Bernoulli(of.action_len())),
             ActionDistribution::Tuple(_) | ActionDistribution::Dict(_) => Err(unsupported(space.to_string())),
@@ -40,7 +43,7 @@ impl ActionHead {
     /// Numbers that the network must give for a row.
     pub(super) fn input_len(&self) -> usize {
         match self {
-            Self::Categorical(nvec) => nvec.iter().fold(0, |sum, &n| sum.saturating_add(n as usize)),
+            Self::Categorical(of) => of.input_len(),
             Self::Bernoulli(len) => *len,
             Self::Gaussian(len) => len.saturating_mul(2),
         }
@@ -49,9 +52,9 @@ impl ActionHead {
     /// The distributions of rows with these parameters, `[rows, input_len]`.
     pub(super) fn dist(&self, inputs: &Tensor) -> candle_core::Result<Dist> {
         match self {
-            Self::Categorical(nvec) => {
+            Self::Categorical(of) => {
                 let mut start = 0;
-                let parts = nvec.iter().map(|&n| {
+                let parts = of.nvec().iter().map(|&n| {
                     let logits = inputs.narrow(1, start, n as usize)?;
                     start += n as usize;
                     log_softmax(&logits)
@@ -156,7 +159,7 @@ fn sum(mut parts: impl Iterator<Item = candle_core::Result<Tensor>>) -> candle_c
 #[cfg(test)]
 mod tests {
     use candle_core::Device;
-    use rollmesh_core::distribution::{Bernoulli, DiagGaussian, Distribution, MultiCategorical};
+    use rollmesh_core::distribution::{Bernoulli, DiagGaussian, Distribution};
 
     use super::*;
 
@@ -176,7 +179,8 @@ mod tests {
     /// What draws and what learns are two programs for one distribution.
     #[test]
     fn everything_is_as_the_core_has_it() {
-        let (core, head) = (MultiCategorical::new(vec![2, 4]).unwrap(), ActionHead::Categorical(vec![2, 4]));
+        let core = MultiCategorical::new([2, 4]).unwrap();
+        let head = ActionHead::Categorical(core.clone());
         let (dist, other) = (head.dist(&row(&INPUTS)).unwrap(), head.dist(&row(&OTHERS)).unwrap());
         close(&dist.logp(&row(&[1u32, 2])).unwrap(), core.logp(&INPUTS, &[1, 2]).unwrap());
         close(&dist.entropy().unwrap(), core.entropy(&INPUTS).unwrap());
@@ -200,8 +204,9 @@ mod tests {
     #[test]
     fn spaces_have_heads() {
         let head = |space: &Space| ActionHead::for_space(space).unwrap();
-        assert_eq!(head(&Space::Discrete { n: 3 }), ActionHead::Categorical(vec![3]));
-        assert_eq!(head(&Space::MultiDiscrete { nvec: vec![2, 4] }), ActionHead::Categorical(vec![2, 4]));
+        assert_eq!(head(&Space::Discrete { n: 3 }), ActionHead::Categorical(MultiCategorical::new([3]).unwrap()));
+        let of = MultiCategorical::new([2, 4]).unwrap();
+        assert_eq!(head(&Space::MultiDiscrete { nvec: vec![2, 4] }), ActionHead::Categorical(of));
         assert_eq!(head(&Space::MultiBinary { n: 2 }), ActionHead::Bernoulli(2));
         assert_eq!(head(&Space::vector(&[-1.0, 0.0], &[1.0, 9.0])), ActionHead::Gaussian(2));
         let error = ActionHead::for_space(&Space::Tuple(vec![Space::Discrete { n: 3 }])).unwrap_err().to_string();

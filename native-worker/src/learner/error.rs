@@ -33,12 +33,14 @@ pub enum LearnError {
         wanted: usize,
     },
     /// An action that the model does not have.
-    #[error("action {action} is not one of the model's {num_actions}")]
+    #[error("action {action} is not one of the model's, {first} to {last}")]
     Action {
         /// The action in the batch.
         action: i64,
-        /// How many the model has, from 0.
-        num_actions: usize,
+        /// The model's first.
+        first: i64,
+        /// The model's last.
+        last: i64,
     },
     /// Training left the range of numbers. The learner is of no further use.
     #[error(

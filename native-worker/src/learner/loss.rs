@@ -97,6 +97,7 @@ fn normalised(advantages: &Tensor) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use candle_core::Device;
+    use rollmesh_core::space::Space;
 
     use super::{
         super::{
@@ -124,7 +125,7 @@ mod tests {
     }
 
     fn dist(logits: &Tensor) -> Dist {
-        ActionHead::Categorical(vec![2]).dist(logits).unwrap()
+        ActionHead::for_space(&Space::Discrete { n: 2 }).unwrap().dist(logits).unwrap()
     }
 
     /// Two rows; the old policy is uniform over two actions, which are 0 and 1.

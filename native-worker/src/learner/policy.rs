@@ -193,8 +193,8 @@ impl From<LearnError> for PolicyError {
             LearnError::Width { column, found, wanted } => {
                 unsupported(format!("{wanted} numbers in a row of '{column}'"), found.to_string())
             }
-            LearnError::Action { action, num_actions } => {
-                unsupported(format!("actions below {num_actions}"), action.to_string())
+            LearnError::Action { action, first, last } => {
+                unsupported(format!("actions from {first} to {last}"), action.to_string())
             }
             LearnError::Diverged { .. } => Self::Diverged(error.to_string()),
             other => Self::Failed(other.to_string()),

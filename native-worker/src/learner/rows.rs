@@ -91,11 +91,12 @@ impl TrainRows {
         };
         let obs = Tensor::from_vec(columns.obs(encoder)?, (n, encoder.len()), device)?;
         let actions = match model.head() {
-            ActionHead::Categorical(nvec) => {
-                Tensor::from_vec(columns.categorical_actions(nvec)?, (n, nvec.len()), device)?
+            ActionHead::Categorical(of) => {
+                let values = of.low().iter().copied().zip(of.nvec().iter().copied());
+                Tensor::from_vec(columns.categorical_actions(values)?, (n, of.nvec().len()), device)?
             }
             ActionHead::Bernoulli(len) => {
-                Tensor::from_vec(columns.categorical_actions(&vec![2; *len])?, (n, *len), device)?
+                Tensor::from_vec(columns.categorical_actions(std::iter::repeat_n((0, 2), *len))?, (n, *len), device)?
             }
             ActionHead::Gaussian(len) => Tensor::from_vec(columns.continuous_actions(*len)?, (n, *len), device)?,
         };

@@ -386,7 +386,7 @@ mod tests {
         let mut ppo =
             Learner::new(PpoConfig::default(), &discrete(2, 1), 5, &weights(2, &[8], 1), Device::Cpu).unwrap();
         let error = ppo.update(&bandit(8, 1)).unwrap_err();
-        assert_eq!(error.to_string(), "action 1 is not one of the model's 1");
+        assert_eq!(error.to_string(), "action 1 is not one of the model's, 0 to 0");
         assert_eq!(ppo.weights().version().0, 0);
     }
 

@@ -1,6 +1,6 @@
 //! What a run is, completely.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use rollmesh_core::{
     config::Config,
@@ -11,7 +11,10 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::learner::{ConfigError, DeviceSpec, PpoConfig};
+use crate::{
+    hub::TOKEN_VARIABLE,
+    learner::{ConfigError, DeviceSpec, PpoConfig},
+};
 
 /// The learning algorithms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -68,6 +71,10 @@ pub struct TrainConfig {
     /// Where the run writes its files; nowhere if absent.
     #[serde(skip)]
     pub run_dir: Option<PathBuf>,
+    /// Environment variables of the local workers that the run starts, besides those of the hub.
+    #[doc(alias = "extra_python_environs_for_worker")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra_environs: BTreeMap<String, String>,
     /// Settings of the algorithm.
     pub ppo: PpoConfig,
 }
@@ -87,6 +94,9 @@ pub enum TrainConfigError {
     /// The stop return is not a number.
     #[error("the stop return must be a finite number")]
     StopReturn,
+    /// No process can have such an environment variable.
+    #[error("no worker can have an environment variable {0:?}: it {1}")]
+    ExtraEnviron(String, &'static str),
     /// A number is out of its range.
     #[error(transparent)]
     Spec(#[from] SpecError),
@@ -115,6 +125,7 @@ impl TrainConfig {
             device: DeviceSpec::Cpu,
             pace: Duration::ZERO,
             run_dir: None,
+            extra_environs: BTreeMap::new(),
             ppo: PpoConfig::default(),
         }
     }
@@ -149,6 +160,7 @@ impl TrainConfig {
             let (what, max, found) = ("the number of local workers", MAX_LOCAL_WORKERS, self.num_workers);
             return Err(SpecError::OutOfRange { what, max, found }.into());
         }
+        self.check_environs()?;
         self.ppo.validate()?;
         // The hub knows these advantages alone.
         for (name, is_set) in [("use_gae", self.ppo.use_gae), ("use_critic", self.ppo.use_critic)] {
@@ -162,6 +174,24 @@ impl TrainConfig {
         let spaces = env.spaces_in(&EnvContext::of_slot(&run, SlotId(0)))?;
         MlpPolicySpec::for_spaces(&spaces, &self.hidden)?;
         Ok(spaces)
+    }
+}
+
+impl TrainConfig {
+    fn check_environs(&self) -> Result<(), TrainConfigError> {
+        for (name, value) in &self.extra_environs {
+            let fault = if name.is_empty() || name.contains('=') {
+                "needs a name without ="
+            } else if name.contains('\0') || value.contains('\0') {
+                "must not contain the character 0"
+            } else if name == TOKEN_VARIABLE {
+                "is where the hub puts the worker's token"
+            } else {
+                continue;
+            };
+            return Err(TrainConfigError::ExtraEnviron(name.clone(), fault));
+        }
+        Ok(())
     }
 }
 

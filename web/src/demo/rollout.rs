@@ -10,8 +10,9 @@ use rollmesh_core::{
         Message, Phase,
         message::{EnvTrace, Iteration, RunStatus},
     },
-    worker::{Registry, RolloutConfig, RolloutError, RolloutWorker},
+    worker::{RolloutConfig, RolloutError, RolloutWorker},
 };
+use rollmesh_web_registry::registry;
 
 use crate::{
     picture::Kind,
@@ -44,7 +45,7 @@ pub(super) struct Rollout {
 
 impl Rollout {
     pub(super) fn new(run: DemoRun, seed: u64) -> Result<Self, RolloutError> {
-        let registry = Registry::builtin();
+        let registry = registry();
         let goal = registry.envs.spec(run.env.name).ok().and_then(|spec| spec.reward_threshold);
         let goal = goal.map_or(f32::NAN, |goal| goal as f32);
         let steps_per_s = Kind::of(run.env.name).map_or(STEPS_PER_S, Kind::steps_per_s);

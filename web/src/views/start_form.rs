@@ -1,7 +1,7 @@
 //! The form for the next run.
 
 use leptos::{html, prelude::*};
-use rollmesh_core::env::EnvRegistry;
+use rollmesh_web_registry::registry;
 
 use crate::{
     format,
@@ -44,7 +44,7 @@ pub(crate) fn StartRunForm() -> impl IntoView {
             Err(wrong) => error.set(Some(wrong.to_string())),
         }
     };
-    let envs = trainable_envs(&EnvRegistry::builtin());
+    let envs = trainable_envs(&registry().envs);
     let names_of_envs: Vec<String> = envs.iter().map(|env| env.name.clone()).collect();
     let preset_stop_return = move |event: leptos::ev::Event| {
         let name = event_target_value(&event);

@@ -5,8 +5,9 @@
 use rollmesh_core::{
     hash::{BatchHasher, Hash128},
     kernels::Kernels,
-    worker::{self, Registry, RolloutConfig, RolloutError, RolloutWorker, WorkerPlace},
+    worker::{self, RolloutConfig, RolloutError, RolloutWorker, WorkerPlace},
 };
+use rollmesh_web_registry::registry;
 use wasm_bindgen::prelude::*;
 
 /// Hash of a rollout, as 32 hexadecimal digits: what `rollmesh sample` prints for the same arguments.
@@ -30,8 +31,8 @@ pub fn rollout_hash(
 }
 
 /// Hash of what a worker samples, as 32 hexadecimal digits: what `rollmesh sample --config FILE` prints for as many
-/// samples. `config` is the file's content, JSON; any registered environment and policy that comes with the core may be
-/// named in it.
+/// samples. `config` is the file's content, JSON; it may name whatever is
+/// [registered](rollmesh_web_registry::registry).
 ///
 /// # Errors
 /// A text for settings that make no sense, unknown names and failures.
@@ -54,11 +55,11 @@ fn hash(env: &str, hidden: Option<Vec<u32>>, num_envs: u32, seed: u64, steps: u3
         Some(hidden) => config.fcnet_hiddens(&hidden),
         None => config.single_policy("random"),
     };
-    worker::rollout_hash(config, steps.into(), &Registry::builtin(), Kernels::PORTABLE)
+    worker::rollout_hash(config, steps.into(), &registry(), Kernels::PORTABLE)
 }
 
 fn batch_hash(config: RolloutConfig, samples: u32) -> Result<Hash128, RolloutError> {
-    let mut worker = RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL)?;
+    let mut worker = RolloutWorker::from_config(config, &registry(), WorkerPlace::LOCAL)?;
     let mut hasher = BatchHasher::new();
     for _ in 0..samples {
         hasher.add(&worker.sample()?)?;

@@ -10,8 +10,9 @@ use super::{Violation, read};
 const CRATES: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("native-worker", &["rollmesh-core"]),
-    ("web", &["rollmesh-core"]),
-    ("web/wasm", &["rollmesh-core"]),
+    ("web", &["rollmesh-core", "rollmesh-web-registry"]),
+    ("web/registry", &["rollmesh-core"]),
+    ("web/wasm", &["rollmesh-core", "rollmesh-web-registry"]),
     ("examples/own-env", &["rollmesh-core", "rollmesh"]),
     ("tests", &["rollmesh-core", "rollmesh", "rollmesh-web", "rollmesh-wasm"]),
     ("xtask", &[]),

@@ -17,7 +17,8 @@ use crate::{ids::AgentId, prelude::*};
 ///
 /// News bring a reward with every observation but the first ones. What agents without an observation were given waits
 /// for their next one: rewards add up, and an agent that was done is done then. When the episode ends everybody gets
-/// what is left, also agents that have no observation at that moment. The last observation of those is not known;
+/// what is left, also agents that have no observation at that moment; when its caller ends it, on
+/// [request](Self::pay_out). The last observation of those is not known;
 /// whoever needs one takes zeros.
 pub trait BaseEnv: Send {
     /// Number of sub-environments.
@@ -50,6 +51,10 @@ pub trait BaseEnv: Send {
     /// As [`poll`](Self::poll).
     fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError>;
 
+    /// The caller ends an episode that goes on, as a time limit does: adds what agents without an observation are owed
+    /// to `turn`, the latest news. Nothing for environments that owe nothing.
+    fn pay_out(&mut self, _env: usize, _turn: &mut Turn) {}
+
     /// Says which number the next episode of a sub-environment has, where random numbers are addressed by it. Other
     /// environments pass it over.
     fn set_next_episode(&mut self, _env: usize, _episode: u32) {}
@@ -80,7 +85,7 @@ pub trait BaseEnv: Send {
     }
 }
 
-/// A sub-environment of this process.
+/// A sub-environment of this process, or all of them where they cannot be reached one by one.
 pub enum SubEnv<'a> {
     /// A lane of an environment with one agent per lane.
     Lane {
@@ -91,6 +96,29 @@ pub enum SubEnv<'a> {
     },
     /// An environment with several agents.
     MultiAgent(&'a mut dyn MultiAgentEnv),
+    /// All environments, of which [`BaseEnv::sub_environments`] shows none: those of other processes, for example.
+    Base(&'a mut dyn BaseEnv),
+}
+
+impl SubEnv<'_> {
+    /// Lends it on.
+    pub fn lend(&mut self) -> SubEnv<'_> {
+        match self {
+            Self::Lane { env, lane } => SubEnv::Lane { env: &mut **env, lane: *lane },
+            Self::MultiAgent(env) => SubEnv::MultiAgent(&mut **env),
+            Self::Base(env) => SubEnv::Base(&mut **env),
+        }
+    }
+}
+
+/// Shows every sub-environment to `f`, or all together where they cannot be reached one by one.
+pub(crate) fn for_each_sub_env(env: &mut dyn BaseEnv, f: &mut dyn FnMut(SubEnv<'_>)) {
+    let subs = env.sub_environments();
+    if subs.is_empty() {
+        drop(subs);
+        return f(SubEnv::Base(env));
+    }
+    subs.into_iter().for_each(f);
 }
 
 /// Whether an episode has begun.

@@ -63,6 +63,18 @@ impl News {
         entry
     }
 
+    /// Forgets those that are not to be kept; the others stay in order.
+    pub fn retain(&mut self, keep: impl Fn(&EnvNews) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.len {
+            if keep(&self.entries[at]) {
+                self.entries.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
+
     /// The news, in the order in which they were added.
     #[must_use]
     pub fn entries(&self) -> &[EnvNews] {
@@ -92,5 +104,15 @@ mod tests {
             entry.fault = Some(EnvError::Stopped);
             assert_eq!(news.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [env]);
         }
+    }
+
+    #[test]
+    fn what_is_kept_stays_in_order() {
+        let mut news = News::new();
+        for env in 0..5 {
+            news.add(env);
+        }
+        news.retain(|entry| entry.env % 3 != 0);
+        assert_eq!(news.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [1, 2, 4]);
     }
 }

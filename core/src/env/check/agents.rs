@@ -163,7 +163,7 @@ impl Probe {
         let step = self.step;
         let goes_on = self.envs.sub_environments().into_iter().nth(env).is_some_and(|sub| match sub {
             SubEnv::MultiAgent(env) => env.step(&AgentRows::new(), &mut rng, &mut Turn::new()).is_ok(),
-            SubEnv::Lane { .. } => false,
+            SubEnv::Lane { .. } | SubEnv::Base(_) => false,
         });
         if goes_on { Err(CheckError::GoesOn { step }) } else { Ok(()) }
     }

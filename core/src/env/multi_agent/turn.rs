@@ -161,6 +161,12 @@ impl Turn {
         self.outcomes.take_where(owed, |agent, outcome| debts.outcomes.entry(agent).add(outcome));
         self.infos.take_where(owed, |agent, info| *debts.infos.entry(agent) = info);
     }
+
+    /// Pays all that is owed, since the episode is ended here although the environment has not.
+    pub(crate) fn pay_out(&mut self, debts: &mut Debts) {
+        debts.outcomes.take_where(|_, _| true, |agent, outcome| self.outcomes.entry(agent).add(outcome));
+        debts.infos.take_where(|_, _| true, |agent, info| *self.infos.entry(agent) = info);
+    }
 }
 
 /// What agents are owed that had no observation when it was said.

@@ -77,7 +77,8 @@ impl Frame {
     #[must_use]
     pub fn pixel(&self, x: u32, y: u32) -> Option<Colour> {
         let (pixels, _) = self.rgb.as_chunks();
-        if x < self.width { pixels.get(y as usize * self.width as usize + x as usize).copied() } else { None }
+        let inside = x < self.width && y < self.height;
+        if inside { pixels.get(y as usize * self.width as usize + x as usize).copied() } else { None }
     }
 
     /// The pixels of a row, none below the picture.

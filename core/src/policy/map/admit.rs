@@ -45,8 +45,9 @@ impl<T: Stash> PolicyMap<T> {
         let mut resident_bytes = self.resident_bytes(limit);
         let mut spare = None;
         while !self.order.is_empty() && (self.order.len() >= count || resident_bytes.saturating_add(bytes) > limit) {
-            spare = self.evict()?;
-            resident_bytes = resident_bytes.saturating_sub(spare.as_ref().map_or(0, T::size_bytes));
+            let Some(evicted) = self.evict(None)? else { break };
+            resident_bytes = resident_bytes.saturating_sub(evicted.size_bytes());
+            spare = Some(evicted);
         }
         Ok(spare)
     }
@@ -55,16 +56,23 @@ impl<T: Stash> PolicyMap<T> {
     pub(super) fn settle(&mut self) -> Result<(), PolicyMapError> {
         let Some(PolicyMapLimits { count, bytes: limit }) = self.limits() else { return Ok(()) };
         let mut resident_bytes = self.resident_bytes(limit);
-        while self.order.len() > 1 && (self.order.len() > count || resident_bytes > limit) {
-            let evicted = self.evict()?;
-            resident_bytes = resident_bytes.saturating_sub(evicted.as_ref().map_or(0, T::size_bytes));
+        let latest = self.order.last_key_value().map(|(&used, _)| used);
+        while self.order.len() > count || resident_bytes > limit {
+            let Some(evicted) = self.evict(latest)? else { break };
+            resident_bytes = resident_bytes.saturating_sub(evicted.size_bytes());
         }
         Ok(())
     }
 
-    /// Puts the least recently used policy aside. On an error it stays resident.
-    fn evict(&mut self) -> Result<Option<T>, PolicyMapError> {
-        let Some((&used, id)) = self.order.first_key_value() else { return Ok(None) };
+    /// Puts the least recently used policy aside, but not the one `kept`, nor those that [may not leave](Stash::may_leave):
+    /// there may be none then. On an error it stays resident.
+    fn evict(&mut self, kept: Option<u64>) -> Result<Option<T>, PolicyMapError> {
+        let may_leave = |id: &PolicyId| match self.places.get(id) {
+            Some(Place::Resident { item, .. }) => item.may_leave(),
+            _ => false,
+        };
+        let mut others = self.order.iter().filter(|(used, _)| Some(**used) != kept);
+        let Some((&used, id)) = others.find(|(_, id)| may_leave(id)) else { return Ok(None) };
         let mut bytes = 0;
         if let (Some(Place::Resident { item, .. }), Some(stashing)) = (self.places.get(id), &mut self.stashing) {
             stashing.put(id, item)?;

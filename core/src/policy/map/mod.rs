@@ -88,7 +88,8 @@ impl<T> PolicyMap<T> {
     }
 
     /// A map that puts policies beyond the limits aside in `store`. One that comes back is made by `factory` from its
-    /// id and its [specification](Stash::spec), whatever its state, and then [restored](Stash::restore).
+    /// id and its [specification](Stash::spec), whatever its state, and then [restored](Stash::restore). One that
+    /// [may not leave](Stash::may_leave) stays, also beyond the limits.
     #[must_use]
     pub fn bounded(
         limits: PolicyMapLimits,

@@ -37,8 +37,8 @@ use crate::{
 /// is for the ones that are built on it.
 ///
 /// Actions are drawn from the [`ActionDistribution`](crate::distribution::ActionDistribution) of the space: of a box of
-/// floats unbounded ones, of a box of integers counted from the lower bounds, see [`action`](crate::action). States are
-/// the LSTM's, hidden one first, and zero at the start of an episode.
+/// floats unbounded ones, see [`action`](crate::action). States are the LSTM's, hidden one first, and zero at the start
+/// of an episode.
 ///
 /// Rows do not depend on each other, and sums have one order: the same bits on every target. Where [`MlpPolicy`] can,
 /// it does the work.

@@ -62,19 +62,6 @@ impl Inference {
         group.add(lane, place, agent, moment)
     }
 
-    /// Agents whose policy is no longer there; they wait no more.
-    pub(super) fn take_orphans(&mut self, host: &SamplerHost<'_>) -> Vec<(usize, usize, Moment)> {
-        let mut orphans = Vec::new();
-        self.groups.retain(|policy, group| {
-            let known = host.policies.contains(policy);
-            if !known {
-                orphans.extend(group.who.iter().zip(&group.moments).map(|((lane, place), m)| (*lane, *place, *m)));
-            }
-            known
-        });
-        orphans
-    }
-
     /// Lets the policies choose, and tells the agents.
     pub(super) fn run(
         &mut self,
@@ -82,6 +69,8 @@ impl Inference {
         host: &mut SamplerHost<'_>,
         explore: bool,
     ) -> Result<(), SampleError> {
+        // Policies come and go.
+        self.groups.retain(|id, _| host.policies.contains(id));
         for (id, group) in self.groups.iter_mut().filter(|(_, group)| !group.who.is_empty()) {
             let entry = host.policies.get_mut(id)?;
             group.choose(id, entry.policy.as_mut(), explore)?;
@@ -137,10 +126,16 @@ impl Group {
         let (rows, out) = (self.who.len(), &mut self.out);
         out.actions.start(self.action_type.unwrap_or(DType::F32));
         out.actions.resize(rows * self.action_len);
-        out.logp.resize(rows, 0.0);
-        out.vf_preds.resize(rows, 0.0);
-        out.state.resize(rows * self.state_len, 0.0);
-        out.dist_inputs.resize(rows * self.dist_inputs, 0.0);
+        // All of it: a policy that leaves a number as it is must not find that of another agent.
+        for (values, len) in [
+            (&mut out.logp, rows),
+            (&mut out.vf_preds, rows),
+            (&mut out.state, rows * self.state_len),
+            (&mut out.dist_inputs, rows * self.dist_inputs),
+        ] {
+            values.clear();
+            values.resize(len, 0.0);
+        }
         let input = ActionInput { obs: self.obs.all(), moments: &self.moments, state: &self.state, explore };
         let output = ActionOutput {
             actions: out.actions.all_mut(),

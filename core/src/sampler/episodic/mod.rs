@@ -23,7 +23,7 @@ use self::{
 use super::{SampleError, SamplerHost, SamplerInput};
 use crate::{
     batch::AnyBatch,
-    env::{BaseEnv, EnvActions, EnvError, News, SubEnv, multi_agent::Turn},
+    env::{BaseEnv, EnvActions, EnvError, News, SubEnv, for_each_sub_env, multi_agent::Turn},
     episode::RolloutMetrics,
     ids::SlotId,
     prelude::*,
@@ -34,10 +34,12 @@ use crate::{
 /// and preprocessors, callbacks at every step, horizons, policies with memory, views, environments that fail, that live
 /// elsewhere or that begin their episodes by themselves.
 ///
-/// A [`step`](Self::step) is one round: [poll](BaseEnv::poll) the environments, record what they say, cut full
-/// fragments, let each policy choose for all agents under it at once, and send the actions. Environments come in the
-/// order of their indices, agents that appear or observe together in the order of their ids. Rows of a slot do not
-/// depend on the other slots; with a filter that learns they do, since the policy's statistics are shared.
+/// A [`step`](Self::step) is one round: let each policy choose for all agents under it at once, send the actions,
+/// [poll](BaseEnv::poll) the environments, record what they say, and cut full fragments. So a batch is ready before
+/// anybody acts on its last observations, and weights that are set between two batches count from the next row on.
+/// Environments come in the order of their indices, agents that appear or observe together in the order of their ids.
+/// Rows of a slot do not depend on the other slots; with a filter that learns they do, since the policy's statistics
+/// are shared.
 ///
 /// What one agent saw and did makes rows once its next observation is there, in which `t` is that of the env step that
 /// brought it. An agent that acted and gets no observation by the end of the episode gets one of zeros, so that its
@@ -185,6 +187,8 @@ impl Episodic {
     /// acts from the first row after.
     fn round(&mut self, host: &mut SamplerHost<'_>) -> Result<Progress, SampleError> {
         let mut last = (host.clock)();
+        self.open(host)?;
+        lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
         self.infer(host)?;
         lap(&mut self.stopwatch.inference, &mut last, host.clock);
         let answers = self.collect_answers()?;
@@ -192,33 +196,29 @@ impl Episodic {
         if answers > 0 {
             self.stale_news = true;
             self.env.send_actions(self.answers.get(..answers).unwrap_or_default())?;
-            self.stale_news = false;
         }
-        lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
         self.lanes.iter_mut().for_each(Lane::begin_round);
-        self.open(host)?;
         let mut news = core::mem::take(&mut self.news);
-        news.clear();
-        // What was reset just now waits for an answer, not for a poll.
-        let polled = if self.lanes.iter().any(Lane::waits) { Ok(()) } else { self.env.poll(&mut news) };
-        lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
+        let polled = if news.entries().is_empty() { self.env.poll(&mut news) } else { Ok(()) };
         self.stale_news = polled.is_err();
+        lap(&mut self.stopwatch.env_wait, &mut last, host.clock);
         let processed = polled.map_err(SampleError::from).and_then(|()| self.process(&mut news, host));
         let entries = news.entries().len();
         self.news = news;
         processed?;
         lap(&mut self.stopwatch.obs_processing, &mut last, host.clock);
         self.stopwatch.iterations += 1;
-        let waits = self.lanes.iter().any(Lane::waits);
-        Ok(if entries == 0 && !waits { Progress::Idle } else { Progress::Stepped(entries) })
+        Ok(if entries == 0 && answers == 0 { Progress::Idle } else { Progress::Stepped(entries.max(answers)) })
     }
 
     /// Begins the episodes of environments that have none: before the first poll, and after an error.
     fn open(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        self.news.clear();
         if core::mem::take(&mut self.stale_news) && self.lanes.iter().any(Lane::is_lost) {
-            self.news.clear();
-            // Whether there were any or not, they are not wanted.
+            // Whether there were any or not, those of lost episodes are not wanted.
             let _ = self.env.poll(&mut self.news);
+            let lanes = &self.lanes;
+            self.news.retain(|entry| lanes.get(entry.env).is_none_or(|lane| !lane.is_lost()));
         }
         let (lanes, mut round) = self.parts(host);
         for lane in lanes {
@@ -242,17 +242,8 @@ impl Episodic {
     }
 
     fn infer(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
-        let orphans = self.inference.take_orphans(host);
-        if !orphans.is_empty() {
-            let (lanes, mut round) = self.parts(host);
-            for (lane, place, moment) in orphans {
-                let Some(lane) = lanes.get_mut(lane) else { continue };
-                lane.remap(place, &mut round)?;
-                if let Some(agent) = lane.agents.get(place) {
-                    round.inference.queue(lane.env(), place, agent, moment)?;
-                }
-            }
-        }
+        let (lanes, mut round) = self.parts(host);
+        lanes.iter_mut().try_for_each(|lane| lane.queue(&mut round))?;
         self.inference.run(&mut self.lanes, host, self.options.explore)
     }
 
@@ -324,6 +315,13 @@ impl SamplerInput for Episodic {
         self.env.sub_environments()
     }
 
+    /// Environments that cannot be reached one by one are shown together.
+    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
+        if !self.stopped {
+            for_each_sub_env(self.env.as_mut(), f);
+        }
+    }
+
     /// Of each slot the number of its next episode, and its steps: episodes that have begun cannot be gone on with.
     fn state(&self) -> Vec<u8> {
         let lanes: Vec<_> = self.lanes.iter().map(Lane::next).collect();
@@ -337,13 +335,15 @@ impl SamplerInput for Episodic {
             return Ok(());
         }
         let next: Vec<(SlotId, u32, u64)> = postcard::from_bytes(state).map_err(damaged)?;
+        // No slot has ever made so many steps, and what comes is added to them.
+        if next.iter().any(|(_, _, steps)| *steps > u64::MAX / 2) {
+            return Err(EnvError::BadSnapshot(state.len()).into());
+        }
         self.outputs.clear();
-        self.inference.clear();
         self.stale_news = true;
-        for (env, lane) in self.lanes.iter_mut().enumerate() {
+        for lane in &mut self.lanes {
             if let Some((_, episode, steps)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
                 lane.begin_at(*episode, *steps);
-                self.env.set_next_episode(env, *episode);
             }
         }
         Ok(())

@@ -1,11 +1,13 @@
 //! Which settings make no sense, alone or together. Found before anything is made.
 
-use super::{RolloutWorkerBuilder, conflict};
+use super::{PolicyClass, RolloutWorkerBuilder, conflict};
 use crate::{
     filter::FilterKind,
+    ids::PolicyId,
+    prelude::*,
     run::{RunSpec, SpecError},
     worker::{
-        SetupError, WorkerPlace,
+        PoliciesToTrain, SetupError, WorkerPlace,
         config::{CountStepsBy, Horizon, InputEvaluation, RewardClipping},
     },
 };
@@ -62,7 +64,55 @@ impl RolloutWorkerBuilder {
         ];
         match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
             Some((_, what)) => Err(conflict(what)),
-            None => self.check_shell(),
+            None => self.check_shell().and_then(|()| self.check_names()),
+        }
+    }
+
+    /// Checks that whatever is named is there, and that every policy can be made of what is given.
+    fn check_names(&self) -> Result<(), SetupError> {
+        let (config, registry) = (&self.config, &self.registry);
+        let source = self.env_source()?;
+        if self.input.is_none() && config.input != "sampler" {
+            registry.input(&config.input)?;
+        }
+        if let (None, Some(name)) = (&self.output, &config.output) {
+            registry.output(name)?;
+        }
+        if let (None, Some(name)) = (&self.policy_mapping_fn, &config.policy_mapping_fn) {
+            registry.policy_mapping_fn(name)?;
+        }
+        if let (None, Some(name)) = (&self.observation_fn, &config.observation_fn) {
+            registry.observation_fn(name)?;
+        }
+        for name in &config.callbacks {
+            registry.callbacks(name)?;
+        }
+        let written = config.policies.iter().filter(|(id, _)| !self.policies.contains_key(id));
+        let written = written.map(|(id, policy)| (id, Some(policy.policy.as_str())));
+        let given = self.policies.iter().map(|(id, new)| match (&new.class, &new.policy) {
+            (Some(PolicyClass::Named(kind)), None) => Ok((id, Some(kind.as_str()))),
+            (Some(PolicyClass::Spec(_)), None) | (None, Some(_)) => Ok((id, None)),
+            _ => Err(SetupError::KindOrObject(id.clone())),
+        });
+        let policies: BTreeMap<_, _> = written.map(Ok).chain(given).collect::<Result<_, _>>()?;
+        for (id, kind) in policies.iter().filter_map(|(id, kind)| kind.map(|kind| (*id, kind))) {
+            registry.policies.spec(kind).map_err(|source| SetupError::PolicyKind { id: id.clone(), source })?;
+        }
+        let names = || policies.keys().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
+        if source.is_some_and(|source| source.is_single_agent()) && !self.has_only_default_policy() {
+            return Err(SetupError::SeveralPolicies { policies: names() });
+        }
+        let trained = match (&self.policies_to_train, &config.policies_to_train) {
+            (Some(PoliciesToTrain::Ids(ids)), _) | (None, Some(ids)) => ids,
+            _ => return Ok(()),
+        };
+        let is_there = |id: &PolicyId| policies.contains_key(id) || policies.is_empty() && *id == PolicyId::DEFAULT;
+        match trained.iter().find(|id| !is_there(id)) {
+            None => Ok(()),
+            Some(unknown) => {
+                let known = if policies.is_empty() { PolicyId::DEFAULT.to_string() } else { names() };
+                Err(SetupError::UnknownTrained { policy: unknown.clone(), known })
+            }
         }
     }
 
@@ -88,6 +138,10 @@ impl RolloutWorkerBuilder {
         }
         if place.slot(config.num_envs, config.num_envs - 1).is_none() {
             return Err(conflict("there are at most 2^32 environments in a run: lower num_envs or num_workers"));
+        }
+        let steps = u64::from(self.fragment_length()) * u64::from(config.num_envs);
+        if steps > WorkerPlace::MAX_STEPS_PER_SAMPLE {
+            return Err(conflict("a sample has at most 2^26 steps: lower num_envs or rollout_fragment_length"));
         }
         match config.clip_rewards {
             RewardClipping::Limit(limit) if !(limit > 0.0 && limit.is_finite()) => {
@@ -122,6 +176,6 @@ impl RolloutWorkerBuilder {
 
     /// Whether there is no policy but the one of environments with a single agent.
     pub(super) fn has_only_default_policy(&self) -> bool {
-        self.config.policies.keys().chain(self.policies.keys()).all(|id| *id == crate::ids::PolicyId::DEFAULT)
+        self.config.policies.keys().chain(self.policies.keys()).all(|id| *id == PolicyId::DEFAULT)
     }
 }

@@ -17,6 +17,10 @@ use crate::{
 /// Settings of a model that are for the game's wrappers and not for the policy.
 pub(super) const WRAPPER_SETTINGS: [&str; 2] = ["dim", "framestack"];
 
+/// The most pixels in a row or column, and the most pictures that are seen together.
+const MAX_DIM: u16 = 1_024;
+const MAX_FRAME_STACK: u16 = 64;
+
 /// True for a game that is wrapped: pictures of bytes in three colours, at least 64 x 64, and numbered actions.
 pub(super) fn is_game(spaces: &EnvSpaces) -> bool {
     let Space::Box(screen) = &spaces.observation else { return false };
@@ -34,9 +38,10 @@ pub(super) fn options(model: &Config, env: &str) -> Result<DeepMindOptions, Conf
         // A number of pictures is fine, too.
         Err(_) => model.get::<u16>("framestack")?.unwrap_or(4),
     };
-    if dim == 0 || stack == 0 {
-        let name = if dim == 0 { "dim" } else { "framestack" };
-        return Err(ConfigError::BadValue { name: name.into(), reason: "it is at least 1".into() });
+    for (name, value, max) in [("dim", dim, MAX_DIM), ("framestack", stack, MAX_FRAME_STACK)] {
+        if !(1..=max).contains(&value) {
+            return Err(ConfigError::BadValue { name: name.into(), reason: format!("it is from 1 to {max}") });
+        }
     }
     let default = DeepMindOptions::default();
     // Games that say so in their names show every frame; all others skip some by themselves.

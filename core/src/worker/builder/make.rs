@@ -11,7 +11,7 @@ use crate::{
     policy::{MemoryStore, PolicyEntry, PolicyMap, PolicyMapLimits},
     prelude::*,
     worker::{
-        RolloutWorker, SetupError,
+        Registry, RolloutWorker, SetupError,
         rollout::{Parts, PoliciesToTrain},
     },
 };
@@ -33,15 +33,10 @@ impl RolloutWorkerBuilder {
         let model = self.config.model_config.clone();
         let info = self.info();
         let contexts = self.contexts();
-        let plain = callbacks.is_empty() && observation_fn.is_none();
+        let plain = callbacks.is_empty() && observation_fn.is_none() && self.maps_to_default();
         let made = self.make_envs(&contexts, plain)?;
+        let contexts = made.fitting(contexts)?;
         let single_agent = made.source.as_ref().is_some_and(EnvSource::is_single_agent);
-        if single_agent && !self.has_only_default_policy() {
-            let ids: BTreeSet<&str> =
-                self.config.policies.keys().chain(self.policies.keys()).map(PolicyId::as_str).collect();
-            let policies = ids.into_iter().collect::<Vec<_>>().join(", ");
-            return Err(SetupError::SeveralPolicies { policies });
-        }
         // Those of a game's wrappers are no settings of a policy.
         self.config.model_config = self.config.model_config.clone().without(&WRAPPER_SETTINGS);
         let workshop = Workshop {
@@ -49,18 +44,19 @@ impl RolloutWorkerBuilder {
             shared: self.shared_config(),
             filter: self.config.observation_filter,
             pref: made.pref,
+            normalize_actions: self.config.normalize_actions,
             seed: self.seed(),
             kernels: self.kernels,
             place: self.place,
         };
         self.config.model_config = model;
         let (mut policies, recipes) = self.make_policies(&workshop, &made, &policy_mapping_fn, &info)?;
+        let mut made = self.settle(made, &contexts, &mut policies)?;
+        self.look_at_envs(&mut made.envs, &contexts, &info, &mut callbacks)?;
         policies.for_each_mut(|id, entry: &mut PolicyEntry| {
             callbacks.on_create_policy(id, entry.policy.as_mut()).map_err(SetupError::from)
         })?;
-        let mut made = self.settle(made, &contexts, &mut policies)?;
-        self.look_at_envs(&mut made.envs, &contexts, &info, &mut callbacks)?;
-        let policies_to_train = self.trained(&policies)?;
+        let policies_to_train = self.trained();
         let has_envs = !matches!(made.envs, Envs::None);
         let limit = made.source.as_ref().and_then(EnvSource::limit);
         let source = self.make_sampler(made, limit, single_agent)?;
@@ -120,19 +116,18 @@ impl RolloutWorkerBuilder {
         }
     }
 
-    fn trained(&self, policies: &PolicyMap) -> Result<PoliciesToTrain, SetupError> {
-        let trained = match (&self.policies_to_train, &self.config.policies_to_train) {
+    /// Whether it is known that every agent gets the default policy.
+    fn maps_to_default(&self) -> bool {
+        self.policy_mapping_fn.is_none()
+            && self.config.policy_mapping_fn.as_ref().is_none_or(|name| name == Registry::DEFAULT_MAPPING)
+    }
+
+    fn trained(&self) -> PoliciesToTrain {
+        match (&self.policies_to_train, &self.config.policies_to_train) {
             (Some(given), _) => given.clone(),
             (None, Some(ids)) => PoliciesToTrain::Ids(ids.clone()),
             (None, None) => PoliciesToTrain::All,
-        };
-        if let PoliciesToTrain::Ids(ids) = &trained
-            && let Some(unknown) = ids.iter().find(|id| !policies.contains(id))
-        {
-            let known = policies.ids().map(PolicyId::as_str).collect::<Vec<_>>().join(", ");
-            return Err(SetupError::UnknownTrained { policy: unknown.clone(), known });
         }
-        Ok(trained)
     }
 
     /// Makes every policy, in the order of ids.

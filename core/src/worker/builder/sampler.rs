@@ -6,14 +6,17 @@ use super::{
 use crate::{
     action::ActionTransform,
     callbacks::{CallbackList, Callbacks as _, PolicyMappingFn, WorkerInfo},
-    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvSpaces, SubEnv},
+    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvSpaces, SubEnv, for_each_sub_env},
     filter::{Filter, FilterKind},
     ids::{AgentId, PolicyId},
     policy::{PolicyMap, Postprocessing},
     prelude::*,
     sampler::{BatchMode, CountStepsBy, Episodic, EpisodicOptions, RewardClipping},
     time::Micros,
-    worker::{SetupError, config::PreprocessorPref, lockstep::LockstepSampler, rollout::Source},
+    worker::{
+        SetupError, WorkerPlace, config::PreprocessorPref, lane_set::takes_actions, lockstep::LockstepSampler,
+        rollout::Source,
+    },
 };
 
 /// The environments of a worker.
@@ -132,6 +135,7 @@ impl RolloutWorkerBuilder {
             && policy.state_lens().is_empty()
             && policy.view_requirements().is_empty()
             && policy.postprocessing() != Postprocessing::Custom
+            && takes_actions(spaces.action_type)
             && ActionTransform::for_space(&spaces.action, normalize, clip) == ActionTransform::None)
     }
 
@@ -144,16 +148,20 @@ impl RolloutWorkerBuilder {
         callbacks: &mut CallbackList,
     ) -> Result<(), SetupError> {
         let mut validate = self.validate_env.take();
-        for context in contexts {
-            let env = context.home.vector_index;
-            if let (Some(validate), Some(sub_env)) = (&mut validate, envs.sub_env(env as usize)) {
-                validate(sub_env, context).map_err(|source| SetupError::InvalidEnv { env, source })?;
-            }
-            if let Some(sub_env) = envs.sub_env(env as usize) {
-                callbacks.on_sub_environment_created(info, sub_env, context)?;
-            }
+        if validate.is_none() && callbacks.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let mut contexts = contexts.iter();
+        let mut looked = Ok(());
+        envs.for_each(&mut |mut sub_env| {
+            let (Some(context), Ok(())) = (contexts.next(), &looked) else { return };
+            let env = context.home.vector_index;
+            let valid = validate.as_mut().map_or(Ok(()), |validate| validate(sub_env.lend(), context));
+            looked = valid
+                .map_err(|source| SetupError::InvalidEnv { env, source })
+                .and_then(|()| Ok(callbacks.on_sub_environment_created(info, sub_env, context)?));
+        });
+        looked
     }
 
     pub(super) fn make_sampler(
@@ -162,23 +170,31 @@ impl RolloutWorkerBuilder {
         limit: Option<u32>,
         single_agent: bool,
     ) -> Result<Source, SetupError> {
-        let slot = |index: u32| self.place.slot(self.config.num_envs, index);
-        let slots: Vec<_> = (0..self.config.num_envs).filter_map(slot).collect();
+        // An environment of the user's own shape may have more lanes than it was asked for.
+        let lanes = match &made.envs {
+            Envs::Base(env) => u32::try_from(env.num_envs()).unwrap_or(u32::MAX).min(WorkerPlace::MAX_ENVS),
+            Envs::None | Envs::Lanes(_) => self.config.num_envs,
+        };
+        let each = lanes.max(self.config.num_envs);
+        let slots: Vec<_> = (0..lanes).filter_map(|index| self.place.slot(each, index)).collect();
         let length = self.fragment_length();
         Ok(match made.envs {
             Envs::None => Source::None,
             Envs::Lanes(env) => {
                 let sampler = LockstepSampler::new(env, &slots, self.seed(), limit, length);
-                Source::Lockstep(Box::new(sampler.map_err(|source| SetupError::Env { env: 0, source })?))
+                let mut sampler = sampler.map_err(|source| SetupError::Env { env: 0, source })?;
+                sampler.check_size(length)?;
+                Source::Lockstep(Box::new(sampler))
             }
             Envs::Base(env) => {
-                let slots = slots.into_iter().take(env.num_envs()).map(|slot| (slot, 0)).collect();
+                let slots = slots.into_iter().map(|slot| (slot, 0)).collect();
                 let config = &self.config;
                 let options = EpisodicOptions {
                     fragment_length: length,
                     batch_mode: config.batch_mode,
                     count_steps_by: config.count_steps_by,
-                    max_episode_steps: limit,
+                    // As in RLlib: a horizon beyond the environment's own limit takes its place.
+                    max_episode_steps: limit.filter(|limit| config.horizon.is_none_or(|horizon| horizon <= *limit)),
                     horizon: config.horizon,
                     horizon_means: config.horizon_means,
                     no_done_at_end: config.no_done_at_end,
@@ -197,16 +213,27 @@ impl RolloutWorkerBuilder {
 }
 
 impl Envs {
-    fn sub_env(&mut self, index: usize) -> Option<SubEnv<'_>> {
+    /// Shows every sub-environment, or all together where they cannot be reached one by one.
+    fn for_each(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         match self {
-            Self::None => None,
-            Self::Lanes(env) => Some(SubEnv::Lane { env: env.as_mut(), lane: index }),
-            Self::Base(env) => env.sub_environments().into_iter().nth(index),
+            Self::None => {}
+            Self::Lanes(env) => {
+                (0..env.num_envs()).for_each(|lane| f(SubEnv::Lane { env: env.as_mut(), lane }));
+            }
+            Self::Base(env) => for_each_sub_env(env.as_mut(), f),
         }
     }
 }
 
 impl Made {
+    /// One context per sub-environment, also where those of the user's own shape are not as many as were asked for.
+    pub(super) fn fitting(&self, contexts: Vec<EnvContext>) -> Result<Vec<EnvContext>, SetupError> {
+        let (Envs::Base(env), Some(first)) = (&self.envs, contexts.first()) else { return Ok(contexts) };
+        let num_envs = u32::try_from(env.num_envs()).ok().filter(|num_envs| *num_envs <= WorkerPlace::MAX_ENVS);
+        let num_envs = num_envs.ok_or_else(|| conflict("a worker has at most 65536 sub-environments: make fewer"))?;
+        Ok((0..num_envs).map(|index| first.with_vector_index(index)).collect())
+    }
+
     fn single_spaces(&self) -> Option<EnvSpaces> {
         match &self.envs {
             Envs::None => None,

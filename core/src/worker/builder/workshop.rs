@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NewPolicy, PolicyClass};
 use crate::{
+    action::ActionTransform,
     column::DType,
     config::Config,
     env::EnvSpaces,
@@ -75,6 +76,7 @@ pub(in crate::worker) struct Workshop {
     pub(in crate::worker) shared: Config,
     pub(in crate::worker) filter: FilterKind,
     pub(in crate::worker) pref: PreprocessorPref,
+    pub(in crate::worker) normalize_actions: bool,
     pub(in crate::worker) seed: u64,
     pub(in crate::worker) kernels: Kernels,
     pub(in crate::worker) place: WorkerPlace,
@@ -114,6 +116,8 @@ impl Workshop {
         };
         let Some(state) = state else { return Ok((entry, recipe)) };
         let mut entry = entry;
+        let fits = entry.filter.clone().sync(&state.filter);
+        fits.map_err(|source| SetupError::Filter { id: id.clone(), source })?;
         let restored = state.encode().and_then(|bytes| entry.restore(&bytes));
         restored.map_err(|source| SetupError::PolicyState { id: id.clone(), source })?;
         Ok((entry, recipe))
@@ -168,6 +172,7 @@ impl Workshop {
         let shape = self.acting_spaces(id, spaces)?.observation.shape();
         let filter = Filter::new(self.filter, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;
         Ok(PolicyEntry::new(recipe.text(), policy)
+            .staying(recipe.kind.is_none())
             .with_filter(filter)
             .with_preprocessor(self.preprocessor(id, spaces)?))
     }
@@ -186,14 +191,17 @@ impl Workshop {
         Ok(Some(made).filter(|preprocessor| !preprocessor.is_identity()))
     }
 
-    /// Spaces as the policy sees them.
-    fn acting_spaces(&self, id: &PolicyId, spaces: &EnvSpaces) -> Result<EnvSpaces, SetupError> {
-        Ok(match self.preprocessor(id, spaces)? {
-            Some(preprocessor) => {
-                EnvSpaces { observation: preprocessor.output_space(), observation_type: DType::F32, ..spaces.clone() }
-            }
-            None => spaces.clone(),
-        })
+    /// Spaces as the policy sees them: observations preprocessed, actions before they are unsquashed.
+    pub(in crate::worker) fn acting_spaces(&self, id: &PolicyId, spaces: &EnvSpaces) -> Result<EnvSpaces, SetupError> {
+        let transform = ActionTransform::for_space(&spaces.action, self.normalize_actions, false);
+        let action = transform.policy_space(&spaces.action);
+        // A type may have room for integers, but not for so many above 0.
+        action.validate().map_err(|source| SetupError::Space { id: id.clone(), source })?;
+        let mut spaces = EnvSpaces { action, ..spaces.clone() };
+        if let Some(preprocessor) = self.preprocessor(id, &spaces)? {
+            (spaces.observation, spaces.observation_type) = (preprocessor.output_space(), DType::F32);
+        }
+        Ok(spaces)
     }
 
     /// What was written goes before what the environment says.

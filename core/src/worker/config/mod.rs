@@ -38,7 +38,7 @@ pub struct RolloutConfig {
     pub batch_mode: BatchMode,
     /// What the fragment's length counts.
     pub count_steps_by: CountStepsBy,
-    /// Steps after which an episode is cut; none for the environment's own limit.
+    /// Steps after which an episode is cut; none for the environment's own limit, whose place it takes if it is greater.
     #[doc(alias = "episode_horizon")]
     pub horizon: Option<u32>,
     /// What it means that an episode reaches the horizon.
@@ -58,7 +58,8 @@ pub struct RolloutConfig {
     pub policy_mapping_fn: Option<String>,
     /// The policies that learn; all, if none.
     pub policies_to_train: Option<BTreeSet<PolicyId>>,
-    /// Policies that are kept in memory at once.
+    /// Policies that are kept in memory at once. Others are put aside, but for those that are no registered kind: nobody
+    /// could make them again.
     pub policy_map_capacity: usize,
     /// Whether policies of one kind may share an object, see [`PolicyMap::swappable`](crate::policy::PolicyMap::swappable).
     pub policy_states_are_swappable: bool,
@@ -75,7 +76,8 @@ pub struct RolloutConfig {
     pub clip_rewards: RewardClipping,
     /// Whether actions are clipped to the space before they are taken.
     pub clip_actions: bool,
-    /// Whether policies act within [-1, 1] and actions are stretched to the space before they are taken. Goes before
+    /// Whether policies act within [-1, 1], or count from 0, and actions are stretched to the space before they are taken:
+    /// policies are told the space that [`policy_space`](crate::action::ActionTransform::policy_space) says. Goes before
     /// [`clip_actions`](Self::clip_actions).
     pub normalize_actions: bool,
     /// How observations are compressed, after the sample was written.

@@ -9,7 +9,8 @@ use crate::{
 
 impl RolloutWorker {
     /// Calls a function with every sub-environment of this process, and gives the answers in the order of their indices.
-    /// None for environments that live elsewhere, and for a worker without any.
+    /// Environments that cannot be reached one by one are shown [together](SubEnv::Base), with the first context. None
+    /// for a worker without any, and for those that step elsewhere than in this worker's own sampler.
     ///
     /// What a function changes shows from the environment's next step on.
     pub fn foreach_env<R>(&mut self, mut f: impl FnMut(SubEnv<'_>) -> R) -> Vec<R> {

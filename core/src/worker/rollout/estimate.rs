@@ -31,9 +31,9 @@ impl RolloutWorker {
         batch: &AnyBatch,
         by: InputEvaluation,
     ) -> Result<Vec<OffPolicyEstimate>, RolloutError> {
-        let AnyBatch::Single(batch) = batch else {
-            return Err(RolloutError::NoEstimate("the batch has several policies; estimate them one by one"));
-        };
+        let batch = batch
+            .single()
+            .map_err(|_| RolloutError::NoEstimate("the batch has several policies; estimate them one by one"))?;
         let estimator = match by {
             InputEvaluation::Is => Estimator::ImportanceSampling,
             InputEvaluation::Wis => Estimator::WeightedImportanceSampling,
@@ -69,6 +69,7 @@ impl RolloutWorker {
         let (Some(spaces), true) = (spaces, inputs > 0 && policy.state_lens().is_empty()) else {
             return Err(RolloutError::NoEstimate(unable));
         };
+        let spaces = self.parts.workshop.acting_spaces(&id, &spaces)?;
         let distribution =
             ActionDistribution::for_space(&spaces.action).map_err(|_| RolloutError::NoEstimate(unable))?;
         if distribution.input_len() != inputs {

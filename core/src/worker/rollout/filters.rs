@@ -40,6 +40,7 @@ impl RolloutWorker {
     /// [`RolloutError::MissingFilter`], [`RolloutError::Filter`] for one of another kind or shape. Nothing has changed
     /// then.
     pub fn sync_filters(&mut self, filters: &BTreeMap<PolicyId, Filter>) -> Result<(), RolloutError> {
+        self.check_running()?;
         let mut rebased = BTreeMap::new();
         self.parts.policies.for_each(|id, entry: &PolicyEntry| {
             let new = filters.get(id).ok_or_else(|| RolloutError::MissingFilter(id.clone()))?;

@@ -6,7 +6,7 @@ use crate::{
     estimate::Sample,
     ids::PolicyId,
     prelude::*,
-    sampler::InputReader as _,
+    sampler::{BatchMode, InputReader as _},
     worker::config::InputEvaluation,
 };
 
@@ -17,9 +17,33 @@ pub struct WorkerMetrics {
     pub episodes: Vec<RolloutMetrics>,
     /// How good policies would have been in the episodes that were read.
     pub estimates: Vec<OffPolicyEstimate>,
+    /// Episodes and estimates that nobody asked for in time: the oldest ones, beyond [`MOST`](Self::MOST) of each.
+    pub forgotten: u64,
+    /// What may be a mistake; everything is said once.
+    pub warnings: Vec<WorkerWarning>,
+}
+
+/// What may be a mistake.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkerWarning {
+    /// The sampler gave a batch of very many rows. As in RLlib, that is more than 1000 and ten fragments, or 5000 where
+    /// episodes are complete.
+    #[error(
+        "a batch of {rows} rows came from an episode, where more than {threshold} are rare: see that episodes end, or \
+         set a horizon"
+    )]
+    LargeBatch {
+        /// Its rows.
+        rows: usize,
+        /// The most that are usual.
+        threshold: usize,
+    },
 }
 
 impl WorkerMetrics {
+    /// Episodes, and estimates, that at least wait for somebody to ask.
+    pub const MOST: usize = 100_000;
+
     /// The episodes in a few numbers.
     #[must_use]
     pub fn summary(&self) -> EpisodeSummary {
@@ -42,6 +66,12 @@ impl RolloutWorker {
     /// Episodes that have ended since the last call, in the order of their ends, and estimates of policies.
     #[doc(alias("get_metrics", "collect_metrics"))]
     pub fn metrics(&mut self) -> WorkerMetrics {
+        self.collect_metrics();
+        core::mem::take(&mut self.metrics)
+    }
+
+    /// Fetches what the sampler knows of episodes, and forgets the oldest ones if nobody has asked for too long.
+    pub(super) fn collect_metrics(&mut self) {
         let opened = &mut self.parts.opened;
         let mut episodes = match &mut opened.source {
             Source::None => Vec::new(),
@@ -52,6 +82,42 @@ impl RolloutWorker {
         if let Some(simulation) = &mut opened.simulation {
             episodes.extend(crate::sampler::SamplerInput::metrics(simulation.as_mut()));
         }
-        WorkerMetrics { episodes, estimates: core::mem::take(&mut self.estimates) }
+        let waiting = &mut self.metrics;
+        waiting.episodes.append(&mut episodes);
+        let most = WorkerMetrics::MOST;
+        waiting.forgotten += keep_latest(&mut waiting.episodes, most) + keep_latest(&mut waiting.estimates, most);
+    }
+
+    /// Says so if a batch of the sampler has very many rows.
+    pub(super) fn look_at_size(&mut self, rows: usize) {
+        let fragment = self.parts.fragment_length as usize;
+        let threshold = match self.parts.config.batch_mode {
+            BatchMode::TruncateEpisodes => fragment.saturating_mul(10).max(1_000),
+            BatchMode::CompleteEpisodes => 5_000,
+        };
+        if rows > threshold && !self.warned {
+            self.warned = true;
+            self.metrics.warnings.push(WorkerWarning::LargeBatch { rows, threshold });
+        }
+    }
+}
+
+/// Forgets the oldest items, once there are twice as many as are kept. Says how many it has forgotten.
+fn keep_latest<T>(items: &mut Vec<T>, most: usize) -> u64 {
+    let excess = if items.len() > most.saturating_mul(2) { items.len() - most } else { 0 };
+    items.drain(..excess);
+    excess as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_are_kept() {
+        let mut items = Vec::from_iter(0..6);
+        assert_eq!((keep_latest(&mut items, 3), items.len()), (0, 6));
+        items.push(6);
+        assert_eq!((keep_latest(&mut items, 3), items), (4, vec![4, 5, 6]));
     }
 }

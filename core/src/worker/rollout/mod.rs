@@ -19,12 +19,14 @@ mod weights;
 #[cfg(test)]
 mod law_tests;
 #[cfg(test)]
+mod settings_tests;
+#[cfg(test)]
 mod test_support;
 #[cfg(test)]
 mod tests;
 
 pub use iterate::Samples;
-pub use metrics::{OffPolicyEstimate, WorkerMetrics};
+pub use metrics::{OffPolicyEstimate, WorkerMetrics, WorkerWarning};
 pub use sgd::{SgdOptions, TrainInfo};
 pub use state::WorkerStateError;
 pub use train::PoliciesToTrain;
@@ -106,9 +108,13 @@ pub struct RolloutWorker {
     parts: Parts,
     global_vars: GlobalVars,
     weights_seq_no: Option<u64>,
+    /// Batches of the sample in the making: some only after one that failed.
+    read: Vec<AnyBatch>,
     /// The first sample, where it is repeated.
     first: Option<AnyBatch>,
-    estimates: Vec<OffPolicyEstimate>,
+    /// What nobody has asked for yet.
+    metrics: WorkerMetrics,
+    warned: bool,
     /// Calls that learned so far: the address of the order in which they shuffle.
     learned: u32,
     locked: bool,
@@ -142,8 +148,10 @@ impl RolloutWorker {
             parts,
             global_vars: GlobalVars::default(),
             weights_seq_no: None,
+            read: Vec::new(),
             first: None,
-            estimates: Vec::new(),
+            metrics: WorkerMetrics::default(),
+            warned: false,
             learned: 0,
             locked: false,
             stopped: false,

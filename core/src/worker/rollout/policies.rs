@@ -7,7 +7,7 @@ use crate::{
     ids::PolicyId,
     policy::{Policy, PolicyEntry, PolicyMap, PolicyMapError, PolicyState, Stashed},
     prelude::*,
-    worker::{NewPolicy, RolloutError, WorkerStateError},
+    worker::{NewPolicy, Registry, RolloutError, WorkerStateError},
 };
 
 impl RolloutWorker {
@@ -76,7 +76,8 @@ impl RolloutWorker {
     ///
     /// # Errors
     /// [`RolloutError::PolicyMap`] if the id is taken; [`RolloutError::Setup`] for neither kind nor object or both, a
-    /// kind that is unknown, spaces that are, and a state that does not fit. Nothing has changed then.
+    /// kind that is unknown, spaces that are, and a state that does not fit; [`RolloutError::FixedMapping`]. Nothing has
+    /// changed then.
     pub fn add_policy(
         &mut self,
         id: PolicyId,
@@ -88,12 +89,15 @@ impl RolloutWorker {
         if self.parts.policies.contains(&id) {
             return Err(PolicyMapError::AlreadyExists(id).into());
         }
+        if policy_mapping_fn.is_some() {
+            self.check_may_map()?;
+        }
         let known = self.common_spaces();
         let (mut entry, recipe) = self.parts.workshop.make(&id, new, known)?;
         self.parts.callbacks.on_create_policy(&id, entry.policy.as_mut())?;
         let added = self.parts.policies.add(id.clone(), entry);
         self.parts.recipes.insert(id.clone(), recipe);
-        self.set_policy_mapping_fn(policy_mapping_fn);
+        self.set_policy_mapping_fn(policy_mapping_fn)?;
         if let Some(trained) = policies_to_train {
             self.parts.policies_to_train = trained;
         }
@@ -106,7 +110,7 @@ impl RolloutWorker {
     /// given. Agents that act under it get another one from the mapping.
     ///
     /// # Errors
-    /// [`RolloutError::PolicyMap`] for an unknown id, [`RolloutError::LastPolicy`].
+    /// [`RolloutError::PolicyMap`] for an unknown id, [`RolloutError::LastPolicy`], [`RolloutError::FixedMapping`].
     pub fn remove_policy(
         &mut self,
         id: &PolicyId,
@@ -117,12 +121,15 @@ impl RolloutWorker {
         if self.parts.policies.len() == 1 && self.parts.policies.contains(id) {
             return Err(RolloutError::LastPolicy(id.clone()));
         }
+        if policy_mapping_fn.is_some() {
+            self.check_may_map()?;
+        }
         self.parts.policies.remove(id)?;
         self.parts.recipes.remove(id);
         if let PoliciesToTrain::Ids(ids) = &mut self.parts.policies_to_train {
             ids.remove(id);
         }
-        self.set_policy_mapping_fn(policy_mapping_fn);
+        self.set_policy_mapping_fn(policy_mapping_fn)?;
         if let Some(trained) = policies_to_train {
             self.parts.policies_to_train = trained;
         }
@@ -130,20 +137,41 @@ impl RolloutWorker {
     }
 
     /// Says anew how agents get their policies; with none it stays as it is. Episodes that have begun keep theirs.
-    pub fn set_policy_mapping_fn(&mut self, policy_mapping_fn: Option<PolicyMappingFn>) {
+    ///
+    /// # Errors
+    /// [`RolloutError::FixedMapping`] where all environments are stepped together; the old one stays then.
+    pub fn set_policy_mapping_fn(&mut self, policy_mapping_fn: Option<PolicyMappingFn>) -> Result<(), RolloutError> {
+        self.check_running()?;
         if let Some(map) = policy_mapping_fn {
+            self.check_may_map()?;
             (self.parts.policy_mapping_fn, self.parts.mapping_name) = (map, None);
         }
+        Ok(())
     }
 
     /// [`set_policy_mapping_fn`](Self::set_policy_mapping_fn) by registered name, which a saved state remembers.
     ///
     /// # Errors
-    /// [`RolloutError::Unknown`]; the old one stays then.
+    /// [`RolloutError::Unknown`], and as there; the old one stays then.
     pub fn set_policy_mapping_fn_by_name(&mut self, name: &str) -> Result<(), RolloutError> {
-        let map = self.parts.registry.policy_mapping_fn(name)?.clone();
+        self.check_running()?;
+        let map = self.mapping_of_name(name)?;
         (self.parts.policy_mapping_fn, self.parts.mapping_name) = (map, Some(name.into()));
         Ok(())
+    }
+
+    /// A registered mapping function that this worker can follow.
+    pub(super) fn mapping_of_name(&self, name: &str) -> Result<PolicyMappingFn, RolloutError> {
+        let map = self.parts.registry.policy_mapping_fn(name)?.clone();
+        if name != Registry::DEFAULT_MAPPING {
+            self.check_may_map()?;
+        }
+        Ok(map)
+    }
+
+    /// Environments that are stepped together ask one policy for all, whatever a mapping says.
+    fn check_may_map(&self) -> Result<(), RolloutError> {
+        if self.is_lockstep() { Err(RolloutError::FixedMapping) } else { Ok(()) }
     }
 
     /// A policy in bytes: what it is, its weights, its filter, and what else it would miss. Versioned and with a hash.
@@ -161,8 +189,8 @@ impl RolloutWorker {
     /// that is not here is made, if its kind is registered.
     ///
     /// # Errors
-    /// [`RolloutError::State`] for bytes that are damaged, and a state that does not fit; [`RolloutError::Setup`] for
-    /// a policy that cannot be made. Nothing has changed then.
+    /// [`RolloutError::State`] for bytes that are damaged, [`RolloutError::Policy`] and [`RolloutError::Filter`] for a
+    /// state that does not fit, [`RolloutError::Setup`] for a policy that cannot be made. Nothing has changed then.
     #[doc(alias("import_policy_model_from_h5", "import_policy_model"))]
     pub fn import_policy(&mut self, id: &PolicyId, bytes: &[u8]) -> Result<(), RolloutError> {
         self.check_running()?;
@@ -176,10 +204,10 @@ impl RolloutWorker {
     pub(super) fn put_policy(&mut self, id: &PolicyId, spec: &str, state: &PolicyState) -> Result<(), RolloutError> {
         if self.parts.policies.contains(id) {
             let entry = self.parts.policies.get_mut(id)?;
-            return put_state(entry, state).map_err(RolloutError::of_policy(id));
+            return put_state(id, entry, state);
         }
         let (mut entry, recipe) = self.parts.workshop.remake(id, spec)?;
-        put_state(&mut entry, state).map_err(RolloutError::of_policy(id))?;
+        put_state(id, &mut entry, state)?;
         self.parts.callbacks.on_create_policy(id, entry.policy.as_mut())?;
         self.parts.recipes.insert(id.clone(), recipe);
         Ok(self.parts.policies.add(id.clone(), entry)?)
@@ -193,13 +221,15 @@ impl RolloutWorker {
     }
 }
 
-/// All of it or nothing.
-pub(super) fn put_state(entry: &mut PolicyEntry, state: &PolicyState) -> Result<(), crate::policy::PolicyError> {
+/// All of it or nothing. A filter of another kind or shape would not take the policy's observations.
+pub(super) fn put_state(id: &PolicyId, entry: &mut PolicyEntry, state: &PolicyState) -> Result<(), RolloutError> {
+    let fits = entry.filter.clone().sync(&state.filter);
+    fits.map_err(|source| RolloutError::Filter { id: id.clone(), source })?;
     let before = entry.policy.weights().clone();
-    entry.policy.set_weights(&state.weights)?;
+    entry.policy.set_weights(&state.weights).map_err(RolloutError::of_policy(id))?;
     if let Err(error) = entry.policy.set_extra_state(&state.extra) {
-        entry.policy.set_weights(&before)?;
-        return Err(error);
+        entry.policy.set_weights(&before).map_err(RolloutError::of_policy(id))?;
+        return Err(RolloutError::of_policy(id)(error));
     }
     entry.filter = state.filter.clone();
     Ok(())

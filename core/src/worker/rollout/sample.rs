@@ -8,7 +8,7 @@ use crate::{
     ids::PolicyId,
     prelude::*,
     run::{RunSpec, SpecError},
-    sampler::{BatchMode, InputReader as _, SamplerInput as _},
+    sampler::{BatchMode, CountStepsBy, InputReader as _, SamplerInput as _},
     worker::{
         RolloutError, SetupError,
         config::{Compression, InputEvaluation},
@@ -31,13 +31,15 @@ impl RolloutWorker {
     /// then it is written, estimated, and compressed, where that is wanted.
     ///
     /// # Errors
-    /// [`RolloutError`]. What has been read so far for this sample is lost then.
+    /// [`RolloutError`]. Batches that had been read until then begin the next sample.
     pub fn sample(&mut self) -> Result<AnyBatch, RolloutError> {
         self.check_running()?;
         if let Some(first) = &self.first {
             return Ok(first.clone());
         }
-        let mut batch = self.read()?;
+        let read = self.read();
+        self.collect_metrics();
+        let mut batch = read?;
         self.parts.callbacks.on_sample_end(&self.parts.info, &mut batch)?;
         self.parts.opened.output.write(&batch)?;
         self.estimate(&batch)?;
@@ -62,7 +64,8 @@ impl RolloutWorker {
     /// all environments are stepped together. Copies nothing that it need not; callbacks and output do not see it.
     ///
     /// # Errors
-    /// [`RolloutError::NoFragments`] where they are not; else as [`sample`](Self::sample).
+    /// [`RolloutError::NoFragments`] where they are not, [`RolloutError::Setup`] for too many steps; else as
+    /// [`sample`](Self::sample).
     pub fn sample_fragments(&mut self, steps: u32) -> Result<Vec<SlotFragment>, RolloutError> {
         self.check_running()?;
         if steps == 0 || steps > RunSpec::MAX_FRAGMENT_LENGTH {
@@ -71,8 +74,11 @@ impl RolloutWorker {
         }
         let parts = &mut self.parts;
         let Source::Lockstep(sampler) = &mut parts.opened.source else { return Err(RolloutError::NoFragments) };
+        sampler.check_size(steps)?;
         let policy = parts.policies.policy_mut(&PolicyId::DEFAULT)?;
-        Ok(sampler.fragments(steps, policy, &*parts.clock)?)
+        let fragments = sampler.fragments(steps, policy, &*parts.clock)?;
+        self.collect_metrics();
+        Ok(fragments)
     }
 
     /// Whether all environments are stepped together, which is fastest.
@@ -88,20 +94,25 @@ impl RolloutWorker {
         let truncates = self.parts.config.batch_mode == BatchMode::TruncateEpisodes;
         // Every environment gives one fragment; from elsewhere there may come any number of batches.
         let most = if truncates && !self.parts.opened.offline { num_envs } else { usize::MAX };
-        let (mut batches, mut steps, mut empty) = (Vec::new(), 0, 0);
-        while steps < wanted && batches.len() < most {
+        let count_by = self.parts.config.count_steps_by;
+        let count = |batch: &AnyBatch| match count_by {
+            CountStepsBy::EnvSteps => batch.env_steps(),
+            CountStepsBy::AgentSteps => batch.agent_steps(),
+        };
+        let (mut steps, mut empty) = (self.read.iter().map(count).sum::<usize>(), 0);
+        while steps < wanted && self.read.len() < most {
             let batch = self.next_batch()?;
-            steps += match self.parts.config.count_steps_by {
-                crate::sampler::CountStepsBy::EnvSteps => batch.env_steps(),
-                crate::sampler::CountStepsBy::AgentSteps => batch.agent_steps(),
-            };
+            steps += count(&batch);
             empty = if batch.agent_steps() == 0 { empty + 1 } else { 0 };
             if empty == MAX_EMPTY {
                 return Err(RolloutError::EmptyInput(MAX_EMPTY));
             }
-            batches.push(batch);
+            if !self.parts.opened.offline && !self.is_lockstep() {
+                self.look_at_size(batch.agent_steps());
+            }
+            self.read.push(batch);
         }
-        let mut batch = match <[AnyBatch; 1]>::try_from(batches) {
+        let mut batch = match <[AnyBatch; 1]>::try_from(core::mem::take(&mut self.read)) {
             Ok([only]) => only,
             Err(several) => AnyBatch::concat(&several)?,
         };
@@ -149,7 +160,7 @@ impl RolloutWorker {
         for by in self.parts.config.input_evaluation.clone() {
             if by != InputEvaluation::Simulation {
                 let estimates = self.estimates_of(batch, by)?;
-                self.estimates.extend(estimates);
+                self.metrics.estimates.extend(estimates);
             }
         }
         Ok(())

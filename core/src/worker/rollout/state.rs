@@ -49,6 +49,8 @@ struct State {
     timestep: u64,
     updates: BTreeMap<PolicyId, u64>,
     seq_no: Option<u64>,
+    /// Calls that learned so far.
+    learned: u32,
     sampler: Vec<u8>,
 }
 
@@ -71,8 +73,8 @@ enum Trained {
 
 impl RolloutWorker {
     /// The worker's state: policies with weights, filters and what else they would miss; how agents get them, if that
-    /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Nothing is
-    /// flushed. The form: four letters, a version, the content, and a hash of all that.
+    /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Episodes that
+    /// have begun go on only where they are sampled in lockstep; else the next ones begin. Nothing is flushed. The form: four letters, a version, the content, and a hash of all that.
     ///
     /// # Errors
     /// [`RolloutError::State`] for a policy that is too large, [`RolloutError::PolicyMap`] for one that cannot be brought
@@ -98,6 +100,7 @@ impl RolloutWorker {
             timestep: self.global_vars.timestep,
             updates: self.global_vars.num_grad_updates_per_policy.clone(),
             seq_no: self.weights_seq_no,
+            learned: self.learned,
             sampler: match &self.parts.opened.source {
                 Source::Lockstep(sampler) => sampler.state(),
                 Source::Reader(sampler) => sampler.state(),
@@ -117,15 +120,16 @@ impl RolloutWorker {
     /// that are here and not in the state stay. Slots that are not this worker's are left alone.
     ///
     /// # Errors
-    /// [`RolloutError::State`] for bytes that are damaged, and for states that do not fit; [`RolloutError::Setup`] for
-    /// policies that cannot be made: add those first; [`RolloutError::Unknown`] for a mapping function without that name.
-    /// Nothing has changed then.
+    /// [`RolloutError::State`] for bytes that are damaged, [`RolloutError::Policy`], [`RolloutError::Filter`] and
+    /// [`RolloutError::Sample`] for states that do not fit; [`RolloutError::Setup`] for policies that cannot be made: add those first; [`RolloutError::Unknown`] for a mapping function without that name,
+    /// [`RolloutError::FixedMapping`] for one that cannot be followed; [`RolloutError::Callback`]. Nothing has changed
+    /// then.
     #[doc(alias = "set_state")]
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), RolloutError> {
         self.check_running()?;
         let state = decode(bytes)?;
         let mapping = match &state.mapping {
-            Some(name) => Some((self.parts.registry.policy_mapping_fn(name)?.clone(), name.clone())),
+            Some(name) => Some((self.mapping_of_name(name)?, name.clone())),
             None => None,
         };
         let mut known = Vec::new();
@@ -138,8 +142,9 @@ impl RolloutWorker {
                 continue;
             }
             let (mut entry, recipe) = self.parts.workshop.remake(&saved.id, &saved.spec)?;
-            put_state(&mut entry, &own).map_err(RolloutError::of_policy(&saved.id))?;
-            made.push((saved.id.clone(), entry, recipe));
+            put_state(&saved.id, &mut entry, &own)?;
+            self.parts.callbacks.on_create_policy(&saved.id, entry.policy.as_mut())?;
+            made.push((saved.id.clone(), entry, recipe, own));
         }
         let mut before = Vec::new();
         let put = self.put_states(&known, &mut before).and_then(|()| self.restore_sampler(&state.sampler));
@@ -148,10 +153,10 @@ impl RolloutWorker {
             self.put_states(&before, &mut undone)?;
             return Err(error);
         }
-        for (id, mut entry, recipe) in made {
-            self.parts.callbacks.on_create_policy(&id, entry.policy.as_mut())?;
+        for (id, entry, recipe, own) in made {
             self.parts.recipes.insert(id.clone(), recipe);
-            self.parts.policies.add(id, entry)?;
+            self.parts.policies.add(id.clone(), entry)?;
+            known.push((id, own));
         }
         if let Some((map, name)) = mapping {
             (self.parts.policy_mapping_fn, self.parts.mapping_name) = (map, Some(name));
@@ -161,8 +166,11 @@ impl RolloutWorker {
             Trained::Ids(ids) => self.parts.policies_to_train = PoliciesToTrain::Ids(ids),
             Trained::Function => {}
         }
-        self.weights_seq_no = state.seq_no;
-        self.set_global_vars(&GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates }, None)
+        (self.weights_seq_no, self.learned) = (state.seq_no, state.learned);
+        let vars = GlobalVars { timestep: state.timestep, num_grad_updates_per_policy: state.updates };
+        self.set_global_vars(&vars, None)?;
+        // What policies made of the run's progress before they were saved goes before what they hear of it now.
+        self.put_states(&known, &mut Vec::new())
     }
 
     /// Gives policies other states, and keeps what they were.
@@ -175,13 +183,13 @@ impl RolloutWorker {
             let entry = self.parts.policies.get_mut(id)?;
             let (weights, filter) = (entry.policy.weights().clone(), entry.filter.clone());
             let now = PolicyState { weights, filter, extra: entry.policy.extra_state() };
-            put_state(entry, state).map_err(RolloutError::of_policy(id))?;
+            put_state(id, entry, state)?;
             before.push((id.clone(), now));
         }
         Ok(())
     }
 
-    fn restore_sampler(&mut self, state: &[u8]) -> Result<(), RolloutError> {
+    pub(super) fn restore_sampler(&mut self, state: &[u8]) -> Result<(), RolloutError> {
         match &mut self.parts.opened.source {
             Source::Lockstep(sampler) => sampler.set_state(state)?,
             Source::Reader(sampler) => sampler.set_state(state)?,
@@ -202,8 +210,9 @@ fn decode(bytes: &[u8]) -> Result<State, WorkerStateError> {
         return Err(WorkerStateError::Damaged);
     }
     let body = content.get(MAGIC.len() + 1..).ok_or(WorkerStateError::Damaged)?;
-    match postcard::take_from_bytes(body) {
-        Ok((state, [])) => Ok(state),
+    match postcard::take_from_bytes::<State>(body) {
+        // Each policy once, in the order in which they are written.
+        Ok((state, [])) if state.policies.is_sorted_by(|a, b| a.id < b.id) => Ok(state),
         _ => Err(WorkerStateError::Damaged),
     }
 }

@@ -91,6 +91,7 @@ impl RolloutWorker {
     /// # Errors
     /// [`RolloutError::PolicyMap`] for a policy that cannot be brought back.
     pub fn set_global_vars(&mut self, vars: &GlobalVars, policies: Option<&[PolicyId]>) -> Result<(), RolloutError> {
+        self.check_running()?;
         let trained = self.policies_to_train(None);
         let wanted = |id: &PolicyId| trained.contains(id) && policies.is_none_or(|wanted| wanted.contains(id));
         self.parts.policies.for_each_mut(|id, entry: &mut PolicyEntry| {

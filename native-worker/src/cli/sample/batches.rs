@@ -10,14 +10,14 @@ use rollmesh_core::{
     episode::{EpisodeSummary, RolloutMetrics, Spread},
     hash::BatchHasher,
     ids::PolicyId,
-    worker::{RolloutConfig, RolloutError, RolloutWorker},
+    worker::{RolloutConfig, RolloutError, RolloutWorker, WorkerMetrics},
 };
 use serde::Serialize;
 
-use super::SampleArgs;
+use super::{SampleArgs, exit_code};
 use crate::{
     Registry,
-    cli::{exit::Failure, log::Log},
+    cli::{exit::Failure, log::Log, signals::Interruption},
     progress::Progress,
 };
 
@@ -71,17 +71,18 @@ pub(super) fn run(args: &SampleArgs, config: RolloutConfig, registry: &Registry)
     } else {
         print(&summary);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code(summary.env_steps, args))
 }
 
 fn sample(worker: &mut RolloutWorker, args: &SampleArgs, mut log: Log) -> Result<Summary, RolloutError> {
+    let interruption = Interruption::watch();
     let progress = Progress::new(args.env_steps, "env steps", !args.json);
     let mut hasher = BatchHasher::new();
     let mut ended: Vec<RolloutMetrics> = Vec::new();
     let mut policies: BTreeMap<PolicyId, PolicySummary> = BTreeMap::new();
     let (mut samples, mut env_steps, mut agent_steps) = (0, 0, 0);
     let mut sampling = Duration::ZERO;
-    while env_steps < args.env_steps {
+    while env_steps < args.env_steps && !interruption.is_noticed() {
         let start = Instant::now();
         let batch = worker.sample()?;
         sampling += start.elapsed();
@@ -92,8 +93,9 @@ fn sample(worker: &mut RolloutWorker, args: &SampleArgs, mut log: Log) -> Result
         for (id, rows) in &batch.as_multi_agent().policy_batches {
             policies.entry(id.clone()).or_default().agent_steps += rows.len() as u64;
         }
-        let episodes = worker.metrics().episodes;
+        let WorkerMetrics { episodes, warnings, .. } = worker.metrics();
         log.sample(&batch, &episodes);
+        log.warnings(&warnings);
         ended.extend(episodes);
         progress.at(env_steps);
     }

@@ -18,7 +18,8 @@ use crate::Registry;
 #[command(
     after_help = "Without a file of settings, a single agent's rows are sampled as its environment gives them, and the hash\n\
                         depends on neither fragments nor kernels. With one, or with several agents, a worker samples as the\n\
-                        settings say, and the hash is of its whole batches.\n\n\
+                        settings say, and the hash is of its whole batches. Ctrl-C ends it early: the summary is of what was\n\
+                        sampled up to there, and the exit code is 3.\n\n\
                         Examples:\n  \
                         rollmesh sample --num-envs 64 --env-steps 1000000 --seed 1 --json\n  \
                         rollmesh sample --env MultiAgentCartPole-v1 --num-envs 4 --env-steps 10000"
@@ -26,10 +27,6 @@ use crate::Registry;
 pub(super) struct SampleArgs {
     #[command(flatten)]
     flags: WorkerFlags,
-    /// What acts for all agents: a kind of policy, see `rollmesh policies`, which all of the file's policies become; `mlp`
-    /// is another name of `net` [default: as the file says, else mlp]
-    #[arg(long, value_name = "KIND")]
-    policy: Option<String>,
     /// Widths of the networks' hidden layers [default: the file's, else 64,64]
     #[arg(long, value_delimiter = ',')]
     hidden: Option<Vec<u32>>,
@@ -59,6 +56,11 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     if is_plain { plain::run(args, config.raw(), registry) } else { batches::run(args, config, registry) }
 }
 
+/// Somebody may have ended it early.
+fn exit_code(env_steps: u64, args: &SampleArgs) -> ExitCode {
+    if env_steps < args.env_steps { ExitCode::from(3) } else { ExitCode::SUCCESS }
+}
+
 fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {
     let mut config = args.flags.settings()?;
     let has_file = args.flags.config.is_some();
@@ -67,13 +69,6 @@ fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {
     }
     if let Some(steps) = args.rollout_fragment_length {
         config = config.rollout_fragment_length(steps);
-    }
-    if let Some(kind) = &args.policy {
-        let kind = if kind == "mlp" { "net" } else { kind };
-        if config.policies.is_empty() {
-            config = config.single_policy(kind);
-        }
-        config.policies.values_mut().for_each(|policy| policy.policy = kind.to_owned());
     }
     if let Some(hidden) = &args.hidden {
         config = config.fcnet_hiddens(hidden);

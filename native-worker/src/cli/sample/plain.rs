@@ -11,8 +11,12 @@ use rollmesh_core::{
 };
 use serde::Serialize;
 
-use super::SampleArgs;
-use crate::{Registry, cli::exit::Failure, progress::Progress};
+use super::{SampleArgs, exit_code};
+use crate::{
+    Registry,
+    cli::{exit::Failure, log::Log, signals::Interruption},
+    progress::Progress,
+};
 
 /// What is printed.
 #[derive(Serialize)]
@@ -30,8 +34,9 @@ pub(super) fn run(args: &SampleArgs, config: RolloutConfig, registry: &Registry)
     let FragmentLength::Steps(length) = config.rollout_fragment_length else {
         return Err(Failure::usage("a plain rollout has fragments of a fixed length"));
     };
+    let log = Log::new(&config).map_err(Failure::usage)?;
     let worker = args.flags.worker(config, registry)?;
-    let summary = sample(worker, args, length).map_err(Failure::other)?;
+    let summary = sample(worker, args, length, log).map_err(Failure::other)?;
     if args.json {
         println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
     } else {
@@ -41,18 +46,19 @@ pub(super) fn run(args: &SampleArgs, config: RolloutConfig, registry: &Registry)
         println!("steps/s       {:.0}", summary.steps_per_s);
         println!("rollout hash  {}", summary.rollout_hash);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code(summary.env_steps, args))
 }
 
-fn sample(mut worker: RolloutWorker, args: &SampleArgs, length: u32) -> Result<Summary, RolloutError> {
+fn sample(mut worker: RolloutWorker, args: &SampleArgs, length: u32, mut log: Log) -> Result<Summary, RolloutError> {
     let num_envs = worker.num_envs() as u64;
     let steps_per_env = args.env_steps.div_ceil(num_envs.max(1));
     let total = steps_per_env.saturating_mul(num_envs);
     let progress = Progress::new(total, "env steps", !args.json);
+    let interruption = Interruption::watch();
     let mut hasher = RolloutHasher::new();
     let (mut done, mut env_steps, mut episodes, mut returns) = (0, 0, 0u64, 0.0);
     let mut sampling = Duration::ZERO;
-    while done < steps_per_env {
+    while done < steps_per_env && !interruption.is_noticed() {
         let steps = (steps_per_env - done).min(u64::from(length)) as u32;
         let start = Instant::now();
         let fragments = worker.sample_fragments(steps)?;
@@ -62,6 +68,7 @@ fn sample(mut worker: RolloutWorker, args: &SampleArgs, length: u32) -> Result<S
             hasher.add(fragment)?;
             env_steps += fragment.env_steps();
             episodes += fragment.episodes.len() as u64;
+            log.fragment(fragment);
             returns += fragment.episodes.iter().map(|episode| episode.episode_return).sum::<f64>();
         }
         progress.at(env_steps);

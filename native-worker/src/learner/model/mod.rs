@@ -195,12 +195,17 @@ mod tests {
         env::{Moment, RowsMut, RowsRef},
         ids::SlotId,
         policy::{ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, Policy as _},
+        space::Space,
     };
 
     use super::{super::test_support::weights, *};
 
+    fn two_actions() -> ActionHead {
+        ActionHead::for_space(&Space::Discrete { n: 2 }).unwrap()
+    }
+
     fn model(weights: &Weights) -> ActorCritic {
-        ActorCritic::from_weights(ActionHead::Categorical(vec![2]), weights, &Device::Cpu).unwrap()
+        ActorCritic::from_weights(two_actions(), weights, &Device::Cpu).unwrap()
     }
 
     #[test]
@@ -259,7 +264,7 @@ mod tests {
         let without = |name: &str| whole.tensors().iter().filter(|t| t.name != name).cloned().collect();
         let model = |tensors| {
             let weights = Weights::new(whole.version(), tensors).unwrap();
-            ActorCritic::from_weights(ActionHead::Categorical(vec![2]), &weights, &Device::Cpu)
+            ActorCritic::from_weights(two_actions(), &weights, &Device::Cpu)
                 .map(drop)
                 .map_err(|error| error.to_string())
         };

@@ -5,3 +5,4 @@ mod learning;
 mod policy;
 mod sequences;
 mod traffic_grid;
+mod worker;

@@ -137,7 +137,7 @@ fn bad_batches_are_typed_errors() {
         "the policy takes 8 observations of Box(-9.0, 9.0, (2,), float32), not 8 values of float32"
     );
     let wild = bandit(8, 1).with(ACTIONS, ColumnData::scalars(vec![2; 8])).unwrap();
-    assert_eq!(error(wild), "the policy takes actions below 2, not 2");
+    assert_eq!(error(wild), "the policy takes actions from 0 to 1, not 2");
     assert_eq!(error(SampleBatch::new()), "the policy takes at least one row to learn from, not an empty batch");
     assert_eq!(policy.weights(), &before);
 }

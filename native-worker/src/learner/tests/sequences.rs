@@ -2,8 +2,8 @@
 
 use candle_core::Device;
 use rollmesh_core::{
-    batch::{ADVANTAGES, OBS, SampleBatch},
-    column::ColumnKey,
+    batch::{ADVANTAGES, BatchParts, OBS, SampleBatch},
+    column::{ColumnData, ColumnKey},
     space::Space,
 };
 
@@ -59,6 +59,18 @@ fn the_gradient_is_the_mean_over_all_steps() {
         sum.iter_mut().zip(one).for_each(|(sum, g)| *sum += g);
     }
     assert!(whole.iter().zip(&sum).all(|(a, b)| (a - b).abs() < 1e-4), "{whole:?} {sum:?}");
+}
+
+/// So many rows as the lengths claim would fill the memory.
+#[test]
+fn lengths_without_rows_are_refused() {
+    let parts = BatchParts {
+        seq_lens: Some(ColumnData::scalars(vec![i32::MAX; 1])),
+        zero_padded: true,
+        ..BatchParts::default()
+    };
+    let error = learner(PolicyGradientConfig::a2c()).update(&SampleBatch::from_parts(parts).unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "the batch has no column 'obs'");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::{
 /// only agents speak that are there.
 ///
 /// Where a failure is survived, the sub-environment is dropped and made again, the episode is lost, and the others go
-/// on undisturbed; [`MAX_FAILED_RESETS`](Self::MAX_FAILED_RESETS) failures in a row are too many. Where it is not, the
+/// on undisturbed; [`MAX_FAILURES`](Self::MAX_FAILURES) without a step in between are too many. Where it is not, the
 /// failure is returned after all others have taken their step, and the sub-environment waits for a reset or a restart.
 ///
 /// ```
@@ -68,8 +68,8 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// Resets of a sub-environment that may fail in a row before it is given up.
-    pub const MAX_FAILED_RESETS: u32 = 5;
+    /// Failures of a sub-environment, without a step in between, after which it is given up.
+    pub const MAX_FAILURES: u32 = 5;
 
     /// Makes one sub-environment per start, none of them reset. Failures are not survived.
     ///
@@ -127,18 +127,9 @@ impl InProcess {
             sub.made = self.maker.make(&sub.start.context).ok();
         }
         match sub.reset(env, self.reset, &mut self.spaces, turn) {
-            Ok(()) => {
-                sub.failed_resets = 0;
-                Ok(Reset::Done)
-            }
+            Ok(()) => Ok(Reset::Done),
             Err(error) => {
                 turn.clear();
-                sub.failed_resets = sub.failed_resets.saturating_add(1);
-                let attempts = sub.failed_resets;
-                if self.restart_failed && attempts >= Self::MAX_FAILED_RESETS {
-                    sub.phase = Phase::Over;
-                    return Err(EnvError::GivenUp { env, attempts, reason: error.to_string() });
-                }
                 self.fail(env, error).map(|()| Reset::Later)
             }
         }
@@ -151,6 +142,12 @@ impl InProcess {
         if !self.restart_failed {
             sub.phase = Phase::Over;
             return Err(error);
+        }
+        sub.failures = sub.failures.saturating_add(1);
+        let attempts = sub.failures;
+        if attempts >= Self::MAX_FAILURES {
+            sub.phase = Phase::Over;
+            return Err(EnvError::GivenUp { env, attempts, reason: error.to_string() });
         }
         // Dropped before the new one is made: it may hold something that the new one needs.
         sub.made = None;
@@ -266,6 +263,12 @@ impl BaseEnv for InProcess {
         Ok(reset)
     }
 
+    fn pay_out(&mut self, env: usize, turn: &mut Turn) {
+        if let Some(sub) = self.subs.get_mut(env) {
+            sub.pay_out(turn);
+        }
+    }
+
     fn set_next_episode(&mut self, env: usize, episode: u32) {
         if let Some(sub) = self.subs.get_mut(env) {
             sub.start.episode = episode;
@@ -282,7 +285,7 @@ impl BaseEnv for InProcess {
             sub.phase = Phase::Over;
         }
         sub.made = Some(self.maker.make(&sub.start.context)?);
-        sub.failed_resets = 0;
+        sub.failures = 0;
         Ok(())
     }
 

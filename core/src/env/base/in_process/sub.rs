@@ -37,8 +37,8 @@ pub(super) struct Sub {
     pub(super) fault: Option<EnvError>,
     /// The latest actions have an entry for it.
     pub(super) answered: bool,
-    /// Failed resets in a row.
-    pub(super) failed_resets: u32,
+    /// Failures since the last step that did not fail.
+    pub(super) failures: u32,
     /// Of the next step.
     moment: Moment,
     /// Agents that act next.
@@ -58,7 +58,7 @@ impl Sub {
             turn: Turn::new(),
             fault: None,
             answered: false,
-            failed_resets: 0,
+            failures: 0,
             moment,
             acting: Roster::default(),
             done: Roster::default(),
@@ -105,6 +105,9 @@ impl Sub {
         };
         self.moment.t = self.moment.t.saturating_add(1);
         let result = stepped.map_err(|error| at_env(error, env)).and_then(|()| self.inspect(env, spaces, &mut turn));
+        if result.is_ok() {
+            self.failures = 0;
+        }
         self.turn = turn;
         result
     }
@@ -157,6 +160,11 @@ impl Sub {
             Some((_, (agent, ()))) => bad(agent, "its action is missing".into()),
             None => Ok(()),
         }
+    }
+
+    /// Adds to the latest news what is owed.
+    pub(super) fn pay_out(&mut self, turn: &mut Turn) {
+        turn.pay_out(&mut self.debts);
     }
 
     /// The news have been collected.

@@ -428,19 +428,40 @@ fn an_environment_that_never_begins_is_given_up() {
     };
     let mut envs = envs(1, move || fails).restart_failed(true);
     let (mut news, mut turn) = (News::new(), Turn::new());
-    for _ in 1..InProcess::MAX_FAILED_RESETS {
+    for _ in 1..InProcess::MAX_FAILURES {
         poll(&mut envs, &mut news).unwrap();
         assert!(news.entries()[0].fault.is_some() && news.entries()[0].turn.obs().is_empty());
         match envs.try_reset(0, &mut turn) {
             Ok(reset) => assert_eq!((reset, turn.obs().len()), (Reset::Later, 0)),
             Err(error) => {
                 let reason = "the environment failed: no power".into();
-                assert_eq!(error, EnvError::GivenUp { env: 0, attempts: InProcess::MAX_FAILED_RESETS, reason });
+                assert_eq!(error, EnvError::GivenUp { env: 0, attempts: InProcess::MAX_FAILURES, reason });
                 return;
             }
         }
     }
     panic!("it was never given up");
+}
+
+#[test]
+fn an_environment_that_takes_no_step_is_given_up() {
+    let fails = |t: u32, _: &AgentRows, turn: &mut Turn| {
+        see(turn, 0, 0.0);
+        if t == 1 { Err(EnvError::Failed("no power".into())) } else { Ok(()) }
+    };
+    let mut envs = envs(1, move || fails).restart_failed(true);
+    let (mut news, mut turn) = (News::new(), Turn::new());
+    poll(&mut envs, &mut news).unwrap();
+    for _ in 1..InProcess::MAX_FAILURES {
+        step(&mut envs, &mut news).unwrap();
+        assert!(news.entries()[0].fault.is_some());
+        news.clear();
+        assert_eq!(envs.try_reset(0, &mut turn), Ok(Reset::Done));
+        core::mem::swap(&mut news.add(0).turn, &mut turn);
+    }
+    let reason = "the environment failed: no power".into();
+    let given_up = EnvError::GivenUp { env: 0, attempts: InProcess::MAX_FAILURES, reason };
+    assert_eq!(step(&mut envs, &mut news), Err(given_up));
 }
 
 #[test]

@@ -103,10 +103,6 @@ impl Lane {
         self.builder.agent_steps += core::mem::take(&mut self.open_agent_steps);
     }
 
-    pub(super) fn env(&self) -> usize {
-        self.env
-    }
-
     pub(super) fn is_new(&self) -> bool {
         self.phase == Phase::New
     }
@@ -124,12 +120,7 @@ impl Lane {
         self.waits.then(|| self.acting.iter().filter_map(|&place| self.agents.get(place)))
     }
 
-    /// True if the environment waits for an answer.
-    pub(super) fn waits(&self) -> bool {
-        self.waits
-    }
-
-    /// A round begins.
+    /// The environment has its answer, if it waited for one.
     pub(super) fn begin_round(&mut self) {
         self.waits = false;
         self.acting.clear();
@@ -160,6 +151,8 @@ impl Lane {
     /// Announces the next episode.
     pub(super) fn create_episode(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         self.episode = Episode::new(self.env, self.slot, self.next_episode);
+        // Also after a failure, or an episode that began in the books only.
+        round.env.set_next_episode(self.env, self.next_episode);
         // A slot lives for 2^32 episodes; then numbers begin again, as every address of randomness would.
         self.next_episode = self.next_episode.wrapping_add(1);
         (self.open_env_steps, self.open_agent_steps, self.has_rows) = (0, 0, false);

@@ -31,7 +31,7 @@ impl Lane {
             Phase::Running => {
                 self.episode.add_step();
                 self.open_env_steps += 1;
-                self.steps += 1;
+                self.steps = self.steps.saturating_add(1);
                 // A time limit may coincide with the environment's own end, as in Gymnasium's wrapper.
                 end = round.options.end_at(self.episode.length());
                 end = end.filter(|end| *end == Horizon::Truncated || !turn.is_over());
@@ -42,6 +42,9 @@ impl Lane {
             terminated: turn.all_terminated() || end == Some(Horizon::LegacyHard),
             truncated: turn.all_truncated() || end == Some(Horizon::Truncated),
         };
+        if all.any() {
+            round.env.pay_out(self.env, turn);
+        }
         if let Some(observation_fn) = round.host.observation_fn {
             self.hook(round, |_, hook| observation_fn(turn.obs_mut(), hook))?;
         }
@@ -72,10 +75,18 @@ impl Lane {
             self.go_on(round)?;
         }
         self.waits = true;
-        for &place in &self.acting {
-            if let Some(agent) = self.agents.get(place) {
-                round.inference.queue(self.env, place, agent, self.moment(agent))?;
+        Ok(())
+    }
+
+    /// Lets the agents that act in this round wait for what their policies choose.
+    pub(in super::super) fn queue(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+        for at in 0..self.acting.len() {
+            let place = self.acting[at];
+            if !round.host.policies.contains(&self.agents[place].policy) {
+                self.remap(place, round)?;
             }
+            let agent = &self.agents[place];
+            round.inference.queue(self.env, place, agent, self.moment(agent))?;
         }
         Ok(())
     }
@@ -153,7 +164,7 @@ impl Lane {
 
     /// An agent's policy is no longer there: it gets another one.
     pub(in super::super) fn remap(&mut self, place: usize, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
-        let Some(agent) = self.agents.get(place) else { return Ok(()) };
+        let agent = &self.agents[place];
         let policy = self.ask_mapping(&agent.id, agent.index, round)?;
         let start = self.start(agent, self.episode.length());
         self.episode.remap(agent.index, policy.clone());

@@ -172,3 +172,112 @@ fn time_is_told_by_phase() {
     let phases = [perf.env_wait_ms, perf.obs_processing_ms, perf.inference_ms, perf.action_processing_ms];
     assert_eq!(phases, [2.0, 1.0, 1.0, 1.0]);
 }
+
+/// First observations of the episodes of slot 0, by the episode's number.
+fn first_obs(batch: &SampleBatch) -> Vec<(i64, Vec<f32>)> {
+    let (ids, t) = (batch.get(EPS_ID).unwrap(), batch.get(T).unwrap());
+    let rows = batch.get(ColumnKey::<f32>::new("obs")).unwrap().chunks_exact(4);
+    let firsts = rows.zip(ids.iter().zip(t)).filter(|(_, (id, t))| **t == 0 && **id < 1 << 32);
+    firsts.map(|(row, (id, _))| (*id, row.to_vec())).collect()
+}
+
+fn cart_pole(first_episode: u32, options: EpisodicOptions) -> Episodic {
+    let registry = crate::env::EnvRegistry::builtin();
+    let spec = registry.spec("CartPole-v1").unwrap();
+    let start = EnvStart { episode: first_episode, ..start(0) };
+    let maker = EnvMaker::single_agent(spec, crate::kernels::Kernels::PORTABLE);
+    let options = EpisodicOptions { slots: vec![(SlotId(0), first_episode)], ..options };
+    sampler(options, InProcess::new(maker, vec![start], 1).unwrap())
+}
+
+/// Refuses the second episode.
+struct NoSecond;
+
+impl crate::callbacks::Callbacks for NoSecond {
+    fn on_episode_created(
+        &mut self,
+        hook: &mut crate::callbacks::EpisodeHook<'_>,
+    ) -> Result<(), crate::callbacks::CallbackError> {
+        match hook.episode.number() {
+            1 => Err(crate::callbacks::CallbackError::new("on_episode_created", "not this one")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn an_episode_begins_with_the_random_numbers_of_its_number_whatever_came_before() {
+    let wanted = first_obs(&Bench::new(Player::new()).single(&mut cart_pole(2, options(1, 4))));
+    // After a failure between two episodes.
+    let mut bench = Bench::new(Player::new());
+    bench.callbacks.push(Box::new(NoSecond));
+    let mut refused = cart_pole(0, EpisodicOptions { max_episode_steps: Some(3), ..options(1, 4) });
+    bench.data(&mut refused).unwrap_err();
+    assert_eq!(first_obs(&bench.single(&mut refused)).last(), wanted.last());
+    // After an episode that began in the books only.
+    let soft = EpisodicOptions { horizon: Some(3), horizon_means: Horizon::LegacySoft, ..complete(1) };
+    let (mut bench, mut soft) = (Bench::new(Player::new()), cart_pole(0, soft));
+    let batches: Vec<_> = (0..6).map(|_| bench.single(&mut soft)).collect();
+    let reset = batches.windows(2).position(|pair| *pair[0].get(TERMINATEDS).unwrap().last().unwrap());
+    let (number, obs) = first_obs(&batches[reset.expect("it falls") + 1]).remove(0);
+    let fresh = first_obs(&Bench::new(Player::new()).single(&mut cart_pole(number as u32, options(1, 4))));
+    assert_eq!((number, obs), fresh[0]);
+}
+
+#[test]
+fn slots_that_a_state_does_not_name_are_left_alone() {
+    let (mut bench, mut two) = (Bench::new(Player::new()), sampler(options(2, 3), scripted(2, counter(100))));
+    for env in 0..2i64 {
+        assert_eq!(bench.single(&mut two).get(EPS_ID).unwrap(), [env << 32; 3]);
+    }
+    let next: Vec<(SlotId, u32, u64)> = vec![(SlotId(0), 9, 50)];
+    two.set_state(&postcard::to_allocvec(&next).unwrap()).unwrap();
+    let (mut begun, mut gone_on) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let batch = bench.single(&mut two);
+        let rows = if batch.get(EPS_ID).unwrap()[0] == 9 { &mut begun } else { &mut gone_on };
+        rows.extend(ints(&batch, "obs"));
+    }
+    assert_eq!((begun, gone_on), ((0..6).collect(), (3..9).collect()));
+}
+
+#[test]
+fn the_last_numbers_that_a_state_can_have_do_no_harm() {
+    let (mut bench, mut sampler) = (Bench::new(Player::new()), sampler(options(1, 3), scripted(1, counter(2))));
+    let state = |steps| postcard::to_allocvec(&vec![(SlotId(0), u32::MAX, steps)]).unwrap();
+    assert!(sampler.set_state(&state(u64::MAX)).is_err());
+    sampler.set_state(&state(u64::MAX / 2)).unwrap();
+    let batch = bench.single(&mut sampler);
+    assert_eq!(batch.get(EPS_ID).unwrap(), [i64::from(u32::MAX), i64::from(u32::MAX), 0]);
+}
+
+/// Says its part once only.
+struct Tired(Player, bool);
+
+impl Policy for Tired {
+    fn compute_actions(&mut self, input: ActionInput<'_>, mut out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        if !core::mem::replace(&mut self.1, true) {
+            return self.0.compute_actions(input, out);
+        }
+        let RowsMut::I64(actions) = &mut out.actions else { return Err(PolicyError::Failed("not int64".into())) };
+        actions.fill(1);
+        Ok(())
+    }
+    fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        self.0.compute_values(obs, state, values)
+    }
+    fn weights(&self) -> &Weights {
+        self.0.weights()
+    }
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        self.0.set_weights(weights)
+    }
+}
+
+#[test]
+fn what_a_policy_does_not_say_is_zero() {
+    let mut bench = Bench::new(Tired(Player::new(), false));
+    let batch = bench.single(&mut sampler(options(1, 3), scripted(1, counter(9))));
+    assert_eq!(batch.get(crate::batch::VF_PREDS).unwrap(), [7.0, 0.0, 0.0]);
+    assert_eq!(batch.get(crate::batch::ACTION_LOGP).unwrap(), [-0.5, 0.0, 0.0]);
+}

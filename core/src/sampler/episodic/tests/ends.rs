@@ -36,6 +36,56 @@ fn a_time_limit_truncates_and_is_bootstrapped() {
     }
 }
 
+/// Agent 1 acts first and hears no more; it gets 1 in every step, while agent 0 acts in all.
+fn silent_partner() -> Script {
+    Box::new(|t, _, turn| {
+        see(turn, 0, i64::from(t));
+        if t == 0 {
+            see(turn, 1, 0);
+        } else {
+            turn.reward(&agent(1), 1.0);
+            turn.info(&agent(1), *b"owed");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_time_limit_pays_what_silent_agents_are_owed() {
+    for means in [Horizon::Truncated, Horizon::LegacyHard] {
+        let record = RecordColumns { infos: true, ..RecordColumns::default() };
+        let options = EpisodicOptions { single_agent: false, record, ..with_horizon(4, means) };
+        let (mut bench, mut sampler) = (Bench::pair(), sampler(options, scripted(1, || silent_partner())));
+        for _ in 0..2 {
+            let AnyBatch::Multi(batch) = bench.data(&mut sampler).unwrap() else { panic!("several agents") };
+            let silent = &batch.policy_batches[&PolicyId::new("p1")];
+            assert_eq!(silent.get(REWARDS).unwrap(), [4.0]);
+            assert_eq!(silent.get(T).unwrap(), [3]);
+            assert_eq!(silent.dones().unwrap(), [true]);
+        }
+        assert_eq!(lengths(&mut sampler), [(4, 4.0); 2]);
+    }
+}
+
+#[test]
+fn a_soft_horizon_leaves_debts_to_the_environment() {
+    let options = EpisodicOptions { single_agent: false, ..with_horizon(2, Horizon::LegacySoft) };
+    let envs = scripted(1, || {
+        let mut script = silent_partner();
+        move |t: u32, actions: &AgentRows, turn: &mut Turn| {
+            if t == 3 {
+                see(turn, 1, 3);
+            }
+            script(t, actions, turn)
+        }
+    });
+    let (mut bench, mut sampler) = (Bench::pair(), sampler(options, envs));
+    let AnyBatch::Multi(first) = bench.data(&mut sampler).unwrap() else { panic!("several agents") };
+    assert!(!first.policy_batches.contains_key(&PolicyId::new("p1")));
+    let AnyBatch::Multi(second) = bench.data(&mut sampler).unwrap() else { panic!("several agents") };
+    assert_eq!(second.policy_batches[&PolicyId::new("p1")].get(REWARDS).unwrap(), [3.0]);
+}
+
 #[test]
 fn terminated_and_truncated_is_terminated() {
     let batch = valued().single(&mut sampler(complete(1), scripted(1, counter(3))));

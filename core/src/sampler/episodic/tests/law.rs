@@ -15,10 +15,17 @@ use crate::{
 
 const GAE: AdvantageConfig = AdvantageConfig { gamma: 0.97, lambda: 0.9, use_gae: true, use_critic: true };
 
+fn model() -> ModelConfig {
+    ModelConfig { fcnet_hiddens: vec![8], ..ModelConfig::default() }
+}
+
+/// Other weights for every fragment.
+fn weights(spaces: &EnvSpaces, fragment: u64) -> Weights {
+    ModelSpec::for_spaces(spaces, &model()).unwrap().init_weights(3 + fragment).unwrap()
+}
+
 fn policy(spaces: &EnvSpaces) -> NetPolicy {
-    let model = ModelConfig { fcnet_hiddens: vec![8], ..ModelConfig::default() };
-    let weights = ModelSpec::for_spaces(spaces, &model).unwrap().init_weights(3).unwrap();
-    let policy = NetPolicy::new(spaces, &model, weights, 5, Kernels::PORTABLE).unwrap();
+    let policy = NetPolicy::new(spaces, &model(), weights(spaces, 0), 5, Kernels::PORTABLE).unwrap();
     policy.with_postprocessing(Postprocessing::Advantages(GAE))
 }
 
@@ -38,6 +45,7 @@ fn lockstep<O: RowElement, A: RowElement>(
     let mut policy = policy(&spec.spaces().unwrap());
     let mut all = Vec::new();
     for fragment in 0..fragments {
+        policy.set_weights(&weights(&spec.spaces().unwrap(), fragment)).unwrap();
         collector.begin(FragmentNo(fragment), WeightsVersion(0), steps);
         while collector.need() != Need::Nothing {
             drive(&mut collector, env.as_mut(), &mut policy, steps).unwrap();
@@ -62,6 +70,9 @@ fn same_rows<O: RowElement, A: RowElement>(name: &str, limit: Option<u32>, num_e
     let mut finished: Vec<(i64, u32, f64)> = Vec::new();
     let mut expected: Vec<(i64, u32, f64)> = Vec::new();
     for fragment in lockstep::<O, A>(name, limit, num_envs, steps, fragments) {
+        let spaces = sampler.env.spaces(&AgentId::SINGLE).unwrap();
+        let policy = bench.policies.policy_mut(&PolicyId::DEFAULT).unwrap();
+        policy.set_weights(&weights(&spaces, fragment.fragment.0)).unwrap();
         let found = bench.single(&mut sampler);
         let wanted = fragment.with_derived().unwrap();
         for (column, rows) in wanted.iter().filter(|(column, _)| *column != UNROLL_ID.name()) {

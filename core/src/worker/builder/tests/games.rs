@@ -114,9 +114,27 @@ fn small_pictures_are_no_games() {
 
 #[test]
 fn numbers_that_no_wrapper_takes_are_refused() {
-    for model in [r#"{"dim": 0}"#, r#"{"framestack": 0}"#, r#"{"dim": "x"}"#] {
+    for model in [
+        r#"{"dim": 0}"#,
+        r#"{"framestack": 0}"#,
+        r#"{"dim": "x"}"#,
+        r#"{"dim": 65535}"#,
+        r#"{"dim": 1024, "framestack": 65535}"#,
+    ] {
         let config = RolloutConfig { model_config: model.parse().unwrap(), ..RolloutConfig::default() };
         let builder = RolloutWorker::builder().config(config.single_policy("random")).env_spec(game(ATARI));
         assert!(builder.build().is_err(), "{model}");
     }
+}
+
+#[test]
+fn samples_that_no_memory_holds_are_refused() {
+    let config = RolloutConfig { preprocessor_pref: PreprocessorPref::None, ..RolloutConfig::default() };
+    let config = config.num_envs(8).rollout_fragment_length(65_536).single_policy("random");
+    let error = RolloutWorker::builder().config(config.clone()).env_spec(game(ATARI)).build().unwrap_err();
+    assert!(error.to_string().contains("lower num_envs or rollout_fragment_length"), "{error}");
+    let mut worker =
+        RolloutWorker::builder().config(config.rollout_fragment_length(2)).env_spec(game(ATARI)).build().unwrap();
+    assert!(worker.sample_fragments(65_536).is_err());
+    assert_eq!(worker.sample().unwrap().env_steps(), 16);
 }

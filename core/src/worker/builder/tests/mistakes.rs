@@ -1,3 +1,5 @@
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use crate::{
     config::Config,
     filter::FilterKind,
@@ -31,6 +33,7 @@ fn numbers_out_of_range_are_named() {
         (RolloutConfig { dataset_shards: Some(0), ..config() }, "dataset_shards"),
         (RolloutConfig { policy_map_capacity: 0, ..config() }, "policy_map_capacity"),
         (RolloutConfig { clip_rewards: RewardClipping::Limit(f64::NAN), ..config() }, "clip_rewards"),
+        (RolloutConfig { num_envs: 65_536, ..config() }.rollout_fragment_length(65_536), "at most 2^26 steps"),
     ] {
         assert!(error(config).contains(name), "{name}");
     }
@@ -112,6 +115,41 @@ fn unknown_names_are_listed_with_what_there_is() {
         let error = error(config);
         assert!(error.contains(what), "{error}");
     }
+}
+
+#[test]
+fn nothing_is_made_if_something_has_no_meaning() {
+    let made = Arc::new(AtomicU32::new(0));
+    let build = |config: RolloutConfig, new: Option<NewPolicy>| {
+        let count = made.clone();
+        let mut builder =
+            RolloutWorker::builder().config(RolloutConfig { env: None, ..config }).env_creator(move |_| {
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok(crate::env::Lane::new(crate::env::classic::Pendulum::new(1)))
+            });
+        if let Some(new) = new {
+            builder = builder.policy(PolicyId::DEFAULT, new);
+        }
+        builder.build().map(|_| ())
+    };
+    build(config(), None).unwrap();
+    assert!(made.swap(0, Ordering::Relaxed) > 0);
+    for config in [
+        config().single_policy("nte"),
+        config().policy(PolicyId::new("b"), PolicyConfig::new("random")),
+        RolloutConfig { policy_mapping_fn: Some("x".into()), ..config() },
+        RolloutConfig { observation_fn: Some("x".into()), ..config() },
+        RolloutConfig { callbacks: vec!["x".into()], ..config() },
+        RolloutConfig { input: "x".into(), ..config() },
+        RolloutConfig { output: Some("x".into()), ..config() },
+        RolloutConfig { policies_to_train: Some([PolicyId::new("x")].into()), ..config() },
+    ] {
+        assert!(build(config.clone(), None).is_err(), "{config:?}");
+        assert_eq!(made.load(Ordering::Relaxed), 0, "{config:?}");
+    }
+    assert!(build(config(), Some(NewPolicy::default())).is_err());
+    assert!(build(config(), Some(NewPolicy::named("nte"))).is_err());
+    assert_eq!(made.load(Ordering::Relaxed), 0);
 }
 
 #[test]

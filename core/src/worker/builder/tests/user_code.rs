@@ -137,6 +137,71 @@ fn environments_of_ones_own_shape_are_sampled() {
     let mut named = RolloutWorker::from_config(config, &registry, WorkerPlace::LOCAL).unwrap();
     assert_eq!(named.sample().unwrap().env_steps(), 80);
     assert_eq!(named.foreach_env(|_| ()).len(), 8);
+    // RLlib 2.9.3: what a sample has follows from the number that was asked for, which is 1 here.
+    let config = RolloutConfig { env: Some("Eight-v0".into()), num_envs: 1, ..self::config() };
+    let mut eight = RolloutWorker::from_config(config, &registry, WorkerPlace::LOCAL).unwrap();
+    assert_eq!((eight.sample().unwrap().env_steps(), eight.sample().unwrap().env_steps()), (10, 10));
+    let indices = eight.foreach_env_with_context(|_, context| context.home.vector_index);
+    assert_eq!(indices, (0..8).collect::<Vec<_>>());
+}
+
+/// Writes a digit behind what is there, for each thing that is made.
+struct Order(Arc<AtomicU32>);
+
+impl Order {
+    fn note(&self, digit: u32) {
+        self.0.store(self.0.load(Ordering::Relaxed) * 10 + digit, Ordering::Relaxed);
+    }
+}
+
+impl Callbacks for Order {
+    fn on_create_policy(&mut self, _id: &PolicyId, _policy: &mut dyn Policy) -> Result<(), CallbackError> {
+        self.note(2);
+        Ok(())
+    }
+
+    fn on_sub_environment_created(
+        &mut self,
+        _worker: &WorkerInfo,
+        _env: SubEnv<'_>,
+        _context: &EnvContext,
+    ) -> Result<(), CallbackError> {
+        self.note(1);
+        Ok(())
+    }
+}
+
+/// As in RLlib 2.9.3.
+#[test]
+fn callbacks_hear_of_environments_before_they_hear_of_policies() {
+    let order = Arc::new(AtomicU32::new(0));
+    let config = RolloutConfig { env: Some("CartPole-v1".into()), ..config() };
+    RolloutWorker::builder().config(config).callbacks(Box::new(Order(order.clone()))).build().unwrap();
+    assert_eq!(order.load(Ordering::Relaxed), 1112);
+}
+
+#[test]
+fn inputs_and_outputs_are_told_where_to_write() {
+    let config = RolloutConfig {
+        env: Some("CartPole-v1".into()),
+        log_dir: Some("runs/1".into()),
+        io_config: r#"{"max_file_size": 7}"#.parse().unwrap(),
+        dataset_shards: Some(5),
+        ..config()
+    };
+    let build = |place| {
+        let output = RolloutWorker::builder().config(config.clone()).place(place).output_creator(move |context| {
+            assert_eq!(context.log_dir.as_deref(), Some("runs/1"));
+            assert_eq!(context.config.get::<u32>("max_file_size"), Ok(Some(7)));
+            assert_eq!(context.worker.worker_index, place.worker_index);
+            assert_eq!(context.shard, Some((place.worker_index.saturating_sub(1), 5)));
+            Ok(Box::new(crate::sampler::NoopOutput))
+        });
+        output.build().unwrap()
+    };
+    for place in [WorkerPlace::LOCAL, WorkerPlace::remote(2, 3)] {
+        assert_eq!(build(place).sample().unwrap().env_steps(), 30);
+    }
 }
 
 #[test]
@@ -158,9 +223,9 @@ fn agents_get_other_policies_in_new_episodes_alone() {
     // The episode that has begun goes on, ten steps in all.
     assert_eq!(policies(&mut worker), ["a"]);
     assert_eq!(policies(&mut worker), ["b"]);
-    worker.set_policy_mapping_fn(None);
+    worker.set_policy_mapping_fn(None).unwrap();
     assert_eq!(policies(&mut worker), ["b"]);
-    worker.set_policy_mapping_fn(Some(Arc::new(|_, _, _, _| PolicyId::new("nobody"))));
+    worker.set_policy_mapping_fn(Some(Arc::new(|_, _, _, _| PolicyId::new("nobody")))).unwrap();
     let error = core::iter::repeat_with(|| worker.sample()).take(4).find_map(Result::err).unwrap();
     assert!(matches!(error, RolloutError::Sample(SampleError::UnknownPolicy { .. })), "{error}");
 }

@@ -2,8 +2,9 @@ use super::super::test_support::*;
 use crate::{
     filter::{Filter, FilterKind},
     ids::PolicyId,
+    policy::PolicyState,
     prelude::*,
-    worker::{RolloutConfig, RolloutError, RolloutWorker},
+    worker::{NewPolicy, RolloutConfig, RolloutError, RolloutWorker, SetupError},
 };
 
 fn worker() -> RolloutWorker {
@@ -59,7 +60,7 @@ fn all_filters_are_synced_or_none() {
 fn a_removed_policy_takes_its_filter_along() {
     let mut worker = worker();
     let id = PolicyId::new("p");
-    worker.add_policy(id.clone(), crate::worker::NewPolicy::named("mock"), None, None).unwrap();
+    worker.add_policy(id.clone(), NewPolicy::named("mock"), None, None).unwrap();
     let both = worker.filters(false).unwrap();
     assert_eq!(both.len(), 2);
     worker.remove_policy(&id, None, None).unwrap();
@@ -68,4 +69,24 @@ fn a_removed_policy_takes_its_filter_along() {
     worker.sync_filters(&one).unwrap();
     one.clear();
     assert!(worker.sync_filters(&both).is_ok(), "filters of policies that are elsewhere do not matter");
+}
+
+/// Weights that fit come with a filter that does not.
+#[test]
+fn a_filter_of_another_worker_stays_there() {
+    let plain = || counting(3, RolloutConfig::default().rollout_fragment_length(7)).build().unwrap();
+    let (mut filtering, mut plain) = (worker(), plain());
+    filtering.sample().unwrap();
+    let id = PolicyId::DEFAULT;
+    let (policy, state) = (filtering.export_policy(&id).unwrap(), filtering.save().unwrap());
+    let before = plain.save().unwrap();
+    assert!(matches!(plain.import_policy(&id, &policy), Err(RolloutError::Filter { .. })));
+    assert!(matches!(plain.restore(&state), Err(RolloutError::Filter { .. })));
+    assert_eq!(plain.save().unwrap(), before);
+    let state = PolicyState { weights: weight(1.0), filter: Filter::NoFilter, extra: vec![0; 8] };
+    let new = NewPolicy { state: Some(state), ..NewPolicy::named("mock") };
+    let refused = filtering.add_policy(PolicyId::new("p"), new, None, None).map(|_| ());
+    assert!(matches!(refused, Err(RolloutError::Setup(SetupError::Filter { .. }))), "{refused:?}");
+    // A copy of itself fits.
+    filtering.import_policy(&id, &policy).unwrap();
 }

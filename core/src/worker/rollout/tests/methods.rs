@@ -2,6 +2,7 @@ use super::super::test_support::*;
 use crate::{
     config::Config,
     env::{SubEnv, Vectorized},
+    episode::GlobalVars,
     prelude::*,
     time::Micros,
     worker::{HostFacts, Registry, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, WorkerPlace},
@@ -44,6 +45,7 @@ fn workers_know_their_place() {
 #[test]
 fn environments_can_be_reached_in_both_samplers() {
     use crate::worker::SamplerChoice::{Episodic, Lockstep};
+    // Nobody has acted on the last observations when a batch is given out.
     for sampler in [Lockstep, Episodic] {
         let config = RolloutConfig { num_envs: 3, ..RolloutConfig::default() }.rollout_fragment_length(5);
         let mut worker = counting(4, config).sampler(sampler).build().unwrap();
@@ -53,7 +55,7 @@ fn environments_can_be_reached_in_both_samplers() {
                 let counters = env.as_any().downcast_mut::<Vectorized<Counter>>().unwrap();
                 counters.envs()[lane].t
             }
-            SubEnv::MultiAgent(_) => u32::MAX,
+            SubEnv::MultiAgent(_) | SubEnv::Base(_) => u32::MAX,
         });
         assert_eq!(ts, [1; 3]);
     }
@@ -70,6 +72,10 @@ fn stopping_twice_is_harmless_and_use_after_it_is_an_error() {
     assert_eq!(worker.sample_fragments(1), Err(RolloutError::Stopped));
     assert_eq!(worker.set_weights(&by_id(&weight(1.0)), None, None), Err(RolloutError::Stopped));
     assert_eq!(worker.save(), Err(RolloutError::Stopped));
+    assert_eq!(worker.sync_filters(&BTreeMap::new()), Err(RolloutError::Stopped));
+    assert_eq!(worker.set_global_vars(&GlobalVars::default(), None), Err(RolloutError::Stopped));
+    assert_eq!(worker.set_policy_mapping_fn(None), Err(RolloutError::Stopped));
+    assert_eq!(worker.samples().next_of_slice(2, 1).unwrap_err(), RolloutError::Stopped);
     assert_eq!(worker.assert_healthy(), Err(RolloutError::Unhealthy("it was stopped")));
     assert_eq!((worker.foreach_env(|_| ()).len(), worker.ping()), (0, "pong"));
 }

@@ -1,9 +1,11 @@
 //! Every method, with the numbers of RLlib 2.9.3 where it has some.
 
 mod advantages;
+mod base_envs;
 mod filters;
 mod learn;
 mod methods;
+mod metrics;
 mod policies;
 mod sample;
 mod state;

@@ -92,3 +92,72 @@ fn more_policies_than_there_is_room_for_come_back() {
     assert_eq!(values, [0.0, 0.0, 1.0, 2.0, 3.0, 4.0]);
     assert_eq!(worker.sample().unwrap().env_steps(), 6);
 }
+
+/// Neither an object nor a kind without a name can be made again.
+#[test]
+fn policies_that_nobody_could_make_again_stay() {
+    let config = RolloutConfig { policy_map_capacity: 1, ..RolloutConfig::default() }.rollout_fragment_length(6);
+    let mut worker = counting(4, config).build().unwrap();
+    let objects = ["o1", "o2"].map(PolicyId::new);
+    for id in &objects {
+        let object = NewPolicy::object(Box::new(RandomPolicy::new(2, 0)));
+        worker.add_policy(id.clone(), object, None, None).unwrap();
+    }
+    worker.add_policy(PolicyId::new("kind"), NewPolicy::of(mock()), None, None).unwrap();
+    assert_eq!(worker.policies().stashed().collect::<Vec<_>>(), [&PolicyId::DEFAULT]);
+    for id in objects.iter().chain([&PolicyId::DEFAULT, &PolicyId::new("kind")]) {
+        assert_eq!(worker.for_policy(id, |_| ()), Ok(()), "{id}");
+    }
+    assert_eq!(worker.weights(None).unwrap().len(), 4);
+    assert_eq!(worker.sample().unwrap().env_steps(), 6);
+}
+
+#[test]
+fn objects_change_places_only_if_they_may() {
+    let made = |swappable| {
+        let config = RolloutConfig {
+            policy_map_capacity: 1,
+            policy_states_are_swappable: swappable,
+            ..RolloutConfig::default()
+        };
+        let mut worker = counting(4, config).build().unwrap();
+        let other = PolicyId::new("p");
+        worker.add_policy(other.clone(), NewPolicy::named("mock"), None, None).unwrap();
+        worker.set_weights(&by_id(&weight(3.0)), None, None).unwrap();
+        for _ in 0..3 {
+            let value = |worker: &mut RolloutWorker, id| worker.for_policy(id, |policy| value_of(policy.weights()));
+            assert_eq!((value(&mut worker, &other), value(&mut worker, &PolicyId::DEFAULT)), (Ok(0.0), Ok(3.0)));
+        }
+        worker.policies().constructions()
+    };
+    assert_eq!(made(true), 2);
+    assert!(made(false) > 6);
+}
+
+#[test]
+fn a_mapping_that_nobody_would_ask_for_is_refused() {
+    use crate::worker::SamplerChoice::{Auto, Episodic, Lockstep};
+    let to_x: crate::callbacks::PolicyMappingFn = Arc::new(|_, _, _, _| PolicyId::new("x"));
+    let config = || RolloutConfig::default().rollout_fragment_length(6);
+    let ids = |worker: &mut RolloutWorker| {
+        worker.sample().map(|batch| batch.as_multi_agent().policy_batches.into_keys().collect::<Vec<_>>())
+    };
+    // All environments step together, under one policy.
+    let mut worker = counting(4, config()).sampler(Lockstep).build().unwrap();
+    let (x, map) = (PolicyId::new("x"), Some(to_x.clone()));
+    let refused = worker.add_policy(x.clone(), NewPolicy::named("mock"), map.clone(), None).map(|_| ());
+    assert_eq!(refused, Err(RolloutError::FixedMapping));
+    assert_eq!(worker.policies().len(), 1);
+    assert_eq!(worker.set_policy_mapping_fn(map.clone()), Err(RolloutError::FixedMapping));
+    assert_eq!(worker.set_policy_mapping_fn_by_name("agent_id"), Err(RolloutError::FixedMapping));
+    worker.set_policy_mapping_fn_by_name("default").unwrap();
+    assert_eq!(ids(&mut worker).unwrap(), [PolicyId::DEFAULT]);
+    // Each for itself, they ask.
+    let mut worker = counting(4, config()).sampler(Episodic).build().unwrap();
+    worker.add_policy(x.clone(), NewPolicy::named("mock"), map, None).unwrap();
+    assert_eq!(ids(&mut worker).unwrap(), [x]);
+    let mapped = |sampler| counting(4, config()).policy_mapping_fn(|_, _, _, _| PolicyId::new("x")).sampler(sampler);
+    assert!(matches!(mapped(Lockstep).build(), Err(SetupError::Conflict(_))));
+    let error = mapped(Auto).build().unwrap().sample().unwrap_err().to_string();
+    assert!(error.contains("'x'") && error.contains("default_policy"), "{error}");
+}

@@ -2,14 +2,21 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::super::test_support::*;
 use crate::{
-    batch::{ACTION_LOGP, AnyBatch, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS, UNROLL_ID},
+    batch::{
+        ACTION_LOGP, ACTIONS, ADVANTAGES, AnyBatch, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS,
+        TRUNCATEDS, UNROLL_ID,
+    },
     callbacks::{CallbackError, Callbacks, WorkerInfo},
     column::ColumnData,
+    env::{Moment, RowsMut, RowsRef},
+    episode::{Episode, OtherAgent},
     ids::PolicyId,
+    policy::{ActionInput, ActionOutput, Policy, PolicyError, Postprocessing, RandomPolicy},
     prelude::*,
     sampler::{BatchMode, InputReader, OutputWriter, RewardClipping, SampleError, SamplerHost},
+    weights::Weights,
     worker::{
-        NewPolicy, RolloutConfig, RolloutError, RolloutWorker, SamplerChoice,
+        NewPolicy, RolloutConfig, RolloutError, RolloutWorker, SamplerChoice, WorkerPlace,
         config::{Compression, InputEvaluation},
     },
 };
@@ -75,6 +82,112 @@ fn episodes_are_counted_when_they_end() {
         }
         assert_eq!(worker.metrics().episodes.len(), episodes);
     }
+}
+
+/// RLlib 2.9.3 gives the same numbers of rows and episodes.
+#[test]
+fn episodes_end_in_the_second_sample() {
+    let mut worker = worker(8, 4, 4, TRUNCATE);
+    for episodes in [0, 4] {
+        assert_eq!((worker.sample().unwrap().env_steps(), worker.metrics().episodes.len()), (16, episodes));
+    }
+}
+
+#[test]
+fn a_horizon_goes_before_the_limit_of_the_environment() {
+    for (horizon, length) in [(None, 200), (Some(150), 150), (Some(200), 200), (Some(260), 260)] {
+        let config = RolloutConfig { horizon, ..RolloutConfig::new("MountainCar-v0") }.single_policy("random");
+        let config = config.rollout_fragment_length(1).batch_mode(COMPLETE);
+        let batch = single(&mut RolloutWorker::builder().config(config).build().unwrap());
+        assert_eq!(batch.len(), length);
+        assert_eq!(batch.get(TRUNCATEDS).unwrap().iter().filter(|truncated| **truncated).count(), 1);
+    }
+}
+
+/// Sums rewards up backwards, as if 100 came after the last one.
+struct Discounting(RandomPolicy);
+
+impl Policy for Discounting {
+    fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        self.0.compute_actions(input, out)
+    }
+
+    fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        self.0.compute_values(obs, state, values)
+    }
+
+    fn weights(&self) -> &Weights {
+        self.0.weights()
+    }
+
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        self.0.set_weights(weights)
+    }
+
+    fn postprocessing(&self) -> Postprocessing {
+        Postprocessing::Custom
+    }
+
+    fn postprocess_trajectory(
+        &mut self,
+        mut trajectory: SampleBatch,
+        _others: &[OtherAgent<'_>],
+        _episode: &Episode,
+    ) -> Result<SampleBatch, PolicyError> {
+        let mut sum = 100.0;
+        let mut advantages: Vec<f32> = trajectory.get(REWARDS).unwrap().to_vec();
+        for value in advantages.iter_mut().rev() {
+            sum = *value + 0.9 * sum;
+            *value = sum;
+        }
+        trajectory.insert(ADVANTAGES.name(), ColumnData::scalars(advantages)).unwrap();
+        Ok(trajectory)
+    }
+}
+
+/// RLlib 2.9.3 gives the same advantages.
+#[test]
+fn policies_postprocess_every_piece_by_itself() {
+    let policy = NewPolicy::object(Box::new(Discounting(RandomPolicy::new(2, 0))));
+    let config = RolloutConfig::default().rollout_fragment_length(6);
+    let builder = RolloutWorker::builder().config(config).env_spec(counter(4)).policy(PolicyId::DEFAULT, policy);
+    let batch = single(&mut builder.build().unwrap());
+    let wanted = [409.51, 343.9, 271.0, 190.0, 271.0, 190.0];
+    let found = batch.get(ADVANTAGES).unwrap();
+    assert!(found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-3), "{found:?}");
+}
+
+#[test]
+fn without_exploring_every_action_is_the_most_likely_one() {
+    let sampled = |explore| {
+        let config = RolloutConfig { explore, num_envs: 2, ..RolloutConfig::new("CartPole-v1").raw() };
+        let config = config.rollout_fragment_length(40).fcnet_hiddens(&[8]);
+        let mut worker = RolloutWorker::builder().config(config).build().unwrap();
+        let batch = single(&mut worker);
+        let (obs, actions) = (batch.get(OBS).unwrap().to_vec(), batch.get(ACTIONS).unwrap().to_vec());
+        let (mut likely, mut logp, mut values) = (vec![0; 80], [0.0; 80], [0.0; 80]);
+        let moments = [Moment::default(); 80];
+        let input = ActionInput { explore: false, ..ActionInput::new(RowsRef::F32(&obs), &moments) };
+        let out = ActionOutput::new(RowsMut::I64(&mut likely), &mut logp, &mut values);
+        worker.policy_mut(&PolicyId::DEFAULT).unwrap().compute_actions(input, out).unwrap();
+        (actions, likely)
+    };
+    let (drawn, likely) = sampled(true);
+    assert_ne!(drawn, likely);
+    let (chosen, likely) = sampled(false);
+    assert_eq!(chosen, likely);
+}
+
+/// RLlib 2.9.3 seeds them alike.
+#[test]
+fn evaluation_has_episodes_of_its_own() {
+    let sampled = |seed, in_evaluation| {
+        let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(30).single_policy("random").seed(seed);
+        let place = WorkerPlace { in_evaluation, ..WorkerPlace::LOCAL };
+        single(&mut RolloutWorker::builder().config(config).place(place).build().unwrap())
+    };
+    assert_ne!(sampled(3, false).get(OBS).unwrap(), sampled(3, true).get(OBS).unwrap());
+    assert_eq!(sampled(10_003, false), sampled(3, true));
 }
 
 #[test]
@@ -237,7 +350,7 @@ fn an_input_that_gives_nothing_is_not_asked_forever() {
 fn without_environments_there_is_nothing_to_sample() {
     let builder = RolloutWorker::builder().policy(
         PolicyId::DEFAULT,
-        NewPolicy::object(Box::new(crate::policy::RandomPolicy::new(2, 0)))
+        NewPolicy::object(Box::new(RandomPolicy::new(2, 0)))
             .with_spaces(crate::space::Space::Discrete { n: 3 }, crate::space::Space::Discrete { n: 2 }),
     );
     let mut worker = builder.build().unwrap();
@@ -271,4 +384,19 @@ fn a_failure_ends_the_sample_and_the_next_one_begins_anew() {
         let eps = batch.get(EPS_ID).unwrap();
         assert_eq!([eps[0], eps[7]], ids);
     }
+}
+
+#[test]
+fn what_was_read_before_a_failure_begins_the_next_sample() {
+    // Episodes of 4 steps, one batch each; the sixth step fails, in the second episode of the sample.
+    let config = RolloutConfig { batch_mode: BatchMode::CompleteEpisodes, ..RolloutConfig::default() };
+    let config = config.rollout_fragment_length(8).single_policy("random");
+    let mut worker = RolloutWorker::builder().config(config).env_spec(failing(4, 6)).build().unwrap();
+    worker.sample().unwrap_err();
+    assert_eq!(worker.metrics().episodes.len(), 1);
+    let batch = single(&mut worker);
+    assert_eq!(batch.get(T).unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
+    let eps = batch.get(EPS_ID).unwrap();
+    assert_eq!([eps[0], eps[7]], [0, 2]);
+    assert_eq!(worker.metrics().episodes.len(), 1);
 }

@@ -3,11 +3,16 @@ use proptest::prelude::*;
 use super::super::test_support::*;
 use crate::{
     batch::{EPS_ID, T, UNROLL_ID},
+    callbacks::{CallbackError, Callbacks},
     episode::GlobalVars,
     filter::FilterKind,
-    ids::PolicyId,
+    ids::{PolicyId, SlotId},
+    policy::Policy,
     prelude::*,
-    worker::{NewPolicy, PoliciesToTrain, RolloutConfig, RolloutError, RolloutWorker, WorkerStateError},
+    worker::{
+        NewPolicy, PoliciesToTrain, RolloutConfig, RolloutError, RolloutWorker, SamplerChoice, SgdOptions,
+        WorkerStateError,
+    },
 };
 
 fn config() -> RolloutConfig {
@@ -116,6 +121,85 @@ fn a_function_that_says_what_is_trained_stays() {
     let mut restored = counting(4, config()).build().unwrap();
     restored.restore(&saved.save().unwrap()).unwrap();
     assert_eq!(restored.policies_to_train(None).len(), 1);
+}
+
+/// Numbers of steps that no slot has ever made.
+#[test]
+fn forged_numbers_of_steps_are_refused() {
+    let mut worker = counting(4, config()).build().unwrap();
+    let state = crate::sampler::SlotState { episode: u32::MAX, t: 0, episode_return: 0.0, env: Vec::new() }.encode();
+    for (next, steps) in [(u64::MAX, 0), (0, u64::MAX)] {
+        let forged = postcard::to_allocvec(&(next, vec![(SlotId(0), steps, state.clone())])).unwrap();
+        assert!(worker.restore_sampler(&forged).is_err(), "{next} {steps}");
+        assert_eq!(worker.sample().unwrap().env_steps(), 6);
+    }
+    // The last episode of all is one.
+    let last = postcard::to_allocvec(&(0u64, vec![(SlotId(0), 0u64, state)])).unwrap();
+    worker.restore_sampler(&last).unwrap();
+    let ids = worker.sample().unwrap().single().unwrap().get(EPS_ID).unwrap().to_vec();
+    assert_eq!(ids, [i64::from(u32::MAX), i64::from(u32::MAX), i64::from(u32::MAX), i64::from(u32::MAX), 0, 0]);
+}
+
+/// Refuses every policy but the first one.
+struct Picky(bool);
+
+impl Callbacks for Picky {
+    fn on_create_policy(&mut self, _id: &PolicyId, _policy: &mut dyn Policy) -> Result<(), CallbackError> {
+        if core::mem::replace(&mut self.0, true) {
+            Err(CallbackError::new("on_create_policy", "no more"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn a_callback_that_refuses_a_policy_changes_nothing() {
+    let bytes = lived().save().unwrap();
+    let mut worker = counting(4, config()).callbacks(Box::new(Picky(false))).build().unwrap();
+    let before = worker.save().unwrap();
+    assert!(matches!(worker.restore(&bytes), Err(RolloutError::Callback(_))));
+    assert_eq!(worker.save().unwrap(), before);
+}
+
+/// Notes the rows that are learned from.
+struct Rows(Arc<std::sync::Mutex<Vec<i64>>>);
+
+impl Callbacks for Rows {
+    fn on_learn_on_batch(
+        &mut self,
+        _id: &PolicyId,
+        batch: &mut crate::batch::SampleBatch,
+        _info: &mut crate::policy::LearnInfo,
+    ) -> Result<(), CallbackError> {
+        self.0.lock().unwrap().extend(batch.get(T).unwrap());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_restored_worker_shuffles_as_the_saved_one_would_have() {
+    let rows = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let build = || {
+        let config = RolloutConfig::default().rollout_fragment_length(64);
+        let builder = counting(1_000, config).sampler(SamplerChoice::Episodic);
+        builder.callbacks(Box::new(Rows(rows.clone()))).build().unwrap()
+    };
+    let options = SgdOptions { minibatch_size: 64, ..SgdOptions::default() };
+    let order = |worker: &mut RolloutWorker| {
+        worker.sample_and_learn(64, &options).unwrap();
+        let rows = core::mem::take(&mut *rows.lock().unwrap());
+        let first = rows.iter().min().copied().unwrap();
+        rows.into_iter().map(|t| t - first).collect::<Vec<_>>()
+    };
+    let mut saved = build();
+    let first = order(&mut saved);
+    let bytes = saved.save().unwrap();
+    let second = order(&mut saved);
+    assert_ne!(first, second);
+    let mut restored = build();
+    restored.restore(&bytes).unwrap();
+    assert_eq!(order(&mut restored), second);
 }
 
 proptest! {

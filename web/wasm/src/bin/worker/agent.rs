@@ -3,12 +3,12 @@
 use std::{cell::RefCell, rc::Rc};
 
 use rollmesh_core::{
-    env::EnvRegistry,
     kernels::Kernels,
     protocol::{RefusalCode, Role, handshake::Identity, reconnect_delay},
     time::Micros,
     worker::{SessionState, WorkerSession, core_fingerprint},
 };
+use rollmesh_web_registry::registry;
 use wasm_bindgen::prelude::*;
 
 use crate::{
@@ -206,7 +206,7 @@ fn connect(agent: &Shared) {
         Heard::Closed => reconnect(&hearing),
     };
     let mut this = agent.borrow_mut();
-    let session = WorkerSession::new(this.identity(), EnvRegistry::builtin(), Kernels::PORTABLE);
+    let session = WorkerSession::new(this.identity(), registry().envs, Kernels::PORTABLE);
     match Socket::open(&this.task.url, hear) {
         Some(socket) => this.link = Some(Link { socket, session }),
         None => {

@@ -1,0 +1,25 @@
+//! What everything in a browser knows by name: the page with its demo, the Web Worker of a tab that works for a run,
+//! and the module for JavaScript.
+//!
+//! Environments and policies of one's own join in [`registry`], as they do natively before
+//! `rollmesh::main_with`: with a dependency on the crate that has them, for example
+//!
+//! ```
+//! use rollmesh_core::{env::{CartPole, EnvSpec}, worker::Registry};
+//!
+//! fn registry() -> Registry {
+//!     let mine = EnvSpec::new("Mine-v0", |contexts, kernels| Box::new(CartPole::new(contexts.len(), kernels)));
+//!     Registry::builtin().with_env(mine)
+//! }
+//! # assert!(registry().env("Mine-v0").is_ok());
+//! ```
+//!
+//! A hub and the tabs that work for it must know the same names.
+
+use rollmesh_core::worker::Registry;
+
+/// All that can be asked for by name in a browser.
+#[must_use]
+pub fn registry() -> Registry {
+    Registry::builtin()
+}
