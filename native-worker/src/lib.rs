@@ -28,7 +28,7 @@ pub use cli::main_with;
 pub use registry::native;
 /// What a program knows by name: environments, policies and whatever else users' crates bring along.
 pub use rollmesh_core::worker::Registry;
-pub use shell::NativeShell;
+pub use shell::{AsyncSampler, NativeHost, NativeShell, NativeWorker};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

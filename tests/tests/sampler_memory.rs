@@ -37,6 +37,7 @@ fn steps_within_an_episode_allocate_nothing() {
         observation_fn: None,
         callbacks: &mut CallbackList::new(),
         clock: &|| Micros(0),
+        interrupt: None,
     };
     for _ in 0..4 {
         sampler.data(&mut host).expect("a batch");

@@ -173,6 +173,14 @@ impl Filter {
         self.pair(other, |filter, other| filter.apply_changes(other, with_buffer))
     }
 
+    /// Counts the rows in the other filter's buffer as if they had been seen here, see [`MeanStdFilter::absorb`].
+    ///
+    /// # Errors
+    /// [`FilterError`], also for filters of two kinds; nothing has changed then.
+    pub fn absorb(&mut self, other: &Self) -> Result<(), FilterError> {
+        self.pair(other, MeanStdFilter::absorb)
+    }
+
     /// Takes copies of the other filter's statistics, buffer and configuration, see [`MeanStdFilter::sync`].
     ///
     /// # Errors

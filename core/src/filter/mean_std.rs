@@ -152,6 +152,18 @@ impl MeanStdFilter {
         Ok(())
     }
 
+    /// Counts the rows in the other filter's buffer as if they had been seen here: they join the statistics, and the
+    /// delta that others have not heard of.
+    ///
+    /// # Errors
+    /// [`FilterError::ShapeMismatch`], [`FilterError::TooManyRows`]; nothing has changed then.
+    pub fn absorb(&mut self, other: &Self) -> Result<(), FilterError> {
+        self.buffer.check_count(other.buffer.n())?;
+        self.running.merge(&other.buffer)?;
+        self.fresh = false;
+        self.buffer.merge(&other.buffer)
+    }
+
     /// Takes copies of the other filter's statistics, buffer and configuration. Stays in training or evaluation.
     ///
     /// # Errors
@@ -288,6 +300,8 @@ mod tests {
         assert_eq!(counts(&f), (10, 0));
         f.apply_changes(&g, true).unwrap();
         assert_eq!(counts(&f), (15, 5));
+        f.absorb(&g).unwrap();
+        assert_eq!(counts(&f), (20, 10));
         assert_eq!(call(&mut f, 1.0, false), 0.0);
     }
 

@@ -1,7 +1,7 @@
 //! What a worker has per policy: the policy, its preprocessor and its filter, and what of it travels as bytes.
 
 use super::{
-    Policy,
+    Policy, PolicyError,
     stash::{Reader, Stash, StashError, Stashed},
 };
 use crate::{
@@ -12,12 +12,16 @@ use crate::{
     weights::{Tensor, Weights},
 };
 
+/// Makes an object of a policy's kind and shape, in its first state.
+pub type PolicyMaker<P = dyn Policy> = Arc<dyn Fn() -> Result<Box<P>, PolicyError> + Send + Sync>;
+
 /// A policy, and the preprocessor and filter of its observations. They come and go together.
 ///
 /// The preprocessor follows from the specification: it is no part of what is [stashed](Stash::stash), so whoever makes
 /// the entry again sets it again.
 pub struct PolicyEntry<P: ?Sized = dyn Policy> {
     spec: Cow<'static, str>,
+    maker: Option<PolicyMaker<P>>,
     stays: bool,
     /// What acts.
     pub policy: Box<P>,
@@ -31,7 +35,42 @@ impl<P: Policy + ?Sized> PolicyEntry<P> {
     /// A policy without preprocessor and filter; for `spec` see [`Stash::spec`].
     #[must_use]
     pub fn new(spec: impl Into<Cow<'static, str>>, policy: Box<P>) -> Self {
-        Self { spec: spec.into(), stays: false, policy, preprocessor: None, filter: Filter::NoFilter }
+        Self { spec: spec.into(), maker: None, stays: false, policy, preprocessor: None, filter: Filter::NoFilter }
+    }
+
+    /// Sets how to make another object of its kind.
+    #[must_use]
+    pub fn with_maker(mut self, maker: PolicyMaker<P>) -> Self {
+        self.maker = Some(maker);
+        self
+    }
+
+    /// How to make another object of its kind, if anybody knows. The same one says that it is the same policy.
+    #[must_use]
+    pub fn maker(&self) -> Option<&PolicyMaker<P>> {
+        self.maker.as_ref()
+    }
+
+    /// Another object with the same state, for another thread to act with. Its filter has seen the same and has nothing
+    /// in its buffer.
+    ///
+    /// # Errors
+    /// [`StashError::Policy`] where nobody knows how to make one, and of a policy that does not take its own state.
+    pub fn twin(&self) -> Result<Self, StashError> {
+        let unknown = || {
+            PolicyError::Failed(
+                "it is an object, and a sampler on a thread of its own needs another one like it: give a registered \
+                 kind or a PolicySpec instead"
+                    .into(),
+            )
+        };
+        let mut policy = (self.maker.as_ref().ok_or_else(unknown)?)()?;
+        policy.set_weights(self.policy.weights())?;
+        policy.set_extra_state(&self.policy.extra_state())?;
+        let mut filter = self.filter.clone();
+        filter.reset_buffer();
+        let (maker, preprocessor) = (self.maker.clone(), self.preprocessor.clone());
+        Ok(Self { spec: self.spec.clone(), maker, stays: self.stays, policy, preprocessor, filter })
     }
 
     /// Sets whether it [stays](Stash::may_leave) where it is, since nobody could make it again.
@@ -189,7 +228,7 @@ mod tests {
         env::{RowsMut, RowsRef},
         filter::FilterKind,
         kernels::Kernels,
-        policy::{ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, PolicyError, RandomPolicy, init_weights},
+        policy::{ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, RandomPolicy, init_weights},
     };
 
     fn mlp(seed: u64) -> Box<MlpPolicy> {
@@ -215,6 +254,21 @@ mod tests {
         a.policy.compute_values(RowsRef::F32(&obs), &[], &mut values[0]).unwrap();
         mlp(2).compute_values(RowsRef::F32(&obs), &[], &mut values[1]).unwrap();
         assert_eq!(values[0], values[1]);
+    }
+
+    #[test]
+    fn twins_do_the_same_and_go_their_own_ways() {
+        let plain = PolicyEntry::new("mlp", mlp(1)).with_filter(filter(&[1.0, 4.0]));
+        let error = plain.twin().err().unwrap();
+        assert!(error.to_string().contains("give a registered kind or a PolicySpec"), "{error}");
+        let one = plain.with_maker(Arc::new(|| Ok(mlp(2))));
+        let mut two = one.twin().unwrap();
+        assert_eq!(two.policy.weights(), one.policy.weights());
+        assert!(Arc::ptr_eq(two.maker().unwrap(), one.maker().unwrap()));
+        let seen = |entry: &PolicyEntry<_>| entry.filter.mean_std().map(|f| (f.running().n(), f.buffer().n()));
+        assert_eq!((seen(&one), seen(&two)), (Some((2, 2)), Some((2, 0))));
+        two.filter.filter_rows(&mut [7.0], true).unwrap();
+        assert_eq!((seen(&one), seen(&two)), (Some((2, 2)), Some((3, 1))));
     }
 
     /// A policy with a step counter.

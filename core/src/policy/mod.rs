@@ -50,7 +50,7 @@ mod stash;
 mod store;
 
 pub use crate::ids::PolicyId;
-pub use entry::{PolicyEntry, PolicyState};
+pub use entry::{PolicyEntry, PolicyMaker, PolicyState};
 pub use init::{init_weights, weights_seed};
 pub use io::{ActionInput, ActionOutput};
 pub use learn::{Gradients, LearnInfo, Postprocessing};

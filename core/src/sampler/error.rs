@@ -74,4 +74,7 @@ pub enum SampleError {
     /// It was stopped before.
     #[error("the sampler was stopped")]
     Stopped,
+    /// It ran on a thread of its own, which is no more.
+    #[error("the sampling thread has died: {0}; make a new worker")]
+    Died(String),
 }

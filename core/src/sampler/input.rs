@@ -1,5 +1,7 @@
 //! Where batches come from and where they go.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use super::SampleError;
 use crate::{
     batch::AnyBatch,
@@ -26,6 +28,22 @@ pub struct SamplerHost<'a> {
     pub callbacks: &'a mut dyn Callbacks,
     /// The caller's clock, for [`SamplerPerf`](crate::episode::SamplerPerf); always 0 without one.
     pub clock: &'a dyn Fn() -> Micros,
+    /// Set by whoever wants the sampler back before its batch is complete: it gives up before the next step of the
+    /// environments, with [`SampleError::Stopped`].
+    pub interrupt: Option<&'a AtomicBool>,
+}
+
+impl SamplerHost<'_> {
+    /// Whether the sampler has to give up.
+    ///
+    /// # Errors
+    /// [`SampleError::Stopped`].
+    pub fn check_interrupt(&self) -> Result<(), SampleError> {
+        match self.interrupt {
+            Some(interrupt) if interrupt.load(Ordering::Relaxed) => Err(SampleError::Stopped),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Gives one batch after the other: from environments, from files, from anywhere.

@@ -32,12 +32,14 @@ pub enum SetupError {
     #[error("{0}")]
     Conflict(&'static str),
     /// Something that only a shell can do.
-    #[error("'{setting}' needs {needs}, which the core has not: set up the worker with the `rollmesh` crate's shell")]
+    #[error("'{setting}' needs {needs}, {fix}")]
     Unsupported {
         /// The setting.
         setting: &'static str,
         /// What it needs.
         needs: &'static str,
+        /// Who has not got it, and what to do.
+        fix: &'static str,
     },
     /// An environment could not be made.
     #[error("sub-environment {env} cannot be made: {source}")]
@@ -143,6 +145,14 @@ pub enum SetupError {
     /// Sampler, input or output could not be opened.
     #[error(transparent)]
     Sample(#[from] SampleError),
+}
+
+impl SetupError {
+    /// There is no shell.
+    pub(super) const TAKE_A_SHELL: &'static str =
+        "which the core has not: set up the worker with the `rollmesh` crate's shell";
+    /// There is a shell, and it has not got it either.
+    pub(super) const LEAVE_OUT: &'static str = "which this program's shell does not give: leave the setting out";
 }
 
 /// Why a worker could not do what was asked.

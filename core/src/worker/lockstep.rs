@@ -1,5 +1,7 @@
 //! The fast sampler of plain single agents, behind the interface of all samplers.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use serde::{Deserialize, Serialize};
 
 use super::lane_set::LaneSet;
@@ -77,12 +79,14 @@ impl LockstepSampler {
         Ok(())
     }
 
-    /// The next `steps` steps of every lane, with cuts and states. Copies nothing that it need not.
+    /// The next `steps` steps of every lane, with cuts and states. Copies nothing that it need not. For `interrupt` see
+    /// [`SamplerHost`].
     pub(super) fn fragments(
         &mut self,
         steps: u32,
         policy: &mut dyn Policy,
         clock: &dyn Fn() -> Micros,
+        interrupt: Option<&AtomicBool>,
     ) -> Result<Vec<SlotFragment>, SampleError> {
         if self.stopped {
             return Err(SampleError::Stopped);
@@ -93,8 +97,13 @@ impl LockstepSampler {
         let begun = clock();
         self.lanes.begin(self.next, policy.weights().version(), steps);
         self.next.0 += 1;
+        let at_once = if interrupt.is_some() { 1 } else { u32::MAX };
         let fragments = loop {
-            match self.lanes.advance(policy, u32::MAX) {
+            if interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed)) {
+                self.lost = true;
+                return Err(SampleError::Stopped);
+            }
+            match self.lanes.advance(policy, at_once) {
                 Ok((_, Some(fragments))) => break fragments,
                 Ok(_) => {}
                 Err(error) => {
@@ -172,7 +181,7 @@ impl SamplerInput for LockstepSampler {
             other => SampleError::PolicyMap(other),
         };
         let policy = host.policies.policy_mut(&PolicyId::DEFAULT).map_err(missing)?;
-        let fragments = self.fragments(self.steps, policy, host.clock)?;
+        let fragments = self.fragments(self.steps, policy, host.clock, host.interrupt)?;
         let config = match policy.postprocessing() {
             Postprocessing::Advantages(config) => Some(config),
             Postprocessing::None | Postprocessing::Custom => None,

@@ -27,7 +27,8 @@ mod runner;
 mod session;
 
 pub use builder::{
-    Clock, HostFacts, NewPolicy, PolicyClass, RemoteEnvs, RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
+    AsyncSampling, Clock, HostFacts, MovedSampler, NewPolicy, PolicyClass, RemoteEnvs, RolloutWorkerBuilder,
+    SamplerChoice, Shell, ValidateEnv,
 };
 pub use config::{FragmentLength, PolicyConfig, RolloutConfig};
 pub use error::{RolloutError, SetupError};

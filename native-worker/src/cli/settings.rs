@@ -3,19 +3,17 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Instant,
 };
 
 use clap::Args;
 use rollmesh_core::{
     config::Config,
     filter::FilterKind,
-    time::Micros,
     worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, config::LogLevel},
 };
 
 use super::exit::Failure;
-use crate::{NativeShell, kernels::KernelChoice};
+use crate::{NativeWorker as _, kernels::KernelChoice};
 
 /// The flags that every command with a worker in this process has.
 #[derive(Args, Clone, Debug)]
@@ -54,7 +52,7 @@ pub(super) struct WorkerFlags {
 }
 
 /// The same policies for the same agents, all of one kind; a single one if there are none.
-pub(super) fn all_of_kind(mut config: RolloutConfig, kind: &str) -> RolloutConfig {
+fn all_of_kind(mut config: RolloutConfig, kind: &str) -> RolloutConfig {
     if config.policies.is_empty() {
         return config.single_policy(kind);
     }
@@ -92,9 +90,7 @@ impl WorkerFlags {
     /// The worker of these settings.
     pub(super) fn worker(&self, config: RolloutConfig, registry: &Registry) -> Result<RolloutWorker, Failure> {
         let builder = RolloutWorkerBuilder::new(registry.clone()).config(config);
-        let start = Instant::now();
-        let clock = move || Micros(start.elapsed().as_micros() as u64);
-        builder.kernels(self.kernels.table()).clock(clock).shell(Box::new(NativeShell)).build().map_err(Failure::usage)
+        builder.native().kernels(self.kernels.table()).build().map_err(Failure::usage)
     }
 }
 

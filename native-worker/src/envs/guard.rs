@@ -137,8 +137,13 @@ fn caught<T>(act: impl FnOnce() -> Result<T, EnvError>) -> Result<T, EnvError> {
 }
 
 fn failure(panic: Box<dyn Any + Send>) -> EnvError {
+    EnvError::Failed(words(panic.as_ref()))
+}
+
+/// What was said with a panic.
+pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    EnvError::Failed(format!("panicked: {}", text.unwrap_or("without a message")))
+    format!("panicked: {}", text.unwrap_or("without a message"))
 }
 
 struct Lanes {

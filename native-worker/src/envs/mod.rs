@@ -2,4 +2,5 @@
 
 mod guard;
 
+pub(crate) use guard::words;
 pub use guard::{guard, guard_multi_agent, guarded};

@@ -56,6 +56,7 @@ pub struct PolicyMap<T = PolicyEntry> {
     order: BTreeMap<u64, PolicyId>,
     uses: u64,
     constructions: u64,
+    changes: u64,
     /// Without it everything is resident.
     stashing: Option<Stashing<T>>,
 }
@@ -84,7 +85,7 @@ impl<T> PolicyMap<T> {
     /// A map that keeps all policies resident.
     #[must_use]
     pub fn new() -> Self {
-        Self { places: BTreeMap::new(), order: BTreeMap::new(), uses: 0, constructions: 0, stashing: None }
+        Self { places: BTreeMap::new(), order: BTreeMap::new(), uses: 0, constructions: 0, changes: 0, stashing: None }
     }
 
     /// A map that puts policies beyond the limits aside in `store`. One that comes back is made by `factory` from its
@@ -152,6 +153,12 @@ impl<T> PolicyMap<T> {
         self.constructions
     }
 
+    /// A number that is another one whenever a policy may have come, gone or changed.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// A resident policy, which does not count as a use. Nothing if it is put aside or unknown.
     #[must_use]
     pub fn peek(&self, id: &PolicyId) -> Option<&T> {
@@ -173,6 +180,7 @@ impl<T: Stash> PolicyMap<T> {
     pub fn insert(&mut self, id: PolicyId, item: impl Into<T>) -> Result<(), PolicyMapError> {
         let item = item.into();
         self.constructions += 1;
+        self.changes += 1;
         // What was put aside is obsolete now, and leaves its room to others.
         let forgotten = match self.places.get(&id) {
             Some(Place::Resident { used, .. }) => {
@@ -203,6 +211,7 @@ impl<T: Stash> PolicyMap<T> {
     /// policy is lost then; one that has come back while nobody could leave is resident, beyond the limits.
     #[doc(alias = "__getitem__")]
     pub fn get_mut(&mut self, id: &PolicyId) -> Result<&mut T, PolicyMapError> {
+        self.changes += 1;
         match self.places.get(id) {
             Some(Place::Resident { used, .. }) => self.touch(*used),
             Some(&Place::Stashed { bytes }) => self.admit(id, bytes)?,
@@ -222,6 +231,7 @@ impl<T: Stash> PolicyMap<T> {
     /// store, which is asked again before anything else is put aside.
     #[doc(alias = "__delitem__")]
     pub fn remove(&mut self, id: &PolicyId) -> Result<(), PolicyMapError> {
+        self.changes += 1;
         match self.places.remove(id) {
             Some(Place::Resident { used, .. }) => {
                 self.order.remove(&used);

@@ -37,6 +37,7 @@ impl<T: Stash> PolicyMap<T> {
         mut f: impl FnMut(&PolicyId, &mut T) -> Result<(), E>,
         write_back: bool,
     ) -> Result<(), E> {
+        self.changes += u64::from(write_back);
         for (id, place) in &mut self.places {
             if let Place::Resident { item, .. } = place {
                 f(id, item)?;

@@ -77,6 +77,7 @@ use crate::{
 ///     observation_fn: None,
 ///     callbacks: &mut CallbackList::new(),
 ///     clock: &|| Micros(0),
+///     interrupt: None,
 /// })?;
 /// assert_eq!((batch.env_steps(), batch.agent_steps()), (20, 40));
 /// // What one player gains, the other one loses.
@@ -295,6 +296,7 @@ impl SamplerInput for Episodic {
             if let Some(batch) = self.take() {
                 return Ok(batch);
             }
+            host.check_interrupt()?;
             if self.step(host)? == Progress::Idle {
                 return Err(EnvError::Failed("a poll brought no news of any environment".into()).into());
             }

@@ -169,7 +169,7 @@ impl RolloutWorkerBuilder {
             ("monitor_path", config.monitor_path.is_some(), "files"),
         ];
         match needs.into_iter().find(|(_, wanted, _)| *wanted && self.shell.is_none()) {
-            Some((setting, _, needs)) => Err(SetupError::Unsupported { setting, needs }),
+            Some((setting, _, needs)) => Err(SetupError::Unsupported { setting, needs, fix: SetupError::TAKE_A_SHELL }),
             None => Ok(()),
         }
     }

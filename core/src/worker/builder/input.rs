@@ -1,6 +1,6 @@
 //! Where batches come from and go.
 
-use super::RolloutWorkerBuilder;
+use super::{AsyncSampling, MovedSampler, RolloutWorkerBuilder};
 use crate::{
     callbacks::WorkerInfo,
     prelude::*,
@@ -21,11 +21,9 @@ pub(in crate::worker) struct Opened {
 impl RolloutWorkerBuilder {
     /// Opens input and output around the worker's own sampler.
     pub(super) fn open(&mut self, own: Source, info: &WorkerInfo) -> Result<Opened, SetupError> {
-        let simulates = self.config.input_evaluation.contains(&InputEvaluation::Simulation);
-        let own = self.on_a_thread(own, simulates)?;
         let offline = self.input.is_some() || self.config.input != "sampler";
         let (own, simulation) = match own {
-            Source::Reader(sampler) if simulates => (Source::None, Some(sampler)),
+            Source::Reader(sampler) if self.simulates() => (Source::None, Some(sampler)),
             own => (own, None),
         };
         let mut context = IoContext::new(info.clone(), self.config.io_config.clone(), None);
@@ -49,15 +47,29 @@ impl RolloutWorkerBuilder {
         Ok(Opened { source, offline, simulation, output })
     }
 
-    /// Moves the sampler to a thread, where that is wanted.
-    fn on_a_thread(&mut self, own: Source, simulates: bool) -> Result<Source, SetupError> {
-        if !(self.config.sample_async || simulates) {
-            return Ok(own);
+    /// What wants a thread for the sampler, if anything does.
+    pub(super) fn wants_a_thread(&self) -> Option<&'static str> {
+        match (self.simulates(), self.config.sample_async) {
+            (true, _) => Some("input_evaluation"),
+            (false, true) => Some("sample_async"),
+            (false, false) => None,
         }
-        let setting = if simulates { "input_evaluation" } else { "sample_async" };
-        let Some(sampler) = own.into_sampler() else { return Ok(Source::None) };
-        let moved = self.shell.as_mut().map_or(Ok(None), |shell| shell.sample_async(sampler, simulates))?;
-        Ok(Source::Reader(moved.ok_or(SetupError::Unsupported { setting, needs: "a thread of its own" })?))
+    }
+
+    /// Whether the worker's own sampler only says how good episodes would be.
+    pub(super) fn simulates(&self) -> bool {
+        self.config.input_evaluation.contains(&InputEvaluation::Simulation)
+    }
+
+    /// Moves the sampler to a thread.
+    pub(super) fn on_a_thread(
+        &mut self,
+        setting: &'static str,
+        sampling: AsyncSampling,
+    ) -> Result<MovedSampler, SetupError> {
+        let moved = self.shell.as_mut().map_or(Ok(None), |shell| shell.sample_async(sampling))?;
+        let unsupported = SetupError::Unsupported { setting, needs: "a thread of its own", fix: SetupError::LEAVE_OUT };
+        moved.ok_or(unsupported)
     }
 
     fn prepare(&self, context: &mut IoContext) {

@@ -1,7 +1,7 @@
 //! From settings to a worker.
 
 use super::{
-    EnvSource, NewPolicy, Recipe, RolloutWorkerBuilder, Workshop,
+    AsyncSampling, EnvSource, NewPolicy, Recipe, RolloutWorkerBuilder, Workshop,
     deepmind::WRAPPER_SETTINGS,
     sampler::{Envs, Made},
 };
@@ -12,7 +12,7 @@ use crate::{
     prelude::*,
     worker::{
         Registry, RolloutWorker, SetupError,
-        rollout::{Parts, PoliciesToTrain},
+        rollout::{Parts, PoliciesToTrain, Source},
     },
 };
 
@@ -59,7 +59,25 @@ impl RolloutWorkerBuilder {
         let policies_to_train = self.trained();
         let has_envs = !matches!(made.envs, Envs::None);
         let limit = made.source.as_ref().and_then(EnvSource::limit);
-        let source = self.make_sampler(made, limit, single_agent)?;
+        let mut source = self.make_sampler(made, limit, single_agent)?;
+        if let Some(setting) = self.wants_a_thread()
+            && let Some(sampler) = core::mem::replace(&mut source, Source::None).into_sampler()
+        {
+            let moved = self.on_a_thread(
+                setting,
+                AsyncSampling {
+                    sampler,
+                    policies: self.twins(&workshop, &mut policies)?,
+                    callbacks: core::mem::take(&mut callbacks),
+                    worker: info.clone(),
+                    mapping: policy_mapping_fn.clone(),
+                    observation_fn: observation_fn.clone(),
+                    clock: self.clock.clone(),
+                    discard_batches: self.simulates(),
+                },
+            )?;
+            (source, callbacks) = (Source::Reader(moved.sampler), moved.callbacks);
+        }
         let opened = self.open(source, &info)?;
         let length = self.fragment_length();
         Ok(RolloutWorker::assemble(Parts {
@@ -101,7 +119,8 @@ impl RolloutWorkerBuilder {
         }
         core::mem::take(&mut self.callbacks).into_iter().for_each(|callbacks| list.push(callbacks));
         if let (Some(path), Some(shell)) = (&self.config.monitor_path, &mut self.shell) {
-            let needs = SetupError::Unsupported { setting: "monitor_path", needs: "files" };
+            let needs = "files";
+            let needs = SetupError::Unsupported { setting: "monitor_path", needs, fix: SetupError::LEAVE_OUT };
             list.push(shell.monitor(path)?.ok_or(needs)?);
         }
         Ok(list)
@@ -144,11 +163,7 @@ impl RolloutWorkerBuilder {
         if new.is_empty() {
             new.insert(PolicyId::DEFAULT, NewPolicy::named("net"));
         }
-        let limits = PolicyMapLimits { count: self.config.policy_map_capacity, ..PolicyMapLimits::UNLIMITED };
-        let again = workshop.clone();
-        let factory = move |id: &PolicyId, text: &str| again.remake_for_map(id, text);
-        let mut policies = PolicyMap::bounded(limits, MemoryStore::default(), factory)
-            .swappable(self.config.policy_states_are_swappable);
+        let mut policies = self.no_policies(workshop);
         let mut recipes = BTreeMap::new();
         for (id, new) in new {
             let complete = new.observation_space.is_some() && new.action_space.is_some();
@@ -161,5 +176,23 @@ impl RolloutWorkerBuilder {
             recipes.insert(id, recipe);
         }
         Ok((policies, recipes))
+    }
+
+    /// A map without policies, with the limits of the settings.
+    fn no_policies(&self, workshop: &Workshop) -> PolicyMap {
+        let limits = PolicyMapLimits { count: self.config.policy_map_capacity, ..PolicyMapLimits::UNLIMITED };
+        let again = workshop.clone();
+        let factory = move |id: &PolicyId, text: &str| again.remake_for_map(id, text);
+        PolicyMap::bounded(limits, MemoryStore::default(), factory).swappable(self.config.policy_states_are_swappable)
+    }
+
+    /// The same policies once more, for another thread.
+    fn twins(&self, workshop: &Workshop, policies: &mut PolicyMap) -> Result<PolicyMap, SetupError> {
+        let mut twins = self.no_policies(workshop);
+        policies.for_each(|id, entry: &PolicyEntry| {
+            let twin = entry.twin().map_err(|source| SetupError::PolicyState { id: id.clone(), source })?;
+            Ok::<_, SetupError>(twins.insert(id.clone(), twin)?)
+        })?;
+        Ok(twins)
     }
 }

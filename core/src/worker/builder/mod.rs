@@ -14,7 +14,7 @@ mod tests;
 mod workshop;
 
 pub use policies::{NewPolicy, PolicyClass};
-pub use shell::{HostFacts, RemoteEnvs, Shell};
+pub use shell::{AsyncSampling, HostFacts, MovedSampler, RemoteEnvs, Shell};
 
 pub(super) use input::Opened;
 pub(super) use workshop::{Recipe, Workshop};

@@ -81,7 +81,8 @@ impl RolloutWorkerBuilder {
             batch_wait: Micros::from_millis(self.config.remote_env_batch_wait_ms.into()),
         };
         let envs = self.shell.as_mut().map_or(Ok(None), |shell| shell.remote_envs(&request))?;
-        envs.ok_or(SetupError::Unsupported { setting: "remote_worker_envs", needs: "processes" })
+        let needs = "processes of their own for the environments";
+        envs.ok_or(SetupError::Unsupported { setting: "remote_worker_envs", needs, fix: SetupError::LEAVE_OUT })
     }
 
     /// Whether the settings allow all environments to be stepped together.

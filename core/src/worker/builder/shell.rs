@@ -1,12 +1,13 @@
 //! What a worker asks of the program around it: threads, processes, files, and what is known of the machine.
 
 use crate::{
-    callbacks::Callbacks,
+    callbacks::{CallbackList, Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
     env::{BaseEnv, EnvContext},
+    policy::PolicyMap,
     prelude::*,
     sampler::{SampleError, SamplerInput},
     time::Micros,
-    worker::RolloutConfig,
+    worker::{Clock, RolloutConfig},
 };
 
 /// Sub-environments that run elsewhere, as the configuration wants them.
@@ -22,19 +23,43 @@ pub struct RemoteEnvs<'a> {
     pub batch_wait: Micros,
 }
 
+/// A sampler that is to run on a thread of its own, and all that it is [lent](crate::sampler::SamplerHost) there.
+pub struct AsyncSampling {
+    /// The sampler.
+    pub sampler: Box<dyn SamplerInput>,
+    /// Twins of the worker's policies: other objects with the same state, for the thread alone.
+    pub policies: PolicyMap,
+    /// The worker's callbacks.
+    pub callbacks: CallbackList,
+    /// The worker.
+    pub worker: WorkerInfo,
+    /// Which policy an agent gets.
+    pub mapping: PolicyMappingFn,
+    /// What observations go through first.
+    pub observation_fn: Option<ObservationFn>,
+    /// The worker's clock.
+    pub clock: Clock,
+    /// Only metrics are kept: what [`data`](SamplerInput::data) gives has no rows.
+    #[doc(alias = "blackhole_outputs")]
+    pub discard_batches: bool,
+}
+
+/// What the worker gets for it.
+pub struct MovedSampler {
+    /// Hands out what the thread has sampled.
+    pub sampler: Box<dyn SamplerInput>,
+    /// The callbacks, for the hooks that are called by the worker.
+    pub callbacks: CallbackList,
+}
+
 /// What the core has not. A method that a shell does not write says so when it is needed.
 pub trait Shell: Send {
-    /// Runs a sampler on a thread of its own, ahead of the calls. With `discard_batches` only metrics are kept. None
-    /// without threads.
+    /// Runs a sampler on a thread of its own, ahead of the calls. None without threads.
     ///
     /// # Errors
     /// [`SampleError`].
-    #[doc(alias("AsyncSampler", "blackhole_outputs"))]
-    fn sample_async(
-        &mut self,
-        _sampler: Box<dyn SamplerInput>,
-        _discard_batches: bool,
-    ) -> Result<Option<Box<dyn SamplerInput>>, SampleError> {
+    #[doc(alias = "AsyncSampler")]
+    fn sample_async(&mut self, _sampling: AsyncSampling) -> Result<Option<MovedSampler>, SampleError> {
         Ok(None)
     }
 

@@ -11,7 +11,7 @@ use crate::{
     filter::{Filter, FilterKind},
     ids::PolicyId,
     kernels::Kernels,
-    policy::{Policy, PolicyContext, PolicyEntry, PolicyError, PolicyRegistry, Stash as _, StashError},
+    policy::{Policy, PolicyContext, PolicyEntry, PolicyError, PolicyRegistry, PolicySpec, Stash as _, StashError},
     prelude::*,
     preprocess::Preprocessor,
     space::Space,
@@ -104,9 +104,7 @@ impl Workshop {
                     }
                 };
                 let recipe = Recipe::new(kind, &spaces, config);
-                let made = spec.make(&self.context(id, &spaces, &recipe.config)?);
-                let policy = made.map_err(|source| SetupError::Policy { id: id.clone(), source })?;
-                (self.entry(id, policy, &recipe, &spaces)?, recipe)
+                (self.made(id, spec, &recipe, &spaces)?, recipe)
             }
             (None, Some(policy)) => {
                 let recipe = Recipe::new(None, &spaces, config);
@@ -134,9 +132,21 @@ impl Workshop {
         let recipe: Recipe = serde_json::from_str(text).map_err(|_| lost())?;
         let (Some(kind), Some(spaces)) = (&recipe.kind, recipe.spaces()) else { return Err(lost()) };
         let spec = self.kinds.spec(kind).map_err(|source| SetupError::PolicyKind { id: id.clone(), source })?;
-        let policy = spec.make(&self.context(id, &spaces, &recipe.config)?);
-        let policy = policy.map_err(|source| SetupError::Policy { id: id.clone(), source })?;
-        Ok((self.entry(id, policy, &recipe, &spaces)?, recipe))
+        Ok((self.made(id, spec.clone(), &recipe, &spaces)?, recipe))
+    }
+
+    /// A policy that can be made again.
+    fn made(
+        &self,
+        id: &PolicyId,
+        spec: PolicySpec,
+        recipe: &Recipe,
+        spaces: &EnvSpaces,
+    ) -> Result<PolicyEntry, SetupError> {
+        let context = self.context(id, spaces, &recipe.config)?;
+        let maker = move || spec.make(&context);
+        let policy = maker().map_err(|source| SetupError::Policy { id: id.clone(), source })?;
+        Ok(self.entry(id, policy, recipe, spaces)?.with_maker(Arc::new(maker)))
     }
 
     /// For a map of policies that puts some aside.

@@ -253,6 +253,7 @@ impl Parts {
             observation_fn: self.observation_fn.as_ref(),
             callbacks: &mut self.callbacks,
             clock: &*self.clock,
+            interrupt: None,
         };
         (&mut self.opened, host)
     }

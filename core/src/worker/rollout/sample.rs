@@ -76,7 +76,7 @@ impl RolloutWorker {
         let Source::Lockstep(sampler) = &mut parts.opened.source else { return Err(RolloutError::NoFragments) };
         sampler.check_size(steps)?;
         let policy = parts.policies.policy_mut(&PolicyId::DEFAULT)?;
-        let fragments = sampler.fragments(steps, policy, &*parts.clock)?;
+        let fragments = sampler.fragments(steps, policy, &*parts.clock, None)?;
         self.collect_metrics();
         Ok(fragments)
     }

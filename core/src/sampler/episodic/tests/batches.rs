@@ -163,6 +163,7 @@ fn time_is_told_by_phase() {
             observation_fn: *observation_fn,
             callbacks: &mut **callbacks,
             clock: &clock,
+            interrupt: None,
         };
         sampler.data(&mut host).unwrap();
     });

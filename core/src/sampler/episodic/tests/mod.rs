@@ -247,6 +247,7 @@ impl Bench {
             observation_fn: self.observation_fn.as_ref(),
             callbacks: &mut self.callbacks,
             clock: &|| Micros(0),
+            interrupt: None,
         })
     }
 

@@ -1,17 +1,20 @@
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::{
     batch::{AnyBatch, REWARDS, SampleBatch},
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     column::ColumnData,
-    env::{BaseEnv, EnvMaker, EnvStart, InProcess},
+    env::{BaseEnv, EnvMaker, EnvStart, InProcess, SubEnv},
+    episode::RolloutMetrics,
     filter::FilterKind,
-    ids::SlotId,
+    ids::{PolicyId, SlotId},
     kernels::Kernels,
+    policy::RandomPolicy,
     prelude::*,
     sampler::{InputReader, SampleError, SamplerHost, SamplerInput},
     worker::{
-        Registry, RemoteEnvs, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, Shell, config::InputEvaluation,
+        AsyncSampling, MovedSampler, NewPolicy, Registry, RemoteEnvs, RolloutConfig, RolloutWorker,
+        RolloutWorkerBuilder, Shell, config::InputEvaluation,
     },
 };
 
@@ -33,13 +36,10 @@ impl Callbacks for Recorder {
 }
 
 impl Shell for Toy {
-    fn sample_async(
-        &mut self,
-        sampler: Box<dyn SamplerInput>,
-        discard_batches: bool,
-    ) -> Result<Option<Box<dyn SamplerInput>>, SampleError> {
-        self.threads.fetch_add(1 + 10 * u32::from(discard_batches), Ordering::Relaxed);
-        Ok(Some(sampler))
+    fn sample_async(&mut self, sampling: AsyncSampling) -> Result<Option<MovedSampler>, SampleError> {
+        assert!(sampling.policies.ids().eq([&PolicyId::DEFAULT]));
+        self.threads.fetch_add(1 + 10 * u32::from(sampling.discard_batches), Ordering::Relaxed);
+        Ok(Some(MovedSampler { sampler: sampling.sampler, callbacks: sampling.callbacks }))
     }
 
     fn remote_envs(&mut self, envs: &RemoteEnvs<'_>) -> Result<Option<Box<dyn BaseEnv>>, SampleError> {
@@ -131,6 +131,53 @@ fn simulation_counts_episodes_beside_an_input() {
     assert!(!worker.metrics().episodes.is_empty());
 }
 
+/// Interrupts the sampler whenever the flag is up.
+struct Interrupts(Option<Box<dyn SamplerInput>>, Arc<AtomicBool>);
+
+impl Shell for Interrupts {
+    fn sample_async(&mut self, sampling: AsyncSampling) -> Result<Option<MovedSampler>, SampleError> {
+        let sampler = Box::new(Self(Some(sampling.sampler), self.1.clone()));
+        Ok(Some(MovedSampler { sampler, callbacks: sampling.callbacks }))
+    }
+}
+
+impl SamplerInput for Interrupts {
+    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        let SamplerHost { worker, policies, mapping, observation_fn, callbacks, clock, .. } = host;
+        let (observation_fn, clock, interrupt) = (*observation_fn, *clock, Some(&*self.1));
+        let callbacks = &mut **callbacks;
+        let mut host = SamplerHost { worker, policies, mapping, observation_fn, callbacks, clock, interrupt };
+        self.0.as_mut().map_or(Err(SampleError::Stopped), |sampler| sampler.data(&mut host))
+    }
+
+    fn metrics(&mut self) -> Vec<RolloutMetrics> {
+        self.0.as_mut().map_or_else(Vec::new, |sampler| sampler.metrics())
+    }
+
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        Vec::new()
+    }
+
+    fn stop(&mut self) -> Result<(), SampleError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_sampler_that_is_interrupted_gives_up_and_can_go_on() {
+    for observation_filter in [FilterKind::NoFilter, FilterKind::ConcurrentMeanStdFilter] {
+        let flag = Arc::new(AtomicBool::new(false));
+        let config = RolloutConfig { sample_async: true, observation_filter, ..config() };
+        let shell = Interrupts(None, flag.clone());
+        let mut worker = RolloutWorker::builder().config(config).shell(Box::new(shell)).build().unwrap();
+        assert_eq!(worker.sample().unwrap().env_steps(), 30);
+        flag.store(true, Ordering::Relaxed);
+        assert_eq!(worker.sample(), Err(SampleError::Stopped.into()));
+        flag.store(false, Ordering::Relaxed);
+        assert_eq!(worker.sample().unwrap().env_steps(), 30);
+    }
+}
+
 /// What a program has that has nothing.
 struct Nothing;
 
@@ -145,5 +192,14 @@ fn a_shell_without_threads_says_so() {
     ] {
         let error = RolloutWorker::builder().config(config).shell(Box::new(Nothing)).build().unwrap_err();
         assert!(matches!(error, crate::worker::SetupError::Unsupported { .. }), "{error}");
+        assert!(error.to_string().ends_with("which this program's shell does not give: leave the setting out"));
     }
+}
+
+#[test]
+fn a_thread_needs_policies_that_can_be_made_again() {
+    let object = NewPolicy::object(Box::new(RandomPolicy::new(2, 0)));
+    let builder = build(RolloutConfig { sample_async: true, ..config() }, Toy::default());
+    let error = builder.policy(PolicyId::DEFAULT, object).build().unwrap_err().to_string();
+    assert!(error.starts_with("policy 'default_policy': ") && error.contains("or a PolicySpec instead"), "{error}");
 }

@@ -1,0 +1,263 @@
+//! A sampler that runs ahead on a thread of its own.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender, channel, sync_channel},
+    },
+    thread::{Builder, JoinHandle},
+};
+
+use rollmesh_core::{
+    batch::AnyBatch,
+    callbacks::CallbackList,
+    env::SubEnv,
+    episode::RolloutMetrics,
+    sampler::{SampleError, SamplerHost, SamplerInput},
+    worker::{AsyncSampling, MovedSampler},
+};
+
+use super::{
+    callbacks::SharedCallbacks,
+    changes::Known,
+    thread::{Command, Engine, Item},
+};
+use crate::envs::words;
+
+/// Runs any sampler on a thread of its own, ahead of whoever takes its batches.
+///
+/// The thread begins with the first call of [`data`](SamplerInput::data). It puts what it samples into a queue of
+/// [`QUEUE`](Self::QUEUE) batches and waits while that is full: nothing is dropped, and as long as nobody changes
+/// anything, batches, episodes and extra batches are those that the sampler would give without a thread, bit for bit.
+///
+/// **Changes.** The thread has policies of its own. With every call it is told what has changed in the worker's: weights,
+/// extra states (so what policies made of global vars, if they keep it there), filters, policies that came or went, the
+/// mapping and the observation function. It heeds that between two calls of the sampler, so a fragment is never of two
+/// versions of the weights. What was sampled before it heard of it is handed out first: at most what is in the queue,
+/// one batch that waits for room, and the one that is being sampled. What hooks change in the policies that they are
+/// lent is changed for the thread alone.
+///
+/// **Filters.** Observations are counted in the thread, and in the worker's filters as batches are taken: what was
+/// sampled ahead and is never taken is counted nowhere. Statistics are merged, so they differ from those of a sampler
+/// without thread in the last digits; the rows do not. Somebody else's statistics, put into the worker's filters, are
+/// heeded as changes are.
+///
+/// **Errors** are queued like batches. After one the thread waits for the next call, so that one trouble is one error.
+/// A panic ends the thread: all further calls say [`SampleError::Died`], with its words.
+///
+/// **Environments.** To look at them, or to set the sampler's state, calls the sampler back, which waits for the fragment
+/// that is being sampled. What is changed in them shows in the first batch that was not sampled yet.
+///
+/// **State** is that after the latest batch that was handed out, so a worker that is restored from it goes on with the
+/// next one, wherever the thread has been.
+///
+/// **Stopping** interrupts the fragment before its next step of the environments, lets a full queue be, and joins the
+/// thread. So it waits for the step, the reset or the hook that is being executed, and for ever for one that never ends;
+/// as a call of [`data`](SamplerInput::data) does. What was sampled ahead is lost.
+pub struct AsyncSampler {
+    place: Place,
+    stop: Arc<AtomicBool>,
+    known: Known,
+    /// What was in the queue when the sampler was called back.
+    waiting: VecDeque<Item>,
+    /// Number of items taken.
+    taken: u64,
+    /// The latest item was an error.
+    failed: bool,
+    extra_batches: Vec<AnyBatch>,
+    metrics: Vec<RolloutMetrics>,
+    state: Vec<u8>,
+}
+
+/// Where the sampler is.
+enum Place {
+    Here(Box<Engine>),
+    Away { thread: JoinHandle<Engine>, commands: Sender<Command>, items: Receiver<Item> },
+    Dead(String),
+    Stopped,
+}
+
+impl AsyncSampler {
+    /// The most batches in the queue.
+    pub const QUEUE: usize = 5;
+
+    /// Takes a sampler over, with all that it needs. The callbacks are shared: hooks of episodes are called by the thread,
+    /// others by the worker, never two at once. Those that are added to the worker's later hear nothing of episodes.
+    ///
+    /// # Errors
+    /// [`SampleError::PolicyMap`] for a policy that cannot be brought back.
+    pub fn around(mut sampling: AsyncSampling) -> Result<MovedSampler, SampleError> {
+        let mut callbacks = CallbackList::new();
+        if !sampling.callbacks.is_empty() {
+            let shared = SharedCallbacks::new(core::mem::take(&mut sampling.callbacks));
+            sampling.callbacks.push(Box::new(shared.clone()));
+            callbacks.push(Box::new(shared));
+        }
+        let sampler = Self {
+            known: Known::of(&mut sampling)?,
+            state: sampling.sampler.state(),
+            place: Place::Here(Box::new(Engine::new(sampling))),
+            stop: Arc::new(AtomicBool::new(false)),
+            waiting: VecDeque::new(),
+            taken: 0,
+            failed: false,
+            extra_batches: Vec::new(),
+            metrics: Vec::new(),
+        };
+        Ok(MovedSampler { sampler: Box::new(sampler), callbacks })
+    }
+
+    /// Sends the sampler to a thread, unless it is there.
+    fn send_away(&mut self) {
+        self.place = match core::mem::replace(&mut self.place, Place::Stopped) {
+            Place::Here(engine) => {
+                let (commands, orders) = channel();
+                let (products, items) = sync_channel(Self::QUEUE);
+                let stop = self.stop.clone();
+                let name = format!("sampler-{}", engine.sampling.worker.worker_index);
+                match Builder::new().name(name).spawn(move || engine.run(&orders, &products, &stop)) {
+                    Ok(thread) => Place::Away { thread, commands, items },
+                    Err(error) => Place::Dead(format!("it cannot be started: {error}")),
+                }
+            }
+            place => place,
+        };
+    }
+
+    fn tell(&self, command: Command) {
+        if let Place::Away { commands, .. } = &self.place {
+            // A thread that does not listen any more says why through the queue.
+            let _ = commands.send(command);
+        }
+    }
+
+    /// Calls the sampler back between two batches. None if it was stopped or has died.
+    fn call_back(&mut self) -> Option<&mut Engine> {
+        self.tell(Command::ComeBack);
+        if let Place::Away { items, .. } = &self.place {
+            // Makes room until the thread has ended.
+            self.waiting.extend(items.iter());
+        }
+        self.join();
+        match &mut self.place {
+            Place::Here(engine) => Some(engine),
+            _ => None,
+        }
+    }
+
+    /// Waits for the end of the thread, which has been told to end or has done so.
+    fn join(&mut self) {
+        self.place = match core::mem::replace(&mut self.place, Place::Stopped) {
+            Place::Away { thread, commands, items } => {
+                drop((commands, items));
+                match thread.join() {
+                    Ok(engine) => Place::Here(Box::new(engine)),
+                    Err(panic) => Place::Dead(words(panic.as_ref())),
+                }
+            }
+            place => place,
+        };
+    }
+
+    fn next_item(&mut self) -> Result<Item, SampleError> {
+        if let Some(item) = self.waiting.pop_front() {
+            return Ok(item);
+        }
+        if let Place::Away { items, .. } = &self.place
+            && let Ok(item) = items.recv()
+        {
+            return Ok(item);
+        }
+        // Only a panic ends the thread by itself.
+        self.join();
+        Err(match &self.place {
+            Place::Dead(why) => SampleError::Died(why.clone()),
+            _ => SampleError::Stopped,
+        })
+    }
+
+    fn end(&mut self) -> Result<(), SampleError> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.waiting.clear();
+        self.join();
+        match core::mem::replace(&mut self.place, Place::Stopped) {
+            Place::Here(mut engine) => engine.sampling.sampler.stop(),
+            Place::Dead(_) | Place::Stopped | Place::Away { .. } => Ok(()),
+        }
+    }
+}
+
+impl SamplerInput for AsyncSampler {
+    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        if matches!(self.place, Place::Stopped) {
+            return Err(SampleError::Stopped);
+        }
+        let change = self.known.changes(host, self.taken)?;
+        self.send_away();
+        self.tell(change.map_or(Command::Taken(self.taken), |change| Command::Change(Box::new(change))));
+        if core::mem::take(&mut self.failed) {
+            self.tell(Command::GoOn);
+        }
+        let item = self.next_item()?;
+        self.taken += 1;
+        self.failed = item.batch.is_err();
+        self.extra_batches.extend(item.extra_batches);
+        self.metrics.extend(item.metrics);
+        self.state = item.state;
+        self.known.absorb(host, &item.seen, item.change)?;
+        item.batch
+    }
+
+    fn extra_batches(&mut self) -> Vec<AnyBatch> {
+        core::mem::take(&mut self.extra_batches)
+    }
+
+    fn metrics(&mut self) -> Vec<RolloutMetrics> {
+        core::mem::take(&mut self.metrics)
+    }
+
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        self.call_back().map_or_else(Vec::new, |engine| engine.sampling.sampler.sub_environments())
+    }
+
+    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
+        if let Some(engine) = self.call_back() {
+            engine.sampling.sampler.for_each_env(f);
+        }
+    }
+
+    fn state(&self) -> Vec<u8> {
+        self.state.clone()
+    }
+
+    fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
+        if state.is_empty() {
+            return Ok(());
+        }
+        let Some(engine) = self.call_back() else {
+            return Err(match &self.place {
+                Place::Dead(why) => SampleError::Died(why.clone()),
+                _ => SampleError::Stopped,
+            });
+        };
+        engine.sampling.sampler.set_state(state)?;
+        engine.ahead.clear();
+        self.state = engine.sampling.sampler.state();
+        self.failed |= self.waiting.drain(..).any(|item| item.batch.is_err());
+        self.known.forget_filters();
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), SampleError> {
+        self.end()
+    }
+}
+
+impl Drop for AsyncSampler {
+    fn drop(&mut self) {
+        // Nobody is there to hear of an error.
+        let _ = self.end();
+    }
+}

@@ -1,0 +1,71 @@
+//! What goes wrong on the thread is said here.
+
+use rollmesh_core::{callbacks::CallbackError, policy::PolicyError};
+
+use super::{
+    changes::{set, telling},
+    *,
+};
+
+/// Samples until something is wrong.
+fn trouble(worker: &mut RolloutWorker) -> RolloutError {
+    (0..20).find_map(|_| worker.sample().err()).unwrap()
+}
+
+#[test]
+fn a_policy_that_fails_makes_a_sample_fail_and_then_it_goes_on() {
+    let mut worker = telling();
+    for _ in 0..2 {
+        worker.sample().unwrap();
+        set(&mut worker, -1.0);
+        let source = PolicyError::Failed("less than nothing".into());
+        let wanted = RolloutError::Sample(SampleError::Policy { id: PolicyId::DEFAULT, source });
+        assert_eq!(trouble(&mut worker), wanted);
+        // As long as it is wrong every call says so, once.
+        assert_eq!(worker.sample(), Err(wanted));
+        set(&mut worker, 1.0);
+        for _ in 0..10 {
+            worker.sample().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_panic_ends_the_thread_and_says_why() {
+    let mut worker = telling();
+    worker.sample().unwrap();
+    set(&mut worker, -2.0);
+    let wanted = RolloutError::Sample(SampleError::Died("panicked: far less than nothing".into()));
+    assert_eq!(trouble(&mut worker), wanted);
+    assert_eq!(worker.sample(), Err(wanted.clone()));
+    assert_eq!(wanted.to_string(), "the sampling thread has died: panicked: far less than nothing; make a new worker");
+    assert_eq!(worker.foreach_env(|_| ()).len(), 0);
+    worker.stop().unwrap();
+    assert_eq!(worker.sample(), Err(RolloutError::Stopped));
+}
+
+/// Fails in every episode.
+struct Fails;
+
+impl Callbacks for Fails {
+    fn on_episode_start(&mut self, _hook: &mut rollmesh_core::callbacks::EpisodeHook<'_>) -> Result<(), CallbackError> {
+        Err(CallbackError::new("on_episode_start", "no"))
+    }
+}
+
+#[test]
+fn errors_of_hooks_come_here() {
+    let mut worker = builder(on_a_thread(cartpoles())).callbacks(Box::new(Fails)).build().unwrap();
+    let wanted = RolloutError::Sample(CallbackError::new("on_episode_start", "no").into());
+    for _ in 0..3 {
+        assert_eq!(worker.sample(), Err(wanted.clone()));
+    }
+    worker.stop().unwrap();
+}
+
+#[test]
+fn a_policy_that_cannot_be_made_again_is_refused_before_anything_is_sampled() {
+    let object = NewPolicy::object(Box::new(RandomPolicy::new(2, 0)));
+    let error = builder(on_a_thread(cartpoles())).policy(PolicyId::DEFAULT, object).build().unwrap_err();
+    assert!(error.to_string().contains("give a registered kind or a PolicySpec"), "{error}");
+}

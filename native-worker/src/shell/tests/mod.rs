@@ -1,0 +1,91 @@
+//! Workers whose sampler is on a thread, beside the same ones without.
+
+mod changes;
+mod errors;
+mod queue;
+mod same;
+
+use std::sync::{
+    Arc,
+    mpsc::{Receiver, Sender, channel},
+};
+
+use rollmesh_core::{
+    batch::AnyBatch,
+    callbacks::{CallbackList, Callbacks, PolicyMappingFn, WorkerInfo},
+    env::SubEnv,
+    episode::RolloutMetrics,
+    filter::FilterKind,
+    ids::{AgentId, PolicyId},
+    policy::{PolicyMap, PolicySpec, RandomPolicy},
+    sampler::{SampleError, SamplerHost, SamplerInput},
+    time::Micros,
+    worker::{
+        AsyncSampling, NewPolicy, PolicyConfig, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder,
+        config::InputEvaluation,
+    },
+};
+
+use super::{AsyncSampler, NativeShell};
+
+/// A worker's settings: two CartPoles under a network.
+fn cartpoles() -> RolloutConfig {
+    RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(40).fcnet_hiddens(&[8]).seed(5)
+}
+
+/// Two games of four agents under two policies.
+fn games() -> RolloutConfig {
+    let mut config = RolloutConfig::new("MultiAgentCartPole-v1").num_envs(2).rollout_fragment_length(30).seed(6);
+    config.policies = ["even", "odd"].map(|id| (PolicyId::new(id), PolicyConfig::default())).into();
+    config.fcnet_hiddens(&[8])
+}
+
+fn by_parity(id: &AgentId) -> PolicyId {
+    PolicyId::new(if matches!(id, AgentId::Index(i) if i % 2 == 1) { "odd" } else { "even" })
+}
+
+fn builder(config: RolloutConfig) -> RolloutWorkerBuilder {
+    RolloutWorker::builder().config(config).shell(Box::new(NativeShell))
+}
+
+fn on_a_thread(config: RolloutConfig) -> RolloutConfig {
+    RolloutConfig { sample_async: true, ..config }
+}
+
+/// A sampler with a sampling thread's part, and a worker's part around it.
+struct Bench {
+    sampler: Box<dyn SamplerInput>,
+    policies: PolicyMap,
+    mapping: PolicyMappingFn,
+    callbacks: CallbackList,
+}
+
+impl Bench {
+    fn new(sampler: impl SamplerInput + 'static) -> Self {
+        let mapping: PolicyMappingFn = Arc::new(|_, _, _, _| PolicyId::DEFAULT);
+        let sampling = AsyncSampling {
+            sampler: Box::new(sampler),
+            policies: PolicyMap::new(),
+            callbacks: CallbackList::new(),
+            worker: WorkerInfo::default(),
+            mapping: mapping.clone(),
+            observation_fn: None,
+            clock: Arc::new(|| Micros(0)),
+            discard_batches: false,
+        };
+        let moved = AsyncSampler::around(sampling).unwrap();
+        Self { sampler: moved.sampler, policies: PolicyMap::new(), mapping, callbacks: moved.callbacks }
+    }
+
+    fn data(&mut self) -> Result<AnyBatch, SampleError> {
+        self.sampler.data(&mut SamplerHost {
+            worker: &WorkerInfo::default(),
+            policies: &mut self.policies,
+            mapping: &self.mapping,
+            observation_fn: None,
+            callbacks: &mut self.callbacks,
+            clock: &|| Micros(0),
+            interrupt: None,
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! The queue: nothing is dropped, nobody runs too far ahead, and stopping does not wait for room.
+
+use rollmesh_core::{
+    batch::{REWARDS, SampleBatch},
+    column::ColumnData,
+};
+
+use super::*;
+
+/// Batches of one row, which are counted; and a note to somebody when one is begun.
+struct Numbers {
+    next: u32,
+    begun: Sender<u32>,
+    stopped: Sender<()>,
+}
+
+fn numbers() -> (Numbers, Receiver<u32>, Receiver<()>) {
+    let ((begun, notes), (stopped, stops)) = (channel(), channel());
+    (Numbers { next: 0, begun, stopped }, notes, stops)
+}
+
+impl SamplerInput for Numbers {
+    fn data(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        let number = self.next;
+        self.next += 1;
+        let _ = self.begun.send(number);
+        Ok(SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![number as f32]))?.into())
+    }
+
+    fn extra_batches(&mut self) -> Vec<AnyBatch> {
+        vec![SampleBatch::new().into(); self.next as usize % 3]
+    }
+
+    fn metrics(&mut self) -> Vec<RolloutMetrics> {
+        vec![RolloutMetrics { length: self.next, ..RolloutMetrics::default() }]
+    }
+
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        Vec::new()
+    }
+
+    fn state(&self) -> Vec<u8> {
+        self.next.to_le_bytes().to_vec()
+    }
+
+    fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
+        let bytes = state.try_into().map_err(|_| SampleError::Input("not a number".into()))?;
+        self.next = u32::from_le_bytes(bytes);
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), SampleError> {
+        let _ = self.stopped.send(());
+        Ok(())
+    }
+}
+
+fn number(batch: Result<AnyBatch, SampleError>) -> f32 {
+    batch.unwrap().single().unwrap().get(REWARDS).unwrap()[0]
+}
+
+#[test]
+fn nothing_is_dropped_and_nothing_is_sampled_too_far_ahead() {
+    let (sampler, begun, _) = numbers();
+    let mut bench = Bench::new(sampler);
+    // In the queue, and one that waits for room.
+    let ahead = AsyncSampler::QUEUE as u32 + 1;
+    let mut latest = None;
+    for wanted in 0..50 {
+        assert_eq!(number(bench.data()), wanted as f32);
+        assert_eq!(bench.sampler.metrics().iter().map(|episode| episode.length).collect::<Vec<_>>(), [wanted + 1]);
+        assert_eq!(bench.sampler.extra_batches().len(), (wanted as usize + 1) % 3);
+        // It does go on by itself until there is no room.
+        while latest < Some(wanted + ahead) {
+            latest = Some(begun.recv().unwrap());
+        }
+        assert_eq!((latest, begun.try_recv().ok()), (Some(wanted + ahead), None));
+    }
+}
+
+#[test]
+fn stopping_does_not_wait_for_room_and_twice_is_harmless() {
+    let (sampler, begun, stops) = numbers();
+    let mut bench = Bench::new(sampler);
+    bench.data().unwrap();
+    while begun.recv().unwrap() < AsyncSampler::QUEUE as u32 + 1 {}
+    assert_eq!((bench.sampler.stop(), bench.sampler.stop()), (Ok(()), Ok(())));
+    // The sampler was stopped once, and the thread is no more: nobody begins anything.
+    assert_eq!((stops.try_iter().count(), begun.try_recv().is_err()), (1, true));
+    assert_eq!(bench.data(), Err(SampleError::Stopped));
+    assert_eq!(bench.sampler.set_state(&[0; 4]), Err(SampleError::Stopped));
+    drop(bench);
+    assert!(stops.recv().is_err() && begun.recv().is_err());
+}
+
+#[test]
+fn one_that_is_dropped_stops_and_one_that_never_began_too() {
+    for calls in 0..2 {
+        let (sampler, begun, stops) = numbers();
+        let mut bench = Bench::new(sampler);
+        (0..calls).for_each(|wanted| assert_eq!(number(bench.data()), wanted as f32));
+        drop(bench);
+        assert_eq!(stops.iter().count(), 1);
+        assert_eq!(begun.iter().count() > 0, calls > 0);
+    }
+}
+
+/// An empty batch, and then a fragment that goes on until somebody interrupts it.
+struct Endless {
+    begun: bool,
+    steps: Sender<()>,
+}
+
+impl SamplerInput for Endless {
+    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        if !core::mem::replace(&mut self.begun, true) {
+            return Ok(SampleBatch::new().into());
+        }
+        loop {
+            host.check_interrupt()?;
+            let _ = self.steps.send(());
+        }
+    }
+
+    fn metrics(&mut self) -> Vec<RolloutMetrics> {
+        Vec::new()
+    }
+
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        Vec::new()
+    }
+
+    fn stop(&mut self) -> Result<(), SampleError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn stopping_interrupts_a_fragment() {
+    let (steps, seen) = channel();
+    let mut bench = Bench::new(Endless { begun: false, steps });
+    bench.data().unwrap();
+    seen.recv().unwrap();
+    assert_eq!(bench.sampler.stop(), Ok(()));
+    assert_eq!(bench.data(), Err(SampleError::Stopped));
+}
+
+#[test]
+fn the_state_is_that_of_the_batch_before() {
+    let (sampler, begun, _) = numbers();
+    let mut bench = Bench::new(sampler);
+    assert_eq!(bench.sampler.state(), 0_u32.to_le_bytes());
+    for _ in 0..3 {
+        bench.data().unwrap();
+    }
+    while begun.recv().unwrap() < 7 {}
+    let state = bench.sampler.state();
+    assert_eq!(state, 3_u32.to_le_bytes());
+    for wanted in [3.0, 4.0] {
+        assert_eq!(number(bench.data()), wanted);
+    }
+    assert_eq!(bench.sampler.set_state(&[1]), Err(SampleError::Input("not a number".into())));
+    assert_eq!(number(bench.data()), 5.0);
+    bench.sampler.set_state(&state).unwrap();
+    for wanted in [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0] {
+        assert_eq!(number(bench.data()), wanted);
+    }
+    // To look at the environments loses nothing.
+    assert!(bench.sampler.sub_environments().is_empty());
+    for wanted in 11..30 {
+        assert_eq!(number(bench.data()), wanted as f32);
+    }
+}

@@ -1,0 +1,148 @@
+//! With and without a thread the same comes out.
+
+use std::thread::{self, ThreadId};
+
+use rollmesh_core::{
+    batch::{ACTIONS, ADVANTAGES, OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS},
+    callbacks::{CallbackError, EpisodeHook},
+    column::ColumnData,
+    episode::SamplerPerf,
+    sampler::{BatchMode, InputReader},
+};
+
+use super::*;
+
+/// Two workers, the second of which has its sampler on a thread.
+fn pair(config: RolloutConfig, equip: impl Fn(RolloutWorkerBuilder) -> RolloutWorkerBuilder) -> [RolloutWorker; 2] {
+    [config.clone(), on_a_thread(config)].map(|config| equip(builder(config)).build().unwrap())
+}
+
+#[test]
+fn batches_and_episodes_are_the_same_bits() {
+    let filtered = RolloutConfig { observation_filter: FilterKind::ConcurrentMeanStdFilter, ..cartpoles() };
+    let complete = RolloutConfig { batch_mode: BatchMode::CompleteEpisodes, ..cartpoles() };
+    let few = RolloutConfig { policy_map_capacity: 1, ..games() };
+    for config in [cartpoles(), filtered, complete, games(), few] {
+        let [mut here, mut there] = pair(config.clone(), |builder| {
+            if config.policies.is_empty() { builder } else { builder.policy_mapping_fn(|id, _, _, _| by_parity(id)) }
+        });
+        assert!(!there.is_lockstep());
+        let mut episodes = 0;
+        for sample in 0..6 {
+            assert_eq!(there.sample().unwrap(), here.sample().unwrap(), "{sample} {config:?}");
+            // Where the time has gone is told as of when the episodes were asked for.
+            let [there, here] = [&mut there, &mut here].map(|worker| {
+                let ended = worker.metrics().episodes.into_iter();
+                ended.map(|episode| RolloutMetrics { perf: SamplerPerf::default(), ..episode }).collect::<Vec<_>>()
+            });
+            assert_eq!(there, here);
+            episodes += there.len();
+        }
+        assert!(episodes > 0);
+    }
+}
+
+#[test]
+fn a_batch_has_the_columns_that_learning_needs() {
+    let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(50).seed(1);
+    let mut worker = builder(on_a_thread(config)).build().unwrap();
+    let batch = worker.sample().unwrap();
+    let batch = batch.single().unwrap();
+    assert_eq!(batch.get(OBS).unwrap().len(), 50 * 4);
+    let lengths = [
+        batch.get(ACTIONS).unwrap().len(),
+        batch.get(REWARDS).unwrap().len(),
+        batch.get(TERMINATEDS).unwrap().len(),
+        batch.get(TRUNCATEDS).unwrap().len(),
+        batch.get(ADVANTAGES).unwrap().len(),
+    ];
+    assert_eq!(lengths, [50; 5]);
+    assert!(batch.get(REWARDS).unwrap().iter().all(|reward| *reward == 1.0));
+}
+
+#[test]
+fn a_saved_state_goes_on_with_the_next_batch() {
+    let [mut here, mut there] = pair(cartpoles(), |builder| builder);
+    for _ in 0..3 {
+        there.sample().unwrap();
+    }
+    let state = there.save().unwrap();
+    let after = [there.sample().unwrap(), there.sample().unwrap()];
+    here.restore(&state).unwrap();
+    assert_eq!([here.sample().unwrap(), here.sample().unwrap()], after);
+    there.restore(&state).unwrap();
+    assert_eq!([there.sample().unwrap(), there.sample().unwrap()], after);
+}
+
+#[test]
+fn environments_can_be_looked_at() {
+    let [mut here, mut there] = pair(cartpoles(), |builder| builder);
+    for _ in 0..3 {
+        assert_eq!(there.foreach_env_with_context(|_, context| context.home.vector_index), [0, 1]);
+        assert_eq!(there.sample(), here.sample());
+    }
+    there.stop().unwrap();
+    assert_eq!(there.foreach_env(|_| ()).len(), 0);
+}
+
+/// Batches of two rows.
+struct Rows;
+
+impl InputReader for Rows {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        Ok(SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![0.0; 2]))?.into())
+    }
+}
+
+#[test]
+fn a_simulation_keeps_metrics_and_no_rows() {
+    let config = cartpoles().num_envs(1).rollout_fragment_length(40);
+    let simulating = RolloutConfig { input_evaluation: [InputEvaluation::Simulation].into(), ..config.clone() };
+    let mut simulating = builder(simulating).input_creator(|_| Ok(Box::new(Rows))).build().unwrap();
+    let mut here = builder(config).build().unwrap();
+    for _ in 0..5 {
+        assert_eq!(simulating.sample().unwrap().single().unwrap().iter().count(), 1);
+        here.sample().unwrap();
+    }
+    let episodes = simulating.metrics().episodes;
+    assert!(!episodes.is_empty());
+    assert_eq!(episodes, here.metrics().episodes);
+    simulating.stop().unwrap();
+}
+
+/// Tells on which thread what was called.
+struct Notes(Sender<(&'static str, ThreadId)>);
+
+impl Callbacks for Notes {
+    fn on_episode_step(&mut self, _hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
+        let _ = self.0.send(("on_episode_step", thread::current().id()));
+        Ok(())
+    }
+
+    fn on_sample_end(&mut self, _worker: &WorkerInfo, _samples: &mut AnyBatch) -> Result<(), CallbackError> {
+        let _ = self.0.send(("on_sample_end", thread::current().id()));
+        Ok(())
+    }
+}
+
+#[test]
+fn hooks_of_episodes_are_called_on_the_thread_and_others_here() {
+    let (notes, called) = channel();
+    let mut worker = builder(on_a_thread(cartpoles())).callbacks(Box::new(Notes(notes))).build().unwrap();
+    for _ in 0..3 {
+        worker.sample().unwrap();
+    }
+    drop(worker);
+    let (steps, ends): (Vec<_>, Vec<_>) = called.iter().partition(|(hook, _)| *hook == "on_episode_step");
+    let here = thread::current().id();
+    assert!(steps.len() >= 3 * 2 * 40 && steps.iter().all(|(_, thread)| *thread != here));
+    assert_eq!(ends, [("on_sample_end", here); 3]);
+}
+
+#[test]
+fn environments_in_other_processes_are_not_there_yet() {
+    let error = builder(RolloutConfig { remote_worker_envs: true, ..cartpoles() }).build().unwrap_err();
+    let text = "'remote_worker_envs' needs processes of their own for the environments, which this program's shell does \
+                not give: leave the setting out";
+    assert_eq!(error.to_string(), text);
+}

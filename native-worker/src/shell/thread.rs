@@ -1,0 +1,185 @@
+//! What happens on the sampling thread: one batch after the other, and between two of them the worker's news.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, SyncSender, TryRecvError},
+    },
+};
+
+use rollmesh_core::{
+    batch::{AnyBatch, SampleBatch},
+    episode::RolloutMetrics,
+    filter::Filter,
+    ids::PolicyId,
+    policy::{PolicyEntry, PolicyMapError},
+    sampler::{SampleError, SamplerHost},
+    worker::AsyncSampling,
+};
+
+use super::changes::Change;
+
+/// What the thread is told. It listens between two batches.
+pub(super) enum Command {
+    /// Something of the worker's has changed.
+    Change(Box<Change>),
+    /// So many items have been taken.
+    Taken(u64),
+    /// The error has been handed out.
+    GoOn,
+    /// The engine is wanted back.
+    ComeBack,
+}
+
+/// What came of one call of the sampler.
+pub(super) struct Item {
+    pub(super) batch: Result<AnyBatch, SampleError>,
+    pub(super) extra_batches: Vec<AnyBatch>,
+    pub(super) metrics: Vec<RolloutMetrics>,
+    /// Filters with what they have seen meanwhile in their buffers.
+    pub(super) seen: Seen,
+    /// Number of the latest change it knew of.
+    pub(super) change: u64,
+    /// The sampler's state after it.
+    pub(super) state: Vec<u8>,
+}
+
+type Seen = Vec<(PolicyId, Filter)>;
+
+/// A sampler with all that it needs.
+pub(super) struct Engine {
+    pub(super) sampling: AsyncSampling,
+    /// Number of the latest item, from 1.
+    made: u64,
+    /// What filters have seen for items that, as far as is known here, have not been taken.
+    pub(super) ahead: VecDeque<(u64, Seen)>,
+    /// Number of the latest change.
+    change: u64,
+    /// A change could not be made.
+    trouble: Option<SampleError>,
+    /// After an error, until that was handed out.
+    waits: bool,
+}
+
+impl Engine {
+    pub(super) fn new(sampling: AsyncSampling) -> Self {
+        Self { sampling, made: 0, ahead: VecDeque::new(), change: 0, trouble: None, waits: false }
+    }
+
+    /// Samples until it is told to stop or to come back, or nobody takes batches any more.
+    pub(super) fn run(mut self, commands: &Receiver<Command>, items: &SyncSender<Item>, stop: &AtomicBool) -> Self {
+        while self.listen(commands) && !stop.load(Ordering::Relaxed) {
+            let item = self.make(stop);
+            if items.send(item).is_err() {
+                break;
+            }
+        }
+        self
+    }
+
+    /// Does what it is told to do. False if that is to end.
+    fn listen(&mut self, commands: &Receiver<Command>) -> bool {
+        loop {
+            let command = match self.waits {
+                true => commands.recv().map_err(|_| TryRecvError::Disconnected),
+                false => commands.try_recv(),
+            };
+            match command {
+                Ok(Command::Change(change)) => {
+                    if let Err(error) = self.apply(*change) {
+                        self.trouble = Some(error);
+                    }
+                }
+                Ok(Command::Taken(count)) => self.ahead.retain(|(number, _)| *number > count),
+                Ok(Command::GoOn) => self.waits = false,
+                Ok(Command::ComeBack) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn make(&mut self, stop: &AtomicBool) -> Item {
+        let mut batch = match self.trouble.take() {
+            Some(error) => Err(error),
+            None => self.sample(stop),
+        };
+        let mut seen = Vec::new();
+        if let Err(error) = self.take_seen(&mut seen) {
+            batch = batch.and_then(|_| Err(error.into()));
+        }
+        self.waits = batch.is_err();
+        self.made += 1;
+        if !seen.is_empty() {
+            self.ahead.push_back((self.made, seen.clone()));
+        }
+        let sampler = self.sampling.sampler.as_mut();
+        let (mut extra_batches, metrics, state) = (sampler.extra_batches(), sampler.metrics(), sampler.state());
+        if self.sampling.discard_batches {
+            extra_batches.clear();
+            batch = batch.map(|_| SampleBatch::new().into());
+        }
+        Item { batch, extra_batches, metrics, seen, change: self.change, state }
+    }
+
+    fn sample(&mut self, stop: &AtomicBool) -> Result<AnyBatch, SampleError> {
+        let sampling = &mut self.sampling;
+        sampling.sampler.data(&mut SamplerHost {
+            worker: &sampling.worker,
+            policies: &mut sampling.policies,
+            mapping: &sampling.mapping,
+            observation_fn: sampling.observation_fn.as_ref(),
+            callbacks: &mut sampling.callbacks,
+            clock: &*sampling.clock,
+            interrupt: Some(stop),
+        })
+    }
+
+    /// What filters have seen since the last time.
+    fn take_seen(&mut self, seen: &mut Seen) -> Result<(), PolicyMapError> {
+        let policies = &mut self.sampling.policies;
+        let has_filter = |id| policies.peek(id).is_none_or(|entry: &PolicyEntry| entry.filter.mean_std().is_some());
+        if !policies.ids().any(has_filter) {
+            return Ok(());
+        }
+        policies.for_each_mut(|id, entry: &mut PolicyEntry| {
+            if entry.filter.mean_std().is_some_and(|filter| filter.buffer().n() > 0) {
+                seen.push((id.clone(), entry.filter.flush()));
+            }
+            Ok(())
+        })
+    }
+
+    fn apply(&mut self, change: Change) -> Result<(), SampleError> {
+        self.change = change.number;
+        self.ahead.retain(|(number, _)| *number > change.taken);
+        let sampling = &mut self.sampling;
+        if let Some(mapping) = change.mapping {
+            sampling.mapping = mapping;
+        }
+        if let Some(observation_fn) = change.observation_fn {
+            sampling.observation_fn = observation_fn;
+        }
+        for id in &change.removed {
+            sampling.policies.remove(id)?;
+        }
+        for (id, twin) in change.added {
+            // What was seen was for the one before.
+            self.ahead.iter_mut().for_each(|(_, seen)| seen.retain(|(of, _)| *of != id));
+            sampling.policies.insert(id, twin)?;
+        }
+        for (id, weights, extra_state) in change.states {
+            let policy = sampling.policies.policy_mut(&id)?;
+            let set = policy.set_weights(&weights).and_then(|()| policy.set_extra_state(&extra_state));
+            set.map_err(|source| SampleError::Policy { id, source })?;
+        }
+        for (id, mut filter) in change.filters {
+            filter.reset_buffer();
+            for (_, seen) in self.ahead.iter().flat_map(|(_, seen)| seen).filter(|(of, _)| *of == id) {
+                filter.apply_changes(seen, false)?;
+            }
+            sampling.policies.get_mut(&id)?.filter = filter;
+        }
+        Ok(())
+    }
+}
