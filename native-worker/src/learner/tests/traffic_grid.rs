@@ -25,7 +25,7 @@ const TOWN: &str = r#"{
     }
 }"#;
 /// Samples that returns are measured in.
-const SAMPLES: usize = 4;
+const SAMPLES: usize = 3;
 
 fn town() -> RolloutConfig {
     serde_json::from_str(TOWN).unwrap()
@@ -52,7 +52,7 @@ fn two_car_policies_and_one_for_the_lights_learn_together() {
     let random = returns(&mut worker(config));
 
     let mut worker = worker(town());
-    for _ in 0..24 {
+    for _ in 0..18 {
         let batch = worker.sample().unwrap();
         let infos = worker.learn_on_batch(&batch).unwrap();
         // Acting and learning agree on what the policies were when the batch was sampled, from its first row on.
