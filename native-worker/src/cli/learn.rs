@@ -30,7 +30,7 @@ use crate::{Registry, progress::Progress};
                         what was learned up to there is saved, and the exit code is 3.\n\n\
                         Example:\n  \
                         rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 60 --csv curve.csv\n  \
-                        rollmesh learn --env Pendulum-v1 --policy ppo --iterations 60 --save pendulum.state"
+                        rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state"
 )]
 pub(super) struct LearnArgs {
     #[command(flatten)]
