@@ -43,7 +43,14 @@ fn hub_url(text: &str) -> Result<String, String> {
     if host.is_empty() { Err("expected ws://HOST:PORT".into()) } else { Ok(text.into()) }
 }
 
+/// A worker touches little memory; in huge pages it would occupy twice as much. Whoever refuses the wish keeps its pages.
+fn spare_memory() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    spare_memory();
     let text = std::env::var(TOKEN_VARIABLE).map_err(|_| {
         Failure::usage(format!("{TOKEN_VARIABLE} is not set; the hub prints the command with its token"))
     })?;
