@@ -1,4 +1,4 @@
-//! Policies allocate nothing once they have seen as many rows.
+//! Policies allocate nothing once they have seen as many rows; bytes become turns in the memory that is there.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -7,7 +7,8 @@ use std::{
 
 use rollmesh_core::{
     column::{DType, RowShape},
-    env::{EnvSpaces, Moment, RowsMut, RowsRef},
+    env::{EnvSpaces, Moment, RowsMut, RowsRef, multi_agent::Turn},
+    ids::AgentId,
     kernels::Kernels,
     policy::{ActionInput, ActionOutput, PolicyContext, PolicyRegistry},
     space::Space,
@@ -98,5 +99,24 @@ fn policies_allocate_nothing_after_the_first_rows() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn turns_are_read_into_the_memory_of_those_before() {
+    let agents = [AgentId::Index(0), AgentId::name("car_1"), AgentId::name("car_2")];
+    let mut turn = Turn::new();
+    for agent in &agents {
+        turn.observe(agent, RowsRef::F32(&[0.5; 4]));
+        turn.reward(agent, 1.0);
+    }
+    turn.observe(&agents[2], RowsRef::U8(&[7; 100]));
+    let (mut bytes, mut read) = (Vec::new(), Turn::new());
+    for warm in [false, true] {
+        let before = ALLOCATIONS.get();
+        bytes.clear();
+        turn.write(&mut bytes);
+        read.read(&bytes).unwrap();
+        assert!(!warm || ALLOCATIONS.get() == before);
     }
 }

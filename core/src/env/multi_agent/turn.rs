@@ -9,12 +9,12 @@ use crate::{env::RowsRef, ids::AgentId, prelude::*};
 /// without may get rewards; those wait for the agent's next observation or the end of the episode.
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
-    obs: AgentRows,
-    outcomes: Roster<Outcome>,
-    infos: Roster<Vec<u8>>,
-    common_info: Option<Vec<u8>>,
-    all_terminated: bool,
-    all_truncated: bool,
+    pub(super) obs: AgentRows,
+    pub(super) outcomes: Roster<Outcome>,
+    pub(super) infos: Roster<Vec<u8>>,
+    pub(super) common_info: Option<Vec<u8>>,
+    pub(super) all_terminated: bool,
+    pub(super) all_truncated: bool,
 }
 
 /// What a step brought to one agent, besides the observation.
