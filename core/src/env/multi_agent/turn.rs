@@ -127,6 +127,11 @@ impl Turn {
         self.common_info.as_deref()
     }
 
+    /// Agents with an info, in the order in which they came.
+    pub fn infos(&self) -> impl ExactSizeIterator<Item = (&AgentId, &[u8])> {
+        self.infos.iter().map(|(agent, info)| (agent, info.as_slice()))
+    }
+
     /// True once the episode has ended by a terminal state.
     #[must_use]
     pub fn all_terminated(&self) -> bool {
@@ -180,6 +185,10 @@ impl Debts {
     pub(crate) fn clear(&mut self) {
         self.outcomes.clear();
         self.infos.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.outcomes.len() == 0 && self.infos.len() == 0
     }
 
     /// The rewards that are owed.
