@@ -83,8 +83,9 @@ impl Pipes {
 
     fn say(&mut self, number: u64, reply: Reply, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         if message(&mut self.bytes, number, reply as u8, body).is_none() {
-            let said = Said::Failed("what it observes is too long for a message".into());
-            return self.say(number, Reply::Failed, |out| out.extend(json(&said)));
+            let said = json(&Said::Failed("what it observes is too long for a message".into()));
+            // That is short.
+            let _ = message(&mut self.bytes, number, Reply::Failed as u8, |out| out.extend(&said));
         }
         self.replies.write_all(&self.bytes)
     }

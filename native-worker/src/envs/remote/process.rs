@@ -25,7 +25,7 @@ use super::{
 /// How much is read at once, and held at least.
 const CHUNK: usize = 1 << 16;
 /// How much of what it says on its standard error is kept.
-const LAST_WORDS: usize = 2_000;
+const LAST_WORDS: usize = 16_000;
 /// Reads of its standard error in a row: who floods it must not keep the others waiting.
 const MAX_READS: usize = 16;
 /// A process whose pipe has closed is about to end; one that takes longer does not.
@@ -288,10 +288,14 @@ impl Drop for Process {
     }
 }
 
-/// The last lines, at most five of them and 500 characters, as text.
+/// The last lines, at most five of them and 500 characters, as text. Rust's backtraces, which name this program's functions
+/// and not what went wrong, are left out.
 fn last_lines(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if let Some(backtrace) = lines.iter().rposition(|line| *line == "stack backtrace:") {
+        lines.truncate(backtrace);
+    }
     let last = lines[lines.len().saturating_sub(5)..].join(" | ");
     let last: Vec<char> = last.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     last[last.len().saturating_sub(500)..].iter().collect()
@@ -306,6 +310,7 @@ mod tests {
         assert_eq!(last_lines(b"one\n\ntwo\x07\nthree\xFF"), "one | two  | three\u{FFFD}");
         assert_eq!(last_lines(b"1\n2\n3\n4\n5\n6\n7"), "3 | 4 | 5 | 6 | 7");
         assert_eq!(last_lines(&[b'x'; 3000]).len(), 500);
+        assert_eq!(last_lines(b"no memory\nstack backtrace:\n 0: main\n 1: start"), "no memory");
         assert_eq!(last_lines(b""), "");
     }
 }
