@@ -3,11 +3,14 @@
 mod health;
 mod in_process;
 mod news;
+mod process;
 pub(super) mod rules;
 
 pub use health::Health;
 pub use in_process::{EnvMaker, EnvStart, InProcess};
 pub use news::{EnvActions, EnvNews, News};
+pub use process::ProcessEnd;
+pub(super) use process::last_words;
 
 use super::{AnyVectorEnv, EnvError, EnvSpaces, Frame, MultiAgentEnv, multi_agent::Turn};
 use crate::{ids::AgentId, prelude::*};
