@@ -187,6 +187,11 @@ impl Debts {
         self.infos.clear();
     }
 
+    /// What an agent is owed.
+    pub(in crate::env) fn outcome(&self, agent: &AgentId) -> Outcome {
+        self.outcomes.get(agent, 0).copied().unwrap_or_default()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.outcomes.len() == 0 && self.infos.len() == 0
     }
