@@ -47,6 +47,7 @@ use crate::{kernels, monitor::Recorder};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct NativeShell {
+    #[cfg_attr(not(unix), allow(dead_code))]
     program: Option<PathBuf>,
 }
 

@@ -2,21 +2,21 @@
 //!
 //! This program is the process of its sub-environments, too, so it has a `main` of its own.
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod failures;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod life;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod rig;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod same;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod zoo;
 
-#[cfg(not(unix))]
+#[cfg(not(target_os = "linux"))]
 fn main() {}
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
     use libtest_mimic::{Arguments, Trial};
 

@@ -234,7 +234,14 @@ impl RemoteBaseEnv {
 
     /// The process of a sub-environment has ended, or has to.
     pub(super) fn end(&mut self, env: usize, end: ProcessEnd) {
-        let last_words = self.subs[env].process.take().map(Process::end).unwrap_or_default();
+        let sub = &mut self.subs[env];
+        let mut last_words = sub.process.take().map(Process::end).unwrap_or_default();
+        if sub.job == Some(Job::Make) && matches!(end, ProcessEnd::Exited(_) | ProcessEnd::Nonsense(_)) {
+            let program = self.program.display();
+            last_words += &format!(
+                " (does {program} begin with rollmesh::main_with or rollmesh::envs::remote_env, as it has to?)"
+            );
+        }
         self.fail(env, EnvError::Process { env, end, last_words });
     }
 
