@@ -91,6 +91,12 @@ pub(crate) fn agents_that_come_up_later_are_paid_and_known() {
     let mut envs = start(&config).unwrap();
     assert_eq!(envs.agents(), [AgentId::Index(0)]);
     assert_eq!(envs.spaces(&AgentId::name("visitor_0")), None);
+    // A visitor may come up in a step that is forgotten, since the next episode begins before it is there.
+    envs.poll(&mut News::new()).unwrap();
+    let mut answer = EnvActions::default();
+    answer.actions.set(&AgentId::Index(0), RowsRef::I64(&[0]));
+    envs.send_actions(&[answer]).unwrap();
+    assert_eq!(paid(&mut envs, 9), (55.0, Some(b"10".to_vec())));
     // Of each step as many points as its number: 1 + 2 + 3.
     assert_eq!(paid(&mut envs, 2), (6.0, Some(b"3".to_vec())));
     assert_eq!(paid(&mut envs, 0), (1.0, Some(b"1".to_vec())));

@@ -15,7 +15,7 @@ use rollmesh_core::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::{Errno, fcntl_dupfd_cloexec},
-    process::{Resource, Rlimit, Signal, getrlimit, kill_current_process_group, setrlimit},
+    process::{Resource, Rlimit, Signal, getpgrp, getpid, getrlimit, kill_current_process_group, setrlimit},
     stdio::{dup2_stdin, dup2_stdout},
 };
 
@@ -60,7 +60,9 @@ impl Pipes {
                 }
             }
             // The worker is gone, and the environment may hang: nothing else ends it, nor what it has started.
-            let _ = kill_current_process_group(Signal::KILL);
+            if getpgrp() == getpid() {
+                let _ = kill_current_process_group(Signal::KILL);
+            }
             std::process::exit(1);
         });
         let requests = BufReader::with_capacity(1 << 16, File::from(requests));

@@ -62,7 +62,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// }
 /// ```
 pub fn remote_env(registry: impl FnOnce() -> Registry) {
-    if std::env::args_os().nth(1).is_some_and(|command| command == COMMAND) {
+    let is_asked = std::env::args_os().nth(1).is_some_and(|command| command == COMMAND);
+    if is_asked && std::env::var_os(VARIABLE).is_some() {
         let registry = crate::native(registry());
         exit(if serve(&registry) == std::process::ExitCode::SUCCESS { 0 } else { 1 });
     }

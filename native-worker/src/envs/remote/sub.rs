@@ -90,8 +90,6 @@ impl Sub {
     /// Wants the next episode to begin.
     pub(super) fn want_reset(&mut self) {
         (self.phase, self.reset_next) = (Phase::Asked, true);
-        self.turn.clear();
-        self.owed.clear();
     }
 
     /// Lets its process begin with whatever is next; true if there has to be a process first.
@@ -103,6 +101,8 @@ impl Sub {
         let episode = self.next_episode;
         self.next_episode = episode.wrapping_add(1);
         (self.job, self.reset_next, self.is_paid) = (Some(Job::Reset), false, false);
+        self.turn.clear();
+        self.owed.clear();
         process.ask("for a reset", Request::Reset, |out| out.extend(episode.to_le_bytes()));
         false
     }

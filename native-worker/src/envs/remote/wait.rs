@@ -161,9 +161,6 @@ impl RemoteBaseEnv {
             }
             (Some(job @ (Job::Reset | Job::Step)), Reply::Turn) => {
                 sub.job = None;
-                if sub.reset_next {
-                    return Ok(());
-                }
                 let read = |sub: &mut Sub| {
                     let (turn, rest) = part(body)?;
                     let (owed, spaces) = part(rest)?;
@@ -175,6 +172,10 @@ impl RemoteBaseEnv {
                 if !spaces.is_empty() {
                     let spaces: Vec<SpacesOf> = serde_json::from_slice(spaces).map_err(|_| nonsense("spaces"))?;
                     self.learn(env, spaces)?;
+                }
+                if self.subs[env].reset_next {
+                    // Nobody wants the turn any more; spaces are told only once.
+                    return Ok(());
                 }
                 self.check(env)?;
                 let sub = &mut self.subs[env];
