@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollmesh::NativeShell;
 use rollmesh_core::{
     batch::T,
-    env::{BaseEnv as _, EnvError, Health, ProcessEnd},
+    env::{BaseEnv as _, EnvError, Health, ProcessEnd, SubEnv},
     worker::{RolloutConfig, RolloutWorker},
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -188,6 +188,13 @@ pub(crate) fn what_cannot_be_made_is_said_at_once() {
     assert!(error(&quick).starts_with(text), "{}", error(&quick));
     let unknown = RolloutConfig { env: Some("Nowhere-v0".into()), ..quick.clone() };
     assert!(error(&unknown).contains("there is no environment 'Nowhere-v0'"), "{}", error(&unknown));
+    // Code that looks at environments does not travel: it sees all of them together.
+    let refuse = |env: SubEnv<'_>, _: &_| match env {
+        SubEnv::Base(env) => Err(EnvError::Failed(format!("{} are too many", env.num_envs()))),
+        SubEnv::Lane { .. } | SubEnv::MultiAgent(_) => Ok(()),
+    };
+    let refused = builder(animals(&["", ""])).validate_env(refuse).build().unwrap_err().to_string();
+    assert_eq!(refused, "sub-environment 0 is not valid: the environment failed: 2 are too many");
     // Programs that cannot be such a process.
     for (program, word) in [("/nowhere", "cannot be started"), ("/bin/cat", "exit code 1"), ("/bin/echo", "has")] {
         let config = RolloutConfig::new("CartPole-v1").num_envs(2);
