@@ -19,7 +19,7 @@
 //!     column::{DType, RowShape},
 //!     env::EnvSpaces,
 //!     space::Space,
-//!     worker::{RolloutConfig, RolloutWorker},
+//!     worker::{Registry, RolloutConfig, RolloutWorker, WorkerPlace},
 //! };
 //!
 //! let spaces = EnvSpaces {
@@ -44,12 +44,15 @@
 //!     }
 //! })?;
 //!
-//! // The worker samples as from any environment.
-//! let config = RolloutConfig::default().rollout_fragment_length(100).fcnet_hiddens(&[8]);
-//! let mut worker = RolloutWorker::builder().config(config).base_env_creator(env.creator()).build()?;
-//! let batch = worker.sample()?;
-//! assert_eq!(batch.env_steps(), 100);
-//! worker.learn_on_batch(&batch)?;
+//! // The worker samples as from any environment, and learns.
+//! let registry = rollmesh::native(Registry::builtin().with_base_env("game", env.creator()));
+//! let config = RolloutConfig::new("game").rollout_fragment_length(100).single_policy("ppo").fcnet_hiddens(&[8]);
+//! let mut worker = RolloutWorker::from_config(config, &registry, WorkerPlace::default())?;
+//! for _ in 0..2 {
+//!     let batch = worker.sample()?;
+//!     assert_eq!(batch.env_steps(), 100);
+//!     worker.learn_on_batch(&batch)?;
+//! }
 //! worker.stop()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -59,8 +62,6 @@ mod error;
 mod multi_agent;
 mod shared;
 mod single;
-#[cfg(test)]
-mod tests;
 mod wait;
 
 pub use error::ExternalEnvError;
