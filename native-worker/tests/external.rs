@@ -1,7 +1,7 @@
 //! Environments that are driven from outside: the same rows as in process, and what happens when drivers or workers go.
-#![cfg(target_os = "linux")]
 
-mod support;
+#[path = "support/cart_pole.rs"]
+mod cart_pole;
 
 use std::{sync::mpsc::channel, thread, time::Duration};
 
@@ -19,13 +19,12 @@ use rollmesh_core::{
     episode::{RolloutMetrics, SamplerPerf},
     filter::FilterKind,
     ids::{AgentId, PolicyId},
-    policy::{ActionInput, ActionOutput, Policy, PolicyError, RandomPolicy},
+    policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicySpec, RandomPolicy},
     sampler::BatchMode,
     space::Space,
     weights::Weights,
     worker::{NewPolicy, Registry, RolloutConfig, RolloutError, RolloutWorker, WorkerPlace},
 };
-use support::cart_pole;
 
 const SEED: u64 = 5;
 
@@ -58,7 +57,7 @@ fn episodes(worker: &mut RolloutWorker) -> Vec<RolloutMetrics> {
 #[test]
 fn who_drives_leaves_no_trace() {
     let complete = |lanes| RolloutConfig { batch_mode: BatchMode::CompleteEpisodes, ..cart_poles(lanes) };
-    let filtered = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_poles(1) };
+    let filtered = RolloutConfig { observation_filter: FilterKind::ConcurrentMeanStdFilter, ..cart_poles(1) };
     let on_a_thread = |config| RolloutConfig { sample_async: true, ..config };
     let configs = [
         cart_poles(1),
@@ -127,8 +126,10 @@ fn count(env: &ExternalEnv, every: u32) -> Result<(), ExternalEnvError> {
 struct Stubborn(i64, Weights);
 
 impl Stubborn {
+    /// A kind of policy, since a sampler on a thread needs another one like it.
     fn new(action: i64) -> NewPolicy {
-        NewPolicy::object(Box::new(Self(action, RandomPolicy::new(50, 0).weights().clone())))
+        let weights = RandomPolicy::new(50, 0).weights().clone();
+        NewPolicy::of(PolicySpec::new("stubborn", move |_| Ok(Box::new(Self(action, weights.clone())))))
     }
 }
 
@@ -379,14 +380,14 @@ fn a_worker_that_waits_for_drivers_can_be_stopped() {
     let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::new(7)).native();
     let mut worker = builder.base_env_creator(env.creator()).build().unwrap();
     let episode = env.start_episode(true).unwrap();
-    let sampling = thread::spawn({
+    let driver = thread::spawn({
         let env = env.clone();
         move || {
             (0..41).for_each(|_| drop(env.action::<f32, i64>(episode, &[0.0]).unwrap()));
         }
     });
     assert_eq!(single(&mut worker).len(), 40);
-    sampling.join().unwrap();
+    driver.join().unwrap();
     worker.stop().unwrap();
     // Without a thread, by dropping the worker.
     let env = ExternalEnv::new(1, counted()).unwrap();
@@ -432,6 +433,11 @@ fn nobody_waits_for_ever() {
     assert!(matches!(ExternalEnv::new(1, broken), Err(ExternalEnvError::Spaces(_))));
 }
 
+/// Nothing takes this long unless it hangs.
+async fn soon<T>(happens: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(120), happens).await.expect("it hangs")
+}
+
 /// As a server would do it: a task per driver, all on one thread.
 #[tokio::test]
 async fn tasks_can_drive() {
@@ -460,19 +466,13 @@ async fn tasks_can_drive() {
         }
     };
     let tasks: Vec<_> = (0..LANES as u64).map(|number| tokio::spawn(drive(number))).collect();
-    let sampled = support::soon("a sample", async {
-        let mut pause = tokio::time::interval(Duration::from_millis(1));
-        while !sampling.is_finished() {
-            pause.tick().await;
-        }
-        sampling.join().unwrap()
-    });
-    let (batch, episodes, worker) = sampled.await;
+    let sampled = tokio::task::spawn_blocking(move || sampling.join().unwrap());
+    let (batch, episodes, worker) = soon(sampled).await.unwrap();
     assert!(batch.env_steps() >= 40 * LANES);
     assert!(episodes.iter().all(|episode| episode.episode_return == f64::from(episode.length - 1)));
     drop(worker);
     for task in tasks {
-        let end = support::soon("a stop", task).await.unwrap();
+        let end = soon(task).await.unwrap();
         assert_eq!(end.unwrap_err(), ExternalError::Stopped.into());
     }
 }
