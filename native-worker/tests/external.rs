@@ -127,7 +127,7 @@ struct Stubborn(i64, Weights);
 
 impl Stubborn {
     /// A kind of policy, since a sampler on a thread needs another one like it.
-    fn new(action: i64) -> NewPolicy {
+    fn kind(action: i64) -> NewPolicy {
         let weights = RandomPolicy::new(50, 0).weights().clone();
         NewPolicy::of(PolicySpec::new("stubborn", move |_| Ok(Box::new(Self(action, weights.clone())))))
     }
@@ -161,7 +161,7 @@ fn config(batch_mode: BatchMode) -> RolloutConfig {
 }
 
 fn worker(env: &ExternalEnv, config: RolloutConfig) -> RolloutWorker {
-    let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::new(7));
+    let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::kind(7));
     builder.base_env_creator(env.creator()).build().unwrap()
 }
 
@@ -237,7 +237,7 @@ fn several_agents_under_one_policy_count_env_steps() {
             }
         })
         .unwrap();
-        let builder = RolloutWorker::builder().config(config(mode)).policy(PolicyId::DEFAULT, Stubborn::new(7));
+        let builder = RolloutWorker::builder().config(config(mode)).policy(PolicyId::DEFAULT, Stubborn::kind(7));
         let mut worker = builder.base_env_creator(env.creator()).build().unwrap();
         for _ in 0..3 {
             let AnyBatch::Multi(batch) = worker.sample().unwrap() else { panic!("single") };
@@ -257,7 +257,7 @@ fn an_impossible_action_is_the_samplers_trouble() {
     env.run(|env| count(env, 100)).unwrap();
     let builder = RolloutWorker::builder().config(config(BatchMode::TruncateEpisodes));
     let mut worker =
-        builder.policy(PolicyId::DEFAULT, Stubborn::new(50)).base_env_creator(env.creator()).build().unwrap();
+        builder.policy(PolicyId::DEFAULT, Stubborn::kind(50)).base_env_creator(env.creator()).build().unwrap();
     assert_eq!(worker.sample().unwrap_err().to_string(), "lane 0: action [50] is not in the action space");
 }
 
@@ -343,7 +343,7 @@ fn everybody_hears_of_a_stop() {
         for sample_async in [false, true] {
             let env = ExternalEnv::new(1, counted()).unwrap();
             let config = RolloutConfig { sample_async, ..config(BatchMode::TruncateEpisodes) };
-            let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::new(7)).native();
+            let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::kind(7)).native();
             let mut worker = builder.base_env_creator(env.creator()).build().unwrap();
             let (said, heard) = channel();
             env.run(move |env| {
@@ -377,7 +377,7 @@ fn a_worker_that_waits_for_drivers_can_be_stopped() {
     // Nobody drives: the sampling thread waits, and ends when it is told to.
     let env = ExternalEnv::new(1, counted()).unwrap();
     let config = RolloutConfig { sample_async: true, ..config(BatchMode::TruncateEpisodes) };
-    let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::new(7)).native();
+    let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::kind(7)).native();
     let mut worker = builder.base_env_creator(env.creator()).build().unwrap();
     let episode = env.start_episode(true).unwrap();
     let driver = thread::spawn({
@@ -403,7 +403,7 @@ fn a_worker_that_waits_for_drivers_can_be_stopped() {
 fn an_environment_has_one_sampler() {
     let env = ExternalEnv::new(1, counted()).unwrap();
     let _worker = worker(&env, config(BatchMode::TruncateEpisodes));
-    let builder = RolloutWorker::builder().policy(PolicyId::DEFAULT, Stubborn::new(7));
+    let builder = RolloutWorker::builder().policy(PolicyId::DEFAULT, Stubborn::kind(7));
     let error = builder.base_env_creator(env.creator()).build().unwrap_err().to_string();
     assert!(error.ends_with("the external environment has a sampler already: make one for each worker"), "{error}");
 }
@@ -444,7 +444,7 @@ async fn tasks_can_drive() {
     const LANES: usize = 8;
     let env = ExternalMultiAgentEnv::new(LANES, [(AgentId::SINGLE, counted())]).unwrap();
     let config = config(BatchMode::CompleteEpisodes).num_envs(LANES as u32);
-    let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::new(7));
+    let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::kind(7));
     let mut worker = builder.base_env_creator(env.creator()).build().unwrap();
     let sampling = thread::spawn(move || (worker.sample().unwrap(), episodes(&mut worker), worker));
     let drive = |number: u64| {
