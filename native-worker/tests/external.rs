@@ -10,7 +10,7 @@ use rollmesh::{
     external::{ExternalEnv, ExternalEnvError, ExternalMultiAgentEnv},
 };
 use rollmesh_core::{
-    batch::{ACTIONS, AGENT_INDEX, AnyBatch, OBS, REWARDS, SampleBatch, T, TRUNCATEDS},
+    batch::{ACTIONS, AGENT_INDEX, AnyBatch, EPS_ID, OBS, REWARDS, SampleBatch, T, TERMINATEDS},
     column::{DType, RowShape},
     env::{
         EnvSpaces, ExternalError, RowsRef,
@@ -23,7 +23,7 @@ use rollmesh_core::{
     sampler::BatchMode,
     space::Space,
     weights::Weights,
-    worker::{NewPolicy, Registry, RolloutConfig, RolloutError, RolloutWorker, WorkerPlace},
+    worker::{NewPolicy, Registry, RolloutConfig, RolloutError, RolloutWorker, WorkerPlace, config::FragmentLength},
 };
 
 const SEED: u64 = 5;
@@ -261,25 +261,71 @@ fn an_impossible_action_is_the_samplers_trouble() {
     assert_eq!(worker.sample().unwrap_err().to_string(), "lane 0: action [50] is not in the action space");
 }
 
+/// RLlib 2.9.3 gives as many steps and rows.
 #[test]
 fn what_is_not_to_be_learned_from_is_not_in_the_batch() {
-    let env = ExternalEnv::new(1, counted()).unwrap();
-    env.run(|env| -> Result<(), ExternalEnvError> {
-        for number in 0.. {
-            let episode = env.start_episode(number % 2 == 1)?;
-            for _ in 0..10 {
-                env.log_action(episode, &[number as f32], &[1_i64])?;
+    for (mode, steps, rows) in [(BatchMode::TruncateEpisodes, 15, 15), (BatchMode::CompleteEpisodes, 50, 25)] {
+        let env = ExternalEnv::new(1, counted()).unwrap();
+        env.run(|env| -> Result<(), ExternalEnvError> {
+            for number in 0.. {
+                let episode = env.start_episode(number % 2 == 1)?;
+                for _ in 0..25 {
+                    env.log_action(episode, &[number as f32], &[1_i64])?;
+                }
+                env.end_episode(episode, &[number as f32])?;
             }
-            env.truncate_episode(episode, &[number as f32])?;
+            Ok(())
+        })
+        .unwrap();
+        let mut worker = worker(&env, config(mode));
+        for _ in 0..2 {
+            let batch = worker.sample().unwrap();
+            assert_eq!((batch.env_steps(), batch.agent_steps()), (steps, rows), "{mode:?}");
+            let obs = batch.single().unwrap().get(OBS).unwrap();
+            assert!(obs.iter().all(|number| number % 2.0 == 1.0), "{mode:?}: {obs:?}");
         }
-        Ok(())
+    }
+}
+
+/// Unlike in RLlib 2.9.3, where what an agent gets while it observes nothing is lost.
+#[test]
+fn what_silent_agents_get_waits_for_them() {
+    let agents = (0..2).map(|index| (AgentId::Index(index), counted()));
+    let env = ExternalMultiAgentEnv::new(1, agents).unwrap();
+    env.run(|env| -> Result<(), ExternalEnvError> {
+        loop {
+            let episode = env.start_episode(true)?;
+            let mut obs = AgentRows::new();
+            for t in 0..=6_u32 {
+                obs.clear();
+                obs.set(&AgentId::Index(0), RowsRef::F32(&[t as f32]));
+                if t % 2 == 0 {
+                    obs.set(&AgentId::Index(1), RowsRef::F32(&[10.0 + t as f32]));
+                }
+                if t == 6 {
+                    break;
+                }
+                env.actions(episode, &obs)?;
+                for (index, reward) in [(0, 1.0), (1, 0.25 * f64::from(t + 1))] {
+                    let outcome = Outcome { reward, ..Outcome::default() };
+                    env.log_returns(episode, &AgentId::Index(index), outcome, None)?;
+                }
+            }
+            env.end_episode(episode, &obs, false)?;
+        }
     })
     .unwrap();
-    let mut worker = worker(&env, config(BatchMode::TruncateEpisodes));
-    let batch = single(&mut worker);
-    assert_eq!(batch.get(OBS).unwrap(), [[1.0; 10], [3.0; 10]].as_flattened());
-    assert_eq!(batch.get(TRUNCATEDS).unwrap().iter().filter(|truncated| **truncated).count(), 2);
-    assert_eq!(worker.metrics().episodes.len(), 4);
+    let config =
+        RolloutConfig { rollout_fragment_length: FragmentLength::Steps(6), ..config(BatchMode::CompleteEpisodes) };
+    let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, Stubborn::kind(7));
+    let mut worker = builder.base_env_creator(env.creator()).build().unwrap();
+    let AnyBatch::Multi(batch) = worker.sample().unwrap() else { panic!("single") };
+    let rows = &batch.policy_batches[&PolicyId::DEFAULT];
+    assert_eq!(rows.get(OBS).unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 12.0, 14.0]);
+    assert_eq!(rows.get(REWARDS).unwrap(), [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 1.75, 2.75]);
+    assert_eq!(rows.get(T).unwrap(), [0, 1, 2, 3, 4, 5, 1, 3, 5]);
+    let ends: Vec<bool> = rows.get(TERMINATEDS).unwrap().to_vec();
+    assert_eq!(ends, [false, false, false, false, false, true, false, false, true]);
 }
 
 #[test]
@@ -431,6 +477,41 @@ fn nobody_waits_for_ever() {
     assert_eq!(error, ExternalEnvError::WrongType { found: "int64", wanted: "float32" });
     let broken = EnvSpaces { action: Space::Discrete { n: 0 }, ..counted() };
     assert!(matches!(ExternalEnv::new(1, broken), Err(ExternalEnvError::Spaces(_))));
+}
+
+#[test]
+fn who_waits_hears_that_somebody_else_gave_the_episode_up() {
+    let env = ExternalEnv::new(1, counted()).unwrap();
+    let episode = env.start_episode(true).unwrap();
+    let driver = thread::spawn({
+        let env = env.clone();
+        move || env.action::<f32, i64>(episode, &[0.0])
+    });
+    env.abandon(episode).unwrap();
+    assert_eq!(driver.join().unwrap().unwrap_err(), ExternalError::FinishedEpisode(0).into());
+}
+
+#[test]
+fn a_restored_worker_begins_new_episodes() {
+    let env = ExternalEnv::new(1, counted()).unwrap();
+    let mut worker = worker(&env, config(BatchMode::TruncateEpisodes));
+    let (said, heard) = channel();
+    env.run(move |env| -> Result<(), ExternalEnvError> {
+        loop {
+            // Whoever loses an episode begins another one.
+            match count(env, 100) {
+                Err(ExternalEnvError::Episode(ExternalError::LostEpisode(id))) => said.send(id).unwrap(),
+                end => return end,
+            }
+        }
+    })
+    .unwrap();
+    single(&mut worker);
+    let state = worker.save().unwrap();
+    worker.restore(&state).unwrap();
+    let batch = single(&mut worker);
+    assert_eq!((batch.get(T).unwrap()[0], batch.get(EPS_ID).unwrap()[0]), (0, 2));
+    assert_eq!(heard.recv(), Ok(1));
 }
 
 /// Nothing takes this long unless it hangs.

@@ -113,6 +113,9 @@ impl ExternalMultiAgentEnv {
 
     /// The sampler's side, for [`base_env_creator`](rollmesh_core::worker::RolloutWorkerBuilder::base_env_creator) or a
     /// registry. There is one at a time: a second worker gets an error. Does not count as a handle.
+    ///
+    /// The worker has as many sub-environments as there are lanes. Samples are as long as its `num_envs` says: set that to
+    /// the number of lanes too, for the fragments of all.
     pub fn creator(
         &self,
     ) -> impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + use<> {
@@ -312,12 +315,12 @@ impl ExternalMultiAgentEnv {
         Ok(self.driver.shared().say(|episodes| episodes.end_episode(id, obs, truncated))?)
     }
 
-    /// Gives an episode up, whatever it waits for. What was not sampled of it is lost.
+    /// Gives an episode up, whoever waits for whatever in it. What was not sampled of it is lost.
     ///
     /// # Errors
     /// Those of an episode that is not open.
     pub fn abandon(&self, id: u64) -> Result<(), ExternalEnvError> {
-        Ok(self.driver.shared().say(|episodes| episodes.abandon(id))?)
+        Ok(self.driver.shared().abandon(id)?)
     }
 
     /// How many episodes can be open at once.

@@ -81,6 +81,19 @@ impl Shared {
         }
     }
 
+    /// Gives an episode up, and tells whoever waits in it.
+    pub(super) fn abandon(&self, id: u64) -> Result<(), ExternalError> {
+        let mut woken = Vec::new();
+        let mut state = self.lock();
+        let lane = state.episodes.lane_of(id)?;
+        state.episodes.abandon(id)?;
+        state.take_waiting(lane, &mut woken);
+        drop(state);
+        self.said.notify_one();
+        woken.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
     /// Drivers and sampler get errors from now on.
     pub(super) fn stop(&self) {
         let mut woken = Vec::new();
@@ -97,9 +110,9 @@ impl Shared {
     fn end(&self, mut state: MutexGuard<'_, State>, why: String) {
         state.undriven.get_or_insert(why);
         let open: Vec<u64> = state.episodes.open_episodes().map(|(id, _)| id).collect();
-        // They are open, if the environment has not been stopped.
-        open.into_iter().for_each(|id| _ = state.episodes.abandon(id));
         drop(state);
+        // They are open, unless the environment has been stopped, or somebody else was faster.
+        open.into_iter().for_each(|id| _ = self.abandon(id));
         self.said.notify_all();
     }
 }
@@ -116,7 +129,7 @@ impl State {
         }
     }
 
-    /// Takes those who are to be woken, once the lock is free.
+    /// Takes those who are to be woken, once the lock is free: with its waker a task may go, and a driver with it.
     pub(super) fn take_waiting(&mut self, lane: usize, woken: &mut Vec<Waker>) {
         if let Some(waiting) = self.waiting.get_mut(lane) {
             woken.append(waiting);
