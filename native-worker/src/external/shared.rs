@@ -108,11 +108,16 @@ impl Shared {
 
     /// Nobody drives any more.
     fn end(&self, mut state: MutexGuard<'_, State>, why: String) {
+        let mut woken = Vec::new();
+        let open: Vec<(u64, usize)> = state.episodes.open_episodes().collect();
+        for (id, lane) in open {
+            // It is open, unless the environment has been stopped.
+            let _ = state.episodes.abandon(id);
+            state.take_waiting(lane, &mut woken);
+        }
         state.undriven.get_or_insert(why);
-        let open: Vec<u64> = state.episodes.open_episodes().map(|(id, _)| id).collect();
         drop(state);
-        // They are open, unless the environment has been stopped, or somebody else was faster.
-        open.into_iter().for_each(|id| _ = self.abandon(id));
+        woken.into_iter().for_each(Waker::wake);
         self.said.notify_all();
     }
 }
