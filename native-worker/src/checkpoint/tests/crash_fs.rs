@@ -73,7 +73,7 @@ impl Fate {
         match self {
             Self::Kept => true,
             Self::Lost => false,
-            Self::Mixed => number % 2 == 0,
+            Self::Mixed => number.is_multiple_of(2),
         }
     }
 }
