@@ -34,6 +34,7 @@ fn who_drives_leaves_no_trace() {
         cart_poles(1),
         cart_poles(3),
         complete(1),
+        complete(3),
         filtered.clone(),
         on_a_thread(cart_poles(1)),
         on_a_thread(filtered),
