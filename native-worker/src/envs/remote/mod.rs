@@ -57,7 +57,7 @@ const GRACE: Duration = Duration::from_secs(1);
 ///         ..RolloutConfig::new("CartPole-v1").num_envs(4)
 ///     };
 ///     let mut worker = RolloutWorker::builder().config(config).native().build()?;
-///     println!("{}", worker.sample()?);
+///     println!("{} env steps", worker.sample()?.env_steps());
 ///     Ok(worker.stop()?)
 /// }
 /// ```
