@@ -271,8 +271,8 @@ impl SamplerInput for AsyncSampler {
         };
         engine.sampling.sampler.set_state(state)?;
         engine.ahead.clear();
-        self.state = engine.sampling.sampler.state();
         let lost_now = engine.sampling.sampler.losses();
+        self.state = engine.sampling.sampler.state();
         for item in self.waiting.drain(..) {
             self.losses.add(item.losses);
             match item.batch {

@@ -27,6 +27,13 @@ impl RolloutWorker {
         }
     }
 
+    /// A policy is gone, and another one may get its id.
+    pub(super) fn forget_acting(&mut self, id: &PolicyId) {
+        if let Some(making) = &mut self.making {
+            making.acting.remove(id);
+        }
+    }
+
     /// A policy is about to learn, which a sample that has begun does not see.
     pub(super) fn keep_weights_of(&mut self, id: &PolicyId) -> Result<(), RolloutError> {
         if self.making.is_some() {

@@ -86,9 +86,9 @@ impl RolloutWorker {
             return Ok(Some(first.clone()));
         }
         self.making.get_or_insert_default();
-        self.exchange_weights()?;
-        let made = self.go_on(budget);
         let exchanged = self.exchange_weights();
+        let made = if exchanged.is_ok() { self.go_on(budget) } else { Ok(None) };
+        let exchanged = exchanged.and(self.exchange_weights());
         let told = if matches!(made, Ok(None)) { Ok(()) } else { self.end_sample() };
         exchanged.and(told).and(made)
     }
@@ -135,15 +135,17 @@ impl RolloutWorker {
         if let Some(begun) = sampler.open_steps().filter(|begun| *begun != steps) {
             return Err(RolloutError::HasBegun { begun, wanted: steps });
         }
-        self.exchange_weights()?;
+        let exchanged = self.exchange_weights();
         let (opened, mut host) = self.parts.lend();
         let fragments = match &mut opened.source {
-            Source::Lockstep(sampler) => sampler.fragments(steps, &mut host, &mut Budget::endless()),
-            _ => return Err(RolloutError::NoFragments),
+            Source::Lockstep(sampler) if exchanged.is_ok() => {
+                sampler.fragments(steps, &mut host, &mut Budget::endless())
+            }
+            _ => Ok(None),
         };
-        self.exchange_weights().and(self.end_sample())?;
+        exchanged.and(self.exchange_weights()).and(self.end_sample())?;
         self.collect_metrics();
-        fragments?.ok_or_else(|| SampleError::no_news().into())
+        fragments?.ok_or(RolloutError::NoFragments)
     }
 
     /// Whether all environments are stepped together, which is fastest.
