@@ -64,6 +64,7 @@ mod base;
 mod check;
 pub mod classic;
 mod erased;
+pub mod external;
 mod lane;
 pub mod multi_agent;
 pub mod pixel;
@@ -76,11 +77,14 @@ mod vectorized;
 pub mod wrappers;
 
 pub(crate) use base::for_each_sub_env;
-pub use base::{BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, Health, InProcess, News, Reset, SubEnv, ValidateEnv};
+pub use base::{
+    BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, Health, InProcess, News, ProcessEnd, Reset, SubEnv, ValidateEnv,
+};
 pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
+pub use external::{ExternalEpisodes, ExternalError};
 pub use lane::Lane;
 pub use multi_agent::MultiAgentEnv;
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, UnknownEnv};
@@ -285,6 +289,16 @@ pub enum EnvError {
         env: usize,
         /// Its last failure.
         reason: String,
+    },
+    /// The process of an environment ended, or had to be ended.
+    #[error("environment {env}: its process {end}{words}", words = base::last_words(last_words))]
+    Process {
+        /// The sub-environment.
+        env: usize,
+        /// What became of it.
+        end: ProcessEnd,
+        /// The last lines of what it said on its standard error.
+        last_words: String,
     },
     /// The environments were stopped.
     #[error("the environments were stopped: make new ones")]

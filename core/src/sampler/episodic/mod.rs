@@ -329,7 +329,10 @@ impl SamplerInput for Episodic {
                 return Ok(Some(batch));
             }
             host.check_interrupt()?;
-            if !budget.allows_round(host.clock) || self.step(host)? == Progress::Idle {
+            if !budget.allows_round(host.clock) {
+                return Ok(None);
+            }
+            if self.step(host)? == Progress::Idle && !(budget.is_endless() && self.env.may_be_idle()) {
                 return Ok(None);
             }
         }

@@ -6,6 +6,7 @@ mod envs;
 mod input;
 mod make;
 mod policies;
+mod remote;
 mod sampler;
 mod set;
 mod shell;
@@ -15,7 +16,8 @@ mod workshop;
 
 pub use crate::env::ValidateEnv;
 pub use policies::{NewPolicy, PolicyClass};
-pub use shell::{AsyncSampling, HostFacts, MovedSampler, RemoteEnvs, Shell};
+pub use remote::RemoteEnvSpec;
+pub use shell::{AsyncSampling, HostFacts, MovedEnvs, MovedSampler, RemoteEnvs, Shell};
 
 pub(super) use input::Opened;
 pub(super) use workshop::{Recipe, Workshop};
