@@ -88,9 +88,9 @@ impl RolloutWorker {
         self.making.get_or_insert_default();
         let exchanged = self.exchange_weights();
         let made = if exchanged.is_ok() { self.go_on(budget) } else { Ok(None) };
-        let exchanged = exchanged.and(self.exchange_weights());
+        let back = self.exchange_weights();
         let told = if matches!(made, Ok(None)) { Ok(()) } else { self.end_sample() };
-        exchanged.and(told).and(made)
+        exchanged.and(back).and(told).and(made)
     }
 
     fn go_on(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
@@ -143,7 +143,8 @@ impl RolloutWorker {
             }
             _ => Ok(None),
         };
-        exchanged.and(self.exchange_weights()).and(self.end_sample())?;
+        let (back, told) = (self.exchange_weights(), self.end_sample());
+        exchanged.and(back).and(told)?;
         self.collect_metrics();
         fragments?.ok_or(RolloutError::NoFragments)
     }
