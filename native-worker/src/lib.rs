@@ -13,6 +13,7 @@
 pub mod checkpoint;
 mod cli;
 pub mod envs;
+pub mod external;
 pub mod hub;
 pub mod kernels;
 pub mod learner;
