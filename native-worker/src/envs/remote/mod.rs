@@ -298,9 +298,8 @@ impl BaseEnv for RemoteBaseEnv {
     /// The first observations always come later. A step that is still under way is waited for, and forgotten.
     fn try_reset(&mut self, env: usize, _turn: &mut Turn) -> Result<Reset, EnvError> {
         self.check_env(env)?;
-        if let Some(reason) = self.health.quarantine(env) {
-            let (attempts, reason) = (self.health.failures(env), reason.into());
-            return Err(EnvError::GivenUp { env, attempts, reason });
+        if let Some(error) = self.health.given_up(env) {
+            return Err(error);
         }
         let sub = &mut self.subs[env];
         // A failure that nobody has seen is told before anything else.
