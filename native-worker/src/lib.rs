@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 mod cli;
+pub mod data_parallel;
 pub mod envs;
 pub mod hub;
 pub mod kernels;

@@ -22,6 +22,7 @@ mod model;
 mod ops;
 mod optimizer;
 mod policy;
+mod ranks;
 mod rows;
 mod state;
 mod stats;

@@ -1,5 +1,5 @@
-//! What a native program lends to a [`RolloutWorker`](rollmesh_core::worker::RolloutWorker): threads, files, and what is
-//! known of the machine. Processes for environments, `remote_worker_envs`, come with the process launcher; until then a
+//! What a native program lends to a [`RolloutWorker`](rollmesh_core::worker::RolloutWorker): threads, files, other ranks
+//! to learn with, and what is known of the machine. Processes for environments, `remote_worker_envs`, come with the process launcher; until then a
 //! worker says that they are not there.
 
 mod async_sampler;
@@ -14,13 +14,14 @@ use std::{fs, time::Instant};
 
 use rollmesh_core::{
     callbacks::{CallbackError, Callbacks},
+    policy::AllReduce,
     sampler::SampleError,
     time::Micros,
-    worker::{AsyncSampling, MovedSampler, RolloutWorkerBuilder, Shell},
+    worker::{AsyncSampling, DataParallelError, JoinRequest, MovedSampler, RolloutWorkerBuilder, Shell},
 };
 
 pub use self::{async_sampler::AsyncSampler, host::NativeHost};
-use crate::{kernels, monitor::Recorder};
+use crate::{data_parallel::TcpAllReduce, kernels, monitor::Recorder};
 
 /// A worker's shell in a native program.
 ///
@@ -51,6 +52,10 @@ impl Shell for NativeShell {
         fs::create_dir_all(path)
             .map_err(|error| CallbackError::new("the monitor", format!("cannot write {path}: {error}")))?;
         Ok(Some(Box::new(Recorder::new(path))))
+    }
+
+    fn data_parallel(&mut self, request: &JoinRequest) -> Result<Option<Box<dyn AllReduce>>, DataParallelError> {
+        Ok(Some(Box::new(TcpAllReduce::join(request)?)))
     }
 }
 
