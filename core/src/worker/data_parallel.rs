@@ -27,7 +27,11 @@ impl DataParallelConfig {
         Self { url: url.into(), rank, world_size, token, join_timeout: Micros::from_secs(60) }
     }
 
-    pub(in crate::worker) fn check(&self) -> Result<(), DataParallelError> {
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// [`DataParallelError::WorldSize`], [`DataParallelError::Rank`].
+    pub fn check(&self) -> Result<(), DataParallelError> {
         let Self { rank, world_size, .. } = *self;
         if world_size == 0 || world_size > Self::MAX_WORLD_SIZE {
             return Err(DataParallelError::WorldSize { found: world_size, most: Self::MAX_WORLD_SIZE });

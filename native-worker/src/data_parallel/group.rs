@@ -58,10 +58,8 @@ impl TcpAllReduce {
     /// [`DataParallelError`], which says what to change.
     pub fn join(request: &JoinRequest) -> Result<Self, DataParallelError> {
         let JoinRequest { config, max_message, .. } = request;
+        config.check()?;
         let (rank, world_size) = (config.rank, config.world_size);
-        if rank >= world_size {
-            return Err(DataParallelError::Rank { rank, world_size });
-        }
         let streams = match world_size {
             1 => Vec::new(),
             _ => join::join(request, address::resolve(&config.url)?)?,

@@ -91,6 +91,16 @@ impl Optimizer {
         Ok(())
     }
 
+    /// Moments and steps, to go back to.
+    pub(super) fn moments(&self) -> ([Tensor; 2], u64) {
+        (self.moments.clone(), self.steps)
+    }
+
+    /// Goes back to earlier moments and steps.
+    pub(super) fn set_moments(&mut self, (moments, steps): ([Tensor; 2], u64)) {
+        (self.moments, self.steps) = (moments, steps);
+    }
+
     /// Sees that the variables were set from outside.
     pub(super) fn reload(&mut self) -> Result<()> {
         self.flat = concatenated(self.vars.iter().map(Var::as_tensor))?;

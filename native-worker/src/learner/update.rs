@@ -142,7 +142,18 @@ impl Learner {
         self.update_of(batch, Ranks::of(ranks))
     }
 
-    fn update_of(&mut self, batch: &SampleBatch, mut ranks: Ranks<'_>) -> Result<(Weights, UpdateStats), LearnError> {
+    fn update_of(&mut self, batch: &SampleBatch, ranks: Ranks<'_>) -> Result<(Weights, UpdateStats), LearnError> {
+        let (moments, clock) = (self.optimizer.moments(), (self.env_steps, self.kl_coeff));
+        let updated = self.try_update(batch, ranks);
+        if updated.is_err() {
+            // As if nothing had happened, since whoever loses other ranks may go on from here.
+            self.optimizer.set_moments(moments);
+            (self.env_steps, self.kl_coeff) = clock;
+        }
+        updated
+    }
+
+    fn try_update(&mut self, batch: &SampleBatch, mut ranks: Ranks<'_>) -> Result<(Weights, UpdateStats), LearnError> {
         let (rows, joined) = self.begin(batch, &mut ranks)?;
         (self.env_steps, self.kl_coeff) = (joined.env_steps, joined.kl_coeff);
         // Until the weights are published.

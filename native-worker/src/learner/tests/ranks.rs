@@ -33,9 +33,7 @@ use crate::{
 fn distance(one: &Weights, other: &Weights) -> f32 {
     let pairs = one.tensors().iter().zip(other.tensors());
     let values = pairs.flat_map(|(a, b)| a.values.iter().zip(&b.values));
-    let x = values.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    eprintln!("DIST {x:e}");
-    x
+    values.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 fn lets(algorithm: &Algorithm, hidden: Option<u32>) -> Learner {
