@@ -85,11 +85,7 @@ impl Frame {
 
     /// Writes it in one go.
     pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let mut bytes = match self {
-            Self::Data(data) => Vec::with_capacity(HEADER_BYTES + data.len()),
-            _ => Vec::new(),
-        };
-        bytes.resize(HEADER_BYTES, 0);
+        let mut bytes = vec![0; HEADER_BYTES];
         bytes[0] = match self {
             Self::Alive => 0,
             Self::Welcome => 1,
@@ -108,10 +104,7 @@ impl Frame {
                 bytes.extend(cut(step, STEP_BYTES).as_bytes());
                 3
             }
-            Self::Data(data) => {
-                bytes.extend(data);
-                4
-            }
+            Self::Data(data) => return to.write_all(&piece(data.len(), |bytes| bytes.copy_from_slice(data))),
             Self::Over(error) => {
                 let (kind, rank, text) = of_over(error);
                 bytes.push(kind);
@@ -125,6 +118,15 @@ impl Frame {
         bytes[1..HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
         to.write_all(&bytes)
     }
+}
+
+/// A frame with a piece of a message, which is written into its place.
+pub(super) fn piece(length: usize, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_BYTES + length];
+    bytes[0] = 4;
+    bytes[1..HEADER_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
+    write(&mut bytes[HEADER_BYTES..]);
+    bytes
 }
 
 impl Begin {

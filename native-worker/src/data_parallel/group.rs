@@ -9,7 +9,7 @@ use rollmesh_core::{
 
 use super::{
     address,
-    frame::{Action, Begin, Frame, PIECE_BYTES},
+    frame::{self, Action, Begin, Frame, PIECE_BYTES},
     join,
     links::Links,
 };
@@ -117,7 +117,8 @@ impl TcpAllReduce {
     }
 
     fn send_message(&self, peer: usize, message: &[u8]) -> Result<(), AllReduceError> {
-        message.chunks(PIECE_BYTES).try_for_each(|piece| self.links.send(peer, &Frame::Data(piece.to_vec())))
+        let frame = |piece: &[u8]| frame::piece(piece.len(), |bytes| bytes.copy_from_slice(piece));
+        message.chunks(PIECE_BYTES).try_for_each(|piece| self.links.send_bytes(peer, &frame(piece)))
     }
 
     fn protocol(&self, peer: usize, reason: &str) -> AllReduceError {
@@ -128,7 +129,7 @@ impl TcpAllReduce {
         let others = self.begin(Action::Reduce, step, weight, size_of_val(values))?;
         if self.rank > 0 {
             for piece in values.chunks(PIECE_NUMBERS) {
-                self.links.send(0, &Frame::Data(encode(piece)))?;
+                self.links.send_bytes(0, &encode(piece))?;
             }
             for piece in values.chunks_mut(PIECE_NUMBERS) {
                 let means = self.piece(0, size_of_val(piece))?;
@@ -151,8 +152,8 @@ impl TcpAllReduce {
             }
             let mean = |sum: f64| if total > 0.0 { (sum / total) as f32 } else { 0.0 };
             piece.iter_mut().zip(&sums).for_each(|(value, sum)| *value = mean(*sum));
-            let means = Frame::Data(encode(piece));
-            (0..self.links.peers()).try_for_each(|peer| self.links.send(peer, &means))?;
+            let means = encode(piece);
+            (0..self.links.peers()).try_for_each(|peer| self.links.send_bytes(peer, &means))?;
         }
         Ok(())
     }
@@ -248,8 +249,11 @@ impl std::fmt::Debug for TcpAllReduce {
     }
 }
 
+/// A frame with a piece of values.
 fn encode(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    frame::piece(size_of_val(values), |bytes| {
+        bytes.as_chunks_mut().0.iter_mut().zip(values).for_each(|(bytes, value)| *bytes = value.to_le_bytes());
+    })
 }
 
 fn numbers(bytes: &[u8]) -> impl Iterator<Item = f32> {

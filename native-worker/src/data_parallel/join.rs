@@ -61,7 +61,14 @@ fn wait_for_all(
     let mut door = Door::new(listen().map_err(failed)?, request.config.token, deadline);
     let mut ranks: Vec<Option<TcpStream>> = (1..hello.world_size).map(|_| None).collect();
     let mut hint = "";
-    while ranks.iter().any(Option::is_none) {
+    loop {
+        if ranks.iter().all(Option::is_some) {
+            // Not all who have come need still be there.
+            ranks.iter_mut().for_each(|place| _ = place.take_if(|stream| is_gone(stream)));
+            if ranks.iter().all(Option::is_some) {
+                break;
+            }
+        }
         if Instant::now() >= deadline {
             let missing: Vec<String> =
                 (1..).zip(&ranks).filter(|(_, stream)| stream.is_none()).map(|(rank, _)| rank.to_string()).collect();
@@ -86,7 +93,8 @@ fn wait_for_all(
                 }
                 let place = (visitor.rank as usize).checked_sub(1).and_then(|i| ranks.get_mut(i));
                 match place {
-                    Some(place @ None) => *place = Some(stream),
+                    // One that has gone may come again.
+                    Some(place) if place.as_ref().is_none_or(is_gone) => *place = Some(stream),
                     // The first one stays.
                     _ => refuse(&stream, &DataParallelError::Duplicate(visitor.rank)),
                 }
@@ -101,6 +109,17 @@ fn wait_for_all(
         }
     }
     Ok(streams)
+}
+
+/// Whether whoever was there is gone.
+fn is_gone(stream: &TcpStream) -> bool {
+    let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    let is_gone = match looked {
+        // It has nothing to say until all are there.
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+    };
+    is_gone || stream.set_nonblocking(false).is_err()
 }
 
 /// Tells those who have come that nothing comes of it.
@@ -232,7 +251,7 @@ fn introduce(
         Err(FrameError::Io(error))
             if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) =>
         {
-            Err(lost("it does not answer".into()))
+            Err(lost("it has let nobody in, since not all ranks have come".into()))
         }
         Err(FrameError::Io(_)) => Ok(None),
     }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    io,
+    io::{self, Write as _},
     net::{Shutdown, TcpStream},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError},
     thread::{self, JoinHandle},
@@ -155,8 +155,20 @@ impl Links {
     /// # Errors
     /// Why the group is over, or that the peer is lost.
     pub(super) fn send(&self, peer: usize, frame: &Frame) -> Result<(), AllReduceError> {
+        self.write(peer, |to| frame.write(to))
+    }
+
+    /// Sends a frame that is bytes already.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub(super) fn send_bytes(&self, peer: usize, frame: &[u8]) -> Result<(), AllReduceError> {
+        self.write(peer, |to| to.write_all(frame))
+    }
+
+    fn write(&self, peer: usize, write: impl FnOnce(&mut TcpStream) -> io::Result<()>) -> Result<(), AllReduceError> {
         let to = &self.peers[peer];
-        let written = frame.write(&mut *to.writer.lock().unwrap_or_else(PoisonError::into_inner));
+        let written = write(&mut to.writer.lock().unwrap_or_else(PoisonError::into_inner));
         written.map_err(|error| {
             // Its last words say more, if it had any.
             let (state, _) = self

@@ -145,7 +145,8 @@ impl Plan {
             identity = bytes_hash(&bytes).0;
         }
         let values = rows.map(TrainRows::values).transpose()?.flatten();
-        let values = values.map_or([Moments::default(); 2], |(vf_preds, targets)| {
+        let nothing = [Moments::default(); 2];
+        let values = values.map_or(nothing, |(vf_preds, targets)| {
             let errors = targets.iter().zip(&vf_preds).map(|(&target, &value)| f64::from(target) - f64::from(value));
             [Moments::of(targets.iter().map(|&target| f64::from(target))), Moments::of(errors)]
         });

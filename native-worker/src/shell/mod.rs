@@ -1,6 +1,6 @@
 //! What a native program lends to a [`RolloutWorker`](rollmesh_core::worker::RolloutWorker): threads, files, other ranks
-//! to learn with, and what is known of the machine. Processes for environments, `remote_worker_envs`, come with the process launcher; until then a
-//! worker says that they are not there.
+//! to learn with, and what is known of the machine. Processes for environments, `remote_worker_envs`, come with the
+//! process launcher; until then a worker says that they are not there.
 
 mod async_sampler;
 mod callbacks;
