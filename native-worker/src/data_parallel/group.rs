@@ -127,6 +127,14 @@ impl TcpAllReduce {
 
     fn reduce(&mut self, step: &str, values: &mut [f32], weight: f64) -> Result<(), AllReduceError> {
         let others = self.begin(Action::Reduce, step, weight, size_of_val(values))?;
+        if values.is_empty() {
+            // As with values: whoever returns knows that rank 0 has heard all.
+            let nothing = encode(&[]);
+            return match self.rank {
+                0 => (0..self.links.peers()).try_for_each(|peer| self.links.send_bytes(peer, &nothing)),
+                _ => self.piece(0, 0).map(drop),
+            };
+        }
         if self.rank > 0 {
             for piece in values.chunks(PIECE_NUMBERS) {
                 self.links.send_bytes(0, &encode(piece))?;

@@ -182,10 +182,19 @@ impl Links {
 
     /// The group is over.
     pub(super) fn fail(&self, error: AllReduceError) {
+        self.fail_with(error, None);
+    }
+
+    /// The same, and nobody waits for a peer any more, not even to write.
+    fn fail_with(&self, error: AllReduceError, lost: Option<&Peer>) {
         let mut state = self.state();
         state.over.get_or_insert(error);
         let wait = state.in_call;
         drop(state);
+        if let Some(lost) = lost {
+            // It may be closed already.
+            let _ = lost.stream.shutdown(Shutdown::Both);
+        }
         self.changed.notify_all();
         if !wait {
             self.tell();
@@ -261,11 +270,8 @@ impl Links {
             if self.state().leaves {
                 return;
             }
-            if !matches!(error, AllReduceError::Left { .. }) {
-                // Nobody waits for it any more, not even to write.
-                let _ = self.peers[peer].stream.shutdown(Shutdown::Both);
-            }
-            self.fail(error);
+            let is_lost = !matches!(error, AllReduceError::Left { .. });
+            self.fail_with(error, Some(&self.peers[peer]).filter(|_| is_lost));
             return;
         }
     }
