@@ -43,8 +43,9 @@ use crate::{Registry, progress::Progress};
                         rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 60 --csv curve.csv\n  \
                         rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state\n\n\
                         Two ranks, in two shells:\n  \
-                        export ROLLMESH_TOKEN=$(openssl rand -hex 32)   # the same in both\n  \
-                        rollmesh learn --data-parallel 127.0.0.1:29500 --rank 0 --world-size 2 --save pole.state\n  \
+                        export ROLLMESH_TOKEN=$(openssl rand -hex 32); echo $ROLLMESH_TOKEN\n  \
+                        rollmesh learn --data-parallel 127.0.0.1:29500 --rank 0 --world-size 2 --save pole.state\n\n  \
+                        export ROLLMESH_TOKEN=…\n  \
                         rollmesh learn --data-parallel 127.0.0.1:29500 --rank 1 --world-size 2"
 )]
 pub(super) struct LearnArgs {

@@ -17,6 +17,7 @@ mod config;
 mod device;
 mod dist;
 mod error;
+mod gradient;
 mod loss;
 mod model;
 mod ops;

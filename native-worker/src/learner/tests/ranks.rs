@@ -10,7 +10,7 @@ use rollmesh_core::{
     batch::{ADVANTAGES, AnyBatch, MultiAgentBatch, SampleBatch},
     column::ColumnData,
     ids::PolicyId,
-    policy::{AllReduce as _, AllReduceError, Gradients, LearnInfo, PolicyError},
+    policy::{AllReduce, AllReduceError, Gradients, LearnInfo, PolicyError},
     protocol::Token,
     space::Space,
     weights::Weights,
@@ -36,9 +36,8 @@ fn distance(one: &Weights, other: &Weights) -> f32 {
     values.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-fn lets(algorithm: &Algorithm, hidden: Option<u32>) -> Learner {
-    let weights = hidden.map_or_else(|| weights(2, &[16], 2), |hidden| lstm_weights(2, hidden, 2));
-    Learner::new(algorithm.clone(), &discrete(2, 2), 3, &weights, Device::Cpu).unwrap()
+fn learner_of(algorithm: &Algorithm) -> Learner {
+    Learner::new(algorithm.clone(), &discrete(2, 2), 3, &weights(2, &[16], 2), Device::Cpu).unwrap()
 }
 
 fn algorithms() -> [Algorithm; 3] {
@@ -57,7 +56,7 @@ fn algorithms() -> [Algorithm; 3] {
 fn together(algorithm: &Algorithm, batches: Vec<Vec<SampleBatch>>) -> Vec<(Weights, Vec<UpdateStats>)> {
     let algorithm = algorithm.clone();
     each(ranks(batches.len() as u32), move |rank, mut group| {
-        let mut learner = lets(&algorithm, None);
+        let mut learner = learner_of(&algorithm);
         let update = |batch: &SampleBatch| learner.update_with(batch, &mut group).unwrap().1;
         let stats = batches[rank as usize].iter().map(update).collect();
         (learner.weights().clone(), stats)
@@ -77,7 +76,7 @@ fn parts_of_a_batch_are_learned_from_as_the_whole() {
             };
             let parts: Vec<Vec<SampleBatch>> =
                 (0..cuts.len() + 1).map(|i| wholes.iter().map(|whole| part(i, whole)).collect()).collect();
-            let mut one = lets(&algorithm, None);
+            let mut one = learner_of(&algorithm);
             let alone: Vec<UpdateStats> = wholes.iter().map(|whole| one.update(whole).unwrap().1).collect();
             let all = together(&algorithm, parts.clone());
             for (weights, stats) in &all {
@@ -132,11 +131,11 @@ fn gradients_are_those_of_all_rows_and_change_nothing() {
     for algorithm in algorithms() {
         let whole = bandit(60, 4);
         let parts = [whole.index_slice(0..20), whole.index_slice(20..60)];
-        let mut one = lets(&algorithm, None);
+        let mut one = learner_of(&algorithm);
         let (Gradients(wanted), _) = one.compute_gradients(&whole).unwrap();
         let own = algorithm.clone();
         let all = each(ranks(2), move |rank, mut group| {
-            let mut learner = lets(&own, None);
+            let mut learner = learner_of(&own);
             let before = learner.weights().clone();
             let (gradients, _) = learner.compute_gradients_with(&parts[rank as usize], &mut group).unwrap();
             assert_eq!(learner.weights(), &before);
@@ -154,7 +153,7 @@ fn gradients_are_those_of_all_rows_and_change_nothing() {
 fn all_ranks_skip_the_same_steps() {
     for algorithm in algorithms() {
         let all = each(ranks(2), move |rank, mut group| {
-            let mut learner = lets(&algorithm, None);
+            let mut learner = learner_of(&algorithm);
             let before = bits(learner.weights());
             let bad = bandit(20, 1).with(ADVANTAGES, ColumnData::scalars(vec![f32::NAN; 20])).unwrap();
             let batch = if rank == 1 { bad } else { bandit(20, 1) };
@@ -178,7 +177,7 @@ const MAX: u32 = u32::MAX;
 fn the_first_rank_says_how_far_the_run_is() {
     let config = PpoConfig { anneal_over_env_steps: Some(100), anneal_to: 0.0, ..PpoConfig::default() };
     let all = each(ranks(2), move |rank, mut group| {
-        let mut learner = lets(&config.clone().into(), None);
+        let mut learner = learner_of(&config.clone().into());
         learner.set_env_steps([0, 77][rank as usize]);
         let rates = [1, 2].map(|seed| learner.update_with(&bandit(25, seed), &mut group).unwrap().1.learning_rate);
         (rates, bits(learner.weights()))
@@ -191,7 +190,7 @@ fn the_first_rank_says_how_far_the_run_is() {
 #[test]
 fn other_weights_or_moments_are_noticed() {
     let errors = each(ranks(2), |rank, mut group| {
-        let mut learner = lets(&algorithms()[0], None);
+        let mut learner = learner_of(&algorithms()[0]);
         learner.update_with(&bandit(9, 1), &mut group).unwrap();
         if rank == 1 {
             // The same weights, and none of the moments.
@@ -203,10 +202,56 @@ fn other_weights_or_moments_are_noticed() {
     assert_eq!(errors, [wanted.clone(), wanted]);
 }
 
+/// Another rank with the same rows, which is gone after some steps.
+struct Leaving(u32);
+
+impl AllReduce for Leaving {
+    fn rank(&self) -> u32 {
+        0
+    }
+
+    fn world_size(&self) -> u32 {
+        2
+    }
+
+    fn all_reduce(&mut self, _step: &str, _values: &mut [f32], _weight: f64) -> Result<(), AllReduceError> {
+        self.0 = self.0.checked_sub(1).ok_or(AllReduceError::Left { rank: 1 })?;
+        Ok(())
+    }
+
+    fn all_gather(&mut self, _step: &str, bytes: &[u8], _limit: usize) -> Result<Vec<Vec<u8>>, AllReduceError> {
+        Ok(vec![bytes.to_vec(); 2])
+    }
+
+    fn give_up(&mut self, _reason: &str) {}
+}
+
+/// So that what was learned before is worth keeping.
+#[test]
+fn an_update_that_others_do_not_finish_changes_nothing() {
+    for algorithm in algorithms() {
+        let mut learner = learner_of(&algorithm);
+        learner.update_with(&bandit(40, 1), &mut Leaving(100)).unwrap();
+        let before = (learner.weights().clone(), learner.state().unwrap());
+        let steps = if matches!(algorithm, Algorithm::Ppo(_)) { 3 } else { 0 };
+        let error = learner.update_with(&bandit(40, 2), &mut Leaving(steps)).unwrap_err();
+        assert!(matches!(error, LearnError::AllReduce(AllReduceError::Left { rank: 1 })), "{error}");
+        assert_eq!((learner.weights(), learner.state().unwrap()), (&before.0, before.1.clone()));
+        // And with what was there before it goes on.
+        let mut other = learner_of(&algorithm);
+        other.set_weights(&before.0).unwrap();
+        other.set_state(&before.1).unwrap();
+        for learner in [&mut learner, &mut other] {
+            learner.update_with(&bandit(40, 3), &mut Leaving(100)).unwrap();
+        }
+        assert_eq!(bits(learner.weights()), bits(other.weights()));
+    }
+}
+
 #[test]
 fn no_rows_on_any_rank_are_an_error_on_all() {
     let errors = each(ranks(2), |_, mut group| {
-        let error = lets(&algorithms()[0], None).update_with(&SampleBatch::new(), &mut group).unwrap_err();
+        let error = learner_of(&algorithms()[0]).update_with(&SampleBatch::new(), &mut group).unwrap_err();
         // Which is no end of the group.
         (error.to_string(), group.all_gather("still there", &[], 0).is_ok())
     });
