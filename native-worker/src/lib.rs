@@ -10,9 +10,11 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod checkpoint;
 mod cli;
 pub mod data_parallel;
 pub mod envs;
+pub mod external;
 pub mod hub;
 pub mod kernels;
 pub mod learner;
