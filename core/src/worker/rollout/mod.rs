@@ -9,6 +9,7 @@ mod host;
 mod iterate;
 mod learn;
 mod lock;
+mod making;
 mod metrics;
 mod policies;
 mod sample;
@@ -32,6 +33,7 @@ pub use sgd::{SgdOptions, TrainInfo};
 pub use state::WorkerStateError;
 pub use train::PoliciesToTrain;
 
+use self::making::Making;
 use super::{
     Registry, RolloutConfig, RolloutError, WorkerPlace,
     builder::{Clock, HostFacts, Opened, Recipe, RolloutWorkerBuilder, Shell, Workshop},
@@ -41,7 +43,7 @@ use crate::{
     batch::AnyBatch,
     callbacks::{CallbackList, ObservationFn, PolicyMappingFn, WorkerInfo},
     env::EnvContext,
-    episode::GlobalVars,
+    episode::{GlobalVars, Quarantined},
     ids::PolicyId,
     kernels::Kernels,
     policy::PolicyMap,
@@ -112,12 +114,16 @@ pub struct RolloutWorker {
     ranks: Option<data_parallel::Ranks>,
     global_vars: GlobalVars,
     weights_seq_no: Option<u64>,
-    /// Batches of the sample in the making: some only after one that failed.
+    /// Batches of the sample in the making, or of one that failed.
     read: Vec<AnyBatch>,
+    /// The sample that has begun, if one has.
+    making: Option<Making>,
     /// The first sample, where it is repeated.
     first: Option<AnyBatch>,
     /// What nobody has asked for yet.
     metrics: WorkerMetrics,
+    /// Sub-environments that are in quarantine, as far as is known.
+    quarantined: Vec<Quarantined>,
     warned: bool,
     /// Calls that learned so far: the address of the order in which they shuffle.
     learned: u32,
@@ -154,8 +160,10 @@ impl RolloutWorker {
             global_vars: GlobalVars::default(),
             weights_seq_no: None,
             read: Vec::new(),
+            making: None,
             first: None,
             metrics: WorkerMetrics::default(),
+            quarantined: Vec::new(),
             warned: false,
             learned: 0,
             locked: false,

@@ -11,3 +11,4 @@ mod policies;
 mod sample;
 mod state;
 mod weights;
+mod within;
