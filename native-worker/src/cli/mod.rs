@@ -8,6 +8,7 @@ mod hub;
 mod learn;
 mod log;
 mod policies;
+mod ranks;
 mod sample;
 mod settings;
 mod signals;

@@ -1,5 +1,6 @@
 //! What a native program lends to a [`RolloutWorker`](rollmesh_core::worker::RolloutWorker): threads, files, processes for
-//! environments, and what is known of the machine. Processes need a Unix; elsewhere a worker says that they are not there.
+//! environments, other ranks to learn with, and what is known of the machine. Processes need a Unix; elsewhere a worker
+//! says that they are not there.
 
 mod async_sampler;
 mod callbacks;
@@ -13,9 +14,10 @@ use std::{fs, path::PathBuf, time::Instant};
 
 use rollmesh_core::{
     callbacks::{CallbackError, Callbacks},
+    policy::AllReduce,
     sampler::SampleError,
     time::Micros,
-    worker::{AsyncSampling, MovedSampler, RolloutWorkerBuilder, Shell},
+    worker::{AsyncSampling, DataParallelError, JoinRequest, MovedSampler, RolloutWorkerBuilder, Shell},
 };
 #[cfg(unix)]
 use rollmesh_core::{
@@ -26,7 +28,7 @@ use rollmesh_core::{
 pub use self::{async_sampler::AsyncSampler, host::NativeHost};
 #[cfg(unix)]
 use crate::envs::RemoteBaseEnv;
-use crate::{kernels, monitor::Recorder};
+use crate::{data_parallel::TcpAllReduce, kernels, monitor::Recorder};
 
 /// A worker's shell in a native program. Processes of sub-environments, `remote_worker_envs`, run this program again, which
 /// has to be one that [can](crate::envs::remote_env), or [another one](Self::with_program).
@@ -79,6 +81,10 @@ impl Shell for NativeShell {
         fs::create_dir_all(path)
             .map_err(|error| CallbackError::new("the monitor", format!("cannot write {path}: {error}")))?;
         Ok(Some(Box::new(Recorder::new(path))))
+    }
+
+    fn data_parallel(&mut self, request: &JoinRequest) -> Result<Option<Box<dyn AllReduce>>, DataParallelError> {
+        Ok(Some(Box::new(TcpAllReduce::join(request)?)))
     }
 }
 
