@@ -1,5 +1,6 @@
 //! The command line. Each command is a file; this one finds it and turns its result into an exit code.
 
+mod cpu_time;
 mod demo;
 mod envs;
 mod exit;

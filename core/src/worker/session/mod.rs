@@ -18,7 +18,7 @@ use crate::{
         Inbox, Message, Outbox, RefusalCode, Role,
         convert::{self, FragmentLimits},
         handshake::{self, HandshakeError, Identity},
-        message::{Goodbye, LeaseGrant, LeaseRefused, Progress, RunStart, WeightsUpdate, Welcome},
+        message::{Goodbye, LeaseGrant, LeaseRefused, Progress, RunStart, WeightsApplied, WeightsUpdate, Welcome},
     },
     run::RunSpec,
     time::Micros,
@@ -278,9 +278,23 @@ impl WorkerSession {
         // Those of an earlier run may still arrive.
         if self.run.as_ref().is_some_and(|run| run.number == update.run) {
             match convert::weights(update) {
-                Ok(weights) => self.leases.add_weights(weights),
+                Ok(weights) => {
+                    self.leases.add_weights(weights);
+                    self.apply_weights();
+                }
                 Err(error) => self.leave(&error.to_string()),
             }
+        }
+    }
+
+    /// Lets new weights act as soon as no lease is running, so that the next one need not wait for them. Weights that
+    /// do not fit are for that lease to refuse.
+    fn apply_weights(&mut self) {
+        let Some(ActiveRun { number, runner: Ok(runner), .. }) = &mut self.run else { return };
+        let Some(weights) = self.leases.weights_to_apply(runner.slots.weights_version()) else { return };
+        if runner.slots.set_weights(weights).is_ok() {
+            let applied = WeightsApplied { run: *number, version: weights.version().0 };
+            self.send(&Message::WeightsApplied(applied));
         }
     }
 
@@ -309,6 +323,7 @@ impl WorkerSession {
             self.abandon();
         } else {
             self.leases.revoke(lease);
+            self.apply_weights();
         }
         self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "revoked".into() }));
     }
@@ -317,7 +332,13 @@ impl WorkerSession {
         if let Some(ActiveRun { runner: Ok(runner), .. }) = &mut self.run {
             runner.slots.abandon();
         }
+        self.finish();
+    }
+
+    /// The running lease is no more.
+    fn finish(&mut self) {
         self.leases.finish();
+        self.apply_weights();
     }
 
     fn may_begin(&self) -> bool {
@@ -326,20 +347,28 @@ impl WorkerSession {
     }
 
     fn begin_next(&mut self, now: Micros) {
-        let Some(ActiveRun { runner: Ok(runner), reported, .. }) = &mut self.run else { return };
+        let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
+        let mut applied = None;
         let (id, begun) = match self.leases.next(runner.slots.weights_version()) {
             None => return,
             Some(Turn::Refuse(id, error)) => (id, Err(error.to_string())),
             Some(Turn::Run(lease, weights)) => {
                 let id = lease.id;
-                let set = weights.map_or(Ok(()), |weights| runner.slots.set_weights(&weights));
+                let set = weights.map_or(Ok(()), |weights| {
+                    applied = Some(WeightsApplied { run: *number, version: weights.version().0 });
+                    runner.slots.set_weights(&weights)
+                });
                 (id, set.and_then(|()| runner.slots.begin(lease)).map_err(|error| error.to_string()))
             }
         };
         *reported = now;
-        if let Err(reason) = begun {
-            self.leases.finish();
-            self.refuse(id, &reason);
+        match (begun, applied) {
+            (Ok(()), Some(applied)) => self.send(&Message::WeightsApplied(applied)),
+            (Ok(()), None) => {}
+            (Err(reason), _) => {
+                self.leases.finish();
+                self.refuse(id, &reason);
+            }
         }
     }
 
@@ -347,7 +376,7 @@ impl WorkerSession {
         let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
         let (run, running) = (*number, runner.slots.lease());
         match runner.slots.advance(max_vector_steps) {
-            Ok(Advance::Idle) => self.leases.finish(),
+            Ok(Advance::Idle) => self.finish(),
             Ok(Advance::Working { lease, env_steps }) => {
                 if now.since(*reported) >= PROGRESS_INTERVAL {
                     *reported = now;
@@ -355,11 +384,11 @@ impl WorkerSession {
                 }
             }
             Ok(Advance::Done { lease, fragments }) => {
-                self.leases.finish();
                 self.upload(run, lease, &fragments);
+                self.finish();
             }
             Err(error) => {
-                self.leases.finish();
+                self.finish();
                 self.refuse(running.unwrap_or_default(), &error.to_string());
             }
         }
