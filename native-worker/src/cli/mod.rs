@@ -72,11 +72,15 @@ pub fn main_with(registry: Registry) -> ExitCode {
     }
 }
 
-/// The event loop of a command; `threads` for its tasks.
+/// The event loop of a command; `threads` for its tasks, with one of them in the calling thread: what comes from a socket
+/// need not be handed on.
 fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::other(format!("the event loop cannot start: {error}")))
+    let mut builder = match threads {
+        ..2 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if threads > 1 {
+        builder.worker_threads(threads);
+    }
+    builder.enable_all().build().map_err(|error| Failure::other(format!("the event loop cannot start: {error}")))
 }
