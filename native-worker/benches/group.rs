@@ -92,6 +92,9 @@ fn endless(num_workers: u32, hidden: &[u32], length: u32) -> SampleConfig {
 }
 
 fn rows(c: &mut Criterion) {
+    // As `rollmesh sample` does.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let mut cases = c.benchmark_group("rows");
     for length in [200, 1_000] {
         cases.throughput(Throughput::Elements(u64::from(NUM_ENVS) * u64::from(length)));

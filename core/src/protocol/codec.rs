@@ -1,5 +1,7 @@
 //! [`Message`]: one variant per kind, to bytes and back.
 
+use serde::Deserialize;
+
 use super::{
     Kind, UnknownValue,
     header::{self, HEADER_BYTES},
@@ -163,15 +165,19 @@ impl<'a> ChunkRef<'a> {
 
     /// Reads the body of a chunk.
     pub(super) fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
-        let kind = Kind::Chunk;
-        if body.len() > kind.body_cap() as usize {
-            return Err(DecodeError::TooLarge { kind, bytes: body.len() });
-        }
-        match postcard::take_from_bytes(body) {
-            Ok((chunk, [])) => Ok(chunk),
-            Ok((_, rest)) => Err(DecodeError::TrailingBytes { kind, bytes: rest.len() }),
-            Err(_) => Err(DecodeError::Body { kind }),
-        }
+        decode_body(Kind::Chunk, body)
+    }
+}
+
+/// Reads a body of which parts stay where they are.
+pub(super) fn decode_body<'a, T: Deserialize<'a>>(kind: Kind, body: &'a [u8]) -> Result<T, DecodeError> {
+    if body.len() > kind.body_cap() as usize {
+        return Err(DecodeError::TooLarge { kind, bytes: body.len() });
+    }
+    match postcard::take_from_bytes(body) {
+        Ok((read, [])) => Ok(read),
+        Ok((_, rest)) => Err(DecodeError::TrailingBytes { kind, bytes: rest.len() }),
+        Err(_) => Err(DecodeError::Body { kind }),
     }
 }
 

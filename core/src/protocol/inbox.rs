@@ -128,7 +128,7 @@ struct Joining {
     bytes: Vec<u8>,
 }
 
-/// The largest buffer that is kept for the next split message.
+/// The largest buffer that is kept once the message has been read.
 const MAX_SPARE_BYTES: usize = 16 << 20;
 
 /// The receiving side of a connection.
@@ -136,7 +136,7 @@ const MAX_SPARE_BYTES: usize = 16 << 20;
 pub struct Inbox {
     gate: Gate,
     joining: Option<Joining>,
-    /// The buffer of the latest split message, for the next one: fresh memory takes longer than all copying.
+    /// The latest split message, and then the buffer for the next one: fresh memory takes longer than all copying.
     spare: Vec<u8>,
     /// Bytes of chunks that the sender may still send.
     credit: u32,
@@ -171,15 +171,28 @@ impl Inbox {
     /// # Errors
     /// [`InboxError`] says what is wrong; the connection must then be closed.
     pub fn handle_frame(&mut self, frame: &[u8]) -> Result<Option<Message>, InboxError> {
+        Ok(self.receive(frame)?.map(Message::decode).transpose()?)
+    }
+
+    /// Takes a frame; returns the bytes of the message, header and body, if it is complete now. They are a message that
+    /// may come; whether they decode is to be seen.
+    ///
+    /// # Errors
+    /// [`InboxError`] says what is wrong; the connection must then be closed.
+    pub fn receive<'a>(&'a mut self, frame: &'a [u8]) -> Result<Option<&'a [u8]>, InboxError> {
+        if self.spare.capacity() > MAX_SPARE_BYTES {
+            self.spare = Vec::new();
+        }
         let (kind, body) = header::read(frame)?;
         self.check_gate(kind, frame.len())?;
         if kind != Kind::Chunk {
             if frame.len() > CHUNK_BYTES as usize {
                 return Err(InboxError::FrameTooLarge { kind, bytes: frame.len() });
             }
-            return Ok(Some(Message::decode(frame)?));
+            return Ok(Some(frame));
         }
-        self.handle_chunk(&ChunkRef::decode(body)?)
+        let is_complete = self.handle_chunk(&ChunkRef::decode(body)?)?;
+        Ok(is_complete.then_some(&self.spare[..]))
     }
 
     /// What to grant the sender, once half of what it may send is used. Whoever cannot take more data now asks
@@ -204,7 +217,8 @@ impl Inbox {
         }
     }
 
-    fn handle_chunk(&mut self, chunk: &ChunkRef<'_>) -> Result<Option<Message>, InboxError> {
+    /// True if the message is complete now: its bytes are in `spare`.
+    fn handle_chunk(&mut self, chunk: &ChunkRef<'_>) -> Result<bool, InboxError> {
         let bytes = chunk.data.len();
         let &ChunkRef { stream, total, offset, .. } = chunk;
         if bytes == 0 || bytes > CHUNK_BYTES as usize || offset as usize + bytes > total as usize {
@@ -226,13 +240,10 @@ impl Inbox {
         self.used += bytes as u32;
         if joining.bytes.len() < total as usize {
             self.joining = Some(joining);
-            return Ok(None);
+            return Ok(false);
         }
-        let message = Message::decode(&joining.bytes)?;
-        if joining.bytes.capacity() <= MAX_SPARE_BYTES {
-            self.spare = joining.bytes;
-        }
-        Ok(Some(message))
+        self.spare = joining.bytes;
+        Ok(true)
     }
 
     /// Looks at what a stream is going to be before any of it is kept.

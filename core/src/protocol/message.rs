@@ -129,6 +129,17 @@ pub struct WeightsUpdate {
     pub values: Vec<u8>,
 }
 
+/// [`WeightsUpdate`] whose texts stay where they are.
+#[derive(Debug, Deserialize)]
+pub(super) struct WeightsUpdateRef<'a> {
+    pub(super) run: u32,
+    pub(super) version: u64,
+    pub(super) names: &'a str,
+    pub(super) ranks: Vec<u8>,
+    pub(super) dims: Vec<u32>,
+    pub(super) values: &'a [u8],
+}
+
 /// Slots for a worker to run for one fragment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseGrant {

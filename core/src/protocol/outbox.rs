@@ -26,8 +26,11 @@ impl Frame {
     /// # Errors
     /// [`TooLarge`] if it is above the cap of its kind.
     pub fn new(message: &Message) -> Result<Self, TooLarge> {
-        let kind = message.kind();
-        let bytes = message.encode();
+        Self::of_bytes(message.kind(), message.encode())
+    }
+
+    /// A message of this kind that is encoded already.
+    pub(super) fn of_bytes(kind: Kind, bytes: Vec<u8>) -> Result<Self, TooLarge> {
         let body = (bytes.len() - HEADER_BYTES) as u64;
         if body > u64::from(kind.body_cap()) {
             return Err(TooLarge { kind, bytes: body });

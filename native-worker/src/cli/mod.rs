@@ -84,3 +84,10 @@ fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
     }
     builder.enable_all().build().map_err(|error| Failure::other(format!("the event loop cannot start: {error}")))
 }
+
+/// For processes that touch little memory, but new one again and again: in huge pages they would occupy twice as much, and
+/// clear far more than they use. Whoever refuses the wish keeps its pages.
+fn spare_memory() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}

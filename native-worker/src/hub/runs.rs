@@ -107,6 +107,10 @@ impl Actor {
             Some(Ok(Submitted { update, trace })) => {
                 self.update = Some(update);
                 self.dashboard.trace = Some(trace);
+                // Weights that were set meanwhile need not wait until somebody takes the batch.
+                if let Err(error) = self.publish_weights() {
+                    self.end_run(RunEnd::Failed(error.to_string()));
+                }
             }
             Some(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
         }

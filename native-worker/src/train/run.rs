@@ -252,7 +252,7 @@ impl Run {
     }
 
     pub(crate) fn weights_frame(&self) -> Result<Frame, TooLarge> {
-        Frame::new(&Message::WeightsUpdate(convert::weights_update(self.number, &self.weights)))
+        convert::weights_frame(self.number, &self.weights)
     }
 
     /// The weights, if they have changed since they were sent to everybody.

@@ -18,10 +18,11 @@ use crate::{
         Inbox, Message, Outbox, RefusalCode, Role,
         convert::{self, FragmentLimits},
         handshake::{self, HandshakeError, Identity},
-        message::{Goodbye, LeaseGrant, LeaseRefused, Progress, RunStart, WeightsApplied, WeightsUpdate, Welcome},
+        message::{Goodbye, LeaseGrant, LeaseRefused, Progress, RunStart, WeightsApplied, Welcome},
     },
     run::RunSpec,
     time::Micros,
+    weights::Weights,
 };
 
 /// A running lease is reported on this often: only progress extends it.
@@ -144,10 +145,20 @@ impl WorkerSession {
         if self.is_over() {
             return;
         }
-        match self.inbox.handle_frame(frame) {
-            Ok(Some(message)) => self.handle_message(message),
-            Ok(None) => {}
-            Err(error) => self.leave(&error.to_string()),
+        let run = self.run.as_ref().map(|run| run.number);
+        let heard = match self.inbox.receive(frame) {
+            Ok(None) => None,
+            Ok(Some(bytes)) => Some(read(bytes, run)),
+            Err(error) => Some(Err(error.to_string())),
+        };
+        match heard {
+            None => {}
+            Some(Ok(Heard::Message(message))) => self.handle_message(message),
+            Some(Ok(Heard::Weights(weights))) => {
+                self.leases.add_weights(weights);
+                self.apply_weights();
+            }
+            Some(Err(reason)) => self.leave(&reason),
         }
         if let Some(credit) = self.inbox.take_credit_due() {
             self.send(&Message::Credit(credit));
@@ -246,7 +257,8 @@ impl WorkerSession {
                     self.leases = Leases::default();
                 }
             }
-            Message::WeightsUpdate(update) => self.take_weights(&update),
+            // Those of the run that goes on are read before; these are of an earlier one.
+            Message::WeightsUpdate(_) => {}
             Message::LeaseGrant(grant) => self.take_lease(&grant),
             Message::Revoke(revoke) => self.revoke(LeaseId(revoke.lease)),
             Message::Credit(credit) => self.outbox.grant(credit.bytes),
@@ -272,19 +284,6 @@ impl WorkerSession {
         let runner = Runner::new(&spec, &self.envs, self.kernels).map_err(|error| error.to_string());
         self.run = Some(ActiveRun { number, spec, runner, reported: Micros(0) });
         self.leases = Leases::default();
-    }
-
-    fn take_weights(&mut self, update: &WeightsUpdate) {
-        // Those of an earlier run may still arrive.
-        if self.run.as_ref().is_some_and(|run| run.number == update.run) {
-            match convert::weights(update) {
-                Ok(weights) => {
-                    self.leases.add_weights(weights);
-                    self.apply_weights();
-                }
-                Err(error) => self.leave(&error.to_string()),
-            }
-        }
     }
 
     /// Lets new weights act as soon as no lease is running, so that the next one need not wait for them. Weights that
@@ -417,6 +416,22 @@ impl WorkerSession {
         if let Err(error) = self.outbox.push(message) {
             self.end(SessionState::Closed { reason: error.to_string() });
         }
+    }
+}
+
+/// What the hub has said.
+enum Heard {
+    Message(Message),
+    /// Weights of the run that goes on.
+    Weights(Weights),
+}
+
+/// Reads a message, weights of the run from where they are.
+fn read(bytes: &[u8], run: Option<u32>) -> Result<Heard, String> {
+    let weights = run.map_or(Ok(None), |run| convert::weights_in(bytes, run)).map_err(|error| error.to_string())?;
+    match weights {
+        Some(weights) => Ok(Heard::Weights(weights)),
+        None => Message::decode(bytes).map(Heard::Message).map_err(|error| error.to_string()),
     }
 }
 

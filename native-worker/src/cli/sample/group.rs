@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{SampleArgs, exit_code};
 use crate::{
     Registry,
-    cli::{cpu_time::CpuTimes, exit::Failure, host, runtime, signals},
+    cli::{cpu_time::CpuTimes, exit::Failure, host, runtime, signals, spare_memory},
     hub::{Hub, Sampling},
     progress::Progress,
     train::SampleConfig,
@@ -42,6 +42,7 @@ struct Summary {
 
 pub(super) fn run(args: &SampleArgs, config: SampleConfig, registry: &Registry) -> Result<ExitCode, Failure> {
     config.check(&registry.envs).map_err(Failure::usage)?;
+    spare_memory();
     let summary = runtime(2)?.block_on(async {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut hub = host::start(listen, false, None, registry).await?;
