@@ -287,7 +287,7 @@ impl Run {
     /// Notes what a worker says it acts with; nobody acts with weights that were never sent.
     pub(crate) fn handle_weights_applied(&mut self, worker: WorkerId, applied: &WeightsApplied) {
         let version = WeightsVersion(applied.version);
-        if applied.run == self.number && version <= self.published {
+        if applied.run == self.number && version <= self.weights.version() {
             self.group.handle_weights_applied(worker, version);
         }
     }

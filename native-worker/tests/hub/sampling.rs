@@ -62,7 +62,7 @@ async fn next(sampling: &mut Sampling) -> Option<Vec<SlotFragment>> {
 #[tokio::test]
 async fn neither_workers_nor_their_death_show_in_the_rows() {
     let expected = expected();
-    for (workers, kill) in [(1, false), (2, false), (3, false), (2, true)] {
+    for (workers, kills) in [(1, false), (2, false), (3, false), (2, true)] {
         let hub = TestHub::start().await;
         let mut sampling = hub.hub.sample(config(workers)).await.unwrap();
         let mut hasher = RolloutHasher::new();
@@ -71,13 +71,13 @@ async fn neither_workers_nor_their_death_show_in_the_rows() {
             batches += 1;
             assert!(fragments.iter().map(|fragment| fragment.slot.0).eq(0..NUM_ENVS), "slot order");
             fragments.iter().for_each(|fragment| hasher.add(fragment).unwrap());
-            if kill && batches % 10 == 5 {
+            if kills && batches % 10 == 5 {
                 let victim = hub.hub.traffic().await.worker_pids[0];
                 assert!(children_of(std::process::id()).contains(&victim));
                 kill(victim);
             }
         }
-        assert_eq!((batches, hasher.finish()), (BATCHES, expected), "{workers} workers, kill: {kill}");
+        assert_eq!((batches, hasher.finish()), (BATCHES, expected), "{workers} workers, kills: {kills}");
         let summary = end(sampling.summary).await;
         assert_eq!((summary.end, summary.algo), (RunEnd::Finished, "sample"));
         hub.hub.shutdown().await;
