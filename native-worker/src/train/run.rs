@@ -64,7 +64,8 @@ pub(crate) struct Run {
     pub(crate) phase: Phase,
     pub(crate) watched_slot: u32,
     limits: FragmentLimits,
-    consumer: Consumer,
+    /// None once the run is over: whoever takes its batches sees that no more come.
+    consumer: Option<Consumer>,
     weights: Weights,
     /// The weights that all workers were sent, but for those that came later and were sent newer ones.
     published: WeightsVersion,
@@ -216,7 +217,7 @@ impl Run {
             group,
             phase: Phase::Running,
             watched_slot: 0,
-            consumer,
+            consumer: Some(consumer),
             published: weights.version(),
             weights,
             next_weights: None,
@@ -267,7 +268,7 @@ impl Run {
 
     /// Sets weights of a run without a learner; the version that they get. They act from the next iteration on.
     pub(crate) fn set_weights(&mut self, weights: &Weights) -> Result<WeightsVersion, SyncError> {
-        if !matches!(self.consumer, Consumer::Taker(_)) || self.is_over() {
+        if !matches!(self.consumer, Some(Consumer::Taker(_))) {
             return Err(SyncError::NoRun);
         }
         let newest = self.next_weights.as_ref().unwrap_or(&self.weights);
@@ -356,10 +357,11 @@ impl Run {
 
     /// The batch of the iteration, if it is complete: counted, and handed to its consumer.
     pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, PostprocessError>> {
+        let consumer = self.consumer.as_ref()?;
         let fragments = self.group.poll_batch()?;
         self.episodes.count(&fragments);
         let trace = self.trace(&fragments);
-        Some(self.consumer.submit(fragments).map(|update| Submitted { update, trace }))
+        Some(consumer.submit(fragments).map(|update| Submitted { update, trace }))
     }
 
     /// The batch has been consumed.
@@ -414,6 +416,7 @@ impl Run {
     /// Ends the run and writes its last files. A file that cannot be written is told as an error beside the summary.
     pub(crate) fn end(&mut self, end: RunEnd, now: Micros) -> (Summary, io::Result<()>) {
         self.stopwatch.pause();
+        self.consumer = None;
         self.group.stop(now);
         self.phase = match &end {
             RunEnd::Solved => Phase::Solved,
