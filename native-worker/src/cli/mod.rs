@@ -1,5 +1,6 @@
 //! The command line. Each command is a file; this one finds it and turns its result into an exit code.
 
+mod cpu_time;
 mod demo;
 mod envs;
 mod exit;
@@ -78,11 +79,22 @@ pub fn main_with(registry: Registry) -> ExitCode {
     }
 }
 
-/// The event loop of a command; `threads` for its tasks.
+/// The event loop of a command; `threads` for its tasks, with one of them in the calling thread: what comes from a socket
+/// need not be handed on.
 fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::other(format!("the event loop cannot start: {error}")))
+    let mut builder = match threads {
+        ..2 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if threads > 1 {
+        builder.worker_threads(threads);
+    }
+    builder.enable_all().build().map_err(|error| Failure::other(format!("the event loop cannot start: {error}")))
+}
+
+/// For processes that touch little memory, but new one again and again: in huge pages they would occupy twice as much, and
+/// clear far more than they use. Whoever refuses the wish keeps its pages.
+fn spare_memory() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }

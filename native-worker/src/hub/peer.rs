@@ -1,7 +1,10 @@
 //! One peer's socket: frames in and out, limits and deadlines. What messages mean is the actor's.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -43,11 +46,18 @@ struct Shared {
     wake: Notify,
     /// Set once: the goodbye is queued, and nothing after it.
     closing: Mutex<bool>,
+    /// Bytes of the frames that came, with what WebSocket adds to them.
+    received: AtomicU64,
 }
 
 impl PeerLink {
     fn new() -> Self {
-        let shared = Shared { outbox: Mutex::default(), wake: Notify::new(), closing: Mutex::new(false) };
+        let shared = Shared {
+            outbox: Mutex::default(),
+            wake: Notify::new(),
+            closing: Mutex::new(false),
+            received: AtomicU64::new(0),
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -75,6 +85,11 @@ impl PeerLink {
     /// Bytes that wait to be sent.
     pub(super) fn queued_bytes(&self) -> usize {
         self.outbox().queued_bytes()
+    }
+
+    /// Bytes that came from the peer since it was admitted.
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.shared.received.load(Ordering::Relaxed)
     }
 
     /// Closes without a goodbye, so that the peer connects again and is told everything.
@@ -223,6 +238,7 @@ async fn read(
             Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_)))) => continue,
             Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
         };
+        link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
         match inbox.handle_frame(&frame) {
             Ok(None) => {}
             // The text may come from anybody and ends on a terminal.
@@ -244,6 +260,16 @@ async fn read(
             let _ = link.send(&Message::Credit(credit));
         }
     }
+}
+
+/// Bytes of a client's frame on the socket: its payload, a mask, and a header that is longer for longer frames.
+fn socket_bytes(payload: usize) -> u64 {
+    let header = match payload {
+        ..126 => 2,
+        126..0x1_0000 => 4,
+        _ => 10,
+    };
+    payload as u64 + header + 4
 }
 
 async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {
