@@ -1,12 +1,12 @@
 //! A D4RL file as batches.
 
 use rollmesh_core::{
-    batch::{AnyBatch, BatchError},
+    batch::AnyBatch,
     column::{Column, ColumnData, DType},
 };
 
 use super::{
-    super::dataset::{BatchStream, DatasetError, Episode, cast},
+    super::dataset::{BatchStream, DatasetError, Episode, append, cast},
     ACTIONS, D4rlFile, NEXT_OBSERVATIONS, OBSERVATIONS, REWARDS, TERMINALS, TIMEOUTS,
 };
 
@@ -109,12 +109,8 @@ impl D4rlStream {
             match name.as_str() {
                 OBSERVATIONS if recorded => episode.observations.push((String::new(), part)),
                 OBSERVATIONS if terminal => {
-                    let last = column.slice(end - 1..end);
-                    let joined = rollmesh_core::batch::SampleBatch::concat(
-                        &[one(column.slice(from..end))?, one(last)?],
-                    )?;
-                    let joined = joined.column(OBSERVATIONS).cloned();
-                    episode.observations.extend(joined.map(|column| (String::new(), column)));
+                    let observations = append(&column.slice(from..end), &column.slice(end - 1..end))?;
+                    episode.observations.push((String::new(), observations));
                 }
                 OBSERVATIONS => episode.observations.push((String::new(), column.slice(from..from + steps + 1))),
                 NEXT_OBSERVATIONS => episode.others.push(("new_obs".to_string(), part)),
@@ -126,13 +122,6 @@ impl D4rlStream {
         }
         Ok(Some(episode.batch()?.into()))
     }
-}
-
-/// A column as a batch, which can be joined.
-fn one(column: Column) -> Result<rollmesh_core::batch::SampleBatch, BatchError> {
-    let mut batch = rollmesh_core::batch::SampleBatch::new();
-    batch.insert(OBSERVATIONS, column)?;
-    Ok(batch)
 }
 
 impl BatchStream for D4rlStream {

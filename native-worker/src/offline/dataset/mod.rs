@@ -8,7 +8,7 @@ mod summary;
 use std::io;
 
 pub use reader::DatasetReader;
-pub(super) use steps::{Episode, cast};
+pub(super) use steps::{Episode, append, cast};
 pub use summary::{ColumnSummary, Summary, SummaryBuilder};
 
 use rollmesh_core::batch::{AnyBatch, BatchError};

@@ -54,6 +54,16 @@ impl Episode {
     }
 }
 
+/// The rows of both columns, one after the other.
+pub(in crate::offline) fn append(rows: &Column, more: &Column) -> Result<Column, BatchError> {
+    let one = |column: &Column| {
+        let mut batch = SampleBatch::new();
+        batch.insert(OBS.name(), column.clone()).map(|()| batch)
+    };
+    let mut joined = SampleBatch::concat(&[one(rows)?, one(more)?])?;
+    joined.remove(OBS.name()).ok_or_else(|| BatchError::MissingColumn(OBS.name().to_string()))
+}
+
 /// One number per row, as truth values or as `f32`.
 pub(in crate::offline) fn cast(name: &str, column: &Column, to: DType) -> Result<Column, DatasetError> {
     let one = column.shape().elements() == 1 && column.dtype().is_some();

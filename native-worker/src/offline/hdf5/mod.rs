@@ -33,7 +33,7 @@ mod values;
 use std::{io, sync::Arc};
 
 pub use dataset::Dataset;
-pub use group::{Attribute, Node};
+pub use group::{Attribute, Link, Node};
 pub use source::{FileSource, Source};
 
 use cursor::Cursor;
