@@ -95,7 +95,8 @@ fn parquet_files(criterion: &mut Criterion) {
     group.bench_function("write, the crate alone", |bencher| {
         bencher.iter(|| {
             let file = File::create(&alone).expect("a file");
-            let mut writer = ArrowWriter::try_new(file, tables[0].schema(), Some(properties.clone())).expect("a writer");
+            let mut writer =
+                ArrowWriter::try_new(file, tables[0].schema(), Some(properties.clone())).expect("a writer");
             tables.iter().for_each(|table| writer.write(table).expect("rows"));
             let file = writer.into_inner().expect("an end");
             file.sync_data().expect("on disk");

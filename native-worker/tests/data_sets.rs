@@ -125,8 +125,7 @@ mod minari {
         let folder = tempfile::tempdir().unwrap();
         let shape = RowShape::new(&[2, 2]).unwrap();
         let pos = BoxSpace::uniform(DType::F32, shape, f64::NEG_INFINITY, 1.0).unwrap();
-        let observation_space =
-            Space::dict([("pos", Space::Box(pos)), ("goal", Space::discrete(5).unwrap())]).unwrap();
+        let observation_space = Space::dict([("pos", Space::Box(pos)), ("goal", Space::discrete(5).unwrap())]).unwrap();
         let info = MinariInfo {
             dataset_id: "test/nested-v0".to_string(),
             observation_space,
@@ -325,7 +324,8 @@ mod tables {
     fn mixtures_settle_on_one_file() {
         let mut other = SampleBatch::new();
         other.insert("obs", ColumnData::scalars(vec![1.0f32])).unwrap();
-        let batches: Vec<AnyBatch> = (0..20).map(|n| if n % 2 == 0 { rows(&[n]) } else { other.clone().into() }).collect();
+        let batches: Vec<AnyBatch> =
+            (0..20).map(|n| if n % 2 == 0 { rows(&[n]) } else { other.clone().into() }).collect();
         let (_folder, files) = written(&batches, ParquetOptions::default());
         assert_eq!((files.len(), read(&files)), (2, batches));
     }
@@ -351,9 +351,15 @@ mod tables {
     #[test]
     fn files_are_rotated_by_size_and_a_writer_without_batches_leaves_none() {
         let options = ParquetOptions { max_file_size: 20_000, row_group_rows: 500, ..ParquetOptions::default() };
-        let batches: Vec<AnyBatch> = (0..40).map(|n| {
-            AnyBatch::from(SampleBatch::new().with(OBS, ColumnData::scalars((0..500).map(|x| (x * 7919 + n) as f32).collect())).unwrap())
-        }).collect();
+        let batches: Vec<AnyBatch> = (0..40)
+            .map(|n| {
+                AnyBatch::from(
+                    SampleBatch::new()
+                        .with(OBS, ColumnData::scalars((0..500).map(|x| (x * 7919 + n) as f32).collect()))
+                        .unwrap(),
+                )
+            })
+            .collect();
         let (folder, files) = written(&batches, options);
         assert!(files.len() >= 2, "{}", files.len());
         for file in &files {
@@ -567,7 +573,8 @@ mod damage {
         let options = ParquetOptions { row_group_rows: 4096, max_file_size: u64::MAX, ..ParquetOptions::default() };
         let mut writer = ParquetWriter::new(folder.path(), "large", options).unwrap();
         for n in 0..600i64 {
-            let obs = ColumnData::new((0..256 * 16).map(|x| (x as i64 * 31 + n) as f32).collect(), RowShape::vector(16));
+            let obs =
+                ColumnData::new((0..256 * 16).map(|x| (x as i64 * 31 + n) as f32).collect(), RowShape::vector(16));
             let batch = SampleBatch::new().with(OBS, obs.unwrap()).unwrap();
             let batch = batch.with(ACTIONS, ColumnData::scalars(vec![n; 256])).unwrap();
             writer.write(&batch.into()).unwrap();

@@ -1,16 +1,16 @@
-"""minari, h5py and pyarrow beside our readers and writers, see README.md in this directory.
+"""minari, h5py, pandas and pyarrow beside our readers and writers.
 
-usage: python data_sets.py PATH_OF_DATA_SETS
+needs: `minari[hdf5,arrow]`, `h5py`, `pandas`, `pyarrow`, Python 3.10 or newer
+usage: cargo build --release -p rollmesh-tests --bin data_sets
+       python tests/peers/data_sets.py target/release/data_sets
 """
 
-import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-import gymnasium as gym
 import h5py
 import minari
 import numpy as np
@@ -81,7 +81,7 @@ def check_minari(folder, data_format, buffers):
         requirements=[],
     )
     path = folder / data_format / "peer" / f"{data_format}-v0"
-    files = run("convert", "minari", path, folder / f"ours-{data_format}")
+    files = run("convert", path, folder / f"ours-{data_format}")
     table = pq.read_table(files[0])
     at = 0
     for buffer in buffers:
@@ -141,7 +141,7 @@ def check_d4rl(folder, name, libver, **options):
             file.create_dataset(key, data=values, **chunks, **options)
         file["metadata/algorithm"] = "SAC"
         file.attrs["version"] = 2
-    table = pq.read_table(run("convert", "d4rl", path, folder / f"d4rl-{name}")[0])
+    table = pq.read_table(run("convert", path, folder / f"d4rl-{name}")[0])
     assert table.num_rows == rows
     for ours, theirs in {
         "obs": "observations", "actions": "actions", "rewards": "rewards", "terminateds": "terminals",
@@ -164,7 +164,7 @@ def check_parquet(folder):
     for compression in ["none", "snappy", "zstd", "gzip", "lz4"]:
         path = folder / f"frame-{compression}.parquet"
         frame.to_parquet(path, compression=None if compression == "none" else compression)
-        files = run("convert", "parquet", path, folder / f"parquet-{compression}")
+        files = run("convert", path, folder / f"parquet-{compression}")
         ours = pd.read_parquet(files[0])
         assert len(files) == 1 and len(ours) == 500
         same("obs", np.stack(ours["obs"].to_numpy()), np.stack(frame["obs"].to_numpy()))

@@ -1,18 +1,16 @@
 //! Reads other people's data sets and writes ours, for `tests/peers/data_sets.py`.
 //!
 //! ```text
-//! data_sets convert d4rl|minari|parquet FROM FOLDER   its batches as our Parquet files
-//! data_sets minari FROM FOLDER                        a Minari data set of the script's spaces, written by us
+//! data_sets convert FROM FOLDER   its batches as our Parquet files
+//! data_sets minari FROM FOLDER    a Minari data set of the script's spaces, written by us
 //! ```
 
 use std::{env, error::Error, path::Path};
 
 use rollmesh::offline::{
-    d4rl::D4rlFile,
-    dataset::{BatchStream, DEFAULT_BUFFER},
-    hdf5::FileSource,
+    dataset::{self, BatchStream as _, DEFAULT_BUFFER},
     minari::{MinariDataset, MinariInfo, MinariWriter},
-    parquet::{ParquetOptions, ParquetStream, ParquetWriter},
+    parquet::{ParquetOptions, ParquetWriter},
 };
 use rollmesh_core::{
     column::{DType, RowShape},
@@ -23,19 +21,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["convert", format, from, folder] => convert(format, Path::new(from), Path::new(folder)),
+        ["convert", from, folder] => convert(Path::new(from), Path::new(folder)),
         ["minari", from, folder] => minari(Path::new(from), Path::new(folder)),
         _ => Err("see the first lines of the program".into()),
     }
 }
 
-fn convert(format: &str, from: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
-    let mut stream: Box<dyn BatchStream> = match format {
-        "d4rl" => Box::new(D4rlFile::open(FileSource::open(from)?, DEFAULT_BUFFER)?.stream()),
-        "minari" => Box::new(MinariDataset::open(from, DEFAULT_BUFFER)?.stream()),
-        "parquet" => Box::new(ParquetStream::open(from, DEFAULT_BUFFER)?),
-        _ => return Err("a format".into()),
-    };
+fn convert(from: &Path, folder: &Path) -> Result<(), Box<dyn Error>> {
+    let mut stream = dataset::open(from, DEFAULT_BUFFER)?;
     let mut writer = ParquetWriter::new(folder, "converted", ParquetOptions::default())?;
     while let Some(batch) = stream.next_batch()? {
         writer.write(&batch)?;

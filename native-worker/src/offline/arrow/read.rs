@@ -15,7 +15,11 @@ use super::{super::dataset::DatasetError, CONTENT, JSON, SHAPE};
 
 /// The columns that an array makes: one, or one for each part of a struct, with dotted names. An array without rows, or
 /// a struct without parts, makes none.
-pub(in crate::offline) fn columns(name: &str, field: &Field, array: &dyn Array) -> Result<Vec<(String, Column)>, DatasetError> {
+pub(in crate::offline) fn columns(
+    name: &str,
+    field: &Field,
+    array: &dyn Array,
+) -> Result<Vec<(String, Column)>, DatasetError> {
     let mut columns = Vec::new();
     collect(name, field, array, &mut columns)?;
     Ok(columns)
@@ -33,12 +37,7 @@ fn shape(name: &str, problem: impl Into<String>) -> DatasetError {
     DatasetError::Shape { name: name.to_string(), problem: problem.into() }
 }
 
-fn collect(
-    name: &str,
-    field: &Field,
-    array: &dyn Array,
-    out: &mut Vec<(String, Column)>,
-) -> Result<(), DatasetError> {
+fn collect(name: &str, field: &Field, array: &dyn Array, out: &mut Vec<(String, Column)>) -> Result<(), DatasetError> {
     if array.is_empty() || matches!(array.data_type(), DataType::Null) {
         return Ok(());
     }
@@ -57,7 +56,9 @@ fn column(name: &str, field: &Field, array: &dyn Array) -> Result<Column, Datase
     let json = field.metadata().get(CONTENT).is_some_and(|content| content == JSON);
     let kind = if json { BytesKind::Json } else { BytesKind::Bytes };
     match array.data_type() {
-        DataType::Utf8 => return texts(name, kind, array.as_string::<i32>().iter().map(|text| text.map(str::as_bytes))),
+        DataType::Utf8 => {
+            return texts(name, kind, array.as_string::<i32>().iter().map(|text| text.map(str::as_bytes)));
+        }
         DataType::LargeUtf8 => {
             return texts(name, kind, array.as_string::<i64>().iter().map(|text| text.map(str::as_bytes)));
         }
@@ -79,7 +80,11 @@ fn column(name: &str, field: &Field, array: &dyn Array) -> Result<Column, Datase
 }
 
 /// The elements of nested lists, which must be equally long at each level.
-fn elements(name: &str, array: arrow_array::ArrayRef, dims: &mut Vec<u32>) -> Result<arrow_array::ArrayRef, DatasetError> {
+fn elements(
+    name: &str,
+    array: arrow_array::ArrayRef,
+    dims: &mut Vec<u32>,
+) -> Result<arrow_array::ArrayRef, DatasetError> {
     if dims.len() > RowShape::MAX_DIMS {
         return Err(shape(name, "its lists are nested too deeply"));
     }
@@ -110,7 +115,8 @@ fn equal_lists<O: OffsetSizeTrait>(
 ) -> Result<arrow_array::ArrayRef, DatasetError> {
     let offsets = lists.value_offsets();
     let len = lists.value_length(0).as_usize();
-    let odd = offsets.windows(2).position(|ends| matches!(ends, [a, b] if b.as_usize().wrapping_sub(a.as_usize()) != len));
+    let odd =
+        offsets.windows(2).position(|ends| matches!(ends, [a, b] if b.as_usize().wrapping_sub(a.as_usize()) != len));
     if let Some(row) = odd {
         return Err(shape(name, format!("row {row} has another length than row 0, which has {len}")));
     }

@@ -71,7 +71,8 @@ impl D4rlStream {
     fn piece(&mut self, window: &mut Window) -> Result<Option<AnyBatch>, DatasetError> {
         let from = window.given;
         let rows = window.terminals.len();
-        let cut = (from..rows).find(|row| window.terminals.get(*row) == Some(&true) || window.timeouts.get(*row) == Some(&true));
+        let cut = (from..rows)
+            .find(|row| window.terminals.get(*row) == Some(&true) || window.timeouts.get(*row) == Some(&true));
         let end = cut.map_or(rows, |cut| cut + 1);
         window.given = end;
         let terminal = cut.is_some_and(|cut| window.terminals.get(cut) == Some(&true));

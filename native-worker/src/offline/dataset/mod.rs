@@ -1,12 +1,14 @@
 //! What readers of data sets have in common: a stream of batches that can be begun again, its reader for workers, and a
 //! summary of its columns.
 
+mod open;
 mod reader;
 mod steps;
 mod summary;
 
 use std::io;
 
+pub use open::open;
 pub use reader::DatasetReader;
 pub(super) use steps::{Episode, append, cast};
 pub use summary::{ColumnSummary, Summary, SummaryBuilder};
@@ -43,7 +45,9 @@ pub enum DatasetError {
         problem: String,
     },
     /// A column holds what no batch can.
-    #[error("column '{name}' holds {found}; leave it out, or write it as numbers, texts or lists of numbers of one length")]
+    #[error(
+        "column '{name}' holds {found}; leave it out, or write it as numbers, texts or lists of numbers of one length"
+    )]
     Unsupported {
         /// The column.
         name: String,
@@ -98,4 +102,14 @@ pub trait BatchStream: Send {
     /// # Errors
     /// [`DatasetError`].
     fn rewind(&mut self) -> Result<(), DatasetError>;
+}
+
+impl<S: BatchStream + ?Sized> BatchStream for Box<S> {
+    fn next_batch(&mut self) -> Result<Option<AnyBatch>, DatasetError> {
+        (**self).next_batch()
+    }
+
+    fn rewind(&mut self) -> Result<(), DatasetError> {
+        (**self).rewind()
+    }
 }

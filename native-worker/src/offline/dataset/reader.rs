@@ -60,7 +60,9 @@ impl<S: BatchStream> DatasetReader<S> {
     /// # Errors
     /// [`DatasetError`].
     #[doc(alias = "read_all_files")]
-    pub fn read_all(&mut self) -> Result<impl Iterator<Item = Result<AnyBatch, DatasetError>> + use<'_, S>, DatasetError> {
+    pub fn read_all(
+        &mut self,
+    ) -> Result<impl Iterator<Item = Result<AnyBatch, DatasetError>> + use<'_, S>, DatasetError> {
         self.stream.rewind()?;
         self.passed = 0;
         let mut done = false;

@@ -64,7 +64,8 @@ impl SummaryBuilder {
             return Ok(());
         };
         if (known.column_type, known.shape) != (column_type, shape) {
-            let problem = format!("rows of {} {} follow on rows of {} {}", column_type, shape, known.column_type, known.shape);
+            let problem =
+                format!("rows of {} {} follow on rows of {} {}", column_type, shape, known.column_type, known.shape);
             return Err(DatasetError::Shape { name: name.to_string(), problem });
         }
         if known.rows <= 100 {

@@ -48,7 +48,9 @@ pub enum Hdf5Error {
     #[error("the file is damaged: {0}")]
     Corrupt(&'static str),
     /// The file uses a part of the format that is not read here.
-    #[error("{0} is not read here; rewrite the file with `h5repack --low=0 --high=0`, or with h5py's libver=\"earliest\"")]
+    #[error(
+        "{0} is not read here; rewrite the file with `h5repack --low=0 --high=0`, or with h5py's libver=\"earliest\""
+    )]
     Unsupported(String),
     /// A part that can only be read at once is larger than the declared buffer.
     #[error("{what} takes {bytes} bytes, the buffer is {buffer}: declare a larger one")]
@@ -150,7 +152,7 @@ impl Hdf5File {
                 return Err(Hdf5Error::NotHdf5);
             }
         }
-        let mut context = Context { source, base, offset_size: 8, length_size: 8, buffer: buffer.max(4096) };
+        let mut context = Context { source, base, offset_size: 8, length_size: 8, buffer: buffer.max(1024) };
         let bytes = context.up_to(8, 128, "the superblock")?;
         let root = superblock(&mut context, &bytes)?;
         Ok(Self { context: Arc::new(context), root })

@@ -96,7 +96,9 @@ mod tests {
 
     #[test]
     fn half_floats_are_widened() {
-        for (bits, value) in [(0x3c00, 1.0), (0xc000, -2.0), (0x0001, 5.960_464_5e-8), (0x7bff, 65504.0), (0x8000, -0.0)] {
+        for (bits, value) in
+            [(0x3c00, 1.0), (0xc000, -2.0), (0x0001, 5.960_464_5e-8), (0x7bff, 65504.0), (0x8000, -0.0)]
+        {
             assert_eq!(half(bits).to_bits(), f32::to_bits(value), "{bits:x}");
         }
         assert_eq!(half(0x7c00), f32::INFINITY);

@@ -1,6 +1,9 @@
 //! One episode as Minari holds it.
 
-use rollmesh_core::{batch::SampleBatch, column::{Column, DType}};
+use rollmesh_core::{
+    batch::SampleBatch,
+    column::{Column, DType},
+};
 
 use super::super::dataset::{DatasetError, Episode, cast};
 
@@ -43,7 +46,11 @@ impl MinariEpisode {
         for (name, column) in self.columns() {
             let expected = steps + usize::from(name.starts_with("observations"));
             if column.rows() != expected && !name.starts_with("infos") {
-                return Err(DatasetError::LengthMismatch { name, expected: expected as u64, found: column.rows() as u64 });
+                return Err(DatasetError::LengthMismatch {
+                    name,
+                    expected: expected as u64,
+                    found: column.rows() as u64,
+                });
             }
         }
         Ok(self)

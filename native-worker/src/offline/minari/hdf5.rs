@@ -42,10 +42,14 @@ impl Episodes {
     pub(super) fn read(&self, place: usize, buffer: usize) -> Result<Option<MinariEpisode>, DatasetError> {
         let Some((id, link)) = self.episodes.get(place) else { return Ok(None) };
         let group = link.open()?;
-        let id = group.attributes()?.into_iter().find_map(|(name, value)| match value {
-            Attribute::Int(id) if name == "id" => Some(id),
-            _ => None,
-        }).unwrap_or(i64::try_from(*id).unwrap_or(i64::MAX));
+        let id = group
+            .attributes()?
+            .into_iter()
+            .find_map(|(name, value)| match value {
+                Attribute::Int(id) if name == "id" => Some(id),
+                _ => None,
+            })
+            .unwrap_or(i64::try_from(*id).unwrap_or(i64::MAX));
         let mut left = buffer as u64 / 2;
         let mut parts = |name: &str| {
             let mut columns = Vec::new();

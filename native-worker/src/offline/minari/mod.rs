@@ -85,7 +85,9 @@ impl MinariDataset {
         let storage = match metadata.get("data_format").and_then(Value::as_str).unwrap_or("hdf5") {
             "hdf5" => Storage::Hdf5(hdf5::Episodes::open(&data, buffer)?),
             #[cfg(feature = "offline-parquet")]
-            format @ ("arrow" | "parquet") => Storage::Tables(tables::Episodes::open(&data, format == "arrow", buffer)?),
+            format @ ("arrow" | "parquet") => {
+                Storage::Tables(tables::Episodes::open(&data, format == "arrow", buffer)?)
+            }
             format => {
                 return Err(DatasetError::Unsupported {
                     name: "data_format".to_string(),

@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn pythons_infinities_are_read_but_not_within_names() {
-        let space = parse(r#"{"type": "Dict", "subspaces": {"a\"NaN": {"shape": [2], "low": [-Infinity, NaN]}}}"#).unwrap();
+        let space =
+            parse(r#"{"type": "Dict", "subspaces": {"a\"NaN": {"shape": [2], "low": [-Infinity, NaN]}}}"#).unwrap();
         assert_eq!(space["subspaces"]["a\"NaN"]["low"], serde_json::json!([null, null]));
         assert_eq!(parse("{"), None);
     }

@@ -1,6 +1,9 @@
 //! Episodes in a folder each, as Arrow or Parquet.
 
-use std::{fs, path::{Path, PathBuf}};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use arrow_array::{Array as _, RecordBatch};
 use arrow_select::concat::concat_batches;
@@ -36,7 +39,11 @@ impl Episodes {
         let steps = rows.num_rows().saturating_sub(1);
         let part = |name: &str, rows_wanted: usize| -> Result<Vec<(String, Column)>, DatasetError> {
             let Ok(place) = rows.schema_ref().index_of(name) else {
-                return if name == "infos" { Ok(Vec::new()) } else { Err(DatasetError::MissingColumn(name.to_string())) };
+                return if name == "infos" {
+                    Ok(Vec::new())
+                } else {
+                    Err(DatasetError::MissingColumn(name.to_string()))
+                };
             };
             let array = rows.column(place).slice(0, rows_wanted);
             let columns = arrow::columns("", rows.schema_ref().field(place), &array)?;

@@ -85,7 +85,9 @@ impl MinariWriter {
         };
         let observed = nested(OBS.name(), "", &self.info.observation_space, &|name, rest| after(name, rest))?;
         let acted = nested(ACTIONS.name(), "", &self.info.action_space, &|name, _| padded(name))?;
-        let one = |name: &str, dtype| -> Result<ArrayRef, DatasetError> { arrow::array(&cast(name, &padded(name)?, dtype)?, None) };
+        let one = |name: &str, dtype| -> Result<ArrayRef, DatasetError> {
+            arrow::array(&cast(name, &padded(name)?, dtype)?, None)
+        };
         let arrays = vec![
             observed,
             acted,

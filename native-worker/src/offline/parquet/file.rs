@@ -4,7 +4,9 @@ use std::{path::Path, sync::Arc};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
 
 use super::{
     super::{
@@ -63,8 +65,10 @@ impl ParquetFile {
             let bytes = u64::try_from(group.total_byte_size()).unwrap_or(u64::MAX).max(1);
             let per_row = bytes.div_ceil(rows.max(1)).max(1);
             let most = usize::try_from(self.buffer as u64 / 8 / per_row).unwrap_or(MAX_ROWS);
-            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.source.clone(), self.metadata.clone());
-            let reader = builder.with_row_groups(vec![self.next_group]).with_batch_size(most.clamp(1, MAX_ROWS)).build();
+            let builder =
+                ParquetRecordBatchReaderBuilder::new_with_metadata(self.source.clone(), self.metadata.clone());
+            let reader =
+                builder.with_row_groups(vec![self.next_group]).with_batch_size(most.clamp(1, MAX_ROWS)).build();
             self.reader = Some(reader.map_err(corrupt)?);
             self.next_group += 1;
         }

@@ -43,9 +43,9 @@ mod table;
 mod thrift;
 mod write;
 
+pub(super) use file::ParquetFile;
 pub use read::{ParquetStream, summary};
 pub use write::{Compression, ParquetOptions, ParquetWriter};
-pub(super) use file::ParquetFile;
 
 /// Columns that say what a table cannot.
 const BATCH: &str = "rollmesh.batch";

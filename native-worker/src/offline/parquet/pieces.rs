@@ -22,40 +22,45 @@ use super::{
 pub(super) fn batch(rows: &RecordBatch) -> Result<AnyBatch, DatasetError> {
     if let Some(bytes) = text_or_bytes(rows, ENCODED, 0)? {
         return if info(rows, 0)?.get("multi_agent") == Some(&Value::Bool(true)) {
-            codec::decode_multi_agent(&bytes).map(AnyBatch::Multi).map_err(arrow::corrupt)
+            codec::decode_multi_agent(bytes).map(AnyBatch::Multi).map_err(arrow::corrupt)
         } else {
-            codec::decode(&bytes).map(AnyBatch::Single).map_err(arrow::corrupt)
+            codec::decode(bytes).map(AnyBatch::Single).map_err(arrow::corrupt)
         };
     }
+    let Some(owners) = rows.column_by_name(POLICY) else {
+        return piece_batch(rows, &info(rows, 0)?, None).map(AnyBatch::Single);
+    };
+    let owners = owners.as_string_opt::<i32>().ok_or_else(|| corrupt("the policies are no texts"))?;
+    let owner = |row: usize| owners.is_valid(row).then(|| owners.value(row));
     let mut policies = BTreeMap::new();
     let (mut at, mut env_steps) = (0, None);
     while at < rows.num_rows() {
-        let policy = text_or_bytes(rows, POLICY, at)?;
-        let mut end = at + 1;
-        while end < rows.num_rows() && text_or_bytes(rows, POLICY, end)? == policy {
-            end += 1;
-        }
-        let piece = rows.slice(at, end - at);
+        let policy = owner(at);
+        let len = (at..rows.num_rows()).take_while(|row| owner(*row) == policy).count().max(1);
+        let piece = rows.slice(at, len);
         let info = info(&piece, 0)?;
         let Some(policy) = policy else {
             // Rows without a policy are those of a batch of a single agent.
-            if at > 0 || end < rows.num_rows() {
-                return Err(DatasetError::Corrupt("rows with and without a policy in one batch".to_string()));
-            }
-            return piece_batch(&piece, &info, None).map(AnyBatch::Single);
+            return match len == rows.num_rows() {
+                true => piece_batch(&piece, &info, None).map(AnyBatch::Single),
+                false => Err(corrupt("rows with and without a policy in one batch")),
+            };
         };
-        let policy = String::from_utf8(policy).map_err(arrow::corrupt)?;
-        let policy = PolicyId::new(policy);
+        let policy = PolicyId::new(policy.to_string());
         let batch = piece_batch(&piece, &info, Some(&policy))?;
         env_steps = env_steps.or_else(|| info.get("env_steps").and_then(Value::as_u64));
         if policies.insert(policy, batch).is_some() {
-            return Err(DatasetError::Corrupt("a policy is in one batch twice".to_string()));
+            return Err(corrupt("a policy is in one batch twice"));
         }
-        at = end;
+        at += len;
     }
     let env_steps = env_steps.and_then(|steps| usize::try_from(steps).ok());
-    let env_steps = env_steps.ok_or_else(|| DatasetError::Corrupt("a batch without its env_steps".to_string()))?;
+    let env_steps = env_steps.ok_or_else(|| corrupt("a batch without its env_steps"))?;
     Ok(AnyBatch::Multi(MultiAgentBatch::new(policies, env_steps)))
+}
+
+fn corrupt(what: &str) -> DatasetError {
+    DatasetError::Corrupt(what.to_string())
 }
 
 fn piece_batch(rows: &RecordBatch, info: &Value, policy: Option<&PolicyId>) -> Result<SampleBatch, DatasetError> {
@@ -75,7 +80,8 @@ fn piece_batch(rows: &RecordBatch, info: &Value, policy: Option<&PolicyId>) -> R
     }
     let ints = |key: &str| match info.get(key) {
         Some(Value::Array(values)) => {
-            let values: Option<Vec<i32>> = values.iter().map(|x| x.as_i64().and_then(|x| i32::try_from(x).ok())).collect();
+            let values: Option<Vec<i32>> =
+                values.iter().map(|x| x.as_i64().and_then(|x| i32::try_from(x).ok())).collect();
             values.map(Some).ok_or_else(|| DatasetError::Corrupt(format!("'{key}' of a batch")))
         }
         _ => Ok(None),
@@ -101,23 +107,23 @@ pub(super) fn present(array: &ArrayRef) -> Result<ArrayRef, DatasetError> {
 }
 
 /// The value of a text or binary column in a row; none without the column or the value.
-fn text_or_bytes(rows: &RecordBatch, name: &str, row: usize) -> Result<Option<Vec<u8>>, DatasetError> {
+fn text_or_bytes<'a>(rows: &'a RecordBatch, name: &str, row: usize) -> Result<Option<&'a [u8]>, DatasetError> {
     let Some(array) = rows.column_by_name(name) else { return Ok(None) };
     if row >= array.len() || array.is_null(row) {
         return Ok(None);
     }
     if let Some(texts) = array.as_string_opt::<i32>() {
-        return Ok(Some(texts.value(row).as_bytes().to_vec()));
+        return Ok(Some(texts.value(row).as_bytes()));
     }
     if let Some(bytes) = array.as_binary_opt::<i32>() {
-        return Ok(Some(bytes.value(row).to_vec()));
+        return Ok(Some(bytes.value(row)));
     }
     Err(DatasetError::Corrupt(format!("column '{name}' is no text")))
 }
 
 fn info(rows: &RecordBatch, row: usize) -> Result<Value, DatasetError> {
     match text_or_bytes(rows, INFO, row)? {
-        Some(text) => serde_json::from_slice(&text).map_err(arrow::corrupt),
+        Some(text) => serde_json::from_slice(text).map_err(arrow::corrupt),
         None => Ok(Value::Null),
     }
 }

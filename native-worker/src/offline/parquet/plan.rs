@@ -107,7 +107,11 @@ impl Plan {
         }
         for column in &other.columns {
             // The same name with and without an owner is another conflict.
-            if self.columns.iter().any(|known| known.column == column.column && known.owner.is_some() != column.owner.is_some()) {
+            if self
+                .columns
+                .iter()
+                .any(|known| known.column == column.column && known.owner.is_some() != column.owner.is_some())
+            {
                 return None;
             }
             if !self.columns.iter().any(|known| same(known, column)) {
@@ -118,7 +122,11 @@ impl Plan {
     }
 
     /// The column of a batch that goes here.
-    pub(super) fn source<'a>(column: &PlanColumn, policy: Option<&PolicyId>, batch: &'a SampleBatch) -> Option<&'a Column> {
+    pub(super) fn source<'a>(
+        column: &PlanColumn,
+        policy: Option<&PolicyId>,
+        batch: &'a SampleBatch,
+    ) -> Option<&'a Column> {
         let mine = column.owner.is_none() || column.owner.as_ref() == policy;
         batch.column(&column.column).filter(|_| mine)
     }

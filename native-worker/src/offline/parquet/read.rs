@@ -68,7 +68,8 @@ impl ParquetStream {
     fn next_window(&mut self) -> Result<bool, DatasetError> {
         let Some(rows) = self.file.next()? else { return Ok(false) };
         self.at = 0;
-        self.window = Some(if self.ours { Window::Ours(rows) } else { Window::Foreign(sample_batch(foreign(&rows)?)?) });
+        self.window =
+            Some(if self.ours { Window::Ours(rows) } else { Window::Foreign(sample_batch(foreign(&rows)?)?) });
         Ok(true)
     }
 
@@ -101,11 +102,16 @@ impl BatchStream for ParquetStream {
                     }
                     let Some(Window::Ours(rows)) = &self.window else { continue };
                     let run = rows.column_by_name(BATCH).and_then(|array| array.as_primitive_opt::<Int64Type>());
-                    let run = run.map_or(1, |run| run.values().iter().skip(self.at).take_while(|n| **n == number).count());
+                    let run =
+                        run.map_or(1, |run| run.values().iter().skip(self.at).take_while(|n| **n == number).count());
                     let part = rows.slice(self.at, run);
                     let bytes: usize = self.open.iter().map(RecordBatch::get_array_memory_size).sum();
                     if !self.open.is_empty() && bytes > self.buffer {
-                        return Err(DatasetError::TooLarge { what: "a batch", bytes: bytes as u64, buffer: self.buffer });
+                        return Err(DatasetError::TooLarge {
+                            what: "a batch",
+                            bytes: bytes as u64,
+                            buffer: self.buffer,
+                        });
                     }
                     self.open.push(part);
                     (self.number, self.at) = (number, self.at + run);

@@ -19,18 +19,26 @@ use super::{
 };
 
 /// The rows of a plain batch, which has this number in the file.
-pub(super) fn table(plan: &Plan, schema: &SchemaRef, number: i64, batch: &AnyBatch) -> Result<RecordBatch, DatasetError> {
+pub(super) fn table(
+    plan: &Plan,
+    schema: &SchemaRef,
+    number: i64,
+    batch: &AnyBatch,
+) -> Result<RecordBatch, DatasetError> {
     let pieces = pieces(batch);
     let encoded = pieces.is_empty() || pieces.iter().any(|(_, batch)| table_rows(batch).is_none());
     let pieces = if encoded { Vec::new() } else { pieces };
     let lens: Vec<usize> = pieces.iter().map(|(_, batch)| table_rows(batch).unwrap_or(0)).collect();
     let rows = if encoded { 1 } else { lens.iter().sum() };
     let mut arrays: Vec<ArrayRef> = vec![Arc::new(Int64Array::from_value(number, rows))];
-    for field in schema.fields().iter().skip(1).take_while(|field| [POLICY, INFO, ENCODED].contains(&field.name().as_str())) {
+    for field in
+        schema.fields().iter().skip(1).take_while(|field| [POLICY, INFO, ENCODED].contains(&field.name().as_str()))
+    {
         arrays.push(match field.name().as_str() {
             POLICY => {
                 let policies = pieces.iter().zip(&lens);
-                let policies = policies.flat_map(|((policy, _), len)| std::iter::repeat_n(policy.map(PolicyId::as_str), *len));
+                let policies =
+                    policies.flat_map(|((policy, _), len)| std::iter::repeat_n(policy.map(PolicyId::as_str), *len));
                 let policies: StringArray = if encoded { StringArray::new_null(rows) } else { policies.collect() };
                 Arc::new(policies)
             }

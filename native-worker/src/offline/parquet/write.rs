@@ -109,7 +109,8 @@ impl ParquetWriter {
         let mut plan = Plan::of(&batch);
         if let Some(open) = &self.open {
             let merged = open.plan.merge(&plan);
-            let is_full = open.writer.bytes_written() + open.writer.in_progress_size() >= self.options.max_file_size as usize;
+            let is_full =
+                open.writer.bytes_written() + open.writer.in_progress_size() >= self.options.max_file_size as usize;
             if is_full || merged.as_ref() != Some(&open.plan) {
                 // What the next file may hold includes what this one did, so that mixtures do not make a file per batch.
                 plan = merged.unwrap_or(plan);
