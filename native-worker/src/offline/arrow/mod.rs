@@ -12,6 +12,8 @@ pub(super) use ipc::IpcBatches;
 pub(super) use read::columns;
 pub(super) use write::{array, data_type, field};
 
+use std::panic::{self, AssertUnwindSafe};
+
 use super::dataset::DatasetError;
 
 /// Key of a row's shape in a field's metadata.
@@ -23,4 +25,10 @@ const JSON: &str = "json";
 /// Whatever Arrow finds wrong is wrong with the file.
 pub(super) fn corrupt(error: impl std::fmt::Display) -> DatasetError {
     DatasetError::Corrupt(error.to_string())
+}
+
+/// What the arrow and parquet crates make of a file. They check most of what files say with errors, but some of it with
+/// assertions, and a damaged file is no reason to end the program. Whatever panicked must not be used again.
+pub(super) fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, DatasetError> {
+    panic::catch_unwind(AssertUnwindSafe(read)).map_err(|_| corrupt("its parts contradict each other"))
 }

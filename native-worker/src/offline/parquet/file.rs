@@ -10,7 +10,7 @@ use parquet::arrow::arrow_reader::{
 
 use super::{
     super::{
-        arrow::corrupt,
+        arrow::{corrupt, guarded},
         dataset::DatasetError,
         hdf5::{FileSource, Source},
     },
@@ -38,7 +38,7 @@ impl ParquetFile {
 
     pub(in crate::offline) fn new(source: Arc<dyn Source>, buffer: usize) -> Result<Self, DatasetError> {
         let source = Checked::new(source, buffer);
-        let metadata = ArrowReaderMetadata::load(&source, ArrowReaderOptions::new()).map_err(corrupt)?;
+        let metadata = guarded(|| ArrowReaderMetadata::load(&source, ArrowReaderOptions::new()))?.map_err(corrupt)?;
         Ok(Self { source, metadata, buffer, next_group: 0, reader: None })
     }
 
@@ -53,11 +53,12 @@ impl ParquetFile {
     /// The next rows: an eighth of the buffer at most, but at least one.
     pub(in crate::offline) fn next(&mut self) -> Result<Option<RecordBatch>, DatasetError> {
         loop {
-            if let Some(reader) = &mut self.reader {
-                match reader.next() {
-                    Some(batch) => return batch.map(Some).map_err(corrupt),
-                    None => self.reader = None,
-                }
+            // Whoever panicked is not asked again.
+            if let Some(mut reader) = self.reader.take()
+                && let Some(batch) = guarded(|| reader.next())?
+            {
+                self.reader = Some(reader);
+                return batch.map(Some).map_err(corrupt);
             }
             let Some(group) = self.metadata.metadata().row_groups().get(self.next_group) else { return Ok(None) };
             group.columns().iter().try_for_each(|column| self.source.check(column))?;
@@ -65,10 +66,11 @@ impl ParquetFile {
             let bytes = u64::try_from(group.total_byte_size()).unwrap_or(u64::MAX).max(1);
             let per_row = bytes.div_ceil(rows.max(1)).max(1);
             let most = usize::try_from(self.buffer as u64 / 8 / per_row).unwrap_or(MAX_ROWS);
-            let builder =
-                ParquetRecordBatchReaderBuilder::new_with_metadata(self.source.clone(), self.metadata.clone());
-            let reader =
-                builder.with_row_groups(vec![self.next_group]).with_batch_size(most.clamp(1, MAX_ROWS)).build();
+            let (source, metadata) = (self.source.clone(), self.metadata.clone());
+            let reader = guarded(|| {
+                let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata);
+                builder.with_row_groups(vec![self.next_group]).with_batch_size(most.clamp(1, MAX_ROWS)).build()
+            })?;
             self.reader = Some(reader.map_err(corrupt)?);
             self.next_group += 1;
         }
