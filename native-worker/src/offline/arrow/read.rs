@@ -69,7 +69,9 @@ fn column(name: &str, field: &Field, array: &dyn Array) -> Result<Column, Datase
     let mut dims = Vec::new();
     let values = elements(name, array.slice(0, array.len()), &mut dims)?;
     if let Some(known) = field.metadata().get(SHAPE) {
-        let known: Option<Vec<u32>> = known.split(',').map(|dim| dim.trim().parse().ok()).collect();
+        // Without dimensions the text is empty: Minari has numbers as lists of one.
+        let known = known.split(',').filter(|dim| !dim.is_empty());
+        let known: Option<Vec<u32>> = known.map(|dim| dim.trim().parse().ok()).collect();
         let product = |dims: &[u32]| dims.iter().try_fold(1u32, |all, dim| all.checked_mul(*dim));
         // Only if it is a shape of these rows.
         dims = known.filter(|known| product(known) == product(&dims)).unwrap_or(dims);
@@ -95,7 +97,7 @@ fn elements(
             let size = usize::try_from(*size).map_err(|_| shape(name, "its lists have a negative length"))?;
             dims.push(size as u32);
             // The child may begin before the first list and end after the last.
-            let first = usize::try_from(list.value_offset_at(0)).unwrap_or(0);
+            let first = list.value_offset_at(0);
             list.values().slice(first, list.len() * size)
         }
         DataType::List(_) => equal_lists(name, array.as_list::<i32>(), dims)?,

@@ -59,8 +59,8 @@ fn half(bits: u16) -> f32 {
     let (sign, exponent, fraction) = (bits >> 15, u32::from(bits >> 10 & 31), u32::from(bits & 1023));
     let magnitude = match exponent {
         0 => fraction as f32 / 16_777_216.0,
-        31 => f32::from_bits(0x7f80_0000 | fraction << 13),
-        _ => f32::from_bits(exponent + 112 << 23 | fraction << 13),
+        31 => f32::from_bits(0x7f80_0000 | (fraction << 13)),
+        _ => f32::from_bits(((exponent + 112) << 23) | (fraction << 13)),
     };
     if sign == 1 { -magnitude } else { magnitude }
 }

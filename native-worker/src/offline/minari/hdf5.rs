@@ -49,7 +49,7 @@ impl Episodes {
                 Attribute::Int(id) if name == "id" => Some(id),
                 _ => None,
             })
-            .unwrap_or(i64::try_from(*id).unwrap_or(i64::MAX));
+            .unwrap_or_else(|| i64::try_from(*id).unwrap_or(i64::MAX));
         let mut left = buffer as u64 / 2;
         let mut parts = |name: &str| {
             let mut columns = Vec::new();

@@ -121,7 +121,7 @@ fn at_starts(batch: &SampleBatch, data: &Column, rows: usize) -> Result<ArrayRef
             *place = Some(sequence as u32);
         }
         let padded = batch.max_seq_len().filter(|_| batch.zero_padded());
-        at += padded.unwrap_or(len.unsigned_abs() as usize);
+        at += padded.unwrap_or_else(|| len.unsigned_abs() as usize);
     }
     let array = arrow::array(data, None)?;
     take(&array as &dyn Array, &UInt32Array::from(places), None).map_err(arrow::corrupt)
