@@ -29,11 +29,7 @@ mod tables;
 #[cfg(feature = "offline-parquet")]
 mod write;
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-};
+use std::{fs::File, io::Read as _, path::Path};
 
 use serde_json::{Map, Value};
 
@@ -165,19 +161,4 @@ fn read_json(path: &Path) -> Result<Value, DatasetError> {
     let mut text = Vec::new();
     File::open(path).and_then(|file| file.take(MAX_METADATA).read_to_end(&mut text)).map_err(failed)?;
     serde_json::from_slice(&text).map_err(|error| DatasetError::Corrupt(format!("{}: {error}", path.display())))
-}
-
-/// What is in a folder, by the number in its name.
-#[cfg(feature = "offline-parquet")]
-fn numbered(folder: &Path) -> Result<Vec<(u64, PathBuf)>, DatasetError> {
-    let failed = |source: io::Error| DatasetError::Io { path: folder.display().to_string(), source };
-    let mut found = Vec::new();
-    for entry in folder.read_dir().map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
-            found.push((number, entry.path()));
-        }
-    }
-    found.sort();
-    Ok(found)
 }

@@ -1,7 +1,7 @@
 //! Episodes in a folder each, as Arrow or Parquet.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -15,7 +15,7 @@ use super::{
         dataset::DatasetError,
         parquet::ParquetFile,
     },
-    MinariEpisode, numbered,
+    MinariEpisode,
 };
 
 pub(super) struct Episodes {
@@ -110,4 +110,18 @@ impl Episodes {
             batches => concat_batches(&schema, batches).map_err(arrow::corrupt),
         }
     }
+}
+
+/// What is in a folder, by the number in its name.
+fn numbered(folder: &Path) -> Result<Vec<(u64, PathBuf)>, DatasetError> {
+    let failed = |source: io::Error| DatasetError::Io { path: folder.display().to_string(), source };
+    let mut found = Vec::new();
+    for entry in folder.read_dir().map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+            found.push((number, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found)
 }
