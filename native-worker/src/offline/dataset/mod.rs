@@ -1,0 +1,115 @@
+//! What readers of data sets have in common: a stream of batches that can be begun again, its reader for workers, and a
+//! summary of its columns.
+
+mod open;
+mod reader;
+mod steps;
+mod summary;
+
+use std::io;
+
+pub use open::open;
+pub use reader::DatasetReader;
+pub(super) use steps::{Episode, append, cast};
+pub use summary::{ColumnSummary, Summary, SummaryBuilder};
+
+use rollmesh_core::batch::{AnyBatch, BatchError};
+
+use super::hdf5::Hdf5Error;
+
+/// The buffer that readers declare where nobody says otherwise: 64 MiB.
+pub const DEFAULT_BUFFER: usize = 64 << 20;
+
+/// Why a data set could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum DatasetError {
+    /// A column that the format requires is not there.
+    #[error("there is no column '{0}'")]
+    MissingColumn(String),
+    /// A column has another number of rows than it should.
+    #[error("column '{name}' has {found} rows, the others have {expected}")]
+    LengthMismatch {
+        /// The column.
+        name: String,
+        /// Rows of the others.
+        expected: u64,
+        /// Its rows.
+        found: u64,
+    },
+    /// A column's rows do not have one shape, or not the right one.
+    #[error("column '{name}': {problem}")]
+    Shape {
+        /// The column.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A column holds what no batch can.
+    #[error(
+        "column '{name}' holds {found}; leave it out, or write it as numbers, texts or lists of numbers of one length"
+    )]
+    Unsupported {
+        /// The column.
+        name: String,
+        /// What it holds.
+        found: String,
+    },
+    /// The file is damaged.
+    #[error("the file is damaged: {0}")]
+    Corrupt(String),
+    /// What must be read at once is larger than the declared buffer.
+    #[error("{what} takes {bytes} bytes, the buffer is {buffer}: declare a larger one")]
+    TooLarge {
+        /// What is read at once.
+        what: &'static str,
+        /// Its bytes.
+        bytes: u64,
+        /// The declared buffer.
+        buffer: usize,
+    },
+    /// An HDF5 file could not be read.
+    #[error(transparent)]
+    Hdf5(#[from] Hdf5Error),
+    /// Rows could not be put together.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// There is nothing in it.
+    #[error("there are no episodes in {0}")]
+    Empty(String),
+    /// The medium failed.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// What it says.
+        source: io::Error,
+    },
+    /// It was closed before.
+    #[error("the file was closed")]
+    Closed,
+}
+
+/// Batches of a data set, one after the other in the file's order, each exactly once.
+pub trait BatchStream: Send {
+    /// The next batch: at most one episode, or a part of one that is too long for the buffer. None at the end.
+    ///
+    /// # Errors
+    /// [`DatasetError`].
+    fn next_batch(&mut self) -> Result<Option<AnyBatch>, DatasetError>;
+
+    /// Begins again.
+    ///
+    /// # Errors
+    /// [`DatasetError`].
+    fn rewind(&mut self) -> Result<(), DatasetError>;
+}
+
+impl<S: BatchStream + ?Sized> BatchStream for Box<S> {
+    fn next_batch(&mut self) -> Result<Option<AnyBatch>, DatasetError> {
+        (**self).next_batch()
+    }
+
+    fn rewind(&mut self) -> Result<(), DatasetError> {
+        (**self).rewind()
+    }
+}

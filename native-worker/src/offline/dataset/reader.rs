@@ -1,0 +1,90 @@
+//! A data set as a worker's input.
+
+use rollmesh_core::{
+    batch::AnyBatch,
+    sampler::{InputReader, SampleError, SamplerHost},
+};
+
+use super::{BatchStream, DatasetError};
+
+/// Reads a data set over and over for a worker, each epoch each batch exactly once and in the file's order.
+///
+/// With a shard it takes every so-manieth batch, so that no two workers read the same rows. The batches are cut by the
+/// declared buffer alone, so all workers must declare the same.
+pub struct DatasetReader<S> {
+    stream: S,
+    shard: u32,
+    shards: u32,
+    /// Batches passed in this epoch.
+    passed: u64,
+    epochs: u64,
+}
+
+impl<S: BatchStream> DatasetReader<S> {
+    /// A reader of all batches.
+    pub fn new(stream: S) -> Self {
+        Self::sharded(stream, None)
+    }
+
+    /// A reader of one shard of so many, or of all without.
+    pub fn sharded(stream: S, shard: Option<(u32, u32)>) -> Self {
+        let (shard, shards) = shard.unwrap_or((0, 1));
+        Self { stream, shard, shards: shards.max(1), passed: 0, epochs: 0 }
+    }
+
+    /// Epochs that are complete.
+    #[must_use]
+    pub fn epochs(&self) -> u64 {
+        self.epochs
+    }
+
+    /// The next batch of this epoch, or none at its end; after that the next epoch begins.
+    ///
+    /// # Errors
+    /// [`DatasetError`].
+    pub fn next_in_epoch(&mut self) -> Result<Option<AnyBatch>, DatasetError> {
+        while let Some(batch) = self.stream.next_batch()? {
+            let mine = self.passed % u64::from(self.shards) == u64::from(self.shard % self.shards);
+            self.passed += 1;
+            if mine {
+                return Ok(Some(batch));
+            }
+        }
+        (self.passed, self.epochs) = (0, self.epochs + 1);
+        self.stream.rewind()?;
+        Ok(None)
+    }
+
+    /// All batches of one epoch, from its beginning.
+    ///
+    /// # Errors
+    /// [`DatasetError`].
+    #[doc(alias = "read_all_files")]
+    pub fn read_all(
+        &mut self,
+    ) -> Result<impl Iterator<Item = Result<AnyBatch, DatasetError>> + use<'_, S>, DatasetError> {
+        self.stream.rewind()?;
+        self.passed = 0;
+        let mut done = false;
+        Ok(std::iter::from_fn(move || {
+            let next = if done { None } else { self.next_in_epoch().transpose() };
+            done = !matches!(next, Some(Ok(_)));
+            next
+        }))
+    }
+}
+
+impl<S: BatchStream> InputReader for DatasetReader<S> {
+    /// The next batch, of the next epoch if this one is over.
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        let mut next = self.next_in_epoch();
+        if matches!(next, Ok(None)) {
+            next = self.next_in_epoch();
+        }
+        match next {
+            Ok(Some(batch)) => Ok(batch),
+            Ok(None) => Err(SampleError::Input("there is no batch for this worker: use fewer workers".to_string())),
+            Err(error) => Err(SampleError::Input(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Steps of logged episodes, made into batches with the columns that everybody knows.
+
+use rollmesh_core::{
+    batch::{BatchError, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS, TRUNCATEDS},
+    column::{Column, ColumnData, ColumnName, DType},
+};
+
+use super::DatasetError;
+
+/// A piece of an episode.
+pub(in crate::offline) struct Episode {
+    /// Its number.
+    pub(in crate::offline) id: i64,
+    /// Steps of the episode before this piece.
+    pub(in crate::offline) t: u64,
+    /// Observations by name below `obs` (the empty one for `obs` itself), one row more than there are steps.
+    pub(in crate::offline) observations: Vec<(String, Column)>,
+    /// Actions by name below `actions`.
+    pub(in crate::offline) actions: Vec<(String, Column)>,
+    pub(in crate::offline) rewards: Column,
+    pub(in crate::offline) terminateds: Column,
+    pub(in crate::offline) truncateds: Column,
+    /// Whatever else there is, with its whole name.
+    pub(in crate::offline) others: Vec<(String, Column)>,
+}
+
+impl Episode {
+    /// The batch, with as many rows as there are rewards.
+    pub(in crate::offline) fn batch(self) -> Result<SampleBatch, BatchError> {
+        let steps = self.rewards.rows();
+        let named = |prefix: &str, name: &str| match name {
+            "" => ColumnName::from(prefix.to_string()),
+            name => ColumnName::from(format!("{prefix}.{name}")),
+        };
+        let mut batch = SampleBatch::new();
+        batch.insert(REWARDS.name(), self.rewards)?;
+        for (name, column) in &self.observations {
+            batch.insert(named(OBS.name(), name), column.slice(0..steps))?;
+            let rows = column.rows();
+            batch.insert(named(NEW_OBS.name(), name), column.slice(rows.saturating_sub(steps)..rows))?;
+        }
+        for (name, column) in self.actions {
+            batch.insert(named("actions", &name), column)?;
+        }
+        batch.insert(TERMINATEDS.name(), self.terminateds)?;
+        batch.insert(TRUNCATEDS.name(), self.truncateds)?;
+        batch.insert(EPS_ID.name(), ColumnData::scalars(vec![self.id; steps]))?;
+        let first = self.t as i64;
+        batch.insert(T.name(), ColumnData::scalars((first..first + steps as i64).collect()))?;
+        for (name, column) in self.others {
+            batch.insert(name, column)?;
+        }
+        Ok(batch)
+    }
+}
+
+/// The rows of both columns, one after the other.
+pub(in crate::offline) fn append(rows: &Column, more: &Column) -> Result<Column, BatchError> {
+    let one = |column: &Column| {
+        let mut batch = SampleBatch::new();
+        batch.insert(OBS.name(), column.clone()).map(|()| batch)
+    };
+    let mut joined = SampleBatch::concat(&[one(rows)?, one(more)?])?;
+    joined.remove(OBS.name()).ok_or_else(|| BatchError::MissingColumn(OBS.name().to_string()))
+}
+
+/// One number per row, as truth values or as `f32`.
+pub(in crate::offline) fn cast(name: &str, column: &Column, to: DType) -> Result<Column, DatasetError> {
+    let one = column.shape().elements() == 1 && column.dtype().is_some();
+    if !one {
+        let problem = format!("its rows have shape {}; one number per row is needed", column.shape());
+        return Err(DatasetError::Shape { name: name.to_string(), problem });
+    }
+    macro_rules! cast {
+        ($data:expr, $zero:expr) => {{
+            let values = $data.values();
+            match to {
+                DType::Bool => ColumnData::scalars(values.iter().map(|x| *x != $zero).collect()).into(),
+                _ => ColumnData::scalars(values.iter().map(|x| *x as f32).collect()).into(),
+            }
+        }};
+    }
+    Ok(match column {
+        Column::F32(data) => cast!(data, 0.0),
+        Column::F64(data) => cast!(data, 0.0),
+        Column::I32(data) => cast!(data, 0),
+        Column::I64(data) => cast!(data, 0),
+        Column::U8(data) => cast!(data, 0),
+        Column::Bool(data) if to == DType::Bool => ColumnData::scalars(data.values().to_vec()).into(),
+        Column::Bool(data) => {
+            ColumnData::scalars(data.values().iter().map(|x| f32::from(u8::from(*x))).collect()).into()
+        }
+        Column::Bytes(_) | Column::Compressed(_) => column.clone(),
+    })
+}

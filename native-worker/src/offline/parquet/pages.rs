@@ -1,0 +1,124 @@
+//! Whether pages are what they say, before anything is read that would take memory on their word.
+
+use std::{io, sync::Arc};
+
+use bytes::Bytes;
+use parquet::{
+    errors::ParquetError,
+    file::{
+        metadata::ColumnChunkMetaData,
+        reader::{ChunkReader, Length},
+    },
+};
+
+use super::{
+    super::{dataset::DatasetError, hdf5::Source},
+    thrift::page_header,
+};
+
+/// A source for the parquet crate, which checks each range before it takes memory.
+#[derive(Clone)]
+pub(super) struct Checked {
+    source: Arc<dyn Source>,
+    buffer: usize,
+}
+
+impl Checked {
+    pub(super) fn new(source: Arc<dyn Source>, buffer: usize) -> Self {
+        Self { source, buffer }
+    }
+
+    fn bytes(&self, start: u64, len: usize) -> io::Result<Vec<u8>> {
+        let end = start.checked_add(len as u64);
+        if end.is_none_or(|end| end > self.source.size()) {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "an address beyond the end"));
+        }
+        if len > self.buffer {
+            let problem = format!("{len} bytes are read at once, the buffer is {}: declare a larger one", self.buffer);
+            return Err(io::Error::other(problem));
+        }
+        let mut bytes = vec![0; len];
+        self.source.read_at(start, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// That the pages of a chunk are within the file, and not larger than the buffer when they are decompressed.
+    pub(super) fn check(&self, chunk: &ColumnChunkMetaData) -> Result<(), DatasetError> {
+        let corrupt = |what: &str| DatasetError::Corrupt(format!("{what} of column '{}'", chunk.column_path()));
+        let first = chunk.dictionary_page_offset().unwrap_or(i64::MAX).min(chunk.data_page_offset());
+        let (start, len) = (u64::try_from(first), u64::try_from(chunk.compressed_size()));
+        let (Ok(mut at), Ok(len)) = (start, len) else { return Err(corrupt("the place of the pages")) };
+        let end = at.checked_add(len).filter(|end| *end <= self.source.size());
+        let end = end.ok_or_else(|| corrupt("the place of the pages"))?;
+        if chunk.data_page_offset() < 0 || chunk.num_values() < 0 {
+            return Err(corrupt("the place of the pages"));
+        }
+        while at < end {
+            let left = (end - at) as usize;
+            let head = self.bytes(at, left.min(512)).map_err(|_| corrupt("a page"))?;
+            let header = match page_header(&head) {
+                Some(header) => header,
+                None => {
+                    // Statistics can be long.
+                    let head = self.bytes(at, left.min(64 << 10).min(self.buffer)).map_err(|_| corrupt("a page"))?;
+                    page_header(&head).ok_or_else(|| corrupt("the header of a page"))?
+                }
+            };
+            let sizes = (u64::try_from(header.uncompressed), u64::try_from(header.compressed));
+            let (Ok(uncompressed), Ok(compressed)) = sizes else { return Err(corrupt("the size of a page")) };
+            // Every value of a dictionary takes at least a byte.
+            if header.dictionary_values < 0 || header.dictionary_values as u64 > uncompressed {
+                return Err(corrupt("the number of values in a dictionary"));
+            }
+            if uncompressed > self.buffer as u64 {
+                return Err(DatasetError::TooLarge { what: "a page", bytes: uncompressed, buffer: self.buffer });
+            }
+            let next = at.checked_add(header.bytes as u64).and_then(|at| at.checked_add(compressed));
+            at = next.filter(|next| *next <= end).ok_or_else(|| corrupt("the size of a page"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Length for Checked {
+    fn len(&self) -> u64 {
+        self.source.size()
+    }
+}
+
+impl ChunkReader for Checked {
+    type T = Reader;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Reader> {
+        Ok(Reader { checked: self.clone(), at: start, window: Vec::new(), used: 0 })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        Ok(self.bytes(start, length).map_err(|error| ParquetError::General(error.to_string()))?.into())
+    }
+}
+
+/// Reads on from a place, some bytes ahead.
+pub(super) struct Reader {
+    checked: Checked,
+    at: u64,
+    window: Vec<u8>,
+    used: usize,
+}
+
+impl io::Read for Reader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.window.len() {
+            let left = self.checked.source.size().saturating_sub(self.at).min(512) as usize;
+            self.window = self.checked.bytes(self.at, left)?;
+            (self.used, self.at) = (0, self.at + left as u64);
+        }
+        let rest = self.window.get(self.used..).unwrap_or_default();
+        let len = rest.len().min(out.len());
+        if let (Some(out), Some(rest)) = (out.get_mut(..len), rest.get(..len)) {
+            out.copy_from_slice(rest);
+        }
+        self.used += len;
+        Ok(len)
+    }
+}
