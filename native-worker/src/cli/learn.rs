@@ -154,7 +154,8 @@ impl Training {
         while steps < self.train_batch_size {
             let batch = self.worker.sample()?;
             let WorkerMetrics { episodes, warnings, .. } = self.worker.metrics();
-            self.log.sample(&batch, &episodes);
+            self.log.episodes(&episodes);
+            self.log.batch(&batch);
             self.log.warnings(&warnings);
             steps += batch.env_steps();
             ended.extend(episodes);

@@ -98,6 +98,9 @@ impl Animal {
 impl Drop for Animal {
     fn drop(&mut self) {
         if let Some(path) = &self.farewell {
+            if self.kind == "slow" {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             fs::write(path, self.steps.to_string()).unwrap();
         }
     }
