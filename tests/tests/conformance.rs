@@ -3,17 +3,22 @@
 
 use std::{fs, path::Path};
 
-use rollmesh_tests::conformance::{answer, judge::judge};
+use rollmesh_tests::conformance::{answer, answer_in, judge::judge};
 use serde_json::Value;
 
 /// Runs all cases of an area; there must be as many as were copied.
 fn area(name: &str, cases: usize) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/conformance").join(name).with_extension("jsonl");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/conformance");
+    let path = folder.join(name).with_extension("jsonl");
     let text = fs::read_to_string(&path).expect("the cases are in the repository");
     let mut failures = Vec::new();
     for line in text.lines() {
-        let case: Value = serde_json::from_str(line).expect("a case is JSON");
-        let answer: Value = serde_json::from_str(&answer(line)).expect("an answer is JSON");
+        let mut case: Value = serde_json::from_str(line).expect("a case is JSON");
+        if let Some(file) = case["expect"]["ok_file"].as_str() {
+            let expected = fs::read_to_string(folder.join(file)).expect("expected values are in the repository");
+            case["expect"]["ok"] = serde_json::from_str(&expected).expect("expected values are JSON");
+        }
+        let answer: Value = serde_json::from_str(&answer_in(&folder, line)).expect("an answer is JSON");
         assert_eq!(answer["id"], case["id"]);
         if let Err(difference) = judge(&case, &answer) {
             failures.push(format!("{} ({}): {difference}", case["id"], case["op"]));
@@ -35,6 +40,7 @@ macro_rules! areas {
 areas! {
     actions: 20,
     batch: 157,
+    data_json: 55,
     filter: 28,
     multi_agent: 44,
     ope: 24,

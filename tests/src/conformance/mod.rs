@@ -5,6 +5,7 @@
 
 mod actions;
 mod batch;
+mod data;
 mod env;
 mod filter;
 pub mod judge;
@@ -18,6 +19,8 @@ mod seq;
 mod values;
 mod views;
 mod worker;
+
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -38,6 +41,16 @@ pub enum Fault {
     ShapeMismatch,
     /// An environment failed.
     EnvError,
+    /// A file is damaged.
+    CorruptData,
+    /// A pickle names what it must not.
+    ForbiddenPickle,
+    /// A record is of an unknown type.
+    UnknownType,
+    /// Too many records in a row are damaged.
+    TooManyErrors,
+    /// A file holds nothing.
+    NoData,
     /// The operation is not there.
     UnknownOperation,
     /// The case itself cannot be understood; says where.
@@ -54,6 +67,11 @@ impl Fault {
             Self::AlreadyExists => "already_exists",
             Self::ShapeMismatch => "shape_mismatch",
             Self::EnvError => "env_error",
+            Self::CorruptData => "corrupt_data",
+            Self::ForbiddenPickle => "forbidden_pickle",
+            Self::UnknownType => "unknown_type",
+            Self::TooManyErrors => "too_many_errors",
+            Self::NoData => "no_data",
             Self::UnknownOperation => "unknown_operation",
             Self::BadCase(_) => "bad_case",
         }
@@ -62,15 +80,21 @@ impl Fault {
 
 type Answer = Result<Value, Fault>;
 
-/// Answers one case, given as a line of JSON.
+/// Answers one case, given as a line of JSON. Files that it names are looked for from the current directory.
 #[must_use]
 pub fn answer(line: &str) -> String {
+    answer_in(Path::new(""), line)
+}
+
+/// [`answer`] for a case whose files are looked for from another directory.
+#[must_use]
+pub fn answer_in(folder: &Path, line: &str) -> String {
     let case: Value = match serde_json::from_str(line) {
         Ok(case) => case,
         Err(error) => return json!({"id": null, "err": "bad_case", "message": error.to_string()}).to_string(),
     };
     let id = &case["id"];
-    match dispatch(&case) {
+    match dispatch(&case, folder) {
         Ok(ok) => json!({"id": id, "ok": ok}),
         Err(Fault::BadCase(what)) => json!({"id": id, "err": "bad_case", "message": what}),
         Err(fault) => json!({"id": id, "err": fault.name()}),
@@ -78,13 +102,14 @@ pub fn answer(line: &str) -> String {
     .to_string()
 }
 
-fn dispatch(case: &Value) -> Answer {
+fn dispatch(case: &Value, folder: &Path) -> Answer {
     let op = case["op"].as_str().unwrap_or_default();
     let (area, name) = op.split_once('.').unwrap_or((op, ""));
     let (input, args) = (&case["in"], &case["args"]);
     match area {
         "actions" => actions::answer(name, input, args),
         "batch" => batch::answer(name, input, args),
+        "data" => data::answer(name, args, folder),
         "env" => env::answer(name, input, args),
         "filter" => filter::answer(name, input),
         "ma" => ma::answer(name, input, args),
