@@ -22,12 +22,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod draws;
 mod json;
 mod lz4;
+mod mixed;
 mod pickle;
+mod prepared;
+mod shuffled;
+#[cfg(test)]
+mod tests;
+mod usual;
 
+pub use draws::{Choice, Draws};
 pub use json::{
     COMPRESS_COLUMNS, EncodeError, JsonError, JsonLimits, JsonLines, RecordError, decode_record, encode_record,
 };
 pub use lz4::Lz4Error;
+pub use mixed::MixedInput;
+pub(crate) use mixed::check_probabilities;
 pub use pickle::PickleError;
+pub use prepared::{Preparation, PreparedInput};
+pub use shuffled::ShuffledInput;
+pub use usual::with_usual_types;

@@ -18,6 +18,7 @@ mod builder;
 pub mod config;
 mod error;
 mod fingerprint;
+mod io;
 mod lane_set;
 mod lockstep;
 mod place;
@@ -30,12 +31,13 @@ pub use builder::{
     AsyncSampling, Clock, HostFacts, MovedSampler, NewPolicy, PolicyClass, RemoteEnvs, RolloutWorkerBuilder,
     SamplerChoice, Shell, ValidateEnv,
 };
-pub use config::{FragmentLength, PolicyConfig, RolloutConfig};
+pub use config::{FragmentLength, InputSource, PolicyConfig, RolloutConfig};
 pub use error::{RolloutError, SetupError};
 pub use fingerprint::{core_fingerprint, rollout_hash};
 pub use place::WorkerPlace;
 pub use registry::{
-    BaseEnvFactory, CallbacksFactory, InputFactory, OutputFactory, RegisteredEnv, Registry, Unknown, WorkerFn,
+    BaseEnvFactory, CallbacksFactory, FileInputFactory, FileOutputFactory, InputFactory, OutputFactory, RegisteredEnv,
+    Registry, Unknown, WorkerFn,
 };
 pub use rollout::{
     OffPolicyEstimate, PoliciesToTrain, RolloutWorker, Samples, SgdOptions, TrainInfo, WorkerMetrics, WorkerStateError,
