@@ -16,6 +16,7 @@ pub mod hub;
 pub mod kernels;
 pub mod learner;
 pub mod monitor;
+pub mod offline;
 pub mod policies;
 mod progress;
 mod registry;

@@ -8,26 +8,6 @@ use crate::{
 };
 
 impl Registry {
-    /// Sets how files are opened, for inputs whose name nobody has registered. A program without files has none.
-    #[must_use]
-    pub fn with_file_input(
-        mut self,
-        open: impl Fn(&[String], &mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send + Sync + 'static,
-    ) -> Self {
-        self.file_input = Some(Arc::new(open));
-        self
-    }
-
-    /// Sets how files are written, for outputs whose name nobody has registered.
-    #[must_use]
-    pub fn with_file_output(
-        mut self,
-        open: impl Fn(&str, &mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + Sync + 'static,
-    ) -> Self {
-        self.file_output = Some(Arc::new(open));
-        self
-    }
-
     /// Opens an input. With the setting `shuffle_buffer_size`, so many batches of it are shuffled, unless it is the
     /// worker's own environments.
     ///

@@ -94,9 +94,9 @@ pub struct Registry {
     inputs: BTreeMap<String, InputFactory>,
     outputs: BTreeMap<String, OutputFactory>,
     /// For inputs that nobody has registered, if the program has files.
-    pub(super) file_input: Option<FileInputFactory>,
+    pub file_input: Option<FileInputFactory>,
     /// For outputs that nobody has registered, if the program has files.
-    pub(super) file_output: Option<FileOutputFactory>,
+    pub file_output: Option<FileOutputFactory>,
 }
 
 impl Registry {
