@@ -235,8 +235,11 @@ mod tests {
 
     #[test]
     fn contents_of_any_length_come_back() {
-        let noise = |len: usize| (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<_>>();
-        for content in [vec![], vec![7], vec![0; 100_000], noise(70_000), noise(BLOCK + 1), [vec![1; BLOCK], noise(9)].concat()] {
+        let noise =
+            |len: usize| (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect::<Vec<_>>();
+        for content in
+            [vec![], vec![7], vec![0; 100_000], noise(70_000), noise(BLOCK + 1), [vec![1; BLOCK], noise(9)].concat()]
+        {
             assert!(decompress(&packed(&content), content.len()).unwrap() == content, "{} bytes", content.len());
         }
     }

@@ -47,7 +47,9 @@ fn convert(batch: SampleBatch) -> Result<SampleBatch, BatchError> {
     let mut parts = batch.into_parts();
     for (name, column) in &mut parts.columns {
         let failed = |source| BatchError::Column { name: name.to_string(), source };
-        let Some((found, wanted)) = column.dtype().and_then(|found| Some((found, usual(name, found)?))) else { continue };
+        let Some((found, wanted)) = column.dtype().and_then(|found| Some((found, usual(name, found)?))) else {
+            continue;
+        };
         if found != wanted {
             *column = cast(&column.decompress().map_err(failed)?, wanted).map_err(failed)?;
         }
@@ -128,7 +130,9 @@ mod tests {
         let batch = SampleBatch::new()
             .with(crate::column::ColumnKey::<f64>::new("obs.pos"), ColumnData::scalars(vec![0.1, 2.0]))
             .and_then(|b| b.with(crate::column::ColumnKey::<i64>::new("rewards"), ColumnData::scalars(vec![1, 0])))
-            .and_then(|b| b.with(crate::column::ColumnKey::<f32>::new("terminateds"), ColumnData::scalars(vec![0.0, 1.0])))
+            .and_then(|b| {
+                b.with(crate::column::ColumnKey::<f32>::new("terminateds"), ColumnData::scalars(vec![0.0, 1.0]))
+            })
             .and_then(|b| b.with(crate::column::ColumnKey::<i32>::new("actions"), ColumnData::scalars(vec![3, 4])))
             .and_then(|b| b.with(crate::column::ColumnKey::<f64>::new("t"), ColumnData::scalars(vec![0.0, 1.0])))
             .and_then(|b| b.with(crate::column::ColumnKey::<f64>::new("own"), ColumnData::scalars(vec![0.1, 0.2])))

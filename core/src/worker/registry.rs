@@ -36,7 +36,8 @@ pub type FileInputFactory =
     Arc<dyn Fn(&[String], &mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send + Sync>;
 
 /// Opens a directory to write to.
-pub type FileOutputFactory = Arc<dyn Fn(&str, &mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + Sync>;
+pub type FileOutputFactory =
+    Arc<dyn Fn(&str, &mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + Sync>;
 
 /// A name that nobody has registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

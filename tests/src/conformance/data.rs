@@ -40,7 +40,9 @@ fn fault(error: JsonError) -> Fault {
         JsonError::Line { source, .. } => match source {
             RecordError::UnknownType(_) => Fault::UnknownType,
             RecordError::Pickle { source: PickleError::Forbidden(_), .. } => Fault::ForbiddenPickle,
-            RecordError::Ragged { .. } | RecordError::Pickle { source: PickleError::Ragged, .. } => Fault::ShapeMismatch,
+            RecordError::Ragged { .. } | RecordError::Pickle { source: PickleError::Ragged, .. } => {
+                Fault::ShapeMismatch
+            }
             RecordError::Batch(error) => batch_fault(error),
             RecordError::NotJson { .. }
             | RecordError::NoColumn { .. }

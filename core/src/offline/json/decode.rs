@@ -1,11 +1,6 @@
 //! A line becomes a batch.
 
-use super::{
-    JsonLimits, RecordError,
-    rows,
-    scan::Scanner,
-    unpack::unpack,
-};
+use super::{JsonLimits, RecordError, rows, scan::Scanner, unpack::unpack};
 use crate::{
     batch::{AnyBatch, BatchParts, INFOS, MultiAgentBatch, SampleBatch, TERMINATEDS},
     column::{Column, ColumnData, ColumnName},

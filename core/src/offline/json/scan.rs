@@ -91,7 +91,8 @@ impl<'a> Scanner<'a> {
         if !escapes {
             return core::str::from_utf8(inside).map(Cow::Borrowed).map_err(|_| self.error("text in UTF-8"));
         }
-        let start = start + self.text.get(start..).unwrap_or_default().iter().position(|byte| *byte == b'"').unwrap_or(0);
+        let start =
+            start + self.text.get(start..).unwrap_or_default().iter().position(|byte| *byte == b'"').unwrap_or(0);
         serde_json::from_slice(self.since(start)).map(Cow::Owned).map_err(|_| self.error("a string"))
     }
 

@@ -178,10 +178,13 @@ pub(super) fn array_text(
     // How many lists begin before an element, and end after it.
     let closed = |row: usize| {
         let mut width = 1usize;
-        dims.iter().rev().take_while(|dim| {
-            width = width.saturating_mul(**dim as usize);
-            width > 0 && row.is_multiple_of(width)
-        }).count()
+        dims.iter()
+            .rev()
+            .take_while(|dim| {
+                width = width.saturating_mul(**dim as usize);
+                width > 0 && row.is_multiple_of(width)
+            })
+            .count()
     };
     if elements.rows() == 0 {
         out.extend_from_slice(b"[]");
@@ -274,13 +277,16 @@ fn column(dtype: DTypeOf, shape: RowShape, bytes: &[u8], room: &mut usize) -> Re
         (b'i', 8) => of(DType::I64),
         (b'u', 1) => of(DType::U8),
         (b'b', 1) => of(DType::Bool),
-        (b'f', 2) => ColumnData::new(u16::read_le(bytes).into_iter().map(half).collect::<Vec<f32>>(), shape).map(Into::into),
+        (b'f', 2) => {
+            ColumnData::new(u16::read_le(bytes).into_iter().map(half).collect::<Vec<f32>>(), shape).map(Into::into)
+        }
         (b'i', 1) => ColumnData::new(bytes.iter().map(|byte| i32::from(*byte as i8)).collect(), shape).map(Into::into),
         (b'i', 2) => ColumnData::new(i16::read_le(bytes).into_iter().map(i32::from).collect(), shape).map(Into::into),
         (b'u', 2) => ColumnData::new(u16::read_le(bytes).into_iter().map(i32::from).collect(), shape).map(Into::into),
         (b'u', 4) => ColumnData::new(u32::read_le(bytes).into_iter().map(i64::from).collect(), shape).map(Into::into),
         (b'u', 8) => {
-            let values = u64::read_le(bytes).into_iter().map(|value| i64::try_from(value).ok()).collect::<Option<Vec<_>>>();
+            let values =
+                u64::read_le(bytes).into_iter().map(|value| i64::try_from(value).ok()).collect::<Option<Vec<_>>>();
             ColumnData::new(values.ok_or_else(|| PickleError::DType("u8 above 2^63".into()))?, shape).map(Into::into)
         }
         (kind, size) => return Err(PickleError::DType(format!("{}{size}", char::from(kind)))),
@@ -308,7 +314,9 @@ mod tests {
 
     #[test]
     fn halves_keep_their_values() {
-        for (bits, value) in [(0x3C00, 1.0), (0xC000, -2.0), (0x7BFF, 65504.0), (0x0001, 5.960_464_5e-8), (0x8000, -0.0)] {
+        for (bits, value) in
+            [(0x3C00, 1.0), (0xC000, -2.0), (0x7BFF, 65504.0), (0x0001, 5.960_464_5e-8), (0x8000, -0.0)]
+        {
             assert_eq!(half(bits).to_bits(), f32::to_bits(value), "{bits:x}");
         }
         assert_eq!(half(0x7C00), f32::INFINITY);

@@ -21,13 +21,7 @@ pub(in crate::offline) fn json_text(
     write(objects, value, out, room, 0)
 }
 
-fn write(
-    objects: &Objects<'_>,
-    value: Value,
-    out: &mut Vec<u8>,
-    room: usize,
-    depth: usize,
-) -> Result<(), PickleError> {
+fn write(objects: &Objects<'_>, value: Value, out: &mut Vec<u8>, room: usize, depth: usize) -> Result<(), PickleError> {
     if depth > MAX_DEPTH || out.len() > room {
         return Err(PickleError::NoColumn("values within values without end"));
     }
