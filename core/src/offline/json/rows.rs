@@ -34,12 +34,13 @@ pub(super) fn texts(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, Rec
         rows += 1;
         bytes += text.len();
     })?;
-    let (mut all, mut lengths) = (Vec::with_capacity(bytes), Vec::with_capacity(rows));
+    let (mut all, mut offsets) = (Vec::with_capacity(bytes), Vec::with_capacity(rows + 1));
+    offsets.push(0);
     each_text(scanner, name, |text| {
         all.extend_from_slice(text);
-        lengths.push(text.len() as u32);
+        offsets.push(all.len());
     })?;
-    let column = BytesColumn::from_lengths(BytesKind::Json, all, &lengths);
+    let column = BytesColumn::from_offsets(BytesKind::Json, all, offsets);
     column.map(Column::from).map_err(|_| ragged(name, "no text"))
 }
 

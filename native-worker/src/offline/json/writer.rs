@@ -84,6 +84,13 @@ impl JsonWriter {
         Self { clock, ..self }
     }
 
+    /// Writes on in another file, as if it were the one that is open.
+    #[cfg(test)]
+    pub(super) fn redirect(&mut self, path: &Path) {
+        let file = OpenOptions::new().write(true).open(path);
+        self.open = file.ok().map(|file| (path.to_path_buf(), file));
+    }
+
     /// Writes a batch.
     ///
     /// # Errors
