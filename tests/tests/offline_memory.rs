@@ -1,7 +1,7 @@
 //! Reading what somebody has damaged takes no more memory than four times what is read: of the line, and of what its
 //! compressed columns hold when they are decompressed.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::LazyLock};
 
 use proptest::prelude::*;
 use rollmesh_core::offline::{JsonLimits, decode_record};
@@ -11,7 +11,8 @@ const FLOOR: u64 = 64 << 10;
 /// Bytes that a line of the files may hold when it is decompressed; they hold less than that.
 const DECOMPRESSED: usize = 4 << 10;
 
-fn lines() -> Vec<Vec<u8>> {
+/// The lines of all files, good and damaged ones.
+static LINES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/conformance/data");
     let mut lines = Vec::new();
     for entry in fs::read_dir(folder).expect("the files are in the repository") {
@@ -24,7 +25,7 @@ fn lines() -> Vec<Vec<u8>> {
     lines.sort();
     lines.dedup();
     lines
-}
+});
 
 /// The most memory that reading a line takes at once.
 fn peak(line: &[u8]) -> u64 {
@@ -43,8 +44,7 @@ proptest! {
         line: prop::sample::Index,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 0..6),
     ) {
-        let lines = lines();
-        let mut line = line.get(&lines).clone();
+        let mut line = line.get(&LINES).clone();
         for (at, byte, how) in changes {
             let at = at.index(line.len());
             match how {

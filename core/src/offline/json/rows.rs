@@ -70,6 +70,9 @@ fn each_text(scanner: &mut Scanner<'_>, name: &str, mut take: impl FnMut(&[u8]))
 fn numbers(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
     let mut rows = Rows::<i64>::new(scanner);
     let whole = rows.fill(scanner, name, |scanner| {
+        if let Some(number) = scanner.short_whole() {
+            return Ok(Some(number));
+        }
         let before = scanner.at;
         let whole = match scanner.number() {
             Ok((text, true)) => text.parse().ok(),
@@ -102,6 +105,9 @@ fn flags(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
 
 fn floats(mut rows: Rows<f64>, scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
     rows.fill(scanner, name, |scanner| {
+        if let Some(number) = scanner.short_float() {
+            return Ok(Some(number));
+        }
         if let Some(number) = scanner.non_finite() {
             return Ok(Some(number));
         }

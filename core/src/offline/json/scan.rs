@@ -6,6 +6,19 @@ use crate::prelude::*;
 /// How deep values may be nested that are passed over.
 const MAX_DEPTH: usize = 64;
 
+/// Powers of ten that are exact, as far as they are needed.
+const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+
+/// Goes on with a number as long as there are digits; also says where they end. Wraps around above 19 digits.
+#[inline]
+fn digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
+    while let Some(digit @ b'0'..=b'9') = text.get(at) {
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+        at += 1;
+    }
+    (value, at)
+}
+
 #[derive(Clone)]
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
@@ -109,6 +122,44 @@ impl<'a> Scanner<'a> {
         self.expect(b':', "':'")?;
         self.peek();
         Ok(Some(name))
+    }
+
+    /// A whole number of at most 18 digits; none, and nothing is passed over, for anything else.
+    #[inline]
+    pub(super) fn short_whole(&mut self) -> Option<i64> {
+        let rest = self.rest();
+        let negative = rest.first() == Some(&b'-');
+        let start = usize::from(negative);
+        let (value, end) = digits(rest, start, 0);
+        let len = end - start;
+        let ends = !matches!(rest.get(end), Some(b'.' | b'e' | b'E' | b'+' | b'-'));
+        if len == 0 || len > 18 || !ends || (len > 1 && rest.get(start) == Some(&b'0')) {
+            return None;
+        }
+        self.at += end;
+        let value = value as i64;
+        Some(if negative { -value } else { value })
+    }
+
+    /// A number with a point and at most 15 digits, whose quotient with a power of ten is exact up to the one rounding of
+    /// the division; none, and nothing is passed over, for anything else. (Clinger: "How to read floating point numbers
+    /// accurately", PLDI 1990.)
+    #[inline]
+    pub(super) fn short_float(&mut self) -> Option<f64> {
+        let rest = self.rest();
+        let negative = rest.first() == Some(&b'-');
+        let start = usize::from(negative);
+        let (whole, point) = digits(rest, start, 0);
+        if rest.get(point) != Some(&b'.') || point == start || (point > start + 1 && rest.get(start) == Some(&b'0')) {
+            return None;
+        }
+        let (value, end) = digits(rest, point + 1, whole);
+        let fraction = end - point - 1;
+        let ends = !matches!(rest.get(end), Some(b'.' | b'e' | b'E' | b'+' | b'-'));
+        let power = POWERS.get(fraction).filter(|_| fraction > 0 && ends && end - start <= 16)?;
+        self.at += end;
+        let value = value as f64 / power;
+        Some(if negative { -value } else { value })
     }
 
     /// A number, as it is written; whether it is a whole one.

@@ -260,6 +260,18 @@ proptest! {
     }
 
     #[test]
+    fn numbers_are_those_that_are_written(number in "-?(0|[1-9][0-9]{0,18})(\\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?") {
+        let expected: f64 = number.parse().unwrap();
+        let batch = single(&format!("\"a\": [{number}, 0.5]")).unwrap();
+        let Some(Column::F64(read)) = batch.column("a") else { panic!("floats") };
+        prop_assert!(read.values()[0].to_bits() == expected.to_bits() || expected == 0.0 && read.values()[0] == 0.0);
+        if let Ok(whole) = number.parse::<i64>() {
+            let batch = single(&format!("\"a\": [{number}]")).unwrap();
+            prop_assert_eq!(batch.column("a"), Some(&ColumnData::scalars(vec![whole]).into()));
+        }
+    }
+
+    #[test]
     fn damaged_lines_do_no_harm(batch in batch(), at: prop::sample::Index, byte: u8, compressed: bool) {
         let mut line = encode(&batch.into(), if compressed { &["c0", "c2"] } else { &[] }).into_bytes();
         let at = at.index(line.len());
