@@ -22,6 +22,8 @@ const MAX_DEPTH: usize = 8;
 /// [`RecordError`].
 #[doc(alias = "from_json_data")]
 pub fn decode_record(line: &[u8], limits: &JsonLimits) -> Result<AnyBatch, RecordError> {
+    let not_text = |error: core::str::Utf8Error| RecordError::NotJson { at: error.valid_up_to(), expected: "text" };
+    let line = core::str::from_utf8(line).map_err(not_text)?;
     let multi = is_multi_agent(line)?;
     let mut scanner = Scanner::new(line);
     let mut room = limits.decompressed;
@@ -35,7 +37,7 @@ pub fn decode_record(line: &[u8], limits: &JsonLimits) -> Result<AnyBatch, Recor
 }
 
 /// What the record says it is, which most say first.
-fn is_multi_agent(line: &[u8]) -> Result<bool, RecordError> {
+fn is_multi_agent(line: &str) -> Result<bool, RecordError> {
     let mut scanner = Scanner::new(line);
     scanner.expect(b'{', "'{'")?;
     let (mut first, mut found) = (true, None);
@@ -67,8 +69,8 @@ fn multi_agent(scanner: &mut Scanner<'_>, room: &mut usize) -> Result<MultiAgent
                 }
             }
             "count" => {
-                let (text, _) = scanner.number()?;
-                count = Some(text.parse::<usize>().map_err(|_| scanner.error("a count of steps"))?);
+                let found = scanner.whole().and_then(|count| usize::try_from(count).ok());
+                count = Some(found.ok_or_else(|| scanner.error("a count of steps"))?);
             }
             _ => _ = scanner.skip()?,
         }

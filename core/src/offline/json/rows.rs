@@ -69,20 +69,7 @@ fn each_text(scanner: &mut Scanner<'_>, name: &str, mut take: impl FnMut(&[u8]))
 /// Whole numbers, as long as there are only such; then floats.
 fn numbers(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
     let mut rows = Rows::<i64>::new(scanner);
-    let whole = rows.fill(scanner, name, |scanner| {
-        if let Some(number) = scanner.short_whole() {
-            return Ok(Some(number));
-        }
-        let before = scanner.at;
-        let whole = match scanner.number() {
-            Ok((text, true)) => text.parse().ok(),
-            _ => None,
-        };
-        if whole.is_none() {
-            scanner.at = before;
-        }
-        Ok(whole)
-    })?;
+    let whole = rows.fill(scanner, name, |scanner| Ok(scanner.whole()))?;
     if whole {
         return rows.column(name);
     }
@@ -104,15 +91,9 @@ fn flags(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
 }
 
 fn floats(mut rows: Rows<f64>, scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
-    rows.fill(scanner, name, |scanner| {
-        if let Some(number) = scanner.short_float() {
-            return Ok(Some(number));
-        }
-        if let Some(number) = scanner.non_finite() {
-            return Ok(Some(number));
-        }
-        let (text, _) = scanner.number()?;
-        text.parse().map(Some).map_err(|_| scanner.error("a number"))
+    rows.fill(scanner, name, |scanner| match scanner.rest().first() {
+        Some(b'0'..=b'9') => scanner.float().map(Some),
+        _ => scanner.non_finite().map_or_else(|| scanner.float(), Ok).map(Some),
     })?;
     rows.column(name)
 }
@@ -190,8 +171,17 @@ impl<T: Element> Rows<T> {
                 }
                 Some(b'"' | b'{' | b'n') => return Err(ragged(name, "values among numbers that are none")),
                 Some(_) => {
-                    let Some(value) = value(scanner)? else { return Ok(false) };
-                    self.leaf(value, name)?;
+                    let Some(first) = value(scanner)? else { return Ok(false) };
+                    self.leaf(first, name)?;
+                    // The rest of the same list, without looking at what is known of it.
+                    while scanner.eat_comma() {
+                        let Some(next) = value(scanner)? else {
+                            self.after_item = false;
+                            return Ok(false);
+                        };
+                        self.values.push(next);
+                        self.count();
+                    }
                 }
                 None => return Err(scanner.error("a value")),
             }

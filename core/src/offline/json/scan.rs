@@ -21,13 +21,34 @@ fn digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
 
 #[derive(Clone)]
 pub(super) struct Scanner<'a> {
+    chars: &'a str,
+    /// The same as bytes.
     text: &'a [u8],
     pub(super) at: usize,
 }
 
+/// A number that comes next, by its parts.
+struct Number {
+    negative: bool,
+    /// All digits as one number, if there are at most 19.
+    value: u64,
+    digits: usize,
+    /// Digits behind the point.
+    fraction: usize,
+    exponent: bool,
+    /// Where it ends.
+    end: usize,
+}
+
+impl Number {
+    fn is_whole(&self) -> bool {
+        self.fraction == 0 && !self.exponent
+    }
+}
+
 impl<'a> Scanner<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0 }
+    pub(super) fn new(chars: &'a str) -> Self {
+        Self { chars, text: chars.as_bytes(), at: 0 }
     }
 
     pub(super) fn error(&self, expected: &'static str) -> RecordError {
@@ -102,7 +123,7 @@ impl<'a> Scanner<'a> {
         let start = self.at;
         let (inside, escapes) = self.raw_string()?;
         if !escapes {
-            return core::str::from_utf8(inside).map(Cow::Borrowed).map_err(|_| self.error("text in UTF-8"));
+            return core::str::from_utf8(inside).map(Cow::Borrowed).map_err(|_| self.error("a string"));
         }
         let start =
             start + self.text.get(start..).unwrap_or_default().iter().position(|byte| *byte == b'"').unwrap_or(0);
@@ -124,62 +145,82 @@ impl<'a> Scanner<'a> {
         Ok(Some(name))
     }
 
-    /// A whole number of at most 18 digits; none, and nothing is passed over, for anything else.
+    /// The parts of the number that comes next, if there is one as JSON writes them.
     #[inline]
-    pub(super) fn short_whole(&mut self) -> Option<i64> {
-        let rest = self.rest();
-        let negative = rest.first() == Some(&b'-');
-        let start = usize::from(negative);
-        let (value, end) = digits(rest, start, 0);
-        let len = end - start;
-        let ends = !matches!(rest.get(end), Some(b'.' | b'e' | b'E' | b'+' | b'-'));
-        if len == 0 || len > 18 || !ends || (len > 1 && rest.get(start) == Some(&b'0')) {
+    fn look_at_number(&self) -> Option<Number> {
+        let negative = self.text.get(self.at) == Some(&b'-');
+        let start = self.at + usize::from(negative);
+        let (mut value, mut end) = digits(self.text, start, 0);
+        let whole = end - start;
+        if whole == 0 || whole > 1 && self.text.get(start) == Some(&b'0') {
             return None;
         }
-        self.at += end;
-        let value = value as i64;
-        Some(if negative { -value } else { value })
+        let mut fraction = 0;
+        if self.text.get(end) == Some(&b'.') {
+            let point = end;
+            (value, end) = digits(self.text, point + 1, value);
+            fraction = end - point - 1;
+            if fraction == 0 {
+                return None;
+            }
+        }
+        let exponent = matches!(self.text.get(end), Some(b'e' | b'E'));
+        if exponent {
+            let sign = usize::from(matches!(self.text.get(end + 1), Some(b'+' | b'-')));
+            let first = end + 1 + sign;
+            end = digits(self.text, first, 0).1;
+            if end == first {
+                return None;
+            }
+        }
+        Some(Number { negative, value, digits: whole + fraction, fraction, exponent, end })
     }
 
-    /// A number with a point and at most 15 digits, whose quotient with a power of ten is exact up to the one rounding of
-    /// the division; none, and nothing is passed over, for anything else. (Clinger: "How to read floating point numbers
-    /// accurately", PLDI 1990.)
+    /// A whole number of 64 bits; none, and nothing is passed over, for any other.
     #[inline]
-    pub(super) fn short_float(&mut self) -> Option<f64> {
-        let rest = self.rest();
-        let negative = rest.first() == Some(&b'-');
-        let start = usize::from(negative);
-        let (whole, point) = digits(rest, start, 0);
-        if rest.get(point) != Some(&b'.') || point == start || (point > start + 1 && rest.get(start) == Some(&b'0')) {
-            return None;
-        }
-        let (value, end) = digits(rest, point + 1, whole);
-        let fraction = end - point - 1;
-        let ends = !matches!(rest.get(end), Some(b'.' | b'e' | b'E' | b'+' | b'-'));
-        let power = POWERS.get(fraction).filter(|_| fraction > 0 && ends && end - start <= 16)?;
-        self.at += end;
-        let value = value as f64 / power;
-        Some(if negative { -value } else { value })
+    pub(super) fn whole(&mut self) -> Option<i64> {
+        let number = self.look_at_number().filter(Number::is_whole)?;
+        let value = if number.digits <= 18 {
+            let value = number.value as i64;
+            if number.negative { -value } else { value }
+        } else {
+            self.chars.get(self.at..number.end)?.parse().ok()?
+        };
+        self.at = number.end;
+        Some(value)
     }
 
-    /// A number, as it is written; whether it is a whole one.
+    /// A number. One of at most 15 digits is a quotient of two numbers that are exact, so that the division rounds once
+    /// and right (Clinger: "How to read floating point numbers accurately", PLDI 1990); others are parsed.
     #[inline]
-    pub(super) fn number(&mut self) -> Result<(&'a str, bool), RecordError> {
-        let rest = self.rest();
-        let len = rest.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
-        let token = rest.get(..len.unwrap_or(rest.len())).unwrap_or_default();
-        let digits = token.strip_prefix(b"-").unwrap_or(token);
-        let leading_zero = matches!(digits, [b'0', b'0'..=b'9', ..]);
-        let is_whole = digits.iter().all(u8::is_ascii_digit);
-        // What the parser of numbers takes, but JSON does not.
-        let point = digits.iter().position(|byte| *byte == b'.');
-        let bare_point = point.is_some_and(|at| !digits.get(at + 1).is_some_and(u8::is_ascii_digit));
-        if !digits.first().is_some_and(u8::is_ascii_digit) || leading_zero || bare_point {
-            return Err(self.error("a number"));
-        }
-        let text = core::str::from_utf8(token).map_err(|_| self.error("a number"))?;
-        self.at += token.len();
-        Ok((text, is_whole))
+    pub(super) fn float(&mut self) -> Result<f64, RecordError> {
+        let number = self.look_at_number().ok_or_else(|| self.error("a number"))?;
+        let power = POWERS.get(number.fraction).filter(|_| number.digits <= 15 && !number.exponent);
+        let value = match power {
+            Some(power) => {
+                let value = number.value as f64 / power;
+                if number.negative { -value } else { value }
+            }
+            None => {
+                let text = self.chars.get(self.at..number.end).unwrap_or_default();
+                text.parse().map_err(|_| self.error("a number"))?
+            }
+        };
+        self.at = number.end;
+        Ok(value)
+    }
+
+    /// Passes over the comma after an item of a list if a number or a word follows.
+    #[inline]
+    pub(super) fn eat_comma(&mut self) -> bool {
+        let next = match self.text.get(self.at..) {
+            Some([b',', b' ', next, ..]) => (2, next),
+            Some([b',', next, ..]) => (1, next),
+            _ => return false,
+        };
+        let is_value = matches!(next.1, b'0'..=b'9' | b'-' | b't' | b'f' | b'N' | b'I');
+        self.at += if is_value { next.0 } else { 0 };
+        is_value
     }
 
     /// A number that JSON does not know.
@@ -207,13 +248,9 @@ impl<'a> Scanner<'a> {
         match self.peek() {
             Some(b'"') => {
                 let start = self.at;
-                let (inside, escapes) = self.raw_string()?;
+                let (_, escapes) = self.raw_string()?;
                 // An escape may be none that there is.
-                let valid = if escapes {
-                    serde_json::from_slice::<Cow<'_, str>>(self.since(start)).is_ok()
-                } else {
-                    core::str::from_utf8(inside).is_ok()
-                };
+                let valid = !escapes || serde_json::from_slice::<Cow<'_, str>>(self.since(start)).is_ok();
                 if valid { Ok(false) } else { Err(self.error("a string")) }
             }
             Some(b'{') => {
@@ -242,10 +279,7 @@ impl<'a> Scanner<'a> {
             Some(b'f') if self.eat_word(b"false") => Ok(false),
             Some(b'n') if self.eat_word(b"null") => Ok(false),
             Some(_) if self.non_finite().is_some() => Ok(true),
-            Some(_) => {
-                let (text, _) = self.number()?;
-                if text.parse::<f64>().is_ok() { Ok(false) } else { Err(self.error("a number")) }
-            }
+            Some(_) => self.float().map(|_| false),
             None => Err(self.error("a value")),
         }
     }
