@@ -10,8 +10,10 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod checkpoint;
 mod cli;
 pub mod envs;
+pub mod external;
 pub mod hub;
 pub mod kernels;
 pub mod learner;

@@ -28,8 +28,8 @@ mod runner;
 mod session;
 
 pub use builder::{
-    AsyncSampling, Clock, HostFacts, MovedSampler, NewPolicy, PolicyClass, RemoteEnvs, RolloutWorkerBuilder,
-    SamplerChoice, Shell, ValidateEnv,
+    AsyncSampling, Clock, HostFacts, MovedEnvs, MovedSampler, NewPolicy, PolicyClass, RemoteEnvSpec, RemoteEnvs,
+    RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
 };
 pub use config::{FragmentLength, InputSource, PolicyConfig, RolloutConfig};
 pub use error::{RolloutError, SetupError};

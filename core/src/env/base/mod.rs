@@ -1,10 +1,16 @@
 //! Many environments at once, as a sampler sees them: in this process or elsewhere, ready together or not.
 
+mod health;
 mod in_process;
 mod news;
+mod process;
+pub(super) mod rules;
 
+pub use health::Health;
 pub use in_process::{EnvMaker, EnvStart, InProcess};
 pub use news::{EnvActions, EnvNews, News};
+pub use process::ProcessEnd;
+pub(super) use process::last_words;
 
 use super::{AnyVectorEnv, EnvError, EnvSpaces, Frame, MultiAgentEnv, multi_agent::Turn};
 use crate::{ids::AgentId, prelude::*};
@@ -30,13 +36,19 @@ pub trait BaseEnv: Send {
     /// Spaces of an agent; none for one that cannot appear.
     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces>;
 
-    /// Collects the news of all sub-environments that are ready, ascending; at least one. The first poll brings their
-    /// first observations. `news` comes empty.
+    /// Collects the news of all sub-environments that are ready, ascending; at least one, unless they
+    /// [may be idle](Self::may_be_idle). The first poll brings their first observations. `news` comes empty.
     ///
     /// # Errors
     /// The environments' own, where a failed sub-environment is not restarted. A failure that is survived is news:
-    /// [`EnvNews::fault`].
+    /// [`EnvNews::fault`]. [`EnvError::AllGivenUp`] where there is none left to wait for.
     fn poll(&mut self, news: &mut News) -> Result<(), EnvError>;
+
+    /// True if a poll may bring nothing: somebody else decides when something happens. It has waited for a while then, so
+    /// that its caller looks after other things and polls again at once.
+    fn may_be_idle(&self) -> bool {
+        false
+    }
 
     /// Answers the latest news: an entry for every sub-environment whose episode goes on, possibly with no action in
     /// it.
@@ -59,11 +71,18 @@ pub trait BaseEnv: Send {
     /// environments pass it over.
     fn set_next_episode(&mut self, _env: usize, _episode: u32) {}
 
-    /// Replaces a sub-environment by a new one, which must be reset.
+    /// Replaces a sub-environment by a new one, which must be reset. One that was given up gets another chance.
     ///
     /// # Errors
     /// [`EnvError::Failed`] if it cannot be made again.
     fn try_restart(&mut self, env: usize) -> Result<(), EnvError>;
+
+    /// Why a sub-environment is in quarantine, if it is: it has failed again and again, its last news had that as their
+    /// [fault](EnvNews::fault), and there are no others until [`try_restart`](Self::try_restart) lifts the quarantine.
+    /// Nobody resets it before that.
+    fn quarantine(&self, _env: usize) -> Option<&str> {
+        None
+    }
 
     /// Draws a sub-environment; false if it has no picture.
     fn try_render(&mut self, _env: usize, _frame: &mut Frame) -> bool {

@@ -41,6 +41,14 @@ impl AgentRows {
         Self::default()
     }
 
+    /// The row of an environment's only agent.
+    #[must_use]
+    pub fn single(row: RowsRef<'_>) -> Self {
+        let mut rows = Self::new();
+        rows.set(&AgentId::SINGLE, row);
+        rows
+    }
+
     /// Forgets all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.spans.clear();
@@ -107,6 +115,11 @@ impl AgentRows {
     #[must_use]
     pub fn row_of<T: RowElement>(&self, agent: &AgentId) -> Option<&[T]> {
         self.get(agent).and_then(T::rows)
+    }
+
+    /// An agent of that name that has a row, or had one before.
+    pub(super) fn known(&self, name: &str) -> Option<AgentId> {
+        self.spans.known(name)
     }
 
     /// Forgets an agent's row.
