@@ -51,7 +51,7 @@ pub fn encode_record(batch: &AnyBatch, compress: &[&str], out: &mut Vec<u8>) -> 
 /// A column, or the parts of a nested one, by what is left of their names.
 enum Tree<'a> {
     Column(Cow<'a, Column>),
-    Parts(Vec<(&'a str, Tree<'a>)>),
+    Parts(Vec<(&'a str, Self)>),
 }
 
 fn columns(batch: &SampleBatch, compress: &[&str], mut comma: bool, out: &mut Vec<u8>) -> Result<(), EncodeError> {

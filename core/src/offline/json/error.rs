@@ -89,11 +89,11 @@ pub enum JsonError {
         /// How many.
         lines: u32,
         /// What is wrong with the last of them.
-        last: Box<JsonError>,
+        last: Box<Self>,
     },
     /// There is not a single batch.
     #[error("there is no batch in it{}", corrupt(.0))]
-    NoData(Option<Box<JsonError>>),
+    NoData(Option<Box<Self>>),
 }
 
 fn corrupt(last: &Option<Box<JsonError>>) -> String {

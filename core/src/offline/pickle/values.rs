@@ -39,7 +39,7 @@ pub(in crate::offline) enum Value {
 /// An array, or as much of one as is known so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::offline) struct Array {
-    pub(super) dims: [u32; Array::MAX_DIMS],
+    pub(super) dims: [u32; Self::MAX_DIMS],
     pub(super) ndim: u8,
     pub(super) dtype: DTypeOf,
     pub(super) fortran: bool,
