@@ -132,6 +132,12 @@ async fn several_agents_are_sampled_as_a_file_says() {
         let all = steps("car_policy1") + steps("car_policy2") + steps("traffic_light_policy");
         assert_eq!((summary["agent_steps"].as_u64(), steps("traffic_light_policy")), (Some(all), 300 * 9));
     }
+    let text = TRAFFIC.replacen('{', r#"{"remote_worker_envs": true, "remote_env_batch_wait_ms": 60000, "#, 1);
+    let remote = directory.path().join("remote.json");
+    std::fs::write(&remote, text).unwrap();
+    let args = ["sample", "--json", "--config", remote.to_str().unwrap(), "--env-steps", "300"];
+    let summary = json(&Process::start(args).finish_with(0).await.stdout);
+    assert_eq!(summary["batch_hash"], TRAFFIC_HASH, "environments of other processes make the same rows");
     let args = ["sample", "--json", "--config", path, "--env-steps", "300", "--seed", "4"];
     let other = json(&Process::start(args).finish_with(0).await.stdout);
     assert_ne!(other["batch_hash"], TRAFFIC_HASH, "flags go before the file");

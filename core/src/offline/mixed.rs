@@ -4,15 +4,17 @@ use super::{Choice, Draws};
 use crate::{
     batch::AnyBatch,
     env::SubEnv,
-    episode::RolloutMetrics,
+    episode::{Losses, RolloutMetrics},
     prelude::*,
-    sampler::{InputReader, SampleError, SamplerHost},
+    sampler::{Budget, InputReader, SampleError, SamplerHost},
 };
 
 /// Takes each batch from one of several inputs, chosen by chance.
 pub struct MixedInput {
     sources: Vec<(f64, Box<dyn InputReader>)>,
     draws: Draws,
+    /// Which source was chosen, as long as its batch is awaited.
+    choice: Option<usize>,
 }
 
 impl MixedInput {
@@ -25,7 +27,7 @@ impl MixedInput {
     /// [`SampleError::Input`] without inputs, and if the probabilities are no probabilities or do not sum to 1.
     pub fn new(sources: Vec<(f64, Box<dyn InputReader>)>, seed: u64, worker_index: u32) -> Result<Self, SampleError> {
         check_probabilities(sources.iter().map(|(probability, _)| *probability))?;
-        Ok(Self { sources, draws: Draws::new(seed, worker_index, Choice::Source) })
+        Ok(Self { sources, draws: Draws::new(seed, worker_index, Choice::Source), choice: None })
     }
 }
 
@@ -44,22 +46,62 @@ pub(crate) fn check_probabilities(probabilities: impl Iterator<Item = f64> + Clo
     Ok(())
 }
 
+impl MixedInput {
+    /// The source of the next batch: the same one until it has given it.
+    fn chosen(&mut self) -> Result<&mut dyn InputReader, SampleError> {
+        let choice = match self.choice {
+            Some(choice) => choice,
+            None => self.choose(),
+        };
+        self.choice = Some(choice);
+        match self.sources.get_mut(choice) {
+            Some((_, source)) => Ok(source.as_mut()),
+            None => Err(SampleError::Input("there is no input to choose".into())),
+        }
+    }
+
+    fn choose(&mut self) -> usize {
+        let mut left = self.draws.next_rng().uniform_f64();
+        let mut chosen = 0;
+        for (index, (probability, _)) in self.sources.iter().enumerate().filter(|(_, (p, _))| *p > 0.0) {
+            // The last one that can be chosen is, where rounding leaves something over.
+            chosen = index;
+            if left < *probability {
+                break;
+            }
+            left -= *probability;
+        }
+        chosen
+    }
+}
+
 impl InputReader for MixedInput {
     fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        let mut left = self.draws.next_rng().uniform_f64();
-        let mut chosen = None;
-        for (probability, source) in &mut self.sources {
-            // The last one that can be chosen is, where rounding leaves something over.
-            if *probability > 0.0 {
-                let is_it = left < *probability;
-                left -= *probability;
-                chosen = Some(source);
-                if is_it {
-                    break;
-                }
-            }
+        let batch = self.chosen()?.next(host)?;
+        self.choice = None;
+        Ok(batch)
+    }
+
+    fn next_within(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<AnyBatch>, SampleError> {
+        let batch = self.chosen()?.next_within(host, budget)?;
+        if batch.is_some() {
+            self.choice = None;
         }
-        chosen.ok_or_else(|| SampleError::Input("there is no input to choose".into()))?.next(host)
+        Ok(batch)
+    }
+
+    fn losses(&mut self) -> Losses {
+        let mut all = Losses::default();
+        for losses in self.sources.iter_mut().map(|(_, source)| source.losses()) {
+            all.env_steps = all.env_steps.saturating_add(losses.env_steps);
+            all.agent_steps = all.agent_steps.saturating_add(losses.agent_steps);
+            all.quarantined.extend(losses.quarantined);
+        }
+        all
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {

@@ -6,12 +6,12 @@ use crate::{
     batch::{ACTIONS, AnyBatch, BatchError, MultiAgentBatch, NEW_OBS, SampleBatch, TERMINATEDS, state_out},
     column::Column,
     env::{RowsRef, SubEnv},
-    episode::{Episode, RolloutMetrics},
+    episode::{Episode, Losses, RolloutMetrics},
     ids::{PolicyId, SlotId},
     policy::{Policy, PolicyError, Postprocessing},
     postprocess::{compute_advantages, last_r},
     prelude::*,
-    sampler::{InputReader, IoContext, SampleError, SamplerHost},
+    sampler::{Budget, InputReader, IoContext, SampleError, SamplerHost},
     space::{PointError, Scalar, Space},
 };
 
@@ -223,8 +223,21 @@ impl<R: InputReader> InputReader for PreparedInput<R> {
         self.preparation.prepare(batch, host)
     }
 
+    fn next_within(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<AnyBatch>, SampleError> {
+        let Some(batch) = self.input.next_within(host, budget)? else { return Ok(None) };
+        self.preparation.prepare(batch, host).map(Some)
+    }
+
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
         self.input.metrics()
+    }
+
+    fn losses(&mut self) -> Losses {
+        self.input.losses()
     }
 
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {

@@ -4,9 +4,9 @@ use super::{Choice, Draws};
 use crate::{
     batch::AnyBatch,
     env::SubEnv,
-    episode::RolloutMetrics,
+    episode::{Losses, RolloutMetrics},
     prelude::*,
-    sampler::{InputReader, SampleError, SamplerHost},
+    sampler::{Budget, InputReader, SampleError, SamplerHost},
 };
 
 /// Holds back some batches of another input and gives one of them by chance, in whose place the next one goes: every
@@ -25,6 +25,15 @@ impl ShuffledInput {
         let draws = Draws::new(seed, worker_index, Choice::Place);
         Self { input, size, waiting: Vec::new(), draws }
     }
+
+    /// Puts a batch in the place of one of those that wait.
+    fn swap(&mut self, next: AnyBatch) -> AnyBatch {
+        let place = self.draws.below(self.waiting.len());
+        match self.waiting.get_mut(place) {
+            Some(chosen) => core::mem::replace(chosen, next),
+            None => next,
+        }
+    }
 }
 
 impl InputReader for ShuffledInput {
@@ -36,11 +45,28 @@ impl InputReader for ShuffledInput {
             self.waiting.push(self.input.next(host)?);
         }
         let next = self.input.next(host)?;
-        let place = self.draws.below(self.waiting.len());
-        Ok(match self.waiting.get_mut(place) {
-            Some(chosen) => core::mem::replace(chosen, next),
-            None => next,
-        })
+        Ok(self.swap(next))
+    }
+
+    fn next_within(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<AnyBatch>, SampleError> {
+        while let Some(next) = self.input.next_within(host, budget)? {
+            if self.size <= 1 {
+                return Ok(Some(next));
+            }
+            if self.waiting.len() == self.size {
+                return Ok(Some(self.swap(next)));
+            }
+            self.waiting.push(next);
+        }
+        Ok(None)
+    }
+
+    fn losses(&mut self) -> Losses {
+        self.input.losses()
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {

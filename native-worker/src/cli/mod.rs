@@ -8,6 +8,7 @@ mod hub;
 mod learn;
 mod log;
 mod policies;
+mod ranks;
 mod sample;
 mod settings;
 mod signals;
@@ -46,6 +47,10 @@ enum Command {
     Envs(envs::EnvsArgs),
     /// List the kinds of policies that this program knows
     Policies(policies::PoliciesArgs),
+    /// Be the process of a sub-environment
+    #[cfg(unix)]
+    #[command(name = crate::envs::remote::COMMAND, hide = true)]
+    RemoteEnv,
 }
 
 /// Runs the command line of a program that knows `registry`.
@@ -64,6 +69,8 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Learn(args) => learn::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Policies(args) => policies::run(&args, &registry),
+        #[cfg(unix)]
+        Command::RemoteEnv => Ok(crate::envs::remote::serve(&registry)),
     };
     match result {
         Ok(code) => code,

@@ -1,6 +1,7 @@
 //! A worker: environments, policies, input and output put together, and everything that can be asked of it.
 
 mod apply;
+mod data_parallel;
 mod envs;
 mod estimate;
 mod filters;
@@ -8,6 +9,7 @@ mod host;
 mod iterate;
 mod learn;
 mod lock;
+mod making;
 mod metrics;
 mod policies;
 mod sample;
@@ -31,16 +33,17 @@ pub use sgd::{SgdOptions, TrainInfo};
 pub use state::WorkerStateError;
 pub use train::PoliciesToTrain;
 
+use self::making::Making;
 use super::{
     Registry, RolloutConfig, RolloutError, WorkerPlace,
-    builder::{Clock, HostFacts, Opened, Recipe, RolloutWorkerBuilder, Workshop},
+    builder::{Clock, HostFacts, Opened, Recipe, RolloutWorkerBuilder, Shell, Workshop},
     lockstep::LockstepSampler,
 };
 use crate::{
     batch::AnyBatch,
     callbacks::{CallbackList, ObservationFn, PolicyMappingFn, WorkerInfo},
     env::EnvContext,
-    episode::GlobalVars,
+    episode::{GlobalVars, Quarantined},
     ids::PolicyId,
     kernels::Kernels,
     policy::PolicyMap,
@@ -88,6 +91,7 @@ pub(in crate::worker) struct Parts {
     pub(in crate::worker) callbacks: CallbackList,
     pub(in crate::worker) clock: Clock,
     pub(in crate::worker) host: Option<Box<dyn HostFacts>>,
+    pub(in crate::worker) shell: Option<Box<dyn Shell>>,
 }
 
 /// Steps environments with policies and returns what happened; or reads batches from elsewhere. RLlib's worker, with all
@@ -106,14 +110,20 @@ pub(in crate::worker) struct Parts {
 #[doc(alias("EnvRunner", "PolicyEvaluator"))]
 pub struct RolloutWorker {
     parts: Parts,
+    /// Those that it learns together with.
+    ranks: Option<data_parallel::Ranks>,
     global_vars: GlobalVars,
     weights_seq_no: Option<u64>,
-    /// Batches of the sample in the making: some only after one that failed.
+    /// Batches of the sample in the making, or of one that failed.
     read: Vec<AnyBatch>,
+    /// The sample that has begun, if one has.
+    making: Option<Making>,
     /// The first sample, where it is repeated.
     first: Option<AnyBatch>,
     /// What nobody has asked for yet.
     metrics: WorkerMetrics,
+    /// Sub-environments that are in quarantine, as far as is known.
+    quarantined: Vec<Quarantined>,
     warned: bool,
     /// Calls that learned so far: the address of the order in which they shuffle.
     learned: u32,
@@ -146,11 +156,14 @@ impl RolloutWorker {
     pub(in crate::worker) fn assemble(parts: Parts) -> Self {
         Self {
             parts,
+            ranks: None,
             global_vars: GlobalVars::default(),
             weights_seq_no: None,
             read: Vec::new(),
+            making: None,
             first: None,
             metrics: WorkerMetrics::default(),
+            quarantined: Vec::new(),
             warned: false,
             learned: 0,
             locked: false,
@@ -193,7 +206,7 @@ impl RolloutWorker {
         &mut self.parts.callbacks
     }
 
-    /// Stops environments, input and output. A second call does nothing; everything that samples, learns or changes
+    /// Stops environments, input and output, and leaves the ranks that it learns together with. A second call does nothing; everything that samples, learns or changes
     /// policies says [`RolloutError::Stopped`] from now on.
     ///
     /// # Errors
@@ -203,6 +216,7 @@ impl RolloutWorker {
             return Ok(());
         }
         self.stopped = true;
+        self.ranks = None;
         let parts = &mut self.parts.opened;
         let source = match &mut parts.source {
             Source::None => Ok(()),

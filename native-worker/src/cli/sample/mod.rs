@@ -22,7 +22,17 @@ use crate::Registry;
                         sampled up to there, and the exit code is 3.\n\n\
                         Examples:\n  \
                         rollmesh sample --num-envs 64 --env-steps 1000000 --seed 1 --json\n  \
-                        rollmesh sample --env MultiAgentCartPole-v1 --num-envs 4 --env-steps 10000"
+                        rollmesh sample --env MultiAgentCartPole-v1 --num-envs 4 --env-steps 10000\n  \
+                        rollmesh sample --config remote.toml\n\n\
+                        A remote.toml that runs every environment in a process of its own, kills one that hangs for 5 seconds\n\
+                        or takes more than 1 GiB, and makes it again:\n  \
+                        env = \"PixelBreakout-v0\"\n  \
+                        num_envs = 4\n  \
+                        remote_worker_envs = true\n  \
+                        remote_env_batch_wait_ms = 100\n  \
+                        remote_env_timeout_ms = 5000\n  \
+                        remote_env_memory_mb = 1024\n  \
+                        restart_failed_sub_environments = true"
 )]
 pub(super) struct SampleArgs {
     #[command(flatten)]

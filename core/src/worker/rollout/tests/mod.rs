@@ -2,6 +2,7 @@
 
 mod advantages;
 mod base_envs;
+mod data_parallel;
 mod filters;
 mod learn;
 mod methods;
@@ -10,3 +11,4 @@ mod policies;
 mod sample;
 mod state;
 mod weights;
+mod within;
