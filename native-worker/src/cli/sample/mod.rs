@@ -71,6 +71,7 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     let env = registry.env(env).map_err(Failure::usage)?;
     let is_plain = args.flags.config.is_none()
         && config.monitor_path.is_none()
+        && config.output.is_none()
         && config.observation_filter == FilterKind::NoFilter
         && matches!(env, RegisteredEnv::SingleAgent(_));
     if args.num_workers > 0 {
