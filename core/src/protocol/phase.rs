@@ -53,3 +53,27 @@ wire_enum! {
         Busy = 5,
     }
 }
+
+wire_enum! {
+    /// How it went with what a client asked for.
+    "code of an episode's reply" pub EpisodeCode {
+        /// It was done.
+        Done = 0,
+        /// The episode is not open: it was never started, or it is over.
+        NotOpen = 1,
+        /// The client has an episode of this number open.
+        AlreadyOpen = 2,
+        /// The bytes are no rows, or not of these agents.
+        BadRows = 3,
+        /// An observation is not in its space.
+        BadObservation = 4,
+        /// An action is not in its space.
+        BadAction = 5,
+        /// It is not the time for this: an action was already asked for, or there is nothing to log.
+        OutOfTurn = 6,
+        /// The client has more open or waiting than it may.
+        TooMany = 7,
+        /// Nobody samples any more.
+        Stopped = 8,
+    }
+}
