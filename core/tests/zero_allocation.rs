@@ -1,4 +1,4 @@
-//! Policies allocate nothing once they have seen as many rows.
+//! Policies allocate nothing once they have seen as many rows, external episodes once they have had as many turns.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -7,7 +7,11 @@ use std::{
 
 use rollmesh_core::{
     column::{DType, RowShape},
-    env::{EnvSpaces, Moment, RowsMut, RowsRef},
+    env::{
+        BaseEnv as _, EnvActions, EnvSpaces, ExternalEpisodes, Moment, News, RowsMut, RowsRef,
+        multi_agent::{AgentRows, Outcome},
+    },
+    ids::AgentId,
     kernels::Kernels,
     policy::{ActionInput, ActionOutput, PolicyContext, PolicyRegistry},
     space::Space,
@@ -99,4 +103,46 @@ fn policies_allocate_nothing_after_the_first_rows() {
             }
         }
     }
+}
+
+#[test]
+fn external_episodes_allocate_nothing_after_the_first_turns() {
+    let spaces = EnvSpaces {
+        observation: Space::vector(&[-1.0; 4], &[1.0; 4]),
+        observation_type: DType::F32,
+        action: Space::Discrete { n: 2 },
+        action_type: DType::I64,
+    };
+    let agents = [AgentId::name("left"), AgentId::name("right")];
+    let mut episodes = ExternalEpisodes::new(2, agents.clone().map(|agent| (agent, spaces.clone()))).unwrap();
+    let (mut obs, mut did, mut taken) = (AgentRows::new(), AgentRows::new(), AgentRows::new());
+    for agent in &agents {
+        obs.set(agent, RowsRef::F32(&[0.5; 4]));
+        did.set(agent, RowsRef::I64(&[1]));
+    }
+    let answer = [0, 1].map(|env| EnvActions { env, actions: did.clone() });
+    let (outcome, mut news) = (Outcome { reward: 1.0, ..Outcome::default() }, News::new());
+    (0..2).for_each(|id| _ = episodes.start_episode(id, true).unwrap());
+    let mut turns = |episodes: &mut ExternalEpisodes| {
+        let before = ALLOCATIONS.get();
+        for turn in 0..4 {
+            for id in 0..2 {
+                if turn % 2 == 0 {
+                    episodes.request_actions(id, &obs).unwrap();
+                } else {
+                    episodes.log_actions(id, &obs, &did).unwrap();
+                }
+                agents.iter().for_each(|agent| episodes.log_returns(id, agent, outcome, None).unwrap());
+            }
+            news.clear();
+            episodes.poll(&mut news).unwrap();
+            episodes.send_actions(&answer).unwrap();
+            if turn % 2 == 0 {
+                assert!((0..2).all(|id| episodes.take_actions(id, &mut taken).unwrap()));
+            }
+        }
+        ALLOCATIONS.get() - before
+    };
+    (0..4).for_each(|_| _ = turns(&mut episodes));
+    assert_eq!(turns(&mut episodes), 0);
 }

@@ -64,6 +64,7 @@ mod base;
 mod check;
 pub mod classic;
 mod erased;
+pub mod external;
 mod lane;
 pub mod multi_agent;
 pub mod pixel;
@@ -81,6 +82,7 @@ pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_
 pub use classic::CartPole;
 pub use erased::RowElement;
 pub use erased::{AnyVectorEnv, RowsMut, RowsRef};
+pub use external::{ExternalEpisodes, ExternalError};
 pub use lane::Lane;
 pub use multi_agent::MultiAgentEnv;
 pub use registry::{EnvFactory, EnvRegistry, EnvSpaces, EnvSpec, MultiAgentFactory, MultiAgentSpec, UnknownEnv};

@@ -2,6 +2,7 @@
 
 mod in_process;
 mod news;
+pub(super) mod rules;
 
 pub use in_process::{EnvMaker, EnvStart, InProcess};
 pub use news::{EnvActions, EnvNews, News};
@@ -30,13 +31,19 @@ pub trait BaseEnv: Send {
     /// Spaces of an agent; none for one that cannot appear.
     fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces>;
 
-    /// Collects the news of all sub-environments that are ready, ascending; at least one. The first poll brings their
-    /// first observations. `news` comes empty.
+    /// Collects the news of all sub-environments that are ready, ascending; at least one, unless they
+    /// [may be idle](Self::may_be_idle). The first poll brings their first observations. `news` comes empty.
     ///
     /// # Errors
     /// The environments' own, where a failed sub-environment is not restarted. A failure that is survived is news:
     /// [`EnvNews::fault`].
     fn poll(&mut self, news: &mut News) -> Result<(), EnvError>;
+
+    /// True if a poll may bring nothing: somebody else decides when something happens. It has waited for a while then, so
+    /// that its caller looks after other things and polls again at once.
+    fn may_be_idle(&self) -> bool {
+        false
+    }
 
     /// Answers the latest news: an entry for every sub-environment whose episode goes on, possibly with no action in
     /// it.

@@ -55,7 +55,7 @@ macro_rules! rows {
         }
 
         /// True without a NaN.
-        pub(super) fn is_numbers(row: RowsRef<'_>) -> bool {
+        pub(in crate::env) fn is_numbers(row: RowsRef<'_>) -> bool {
             match row { $(RowsRef::$variant(row) => row.iter().all(|x| !x.to_f64().is_nan())),+ }
         }
 

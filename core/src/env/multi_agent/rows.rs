@@ -41,6 +41,14 @@ impl AgentRows {
         Self::default()
     }
 
+    /// The row of an environment's only agent.
+    #[must_use]
+    pub fn single(row: RowsRef<'_>) -> Self {
+        let mut rows = Self::new();
+        rows.set(&AgentId::SINGLE, row);
+        rows
+    }
+
     /// Forgets all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.spans.clear();

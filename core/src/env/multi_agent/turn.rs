@@ -182,6 +182,11 @@ impl Debts {
         self.infos.clear();
     }
 
+    /// What an agent is owed.
+    pub(in crate::env) fn outcome(&self, agent: &AgentId) -> Outcome {
+        self.outcomes.get(agent, 0).copied().unwrap_or_default()
+    }
+
     /// The rewards that are owed.
     pub(crate) fn rewards(&self) -> impl Iterator<Item = (&AgentId, f64)> {
         self.outcomes.iter().map(|(agent, debt)| (agent, debt.reward))

@@ -297,7 +297,7 @@ impl SamplerInput for Episodic {
                 return Ok(batch);
             }
             host.check_interrupt()?;
-            if self.step(host)? == Progress::Idle {
+            if self.step(host)? == Progress::Idle && !self.env.may_be_idle() {
                 return Err(EnvError::Failed("a poll brought no news of any environment".into()).into());
             }
         }

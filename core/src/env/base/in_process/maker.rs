@@ -6,13 +6,13 @@ use crate::{
     env::{
         AnyVectorEnv, EnvContext, EnvError, EnvFactory, EnvSpaces, EnvSpec, Frame, Moment, Moments, MultiAgentEnv,
         MultiAgentFactory, MultiAgentSpec, Rng, StepOut, SubEnv,
+        base::rules::check_spaces,
         multi_agent::{AgentRows, Turn},
     },
     ids::{AgentId, SlotId},
     kernels::Kernels,
     prelude::*,
     rng::Streams,
-    space::Space,
 };
 
 /// Makes sub-environments, one at a time, so that each can be made again alone.
@@ -179,14 +179,7 @@ impl Spaces {
     pub(super) fn learn(&mut self, agent: &AgentId, env: &Made) -> Result<Option<&EnvSpaces>, EnvError> {
         if !self.0.contains_key(agent) {
             let Some(spaces) = env.spaces(agent) else { return Ok(None) };
-            // Rows are as long as the spaces say, so those are checked first.
-            let check = |what: &str, space: &Space| {
-                let nonsense =
-                    |error| EnvError::Failed(format!("agent {agent}: the {what} space makes no sense: {error}"));
-                space.validate().map_err(nonsense)
-            };
-            check("observation", &spaces.observation)?;
-            check("action", &spaces.action)?;
+            check_spaces(agent, &spaces)?;
             self.0.insert(agent.clone(), spaces);
         }
         Ok(self.0.get(agent))

@@ -3,14 +3,13 @@
 use super::maker::{EnvStart, Made, Spaces};
 use crate::{
     env::{
-        EnvError, EnvSpaces, Moment, RowsRef,
-        check::rows,
+        EnvError, Moment,
+        base::rules::{check_actions, check_obs},
         multi_agent::{AgentRows, Debts, Roster, Turn},
     },
     ids::AgentId,
     prelude::*,
     rng::Streams,
-    space::Space,
 };
 
 /// What a sub-environment waits for.
@@ -145,21 +144,7 @@ impl Sub {
 
     /// Checks that exactly the agents act whose turn it is, with rows of their action spaces' form.
     pub(super) fn check_actions(&self, env: usize, actions: &AgentRows, spaces: &Spaces) -> Result<(), EnvError> {
-        let bad = |agent: &AgentId, reason: String| Err(EnvError::BadAction { env, agent: agent.clone(), reason });
-        for (hint, (agent, row)) in actions.iter().enumerate() {
-            if !self.acting.contains(agent, hint) {
-                return bad(agent, "it cannot act, it has no observation to act on".into());
-            }
-            let Some(EnvSpaces { action, action_type, .. }) = spaces.get(agent) else { continue };
-            if row.dtype() != *action_type || row.len() != action.shape().elements() {
-                let (found, len) = (row.dtype(), row.len());
-                return bad(agent, format!("its action is {len} of {found}, not a row of {action_type} for {action}"));
-            }
-        }
-        match self.acting.iter().enumerate().find(|(hint, (agent, ()))| actions.get_near(agent, *hint).is_none()) {
-            Some((_, (agent, ()))) => bad(agent, "its action is missing".into()),
-            None => Ok(()),
-        }
+        check_actions(env, &self.acting, actions, |agent| spaces.get(agent))
     }
 
     /// Adds to the latest news what is owed.
@@ -183,26 +168,5 @@ fn at_env(error: EnvError, env: usize) -> EnvError {
     match error {
         EnvError::InvalidAction { action, .. } => EnvError::InvalidAction { lane: env, action },
         other => other,
-    }
-}
-
-/// What a terminal state looks like may lie beyond the bounds of a box, as Gymnasium's CartPole shows.
-fn check_obs(spaces: &EnvSpaces, row: RowsRef<'_>, terminal: bool) -> Result<(), String> {
-    let EnvSpaces { observation: space, observation_type: wanted, .. } = spaces;
-    let (found, len) = (row.dtype(), row.len());
-    if found != *wanted {
-        return Err(format!("is a row of {found}, not of {wanted}"));
-    }
-    if len != space.shape().elements() {
-        return Err(format!("has {len} elements, {space} has {}", space.shape().elements()));
-    }
-    if !rows::is_finite(row) {
-        return Err(format!("{} is not finite", rows::describe(row)));
-    }
-    match rows::contains(space, row) {
-        Ok(true) => Ok(()),
-        Ok(false) if terminal && matches!(space, Space::Box(_)) => Ok(()),
-        Ok(false) => Err(format!("{} is not in {space}", rows::describe(row))),
-        Err(error) => Err(format!("is of a kind that cannot be handed over: {error}")),
     }
 }

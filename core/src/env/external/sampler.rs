@@ -1,0 +1,149 @@
+//! The sampler's side.
+
+use super::{
+    ExternalEpisodes, ExternalError,
+    lane::{Entry, Kind, Lane, Open, Request, Taken},
+};
+use crate::{
+    env::{
+        BaseEnv, EnvActions, EnvError, EnvNews, EnvSpaces, News, Reset, RowsRef,
+        base::rules::check_actions,
+        check::rows,
+        multi_agent::{AgentRows, Turn},
+    },
+    ids::AgentId,
+    prelude::*,
+    space::Space,
+};
+
+impl BaseEnv for ExternalEpisodes {
+    fn num_envs(&self) -> usize {
+        self.lanes.len()
+    }
+
+    fn agents(&self) -> Vec<AgentId> {
+        self.agents.keys().cloned().collect()
+    }
+
+    fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
+        self.agents.get(agent).cloned()
+    }
+
+    /// Hands over a turn of every lane that has one and waits for no answer: possibly none.
+    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
+        if self.stopped {
+            return Err(EnvError::Stopped);
+        }
+        for (env, lane) in self.lanes.iter_mut().enumerate() {
+            if let Some(entry) = lane.pop() {
+                lane.hand_over(entry, news.add(env));
+            }
+        }
+        Ok(())
+    }
+
+    fn send_actions(&mut self, actions: &[EnvActions]) -> Result<(), EnvError> {
+        if self.stopped {
+            return Err(EnvError::Stopped);
+        }
+        let num_envs = self.lanes.len();
+        for (at, EnvActions { env, actions: rows }) in actions.iter().enumerate() {
+            let env = *env;
+            let lane = self.lanes.get(env).ok_or(EnvError::NoSuchLane { lane: env, num_envs })?;
+            // Ascending, as they come: each is there once.
+            if at.checked_sub(1).and_then(|before| actions.get(before)).is_some_and(|before| before.env >= env) {
+                return Err(EnvError::OutOfTurn { env, reason: "answers come once, in the order of the environments" });
+            }
+            if !lane.taken.is_some_and(|taken| taken.waits) {
+                return Err(EnvError::OutOfTurn { env, reason: "it waits for no actions: poll first" });
+            }
+            check_actions(env, &lane.acting, rows, |agent| self.agents.get(agent))?;
+            for (agent, row) in rows.iter() {
+                if !self.agents.get(agent).is_some_and(|spaces| is_possible(&spaces.action, row)) {
+                    return Err(EnvError::InvalidAction { lane: env, action: rows::describe(row) });
+                }
+            }
+        }
+        let waiting = self.lanes.iter().filter(|lane| lane.taken.is_some_and(|taken| taken.waits)).count();
+        if waiting != actions.len() {
+            return Err(EnvError::OutOfTurn { env: 0, reason: "an environment has no entry in the answer" });
+        }
+        for EnvActions { env, actions } in actions {
+            if let Some(lane) = self.lanes.get_mut(*env) {
+                lane.take_answer(actions);
+            }
+        }
+        Ok(())
+    }
+
+    /// Episodes begin when their drivers say so. One that the sampler is in is lost.
+    fn try_reset(&mut self, env: usize, _turn: &mut Turn) -> Result<Reset, EnvError> {
+        self.try_restart(env).map(|()| Reset::Unsupported)
+    }
+
+    fn try_restart(&mut self, env: usize) -> Result<(), EnvError> {
+        if self.stopped {
+            return Err(EnvError::Stopped);
+        }
+        let num_envs = self.lanes.len();
+        let lane = self.lanes.get_mut(env).ok_or(EnvError::NoSuchLane { lane: env, num_envs })?;
+        if let Some(id) = lane.give_up() {
+            self.close(id, ExternalError::LostEpisode(id));
+        }
+        Ok(())
+    }
+
+    /// Drivers and sampler hear of it with their next call.
+    fn stop(&mut self) -> Result<(), EnvError> {
+        self.stopped = true;
+        Ok(())
+    }
+}
+
+impl Lane {
+    /// The sampler takes a turn.
+    fn hand_over(&mut self, mut entry: Entry, news: &mut EnvNews) {
+        core::mem::swap(&mut entry.turn, &mut news.turn);
+        core::mem::swap(&mut entry.actions, &mut news.off_policy_actions);
+        let Entry { serial, kind, .. } = entry;
+        self.recycle(entry);
+        self.acting.clear();
+        match kind {
+            Kind::Asked | Kind::Logged => {
+                self.taken = Some(Taken { serial, asked: kind == Kind::Asked, waits: true });
+                for (hint, (agent, _)) in news.turn.obs().iter().enumerate() {
+                    if !news.turn.outcome_near(agent, hint).is_done() {
+                        self.acting.entry(agent);
+                    }
+                }
+            }
+            Kind::Ended => self.taken = None,
+            Kind::Abandoned => {
+                self.taken = None;
+                news.fault = Some(EnvError::Failed("the driver of the episode is gone".into()));
+            }
+        }
+    }
+
+    /// The sampler answers the turn that it has taken.
+    fn take_answer(&mut self, actions: &AgentRows) {
+        let Some(taken) = &mut self.taken else { return };
+        taken.waits = false;
+        let asks = |open: &&mut Open| taken.asked && open.serial == taken.serial;
+        if let Some(open) = self.open.as_mut().filter(asks) {
+            open.request = Request::Answered;
+            self.answer.clear();
+            for (agent, action) in actions.iter() {
+                self.answer.set(agent, action);
+            }
+        }
+    }
+}
+
+/// Whether a policy may choose this. Bounds of a box are for those who want to keep them.
+fn is_possible(space: &Space, row: RowsRef<'_>) -> bool {
+    match space {
+        Space::Box(_) => rows::is_numbers(row),
+        space => rows::contains(space, row).unwrap_or(false),
+    }
+}
