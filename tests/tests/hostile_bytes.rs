@@ -9,7 +9,10 @@ use proptest::{
 use rollmesh_core::{
     batch::SlotFragment,
     config::Config,
-    env::{EnvRegistry, RowsRef, multi_agent::AgentRows},
+    env::{
+        EnvRegistry, RowsRef,
+        multi_agent::{AgentRows, Outcome},
+    },
     ids::{AgentId, FragmentNo, LeaseId, SlotId, WeightsVersion},
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
@@ -121,7 +124,8 @@ fn messages_of_clients() -> Vec<Message> {
     let (observations, actions) = (rows(RowKind::Observation, &observations), rows(RowKind::Action, &actions));
     let (mut returns, mut infos) = (Vec::new(), Vec::new());
     for (agent, _) in table.agents() {
-        let of = AgentReturn { agent: agent.clone(), reward: 1.0, terminated: false, truncated: true };
+        let outcome = Outcome { reward: 1.0, terminated: false, truncated: true };
+        let of = AgentReturn { agent: agent.clone(), outcome };
         table.write_return(&of, &mut returns).unwrap();
         table.write_info(agent, b"{}", &mut infos).unwrap();
     }

@@ -18,6 +18,7 @@
 mod bytes;
 mod codec;
 pub mod convert;
+mod episode_driver;
 mod external;
 pub mod handshake;
 mod header;
@@ -32,6 +33,7 @@ mod token;
 mod wire_enum;
 
 pub use codec::{DecodeError, Message};
+pub use episode_driver::EpisodeDriver;
 pub use header::{HEADER_BYTES, HEADER_VERSION, MAGIC};
 pub use inbox::{ChunkPlace, Inbox, InboxError};
 pub use kind::{CHUNK_BYTES, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};

@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     column::{DType, LittleEndian, append_le},
-    env::{EnvSpaces, RowsMut, RowsRef, multi_agent::AgentRows},
+    env::{
+        EnvSpaces, RowsMut, RowsRef,
+        multi_agent::{AgentRows, Outcome},
+    },
     ids::AgentId,
     prelude::*,
     protocol::{Kind, message::Spaces},
@@ -18,6 +21,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentTable {
     agents: Vec<(AgentId, EnvSpaces)>,
+    numbers: BTreeMap<AgentId, u16>,
 }
 
 /// Why there can be no table of these agents.
@@ -115,12 +119,8 @@ pub enum AgentRowsError {
 pub struct AgentReturn {
     /// The agent.
     pub agent: AgentId,
-    /// Its reward, finite.
-    pub reward: f64,
-    /// It has reached a terminal state.
-    pub terminated: bool,
-    /// It was taken out for another reason.
-    pub truncated: bool,
+    /// Its reward, finite, and whether it goes on.
+    pub outcome: Outcome,
 }
 
 /// Bytes of an agent's number.
@@ -156,13 +156,15 @@ impl AgentTable {
     /// # Errors
     /// [`AgentTableError`] if they could not be spoken of in messages.
     pub fn new(agents: impl IntoIterator<Item = (AgentId, EnvSpaces)>) -> Result<Self, AgentTableError> {
-        let table = Self { agents: agents.into_iter().collect() };
-        if table.agents.is_empty() || table.agents.len() > usize::from(u16::MAX) {
-            return Err(AgentTableError::Count(table.agents.len()));
+        let agents: Vec<(AgentId, EnvSpaces)> = agents.into_iter().collect();
+        if agents.is_empty() || agents.len() > usize::from(u16::MAX) {
+            return Err(AgentTableError::Count(agents.len()));
         }
-        let mut seen = BTreeSet::new();
-        if let Some((agent, _)) = table.agents.iter().find(|(agent, _)| !seen.insert(agent)) {
-            return Err(AgentTableError::Twice(agent.clone()));
+        let mut numbers = BTreeMap::new();
+        for (number, (agent, _)) in (0..).zip(&agents) {
+            if numbers.insert(agent.clone(), number).is_some() {
+                return Err(AgentTableError::Twice(agent.clone()));
+            }
         }
         // A space has at most 2^24 elements and there are at most 2^16 agents: nothing overflows.
         let row = |spaces: &EnvSpaces, kind: RowKind| {
@@ -170,8 +172,8 @@ impl AgentTable {
             (NUMBER + len * dtype.size()) as u64
         };
         let both = |spaces: &EnvSpaces| row(spaces, RowKind::Observation) + row(spaces, RowKind::Action);
-        let bytes = table.agents.iter().map(|(_, spaces)| both(spaces)).sum();
-        if bytes > max_row_bytes() { Err(AgentTableError::TooLarge { bytes }) } else { Ok(table) }
+        let bytes = agents.iter().map(|(_, spaces)| both(spaces)).sum();
+        if bytes > max_row_bytes() { Err(AgentTableError::TooLarge { bytes }) } else { Ok(Self { agents, numbers }) }
     }
 
     /// The agents in order of their numbers.
@@ -252,8 +254,8 @@ impl AgentTable {
     pub fn write_rows(&self, kind: RowKind, rows: &AgentRows, out: &mut Vec<u8>) -> Result<(), AgentRowsError> {
         for (agent, row) in rows.iter() {
             let number = self.number(agent)?;
-            let (_, spaces) = &self.agents[usize::from(number)];
-            if layout(spaces, kind) != (row.dtype(), row.len()) {
+            let spaces = self.agents.get(usize::from(number)).map(|(_, spaces)| spaces);
+            if spaces.map(|spaces| layout(spaces, kind)) != Some((row.dtype(), row.len())) {
                 return Err(AgentRowsError::OtherSpace(agent.clone()));
             }
             out.extend_from_slice(&number.to_le_bytes());
@@ -292,7 +294,7 @@ impl AgentTable {
                     return Err(AgentRowsError::Flags { agent: agent.clone(), flags });
                 }
             };
-            returns.push(AgentReturn { agent: agent.clone(), reward, terminated, truncated });
+            returns.push(AgentReturn { agent: agent.clone(), outcome: Outcome { reward, terminated, truncated } });
         }
         Ok(returns)
     }
@@ -303,8 +305,8 @@ impl AgentTable {
     /// [`AgentRowsError::OtherSpace`] for an agent that is not in the table.
     pub fn write_return(&self, of: &AgentReturn, out: &mut Vec<u8>) -> Result<(), AgentRowsError> {
         out.extend_from_slice(&self.number(&of.agent)?.to_le_bytes());
-        out.extend_from_slice(&of.reward.to_le_bytes());
-        out.push(u8::from(of.terminated) | u8::from(of.truncated) << 1);
+        out.extend_from_slice(&of.outcome.reward.to_le_bytes());
+        out.push(u8::from(of.outcome.terminated) | u8::from(of.outcome.truncated) << 1);
         Ok(())
     }
 
@@ -338,9 +340,7 @@ impl AgentTable {
     }
 
     fn number(&self, agent: &AgentId) -> Result<u16, AgentRowsError> {
-        let number = self.agents.iter().position(|(known, _)| known == agent);
-        // There are no more than two bytes can count.
-        number.map(|number| number as u16).ok_or_else(|| AgentRowsError::OtherSpace(agent.clone()))
+        self.numbers.get(agent).copied().ok_or_else(|| AgentRowsError::OtherSpace(agent.clone()))
     }
 
     fn take_agent(&self, bytes: &mut &[u8]) -> Result<(&AgentId, &EnvSpaces), AgentRowsError> {

@@ -65,7 +65,10 @@ fn bytes_that_are_no_rows_are_named() {
 
 #[test]
 fn returns_and_infos_travel_unchanged() {
-    let of = |agent, reward, terminated, truncated| AgentReturn { agent, reward, terminated, truncated };
+    let of = |agent, reward, terminated, truncated| AgentReturn {
+        agent,
+        outcome: Outcome { reward, terminated, truncated },
+    };
     let returns = [of(AgentId::Index(3), -1.5, true, false), of(AgentId::name("left"), 0.1, false, true)];
     let mut bytes = Vec::new();
     returns.iter().for_each(|of| table().write_return(of, &mut bytes).unwrap());
