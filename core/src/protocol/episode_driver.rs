@@ -163,8 +163,9 @@ impl EpisodeDriver {
     }
 
     /// Goes on with what was kept, and brings actions that are there. To be called whenever the sampler or another client
-    /// has done something.
-    pub fn poll(&mut self, episodes: &mut ExternalEpisodes, answers: &mut Vec<Message>) {
+    /// has done something. True if the sampler may have something to hear.
+    pub fn poll(&mut self, episodes: &mut ExternalEpisodes, answers: &mut Vec<Message>) -> bool {
+        let mut has_said = false;
         let numbers: Vec<u32> = self.episodes.keys().copied().collect();
         for number in numbers {
             if let Some(Driven::Starting { training }) = self.episodes.get(&number) {
@@ -184,8 +185,29 @@ impl EpisodeDriver {
                 }
                 self.kept -= 1;
                 self.kept_bytes -= size;
+                has_said = true;
             }
         }
+        has_said
+    }
+
+    /// Adds the episodes that wait for the sampler, by the numbers that [`ExternalEpisodes`] knows them by.
+    pub fn waits_for(&self, ids: &mut Vec<u64>) {
+        let waits = |driven: &Driven| matches!(driven, Driven::Open { asked, kept } if *asked || !kept.is_empty());
+        let waiting = self.episodes.iter().filter(|(_, driven)| waits(driven));
+        ids.extend(waiting.map(|(number, _)| self.id(*number)));
+    }
+
+    /// True while an episode waits for a lane.
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        self.episodes.values().any(|driven| matches!(driven, Driven::Starting { .. }))
+    }
+
+    /// How many episodes of the client are open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.episodes.values().filter(|driven| matches!(driven, Driven::Open { .. })).count()
     }
 
     /// The client is gone: its episodes are abandoned. How many were open.

@@ -20,7 +20,7 @@ use rollmesh_core::{
 };
 use serde_json::{Value, json};
 
-use super::{exit::Failure, log::Log, settings::WorkerFlags, signals::Interruption};
+use super::{exit::Failure, external::ListenFlags, log::Log, settings::WorkerFlags, signals::Interruption};
 use crate::{Registry, progress::Progress};
 
 #[derive(Args)]
@@ -30,11 +30,14 @@ use crate::{Registry, progress::Progress};
                         what was learned up to there is saved, and the exit code is 3.\n\n\
                         Example:\n  \
                         rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 60 --csv curve.csv\n  \
-                        rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state"
+                        rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state\n  \
+                        rollmesh learn --config examples/external/cart_pole.toml --listen 127.0.0.1:7878 --assets examples/external"
 )]
 pub(super) struct LearnArgs {
     #[command(flatten)]
     flags: WorkerFlags,
+    #[command(flatten)]
+    clients: ListenFlags,
     /// Iterations of sampling and learning
     #[arg(long, value_name = "N", default_value_t = 100)]
     iterations: u64,
@@ -58,7 +61,8 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
         config = config.single_policy("ppo");
     }
     let (train_batch_size, log) = (config.train_batch_size.max(1), Log::new(&config).map_err(Failure::usage)?);
-    let mut worker = args.flags.worker(config, registry)?;
+    let (registry, clients) = args.clients.open(&config, registry)?;
+    let mut worker = args.flags.worker(config, &registry)?;
     if let Some(path) = &args.restore {
         let bytes = fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         worker.restore(&bytes).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
@@ -67,7 +71,10 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
     let save = args.save.as_ref().map(|path| StateFile::create(path)).transpose().map_err(Failure::usage)?;
     let curve = args.csv.as_ref().map(|path| Curve::create(path, &worker)).transpose().map_err(Failure::usage)?;
     let train_batch_size = train_batch_size as usize;
-    let interruption = Interruption::watch();
+    let interruption = match &clients {
+        Some(clients) => Interruption::watch_and(clients.stopper()),
+        None => Interruption::watch(),
+    };
     let mut training = Training { worker, log, curve, train_batch_size, interruption, done: 0, latest: None };
     training.run(args.iterations, !args.json)?;
     let summary = training.summary();
@@ -75,6 +82,9 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
         file.write(&training.worker.save().map_err(Failure::other)?).map_err(Failure::other)?;
     }
     training.worker.stop().map_err(Failure::other)?;
+    if let Some(clients) = clients {
+        clients.close();
+    }
     if args.json {
         println!("{summary}")
     } else {
@@ -124,7 +134,10 @@ impl Training {
     fn iterate(&mut self, start: Instant) -> Result<Option<Iteration>, RolloutError> {
         let (mut batches, mut steps, mut ended) = (Vec::new(), 0, Vec::<RolloutMetrics>::new());
         while steps < self.train_batch_size {
-            let batch = self.worker.sample()?;
+            let batch = match self.worker.sample() {
+                Err(_) if self.interruption.is_noticed() => return Ok(None),
+                batch => batch?,
+            };
             let WorkerMetrics { episodes, warnings, .. } = self.worker.metrics();
             self.log.sample(&batch, &episodes);
             self.log.warnings(&warnings);

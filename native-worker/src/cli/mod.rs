@@ -3,6 +3,7 @@
 mod demo;
 mod envs;
 mod exit;
+mod external;
 mod host;
 mod hub;
 mod learn;

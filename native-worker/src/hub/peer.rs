@@ -20,7 +20,10 @@ use tokio::{
     time::{interval, timeout},
 };
 
-use super::actor::Event;
+use super::{
+    actor::Event,
+    client::{Client, Clients},
+};
 
 /// A peer says Hello within this time.
 const HELLO_DEADLINE: Duration = Duration::from_secs(2);
@@ -41,13 +44,16 @@ pub(super) struct PeerLink {
 struct Shared {
     outbox: Mutex<Outbox>,
     wake: Notify,
+    /// Nothing waits to be sent any more.
+    drained: Notify,
     /// Set once: the goodbye is queued, and nothing after it.
     closing: Mutex<bool>,
 }
 
 impl PeerLink {
     fn new() -> Self {
-        let shared = Shared { outbox: Mutex::default(), wake: Notify::new(), closing: Mutex::new(false) };
+        let (wake, drained) = (Notify::new(), Notify::new());
+        let shared = Shared { outbox: Mutex::default(), wake, drained, closing: Mutex::new(false) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -70,6 +76,11 @@ impl PeerLink {
             self.outbox().push_frame(frame);
             self.shared.wake.notify_one();
         }
+    }
+
+    /// Returns once all that waited has been sent.
+    pub(super) async fn drained(&self) {
+        self.shared.drained.notified().await;
     }
 
     /// Bytes that wait to be sent.
@@ -138,7 +149,12 @@ impl Departure {
     }
 }
 
-pub(super) async fn serve(socket: WebSocket, events: mpsc::Sender<Event>, pending: OwnedSemaphorePermit) {
+pub(super) async fn serve(
+    socket: WebSocket,
+    events: mpsc::Sender<Event>,
+    clients: Option<Arc<Clients>>,
+    pending: OwnedSemaphorePermit,
+) {
     let (mut sink, mut stream) = socket.split();
     let mut inbox = Inbox::of_hub();
     let link = PeerLink::new();
@@ -153,10 +169,22 @@ pub(super) async fn serve(socket: WebSocket, events: mpsc::Sender<Event>, pendin
     };
     drop(pending);
     let peer = admission.peer;
-    let departure = tokio::select! {
-        departure = read(peer, &mut stream, &mut inbox, &link, &events) => departure,
+    // Where there is nothing for clients, nobody is one.
+    let mut client =
+        clients.filter(|_| admission.role == Role::Client).map(|clients| Client::new(peer, clients, link.clone()));
+    let read = async {
+        match &mut client {
+            Some(client) => read_client(client, &mut stream, &mut inbox).await,
+            None => read(peer, &mut stream, &mut inbox, &link, &events).await,
+        }
+    };
+    let mut departure = tokio::select! {
+        departure = read => departure,
         departure = write(&mut sink, &link) => departure,
     };
+    if let Some(open) = client.map(|mut client| client.leave()).filter(|open| *open > 0) {
+        departure.reason += &format!("; {open} of its episodes abandoned");
+    }
     if departure.is_final {
         link.close(&departure.reason);
     }
@@ -206,6 +234,22 @@ async fn read_hello(stream: &mut Stream, inbox: &mut Inbox) -> Result<Hello, Ref
     }
 }
 
+/// Passes a client's messages to its episodes until it goes; there is no more reading while they have no room.
+async fn read_client(client: &mut Client, stream: &mut Stream, inbox: &mut Inbox) -> Departure {
+    loop {
+        let has_room = client.has_room();
+        let heard = tokio::select! {
+            biased;
+            () = client.changed() => continue,
+            heard = next_message(stream, inbox), if has_room => heard,
+        };
+        match heard {
+            Ok(message) => message.into_iter().for_each(|message| client.handle(message)),
+            Err(departure) => return departure,
+        }
+    }
+}
+
 /// Passes messages on until the peer goes; the channel's bound holds back who sends too fast.
 async fn read(
     peer: u32,
@@ -215,20 +259,8 @@ async fn read(
     events: &mpsc::Sender<Event>,
 ) -> Departure {
     loop {
-        let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
-            Err(_) => return Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs())),
-            Ok(None | Some(Ok(Frame::Close(_)))) => return Departure::wished("the connection was closed"),
-            Ok(Some(Err(error))) => return Departure::lost(format_args!("the connection broke: {error}")),
-            Ok(Some(Ok(Frame::Text(_)))) => return Departure::fault("text frames have no place here"),
-            Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_)))) => continue,
-            Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
-        };
-        match inbox.handle_frame(&frame) {
+        match next_message(stream, inbox).await {
             Ok(None) => {}
-            // The text may come from anybody and ends on a terminal.
-            Ok(Some(Message::Goodbye(goodbye))) => {
-                return Departure::wished(goodbye.reason.replace(char::is_control, " "));
-            }
             Ok(Some(Message::Credit(credit))) => {
                 link.outbox().grant(credit.bytes);
                 link.shared.wake.notify_one();
@@ -238,11 +270,28 @@ async fn read(
                     return Departure::wished("the hub has stopped");
                 }
             }
-            Err(error) => return Departure::fault(error),
+            Err(departure) => return departure,
         }
         if let Some(credit) = inbox.take_credit_due() {
             let _ = link.send(&Message::Credit(credit));
         }
+    }
+}
+
+/// What the next frame says, if that is complete; why the peer goes, if it does.
+async fn next_message(stream: &mut Stream, inbox: &mut Inbox) -> Result<Option<Message>, Departure> {
+    let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
+        Err(_) => return Err(Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()))),
+        Ok(None | Some(Ok(Frame::Close(_)))) => return Err(Departure::wished("the connection was closed")),
+        Ok(Some(Err(error))) => return Err(Departure::lost(format_args!("the connection broke: {error}"))),
+        Ok(Some(Ok(Frame::Text(_)))) => return Err(Departure::fault("text frames have no place here")),
+        Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_)))) => return Ok(None),
+        Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
+    };
+    match inbox.handle_frame(&frame) {
+        // The text may come from anybody and ends on a terminal.
+        Ok(Some(Message::Goodbye(goodbye))) => Err(Departure::wished(goodbye.reason.replace(char::is_control, " "))),
+        heard => heard.map_err(Departure::fault),
     }
 }
 
@@ -267,7 +316,10 @@ async fn flush(sink: &mut Sink, link: &PeerLink) -> Result<(), String> {
         let next = link.outbox().poll_frame();
         match next {
             Some(bytes) => deliver(sink, Frame::Binary(bytes.into())).await?,
-            None => return Ok(()),
+            None => {
+                link.shared.drained.notify_one();
+                return Ok(());
+            }
         }
     }
 }

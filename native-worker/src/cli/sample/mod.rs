@@ -11,7 +11,11 @@ use rollmesh_core::{
     worker::{RegisteredEnv, RolloutConfig},
 };
 
-use super::{exit::Failure, settings::WorkerFlags};
+use super::{
+    exit::Failure,
+    external::{Clients, ListenFlags},
+    settings::WorkerFlags,
+};
 use crate::Registry;
 
 #[derive(Args)]
@@ -27,6 +31,8 @@ use crate::Registry;
 pub(super) struct SampleArgs {
     #[command(flatten)]
     flags: WorkerFlags,
+    #[command(flatten)]
+    clients: ListenFlags,
     /// Widths of the networks' hidden layers [default: the file's, else 64,64]
     #[arg(long, value_delimiter = ',')]
     hidden: Option<Vec<u32>>,
@@ -47,13 +53,22 @@ pub(super) struct SampleArgs {
 
 pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let config = settings(args)?;
+    let (registry, clients) = args.clients.open(&config, registry)?;
     let env = config.env.as_deref().unwrap_or_default();
     let env = registry.env(env).map_err(Failure::usage)?;
     let is_plain = args.flags.config.is_none()
         && config.monitor_path.is_none()
         && config.observation_filter == FilterKind::NoFilter
         && matches!(env, RegisteredEnv::SingleAgent(_));
-    if is_plain { plain::run(args, config.raw(), registry) } else { batches::run(args, config, registry) }
+    if is_plain {
+        return plain::run(args, config.raw(), &registry);
+    }
+    let stopper = clients.as_ref().map(Clients::stopper);
+    let code = batches::run(args, config, &registry, stopper)?;
+    if let Some(clients) = clients {
+        clients.close();
+    }
+    Ok(code)
 }
 
 /// Somebody may have ended it early.
