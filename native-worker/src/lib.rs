@@ -12,6 +12,7 @@
 
 mod cli;
 pub mod envs;
+pub mod external;
 pub mod hub;
 pub mod kernels;
 pub mod learner;

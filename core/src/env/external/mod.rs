@@ -129,6 +129,12 @@ impl ExternalEpisodes {
         self.open.iter().map(|(id, lane)| (*id, *lane))
     }
 
+    /// Whether an episode of this number is open.
+    #[must_use]
+    pub fn is_open(&self, id: u64) -> bool {
+        self.open.contains_key(&id)
+    }
+
     /// The lane of an open episode.
     ///
     /// # Errors

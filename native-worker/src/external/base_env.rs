@@ -1,0 +1,131 @@
+//! The sampler's side.
+
+use std::{
+    sync::Arc,
+    task::Waker,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::{
+    env::{BaseEnv, EnvActions, EnvError, EnvSpaces, News, Reset, multi_agent::Turn},
+    ids::AgentId,
+};
+
+use super::shared::Shared;
+
+/// How long a poll waits for drivers before it comes back with nothing, so that its caller hears of an interruption.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Shared episodes as the sampler sees them.
+pub(super) struct Sampled {
+    shared: Arc<Shared>,
+    /// A sampler has begun with it.
+    polled: bool,
+    /// Room for those who are to be woken.
+    woken: Vec<Waker>,
+}
+
+impl Sampled {
+    /// The only one.
+    pub(super) fn new(shared: Arc<Shared>) -> Result<Self, EnvError> {
+        let mut state = shared.lock();
+        if std::mem::replace(&mut state.sampled, true) {
+            let reason = "the external environment has a sampler already: make one for each worker";
+            return Err(EnvError::Failed(reason.into()));
+        }
+        drop(state);
+        Ok(Self { shared, polled: false, woken: Vec::new() })
+    }
+
+    fn wake(&mut self) {
+        self.woken.drain(..).for_each(Waker::wake);
+    }
+
+    /// Begins a lane anew; its driver is told.
+    fn in_lane<T>(
+        &mut self,
+        env: usize,
+        act: impl FnOnce(&mut dyn BaseEnv) -> Result<T, EnvError>,
+    ) -> Result<T, EnvError> {
+        let mut state = self.shared.lock();
+        let done = act(&mut state.episodes);
+        state.take_waiting(env, &mut self.woken);
+        drop(state);
+        self.wake();
+        done
+    }
+}
+
+impl BaseEnv for Sampled {
+    fn num_envs(&self) -> usize {
+        self.shared.lock().episodes.num_envs()
+    }
+
+    fn agents(&self) -> Vec<AgentId> {
+        self.shared.lock().episodes.agents()
+    }
+
+    fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
+        self.shared.lock().episodes.spaces(agent)
+    }
+
+    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
+        self.polled = true;
+        let start = Instant::now();
+        let mut state = self.shared.lock();
+        loop {
+            state.episodes.poll(news)?;
+            if !news.entries().is_empty() {
+                break;
+            }
+            if let Some(why) = &state.undriven {
+                return Err(EnvError::Failed(format!("nobody drives the external environment any more: {why}")));
+            }
+            let Some(left) = SLICE.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else { return Ok(()) };
+            let waited = self.shared.said.wait_timeout(state, left);
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        // There is room in these lanes.
+        news.entries().iter().for_each(|entry| state.take_waiting(entry.env, &mut self.woken));
+        drop(state);
+        self.wake();
+        Ok(())
+    }
+
+    /// Drivers decide when something happens.
+    fn may_be_idle(&self) -> bool {
+        true
+    }
+
+    fn send_actions(&mut self, actions: &[EnvActions]) -> Result<(), EnvError> {
+        let mut state = self.shared.lock();
+        state.episodes.send_actions(actions)?;
+        actions.iter().for_each(|answer| state.take_waiting(answer.env, &mut self.woken));
+        drop(state);
+        self.wake();
+        Ok(())
+    }
+
+    fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
+        self.in_lane(env, |episodes| episodes.try_reset(env, turn))
+    }
+
+    fn try_restart(&mut self, env: usize) -> Result<(), EnvError> {
+        self.in_lane(env, |episodes| episodes.try_restart(env))
+    }
+
+    fn stop(&mut self) -> Result<(), EnvError> {
+        self.shared.stop();
+        Ok(())
+    }
+}
+
+impl Drop for Sampled {
+    fn drop(&mut self) {
+        self.shared.lock().sampled = false;
+        if self.polled {
+            // Nobody will answer those who wait.
+            self.shared.stop();
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Episodes of several agents, for those who drive them.
+
+use std::{
+    fmt::Display,
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::{Context, Poll},
+    thread::Builder,
+    time::Duration,
+};
+
+use rollmesh_core::{
+    env::{
+        BaseEnv, EnvContext, EnvError, EnvSpaces, ExternalEpisodes, ExternalError,
+        multi_agent::{AgentRows, Outcome},
+    },
+    ids::AgentId,
+    kernels::Kernels,
+};
+
+use super::{
+    ExternalEnvError,
+    base_env::Sampled,
+    shared::{Driver, Serving, Shared},
+    wait::block_on,
+};
+use crate::envs::words;
+
+/// Episodes of several agents that are driven from outside. A handle: clones drive the same environment.
+///
+/// See the [module](super) for how it meets a sampler, and [`ExternalEpisodes`] for the rules. Whatever is said of an
+/// episode comes from one thread or task at a time; episodes do not know of each other.
+///
+/// Everything that waits exists in three forms: one that blocks the thread, with a deadline; one for tasks of any
+/// asynchronous runtime, `…_async`; and one that does not wait. If a future is dropped, what it has asked for
+/// remains asked for.
+///
+/// ```
+/// use rollmesh::external::{ExternalEnvError, ExternalMultiAgentEnv};
+/// use rollmesh_core::{
+///     column::DType,
+///     env::{
+///         EnvSpaces, RowsRef,
+///         multi_agent::{AgentRows, Outcome},
+///     },
+///     ids::{AgentId, PolicyId},
+///     policy::RandomPolicy,
+///     space::Space,
+///     worker::{NewPolicy, RolloutConfig, RolloutWorker},
+/// };
+///
+/// let two = Space::Discrete { n: 2 };
+/// let spaces = EnvSpaces { observation: two.clone(), observation_type: DType::I64, action: two, action_type: DType::I64 };
+/// let agents = ["cat", "mouse"].map(AgentId::name);
+/// let env = ExternalMultiAgentEnv::new(1, agents.clone().map(|agent| (agent, spaces.clone())))?;
+/// env.run(move |env| -> Result<(), ExternalEnvError> {
+///     let mut obs = AgentRows::new();
+///     agents.iter().for_each(|agent| obs.set(agent, RowsRef::I64(&[0])));
+///     loop {
+///         let episode = env.start_episode(true)?;
+///         for _ in 0..5 {
+///             let actions = env.actions(episode, &obs)?;
+///             let met = actions.row_of::<i64>(&agents[0]) == actions.row_of::<i64>(&agents[1]);
+///             let reward = if met { 1.0 } else { -1.0 };
+///             env.log_returns(episode, &agents[0], Outcome { reward, ..Outcome::default() }, None)?;
+///         }
+///         env.end_episode(episode, &obs, false)?;
+///     }
+/// })?;
+///
+/// let config = RolloutConfig::default().rollout_fragment_length(20);
+/// let random = NewPolicy::object(Box::new(RandomPolicy::new(2, 0)));
+/// let builder = RolloutWorker::builder().config(config).policy(PolicyId::DEFAULT, random);
+/// let mut worker = builder.base_env_creator(env.creator()).build()?;
+/// let batch = worker.sample()?;
+/// assert_eq!((batch.env_steps(), batch.agent_steps()), (20, 40));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct ExternalMultiAgentEnv {
+    driver: Driver,
+    action_timeout: Duration,
+    log_timeout: Duration,
+}
+
+impl ExternalMultiAgentEnv {
+    /// How long a driver waits for actions if it does not say.
+    pub const ACTION_TIMEOUT: Duration = Duration::from_secs(300);
+
+    /// How long a driver waits for the sampler to take what it has said before, if it does not say.
+    pub const LOG_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// An environment in which as many episodes of these agents can be open at once as it has lanes.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Spaces`].
+    pub fn new(
+        num_envs: usize,
+        agents: impl IntoIterator<Item = (AgentId, EnvSpaces)>,
+    ) -> Result<Self, ExternalEnvError> {
+        let episodes = ExternalEpisodes::new(num_envs, agents).map_err(ExternalEnvError::Spaces)?;
+        let driver = Driver::new(Arc::new(Shared::new(episodes)));
+        Ok(Self { driver, action_timeout: Self::ACTION_TIMEOUT, log_timeout: Self::LOG_TIMEOUT })
+    }
+
+    /// How long this handle and its clones wait for actions, and for the sampler to take what was said before.
+    #[must_use]
+    pub fn with_timeouts(mut self, actions: Duration, log: Duration) -> Self {
+        (self.action_timeout, self.log_timeout) = (actions, log);
+        self
+    }
+
+    /// The sampler's side, for [`base_env_creator`](rollmesh_core::worker::RolloutWorkerBuilder::base_env_creator) or a
+    /// registry. There is one at a time: a second worker gets an error. Does not count as a handle.
+    pub fn creator(
+        &self,
+    ) -> impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + use<> {
+        let shared = self.driver.shared().clone();
+        move |_, _| Ok(Box::new(Sampled::new(shared.clone())?))
+    }
+
+    /// Drives from a thread of its own. When the last such thread ends, by returning, with an error or in a panic, its
+    /// episodes are lost, and sampling says so once all that was said before is sampled. A stop of the environment is told
+    /// to the thread as an error of whatever it calls next.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Thread`].
+    #[doc(alias = "Serving thread has stopped")]
+    pub fn run<E: Display>(
+        &self,
+        drive: impl FnOnce(&Self) -> Result<(), E> + Send + 'static,
+    ) -> Result<(), ExternalEnvError> {
+        let (env, serving) = (self.clone(), Serving::new(self.driver.shared().clone()));
+        let thread = Builder::new().name("external-env".into()).spawn(move || {
+            serving.end(match catch_unwind(AssertUnwindSafe(|| drive(&env))) {
+                Ok(Ok(())) => "the serving thread has stopped".into(),
+                Ok(Err(error)) => format!("the serving thread has stopped: {error}"),
+                Err(panic) => format!("the serving thread {}", words(panic.as_ref())),
+            });
+        });
+        thread.map(drop).map_err(|error| ExternalEnvError::Thread(error.to_string()))
+    }
+
+    /// Begins an episode under a number that no open one has. `training_enabled: false` keeps its rows out of batches.
+    ///
+    /// # Errors
+    /// [`ExternalError::TooManyEpisodes`], [`ExternalError::Stopped`].
+    pub fn start_episode(&self, training_enabled: bool) -> Result<u64, ExternalEnvError> {
+        let mut state = self.driver.shared().lock();
+        let id = state.next_id();
+        state.episodes.start_episode(id, training_enabled)?;
+        Ok(id)
+    }
+
+    /// As [`start_episode`](Self::start_episode), under a number of the driver's own. Returns the episode's lane.
+    ///
+    /// # Errors
+    /// [`ExternalError::DuplicateEpisode`]; as there.
+    pub fn start_episode_as(&self, id: u64, training_enabled: bool) -> Result<usize, ExternalEnvError> {
+        Ok(self.driver.shared().lock().episodes.start_episode(id, training_enabled)?)
+    }
+
+    /// Says what agents observe, and waits for their actions. Agents whose last observation it is have none.
+    ///
+    /// After [`ExternalEnvError::Timeout`] the actions are still asked for:
+    /// [`wait_for_actions`](Self::wait_for_actions) goes on waiting.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError`].
+    #[doc(alias = "get_action")]
+    pub fn actions(&self, id: u64, obs: &AgentRows) -> Result<AgentRows, ExternalEnvError> {
+        self.block_for_room(id, |context| self.poll_request(id, obs, context))?;
+        let mut actions = AgentRows::new();
+        self.wait_for_actions(id, &mut actions)?;
+        Ok(actions)
+    }
+
+    /// Waits for actions that were asked for.
+    ///
+    /// # Errors
+    /// [`ExternalError::NothingAsked`], [`ExternalEnvError::Timeout`].
+    pub fn wait_for_actions(&self, id: u64, actions: &mut AgentRows) -> Result<(), ExternalEnvError> {
+        let timeout = self.action_timeout;
+        block_on(timeout, |context| self.poll_actions(id, actions, context)).unwrap_or(Err(ExternalEnvError::Timeout {
+            id,
+            what: "chosen actions",
+            timeout,
+        }))
+    }
+
+    /// As [`actions`](Self::actions), in a task. Waits for ever if nobody samples.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Episode`].
+    pub async fn actions_async(&self, id: u64, obs: &AgentRows) -> Result<AgentRows, ExternalEnvError> {
+        poll_fn(|context| self.poll_request(id, obs, context)).await?;
+        let mut actions = AgentRows::new();
+        self.wait_for_actions_async(id, &mut actions).await?;
+        Ok(actions)
+    }
+
+    /// As [`wait_for_actions`](Self::wait_for_actions), in a task.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Episode`].
+    pub async fn wait_for_actions_async(&self, id: u64, actions: &mut AgentRows) -> Result<(), ExternalEnvError> {
+        poll_fn(|context| self.poll_actions(id, actions, context)).await
+    }
+
+    /// Says what agents observe and asks for their actions, without waiting for anything.
+    ///
+    /// # Errors
+    /// [`ExternalError`], also [`ExternalError::QueueFull`].
+    pub fn request_actions(&self, id: u64, obs: &AgentRows) -> Result<(), ExternalEnvError> {
+        Ok(self.driver.shared().say(|episodes| episodes.request_actions(id, obs))?)
+    }
+
+    /// Takes the actions that were asked for, if they are there.
+    ///
+    /// # Errors
+    /// [`ExternalError::NothingAsked`], or those of an episode that is not open.
+    pub fn take_actions(&self, id: u64, actions: &mut AgentRows) -> Result<bool, ExternalEnvError> {
+        Ok(self.driver.shared().lock().episodes.take_actions(id, actions)?)
+    }
+
+    /// As [`take_actions`](Self::take_actions); wakes the task when it is worth asking again.
+    pub fn poll_actions(
+        &self,
+        id: u64,
+        actions: &mut AgentRows,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), ExternalEnvError>> {
+        let mut state = self.driver.shared().lock();
+        match state.episodes.take_actions(id, actions) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => {
+                state.wait(id, context);
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
+    }
+
+    /// Says what agents observe, and what they do about it by themselves: one action for each that acts. Waits only
+    /// while [too much](ExternalEpisodes::MAX_QUEUED_TURNS) of what was said before has not been taken.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError`].
+    #[doc(alias = "log_action")]
+    pub fn log_actions(&self, id: u64, obs: &AgentRows, actions: &AgentRows) -> Result<(), ExternalEnvError> {
+        self.block_for_room(id, |context| self.poll_log(id, obs, actions, context))
+    }
+
+    /// As [`log_actions`](Self::log_actions), in a task.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Episode`].
+    pub async fn log_actions_async(
+        &self,
+        id: u64,
+        obs: &AgentRows,
+        actions: &AgentRows,
+    ) -> Result<(), ExternalEnvError> {
+        poll_fn(|context| self.poll_log(id, obs, actions, context)).await
+    }
+
+    /// As [`log_actions`](Self::log_actions), without waiting.
+    ///
+    /// # Errors
+    /// [`ExternalError`], also [`ExternalError::QueueFull`].
+    pub fn try_log_actions(&self, id: u64, obs: &AgentRows, actions: &AgentRows) -> Result<(), ExternalEnvError> {
+        Ok(self.driver.shared().say(|episodes| episodes.log_actions(id, obs, actions))?)
+    }
+
+    /// Says what an agent got since the latest observations, see [`ExternalEpisodes::log_returns`]. Never waits.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Episode`].
+    pub fn log_returns(
+        &self,
+        id: u64,
+        agent: &AgentId,
+        outcome: Outcome,
+        info: Option<&[u8]>,
+    ) -> Result<(), ExternalEnvError> {
+        Ok(self.driver.shared().lock().episodes.log_returns(id, agent, outcome, info)?)
+    }
+
+    /// Ends an episode with what agents observe at last, see [`ExternalEpisodes::end_episode`]. Waits as
+    /// [`log_actions`](Self::log_actions) does.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError`].
+    pub fn end_episode(&self, id: u64, obs: &AgentRows, truncated: bool) -> Result<(), ExternalEnvError> {
+        self.block_for_room(id, |context| self.poll_end(id, obs, truncated, context))
+    }
+
+    /// As [`end_episode`](Self::end_episode), in a task.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Episode`].
+    pub async fn end_episode_async(&self, id: u64, obs: &AgentRows, truncated: bool) -> Result<(), ExternalEnvError> {
+        poll_fn(|context| self.poll_end(id, obs, truncated, context)).await
+    }
+
+    /// As [`end_episode`](Self::end_episode), without waiting.
+    ///
+    /// # Errors
+    /// [`ExternalError`], also [`ExternalError::QueueFull`].
+    pub fn try_end_episode(&self, id: u64, obs: &AgentRows, truncated: bool) -> Result<(), ExternalEnvError> {
+        Ok(self.driver.shared().say(|episodes| episodes.end_episode(id, obs, truncated))?)
+    }
+
+    /// Gives an episode up, whatever it waits for. What was not sampled of it is lost.
+    ///
+    /// # Errors
+    /// Those of an episode that is not open.
+    pub fn abandon(&self, id: u64) -> Result<(), ExternalEnvError> {
+        Ok(self.driver.shared().say(|episodes| episodes.abandon(id))?)
+    }
+
+    /// How many episodes can be open at once.
+    #[must_use]
+    pub fn num_envs(&self) -> usize {
+        self.driver.shared().lock().episodes.num_envs()
+    }
+
+    /// Spaces of an agent, if there is one of that name.
+    #[must_use]
+    pub fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
+        self.driver.shared().lock().episodes.spaces(agent)
+    }
+
+    /// The agents, ascending.
+    #[must_use]
+    pub fn agents(&self) -> Vec<AgentId> {
+        self.driver.shared().lock().episodes.agents()
+    }
+
+    /// The open episodes, ascending.
+    #[must_use]
+    pub fn open_episodes(&self) -> Vec<u64> {
+        self.driver.shared().lock().episodes.open_episodes().map(|(id, _)| id).collect()
+    }
+
+    /// Ends it for all: drivers get [`ExternalError::Stopped`], also those who wait; sampling fails with
+    /// [`EnvError::Stopped`]. A worker that is stopped or dropped does the same. Does nothing the second time.
+    pub fn stop(&self) {
+        self.driver.shared().stop();
+    }
+
+    fn poll_request(&self, id: u64, obs: &AgentRows, context: &mut Context<'_>) -> Poll<Result<(), ExternalEnvError>> {
+        self.poll_say(id, context, |episodes| episodes.request_actions(id, obs))
+    }
+
+    fn poll_log(
+        &self,
+        id: u64,
+        obs: &AgentRows,
+        actions: &AgentRows,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), ExternalEnvError>> {
+        self.poll_say(id, context, |episodes| episodes.log_actions(id, obs, actions))
+    }
+
+    fn poll_end(
+        &self,
+        id: u64,
+        obs: &AgentRows,
+        truncated: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), ExternalEnvError>> {
+        self.poll_say(id, context, |episodes| episodes.end_episode(id, obs, truncated))
+    }
+
+    fn poll_say(
+        &self,
+        id: u64,
+        context: &mut Context<'_>,
+        say: impl FnOnce(&mut ExternalEpisodes) -> Result<(), ExternalError>,
+    ) -> Poll<Result<(), ExternalEnvError>> {
+        self.driver.shared().poll_say(id, context, say).map_err(Into::into)
+    }
+
+    fn block_for_room(
+        &self,
+        id: u64,
+        poll: impl FnMut(&mut Context<'_>) -> Poll<Result<(), ExternalEnvError>>,
+    ) -> Result<(), ExternalEnvError> {
+        let timeout = self.log_timeout;
+        let late = ExternalEnvError::Timeout { id, what: "taken the turns before", timeout };
+        block_on(timeout, poll).unwrap_or(Err(late))
+    }
+}

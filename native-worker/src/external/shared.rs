@@ -1,0 +1,194 @@
+//! What drivers and sampler share, and who waits for whom.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use rollmesh_core::env::{BaseEnv as _, ExternalEpisodes, ExternalError};
+
+/// Episodes between the threads.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// A driver has said something.
+    pub(super) said: Condvar,
+}
+
+pub(super) struct State {
+    pub(super) episodes: ExternalEpisodes,
+    /// Those who wait for something to happen in a lane.
+    waiting: Vec<Vec<Waker>>,
+    /// Handles of drivers.
+    drivers: usize,
+    /// Threads that drive.
+    threads: usize,
+    /// Why nobody drives any more.
+    pub(super) undriven: Option<String>,
+    /// Number of the next episode whose driver does not care.
+    next_id: u64,
+    /// There is a sampler's side.
+    pub(super) sampled: bool,
+}
+
+impl Shared {
+    pub(super) fn new(episodes: ExternalEpisodes) -> Self {
+        let lanes = episodes.num_envs();
+        let state = State {
+            episodes,
+            waiting: vec![Vec::new(); lanes],
+            drivers: 0,
+            threads: 0,
+            undriven: None,
+            next_id: 0,
+            sampled: false,
+        };
+        Self { state: Mutex::new(state), said: Condvar::new() }
+    }
+
+    /// Nobody panics with the lock held, other than for want of memory.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A driver says something; the sampler hears of it.
+    pub(super) fn say<T>(
+        &self,
+        say: impl FnOnce(&mut ExternalEpisodes) -> Result<T, ExternalError>,
+    ) -> Result<T, ExternalError> {
+        let said = say(&mut self.lock().episodes)?;
+        self.said.notify_one();
+        Ok(said)
+    }
+
+    /// As [`say`](Self::say), as soon as there is room for it.
+    pub(super) fn poll_say<T>(
+        &self,
+        id: u64,
+        context: &mut Context<'_>,
+        say: impl FnOnce(&mut ExternalEpisodes) -> Result<T, ExternalError>,
+    ) -> Poll<Result<T, ExternalError>> {
+        let mut state = self.lock();
+        match say(&mut state.episodes) {
+            Err(ExternalError::QueueFull { .. }) => {
+                state.wait(id, context);
+                Poll::Pending
+            }
+            said => {
+                drop(state);
+                self.said.notify_one();
+                Poll::Ready(said)
+            }
+        }
+    }
+
+    /// Drivers and sampler get errors from now on.
+    pub(super) fn stop(&self) {
+        let mut woken = Vec::new();
+        let mut state = self.lock();
+        // There is nothing in it that can fail.
+        let _ = state.episodes.stop();
+        (0..state.waiting.len()).for_each(|lane| state.take_waiting(lane, &mut woken));
+        drop(state);
+        self.said.notify_all();
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Nobody drives any more.
+    fn end(&self, mut state: MutexGuard<'_, State>, why: String) {
+        state.undriven.get_or_insert(why);
+        let open: Vec<u64> = state.episodes.open_episodes().map(|(id, _)| id).collect();
+        // They are open, if the environment has not been stopped.
+        open.into_iter().for_each(|id| _ = state.episodes.abandon(id));
+        drop(state);
+        self.said.notify_all();
+    }
+}
+
+impl State {
+    /// Whoever asks is woken when something has happened in the episode's lane.
+    pub(super) fn wait(&mut self, id: u64, context: &Context<'_>) {
+        let lane = self.episodes.lane_of(id).ok();
+        let Some(waiting) = lane.and_then(|lane| self.waiting.get_mut(lane)) else {
+            return context.waker().wake_by_ref();
+        };
+        if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+    }
+
+    /// Takes those who are to be woken, once the lock is free.
+    pub(super) fn take_waiting(&mut self, lane: usize, woken: &mut Vec<Waker>) {
+        if let Some(waiting) = self.waiting.get_mut(lane) {
+            woken.append(waiting);
+        }
+    }
+
+    /// A number that no open episode has.
+    pub(super) fn next_id(&mut self) -> u64 {
+        loop {
+            let id = self.next_id;
+            self.next_id = id.wrapping_add(1);
+            if !self.episodes.is_open(id) {
+                return id;
+            }
+        }
+    }
+}
+
+/// A driver's hold of the environment.
+pub(super) struct Driver(Arc<Shared>);
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        shared.lock().drivers += 1;
+        Self(shared)
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+impl Clone for Driver {
+    fn clone(&self) -> Self {
+        Self::new(self.0.clone())
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.drivers -= 1;
+        if state.drivers == 0 {
+            self.0.end(state, "all its handles were dropped".into());
+        }
+    }
+}
+
+/// A thread that drives, from its start to its end.
+pub(super) struct Serving {
+    shared: Arc<Shared>,
+    last_words: String,
+}
+
+impl Serving {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        shared.lock().threads += 1;
+        Self { shared, last_words: "the serving thread was never started".into() }
+    }
+
+    /// The thread has nothing more to say than this.
+    pub(super) fn end(mut self, last_words: String) {
+        self.last_words = last_words;
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.threads -= 1;
+        if state.threads == 0 {
+            self.shared.end(state, std::mem::take(&mut self.last_words));
+        }
+    }
+}

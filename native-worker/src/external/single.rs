@@ -1,0 +1,169 @@
+//! Episodes of a single agent, for those who drive them.
+
+use std::{fmt::Display, time::Duration};
+
+use rollmesh_core::{
+    env::{
+        BaseEnv, EnvContext, EnvError, EnvSpaces, RowElement,
+        multi_agent::{AgentRows, Outcome},
+    },
+    ids::AgentId,
+    kernels::Kernels,
+};
+
+use super::{ExternalEnvError, ExternalMultiAgentEnv};
+
+/// Episodes of one agent that are driven from outside: [`ExternalMultiAgentEnv`] without names of agents. A handle:
+/// clones drive the same environment.
+///
+/// Observations and actions are rows as the spaces say: `[4.0, 2.0]` for a box of two floats, `[3]` for a discrete one.
+/// What is missing here, above all what does not wait, is [there](Self::multi_agent), for [`AgentId::SINGLE`].
+///
+/// The example in the [module](super) shows a whole loop.
+#[derive(Clone)]
+pub struct ExternalEnv(ExternalMultiAgentEnv);
+
+impl ExternalEnv {
+    /// An environment in which as many episodes can be open at once as it has lanes.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Spaces`].
+    pub fn new(num_envs: usize, spaces: EnvSpaces) -> Result<Self, ExternalEnvError> {
+        ExternalMultiAgentEnv::new(num_envs, [(AgentId::SINGLE, spaces)]).map(Self)
+    }
+
+    /// See [`ExternalMultiAgentEnv::with_timeouts`].
+    #[must_use]
+    pub fn with_timeouts(self, actions: Duration, log: Duration) -> Self {
+        Self(self.0.with_timeouts(actions, log))
+    }
+
+    /// The same environment for those who name its agent.
+    #[must_use]
+    pub fn multi_agent(&self) -> &ExternalMultiAgentEnv {
+        &self.0
+    }
+
+    /// See [`ExternalMultiAgentEnv::creator`].
+    pub fn creator(
+        &self,
+    ) -> impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + use<> {
+        self.0.creator()
+    }
+
+    /// See [`ExternalMultiAgentEnv::run`].
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Thread`].
+    pub fn run<E: Display>(
+        &self,
+        drive: impl FnOnce(&Self) -> Result<(), E> + Send + 'static,
+    ) -> Result<(), ExternalEnvError> {
+        self.0.run(|env| drive(&Self(env.clone())))
+    }
+
+    /// Begins an episode under a number that no open one has. `training_enabled: false` keeps its rows out of batches.
+    ///
+    /// # Errors
+    /// As [`ExternalMultiAgentEnv::start_episode`].
+    pub fn start_episode(&self, training_enabled: bool) -> Result<u64, ExternalEnvError> {
+        self.0.start_episode(training_enabled)
+    }
+
+    /// As [`start_episode`](Self::start_episode), under a number of the driver's own.
+    ///
+    /// # Errors
+    /// As [`ExternalMultiAgentEnv::start_episode_as`].
+    pub fn start_episode_as(&self, id: u64, training_enabled: bool) -> Result<usize, ExternalEnvError> {
+        self.0.start_episode_as(id, training_enabled)
+    }
+
+    /// Says what the agent observes, and waits for its action: one row of the type that the action space has.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::WrongType`]; as [`ExternalMultiAgentEnv::actions`].
+    #[doc(alias = "get_action")]
+    pub fn action<O: RowElement, A: RowElement>(&self, id: u64, obs: &[O]) -> Result<Vec<A>, ExternalEnvError> {
+        self.check_type::<A>()?;
+        let actions = self.0.actions(id, &row(obs))?;
+        Ok(actions.row_of(&AgentId::SINGLE).unwrap_or_default().to_vec())
+    }
+
+    /// As [`action`](Self::action), in a task. Waits for ever if nobody samples.
+    ///
+    /// # Errors
+    /// As [`action`](Self::action).
+    pub async fn action_async<O: RowElement, A: RowElement>(
+        &self,
+        id: u64,
+        obs: &[O],
+    ) -> Result<Vec<A>, ExternalEnvError> {
+        self.check_type::<A>()?;
+        let actions = self.0.actions_async(id, &row(obs)).await?;
+        Ok(actions.row_of(&AgentId::SINGLE).unwrap_or_default().to_vec())
+    }
+
+    /// Says what the agent observes, and what it does about it by itself: that is recorded as it is, off the policy.
+    ///
+    /// # Errors
+    /// As [`ExternalMultiAgentEnv::log_actions`].
+    pub fn log_action<O: RowElement, A: RowElement>(
+        &self,
+        id: u64,
+        obs: &[O],
+        action: &[A],
+    ) -> Result<(), ExternalEnvError> {
+        self.0.log_actions(id, &row(obs), &row(action))
+    }
+
+    /// Says what the agent got since its latest observation; rewards add up until the next one, the latest info counts.
+    ///
+    /// # Errors
+    /// As [`ExternalMultiAgentEnv::log_returns`].
+    pub fn log_returns(&self, id: u64, reward: f64, info: Option<&[u8]>) -> Result<(), ExternalEnvError> {
+        self.0.log_returns(id, &AgentId::SINGLE, Outcome { reward, ..Outcome::default() }, info)
+    }
+
+    /// Ends an episode in a terminal state, with what the agent observes there.
+    ///
+    /// # Errors
+    /// As [`ExternalMultiAgentEnv::end_episode`].
+    pub fn end_episode<O: RowElement>(&self, id: u64, obs: &[O]) -> Result<(), ExternalEnvError> {
+        self.0.end_episode(id, &row(obs), false)
+    }
+
+    /// Ends an episode that could go on, with what the agent observes now: a time limit, for example.
+    ///
+    /// # Errors
+    /// As [`ExternalMultiAgentEnv::end_episode`].
+    pub fn truncate_episode<O: RowElement>(&self, id: u64, obs: &[O]) -> Result<(), ExternalEnvError> {
+        self.0.end_episode(id, &row(obs), true)
+    }
+
+    /// See [`ExternalMultiAgentEnv::abandon`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn abandon(&self, id: u64) -> Result<(), ExternalEnvError> {
+        self.0.abandon(id)
+    }
+
+    /// See [`ExternalMultiAgentEnv::stop`].
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+
+    /// Before anything is asked: an action that nobody can take would be lost.
+    fn check_type<A: RowElement>(&self) -> Result<(), ExternalEnvError> {
+        match self.0.spaces(&AgentId::SINGLE) {
+            Some(spaces) if spaces.action_type != A::DTYPE => {
+                Err(ExternalEnvError::WrongType { found: spaces.action_type.name(), wanted: A::DTYPE.name() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn row<T: RowElement>(values: &[T]) -> AgentRows {
+    AgentRows::single(T::erase_rows(values))
+}
