@@ -336,6 +336,7 @@ class _Socket:
 
     def close(self) -> None:
         try:
+            self.send(struct.pack(">H", 1000), opcode=8)
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # it broke before
