@@ -1,4 +1,5 @@
-//! Policies allocate nothing once they have seen as many rows, external episodes once they have had as many turns.
+//! Policies allocate nothing once they have seen as many rows, external episodes once they have had as many turns; bytes
+//! become turns in the memory that is there.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -9,7 +10,7 @@ use rollmesh_core::{
     column::{DType, RowShape},
     env::{
         BaseEnv as _, EnvActions, EnvSpaces, ExternalEpisodes, Moment, News, RowsMut, RowsRef,
-        multi_agent::{AgentRows, Outcome},
+        multi_agent::{AgentRows, Outcome, Turn},
     },
     ids::AgentId,
     kernels::Kernels,
@@ -145,4 +146,23 @@ fn external_episodes_allocate_nothing_after_the_first_turns() {
     };
     (0..4).for_each(|_| _ = turns(&mut episodes));
     assert_eq!(turns(&mut episodes), 0);
+}
+
+#[test]
+fn turns_are_read_into_the_memory_of_those_before() {
+    let agents = [AgentId::Index(0), AgentId::name("car_1"), AgentId::name("car_2")];
+    let mut turn = Turn::new();
+    for agent in &agents {
+        turn.observe(agent, RowsRef::F32(&[0.5; 4]));
+        turn.reward(agent, 1.0);
+    }
+    turn.observe(&agents[2], RowsRef::U8(&[7; 100]));
+    let (mut bytes, mut read) = (Vec::new(), Turn::new());
+    for warm in [false, true] {
+        let before = ALLOCATIONS.get();
+        bytes.clear();
+        turn.write(&mut bytes);
+        read.read(&bytes).unwrap();
+        assert!(!warm || ALLOCATIONS.get() == before);
+    }
 }

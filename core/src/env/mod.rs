@@ -77,7 +77,7 @@ mod vectorized;
 pub mod wrappers;
 
 pub(crate) use base::for_each_sub_env;
-pub use base::{BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, InProcess, News, Reset, SubEnv};
+pub use base::{BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, Health, InProcess, News, ProcessEnd, Reset, SubEnv};
 pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;
 pub use erased::RowElement;
@@ -266,7 +266,7 @@ pub enum EnvError {
         /// What is wrong, and what to do instead.
         reason: &'static str,
     },
-    /// An environment failed again and again, without a step in between.
+    /// An environment failed again and again, see [`Health`]: it is in quarantine.
     #[error("environment {env} was made anew and failed again, {attempts} times in a row, the last time: {reason}")]
     GivenUp {
         /// The sub-environment.
@@ -275,6 +275,28 @@ pub enum EnvError {
         attempts: u32,
         /// The last failure.
         reason: String,
+    },
+    /// No environment is left that was not given up.
+    #[error(
+        "all {num_envs} environments have failed again and again and are in quarantine, the last one, {env}, with: {reason}"
+    )]
+    AllGivenUp {
+        /// How many there are.
+        num_envs: usize,
+        /// The one that was given up last.
+        env: usize,
+        /// Its last failure.
+        reason: String,
+    },
+    /// The process of an environment ended, or had to be ended.
+    #[error("environment {env}: its process {end}{words}", words = base::last_words(last_words))]
+    Process {
+        /// The sub-environment.
+        env: usize,
+        /// What became of it.
+        end: ProcessEnd,
+        /// The last lines of what it said on its standard error.
+        last_words: String,
     },
     /// The environments were stopped.
     #[error("the environments were stopped: make new ones")]

@@ -151,6 +151,9 @@ impl SetupError {
     /// There is no shell.
     pub(super) const TAKE_A_SHELL: &'static str =
         "which the core has not: set up the worker with the `rollmesh` crate's shell";
+    /// An environment of another process is none of its own shape.
+    pub(super) const OWN_SHAPE: &'static str = "environments of their own shape say themselves where they run: register a \
+                                                single one, with one agent or several, or leave remote_worker_envs out";
     /// There is a shell, and it has not got it either.
     pub(super) const LEAVE_OUT: &'static str = "which this program's shell does not give: leave the setting out";
 }

@@ -27,8 +27,8 @@ mod runner;
 mod session;
 
 pub use builder::{
-    AsyncSampling, Clock, HostFacts, MovedSampler, NewPolicy, PolicyClass, RemoteEnvs, RolloutWorkerBuilder,
-    SamplerChoice, Shell, ValidateEnv,
+    AsyncSampling, Clock, HostFacts, MovedEnvs, MovedSampler, NewPolicy, PolicyClass, RemoteEnvSpec, RemoteEnvs,
+    RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
 };
 pub use config::{FragmentLength, PolicyConfig, RolloutConfig};
 pub use error::{RolloutError, SetupError};

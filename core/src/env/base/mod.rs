@@ -1,11 +1,16 @@
 //! Many environments at once, as a sampler sees them: in this process or elsewhere, ready together or not.
 
+mod health;
 mod in_process;
 mod news;
+mod process;
 pub(super) mod rules;
 
+pub use health::Health;
 pub use in_process::{EnvMaker, EnvStart, InProcess};
 pub use news::{EnvActions, EnvNews, News};
+pub use process::ProcessEnd;
+pub(super) use process::last_words;
 
 use super::{AnyVectorEnv, EnvError, EnvSpaces, Frame, MultiAgentEnv, multi_agent::Turn};
 use crate::{ids::AgentId, prelude::*};
@@ -36,7 +41,7 @@ pub trait BaseEnv: Send {
     ///
     /// # Errors
     /// The environments' own, where a failed sub-environment is not restarted. A failure that is survived is news:
-    /// [`EnvNews::fault`].
+    /// [`EnvNews::fault`]. [`EnvError::AllGivenUp`] where there is none left to wait for.
     fn poll(&mut self, news: &mut News) -> Result<(), EnvError>;
 
     /// True if a poll may bring nothing: somebody else decides when something happens. It has waited for a while then, so
@@ -66,11 +71,18 @@ pub trait BaseEnv: Send {
     /// environments pass it over.
     fn set_next_episode(&mut self, _env: usize, _episode: u32) {}
 
-    /// Replaces a sub-environment by a new one, which must be reset.
+    /// Replaces a sub-environment by a new one, which must be reset. One that was given up gets another chance.
     ///
     /// # Errors
     /// [`EnvError::Failed`] if it cannot be made again.
     fn try_restart(&mut self, env: usize) -> Result<(), EnvError>;
+
+    /// Why a sub-environment is in quarantine, if it is: it has failed again and again, its last news had that as their
+    /// [fault](EnvNews::fault), and there are no others until [`try_restart`](Self::try_restart) lifts the quarantine.
+    /// Nobody resets it before that.
+    fn quarantine(&self, _env: usize) -> Option<&str> {
+        None
+    }
 
     /// Draws a sub-environment; false if it has no picture.
     fn try_render(&mut self, _env: usize, _frame: &mut Frame) -> bool {

@@ -24,7 +24,8 @@ pub struct EnvNews {
     pub turn: Turn,
     /// Actions that agents took by themselves instead of the ones they were sent.
     pub off_policy_actions: AgentRows,
-    /// The sub-environment failed and was restarted. Its episode is lost, `turn` is empty, and it must be reset.
+    /// The sub-environment failed and was restarted. Its episode is lost, `turn` is empty, and it must be reset; or, with
+    /// [`EnvError::GivenUp`], these are its last news, see [`BaseEnv::quarantine`](super::BaseEnv::quarantine).
     pub fault: Option<EnvError>,
 }
 

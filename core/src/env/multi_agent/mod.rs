@@ -65,6 +65,7 @@
 //! ```
 
 mod cart_pole;
+mod codec;
 mod matrix_games;
 mod pictures;
 mod roster;
@@ -73,6 +74,7 @@ mod traffic_grid;
 mod turn;
 
 pub use cart_pole::MultiAgentCartPole;
+pub use codec::BadBytes;
 pub use matrix_games::{RockPaperScissors, TwoStepGame};
 pub use traffic_grid::MultiAgentTrafficGrid;
 

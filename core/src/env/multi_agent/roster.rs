@@ -45,6 +45,14 @@ impl<T: Default> Roster<T> {
         &mut self.entries[at].1
     }
 
+    /// An agent of that name that is there, or was before: the one that would come next, if it is that.
+    pub(in crate::env) fn known(&self, name: &str) -> Option<AgentId> {
+        let is_it = |agent: &AgentId| matches!(agent, AgentId::Name(known) if **known == *name);
+        let guess = self.entries.get(self.len).filter(|(agent, _)| is_it(agent));
+        let (agent, _) = guess.or_else(|| self.entries.iter().find(|(agent, _)| is_it(agent)))?;
+        Some(agent.clone())
+    }
+
     /// Takes in the entry at `at`, which lies among those of before.
     fn admit(&mut self, at: usize) -> usize {
         let place = self.len;

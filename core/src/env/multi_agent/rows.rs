@@ -117,6 +117,11 @@ impl AgentRows {
         self.get(agent).and_then(T::rows)
     }
 
+    /// An agent of that name that has a row, or had one before.
+    pub(super) fn known(&self, name: &str) -> Option<AgentId> {
+        self.spans.known(name)
+    }
+
     /// Forgets an agent's row.
     pub fn remove(&mut self, agent: &AgentId) {
         self.spans.remove(agent);

@@ -9,12 +9,12 @@ use crate::{env::RowsRef, ids::AgentId, prelude::*};
 /// without may get rewards; those wait for the agent's next observation or the end of the episode.
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
-    obs: AgentRows,
-    outcomes: Roster<Outcome>,
-    infos: Roster<Vec<u8>>,
-    common_info: Option<Vec<u8>>,
-    all_terminated: bool,
-    all_truncated: bool,
+    pub(super) obs: AgentRows,
+    pub(super) outcomes: Roster<Outcome>,
+    pub(super) infos: Roster<Vec<u8>>,
+    pub(super) common_info: Option<Vec<u8>>,
+    pub(super) all_terminated: bool,
+    pub(super) all_truncated: bool,
 }
 
 /// What a step brought to one agent, besides the observation.
@@ -127,6 +127,11 @@ impl Turn {
         self.common_info.as_deref()
     }
 
+    /// Agents with an info, in the order in which they came.
+    pub fn infos(&self) -> impl ExactSizeIterator<Item = (&AgentId, &[u8])> {
+        self.infos.iter().map(|(agent, info)| (agent, info.as_slice()))
+    }
+
     /// True once the episode has ended by a terminal state.
     #[must_use]
     pub fn all_terminated(&self) -> bool {
@@ -185,6 +190,10 @@ impl Debts {
     /// What an agent is owed.
     pub(in crate::env) fn outcome(&self, agent: &AgentId) -> Outcome {
         self.outcomes.get(agent, 0).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.outcomes.len() == 0 && self.infos.len() == 0
     }
 
     /// The rewards that are owed.

@@ -1,6 +1,6 @@
 //! Which settings make no sense, alone or together. Found before anything is made.
 
-use super::{PolicyClass, RolloutWorkerBuilder, conflict};
+use super::{EnvSource, PolicyClass, RolloutWorkerBuilder, conflict};
 use crate::{
     filter::FilterKind,
     ids::PolicyId,
@@ -72,6 +72,9 @@ impl RolloutWorkerBuilder {
     fn check_names(&self) -> Result<(), SetupError> {
         let (config, registry) = (&self.config, &self.registry);
         let source = self.env_source()?;
+        if config.remote_worker_envs && matches!(source, Some(EnvSource::Base(_))) {
+            return Err(conflict(SetupError::OWN_SHAPE));
+        }
         if self.input.is_none() && config.input != "sampler" {
             registry.input(&config.input)?;
         }
@@ -126,6 +129,7 @@ impl RolloutWorkerBuilder {
             ("horizon", config.horizon, u32::MAX),
             ("dataset_shards", config.dataset_shards, u32::MAX),
             ("policy_map_capacity", Some(capacity), u32::MAX),
+            ("remote_env_timeout_ms", Some(config.remote_env_timeout_ms), u32::MAX),
         ];
         for (what, found, max) in numbers {
             if let Some(found) = found.filter(|found| *found == 0 || *found > max) {

@@ -6,6 +6,7 @@ mod envs;
 mod input;
 mod make;
 mod policies;
+mod remote;
 mod sampler;
 mod set;
 mod shell;
@@ -14,7 +15,8 @@ mod tests;
 mod workshop;
 
 pub use policies::{NewPolicy, PolicyClass};
-pub use shell::{AsyncSampling, HostFacts, MovedSampler, RemoteEnvs, Shell};
+pub use remote::RemoteEnvSpec;
+pub use shell::{AsyncSampling, HostFacts, MovedEnvs, MovedSampler, RemoteEnvs, Shell};
 
 pub(super) use input::Opened;
 pub(super) use workshop::{Recipe, Workshop};

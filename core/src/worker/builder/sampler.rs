@@ -1,7 +1,7 @@
 //! Environments, and the sampler that fits them.
 
 use super::{
-    EnvSource, RolloutWorkerBuilder, SamplerChoice, conflict, deepmind, envs::spaces_of_policy, shell::RemoteEnvs,
+    EnvSource, MovedEnvs, RemoteEnvs, RolloutWorkerBuilder, SamplerChoice, conflict, deepmind, envs::spaces_of_policy,
 };
 use crate::{
     action::ActionTransform,
@@ -41,7 +41,11 @@ impl RolloutWorkerBuilder {
         let mut made = Made { envs: Envs::None, source: None, pref, clip_rewards: clip };
         let Some(source) = self.env_source()? else { return Ok(made) };
         if self.config.remote_worker_envs {
-            made.envs = Envs::Base(self.remote_envs(contexts)?);
+            let moved = self.remote_envs(contexts)?;
+            if moved.are_wrapped {
+                made.in_wrappers();
+            }
+            made.envs = Envs::Base(moved.envs);
             made.source = Some(source);
             return Ok(made);
         }
@@ -57,10 +61,7 @@ impl RolloutWorkerBuilder {
         let Some(EnvSource::Single { factory, limit, name }) = made.source.take() else { return Ok(made) };
         let options = deepmind::options(&self.config.model_config, &name)?;
         let wrapped = EnvSource::Single { factory, limit, name }.wrapped(options);
-        made.pref = PreprocessorPref::None;
-        if clip == RewardClipping::Auto {
-            made.clip_rewards = RewardClipping::Sign;
-        }
+        made.in_wrappers();
         made.envs = self.make(&wrapped, contexts, lanes && made.clip_rewards == RewardClipping::Off)?;
         made.source = Some(wrapped);
         Ok(made)
@@ -73,11 +74,10 @@ impl RolloutWorkerBuilder {
         })
     }
 
-    fn remote_envs(&mut self, contexts: &[EnvContext]) -> Result<Box<dyn BaseEnv>, SetupError> {
+    fn remote_envs(&mut self, contexts: &[EnvContext]) -> Result<MovedEnvs, SetupError> {
         let request = RemoteEnvs {
             config: &self.config,
-            contexts,
-            seed: self.place.seed(self.config.seed),
+            specs: self.remote_specs(contexts),
             batch_wait: Micros::from_millis(self.config.remote_env_batch_wait_ms.into()),
         };
         let envs = self.shell.as_mut().map_or(Ok(None), |shell| shell.remote_envs(&request))?;
@@ -227,6 +227,14 @@ impl Envs {
 }
 
 impl Made {
+    /// They are games in DeepMind's wrappers: there is nothing left to preprocess.
+    fn in_wrappers(&mut self) {
+        self.pref = PreprocessorPref::None;
+        if self.clip_rewards == RewardClipping::Auto {
+            self.clip_rewards = RewardClipping::Sign;
+        }
+    }
+
     /// One context per sub-environment, also where those of the user's own shape are not as many as were asked for.
     pub(super) fn fitting(&self, contexts: Vec<EnvContext>) -> Result<Vec<EnvContext>, SetupError> {
         let (Envs::Base(env), Some(first)) = (&self.envs, contexts.first()) else { return Ok(contexts) };

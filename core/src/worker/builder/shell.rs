@@ -2,25 +2,31 @@
 
 use crate::{
     callbacks::{CallbackList, Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
-    env::{BaseEnv, EnvContext},
+    env::BaseEnv,
     policy::PolicyMap,
     prelude::*,
     sampler::{SampleError, SamplerInput},
     time::Micros,
-    worker::{Clock, RolloutConfig},
+    worker::{Clock, RemoteEnvSpec, RolloutConfig},
 };
 
 /// Sub-environments that run elsewhere, as the configuration wants them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteEnvs<'a> {
-    /// The configuration: `env` is the registered name, `extra_environs` is for child processes.
+    /// The configuration: deadlines, whether failures are survived, and `extra_environs` for child processes.
     pub config: &'a RolloutConfig,
     /// One per sub-environment.
-    pub contexts: &'a [EnvContext],
-    /// The seed of everything random in them.
-    pub seed: u64,
+    pub specs: Vec<RemoteEnvSpec>,
     /// How long a poll waits for all of them before it goes on with the ones that are ready.
     pub batch_wait: Micros,
+}
+
+/// What the worker gets for them.
+pub struct MovedEnvs {
+    /// All of them.
+    pub envs: Box<dyn BaseEnv>,
+    /// They are games, and in DeepMind's wrappers.
+    pub are_wrapped: bool,
 }
 
 /// A sampler that is to run on a thread of its own, and all that it is [lent](crate::sampler::SamplerHost) there.
@@ -68,7 +74,7 @@ pub trait Shell: Send {
     /// # Errors
     /// [`SampleError::Env`].
     #[doc(alias = "RemoteBaseEnv")]
-    fn remote_envs(&mut self, _envs: &RemoteEnvs<'_>) -> Result<Option<Box<dyn BaseEnv>>, SampleError> {
+    fn remote_envs(&mut self, _envs: &RemoteEnvs<'_>) -> Result<Option<MovedEnvs>, SampleError> {
         Ok(None)
     }
 

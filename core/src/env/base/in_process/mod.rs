@@ -109,6 +109,15 @@ impl InProcess {
         self
     }
 
+    /// What agents without an observation are owed in a sub-environment, as [`pay_out`](BaseEnv::pay_out) would add it:
+    /// for whoever cannot ask in time. `turn` becomes that; nothing changes.
+    pub fn owed(&self, env: usize, turn: &mut Turn) {
+        turn.clear();
+        if let Some(sub) = self.subs.get(env) {
+            sub.owed(turn);
+        }
+    }
+
     fn check_env(&self, env: usize) -> Result<(), EnvError> {
         let num_envs = self.subs.len();
         if self.stopped {

@@ -152,6 +152,13 @@ impl Sub {
         turn.pay_out(&mut self.debts);
     }
 
+    /// Shows what is owed, without paying it.
+    pub(super) fn owed(&self, turn: &mut Turn) {
+        if !self.debts.is_empty() {
+            turn.pay_out(&mut self.debts.clone());
+        }
+    }
+
     /// The news have been collected.
     pub(super) fn told(&mut self, over: bool) {
         self.phase = if over { Phase::Over } else { Phase::Acting };

@@ -4,7 +4,7 @@ use crate::{
     batch::{AnyBatch, REWARDS, SampleBatch},
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     column::ColumnData,
-    env::{BaseEnv, EnvMaker, EnvStart, InProcess, SubEnv},
+    env::{EnvMaker, EnvStart, InProcess, SubEnv},
     episode::RolloutMetrics,
     filter::FilterKind,
     ids::{PolicyId, SlotId},
@@ -13,8 +13,8 @@ use crate::{
     prelude::*,
     sampler::{InputReader, SampleError, SamplerHost, SamplerInput},
     worker::{
-        AsyncSampling, MovedSampler, NewPolicy, Registry, RemoteEnvs, RolloutConfig, RolloutWorker,
-        RolloutWorkerBuilder, Shell, config::InputEvaluation,
+        AsyncSampling, MovedEnvs, MovedSampler, NewPolicy, Registry, RemoteEnvSpec, RemoteEnvs, RolloutConfig,
+        RolloutWorker, RolloutWorkerBuilder, Shell, config::InputEvaluation,
     },
 };
 
@@ -42,19 +42,16 @@ impl Shell for Toy {
         Ok(Some(MovedSampler { sampler: sampling.sampler, callbacks: sampling.callbacks }))
     }
 
-    fn remote_envs(&mut self, envs: &RemoteEnvs<'_>) -> Result<Option<Box<dyn BaseEnv>>, SampleError> {
-        assert_eq!((envs.batch_wait.0, envs.contexts.len(), envs.seed), (5_000, 3, 7));
+    fn remote_envs(&mut self, envs: &RemoteEnvs<'_>) -> Result<Option<MovedEnvs>, SampleError> {
+        assert_eq!((envs.batch_wait.0, envs.specs.len()), (5_000, 3));
         assert_eq!(envs.config.extra_environs["OMP_NUM_THREADS"], "1");
-        assert!(envs.contexts.iter().all(|context| context.remote));
         let spec = Registry::builtin().envs.spec("CartPole-v1").cloned().unwrap();
-        let start = |(slot, context): (u32, &crate::env::EnvContext)| EnvStart {
-            slot: SlotId(slot),
-            episode: 0,
-            context: context.clone(),
-        };
-        let starts = (0..).zip(envs.contexts).map(start).collect();
+        let starts: Vec<EnvStart> = envs.specs.iter().map(RemoteEnvSpec::start).collect();
+        for (index, (start, spec)) in starts.iter().zip(&envs.specs).enumerate() {
+            assert!(start.context.remote && start.slot == SlotId(index as u32) && spec.seed == 7);
+        }
         let maker = EnvMaker::single_agent(&spec, Kernels::PORTABLE);
-        Ok(Some(Box::new(InProcess::new(maker, starts, envs.seed)?)))
+        Ok(Some(MovedEnvs { envs: Box::new(InProcess::new(maker, starts, 7)?), are_wrapped: false }))
     }
 
     fn monitor(&mut self, path: &str) -> Result<Option<Box<dyn Callbacks>>, SampleError> {

@@ -1,0 +1,177 @@
+//! When sub-environments that fail again and again are let be.
+
+use crate::{env::EnvError, prelude::*};
+
+/// Counts the failures of sub-environments that are made again, and takes those out that do nothing else.
+///
+/// Failures in a row are counted. The row ends when an episode ends by itself, or after
+/// [`STEPS_TO_RECOVER`](Self::STEPS_TO_RECOVER) steps without a failure; to be made again, or to take a first step, is
+/// not enough. With the failure number [`MAX_FAILURES`](Self::MAX_FAILURES) the sub-environment is given up: it is in
+/// quarantine until somebody [lifts](Self::lift) that.
+///
+/// ```
+/// use rollmesh_core::env::{EnvError, Health};
+///
+/// let mut health = Health::new(2);
+/// let crash = || EnvError::Failed("core dumped".into());
+/// for _ in 1..Health::MAX_FAILURES {
+///     assert_eq!(health.failed(1, crash()), crash());
+/// }
+/// assert!(matches!(health.failed(1, crash()), EnvError::GivenUp { env: 1, .. }));
+/// assert_eq!(health.quarantine(1), Some("the environment failed: core dumped"));
+/// assert_eq!(health.all_given_up(), None); // the other one goes on
+/// health.lift(1);
+/// assert_eq!(health.quarantine(1), None);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Health {
+    subs: Vec<SubHealth>,
+    /// The sub-environment that was given up last.
+    last: usize,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct SubHealth {
+    /// In a row.
+    failures: u32,
+    /// Steps since the last failure.
+    steps: u32,
+    /// Why it was given up.
+    quarantine: Option<String>,
+}
+
+impl Health {
+    /// Failures in a row after which a sub-environment is given up.
+    pub const MAX_FAILURES: u32 = 5;
+    /// Steps without a failure after which those before are forgotten.
+    pub const STEPS_TO_RECOVER: u32 = 1_000;
+
+    /// Of so many sub-environments, none of which has failed.
+    #[must_use]
+    pub fn new(num_envs: usize) -> Self {
+        Self { subs: vec![SubHealth::default(); num_envs], last: 0 }
+    }
+
+    /// A sub-environment has taken a step; `over` tells that it has ended its episode by itself.
+    pub fn stepped(&mut self, env: usize, over: bool) {
+        let Some(sub) = self.subs.get_mut(env).filter(|sub| sub.failures > 0) else { return };
+        sub.steps += 1;
+        if over || sub.steps >= Self::STEPS_TO_RECOVER {
+            (sub.failures, sub.steps) = (0, 0);
+        }
+    }
+
+    /// A sub-environment has failed. Gives what to tell of it: the failure itself, or [`EnvError::GivenUp`] if that was
+    /// one too many.
+    pub fn failed(&mut self, env: usize, error: EnvError) -> EnvError {
+        let Some(sub) = self.subs.get_mut(env) else { return error };
+        (sub.failures, sub.steps) = (sub.failures.saturating_add(1), 0);
+        if sub.failures < Self::MAX_FAILURES {
+            return error;
+        }
+        let reason = match error {
+            // It was given up before, and somebody tried nevertheless.
+            EnvError::GivenUp { reason, .. } => reason,
+            error => error.to_string(),
+        };
+        sub.quarantine = Some(reason.clone());
+        self.last = env;
+        EnvError::GivenUp { env, attempts: sub.failures, reason }
+    }
+
+    /// Failures in a row: how long to wait before the next try may follow from it.
+    #[must_use]
+    pub fn failures(&self, env: usize) -> u32 {
+        self.subs.get(env).map_or(0, |sub| sub.failures)
+    }
+
+    /// Why a sub-environment is in quarantine, if it is.
+    #[must_use]
+    pub fn quarantine(&self, env: usize) -> Option<&str> {
+        self.subs.get(env)?.quarantine.as_deref()
+    }
+
+    /// Forgets the failures of a sub-environment, which is in quarantine no longer.
+    pub fn lift(&mut self, env: usize) {
+        if let Some(sub) = self.subs.get_mut(env) {
+            *sub = SubHealth::default();
+        }
+    }
+
+    /// What is left to say when all sub-environments are in quarantine: the reason of the last one. None as long as one
+    /// is not.
+    #[must_use]
+    pub fn all_given_up(&self) -> Option<EnvError> {
+        let last = self.quarantine(self.last)?;
+        let all = self.subs.iter().all(|sub| sub.quarantine.is_some());
+        all.then(|| EnvError::AllGivenUp { num_envs: self.subs.len(), env: self.last, reason: last.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure() -> EnvError {
+        EnvError::Failed("out of memory".into())
+    }
+
+    fn fail(health: &mut Health, env: usize, times: u32) {
+        for _ in 0..times {
+            let _ = health.failed(env, failure());
+        }
+    }
+
+    #[test]
+    fn steps_do_not_end_a_row_of_failures_and_ends_of_episodes_do() {
+        let mut health = Health::new(1);
+        for _ in 1..Health::MAX_FAILURES {
+            assert_eq!(health.failed(0, failure()), failure());
+            health.stepped(0, false);
+        }
+        assert_eq!(health.failures(0), Health::MAX_FAILURES - 1);
+        health.stepped(0, true);
+        assert_eq!(health.failures(0), 0);
+        fail(&mut health, 0, Health::MAX_FAILURES - 1);
+        assert_eq!(health.quarantine(0), None);
+    }
+
+    #[test]
+    fn many_steps_without_a_failure_end_a_row() {
+        let mut health = Health::new(1);
+        fail(&mut health, 0, 3);
+        (1..Health::STEPS_TO_RECOVER).for_each(|_| health.stepped(0, false));
+        assert_eq!(health.failures(0), 3);
+        // The count of steps begins anew with each failure.
+        fail(&mut health, 0, 1);
+        (1..Health::STEPS_TO_RECOVER).for_each(|_| health.stepped(0, false));
+        assert_eq!(health.failures(0), 4);
+        health.stepped(0, false);
+        assert_eq!(health.failures(0), 0);
+    }
+
+    #[test]
+    fn the_last_reason_is_told_once_all_are_given_up() {
+        let mut health = Health::new(2);
+        fail(&mut health, 1, Health::MAX_FAILURES - 1);
+        let reason = String::from("the environment failed: out of memory");
+        let attempts = Health::MAX_FAILURES;
+        assert_eq!(health.failed(1, failure()), EnvError::GivenUp { env: 1, attempts, reason: reason.clone() });
+        assert_eq!((health.quarantine(1), health.all_given_up()), (Some(reason.as_str()), None));
+        fail(&mut health, 0, Health::MAX_FAILURES - 1);
+        let _ = health.failed(0, EnvError::Failed("on fire".into()));
+        let all = health.all_given_up().unwrap();
+        assert_eq!(all, EnvError::AllGivenUp { num_envs: 2, env: 0, reason: "the environment failed: on fire".into() });
+        health.lift(1);
+        assert_eq!((health.quarantine(1), health.failures(1), health.all_given_up()), (None, 0, None));
+    }
+
+    #[test]
+    fn what_is_not_there_is_healthy() {
+        let mut health = Health::new(0);
+        health.stepped(3, true);
+        health.lift(3);
+        assert_eq!(health.failed(3, failure()), failure());
+        assert_eq!((health.failures(3), health.quarantine(3), health.all_given_up()), (0, None, None));
+    }
+}

@@ -1,0 +1,67 @@
+//! How processes of sub-environments end that should not.
+
+use crate::prelude::*;
+
+/// What became of the process of a sub-environment, see [`EnvError::Process`](crate::env::EnvError::Process).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProcessEnd {
+    /// It could not be started.
+    #[error("cannot be started: {0}")]
+    NotStarted(String),
+    /// It ended by itself.
+    #[error("has ended with exit code {0}")]
+    Exited(i32),
+    /// A signal ended it: a crash, or somebody from outside.
+    #[error("was ended by signal {0}{name}", name = signal_name(*.0))]
+    Signal(i32),
+    /// It missed its deadline and was killed.
+    #[error(
+        "took longer than {limit_ms} ms {doing} and was killed: see where it hangs, or raise remote_env_timeout_ms"
+    )]
+    Overdue {
+        /// What it was about, for example `for a step`.
+        doing: &'static str,
+        /// The deadline, in milliseconds.
+        limit_ms: u32,
+    },
+    /// It sent something that is no answer, or too long, and was killed.
+    #[error("has sent {0} and was killed")]
+    Nonsense(String),
+}
+
+/// Names of the signals that end processes most, where their numbers are the same everywhere.
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        2 => " (interrupt)",
+        4 => " (illegal instruction)",
+        6 => " (abort)",
+        8 => " (arithmetic)",
+        9 => " (kill)",
+        11 => " (memory access)",
+        15 => " (terminate)",
+        _ => "",
+    }
+}
+
+/// The last words of a process, as a part of a sentence.
+pub(in crate::env) fn last_words(words: &str) -> String {
+    let words = words.trim();
+    if words.is_empty() { String::new() } else { format!("; its last words: {words}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::EnvError;
+
+    #[test]
+    fn the_error_says_who_what_and_the_last_words() {
+        let error = |end, last_words: &str| EnvError::Process { env: 3, end, last_words: last_words.into() };
+        assert_eq!(
+            error(ProcessEnd::Signal(6), "memory allocation failed\n").to_string(),
+            "environment 3: its process was ended by signal 6 (abort); its last words: memory allocation failed"
+        );
+        let text = error(ProcessEnd::Overdue { doing: "for a step", limit_ms: 500 }, "").to_string();
+        assert!(text.starts_with("environment 3: its process took longer than 500 ms for a step and was killed: "));
+    }
+}

@@ -1,0 +1,129 @@
+//! Sub-environments as another process makes them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{EnvSource, RolloutWorkerBuilder, deepmind};
+use crate::{
+    config::Config,
+    env::{BaseEnv as _, EnvContext, EnvMaker, EnvStart, InProcess},
+    ids::{AgentId, SlotId},
+    kernels::Kernels,
+    prelude::*,
+    run::HomeIndex,
+    worker::{RegisteredEnv, Registry, SetupError, config::PreprocessorPref},
+};
+
+/// A sub-environment that is to run in another process of the same program: everything of it that can be written down. Code
+/// does not travel; the process knows it by its name.
+///
+/// ```
+/// use rollmesh_core::{
+///     env::{BaseEnv as _, News},
+///     kernels::Kernels,
+///     worker::{Registry, RemoteEnvSpec},
+/// };
+///
+/// let text = r#"{"env": "CartPole-v1", "env_config": {}, "worker_index": 0, "vector_index": 2, "num_workers": 0,
+///     "recreated_worker": false, "slot": 2, "seed": 7, "deepmind": null}"#;
+/// let spec: RemoteEnvSpec = serde_json::from_str(text)?;
+/// let (mut env, is_wrapped) = spec.make(&Registry::builtin(), Kernels::PORTABLE)?;
+/// let mut news = News::new();
+/// env.poll(&mut news)?; // the first observation of slot 2, as in any other process
+/// assert!(!is_wrapped && news.entries().len() == 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteEnvSpec {
+    /// Registered name of the environment.
+    pub env: String,
+    /// Its settings.
+    pub env_config: Config,
+    /// Index of its worker.
+    pub worker_index: u32,
+    /// Its own index there.
+    pub vector_index: u32,
+    /// Workers of the run, without the local one.
+    pub num_workers: u32,
+    /// Whether its worker replaces one that was lost.
+    pub recreated_worker: bool,
+    /// The slot whose random numbers it gets.
+    pub slot: SlotId,
+    /// The seed of everything random in it.
+    pub seed: u64,
+    /// Settings of DeepMind's wrappers, in which it runs if it is a game; none if it runs as it is.
+    pub deepmind: Option<Config>,
+}
+
+impl RemoteEnvSpec {
+    /// Where it is in its slot's life when it is made, and what it is told.
+    #[must_use]
+    pub fn start(&self) -> EnvStart {
+        let home = HomeIndex { worker_index: self.worker_index, vector_index: self.vector_index };
+        let context = EnvContext {
+            num_workers: self.num_workers,
+            remote: true,
+            recreated_worker: self.recreated_worker,
+            ..EnvContext::new(home).with_config(self.env_config.clone())
+        };
+        EnvStart { slot: self.slot, episode: 0, context }
+    }
+
+    /// Makes it, as the only sub-environment with index 0. Failures are not survived: that is for the one who started the
+    /// process. Also tells whether it is a game in wrappers.
+    ///
+    /// # Errors
+    /// [`SetupError::Unknown`], [`SetupError::Config`], [`SetupError::Env`] with the environment's own words,
+    /// [`SetupError::Conflict`] for an environment of the user's own shape.
+    pub fn make(&self, registry: &Registry, kernels: Kernels) -> Result<(InProcess, bool), SetupError> {
+        let source = match registry.env(&self.env)? {
+            RegisteredEnv::SingleAgent(spec) => EnvSource::of_spec(spec),
+            RegisteredEnv::MultiAgent(spec) => EnvSource::of_multi_agent_spec(spec),
+            RegisteredEnv::Base(_) => return Err(super::conflict(SetupError::OWN_SHAPE)),
+        };
+        let env = self.make_one(source.clone(), kernels)?;
+        let (Some(model), Some(spaces)) = (&self.deepmind, env.spaces(&AgentId::SINGLE)) else {
+            return Ok((env, false));
+        };
+        let EnvSource::Single { name, .. } = &source else { return Ok((env, false)) };
+        if !deepmind::is_game(&spaces) {
+            return Ok((env, false));
+        }
+        // One game at a time.
+        drop(env);
+        let options = deepmind::options(model, name)?;
+        Ok((self.make_one(source.wrapped(options), kernels)?, true))
+    }
+
+    fn make_one(&self, source: EnvSource, kernels: Kernels) -> Result<InProcess, SetupError> {
+        let maker = match source {
+            EnvSource::Single { factory, .. } => EnvMaker::SingleAgent { factory, kernels },
+            EnvSource::MultiAgent { factory, .. } => EnvMaker::MultiAgent(factory),
+            EnvSource::Base(_) => return Err(super::conflict(SetupError::OWN_SHAPE)),
+        };
+        let made = InProcess::new(maker, vec![self.start()], self.seed);
+        made.map_err(|source| SetupError::Env { env: self.vector_index, source })
+    }
+}
+
+impl RolloutWorkerBuilder {
+    /// What other processes must know to make these sub-environments.
+    pub(super) fn remote_specs(&self, contexts: &[EnvContext]) -> Vec<RemoteEnvSpec> {
+        let config = &self.config;
+        let wraps = config.preprocessor_pref == PreprocessorPref::DeepMind;
+        let spec = |context: &EnvContext| {
+            Some(RemoteEnvSpec {
+                env: config.env.clone()?,
+                env_config: context.config.clone(),
+                worker_index: context.home.worker_index,
+                vector_index: context.home.vector_index,
+                num_workers: context.num_workers,
+                recreated_worker: context.recreated_worker,
+                slot: self.place.slot(config.num_envs, context.home.vector_index)?,
+                seed: self.seed(),
+                deepmind: wraps.then(|| config.model_config.clone()),
+            })
+        };
+        contexts.iter().filter_map(spec).collect()
+    }
+}
