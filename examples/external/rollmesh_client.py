@@ -212,7 +212,7 @@ class Episode:
             flags = bool(of(terminated, agent)) | bool(of(truncated, agent)) << 1
             returns.append(struct.pack("<HdB", self._client._places[agent], rewards.get(agent, 0.0), flags))
         for agent, told in (info or {}).items() if is_multi_agent else [] if info is None else [(0, info)]:
-            text = json.dumps(told).encode()
+            text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
             infos.append(struct.pack("<HI", self._client._places[agent], len(text)) + text)
         self._tell(LOG_RETURNS, _bytes(b"".join(returns)) + _bytes(b"".join(infos)))
 
