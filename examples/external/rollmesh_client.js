@@ -189,7 +189,7 @@ export class Client {
     } else if (kind === EPISODE_REPLY) {
       const about = body.byte(), code = body.byte(), reason = body.text();
       episode?.hear(about, code ? new EpisodeError(code, reason) : null);
-      if (about === END_EPISODE && !code || about === ABANDON_EPISODE) this.#episodes.delete(number);
+      if (episode?.isOver) this.#episodes.delete(number);
     }
   }
 }
@@ -201,11 +201,16 @@ export class Episode {
   /** Questions without an answer, in order. */
   #asked = [];
   #failure = null;
+  /** Ended or abandoned. @readonly */
+  isOver = false;
 
   /** @private Use {@link Client#startEpisode}. */
   constructor(client, number, send) {
     this.#client = client;
-    this.#send = send;
+    this.#send = (...message) => {
+      if (this.isOver) throw new EpisodeError(1, 'the episode is over: start another one');
+      send(...message);
+    };
     /** The number on the wire. @readonly */
     this.number = number;
   }
@@ -274,8 +279,8 @@ export class Episode {
   /** @private */
   ask(kind, ...parts) {
     return new Promise((resolve, reject) => {
-      this.#asked.push({ kind, resolve, reject });
       this.#send(kind, ...parts);
+      this.#asked.push({ kind, resolve, reject });
     });
   }
 
@@ -286,6 +291,7 @@ export class Episode {
 
   /** @private An answer, or an error about returns. */
   hear(about, error, answer) {
+    if (about === ABANDON_EPISODE || (about === END_EPISODE && !error)) this.isOver = true;
     this.#failure ??= error;
     if (this.#asked[0]?.kind !== about) return;
     const { resolve, reject } = this.#asked.shift(), failure = this.#failure;

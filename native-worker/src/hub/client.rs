@@ -11,15 +11,17 @@ use std::{
 
 use rollmesh_core::protocol::{
     EpisodeDriver, Frame as OutFrame, Message,
-    convert::{AgentTable, AgentTableError},
+    convert::{AgentTable, AgentTableError, RowKind},
 };
 use tokio::{sync::Notify, time::sleep};
 
 use super::peer::PeerLink;
 use crate::external::ExternalMultiAgentEnv;
 
-/// A client for which this much waits to be sent has to take some before it is heard again.
+/// A client for which about this much waits to be sent has to take some before it is heard again.
 const MAX_BACKLOG_BYTES: usize = 1 << 20;
+/// Most errors are shorter, and so are the actions of few agents.
+const USUAL_ANSWER_BYTES: usize = 512;
 /// Lanes may become free otherwise than by clients: whoever waits for one looks again after this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -28,6 +30,8 @@ pub(super) struct Clients {
     env: ExternalMultiAgentEnv,
     table: Arc<AgentTable>,
     spaces: OutFrame,
+    /// Answers that may wait to be sent to a client.
+    max_backlog: usize,
     /// A client's episode has ended: others may wait for its lane.
     freed: Notify,
 }
@@ -38,7 +42,8 @@ impl Clients {
         let table = AgentTable::new(agents)?;
         let spaces = Message::Spaces(table.spaces(u32::try_from(env.num_envs()).unwrap_or(u32::MAX))?);
         let spaces = OutFrame::new(&spaces).map_err(|error| AgentTableError::LongText(error.bytes as usize))?;
-        Ok(Self { env, table: Arc::new(table), spaces, freed: Notify::new() })
+        let max_backlog = MAX_BACKLOG_BYTES / table.row_bytes(RowKind::Action).max(USUAL_ANSWER_BYTES);
+        Ok(Self { env, table: Arc::new(table), spaces, max_backlog, freed: Notify::new() })
     }
 }
 
@@ -60,7 +65,12 @@ impl Client {
 
     /// Whether more of the client can be heard.
     pub(super) fn has_room(&self) -> bool {
-        !self.driver.is_full() && self.link.queued_bytes() < MAX_BACKLOG_BYTES
+        !self.driver.is_full() && !self.is_behind()
+    }
+
+    /// Whether the client takes too little.
+    fn is_behind(&self) -> bool {
+        self.link.queued_frames() >= self.clients.max_backlog
     }
 
     /// Does what the client says.
@@ -76,7 +86,7 @@ impl Client {
         // Listens before it looks, so that nothing is missed in between.
         let mut freed = pin!(clients.freed.notified());
         freed.as_mut().enable();
-        let (is_starting, is_behind) = (self.driver.is_starting(), self.link.queued_bytes() >= MAX_BACKLOG_BYTES);
+        let (is_starting, is_behind) = (self.driver.is_starting(), self.is_behind());
         tokio::select! {
             biased;
             () = poll_fn(|context| if self.look(context) { Poll::Ready(()) } else { Poll::Pending }) => {}

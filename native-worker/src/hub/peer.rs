@@ -83,6 +83,11 @@ impl PeerLink {
         self.shared.drained.notified().await;
     }
 
+    /// Messages that wait to be sent.
+    pub(super) fn queued_frames(&self) -> usize {
+        self.outbox().queued_frames()
+    }
+
     /// Bytes that wait to be sent.
     pub(super) fn queued_bytes(&self) -> usize {
         self.outbox().queued_bytes()

@@ -166,14 +166,17 @@ impl AgentTable {
                 return Err(AgentTableError::Twice(agent.clone()));
             }
         }
+        let table = Self { agents, numbers };
+        let bytes = (table.row_bytes(RowKind::Observation) + table.row_bytes(RowKind::Action)) as u64;
+        if bytes > max_row_bytes() { Err(AgentTableError::TooLarge { bytes }) } else { Ok(table) }
+    }
+
+    /// Bytes of a row of every agent.
+    #[must_use]
+    pub fn row_bytes(&self, kind: RowKind) -> usize {
         // A space has at most 2^24 elements and there are at most 2^16 agents: nothing overflows.
-        let row = |spaces: &EnvSpaces, kind: RowKind| {
-            let (dtype, len) = layout(spaces, kind);
-            (NUMBER + len * dtype.size()) as u64
-        };
-        let both = |spaces: &EnvSpaces| row(spaces, RowKind::Observation) + row(spaces, RowKind::Action);
-        let bytes = agents.iter().map(|(_, spaces)| both(spaces)).sum();
-        if bytes > max_row_bytes() { Err(AgentTableError::TooLarge { bytes }) } else { Ok(Self { agents, numbers }) }
+        let row = |(dtype, len): (DType, usize)| NUMBER + len * dtype.size();
+        self.agents.iter().map(|(_, spaces)| row(layout(spaces, kind))).sum()
     }
 
     /// The agents in order of their numbers.
