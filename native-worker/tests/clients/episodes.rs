@@ -11,7 +11,7 @@ use rollmesh_core::{
     worker::RolloutConfig,
 };
 
-use super::{Game, game::World as _, hub, in_process, join, sample, support::soon};
+use super::{Game, game::World as _, hash, hub, in_process, join, sample, support::soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_episode_through_the_hub_ends_in_the_same_batches() {
@@ -27,6 +27,16 @@ async fn an_episode_through_the_hub_ends_in_the_same_batches() {
             soon("the end of the game", player).await.unwrap();
             assert_eq!(batches, in_process(game, config, 4).await, "{game:?} {batch_mode:?}");
         }
+    }
+}
+
+/// What `tests/tests/e2e/clients.rs` expects of a page.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_game_in_process_is_the_one_that_pages_are_compared_with() {
+    for (game, golden) in
+        [(Game::Single, "ea7cd3b04e6efe2ea7e46b1024240a86"), (Game::Pair, "2c0eb4e725dcce19482ee66e21291f6d")]
+    {
+        assert_eq!(hash(&in_process(game, game.config(), 4).await), golden, "{game:?}");
     }
 }
 
