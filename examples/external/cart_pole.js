@@ -277,7 +277,12 @@ function drawCurve() {
   context.stroke();
 }
 
-let drawn = -1, before = { steps: 0, at: performance.now() };
+// Whatever changes how the curve looks lets it be drawn at once.
+let drawn = -1;
+new ResizeObserver(() => (drawn = -1)).observe(element('curve'));
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => (drawn = -1));
+
+let before = { steps: 0, at: performance.now() };
 
 function frame(now) {
   drawWorld();

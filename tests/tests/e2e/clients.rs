@@ -52,7 +52,7 @@ impl Program {
                 _ = found.send(line);
             }
         });
-        let mut said = |what: &str| loop {
+        let said = |what: &str| loop {
             let line = lines.recv_timeout(DEADLINE).expect("the program says how clients join");
             if let Some(said) = line.strip_prefix(what) {
                 return said.trim().to_owned();
