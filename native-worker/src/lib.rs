@@ -10,6 +10,7 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod checkpoint;
 mod cli;
 pub mod envs;
 pub mod external;

@@ -1,0 +1,241 @@
+//! Checkpoints: named files that appear together or not at all, and whose damage is noticed.
+//!
+//! ```text
+//! DIR/00000000000000000007/          the newest checkpoint
+//!     manifest.json                  names, lengths and hashes of its files; written last
+//!     weights.safetensors, …         its files
+//! DIR/00000000000000000006/          the one before, in case the newest one is damaged
+//! ```
+//!
+//! The invariant: once [`save`](Checkpoints::save) has returned, whatever happens to program and machine,
+//! [`load`](Checkpoints::load) finds that checkpoint or a later one. Every file is on the disk before the manifest, the
+//! manifest before the directory gets its name, and the name before an older checkpoint goes.
+//!
+//! What is in the files is their owner's business.
+
+mod manifest;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
+
+use self::manifest::Manifest;
+pub use self::storage::{Disk, Storage};
+
+const MANIFEST: &str = "manifest.json";
+/// Ending of what is being written or removed; nobody reads it.
+const UNFINISHED: &str = ".tmp";
+
+/// The checkpoints of one owner in a directory.
+///
+/// ```
+/// use rollmesh::checkpoint::Checkpoints;
+///
+/// # let dir = std::env::temp_dir().join(format!("rollmesh-checkpoints-doc-{}", std::process::id()));
+/// let mut checkpoints = Checkpoints::open(&dir)?;
+/// assert!(checkpoints.load()?.is_none());
+/// checkpoints.save(&[("weights.bin", b"1.5"), ("ledger.bin", b"42")])?;
+/// let found = checkpoints.load()?.expect("it was saved");
+/// assert_eq!(found.checkpoint.files["ledger.bin"], b"42");
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), rollmesh::checkpoint::CheckpointError>(())
+/// ```
+#[derive(Debug)]
+pub struct Checkpoints<S = Disk> {
+    storage: S,
+    dir: PathBuf,
+    next: u64,
+}
+
+/// The files of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Counts up with every checkpoint of the directory.
+    pub number: u64,
+    /// Contents by name.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+/// The newest checkpoint that is whole.
+#[derive(Debug)]
+pub struct Found {
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+    /// Newer ones, and what is wrong with them.
+    pub damaged: Vec<Damage>,
+}
+
+/// What is wrong with a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("checkpoint {number}: {reason}")]
+pub struct Damage {
+    /// The checkpoint.
+    pub number: u64,
+    /// The file, and what is wrong with it.
+    pub reason: String,
+}
+
+/// Why a checkpoint was not saved or not found.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The system says no. What was saved before is still there.
+    #[error("{path}: {source}")]
+    Io {
+        /// What it is about.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A file's name is not made of lower-case letters, digits, `_`, `-` and dots in between, or there twice.
+    #[error("'{0}' cannot be the name of a checkpoint's file: take each name once, of a-z, 0-9, '_', '-' and '.'")]
+    BadName(String),
+    /// There are checkpoints, none of them whole.
+    #[error("no checkpoint in {dir} can be read: {}", join(.damaged))]
+    AllDamaged {
+        /// The directory.
+        dir: PathBuf,
+        /// All checkpoints, newest first.
+        damaged: Vec<Damage>,
+    },
+}
+
+fn join(damaged: &[Damage]) -> String {
+    damaged.iter().map(Damage::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl Checkpoints {
+    /// The checkpoints in this directory, which is made if need be. One owner at a time.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`].
+    pub fn open(dir: impl Into<PathBuf>) -> Result<Self, CheckpointError> {
+        Self::open_in(Disk, dir)
+    }
+}
+
+impl<S: Storage> Checkpoints<S> {
+    /// How many are kept: the newest, and another one in case that is damaged.
+    pub const KEPT: usize = 2;
+
+    /// As [`open`](Checkpoints::open), somewhere else than on the disk.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`].
+    pub fn open_in(mut storage: S, dir: impl Into<PathBuf>) -> Result<Self, CheckpointError> {
+        let dir = dir.into();
+        let at = |source| CheckpointError::Io { path: dir.clone(), source };
+        storage.create_dir(&dir).map_err(at)?;
+        for name in storage.list(&dir).map_err(at)? {
+            if name.strip_suffix(UNFINISHED).is_some_and(|name| number_of(name).is_some()) {
+                // It is in nobody's way, and tried again when its name is needed.
+                let _ = storage.remove_dir(&dir.join(name));
+            }
+        }
+        let mut checkpoints = Self { storage, dir, next: 0 };
+        checkpoints.next = checkpoints.numbers()?.first().map_or(0, |newest| newest + 1);
+        Ok(checkpoints)
+    }
+
+    /// Saves a checkpoint: name and contents of its files. It is on the disk when this returns its number. If it fails,
+    /// the ones before are as they were, and this one is there whole or not at all.
+    ///
+    /// # Errors
+    /// [`CheckpointError`].
+    pub fn save(&mut self, files: &[(&str, &[u8])]) -> Result<u64, CheckpointError> {
+        let manifest = Manifest::of(self.next, files)?;
+        let place = self.dir.join(name_of(self.next));
+        let unfinished = place.with_extension(&UNFINISHED[1..]);
+        let written = self.write(&unfinished, files, &manifest).and_then(|()| self.storage.rename(&unfinished, &place));
+        if let Err(source) = written {
+            // What is half written must not take the room that is missing. If this fails too, the next one tries again.
+            let _ = self.storage.remove_dir(&unfinished);
+            return Err(CheckpointError::Io { path: place, source });
+        }
+        let number = self.next;
+        self.next += 1;
+        self.storage.sync_dir(&self.dir).map_err(|source| CheckpointError::Io { path: place, source })?;
+        self.remove_old();
+        Ok(number)
+    }
+
+    fn write(&mut self, dir: &Path, files: &[(&str, &[u8])], manifest: &Manifest) -> io::Result<()> {
+        // Of a save that failed, or was cut short.
+        let _ = self.storage.remove_dir(dir);
+        self.storage.create_dir(dir)?;
+        for (name, contents) in files {
+            self.storage.write(&dir.join(name), contents)?;
+        }
+        self.storage.write(&dir.join(MANIFEST), &manifest.to_bytes())?;
+        self.storage.sync_dir(dir)
+    }
+
+    /// The newest checkpoint that is whole; none in a directory without any.
+    ///
+    /// # Errors
+    /// [`CheckpointError::AllDamaged`], [`CheckpointError::Io`].
+    pub fn load(&self) -> Result<Option<Found>, CheckpointError> {
+        let mut damaged = Vec::new();
+        for number in self.numbers()? {
+            match self.read(number) {
+                Ok(files) => return Ok(Some(Found { checkpoint: Checkpoint { number, files }, damaged })),
+                Err(reason) => damaged.push(Damage { number, reason }),
+            }
+        }
+        match damaged.is_empty() {
+            true => Ok(None),
+            false => Err(CheckpointError::AllDamaged { dir: self.dir.clone(), damaged }),
+        }
+    }
+
+    fn read(&self, number: u64) -> Result<BTreeMap<String, Vec<u8>>, String> {
+        let dir = self.dir.join(name_of(number));
+        let read = |name: &str, most| {
+            self.storage.read(&dir.join(name), most).map_err(|error| format!("{name} cannot be read: {error}"))
+        };
+        let manifest = Manifest::from_bytes(&read(MANIFEST, Manifest::MAX_BYTES)?, number)?;
+        let mut files = BTreeMap::new();
+        for entry in manifest.files {
+            let contents = read(&entry.name, entry.bytes)?;
+            entry.check(&contents)?;
+            files.insert(entry.name, contents);
+        }
+        Ok(files)
+    }
+
+    /// Numbers of the checkpoints, newest first.
+    fn numbers(&self) -> Result<Vec<u64>, CheckpointError> {
+        let names = self.storage.list(&self.dir);
+        let names = names.map_err(|source| CheckpointError::Io { path: self.dir.clone(), source })?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(numbers)
+    }
+
+    /// What cannot be removed now is removed after the next one: the new checkpoint is safe.
+    fn remove_old(&mut self) {
+        let Ok(numbers) = self.numbers() else { return };
+        for number in numbers.into_iter().skip(Self::KEPT) {
+            let place = self.dir.join(name_of(number));
+            let going = place.with_extension(&UNFINISHED[1..]);
+            // Gone as a whole, so that a half removed one does not look damaged.
+            if self.storage.rename(&place, &going).is_ok() {
+                let _ = self.storage.remove_dir(&going);
+            }
+        }
+    }
+}
+
+/// Names are as long as the longest number, so that they sort as numbers do.
+fn name_of(number: u64) -> String {
+    format!("{number:020}")
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    let is_ours = name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit());
+    if is_ours { name.parse().ok() } else { None }
+}

@@ -1,0 +1,107 @@
+//! The few things that checkpoints ask of a file system.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    path::Path,
+};
+
+/// A file system, or a stand-in that crashes on purpose.
+pub trait Storage {
+    /// Names in a directory.
+    ///
+    /// # Errors
+    /// What the system says, as with all that follow.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// The contents of a file of at most `most` bytes; a longer one is an error, before it takes memory.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read(&self, file: &Path, most: u64) -> io::Result<Vec<u8>>;
+
+    /// Makes a directory and those above it, unless they are there. Their names are on the disk when this returns.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn create_dir(&mut self, dir: &Path) -> io::Result<()>;
+
+    /// Writes a new file. Its contents are on the disk when this returns, its name is not yet.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn write(&mut self, file: &Path, contents: &[u8]) -> io::Result<()>;
+
+    /// The names in a directory are on the disk when this returns.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()>;
+
+    /// Gives a directory another name.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a directory with the files in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn remove_dir(&mut self, dir: &Path) -> io::Result<()>;
+}
+
+/// The machine's file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+impl Storage for Disk {
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok());
+        fs::read_dir(dir)?.filter_map(|entry| name(entry).transpose()).collect()
+    }
+
+    fn read(&self, file: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let file = File::open(file)?;
+        let len = file.metadata()?.len();
+        if len > most {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has {len} bytes instead of {most}")));
+        }
+        let mut contents = Vec::with_capacity(len as usize);
+        file.take(most).read_to_end(&mut contents)?;
+        Ok(contents)
+    }
+
+    fn create_dir(&mut self, dir: &Path) -> io::Result<()> {
+        if dir.is_dir() {
+            return Ok(());
+        }
+        let above = dir.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+        self.create_dir(above)?;
+        match fs::create_dir(dir) {
+            // Somebody else was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+            made => made?,
+        }
+        self.sync_dir(above)
+    }
+
+    fn write(&mut self, file: &Path, contents: &[u8]) -> io::Result<()> {
+        let mut file = File::create_new(file)?;
+        file.write_all(contents)?;
+        file.sync_all()
+    }
+
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        // Elsewhere directories cannot be opened, and their names are on the disk by themselves.
+        if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_dir(&mut self, dir: &Path) -> io::Result<()> {
+        fs::remove_dir_all(dir)
+    }
+}
