@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn versions_of_python_are_compared_by_number() {
         assert!(python_version("3.11.7") > Some(PYTHON) && python_version("3.9.0rc1") == Some(PYTHON));
-        assert!(python_version("3.8.20") < Some(PYTHON) && python_version("command not found") == None);
+        assert!(python_version("3.8.20") < Some(PYTHON) && python_version("command not found").is_none());
     }
 
     const LOCK: &str = "[[package]]\nname = \"wasm-bindgen-macro\"\nversion = \"0.2.1\"\n\n\

@@ -66,6 +66,8 @@ impl ListenFlags {
         }
         let agents = agents_of(&config.env_config, registry).map_err(Failure::usage)?;
         let env = ExternalMultiAgentEnv::new(config.num_envs as usize, agents).map_err(Failure::usage)?;
+        // The examples in the repository play this one.
+        let is_example = config.env_config.get("spaces_of") == Ok(Some("CartPole-v1".to_owned()));
         let runtime = runtime(2)?;
         let config = HubConfig {
             listen,
@@ -78,22 +80,24 @@ impl ListenFlags {
             allow_origins: self.allow_origin.clone(),
         };
         let hub = runtime.block_on(Hub::start(config, registry)).map_err(Failure::usage)?;
-        self.print_invitations(&hub);
+        self.print_invitations(&hub, is_example);
         let (shut_down, wish) = oneshot::channel();
         let hub = runtime.spawn(serve(hub, wish));
         Ok((registry.clone().with_base_env(ENV, env.creator()), Some(Clients { env, hub, shut_down, runtime })))
     }
 
     /// Tells people how clients join.
-    fn print_invitations(&self, hub: &Hub) {
+    fn print_invitations(&self, hub: &Hub, is_example: bool) {
         let (url, token) = (hub.worker_url(), hub.client_token().to_hex());
         eprintln!("clients  {url}");
         eprintln!("token    {token}");
-        eprintln!("python   {TOKEN_VARIABLE}={token} python3 examples/external/cart_pole.py --hub {url}");
+        if is_example {
+            eprintln!("python   {TOKEN_VARIABLE}={token} python3 examples/external/cart_pole.py --hub {url}");
+        }
         for page in self.pages() {
             eprintln!("page     http://{}/{page}#token={token}", hub.address());
         }
-        if self.assets.is_none() {
+        if self.assets.is_none() && is_example {
             eprintln!("page     none is served: --assets examples/external has one");
         }
     }
