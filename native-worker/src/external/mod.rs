@@ -11,6 +11,7 @@
 //! | its thread ends, or the last handle is dropped | samples what was said, then `sample()` fails and says why |
 //! | [stops](ExternalEnv::stop) the environment | `sample()` fails with [`EnvError::Stopped`](rollmesh_core::env::EnvError::Stopped), at once |
 //! | is told that the environment was stopped | the worker is stopped or dropped |
+//! | | a worker with `sample_async` whose environments are looked at, or whose state is set, waits for the batch that is being sampled, and so for drivers |
 //! | is told that its episode is lost | sampling failed, for example in a policy; the next `sample()` begins anew |
 //!
 //! ```

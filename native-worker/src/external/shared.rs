@@ -81,6 +81,19 @@ impl Shared {
         }
     }
 
+    /// Gives an episode up, and tells whoever waits in it.
+    pub(super) fn abandon(&self, id: u64) -> Result<(), ExternalError> {
+        let mut woken = Vec::new();
+        let mut state = self.lock();
+        let lane = state.episodes.lane_of(id)?;
+        state.episodes.abandon(id)?;
+        state.take_waiting(lane, &mut woken);
+        drop(state);
+        self.said.notify_one();
+        woken.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
     /// Drivers and sampler get errors from now on.
     pub(super) fn stop(&self) {
         let mut woken = Vec::new();
@@ -95,11 +108,16 @@ impl Shared {
 
     /// Nobody drives any more.
     fn end(&self, mut state: MutexGuard<'_, State>, why: String) {
+        let mut woken = Vec::new();
+        let open: Vec<(u64, usize)> = state.episodes.open_episodes().collect();
+        for (id, lane) in open {
+            // It is open, unless the environment has been stopped.
+            let _ = state.episodes.abandon(id);
+            state.take_waiting(lane, &mut woken);
+        }
         state.undriven.get_or_insert(why);
-        let open: Vec<u64> = state.episodes.open_episodes().map(|(id, _)| id).collect();
-        // They are open, if the environment has not been stopped.
-        open.into_iter().for_each(|id| _ = state.episodes.abandon(id));
         drop(state);
+        woken.into_iter().for_each(Waker::wake);
         self.said.notify_all();
     }
 }
@@ -116,7 +134,7 @@ impl State {
         }
     }
 
-    /// Takes those who are to be woken, once the lock is free.
+    /// Takes those who are to be woken, once the lock is free: with its waker a task may go, and a driver with it.
     pub(super) fn take_waiting(&mut self, lane: usize, woken: &mut Vec<Waker>) {
         if let Some(waiting) = self.waiting.get_mut(lane) {
             woken.append(waiting);

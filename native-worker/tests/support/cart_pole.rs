@@ -69,7 +69,8 @@ impl Game {
     }
 }
 
-/// Plays in all lanes in turn, until the environment is stopped.
+/// Plays in all lanes in turn, until the environment is stopped. What a step brought is said in the lanes' order, ends
+/// too: so fragments are complete in the order in which an environment in the worker's process completes them.
 pub(crate) fn play(env: &ExternalMultiAgentEnv, seed: u64) -> Result<(), ExternalEnvError> {
     let mut games: Vec<Game> = (0..env.num_envs()).map(|slot| Game::new(seed, slot as u32)).collect();
     let mut episodes = Vec::new();
@@ -77,21 +78,23 @@ pub(crate) fn play(env: &ExternalMultiAgentEnv, seed: u64) -> Result<(), Externa
         game.reset();
         episodes.push(env.start_episode(true)?);
     }
+    let mut ends = vec![None; games.len()];
     let mut actions = AgentRows::new();
     loop {
-        for (game, episode) in games.iter().zip(&episodes) {
+        for ((game, episode), end) in games.iter_mut().zip(&mut episodes).zip(&mut ends) {
+            if let Some(truncated) = end.take() {
+                env.end_episode(*episode, &game.row(), truncated)?;
+                game.reset();
+                *episode = env.start_episode(true)?;
+            }
             env.request_actions(*episode, &game.row())?;
         }
-        for (game, episode) in games.iter_mut().zip(&mut episodes) {
+        for ((game, episode), end) in games.iter_mut().zip(&episodes).zip(&mut ends) {
             env.wait_for_actions(*episode, &mut actions)?;
             let Some(&[action]) = actions.row_of::<i64>(&AgentId::SINGLE) else { panic!("{actions:?}") };
             let Step { reward, terminated, truncated } = game.step(action);
             env.log_returns(*episode, &AgentId::SINGLE, Outcome { reward, terminated, truncated }, None)?;
-            if terminated || truncated {
-                env.end_episode(*episode, &game.row(), !terminated)?;
-                game.reset();
-                *episode = env.start_episode(true)?;
-            }
+            *end = (terminated || truncated).then_some(!terminated);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What the tests with real processes share.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
-pub(crate) mod cart_pole;
 pub(crate) mod client;
 pub(crate) mod process;
 

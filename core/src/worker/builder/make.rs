@@ -36,7 +36,7 @@ impl RolloutWorkerBuilder {
         let plain = callbacks.is_empty() && observation_fn.is_none() && self.maps_to_default();
         let made = self.make_envs(&contexts, plain)?;
         let contexts = made.fitting(contexts)?;
-        let single_agent = made.source.as_ref().is_some_and(EnvSource::is_single_agent);
+        let single_agent = made.is_single_agent();
         // Those of a game's wrappers are no settings of a policy.
         self.config.model_config = self.config.model_config.clone().without(&WRAPPER_SETTINGS);
         let workshop = Workshop {

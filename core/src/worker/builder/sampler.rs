@@ -243,6 +243,14 @@ impl Made {
         Ok((0..num_envs).map(|index| first.with_vector_index(index)).collect())
     }
 
+    /// Whether each environment has one agent: made so, or of the user's own shape with [`AgentId::SINGLE`] alone.
+    pub(super) fn is_single_agent(&self) -> bool {
+        match (&self.source, &self.envs) {
+            (Some(EnvSource::Base(_)), Envs::Base(env)) => env.agents() == [AgentId::SINGLE],
+            (source, _) => source.as_ref().is_some_and(EnvSource::is_single_agent),
+        }
+    }
+
     fn single_spaces(&self) -> Option<EnvSpaces> {
         match &self.envs {
             Envs::None => None,

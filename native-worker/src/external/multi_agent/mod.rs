@@ -1,8 +1,9 @@
 //! Episodes of several agents, for those who drive them.
 
+mod tasks;
+
 use std::{
     fmt::Display,
-    future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     task::{Context, Poll},
@@ -12,7 +13,7 @@ use std::{
 
 use rollmesh_core::{
     env::{
-        BaseEnv, EnvContext, EnvError, EnvSpaces, ExternalEpisodes, ExternalError,
+        BaseEnv, EnvContext, EnvError, EnvSpaces, ExternalEpisodes,
         multi_agent::{AgentRows, Outcome},
     },
     ids::AgentId,
@@ -113,6 +114,9 @@ impl ExternalMultiAgentEnv {
 
     /// The sampler's side, for [`base_env_creator`](rollmesh_core::worker::RolloutWorkerBuilder::base_env_creator) or a
     /// registry. There is one at a time: a second worker gets an error. Does not count as a handle.
+    ///
+    /// The worker has as many sub-environments as there are lanes. Samples are as long as its `num_envs` says: set that to
+    /// the number of lanes too, for the fragments of all.
     pub fn creator(
         &self,
     ) -> impl Fn(&[EnvContext], Kernels) -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + use<> {
@@ -145,7 +149,8 @@ impl ExternalMultiAgentEnv {
     /// Begins an episode under a number that no open one has. `training_enabled: false` keeps its rows out of batches.
     ///
     /// # Errors
-    /// [`ExternalError::TooManyEpisodes`], [`ExternalError::Stopped`].
+    /// [`ExternalError::TooManyEpisodes`](rollmesh_core::env::ExternalError::TooManyEpisodes),
+    /// [`ExternalError::Stopped`](rollmesh_core::env::ExternalError::Stopped).
     pub fn start_episode(&self, training_enabled: bool) -> Result<u64, ExternalEnvError> {
         let mut state = self.driver.shared().lock();
         let id = state.next_id();
@@ -156,7 +161,7 @@ impl ExternalMultiAgentEnv {
     /// As [`start_episode`](Self::start_episode), under a number of the driver's own. Returns the episode's lane.
     ///
     /// # Errors
-    /// [`ExternalError::DuplicateEpisode`]; as there.
+    /// [`ExternalError::DuplicateEpisode`](rollmesh_core::env::ExternalError::DuplicateEpisode); as there.
     pub fn start_episode_as(&self, id: u64, training_enabled: bool) -> Result<usize, ExternalEnvError> {
         Ok(self.driver.shared().lock().episodes.start_episode(id, training_enabled)?)
     }
@@ -179,7 +184,7 @@ impl ExternalMultiAgentEnv {
     /// Waits for actions that were asked for.
     ///
     /// # Errors
-    /// [`ExternalError::NothingAsked`], [`ExternalEnvError::Timeout`].
+    /// [`ExternalError::NothingAsked`](rollmesh_core::env::ExternalError::NothingAsked), [`ExternalEnvError::Timeout`].
     pub fn wait_for_actions(&self, id: u64, actions: &mut AgentRows) -> Result<(), ExternalEnvError> {
         let timeout = self.action_timeout;
         block_on(timeout, |context| self.poll_actions(id, actions, context)).unwrap_or(Err(ExternalEnvError::Timeout {
@@ -187,59 +192,6 @@ impl ExternalMultiAgentEnv {
             what: "chosen actions",
             timeout,
         }))
-    }
-
-    /// As [`actions`](Self::actions), in a task. Waits for ever if nobody samples.
-    ///
-    /// # Errors
-    /// [`ExternalEnvError::Episode`].
-    pub async fn actions_async(&self, id: u64, obs: &AgentRows) -> Result<AgentRows, ExternalEnvError> {
-        poll_fn(|context| self.poll_request(id, obs, context)).await?;
-        let mut actions = AgentRows::new();
-        self.wait_for_actions_async(id, &mut actions).await?;
-        Ok(actions)
-    }
-
-    /// As [`wait_for_actions`](Self::wait_for_actions), in a task.
-    ///
-    /// # Errors
-    /// [`ExternalEnvError::Episode`].
-    pub async fn wait_for_actions_async(&self, id: u64, actions: &mut AgentRows) -> Result<(), ExternalEnvError> {
-        poll_fn(|context| self.poll_actions(id, actions, context)).await
-    }
-
-    /// Says what agents observe and asks for their actions, without waiting for anything.
-    ///
-    /// # Errors
-    /// [`ExternalError`], also [`ExternalError::QueueFull`].
-    pub fn request_actions(&self, id: u64, obs: &AgentRows) -> Result<(), ExternalEnvError> {
-        Ok(self.driver.shared().say(|episodes| episodes.request_actions(id, obs))?)
-    }
-
-    /// Takes the actions that were asked for, if they are there.
-    ///
-    /// # Errors
-    /// [`ExternalError::NothingAsked`], or those of an episode that is not open.
-    pub fn take_actions(&self, id: u64, actions: &mut AgentRows) -> Result<bool, ExternalEnvError> {
-        Ok(self.driver.shared().lock().episodes.take_actions(id, actions)?)
-    }
-
-    /// As [`take_actions`](Self::take_actions); wakes the task when it is worth asking again.
-    pub fn poll_actions(
-        &self,
-        id: u64,
-        actions: &mut AgentRows,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), ExternalEnvError>> {
-        let mut state = self.driver.shared().lock();
-        match state.episodes.take_actions(id, actions) {
-            Ok(true) => Poll::Ready(Ok(())),
-            Ok(false) => {
-                state.wait(id, context);
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error.into())),
-        }
     }
 
     /// Says what agents observe, and what they do about it by themselves: one action for each that acts. Waits only
@@ -250,27 +202,6 @@ impl ExternalMultiAgentEnv {
     #[doc(alias = "log_action")]
     pub fn log_actions(&self, id: u64, obs: &AgentRows, actions: &AgentRows) -> Result<(), ExternalEnvError> {
         self.block_for_room(id, |context| self.poll_log(id, obs, actions, context))
-    }
-
-    /// As [`log_actions`](Self::log_actions), in a task.
-    ///
-    /// # Errors
-    /// [`ExternalEnvError::Episode`].
-    pub async fn log_actions_async(
-        &self,
-        id: u64,
-        obs: &AgentRows,
-        actions: &AgentRows,
-    ) -> Result<(), ExternalEnvError> {
-        poll_fn(|context| self.poll_log(id, obs, actions, context)).await
-    }
-
-    /// As [`log_actions`](Self::log_actions), without waiting.
-    ///
-    /// # Errors
-    /// [`ExternalError`], also [`ExternalError::QueueFull`].
-    pub fn try_log_actions(&self, id: u64, obs: &AgentRows, actions: &AgentRows) -> Result<(), ExternalEnvError> {
-        Ok(self.driver.shared().say(|episodes| episodes.log_actions(id, obs, actions))?)
     }
 
     /// Says what an agent got since the latest observations, see [`ExternalEpisodes::log_returns`]. Never waits.
@@ -296,28 +227,12 @@ impl ExternalMultiAgentEnv {
         self.block_for_room(id, |context| self.poll_end(id, obs, truncated, context))
     }
 
-    /// As [`end_episode`](Self::end_episode), in a task.
-    ///
-    /// # Errors
-    /// [`ExternalEnvError::Episode`].
-    pub async fn end_episode_async(&self, id: u64, obs: &AgentRows, truncated: bool) -> Result<(), ExternalEnvError> {
-        poll_fn(|context| self.poll_end(id, obs, truncated, context)).await
-    }
-
-    /// As [`end_episode`](Self::end_episode), without waiting.
-    ///
-    /// # Errors
-    /// [`ExternalError`], also [`ExternalError::QueueFull`].
-    pub fn try_end_episode(&self, id: u64, obs: &AgentRows, truncated: bool) -> Result<(), ExternalEnvError> {
-        Ok(self.driver.shared().say(|episodes| episodes.end_episode(id, obs, truncated))?)
-    }
-
-    /// Gives an episode up, whatever it waits for. What was not sampled of it is lost.
+    /// Gives an episode up, whoever waits for whatever in it. What was not sampled of it is lost.
     ///
     /// # Errors
     /// Those of an episode that is not open.
     pub fn abandon(&self, id: u64) -> Result<(), ExternalEnvError> {
-        Ok(self.driver.shared().say(|episodes| episodes.abandon(id))?)
+        Ok(self.driver.shared().abandon(id)?)
     }
 
     /// How many episodes can be open at once.
@@ -344,43 +259,11 @@ impl ExternalMultiAgentEnv {
         self.driver.shared().lock().episodes.open_episodes().map(|(id, _)| id).collect()
     }
 
-    /// Ends it for all: drivers get [`ExternalError::Stopped`], also those who wait; sampling fails with
-    /// [`EnvError::Stopped`]. A worker that is stopped or dropped does the same. Does nothing the second time.
+    /// Ends it for all: drivers get [`ExternalError::Stopped`](rollmesh_core::env::ExternalError::Stopped), also those who
+    /// wait; sampling fails with [`EnvError::Stopped`]. A worker that is stopped or dropped does the same. Does nothing the
+    /// second time.
     pub fn stop(&self) {
         self.driver.shared().stop();
-    }
-
-    fn poll_request(&self, id: u64, obs: &AgentRows, context: &mut Context<'_>) -> Poll<Result<(), ExternalEnvError>> {
-        self.poll_say(id, context, |episodes| episodes.request_actions(id, obs))
-    }
-
-    fn poll_log(
-        &self,
-        id: u64,
-        obs: &AgentRows,
-        actions: &AgentRows,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), ExternalEnvError>> {
-        self.poll_say(id, context, |episodes| episodes.log_actions(id, obs, actions))
-    }
-
-    fn poll_end(
-        &self,
-        id: u64,
-        obs: &AgentRows,
-        truncated: bool,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), ExternalEnvError>> {
-        self.poll_say(id, context, |episodes| episodes.end_episode(id, obs, truncated))
-    }
-
-    fn poll_say(
-        &self,
-        id: u64,
-        context: &mut Context<'_>,
-        say: impl FnOnce(&mut ExternalEpisodes) -> Result<(), ExternalError>,
-    ) -> Poll<Result<(), ExternalEnvError>> {
-        self.driver.shared().poll_say(id, context, say).map_err(Into::into)
     }
 
     fn block_for_room(

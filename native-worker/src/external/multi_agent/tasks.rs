@@ -1,0 +1,140 @@
+//! What drivers do without blocking a thread.
+
+use std::{
+    future::poll_fn,
+    task::{Context, Poll},
+};
+
+use rollmesh_core::env::{ExternalEpisodes, ExternalError, multi_agent::AgentRows};
+
+use super::{ExternalEnvError, ExternalMultiAgentEnv};
+
+impl ExternalMultiAgentEnv {
+    /// As [`actions`](Self::actions), in a task. Waits for ever if nobody samples.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Episode`].
+    pub async fn actions_async(&self, id: u64, obs: &AgentRows) -> Result<AgentRows, ExternalEnvError> {
+        poll_fn(|context| self.poll_request(id, obs, context)).await?;
+        let mut actions = AgentRows::new();
+        self.wait_for_actions_async(id, &mut actions).await?;
+        Ok(actions)
+    }
+
+    /// As [`wait_for_actions`](Self::wait_for_actions), in a task.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Episode`].
+    pub async fn wait_for_actions_async(&self, id: u64, actions: &mut AgentRows) -> Result<(), ExternalEnvError> {
+        poll_fn(|context| self.poll_actions(id, actions, context)).await
+    }
+
+    /// Says what agents observe and asks for their actions, without waiting for anything.
+    ///
+    /// # Errors
+    /// [`ExternalError`], also [`ExternalError::QueueFull`].
+    pub fn request_actions(&self, id: u64, obs: &AgentRows) -> Result<(), ExternalEnvError> {
+        Ok(self.driver.shared().say(|episodes| episodes.request_actions(id, obs))?)
+    }
+
+    /// Takes the actions that were asked for, if they are there.
+    ///
+    /// # Errors
+    /// [`ExternalError::NothingAsked`], or those of an episode that is not open.
+    pub fn take_actions(&self, id: u64, actions: &mut AgentRows) -> Result<bool, ExternalEnvError> {
+        Ok(self.driver.shared().lock().episodes.take_actions(id, actions)?)
+    }
+
+    /// As [`take_actions`](Self::take_actions); wakes the task when it is worth asking again.
+    pub fn poll_actions(
+        &self,
+        id: u64,
+        actions: &mut AgentRows,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), ExternalEnvError>> {
+        let mut state = self.driver.shared().lock();
+        match state.episodes.take_actions(id, actions) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => {
+                state.wait(id, context);
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
+    }
+
+    /// As [`log_actions`](Self::log_actions), in a task.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Episode`].
+    pub async fn log_actions_async(
+        &self,
+        id: u64,
+        obs: &AgentRows,
+        actions: &AgentRows,
+    ) -> Result<(), ExternalEnvError> {
+        poll_fn(|context| self.poll_log(id, obs, actions, context)).await
+    }
+
+    /// As [`log_actions`](Self::log_actions), without waiting.
+    ///
+    /// # Errors
+    /// [`ExternalError`], also [`ExternalError::QueueFull`].
+    pub fn try_log_actions(&self, id: u64, obs: &AgentRows, actions: &AgentRows) -> Result<(), ExternalEnvError> {
+        Ok(self.driver.shared().say(|episodes| episodes.log_actions(id, obs, actions))?)
+    }
+
+    /// As [`end_episode`](Self::end_episode), in a task.
+    ///
+    /// # Errors
+    /// [`ExternalEnvError::Episode`].
+    pub async fn end_episode_async(&self, id: u64, obs: &AgentRows, truncated: bool) -> Result<(), ExternalEnvError> {
+        poll_fn(|context| self.poll_end(id, obs, truncated, context)).await
+    }
+
+    /// As [`end_episode`](Self::end_episode), without waiting.
+    ///
+    /// # Errors
+    /// [`ExternalError`], also [`ExternalError::QueueFull`].
+    pub fn try_end_episode(&self, id: u64, obs: &AgentRows, truncated: bool) -> Result<(), ExternalEnvError> {
+        Ok(self.driver.shared().say(|episodes| episodes.end_episode(id, obs, truncated))?)
+    }
+
+    pub(super) fn poll_request(
+        &self,
+        id: u64,
+        obs: &AgentRows,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), ExternalEnvError>> {
+        self.poll_say(id, context, |episodes| episodes.request_actions(id, obs))
+    }
+
+    pub(super) fn poll_log(
+        &self,
+        id: u64,
+        obs: &AgentRows,
+        actions: &AgentRows,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), ExternalEnvError>> {
+        self.poll_say(id, context, |episodes| episodes.log_actions(id, obs, actions))
+    }
+
+    pub(super) fn poll_end(
+        &self,
+        id: u64,
+        obs: &AgentRows,
+        truncated: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), ExternalEnvError>> {
+        self.poll_say(id, context, |episodes| episodes.end_episode(id, obs, truncated))
+    }
+
+    fn poll_say(
+        &self,
+        id: u64,
+        context: &mut Context<'_>,
+        say: impl FnOnce(&mut ExternalEpisodes) -> Result<(), ExternalError>,
+    ) -> Poll<Result<(), ExternalEnvError>> {
+        self.driver.shared().poll_say(id, context, say).map_err(Into::into)
+    }
+}
