@@ -57,7 +57,7 @@ fn same_bits(options: &[&str]) -> Command {
 pub(crate) fn node(job: &Job) -> Result<()> {
     let module = artifacts::node_module(job)?;
     let mut node = command("node");
-    node.args(["--test", "--test-reporter=tap", "tests/node/rollout_hash.test.mjs"]);
+    node.args(["--test", "--test-reporter=tap", "tests/node/rollout_hash.test.mjs", "tests/node/sampler.test.mjs"]);
     job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 

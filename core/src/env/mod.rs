@@ -77,7 +77,9 @@ mod vectorized;
 pub mod wrappers;
 
 pub(crate) use base::for_each_sub_env;
-pub use base::{BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, Health, InProcess, News, ProcessEnd, Reset, SubEnv};
+pub use base::{
+    BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, Health, InProcess, News, ProcessEnd, Reset, SubEnv, ValidateEnv,
+};
 pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;
 pub use erased::RowElement;

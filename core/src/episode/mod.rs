@@ -18,10 +18,12 @@
 //! ```
 
 mod global_vars;
+mod losses;
 mod metrics;
 mod summary;
 
 pub use global_vars::GlobalVars;
+pub use losses::{Losses, Quarantined};
 pub use metrics::{RolloutMetrics, SamplerPerf};
 pub use summary::{EpisodeSummary, Spread};
 

@@ -78,3 +78,10 @@ pub enum SampleError {
     #[error("the sampling thread has died: {0}; make a new worker")]
     Died(String),
 }
+
+impl SampleError {
+    /// There is all the time there is, and nothing to wait for.
+    pub(crate) fn no_news() -> Self {
+        EnvError::Failed("a poll brought no news of any environment".into()).into()
+    }
+}

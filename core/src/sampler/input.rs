@@ -2,13 +2,13 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::SampleError;
+use super::{Budget, SampleError};
 use crate::{
     batch::AnyBatch,
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
     config::Config,
     env::SubEnv,
-    episode::RolloutMetrics,
+    episode::{Losses, RolloutMetrics},
     policy::PolicyMap,
     prelude::*,
     time::Micros,
@@ -26,7 +26,7 @@ pub struct SamplerHost<'a> {
     pub observation_fn: Option<&'a ObservationFn>,
     /// The user's callbacks.
     pub callbacks: &'a mut dyn Callbacks,
-    /// The caller's clock, for [`SamplerPerf`](crate::episode::SamplerPerf); always 0 without one.
+    /// The caller's clock, for budgets and [`SamplerPerf`](crate::episode::SamplerPerf); always 0 without one.
     pub clock: &'a dyn Fn() -> Micros,
     /// Set by whoever wants the sampler back before its batch is complete: it gives up before the next step of the
     /// environments, with [`SampleError::Stopped`].
@@ -39,10 +39,15 @@ impl SamplerHost<'_> {
     /// # Errors
     /// [`SampleError::Stopped`].
     pub fn check_interrupt(&self) -> Result<(), SampleError> {
-        match self.interrupt {
-            Some(interrupt) if interrupt.load(Ordering::Relaxed) => Err(SampleError::Stopped),
-            _ => Ok(()),
-        }
+        check_interrupt(self.interrupt)
+    }
+}
+
+/// See [`SamplerHost::check_interrupt`].
+pub(crate) fn check_interrupt(interrupt: Option<&AtomicBool>) -> Result<(), SampleError> {
+    match interrupt {
+        Some(interrupt) if interrupt.load(Ordering::Relaxed) => Err(SampleError::Stopped),
+        _ => Ok(()),
     }
 }
 
@@ -55,10 +60,29 @@ pub trait InputReader: Send {
     /// [`SampleError`].
     fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError>;
 
+    /// The next batch if it can be had within a budget. Else nothing, and the next call goes on there, also one of
+    /// [`next`](Self::next). Nothing at all while the budget is [endless](Budget::endless) means that there is nothing to
+    /// wait for. A reader that does not write this gives whole batches, one per round.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    fn next_within(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<AnyBatch>, SampleError> {
+        if budget.allows_round(host.clock) { self.next(host).map(Some) } else { Ok(None) }
+    }
+
     /// Episodes that have ended since the last call.
     #[doc(alias = "get_metrics")]
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
         Vec::new()
+    }
+
+    /// What failures have cost since the last call.
+    fn losses(&mut self) -> Losses {
+        Losses::default()
     }
 
     /// The environments that are stepped for it, in this process.
@@ -89,6 +113,19 @@ pub trait SamplerInput: Send {
     #[doc(alias = "get_data")]
     fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError>;
 
+    /// The next batch if it can be had within a budget, see [`InputReader::next_within`]. Whatever the budgets, the
+    /// batches are those of [`data`](Self::data).
+    ///
+    /// # Errors
+    /// As [`data`](Self::data).
+    fn data_within(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<AnyBatch>, SampleError> {
+        if budget.allows_round(host.clock) { self.data(host).map(Some) } else { Ok(None) }
+    }
+
     /// Batches that callbacks or environments have added since the last call.
     #[doc(alias = "get_extra_batches")]
     fn extra_batches(&mut self) -> Vec<AnyBatch> {
@@ -98,6 +135,11 @@ pub trait SamplerInput: Send {
     /// Episodes that have ended since the last call: those before the latest batch.
     #[doc(alias = "get_metrics")]
     fn metrics(&mut self) -> Vec<RolloutMetrics>;
+
+    /// What failures have cost since the last call.
+    fn losses(&mut self) -> Losses {
+        Losses::default()
+    }
 
     /// The environments, if they are in this process.
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>>;
@@ -131,17 +173,24 @@ pub trait SamplerInput: Send {
 impl<S: SamplerInput + ?Sized> InputReader for Box<S> {
     fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
         let data = self.data(host)?;
-        let extra = self.extra_batches();
-        if extra.is_empty() {
-            return Ok(data);
-        }
-        let mut batches = vec![data];
-        batches.extend(extra);
-        Ok(AnyBatch::concat(&batches)?)
+        with_extra(data, self.extra_batches())
+    }
+
+    fn next_within(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<AnyBatch>, SampleError> {
+        let Some(data) = self.data_within(host, budget)? else { return Ok(None) };
+        with_extra(data, self.extra_batches()).map(Some)
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
         SamplerInput::metrics(&mut **self)
+    }
+
+    fn losses(&mut self) -> Losses {
+        SamplerInput::losses(&mut **self)
     }
 
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
@@ -155,6 +204,16 @@ impl<S: SamplerInput + ?Sized> InputReader for Box<S> {
     fn stop(&mut self) -> Result<(), SampleError> {
         SamplerInput::stop(&mut **self)
     }
+}
+
+/// A batch, and those that join it.
+fn with_extra(data: AnyBatch, extra: Vec<AnyBatch>) -> Result<AnyBatch, SampleError> {
+    if extra.is_empty() {
+        return Ok(data);
+    }
+    let mut batches = vec![data];
+    batches.extend(extra);
+    Ok(AnyBatch::concat(&batches)?)
 }
 
 /// Takes the batches that a worker has sampled, to keep them.

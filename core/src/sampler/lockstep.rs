@@ -183,6 +183,10 @@ impl<O: RowElement, A: RowElement> Collector for Lockstep<O, A> {
         }
     }
 
+    fn done(&self) -> u32 {
+        self.done as u32
+    }
+
     fn begin(&mut self, fragment: FragmentNo, weights_version: WeightsVersion, steps: u32) {
         let (n, width) = (self.lanes.len(), self.shapes.obs.elements());
         // The observations after the last step are the first ones now.

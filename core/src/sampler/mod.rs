@@ -35,6 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod budget;
 mod drive;
 mod episodic;
 mod error;
@@ -46,9 +47,11 @@ mod lockstep_tests;
 mod modes;
 mod state;
 
+pub use budget::Budget;
 pub use drive::{DriveError, drive};
 pub use episodic::{Episodic, EpisodicOptions, Progress, RecordColumns};
 pub use error::SampleError;
+pub(crate) use input::check_interrupt;
 pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, SamplerHost, SamplerInput};
 pub use lanes::{LaneStart, Lanes};
 pub use lockstep::Lockstep;
@@ -80,6 +83,9 @@ pub enum Need {
 pub trait Collector: Send {
     /// What has to happen next.
     fn need(&self) -> Need;
+
+    /// Steps of the current fragment that every lane has taken.
+    fn done(&self) -> u32;
 
     /// Begins the next fragment of every lane: `steps` env steps each.
     fn begin(&mut self, fragment: FragmentNo, weights_version: WeightsVersion, steps: u32);

@@ -175,6 +175,14 @@ pub enum RolloutError {
     /// Fragments are only made by vector environments in lockstep.
     #[error("fragments of slots are only there for plain single-agent sampling; call sample")]
     NoFragments,
+    /// A sample of another length has begun.
+    #[error("a sample of {begun} steps has begun, not one of {wanted}: complete it first")]
+    HasBegun {
+        /// Steps of each environment in the one that has begun.
+        begun: u32,
+        /// Steps that were asked for.
+        wanted: u32,
+    },
     /// Nothing more came before there was enough.
     #[error("the input gave a batch without rows {0} times in a row")]
     EmptyInput(u32),

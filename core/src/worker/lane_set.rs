@@ -71,6 +71,11 @@ impl LaneSet {
         Ok((steps, ready.then(|| self.collector.take(self.env.as_ref()))))
     }
 
+    /// Env steps of the fragment in the making, of all lanes together.
+    pub(super) fn done(&self) -> u64 {
+        u64::from(self.collector.done()) * self.len() as u64
+    }
+
     pub(super) fn slots(&self) -> impl ExactSizeIterator<Item = SlotId> {
         self.collector.lanes().moments().iter().map(|moment| moment.slot)
     }

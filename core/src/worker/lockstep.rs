@@ -1,19 +1,17 @@
 //! The fast sampler of plain single agents, behind the interface of all samplers.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use serde::{Deserialize, Serialize};
 
 use super::lane_set::LaneSet;
 use crate::{
     batch::{AnyBatch, CutReason, SlotFragment},
     env::{AnyVectorEnv, EnvError, Moment, SubEnv},
-    episode::{RolloutMetrics, SamplerPerf},
-    ids::{AgentId, FragmentNo, PolicyId, SlotId, eps_id},
-    policy::{Policy, PolicyMapError, Postprocessing},
+    episode::{Losses, RolloutMetrics, SamplerPerf},
+    ids::{AgentId, FragmentNo, PolicyId, SlotId, WeightsVersion, eps_id},
+    policy::{PolicyMapError, Postprocessing},
     postprocess::{Finisher, PostprocessError},
     prelude::*,
-    sampler::{DriveError, LaneStart, SampleError, SamplerHost, SamplerInput, SlotState},
+    sampler::{Budget, DriveError, LaneStart, SampleError, SamplerHost, SamplerInput, SlotState, check_interrupt},
     time::Micros,
     worker::SetupError,
 };
@@ -31,9 +29,22 @@ pub(super) struct LockstepSampler {
     finisher: Finisher,
     episodes: Vec<RolloutMetrics>,
     perf: SamplerPerf,
+    /// The fragment in the making, between two calls.
+    open: Option<Open>,
+    losses: Losses,
     /// A fragment failed in the middle.
     lost: bool,
     stopped: bool,
+}
+
+/// A fragment that has begun.
+struct Open {
+    /// Steps of every lane.
+    steps: u32,
+    /// What it has taken so far.
+    took: Micros,
+    /// Where the lanes were when it began, if it may rest.
+    starts: Vec<LaneStart>,
 }
 
 impl LockstepSampler {
@@ -55,6 +66,8 @@ impl LockstepSampler {
             finisher: Finisher::default(),
             episodes: Vec::new(),
             perf: SamplerPerf::default(),
+            open: None,
+            losses: Losses::default(),
             lost: false,
             stopped: false,
         })
@@ -79,49 +92,92 @@ impl LockstepSampler {
         Ok(())
     }
 
-    /// The next `steps` steps of every lane, with cuts and states. Copies nothing that it need not. For `interrupt` see
-    /// [`SamplerHost`].
+    /// Steps of the fragment that has begun, if one has.
+    pub(super) fn open_steps(&self) -> Option<u32> {
+        self.open.as_ref().map(|open| open.steps)
+    }
+
+    /// The next `steps` steps of every lane, with cuts and states, or those of the fragment that has begun. Copies
+    /// nothing that it need not. None if that takes more than the budget.
     pub(super) fn fragments(
         &mut self,
         steps: u32,
-        policy: &mut dyn Policy,
-        clock: &dyn Fn() -> Micros,
-        interrupt: Option<&AtomicBool>,
-    ) -> Result<Vec<SlotFragment>, SampleError> {
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<Vec<SlotFragment>>, SampleError> {
         if self.stopped {
             return Err(SampleError::Stopped);
         }
-        if self.lost {
-            self.begin_again()?;
-        }
-        let begun = clock();
-        self.lanes.begin(self.next, policy.weights().version(), steps);
-        self.next.0 += 1;
-        let at_once = if interrupt.is_some() { 1 } else { u32::MAX };
+        // Nobody looks up from a fragment that may take all the time there is.
+        let at_once = if host.interrupt.is_some() || !budget.is_endless() { 1 } else { u32::MAX };
+        let (clock, begun) = (host.clock, (host.clock)());
+        let interrupt = host.interrupt;
+        let policy = host.policies.policy_mut(&PolicyId::DEFAULT).map_err(missing)?;
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => self.begin(steps, policy.weights().version(), !budget.is_endless())?,
+        };
         let fragments = loop {
-            if interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed)) {
-                self.lost = true;
-                return Err(SampleError::Stopped);
+            if let Err(stopped) = check_interrupt(interrupt) {
+                return Err(self.lose(stopped));
+            }
+            if !budget.allows_round(clock) {
+                open.took = open.took + clock().since(begun);
+                self.open = Some(open);
+                return Ok(None);
             }
             match self.lanes.advance(policy, at_once) {
                 Ok((_, Some(fragments))) => break fragments,
                 Ok(_) => {}
-                Err(error) => {
-                    self.lost = true;
-                    return Err(match error {
-                        DriveError::Env(error) => SampleError::Env(error),
-                        DriveError::Policy(source) => SampleError::Policy { id: PolicyId::DEFAULT, source },
-                    });
+                Err(DriveError::Env(error)) => return Err(self.lose(error.into())),
+                Err(DriveError::Policy(source)) => {
+                    return Err(self.lose(SampleError::Policy { id: PolicyId::DEFAULT, source }));
                 }
             }
         };
-        let took = clock().since(begun).0 as f64 / 1_000.0;
-        let (before, now) = (self.perf.iterations as f64, f64::from(steps));
+        let took = (open.took + clock().since(begun)).0 as f64 / 1_000.0;
+        let (before, now) = (self.perf.iterations as f64, f64::from(open.steps));
         // Here policy and environment are one loop, whose time is not told apart.
         self.perf.env_wait_ms = (self.perf.env_wait_ms * before + took) / (before + now);
-        self.perf.iterations += u64::from(steps);
+        self.perf.iterations += u64::from(open.steps);
         self.note_episodes(&fragments);
-        Ok(fragments)
+        Ok(Some(fragments))
+    }
+
+    /// Begins a fragment, which may rest before it is done.
+    fn begin(&mut self, steps: u32, version: WeightsVersion, may_rest: bool) -> Result<Open, EnvError> {
+        if self.lost {
+            self.begin_again()?;
+        }
+        let starts = if may_rest { self.starts() } else { Vec::new() };
+        self.lanes.begin(self.next, version, steps);
+        self.next.0 += 1;
+        Ok(Open { steps, took: Micros(0), starts })
+    }
+
+    /// Where the lanes are between two fragments.
+    fn starts(&self) -> Vec<LaneStart> {
+        self.lanes.slots().map(|slot| LaneStart { slot, state: self.lanes.state(slot) }).collect()
+    }
+
+    /// Goes back to where the fragment in the making began.
+    fn rewind(&mut self) -> Result<(), EnvError> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        self.count_lost();
+        self.next.0 -= 1;
+        self.lanes.reopen(&open.starts, self.seed, self.limit)
+    }
+
+    fn count_lost(&mut self) {
+        self.losses.env_steps += self.lanes.done();
+        self.losses.agent_steps += self.lanes.done();
+    }
+
+    /// The fragment in the making is lost.
+    fn lose(&mut self, error: SampleError) -> SampleError {
+        self.lost = true;
+        self.count_lost();
+        error
     }
 
     /// Begins the next episode in every lane, after a failure in the middle of a fragment.
@@ -162,6 +218,17 @@ impl LockstepSampler {
     }
 }
 
+fn missing(error: PolicyMapError) -> SampleError {
+    match error {
+        PolicyMapError::Unknown(unknown) => SampleError::UnknownPolicy {
+            agent: AgentId::SINGLE,
+            id: unknown.id,
+            known: unknown.known.iter().map(PolicyId::as_str).collect::<Vec<_>>().join(", "),
+        },
+        other => SampleError::PolicyMap(other),
+    }
+}
+
 /// State of one slot.
 #[derive(Serialize, Deserialize)]
 struct LaneState {
@@ -172,24 +239,33 @@ struct LaneState {
 
 impl SamplerInput for LockstepSampler {
     fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
-        let missing = |error: PolicyMapError| match error {
-            PolicyMapError::Unknown(unknown) => SampleError::UnknownPolicy {
-                agent: AgentId::SINGLE,
-                id: unknown.id,
-                known: unknown.known.iter().map(PolicyId::as_str).collect::<Vec<_>>().join(", "),
-            },
-            other => SampleError::PolicyMap(other),
-        };
+        self.data_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_news)
+    }
+
+    fn data_within(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<AnyBatch>, SampleError> {
+        let Some(fragments) = self.fragments(self.steps, host, budget)? else { return Ok(None) };
+        let rows: usize = fragments.iter().map(|fragment| fragment.rows.len()).sum();
         let policy = host.policies.policy_mut(&PolicyId::DEFAULT).map_err(missing)?;
-        let fragments = self.fragments(self.steps, policy, host.clock, host.interrupt)?;
         let config = match policy.postprocessing() {
             Postprocessing::Advantages(config) => Some(config),
             Postprocessing::None | Postprocessing::Custom => None,
         };
-        let failed = |error: PostprocessError| SampleError::Policy { id: PolicyId::DEFAULT, source: error.into() };
-        let mut batch = self.finisher.finish(&fragments, config.as_ref()).map_err(failed)?;
+        let finished = self.finisher.finish(&fragments, config.as_ref());
+        let mut batch = finished.map_err(|error: PostprocessError| {
+            self.losses.env_steps += rows as u64;
+            self.losses.agent_steps += rows as u64;
+            SampleError::Policy { id: PolicyId::DEFAULT, source: error.into() }
+        })?;
         batch.set_training(true);
-        Ok(batch.into())
+        Ok(Some(batch.into()))
+    }
+
+    fn losses(&mut self) -> Losses {
+        core::mem::take(&mut self.losses)
     }
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
@@ -209,14 +285,18 @@ impl SamplerInput for LockstepSampler {
         (0..lanes).for_each(|lane| f(SubEnv::Lane { env: self.lanes.env_mut(), lane }));
     }
 
+    /// That at the beginning of the fragment in the making.
     fn state(&self) -> Vec<u8> {
-        let state = |slot: SlotId| {
-            let state = self.lanes.state(slot)?.encode();
-            Some(LaneState { slot, steps: self.finisher.steps(slot), state })
+        let (next, starts) = match &self.open {
+            Some(open) => (self.next.0 - 1, open.starts.clone()),
+            None => (self.next.0, self.starts()),
         };
-        let states: Vec<LaneState> = self.lanes.slots().filter_map(state).collect();
+        let state = |LaneStart { slot, state }| {
+            Some(LaneState { slot, steps: self.finisher.steps(slot), state: state?.encode() })
+        };
+        let states: Vec<LaneState> = starts.into_iter().filter_map(state).collect();
         // Writing into memory that grows cannot fail.
-        postcard::to_allocvec(&(self.next.0, states)).unwrap_or_default()
+        postcard::to_allocvec(&(next, states)).unwrap_or_default()
     }
 
     fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
@@ -229,8 +309,8 @@ impl SamplerInput for LockstepSampler {
         if next > u64::MAX / 2 || states.iter().any(|state| state.steps > u64::MAX / 2) {
             return Err(damaged());
         }
-        let before: Vec<LaneStart> =
-            self.lanes.slots().map(|slot| LaneStart { slot, state: self.lanes.state(slot) }).collect();
+        self.rewind()?;
+        let before = self.starts();
         let mut starts = before.clone();
         for start in &mut starts {
             if let Some(found) = states.iter().find(|state| state.slot == start.slot) {

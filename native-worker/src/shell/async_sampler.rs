@@ -5,17 +5,18 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, Sender, channel, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel},
     },
     thread::{Builder, JoinHandle},
+    time::Duration,
 };
 
 use rollmesh_core::{
     batch::AnyBatch,
     callbacks::CallbackList,
     env::SubEnv,
-    episode::RolloutMetrics,
-    sampler::{SampleError, SamplerHost, SamplerInput},
+    episode::{Losses, RolloutMetrics},
+    sampler::{Budget, SampleError, SamplerHost, SamplerInput},
     worker::{AsyncSampling, MovedSampler},
 };
 
@@ -68,6 +69,7 @@ pub struct AsyncSampler {
     failed: bool,
     extra_batches: Vec<AnyBatch>,
     metrics: Vec<RolloutMetrics>,
+    losses: Losses,
     state: Vec<u8>,
 }
 
@@ -105,6 +107,7 @@ impl AsyncSampler {
             failed: false,
             extra_batches: Vec::new(),
             metrics: Vec::new(),
+            losses: Losses::default(),
         };
         Ok(MovedSampler { sampler: Box::new(sampler), callbacks })
     }
@@ -161,14 +164,21 @@ impl AsyncSampler {
         };
     }
 
-    fn next_item(&mut self) -> Result<Item, SampleError> {
+    /// The next item, if it comes in time; none without a limit waits for it.
+    fn next_item(&mut self, within: Option<Duration>) -> Result<Option<Item>, SampleError> {
         if let Some(item) = self.waiting.pop_front() {
-            return Ok(item);
+            return Ok(Some(item));
         }
-        if let Place::Away { items, .. } = &self.place
-            && let Ok(item) = items.recv()
-        {
-            return Ok(item);
+        if let Place::Away { items, .. } = &self.place {
+            let received = match within {
+                Some(within) => items.recv_timeout(within),
+                None => items.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match received {
+                Ok(item) => return Ok(Some(item)),
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => {}
+            }
         }
         // Only a panic ends the thread by itself.
         self.join();
@@ -191,6 +201,16 @@ impl AsyncSampler {
 
 impl SamplerInput for AsyncSampler {
     fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        // It waits until there is a batch, or nobody left to make one.
+        self.data_within(host, &mut Budget::endless())?.ok_or(SampleError::Stopped)
+    }
+
+    /// Waits for the thread as long as the budget lasts.
+    fn data_within(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<AnyBatch>, SampleError> {
         if matches!(self.place, Place::Stopped) {
             return Err(SampleError::Stopped);
         }
@@ -200,14 +220,16 @@ impl SamplerInput for AsyncSampler {
         if core::mem::take(&mut self.failed) {
             self.tell(Command::GoOn);
         }
-        let item = self.next_item()?;
+        let within = budget.left(host.clock).map(|left| Duration::from_micros(left.0));
+        let Some(item) = self.next_item(within)? else { return Ok(None) };
         self.taken += 1;
         self.failed = item.batch.is_err();
         self.extra_batches.extend(item.extra_batches);
         self.metrics.extend(item.metrics);
+        self.losses.add(item.losses);
         self.state = item.state;
         self.known.absorb(host, &item.seen, item.change)?;
-        item.batch
+        item.batch.map(Some)
     }
 
     fn extra_batches(&mut self) -> Vec<AnyBatch> {
@@ -216,6 +238,11 @@ impl SamplerInput for AsyncSampler {
 
     fn metrics(&mut self) -> Vec<RolloutMetrics> {
         core::mem::take(&mut self.metrics)
+    }
+
+    fn losses(&mut self) -> Losses {
+        let quarantined = self.losses.quarantined.clone();
+        core::mem::replace(&mut self.losses, Losses { quarantined, ..Losses::default() })
     }
 
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
@@ -244,8 +271,19 @@ impl SamplerInput for AsyncSampler {
         };
         engine.sampling.sampler.set_state(state)?;
         engine.ahead.clear();
+        let lost_now = engine.sampling.sampler.losses();
         self.state = engine.sampling.sampler.state();
-        self.failed |= self.waiting.drain(..).any(|item| item.batch.is_err());
+        for item in self.waiting.drain(..) {
+            self.losses.add(item.losses);
+            match item.batch {
+                Ok(batch) => {
+                    self.losses.env_steps += batch.env_steps() as u64;
+                    self.losses.agent_steps += batch.agent_steps() as u64;
+                }
+                Err(_) => self.failed = true,
+            }
+        }
+        self.losses.add(lost_now);
         self.known.forget_filters();
         Ok(())
     }

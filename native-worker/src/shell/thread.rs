@@ -10,7 +10,7 @@ use std::{
 
 use rollmesh_core::{
     batch::{AnyBatch, SampleBatch},
-    episode::RolloutMetrics,
+    episode::{Losses, RolloutMetrics},
     filter::Filter,
     ids::PolicyId,
     policy::{PolicyEntry, PolicyMapError},
@@ -37,6 +37,7 @@ pub(super) struct Item {
     pub(super) batch: Result<AnyBatch, SampleError>,
     pub(super) extra_batches: Vec<AnyBatch>,
     pub(super) metrics: Vec<RolloutMetrics>,
+    pub(super) losses: Losses,
     /// Filters with what they have seen meanwhile in their buffers.
     pub(super) seen: Seen,
     /// Number of the latest change it knew of.
@@ -114,12 +115,13 @@ impl Engine {
             self.ahead.push_back((self.made, seen.clone()));
         }
         let sampler = self.sampling.sampler.as_mut();
-        let (mut extra_batches, metrics, state) = (sampler.extra_batches(), sampler.metrics(), sampler.state());
+        let (mut extra_batches, metrics) = (sampler.extra_batches(), sampler.metrics());
+        let (losses, state) = (sampler.losses(), sampler.state());
         if self.sampling.discard_batches {
             extra_batches.clear();
             batch = batch.map(|_| SampleBatch::new().into());
         }
-        Item { batch, extra_batches, metrics, seen, change: self.change, state }
+        Item { batch, extra_batches, metrics, losses, seen, change: self.change, state }
     }
 
     fn sample(&mut self, stop: &AtomicBool) -> Result<AnyBatch, SampleError> {

@@ -2,6 +2,14 @@
 //!
 //! Only conversions live here; whatever is computed is computed by `rollmesh-core`.
 
+mod batch;
+mod metrics;
+mod sampler;
+
+pub use batch::Batch;
+pub use metrics::Metrics;
+pub use sampler::Sampler;
+
 use rollmesh_core::{
     hash::{BatchHasher, Hash128},
     kernels::Kernels,

@@ -74,9 +74,10 @@ impl Health {
             EnvError::GivenUp { reason, .. } => reason,
             error => error.to_string(),
         };
+        let attempts = sub.failures;
         sub.quarantine = Some(reason.clone());
         self.last = env;
-        EnvError::GivenUp { env, attempts: sub.failures, reason }
+        EnvError::GivenUp { env, attempts, reason }
     }
 
     /// Failures in a row: how long to wait before the next try may follow from it.
@@ -89,6 +90,13 @@ impl Health {
     #[must_use]
     pub fn quarantine(&self, env: usize) -> Option<&str> {
         self.subs.get(env)?.quarantine.as_deref()
+    }
+
+    /// What to tell whoever asks something of a sub-environment that is in quarantine; none if it is not.
+    #[must_use]
+    pub fn given_up(&self, env: usize) -> Option<EnvError> {
+        let reason = self.quarantine(env)?.into();
+        Some(EnvError::GivenUp { env, attempts: self.failures(env), reason })
     }
 
     /// Forgets the failures of a sub-environment, which is in quarantine no longer.
@@ -157,7 +165,8 @@ mod tests {
         let reason = String::from("the environment failed: out of memory");
         let attempts = Health::MAX_FAILURES;
         assert_eq!(health.failed(1, failure()), EnvError::GivenUp { env: 1, attempts, reason: reason.clone() });
-        assert_eq!((health.quarantine(1), health.all_given_up()), (Some(reason.as_str()), None));
+        assert_eq!(health.given_up(1), Some(EnvError::GivenUp { env: 1, attempts, reason: reason.clone() }));
+        assert_eq!((health.quarantine(1), health.given_up(0), health.all_given_up()), (Some(&*reason), None, None));
         fail(&mut health, 0, Health::MAX_FAILURES - 1);
         let _ = health.failed(0, EnvError::Failed("on fire".into()));
         let all = health.all_given_up().unwrap();

@@ -12,8 +12,11 @@ pub use news::{EnvActions, EnvNews, News};
 pub use process::ProcessEnd;
 pub(super) use process::last_words;
 
-use super::{AnyVectorEnv, EnvError, EnvSpaces, Frame, MultiAgentEnv, multi_agent::Turn};
+use super::{AnyVectorEnv, EnvContext, EnvError, EnvSpaces, Frame, MultiAgentEnv, multi_agent::Turn};
 use crate::{ids::AgentId, prelude::*};
+
+/// Looks at a sub-environment after it was made, and refuses it with an error.
+pub type ValidateEnv = Box<dyn FnMut(SubEnv<'_>, &EnvContext) -> Result<(), EnvError> + Send>;
 
 /// Sub-environments behind one asynchronous interface: ask for [news](Self::poll), [answer](Self::send_actions) with
 /// actions. [`InProcess`] is the one for environments of this process.
@@ -83,6 +86,14 @@ pub trait BaseEnv: Send {
     fn quarantine(&self, _env: usize) -> Option<&str> {
         None
     }
+
+    /// The sub-environment, if it was made again since somebody asked the last time, and what it was told.
+    fn made_again(&mut self, _env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
+        None
+    }
+
+    /// Lets this look at every sub-environment that is made from now on; one that is refused has failed.
+    fn validate_with(&mut self, _validate: ValidateEnv) {}
 
     /// Draws a sub-environment; false if it has no picture.
     fn try_render(&mut self, _env: usize, _frame: &mut Frame) -> bool {

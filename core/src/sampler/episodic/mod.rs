@@ -20,11 +20,11 @@ use self::{
     perf::{Stopwatch, lap},
     rows::RowBuffer,
 };
-use super::{SampleError, SamplerHost, SamplerInput};
+use super::{Budget, SampleError, SamplerHost, SamplerInput};
 use crate::{
     batch::AnyBatch,
     env::{BaseEnv, EnvActions, EnvError, News, SubEnv, for_each_sub_env, multi_agent::Turn},
-    episode::RolloutMetrics,
+    episode::{Losses, Quarantined, RolloutMetrics},
     ids::SlotId,
     prelude::*,
     rng::{Purpose, Streams},
@@ -47,7 +47,9 @@ use crate::{
 /// rewards clipped and are postprocessed, in the order of the agents' ids.
 ///
 /// After an error the episodes that had begun are lost, while finished ones and queued batches are kept; the next step
-/// resets the environments and goes on.
+/// resets the environments and goes on. An environment in [quarantine](BaseEnv::quarantine) is passed over until
+/// somebody brings it back; what it had finished waits for that. Every env step is in a batch,
+/// [held](Self::held_env_steps), or counted among the [losses](SamplerInput::losses).
 ///
 /// ```
 /// use rollmesh_core::{
@@ -100,6 +102,8 @@ pub struct Episodic {
     metrics: Vec<RolloutMetrics>,
     extra_batches: Vec<AnyBatch>,
     stopwatch: Stopwatch,
+    /// Steps that are in no batch; those in quarantine are with the environments.
+    losses: Losses,
     /// The environments may have news that nobody wants any more.
     stale_news: bool,
     stopped: bool,
@@ -146,6 +150,7 @@ impl Episodic {
             metrics: Vec::new(),
             extra_batches: Vec::new(),
             stopwatch: Stopwatch::default(),
+            losses: Losses::default(),
             stale_news: false,
             stopped: false,
         })
@@ -168,9 +173,22 @@ impl Episodic {
         let progress = self.round(host);
         if progress.is_err() {
             self.inference.clear();
-            self.lanes.iter_mut().for_each(Lane::abandon);
+            // What nobody has come to is lost with the rest.
+            lose_news(&mut self.lanes, &self.news, &mut self.losses, |_| true);
+            self.lanes.iter_mut().for_each(|lane| lane.abandon(&mut self.losses));
         }
         progress
+    }
+
+    /// Env steps that were taken and are neither in a batch that was handed out nor lost: of episodes and fragments that
+    /// have begun, and in batches that are ready.
+    #[must_use]
+    pub fn held_env_steps(&self) -> usize {
+        let ready = self.outputs.iter().map(|output| match output {
+            Output::Batch(batch) => batch.env_steps(),
+            Output::Metrics(_) => 0,
+        });
+        ready.chain(self.lanes.iter().map(Lane::held_env_steps)).sum()
     }
 
     /// The next batch that is ready, if there is one.
@@ -196,6 +214,7 @@ impl Episodic {
         lap(&mut self.stopwatch.action_processing, &mut last, host.clock);
         if answers > 0 {
             self.stale_news = true;
+            self.lanes.iter_mut().for_each(Lane::send_answer);
             self.env.send_actions(self.answers.get(..answers).unwrap_or_default())?;
         }
         self.lanes.iter_mut().for_each(Lane::begin_round);
@@ -218,11 +237,13 @@ impl Episodic {
         if core::mem::take(&mut self.stale_news) && self.lanes.iter().any(Lane::is_lost) {
             // Whether there were any or not, those of lost episodes are not wanted.
             let _ = self.env.poll(&mut self.news);
+            lose_news(&mut self.lanes, &self.news, &mut self.losses, Lane::is_lost);
             let lanes = &self.lanes;
             self.news.retain(|entry| lanes.get(entry.env).is_none_or(|lane| !lane.is_lost()));
         }
         let (lanes, mut round) = self.parts(host);
         for lane in lanes {
+            lane.heed_quarantine(round.env);
             if lane.is_new() {
                 lane.create_episode(&mut round)?;
             } else if lane.is_lost() {
@@ -281,6 +302,7 @@ impl Episodic {
             inference: &mut self.inference,
             outputs: &mut self.outputs,
             extra_batches: &mut self.extra_batches,
+            losses: &mut self.losses,
             turn: &mut self.turn,
         };
         (&mut self.lanes, round)
@@ -289,16 +311,29 @@ impl Episodic {
 
 impl SamplerInput for Episodic {
     fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        self.data_within(host, &mut Budget::endless())?.ok_or_else(SampleError::no_news)
+    }
+
+    /// A round in which no environment was ready ends the call, whatever is left of the budget: its caller may have to
+    /// do something for them to be.
+    fn data_within(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<AnyBatch>, SampleError> {
         loop {
             if self.stopped {
                 return Err(SampleError::Stopped);
             }
             if let Some(batch) = self.take() {
-                return Ok(batch);
+                return Ok(Some(batch));
             }
             host.check_interrupt()?;
-            if self.step(host)? == Progress::Idle && !self.env.may_be_idle() {
-                return Err(EnvError::Failed("a poll brought no news of any environment".into()).into());
+            if !budget.allows_round(host.clock) {
+                return Ok(None);
+            }
+            if self.step(host)? == Progress::Idle && !(budget.is_endless() && self.env.may_be_idle()) {
+                return Ok(None);
             }
         }
     }
@@ -311,6 +346,12 @@ impl SamplerInput for Episodic {
         let perf = self.stopwatch.means();
         let metrics = core::mem::take(&mut self.metrics);
         metrics.into_iter().map(|metrics| RolloutMetrics { perf, ..metrics }).collect()
+    }
+
+    fn losses(&mut self) -> Losses {
+        let of = |env| self.env.quarantine(env).map(|reason| Quarantined { env, reason: reason.into() });
+        let quarantined = (0..self.lanes.len()).filter_map(of).collect();
+        Losses { quarantined, ..core::mem::take(&mut self.losses) }
     }
 
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
@@ -331,6 +372,7 @@ impl SamplerInput for Episodic {
         postcard::to_allocvec(&lanes).unwrap_or_default()
     }
 
+    /// Environments in quarantine get another chance.
     fn set_state(&mut self, state: &[u8]) -> Result<(), SampleError> {
         let damaged = |_| SampleError::Env(EnvError::BadSnapshot(state.len()));
         if state.is_empty() {
@@ -341,11 +383,20 @@ impl SamplerInput for Episodic {
         if next.iter().any(|(_, _, steps)| *steps > u64::MAX / 2) {
             return Err(EnvError::BadSnapshot(state.len()).into());
         }
-        self.outputs.clear();
+        for output in self.outputs.drain(..) {
+            if let Output::Batch(batch) = output {
+                self.losses.env_steps += batch.env_steps() as u64;
+                self.losses.agent_steps += batch.agent_steps() as u64;
+            }
+        }
         self.stale_news = true;
-        for lane in &mut self.lanes {
+        for (env, lane) in self.lanes.iter_mut().enumerate() {
             if let Some((_, episode, steps)) = next.iter().find(|(slot, ..)| *slot == lane.next().0) {
-                lane.begin_at(*episode, *steps);
+                lane.begin_at(*episode, *steps, &mut self.losses);
+                if self.env.quarantine(env).is_some() {
+                    // One that cannot be made now is tried with its reset, where it counts.
+                    let _ = self.env.try_restart(env);
+                }
             }
         }
         Ok(())
@@ -354,6 +405,15 @@ impl SamplerInput for Episodic {
     fn stop(&mut self) -> Result<(), SampleError> {
         self.stopped = true;
         Ok(self.env.stop()?)
+    }
+}
+
+/// Counts steps of which there are news that nobody takes, of some lanes.
+fn lose_news(lanes: &mut [Lane], news: &News, losses: &mut Losses, of: impl Fn(&Lane) -> bool) {
+    for entry in news.entries() {
+        if let Some(lane) = lanes.get_mut(entry.env).filter(|lane| of(lane)) {
+            losses.env_steps += u64::from(lane.hear() && entry.fault.is_none());
+        }
     }
 }
 

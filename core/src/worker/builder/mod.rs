@@ -14,6 +14,7 @@ mod shell;
 mod tests;
 mod workshop;
 
+pub use crate::env::ValidateEnv;
 pub use policies::{NewPolicy, PolicyClass};
 pub use remote::RemoteEnvSpec;
 pub use shell::{AsyncSampling, HostFacts, MovedEnvs, MovedSampler, RemoteEnvs, Shell};
@@ -24,16 +25,13 @@ pub(super) use workshop::{Recipe, Workshop};
 use super::{Registry, RolloutConfig, SetupError, WorkerPlace, rollout::PoliciesToTrain};
 use crate::{
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn},
-    env::{EnvContext, EnvError, EnvFactory, MultiAgentFactory, SubEnv},
+    env::{EnvFactory, MultiAgentFactory},
     ids::PolicyId,
     kernels::Kernels,
     prelude::*,
     sampler::{InputReader, IoContext, OutputWriter, SampleError},
     time::Micros,
 };
-
-/// Looks at a sub-environment after it was made, and refuses it with an error.
-pub type ValidateEnv = Box<dyn FnMut(SubEnv<'_>, &EnvContext) -> Result<(), EnvError> + Send>;
 
 /// What time it is, on the caller's clock.
 pub type Clock = Arc<dyn Fn() -> Micros + Send + Sync>;

@@ -162,6 +162,10 @@ impl RolloutWorkerBuilder {
                 .map_err(|source| SetupError::InvalidEnv { env, source })
                 .and_then(|()| Ok(callbacks.on_sub_environment_created(info, sub_env, context)?));
         });
+        if let (Envs::Base(env), Some(validate)) = (envs, validate) {
+            // Those that are made again later.
+            env.validate_with(validate);
+        }
         looked
     }
 

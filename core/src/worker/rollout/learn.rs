@@ -26,6 +26,7 @@ impl RolloutWorker {
         for (id, mut rows) in self.trained_rows(batch)? {
             let mut info = LearnInfo::new();
             self.parts.callbacks.on_learn_on_batch(&id, &mut rows, &mut info)?;
+            self.keep_weights_of(&id)?;
             let policy = self.parts.policies.policy_mut(&id)?;
             info.extend(policy.learn_on_batch(&rows).map_err(RolloutError::of_policy(&id))?);
             infos.insert(id, info);
@@ -69,6 +70,9 @@ impl RolloutWorker {
             let is_known = self.parts.policies.contains(id);
             if is_known && !trained.contains(id) {
                 continue;
+            }
+            if is_known {
+                self.keep_weights_of(id)?;
             }
             let policy = self.parts.policies.policy_mut(id)?;
             infos.insert(id.clone(), policy.apply_gradients(own).map_err(RolloutError::of_policy(id))?);

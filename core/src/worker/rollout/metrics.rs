@@ -2,11 +2,11 @@
 
 use super::{RolloutWorker, Source};
 use crate::{
-    episode::{EpisodeSummary, RolloutMetrics},
+    episode::{EpisodeSummary, Losses, Quarantined, RolloutMetrics},
     estimate::Sample,
     ids::PolicyId,
     prelude::*,
-    sampler::{BatchMode, InputReader as _},
+    sampler::{BatchMode, SamplerInput as _},
     worker::config::InputEvaluation,
 };
 
@@ -15,6 +15,13 @@ use crate::{
 pub struct WorkerMetrics {
     /// Episodes that have ended.
     pub episodes: Vec<RolloutMetrics>,
+    /// Env steps that were taken and will be in no sample, see [`Losses`].
+    pub discarded_env_steps: u64,
+    /// Rows of agents in those.
+    pub discarded_agent_steps: u64,
+    /// The sub-environments that failed too often and are in quarantine now: the others go on. They get another chance
+    /// when the worker's state is [restored](RolloutWorker::restore), or when a callback restarts them.
+    pub quarantined: Vec<Quarantined>,
     /// How good policies would have been in the episodes that were read.
     pub estimates: Vec<OffPolicyEstimate>,
     /// Episodes and estimates that nobody asked for in time: the oldest ones, beyond [`MOST`](Self::MOST) of each.
@@ -37,6 +44,14 @@ pub enum WorkerWarning {
         rows: usize,
         /// The most that are usual.
         threshold: usize,
+    },
+    /// A sub-environment was taken out. The others go on, and sample as much as all would.
+    #[error("sub-environment {env} has failed again and again and is in quarantine: {reason}")]
+    Quarantined {
+        /// Its index.
+        env: usize,
+        /// Its last failure.
+        reason: String,
     },
 }
 
@@ -67,23 +82,30 @@ impl RolloutWorker {
     #[doc(alias("get_metrics", "collect_metrics"))]
     pub fn metrics(&mut self) -> WorkerMetrics {
         self.collect_metrics();
-        core::mem::take(&mut self.metrics)
+        WorkerMetrics { quarantined: self.quarantined.clone(), ..core::mem::take(&mut self.metrics) }
     }
 
     /// Fetches what the sampler knows of episodes, and forgets the oldest ones if nobody has asked for too long.
     pub(super) fn collect_metrics(&mut self) {
         let opened = &mut self.parts.opened;
-        let mut episodes = match &mut opened.source {
-            Source::None => Vec::new(),
-            Source::Lockstep(sampler) => sampler.metrics(),
-            Source::Reader(sampler) => crate::sampler::SamplerInput::metrics(sampler.as_mut()),
-            Source::Input(reader) => reader.metrics(),
+        let (mut episodes, mut losses) = match &mut opened.source {
+            Source::None => (Vec::new(), Losses::default()),
+            Source::Lockstep(sampler) => (sampler.metrics(), sampler.losses()),
+            Source::Reader(sampler) => (sampler.metrics(), sampler.losses()),
+            Source::Input(reader) => (reader.metrics(), reader.losses()),
         };
         if let Some(simulation) = &mut opened.simulation {
-            episodes.extend(crate::sampler::SamplerInput::metrics(simulation.as_mut()));
+            episodes.extend(simulation.metrics());
+            losses.add(simulation.losses());
         }
         let waiting = &mut self.metrics;
         waiting.episodes.append(&mut episodes);
+        waiting.discarded_env_steps += losses.env_steps;
+        waiting.discarded_agent_steps += losses.agent_steps;
+        for Quarantined { env, reason } in losses.quarantined.iter().filter(|out| !self.quarantined.contains(out)) {
+            waiting.warnings.push(WorkerWarning::Quarantined { env: *env, reason: reason.clone() });
+        }
+        self.quarantined = losses.quarantined;
         let most = WorkerMetrics::MOST;
         waiting.forgotten += keep_latest(&mut waiting.episodes, most) + keep_latest(&mut waiting.estimates, most);
     }

@@ -8,6 +8,7 @@ mod host;
 mod iterate;
 mod learn;
 mod lock;
+mod making;
 mod metrics;
 mod policies;
 mod sample;
@@ -31,6 +32,7 @@ pub use sgd::{SgdOptions, TrainInfo};
 pub use state::WorkerStateError;
 pub use train::PoliciesToTrain;
 
+use self::making::Making;
 use super::{
     Registry, RolloutConfig, RolloutError, WorkerPlace,
     builder::{Clock, HostFacts, Opened, Recipe, RolloutWorkerBuilder, Workshop},
@@ -40,7 +42,7 @@ use crate::{
     batch::AnyBatch,
     callbacks::{CallbackList, ObservationFn, PolicyMappingFn, WorkerInfo},
     env::EnvContext,
-    episode::GlobalVars,
+    episode::{GlobalVars, Quarantined},
     ids::PolicyId,
     kernels::Kernels,
     policy::PolicyMap,
@@ -108,12 +110,16 @@ pub struct RolloutWorker {
     parts: Parts,
     global_vars: GlobalVars,
     weights_seq_no: Option<u64>,
-    /// Batches of the sample in the making: some only after one that failed.
+    /// Batches of the sample in the making, or of one that failed.
     read: Vec<AnyBatch>,
+    /// The sample that has begun, if one has.
+    making: Option<Making>,
     /// The first sample, where it is repeated.
     first: Option<AnyBatch>,
     /// What nobody has asked for yet.
     metrics: WorkerMetrics,
+    /// Sub-environments that are in quarantine, as far as is known.
+    quarantined: Vec<Quarantined>,
     warned: bool,
     /// Calls that learned so far: the address of the order in which they shuffle.
     learned: u32,
@@ -149,8 +155,10 @@ impl RolloutWorker {
             global_vars: GlobalVars::default(),
             weights_seq_no: None,
             read: Vec::new(),
+            making: None,
             first: None,
             metrics: WorkerMetrics::default(),
+            quarantined: Vec::new(),
             warned: false,
             learned: 0,
             locked: false,

@@ -126,6 +126,7 @@ impl RolloutWorker {
         }
         self.parts.policies.remove(id)?;
         self.parts.recipes.remove(id);
+        self.forget_acting(id);
         if let PoliciesToTrain::Ids(ids) = &mut self.parts.policies_to_train {
             ids.remove(id);
         }

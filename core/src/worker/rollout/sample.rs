@@ -8,7 +8,8 @@ use crate::{
     ids::PolicyId,
     prelude::*,
     run::{RunSpec, SpecError},
-    sampler::{BatchMode, CountStepsBy, InputReader as _, SamplerInput as _},
+    sampler::{BatchMode, Budget, CountStepsBy, InputReader as _, SampleError, SamplerInput as _},
+    time::Micros,
     worker::{
         RolloutError, SetupError,
         config::{Compression, InputEvaluation},
@@ -33,13 +34,69 @@ impl RolloutWorker {
     /// # Errors
     /// [`RolloutError`]. Batches that had been read until then begin the next sample.
     pub fn sample(&mut self) -> Result<AnyBatch, RolloutError> {
+        self.make(&mut Budget::endless())?.ok_or_else(|| SampleError::no_news().into())
+    }
+
+    /// The next sample, if it can be made within a span on the worker's [clock](crate::worker::Clock): for a page, or
+    /// whoever else has no thread to spare and gives the worker a few milliseconds now and then.
+    ///
+    /// With nothing, everything that was begun is kept, and the next call goes on there, also one of
+    /// [`sample`](Self::sample). Whatever the spans, the samples are those of [`sample`](Self::sample), bit for bit. So a
+    /// sample is of the weights with which it began: [weights](Self::set_weights) and
+    /// [global vars](Self::set_global_vars) that come before it is complete, and what is learned until then, act from the
+    /// next one on. Other changes count at once, as they do between two samples.
+    ///
+    /// Each call makes one round at least, so that it gets on: a step of all environments that are ready, or a batch of
+    /// an input. It looks at the clock before each further one, so it takes longer than the span by one round at most,
+    /// the one that completes the sample included: that round puts the batch together, and calls who looks at it. A call
+    /// ends early when no environment is ready, as those that are driven from elsewhere may be. On a clock that stands
+    /// still, as it does unless a [clock](crate::worker::RolloutWorkerBuilder::clock) was given, a span of 0 is one round,
+    /// and any other one as long as [`sample`](Self::sample) takes.
+    ///
+    /// ```
+    /// use rollmesh_core::{
+    ///     time::Micros,
+    ///     worker::{Registry, RolloutConfig, RolloutWorker, WorkerPlace},
+    /// };
+    ///
+    /// let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(50).single_policy("random");
+    /// let mut worker = RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL)?;
+    /// let mut frames = 1;
+    /// let batch = loop {
+    ///     match worker.sample_within(Micros(0))? {
+    ///         Some(batch) => break batch,
+    ///         None => frames += 1, // draw something, hear messages
+    ///     }
+    /// };
+    /// assert_eq!((batch.env_steps(), frames), (50, 50));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`sample`](Self::sample): of what this call did. What was finished before is kept.
+    pub fn sample_within(&mut self, span: Micros) -> Result<Option<AnyBatch>, RolloutError> {
+        let until = (self.parts.clock)() + span;
+        self.make(&mut Budget::until(until))
+    }
+
+    /// Goes on with a sample, with the weights with which it began.
+    fn make(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
         self.check_running()?;
         if let Some(first) = &self.first {
-            return Ok(first.clone());
+            return Ok(Some(first.clone()));
         }
-        let read = self.read();
+        self.making.get_or_insert_default();
+        let exchanged = self.exchange_weights();
+        let made = if exchanged.is_ok() { self.go_on(budget) } else { Ok(None) };
+        let back = self.exchange_weights();
+        let told = if matches!(made, Ok(None)) { Ok(()) } else { self.end_sample() };
+        exchanged.and(back).and(told).and(made)
+    }
+
+    fn go_on(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
+        let read = self.read(budget);
         self.collect_metrics();
-        let mut batch = read?;
+        let Some(mut batch) = read? else { return Ok(None) };
         self.parts.callbacks.on_sample_end(&self.parts.info, &mut batch)?;
         self.parts.opened.output.write(&batch)?;
         self.estimate(&batch)?;
@@ -47,7 +104,7 @@ impl RolloutWorker {
         if self.parts.config.fake_sampler {
             self.first = Some(batch.clone());
         }
-        Ok(batch)
+        Ok(Some(batch))
     }
 
     /// [`sample`](Self::sample), and its number of env steps.
@@ -61,24 +118,35 @@ impl RolloutWorker {
     }
 
     /// The next `steps` steps of every environment, with cuts and states: what [`sample`](Self::sample) is made of where
-    /// all environments are stepped together. Copies nothing that it need not; callbacks and output do not see it.
+    /// all environments are stepped together. Copies nothing that it need not; callbacks and output do not see it. A
+    /// sample that has begun is completed in this form.
     ///
     /// # Errors
-    /// [`RolloutError::NoFragments`] where they are not, [`RolloutError::Setup`] for too many steps; else as
-    /// [`sample`](Self::sample).
+    /// [`RolloutError::NoFragments`] where they are not, [`RolloutError::Setup`] for too many steps,
+    /// [`RolloutError::HasBegun`] for others than those of a sample that has begun; else as [`sample`](Self::sample).
     pub fn sample_fragments(&mut self, steps: u32) -> Result<Vec<SlotFragment>, RolloutError> {
         self.check_running()?;
         if steps == 0 || steps > RunSpec::MAX_FRAGMENT_LENGTH {
             let max = RunSpec::MAX_FRAGMENT_LENGTH;
             return Err(SetupError::from(SpecError::OutOfRange { what: "steps", max, found: steps }).into());
         }
-        let parts = &mut self.parts;
-        let Source::Lockstep(sampler) = &mut parts.opened.source else { return Err(RolloutError::NoFragments) };
+        let Source::Lockstep(sampler) = &mut self.parts.opened.source else { return Err(RolloutError::NoFragments) };
         sampler.check_size(steps)?;
-        let policy = parts.policies.policy_mut(&PolicyId::DEFAULT)?;
-        let fragments = sampler.fragments(steps, policy, &*parts.clock, None)?;
+        if let Some(begun) = sampler.open_steps().filter(|begun| *begun != steps) {
+            return Err(RolloutError::HasBegun { begun, wanted: steps });
+        }
+        let exchanged = self.exchange_weights();
+        let (opened, mut host) = self.parts.lend();
+        let fragments = match &mut opened.source {
+            Source::Lockstep(sampler) if exchanged.is_ok() => {
+                sampler.fragments(steps, &mut host, &mut Budget::endless())
+            }
+            _ => Ok(None),
+        };
+        let (back, told) = (self.exchange_weights(), self.end_sample());
+        exchanged.and(back).and(told)?;
         self.collect_metrics();
-        Ok(fragments)
+        fragments?.ok_or(RolloutError::NoFragments)
     }
 
     /// Whether all environments are stepped together, which is fastest.
@@ -88,8 +156,10 @@ impl RolloutWorker {
     }
 
     /// Reads until there is enough, and joins.
-    fn read(&mut self) -> Result<AnyBatch, RolloutError> {
-        self.simulate()?;
+    fn read(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
+        if !self.simulate(budget)? {
+            return Ok(None);
+        }
         let (wanted, num_envs) = (self.steps_per_sample(), self.parts.config.num_envs as usize);
         let truncates = self.parts.config.batch_mode == BatchMode::TruncateEpisodes;
         // Every environment gives one fragment; from elsewhere there may come any number of batches.
@@ -99,12 +169,13 @@ impl RolloutWorker {
             CountStepsBy::EnvSteps => batch.env_steps(),
             CountStepsBy::AgentSteps => batch.agent_steps(),
         };
-        let (mut steps, mut empty) = (self.read.iter().map(count).sum::<usize>(), 0);
+        let mut steps = self.read.iter().map(count).sum::<usize>();
         while steps < wanted && self.read.len() < most {
-            let batch = self.next_batch()?;
+            let Some(batch) = self.next_batch(budget)? else { return Ok(None) };
             steps += count(&batch);
-            empty = if batch.agent_steps() == 0 { empty + 1 } else { 0 };
-            if empty == MAX_EMPTY {
+            let making = self.making.get_or_insert_default();
+            making.empty = if batch.agent_steps() == 0 { making.empty + 1 } else { 0 };
+            if making.empty == MAX_EMPTY {
                 return Err(RolloutError::EmptyInput(MAX_EMPTY));
             }
             if !self.parts.opened.offline && !self.is_lockstep() {
@@ -119,27 +190,30 @@ impl RolloutWorker {
         if !self.parts.opened.offline {
             self.tell_updates(&mut batch);
         }
-        Ok(batch)
+        Ok(Some(batch))
     }
 
-    fn next_batch(&mut self) -> Result<AnyBatch, RolloutError> {
+    fn next_batch(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
         let (opened, mut host) = self.parts.lend();
         Ok(match &mut opened.source {
             Source::None => return Err(RolloutError::NoInput),
             // There is nothing extra to be joined.
-            Source::Lockstep(sampler) => sampler.data(&mut host)?,
-            Source::Reader(sampler) => sampler.next(&mut host)?,
-            Source::Input(reader) => reader.next(&mut host)?,
+            Source::Lockstep(sampler) => sampler.data_within(&mut host, budget)?,
+            Source::Reader(sampler) => sampler.next_within(&mut host, budget)?,
+            Source::Input(reader) => reader.next_within(&mut host, budget)?,
         })
     }
 
-    /// Lets the sampler beside an input go on; its batches are not wanted.
-    fn simulate(&mut self) -> Result<(), RolloutError> {
+    /// Lets the sampler beside an input go on, once per sample; its batches are not wanted. False if that was not
+    /// within the budget.
+    fn simulate(&mut self, budget: &mut Budget) -> Result<bool, RolloutError> {
+        let making = self.making.get_or_insert_default();
         let (opened, mut host) = self.parts.lend();
-        if let Some(simulation) = &mut opened.simulation {
-            simulation.data(&mut host)?;
+        if let (Some(simulation), false) = (&mut opened.simulation, making.simulated) {
+            making.simulated = simulation.data_within(&mut host, budget)?.is_some();
+            return Ok(making.simulated);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Batches say how many updates the weights behind them had.

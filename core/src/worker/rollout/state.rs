@@ -74,7 +74,9 @@ enum Trained {
 impl RolloutWorker {
     /// The worker's state: policies with weights, filters and what else they would miss; how agents get them, if that
     /// has a registered name; which ones are trained; the run's progress; and where each slot is in its life. Episodes that
-    /// have begun go on only where they are sampled in lockstep; else the next ones begin. Nothing is flushed. The form: four letters, a version, the content, and a hash of all that.
+    /// have begun go on only where they are sampled in lockstep; else the next ones begin. Of a sample that has
+    /// [begun](Self::sample_within) nothing is kept. Nothing is flushed. The form: four letters, a version, the content, and
+    /// a hash of all that.
     ///
     /// # Errors
     /// [`RolloutError::State`] for a policy that is too large, [`RolloutError::PolicyMap`] for one that cannot be brought
@@ -89,6 +91,7 @@ impl RolloutWorker {
             Ok::<_, RolloutError>(())
         })?;
         policies.sort_by(|a, b| a.id.cmp(&b.id));
+        let vars = self.global_vars();
         let state = State {
             policies,
             mapping: self.parts.mapping_name.clone(),
@@ -97,8 +100,8 @@ impl RolloutWorker {
                 PoliciesToTrain::Ids(ids) => Trained::Ids(ids.clone()),
                 PoliciesToTrain::Where(_) => Trained::Function,
             },
-            timestep: self.global_vars.timestep,
-            updates: self.global_vars.num_grad_updates_per_policy.clone(),
+            timestep: vars.timestep,
+            updates: vars.num_grad_updates_per_policy,
             seq_no: self.weights_seq_no,
             learned: self.learned,
             sampler: match &self.parts.opened.source {
@@ -117,7 +120,8 @@ impl RolloutWorker {
     }
 
     /// Goes on from a [saved](Self::save) state. Policies that are not here are made, if their kind is registered; those
-    /// that are here and not in the state stay. Slots that are not this worker's are left alone.
+    /// that are here and not in the state stay. Slots that are not this worker's are left alone; sub-environments in
+    /// quarantine get another chance. A sample that has [begun](Self::sample_within) is given up.
     ///
     /// # Errors
     /// [`RolloutError::State`] for bytes that are damaged, [`RolloutError::Policy`], [`RolloutError::Filter`] and
@@ -153,6 +157,7 @@ impl RolloutWorker {
             self.put_states(&before, &mut undone)?;
             return Err(error);
         }
+        self.give_up_sample()?;
         for (id, entry, recipe, own) in made {
             self.parts.recipes.insert(id.clone(), recipe);
             self.parts.policies.add(id.clone(), entry)?;
@@ -171,6 +176,15 @@ impl RolloutWorker {
         self.set_global_vars(&vars, None)?;
         // What policies made of the run's progress before they were saved goes before what they hear of it now.
         self.put_states(&known, &mut Vec::new())
+    }
+
+    /// What was read for a sample in the making is lost.
+    fn give_up_sample(&mut self) -> Result<(), RolloutError> {
+        for batch in self.read.drain(..) {
+            self.metrics.discarded_env_steps += batch.env_steps() as u64;
+            self.metrics.discarded_agent_steps += batch.agent_steps() as u64;
+        }
+        self.end_sample()
     }
 
     /// Gives policies other states, and keeps what they were.

@@ -1,12 +1,12 @@
 //! Small worlds in which it is plain what must come out.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::{
     batch::{AnyBatch, SampleBatch},
     callbacks::{CallbackError, Callbacks, WorkerInfo},
     column::{DType, RowShape},
-    env::{Env, EnvError, EnvSpec, Rng, RowsRef, SnapshotReader, Step, Vectorized},
+    env::{Env, EnvContext, EnvError, EnvSpec, Rng, RowsRef, SnapshotReader, Step, Vectorized},
     episode::GlobalVars,
     ids::{PolicyId, WeightsVersion},
     policy::{ActionInput, ActionOutput, Gradients, LearnInfo, Policy, PolicyError, PolicySpec, RandomPolicy},
@@ -63,17 +63,34 @@ impl Env for Counter {
 
 /// Counters of which the `step`-th step of all together fails, once.
 pub(super) fn failing(length: u32, step: u32) -> EnvSpec {
-    let steps = Arc::new(AtomicU32::new(0));
+    let steps = AtomicU32::new(0);
+    let fails: Arc<Fails> = Arc::new(move |_, _| steps.fetch_add(1, Ordering::Relaxed) + 1 == step);
+    faulty(length, fails)
+}
+
+/// Counters to 4 of which the one with this index fails in its second step, as long as it is broken.
+pub(super) fn fragile(broken: Arc<AtomicBool>, index: u32) -> EnvSpec {
+    faulty(4, Arc::new(move |env, t| (env, t) == (index, 1) && broken.load(Ordering::Relaxed)))
+}
+
+/// Whether a step of the environment with this index fails, of an episode with so many steps.
+type Fails = dyn Fn(u32, u32) -> bool + Send + Sync;
+
+fn faulty(length: u32, fails: Arc<Fails>) -> EnvSpec {
     EnvSpec::new("Failing", move |contexts, _| {
-        let counter = || Failing { counter: Counter { length, reward: 100.0, t: 0 }, steps: steps.clone(), step };
-        Box::new(Vectorized::new(contexts.iter().map(|_| counter()).collect()))
+        let counter = |context: &EnvContext| Failing {
+            counter: Counter { length, reward: 100.0, t: 0 },
+            index: context.home.vector_index,
+            fails: fails.clone(),
+        };
+        Box::new(Vectorized::new(contexts.iter().map(counter).collect()))
     })
 }
 
 struct Failing {
     counter: Counter,
-    steps: Arc<AtomicU32>,
-    step: u32,
+    index: u32,
+    fails: Arc<Fails>,
 }
 
 impl Env for Failing {
@@ -93,7 +110,7 @@ impl Env for Failing {
     }
 
     fn step(&mut self, action: &[i64], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
-        if self.steps.fetch_add(1, Ordering::Relaxed) + 1 == self.step {
+        if (self.fails)(self.index, self.counter.t) {
             return Err(EnvError::Failed("a wheel came off".into()));
         }
         self.counter.step(action, rng, obs)

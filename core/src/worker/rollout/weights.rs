@@ -27,7 +27,8 @@ impl RolloutWorker {
         Ok(weights)
     }
 
-    /// Lets policies act with other weights from now on; and takes over [global vars](Self::set_global_vars), if given.
+    /// Lets policies act with other weights from now on, or, if a sample has [begun](Self::sample_within), from the next
+    /// one on; and takes over [global vars](Self::set_global_vars), if given.
     ///
     /// With a number that is the one given last, the weights are known and nothing is done with them. The number is kept
     /// in any case, also that there was none.
@@ -75,6 +76,7 @@ impl RolloutWorker {
                 return Err(error);
             }
         }
+        self.keep_acting(before.into_iter().map(|(id, old)| (id.clone(), old)));
         Ok(())
     }
 
@@ -82,16 +84,24 @@ impl RolloutWorker {
     #[doc(alias = "get_global_vars")]
     #[must_use]
     pub fn global_vars(&self) -> GlobalVars {
-        self.global_vars.clone()
+        let mut vars = self.global_vars.clone();
+        let news = self.making.iter().flat_map(|making| &making.news);
+        news.for_each(|(news, _)| vars.update(news));
+        vars
     }
 
     /// Hears of the run's progress, and tells it to those policies that are trained, of all or among `policies`. The next
-    /// sample says how many updates its policies have had.
+    /// sample says how many updates its policies have had. Policies hear of it when a sample that has
+    /// [begun](Self::sample_within) is complete.
     ///
     /// # Errors
     /// [`RolloutError::PolicyMap`] for a policy that cannot be brought back.
     pub fn set_global_vars(&mut self, vars: &GlobalVars, policies: Option<&[PolicyId]>) -> Result<(), RolloutError> {
         self.check_running()?;
+        if let Some(making) = &mut self.making {
+            making.news.push((vars.clone(), policies.map(<[PolicyId]>::to_vec)));
+            return Ok(());
+        }
         let trained = self.policies_to_train(None);
         let wanted = |id: &PolicyId| trained.contains(id) && policies.is_none_or(|wanted| wanted.contains(id));
         self.parts.policies.for_each_mut(|id, entry: &mut PolicyEntry| {

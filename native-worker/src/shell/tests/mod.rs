@@ -18,7 +18,7 @@ use rollmesh_core::{
     filter::FilterKind,
     ids::{AgentId, PolicyId},
     policy::{PolicyMap, PolicySpec, RandomPolicy},
-    sampler::{SampleError, SamplerHost, SamplerInput},
+    sampler::{Budget, SampleError, SamplerHost, SamplerInput},
     time::Micros,
     worker::{
         AsyncSampling, NewPolicy, PolicyConfig, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder,
@@ -78,14 +78,26 @@ impl Bench {
     }
 
     fn data(&mut self) -> Result<AnyBatch, SampleError> {
-        self.sampler.data(&mut SamplerHost {
-            worker: &WorkerInfo::default(),
-            policies: &mut self.policies,
-            mapping: &self.mapping,
-            observation_fn: None,
-            callbacks: &mut self.callbacks,
-            clock: &|| Micros(0),
-            interrupt: None,
-        })
+        self.with(|sampler, host| sampler.data(host))
+    }
+
+    /// On a clock that stands still.
+    fn data_within(&mut self, span: Micros) -> Result<Option<AnyBatch>, SampleError> {
+        self.with(|sampler, host| sampler.data_within(host, &mut Budget::until(span)))
+    }
+
+    fn with<R>(&mut self, f: impl FnOnce(&mut dyn SamplerInput, &mut SamplerHost<'_>) -> R) -> R {
+        f(
+            self.sampler.as_mut(),
+            &mut SamplerHost {
+                worker: &WorkerInfo::default(),
+                policies: &mut self.policies,
+                mapping: &self.mapping,
+                observation_fn: None,
+                callbacks: &mut self.callbacks,
+                clock: &|| Micros(0),
+                interrupt: None,
+            },
+        )
     }
 }

@@ -3,6 +3,7 @@
 use rollmesh_core::{
     batch::{REWARDS, SampleBatch},
     column::ColumnData,
+    episode::{Losses, Quarantined},
 };
 
 use super::*;
@@ -35,6 +36,10 @@ impl SamplerInput for Numbers {
         vec![RolloutMetrics { length: self.next, ..RolloutMetrics::default() }]
     }
 
+    fn losses(&mut self) -> Losses {
+        losses(self.next)
+    }
+
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
         Vec::new()
     }
@@ -55,6 +60,11 @@ impl SamplerInput for Numbers {
     }
 }
 
+fn losses(next: u32) -> Losses {
+    let quarantined = vec![Quarantined { env: next as usize, reason: "no power".into() }];
+    Losses { env_steps: next.into(), agent_steps: 1, quarantined }
+}
+
 fn number(batch: Result<AnyBatch, SampleError>) -> f32 {
     batch.unwrap().single().unwrap().get(REWARDS).unwrap()[0]
 }
@@ -70,6 +80,10 @@ fn nothing_is_dropped_and_nothing_is_sampled_too_far_ahead() {
         assert_eq!(number(bench.data()), wanted as f32);
         assert_eq!(bench.sampler.metrics().iter().map(|episode| episode.length).collect::<Vec<_>>(), [wanted + 1]);
         assert_eq!(bench.sampler.extra_batches().len(), (wanted as usize + 1) % 3);
+        // Steps are told once, and a quarantine as long as it lasts.
+        let Losses { quarantined, .. } = losses(wanted + 1);
+        assert_eq!(bench.sampler.losses(), losses(wanted + 1));
+        assert_eq!(bench.sampler.losses(), Losses { quarantined, ..Losses::default() });
         // It does go on by itself until there is no room.
         while latest < Some(wanted + ahead) {
             latest = Some(begun.recv().unwrap());
@@ -146,6 +160,27 @@ fn stopping_interrupts_a_fragment() {
 }
 
 #[test]
+fn a_budget_waits_no_longer_and_loses_nothing() {
+    let (sampler, _, _) = numbers();
+    let mut bench = Bench::new(sampler);
+    for wanted in 0..50 {
+        let batch = loop {
+            match bench.data_within(Micros(wanted % 3)) {
+                Ok(Some(batch)) => break batch,
+                nothing => assert_eq!(nothing, Ok(None)),
+            }
+        };
+        assert_eq!(number(Ok(batch)), wanted as f32);
+    }
+    let (steps, seen) = channel();
+    let mut bench = Bench::new(Endless { begun: false, steps });
+    bench.data().unwrap();
+    seen.recv().unwrap();
+    // There never is a second one.
+    assert_eq!(bench.data_within(Micros(100)), Ok(None));
+}
+
+#[test]
 fn the_state_is_that_of_the_batch_before() {
     let (sampler, begun, _) = numbers();
     let mut bench = Bench::new(sampler);
@@ -161,7 +196,11 @@ fn the_state_is_that_of_the_batch_before() {
     }
     assert_eq!(bench.sampler.set_state(&[1]), Err(SampleError::Input("not a number".into())));
     assert_eq!(number(bench.data()), 5.0);
+    bench.sampler.losses();
     bench.sampler.set_state(&state).unwrap();
+    // What had been sampled ahead is among the losses, but for the steps of batches that have none.
+    let lost = bench.sampler.losses();
+    assert!(lost.agent_steps > 1 && lost.quarantined == losses(3).quarantined, "{lost:?}");
     for wanted in [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0] {
         assert_eq!(number(bench.data()), wanted);
     }

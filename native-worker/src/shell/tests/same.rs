@@ -43,6 +43,15 @@ fn batches_and_episodes_are_the_same_bits() {
 }
 
 #[test]
+fn within_any_span_of_time_the_samples_are_the_same() {
+    let [mut here, mut there] = pair(cartpoles(), |builder| builder.clock(|| Micros(0)));
+    for sample in 0..6 {
+        let batch = std::iter::repeat_with(|| there.sample_within(Micros(sample * 50)).unwrap()).flatten().next();
+        assert_eq!(batch, here.sample().ok(), "{sample}");
+    }
+}
+
+#[test]
 fn a_batch_has_the_columns_that_learning_needs() {
     let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(50).seed(1);
     let mut worker = builder(on_a_thread(config)).build().unwrap();

@@ -9,9 +9,9 @@ use self::{
     maker::Spaces,
     sub::{Phase, Sub},
 };
-use super::{BaseEnv, EnvActions, News, Reset, SubEnv};
+use super::{BaseEnv, EnvActions, Health, News, Reset, SubEnv, ValidateEnv};
 use crate::{
-    env::{EnvError, EnvSpaces, Frame, multi_agent::Turn},
+    env::{EnvContext, EnvError, EnvSpaces, Frame, multi_agent::Turn},
     ids::AgentId,
     prelude::*,
     rng::{Purpose, Streams},
@@ -24,8 +24,9 @@ use crate::{
 /// only agents speak that are there.
 ///
 /// Where a failure is survived, the sub-environment is dropped and made again, the episode is lost, and the others go
-/// on undisturbed; [`MAX_FAILURES`](Self::MAX_FAILURES) without a step in between are too many. Where it is not, the
-/// failure is returned after all others have taken their step, and the sub-environment waits for a reset or a restart.
+/// on undisturbed. One that fails too often, as [`Health`] counts, is in [quarantine](BaseEnv::quarantine); when all
+/// are, a poll says [`EnvError::AllGivenUp`]. Where a failure is not survived, it is returned after all others have taken
+/// their step, and the sub-environment waits for a reset or a restart.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -64,13 +65,13 @@ pub struct InProcess {
     reset: Streams,
     env_step: Streams,
     restart_failed: bool,
+    health: Health,
+    /// Looks at those that are made again.
+    validate: Option<ValidateEnv>,
     stopped: bool,
 }
 
 impl InProcess {
-    /// Failures of a sub-environment, without a step in between, after which it is given up.
-    pub const MAX_FAILURES: u32 = 5;
-
     /// Makes one sub-environment per start, none of them reset. Failures are not survived.
     ///
     /// # Errors
@@ -90,6 +91,7 @@ impl InProcess {
             }
         }
         Ok(Self {
+            health: Health::new(subs.len()),
             maker,
             subs,
             agents,
@@ -97,6 +99,7 @@ impl InProcess {
             reset: Streams::new(seed, Purpose::Reset),
             env_step: Streams::new(seed, Purpose::EnvStep),
             restart_failed: false,
+            validate: None,
             stopped: false,
         })
     }
@@ -129,13 +132,27 @@ impl InProcess {
         }
     }
 
+    /// Makes a sub-environment again.
+    fn make_again(&mut self, env: usize) -> Result<(), EnvError> {
+        let sub = &mut self.subs[env];
+        let context = &sub.start.context;
+        // Dropped before the new one is made: it may hold something that the new one needs.
+        sub.made = None;
+        let mut made = self.maker.make(context)?;
+        if let Some(validate) = &mut self.validate {
+            validate(made.sub_env(), context)?;
+        }
+        sub.made = Some(made);
+        sub.is_new = true;
+        Ok(())
+    }
+
     /// Resets a sub-environment. A failure that is survived waits for the next poll.
     fn begin(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
-        let sub = &mut self.subs[env];
-        if sub.made.is_none() {
-            sub.made = self.maker.make(&sub.start.context).ok();
-        }
-        match sub.reset(env, self.reset, &mut self.spaces, turn) {
+        let made = if self.subs[env].made.is_none() { self.make_again(env) } else { Ok(()) };
+        // Uses the episode's number up in any case.
+        let reset = self.subs[env].reset(env, self.reset, &mut self.spaces, turn);
+        match made.and(reset) {
             Ok(()) => Ok(Reset::Done),
             Err(error) => {
                 turn.clear();
@@ -152,17 +169,13 @@ impl InProcess {
             sub.phase = Phase::Over;
             return Err(error);
         }
-        sub.failures = sub.failures.saturating_add(1);
-        let attempts = sub.failures;
-        if attempts >= Self::MAX_FAILURES {
-            sub.phase = Phase::Over;
-            return Err(EnvError::GivenUp { env, attempts, reason: error.to_string() });
-        }
-        // Dropped before the new one is made: it may hold something that the new one needs.
         sub.made = None;
-        sub.made = self.maker.make(&sub.start.context).ok();
-        sub.fault = Some(error);
+        sub.fault = Some(self.health.failed(env, error));
         sub.phase = Phase::News;
+        if self.health.quarantine(env).is_none() {
+            // Tried once more with the next reset, where it counts.
+            let _ = self.make_again(env);
+        }
         Ok(())
     }
 
@@ -178,6 +191,7 @@ impl InProcess {
                 Phase::New => "it has not begun: poll first",
                 Phase::News => "it has news that nobody has seen: poll before the next answer",
                 Phase::Over => "its episode is over: begin the next one with try_reset",
+                Phase::Out => "it was given up: bring it back with try_restart and try_reset",
                 Phase::Acting => {
                     sub.check_actions(env, actions, &self.spaces)?;
                     sub.answered = true;
@@ -231,9 +245,17 @@ impl BaseEnv for InProcess {
             let entry = news.add(env);
             core::mem::swap(&mut entry.turn, &mut sub.turn);
             entry.fault = sub.fault.take();
-            sub.told(entry.fault.is_some() || entry.turn.is_over());
+            sub.phase = match &entry.fault {
+                Some(_) if self.health.quarantine(env).is_some() => Phase::Out,
+                Some(_) => Phase::Over,
+                None if entry.turn.is_over() => Phase::Over,
+                None => Phase::Acting,
+            };
         }
         if news.entries().is_empty() {
+            if let Some(error) = self.health.all_given_up() {
+                return Err(error);
+            }
             let reason = "there are no news: answer the latest ones, or begin the next episode with try_reset";
             return Err(EnvError::OutOfTurn { env: 0, reason });
         }
@@ -250,7 +272,10 @@ impl BaseEnv for InProcess {
             let env = *env;
             let sub = &mut self.subs[env];
             match sub.step(env, actions, self.env_step, &mut self.spaces) {
-                Ok(()) => sub.phase = Phase::News,
+                Ok(()) => {
+                    sub.phase = Phase::News;
+                    self.health.stepped(env, sub.turn.is_over());
+                }
                 Err(error) => {
                     let told = self.fail(env, error).err();
                     failure = failure.or(told);
@@ -264,6 +289,9 @@ impl BaseEnv for InProcess {
         self.check_env(env)?;
         if self.subs[env].phase == Phase::News {
             return Err(EnvError::OutOfTurn { env, reason: "it has news that nobody has seen: poll before a reset" });
+        }
+        if let Some(error) = self.health.given_up(env) {
+            return Err(error);
         }
         let reset = self.begin(env, turn)?;
         if reset == Reset::Done {
@@ -286,16 +314,28 @@ impl BaseEnv for InProcess {
 
     fn try_restart(&mut self, env: usize) -> Result<(), EnvError> {
         self.check_env(env)?;
+        self.health.lift(env);
         let sub = &mut self.subs[env];
-        sub.made = None;
         sub.turn.clear();
         sub.fault = None;
         if sub.phase != Phase::New {
             sub.phase = Phase::Over;
         }
-        sub.made = Some(self.maker.make(&sub.start.context)?);
-        sub.failures = 0;
-        Ok(())
+        self.make_again(env)
+    }
+
+    fn quarantine(&self, env: usize) -> Option<&str> {
+        self.health.quarantine(env)
+    }
+
+    fn made_again(&mut self, env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
+        let sub = self.subs.get_mut(env)?;
+        let made = sub.made.as_mut()?;
+        core::mem::take(&mut sub.is_new).then(|| (made.sub_env(), sub.start.context.clone()))
+    }
+
+    fn validate_with(&mut self, validate: ValidateEnv) {
+        self.validate = Some(validate);
     }
 
     fn try_render(&mut self, env: usize, frame: &mut Frame) -> bool {

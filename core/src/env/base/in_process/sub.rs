@@ -23,11 +23,15 @@ pub(super) enum Phase {
     Acting,
     /// A reset.
     Over,
+    /// Somebody who brings it back: it was given up, and has said so.
+    Out,
 }
 
 pub(super) struct Sub {
-    /// None between a failure and the next reset, if it could not be made again at once.
+    /// None between a failure and the next reset, if it could not be made again at once, and after it was given up.
     pub(super) made: Option<Made>,
+    /// It was made again, and nobody has looked at it.
+    pub(super) is_new: bool,
     pub(super) start: EnvStart,
     pub(super) phase: Phase,
     /// News that wait for a poll.
@@ -36,8 +40,6 @@ pub(super) struct Sub {
     pub(super) fault: Option<EnvError>,
     /// The latest actions have an entry for it.
     pub(super) answered: bool,
-    /// Failures since the last step that did not fail.
-    pub(super) failures: u32,
     /// Of the next step.
     moment: Moment,
     /// Agents that act next.
@@ -52,12 +54,12 @@ impl Sub {
         let moment = Moment { slot: start.slot, episode: start.episode, t: 0, agent: 0 };
         Self {
             made: Some(made),
+            is_new: false,
             start,
             phase: Phase::New,
             turn: Turn::new(),
             fault: None,
             answered: false,
-            failures: 0,
             moment,
             acting: Roster::default(),
             done: Roster::default(),
@@ -104,9 +106,6 @@ impl Sub {
         };
         self.moment.t = self.moment.t.saturating_add(1);
         let result = stepped.map_err(|error| at_env(error, env)).and_then(|()| self.inspect(env, spaces, &mut turn));
-        if result.is_ok() {
-            self.failures = 0;
-        }
         self.turn = turn;
         result
     }
@@ -157,11 +156,6 @@ impl Sub {
         if !self.debts.is_empty() {
             turn.pay_out(&mut self.debts.clone());
         }
-    }
-
-    /// The news have been collected.
-    pub(super) fn told(&mut self, over: bool) {
-        self.phase = if over { Phase::Over } else { Phase::Acting };
     }
 }
 

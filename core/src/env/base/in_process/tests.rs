@@ -420,48 +420,109 @@ fn a_failure_can_be_survived() {
     assert_eq!(news.entries().iter().map(|entry| entry.turn.is_over()).collect::<Vec<_>>(), [true, false, true]);
 }
 
-#[test]
-fn an_environment_that_never_begins_is_given_up() {
-    let fails = |t: u32, _: &AgentRows, turn: &mut Turn| {
+const NO_POWER: &str = "the environment failed: no power";
+
+fn given_up(env: usize) -> EnvError {
+    EnvError::GivenUp { env, attempts: Health::MAX_FAILURES, reason: NO_POWER.into() }
+}
+
+/// An environment whose script fails in one step, always.
+fn broken(step: u32) -> impl Fn(u32, &AgentRows, &mut Turn) -> Result<(), EnvError> + Send + Clone {
+    move |t, _, turn| {
         see(turn, 0, 0.0);
-        if t == 0 { Err(EnvError::Failed("no power".into())) } else { Ok(()) }
-    };
-    let mut envs = envs(1, move || fails).restart_failed(true);
-    let (mut news, mut turn) = (News::new(), Turn::new());
-    for _ in 1..InProcess::MAX_FAILURES {
-        poll(&mut envs, &mut news).unwrap();
-        assert!(news.entries()[0].fault.is_some() && news.entries()[0].turn.obs().is_empty());
-        match envs.try_reset(0, &mut turn) {
-            Ok(reset) => assert_eq!((reset, turn.obs().len()), (Reset::Later, 0)),
-            Err(error) => {
-                let reason = "the environment failed: no power".into();
-                assert_eq!(error, EnvError::GivenUp { env: 0, attempts: InProcess::MAX_FAILURES, reason });
-                return;
-            }
-        }
+        if t == step { Err(EnvError::Failed("no power".into())) } else { Ok(()) }
     }
-    panic!("it was never given up");
 }
 
 #[test]
-fn an_environment_that_takes_no_step_is_given_up() {
-    let fails = |t: u32, _: &AgentRows, turn: &mut Turn| {
-        see(turn, 0, 0.0);
-        if t == 1 { Err(EnvError::Failed("no power".into())) } else { Ok(()) }
-    };
-    let mut envs = envs(1, move || fails).restart_failed(true);
+fn an_environment_that_never_begins_is_given_up() {
+    let mut envs = envs(1, || broken(0)).restart_failed(true);
+    let (mut news, mut turn) = (News::new(), Turn::new());
+    for failure in 1..=Health::MAX_FAILURES {
+        poll(&mut envs, &mut news).unwrap();
+        let entry = &news.entries()[0];
+        let wanted = if failure == Health::MAX_FAILURES { given_up(0) } else { EnvError::Failed("no power".into()) };
+        assert_eq!((entry.fault.as_ref(), entry.turn.obs().len()), (Some(&wanted), 0));
+        if failure < Health::MAX_FAILURES {
+            assert_eq!((envs.try_reset(0, &mut turn), turn.obs().len()), (Ok(Reset::Later), 0));
+        }
+    }
+    assert_eq!((envs.try_reset(0, &mut turn), envs.sub_environments().len()), (Err(given_up(0)), 0));
+    let all = EnvError::AllGivenUp { num_envs: 1, env: 0, reason: NO_POWER.into() };
+    assert_eq!((poll(&mut envs, &mut news), envs.quarantine(0)), (Err(all), Some(NO_POWER)));
+}
+
+#[test]
+fn one_that_is_given_up_lets_the_others_go_on_until_it_is_brought_back() {
+    // The second of three environments fails in its second step, every time that it is made.
+    let made = AtomicU32::new(0);
+    let spec = MultiAgentSpec::new("Scripted", move |context| {
+        made.fetch_add(1, SeqCst);
+        let script: Script = match context.home.vector_index {
+            1 => Box::new(broken(2)),
+            _ => Box::new(basic()),
+        };
+        Ok(Box::new(Scripted { t: 0, script }))
+    });
+    let mut envs = InProcess::new(EnvMaker::multi_agent(&spec), (0..3).map(start).collect(), 1).unwrap();
+    envs = envs.restart_failed(true);
+    let (mut news, mut turn, mut faults) = (News::new(), Turn::new(), Vec::new());
+    poll(&mut envs, &mut news).unwrap();
+    for _ in 0..20 {
+        let mut actions = answer(&news);
+        let mut failed = None;
+        for entry in news.entries_mut() {
+            faults.extend(entry.fault.take().inspect(|fault| failed = Some(fault.clone())));
+        }
+        if matches!(failed, Some(EnvError::Failed(_))) {
+            assert_eq!(envs.try_reset(1, &mut turn), Ok(Reset::Done));
+            let mut again = EnvActions { env: 1, ..EnvActions::default() };
+            again.actions.set(&agent(0), RowsRef::I64(&[0]));
+            actions.push(again);
+        }
+        envs.send_actions(&actions).unwrap();
+        poll(&mut envs, &mut news).unwrap();
+    }
+    let failed = EnvError::Failed("no power".into());
+    assert_eq!(faults, [failed.clone(), failed.clone(), failed.clone(), failed, given_up(1)]);
+    assert_eq!(news.entries().iter().map(|entry| entry.env).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!([0, 1, 2].map(|env| envs.quarantine(env)), [None, Some(NO_POWER), None]);
+    let mut actions = answer(&news);
+    actions.push(EnvActions { env: 1, ..EnvActions::default() });
+    assert!(envs.send_actions(&actions).unwrap_err().to_string().contains("try_restart"));
+    assert_eq!((envs.try_reset(1, &mut turn), envs.try_restart(1)), (Err(given_up(1)), Ok(())));
+    assert_eq!((envs.try_reset(1, &mut turn), envs.quarantine(1)), (Ok(Reset::Done), None));
+    assert_eq!(envs.sub_environments().len(), 3);
+}
+
+#[test]
+fn what_is_made_again_is_looked_at_like_the_first_one() {
+    // Another one fails in its second step, after one that fails in its first one.
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let mut envs = envs(1, || broken(1 + MADE.fetch_add(1, SeqCst))).restart_failed(true);
+    let looks = Arc::new(AtomicU32::new(0));
+    let seen = looks.clone();
+    envs.validate_with(Box::new(move |env, context| {
+        assert!(matches!(env, SubEnv::MultiAgent(_)) && *context == start(0).context);
+        // The second one is refused.
+        if seen.fetch_add(1, SeqCst) == 1 { Err(EnvError::Failed("too old".into())) } else { Ok(()) }
+    }));
+    assert!(envs.made_again(0).is_none() && envs.made_again(1).is_none());
     let (mut news, mut turn) = (News::new(), Turn::new());
     poll(&mut envs, &mut news).unwrap();
-    for _ in 1..InProcess::MAX_FAILURES {
-        step(&mut envs, &mut news).unwrap();
-        assert!(news.entries()[0].fault.is_some());
-        news.clear();
-        assert_eq!(envs.try_reset(0, &mut turn), Ok(Reset::Done));
-        core::mem::swap(&mut news.add(0).turn, &mut turn);
-    }
-    let reason = "the environment failed: no power".into();
-    let given_up = EnvError::GivenUp { env: 0, attempts: InProcess::MAX_FAILURES, reason };
-    assert_eq!(step(&mut envs, &mut news), Err(given_up));
+    step(&mut envs, &mut news).unwrap();
+    assert_eq!(looks.load(SeqCst), 1);
+    assert!(envs.made_again(0).is_some_and(|(_, context)| context == start(0).context));
+    assert!(envs.made_again(0).is_none());
+    assert_eq!(envs.try_reset(0, &mut turn), Ok(Reset::Done));
+    news.clear();
+    core::mem::swap(&mut news.add(0).turn, &mut turn);
+    step(&mut envs, &mut news).unwrap();
+    step(&mut envs, &mut news).unwrap();
+    // The one that was made at once was refused; the one for the reset is fine.
+    assert!(news.entries()[0].fault.is_some() && envs.made_again(0).is_none());
+    assert_eq!((envs.try_reset(0, &mut turn), looks.load(SeqCst)), (Ok(Reset::Done), 3));
+    assert!(envs.made_again(0).is_some());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::{
         BaseEnv, EnvError, EnvNews, Moment, Reset,
         multi_agent::{AgentRows, Turn},
     },
-    episode::{Episode, RolloutMetrics},
+    episode::{Episode, Losses, RolloutMetrics},
     ids::{AgentId, SlotId, unroll_id},
     prelude::*,
     rng::Streams,
@@ -28,6 +28,7 @@ pub(super) struct Round<'a, 'h> {
     pub(super) inference: &'a mut Inference,
     pub(super) outputs: &'a mut VecDeque<Output>,
     pub(super) extra_batches: &'a mut Vec<AnyBatch>,
+    pub(super) losses: &'a mut Losses,
     /// What resets bring.
     pub(super) turn: &'a mut Turn,
 }
@@ -42,6 +43,8 @@ enum Phase {
     Running,
     /// What was begun is lost, the environment must be reset.
     Lost,
+    /// The environment is in quarantine.
+    Out,
 }
 
 /// An environment and what has come of it.
@@ -58,6 +61,8 @@ pub(super) struct Lane {
     acting: Vec<usize>,
     /// The environment waits for an answer, with actions or without.
     waits: bool,
+    /// An answer was sent, of which there are no news yet.
+    answered: bool,
     pub(super) builder: Builder,
     /// Steps of the episode that have not been postprocessed.
     open_env_steps: usize,
@@ -81,6 +86,7 @@ impl Lane {
             agents: Vec::new(),
             acting: Vec::new(),
             waits: false,
+            answered: false,
             builder: Builder::default(),
             open_env_steps: 0,
             open_agent_steps: 0,
@@ -111,6 +117,27 @@ impl Lane {
         self.phase == Phase::Lost
     }
 
+    pub(super) fn held_env_steps(&self) -> usize {
+        self.builder.env_steps + self.open_env_steps
+    }
+
+    /// The environment is about to take a step if it waits for an answer.
+    pub(super) fn send_answer(&mut self) {
+        self.answered = self.waits;
+    }
+
+    /// There are news of the environment; true if they are of a step.
+    pub(super) fn hear(&mut self) -> bool {
+        core::mem::take(&mut self.answered)
+    }
+
+    /// Leaves an environment alone while it is in quarantine.
+    pub(super) fn heed_quarantine(&mut self, env: &dyn BaseEnv) {
+        if matches!(self.phase, Phase::Lost | Phase::Out) {
+            self.phase = if env.quarantine(self.env).is_some() { Phase::Out } else { Phase::Lost };
+        }
+    }
+
     pub(super) fn agent_mut(&mut self, place: usize) -> Option<&mut Agent> {
         self.agents.get_mut(place)
     }
@@ -132,20 +159,28 @@ impl Lane {
     }
 
     /// Gives up what was begun, and goes on with these numbers.
-    pub(super) fn begin_at(&mut self, episode: u32, steps: u64) {
+    pub(super) fn begin_at(&mut self, episode: u32, steps: u64, losses: &mut Losses) {
         if !self.is_new() {
-            self.abandon();
-            self.builder = Builder::default();
+            self.abandon(losses);
+            let lost = core::mem::take(&mut self.builder);
+            lose(losses, lost.env_steps, lost.agent_steps);
         }
         (self.next_episode, self.steps, self.first_open_step) = (episode, steps, steps);
     }
 
     /// What was begun is lost.
-    pub(super) fn abandon(&mut self) {
+    pub(super) fn abandon(&mut self, losses: &mut Losses) {
         self.begin_round();
+        self.lose_episode(losses);
+        if self.phase != Phase::Out {
+            self.phase = Phase::Lost;
+        }
+    }
+
+    /// The rows since the last cut are lost.
+    fn lose_episode(&mut self, losses: &mut Losses) {
         self.agents.clear();
-        (self.open_env_steps, self.open_agent_steps) = (0, 0);
-        self.phase = Phase::Lost;
+        lose(losses, core::mem::take(&mut self.open_env_steps), core::mem::take(&mut self.open_agent_steps));
     }
 
     /// Announces the next episode.
@@ -156,6 +191,7 @@ impl Lane {
         // A slot lives for 2^32 episodes; then numbers begin again, as every address of randomness would.
         self.next_episode = self.next_episode.wrapping_add(1);
         (self.open_env_steps, self.open_agent_steps, self.has_rows) = (0, 0, false);
+        self.answered = false;
         self.first_open_step = self.steps;
         self.phase = Phase::Waiting;
         self.hook(round, |callbacks, hook| callbacks.on_episode_created(hook))
@@ -164,6 +200,7 @@ impl Lane {
     /// Begins the next episode; `cut` tells that the environment has not ended the last one by itself.
     pub(super) fn reset(&mut self, round: &mut Round<'_, '_>, cut: bool) -> Result<(), SampleError> {
         self.agents.clear();
+        self.announce(round)?;
         self.create_episode(round)?;
         let mut turn = core::mem::take(round.turn);
         turn.clear();
@@ -182,6 +219,7 @@ impl Lane {
         if self.waits {
             return Err(EnvError::Failed(format!("a poll brought news of environment {} twice", self.env)).into());
         }
+        self.hear();
         match news.fault.take() {
             Some(fault) => self.take_fault(&fault, round),
             None => self.take_turn(&mut news.turn, &news.off_policy_actions, round),
@@ -190,13 +228,31 @@ impl Lane {
 
     /// The episode was lost with its environment.
     fn take_fault(&mut self, fault: &EnvError, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
-        self.agents.clear();
-        (self.open_env_steps, self.open_agent_steps) = (0, 0);
+        self.lose_episode(round.losses);
         self.hook(round, |callbacks, hook| callbacks.on_episode_end(hook, Some(fault)))?;
         round.extra_batches.extend(self.episode.take_extra_batches());
         let metrics = RolloutMetrics { faulty: Some(fault.to_string()), ..self.episode.metrics() };
         round.outputs.push_back(Output::Metrics(Box::new(metrics)));
-        self.reset(round, false)
+        self.phase = Phase::Lost;
+        self.heed_quarantine(round.env);
+        if self.is_lost() { self.reset(round, false) } else { Ok(()) }
+    }
+
+    /// Shows an environment that was made again.
+    fn announce(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+        let SamplerHost { worker, callbacks, .. } = &mut *round.host;
+        match round.env.made_again(self.env) {
+            Some((env, context)) => Ok(callbacks.on_sub_environment_created(worker, env, &context)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a batch of what is in the builder.
+    fn build(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+        let (env_steps, agent_steps) = (self.builder.env_steps, self.builder.agent_steps);
+        let batch = self.builder.build(round.options.single_agent);
+        round.outputs.push_back(Output::Batch(batch.inspect_err(|_| lose(round.losses, env_steps, agent_steps))?));
+        Ok(())
     }
 
     /// The episode has ended.
@@ -209,8 +265,7 @@ impl Lane {
         round.extra_batches.extend(self.episode.take_extra_batches());
         round.outputs.push_back(Output::Metrics(Box::new(self.episode.metrics())));
         if round.options.batch_mode == BatchMode::CompleteEpisodes {
-            let batch = self.builder.build(round.options.single_agent)?;
-            round.outputs.push_back(Output::Batch(batch));
+            self.build(round)?;
         }
         Ok(())
     }
@@ -221,8 +276,7 @@ impl Lane {
         let agent_steps = self.builder.agent_steps + self.open_agent_steps;
         if round.options.is_full(env_steps, agent_steps) {
             self.postprocess(round)?;
-            let batch = self.builder.build(round.options.single_agent)?;
-            round.outputs.push_back(Output::Batch(batch));
+            self.build(round)?;
         }
         Ok(())
     }
@@ -263,6 +317,11 @@ impl Lane {
         let mut hook = EpisodeHook { worker, env: &mut *round.env, policies, episode: &mut self.episode };
         Ok(call(&mut **callbacks, &mut hook)?)
     }
+}
+
+fn lose(losses: &mut Losses, env_steps: usize, agent_steps: usize) {
+    losses.env_steps += env_steps as u64;
+    losses.agent_steps += agent_steps as u64;
 }
 
 /// Agents beyond the last number share its random numbers.

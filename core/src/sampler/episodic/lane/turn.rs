@@ -36,7 +36,7 @@ impl Lane {
                 end = round.options.end_at(self.episode.length());
                 end = end.filter(|end| *end == Horizon::Truncated || !turn.is_over());
             }
-            Phase::New | Phase::Lost => return Ok(()),
+            Phase::New | Phase::Lost | Phase::Out => return Ok(()),
         }
         let all = Ends {
             terminated: turn.all_terminated() || end == Some(Horizon::LegacyHard),
@@ -171,6 +171,7 @@ impl Lane {
         let entry = round.host.policies.get_mut(&policy)?;
         let lost = self.agents[place].adopt(policy, &*entry.policy, start)?;
         self.open_agent_steps -= lost.min(self.open_agent_steps);
+        round.losses.agent_steps += lost as u64;
         Ok(())
     }
 

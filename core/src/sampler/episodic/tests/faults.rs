@@ -1,9 +1,15 @@
 //! Environments, policies and user code that fail.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use proptest::prelude::*;
 
 use super::*;
-use crate::callbacks::{CallbackError, Callbacks, EpisodeHook};
+use crate::{
+    callbacks::{CallbackError, Callbacks, EpisodeHook},
+    env::Health,
+    episode::Quarantined,
+};
 
 /// A counter to 4 whose steps fail when `fails` says so of their number, counted over all instances.
 fn fragile(fails: fn(u32) -> bool) -> impl Fn() -> Script + Send + Sync + 'static {
@@ -164,4 +170,182 @@ fn agents_of_one_policy_must_be_alike() {
     let mut sampler = sampler(options(1, 4), scripted(1, crowd(2)));
     let error = bench.data(&mut sampler).unwrap_err().to_string();
     assert!(error.contains("observations of 1 int64 from all its agents"), "{error}");
+}
+
+/// Environments of which the one fails in its second step, as long as it is broken.
+fn one_of(num_envs: u32, bad: u32, broken: &Arc<AtomicBool>) -> InProcess {
+    let broken = broken.clone();
+    let spec = MultiAgentSpec::new("Scripted", move |context| {
+        let (broken, bad) = (broken.clone(), context.home.vector_index == bad);
+        let mut script = counter(4)();
+        let script: Script = Box::new(move |t, actions, turn| {
+            if bad && t == 2 && broken.load(Relaxed) {
+                return Err(EnvError::Failed("no power".into()));
+            }
+            script(t, actions, turn)
+        });
+        Ok(Box::new(Scripted { t: 0, script }))
+    });
+    let starts = (0..num_envs).map(start).collect();
+    InProcess::new(EnvMaker::multi_agent(&spec), starts, 1).unwrap().restart_failed(true)
+}
+
+const NO_POWER: &str = "the environment failed: no power";
+
+#[test]
+fn the_others_go_on_without_one_that_is_given_up_and_a_state_brings_it_back() {
+    let broken = Arc::new(AtomicBool::new(true));
+    let mut bench = Bench::new(Player::new());
+    let mut sampler = sampler(options(3, 8), one_of(3, 1, &broken));
+    let ids = |batch: &SampleBatch| batch.get(EPS_ID).unwrap().iter().map(|id| id >> 32).collect::<BTreeSet<_>>();
+    let before = sampler.state();
+    for wanted in [0, 2, 0, 2, 0, 2] {
+        let batch = bench.single(&mut sampler);
+        assert_eq!((batch.len(), ids(&batch)), (8, [wanted].into()));
+    }
+    let metrics = sampler.metrics();
+    let faults: Vec<_> = metrics.iter().filter(|episode| episode.faulty.is_some()).collect();
+    assert_eq!(faults.len(), Health::MAX_FAILURES as usize);
+    assert!(faults.iter().all(|fault| (fault.env, fault.length) == (1, 1)));
+    assert!(faults[4].faulty.as_ref().unwrap().contains("5 times in a row"));
+    let quarantined = vec![Quarantined { env: 1, reason: NO_POWER.into() }];
+    let losses = Losses { env_steps: 5, agent_steps: 5, quarantined: quarantined.clone() };
+    assert_eq!((sampler.losses(), sampler.losses()), (losses, Losses { quarantined, ..Losses::default() }));
+    broken.store(false, Relaxed);
+    sampler.set_state(&before).unwrap();
+    let mut seen = BTreeSet::new();
+    for _ in 0..3 {
+        seen.append(&mut ids(&bench.single(&mut sampler)));
+    }
+    assert_eq!((seen, sampler.losses().quarantined), ([0, 1, 2].into(), vec![]));
+}
+
+/// Restarts an environment at the end of the episode with this number.
+struct Repair(usize, u32, Arc<AtomicBool>);
+
+impl Callbacks for Repair {
+    fn on_episode_end(&mut self, hook: &mut EpisodeHook<'_>, fault: Option<&EnvError>) -> Result<(), CallbackError> {
+        if fault.is_none() && hook.episode.number() == self.1 && hook.env.quarantine(self.0).is_some() {
+            self.2.store(false, Relaxed);
+            hook.env.try_restart(self.0).unwrap();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_callback_can_bring_an_environment_back() {
+    let broken = Arc::new(AtomicBool::new(true));
+    let mut bench = Bench::new(Player::new());
+    bench.callbacks.push(Box::new(Repair(0, 5, broken.clone())));
+    let mut sampler = sampler(options(2, 4), one_of(2, 0, &broken));
+    let slots: Vec<i64> = (0..12).map(|_| bench.single(&mut sampler).get(EPS_ID).unwrap()[0] >> 32).collect();
+    assert_eq!(slots[..6], [1; 6]);
+    assert_eq!(slots[6..].iter().filter(|slot| **slot == 0).count(), 3);
+    assert_eq!(sampler.losses().quarantined, []);
+}
+
+#[test]
+fn when_all_are_given_up_the_last_reason_is_told_each_time() {
+    let broken = Arc::new(AtomicBool::new(true));
+    let mut bench = Bench::new(Player::new());
+    let mut sampler = sampler(options(1, 8), one_of(1, 0, &broken));
+    let wanted = EnvError::AllGivenUp { num_envs: 1, env: 0, reason: NO_POWER.into() };
+    for _ in 0..3 {
+        assert_eq!(bench.data(&mut sampler), Err(wanted.clone().into()));
+    }
+    let faulty = sampler.metrics().iter().filter(|episode| episode.faulty.is_some()).count();
+    assert_eq!((faulty, sampler.losses().env_steps), (5, 5));
+}
+
+/// Counts the environments that are shown.
+struct Shown(Arc<AtomicU32>);
+
+impl Callbacks for Shown {
+    fn on_sub_environment_created(
+        &mut self,
+        _: &WorkerInfo,
+        _: SubEnv<'_>,
+        context: &EnvContext,
+    ) -> Result<(), CallbackError> {
+        self.0.fetch_add(1 << (8 * context.home.vector_index), Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_environment_that_was_made_again_is_announced() {
+    let (broken, shown) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
+    let mut bench = Bench::new(Player::new());
+    bench.callbacks.push(Box::new(Shown(shown.clone())));
+    let mut sampler = sampler(options(2, 8), one_of(2, 1, &broken));
+    bench.single(&mut sampler);
+    // The one that was given up was not made again.
+    assert_eq!(shown.load(Relaxed), (Health::MAX_FAILURES - 1) << 8);
+}
+
+/// Fails at every step whose number is a multiple of a number, until all is calm.
+struct Shaky(u32, u32, Arc<AtomicBool>);
+
+impl Callbacks for Shaky {
+    fn on_episode_step(&mut self, _: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
+        self.0 += 1;
+        if self.0.is_multiple_of(self.1) && !self.2.load(Relaxed) {
+            return Err(CallbackError::new("on_episode_step", "not now"));
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Steps taken are steps delivered, held or lost, whatever fails: environments that are made again or not, user
+    /// code, and a state that is set in between.
+    #[test]
+    fn every_step_is_accounted_for(
+        seed in any::<u32>(),
+        odds in 2u32..60,
+        num_envs in 1u32..4,
+        restart in any::<bool>(),
+        whole in any::<bool>(),
+        shaky in prop_oneof![Just(u32::MAX), 2u32..40],
+        rounds in prop::collection::vec(0u32..40, 1..6),
+    ) {
+        let (taken, calm) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+        let (calls, steps, fine) = (Arc::new(AtomicU32::new(seed)), taken.clone(), calm.clone());
+        let envs = scripted(num_envs, move || {
+            let (calls, steps, fine, mut script) = (calls.clone(), steps.clone(), fine.clone(), counter(3)());
+            move |t: u32, actions: &AgentRows, turn: &mut Turn| {
+                let call = calls.fetch_add(0x9E37_79B9, Relaxed).wrapping_mul(0x85EB_CA6B);
+                if (call >> 16).is_multiple_of(odds) && !fine.load(Relaxed) {
+                    return Err(EnvError::Failed("as told".into()));
+                }
+                steps.fetch_add(u32::from(t > 0), Relaxed);
+                script(t, actions, turn)
+            }
+        });
+        let mut bench = Bench::new(Player::new());
+        bench.callbacks.push(Box::new(Shaky(0, shaky, calm.clone())));
+        let options = if whole { complete(num_envs) } else { options(num_envs, 5) };
+        let mut sampler = sampler(options, envs.restart_failed(restart));
+        let (state, mut delivered, mut failures) = (sampler.state(), 0, 0);
+        for (index, count) in rounds.iter().enumerate() {
+            if index > 0 {
+                sampler.set_state(&state).unwrap();
+            }
+            for _ in 0..*count {
+                failures += u32::from(bench.with(|host| sampler.step(host)).is_err());
+                if failures % 3 == 0 {
+                    delivered += core::iter::from_fn(|| sampler.take()).map(|batch| batch.env_steps() as u64).sum::<u64>();
+                }
+            }
+        }
+        // What environments have done, and nobody has heard since something failed, is heard now.
+        calm.store(true, Relaxed);
+        let _ = bench.with(|host| sampler.step(host));
+        let lost = sampler.losses();
+        prop_assert_eq!(u64::from(taken.load(Relaxed)), delivered + lost.env_steps + sampler.held_env_steps() as u64);
+        prop_assert!(lost.agent_steps <= lost.env_steps);
+    }
 }

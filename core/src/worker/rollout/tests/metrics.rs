@@ -1,10 +1,14 @@
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use super::super::test_support::*;
 use crate::{
     callbacks::{CallbackError, Callbacks, EpisodeHook},
-    env::EnvError,
+    env::{EnvError, Health},
+    episode::Quarantined,
     prelude::*,
     sampler::BatchMode,
-    worker::{RolloutConfig, RolloutWorker, WorkerWarning},
+    time::Micros,
+    worker::{RolloutConfig, RolloutWorker, SamplerChoice, WorkerWarning},
 };
 
 /// Leaves something of every kind behind.
@@ -56,4 +60,50 @@ fn very_large_batches_are_mentioned_once() {
     assert_eq!(warned(5_001, BatchMode::CompleteEpisodes), [vec![large], vec![]]);
     assert_eq!(warned(5_000, BatchMode::CompleteEpisodes), [vec![], vec![]]);
     assert_eq!(warned(5_001, BatchMode::TruncateEpisodes), [vec![], vec![]]);
+}
+
+#[test]
+fn lanes_in_lockstep_count_what_they_lose() {
+    let config = RolloutConfig::default().num_envs(2).rollout_fragment_length(8).single_policy("random");
+    let builder = RolloutWorker::builder().config(config).env_spec(failing(4, 7)).sampler(SamplerChoice::Lockstep);
+    let mut worker = builder.build().unwrap();
+    for _ in 0..3 {
+        assert_eq!(worker.sample_within(Micros(0)), Ok(None));
+    }
+    worker.sample_within(Micros(0)).unwrap_err();
+    let metrics = worker.metrics();
+    assert_eq!((metrics.discarded_env_steps, metrics.discarded_agent_steps), (6, 6));
+    assert_eq!(worker.sample().unwrap().env_steps(), 16);
+}
+
+#[test]
+fn a_worker_says_which_environments_are_in_quarantine_and_goes_on() {
+    // One of two counters fails in its second step, as long as it is broken.
+    let config = RolloutConfig { restart_failed_sub_environments: true, ..RolloutConfig::default() };
+    let config = config.num_envs(2).rollout_fragment_length(8).single_policy("random");
+    let broken = Arc::new(AtomicBool::new(true));
+    let env = fragile(broken.clone(), 1);
+    let mut worker = RolloutWorker::builder().config(config).env_spec(env).build().unwrap();
+    let state = worker.save().unwrap();
+    assert_eq!(worker.foreach_env_with_context(|_, context| context.home.vector_index), [0, 1]);
+    let batch = worker.sample().unwrap();
+    assert_eq!(batch.env_steps(), 16);
+    let metrics = worker.metrics();
+    let reason = String::from("the environment failed: a wheel came off");
+    let quarantined = vec![Quarantined { env: 1, reason: reason.clone() }];
+    assert_eq!(metrics.warnings, [WorkerWarning::Quarantined { env: 1, reason }]);
+    assert_eq!(
+        (metrics.quarantined.clone(), metrics.discarded_env_steps),
+        (quarantined, u64::from(Health::MAX_FAILURES))
+    );
+    assert_eq!(metrics.summary().faulty_episodes, Health::MAX_FAILURES as usize);
+    worker.sample().unwrap();
+    let later = worker.metrics();
+    assert_eq!((later.quarantined, later.warnings, later.discarded_env_steps), (metrics.quarantined, vec![], 0));
+    assert_eq!(worker.foreach_env_with_context(|_, context| context.home.vector_index), [0]);
+    broken.store(false, Ordering::Relaxed);
+    worker.restore(&state).unwrap();
+    assert_eq!(worker.sample().unwrap().env_steps(), 16);
+    assert_eq!(worker.metrics().quarantined, []);
+    assert_eq!(worker.foreach_env_with_context(|_, context| context.home.vector_index), [0, 1]);
 }

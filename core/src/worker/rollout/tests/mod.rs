@@ -10,3 +10,4 @@ mod policies;
 mod sample;
 mod state;
 mod weights;
+mod within;

@@ -8,7 +8,7 @@ use crate::{
     },
     callbacks::{CallbackError, Callbacks, WorkerInfo},
     column::ColumnData,
-    env::{Moment, RowsMut, RowsRef},
+    env::{EnvContext, Moment, RowsMut, RowsRef, SubEnv},
     episode::{Episode, OtherAgent},
     ids::PolicyId,
     policy::{ActionInput, ActionOutput, Policy, PolicyError, Postprocessing, RandomPolicy},
@@ -368,6 +368,39 @@ fn a_failed_environment_is_made_again_if_wanted() {
     assert_eq!(single(&mut worker).get(T).unwrap(), [0, 1, 2, 3, 0, 1, 2, 3]);
     let summary = worker.metrics().summary();
     assert_eq!((summary.episodes, summary.faulty_episodes), (2, 1));
+}
+
+/// Counts the environments that it is shown.
+struct Shown(Arc<AtomicU32>);
+
+impl Callbacks for Shown {
+    fn on_sub_environment_created(
+        &mut self,
+        _worker: &WorkerInfo,
+        _env: SubEnv<'_>,
+        context: &EnvContext,
+    ) -> Result<(), CallbackError> {
+        assert_eq!(context.home.vector_index, 0);
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_environment_that_was_made_again_is_validated_and_shown_like_the_first_one() {
+    let (shown, validated) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let config = RolloutConfig { restart_failed_sub_environments: true, ..RolloutConfig::default() };
+    let config = config.rollout_fragment_length(8).single_policy("random");
+    let count = validated.clone();
+    let builder = RolloutWorker::builder().config(config).env_spec(failing(4, 6)).validate_env(move |_env, context| {
+        assert_eq!(context.home.vector_index, 0);
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    let mut worker = builder.callbacks(Box::new(Shown(shown.clone()))).build().unwrap();
+    assert_eq!([&shown, &validated].map(|count| count.load(Ordering::Relaxed)), [1, 1]);
+    worker.sample().unwrap();
+    assert_eq!([&shown, &validated].map(|count| count.load(Ordering::Relaxed)), [2, 2]);
 }
 
 #[test]

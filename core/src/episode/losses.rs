@@ -1,0 +1,46 @@
+//! What failures cost.
+
+use crate::prelude::*;
+
+/// What a sampler has lost. Steps are counted since the last time somebody asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Env steps that were taken and will be in no batch: of episodes that were lost with their environment, or that had
+    /// begun when something else failed or when the sampler's state was set.
+    pub env_steps: u64,
+    /// Rows of agents in those.
+    pub agent_steps: u64,
+    /// The sub-environments that are in quarantine now, in the order of their indices.
+    pub quarantined: Vec<Quarantined>,
+}
+
+/// A sub-environment that has failed again and again, and is left alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quarantined {
+    /// Index of the sub-environment.
+    pub env: usize,
+    /// Its last failure.
+    pub reason: String,
+}
+
+impl Losses {
+    /// Adds what was lost later.
+    pub fn add(&mut self, later: Self) {
+        self.env_steps = self.env_steps.saturating_add(later.env_steps);
+        self.agent_steps = self.agent_steps.saturating_add(later.agent_steps);
+        self.quarantined = later.quarantined;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_add_up_and_the_latest_quarantine_counts() {
+        let out = |env| Quarantined { env, reason: "no power".into() };
+        let mut losses = Losses { env_steps: 1, agent_steps: 2, quarantined: vec![out(0), out(3)] };
+        losses.add(Losses { env_steps: 10, agent_steps: u64::MAX, quarantined: vec![out(3)] });
+        assert_eq!(losses, Losses { env_steps: 11, agent_steps: u64::MAX, quarantined: vec![out(3)] });
+    }
+}
