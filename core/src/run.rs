@@ -81,7 +81,7 @@ impl RunSpec {
     /// The widest hidden layer.
     pub const MAX_HIDDEN: u32 = 256;
     /// The most hidden layers.
-    pub const MAX_LAYERS: usize = 8;
+    pub const MAX_LAYERS: usize = 32;
     /// The most bytes of an environment's settings, as JSON text.
     pub const MAX_ENV_CONFIG_BYTES: usize = 16_384;
 

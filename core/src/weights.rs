@@ -97,6 +97,12 @@ impl Weights {
         self.version
     }
 
+    /// The same tensors under another version. Copies nothing.
+    #[must_use]
+    pub fn with_version(&self, version: WeightsVersion) -> Self {
+        Self { version, tensors: self.tensors.clone() }
+    }
+
     /// The tensors, sorted by name.
     #[must_use]
     pub fn tensors(&self) -> &[Tensor] {

@@ -50,6 +50,26 @@ async fn neither_kernels_nor_fragments_show_in_the_hash() {
 }
 
 #[tokio::test]
+async fn workers_make_the_rows_of_this_process() {
+    for workers in ["1", "2", "3"] {
+        let summary = sample(&["--env-steps", "10000", "--num-workers", workers]).await;
+        assert_eq!((&summary["rollout_hash"], &summary["env_steps"]), (&SHORT_HASH.into(), &10_048.into()));
+        let here = sample(&["--env-steps", "10000"]).await;
+        for key in ["episodes", "episode_return_mean"] {
+            assert_eq!(summary[key], here[key], "{key}: the last fragments are longer than the rows that are wanted");
+        }
+    }
+    let summary = sample(&["--env-steps", "50000", "--num-workers", "1", "--no-hash"]).await;
+    assert_eq!(summary["rollout_hash"], Value::Null);
+    for key in ["steps_per_s", "bytes_per_step", "hub_cpu_ns_per_step", "worker_cpu_ns_per_step"] {
+        assert!(summary[key].as_f64() > Some(0.0), "{key}: {summary}");
+    }
+    let args = ["sample", "--num-workers", "2", "--policy", "random"];
+    let end = Process::start(args).finish_with(2).await;
+    assert!(end.stderr.contains("workers sample plain rollouts of a net policy"), "{}", end.stderr);
+}
+
+#[tokio::test]
 async fn whatever_matters_shows_in_the_hash() {
     let changes: [&[&str]; 4] =
         [&["--seed", "2"], &["--hidden", "64,32"], &["--policy", "random"], &["--num-envs", "32"]];
@@ -132,6 +152,12 @@ async fn several_agents_are_sampled_as_a_file_says() {
         let all = steps("car_policy1") + steps("car_policy2") + steps("traffic_light_policy");
         assert_eq!((summary["agent_steps"].as_u64(), steps("traffic_light_policy")), (Some(all), 300 * 9));
     }
+    let text = TRAFFIC.replacen('{', r#"{"remote_worker_envs": true, "remote_env_batch_wait_ms": 60000, "#, 1);
+    let remote = directory.path().join("remote.json");
+    std::fs::write(&remote, text).unwrap();
+    let args = ["sample", "--json", "--config", remote.to_str().unwrap(), "--env-steps", "300"];
+    let summary = json(&Process::start(args).finish_with(0).await.stdout);
+    assert_eq!(summary["batch_hash"], TRAFFIC_HASH, "environments of other processes make the same rows");
     let args = ["sample", "--json", "--config", path, "--env-steps", "300", "--seed", "4"];
     let other = json(&Process::start(args).finish_with(0).await.stdout);
     assert_ne!(other["batch_hash"], TRAFFIC_HASH, "flags go before the file");

@@ -85,6 +85,20 @@ fn an_iteration_is_one_lease_per_worker_and_one_batch_in_slot_order() {
 }
 
 #[test]
+fn what_a_worker_says_of_its_weights_is_shown_and_never_goes_back() {
+    let mut group = group(1, &[A]);
+    let version = |group: &WorkerGroup| group.workers(ms(0)).next().unwrap().weights_version;
+    let lease = grant(&mut group, A);
+    assert_eq!((lease.weights_version, version(&group)), (WeightsVersion(0), None));
+    for (said, shown) in [(2, 2), (1, 2), (3, 3)] {
+        group.handle_weights_applied(A, WeightsVersion(said));
+        assert_eq!(version(&group), Some(WeightsVersion(shown)));
+    }
+    group.handle_weights_applied(B, WeightsVersion(9));
+    assert_eq!(group.poll_timeout(), Some(ms(3_000)), "it is no progress");
+}
+
+#[test]
 fn a_group_without_workers_waits_for_one() {
     let mut group = group(3, &[]);
     assert_eq!((group.poll_command(), group.poll_timeout()), (None, None));
@@ -526,7 +540,7 @@ fn getters_tell_what_people_want_to_see() {
     let lease = grant(&mut group, A);
     let status = group.workers(ms(0)).next().unwrap();
     assert_eq!((status.state, status.slots, status.env_steps), (WorkerState::Sampling, 2, 0));
-    assert_eq!(status.weights_version, Some(WeightsVersion(0)));
+    assert_eq!(status.weights_version, None, "it has not said so");
     assert_eq!(group.fragment(), Some(FragmentNo(0)));
     deliver(&mut group, A, &lease, ms(500));
     let status = group.workers(ms(1_000)).next().unwrap();

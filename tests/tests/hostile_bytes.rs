@@ -98,6 +98,7 @@ fn messages() -> Vec<Message> {
         Message::RunStatus(RunStatus { env: "CartPole-v1".into(), error: "none".into(), ..RunStatus::default() }),
         Message::WorkerRow(WorkerRow { name: "worker".into(), ..WorkerRow::default() }),
         Message::Reply(Reply { request: 1, error: "no".into() }),
+        Message::WeightsApplied(WeightsApplied { run: RUN, version: 3 }),
     ]
     .into_iter()
     .chain(messages_of_clients())

@@ -108,6 +108,7 @@ fn a_lease_and_what_becomes_of_it() {
     let refused = LeaseRefused { lease: 300, reason: "x".into() };
     assert_bytes(&Message::LeaseRefused(refused), "524d010015000000 ac02 01 78");
     assert_bytes(&Message::Progress(Progress { lease: 300, env_steps: 256 }), "524d010016000000 ac02 8002");
+    assert_bytes(&Message::WeightsApplied(WeightsApplied { run: 1, version: 300 }), "524d010018000000 01 ac02");
 }
 
 #[test]

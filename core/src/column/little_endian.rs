@@ -52,9 +52,14 @@ impl LittleEndian for bool {
 
 /// Appends numbers to a buffer that grows once.
 pub(crate) fn append_le<T: LittleEndian>(out: &mut Vec<u8>, values: &[T]) {
-    let start = out.len();
-    out.resize(start + values.len() * T::BYTES, 0);
-    T::write_le(values, out.get_mut(start..).unwrap_or_default());
+    const PIECE: usize = 512;
+    out.reserve(values.len() * T::BYTES);
+    // By way of a small buffer: to make room that is zero first would write all memory twice.
+    let mut buffer = [0; PIECE];
+    for piece in values.chunks(PIECE / T::BYTES.max(1)) {
+        T::write_le(piece, &mut buffer);
+        out.extend_from_slice(buffer.get(..piece.len() * T::BYTES).unwrap_or_default());
+    }
 }
 
 #[cfg(test)]
@@ -63,6 +68,10 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_bits() {
+        let many: Vec<u16> = (0..1_000).collect();
+        let mut bytes = vec![];
+        append_le(&mut bytes, &many);
+        assert_eq!(u16::read_le(&bytes), many);
         let mut bytes = vec![9];
         append_le(&mut bytes, &[1i32, -2]);
         assert_eq!(bytes, [9, 1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff]);

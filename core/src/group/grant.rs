@@ -91,7 +91,7 @@ impl WorkerGroup {
             .map(|(&id, worker)| Candidate {
                 worker: id,
                 speed: worker.speed().unwrap_or(mean).max(1),
-                probe: worker.latest.is_some_and(|(latest, _)| iteration.fragment.0 - latest.0 >= Self::PROBE_AFTER),
+                probe: worker.latest.is_some_and(|latest| iteration.fragment.0 - latest.0 >= Self::PROBE_AFTER),
             })
             .collect();
         if self.may_split_evenly(&candidates) {
@@ -123,7 +123,7 @@ impl WorkerGroup {
         let env_steps = length * slots.len() as u64;
         let id = self.leases.insert(worker, (fragment, weights_version), slots, env_steps, now, known.patience());
         known.lease = Some(id);
-        known.latest = Some((fragment, weights_version));
+        known.latest = Some(fragment);
         self.ledger.open(env_steps);
         let leased = |&slot| LeasedSlot { slot, source: self.slots.lease(slot, worker, id) };
         let slots = slots.iter().map(leased).collect();

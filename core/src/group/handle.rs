@@ -5,7 +5,7 @@ use super::{
     worker::{Worker, WorkerProfile},
 };
 use crate::{
-    ids::{LeaseId, WorkerId},
+    ids::{LeaseId, WeightsVersion, WorkerId},
     time::Micros,
 };
 
@@ -34,6 +34,13 @@ impl WorkerGroup {
             live.progress(env_steps, patience, now);
         }
         self.advance(now);
+    }
+
+    /// A worker acts with these weights from now on. It says nothing of its lease: no lease lives longer for it.
+    pub fn handle_weights_applied(&mut self, worker: WorkerId, version: WeightsVersion) {
+        if let Some(known) = self.workers.get_mut(&worker) {
+            known.applied = known.applied.max(Some(version));
+        }
     }
 
     /// A worker does not do what a lease asks, or confirms that it has dropped a revoked one.

@@ -220,7 +220,7 @@ impl WorkerGroup {
             slots: worker.lease.and_then(|lease| self.leases.get(lease)).map_or(0, |lease| lease.open.len() as u32),
             env_steps: worker.env_steps,
             env_steps_per_s: worker.env_steps_per_s(now),
-            weights_version: worker.latest.map(|(_, weights)| weights),
+            weights_version: worker.applied,
         })
     }
 

@@ -47,7 +47,7 @@ pub struct WorkerStatus {
     pub env_steps: u64,
     /// Env steps that it committed per second, over the last seconds.
     pub env_steps_per_s: f64,
-    /// Weights of its latest lease.
+    /// The newest weights that it said act there; none before it said so, while it has the run's first ones.
     pub weights_version: Option<WeightsVersion>,
 }
 
@@ -74,8 +74,10 @@ pub(super) struct Worker {
     /// Leases that ran out since the last fragment that was of use.
     timeouts: u32,
     pub(super) env_steps: u64,
-    /// Iteration and weights of the latest lease.
-    pub(super) latest: Option<(FragmentNo, WeightsVersion)>,
+    /// Iteration of the latest lease.
+    pub(super) latest: Option<FragmentNo>,
+    /// The newest weights that it said it has applied.
+    pub(super) applied: Option<WeightsVersion>,
     /// Env steps per second of the latest leases; 0 where there was none yet.
     speeds: [u64; Self::SPEEDS],
     rate: RateMeter,
@@ -96,6 +98,7 @@ impl Worker {
             timeouts: 0,
             env_steps: 0,
             latest: None,
+            applied: None,
             speeds: [0; Self::SPEEDS],
             rate: RateMeter::new(now),
         }

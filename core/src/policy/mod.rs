@@ -37,6 +37,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod all_reduce;
 mod entry;
 mod init;
 mod io;
@@ -50,6 +51,7 @@ mod stash;
 mod store;
 
 pub use crate::ids::PolicyId;
+pub use all_reduce::{AllReduce, AllReduceError};
 pub use entry::{PolicyEntry, PolicyMaker, PolicyState};
 pub use init::{init_weights, weights_seed};
 pub use io::{ActionInput, ActionOutput};
@@ -109,6 +111,15 @@ pub enum PolicyError {
     /// The policy acts and does not learn.
     #[error("this policy does not learn; the learning ones are registered by name, see `rollmesh policies`")]
     NoLearner,
+    /// The policy learns by itself alone.
+    #[error(
+        "this policy cannot learn together with other ranks; of those that come with the program pg, a2c and ppo can, \
+         see `Policy::data_parallel`"
+    )]
+    NoDataParallel,
+    /// The ranks that learn together have not agreed.
+    #[error(transparent)]
+    AllReduce(#[from] AllReduceError),
     /// Training left the range of numbers. The weights are the last good ones.
     #[error("{0}")]
     Diverged(String),
@@ -198,6 +209,41 @@ pub trait Policy: Send {
     /// As [`learn_on_batch`](Self::learn_on_batch); [`PolicyError::Weights`] for gradients of another model.
     fn apply_gradients(&mut self, _gradients: &Gradients) -> Result<LearnInfo, PolicyError> {
         Err(PolicyError::NoLearner)
+    }
+
+    /// What must be equal on all ranks that [learn together](Self::learn_on_batch_with) besides names and shapes of the
+    /// weights, in words: the settings. None for a policy that cannot, which is the default.
+    #[doc(alias = "distributed_world_size")]
+    fn data_parallel(&self) -> Option<String> {
+        None
+    }
+
+    /// [Learns](Self::learn_on_batch) from the rows of all ranks together, of which the batch holds this one's, perhaps
+    /// none: then it has no columns. All ranks end with the same weights, bit for bit, and where they learned from the
+    /// parts of a batch, with those of one learner of the whole batch, as far as sums in another order go.
+    ///
+    /// # Errors
+    /// [`PolicyError::NoDataParallel`] for a policy that learns by itself alone, which is the default;
+    /// [`PolicyError::AllReduce`] if the ranks have not agreed, else as there. Whoever calls tells the other ranks of an
+    /// error that is this one's alone, by [`AllReduce::give_up`].
+    fn learn_on_batch_with(
+        &mut self,
+        _batch: &SampleBatch,
+        _ranks: &mut dyn AllReduce,
+    ) -> Result<LearnInfo, PolicyError> {
+        Err(PolicyError::NoDataParallel)
+    }
+
+    /// The [gradients](Self::compute_gradients) of the loss on the rows of all ranks together, the same on all.
+    ///
+    /// # Errors
+    /// As [`learn_on_batch_with`](Self::learn_on_batch_with).
+    fn compute_gradients_with(
+        &mut self,
+        _batch: &SampleBatch,
+        _ranks: &mut dyn AllReduce,
+    ) -> Result<(Gradients, LearnInfo), PolicyError> {
+        Err(PolicyError::NoDataParallel)
     }
 
     /// What the policy acts with.

@@ -1,6 +1,12 @@
 //! [`Message`]: one variant per kind, to bytes and back.
 
-use super::{Kind, UnknownValue, header, message::*};
+use serde::Deserialize;
+
+use super::{
+    Kind, UnknownValue,
+    header::{self, HEADER_BYTES},
+    message::*,
+};
 use crate::prelude::*;
 
 /// Why bytes are no message.
@@ -90,6 +96,7 @@ messages! {
     LeaseRefused(LeaseRefused),
     Progress(Progress),
     FragmentUpload(FragmentUpload),
+    WeightsApplied(WeightsApplied),
     RunStatus(RunStatus),
     Iteration(Iteration),
     WorkerRow(WorkerRow),
@@ -122,7 +129,23 @@ impl Message {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         // postcard fails on sequences of unknown length alone, and no body has one.
-        self.write_body(header::write(self.kind()).to_vec()).expect("lengths within bodies are known")
+        self.write_body(begin(self.kind(), self.usual_bytes())).expect("lengths within bodies are known")
+    }
+
+    /// Room that a body needs, not much less: so a large one is not moved while it is written.
+    fn usual_bytes(&self) -> usize {
+        let large = match self {
+            Self::Chunk(chunk) => chunk.data.len(),
+            Self::WeightsUpdate(update) => update.values.len() + update.names.len() + 12 * update.ranks.len(),
+            Self::LeaseGrant(grant) => grant.states.len() + 12 * grant.slots.len(),
+            Self::FragmentUpload(upload) => {
+                let texts = upload.data.len() + upload.states.len() + upload.episode_returns.len();
+                texts + 24 * upload.slots.len() + 6 * upload.cut_ends.len()
+            }
+            Self::EnvTrace(trace) => trace.obs.len() + trace.dones.len(),
+            _ => 0,
+        };
+        large + 128
     }
 
     /// Reads a whole message. Memory grows with the bytes that are there, not with what they claim.
@@ -139,5 +162,57 @@ impl Message {
             Ok((_, rest)) => Err(DecodeError::TrailingBytes { kind, bytes: rest.len() }),
             Err(_) => Err(DecodeError::Body { kind }),
         }
+    }
+}
+
+impl<'a> ChunkRef<'a> {
+    /// The frame of the chunk.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        // As above.
+        postcard::to_extend(self, begin(Kind::Chunk, self.data.len() + 32)).expect("lengths within bodies are known")
+    }
+
+    /// Reads the body of a chunk.
+    pub(super) fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
+        decode_body(Kind::Chunk, body)
+    }
+}
+
+/// Reads a body of which parts stay where they are.
+pub(super) fn decode_body<'a, T: Deserialize<'a>>(kind: Kind, body: &'a [u8]) -> Result<T, DecodeError> {
+    if body.len() > kind.body_cap() as usize {
+        return Err(DecodeError::TooLarge { kind, bytes: body.len() });
+    }
+    match postcard::take_from_bytes(body) {
+        Ok((read, [])) => Ok(read),
+        Ok((_, rest)) => Err(DecodeError::TrailingBytes { kind, bytes: rest.len() }),
+        Err(_) => Err(DecodeError::Body { kind }),
+    }
+}
+
+/// A frame that is begun, with room for its body.
+fn begin(kind: Kind, room: usize) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(HEADER_BYTES + room);
+    frame.extend_from_slice(&header::write(kind));
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_that_is_not_copied_is_the_same_chunk() {
+        let chunk = Chunk { stream: 300, total: 9, offset: 2, data: vec![0, 200, 7] };
+        let view = ChunkRef { stream: 300, total: 9, offset: 2, data: &[0, 200, 7] };
+        let frame = Message::Chunk(chunk).encode();
+        assert_eq!(view.encode(), frame);
+        assert_eq!(ChunkRef::decode(&frame[HEADER_BYTES..]), Ok(view));
+        let kind = Kind::Chunk;
+        assert_eq!(ChunkRef::decode(&frame[HEADER_BYTES..frame.len() - 1]), Err(DecodeError::Body { kind }));
+        let long = [&frame[HEADER_BYTES..], &[1]].concat();
+        assert_eq!(ChunkRef::decode(&long), Err(DecodeError::TrailingBytes { kind, bytes: 1 }));
+        let bytes = kind.body_cap() as usize + 1;
+        assert_eq!(ChunkRef::decode(&vec![0; bytes]), Err(DecodeError::TooLarge { kind, bytes }));
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     CHUNK_BYTES, DecodeError, INITIAL_CREDIT, Kind, Message, PRE_AUTH_FRAME_BYTES, Role, allow, expect, header,
     header::HEADER_BYTES,
-    message::{Chunk, Credit},
+    message::{ChunkRef, Credit},
 };
 use crate::prelude::*;
 
@@ -128,11 +128,16 @@ struct Joining {
     bytes: Vec<u8>,
 }
 
+/// The largest buffer that is kept once the message has been read.
+const MAX_SPARE_BYTES: usize = 16 << 20;
+
 /// The receiving side of a connection.
 #[derive(Clone, Debug)]
 pub struct Inbox {
     gate: Gate,
     joining: Option<Joining>,
+    /// The latest split message, and then the buffer for the next one: fresh memory takes longer than all copying.
+    spare: Vec<u8>,
     /// Bytes of chunks that the sender may still send.
     credit: u32,
     /// Bytes of chunks that arrived and were not granted again.
@@ -153,7 +158,7 @@ impl Inbox {
     }
 
     fn new(gate: Gate) -> Self {
-        Self { gate, joining: None, credit: INITIAL_CREDIT, used: 0 }
+        Self { gate, joining: None, spare: Vec::new(), credit: INITIAL_CREDIT, used: 0 }
     }
 
     /// The peer's `Hello` was accepted; from now on it may say what its role allows.
@@ -166,18 +171,28 @@ impl Inbox {
     /// # Errors
     /// [`InboxError`] says what is wrong; the connection must then be closed.
     pub fn handle_frame(&mut self, frame: &[u8]) -> Result<Option<Message>, InboxError> {
-        let (kind, _) = header::read(frame)?;
+        Ok(self.receive(frame)?.map(Message::decode).transpose()?)
+    }
+
+    /// Takes a frame; returns the bytes of the message, header and body, if it is complete now. They are a message that
+    /// may come; whether they decode is to be seen.
+    ///
+    /// # Errors
+    /// [`InboxError`] says what is wrong; the connection must then be closed.
+    pub fn receive<'a>(&'a mut self, frame: &'a [u8]) -> Result<Option<&'a [u8]>, InboxError> {
+        if self.spare.capacity() > MAX_SPARE_BYTES {
+            self.spare = Vec::new();
+        }
+        let (kind, body) = header::read(frame)?;
         self.check_gate(kind, frame.len())?;
         if kind != Kind::Chunk {
             if frame.len() > CHUNK_BYTES as usize {
                 return Err(InboxError::FrameTooLarge { kind, bytes: frame.len() });
             }
-            return Ok(Some(Message::decode(frame)?));
+            return Ok(Some(frame));
         }
-        match Message::decode(frame)? {
-            Message::Chunk(chunk) => self.handle_chunk(&chunk),
-            other => Ok(Some(other)),
-        }
+        let is_complete = self.handle_chunk(&ChunkRef::decode(body)?)?;
+        Ok(is_complete.then_some(&self.spare[..]))
     }
 
     /// What to grant the sender, once half of what it may send is used. Whoever cannot take more data now asks
@@ -202,9 +217,10 @@ impl Inbox {
         }
     }
 
-    fn handle_chunk(&mut self, chunk: &Chunk) -> Result<Option<Message>, InboxError> {
+    /// True if the message is complete now: its bytes are in `spare`.
+    fn handle_chunk(&mut self, chunk: &ChunkRef<'_>) -> Result<bool, InboxError> {
         let bytes = chunk.data.len();
-        let &Chunk { stream, total, offset, .. } = chunk;
+        let &ChunkRef { stream, total, offset, .. } = chunk;
         if bytes == 0 || bytes > CHUNK_BYTES as usize || offset as usize + bytes > total as usize {
             return Err(InboxError::ChunkSize { bytes, offset, total });
         }
@@ -219,23 +235,24 @@ impl Inbox {
         if next != (ChunkPlace::At { stream, offset, total }) {
             return Err(InboxError::ChunkOutOfOrder { stream, offset, total, expected: next });
         }
-        joining.bytes.extend_from_slice(&chunk.data);
+        joining.bytes.extend_from_slice(chunk.data);
         self.credit -= bytes as u32;
         self.used += bytes as u32;
         if joining.bytes.len() < total as usize {
             self.joining = Some(joining);
-            return Ok(None);
+            return Ok(false);
         }
-        Ok(Some(Message::decode(&joining.bytes)?))
+        self.spare = joining.bytes;
+        Ok(true)
     }
 
     /// Looks at what a stream is going to be before any of it is kept.
-    fn begin_stream(&self, first: &Chunk) -> Result<Joining, InboxError> {
-        let &Chunk { stream, total, offset, .. } = first;
+    fn begin_stream(&mut self, first: &ChunkRef<'_>) -> Result<Joining, InboxError> {
+        let &ChunkRef { stream, total, offset, .. } = first;
         if offset != 0 {
             return Err(InboxError::ChunkOutOfOrder { stream, offset, total, expected: ChunkPlace::Start });
         }
-        let (kind, _) = header::read(&first.data)?;
+        let (kind, _) = header::read(first.data)?;
         if !kind.may_be_split() {
             return Err(InboxError::NotSplittable { kind });
         }
@@ -244,7 +261,9 @@ impl Inbox {
         if body > kind.body_cap() as usize {
             return Err(DecodeError::TooLarge { kind, bytes: body }.into());
         }
-        Ok(Joining { stream, total, bytes: Vec::new() })
+        let mut bytes = core::mem::take(&mut self.spare);
+        bytes.clear();
+        Ok(Joining { stream, total, bytes })
     }
 }
 
@@ -253,7 +272,7 @@ mod tests {
     use super::{
         super::{
             Outbox,
-            message::{Goodbye, Request, WeightsUpdate},
+            message::{Chunk, Goodbye, Request, WeightsUpdate},
         },
         *,
     };

@@ -34,6 +34,8 @@ wire_enum! {
         Progress = 0x16,
         /// Worker to hub: what a lease brought.
         FragmentUpload = 0x17,
+        /// Worker to hub: new weights act from now on.
+        WeightsApplied = 0x18,
         /// Hub to dashboard: state of the run.
         RunStatus = 0x20,
         /// Hub to dashboard: one more point of every curve.
@@ -104,7 +106,8 @@ impl Kind {
     #[must_use]
     pub const fn body_cap(self) -> u32 {
         match self {
-            Self::Credit | Self::RunEnd | Self::Revoke | Self::Progress | Self::WorkerGone | Self::Iteration => 256,
+            Self::Credit | Self::RunEnd | Self::Revoke | Self::Progress | Self::WeightsApplied => 256,
+            Self::WorkerGone | Self::Iteration => 256,
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,

@@ -82,6 +82,16 @@ pub struct Chunk {
     pub data: Vec<u8>,
 }
 
+/// A [`Chunk`] whose data stays where it is: the same bytes, without a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ChunkRef<'a> {
+    pub(super) stream: u32,
+    pub(super) total: u32,
+    pub(super) offset: u32,
+    #[serde(serialize_with = "super::bytes::serialize", borrow)]
+    pub(super) data: &'a [u8],
+}
+
 /// The receiver of chunks has made room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credit {
@@ -121,6 +131,17 @@ pub struct WeightsUpdate {
     /// Values of all tensors, little-endian 32-bit floats, one after the other.
     #[serde(with = "super::bytes")]
     pub values: Vec<u8>,
+}
+
+/// [`WeightsUpdate`] whose texts stay where they are.
+#[derive(Debug, Deserialize)]
+pub(super) struct WeightsUpdateRef<'a> {
+    pub(super) run: u32,
+    pub(super) version: u64,
+    pub(super) names: &'a str,
+    pub(super) ranks: Vec<u8>,
+    pub(super) dims: Vec<u32>,
+    pub(super) values: &'a [u8],
 }
 
 /// Slots for a worker to run for one fragment.
@@ -215,6 +236,15 @@ pub struct FragmentUpload {
     /// States of the slots after their last row, one after the other.
     #[serde(with = "super::bytes")]
     pub states: Vec<u8>,
+}
+
+/// These weights act from now on, in every lease that is begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsApplied {
+    /// Number of the run.
+    pub run: u32,
+    /// Version of the weights.
+    pub version: u64,
 }
 
 /// The state of the hub's run, for dashboards. Sent when anything in it changed, at most ten times a second.

@@ -1,13 +1,13 @@
 //! What is to be sent: small messages first, large ones in chunks, never more than the receiver has room for.
 
-use super::{CHUNK_BYTES, INITIAL_CREDIT, Kind, Message, header::HEADER_BYTES, message::Chunk};
+use super::{CHUNK_BYTES, INITIAL_CREDIT, Kind, Message, header::HEADER_BYTES, message::ChunkRef};
 use crate::prelude::*;
 
 /// An encoded message. Cheap to clone: the hub encodes weights once and queues them for every worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     kind: Kind,
-    bytes: Arc<[u8]>,
+    bytes: Arc<Vec<u8>>,
 }
 
 /// A message that the receiver would not accept.
@@ -26,13 +26,16 @@ impl Frame {
     /// # Errors
     /// [`TooLarge`] if it is above the cap of its kind.
     pub fn new(message: &Message) -> Result<Self, TooLarge> {
-        let kind = message.kind();
-        let bytes = message.encode();
+        Self::of_bytes(message.kind(), message.encode())
+    }
+
+    /// A message of this kind that is encoded already.
+    pub(super) fn of_bytes(kind: Kind, bytes: Vec<u8>) -> Result<Self, TooLarge> {
         let body = (bytes.len() - HEADER_BYTES) as u64;
         if body > u64::from(kind.body_cap()) {
             return Err(TooLarge { kind, bytes: body });
         }
-        Ok(Self { kind, bytes: bytes.into() })
+        Ok(Self { kind, bytes: Arc::new(bytes) })
     }
 
     /// What it is.
@@ -116,7 +119,8 @@ impl Outbox {
     /// The next frame to send, if there is one that may be sent now.
     pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
         if let Some(frame) = self.small.pop_front() {
-            return Some(frame.bytes.to_vec());
+            // Shared only by what goes to several receivers.
+            return Some(Arc::unwrap_or_clone(frame.bytes));
         }
         self.poll_chunk()
     }
@@ -132,18 +136,14 @@ impl Outbox {
             return None;
         }
         self.credit -= data.len() as u64;
-        let chunk = Chunk {
-            stream: sending.stream,
-            // A frame is below 2^32 bytes: the caps of all kinds are.
-            total: sending.frame.bytes.len() as u32,
-            offset: sending.sent as u32,
-            data: data.to_vec(),
-        };
-        sending.sent += chunk.data.len();
+        // A frame is below 2^32 bytes: the caps of all kinds are.
+        let (total, offset) = (sending.frame.bytes.len() as u32, sending.sent as u32);
+        let frame = ChunkRef { stream: sending.stream, total, offset, data }.encode();
+        sending.sent += data.len();
         if sending.sent == sending.frame.bytes.len() {
             self.sending = None;
         }
-        Some(Message::Chunk(chunk).encode())
+        Some(frame)
     }
 
     /// Begins the next large message only if its first chunk, a full one, can leave at once: until then newer

@@ -25,9 +25,12 @@ wire_enum! {
 pub const fn allow(role: Role, kind: Kind) -> bool {
     match kind {
         Kind::Goodbye => true,
-        Kind::Chunk | Kind::Credit | Kind::LeaseRefused | Kind::Progress | Kind::FragmentUpload => {
-            matches!(role, Role::Worker)
-        }
+        Kind::Chunk
+        | Kind::Credit
+        | Kind::LeaseRefused
+        | Kind::Progress
+        | Kind::FragmentUpload
+        | Kind::WeightsApplied => matches!(role, Role::Worker),
         Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -85,6 +88,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::LeaseRefused
         | Kind::Progress
         | Kind::FragmentUpload
+        | Kind::WeightsApplied
         | Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -123,6 +127,7 @@ Revoke             from ----  to --W-
 LeaseRefused       from --W-  to ----
 Progress           from --W-  to ----
 FragmentUpload     from --W-  to ----
+WeightsApplied     from --W-  to ----
 RunStatus          from ----  to VO--
 Iteration          from ----  to VO--
 WorkerRow          from ----  to VO--

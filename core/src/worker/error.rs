@@ -1,6 +1,6 @@
 //! What goes wrong when a worker is set up or used.
 
-use super::{Unknown, WorkerStateError};
+use super::{DataParallelError, Unknown, WorkerStateError};
 use crate::{
     batch::BatchError,
     callbacks::CallbackError,
@@ -9,7 +9,7 @@ use crate::{
     estimate::EstimateError,
     filter::FilterError,
     ids::PolicyId,
-    policy::{PolicyError, PolicyMapError, StashError, UnknownPolicyKind},
+    policy::{AllReduceError, PolicyError, PolicyMapError, StashError, UnknownPolicyKind},
     prelude::*,
     run::SpecError,
     sampler::{DriveError, SampleError},
@@ -261,6 +261,17 @@ pub enum RolloutError {
     /// A part is missing.
     #[error("the worker is not healthy: {0}")]
     Unhealthy(&'static str),
+    /// The ranks could not be joined.
+    #[error(transparent)]
+    DataParallel(#[from] DataParallelError),
+    /// The ranks that it learns together with have not agreed, or are gone.
+    #[error(transparent)]
+    AllReduce(#[from] AllReduceError),
+    /// A policy is trained now that was not when the ranks came together.
+    #[error(
+        "policy '{0}' is trained, but has not joined the other ranks: call setup_data_parallel again, on all of them"
+    )]
+    NotJoined(PolicyId),
     /// An iterator takes every 0th item.
     #[error("a slice of samples has a step of at least 1, and starts below it")]
     BadSlice,
@@ -285,6 +296,9 @@ impl RolloutError {
     /// What a policy says.
     pub(super) fn of_policy(id: &PolicyId) -> impl FnOnce(PolicyError) -> Self {
         let id = id.clone();
-        move |source| Self::Policy { id, source }
+        move |source| match source {
+            PolicyError::AllReduce(error) => Self::AllReduce(error),
+            source => Self::Policy { id, source },
+        }
     }
 }

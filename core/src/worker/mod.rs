@@ -16,6 +16,7 @@
 
 mod builder;
 pub mod config;
+mod data_parallel;
 mod error;
 mod fingerprint;
 mod lane_set;
@@ -31,6 +32,7 @@ pub use builder::{
     RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
 };
 pub use config::{FragmentLength, PolicyConfig, RolloutConfig};
+pub use data_parallel::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy};
 pub use error::{RolloutError, SetupError};
 pub use fingerprint::{core_fingerprint, rollout_hash};
 pub use place::WorkerPlace;

@@ -52,6 +52,23 @@ fn the_command_line_makes_the_rows_of_the_library() {
     assert_eq!(printed["rollout_hash"], hash.to_string());
 }
 
+/// The program is also the process of its sub-environments.
+#[test]
+#[cfg(unix)]
+fn environments_of_ones_own_run_in_processes_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let hash = |settings: Value| {
+        let file = directory.path().join("corridor.json");
+        fs::write(&file, settings.to_string()).unwrap();
+        let args = ["sample", "--json", "--env-config", SETTINGS, "--env-steps", "400", "--config"];
+        printed(&[&args[..], &[file.to_str().unwrap()]].concat())["batch_hash"].clone()
+    };
+    let here = json!({ "env": "Corridor-v0", "num_envs": 2, "seed": 9 });
+    let mut there = here.clone();
+    (there["remote_worker_envs"], there["remote_env_batch_wait_ms"]) = (true.into(), 60_000.into());
+    assert_eq!(hash(there), hash(here));
+}
+
 #[test]
 fn all_of_ones_own_code_meets_in_a_file_of_settings() {
     let directory = tempfile::tempdir().unwrap();

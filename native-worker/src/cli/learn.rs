@@ -14,13 +14,21 @@ use rollmesh_core::{
     batch::AnyBatch,
     callbacks::Callbacks as _,
     episode::{EpisodeSummary, GlobalVars, RolloutMetrics},
+    hash::weights_hash,
     ids::PolicyId,
     policy::{LearnInfo, PolicyError},
     worker::{RolloutError, RolloutWorker, WorkerMetrics},
 };
 use serde_json::{Value, json};
 
-use super::{exit::Failure, external::ListenFlags, log::Log, settings::WorkerFlags, signals::Interruption};
+use super::{
+    exit::Failure,
+    external::ListenFlags,
+    log::Log,
+    ranks::{self, RankFlags},
+    settings::WorkerFlags,
+    signals::Interruption,
+};
 use crate::{Registry, progress::Progress};
 
 #[derive(Args)]
@@ -28,16 +36,27 @@ use crate::{Registry, progress::Progress};
     after_help = "An iteration samples until there are train_batch_size env steps, and then every policy to train learns from\n\
                         its rows of them. The kinds of policies that learn are in `rollmesh policies`. Ctrl-C ends it early:\n\
                         what was learned up to there is saved, and the exit code is 3.\n\n\
+                        With --data-parallel several processes learn one set of policies: each samples with environments of its\n\
+                        own, a share of train_batch_size, and gradients are summed up over all. They are equal to one process with\n\
+                        the rows of all. Rank 0 listens, on this machine only since nothing is encrypted, and it alone writes files;\n\
+                        all go on from its state. Episodes in what is printed are a rank's own.\n\n\
                         Example:\n  \
                         rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 60 --csv curve.csv\n  \
                         rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state\n  \
-                        rollmesh learn --config examples/external/cart_pole.toml --listen 127.0.0.1:7878 --assets examples/external"
+                        rollmesh learn --config examples/external/cart_pole.toml --listen 127.0.0.1:7878 --assets examples/external\n\n\
+                        Two ranks, in two shells:\n  \
+                        export ROLLMESH_TOKEN=$(openssl rand -hex 32); echo $ROLLMESH_TOKEN\n  \
+                        rollmesh learn --data-parallel 127.0.0.1:29500 --rank 0 --world-size 2 --save pole.state\n\n  \
+                        export ROLLMESH_TOKEN=…\n  \
+                        rollmesh learn --data-parallel 127.0.0.1:29500 --rank 1 --world-size 2"
 )]
 pub(super) struct LearnArgs {
     #[command(flatten)]
     flags: WorkerFlags,
     #[command(flatten)]
     clients: ListenFlags,
+    #[command(flatten)]
+    ranks: RankFlags,
     /// Iterations of sampling and learning
     #[arg(long, value_name = "N", default_value_t = 100)]
     iterations: u64,
@@ -61,30 +80,40 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
         config = config.single_policy("ppo");
     }
     let (train_batch_size, log) = (config.train_batch_size.max(1), Log::new(&config).map_err(Failure::usage)?);
+    let ranks = args.ranks.config()?;
     let (registry, clients) = args.clients.open(&config, registry)?;
-    let mut worker = args.flags.worker(config, &registry)?;
+    let mut worker = args.flags.worker_at(args.ranks.place(), config, &registry)?;
     if let Some(path) = &args.restore {
         let bytes = fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         worker.restore(&bytes).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     }
     // Before anything is learned that could not be kept.
-    let save = args.save.as_ref().map(|path| StateFile::create(path)).transpose().map_err(Failure::usage)?;
-    let curve = args.csv.as_ref().map(|path| Curve::create(path, &worker)).transpose().map_err(Failure::usage)?;
-    let train_batch_size = train_batch_size as usize;
+    let writes = args.ranks.is_first();
+    let save = args.save.as_ref().filter(|_| writes);
+    let save = save.map(|path| StateFile::create(path)).transpose().map_err(Failure::usage)?;
+    let curve = args.csv.as_ref().filter(|_| writes);
+    let curve = curve.map(|path| Curve::create(path, &worker)).transpose().map_err(Failure::usage)?;
+    if let Some(ranks) = &ranks {
+        worker.setup_data_parallel(ranks).map_err(failure)?;
+    }
+    let train_batch_size = args.ranks.share_of(train_batch_size) as usize;
     let interruption = match &clients {
         Some(clients) => Interruption::watch_and(clients.stopper()),
         None => Interruption::watch(),
     };
     let mut training = Training { worker, log, curve, train_batch_size, interruption, done: 0, latest: None };
-    training.run(args.iterations, !args.json)?;
-    let summary = training.summary();
-    if let Some(file) = save {
+    let ran = training.run(args.iterations, !args.json);
+    let summary = training.summary(&args.ranks)?;
+    // Also what was learned before other ranks were lost.
+    let is_kept = ran.is_ok() || ranks.is_some() && training.done > 0;
+    if let Some(file) = save.filter(|_| is_kept) {
         file.write(&training.worker.save().map_err(Failure::other)?).map_err(Failure::other)?;
     }
     training.worker.stop().map_err(Failure::other)?;
     if let Some(clients) = clients {
         clients.close();
     }
+    ran?;
     if args.json {
         println!("{summary}")
     } else {
@@ -130,7 +159,7 @@ impl Training {
     }
 
     /// Samples a train batch, lets the policies learn from it, and tells everybody how far the run is. None once
-    /// somebody has interrupted: then nothing is learned.
+    /// somebody has interrupted, also another rank: then nothing is learned.
     fn iterate(&mut self, start: Instant) -> Result<Option<Iteration>, RolloutError> {
         let (mut batches, mut steps, mut ended) = (Vec::new(), 0, Vec::<RolloutMetrics>::new());
         while steps < self.train_batch_size {
@@ -145,13 +174,16 @@ impl Training {
             ended.extend(episodes);
             batches.push(batch);
             if self.interruption.is_noticed() {
-                return Ok(None);
+                break;
             }
         }
+        let Some(steps) = ranks::agree(&mut self.worker, steps, self.interruption.is_noticed())? else {
+            return Ok(None);
+        };
         let batch = AnyBatch::concat(&batches)?;
         let infos = self.worker.learn_on_batch(&batch)?;
         let mut vars: GlobalVars = self.worker.global_vars();
-        vars.timestep += steps as u64;
+        vars.timestep += steps;
         for id in infos.keys() {
             *vars.num_grad_updates_per_policy.entry(id.clone()).or_default() += 1;
         }
@@ -165,7 +197,19 @@ impl Training {
         Ok(Some(Iteration { env_steps: vars.timestep, episodes, infos, wall_s: start.elapsed().as_secs_f64() }))
     }
 
-    fn summary(&self) -> Value {
+    fn summary(&mut self, ranks: &RankFlags) -> Result<Value, Failure> {
+        let weights = self.worker.weights(None).map_err(Failure::other)?.into_iter();
+        let hashes = weights.map(|(id, weights)| (id.to_string(), weights_hash(&weights).to_string()));
+        let mut summary = self.results();
+        summary["weights_hash"] = json!(hashes.collect::<BTreeMap<_, _>>());
+        if let Some((rank, world_size)) = ranks.numbers() {
+            summary["rank"] = json!(rank);
+            summary["world_size"] = json!(world_size);
+        }
+        Ok(summary)
+    }
+
+    fn results(&self) -> Value {
         let Some(latest) = &self.latest else { return json!({ "iterations": 0 }) };
         let means = latest.episodes.policy_reward.iter().map(|(id, spread)| (id.to_string(), spread.mean));
         json!({
@@ -180,10 +224,12 @@ impl Training {
     }
 }
 
-/// A policy that does not learn is a wrong setting.
+/// A policy that does not learn is a wrong setting, and so is what keeps ranks from coming together.
 fn failure(error: RolloutError) -> Failure {
     match error {
-        RolloutError::Policy { source: PolicyError::NoLearner, .. } | RolloutError::Setup(_) => Failure::usage(error),
+        RolloutError::Policy { source: PolicyError::NoLearner | PolicyError::NoDataParallel, .. }
+        | RolloutError::Setup(_)
+        | RolloutError::DataParallel(_) => Failure::usage(error),
         other => Failure::other(other),
     }
 }

@@ -1,5 +1,6 @@
 //! The command line. Each command is a file; this one finds it and turns its result into an exit code.
 
+mod cpu_time;
 mod demo;
 mod envs;
 mod exit;
@@ -9,6 +10,7 @@ mod hub;
 mod learn;
 mod log;
 mod policies;
+mod ranks;
 mod sample;
 mod settings;
 mod signals;
@@ -47,6 +49,10 @@ enum Command {
     Envs(envs::EnvsArgs),
     /// List the kinds of policies that this program knows
     Policies(policies::PoliciesArgs),
+    /// Be the process of a sub-environment
+    #[cfg(unix)]
+    #[command(name = crate::envs::remote::COMMAND, hide = true)]
+    RemoteEnv,
 }
 
 /// Runs the command line of a program that knows `registry`.
@@ -65,6 +71,8 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Learn(args) => learn::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Policies(args) => policies::run(&args, &registry),
+        #[cfg(unix)]
+        Command::RemoteEnv => Ok(crate::envs::remote::serve(&registry)),
     };
     match result {
         Ok(code) => code,
@@ -72,11 +80,22 @@ pub fn main_with(registry: Registry) -> ExitCode {
     }
 }
 
-/// The event loop of a command; `threads` for its tasks.
+/// The event loop of a command; `threads` for its tasks, with one of them in the calling thread: what comes from a socket
+/// need not be handed on.
 fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::other(format!("the event loop cannot start: {error}")))
+    let mut builder = match threads {
+        ..2 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if threads > 1 {
+        builder.worker_threads(threads);
+    }
+    builder.enable_all().build().map_err(|error| Failure::other(format!("the event loop cannot start: {error}")))
+}
+
+/// For processes that touch little memory, but new one again and again: in huge pages they would occupy twice as much, and
+/// clear far more than they use. Whoever refuses the wish keeps its pages.
+fn spare_memory() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }

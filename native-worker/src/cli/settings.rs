@@ -9,7 +9,7 @@ use clap::Args;
 use rollmesh_core::{
     config::Config,
     filter::FilterKind,
-    worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, config::LogLevel},
+    worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, WorkerPlace, config::LogLevel},
 };
 
 use super::exit::Failure;
@@ -89,7 +89,17 @@ impl WorkerFlags {
 
     /// The worker of these settings.
     pub(super) fn worker(&self, config: RolloutConfig, registry: &Registry) -> Result<RolloutWorker, Failure> {
-        let builder = RolloutWorkerBuilder::new(registry.clone()).config(config);
+        self.worker_at(WorkerPlace::LOCAL, config, registry)
+    }
+
+    /// The same, one of several.
+    pub(super) fn worker_at(
+        &self,
+        place: WorkerPlace,
+        config: RolloutConfig,
+        registry: &Registry,
+    ) -> Result<RolloutWorker, Failure> {
+        let builder = RolloutWorkerBuilder::new(registry.clone()).config(config).place(place);
         builder.native().kernels(self.kernels.table()).build().map_err(Failure::usage)
     }
 }

@@ -5,7 +5,7 @@ use std::{io::Read as _, process::ExitCode};
 use clap::Args;
 use rollmesh_core::protocol::Token;
 
-use super::{exit::Failure, runtime};
+use super::{exit::Failure, runtime, spare_memory};
 use crate::{
     Registry,
     hub::TOKEN_VARIABLE,
@@ -41,12 +41,6 @@ fn hub_url(text: &str) -> Result<String, String> {
     }
     let host = text.strip_prefix("ws://").unwrap_or_default();
     if host.is_empty() { Err("expected ws://HOST:PORT".into()) } else { Ok(text.into()) }
-}
-
-/// A worker touches little memory; in huge pages it would occupy twice as much. Whoever refuses the wish keeps its pages.
-fn spare_memory() {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {

@@ -1,6 +1,10 @@
-//! Environments that may panic, in a process that must not end with them.
+//! Environments that may panic, hang or crash, and must not take the worker along.
 
 mod guard;
+#[cfg(unix)]
+pub(crate) mod remote;
 
 pub(crate) use guard::words;
 pub use guard::{guard, guard_multi_agent, guarded};
+#[cfg(unix)]
+pub use remote::{RemoteBaseEnv, remote_env};

@@ -3,13 +3,12 @@
 use std::{
     collections::BTreeMap,
     future::pending,
-    pin::Pin,
     time::{Duration, Instant},
 };
 
 use rollmesh_core::{
     env::EnvRegistry,
-    ids::{LeaseId, WorkerId},
+    ids::{LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
     protocol::{
         INITIAL_CREDIT, Message, Role,
@@ -17,6 +16,7 @@ use rollmesh_core::{
         message::{Refused, RunStatus, Welcome},
     },
     time::Micros,
+    weights::Weights,
     worker::core_fingerprint,
 };
 use tokio::{
@@ -25,13 +25,13 @@ use tokio::{
 };
 
 use super::{
-    HubNotice,
+    HubNotice, Traffic,
     access::Tokens,
     children::{Children, Ended},
     dashboard::Dashboard,
     peer::{Admission, Departure, Knock, PeerLink},
 };
-use crate::train::{Run, RunEnd, StartError, Summary, TrainConfig, Update};
+use crate::train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update};
 
 /// The most peers at a time.
 const MAX_PEERS: usize = 1024;
@@ -54,7 +54,11 @@ pub(super) enum Event {
     /// A local worker that ended is to be replaced now.
     ReplaceChild,
     /// The program wants a run.
-    Start { config: Box<TrainConfig>, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
+    Start { task: Box<Task>, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
+    /// The program sets weights.
+    SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
+    /// The program asks what workers cost.
+    CountTraffic { reply: oneshot::Sender<Traffic> },
     /// The program wants no run any more.
     StopRun,
     /// The program ends.
@@ -86,8 +90,12 @@ pub(super) struct Actor {
     pub(super) next_lease: LeaseId,
     /// When the next iteration begins, if the run's pace makes it wait.
     pub(super) resting_until: Option<TokioInstant>,
-    /// The learner's work on the batch of the iteration.
-    pub(super) update: Option<Pin<Box<dyn Future<Output = Update> + Send>>>,
+    /// What is becoming of the batch of the iteration.
+    pub(super) update: Option<Consuming>,
+    /// Who waits for weights to act everywhere.
+    pub(super) syncing: Vec<(WeightsVersion, oneshot::Sender<Result<WeightsVersion, SyncError>>)>,
+    /// Bytes that workers sent which have left.
+    left_bytes: u64,
     pub(super) done: Option<oneshot::Sender<Summary>>,
     pub(super) dashboard: Dashboard,
     status: watch::Sender<RunStatus>,
@@ -116,6 +124,8 @@ impl Actor {
             next_lease: LeaseId(1),
             resting_until: None,
             update: None,
+            syncing: Vec::new(),
+            left_bytes: 0,
             done: None,
             dashboard: Dashboard::default(),
             status,
@@ -175,8 +185,8 @@ impl Actor {
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
             Event::ReplaceChild => self.add_child(),
-            Event::Start { config, started, done } => {
-                let result = self.start_run(*config);
+            Event::Start { task, started, done } => {
+                let result = self.start_run(*task);
                 if result.is_ok() {
                     self.done = Some(done);
                 }
@@ -184,8 +194,17 @@ impl Actor {
                 let _ = started.send(result);
             }
             Event::StopRun => self.end_run(RunEnd::Stopped),
+            Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
+            // Whoever asked may have gone.
+            Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
             Event::Shutdown => {}
         }
+    }
+
+    fn traffic(&self) -> Traffic {
+        let workers = self.peers.values().filter(|peer| peer.role == Role::Worker);
+        let received = workers.map(|peer| peer.link.received_bytes()).sum::<u64>();
+        Traffic { received_bytes: self.left_bytes + received, worker_pids: self.children.pids() }
     }
 
     fn answer(&mut self, knock: Knock) {
@@ -239,10 +258,12 @@ impl Actor {
         let Departure { reason, is_fault, .. } = departure;
         if peer.role == Role::Worker {
             let now = self.now();
+            self.left_bytes += peer.link.received_bytes();
             if let Some(run) = &mut self.run {
                 run.group.handle_left(WorkerId(id), now);
                 run.forget_worker(WorkerId(id));
             }
+            self.note_applied();
             self.dashboard.forget_worker(id);
             self.notice(u8::from(*is_fault), format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);
@@ -263,7 +284,7 @@ impl Actor {
 
     pub(super) fn add_child(&mut self) {
         let none = BTreeMap::new();
-        let extra_environs = self.run.as_ref().map_or(&none, |run| &run.config.extra_environs);
+        let extra_environs = self.run.as_ref().map_or(&none, |run| &run.terms.extra_environs);
         match self.children.start(extra_environs) {
             Ok((number, token)) => self.tokens.add(token, Role::Worker, Some(number)),
             Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
@@ -340,7 +361,7 @@ fn random_id() -> [u8; 16] {
     id
 }
 
-async fn next_update(update: &mut Option<Pin<Box<dyn Future<Output = Update> + Send>>>) -> Update {
+async fn next_update(update: &mut Option<Consuming>) -> Update {
     match update {
         Some(update) => update.await,
         None => pending().await,

@@ -37,6 +37,7 @@ pub(super) struct Children {
 
 struct Running {
     token: Token,
+    pid: Option<u32>,
     began: Instant,
     /// It has reached the hub: whatever ends it later, it can start.
     joined: bool,
@@ -87,11 +88,17 @@ impl Children {
             .kill_on_drop(true)
             .spawn()?;
         self.next += 1;
+        let pid = child.id();
         let (kill, killed) = oneshot::channel();
         tokio::spawn(watch(number, child, killed, self.events.clone()));
-        let running = Running { token, began: Instant::now(), joined: false, dismissed: false, kill: Some(kill) };
+        let running = Running { token, pid, began: Instant::now(), joined: false, dismissed: false, kill: Some(kill) };
         self.running.insert(number, running);
         Ok((number, token))
+    }
+
+    /// The processes, by the system's numbers.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        self.running.values().filter_map(|child| child.pid).collect()
     }
 
     /// The child has reached the hub.

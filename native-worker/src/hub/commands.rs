@@ -9,7 +9,7 @@ use rollmesh_core::{
 };
 
 use super::{actor::Actor, random_token};
-use crate::train::{Algo, MAX_LOCAL_WORKERS, RunEnd, TrainConfig};
+use crate::train::{Algo, MAX_LOCAL_WORKERS, RunEnd, Task, TrainConfig};
 
 impl Actor {
     pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
@@ -25,6 +25,12 @@ impl Actor {
                 let fault = self.run.as_mut().and_then(|run| run.handle_upload(WorkerId(peer), &upload, now).err());
                 if let Some(fault) = fault {
                     self.notice(1, format!("an upload of worker {peer} was not accepted: {fault}"));
+                }
+            }
+            Message::WeightsApplied(applied) => {
+                if let Some(run) = &mut self.run {
+                    run.handle_weights_applied(WorkerId(peer), &applied);
+                    self.note_applied();
                 }
             }
             Message::LeaseRefused(refused) => {
@@ -124,7 +130,7 @@ impl Actor {
             max_env_steps: start.max_env_steps,
             ..TrainConfig::new(&*start.env)
         };
-        self.start_run(config).map_err(|error| error.to_string())
+        self.start_run(Task::Train(config)).map_err(|error| error.to_string())
     }
 
     fn give_worker_token(&mut self, peer: u32, request: u32) {

@@ -17,8 +17,11 @@ mod server;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use rollmesh_core::{
+    batch::SlotFragment,
+    ids::WeightsVersion,
     kernels::Kernels,
     protocol::{Role, Token, convert::AgentTableError, message::RunStatus},
+    weights::Weights,
 };
 use tokio::{
     net::TcpListener,
@@ -30,9 +33,10 @@ use self::actor::{Actor, Event};
 use crate::{
     Registry,
     external::ExternalMultiAgentEnv,
-    train::{StartError, Summary, TrainConfig},
+    train::{SampleConfig, StartError, Summary, Task, TrainConfig},
 };
 
+pub use crate::train::SyncError;
 pub(crate) use access::random_token;
 
 /// The environment variable through which a worker gets its token.
@@ -208,9 +212,56 @@ impl Hub {
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.
     pub async fn train(&self, config: TrainConfig) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+        self.start_run(Task::Train(config)).await
+    }
+
+    /// Begins a run without a learner and starts its local workers: rows under fixed weights, handed over batch by batch.
+    ///
+    /// ```no_run
+    /// # async fn example(hub: &rollmesh::hub::Hub) -> Result<(), rollmesh::hub::StartRunError> {
+    /// let mut sampling = hub.sample(rollmesh::train::SampleConfig::new("CartPole-v1")).await?;
+    /// while let Some(fragments) = sampling.batches.recv().await {
+    ///     // One fragment per slot, in slot order.
+    ///     assert_eq!(fragments.len(), 64);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`StartRunError`] when the configuration cannot be run or another run is going on.
+    #[doc(alias = "synchronous_parallel_sample")]
+    pub async fn sample(&self, config: SampleConfig) -> Result<Sampling, StartRunError> {
+        let (sender, batches) = mpsc::channel(1);
+        let summary = self.start_run(Task::Sample(config, sender)).await?;
+        Ok(Sampling { batches, summary })
+    }
+
+    /// Sets weights in a run that [`sample`](Self::sample) began, and waits until all its workers act with them. An
+    /// iteration that is going on ends with the weights that it began with. The version is one above the latest.
+    ///
+    /// # Errors
+    /// [`SyncError`] when there is no such run, or its policy has other tensors.
+    #[doc(alias = "set_weights")]
+    pub async fn sync_weights(&self, weights: Weights) -> Result<WeightsVersion, SyncError> {
+        let (applied, answer) = oneshot::channel();
+        // Without a hub nobody answers.
+        let _ = self.events.send(Event::SyncWeights { weights, applied }).await;
+        answer.await.unwrap_or(Err(SyncError::Ended))
+    }
+
+    /// What workers have sent so far, and which processes the local ones are.
+    pub async fn traffic(&self) -> Traffic {
+        let (reply, answer) = oneshot::channel();
+        // Without a hub nobody answers.
+        let _ = self.events.send(Event::CountTraffic { reply }).await;
+        answer.await.unwrap_or_default()
+    }
+
+    async fn start_run(&self, task: Task) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         let (started, answer) = oneshot::channel();
         let (done, summary) = oneshot::channel();
-        let request = Event::Start { config: Box::new(config), started, done };
+        let request = Event::Start { task: Box::new(task), started, done };
         let sent = self.events.send(request).await.is_ok();
         let answer = if sent { answer.await.unwrap_or(Err(StartError::HubGone)) } else { Err(StartError::HubGone) };
         answer.map(|()| summary).map_err(StartRunError)
@@ -235,6 +286,25 @@ impl Drop for Hub {
         self.server.abort();
         self.actor.abort();
     }
+}
+
+/// A run without a learner.
+#[derive(Debug)]
+pub struct Sampling {
+    /// The fragments of all slots, in slot order, iteration after iteration. The run waits for whoever takes them, and
+    /// ends when nobody does.
+    pub batches: mpsc::Receiver<Vec<SlotFragment>>,
+    /// What the run has come to, when it is over.
+    pub summary: oneshot::Receiver<Summary>,
+}
+
+/// What workers cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes that the hub got from workers: whole frames on the socket, whatever they say.
+    pub received_bytes: u64,
+    /// The system's numbers of the local workers' processes.
+    pub worker_pids: Vec<u32>,
 }
 
 /// Why a run could not begin.

@@ -1,7 +1,10 @@
 //! One peer's socket: frames in and out, limits and deadlines. What messages mean is the actor's.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -48,12 +51,19 @@ struct Shared {
     drained: Notify,
     /// Set once: the goodbye is queued, and nothing after it.
     closing: Mutex<bool>,
+    /// Bytes of the frames that came, with what WebSocket adds to them.
+    received: AtomicU64,
 }
 
 impl PeerLink {
     fn new() -> Self {
-        let (wake, drained) = (Notify::new(), Notify::new());
-        let shared = Shared { outbox: Mutex::default(), wake, drained, closing: Mutex::new(false) };
+        let shared = Shared {
+            outbox: Mutex::default(),
+            wake: Notify::new(),
+            drained: Notify::new(),
+            closing: Mutex::new(false),
+            received: AtomicU64::new(0),
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -91,6 +101,11 @@ impl PeerLink {
     /// Bytes that wait to be sent.
     pub(super) fn queued_bytes(&self) -> usize {
         self.outbox().queued_bytes()
+    }
+
+    /// Bytes that came from the peer since it was admitted.
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.shared.received.load(Ordering::Relaxed)
     }
 
     /// Closes without a goodbye, so that the peer connects again and is told everything.
@@ -179,7 +194,7 @@ pub(super) async fn serve(
         clients.filter(|_| admission.role == Role::Client).map(|clients| Client::new(peer, clients, link.clone()));
     let read = async {
         match &mut client {
-            Some(client) => read_client(client, &mut stream, &mut inbox).await,
+            Some(client) => read_client(client, &mut stream, &mut inbox, &link).await,
             None => read(peer, &mut stream, &mut inbox, &link, &events).await,
         }
     };
@@ -240,13 +255,13 @@ async fn read_hello(stream: &mut Stream, inbox: &mut Inbox) -> Result<Hello, Ref
 }
 
 /// Passes a client's messages to its episodes until it goes; there is no more reading while they have no room.
-async fn read_client(client: &mut Client, stream: &mut Stream, inbox: &mut Inbox) -> Departure {
+async fn read_client(client: &mut Client, stream: &mut Stream, inbox: &mut Inbox, link: &PeerLink) -> Departure {
     loop {
         let has_room = client.has_room();
         let heard = tokio::select! {
             biased;
             () = client.changed() => continue,
-            heard = next_message(stream, inbox), if has_room => heard,
+            heard = next_message(stream, inbox, link), if has_room => heard,
         };
         match heard {
             Ok(message) => message.into_iter().for_each(|message| client.handle(message)),
@@ -264,7 +279,7 @@ async fn read(
     events: &mpsc::Sender<Event>,
 ) -> Departure {
     loop {
-        match next_message(stream, inbox).await {
+        match next_message(stream, inbox, link).await {
             Ok(None) => {}
             Ok(Some(Message::Credit(credit))) => {
                 link.outbox().grant(credit.bytes);
@@ -284,7 +299,7 @@ async fn read(
 }
 
 /// What the next frame says, if that is complete; why the peer goes, if it does.
-async fn next_message(stream: &mut Stream, inbox: &mut Inbox) -> Result<Option<Message>, Departure> {
+async fn next_message(stream: &mut Stream, inbox: &mut Inbox, link: &PeerLink) -> Result<Option<Message>, Departure> {
     let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
         Err(_) => return Err(Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()))),
         Ok(None | Some(Ok(Frame::Close(_)))) => return Err(Departure::wished("the connection was closed")),
@@ -293,11 +308,22 @@ async fn next_message(stream: &mut Stream, inbox: &mut Inbox) -> Result<Option<M
         Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_)))) => return Ok(None),
         Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
     };
+    link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
     match inbox.handle_frame(&frame) {
         // The text may come from anybody and ends on a terminal.
         Ok(Some(Message::Goodbye(goodbye))) => Err(Departure::wished(goodbye.reason.replace(char::is_control, " "))),
         heard => heard.map_err(Departure::fault),
     }
+}
+
+/// Bytes of a client's frame on the socket: its payload, a mask, and a header that is longer for longer frames.
+fn socket_bytes(payload: usize) -> u64 {
+    let header = match payload {
+        ..126 => 2,
+        126..0x1_0000 => 4,
+        _ => 10,
+    };
+    payload as u64 + header + 4
 }
 
 async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {

@@ -4,27 +4,28 @@ use std::time::Duration;
 
 use rollmesh_core::{
     group::{GroupCommand, WorkerProfile},
-    ids::WorkerId,
+    ids::{WeightsVersion, WorkerId},
     protocol::{
-        Message, Role,
+        Message, Role, TooLarge,
         message::{Revoke, RunEnd as RunEndMessage},
     },
+    weights::Weights,
 };
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::actor::Actor;
-use crate::train::{Run, RunEnd, StartError, Submitted, TrainConfig, Update};
+use crate::train::{Run, RunEnd, StartError, Submitted, SyncError, Task, Update};
 
 /// A run begins without the local workers that have not joined after this time.
 const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 
 impl Actor {
-    pub(super) fn start_run(&mut self, config: TrainConfig) -> Result<(), StartError> {
+    pub(super) fn start_run(&mut self, task: Task) -> Result<(), StartError> {
         if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
             return Err(StartError::Busy);
         }
-        let workers = config.num_workers as usize;
-        let run = Run::new(self.next_run, config, &self.envs, self.next_lease)?;
+        let run = Run::new(self.next_run, task, &self.envs, self.next_lease)?;
+        let workers = run.terms.num_workers as usize;
         self.next_run += 1;
         self.run = Some(run);
         self.dashboard.begin_run();
@@ -46,7 +47,7 @@ impl Actor {
         let workers = self.peers.values().filter(|peer| peer.role == Role::Worker).count();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over() && !run.has_begun()) else { return };
         let is_late = workers > 0 && run.elapsed() > JOIN_PATIENCE;
-        if (is_late || workers >= run.config.num_workers as usize)
+        if (is_late || workers >= run.terms.num_workers as usize)
             && let Err(error) = run.begin_iteration(now)
         {
             self.end_run(RunEnd::Failed(error.to_string()));
@@ -77,6 +78,7 @@ impl Actor {
         let over = Message::RunEnd(RunEndMessage { run: run.number });
         self.update = None;
         self.resting_until = None;
+        self.syncing.clear();
         self.drain_group();
         for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
             let _ = peer.link.send(&over);
@@ -105,6 +107,10 @@ impl Actor {
             Some(Ok(Submitted { update, trace })) => {
                 self.update = Some(update);
                 self.dashboard.trace = Some(trace);
+                // Weights that were set meanwhile need not wait until somebody takes the batch.
+                if let Err(error) = self.publish_weights() {
+                    self.end_run(RunEnd::Failed(error.to_string()));
+                }
             }
             Some(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
         }
@@ -131,19 +137,28 @@ impl Actor {
         self.update = None;
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         let (weights, stats) = match update {
-            Ok(update) => update,
-            Err(error) => return self.end_run(RunEnd::Failed(error.to_string())),
+            Update::Learned(weights, stats) => (weights, stats),
+            Update::Taken => {
+                run.count_batch();
+                return self.go_on();
+            }
+            Update::Unwanted => return self.end_run(RunEnd::Stopped),
+            Update::Failed(error) => return self.end_run(RunEnd::Failed(error.to_string())),
         };
         let metrics = run.handle_update(weights, &stats);
         let point = run.point(&metrics);
         let written = run.write_metrics(&metrics);
-        let end = run.end_reached();
         self.dashboard.points.push(point);
         if let Err(error) = written {
             self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
         }
         self.publish_status();
-        match end {
+        self.go_on();
+    }
+
+    /// After a batch: the end, or the next one.
+    fn go_on(&mut self) {
+        match self.run.as_ref().and_then(Run::end_reached) {
             Some(end) => self.end_run(end),
             None => self.rest(),
         }
@@ -159,17 +174,63 @@ impl Actor {
     pub(super) fn next_iteration(&mut self) {
         self.resting_until = None;
         let now = self.now();
+        let published = self.publish_weights();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        match run.weights_frame() {
-            Ok(frame) => {
-                for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
-                    peer.link.send_frame(frame.clone());
-                }
-                if let Err(error) = run.begin_iteration(now) {
-                    self.end_run(RunEnd::Failed(error.to_string()));
-                }
+        let failed = match published {
+            Ok(()) => run.begin_iteration(now).err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(failed) = failed {
+            self.end_run(RunEnd::Failed(failed));
+        }
+    }
+
+    /// Sends new weights to all workers, encoded once.
+    fn publish_weights(&mut self) -> Result<(), TooLarge> {
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return Ok(()) };
+        if let Some(frame) = run.news()? {
+            for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
+                peer.link.send_frame(frame.clone());
             }
-            Err(error) => self.end_run(RunEnd::Failed(error.to_string())),
+        }
+        Ok(())
+    }
+
+    /// Sets weights of a run without a learner. Between two iterations they go out at once, else before the next.
+    pub(super) fn sync_weights(
+        &mut self,
+        weights: &Weights,
+        applied: oneshot::Sender<Result<WeightsVersion, SyncError>>,
+    ) {
+        let set = self.run.as_mut().ok_or(SyncError::NoRun).and_then(|run| {
+            let version = run.set_weights(weights)?;
+            Ok((version, run.group.fragment().is_none()))
+        });
+        let sent = set.and_then(|(version, at_once)| {
+            if at_once {
+                self.publish_weights()?;
+            }
+            Ok(version)
+        });
+        match sent {
+            Ok(version) => self.syncing.push((version, applied)),
+            // Whoever asked may have gone.
+            Err(error) => _ = applied.send(Err(error)),
+        }
+        self.note_applied();
+    }
+
+    /// Tells whoever waits for weights to act everywhere that they do.
+    pub(super) fn note_applied(&mut self) {
+        let now = self.now();
+        let Some(run) = &self.run else { return };
+        let (done, open) =
+            std::mem::take(&mut self.syncing).into_iter().partition(|(version, _)| run.have_applied(*version, now));
+        self.syncing = open;
+        let done: Vec<_> = done;
+        for (version, applied) in done {
+            // Whoever asked may have gone.
+            let _ = applied.send(Ok(version));
         }
     }
 }

@@ -1,6 +1,10 @@
 //! Why an update failed.
 
-use rollmesh_core::{batch::BatchError, policy::PolicyError, weights::Weights};
+use rollmesh_core::{
+    batch::BatchError,
+    policy::{AllReduceError, PolicyError},
+    weights::Weights,
+};
 
 use super::{config::ConfigError, model::ModelError};
 
@@ -64,6 +68,12 @@ pub enum LearnError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// The ranks that learn together have not agreed.
+    #[error(transparent)]
+    AllReduce(#[from] AllReduceError),
+    /// All ranks together have more rows than there are numbers for them.
+    #[error("the ranks have 4294967296 rows or more to learn from at once; let them learn more often")]
+    TooManyRows,
     /// The device failed.
     #[error("device: {0}")]
     Device(#[from] candle_core::Error),

@@ -7,6 +7,7 @@ use candle_core::{Result, Tensor};
 use super::{
     config::{Algorithm, Common},
     dist::Dist,
+    ranks::Normal,
     rows::{Critic, Old, Rows},
 };
 
@@ -36,7 +37,7 @@ pub(super) fn loss(dist: &Dist, values: &Tensor, rows: &Rows, algorithm: &Algori
     let none = rows.advantages.zeros_like()?.mean_all()?;
     let logp = dist.logp(&rows.actions)?;
     let (policy_loss, kl, clipped) = match &rows.old {
-        Some(old) => clipped_loss(dist, &logp, old, &rows.advantages, now)?,
+        Some(old) => clipped_loss(dist, &logp, old, &normalised(&rows.advantages, rows.normal)?, now)?,
         None => ((logp * &rows.advantages)?.mean_all()?.neg()?, none.clone(), none.clone()),
     };
     let mut total = policy_loss.clone();
@@ -55,7 +56,7 @@ pub(super) fn loss(dist: &Dist, values: &Tensor, rows: &Rows, algorithm: &Algori
     Ok(Loss { total, parts })
 }
 
-/// PPO's: the surrogate, the divergence from the old policy, and the fraction of rows beyond the clipping range.
+/// PPO's, for normalised advantages: the surrogate, the divergence from the old policy, and the fraction of rows beyond the clipping range.
 fn clipped_loss(
     dist: &Dist,
     logp: &Tensor,
@@ -64,7 +65,7 @@ fn clipped_loss(
     now: Schedule,
 ) -> Result<(Tensor, Tensor, Tensor)> {
     let ratio = (logp - &old.logp)?.exp()?;
-    let policy_loss = surrogate(&ratio, &normalised(advantages)?, now.clip_param)?.mean_all()?.neg()?;
+    let policy_loss = surrogate(&ratio, advantages, now.clip_param)?.mean_all()?.neg()?;
     // Only a divergence that is part of the loss needs a gradient.
     let kl = if now.kl_coeff > 0.0 { old.dist.kl(dist)? } else { old.dist.kl(&dist.detach()?)? };
     let beyond = ratio.detach().affine(1.0, -1.0)?.abs()?.gt(now.clip_param)?.to_dtype(ratio.dtype())?;
@@ -87,8 +88,11 @@ fn value_loss(values: &Tensor, critic: &Critic, clip_range: Option<f64>) -> Resu
     errors.maximum(&clipped)?.mean_all()
 }
 
-/// Shifted and scaled to mean 0 and standard deviation 1 within the minibatch.
-fn normalised(advantages: &Tensor) -> Result<Tensor> {
+/// Shifted and scaled to mean 0 and standard deviation 1 within the minibatch, of which there may be more rows elsewhere.
+fn normalised(advantages: &Tensor, normal: Option<Normal>) -> Result<Tensor> {
+    if let Some(Normal { mean, std }) = normal {
+        return advantages.affine(1.0, -mean)?.affine(1.0 / (std + ADVANTAGE_EPSILON), 0.0);
+    }
     let centred = advantages.broadcast_sub(&advantages.mean_all()?)?;
     let std = centred.sqr()?.mean_all()?.sqrt()?;
     centred.broadcast_div(&(std + ADVANTAGE_EPSILON)?)
@@ -137,6 +141,7 @@ mod tests {
             critic: Some(Critic { value_targets: column(&[1.0, 2.0]), vf_preds: column(&[0.0, 0.0]) }),
             old: Some(Old { logp: column(&[0.5f32.ln(); 2]), dist: dist(&matrix(&[1.0; 4])) }),
             memory: None,
+            normal: None,
         }
     }
 
@@ -207,7 +212,9 @@ mod tests {
 
     #[test]
     fn equal_advantages_say_nothing() {
-        let values: Vec<f32> = normalised(&column(&[5.0, 5.0, 5.0])).unwrap().to_vec1().unwrap();
-        assert_eq!(values, [0.0; 3]);
+        for normal in [None, Some(Normal { mean: 5.0, std: 0.0 })] {
+            let values: Vec<f32> = normalised(&column(&[5.0; 3]), normal).unwrap().to_vec1().unwrap();
+            assert_eq!(values, [0.0; 3]);
+        }
     }
 }

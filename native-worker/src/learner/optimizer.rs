@@ -47,12 +47,15 @@ impl Optimizer {
         self.flat.elem_count()
     }
 
-    /// One long gradient from those of the variables, clipped to the largest norm, and its norm before clipping; nothing
-    /// if that is not finite.
-    pub(super) fn gradient(&self, grads: &GradStore) -> Result<Option<(Tensor, f64)>> {
+    /// One long gradient from those of the variables.
+    pub(super) fn gradient(&self, grads: &GradStore) -> Result<Tensor> {
         let parts =
             self.vars.iter().map(|var| grads.get(var).map_or_else(|| var.zeros_like(), |grad| Ok(grad.clone())));
-        let mut flat = concatenated(parts.collect::<Result<Vec<_>>>()?.iter())?;
+        concatenated(parts.collect::<Result<Vec<_>>>()?.iter())
+    }
+
+    /// A gradient clipped to the largest norm, and its norm before that; nothing if it is not finite.
+    pub(super) fn clipped(&self, mut flat: Tensor) -> Result<Option<(Tensor, f64)>> {
         let Some(norm) = Self::norm(&flat)? else { return Ok(None) };
         if let Some(limit) = self.grad_clip.filter(|&limit| norm > limit) {
             flat = flat.affine(limit / norm, 0.0)?;
@@ -66,7 +69,7 @@ impl Optimizer {
         Ok(Some(norm).filter(|norm| norm.is_finite()))
     }
 
-    /// Steps down a [`gradient`](Self::gradient).
+    /// Steps down a gradient.
     pub(super) fn step(&mut self, gradient: &Tensor) -> Result<()> {
         self.steps = self.steps.saturating_add(1);
         let exponent = i32::try_from(self.steps).unwrap_or(i32::MAX);
@@ -86,6 +89,16 @@ impl Optimizer {
             start += len;
         }
         Ok(())
+    }
+
+    /// Moments and steps, to go back to.
+    pub(super) fn moments(&self) -> ([Tensor; 2], u64) {
+        (self.moments.clone(), self.steps)
+    }
+
+    /// Goes back to earlier moments and steps.
+    pub(super) fn set_moments(&mut self, (moments, steps): ([Tensor; 2], u64)) {
+        (self.moments, self.steps) = (moments, steps);
     }
 
     /// Sees that the variables were set from outside.
@@ -143,7 +156,8 @@ mod tests {
         let (a, b) = (var(&[0.0, 1.0]), var(&[0.0, 1.0]));
         let config = PpoConfig { lr: 1e6, adam_epsilon: 1e6, grad_clip, ..PpoConfig::default() };
         let mut optimizer = Optimizer::new(vec![a.clone(), b.clone()], &config.common()).unwrap();
-        let (gradient, norm) = optimizer.gradient(&grads(&a, &b)).unwrap().unwrap();
+        let gradient = optimizer.gradient(&grads(&a, &b)).unwrap();
+        let (gradient, norm) = optimizer.clipped(gradient).unwrap().unwrap();
         optimizer.step(&gradient).unwrap();
         (values(&a), values(&b), norm)
     }
@@ -176,7 +190,7 @@ mod tests {
         let (a, b) = (var(&[0.5, 1.0]), var(&[-0.5, 1.0]));
         let optimizer = Optimizer::new(vec![a.clone(), b], &PpoConfig::default().common()).unwrap();
         let bad = a.affine(f64::INFINITY, 0.0).unwrap().sum_all().unwrap().backward().unwrap();
-        assert!(optimizer.gradient(&bad).unwrap().is_none());
+        assert!(optimizer.clipped(optimizer.gradient(&bad).unwrap()).unwrap().is_none());
     }
 
     /// By hand, in 64-bit floats.

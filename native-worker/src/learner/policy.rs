@@ -7,8 +7,8 @@ use rollmesh_core::{
     env::{EnvSpaces, RowsRef},
     episode::GlobalVars,
     policy::{
-        ActionInput, ActionOutput, Gradients, LearnInfo, ModelConfig, ModelSpec, NetPolicy, Policy, PolicyContext,
-        PolicyError, PolicyRegistry, PolicySpec, Postprocessing, weights_seed,
+        ActionInput, ActionOutput, AllReduce, Gradients, LearnInfo, ModelConfig, ModelSpec, NetPolicy, Policy,
+        PolicyContext, PolicyError, PolicyRegistry, PolicySpec, Postprocessing, weights_seed,
     },
     view::ViewRequirements,
     weights::{Weights, WeightsError},
@@ -158,6 +158,29 @@ impl Policy for LearningPolicy {
         Ok(stats.learn_info())
     }
 
+    fn data_parallel(&self) -> Option<String> {
+        Some(format!("{:?}", self.learner.algorithm))
+    }
+
+    fn learn_on_batch_with(
+        &mut self,
+        batch: &SampleBatch,
+        ranks: &mut dyn AllReduce,
+    ) -> Result<LearnInfo, PolicyError> {
+        let (weights, stats) = self.learner.update_with(batch, ranks)?;
+        self.acting.set_weights(&weights)?;
+        Ok(stats.learn_info())
+    }
+
+    fn compute_gradients_with(
+        &mut self,
+        batch: &SampleBatch,
+        ranks: &mut dyn AllReduce,
+    ) -> Result<(Gradients, LearnInfo), PolicyError> {
+        let (gradients, stats) = self.learner.compute_gradients_with(batch, ranks)?;
+        Ok((gradients, stats.learn_info()))
+    }
+
     fn weights(&self) -> &Weights {
         self.acting.weights()
     }
@@ -186,6 +209,7 @@ impl From<LearnError> for PolicyError {
         let unsupported = |wanted, found| Self::Unsupported { wanted, found };
         match error {
             LearnError::Policy(error) => error,
+            LearnError::AllReduce(error) => error.into(),
             LearnError::Batch(error) => error.into(),
             LearnError::Config(error) => ConfigError::from(error).into(),
             LearnError::Model(ModelError::Weights(error)) => error.into(),

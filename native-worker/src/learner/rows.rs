@@ -13,6 +13,7 @@ use super::{
     error::LearnError,
     model::{ActorCritic, Memory},
     ops::Steps,
+    ranks::Normal,
 };
 
 /// The policy before an update, which its ratios of probabilities and divergences start from.
@@ -44,6 +45,8 @@ pub(super) struct Rows {
     pub(super) old: Option<Old>,
     /// For recurrent models, whose rows stand in the order that it says.
     pub(super) memory: Option<Memory>,
+    /// What advantages are normalised by, where other ranks have more rows of the minibatch.
+    pub(super) normal: Option<Normal>,
 }
 
 /// What values are learned from, both `[rows]`.
@@ -106,7 +109,7 @@ impl TrainRows {
         };
         let critic = needs.critic.then(critic).transpose()?;
         let sequences = model.hidden().map(|hidden| Sequences::new(&columns, hidden, device)).transpose()?;
-        let rows = Rows { obs, actions, advantages, critic, old: None, memory: None };
+        let rows = Rows { obs, actions, advantages, critic, old: None, memory: None, normal: None };
         let mut train_rows = Self { rows, len: n, sequences, logp_gap: 0.0 };
 
         let Some(old_policy) = needs.old else { return Ok(train_rows) };
@@ -143,8 +146,18 @@ impl TrainRows {
         self.sequences.as_ref().map_or(self.len, |sequences| sequences.spans.len())
     }
 
+    /// Rows.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Of all rows, in the order of the batch.
+    pub(super) fn advantages(&self) -> Result<Vec<f32>> {
+        self.rows.advantages.to_vec1()
+    }
+
     /// Of the rows in the batch, those of these units in the order of [`select`](Self::select).
-    fn order(&self, units: &[u32]) -> Vec<u32> {
+    pub(super) fn order(&self, units: &[u32]) -> Vec<u32> {
         let Some(sequences) = &self.sequences else { return units.to_vec() };
         let spans = sequences.sorted(units);
         let longest = spans.first().map_or(0, |&(_, (_, len))| len);
@@ -175,15 +188,6 @@ impl TrainRows {
     /// Everything at once.
     pub(super) fn whole(&self) -> Result<Rows> {
         self.select(&(0..self.units() as u32).collect::<Vec<_>>())
-    }
-
-    /// Shuffles and cuts into pieces of equally many units, up to one, so that rows are at most `size` on average.
-    pub(super) fn minibatches(&self, size: usize, rng: &mut Rng) -> impl Iterator<Item = Result<Rows>> {
-        let n = self.units();
-        let mut units: Vec<u32> = (0..n as u32).collect();
-        rng.shuffle(&mut units);
-        let pieces = self.len.div_ceil(size.max(1)).min(n);
-        (0..pieces).map(move |i| self.select(&units[i * n / pieces..(i + 1) * n / pieces]))
     }
 
     /// Values when acting and their targets.
@@ -222,7 +226,34 @@ impl Sequences {
     }
 }
 
+/// Units in random order, in pieces of equally many, up to one.
+pub(super) struct Minibatches {
+    units: Vec<u32>,
+    pieces: usize,
+}
+
+impl Minibatches {
+    /// So many units with so many rows, so that pieces have at most `size` rows on average.
+    pub(super) fn shuffled(units: usize, rows: u64, size: u32, rng: &mut Rng) -> Self {
+        let pieces = rows.div_ceil(u64::from(size.max(1))).min(units as u64) as usize;
+        let mut units: Vec<u32> = (0..units as u32).collect();
+        rng.shuffle(&mut units);
+        Self { units, pieces }
+    }
+
+    /// The pieces, one after the other.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &[u32]> {
+        let (n, pieces) = (self.units.len(), self.pieces);
+        (0..pieces).map(move |i| &self.units[i * n / pieces..(i + 1) * n / pieces])
+    }
+}
+
 impl Rows {
+    /// Number of rows.
+    pub(super) fn len(&self) -> usize {
+        self.advantages.elem_count()
+    }
+
     fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         let critic = |critic: &Critic| -> Result<_> {
             Ok(Critic { value_targets: f(&critic.value_targets)?, vf_preds: f(&critic.vf_preds)? })
@@ -235,6 +266,7 @@ impl Rows {
             critic: self.critic.as_ref().map(critic).transpose()?,
             old: self.old.as_ref().map(old).transpose()?,
             memory: None,
+            normal: None,
         })
     }
 }

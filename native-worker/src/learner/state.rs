@@ -15,15 +15,27 @@ impl Learner {
     /// # Errors
     /// [`LearnError::Device`].
     pub fn state(&self) -> Result<Vec<u8>, LearnError> {
-        let OptimizerState { steps, moments } = self.optimizer.state()?;
         let mut bytes = Vec::with_capacity(self.state_bytes());
         bytes.push(VERSION);
         bytes.extend_from_slice(&self.env_steps.to_le_bytes());
         bytes.extend_from_slice(&self.kl_coeff.to_le_bytes());
         bytes.extend_from_slice(&self.skipped_in_a_row.to_le_bytes());
+        self.write_optimizer(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The part of it that is the optimiser's.
+    pub(super) fn optimizer_bytes(&self) -> Result<Vec<u8>, LearnError> {
+        let mut bytes = Vec::with_capacity(self.state_bytes());
+        self.write_optimizer(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn write_optimizer(&self, bytes: &mut Vec<u8>) -> Result<(), LearnError> {
+        let OptimizerState { steps, moments } = self.optimizer.state()?;
         bytes.extend_from_slice(&steps.to_le_bytes());
         moments.iter().flatten().for_each(|moment| bytes.extend_from_slice(&moment.to_le_bytes()));
-        Ok(bytes)
+        Ok(())
     }
 
     /// Length of [`state`](Self::state).

@@ -1,9 +1,6 @@
 //! What is reported of an update.
 
-use candle_core::{Result, Tensor};
 use rollmesh_core::policy::LearnInfo;
-
-use super::loss::Loss;
 
 /// What an update was like. Losses are means over its gradient steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -74,13 +71,10 @@ impl Sums {
         self.before_epoch = (self.parts[KL], self.steps);
     }
 
-    pub(super) fn add(&mut self, loss: &Loss, grad_norm: f64) -> Result<()> {
-        // One transfer from the device for all of them.
-        let parts: Vec<f32> = Tensor::stack(&loss.parts, 0)?.to_vec1()?;
+    pub(super) fn add(&mut self, parts: [f32; 5], grad_norm: f64) {
         self.parts.iter_mut().zip(parts).for_each(|(sum, part)| *sum += f64::from(part));
         self.grad_norm += grad_norm;
         self.steps += 1;
-        Ok(())
     }
 
     /// Mean KL divergence in this epoch.
@@ -109,32 +103,85 @@ impl Sums {
 /// Index of the KL divergence in the parts of the loss.
 const KL: usize = 3;
 
-/// 1 - Var(targets - predictions) / Var(targets); 0 for targets without variance.
-pub(super) fn explained_variance(predictions: &[f32], targets: &[f32]) -> f64 {
-    let total = variance(targets.iter().map(|&target| f64::from(target)));
-    let errors =
-        targets.iter().zip(predictions).map(|(&target, &prediction)| f64::from(target) - f64::from(prediction));
-    if total > 0.0 { 1.0 - variance(errors) / total } else { 0.0 }
+/// Of some numbers: how many there are, their mean, and the sum of squared distances from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Moments {
+    n: f64,
+    pub(super) mean: f64,
+    squares: f64,
 }
 
-fn variance(values: impl ExactSizeIterator<Item = f64> + Clone) -> f64 {
-    let n = values.len().max(1) as f64;
-    let mean = values.clone().sum::<f64>() / n;
-    values.map(|value| (value - mean).powi(2)).sum::<f64>() / n
+impl Moments {
+    /// Length of [`encode`](Self::encode).
+    pub(super) const BYTES: usize = 3 * 8;
+
+    pub(super) fn of(values: impl ExactSizeIterator<Item = f64> + Clone) -> Self {
+        let n = values.len() as f64;
+        let mean = values.clone().sum::<f64>() / n.max(1.0);
+        Self { n, mean, squares: values.map(|value| (value - mean).powi(2)).sum() }
+    }
+
+    /// Those of all numbers together (Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm for computing
+    /// sample variances", 1979).
+    pub(super) fn join(parts: impl Iterator<Item = Self>) -> Self {
+        let mut parts = parts.filter(|part| part.n != 0.0);
+        let first = parts.next().unwrap_or_default();
+        parts.fold(first, |a, b| {
+            let (n, apart) = (a.n + b.n, b.mean - a.mean);
+            let squares = a.squares + b.squares + apart.powi(2) * (a.n * b.n / n);
+            Self { n, mean: a.mean + apart * (b.n / n), squares }
+        })
+    }
+
+    pub(super) fn variance(&self) -> f64 {
+        self.squares / self.n.max(1.0)
+    }
+
+    pub(super) fn encode(self) -> [[u8; 8]; 3] {
+        [self.n, self.mean, self.squares].map(f64::to_le_bytes)
+    }
+
+    /// From what [`encode`](Self::encode) gave; what is missing is 0.
+    pub(super) fn decode(numbers: &[[u8; 8]]) -> Self {
+        let number = |i: usize| numbers.get(i).map_or(0.0, |bytes| f64::from_le_bytes(*bytes));
+        Self { n: number(0), mean: number(1), squares: number(2) }
+    }
+}
+
+/// 1 - Var(targets - predictions) / Var(targets); 0 for targets without variance.
+pub(super) fn explained_variance(targets: Moments, errors: Moments) -> f64 {
+    let total = targets.variance();
+    if total > 0.0 { 1.0 - errors.variance() / total } else { 0.0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn explained(predictions: &[f32], targets: &[f32]) -> f64 {
+        let errors = targets.iter().zip(predictions).map(|(&t, &p)| f64::from(t) - f64::from(p));
+        explained_variance(Moments::of(targets.iter().map(|&t| t.into())), Moments::of(errors))
+    }
+
     #[test]
     fn explained_variance_of_good_useless_and_bad_values() {
         let targets = [1.0, 2.0, 3.0];
-        assert_eq!(explained_variance(&targets, &targets), 1.0);
+        assert_eq!(explained(&targets, &targets), 1.0);
         // A constant shift explains just as much.
-        assert_eq!(explained_variance(&[11.0, 12.0, 13.0], &targets), 1.0);
-        assert_eq!(explained_variance(&[5.0; 3], &targets), 0.0);
-        assert_eq!(explained_variance(&[3.0, 2.0, 1.0], &targets), -3.0);
-        assert_eq!(explained_variance(&[1.0, 2.0], &[4.0, 4.0]), 0.0);
+        assert_eq!(explained(&[11.0, 12.0, 13.0], &targets), 1.0);
+        assert_eq!(explained(&[5.0; 3], &targets), 0.0);
+        assert_eq!(explained(&[3.0, 2.0, 1.0], &targets), -3.0);
+        assert_eq!(explained(&[1.0, 2.0], &[4.0, 4.0]), 0.0);
+    }
+
+    #[test]
+    fn moments_of_parts_are_those_of_the_whole() {
+        let values: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i * i % 7)).collect();
+        let of = |range: std::ops::Range<usize>| Moments::of(values[range].iter().copied());
+        let (joined, whole) = (Moments::join([of(0..0), of(0..3), of(3..3), of(3..20)].into_iter()), of(0..20));
+        assert_eq!(joined.n, 20.0);
+        assert!((joined.mean - whole.mean).abs() < 1e-12 && (joined.variance() - whole.variance()).abs() < 1e-12);
+        assert_eq!(Moments::join([of(0..20)].into_iter()), whole, "not a bit changes");
+        assert_eq!(Moments::decode(&whole.encode()), whole);
     }
 }

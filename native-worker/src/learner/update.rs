@@ -5,7 +5,7 @@ use rollmesh_core::{
     batch::SampleBatch,
     env::EnvSpaces,
     ids::{SlotId, WeightsVersion},
-    policy::{Gradients, ObsEncoder},
+    policy::{AllReduce, ObsEncoder},
     rng::{Purpose, Streams},
     weights::{Weights, WeightsError},
 };
@@ -14,11 +14,13 @@ use super::{
     config::Algorithm,
     dist::ActionHead,
     error::LearnError,
-    loss::{Loss, Schedule, loss},
+    gradient::Gradient,
+    loss::Schedule,
     model::{ActorCritic, ModelError},
     optimizer::Optimizer,
-    rows::{Needs, OldPolicy, Rows, TrainRows},
-    stats::{Sums, UpdateStats, explained_variance},
+    ranks::{Joined, Ranks},
+    rows::{Minibatches, Needs, OldPolicy, Rows, TrainRows},
+    stats::{Sums, UpdateStats},
 };
 
 /// So many gradient steps in a row may be skipped because they are not finite.
@@ -31,16 +33,17 @@ const MAX_SKIPPED_IN_A_ROW: u32 = 3;
 /// also `state_in_0`, `state_in_1` and `seq_lens`.
 pub struct Learner {
     pub(super) algorithm: Algorithm,
-    device: Device,
+    pub(super) device: Device,
     old_policy: OldPolicy,
-    shuffles: Streams,
+    /// Of what shuffles.
+    pub(super) seed: u64,
     encoder: ObsEncoder,
     pub(super) model: ActorCritic,
     pub(super) optimizer: Optimizer,
     /// The last published weights.
-    weights: Weights,
+    pub(super) weights: Weights,
     /// The model's variables are not the published weights.
-    stale: bool,
+    pub(super) stale: bool,
     /// Env steps learned from, the clock of annealing.
     pub(super) env_steps: u64,
     /// Weight of the KL divergence in PPO's loss.
@@ -72,7 +75,7 @@ impl Learner {
         let optimizer = Optimizer::new(model.vars(), &algorithm.common())?;
         Ok(Self {
             old_policy: OldPolicy::Learner,
-            shuffles: Streams::new(seed, Purpose::Shuffle),
+            seed,
             weights: initial.clone(),
             stale: false,
             env_steps: 0,
@@ -121,113 +124,128 @@ impl Learner {
     /// [`LearnError::Diverged`] when loss or gradient were not finite too often in a row or a weight is not, other
     /// variants when the batch does not fit the model. The weights are the last good ones then.
     pub fn update(&mut self, batch: &SampleBatch) -> Result<(Weights, UpdateStats), LearnError> {
-        let rows = self.train_rows(batch)?;
+        self.update_of(batch, Ranks::alone())
+    }
+
+    /// Learns from the batches of all ranks as one learner learns from them joined, in the order of ranks: from the same
+    /// minibatches, with their advantages normalised over all ranks, and with gradients that are the means over the rows of all
+    /// ranks, before they are clipped. Seed, clock of annealing and weight of the divergence are rank 0's. An empty batch
+    /// stands for no rows on this rank.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update); [`LearnError::AllReduce`] when the ranks have not agreed. Errors of the batch are this
+    /// rank's alone: the others wait until they are told, by [`AllReduce::give_up`].
+    pub fn update_with(
+        &mut self,
+        batch: &SampleBatch,
+        ranks: &mut dyn AllReduce,
+    ) -> Result<(Weights, UpdateStats), LearnError> {
+        self.update_of(batch, Ranks::of(ranks))
+    }
+
+    fn update_of(&mut self, batch: &SampleBatch, ranks: Ranks<'_>) -> Result<(Weights, UpdateStats), LearnError> {
+        let (moments, clock) = (self.optimizer.moments(), (self.env_steps, self.kl_coeff));
+        let updated = self.try_update(batch, ranks);
+        if updated.is_err() {
+            // As if nothing had happened, since whoever loses other ranks may go on from here.
+            self.optimizer.set_moments(moments);
+            (self.env_steps, self.kl_coeff) = clock;
+        }
+        updated
+    }
+
+    fn try_update(&mut self, batch: &SampleBatch, mut ranks: Ranks<'_>) -> Result<(Weights, UpdateStats), LearnError> {
+        let (rows, joined) = self.begin(batch, &mut ranks)?;
+        (self.env_steps, self.kl_coeff) = (joined.env_steps, joined.kl_coeff);
         // Until the weights are published.
         self.stale = true;
-        let (schedule, learning_rate) = (self.schedule(), self.lr());
+        let (schedule, learning_rate) = (self.schedule(&joined), self.lr());
         let mut sums = Sums::default();
         match &self.algorithm {
-            Algorithm::PolicyGradient(_) => self.gradient_step(&rows.whole()?, schedule, &mut sums)?,
+            Algorithm::PolicyGradient(_) => {
+                let whole = rows.as_ref().map(TrainRows::whole).transpose()?;
+                self.gradient_step(whole.as_ref(), schedule, &mut ranks, &mut sums)?;
+            }
             Algorithm::Ppo(config) => {
-                let (epochs, target_kl) = (config.num_epochs, config.target_kl);
+                let (epochs, size, target_kl) = (config.num_epochs, config.minibatch_size, config.target_kl);
+                // Streams are addressed, not consumed: an update shuffles the same way whatever came before it.
+                let shuffles = Streams::new(joined.seed, Purpose::Shuffle);
                 for epoch in 0..epochs {
-                    let kl = self.epoch(epoch, &rows, schedule, &mut sums)?;
+                    let mut rng = shuffles.at(SlotId(0), self.weights.version().0 as u32, epoch, 0);
+                    let minibatches = Minibatches::shuffled(joined.units, joined.rows, size, &mut rng);
+                    let kl = self.epoch(&minibatches, rows.as_ref(), &joined, schedule, &mut ranks, &mut sums)?;
                     if target_kl.is_some_and(|target| kl > 1.5 * target) {
                         break;
                     }
                 }
             }
         }
-        self.env_steps = self.env_steps.saturating_add(batch.len() as u64);
+        self.env_steps = self.env_steps.saturating_add(joined.rows);
         self.publish()?;
-        let stats = UpdateStats { learning_rate, ..self.stats(&rows, &sums, schedule)? };
+        let stats = UpdateStats { learning_rate, ..stats(&joined, &sums, schedule) };
         if let Algorithm::Ppo(config) = &self.algorithm {
             self.kl_coeff = config.next_kl_coeff(self.kl_coeff, stats.kl);
         }
         Ok((self.weights.clone(), stats))
     }
 
-    /// The gradient of the loss over a whole batch, clipped as a step would clip it. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`update`](Self::update), but [`LearnError::NotFinite`] for a gradient that is not finite.
-    pub fn compute_gradients(&mut self, batch: &SampleBatch) -> Result<(Gradients, UpdateStats), LearnError> {
-        let rows = self.train_rows(batch)?;
-        let schedule = self.schedule();
-        let (gradient, norm, loss) = self.gradient(&rows.whole()?, schedule)?.ok_or(LearnError::NotFinite)?;
-        let mut sums = Sums::default();
-        sums.add(&loss, norm)?;
-        let stats = UpdateStats { gradient_steps: 0, ..self.stats(&rows, &sums, schedule)? };
-        Ok((Gradients(self.model.unflat(self.weights.version(), &gradient)?), stats))
-    }
-
-    /// Takes one step along gradients, as they are, and publishes the next version of the weights. The clock of annealing
-    /// stands still, since gradients do not tell how many steps they come from.
-    ///
-    /// # Errors
-    /// [`LearnError::Model`] for gradients of another model, [`LearnError::Diverged`] as [`update`](Self::update).
-    pub fn apply_gradients(&mut self, gradients: &Gradients) -> Result<(Weights, UpdateStats), LearnError> {
-        self.refresh()?;
-        let gradient = self.model.flat(&gradients.0)?;
-        let schedule = self.schedule();
-        self.stale = true;
-        let mut stats = UpdateStats { learning_rate: self.lr(), kl_coeff: schedule.kl_coeff, ..UpdateStats::default() };
-        match Optimizer::norm(&gradient)? {
-            Some(norm) => {
-                self.step(&gradient)?;
-                (stats.grad_norm, stats.gradient_steps) = (norm, 1);
-            }
-            None => {
-                self.skip_step()?;
-                stats.skipped_steps = 1;
-            }
-        }
-        self.publish()?;
-        Ok((self.weights.clone(), stats))
+    /// What this rank has to learn from, none if others have, and what all have agreed on.
+    pub(super) fn begin(
+        &mut self,
+        batch: &SampleBatch,
+        ranks: &mut Ranks<'_>,
+    ) -> Result<(Option<TrainRows>, Joined), LearnError> {
+        let nothing = ranks.are_there() && batch.is_empty();
+        let rows = if nothing { self.refresh().map(|()| None)? } else { Some(self.train_rows(batch)?) };
+        let joined = ranks.meet(self, rows.as_ref())?;
+        Ok((rows, joined))
     }
 
     /// One pass over the rows in random order. Gives the mean KL divergence from the old policy.
-    fn epoch(&mut self, epoch: u32, rows: &TrainRows, schedule: Schedule, sums: &mut Sums) -> Result<f64, LearnError> {
-        // Streams are addressed, not consumed: an update shuffles the same way whatever came before it.
-        let mut rng = self.shuffles.at(SlotId(0), self.weights.version().0 as u32, epoch, 0);
-        let size =
-            if let Algorithm::Ppo(config) = &self.algorithm { config.minibatch_size as usize } else { rows.units() };
+    fn epoch(
+        &mut self,
+        minibatches: &Minibatches,
+        rows: Option<&TrainRows>,
+        joined: &Joined,
+        schedule: Schedule,
+        ranks: &mut Ranks<'_>,
+        sums: &mut Sums,
+    ) -> Result<f64, LearnError> {
         sums.begin_epoch();
-        for minibatch in rows.minibatches(size, &mut rng) {
-            self.gradient_step(&minibatch?, schedule, sums)?;
+        let normals = ranks.normals(rows, minibatches.iter().map(|units| joined.own(units)))?;
+        for (units, normal) in minibatches.iter().zip(normals) {
+            let own = joined.own(units);
+            let own = rows.filter(|_| !own.is_empty()).map(|rows| rows.select(&own)).transpose()?;
+            let own = own.map(|rows| Rows { normal, ..rows });
+            self.gradient_step(own.as_ref(), schedule, ranks, sums)?;
         }
         Ok(sums.epoch_kl())
     }
 
-    fn gradient_step(&mut self, rows: &Rows, schedule: Schedule, sums: &mut Sums) -> Result<(), LearnError> {
-        let Some((gradient, norm, loss)) = self.gradient(rows, schedule)? else {
+    fn gradient_step(
+        &mut self,
+        rows: Option<&Rows>,
+        schedule: Schedule,
+        ranks: &mut Ranks<'_>,
+        sums: &mut Sums,
+    ) -> Result<(), LearnError> {
+        let Some(Gradient { values, norm, parts }) = self.gradient(rows, schedule, ranks)? else {
             sums.skipped += 1;
             return self.skip_step();
         };
-        self.step(&gradient)?;
-        Ok(sums.add(&loss, norm)?)
+        self.step(&values)?;
+        sums.add(parts, norm);
+        Ok(())
     }
 
-    /// The clipped gradient, its norm before clipping, and the loss; nothing if they are not finite.
-    fn gradient(&self, rows: &Rows, schedule: Schedule) -> Result<Option<(Tensor, f64, Loss)>, LearnError> {
-        let (inputs, values) = self.model.forward(&rows.obs, rows.memory.as_ref())?;
-        let dist = self.model.head().dist(&inputs)?;
-        let loss = loss(&dist, &values, rows, &self.algorithm, schedule)?;
-        if !loss.total.to_scalar::<f32>()?.is_finite() {
-            return Ok(None);
-        }
-        let gradient = self.optimizer.gradient(&loss.total.backward()?)?;
-        Ok(gradient.map(|(gradient, norm)| (gradient, norm, loss)))
-    }
-
-    fn step(&mut self, gradient: &Tensor) -> Result<(), LearnError> {
+    pub(super) fn step(&mut self, gradient: &Tensor) -> Result<(), LearnError> {
         self.optimizer.set_learning_rate(self.lr());
         self.optimizer.step(gradient)?;
         self.skipped_in_a_row = 0;
         Ok(())
     }
 
-    fn skip_step(&mut self) -> Result<(), LearnError> {
+    pub(super) fn skip_step(&mut self) -> Result<(), LearnError> {
         self.skipped_in_a_row = self.skipped_in_a_row.saturating_add(1);
         let hopeless = self.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW;
         let reason = "loss or gradient were not finite in several steps in a row";
@@ -242,7 +260,7 @@ impl Learner {
         TrainRows::new(batch, &self.model, &self.encoder, Needs { critic, old }, &self.device)
     }
 
-    fn refresh(&mut self) -> Result<(), LearnError> {
+    pub(super) fn refresh(&mut self) -> Result<(), LearnError> {
         if self.stale {
             self.model.load(&self.weights)?;
             self.optimizer.reload()?;
@@ -251,28 +269,22 @@ impl Learner {
         Ok(())
     }
 
-    fn lr(&self) -> f64 {
+    pub(super) fn lr(&self) -> f64 {
+        self.lr_after(self.env_steps)
+    }
+
+    pub(super) fn lr_after(&self, env_steps: u64) -> f64 {
         let common = self.algorithm.common();
-        common.lr * common.annealing(self.env_steps)
+        common.lr * common.annealing(env_steps)
     }
 
-    fn schedule(&self) -> Schedule {
+    pub(super) fn schedule(&self, joined: &Joined) -> Schedule {
         let Algorithm::Ppo(config) = &self.algorithm else { return Schedule { clip_param: 0.0, kl_coeff: 0.0 } };
-        Schedule { clip_param: config.clip_param * config.common().annealing(self.env_steps), kl_coeff: self.kl_coeff }
+        let clip_param = config.clip_param * config.common().annealing(joined.env_steps);
+        Schedule { clip_param, kl_coeff: joined.kl_coeff }
     }
 
-    fn stats(&self, rows: &TrainRows, sums: &Sums, schedule: Schedule) -> Result<UpdateStats, LearnError> {
-        let values = rows.values()?;
-        Ok(UpdateStats {
-            explained_variance: values.map_or(0.0, |(vf_preds, targets)| explained_variance(&vf_preds, &targets)),
-            logp_gap: rows.logp_gap.into(),
-            learning_rate: self.lr(),
-            kl_coeff: schedule.kl_coeff,
-            ..sums.means()
-        })
-    }
-
-    fn publish(&mut self) -> Result<(), LearnError> {
+    pub(super) fn publish(&mut self) -> Result<(), LearnError> {
         let version = WeightsVersion(self.weights.version().0.saturating_add(1));
         self.weights = self.model.to_weights(version).map_err(|error| match error {
             ModelError::Weights(WeightsError::NotFinite(_)) => self.diverged("a weight is not finite"),
@@ -284,6 +296,15 @@ impl Learner {
 
     fn diverged(&self, reason: &'static str) -> LearnError {
         LearnError::Diverged { reason, last_good: self.weights.clone() }
+    }
+}
+
+pub(super) fn stats(joined: &Joined, sums: &Sums, schedule: Schedule) -> UpdateStats {
+    UpdateStats {
+        explained_variance: joined.explained_variance,
+        logp_gap: joined.logp_gap,
+        kl_coeff: schedule.kl_coeff,
+        ..sums.means()
     }
 }
 

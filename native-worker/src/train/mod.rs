@@ -1,12 +1,17 @@
-//! A training run: its configuration, what it writes down, and the state that the hub drives.
+//! A run, for training or for its rows alone: its configuration, what it writes down, and the state that the hub drives.
 
 mod config;
+mod consumer;
 mod metrics;
 mod outcome;
 mod run;
 mod run_dir;
+mod sampling;
 mod weights_file;
 
 pub use config::{Algo, MAX_LOCAL_WORKERS, TrainConfig, TrainConfigError};
+pub(crate) use consumer::{Consuming, Update};
 pub use outcome::{RunEnd, Summary};
-pub(crate) use run::{Run, StartError, Submitted, Update};
+pub use run::SyncError;
+pub(crate) use run::{Run, StartError, Submitted, Task};
+pub use sampling::SampleConfig;

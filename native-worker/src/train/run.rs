@@ -1,28 +1,30 @@
-//! A run as the hub drives it: group, learner and measurements, without sockets.
+//! A run as the hub drives it: group, consumer and measurements, without sockets.
 
-use std::{collections::BTreeMap, io, pin::Pin, time::Duration};
+use std::{collections::BTreeMap, io, time::Duration};
 
 use rollmesh_core::{
     batch::{OBS, SlotFragment},
-    env::EnvRegistry,
+    env::{EnvRegistry, EnvSpaces},
     group::{BeginError, GroupConfig, GroupConfigError, WorkerGroup},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
     policy::{MlpPolicySpec, init_weights},
-    postprocess::{PostprocessError, train_batch},
+    postprocess::PostprocessError,
     protocol::{
         Frame, Message, Phase, TooLarge,
         convert::{self, FragmentLimits},
-        message::{EnvTrace, FragmentUpload, Iteration, RunStart, RunStatus},
+        message::{EnvTrace, FragmentUpload, Iteration, RunStart, RunStatus, WeightsApplied},
     },
     run::RunSpec,
     time::Micros,
     weights::Weights,
 };
+use tokio::sync::mpsc;
 
 use super::{
-    RunEnd, Summary, TrainConfig, TrainConfigError,
+    RunEnd, SampleConfig, Summary, TrainConfig, TrainConfigError,
+    consumer::{Consumer, Consuming},
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::{RunDir, RunDirError},
 };
@@ -31,17 +33,44 @@ use crate::learner::{DeviceError, LearnError, Learner, LearnerThread, UpdateStat
 /// Granted leases that are remembered per worker, to read uploads that come after the end of their lease.
 const REMEMBERED_LEASES: usize = 4;
 
+/// What a run is for.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// Learning.
+    Train(TrainConfig),
+    /// Rows, for whoever holds the other end.
+    Sample(SampleConfig, mpsc::Sender<Vec<SlotFragment>>),
+}
+
+/// What the hub must know of a run, whatever it is for.
+pub(crate) struct RunTerms {
+    pub(crate) algo: &'static str,
+    /// Local workers that it begins with.
+    pub(crate) num_workers: u32,
+    /// Environment variables that they have besides the hub's.
+    pub(crate) extra_environs: BTreeMap<String, String>,
+    /// The least time between two batches.
+    pace: Duration,
+    stop_return: Option<f64>,
+    max_env_steps: u64,
+}
+
 /// A run in progress, or over.
 pub(crate) struct Run {
     pub(crate) number: u32,
-    pub(crate) config: TrainConfig,
+    pub(crate) terms: RunTerms,
     pub(crate) spec: RunSpec,
     pub(crate) group: WorkerGroup,
     pub(crate) phase: Phase,
     pub(crate) watched_slot: u32,
     limits: FragmentLimits,
-    learner: LearnerThread,
+    /// None once the run is over: whoever takes its batches sees that no more come.
+    consumer: Option<Consumer>,
     weights: Weights,
+    /// The weights that all workers were sent, but for those that came later and were sent newer ones.
+    published: WeightsVersion,
+    /// Weights that were set in the middle of an iteration: they act from the next one on.
+    next_weights: Option<Weights>,
     granted: BTreeMap<LeaseId, (WorkerId, Lease)>,
     has_begun: bool,
     iteration: u64,
@@ -55,12 +84,9 @@ pub(crate) struct Run {
     files: Option<RunDir>,
 }
 
-/// What the learner makes of a batch.
-pub(crate) type Update = Result<(Weights, UpdateStats), LearnError>;
-
-/// A batch that is being learned from.
+/// A batch that is being consumed.
 pub(crate) struct Submitted {
-    pub(crate) update: Pin<Box<dyn Future<Output = Update> + Send>>,
+    pub(crate) update: Consuming,
     /// What the watched slot saw.
     pub(crate) trace: EnvTrace,
 }
@@ -86,6 +112,23 @@ pub(crate) enum StartError {
     HubGone,
 }
 
+/// Why weights could not be set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SyncError {
+    /// There is no run that takes weights from outside.
+    #[error("no run of rows alone is going on: begin one with Hub::sample")]
+    NoRun,
+    /// The policy of the run has other tensors.
+    #[error("the run's policy has other tensors: {0}")]
+    Misfit(String),
+    /// The weights are too many for a message.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// The run or the hub ended before all workers had applied them.
+    #[error("the run ended before all workers had applied the weights")]
+    Ended,
+}
+
 /// An upload that is not what its lease asked for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UploadFault {
@@ -97,20 +140,69 @@ pub(crate) enum UploadFault {
 }
 
 impl Run {
-    pub(crate) fn new(
+    pub(crate) fn new(number: u32, task: Task, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
+        match task {
+            Task::Train(config) => Self::training(number, config, envs, first_lease),
+            Task::Sample(config, batches) => Self::sampling(number, config, batches, envs, first_lease),
+        }
+    }
+
+    fn training(
         number: u32,
         config: TrainConfig,
         envs: &EnvRegistry,
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
         let spaces = config.check(envs)?;
-        let spec = config.spec();
         let device = config.device.open()?;
-        let policy = MlpPolicySpec::for_spaces(&spaces, &config.hidden).map_err(TrainConfigError::from)?;
-        let weights = init_weights(&policy, config.seed).map_err(TrainConfigError::from)?;
+        let spec = config.spec();
+        let weights = first_weights(&spec, &spaces)?;
         let learner = Learner::new(config.ppo.clone(), &spaces, config.seed, &weights, device)?;
         let files = config.run_dir.as_deref().map(|path| RunDir::create(path, &config)).transpose()?;
-        let limits = FragmentLimits::new(&spec, &spaces);
+        let thread = LearnerThread::spawn(learner)?;
+        let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda };
+        let terms = RunTerms {
+            algo: config.algo.name(),
+            num_workers: config.num_workers,
+            extra_environs: config.extra_environs,
+            pace: config.pace,
+            stop_return: config.stop_return,
+            max_env_steps: config.max_env_steps,
+        };
+        let run = Self::with(number, (spec, &spaces), terms, weights, consumer, first_lease)?;
+        Ok(Self { files, ..run })
+    }
+
+    fn sampling(
+        number: u32,
+        config: SampleConfig,
+        batches: mpsc::Sender<Vec<SlotFragment>>,
+        envs: &EnvRegistry,
+        first_lease: LeaseId,
+    ) -> Result<Self, StartError> {
+        let spaces = config.check(envs)?;
+        let spec = config.spec();
+        let weights = first_weights(&spec, &spaces)?;
+        let terms = RunTerms {
+            algo: "sample",
+            num_workers: config.num_workers,
+            extra_environs: BTreeMap::new(),
+            pace: Duration::ZERO,
+            stop_return: None,
+            max_env_steps: config.env_steps,
+        };
+        Self::with(number, (spec, &spaces), terms, weights, Consumer::Taker(batches), first_lease)
+    }
+
+    fn with(
+        number: u32,
+        (spec, spaces): (RunSpec, &EnvSpaces),
+        terms: RunTerms,
+        weights: Weights,
+        consumer: Consumer,
+        first_lease: LeaseId,
+    ) -> Result<Self, StartError> {
+        let limits = FragmentLimits::new(&spec, spaces);
         let group_config = GroupConfig {
             first_lease,
             max_slots_per_lease: largest_lease(&limits, spec.num_slots),
@@ -119,13 +211,16 @@ impl Run {
         let group = WorkerGroup::new(group_config)?;
         Ok(Self {
             number,
+            terms,
             limits,
             spec,
             group,
             phase: Phase::Running,
             watched_slot: 0,
-            learner: LearnerThread::spawn(learner)?,
+            consumer: Some(consumer),
+            published: weights.version(),
             weights,
+            next_weights: None,
             granted: BTreeMap::new(),
             has_begun: false,
             iteration: 0,
@@ -135,8 +230,7 @@ impl Run {
             iteration_began: Duration::ZERO,
             steps_per_s: 0.0,
             error: String::new(),
-            files,
-            config,
+            files: None,
         })
     }
 
@@ -159,7 +253,49 @@ impl Run {
     }
 
     pub(crate) fn weights_frame(&self) -> Result<Frame, TooLarge> {
-        Frame::new(&Message::WeightsUpdate(convert::weights_update(self.number, &self.weights)))
+        convert::weights_frame(self.number, &self.weights)
+    }
+
+    /// The weights, if they have changed since they were sent to everybody.
+    pub(crate) fn news(&mut self) -> Result<Option<Frame>, TooLarge> {
+        self.weights = self.next_weights.take().unwrap_or_else(|| self.weights.clone());
+        if self.weights.version() == self.published {
+            return Ok(None);
+        }
+        self.published = self.weights.version();
+        self.weights_frame().map(Some)
+    }
+
+    /// Sets weights of a run without a learner; the version that they get. They act from the next iteration on.
+    pub(crate) fn set_weights(&mut self, weights: &Weights) -> Result<WeightsVersion, SyncError> {
+        if !matches!(self.consumer, Some(Consumer::Taker(_))) {
+            return Err(SyncError::NoRun);
+        }
+        let newest = self.next_weights.as_ref().unwrap_or(&self.weights);
+        let shapes = |weights: &Weights| -> Vec<String> {
+            weights.tensors().iter().map(|tensor| format!("{} {:?}", tensor.name, tensor.shape)).collect()
+        };
+        let (wanted, found) = (shapes(newest), shapes(weights));
+        if wanted != found {
+            let odd = wanted.iter().find(|name| !found.contains(name)).or_else(|| found.last());
+            return Err(SyncError::Misfit(odd.cloned().unwrap_or_default()));
+        }
+        let version = WeightsVersion(newest.version().0 + 1);
+        self.next_weights = Some(weights.with_version(version));
+        Ok(version)
+    }
+
+    /// Notes what a worker says it acts with; nobody acts with weights that were never sent.
+    pub(crate) fn handle_weights_applied(&mut self, worker: WorkerId, applied: &WeightsApplied) {
+        let version = WeightsVersion(applied.version);
+        if applied.run == self.number && version <= self.weights.version() {
+            self.group.handle_weights_applied(worker, version);
+        }
+    }
+
+    /// True once all workers act with these weights, or newer ones.
+    pub(crate) fn have_applied(&self, version: WeightsVersion, now: Micros) -> bool {
+        self.published >= version && self.group.workers(now).all(|worker| worker.weights_version >= Some(version))
     }
 
     pub(crate) fn begin_iteration(&mut self, now: Micros) -> Result<(), BeginError> {
@@ -170,7 +306,7 @@ impl Run {
 
     /// How long the next iteration has to wait for the run's pace.
     pub(crate) fn rest(&self) -> Duration {
-        self.config.pace.saturating_sub(self.stopwatch.elapsed().saturating_sub(self.iteration_began))
+        self.terms.pace.saturating_sub(self.stopwatch.elapsed().saturating_sub(self.iteration_began))
     }
 
     /// Remembers a lease on its way to a worker; the message to send.
@@ -219,23 +355,28 @@ impl Run {
         }
     }
 
-    /// The batch of the iteration, if it is complete: counted, and handed to the learner.
+    /// The batch of the iteration, if it is complete: counted, and handed to its consumer.
     pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, PostprocessError>> {
+        let consumer = self.consumer.as_ref()?;
         let fragments = self.group.poll_batch()?;
         self.episodes.count(&fragments);
         let trace = self.trace(&fragments);
-        let batch = train_batch(&fragments, self.config.ppo.gamma, self.config.ppo.lambda);
-        Some(batch.map(|batch| Submitted { update: Box::pin(self.learner.submit(batch)), trace }))
+        Some(consumer.submit(fragments).map(|update| Submitted { update, trace }))
     }
 
-    /// The learner is done with the batch: new weights, or the end.
-    pub(crate) fn handle_update(&mut self, weights: Weights, stats: &UpdateStats) -> IterationMetrics {
+    /// The batch has been consumed.
+    pub(crate) fn count_batch(&mut self) {
         let steps = u64::from(self.spec.num_slots) * u64::from(self.spec.rollout_fragment_length);
-        self.weights = weights;
         self.iteration += 1;
         self.env_steps += steps;
         let took = self.stopwatch.elapsed().saturating_sub(self.iteration_began);
         self.steps_per_s = steps as f64 / took.as_secs_f64().max(1e-9);
+    }
+
+    /// The learner is done with the batch.
+    pub(crate) fn handle_update(&mut self, weights: Weights, stats: &UpdateStats) -> IterationMetrics {
+        self.weights = weights;
+        self.count_batch();
         IterationMetrics {
             steps_per_s: self.steps_per_s,
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
@@ -250,10 +391,10 @@ impl Run {
 
     /// Why the run should end now, if it should.
     pub(crate) fn end_reached(&self) -> Option<RunEnd> {
-        if self.config.stop_return.is_some_and(|target| self.episodes.have_reached(target)) {
+        if self.terms.stop_return.is_some_and(|target| self.episodes.have_reached(target)) {
             return Some(RunEnd::Solved);
         }
-        (self.env_steps >= self.config.max_env_steps).then_some(RunEnd::Finished)
+        (self.env_steps >= self.terms.max_env_steps).then_some(RunEnd::Finished)
     }
 
     pub(crate) fn pause(&mut self) {
@@ -275,6 +416,7 @@ impl Run {
     /// Ends the run and writes its last files. A file that cannot be written is told as an error beside the summary.
     pub(crate) fn end(&mut self, end: RunEnd, now: Micros) -> (Summary, io::Result<()>) {
         self.stopwatch.pause();
+        self.consumer = None;
         self.group.stop(now);
         self.phase = match &end {
             RunEnd::Solved => Phase::Solved,
@@ -286,9 +428,9 @@ impl Run {
             }
         };
         let summary = Summary {
-            env: self.config.env.clone(),
-            algo: self.config.algo.name(),
-            seed: self.config.seed,
+            env: self.spec.env.clone(),
+            algo: self.terms.algo,
+            seed: self.spec.seed,
             solved: end == RunEnd::Solved,
             env_steps: self.env_steps,
             episode_return_mean: self.episodes.return_mean(),
@@ -308,16 +450,16 @@ impl Run {
         RunStatus {
             run: self.number,
             phase: self.phase.to_wire(),
-            env: self.config.env.clone(),
-            algo: self.config.algo.name().into(),
-            seed: self.config.seed,
+            env: self.spec.env.clone(),
+            algo: self.terms.algo.into(),
+            seed: self.spec.seed,
             num_slots: self.spec.num_slots,
             iteration: self.iteration,
             env_steps: self.env_steps,
             episodes: self.episodes.finished,
             episode_return_mean: self.episodes.return_mean().map_or(f32::NAN, |mean| mean as f32),
-            stop_return: self.config.stop_return.map_or(f32::NAN, |target| target as f32),
-            max_env_steps: self.config.max_env_steps,
+            stop_return: self.terms.stop_return.map_or(f32::NAN, |target| target as f32),
+            max_env_steps: self.terms.max_env_steps,
             wall_ms: self.stopwatch.elapsed().as_millis() as u64,
             steps_per_s: self.steps_per_s as f32,
             watched_slot: self.watched_slot,
@@ -374,6 +516,12 @@ impl Run {
     }
 }
 
+/// The weights that everybody makes from the seed.
+fn first_weights(spec: &RunSpec, spaces: &EnvSpaces) -> Result<Weights, TrainConfigError> {
+    let policy = MlpPolicySpec::for_spaces(spaces, &spec.hidden)?;
+    Ok(init_weights(&policy, spec.seed)?)
+}
+
 /// The most slots whose fragments fit into one upload.
 fn largest_lease(limits: &FragmentLimits, num_slots: u32) -> u32 {
     let mut slots = num_slots;
@@ -405,7 +553,7 @@ mod tests {
             ppo: crate::learner::PpoConfig { rollout_fragment_length: 8, ..Default::default() },
             ..TrainConfig::new("CartPole-v1")
         };
-        let mut run = Run::new(1, config, &envs, LeaseId(0)).unwrap();
+        let mut run = Run::new(1, Task::Train(config), &envs, LeaseId(0)).unwrap();
         assert!(!run.has_begun());
         let (worker, now) = (WorkerId(1), Micros(0));
         run.group.handle_joined(worker, WorkerProfile::NATIVE, now);

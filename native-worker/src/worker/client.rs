@@ -16,7 +16,7 @@ use rollmesh_core::{
 use tokio::{net::TcpStream, sync::mpsc, time::timeout};
 use tokio_tungstenite::{
     MaybeTlsStream, WebSocketStream, connect_async_with_config,
-    tungstenite::{self, Message as Frame, protocol::WebSocketConfig},
+    tungstenite::{self, Bytes, Message as Frame, protocol::WebSocketConfig},
 };
 
 /// A hub answers a connection within this time.
@@ -128,7 +128,7 @@ async fn serve(
     socket: Socket,
     resume: &mut Option<[u8; 16]>,
 ) -> SessionEnd {
-    let (from_hub, incoming) = mpsc::channel::<Vec<u8>>(QUEUED_FRAMES);
+    let (from_hub, incoming) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Vec<u8>>(QUEUED_FRAMES);
     let Ok(work) = thread::Builder::new().name("rollout".into()).spawn(move || work(session(), incoming, &outgoing))
     else {
@@ -154,13 +154,13 @@ async fn serve(
 }
 
 /// Carries frames both ways until the connection is lost, and says why, or until the session is over.
-async fn carry(socket: Socket, from_hub: mpsc::Sender<Vec<u8>>, mut to_hub: mpsc::Receiver<Vec<u8>>) -> Option<String> {
+async fn carry(socket: Socket, from_hub: mpsc::Sender<Bytes>, mut to_hub: mpsc::Receiver<Vec<u8>>) -> Option<String> {
     let (mut sink, mut stream) = socket.split();
     let read = async {
         loop {
             match timeout(SILENCE_LIMIT, stream.next()).await {
                 Ok(Some(Ok(Frame::Binary(bytes)))) => {
-                    if from_hub.send(bytes.into()).await.is_err() {
+                    if from_hub.send(bytes).await.is_err() {
                         return None;
                     }
                 }
@@ -201,7 +201,7 @@ async fn carry(socket: Socket, from_hub: mpsc::Sender<Vec<u8>>, mut to_hub: mpsc
 /// Works until the session or the connection is over. Where the session stood then, and how to resume it.
 fn work(
     mut session: WorkerSession,
-    mut incoming: mpsc::Receiver<Vec<u8>>,
+    mut incoming: mpsc::Receiver<Bytes>,
     outgoing: &mpsc::Sender<Vec<u8>>,
 ) -> (SessionState, Option<[u8; 16]>) {
     let epoch = Instant::now();
@@ -216,7 +216,7 @@ fn work(
 /// Sends what is to be sent and takes what has come; waits for something if there is no work. False at the end.
 fn exchange(
     session: &mut WorkerSession,
-    incoming: &mut mpsc::Receiver<Vec<u8>>,
+    incoming: &mut mpsc::Receiver<Bytes>,
     outgoing: &mpsc::Sender<Vec<u8>>,
 ) -> bool {
     loop {

@@ -5,6 +5,7 @@ mod access;
 mod hand_made;
 mod operators;
 mod peers;
+mod sampling;
 #[path = "../support/mod.rs"]
 mod support;
 mod workers;

@@ -55,6 +55,19 @@ impl Frame {
         }
     }
 
+    /// Becomes a picture of these pixels, 3 bytes each; false, and unchanged, if they are not as many as that or the picture
+    /// is too large.
+    #[must_use]
+    pub fn set(&mut self, width: u32, height: u32, rgb: &[u8]) -> bool {
+        let fits = width.max(height) <= Self::MAX_SIDE && rgb.len() == 3 * width as usize * height as usize;
+        if fits {
+            (self.width, self.height) = (width, height);
+            self.rgb.clear();
+            self.rgb.extend_from_slice(rgb);
+        }
+        fits
+    }
+
     /// Pixels in a row.
     #[must_use]
     pub fn width(&self) -> u32 {
@@ -101,6 +114,13 @@ mod tests {
         assert_eq!(frame.rgb()[12..], [1, 2, 3, 4, 5, 6]);
         assert_eq!((frame.pixel(2, 1), frame.pixel(3, 0), frame.pixel(0, 2)), (Some([4, 5, 6]), None, None));
         assert!(frame.row_mut(2).is_empty());
+    }
+
+    #[test]
+    fn pixels_from_elsewhere_must_fit() {
+        let mut frame = Frame::new();
+        assert!(frame.set(2, 1, &[1, 2, 3, 4, 5, 6]) && frame.pixel(1, 0) == Some([4, 5, 6]));
+        assert!(!frame.set(2, 2, &[0; 6]) && !frame.set(u32::MAX, u32::MAX, &[]) && frame.height() == 1);
     }
 
     #[test]

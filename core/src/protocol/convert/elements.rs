@@ -37,6 +37,8 @@ wire_enum! {
         Bytes = 10,
         /// JSON documents: as byte strings.
         Json = 11,
+        /// 32-bit floats that are the same in all rows: one of them.
+        F32Same = 12,
     }
 }
 
@@ -61,7 +63,7 @@ impl WireType {
     /// What a column holds when it has arrived.
     pub(super) const fn column_type(self) -> ColumnType {
         match self {
-            Self::F32 => ColumnType::Array(DType::F32),
+            Self::F32 | Self::F32Same => ColumnType::Array(DType::F32),
             Self::F64 => ColumnType::Array(DType::F64),
             Self::I32 => ColumnType::Array(DType::I32),
             Self::I64 | Self::I64AsU8 | Self::I64AsI16 | Self::I64AsI32 => ColumnType::Array(DType::I64),
@@ -77,9 +79,35 @@ impl WireType {
         match self {
             Self::U8 | Self::Bool | Self::I64AsU8 => 1,
             Self::I64AsI16 => 2,
-            Self::F32 | Self::I32 | Self::I64AsI32 | Self::Bytes | Self::Json => 4,
+            Self::F32 | Self::F32Same | Self::I32 | Self::I64AsI32 | Self::Bytes | Self::Json => 4,
             Self::F64 | Self::I64 => 8,
         }
+    }
+
+    /// Bytes of so many elements on the way; of ragged rows those of their lengths. Saturates, because a shape may have
+    /// more elements than there could be bytes.
+    pub(super) const fn bytes(self, elements: u64) -> u64 {
+        match self {
+            Self::F32Same if elements > 0 => self.size() as u64,
+            _ => elements.saturating_mul(self.size() as u64),
+        }
+    }
+
+    /// [`narrowest`](Self::narrowest) of a column with one element per row, whose rows may all be the same.
+    pub(super) fn narrowest_scalar(column_type: ColumnType, columns: &[&Column]) -> Self {
+        if let Some(Column::F32(first)) = columns.first()
+            && let Some(first) = first.values().first().map(|value| value.to_bits())
+        {
+            // Without a way out within a column this is a few instructions for many rows.
+            let is_same = |column: &&Column| match column {
+                Column::F32(data) => data.values().iter().fold(0, |odd, value| odd | (value.to_bits() ^ first)) == 0,
+                _ => false,
+            };
+            if columns.iter().all(is_same) {
+                return Self::F32Same;
+            }
+        }
+        Self::narrowest(column_type, columns)
     }
 
     /// The most compact type that carries all these columns, which have one type.
@@ -93,9 +121,9 @@ impl WireType {
             ColumnType::Array(DType::U8) => Self::U8,
             ColumnType::Array(DType::Bool) => Self::Bool,
             ColumnType::Array(DType::I64) => {
-                let integers =
-                    || columns.iter().filter_map(|column| column.typed::<i64>().ok()).flat_map(|c| c.values());
-                let (min, max) = (integers().min().copied().unwrap_or(0), integers().max().copied().unwrap_or(0));
+                let integers = columns.iter().filter_map(|column| column.typed::<i64>().ok()).flat_map(|c| c.values());
+                // Zero fits everywhere.
+                let (min, max) = integers.fold((0, 0), |(min, max), &value| (value.min(min), value.max(max)));
                 let fits = |low: i64, high: i64| low <= min && max <= high;
                 if fits(0, u8::MAX.into()) {
                     Self::I64AsU8
@@ -117,6 +145,10 @@ impl WireType {
             append_le(out, &ragged().flat_map(BytesColumn::lengths).collect::<Vec<u32>>());
             ragged().for_each(|column| out.extend_from_slice(column.contiguous()));
         }
+        if self == Self::F32Same {
+            let first = columns.iter().find_map(|column| column.typed::<f32>().ok()?.values().first().copied());
+            return append_le(out, first.as_slice());
+        }
         for column in columns {
             match column {
                 Column::F32(data) => append_le(out, data.values()),
@@ -136,10 +168,22 @@ impl WireType {
         }
     }
 
-    /// Makes an array of bytes, as many as whole rows of the shape need. Integers must be in the range, which
-    /// excludes its end.
-    pub(super) fn read(self, bytes: &[u8], shape: RowShape, range: Option<Range<i64>>) -> Result<Column, ReadFault> {
+    /// Makes an array of `elements` elements, which make whole rows of the shape, from [as many bytes](Self::bytes) as
+    /// they need. Integers must be in the range, which excludes its end.
+    pub(super) fn read(
+        self,
+        bytes: &[u8],
+        elements: usize,
+        shape: RowShape,
+        range: Option<Range<i64>>,
+    ) -> Result<Column, ReadFault> {
         match self {
+            Self::F32Same => {
+                let first = f32::read_le(bytes);
+                check(&first, |value| (!value.is_finite()).then_some(ValueFault::NotFinite))?;
+                let value = first.first().copied().unwrap_or_default();
+                Ok(Column::from_typed(ColumnData::new(vec![value; elements], shape)?))
+            }
             Self::F32 => floats(f32::read_le(bytes), shape),
             Self::F64 => floats(f64::read_le(bytes), shape),
             Self::I32 => integers(i32::read_le(bytes), shape, range),
@@ -236,7 +280,7 @@ mod tests {
             let mut bytes = vec![];
             wire.write(&mut bytes, &[&column]);
             assert_eq!(bytes.len(), values.len() * wire.size());
-            assert_eq!(wire.read(&bytes, RowShape::SCALAR, None).unwrap(), column);
+            assert_eq!(wire.read(&bytes, values.len(), RowShape::SCALAR, None).unwrap(), column);
         }
     }
 
@@ -255,8 +299,26 @@ mod tests {
             let mut bytes = vec![];
             wire.write(&mut bytes, &[&column]);
             assert_eq!((wire.column_type(), bytes.len()), (column.column_type(), 2 * column.rows() * wire.size()));
-            assert_eq!(wire.read(&bytes, shape, None).unwrap(), column);
+            assert_eq!(wire.read(&bytes, 2 * column.rows(), shape, None).unwrap(), column);
         }
+    }
+
+    #[test]
+    fn scalars_that_are_all_the_same_travel_as_one() {
+        let column = |values: &[f32]| Column::from(ColumnData::scalars(values.to_vec()));
+        let narrowest = |columns: &[&Column]| WireType::narrowest_scalar(DType::F32.into(), columns);
+        let (ones, zeros) = (column(&[1.0; 3]), column(&[0.0, 0.0]));
+        assert_eq!(narrowest(&[&ones, &ones]), WireType::F32Same);
+        assert_eq!(narrowest(&[&ones, &zeros]), WireType::F32);
+        assert_eq!(narrowest(&[&zeros, &column(&[-0.0])]), WireType::F32, "bits count, not values");
+        assert_eq!(narrowest(&[&column(&[])]), WireType::F32);
+        let wire = WireType::F32Same;
+        let mut bytes = vec![];
+        wire.write(&mut bytes, &[&ones, &ones]);
+        assert_eq!((bytes.len() as u64, wire.bytes(6), wire.bytes(0)), (4, 4, 0));
+        assert_eq!(wire.read(&bytes, 6, RowShape::SCALAR, None).unwrap(), column(&[1.0; 6]));
+        let odd = wire.read(&f32::NAN.to_le_bytes(), 6, RowShape::SCALAR, None).unwrap_err();
+        assert!(matches!(odd, ReadFault::Value { element: 0, fault: ValueFault::NotFinite }));
     }
 
     #[test]

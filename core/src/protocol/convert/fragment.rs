@@ -98,10 +98,9 @@ struct WireColumn<'a> {
 }
 
 impl WireColumn<'_> {
-    /// Bytes of a row, of a ragged one without its own. Saturates, because a shape may have more elements than there
-    /// could be bytes.
-    fn row_bytes(&self) -> u64 {
-        (self.limit.shape.elements() as u64).saturating_mul(self.wire.size() as u64)
+    /// Bytes of so many rows, of ragged ones without their own. Saturates.
+    fn bytes(&self, rows: u64) -> u64 {
+        self.wire.bytes(rows.saturating_mul(self.limit.shape.elements() as u64))
     }
 }
 
@@ -120,7 +119,9 @@ fn wire_columns<'a>(upload: &FragmentUpload, limits: &'a FragmentLimits) -> Resu
         }
         let wire = WireType::try_from(byte).map_err(|source| UploadError::WireType { column: limit.name, source })?;
         let shape = dims.split_off(..usize::from(rank)).and_then(|dims| RowShape::new(dims).ok());
-        if wire.column_type() != limit.column_type || shape != Some(limit.shape) {
+        // One value for all rows is for columns that have as many rows as the lease wants, and one element each.
+        let too_short = wire == WireType::F32Same && (limit.name == OBS.name() || limit.shape.elements() != 1);
+        if wire.column_type() != limit.column_type || shape != Some(limit.shape) || too_short {
             return Err(UploadError::ColumnType {
                 column: limit.name,
                 expected: limit.column_type,
@@ -143,9 +144,8 @@ fn check_data_length(upload: &FragmentUpload, columns: &[WireColumn<'_>]) -> Res
     let cuts = upload.cut_ends.len() as u64;
     let obs = columns.iter().find(|column| column.limit.name == OBS.name());
     let obs = obs.ok_or_else(|| UploadError::MissingColumn(OBS.name()))?;
-    let row_bytes = columns.iter().fold(0u64, |sum, column| sum.saturating_add(column.row_bytes()));
-    let cut_bytes = obs.row_bytes().saturating_add(4);
-    let expected = rows.saturating_mul(row_bytes).saturating_add(cuts.saturating_mul(cut_bytes));
+    let of_rows = columns.iter().fold(0u64, |sum, column| sum.saturating_add(column.bytes(rows)));
+    let expected = of_rows.saturating_add(obs.bytes(cuts)).saturating_add(4 * cuts);
     let found = upload.data.len() as u64;
     let ragged = columns.iter().any(|column| matches!(column.limit.column_type, ColumnType::Ragged(_)));
     if ragged && found > expected { Ok(()) } else { check_table("data", found, expected) }
@@ -182,9 +182,9 @@ impl<'a> Data<'a> {
         let mut batch = SampleBatch::new();
         for WireColumn { limit, wire } in columns {
             let (name, elements) = (limit.name, limit.shape.elements());
-            let bytes = self.take(rows * elements * wire.size())?;
+            let bytes = self.take(wire.bytes((rows * elements) as u64) as usize)?;
             let column = match limit.column_type {
-                ColumnType::Array(_) => wire.read(bytes, limit.shape, limit.range.clone()),
+                ColumnType::Array(_) => wire.read(bytes, rows * elements, limit.shape, limit.range.clone()),
                 ColumnType::Ragged(kind) => match read_lengths(bytes, limit.max_row_bytes) {
                     Ok((lengths, sum)) => {
                         let bytes = self.take(usize::try_from(sum).unwrap_or(usize::MAX))?.to_vec();

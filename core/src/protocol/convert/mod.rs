@@ -23,4 +23,4 @@ pub use lease::{LeaseGrantError, lease, lease_grant};
 pub use limits::FragmentLimits;
 pub use upload::{EncodeError, fragment_upload};
 pub use upload_error::{CutFault, UploadError};
-pub use weights::{WeightsUpdateError, weights, weights_update};
+pub use weights::{WeightsUpdateError, weights, weights_frame, weights_in, weights_update};

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     batch::{OBS, SampleBatch, SlotFragment},
-    column::{Column, append_le},
+    column::{Column, DType, append_le},
     ids::{LeaseId, SlotId},
     prelude::*,
     protocol::message::FragmentUpload,
@@ -101,13 +101,21 @@ fn push_columns(
     like: &SampleBatch,
 ) -> Result<(), EncodeError> {
     let mut obs_wire = WireType::F32;
+    let bytes = |batch: &SampleBatch| batch.iter().map(|(_, column)| column_bytes(column)).sum::<usize>();
+    let bytes = fragments.iter().map(|slot| bytes(&slot.rows) + bytes(&slot.final_obs) + 4 * slot.cuts.len()).sum();
+    // At once: a buffer that grows is copied several times.
+    upload.data.reserve(bytes);
     for (name, like) in like.iter() {
         let columns = same_columns(fragments, name, like, |fragment| &fragment.rows)?;
         let mut all = columns.clone();
         if name == OBS.name() {
             all.extend(same_columns(fragments, name, like, |fragment| &fragment.final_obs)?);
         }
-        let wire = WireType::narrowest(like.column_type(), &all);
+        // Final observations have other rows.
+        let wire = match name != OBS.name() && like.shape().elements() == 1 {
+            true => WireType::narrowest_scalar(like.column_type(), &all),
+            false => WireType::narrowest(like.column_type(), &all),
+        };
         if name == OBS.name() {
             obs_wire = wire;
         }
@@ -125,6 +133,12 @@ fn push_columns(
     let final_obs = fragments.iter().filter_map(|fragment| fragment.final_obs.column(OBS.name()));
     obs_wire.write(&mut upload.data, &final_obs.collect::<Vec<_>>());
     Ok(())
+}
+
+/// What the elements of a column need, integers as single bytes; a ragged one may need more.
+fn column_bytes(column: &Column) -> usize {
+    let bytes = if column.column_type() == DType::I64.into() { 1 } else { column.column_type().element_size() };
+    column.rows() * column.shape().elements() * bytes
 }
 
 /// One column of every fragment, all of one type and shape.

@@ -4,7 +4,12 @@ use crate::{
     column::{LittleEndian as _, append_le},
     ids::WeightsVersion,
     prelude::*,
-    protocol::message::WeightsUpdate,
+    protocol::{
+        DecodeError, Frame, Kind, Message, TooLarge,
+        codec::decode_body,
+        header,
+        message::{WeightsUpdate, WeightsUpdateRef},
+    },
     weights::{Tensor, Weights, WeightsError},
 };
 
@@ -44,24 +49,55 @@ pub enum WeightsUpdateError {
     /// The tensors do not make weights.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// The bytes are no message.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
 }
 
 /// Puts weights into a message.
 #[must_use]
 pub fn weights_update(run: u32, weights: &Weights) -> WeightsUpdate {
+    let mut update = table(run, weights);
+    update.values.reserve(value_bytes(weights));
+    weights.tensors().iter().for_each(|tensor| append_le(&mut update.values, &tensor.values));
+    update
+}
+
+/// The frame of that message, without a copy on the way.
+///
+/// # Errors
+/// [`TooLarge`] for weights that no receiver accepts.
+pub fn weights_frame(run: u32, weights: &Weights) -> Result<Frame, TooLarge> {
+    let mut bytes = Message::WeightsUpdate(table(run, weights)).encode();
+    // The values stand last: their length takes the place of that of none.
+    bytes.pop();
+    let len = value_bytes(weights);
+    bytes.reserve(len + 10);
+    let mut rest = len;
+    while rest >= 0x80 {
+        bytes.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
+    weights.tensors().iter().for_each(|tensor| append_le(&mut bytes, &tensor.values));
+    Frame::of_bytes(Kind::WeightsUpdate, bytes)
+}
+
+fn value_bytes(weights: &Weights) -> usize {
+    weights.tensors().iter().map(|tensor| 4 * tensor.values.len()).sum()
+}
+
+/// The message without values.
+fn table(run: u32, weights: &Weights) -> WeightsUpdate {
     let tensors = weights.tensors();
     let names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
-    let mut values = Vec::with_capacity(tensors.iter().map(|tensor| 4 * tensor.values.len()).sum());
-    for tensor in tensors {
-        append_le(&mut values, &tensor.values);
-    }
     WeightsUpdate {
         run,
         version: weights.version().0,
         names: names.join("\n"),
         ranks: tensors.iter().map(|tensor| tensor.shape.len() as u8).collect(),
         dims: tensors.iter().flat_map(|tensor| tensor.shape.iter().copied()).collect(),
-        values,
+        values: Vec::new(),
     }
 }
 
@@ -70,6 +106,26 @@ pub fn weights_update(run: u32, weights: &Weights) -> WeightsUpdate {
 /// # Errors
 /// [`WeightsUpdateError`] names the tensor that is wrong.
 pub fn weights(update: &WeightsUpdate) -> Result<Weights, WeightsUpdateError> {
+    let WeightsUpdate { run, version, names, ranks, dims, values } = update;
+    let (ranks, dims) = (ranks.clone(), dims.clone());
+    read(&WeightsUpdateRef { run: *run, version: *version, names, ranks, dims, values })
+}
+
+/// Takes the weights of a run out of the bytes of a message, without a copy on the way. None for other messages, and
+/// for weights of other runs.
+///
+/// # Errors
+/// [`WeightsUpdateError`] names what is wrong.
+pub fn weights_in(bytes: &[u8], run: u32) -> Result<Option<Weights>, WeightsUpdateError> {
+    let (kind, body) = header::read(bytes)?;
+    if kind != Kind::WeightsUpdate {
+        return Ok(None);
+    }
+    let update: WeightsUpdateRef<'_> = decode_body(kind, body)?;
+    if update.run == run { read(&update).map(Some) } else { Ok(None) }
+}
+
+fn read(update: &WeightsUpdateRef<'_>) -> Result<Weights, WeightsUpdateError> {
     let count = update.ranks.len();
     if count > MAX_TENSORS {
         return Err(WeightsUpdateError::TooMany(count));
@@ -78,7 +134,7 @@ pub fn weights(update: &WeightsUpdate) -> Result<Weights, WeightsUpdateError> {
     if names().count() != count {
         return Err(WeightsUpdateError::Names { names: names().count(), tensors: count });
     }
-    let (mut dims, mut values) = (&update.dims[..], &update.values[..]);
+    let (mut dims, mut values) = (&update.dims[..], update.values);
     let mut tensors = Vec::with_capacity(count);
     for (name, &rank) in names().zip(&update.ranks) {
         let shape = split(&mut dims, usize::from(rank))
@@ -127,6 +183,23 @@ mod tests {
         assert_eq!(weights(&weights_update(3, &sample())), Ok(sample()));
         let none = Weights::new(WeightsVersion(0), vec![]).unwrap();
         assert_eq!(weights(&weights_update(3, &none)), Ok(none));
+    }
+
+    #[test]
+    fn what_is_not_copied_is_the_same() {
+        let none = Weights::new(WeightsVersion(0), vec![]).unwrap();
+        let values = vec![0.5; 5_000];
+        let large = Tensor { name: "w".into(), shape: vec![5_000], values };
+        for weights in [sample(), none, Weights::new(WeightsVersion(1 << 40), vec![large]).unwrap()] {
+            let frame = weights_frame(3, &weights).unwrap();
+            assert_eq!(frame, Frame::new(&Message::WeightsUpdate(weights_update(3, &weights))).unwrap());
+            assert_eq!(weights_in(frame.bytes(), 3), Ok(Some(weights)));
+            assert_eq!(weights_in(frame.bytes(), 4), Ok(None));
+            let cut = weights_in(&frame.bytes()[..frame.bytes().len() - 1], 3).unwrap_err();
+            assert_eq!(cut.to_string(), "the body of WeightsUpdate does not decode");
+        }
+        let other = Message::Credit(crate::protocol::message::Credit { bytes: 1 }).encode();
+        assert_eq!(weights_in(&other, 3), Ok(None));
     }
 
     #[test]

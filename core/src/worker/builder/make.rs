@@ -97,6 +97,7 @@ impl RolloutWorkerBuilder {
             callbacks,
             clock: self.clock,
             host: self.host,
+            shell: self.shell,
             registry: self.registry,
             config: self.config,
         }))

@@ -3,11 +3,11 @@
 use crate::{
     callbacks::{CallbackList, Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
     env::BaseEnv,
-    policy::PolicyMap,
+    policy::{AllReduce, PolicyMap},
     prelude::*,
     sampler::{SampleError, SamplerInput},
     time::Micros,
-    worker::{Clock, RemoteEnvSpec, RolloutConfig},
+    worker::{Clock, DataParallelError, JoinRequest, RemoteEnvSpec, RolloutConfig},
 };
 
 /// Sub-environments that run elsewhere, as the configuration wants them.
@@ -84,6 +84,15 @@ pub trait Shell: Send {
     /// [`SampleError::Output`].
     #[doc(alias = "monitor_path")]
     fn monitor(&mut self, _path: &str) -> Result<Option<Box<dyn Callbacks>>, SampleError> {
+        Ok(None)
+    }
+
+    /// Joins the other ranks, and waits for all of them; none without sockets.
+    ///
+    /// # Errors
+    /// [`DataParallelError`].
+    #[doc(alias = "init_process_group")]
+    fn data_parallel(&mut self, _request: &JoinRequest) -> Result<Option<Box<dyn AllReduce>>, DataParallelError> {
         Ok(None)
     }
 }

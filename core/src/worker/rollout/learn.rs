@@ -15,13 +15,18 @@ const BATCH_COUNT: &str = "batch_count";
 
 impl RolloutWorker {
     /// Lets every policy that is trained and has rows in the batch learn from them. Compressed columns are decompressed,
-    /// and callbacks see each policy's rows first.
+    /// and callbacks see each policy's rows first. With [data parallelism](Self::setup_data_parallel) from the rows of all
+    /// ranks.
     ///
     /// # Errors
     /// [`RolloutError::Policy`] for one that fails or does not learn, [`RolloutError::PolicyMap`] for rows of a policy
     /// that there is not; policies before it, in the order of ids, have learned.
     pub fn learn_on_batch(&mut self, batch: &AnyBatch) -> Result<BTreeMap<PolicyId, LearnInfo>, RolloutError> {
         self.check_running()?;
+        if self.ranks.is_some() {
+            let learned = self.learn_together(batch);
+            return self.or_give_up(learned);
+        }
         let mut infos = BTreeMap::new();
         for (id, mut rows) in self.trained_rows(batch)? {
             let mut info = LearnInfo::new();
@@ -35,7 +40,7 @@ impl RolloutWorker {
     }
 
     /// The gradients of every policy that is trained and has rows in the batch, and what it says of them, `batch_count`
-    /// among it. Changes nothing.
+    /// among it. Changes nothing. With [data parallelism](Self::setup_data_parallel) those of the rows of all ranks.
     ///
     /// # Errors
     /// As [`learn_on_batch`](Self::learn_on_batch).
@@ -46,16 +51,23 @@ impl RolloutWorker {
     ) -> Result<BTreeMap<PolicyId, (Gradients, LearnInfo)>, RolloutError> {
         self.check_running()?;
         let mut gradients = BTreeMap::new();
-        for (id, rows) in self.trained_rows(batch)? {
-            let policy = self.parts.policies.policy_mut(&id)?;
-            let (own, mut info) = policy.compute_gradients(&rows).map_err(RolloutError::of_policy(&id))?;
-            info.insert(BATCH_COUNT.into(), batch.env_steps() as f64);
-            gradients.insert(id, (own, info));
+        if self.ranks.is_some() {
+            let computed = self.gradients_together(batch);
+            gradients = self.or_give_up(computed)?;
+        } else {
+            for (id, rows) in self.trained_rows(batch)? {
+                let policy = self.parts.policies.policy_mut(&id)?;
+                let computed = policy.compute_gradients(&rows).map_err(RolloutError::of_policy(&id))?;
+                gradients.insert(id, computed);
+            }
         }
+        let count = batch.env_steps() as f64;
+        gradients.values_mut().for_each(|(_, info)| _ = info.insert(BATCH_COUNT.into(), count));
         Ok(gradients)
     }
 
-    /// Lets the optimisers of those policies that are trained take a step along these gradients.
+    /// Lets the optimisers of those policies that are trained take a step along these gradients. With
+    /// [data parallelism](Self::setup_data_parallel) all ranks must take the same: nothing is exchanged.
     ///
     /// # Errors
     /// As [`learn_on_batch`](Self::learn_on_batch).

@@ -1,6 +1,7 @@
 //! A worker: environments, policies, input and output put together, and everything that can be asked of it.
 
 mod apply;
+mod data_parallel;
 mod envs;
 mod estimate;
 mod filters;
@@ -35,7 +36,7 @@ pub use train::PoliciesToTrain;
 use self::making::Making;
 use super::{
     Registry, RolloutConfig, RolloutError, WorkerPlace,
-    builder::{Clock, HostFacts, Opened, Recipe, RolloutWorkerBuilder, Workshop},
+    builder::{Clock, HostFacts, Opened, Recipe, RolloutWorkerBuilder, Shell, Workshop},
     lockstep::LockstepSampler,
 };
 use crate::{
@@ -90,6 +91,7 @@ pub(in crate::worker) struct Parts {
     pub(in crate::worker) callbacks: CallbackList,
     pub(in crate::worker) clock: Clock,
     pub(in crate::worker) host: Option<Box<dyn HostFacts>>,
+    pub(in crate::worker) shell: Option<Box<dyn Shell>>,
 }
 
 /// Steps environments with policies and returns what happened; or reads batches from elsewhere. RLlib's worker, with all
@@ -108,6 +110,8 @@ pub(in crate::worker) struct Parts {
 #[doc(alias("EnvRunner", "PolicyEvaluator"))]
 pub struct RolloutWorker {
     parts: Parts,
+    /// Those that it learns together with.
+    ranks: Option<data_parallel::Ranks>,
     global_vars: GlobalVars,
     weights_seq_no: Option<u64>,
     /// Batches of the sample in the making, or of one that failed.
@@ -152,6 +156,7 @@ impl RolloutWorker {
     pub(in crate::worker) fn assemble(parts: Parts) -> Self {
         Self {
             parts,
+            ranks: None,
             global_vars: GlobalVars::default(),
             weights_seq_no: None,
             read: Vec::new(),
@@ -201,7 +206,7 @@ impl RolloutWorker {
         &mut self.parts.callbacks
     }
 
-    /// Stops environments, input and output. A second call does nothing; everything that samples, learns or changes
+    /// Stops environments, input and output, and leaves the ranks that it learns together with. A second call does nothing; everything that samples, learns or changes
     /// policies says [`RolloutError::Stopped`] from now on.
     ///
     /// # Errors
@@ -211,6 +216,7 @@ impl RolloutWorker {
             return Ok(());
         }
         self.stopped = true;
+        self.ranks = None;
         let parts = &mut self.parts.opened;
         let source = match &mut parts.source {
             Source::None => Ok(()),

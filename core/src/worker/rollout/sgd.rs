@@ -37,6 +37,9 @@ impl RolloutWorker {
     /// Samples, and lets every policy that is trained learn from its rows in small batches, shuffled anew for every pass.
     /// Rows in sequences stay together, in their order. Gives the number of env steps, too.
     ///
+    /// With [data parallelism](Self::setup_data_parallel) every rank cuts its own sample, and the first small batches of
+    /// all ranks make one step, the second ones the next one, and so on; fields are standardised over all samples.
+    ///
     /// # Errors
     /// [`RolloutError::Count`] unless the sample has `expected` env steps, [`RolloutError::Batch`] for a column that is
     /// not there: nobody has learned then. Else as [`sample`](Self::sample) and
@@ -46,14 +49,26 @@ impl RolloutWorker {
         expected: usize,
         options: &SgdOptions,
     ) -> Result<(TrainInfo, usize), RolloutError> {
+        let learned = self.sample_and_descend(expected, options);
+        self.or_give_up(learned)
+    }
+
+    fn sample_and_descend(
+        &mut self,
+        expected: usize,
+        options: &SgdOptions,
+    ) -> Result<(TrainInfo, usize), RolloutError> {
         let (batch, found) = self.sample_with_count()?;
         if found != expected {
             return Err(RolloutError::Count { expected, found });
         }
-        let mut rows = self.trained_rows(&batch)?;
+        let rows = self.trained_rows(&batch)?.into_iter().collect();
+        let mut rows = self.with_rows_anywhere("sample_and_learn", rows)?;
         for (_, rows) in &mut rows {
             for field in &options.standardize_fields {
-                standardize(rows, field)?;
+                let own = moments(rows, field)?;
+                let all = self.numbers_of_all(field, own)?;
+                standardize(rows, field, &all)?;
             }
         }
         self.learned = self.learned.wrapping_add(1);
@@ -81,7 +96,11 @@ impl RolloutWorker {
                 rows.shuffle(&mut streams.at(worker, self.learned, pass, place))?;
             }
             let size = if options.minibatch_size == 0 { rows.len().max(1) } else { options.minibatch_size };
-            for small in rows.timeslices(SliceBy::Size(size))? {
+            let pieces: Vec<SampleBatch> = rows.timeslices(SliceBy::Size(size))?.collect();
+            let counts = self.numbers_of_all("number of small batches", [pieces.len() as f64])?;
+            let most = counts.iter().fold(0.0, |most: f64, [count]| most.max(*count));
+            // Whoever has fewer takes part without rows.
+            for small in pieces.into_iter().chain(core::iter::repeat_with(SampleBatch::new)).take(most as usize) {
                 let info = self.learn_on_batch(&of_policy(id, small))?;
                 for (name, value) in info.into_values().flatten() {
                     *sums.entry(name).or_default() += value;
@@ -99,17 +118,41 @@ fn of_policy(id: &PolicyId, rows: SampleBatch) -> AnyBatch {
     crate::batch::MultiAgentBatch::new([(id.clone(), rows)].into(), steps).into()
 }
 
-/// Brings a column to mean 0 and deviation 1. As RLlib 2.9.3, a deviation below 1e-4 counts as 1e-4.
-pub(super) fn standardize(rows: &mut SampleBatch, field: &str) -> Result<(), BatchError> {
-    let column = rows.column(field).ok_or_else(|| BatchError::MissingColumn(field.into()))?;
-    let data = column.typed::<f32>().map_err(|source| BatchError::Column { name: field.into(), source })?;
-    let n = data.values().len().max(1) as f64;
-    let mean = data.values().iter().map(|value| f64::from(*value)).sum::<f64>() / n;
-    let squares = data.values().iter().map(|value| (f64::from(*value) - mean) * (f64::from(*value) - mean));
-    let deviation = math::sqrt_f64(squares.sum::<f64>() / n).max(1e-4);
+/// Number of rows, mean, and sum of squared distances from it. No rows need no column.
+pub(super) fn moments(rows: &SampleBatch, field: &str) -> Result<[f64; 3], BatchError> {
+    if rows.is_empty() {
+        return Ok([0.0; 3]);
+    }
+    let values = floats(rows, field)?.values();
+    let n = values.len().max(1) as f64;
+    let mean = values.iter().map(|value| f64::from(*value)).sum::<f64>() / n;
+    let squares = values.iter().map(|value| (f64::from(*value) - mean) * (f64::from(*value) - mean));
+    Ok([values.len() as f64, mean, squares.sum()])
+}
+
+/// Brings a column to mean 0 and deviation 1 over rows with all of these moments. As RLlib 2.9.3, a deviation below 1e-4
+/// counts as 1e-4.
+pub(super) fn standardize(rows: &mut SampleBatch, field: &str, all: &[[f64; 3]]) -> Result<(), BatchError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let n = all.iter().map(|[n, ..]| n).sum::<f64>().max(1.0);
+    let mean = match all {
+        // Not through a product that rounds.
+        [[_, mean, _]] => *mean,
+        _ => all.iter().map(|[n, mean, _]| n * mean).sum::<f64>() / n,
+    };
+    let squares = all.iter().map(|[n, own, squares]| squares + n * (own - mean) * (own - mean)).sum::<f64>();
+    let deviation = math::sqrt_f64(squares / n).max(1e-4);
+    let data = floats(rows, field)?;
     let values: Vec<f32> = data.values().iter().map(|value| ((f64::from(*value) - mean) / deviation) as f32).collect();
     let shape = data.shape();
     let standard =
         ColumnData::new(values, shape).map_err(|source| BatchError::Column { name: field.into(), source })?;
     rows.insert(String::from(field), Column::from_typed(standard))
+}
+
+fn floats<'a>(rows: &'a SampleBatch, field: &str) -> Result<&'a ColumnData<f32>, BatchError> {
+    let column = rows.column(field).ok_or_else(|| BatchError::MissingColumn(field.into()))?;
+    column.typed::<f32>().map_err(|source| BatchError::Column { name: field.into(), source })
 }

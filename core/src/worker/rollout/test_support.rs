@@ -9,7 +9,9 @@ use crate::{
     env::{Env, EnvContext, EnvError, EnvSpec, Rng, RowsRef, SnapshotReader, Step, Vectorized},
     episode::GlobalVars,
     ids::{PolicyId, WeightsVersion},
-    policy::{ActionInput, ActionOutput, Gradients, LearnInfo, Policy, PolicyError, PolicySpec, RandomPolicy},
+    policy::{
+        ActionInput, ActionOutput, AllReduce, Gradients, LearnInfo, Policy, PolicyError, PolicySpec, RandomPolicy,
+    },
     prelude::*,
     space::Space,
     weights::{Tensor, Weights},
@@ -153,6 +155,8 @@ pub(super) struct Mock {
     inner: RandomPolicy,
     weights: Weights,
     pub(super) timestep: u64,
+    /// Whether it learns together with others.
+    joins: bool,
 }
 
 pub(super) fn mock() -> PolicySpec {
@@ -161,6 +165,7 @@ pub(super) fn mock() -> PolicySpec {
             inner: RandomPolicy::for_space(&context.spaces.action, context.seed)?,
             weights: weight(0.0),
             timestep: 0,
+            joins: context.config.get("joins")?.unwrap_or(false),
         }))
     })
 }
@@ -216,6 +221,30 @@ impl Policy for Mock {
     fn apply_gradients(&mut self, gradients: &Gradients) -> Result<LearnInfo, PolicyError> {
         self.weights = weight(value_of(&self.weights) - value_of(&gradients.0));
         Ok(LearnInfo::new())
+    }
+
+    fn data_parallel(&self) -> Option<String> {
+        self.joins.then(String::new)
+    }
+
+    fn learn_on_batch_with(
+        &mut self,
+        batch: &SampleBatch,
+        ranks: &mut dyn AllReduce,
+    ) -> Result<LearnInfo, PolicyError> {
+        let mut mean = [batch.len() as f32];
+        ranks.all_reduce("rows", &mut mean, 1.0)?;
+        self.weights = weight(value_of(&self.weights) + mean[0] * ranks.world_size() as f32);
+        Ok([("rows".into(), batch.len() as f64)].into())
+    }
+
+    fn compute_gradients_with(
+        &mut self,
+        _batch: &SampleBatch,
+        ranks: &mut dyn AllReduce,
+    ) -> Result<(Gradients, LearnInfo), PolicyError> {
+        ranks.all_gather("gradients", &[], 0)?;
+        Ok((Gradients(weight(7.0)), LearnInfo::new()))
     }
 
     fn extra_state(&self) -> Vec<u8> {

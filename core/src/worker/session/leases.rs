@@ -64,6 +64,15 @@ impl Leases {
         place.is_some_and(|place| self.revoked.remove(place).is_some())
     }
 
+    /// The weights that may take the place of the acting ones now: those that the waiting lease wants, the newest if
+    /// there is none. None while a lease is running.
+    pub(super) fn weights_to_apply(&self, acting: WeightsVersion) -> Option<&Weights> {
+        let newest = self.weights.last()?.version();
+        let wanted = self.waiting.as_ref().map_or(newest, |lease| lease.weights_version);
+        let weights = self.weights.iter().find(|weights| weights.version() == wanted)?;
+        (self.running.is_none() && wanted > acting).then_some(weights)
+    }
+
     /// Lets a lease wait in place of the one that waits. `acting` is the version of the weights in use.
     pub(super) fn queue(&mut self, lease: Lease, acting: WeightsVersion) -> Result<(), Outdated> {
         if let Some(Err(error)) = self.weights_for(&lease, acting) {

@@ -18,10 +18,11 @@ use crate::{
         Inbox, Message, Outbox, RefusalCode, Role,
         convert::{self, FragmentLimits},
         handshake::{self, HandshakeError, Identity},
-        message::{Goodbye, LeaseGrant, LeaseRefused, Progress, RunStart, WeightsUpdate, Welcome},
+        message::{Goodbye, LeaseGrant, LeaseRefused, Progress, RunStart, WeightsApplied, Welcome},
     },
     run::RunSpec,
     time::Micros,
+    weights::Weights,
 };
 
 /// A running lease is reported on this often: only progress extends it.
@@ -144,10 +145,20 @@ impl WorkerSession {
         if self.is_over() {
             return;
         }
-        match self.inbox.handle_frame(frame) {
-            Ok(Some(message)) => self.handle_message(message),
-            Ok(None) => {}
-            Err(error) => self.leave(&error.to_string()),
+        let run = self.run.as_ref().map(|run| run.number);
+        let heard = match self.inbox.receive(frame) {
+            Ok(None) => None,
+            Ok(Some(bytes)) => Some(read(bytes, run)),
+            Err(error) => Some(Err(error.to_string())),
+        };
+        match heard {
+            None => {}
+            Some(Ok(Heard::Message(message))) => self.handle_message(message),
+            Some(Ok(Heard::Weights(weights))) => {
+                self.leases.add_weights(weights);
+                self.apply_weights();
+            }
+            Some(Err(reason)) => self.leave(&reason),
         }
         if let Some(credit) = self.inbox.take_credit_due() {
             self.send(&Message::Credit(credit));
@@ -246,7 +257,8 @@ impl WorkerSession {
                     self.leases = Leases::default();
                 }
             }
-            Message::WeightsUpdate(update) => self.take_weights(&update),
+            // Those of the run that goes on are read before; these are of an earlier one.
+            Message::WeightsUpdate(_) => {}
             Message::LeaseGrant(grant) => self.take_lease(&grant),
             Message::Revoke(revoke) => self.revoke(LeaseId(revoke.lease)),
             Message::Credit(credit) => self.outbox.grant(credit.bytes),
@@ -274,13 +286,14 @@ impl WorkerSession {
         self.leases = Leases::default();
     }
 
-    fn take_weights(&mut self, update: &WeightsUpdate) {
-        // Those of an earlier run may still arrive.
-        if self.run.as_ref().is_some_and(|run| run.number == update.run) {
-            match convert::weights(update) {
-                Ok(weights) => self.leases.add_weights(weights),
-                Err(error) => self.leave(&error.to_string()),
-            }
+    /// Lets new weights act as soon as no lease is running, so that the next one need not wait for them. Weights that
+    /// do not fit are for that lease to refuse.
+    fn apply_weights(&mut self) {
+        let Some(ActiveRun { number, runner: Ok(runner), .. }) = &mut self.run else { return };
+        let Some(weights) = self.leases.weights_to_apply(runner.slots.weights_version()) else { return };
+        if runner.slots.set_weights(weights).is_ok() {
+            let applied = WeightsApplied { run: *number, version: weights.version().0 };
+            self.send(&Message::WeightsApplied(applied));
         }
     }
 
@@ -309,6 +322,7 @@ impl WorkerSession {
             self.abandon();
         } else {
             self.leases.revoke(lease);
+            self.apply_weights();
         }
         self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "revoked".into() }));
     }
@@ -317,7 +331,13 @@ impl WorkerSession {
         if let Some(ActiveRun { runner: Ok(runner), .. }) = &mut self.run {
             runner.slots.abandon();
         }
+        self.finish();
+    }
+
+    /// The running lease is no more.
+    fn finish(&mut self) {
         self.leases.finish();
+        self.apply_weights();
     }
 
     fn may_begin(&self) -> bool {
@@ -326,20 +346,28 @@ impl WorkerSession {
     }
 
     fn begin_next(&mut self, now: Micros) {
-        let Some(ActiveRun { runner: Ok(runner), reported, .. }) = &mut self.run else { return };
+        let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
+        let mut applied = None;
         let (id, begun) = match self.leases.next(runner.slots.weights_version()) {
             None => return,
             Some(Turn::Refuse(id, error)) => (id, Err(error.to_string())),
             Some(Turn::Run(lease, weights)) => {
                 let id = lease.id;
-                let set = weights.map_or(Ok(()), |weights| runner.slots.set_weights(&weights));
+                let set = weights.map_or(Ok(()), |weights| {
+                    applied = Some(WeightsApplied { run: *number, version: weights.version().0 });
+                    runner.slots.set_weights(&weights)
+                });
                 (id, set.and_then(|()| runner.slots.begin(lease)).map_err(|error| error.to_string()))
             }
         };
         *reported = now;
-        if let Err(reason) = begun {
-            self.leases.finish();
-            self.refuse(id, &reason);
+        match (begun, applied) {
+            (Ok(()), Some(applied)) => self.send(&Message::WeightsApplied(applied)),
+            (Ok(()), None) => {}
+            (Err(reason), _) => {
+                self.leases.finish();
+                self.refuse(id, &reason);
+            }
         }
     }
 
@@ -347,7 +375,7 @@ impl WorkerSession {
         let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
         let (run, running) = (*number, runner.slots.lease());
         match runner.slots.advance(max_vector_steps) {
-            Ok(Advance::Idle) => self.leases.finish(),
+            Ok(Advance::Idle) => self.finish(),
             Ok(Advance::Working { lease, env_steps }) => {
                 if now.since(*reported) >= PROGRESS_INTERVAL {
                     *reported = now;
@@ -355,11 +383,11 @@ impl WorkerSession {
                 }
             }
             Ok(Advance::Done { lease, fragments }) => {
-                self.leases.finish();
                 self.upload(run, lease, &fragments);
+                self.finish();
             }
             Err(error) => {
-                self.leases.finish();
+                self.finish();
                 self.refuse(running.unwrap_or_default(), &error.to_string());
             }
         }
@@ -388,6 +416,22 @@ impl WorkerSession {
         if let Err(error) = self.outbox.push(message) {
             self.end(SessionState::Closed { reason: error.to_string() });
         }
+    }
+}
+
+/// What the hub has said.
+enum Heard {
+    Message(Message),
+    /// Weights of the run that goes on.
+    Weights(Weights),
+}
+
+/// Reads a message, weights of the run from where they are.
+fn read(bytes: &[u8], run: Option<u32>) -> Result<Heard, String> {
+    let weights = run.map_or(Ok(None), |run| convert::weights_in(bytes, run)).map_err(|error| error.to_string())?;
+    match weights {
+        Some(weights) => Ok(Heard::Weights(weights)),
+        None => Message::decode(bytes).map(Heard::Message).map_err(|error| error.to_string()),
     }
 }
 

@@ -64,6 +64,8 @@ struct Hub {
     session: WorkerSession,
     spec: RunSpec,
     now: Micros,
+    /// Versions of weights that the session said act now.
+    applied: Vec<u64>,
 }
 
 impl Hub {
@@ -81,7 +83,15 @@ impl Hub {
             device: "cpu".into(),
         };
         let session = WorkerSession::new(identity, EnvRegistry::builtin(), Kernels::PORTABLE);
-        Self { inbox: Inbox::of_hub(), outbox: Outbox::default(), tokens, session, spec: spec(), now: START }
+        Self {
+            inbox: Inbox::of_hub(),
+            outbox: Outbox::default(),
+            tokens,
+            session,
+            spec: spec(),
+            now: START,
+            applied: vec![],
+        }
     }
 
     /// A session that the hub has accepted and told of the run.
@@ -122,11 +132,14 @@ impl Hub {
         self.send(&Message::WeightsUpdate(convert::weights_update(RUN, &weights(version))));
     }
 
-    /// Everything that the session has to say now.
+    /// Everything that the session has to say now, but for the weights that it applied.
     fn receive(&mut self) -> Vec<Message> {
         let mut messages = vec![];
         while let Some(frame) = self.session.poll_frame() {
-            messages.extend(self.inbox.handle_frame(&frame).unwrap());
+            match self.inbox.handle_frame(&frame).unwrap() {
+                Some(Message::WeightsApplied(WeightsApplied { run: RUN, version })) => self.applied.push(version),
+                message => messages.extend(message),
+            }
         }
         messages
     }
@@ -248,6 +261,34 @@ fn a_lease_waits_for_its_weights() {
     hub.set_weights(5);
     let reason = hub.refusal(&lease(3, 1, 3, &new_slots(&[0])));
     assert_eq!(reason, "the lease wants weights 3, which will not come any more: the newest here are 5");
+}
+
+#[test]
+fn weights_act_at_once_between_leases_and_it_is_said() {
+    let mut hub = Hub::with_run();
+    hub.set_weights(1);
+    assert_eq!(hub.session.weights_version(), Some(WeightsVersion(1)), "before any lease");
+    hub.grant(&lease(1, 0, 1, &new_slots(&[0])));
+    hub.set_weights(2);
+    assert_eq!(hub.session.weights_version(), Some(WeightsVersion(1)), "a lease waits that wants these");
+    hub.session.work(10, hub.now);
+    hub.set_weights(3);
+    assert_eq!(hub.session.weights_version(), Some(WeightsVersion(1)), "a lease is running");
+    let messages = hub.work();
+    assert!(matches!(&messages[..], [Message::FragmentUpload(upload)] if upload.weights_version == 1), "{messages:?}");
+    assert_eq!(hub.session.weights_version(), Some(WeightsVersion(3)), "the newest, with the end of the lease");
+    hub.grant(&lease(2, 0, 9, &new_slots(&[1])));
+    hub.set_weights(4);
+    assert_eq!(hub.session.weights_version(), Some(WeightsVersion(3)), "a lease waits for others");
+    hub.send(&Message::Revoke(Revoke { lease: 2 }));
+    assert_eq!(hub.receive(), [revoked(2)]);
+    assert_eq!(hub.session.weights_version(), Some(WeightsVersion(4)));
+    hub.set_weights(2);
+    let tensor = Tensor { name: "odd".into(), shape: vec![1], values: vec![0.5] };
+    let odd = Weights::new(WeightsVersion(5), vec![tensor]).unwrap();
+    hub.send(&Message::WeightsUpdate(convert::weights_update(RUN, &odd)));
+    assert_eq!(hub.receive(), [], "those do not fit: a lease that wants them says so");
+    assert_eq!(hub.applied, [1, 3, 4]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! `rollmesh sample`: rollouts in this process.
+//! `rollmesh sample`: rollouts in this process, or by workers of their own.
 
 mod batches;
+mod group;
 mod plain;
 
 use std::process::ExitCode;
@@ -8,7 +9,8 @@ use std::process::ExitCode;
 use clap::Args;
 use rollmesh_core::{
     filter::FilterKind,
-    worker::{RegisteredEnv, RolloutConfig},
+    policy::ModelConfig,
+    worker::{RegisteredEnv, RolloutConfig, config::FragmentLength},
 };
 
 use super::{
@@ -16,7 +18,7 @@ use super::{
     external::{Clients, ListenFlags},
     settings::WorkerFlags,
 };
-use crate::Registry;
+use crate::{Registry, kernels::KernelChoice, train::SampleConfig};
 
 #[derive(Args)]
 #[command(
@@ -26,7 +28,18 @@ use crate::Registry;
                         sampled up to there, and the exit code is 3.\n\n\
                         Examples:\n  \
                         rollmesh sample --num-envs 64 --env-steps 1000000 --seed 1 --json\n  \
-                        rollmesh sample --env MultiAgentCartPole-v1 --num-envs 4 --env-steps 10000"
+                        rollmesh sample --num-workers 2 --env-steps 10000000 --rollout-fragment-length 1000 --no-hash\n  \
+                        rollmesh sample --env MultiAgentCartPole-v1 --num-envs 4 --env-steps 10000\n  \
+                        rollmesh sample --config remote.toml\n\n\
+                        A remote.toml that runs every environment in a process of its own, kills one that hangs for 5 seconds\n\
+                        or takes more than 1 GiB, and makes it again:\n  \
+                        env = \"PixelBreakout-v0\"\n  \
+                        num_envs = 4\n  \
+                        remote_worker_envs = true\n  \
+                        remote_env_batch_wait_ms = 100\n  \
+                        remote_env_timeout_ms = 5000\n  \
+                        remote_env_memory_mb = 1024\n  \
+                        restart_failed_sub_environments = true"
 )]
 pub(super) struct SampleArgs {
     #[command(flatten)]
@@ -46,6 +59,13 @@ pub(super) struct SampleArgs {
     /// Env steps in all; of a plain rollout rounded up to the same number for every environment, else to whole samples
     #[arg(long, default_value_t = 1_000_000)]
     env_steps: u64,
+    /// Worker processes that a hub in this one leases the environments to; 0 to sample here. Plain rollouts alone: neither
+    /// workers nor their end has any influence on the rows
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    num_workers: u32,
+    /// Do not hash the rows of workers, which takes longer than getting them
+    #[arg(long, requires = "num_workers")]
+    no_hash: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -60,6 +80,10 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         && config.monitor_path.is_none()
         && config.observation_filter == FilterKind::NoFilter
         && matches!(env, RegisteredEnv::SingleAgent(_));
+    if args.num_workers > 0 {
+        let config = for_workers(args, config, is_plain)?;
+        return group::run(args, config, &registry);
+    }
     if is_plain {
         return plain::run(args, config.raw(), &registry);
     }
@@ -69,6 +93,31 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         clients.close();
     }
     Ok(code)
+}
+
+/// The settings of a plain rollout that workers know of.
+fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Result<SampleConfig, Failure> {
+    let is_net = config.policies.values().all(|policy| policy.policy == "net");
+    if !is_plain || !is_net || args.flags.kernels != KernelChoice::Auto || config.log_dir.is_some() {
+        return Err(Failure::usage(
+            "workers sample plain rollouts of a net policy: leave --num-workers out, or --config, --policy, --kernels, \
+             --observation-filter, --monitor-path and --log-dir",
+        ));
+    }
+    let config = config.raw();
+    let FragmentLength::Steps(length) = config.rollout_fragment_length else {
+        return Err(Failure::usage("a plain rollout has fragments of a fixed length"));
+    };
+    Ok(SampleConfig {
+        env_config: config.env_config,
+        seed: config.seed,
+        num_workers: args.num_workers,
+        num_envs: config.num_envs,
+        hidden: args.hidden.clone().unwrap_or(ModelConfig::default().fcnet_hiddens),
+        rollout_fragment_length: length,
+        env_steps: args.env_steps,
+        ..SampleConfig::new(config.env.unwrap_or_default())
+    })
 }
 
 /// Somebody may have ended it early.

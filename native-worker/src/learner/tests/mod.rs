@@ -3,6 +3,7 @@
 mod gradients;
 mod learning;
 mod policy;
+mod ranks;
 mod sequences;
 mod traffic_grid;
 mod worker;

@@ -45,7 +45,7 @@ fn by_parity(id: &AgentId) -> PolicyId {
 }
 
 fn builder(config: RolloutConfig) -> RolloutWorkerBuilder {
-    RolloutWorker::builder().config(config).shell(Box::new(NativeShell))
+    RolloutWorker::builder().config(config).shell(Box::new(NativeShell::default()))
 }
 
 fn on_a_thread(config: RolloutConfig) -> RolloutConfig {

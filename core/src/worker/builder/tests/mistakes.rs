@@ -32,6 +32,7 @@ fn numbers_out_of_range_are_named() {
         (RolloutConfig { horizon: Some(0), ..config() }, "horizon"),
         (RolloutConfig { dataset_shards: Some(0), ..config() }, "dataset_shards"),
         (RolloutConfig { policy_map_capacity: 0, ..config() }, "policy_map_capacity"),
+        (RolloutConfig { remote_env_timeout_ms: 0, ..config() }, "remote_env_timeout_ms"),
         (RolloutConfig { clip_rewards: RewardClipping::Limit(f64::NAN), ..config() }, "clip_rewards"),
         (RolloutConfig { num_envs: 65_536, ..config() }.rollout_fragment_length(65_536), "at most 2^26 steps"),
     ] {

@@ -4,7 +4,7 @@ use crate::{
     batch::{AnyBatch, REWARDS, SampleBatch},
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     column::ColumnData,
-    env::{EnvMaker, EnvStart, InProcess, SubEnv},
+    env::{EnvError, EnvMaker, EnvStart, InProcess, SubEnv},
     episode::RolloutMetrics,
     filter::FilterKind,
     ids::{PolicyId, SlotId},
@@ -94,6 +94,19 @@ fn environments_of_other_processes_make_the_same_rows() {
     let mut local = RolloutWorker::builder().config(config().num_envs(3)).build().unwrap();
     assert!(local.is_lockstep() && !remote.is_lockstep());
     assert_eq!(remote.sample().unwrap(), local.sample().unwrap());
+}
+
+#[test]
+fn environments_of_their_own_shape_run_where_they_like() {
+    let remote = RolloutConfig { env: Some("Radio-v0".into()), num_envs: 2, remote_worker_envs: true, ..config() };
+    let radio = Registry::builtin().with_base_env("Radio-v0", |_, _| Err(EnvError::Failed("never made".into())));
+    let builder = RolloutWorkerBuilder::new(radio.clone()).config(remote).shell(Box::new(Toy::default()));
+    let error = builder.build().unwrap_err().to_string();
+    assert!(error.starts_with("environments of their own shape say themselves where they run: "), "{error}");
+    let text = r#"{"env": "Radio-v0", "env_config": {}, "worker_index": 0, "vector_index": 0, "num_workers": 0,
+        "recreated_worker": false, "slot": 0, "seed": 7, "deepmind": {}}"#;
+    let spec: RemoteEnvSpec = serde_json::from_str(text).unwrap();
+    assert_eq!(spec.make(&radio, Kernels::PORTABLE).err().unwrap().to_string(), error);
 }
 
 #[test]

@@ -109,7 +109,8 @@ fn standardised_advantages_have_mean_0_and_deviation_1() {
     let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(50).fcnet_hiddens(&[4]);
     let mut worker = RolloutWorker::builder().config(config).build().unwrap();
     let mut batch = worker.sample().unwrap().single().unwrap().clone();
-    super::super::sgd::standardize(&mut batch, "advantages").unwrap();
+    let own = super::super::sgd::moments(&batch, "advantages").unwrap();
+    super::super::sgd::standardize(&mut batch, "advantages", &[own]).unwrap();
     let values = batch.get(ADVANTAGES).unwrap();
     let mean = values.iter().sum::<f32>() / 50.0;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f32>() / 50.0;

@@ -2,6 +2,7 @@
 
 mod advantages;
 mod base_envs;
+mod data_parallel;
 mod filters;
 mod learn;
 mod methods;

@@ -1,0 +1,101 @@
+//! What several learners agree by: sums over all of them, in one order.
+
+use crate::prelude::*;
+
+/// A group of processes that learn together, each of them a rank from 0, with the same policies and rows of its own.
+///
+/// All ranks call the same methods in the same order with the same `step`, a name that says what the call is for; a group
+/// in which one does not says so to everybody. A call returns when all ranks have made it, however long one of them
+/// computes. What is returned is the same on all ranks, bit for bit, and a function of what they gave alone: whoever comes
+/// first, sums are made in the order of ranks.
+///
+/// After an error the group is over: every later call gives that error again.
+#[doc(alias("torch.distributed", "ProcessGroup"))]
+pub trait AllReduce: Send {
+    /// Which rank this is.
+    fn rank(&self) -> u32;
+
+    /// Number of ranks.
+    #[doc(alias = "get_world_size")]
+    fn world_size(&self) -> u32;
+
+    /// Replaces values by their mean over all ranks, each counted with its weight: for means over rows, its number of rows.
+    /// Sums are 64-bit floats. Values of a rank without weight do not count, whatever they are; if no rank has any, all
+    /// become 0.
+    ///
+    /// # Errors
+    /// [`AllReduceError`]. The values may be anything then.
+    fn all_reduce(&mut self, step: &str, values: &mut [f32], weight: f64) -> Result<(), AllReduceError>;
+
+    /// The bytes of every rank, in the order of ranks. No rank may give more than `limit`, which is the same on all.
+    ///
+    /// # Errors
+    /// [`AllReduceError`].
+    fn all_gather(&mut self, step: &str, bytes: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, AllReduceError>;
+
+    /// Ends the group for all ranks, since this one cannot go on. The others get [`AllReduceError::GaveUp`] with the
+    /// reason, at once if they wait. Nothing happens where the group is over already.
+    fn give_up(&mut self, reason: &str);
+}
+
+/// Why a group is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AllReduceError {
+    /// A rank does not answer any more: its process has ended, hangs, or cannot be reached.
+    #[error("rank {rank} is lost: {reason}; start all ranks again, from what rank 0 has saved")]
+    Lost {
+        /// The rank.
+        rank: u32,
+        /// What was noticed.
+        reason: String,
+    },
+    /// A rank could not go on and said so.
+    #[error("rank {rank} gave up: {reason}")]
+    GaveUp {
+        /// The rank.
+        rank: u32,
+        /// Its own words.
+        reason: String,
+    },
+    /// A rank was stopped while others go on.
+    #[error("rank {rank} has left; let all ranks learn equally often, and stop them together")]
+    Left {
+        /// The rank.
+        rank: u32,
+    },
+    /// Ranks do different things.
+    #[error("rank {rank} is out of step: {reason}; let all ranks call the same methods in the same order")]
+    OutOfStep {
+        /// The rank, as compared with rank 0.
+        rank: u32,
+        /// What it does, and what rank 0 does.
+        reason: String,
+    },
+    /// A rank has come to other weights, or its optimiser to another state.
+    #[error(
+        "rank {rank} has other weights or another optimiser's state than rank 0: set or restore them on no rank or on \
+         all, or set up data parallelism again"
+    )]
+    Diverged {
+        /// The rank.
+        rank: u32,
+    },
+    /// A rank sends what makes no sense.
+    #[error("rank {rank} does not keep to the protocol: {reason}")]
+    Protocol {
+        /// The rank.
+        rank: u32,
+        /// What is wrong.
+        reason: String,
+    },
+    /// More is to be sent than a message takes.
+    #[error("'{step}' has {bytes} bytes, and a message takes {limit}")]
+    TooLarge {
+        /// What the call is for.
+        step: String,
+        /// What it would have.
+        bytes: usize,
+        /// The most.
+        limit: usize,
+    },
+}

@@ -1,0 +1,188 @@
+//! Learning together with other workers.
+
+use super::RolloutWorker;
+use crate::{
+    batch::{AnyBatch, SampleBatch},
+    callbacks::Callbacks as _,
+    hash::{Hash128, bytes_hash},
+    ids::PolicyId,
+    policy::{AllReduce, AllReduceError, Gradients, LearnInfo, PolicyError, PolicyState, Stash as _},
+    prelude::*,
+    weights::Weights,
+    worker::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy, RolloutError},
+};
+
+/// Besides the weights, the most that a policy's state or a message about rows may have, in bytes.
+const MESSAGE_BYTES: usize = 64 << 20;
+
+/// The workers that learn together.
+pub(super) struct Ranks {
+    pub(super) group: Box<dyn AllReduce>,
+    /// What they learn, in the order of ids.
+    joined: Vec<PolicyId>,
+}
+
+impl RolloutWorker {
+    /// Lets every policy that is trained learn together with the policies of the same ids on other workers from now on.
+    /// Returns when all `world_size` workers have called it.
+    ///
+    /// All policies go on from rank 0's state: weights, optimiser and filter. From then on
+    /// [`learn_on_batch`](Self::learn_on_batch), [`compute_gradients`](Self::compute_gradients) and
+    /// [`sample_and_learn`](Self::sample_and_learn) are for all ranks to call, in the same order, each with rows of its
+    /// own; a policy learns if any rank has rows of it. [`apply_gradients`](Self::apply_gradients) stays a matter of one
+    /// rank: gradients are those of all rows already, as in RLlib 2.9.3. Filters stay a matter of one rank, too; sync them
+    /// with [`filters`](Self::filters) and [`sync_filters`](Self::sync_filters) if ranks shall observe alike.
+    ///
+    /// Where a method fails on one rank, the others get [`RolloutError::AllReduce`], and the group is over: learning gives
+    /// that error until this is called again. A worker that is stopped or dropped leaves.
+    ///
+    /// # Errors
+    /// [`RolloutError::Policy`] with [`PolicyError::NoDataParallel`] for a policy to train that cannot, before anything is
+    /// joined; [`RolloutError::DataParallel`] if the ranks do not come together; [`RolloutError::AllReduce`] if one goes.
+    #[doc(alias = "setup_torch_data_parallel")]
+    pub fn setup_data_parallel(&mut self, config: &DataParallelConfig) -> Result<(), RolloutError> {
+        self.check_running()?;
+        config.check()?;
+        let request = self.join_request(config)?;
+        // Whoever joins anew leaves first.
+        self.ranks = None;
+        let shell = self.parts.shell.as_mut().ok_or(DataParallelError::NoShell)?;
+        let group = shell.data_parallel(&request)?.ok_or(DataParallelError::NoShell)?;
+        let joined = request.policies.into_iter().map(|policy| policy.id).collect();
+        self.ranks = Some(Ranks { group, joined });
+        let begun = self.begin_together(request.max_message);
+        self.or_give_up(begun)
+    }
+
+    /// The ranks that it learns together with, if it does, for what else they are to agree on. All of them must ask the
+    /// same.
+    pub fn data_parallel(&mut self) -> Option<&mut (dyn AllReduce + 'static)> {
+        self.ranks.as_mut().map(|ranks| ranks.group.as_mut())
+    }
+
+    fn join_request(&mut self, config: &DataParallelConfig) -> Result<JoinRequest, RolloutError> {
+        let (mut policies, mut largest) = (Vec::new(), 0usize);
+        for id in self.policies_to_train(None) {
+            let entry = self.parts.policies.get_mut(&id)?;
+            let settings = entry.policy.data_parallel().ok_or(PolicyError::NoDataParallel);
+            let settings = bytes_hash(settings.map_err(RolloutError::of_policy(&id))?.as_bytes());
+            largest = largest.max(entry.size_bytes());
+            policies.push(JoiningPolicy { layout: layout(entry.policy.weights()), settings, id });
+        }
+        if policies.is_empty() {
+            return Err(DataParallelError::NothingTrained.into());
+        }
+        // The same on all ranks unless filters differ, which have room here.
+        let max_message = largest.saturating_mul(2).saturating_add(MESSAGE_BYTES);
+        Ok(JoinRequest { config: config.clone(), policies, max_message })
+    }
+
+    /// All policies go on from rank 0's state.
+    fn begin_together(&mut self, limit: usize) -> Result<(), RolloutError> {
+        let Some(ranks) = &mut self.ranks else { return Ok(()) };
+        for id in &ranks.joined {
+            let entry = self.parts.policies.get_mut(id)?;
+            let failed = |error| RolloutError::Policy { id: id.clone(), source: PolicyError::Failed(error) };
+            let is_first = ranks.group.rank() == 0;
+            let own = if is_first { entry.stash().map_err(|error| failed(error.to_string()))? } else { Vec::new() };
+            let states = ranks.group.all_gather("first weights", &own, limit)?;
+            if !is_first {
+                let bytes = states.first().map_or(&[][..], Vec::as_slice);
+                let state = PolicyState::decode(bytes).map_err(|error| failed(format!("rank 0's state: {error}")))?;
+                super::policies::put_state(id, entry, &state)?;
+            }
+        }
+        // Nobody begins before all have taken it.
+        ranks.group.all_gather("all have the first weights", &[], 0)?;
+        Ok(())
+    }
+
+    /// Tells the others of an error.
+    pub(super) fn or_give_up<R>(&mut self, result: Result<R, RolloutError>) -> Result<R, RolloutError> {
+        if let (Err(error), Some(ranks)) = (&result, &mut self.ranks) {
+            ranks.group.give_up(&error.to_string());
+        }
+        result
+    }
+
+    pub(super) fn learn_together(&mut self, batch: &AnyBatch) -> Result<BTreeMap<PolicyId, LearnInfo>, RolloutError> {
+        let mut infos = BTreeMap::new();
+        for (id, mut rows) in self.rows_of_all("learn_on_batch", batch)? {
+            let mut info = LearnInfo::new();
+            if !rows.is_empty() {
+                self.parts.callbacks.on_learn_on_batch(&id, &mut rows, &mut info)?;
+            }
+            let Some(ranks) = &mut self.ranks else { break };
+            let policy = self.parts.policies.policy_mut(&id)?;
+            let learned = policy.learn_on_batch_with(&rows, ranks.group.as_mut());
+            info.extend(learned.map_err(RolloutError::of_policy(&id))?);
+            infos.insert(id, info);
+        }
+        Ok(infos)
+    }
+
+    #[allow(clippy::type_complexity)]
+    pub(super) fn gradients_together(
+        &mut self,
+        batch: &AnyBatch,
+    ) -> Result<BTreeMap<PolicyId, (Gradients, LearnInfo)>, RolloutError> {
+        let mut gradients = BTreeMap::new();
+        for (id, rows) in self.rows_of_all("compute_gradients", batch)? {
+            let Some(ranks) = &mut self.ranks else { break };
+            let policy = self.parts.policies.policy_mut(&id)?;
+            let computed = policy.compute_gradients_with(&rows, ranks.group.as_mut());
+            gradients.insert(id.clone(), computed.map_err(RolloutError::of_policy(&id))?);
+        }
+        Ok(gradients)
+    }
+
+    /// Rows of every policy that any rank has rows of, in the order of ids.
+    fn rows_of_all(&mut self, step: &str, batch: &AnyBatch) -> Result<Vec<(PolicyId, SampleBatch)>, RolloutError> {
+        let own: BTreeMap<PolicyId, SampleBatch> = self.trained_rows(batch)?.into_iter().collect();
+        self.with_rows_anywhere(step, own)
+    }
+
+    /// The same, of rows that there are.
+    pub(super) fn with_rows_anywhere(
+        &mut self,
+        step: &str,
+        mut own: BTreeMap<PolicyId, SampleBatch>,
+    ) -> Result<Vec<(PolicyId, SampleBatch)>, RolloutError> {
+        let Some(ranks) = &mut self.ranks else { return Ok(own.into_iter().collect()) };
+        own.retain(|_, rows| !rows.is_empty());
+        if let Some(stranger) = own.keys().find(|id| !ranks.joined.contains(id)) {
+            return Err(RolloutError::NotJoined(stranger.clone()));
+        }
+        let has_rows: Vec<u8> = ranks.joined.iter().map(|id| u8::from(own.contains_key(id))).collect();
+        let all = ranks.group.all_gather(step, &has_rows, has_rows.len())?;
+        let anywhere = |i: usize| all.iter().any(|rank| rank.get(i) == Some(&1));
+        let ids = ranks.joined.iter().enumerate().filter(|&(i, _)| anywhere(i)).map(|(_, id)| id);
+        Ok(ids.map(|id| (id.clone(), own.remove(id).unwrap_or_default())).collect())
+    }
+
+    /// The numbers of all ranks, in their order; this one's alone without others.
+    pub(super) fn numbers_of_all<const N: usize>(
+        &mut self,
+        step: &str,
+        own: [f64; N],
+    ) -> Result<Vec<[f64; N]>, RolloutError> {
+        let Some(ranks) = &mut self.ranks else { return Ok(vec![own]) };
+        let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let all = ranks.group.all_gather(step, &bytes, bytes.len())?;
+        let numbers = (0..).zip(all).map(|(rank, bytes)| {
+            let numbers: Vec<f64> = bytes.as_chunks().0.iter().map(|number| f64::from_le_bytes(*number)).collect();
+            let reason = || format!("'{step}' with {} bytes", bytes.len());
+            numbers.try_into().map_err(|_| AllReduceError::Protocol { rank, reason: reason() }.into())
+        });
+        numbers.collect()
+    }
+}
+
+/// Names, shapes and type of weights.
+fn layout(weights: &Weights) -> Hash128 {
+    let mut text = String::new();
+    for tensor in weights.tensors() {
+        text += &format!("{:?} {:?} f32\n", tensor.name, tensor.shape);
+    }
+    bytes_hash(text.as_bytes())
+}

@@ -1,0 +1,60 @@
+//! CPU time of processes, as the system counts it.
+
+use std::{collections::BTreeMap, fs, time::Duration};
+
+/// CPU times of this process and of others at one moment. Empty where the system does not tell them.
+#[derive(Debug, Default)]
+pub(super) struct CpuTimes {
+    own: Option<Duration>,
+    others: BTreeMap<u32, Duration>,
+}
+
+impl CpuTimes {
+    /// Now.
+    pub(super) fn of(pids: impl IntoIterator<Item = u32>) -> Self {
+        let others = pids.into_iter().filter_map(|pid| Some((pid, cpu_time(&pid.to_string())?)));
+        Self { own: cpu_time("self"), others: others.collect() }
+    }
+
+    /// What this process has used since then.
+    pub(super) fn own_since(&self, then: &Self) -> Option<Duration> {
+        Some(self.own?.saturating_sub(then.own?))
+    }
+
+    /// What the others have used since then, those that have begun meanwhile included. Of those that have ended nobody knows.
+    pub(super) fn others_since(&self, then: &Self) -> Option<Duration> {
+        let since =
+            |(pid, now): (&u32, &Duration)| now.saturating_sub(then.others.get(pid).copied().unwrap_or_default());
+        (!self.others.is_empty()).then(|| self.others.iter().map(since).sum())
+    }
+}
+
+/// Time on a CPU of all threads that a process has, in nanoseconds where Linux counts them.
+fn cpu_time(process: &str) -> Option<Duration> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let time = |task: fs::DirEntry| -> Option<u64> {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    };
+    // A thread may end while it is looked at.
+    Some(Duration::from_nanos(tasks.filter_map(|task| time(task.ok()?)).sum()))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_is_counted() {
+        let pid = std::process::id();
+        let before = CpuTimes::of([pid]);
+        // Long enough for any granularity: until it shows.
+        let mut now = CpuTimes::of([pid]);
+        while now.own_since(&before) == Some(Duration::ZERO) || now.others_since(&before) == Some(Duration::ZERO) {
+            now = CpuTimes::of([pid]);
+        }
+        assert!(now.own_since(&before) > Some(Duration::ZERO));
+        assert!(now.others_since(&before) > Some(Duration::ZERO));
+        assert_eq!(CpuTimes::of([]).others_since(&before), None);
+    }
+}

@@ -1,0 +1,42 @@
+//! Where ranks meet.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+
+use rollmesh_core::worker::DataParallelError;
+
+/// The address in `HOST:PORT`, with `tcp://` before it or not: of this machine alone.
+pub(super) fn resolve(url: &str) -> Result<SocketAddr, DataParallelError> {
+    let bad = |reason: String| DataParallelError::Address { url: url.to_owned(), reason };
+    let address = url.strip_prefix("tcp://").unwrap_or(url);
+    let mut found = address.to_socket_addrs().map_err(|error| bad(error.to_string()))?;
+    let first = found.next().ok_or_else(|| bad("the host has no address".into()))?;
+    if let Some(open) = std::iter::once(first).chain(found).find(|address| !address.ip().is_loopback()) {
+        return Err(DataParallelError::NotLoopback(open.to_string()));
+    }
+    Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_are_taken() {
+        for url in ["127.0.0.1:29500", "tcp://127.0.0.1:29500"] {
+            assert_eq!(resolve(url), Ok(([127, 0, 0, 1], 29500).into()));
+        }
+        assert_eq!(resolve("[::1]:5").unwrap().port(), 5);
+    }
+
+    #[test]
+    fn others_are_refused() {
+        for url in ["0.0.0.0:29500", "192.0.2.1:29500", "tcp://[::]:5"] {
+            assert!(matches!(resolve(url), Err(DataParallelError::NotLoopback(_))), "{url}");
+        }
+        for url in ["", "127.0.0.1", "127.0.0.1:70000", "udp://127.0.0.1:5"] {
+            let error = resolve(url).unwrap_err();
+            assert!(matches!(error, DataParallelError::Address { .. }), "{url}");
+            assert!(error.to_string().ends_with("write HOST:PORT, for example 127.0.0.1:29500"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! How ranks come together.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::{
+    protocol::Token,
+    worker::{DataParallelConfig, DataParallelError, JoinRequest},
+};
+
+use super::{
+    VERSION,
+    frame::{Frame, FrameError},
+    hello::{Hello, Stranger},
+};
+
+/// How often rank 0 looks who is at the door, and how often others try to come in.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// A visitor who has not said in this time who it is must go.
+const INTRODUCTION: Duration = Duration::from_secs(5);
+/// The most visitors who are being listened to at a time.
+const MAX_VISITORS: usize = 64;
+
+/// Connections to the other ranks: to all, in their order, for rank 0, else to rank 0.
+pub(super) fn join(request: &JoinRequest, address: SocketAddr) -> Result<Vec<TcpStream>, DataParallelError> {
+    let hello = Hello::of(request);
+    if !hello.is_short() {
+        let reason = "their ids are too long together".into();
+        return Err(DataParallelError::Policies { rank: hello.rank, reason });
+    }
+    let deadline = Instant::now() + Duration::from_micros(request.config.join_timeout.0);
+    match request.config.rank {
+        0 => wait_for_all(request, &hello, address, deadline),
+        _ => come_in(request, &hello, address, deadline).map(|stream| vec![stream]),
+    }
+}
+
+/// Rank 0 listens until all are there.
+fn wait_for_all(
+    request: &JoinRequest,
+    hello: &Hello,
+    address: SocketAddr,
+    deadline: Instant,
+) -> Result<Vec<TcpStream>, DataParallelError> {
+    let listen = || -> std::io::Result<TcpListener> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    let failed =
+        |error: std::io::Error| DataParallelError::Listen { address: address.to_string(), reason: error.to_string() };
+    let mut door = Door::new(listen().map_err(failed)?, request.config.token, deadline);
+    let mut ranks: Vec<Option<TcpStream>> = (1..hello.world_size).map(|_| None).collect();
+    let mut hint = "";
+    loop {
+        if ranks.iter().all(Option::is_some) {
+            // Not all who have come need still be there.
+            ranks.iter_mut().for_each(|place| _ = place.take_if(|stream| is_gone(stream)));
+            if ranks.iter().all(Option::is_some) {
+                break;
+            }
+        }
+        if Instant::now() >= deadline {
+            let missing: Vec<String> =
+                (1..).zip(&ranks).filter(|(_, stream)| stream.is_none()).map(|(rank, _)| rank.to_string()).collect();
+            let DataParallelConfig { join_timeout, .. } = request.config;
+            let error = DataParallelError::Missing {
+                missing: missing.join(", "),
+                address: address.to_string(),
+                seconds: join_timeout.0.div_ceil(1_000_000),
+                hint,
+            };
+            return Err(send_away(ranks, error));
+        }
+        match door.next() {
+            None => {}
+            Some(Err(Stranger::Token)) => hint = " (one with another token was turned away)",
+            Some(Err(Stranger::Version { .. })) => hint = " (one of another version was turned away)",
+            Some(Err(Stranger::Unknown)) => {}
+            Some(Ok((visitor, stream))) => {
+                if let Err(error) = hello.check(&visitor) {
+                    refuse(&stream, &error);
+                    return Err(send_away(ranks, error));
+                }
+                let place = (visitor.rank as usize).checked_sub(1).and_then(|i| ranks.get_mut(i));
+                match place {
+                    // One that has gone may come again.
+                    Some(place) if place.as_ref().is_none_or(is_gone) => *place = Some(stream),
+                    // The first one stays.
+                    _ => refuse(&stream, &DataParallelError::Duplicate(visitor.rank)),
+                }
+            }
+        }
+    }
+    let streams: Vec<TcpStream> = ranks.into_iter().flatten().collect();
+    for (rank, mut stream) in (1..).zip(&streams) {
+        if let Err(error) = Frame::Welcome.write(&mut stream) {
+            let error = DataParallelError::Lost { rank, reason: error.to_string() };
+            return Err(send_away(streams.into_iter().map(Some).collect(), error));
+        }
+    }
+    Ok(streams)
+}
+
+/// Whether whoever was there is gone.
+fn is_gone(stream: &TcpStream) -> bool {
+    let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    let is_gone = match looked {
+        // It has nothing to say until all are there.
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+    };
+    is_gone || stream.set_nonblocking(false).is_err()
+}
+
+/// Tells those who have come that nothing comes of it.
+fn send_away(ranks: Vec<Option<TcpStream>>, error: DataParallelError) -> DataParallelError {
+    let reason = format!("rank 0 waits no longer: {error}");
+    let told = match &error {
+        DataParallelError::Missing { .. } => &DataParallelError::Lost { rank: 0, reason },
+        other => other,
+    };
+    ranks.iter().flatten().for_each(|stream| refuse(stream, told));
+    error
+}
+
+fn refuse(mut stream: &TcpStream, error: &DataParallelError) {
+    // It may be gone already.
+    let _ = Frame::Refused(error.clone()).write(&mut stream);
+    let _ = stream.shutdown(Shutdown::Write);
+}
+
+/// Where visitors come in. Each of them is listened to by a thread of its own, so that none keeps the others waiting.
+struct Door {
+    listener: TcpListener,
+    token: Token,
+    deadline: Instant,
+    visitors: Arc<AtomicUsize>,
+    known: mpsc::Sender<Result<(Hello, TcpStream), Stranger>>,
+    next: mpsc::Receiver<Result<(Hello, TcpStream), Stranger>>,
+}
+
+impl Door {
+    fn new(listener: TcpListener, token: Token, deadline: Instant) -> Self {
+        let (known, next) = mpsc::channel();
+        Self { listener, token, deadline, visitors: Arc::default(), known, next }
+    }
+
+    /// Who is there, if somebody has come.
+    fn next(&mut self) -> Option<Result<(Hello, TcpStream), Stranger>> {
+        // Whoever is too much is let go by being dropped; an error is that of a visitor who has gone.
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.visitors.load(Ordering::Relaxed) < MAX_VISITORS {
+                self.listen_to(stream);
+            }
+        }
+        self.next.recv_timeout(PATIENCE).ok()
+    }
+
+    fn listen_to(&self, mut stream: TcpStream) {
+        let (token, known, visitors) = (self.token, self.known.clone(), self.visitors.clone());
+        let deadline = self.deadline.min(Instant::now() + INTRODUCTION);
+        visitors.fetch_add(1, Ordering::Relaxed);
+        let listen = move || {
+            // Some systems let it inherit what the listener is set to.
+            let blocking = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(INTRODUCTION)));
+            let hello = blocking.map_err(|_| Stranger::Unknown);
+            let hello = hello.and_then(|()| Hello::read(&mut stream, &token, deadline));
+            match &hello {
+                Err(Stranger::Version { rank, found }) => {
+                    turn_away(&mut stream, &DataParallelError::Version { rank: *rank, found: *found, wanted: VERSION })
+                }
+                Err(Stranger::Token) => turn_away(&mut stream, &DataParallelError::Token),
+                Ok(_) | Err(Stranger::Unknown) => {}
+            }
+            visitors.fetch_sub(1, Ordering::Relaxed);
+            // Rank 0 may have all that it waits for.
+            let _ = known.send(hello.map(|hello| (hello, stream)));
+        };
+        // Without a thread, nobody listens, and the visitor comes again.
+        if thread::Builder::new().name("visitor".into()).spawn(listen).is_err() {
+            self.visitors.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Refuses somebody who is still talking: a connection that is closed before everything was read may lose the answer.
+fn turn_away(stream: &mut TcpStream, error: &DataParallelError) {
+    refuse(stream, error);
+    let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+    let (mut rest, mut buffer) = (64, [0; 4096]);
+    while rest > 0 && stream.read(&mut buffer).is_ok_and(|n| n > 0) {
+        rest -= 1;
+    }
+}
+
+/// Others come to rank 0, which may not be there yet, and wait until all have.
+fn come_in(
+    request: &JoinRequest,
+    hello: &Hello,
+    address: SocketAddr,
+    deadline: Instant,
+) -> Result<TcpStream, DataParallelError> {
+    let mut reason = String::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let seconds = request.config.join_timeout.0.div_ceil(1_000_000);
+            return Err(DataParallelError::Unreachable { address: address.to_string(), seconds, reason });
+        }
+        match TcpStream::connect_timeout(&address, left) {
+            // A rank 0 that has all its ranks is gone from here, with whoever has just come.
+            Ok(stream) => match introduce(stream, request, hello, deadline) {
+                Ok(Some(stream)) => return Ok(stream),
+                Ok(None) => reason = "the connection was closed".into(),
+                Err(error) => return Err(error),
+            },
+            Err(error) => reason = error.to_string(),
+        }
+        thread::sleep(PATIENCE.min(left));
+    }
+}
+
+/// Waits to be let in. None if nobody answers.
+fn introduce(
+    mut stream: TcpStream,
+    request: &JoinRequest,
+    hello: &Hello,
+    deadline: Instant,
+) -> Result<Option<TcpStream>, DataParallelError> {
+    let lost = |reason: String| DataParallelError::Lost { rank: 0, reason };
+    // Rank 0 waits as long as this one, and then says so.
+    let left = deadline.saturating_duration_since(Instant::now()) + INTRODUCTION;
+    let timeouts = stream.set_read_timeout(Some(left)).and_then(|()| stream.set_write_timeout(Some(left)));
+    timeouts.map_err(|error| lost(error.to_string()))?;
+    // If it does not want to hear it all, it says why.
+    let _ = stream.write_all(&hello.encode(&request.config.token));
+    match Frame::read(&mut stream) {
+        Ok(Frame::Welcome) => Ok(Some(stream)),
+        Ok(Frame::Refused(error)) => Err(error),
+        Ok(_) | Err(FrameError::Bad(_)) => Err(lost("it does not speak the ranks' protocol".into())),
+        Err(FrameError::Io(error))
+            if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) =>
+        {
+            Err(lost("it has let nobody in, since not all ranks have come".into()))
+        }
+        Err(FrameError::Io(_)) => Ok(None),
+    }
+}

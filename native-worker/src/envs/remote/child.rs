@@ -1,0 +1,226 @@
+//! The process of a sub-environment.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, Read, Write as _},
+    process::ExitCode,
+    thread,
+};
+
+use rollmesh_core::{
+    env::{BaseEnv as _, EnvActions, EnvError, Frame, InProcess, News, Reset, multi_agent::Turn},
+    ids::AgentId,
+    worker::{Registry, SetupError},
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::{Errno, fcntl_dupfd_cloexec},
+    process::{Resource, Rlimit, Signal, getpgrp, getpid, getrlimit, kill_current_process_group, setrlimit},
+    stdio::{dup2_stdin, dup2_stdout},
+};
+
+use super::wire::{HEAD, Head, Made, Order, Reply, Request, Said, SpacesOf, message, put_part};
+use crate::kernels;
+
+/// Answers requests until there are no more.
+pub(super) fn serve(registry: &Registry) -> ExitCode {
+    match Pipes::take().and_then(|pipes| pipes.serve(registry)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the process hears and says. The environment gets neither: for it, standard input is empty, and standard output goes
+/// where standard error goes.
+struct Pipes {
+    requests: BufReader<File>,
+    replies: File,
+    /// The latest message, either way.
+    bytes: Vec<u8>,
+}
+
+impl Pipes {
+    fn take() -> io::Result<Self> {
+        // Above the three that every program knows, and closed in programs that the environment starts.
+        let requests = fcntl_dupfd_cloexec(io::stdin(), 3)?;
+        let replies = fcntl_dupfd_cloexec(io::stdout(), 3)?;
+        dup2_stdin(File::open("/dev/null")?)?;
+        dup2_stdout(io::stderr())?;
+        let watched = requests.try_clone()?;
+        thread::spawn(move || {
+            loop {
+                // No events but the other end's end, which are always told.
+                let mut fds = [PollFd::new(&watched, PollFlags::empty())];
+                match poll(&mut fds, None) {
+                    Err(Errno::INTR) => {}
+                    Ok(_) | Err(_) => break,
+                }
+            }
+            // The worker is gone, and the environment may hang: nothing else ends it, nor what it has started.
+            if getpgrp() == getpid() {
+                let _ = kill_current_process_group(Signal::KILL);
+            }
+            std::process::exit(1);
+        });
+        let requests = BufReader::with_capacity(1 << 16, File::from(requests));
+        Ok(Self { requests, replies: File::from(replies), bytes: Vec::new() })
+    }
+
+    /// The next request; none at the end. Its body is in `bytes`.
+    fn hear(&mut self) -> io::Result<Option<(u64, Request)>> {
+        let mut head = [0; HEAD];
+        match self.requests.read_exact(&mut head) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            result => result?,
+        }
+        let head = Head::read(head).ok_or_else(nonsense)?;
+        let request = Request::of(head.kind).ok_or_else(nonsense)?;
+        self.bytes.resize(head.len, 0);
+        self.requests.read_exact(&mut self.bytes)?;
+        Ok(Some((head.number, request)))
+    }
+
+    fn say(&mut self, number: u64, reply: Reply, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        if message(&mut self.bytes, number, reply as u8, body).is_none() {
+            let said = json(&Said::Failed("what it observes is too long for a message".into()));
+            // That is short.
+            let _ = message(&mut self.bytes, number, Reply::Failed as u8, |out| out.extend(&said));
+        }
+        self.replies.write_all(&self.bytes)
+    }
+
+    fn fail(&mut self, number: u64, error: EnvError) -> io::Result<()> {
+        let said = Said::from(error);
+        self.say(number, Reply::Failed, |out| out.extend(json(&said)))
+    }
+
+    fn serve(mut self, registry: &Registry) -> io::Result<()> {
+        let Some((number, Request::Make)) = self.hear()? else { return Err(nonsense()) };
+        let order: Order = serde_json::from_slice(&self.bytes).map_err(io::Error::other)?;
+        limit_memory(order.memory_mb)?;
+        let (env, is_wrapped) = match order.spec.make(registry, kernels::AUTO) {
+            Ok(made) => made,
+            Err(SetupError::Env { source, .. }) => return self.fail(number, source),
+            Err(error) => return self.fail(number, EnvError::Failed(error.to_string())),
+        };
+        let mut env =
+            Served { env, answer: [EnvActions::default()], news: News::new(), owed: Turn::new(), told: Vec::new() };
+        let agents = env.env.agents();
+        let made = Made { is_wrapped, agents: env.introduce(agents.iter()) };
+        self.say(number, Reply::Made, |out| out.extend(json(&made)))?;
+        let mut frame = Frame::new();
+        let mut turn = Turn::new();
+        while let Some((number, request)) = self.hear()? {
+            match request {
+                Request::Reset => match env.reset(&self.bytes, &mut turn) {
+                    Ok(()) => self.tell(number, &mut env, &turn)?,
+                    Err(error) => self.fail(number, error)?,
+                },
+                Request::Step => match env.step(&self.bytes, &mut turn) {
+                    Ok(()) => self.tell(number, &mut env, &turn)?,
+                    Err(error) => self.fail(number, error)?,
+                },
+                Request::Render => {
+                    let is_drawn = env.env.try_render(0, &mut frame);
+                    self.say(number, Reply::Picture, |out| {
+                        if is_drawn {
+                            out.extend(frame.width().to_le_bytes());
+                            out.extend(frame.height().to_le_bytes());
+                            out.extend_from_slice(frame.rgb());
+                        }
+                    })?;
+                }
+                Request::Make => return Err(nonsense()),
+                Request::Stop => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, number: u64, env: &mut Served, turn: &Turn) -> io::Result<()> {
+        let agents = turn.obs().iter().map(|(agent, _)| agent).chain(turn.outcomes().map(|(agent, _)| agent));
+        let new = env.introduce(agents);
+        self.say(number, Reply::Turn, |out| {
+            put_part(out, |out| turn.write(out));
+            put_part(out, |out| env.owed.write(out));
+            if !new.is_empty() {
+                out.extend(json(&new));
+            }
+        })
+    }
+}
+
+/// The environment, as the only one of its process.
+struct Served {
+    env: InProcess,
+    answer: [EnvActions; 1],
+    news: News,
+    owed: Turn,
+    /// Agents whose spaces the worker knows, ascending.
+    told: Vec<AgentId>,
+}
+
+impl Served {
+    fn reset(&mut self, body: &[u8], turn: &mut Turn) -> Result<(), EnvError> {
+        let episode = body.try_into().map_err(|_| EnvError::Failed("a request makes no sense".into()))?;
+        self.env.set_next_episode(0, u32::from_le_bytes(episode));
+        match self.env.try_reset(0, turn)? {
+            Reset::Done => {}
+            Reset::Later | Reset::Unsupported => return Err(EnvError::Failed("it has not begun its episode".into())),
+        }
+        self.env.owed(0, &mut self.owed);
+        Ok(())
+    }
+
+    fn step(&mut self, body: &[u8], turn: &mut Turn) -> Result<(), EnvError> {
+        let nonsense = || EnvError::Failed("a request makes no sense".into());
+        let (is_paid, actions) = body.split_first().ok_or_else(nonsense)?;
+        if *is_paid > 0 {
+            self.env.pay_out(0, &mut self.owed);
+        }
+        self.answer[0].actions.read(actions).map_err(|_| nonsense())?;
+        self.env.send_actions(&self.answer)?;
+        self.news.clear();
+        self.env.poll(&mut self.news)?;
+        let entry = self.news.entries_mut().first_mut().ok_or_else(nonsense)?;
+        std::mem::swap(turn, &mut entry.turn);
+        self.env.owed(0, &mut self.owed);
+        Ok(())
+    }
+
+    /// Spaces of those of the agents whose spaces have not been told yet.
+    fn introduce<'a>(&mut self, agents: impl Iterator<Item = &'a AgentId>) -> Vec<SpacesOf> {
+        let mut new = Vec::new();
+        for agent in agents {
+            let Err(at) = self.told.binary_search(agent) else { continue };
+            if let Some(spaces) = self.env.spaces(agent) {
+                self.told.insert(at, agent.clone());
+                new.push(SpacesOf::new(agent, spaces));
+            }
+        }
+        new
+    }
+}
+
+/// From here on, asking for more data than that fails.
+fn limit_memory(mb: u32) -> io::Result<()> {
+    if mb == 0 {
+        return Ok(());
+    }
+    let hard = getrlimit(Resource::Data).maximum;
+    let bytes = (u64::from(mb) << 20).min(hard.unwrap_or(u64::MAX));
+    setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
+    Ok(())
+}
+
+fn json(value: &impl serde::Serialize) -> Vec<u8> {
+    // Names, numbers and lists of them can always be written.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+fn nonsense() -> io::Error {
+    io::Error::other("this is the process of a sub-environment, and what it hears makes no sense")
+}

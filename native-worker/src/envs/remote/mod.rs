@@ -1,0 +1,400 @@
+//! Sub-environments in processes of their own, so that one that hangs, crashes or takes too much harms nobody else.
+//!
+//! A process runs the same program and makes one environment by its name, with the core's own rules and random numbers, so
+//! its rows are those of an environment of this process, bit for bit. It hears requests through its standard input and
+//! answers through what was its standard output; what the environment prints goes to standard error, whose last lines are
+//! told if it fails. A process ends when the worker does, also while its environment hangs.
+//!
+//! Whatever a process is asked for has a deadline. One that misses it is killed, as is one that sends anything else than an
+//! answer. Deadlines are on the clock; a process that answered while nobody listened has still met its own. No threads
+//! listen: [`poll`](BaseEnv::poll) does, for all processes together.
+
+mod child;
+mod process;
+mod sub;
+mod wait;
+mod wire;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::exit,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::{
+    env::{BaseEnv, EnvActions, EnvError, EnvSpaces, Frame, Health, News, Reset, multi_agent::Turn},
+    ids::AgentId,
+    worker::{Registry, RemoteEnvs},
+};
+
+use self::{
+    sub::{Fault, Job, Phase, Sub},
+    wire::{Order, Request},
+};
+
+/// The hidden command of programs that can be the process of a sub-environment.
+pub(crate) const COMMAND: &str = "remote-env";
+/// Set in such processes.
+const VARIABLE: &str = "ROLLMESH_REMOTE_ENV";
+
+/// How long processes may take to end when the environments are stopped.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Lets this program be the process of a sub-environment, if it was started as one: then it serves the environments of
+/// the registry and does not come back. [`main_with`](crate::main_with) does it by itself; other programs that set
+/// `remote_worker_envs` call it first in `main`.
+///
+/// ```no_run
+/// use rollmesh::{NativeWorker as _, Registry, envs::remote_env};
+/// use rollmesh_core::worker::{RolloutConfig, RolloutWorker};
+///
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     remote_env(Registry::builtin);
+///     let config = RolloutConfig {
+///         remote_worker_envs: true,
+///         remote_env_batch_wait_ms: 1_000,
+///         ..RolloutConfig::new("CartPole-v1").num_envs(4)
+///     };
+///     let mut worker = RolloutWorker::builder().config(config).native().build()?;
+///     println!("{} env steps", worker.sample()?.env_steps());
+///     Ok(worker.stop()?)
+/// }
+/// ```
+pub fn remote_env(registry: impl FnOnce() -> Registry) {
+    let is_asked = std::env::args_os().nth(1).is_some_and(|command| command == COMMAND);
+    if is_asked && std::env::var_os(VARIABLE).is_some() {
+        let registry = crate::native(registry());
+        exit(if serve(&registry) == std::process::ExitCode::SUCCESS { 0 } else { 1 });
+    }
+}
+
+/// Is the process of a sub-environment.
+pub(crate) fn serve(registry: &Registry) -> std::process::ExitCode {
+    child::serve(registry)
+}
+
+/// Sub-environments in processes of their own.
+///
+/// A poll waits for all that were asked, as long as `remote_env_batch_wait_ms` says, and then goes on with those that are
+/// ready. If all are, and some of them have begun an episode, those come alone, and the others' steps with the next poll,
+/// in which the new ones have taken theirs: so sub-environments that are always waited for stay in step, as those of one
+/// process do.
+///
+/// Where failures are survived, a sub-environment that failed gets another process with its next reset: at once after the
+/// first failure, after a rest that doubles each time after further ones. The others go on meanwhile. [`Health`] says when
+/// it is given up.
+pub struct RemoteBaseEnv {
+    program: PathBuf,
+    environs: BTreeMap<String, String>,
+    subs: Vec<Sub>,
+    agents: Vec<AgentId>,
+    spaces: BTreeMap<AgentId, EnvSpaces>,
+    are_wrapped: bool,
+    health: Health,
+    restart_failed: bool,
+    batch_wait: Duration,
+    /// The deadline of everything.
+    limit: Duration,
+    /// Up to when listening has been counted.
+    last_heard: Instant,
+    /// The latest picture.
+    picture: Vec<u8>,
+    is_stopped: bool,
+}
+
+impl RemoteBaseEnv {
+    /// Starts a process of `program` per sub-environment, all at once, and waits until they have made their environments.
+    ///
+    /// # Errors
+    /// [`EnvError::Process`] for a process that does not, the environment's own words if it cannot be made.
+    pub fn start(program: &Path, envs: &RemoteEnvs<'_>) -> Result<Self, EnvError> {
+        if std::env::var_os(VARIABLE).is_some() {
+            return Err(EnvError::Failed(
+                "this is the process of a sub-environment itself, and was to be nothing else: call \
+                 rollmesh::envs::remote_env first in the program's main, or leave remote_worker_envs out"
+                    .into(),
+            ));
+        }
+        let config = envs.config;
+        let memory_mb = config.remote_env_memory_mb;
+        let subs = envs.specs.iter().map(|spec| Sub::new(&Order { spec: spec.clone(), memory_mb })).collect();
+        let mut started = Self {
+            program: program.into(),
+            environs: config.extra_environs.clone(),
+            subs,
+            agents: Vec::new(),
+            spaces: BTreeMap::new(),
+            are_wrapped: false,
+            health: Health::new(envs.specs.len()),
+            // Nobody is waiting for news yet.
+            restart_failed: false,
+            batch_wait: Duration::from_micros(envs.batch_wait.0),
+            limit: Duration::from_millis(config.remote_env_timeout_ms.into()),
+            last_heard: Instant::now(),
+            picture: Vec::new(),
+            is_stopped: false,
+        };
+        for env in 0..started.subs.len() {
+            started.make(env);
+        }
+        while started.subs.iter().any(|sub| sub.job.is_some()) {
+            started.fatal()?;
+            started.wait(None);
+        }
+        started.fatal()?;
+        started.restart_failed = config.restart_failed_sub_environments;
+        Ok(started)
+    }
+
+    /// True for games, which run in DeepMind's wrappers.
+    #[must_use]
+    pub fn are_wrapped(&self) -> bool {
+        self.are_wrapped
+    }
+
+    /// Numbers of the processes, by sub-environment; none for one that has none at the moment.
+    #[must_use]
+    pub fn process_ids(&self) -> Vec<Option<u32>> {
+        self.subs.iter().map(|sub| sub.process.as_ref().map(process::Process::id)).collect()
+    }
+
+    fn check_env(&self, env: usize) -> Result<(), EnvError> {
+        let num_envs = self.subs.len();
+        if self.is_stopped {
+            Err(EnvError::Stopped)
+        } else if env < num_envs {
+            Ok(())
+        } else {
+            Err(EnvError::NoSuchLane { lane: env, num_envs })
+        }
+    }
+
+    /// A failure that is not survived.
+    fn fatal(&mut self) -> Result<(), EnvError> {
+        for sub in &mut self.subs {
+            match sub.fault.take() {
+                Some(Fault::Failure(error)) if self.restart_failed => sub.fault = Some(Fault::Failure(error)),
+                Some(Fault::Failure(error) | Fault::Mistake(error)) => {
+                    sub.phase = Phase::Over;
+                    return Err(error);
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for news: true if nobody is missing.
+    fn gather(&mut self) -> Result<bool, EnvError> {
+        self.last_heard = Instant::now();
+        let patience = self.last_heard + self.batch_wait;
+        loop {
+            self.fatal()?;
+            let is_ready = self.subs.iter().any(|sub| sub.phase == Phase::Ready);
+            if is_ready && !self.subs.iter().any(Sub::is_awaited) {
+                return Ok(true);
+            }
+            if is_ready && self.last_heard >= patience {
+                return Ok(false);
+            }
+            self.wait(is_ready.then_some(patience));
+        }
+    }
+
+    /// Everything that can be known to be wrong before an environment moves; what actions look like, its process checks.
+    fn check_answer(&mut self, actions: &[EnvActions]) -> Result<(), EnvError> {
+        self.subs.iter_mut().for_each(|sub| sub.is_answered = false);
+        for EnvActions { env, .. } in actions {
+            let env = *env;
+            self.check_env(env)?;
+            let sub = &mut self.subs[env];
+            let reason = match sub.phase {
+                _ if sub.is_answered => "it has two entries in one answer",
+                Phase::New => "it has not begun: poll first",
+                Phase::Asked => "it has not answered yet: poll first",
+                Phase::Ready if sub.fault.is_none() => "it has news that nobody has seen: poll before the next answer",
+                Phase::Over => "its episode is over: begin the next one with try_reset",
+                // It may have failed since, which is told next.
+                Phase::Acting | Phase::Ready => {
+                    sub.is_answered = true;
+                    continue;
+                }
+            };
+            return Err(EnvError::OutOfTurn { env, reason });
+        }
+        match self.subs.iter().position(|sub| sub.phase == Phase::Acting && !sub.is_answered) {
+            Some(env) => {
+                Err(EnvError::OutOfTurn { env, reason: "it has no entry in the answer, not even an empty one" })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl BaseEnv for RemoteBaseEnv {
+    fn num_envs(&self) -> usize {
+        self.subs.len()
+    }
+
+    fn agents(&self) -> Vec<AgentId> {
+        self.agents.clone()
+    }
+
+    /// Agents that come up later are known with their first news.
+    fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
+        self.spaces.get(agent).cloned()
+    }
+
+    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
+        if self.is_stopped {
+            return Err(EnvError::Stopped);
+        }
+        self.subs.iter_mut().filter(|sub| sub.phase == Phase::New).for_each(Sub::want_reset);
+        if !self.subs.iter().any(|sub| matches!(sub.phase, Phase::Asked | Phase::Ready)) {
+            let reason = "there are no news: answer the latest ones, or begin the next episode with try_reset";
+            return Err(self.health.all_given_up().unwrap_or(EnvError::OutOfTurn { env: 0, reason }));
+        }
+        let all_here = self.gather()?;
+        let begins = |sub: &Sub| sub.phase == Phase::Ready && sub.begins;
+        let only_beginnings = all_here && !self.batch_wait.is_zero() && self.subs.iter().any(begins);
+        for (env, sub) in self.subs.iter_mut().enumerate() {
+            if sub.phase != Phase::Ready || only_beginnings && !sub.begins {
+                continue;
+            }
+            let entry = news.add(env);
+            sub.phase = Phase::Over;
+            match sub.fault.take() {
+                Some(Fault::Failure(error) | Fault::Mistake(error)) => entry.fault = Some(error),
+                None => {
+                    std::mem::swap(&mut entry.turn, &mut sub.turn);
+                    if !entry.turn.is_over() {
+                        sub.phase = Phase::Acting;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send_actions(&mut self, actions: &[EnvActions]) -> Result<(), EnvError> {
+        if self.is_stopped {
+            return Err(EnvError::Stopped);
+        }
+        self.check_answer(actions)?;
+        for EnvActions { env, actions } in actions {
+            let sub = &mut self.subs[*env];
+            let (Phase::Acting, Some(process)) = (sub.phase, &mut sub.process) else { continue };
+            (sub.phase, sub.job) = (Phase::Asked, Some(Job::Step));
+            let is_paid = std::mem::take(&mut sub.is_paid);
+            process.ask("for a step", Request::Step, |out| {
+                out.push(is_paid.into());
+                actions.write(out);
+            });
+        }
+        Ok(())
+    }
+
+    /// The first observations always come later. A step that is still under way is waited for, and forgotten.
+    fn try_reset(&mut self, env: usize, _turn: &mut Turn) -> Result<Reset, EnvError> {
+        self.check_env(env)?;
+        if let Some(error) = self.health.given_up(env) {
+            return Err(error);
+        }
+        let sub = &mut self.subs[env];
+        // A failure that nobody has seen is told before anything else.
+        if sub.fault.is_none() {
+            sub.want_reset();
+            if sub.go_on(Instant::now()) {
+                self.make(env);
+            }
+        }
+        Ok(Reset::Later)
+    }
+
+    fn pay_out(&mut self, env: usize, turn: &mut Turn) {
+        let Some(sub) = self.subs.get_mut(env) else { return };
+        for (agent, outcome) in sub.owed.outcomes() {
+            turn.reward(agent, outcome.reward);
+            if outcome.terminated {
+                turn.terminate(agent);
+            }
+            if outcome.truncated {
+                turn.truncate(agent);
+            }
+        }
+        for (agent, info) in sub.owed.infos() {
+            turn.info(agent, info);
+        }
+        sub.owed.clear();
+        sub.is_paid = true;
+    }
+
+    fn set_next_episode(&mut self, env: usize, episode: u32) {
+        if let Some(sub) = self.subs.get_mut(env) {
+            sub.next_episode = episode;
+        }
+    }
+
+    /// Ends its process. The next reset starts another one; if that fails, it is told as any failure.
+    fn try_restart(&mut self, env: usize) -> Result<(), EnvError> {
+        self.check_env(env)?;
+        self.health.lift(env);
+        let sub = &mut self.subs[env];
+        let order = std::mem::take(&mut sub.order);
+        let next_episode = sub.next_episode;
+        let phase = if sub.phase == Phase::New { Phase::New } else { Phase::Over };
+        *sub = Sub { phase, next_episode, ..Sub::with_order(order) };
+        Ok(())
+    }
+
+    fn quarantine(&self, env: usize) -> Option<&str> {
+        self.health.quarantine(env)
+    }
+
+    /// Waits for the picture, if the environment is doing nothing else.
+    fn try_render(&mut self, env: usize, frame: &mut Frame) -> bool {
+        let Some(sub) = self.subs.get_mut(env) else { return false };
+        let is_idle = sub.job.is_none() && !sub.reset_next && sub.fault.is_none();
+        let Some(process) = sub.process.as_mut().filter(|_| is_idle) else { return false };
+        process.ask("for a picture", Request::Render, |_| {});
+        sub.job = Some(Job::Render);
+        self.picture.clear();
+        self.last_heard = Instant::now();
+        while self.subs[env].job == Some(Job::Render) {
+            self.wait(None);
+        }
+        let Some((width, rest)) = self.picture.split_first_chunk() else { return false };
+        let Some((height, pixels)) = rest.split_first_chunk() else { return false };
+        frame.set(u32::from_le_bytes(*width), u32::from_le_bytes(*height), pixels)
+    }
+
+    /// Lets all processes end by themselves, and kills those that have not after a second.
+    fn stop(&mut self) -> Result<(), EnvError> {
+        if std::mem::replace(&mut self.is_stopped, true) {
+            return Ok(());
+        }
+        self.limit = GRACE;
+        self.restart_failed = false;
+        for sub in &mut self.subs {
+            (sub.phase, sub.job, sub.reset_next) = (Phase::Over, None, false);
+            sub.fault = None;
+            sub.process.iter_mut().for_each(process::Process::dismiss);
+        }
+        self.last_heard = Instant::now();
+        let end = self.last_heard + GRACE;
+        while self.subs.iter().any(|sub| sub.process.is_some()) && self.last_heard < end {
+            self.wait(Some(end));
+            // How they end is of no interest.
+            self.subs.iter_mut().for_each(|sub| sub.fault = None);
+        }
+        self.subs.iter_mut().for_each(|sub| sub.process = None);
+        Ok(())
+    }
+}
+
+impl Drop for RemoteBaseEnv {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}

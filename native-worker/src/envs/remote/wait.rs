@@ -1,0 +1,283 @@
+//! Waiting for processes, and taking what they answer.
+
+use std::time::{Duration, Instant};
+
+use rollmesh_core::env::{EnvError, ProcessEnd};
+use rustix::{
+    event::{PollFd, Timespec, poll},
+    io::Errno,
+};
+
+use super::{
+    RemoteBaseEnv,
+    process::{End, Process},
+    sub::{Fault, Job, Phase, Sub},
+    wire::{Made, Reply, Request, Said, SpacesOf, part},
+};
+
+/// Rest after the second failure in a row; twice as long after each further one.
+const FIRST_REST: Duration = Duration::from_millis(100);
+const LONGEST_REST: Duration = Duration::from_secs(10);
+
+/// How long a sub-environment rests after its n-th failure in a row. One failure is none.
+fn rest_after(failures: u32) -> Duration {
+    match failures.checked_sub(2) {
+        None => Duration::ZERO,
+        Some(further) => FIRST_REST.saturating_mul(1 << further.min(16)).min(LONGEST_REST),
+    }
+}
+
+impl RemoteBaseEnv {
+    /// Lets every process begin with what is next, starts those that are missing, and takes answers: until one comes, a
+    /// deadline or rest ends, or `until`.
+    pub(super) fn wait(&mut self, until: Option<Instant>) {
+        let now = Instant::now();
+        for env in 0..self.subs.len() {
+            if self.subs[env].go_on(now) && !self.make(env) {
+                return self.note_time();
+            }
+        }
+        let mut timeout = until.map(|until| until.saturating_duration_since(now));
+        let mut shorten = |time: Duration| timeout = Some(timeout.map_or(time, |timeout| timeout.min(time)));
+        let (mut whose, mut fds): (Vec<(usize, End)>, Vec<PollFd<'_>>) = (Vec::new(), Vec::new());
+        for (env, sub) in self.subs.iter().enumerate() {
+            match &sub.process {
+                Some(process) => {
+                    process.patience(self.limit).into_iter().for_each(&mut shorten);
+                    for (end, fd) in process.ends() {
+                        whose.push((env, end));
+                        fds.push(fd);
+                    }
+                }
+                None if sub.phase == Phase::Asked => sub.rest(now).into_iter().for_each(&mut shorten),
+                None => {}
+            }
+        }
+        // Rounded up: to wake too early is to wake twice.
+        let timeout = timeout.map(|timeout| timeout + Duration::from_micros(1));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let told = match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let events = whose.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|(whose, _)| *whose);
+        let events: Vec<(usize, End)> = events.collect();
+        drop(fds);
+        if let Err(error) = told {
+            // Without it nobody can be heard.
+            for env in 0..self.subs.len() {
+                self.end(env, ProcessEnd::Nonsense(format!("answers that cannot be waited for: {error}")));
+            }
+        }
+        for (env, end) in events {
+            self.take_event(env, end);
+        }
+        self.note_time();
+    }
+
+    /// Counts the time since the last call for those that were asked, and ends those that are overdue.
+    pub(super) fn note_time(&mut self) {
+        let time = self.last_heard.elapsed();
+        self.last_heard += time;
+        for env in 0..self.subs.len() {
+            let Some(process) = &mut self.subs[env].process else { continue };
+            process.heard(time);
+            if let Some(end) = process.overdue(self.limit) {
+                self.end(env, end);
+            }
+        }
+    }
+
+    /// Starts a process and lets it make its environment; false if it cannot be started.
+    pub(super) fn make(&mut self, env: usize) -> bool {
+        let started = Process::start(&self.program, &self.environs);
+        let sub = &mut self.subs[env];
+        match started {
+            Ok(mut process) => {
+                process.ask("to make its environment", Request::Make, |out| out.extend_from_slice(&sub.order));
+                (sub.process, sub.job) = (Some(process), Some(Job::Make));
+                true
+            }
+            Err(error) => {
+                let program = self.program.display();
+                self.end(env, ProcessEnd::NotStarted(format!("{program}: {error}")));
+                false
+            }
+        }
+    }
+
+    fn take_event(&mut self, env: usize, end: End) {
+        let Some(process) = &mut self.subs[env].process else { return };
+        match end {
+            End::Requests => process.send(),
+            End::Words => process.listen(),
+            End::Answers => self.take_answer(env),
+        }
+    }
+
+    /// Reads what is there of an answer, and takes it once it is complete.
+    fn take_answer(&mut self, env: usize) {
+        let sub = &mut self.subs[env];
+        let Some(mut process) = sub.process.take() else { return };
+        let taken = match process.receive() {
+            Ok(None) => Ok(()),
+            Ok(Some((reply, body))) => {
+                let taken = self.take_reply(env, reply, body);
+                process.taken();
+                taken
+            }
+            Err(end) => Err(Refusal::Process(end)),
+        };
+        let sub = &mut self.subs[env];
+        sub.process = Some(process);
+        match taken {
+            Ok(()) => {}
+            Err(Refusal::Process(end)) => self.end(env, end),
+            Err(Refusal::Env(error)) => self.fail(env, error),
+            Err(Refusal::Mistake(error)) => {
+                (sub.job, sub.fault, sub.phase) = (None, Some(Fault::Mistake(error)), Phase::Ready);
+            }
+        }
+    }
+
+    fn take_reply(&mut self, env: usize, reply: Reply, body: &[u8]) -> Result<(), Refusal> {
+        let sub = &mut self.subs[env];
+        match (sub.job, reply) {
+            (_, Reply::Failed) => {
+                let said: Said = serde_json::from_slice(body).map_err(|_| nonsense("an error"))?;
+                let is_mistake = matches!(said, Said::BadAction { .. });
+                let error = said.of(env);
+                Err(if is_mistake { Refusal::Mistake(error) } else { Refusal::Env(error) })
+            }
+            (Some(Job::Make), Reply::Made) => {
+                let made: Made = serde_json::from_slice(body).map_err(|_| nonsense("an environment"))?;
+                sub.job = None;
+                self.are_wrapped = made.is_wrapped;
+                let agents = self.learn(env, made.agents)?;
+                if env == 0 && self.agents.is_empty() {
+                    self.agents = agents;
+                }
+                Ok(())
+            }
+            (Some(job @ (Job::Reset | Job::Step)), Reply::Turn) => {
+                sub.job = None;
+                let read = |sub: &mut Sub| {
+                    let (turn, rest) = part(body)?;
+                    let (owed, spaces) = part(rest)?;
+                    sub.turn.read(turn).ok()?;
+                    sub.owed.read(owed).ok()?;
+                    Some(spaces)
+                };
+                let spaces = read(sub).ok_or_else(|| nonsense("a turn"))?;
+                if !spaces.is_empty() {
+                    let spaces: Vec<SpacesOf> = serde_json::from_slice(spaces).map_err(|_| nonsense("spaces"))?;
+                    self.learn(env, spaces)?;
+                }
+                if self.subs[env].reset_next {
+                    // Nobody wants the turn any more; spaces are told only once.
+                    return Ok(());
+                }
+                self.check(env)?;
+                let sub = &mut self.subs[env];
+                (sub.phase, sub.begins) = (Phase::Ready, job == Job::Reset);
+                if job == Job::Step {
+                    self.health.stepped(env, sub.turn.is_over());
+                }
+                Ok(())
+            }
+            (Some(Job::Render), Reply::Picture) => {
+                sub.job = None;
+                self.picture.clear();
+                self.picture.extend_from_slice(body);
+                Ok(())
+            }
+            _ => Err(nonsense("an answer to what it was asked")),
+        }
+    }
+
+    /// Learns the spaces of agents, which are the same for all sub-environments.
+    fn learn(&mut self, env: usize, spaces: Vec<SpacesOf>) -> Result<Vec<rollmesh_core::ids::AgentId>, Refusal> {
+        let mut agents = Vec::with_capacity(spaces.len());
+        for spaces in spaces {
+            let agent = spaces.agent.clone();
+            let (_, spaces) = spaces.trusted().ok_or_else(|| {
+                Refusal::Env(EnvError::Failed(format!("environment {env}, agent {agent}: the spaces make no sense")))
+            })?;
+            match self.spaces.get(&agent) {
+                Some(known) if *known != spaces => {
+                    let reason = format!("environment {env}, agent {agent}: the spaces are not those of before");
+                    return Err(Refusal::Env(EnvError::Failed(reason)));
+                }
+                Some(_) => {}
+                None => _ = self.spaces.insert(agent.clone(), spaces),
+            }
+            agents.push(agent);
+        }
+        Ok(agents)
+    }
+
+    /// The process has checked its own news; this is for what happens in between.
+    fn check(&self, env: usize) -> Result<(), Refusal> {
+        let turn = &self.subs[env].turn;
+        for (agent, row) in turn.obs().iter() {
+            let spaces = self.spaces.get(agent).ok_or_else(|| nonsense("an agent without spaces"))?;
+            if row.dtype() != spaces.observation_type || row.len() != spaces.observation.shape().elements() {
+                return Err(nonsense("an observation of another space"));
+            }
+        }
+        let is_known = |agent| self.spaces.contains_key(agent);
+        if turn.outcomes().all(|(agent, outcome)| outcome.reward.is_finite() && is_known(agent)) {
+            Ok(())
+        } else {
+            Err(nonsense("a reward of nobody, or that is no number"))
+        }
+    }
+
+    /// The process of a sub-environment has ended, or has to.
+    pub(super) fn end(&mut self, env: usize, end: ProcessEnd) {
+        let sub = &mut self.subs[env];
+        let mut last_words = sub.process.take().map(Process::end).unwrap_or_default();
+        if sub.job == Some(Job::Make) && matches!(end, ProcessEnd::Exited(_) | ProcessEnd::Nonsense(_)) {
+            let program = self.program.display();
+            last_words += &format!(
+                " (does {program} begin with rollmesh::main_with or rollmesh::envs::remote_env, as it has to?)"
+            );
+        }
+        self.fail(env, EnvError::Process { env, end, last_words });
+    }
+
+    /// A sub-environment has failed. It gets another process, if it does, with its next reset.
+    pub(super) fn fail(&mut self, env: usize, error: EnvError) {
+        let error = if self.restart_failed { self.health.failed(env, error) } else { error };
+        let rest = rest_after(if self.restart_failed { self.health.failures(env) } else { 0 });
+        let sub = &mut self.subs[env];
+        sub.process = None;
+        (sub.job, sub.reset_next) = (None, false);
+        sub.rest_until = Some(Instant::now() + rest);
+        sub.turn.clear();
+        sub.owed.clear();
+        (sub.fault, sub.phase, sub.begins) = (Some(Fault::Failure(error)), Phase::Ready, false);
+    }
+}
+
+/// Why an answer was not taken.
+enum Refusal {
+    Process(ProcessEnd),
+    Env(EnvError),
+    Mistake(EnvError),
+}
+
+fn nonsense(what: &str) -> Refusal {
+    Refusal::Process(ProcessEnd::Nonsense(format!("something that is not {what}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_grow_up_to_a_limit() {
+        let rests: Vec<u128> = [0, 1, 2, 3, 4, 8, 9, u32::MAX].map(|n| rest_after(n).as_millis()).to_vec();
+        assert_eq!(rests, [0, 0, 100, 200, 400, 6_400, 10_000, 10_000]);
+    }
+}

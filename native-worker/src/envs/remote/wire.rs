@@ -1,0 +1,234 @@
+//! What a worker and the process of a sub-environment say to each other.
+//!
+//! A message is a number (8 bytes), the length of what follows the head (4), a kind (1), three zeros, and that. Requests
+//! have a number each, which begins anywhere, so an answer proves by its number that it is one. What is said once is JSON,
+//! what is said at every step has a form of its own.
+
+use rollmesh_core::{
+    column::DType,
+    env::{EnvError, EnvSpaces},
+    ids::AgentId,
+    space::Space,
+    worker::RemoteEnvSpec,
+};
+use serde::{Deserialize, Serialize};
+
+/// Bytes before the body.
+pub(super) const HEAD: usize = 16;
+
+/// The longest body. The largest observation of a space that is allowed is 128 MiB; several of those are no step.
+pub(super) const MAX_BODY: usize = 160 << 20;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Request {
+    /// An environment: [`Order`].
+    Make = 1,
+    /// An episode: its number (4).
+    Reset = 2,
+    /// A step: 1 if what is owed has been paid out, else 0 (1), and actions.
+    Step = 3,
+    /// A picture.
+    Render = 4,
+    /// The end.
+    Stop = 5,
+}
+
+/// What is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Reply {
+    /// It is made: [`Made`].
+    Made = 1,
+    /// A turn: its own length (4), that of what is owed (4), both, and the spaces of agents that are new, as JSON.
+    Turn = 2,
+    /// A picture: width and height (4 each), and pixels. Nothing if there is none.
+    Picture = 3,
+    /// The environment has failed, or cannot do what was asked: [`Said`].
+    Failed = 4,
+}
+
+impl Request {
+    pub(super) fn of(byte: u8) -> Option<Self> {
+        [Self::Make, Self::Reset, Self::Step, Self::Render, Self::Stop].into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+impl Reply {
+    pub(super) fn of(byte: u8) -> Option<Self> {
+        [Self::Made, Self::Turn, Self::Picture, Self::Failed].into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// The head of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) number: u64,
+    pub(super) len: usize,
+    pub(super) kind: u8,
+}
+
+impl Head {
+    /// None for bytes that are no head.
+    pub(super) fn read(bytes: [u8; HEAD]) -> Option<Self> {
+        let [n0, n1, n2, n3, n4, n5, n6, n7, l0, l1, l2, l3, kind, 0, 0, 0] = bytes else { return None };
+        let number = u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
+        let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        (len <= MAX_BODY).then_some(Self { number, len, kind })
+    }
+}
+
+/// Makes a message in memory that is used again. None if the body is too long for one.
+pub(super) fn message(out: &mut Vec<u8>, number: u64, kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> Option<()> {
+    out.clear();
+    out.extend(number.to_le_bytes());
+    out.extend([0, 0, 0, 0, kind, 0, 0, 0]);
+    body(out);
+    let len = out.len() - HEAD;
+    let len = u32::try_from(len).ok().filter(|_| len <= MAX_BODY)?;
+    out[8..12].copy_from_slice(&len.to_le_bytes());
+    Some(())
+}
+
+/// Splits off as many bytes as their first four say.
+pub(super) fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u32::from_le_bytes(*len) as usize)
+}
+
+/// Appends what `write` writes, after its length.
+pub(super) fn put_part(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.extend([0; 4]);
+    write(out);
+    let len = u32::try_from(out.len() - at - 4).unwrap_or(u32::MAX);
+    out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Which environment a process is for.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) spec: RemoteEnvSpec,
+    /// In MiB; 0 for no limit.
+    pub(super) memory_mb: u32,
+}
+
+/// An environment that was made.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Made {
+    pub(super) is_wrapped: bool,
+    /// The agents that are known beforehand.
+    pub(super) agents: Vec<SpacesOf>,
+}
+
+/// Spaces of an agent.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SpacesOf {
+    pub(super) agent: AgentId,
+    observation: Space,
+    observation_type: String,
+    action: Space,
+    action_type: String,
+}
+
+const DTYPES: [DType; 6] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
+
+impl SpacesOf {
+    pub(super) fn new(agent: &AgentId, spaces: EnvSpaces) -> Self {
+        Self {
+            agent: agent.clone(),
+            observation: spaces.observation,
+            observation_type: spaces.observation_type.name().into(),
+            action: spaces.action,
+            action_type: spaces.action_type.name().into(),
+        }
+    }
+
+    /// None for spaces that make no sense.
+    pub(super) fn trusted(self) -> Option<(AgentId, EnvSpaces)> {
+        let dtype = |name: &str| DTYPES.into_iter().find(|dtype| dtype.name() == name);
+        let (observation_type, action_type) = (dtype(&self.observation_type)?, dtype(&self.action_type)?);
+        self.observation.validate().ok()?;
+        self.action.validate().ok()?;
+        let spaces = EnvSpaces { observation: self.observation, observation_type, action: self.action, action_type };
+        Some((self.agent, spaces))
+    }
+}
+
+/// An error of the environment, which knows itself as the only one.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Said {
+    Failed(String),
+    InvalidAction(String),
+    BadObservation { agent: AgentId, reason: String },
+    BadReward { agent: AgentId, reward: String },
+    UnknownAgent { agent: AgentId },
+    BadAction { agent: AgentId, reason: String },
+}
+
+impl From<EnvError> for Said {
+    fn from(error: EnvError) -> Self {
+        match error {
+            EnvError::Failed(reason) => Self::Failed(reason),
+            EnvError::InvalidAction { action, .. } => Self::InvalidAction(action),
+            EnvError::BadObservation { agent, reason, .. } => Self::BadObservation { agent, reason },
+            EnvError::BadReward { agent, reward, .. } => Self::BadReward { agent, reward },
+            EnvError::UnknownAgent { agent, .. } => Self::UnknownAgent { agent },
+            EnvError::BadAction { agent, reason, .. } => Self::BadAction { agent, reason },
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl Said {
+    /// The same of the sub-environment that it is for the worker.
+    pub(super) fn of(self, env: usize) -> EnvError {
+        match self {
+            Self::Failed(reason) => EnvError::Failed(format!("{reason} (in the process of environment {env})")),
+            Self::InvalidAction(action) => EnvError::InvalidAction { lane: env, action },
+            Self::BadObservation { agent, reason } => EnvError::BadObservation { env, agent, reason },
+            Self::BadReward { agent, reward } => EnvError::BadReward { env, agent, reward },
+            Self::UnknownAgent { agent } => EnvError::UnknownAgent { env, agent },
+            Self::BadAction { agent, reason } => EnvError::BadAction { env, agent, reason },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::env::EnvRegistry;
+
+    use super::*;
+
+    #[test]
+    fn heads_that_promise_too_much_are_none() {
+        let mut bytes = Vec::new();
+        message(&mut bytes, 7, Reply::Turn as u8, |out| out.extend([1, 2, 3])).unwrap();
+        let head: [u8; HEAD] = bytes[..HEAD].try_into().unwrap();
+        assert_eq!(Head::read(head), Some(Head { number: 7, len: 3, kind: 2 }));
+        assert_eq!(Head::read([0xFF; HEAD]), None);
+        let mut long = head;
+        long[8..12].copy_from_slice(&(MAX_BODY as u32 + 1).to_le_bytes());
+        assert_eq!(Head::read(long), None);
+    }
+
+    #[test]
+    fn spaces_of_all_environments_come_back() {
+        for spec in EnvRegistry::builtin().iter() {
+            let spaces = spec.spaces().unwrap();
+            let text = serde_json::to_string(&SpacesOf::new(&AgentId::SINGLE, spaces.clone())).unwrap();
+            let read: SpacesOf = serde_json::from_str(&text).unwrap();
+            assert_eq!(read.trusted(), Some((AgentId::SINGLE, spaces)), "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn parts_end_where_they_say() {
+        let mut out = Vec::new();
+        put_part(&mut out, |out| out.extend([7, 8]));
+        out.push(9);
+        assert_eq!(part(&out), Some((&[7, 8][..], &[9][..])));
+        assert_eq!((part(&out[..5]), part(&[1])), (None, None));
+    }
+}

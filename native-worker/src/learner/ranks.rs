@@ -1,0 +1,261 @@
+//! What the learners of all ranks agree on, so that together they are one learner of all their rows.
+//!
+//! The rows of all ranks stand one after the other, in the order of ranks, as in a batch that was joined of theirs; so do
+//! the units, single rows or sequences, that may be put into any order. Every rank shuffles the numbers of all units in
+//! the same way, and a minibatch is what one learner of the joined batch would take: each rank has its own part of it,
+//! perhaps none. Sums over its rows, gradients among them, are then sums over ranks of sums over own rows.
+
+use rollmesh_core::{
+    hash::{bytes_hash, weights_hash},
+    policy::{AllReduce, AllReduceError},
+};
+
+use super::{
+    error::LearnError,
+    rows::TrainRows,
+    stats::{Moments, explained_variance},
+    update::Learner,
+};
+
+/// The ranks that learn together, or one learner by itself.
+pub(super) struct Ranks<'a>(Option<&'a mut dyn AllReduce>);
+
+/// What is to be known of an update before its first step. Of one learner by itself, its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Joined {
+    /// Rows of all ranks.
+    pub(super) rows: u64,
+    /// Units of all ranks.
+    pub(super) units: usize,
+    /// Where the own units stand among them.
+    first_unit: usize,
+    own_units: usize,
+    pub(super) logp_gap: f64,
+    pub(super) explained_variance: f64,
+    /// Rank 0's: what shuffles, and the clock and the weight of the divergence as they were before the update.
+    pub(super) seed: u64,
+    pub(super) env_steps: u64,
+    pub(super) kl_coeff: f64,
+}
+
+impl Joined {
+    /// Of these units of all ranks the own ones, by their own numbers.
+    pub(super) fn own(&self, units: &[u32]) -> Vec<u32> {
+        let own = |unit: &u32| (*unit as usize).checked_sub(self.first_unit).filter(|&own| own < self.own_units);
+        units.iter().filter_map(own).map(|own| own as u32).collect()
+    }
+}
+
+impl<'a> Ranks<'a> {
+    pub(super) fn alone() -> Self {
+        Self(None)
+    }
+
+    /// A group of one rank is a learner by itself.
+    pub(super) fn of(group: &'a mut dyn AllReduce) -> Self {
+        Self(Some(group).filter(|group| group.world_size() > 1))
+    }
+
+    /// Those there are besides this one.
+    pub(super) fn others(&mut self) -> Option<&mut (dyn AllReduce + 'a)> {
+        self.0.as_deref_mut()
+    }
+
+    pub(super) fn are_there(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Agrees on an update, for which this rank has these rows or none.
+    pub(super) fn meet(&mut self, learner: &Learner, rows: Option<&TrainRows>) -> Result<Joined, LearnError> {
+        let own = Plan::of(learner, rows, self.are_there())?;
+        let Some(group) = self.others() else { return Plan::join(&[own], 0) };
+        let mut plans = Vec::new();
+        for (rank, bytes) in (0..).zip(group.all_gather("beginning of an update", &own.encode(), Plan::BYTES)?) {
+            let protocol = || AllReduceError::Protocol { rank, reason: "its update begins otherwise".into() };
+            plans.push(Plan::decode(&bytes).ok_or_else(protocol)?);
+        }
+        let differs = plans.iter().position(|plan| plan.identity != plans[0].identity);
+        if let Some(rank) = differs {
+            return Err(AllReduceError::Diverged { rank: rank as u32 }.into());
+        }
+        Plan::join(&plans, group.rank() as usize)
+    }
+
+    /// Mean and standard deviation of the advantages of minibatches of all ranks, whose own parts are these. Nothing
+    /// where a learner by itself looks at its rows alone.
+    pub(super) fn normals(
+        &mut self,
+        rows: Option<&TrainRows>,
+        parts: impl ExactSizeIterator<Item = Vec<u32>>,
+    ) -> Result<Vec<Option<Normal>>, LearnError> {
+        let Some(group) = self.others() else { return Ok(vec![None; parts.len()]) };
+        let (n, advantages) = (parts.len(), rows.map(TrainRows::advantages).transpose()?.unwrap_or_default());
+        let own = parts.map(|units| {
+            let order = rows.map_or_else(Vec::new, |rows| rows.order(&units));
+            Moments::of(order.iter().map(|&row| f64::from(advantages[row as usize])))
+        });
+        let bytes: Vec<u8> = own.flat_map(|moments| moments.encode()).flatten().collect();
+        let all = group.all_gather("advantages", &bytes, n * Moments::BYTES)?;
+        let mut of_ranks = Vec::new();
+        for (rank, bytes) in (0..).zip(&all) {
+            let moments: Vec<Moments> = bytes.as_chunks().0.chunks_exact(3).map(Moments::decode).collect();
+            if moments.len() != n || bytes.len() != n * Moments::BYTES {
+                let reason = format!("advantages of {} minibatches instead of {n}", moments.len());
+                return Err(AllReduceError::Protocol { rank, reason }.into());
+            }
+            of_ranks.push(moments);
+        }
+        let joined = (0..n).map(|i| Moments::join(of_ranks.iter().map(|moments| moments[i])));
+        Ok(joined.map(|moments| Some(Normal { mean: moments.mean, std: moments.variance().sqrt() })).collect())
+    }
+}
+
+/// What advantages are shifted and scaled by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Normal {
+    pub(super) mean: f64,
+    pub(super) std: f64,
+}
+
+/// What one rank says of an update before its first step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Plan {
+    rows: u64,
+    units: u64,
+    seed: u64,
+    env_steps: u64,
+    kl_coeff: f64,
+    logp_gap: f64,
+    /// Of the value targets, and of what the acting values miss of them.
+    values: [Moments; 2],
+    /// Of weights, their version and the optimiser's state.
+    identity: [u8; 16],
+}
+
+impl Plan {
+    const BYTES: usize = 6 * 8 + 2 * Moments::BYTES + 16;
+
+    /// The identity is for others alone.
+    fn of(learner: &Learner, rows: Option<&TrainRows>, are_others: bool) -> Result<Self, LearnError> {
+        let mut identity = [0; 16];
+        if are_others {
+            let mut bytes = weights_hash(learner.weights()).0.to_vec();
+            bytes.extend(learner.weights().version().0.to_le_bytes());
+            bytes.extend(bytes_hash(&learner.optimizer_bytes()?).0);
+            identity = bytes_hash(&bytes).0;
+        }
+        let values = rows.map(TrainRows::values).transpose()?.flatten();
+        let nothing = [Moments::default(); 2];
+        let values = values.map_or(nothing, |(vf_preds, targets)| {
+            let errors = targets.iter().zip(&vf_preds).map(|(&target, &value)| f64::from(target) - f64::from(value));
+            [Moments::of(targets.iter().map(|&target| f64::from(target))), Moments::of(errors)]
+        });
+        Ok(Self {
+            rows: rows.map_or(0, |rows| rows.len() as u64),
+            units: rows.map_or(0, |rows| rows.units() as u64),
+            seed: learner.seed,
+            env_steps: learner.env_steps,
+            kl_coeff: learner.kl_coeff,
+            logp_gap: rows.map_or(0.0, |rows| rows.logp_gap.into()),
+            values,
+            identity,
+        })
+    }
+
+    /// One batch of those of all ranks.
+    fn join(plans: &[Self], own: usize) -> Result<Joined, LearnError> {
+        let sum =
+            |of: fn(&Self) -> u64, ranks: &[Self]| ranks.iter().try_fold(0u64, |sum, plan| sum.checked_add(of(plan)));
+        let [rows, units] = [sum(|plan| plan.rows, plans), sum(|plan| plan.units, plans)];
+        // Numbers of units have 32 bits, and no rank has more units than rows.
+        let few = |sum: Option<u64>| sum.filter(|&n| u32::try_from(n).is_ok()).ok_or(LearnError::TooManyRows);
+        let (rows, units) = (few(rows)?, few(units)? as usize);
+        if rows == 0 || units == 0 {
+            return Err(LearnError::EmptyBatch);
+        }
+        let before = few(sum(|plan| plan.units, &plans[..own]))?;
+        let first = plans[0];
+        let [targets, errors] = [0, 1].map(|i| Moments::join(plans.iter().map(|plan| plan.values[i])));
+        Ok(Joined {
+            rows,
+            units,
+            first_unit: before as usize,
+            own_units: plans[own].units as usize,
+            logp_gap: plans
+                .iter()
+                .fold(first.logp_gap, |gap, plan| if plan.logp_gap > gap { plan.logp_gap } else { gap }),
+            explained_variance: explained_variance(targets, errors),
+            seed: first.seed,
+            env_steps: first.env_steps,
+            kl_coeff: first.kl_coeff,
+        })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let [targets, errors] = self.values;
+        let mut bytes: Vec<u8> = [self.rows, self.units, self.seed, self.env_steps]
+            .map(u64::to_le_bytes)
+            .into_iter()
+            .chain([self.kl_coeff, self.logp_gap].map(f64::to_le_bytes))
+            .chain(targets.encode())
+            .chain(errors.encode())
+            .flatten()
+            .collect();
+        bytes.extend(self.identity);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != Self::BYTES {
+            return None;
+        }
+        let (numbers, identity) = bytes.split_last_chunk()?;
+        let numbers = numbers.as_chunks().0;
+        let integer = |i: usize| numbers.get(i).map(|bytes| u64::from_le_bytes(*bytes));
+        let float = |i: usize| numbers.get(i).map(|bytes| f64::from_le_bytes(*bytes));
+        Some(Self {
+            rows: integer(0)?,
+            units: integer(1)?,
+            seed: integer(2)?,
+            env_steps: integer(3)?,
+            kl_coeff: float(4)?,
+            logp_gap: float(5)?,
+            values: [Moments::decode(numbers.get(6..9)?), Moments::decode(numbers.get(9..12)?)],
+            identity: *identity,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(rows: u64, units: u64) -> Plan {
+        let values = [Moments::of([1.0, 2.0].into_iter()), Moments::of([0.5, 0.1].into_iter())];
+        Plan { rows, units, seed: 7, env_steps: 9, kl_coeff: 0.3, logp_gap: 0.1, values, identity: [5; 16] }
+    }
+
+    #[test]
+    fn plans_survive_the_round_trip() {
+        let plan = plan(10, 3);
+        assert_eq!(plan.encode().len(), Plan::BYTES);
+        assert_eq!(Plan::decode(&plan.encode()), Some(plan));
+        assert_eq!(Plan::decode(&plan.encode()[1..]), None);
+    }
+
+    #[test]
+    fn units_stand_one_after_the_other() {
+        let plans = [plan(4, 2), plan(0, 0), plan(9, 3)];
+        let joined = |own| Plan::join(&plans, own).unwrap();
+        assert_eq!((joined(0).rows, joined(0).units), (13, 5));
+        let units = [4, 0, 3, 1, 2];
+        assert_eq!([0, 1, 2].map(|rank| joined(rank).own(&units)), [vec![0, 1], vec![], vec![2, 1, 0]]);
+    }
+
+    #[test]
+    fn more_rows_than_numbers_for_them_are_refused() {
+        let many = [plan(u64::MAX, 1), plan(u64::MAX, 1)];
+        assert!(matches!(Plan::join(&many, 1), Err(LearnError::TooManyRows)));
+        assert!(matches!(Plan::join(&[plan(0, 0), plan(0, 0)], 0), Err(LearnError::EmptyBatch)));
+    }
+}

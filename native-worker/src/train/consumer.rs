@@ -1,0 +1,61 @@
+//! What becomes of a run's batches.
+
+use std::pin::Pin;
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    postprocess::{PostprocessError, train_batch},
+    weights::Weights,
+};
+use tokio::sync::mpsc;
+
+use crate::learner::{LearnError, LearnerThread, UpdateStats};
+
+/// Who takes the batches of a run, one after the other.
+pub(crate) enum Consumer {
+    /// A learner, which makes new weights of each.
+    Learner { thread: LearnerThread, gamma: f64, lambda: f64 },
+    /// Somebody who takes the rows as they are. The weights stay until others are set.
+    Taker(mpsc::Sender<Vec<SlotFragment>>),
+}
+
+/// What has become of a batch.
+pub(crate) enum Update {
+    /// New weights.
+    Learned(Weights, UpdateStats),
+    /// It was taken.
+    Taken,
+    /// Nobody takes batches any more.
+    Unwanted,
+    /// The learner cannot go on.
+    Failed(LearnError),
+}
+
+/// A batch that is being consumed.
+pub(crate) type Consuming = Pin<Box<dyn Future<Output = Update> + Send>>;
+
+impl Consumer {
+    /// Hands over the fragments of an iteration, in slot order.
+    pub(super) fn submit(&self, fragments: Vec<SlotFragment>) -> Result<Consuming, PostprocessError> {
+        match self {
+            Self::Learner { thread, gamma, lambda } => {
+                let update = thread.submit(train_batch(&fragments, *gamma, *lambda)?);
+                Ok(Box::pin(async move {
+                    match update.await {
+                        Ok((weights, stats)) => Update::Learned(weights, stats),
+                        Err(error) => Update::Failed(error),
+                    }
+                }))
+            }
+            Self::Taker(batches) => {
+                let batches = batches.clone();
+                Ok(Box::pin(async move {
+                    match batches.send(fragments).await {
+                        Ok(()) => Update::Taken,
+                        Err(_) => Update::Unwanted,
+                    }
+                }))
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Runs without a learner: rows through the hub, what they cost on the socket, and weights that are set from outside.
+
+use rollmesh::{
+    hub::{Sampling, SyncError},
+    train::{RunEnd, SampleConfig},
+};
+use rollmesh_core::{
+    batch::SlotFragment,
+    env::EnvRegistry,
+    hash::{Hash128, RolloutHasher},
+    ids::WeightsVersion,
+    kernels::Kernels,
+    policy::{MlpPolicySpec, init_weights},
+    weights::Weights,
+    worker::{Registry, RolloutConfig, RolloutWorker},
+};
+
+use super::{
+    TestHub, end,
+    support::{
+        process::{children_of, kill},
+        soon,
+    },
+};
+
+const NUM_ENVS: u32 = 12;
+const LENGTH: u32 = 20;
+const BATCHES: u32 = 30;
+
+fn config(num_workers: u32) -> SampleConfig {
+    SampleConfig {
+        num_workers,
+        num_envs: NUM_ENVS,
+        seed: 3,
+        hidden: vec![16, 16],
+        rollout_fragment_length: LENGTH,
+        env_steps: u64::from(NUM_ENVS * LENGTH * BATCHES),
+        ..SampleConfig::new("CartPole-v1")
+    }
+}
+
+/// The hash of the same rows, made in this process.
+fn expected() -> Hash128 {
+    let config = RolloutConfig::new("CartPole-v1").num_envs(NUM_ENVS).seed(3).fcnet_hiddens(&[16, 16]);
+    let mut worker = RolloutWorker::new(config, &Registry::builtin(), Kernels::PORTABLE).unwrap();
+    let mut hasher = RolloutHasher::new();
+    for fragment in worker.sample_fragments(LENGTH * BATCHES).unwrap() {
+        hasher.add(&fragment).unwrap();
+    }
+    hasher.finish()
+}
+
+fn weights(hidden: &[u32], seed: u64) -> Weights {
+    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
+    init_weights(&MlpPolicySpec::for_spaces(&spaces, hidden).unwrap(), seed).unwrap()
+}
+
+async fn next(sampling: &mut Sampling) -> Option<Vec<SlotFragment>> {
+    soon("a batch", sampling.batches.recv()).await
+}
+
+#[tokio::test]
+async fn neither_workers_nor_their_death_show_in_the_rows() {
+    let expected = expected();
+    for (workers, kills) in [(1, false), (2, false), (3, false), (2, true)] {
+        let hub = TestHub::start().await;
+        let mut sampling = hub.hub.sample(config(workers)).await.unwrap();
+        let mut hasher = RolloutHasher::new();
+        let mut batches = 0;
+        while let Some(fragments) = next(&mut sampling).await {
+            batches += 1;
+            assert!(fragments.iter().map(|fragment| fragment.slot.0).eq(0..NUM_ENVS), "slot order");
+            fragments.iter().for_each(|fragment| hasher.add(fragment).unwrap());
+            if kills && batches % 10 == 5 {
+                let victim = hub.hub.traffic().await.worker_pids[0];
+                assert!(children_of(std::process::id()).contains(&victim));
+                kill(victim);
+            }
+        }
+        assert_eq!((batches, hasher.finish()), (BATCHES, expected), "{workers} workers, kills: {kills}");
+        let summary = end(sampling.summary).await;
+        assert_eq!((summary.end, summary.algo), (RunEnd::Finished, "sample"));
+        hub.hub.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_cart_pole_row_costs_at_most_40_bytes_on_the_socket() {
+    // Fragments as `sample` makes them, as `train` does, and far smaller ones.
+    for (length, at_most) in [(200, 30.0), (64, 31.0), (8, 40.0)] {
+        let hub = TestHub::start().await;
+        let batches = 400_u32.div_ceil(length);
+        let env_steps = u64::from(64 * length * batches);
+        // A single worker: on a busy machine others would do overdue leases a second time.
+        let usual = SampleConfig { num_workers: 1, ..SampleConfig::new("CartPole-v1") };
+        let config = SampleConfig { rollout_fragment_length: length, env_steps, ..usual };
+        let mut sampling = hub.hub.sample(config).await.unwrap();
+        let mut rows = 0;
+        while let Some(fragments) = next(&mut sampling).await {
+            rows += fragments.iter().map(SlotFragment::env_steps).sum::<u64>();
+        }
+        assert_eq!(rows, env_steps);
+        let bytes = hub.hub.traffic().await.received_bytes as f64 / rows as f64;
+        assert!(bytes <= at_most, "{bytes} bytes a row in fragments of {length}");
+        assert!(bytes > 20.0, "{bytes}: nobody can say so little");
+        hub.hub.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn weights_act_everywhere_when_their_sync_is_done() {
+    let hub = TestHub::start().await;
+    let early = hub.hub.sync_weights(weights(&[16, 16], 1)).await;
+    assert_eq!(early, Err(SyncError::NoRun));
+    let endless = SampleConfig { env_steps: u64::MAX, ..config(2) };
+    let mut sampling = hub.hub.sample(endless).await.unwrap();
+    let first = next(&mut sampling).await.unwrap();
+    assert!(first.iter().all(|fragment| fragment.weights_version == WeightsVersion(0)));
+
+    let odd = hub.hub.sync_weights(weights(&[16, 8], 1)).await.unwrap_err();
+    assert_eq!(odd.to_string(), "the run's policy has other tensors: policy.1.bias [16]");
+    for version in 1..=3 {
+        let applied = soon("weights", hub.hub.sync_weights(weights(&[16, 16], 10 + version))).await;
+        assert_eq!(applied, Ok(WeightsVersion(version)));
+    }
+    // What was made before is still to be taken.
+    let mut newest = 0;
+    while newest < 3 {
+        let batch = next(&mut sampling).await.unwrap();
+        let versions: Vec<u64> = batch.iter().map(|fragment| fragment.weights_version.0).collect();
+        assert!(versions.iter().all(|version| *version == versions[0]), "one version in a batch: {versions:?}");
+        assert!(versions[0] >= newest, "{versions:?} after {newest}");
+        newest = versions[0];
+    }
+    // Nobody takes batches any more: the run ends.
+    drop(sampling.batches);
+    assert_eq!(end(sampling.summary).await.end, RunEnd::Stopped);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn nobody_sets_the_weights_of_a_learner() {
+    let hub = TestHub::start().await;
+    let run = hub.train(super::small(1, 200)).await;
+    assert_eq!(hub.hub.sync_weights(weights(&[16, 16], 1)).await, Err(SyncError::NoRun));
+    assert_eq!(end(run).await.end, RunEnd::Finished);
+    hub.hub.shutdown().await;
+}

@@ -1,0 +1,227 @@
+//! Environments that hang, crash or take what is not theirs.
+
+use std::time::Duration;
+
+use rollmesh::NativeShell;
+use rollmesh_core::{
+    batch::T,
+    env::{BaseEnv as _, EnvError, Health, ProcessEnd, SubEnv},
+    worker::{RolloutConfig, RolloutWorker},
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    rig::{FULL_WAIT, Rig, animals, builder, only_once, start},
+    zoo::{LENGTH, STEP},
+};
+
+/// What a process has come to, and something of its last words.
+fn end_of(error: &EnvError) -> (usize, &ProcessEnd, &str) {
+    match error {
+        EnvError::Process { env, end, last_words } => (*env, end, last_words),
+        other => panic!("{other}"),
+    }
+}
+
+fn overdue(doing: &'static str) -> ProcessEnd {
+    ProcessEnd::Overdue { doing, limit_ms: 3_000 }
+}
+
+pub(crate) fn failures_are_told_for_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let kinds = [
+        "",
+        "hang_step",
+        "hang_reset",
+        "exit0",
+        "exit3",
+        "abort",
+        "panic",
+        "stack",
+        "memory",
+        "stdout",
+        "stderr",
+        "answers",
+        "fails",
+        "slow",
+        "talks",
+    ];
+    let mut rig = Rig::new(&only_once(animals(&kinds), &dir));
+    let fine = ["", "slow", "talks"];
+    rig.until(|rig| {
+        let mut stories = kinds.iter().zip(&rig.stories);
+        stories.all(|(kind, story)| {
+            let ended = story.episodes.iter().filter(|episode| episode.len() as i64 == LENGTH + 1).count();
+            ended >= 2 && (fine.contains(kind) || story.faults.len() == 1)
+        })
+    });
+    for (env, (kind, story)) in kinds.iter().zip(&rig.stories).enumerate() {
+        assert!(story.counts(), "{kind}: {:?}", story.episodes);
+        let Some(fault) = story.faults.first() else {
+            assert!(fine.contains(kind), "{kind}");
+            continue;
+        };
+        let end = |wanted: ProcessEnd, word: &str| {
+            let (who, end, last_words) = end_of(fault);
+            assert_eq!((who, end), (env, &wanted), "{kind}: {fault}");
+            assert!(last_words.contains(word), "{kind}: {fault}");
+        };
+        match *kind {
+            "hang_step" => end(overdue("for a step"), ""),
+            "hang_reset" => end(overdue("for a reset"), ""),
+            "exit0" => end(ProcessEnd::Exited(0), ""),
+            "exit3" => end(ProcessEnd::Exited(3), ""),
+            "abort" => end(ProcessEnd::Signal(6), ""),
+            "stack" => end(ProcessEnd::Signal(6), "overflowed its stack"),
+            "memory" => end(ProcessEnd::Signal(6), "memory allocation of 5368709120 bytes failed"),
+            "stdout" => end(overdue("for a step"), "stdout"),
+            "stderr" => end(overdue("for a step"), "stderr"),
+            "answers" => assert!(matches!(end_of(fault).1, ProcessEnd::Nonsense(_)), "{fault}"),
+            "panic" => {
+                let text = format!("the environment failed: panicked: no food (in the process of environment {env})");
+                assert_eq!(fault.to_string(), text);
+            }
+            "fails" => assert!(fault.to_string().contains("not today"), "{fault}"),
+            _ => panic!("{kind}: {fault}"),
+        }
+        if *kind != "hang_reset" {
+            // The episode that was lost, up to where it was.
+            assert_eq!(story.episodes[0].len() as i64, STEP + 1, "{kind}");
+        }
+    }
+}
+
+pub(crate) fn who_always_fails_is_given_up_alone() {
+    let mut rig = Rig::new(&animals(&["", "exit3", "second", ""]));
+    rig.until(|rig| [1, 2].iter().all(|env| rig.envs.quarantine(*env).is_some()));
+    let before = rig.stories[0].steps();
+    rig.until(|rig| rig.stories[0].steps() > before + 100);
+    for env in [1, 2] {
+        let faults = &rig.stories[env].faults;
+        assert_eq!(faults.len(), Health::MAX_FAILURES as usize);
+        let given_up = |fault: &EnvError| matches!(fault, EnvError::GivenUp { env: who, .. } if *who == env);
+        assert!(faults.iter().position(given_up) == Some(faults.len() - 1), "{faults:?}");
+        assert!(rig.stories[env].counts());
+    }
+    assert!(rig.envs.quarantine(1).unwrap().contains("exit code 3"));
+    assert!(rig.stories[0].counts() && rig.stories[0].faults.is_empty() && rig.envs.process_ids()[1].is_none());
+    // Somebody may think better of it.
+    rig.envs.try_restart(1).unwrap();
+    assert_eq!(rig.envs.quarantine(1), None);
+    rig.envs.try_reset(1, &mut Default::default()).unwrap();
+    let episodes = rig.stories[1].episodes.len();
+    rig.until(|rig| rig.stories[1].episodes.len() > episodes);
+}
+
+pub(crate) fn when_all_are_given_up_that_is_an_error() {
+    let mut rig = Rig::new(&animals(&["exit0", "abort"]));
+    let error = loop {
+        if let Err(error) = rig.round() {
+            break error;
+        }
+    };
+    assert!(matches!(error, EnvError::AllGivenUp { num_envs: 2, .. }), "{error}");
+}
+
+pub(crate) fn a_failure_that_is_not_survived_is_an_error() {
+    for (kind, words) in [
+        ("exit3", "environment 1: its process has ended with exit code 3"),
+        ("hang_step", "environment 1: its process took longer than 3000 ms for a step and was killed: "),
+        ("fails", "the environment failed: not today (in the process of environment 1)"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = RolloutConfig { restart_failed_sub_environments: false, ..animals(&["", kind]) };
+        let config = only_once(config, &dir).rollout_fragment_length(20).single_policy("random");
+        let mut worker = builder(config).build().unwrap();
+        // The other one may make some batches alone before the deadline.
+        let error = (0..1_000_000).find_map(|_| worker.sample().err()).unwrap().to_string();
+        assert!(error.starts_with(words), "{error}");
+        // The next call goes on, with another process.
+        let batch = worker.sample().unwrap();
+        assert!(batch.env_steps() >= 40);
+    }
+}
+
+pub(crate) fn nobody_waits_longer_than_the_deadline() {
+    // Also where everybody is to be waited for.
+    let config = RolloutConfig { remote_env_batch_wait_ms: FULL_WAIT, ..animals(&["", "hang_step", "hang_reset", ""]) };
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(&only_once(config, &dir));
+    rig.until(|rig| rig.stories.iter().all(|story| story.steps() >= 30));
+    assert!(rig.longest_wait >= Duration::from_millis(2_900), "{:?}", rig.longest_wait);
+    assert!(rig.longest_wait < Duration::from_secs(10), "{:?}", rig.longest_wait);
+    // And where nobody is, the others have gone on meanwhile.
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(&only_once(animals(&["", "hang_step"]), &dir));
+    rig.until(|rig| !rig.stories[1].faults.is_empty());
+    assert!(rig.stories[0].steps() > 10 * rig.stories[1].steps(), "{}", rig.stories[0].steps());
+}
+
+pub(crate) fn a_process_that_is_killed_is_replaced() {
+    for restart in [true, false] {
+        let config = RolloutConfig { restart_failed_sub_environments: restart, ..animals(&["", "slow"]) };
+        let mut rig = Rig::new(&config);
+        rig.until(|rig| rig.stories.iter().all(|story| story.steps() > 5));
+        let victim = rig.envs.process_ids()[1].unwrap();
+        kill_process(Pid::from_raw(victim as i32).unwrap(), Signal::KILL).unwrap();
+        if restart {
+            let episodes = rig.stories[1].episodes.len();
+            rig.until(|rig| rig.stories[1].episodes.len() > episodes + 1);
+            assert_eq!(end_of(&rig.stories[1].faults[0]).1, &ProcessEnd::Signal(9));
+            assert_ne!(rig.envs.process_ids()[1], Some(victim));
+            assert!(rig.stories[0].faults.is_empty());
+        } else {
+            let error = loop {
+                if let Err(error) = rig.round() {
+                    break error;
+                }
+            };
+            assert_eq!(error.to_string(), "environment 1: its process was ended by signal 9 (kill)");
+        }
+    }
+}
+
+pub(crate) fn what_cannot_be_made_is_said_at_once() {
+    let error = |config: &RolloutConfig| start(config).err().unwrap().to_string();
+    let quick = RolloutConfig { remote_env_timeout_ms: 1_500, ..animals(&["", "hang_make"]) };
+    let text = "environment 1: its process took longer than 1500 ms to make its environment and was killed";
+    assert!(error(&quick).starts_with(text), "{}", error(&quick));
+    let unknown = RolloutConfig { env: Some("Nowhere-v0".into()), ..quick.clone() };
+    assert!(error(&unknown).contains("there is no environment 'Nowhere-v0'"), "{}", error(&unknown));
+    // Code that looks at environments does not travel: it sees all of them together.
+    let refuse = |env: SubEnv<'_>, _: &_| match env {
+        SubEnv::Base(env) => Err(EnvError::Failed(format!("{} are too many", env.num_envs()))),
+        SubEnv::Lane { .. } | SubEnv::MultiAgent(_) => Ok(()),
+    };
+    let refused = builder(animals(&["", ""])).validate_env(refuse).build().unwrap_err().to_string();
+    assert_eq!(refused, "sub-environment 0 is not valid: the environment failed: 2 are too many");
+    // Programs that cannot be such a process.
+    for (program, word) in [("/nowhere", "cannot be started"), ("/bin/cat", "exit code 1"), ("/bin/echo", "has")] {
+        let config = RolloutConfig::new("CartPole-v1").num_envs(2);
+        let config = RolloutConfig { remote_worker_envs: true, ..config };
+        let shell = Box::new(NativeShell::with_program(program));
+        let error = RolloutWorker::builder().config(config).shell(shell).build().unwrap_err().to_string();
+        assert!(error.contains(word) && error.starts_with("environment "), "{program}: {error}");
+    }
+}
+
+pub(crate) fn a_worker_loses_the_rows_of_the_failed_alone() {
+    let config = animals(&["", "exit3", "hang_step"]).rollout_fragment_length(24).single_policy("random");
+    for wait in [0, FULL_WAIT] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = RolloutConfig { remote_env_batch_wait_ms: wait, ..config.clone() };
+        let mut worker = builder(only_once(config, &dir)).build().unwrap();
+        let mut faults = Vec::new();
+        for _ in 0..6 {
+            let batch = worker.sample().unwrap();
+            let steps = batch.single().unwrap().get(T).unwrap();
+            assert!(steps.windows(2).all(|pair| pair[1] == pair[0] + 1 || pair[1] == 0), "{steps:?}");
+            faults.extend(worker.metrics().episodes.into_iter().filter_map(|episode| episode.faulty));
+            if faults.len() == 2 {
+                break;
+            }
+        }
+        assert!(faults.iter().any(|fault| fault.contains("exit code 3")), "{faults:?}");
+        worker.stop().unwrap();
+    }
+}
