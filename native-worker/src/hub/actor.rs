@@ -248,6 +248,8 @@ impl Actor {
                 self.bring_into_run(id);
                 self.begin_first_iteration();
             }
+            // What it needs to know it is told by its socket's task.
+            Role::Client => self.notice(0, format!("client {id} joined: {name} ({kind})")),
         }
     }
 
@@ -265,6 +267,8 @@ impl Actor {
             self.dashboard.forget_worker(id);
             self.notice(u8::from(*is_fault), format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);
+        } else if peer.role == Role::Client {
+            self.notice(u8::from(*is_fault), format!("client {id} left: {reason}"));
         } else if *is_fault {
             self.notice(1, format!("a dashboard was disconnected: {reason}"));
         }
