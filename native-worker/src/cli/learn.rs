@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use super::{
     exit::Failure,
+    external::ListenFlags,
     log::Log,
     ranks::{self, RankFlags},
     settings::WorkerFlags,
@@ -41,7 +42,8 @@ use crate::{Registry, progress::Progress};
                         all go on from its state. Episodes in what is printed are a rank's own.\n\n\
                         Example:\n  \
                         rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 60 --csv curve.csv\n  \
-                        rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state\n\n\
+                        rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state\n  \
+                        rollmesh learn --config examples/external/cart_pole.toml --listen 127.0.0.1:7878 --assets examples/external\n\n\
                         Two ranks, in two shells:\n  \
                         export ROLLMESH_TOKEN=$(openssl rand -hex 32); echo $ROLLMESH_TOKEN\n  \
                         rollmesh learn --data-parallel 127.0.0.1:29500 --rank 0 --world-size 2 --save pole.state\n\n  \
@@ -51,6 +53,8 @@ use crate::{Registry, progress::Progress};
 pub(super) struct LearnArgs {
     #[command(flatten)]
     flags: WorkerFlags,
+    #[command(flatten)]
+    clients: ListenFlags,
     #[command(flatten)]
     ranks: RankFlags,
     /// Iterations of sampling and learning
@@ -77,7 +81,8 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
     }
     let (train_batch_size, log) = (config.train_batch_size.max(1), Log::new(&config).map_err(Failure::usage)?);
     let ranks = args.ranks.config()?;
-    let mut worker = args.flags.worker_at(args.ranks.place(), config, registry)?;
+    let (registry, clients) = args.clients.open(&config, registry)?;
+    let mut worker = args.flags.worker_at(args.ranks.place(), config, &registry)?;
     if let Some(path) = &args.restore {
         let bytes = fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         worker.restore(&bytes).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
@@ -92,7 +97,10 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
         worker.setup_data_parallel(ranks).map_err(failure)?;
     }
     let train_batch_size = args.ranks.share_of(train_batch_size) as usize;
-    let interruption = Interruption::watch();
+    let interruption = match &clients {
+        Some(clients) => Interruption::watch_and(clients.stopper()),
+        None => Interruption::watch(),
+    };
     let mut training = Training { worker, log, curve, train_batch_size, interruption, done: 0, latest: None };
     let ran = training.run(args.iterations, !args.json);
     let summary = training.summary(&args.ranks)?;
@@ -102,6 +110,9 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
         file.write(&training.worker.save().map_err(Failure::other)?).map_err(Failure::other)?;
     }
     training.worker.stop().map_err(Failure::other)?;
+    if let Some(clients) = clients {
+        clients.close();
+    }
     ran?;
     if args.json {
         println!("{summary}")
@@ -152,7 +163,10 @@ impl Training {
     fn iterate(&mut self, start: Instant) -> Result<Option<Iteration>, RolloutError> {
         let (mut batches, mut steps, mut ended) = (Vec::new(), 0, Vec::<RolloutMetrics>::new());
         while steps < self.train_batch_size {
-            let batch = self.worker.sample()?;
+            let batch = match self.worker.sample() {
+                Err(_) if self.interruption.is_noticed() => return Ok(None),
+                batch => batch?,
+            };
             let WorkerMetrics { episodes, warnings, .. } = self.worker.metrics();
             self.log.episodes(&episodes);
             self.log.batch(&batch);

@@ -63,10 +63,20 @@ impl Numbers {
     }
 }
 
-pub(super) fn run(args: &SampleArgs, config: RolloutConfig, registry: &Registry) -> Result<ExitCode, Failure> {
+/// An interruption calls `stop`, which ends sampling that waits for others.
+pub(super) fn run(
+    args: &SampleArgs,
+    config: RolloutConfig,
+    registry: &Registry,
+    stop: Option<impl FnOnce() + Send + 'static>,
+) -> Result<ExitCode, Failure> {
     let log = Log::new(&config).map_err(Failure::usage)?;
     let mut worker = args.flags.worker(config, registry)?;
-    let summary = sample(&mut worker, args, log).map_err(Failure::other)?;
+    let interruption = match stop {
+        Some(stop) => Interruption::watch_and(stop),
+        None => Interruption::watch(),
+    };
+    let summary = sample(&mut worker, args, log, &interruption).map_err(Failure::other)?;
     worker.stop().map_err(Failure::other)?;
     if args.json {
         println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
@@ -76,8 +86,12 @@ pub(super) fn run(args: &SampleArgs, config: RolloutConfig, registry: &Registry)
     Ok(exit_code(summary.env_steps, args))
 }
 
-fn sample(worker: &mut RolloutWorker, args: &SampleArgs, mut log: Log) -> Result<Summary, RolloutError> {
-    let interruption = Interruption::watch();
+fn sample(
+    worker: &mut RolloutWorker,
+    args: &SampleArgs,
+    mut log: Log,
+    interruption: &Interruption,
+) -> Result<Summary, RolloutError> {
     let progress = Progress::new(args.env_steps, "env steps", !args.json);
     let mut hasher = BatchHasher::new();
     let mut ended: Vec<RolloutMetrics> = Vec::new();
@@ -94,7 +108,10 @@ fn sample(worker: &mut RolloutWorker, args: &SampleArgs, mut log: Log) -> Result
         log.warnings(&warnings);
         ended.extend(episodes);
         discarded += discarded_env_steps;
-        let batch = sampled?;
+        let batch = match sampled {
+            Err(_) if interruption.is_noticed() => break,
+            sampled => sampled?,
+        };
         log.batch(&batch);
         hasher.add(&batch)?;
         samples += 1;

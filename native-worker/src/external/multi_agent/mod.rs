@@ -80,7 +80,7 @@ use crate::envs::words;
 /// ```
 #[derive(Clone)]
 pub struct ExternalMultiAgentEnv {
-    driver: Driver,
+    pub(super) driver: Driver,
     action_timeout: Duration,
     log_timeout: Duration,
 }
