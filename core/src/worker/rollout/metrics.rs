@@ -15,7 +15,8 @@ use crate::{
 pub struct WorkerMetrics {
     /// Episodes that have ended.
     pub episodes: Vec<RolloutMetrics>,
-    /// Env steps that were taken and will be in no sample, see [`Losses`].
+    /// Env steps that were taken and will be in no sample, see [`Losses`]; also those of samples that callbacks or an
+    /// output refused.
     pub discarded_env_steps: u64,
     /// Rows of agents in those.
     pub discarded_agent_steps: u64,
