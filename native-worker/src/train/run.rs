@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io, time::Duration};
 use rollmesh_core::{
     batch::{OBS, SlotFragment},
     env::{EnvRegistry, EnvSpaces},
-    group::{BeginError, GroupConfig, GroupConfigError, WorkerGroup},
+    group::{BeginError, GroupConfig, GroupConfigError, WorkerGroup, WorkerState},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
@@ -293,9 +293,15 @@ impl Run {
         }
     }
 
-    /// True once all workers act with these weights, or newer ones.
+    /// True once all workers act with these weights, or newer ones. One in quarantine acts no more.
     pub(crate) fn have_applied(&self, version: WeightsVersion, now: Micros) -> bool {
-        self.published >= version && self.group.workers(now).all(|worker| worker.weights_version >= Some(version))
+        let mut acting = self.group.workers(now).filter(|worker| worker.state != WorkerState::Quarantined);
+        self.published >= version && acting.all(|worker| worker.weights_version >= Some(version))
+    }
+
+    /// True if its batches were for somebody who is gone.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        matches!(&self.consumer, Some(Consumer::Taker(batches)) if batches.is_closed())
     }
 
     pub(crate) fn begin_iteration(&mut self, now: Micros) -> Result<(), BeginError> {
