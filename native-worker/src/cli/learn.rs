@@ -94,6 +94,7 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
     let curve = args.csv.as_ref().filter(|_| writes);
     let curve = curve.map(|path| Curve::create(path, &worker)).transpose().map_err(Failure::usage)?;
     if let Some(ranks) = &ranks {
+        args.ranks.notice().filter(|_| !args.json).into_iter().for_each(|notice| eprintln!("{notice}"));
         worker.setup_data_parallel(ranks).map_err(failure)?;
     }
     let train_batch_size = args.ranks.share_of(train_batch_size) as usize;

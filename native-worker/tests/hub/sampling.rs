@@ -153,11 +153,13 @@ async fn a_worker_in_quarantine_keeps_no_weights_waiting() {
         failing.say(&Message::LeaseRefused(refused)).await;
     }
     hub.notice("it failed three times in a row").await;
-    // It hears of new weights as all do, and says nothing.
+    // It hears of new weights as all do, says nothing of them, and stays.
+    let stays = tokio::spawn(async move { while failing.hear().await.is_some() {} });
     let applied = soon("weights", hub.hub.sync_weights(weights(&[16, 16], 1))).await;
     assert_eq!(applied, Ok(WeightsVersion(1)));
     drop(sampling);
     hub.hub.shutdown().await;
+    stays.await.unwrap();
 }
 
 #[tokio::test]
