@@ -182,7 +182,7 @@ async fn a_rank_that_is_ended_while_it_waits_leaves_nothing() {
     let ranks = ["--rank", "0", "--world-size", "2"];
     let mut waits = Process::start_with(args.iter().chain(&ranks), |command| _ = command.env("ROLLMESH_TOKEN", TOKEN));
     waits.line(&format!("rank 0 of 2 waits at {address} until all are there")).await;
-    waits.signal(Signal::INT);
+    waits.signal(Signal::TERM);
     assert_eq!(waits.finish().await.status.code(), None, "ended by the signal");
     let mut left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     left.sort();

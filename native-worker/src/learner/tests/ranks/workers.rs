@@ -10,6 +10,7 @@ use rollmesh_core::{
     ids::PolicyId,
     policy::{AllReduceError, PolicyError},
     protocol::Token,
+    time::Micros,
     weights::Weights,
     worker::{
         DataParallelConfig, DataParallelError, HostFacts as _, NewPolicy, PolicyConfig, Registry, RolloutConfig,
@@ -145,6 +146,38 @@ fn all_go_on_from_rank_0() {
     // A step along gradients, and two passes of three small batches.
     assert_eq!(all[0].2.version().0, 1 + 1 + 2 * 3);
     assert_ne!(bits(&all[0].0), bits(&all[0].2));
+}
+
+/// As without other ranks: whatever is learned meanwhile, also by joining them.
+#[test]
+fn a_sample_that_has_begun_goes_on_with_its_weights() {
+    let make = |rank| builder(config("a2c", false).seed(u64::from(rank))).build().unwrap();
+    let all = workers(
+        2,
+        move |rank| {
+            let mut worker = make(rank);
+            assert!(worker.sample_within(Micros(0)).unwrap().is_none(), "there is no time for all of it");
+            worker
+        },
+        |_, mut worker| {
+            let finish = |worker: &mut RolloutWorker| {
+                std::iter::from_fn(|| Some(worker.sample_within(Micros(0)).unwrap())).flatten().next().unwrap()
+            };
+            let first = finish(&mut worker);
+            // Now with rank 0's weights.
+            let second = worker.sample().unwrap();
+            assert!(worker.sample_within(Micros(0)).unwrap().is_none());
+            worker.learn_on_batch(&first).unwrap();
+            (first, second, finish(&mut worker))
+        },
+    );
+    for (rank, (first, second, third)) in (0..).zip(all) {
+        let mut alone = make(rank);
+        assert_eq!(alone.sample().unwrap(), first, "rank {rank}");
+        alone.set_weights(&make(0).weights(None).unwrap(), None, None).unwrap();
+        assert_eq!(alone.sample().unwrap(), second, "rank {rank}");
+        assert_eq!(alone.sample().unwrap(), third, "rank {rank}");
+    }
 }
 
 fn sgd(minibatch_size: usize) -> SgdOptions {
