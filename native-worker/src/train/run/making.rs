@@ -28,7 +28,7 @@ use crate::learner::{Learner, LearnerThread};
 impl Run {
     pub(crate) fn new(number: u32, task: Task, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
         match task {
-            Task::Train(config) => Self::training(number, config, envs, first_lease),
+            Task::Train(config) => Self::training(number, *config, envs, first_lease),
             Task::Sample(config, batches) => Self::sampling(number, config, batches, envs, first_lease),
         }
     }

@@ -39,7 +39,7 @@ pub use weights::SyncError;
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Learning.
-    Train(TrainConfig),
+    Train(Box<TrainConfig>),
     /// Rows, for whoever holds the other end.
     Sample(SampleConfig, mpsc::Sender<Vec<SlotFragment>>),
 }
@@ -263,7 +263,7 @@ mod tests {
             ppo: crate::learner::PpoConfig { rollout_fragment_length: 8, ..Default::default() },
             ..TrainConfig::new("CartPole-v1")
         };
-        let mut run = Run::new(1, Task::Train(config), &envs, LeaseId(0)).unwrap();
+        let mut run = Run::new(1, Task::Train(Box::new(config)), &envs, LeaseId(0)).unwrap();
         assert!(!run.has_begun());
         let (worker, now) = (WorkerId(1), Micros(0));
         run.group.handle_joined(worker, WorkerProfile::NATIVE, now);
