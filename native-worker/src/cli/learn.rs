@@ -169,7 +169,8 @@ impl Training {
                 batch => batch?,
             };
             let WorkerMetrics { episodes, warnings, .. } = self.worker.metrics();
-            self.log.sample(&batch, &episodes);
+            self.log.episodes(&episodes);
+            self.log.batch(&batch);
             self.log.warnings(&warnings);
             steps += batch.env_steps();
             ended.extend(episodes);
