@@ -101,10 +101,11 @@ function add(episodeReturn) {
   element('best').textContent = Math.max(Number(element('best').textContent) || 0, episodeReturn);
 }
 
-/** Whatever goes wrong with an episode goes wrong with the connection, but for mistakes of this page. */
+/** Whatever goes wrong with an episode goes wrong with the connection, which tells by itself, but for mistakes of this page. */
 function fail(error) {
-  if (error.name !== 'HubError') say('offline', error.message);
-  if (error.name !== 'HubError') console.error(error);
+  if (error.name === 'HubError' || error.code === 'stopped') return;
+  say('offline', error.message);
+  console.error(error);
 }
 
 function say(state, text) {

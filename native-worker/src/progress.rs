@@ -14,24 +14,23 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Shows how far some work is.
 pub(crate) struct Progress {
     printer: Printer,
+    plain: bool,
     total: u64,
     unit: &'static str,
     last_line: Cell<Instant>,
 }
 
-/// Prints lines of their own, above the bar.
+/// Prints lines of their own on standard error: above the bar, where there is one.
 #[derive(Clone)]
 pub(crate) struct Printer {
     bar: ProgressBar,
-    plain: bool,
 }
 
 impl Printer {
     pub(crate) fn println(&self, line: &str) {
-        if self.plain {
+        if self.bar.is_hidden() {
             eprintln!("{line}");
         } else {
-            // Hidden bars print nothing.
             self.bar.println(line);
         }
     }
@@ -50,8 +49,8 @@ impl Progress {
             bar.set_style(style);
         }
         bar.set_prefix(unit);
-        let printer = Printer { bar, plain: visible && !terminal };
-        Self { printer, total, unit, last_line: Cell::new(Instant::now()) }
+        let plain = visible && !terminal;
+        Self { printer: Printer { bar }, plain, total, unit, last_line: Cell::new(Instant::now()) }
     }
 
     /// The work is this far.
@@ -63,7 +62,7 @@ impl Progress {
     pub(crate) fn say(&self, position: u64, message: &str) {
         self.printer.bar.set_position(position);
         self.printer.bar.set_message(message.to_owned());
-        if self.printer.plain && self.last_line.get().elapsed() >= LINE_EVERY {
+        if self.plain && self.last_line.get().elapsed() >= LINE_EVERY {
             self.last_line.set(Instant::now());
             eprintln!("{position}/{} {} {message}", self.total, self.unit);
         }

@@ -149,9 +149,9 @@ impl Clients {
         move || env.stop()
     }
 
-    /// Tells what happens above this bar, if there is one, from now on.
-    pub(super) fn print_above(&self, progress: Option<&Progress>) {
-        *self.notices.printer() = progress.map(Progress::printer);
+    /// Tells what happens above this bar from now on.
+    pub(super) fn print_above(&self, progress: &Progress) {
+        *self.notices.printer() = Some(progress.printer());
     }
 
     /// Says goodbye to everybody.

@@ -102,13 +102,12 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
         Some(clients) => Interruption::watch_and(clients.stopper()),
         None => Interruption::watch(),
     };
-    let mut training = Training { worker, log, curve, train_batch_size, interruption, done: 0, latest: None };
     let progress = Progress::new(args.iterations, "iterations", !args.json);
-    let bar = Some(&progress).filter(|_| !args.json);
-    clients.iter().for_each(|clients| clients.print_above(bar));
+    clients.iter().for_each(|clients| clients.print_above(&progress));
+    let log = log.above(&progress);
+    let mut training = Training { worker, log, curve, train_batch_size, interruption, done: 0, latest: None };
     let ran = training.run(args.iterations, &progress);
     progress.finish();
-    clients.iter().for_each(|clients| clients.print_above(None));
     let summary = training.summary(&args.ranks)?;
     // Also what was learned before other ranks were lost.
     let is_kept = ran.is_ok() || ranks.is_some() && training.done > 0;

@@ -75,11 +75,9 @@ pub(super) fn run(
         None => Interruption::watch(),
     };
     let progress = Progress::new(args.env_steps, "env steps", !args.json);
-    let bar = Some(&progress).filter(|_| !args.json);
-    clients.iter().for_each(|clients| clients.print_above(bar));
-    let summary = sample(&mut worker, args, log, &interruption, &progress);
+    clients.iter().for_each(|clients| clients.print_above(&progress));
+    let summary = sample(&mut worker, args, log.above(&progress), &interruption, &progress);
     progress.finish();
-    clients.iter().for_each(|clients| clients.print_above(None));
     let summary = summary.map_err(Failure::other)?;
     worker.stop().map_err(Failure::other)?;
     if args.json {
