@@ -31,7 +31,7 @@ pub(super) struct ListenFlags {
     /// Let clients drive the episodes of External-v0: games and simulators that connect here, to a loopback address
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Let pages of this origin connect too, for example https://game.example; may be given several times
+    /// Let pages of this origin connect too, for example `https://game.example`; may be given several times
     #[arg(long, value_name = "ORIGIN", requires = "listen")]
     allow_origin: Vec<String>,
     /// Serve the files of this directory at the address, for example a page with a game [default: none]

@@ -54,7 +54,7 @@ pub(super) enum Event {
     /// A local worker that ended is to be replaced now.
     ReplaceChild,
     /// The program wants a run.
-    Start { task: Box<Task>, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
+    Start { task: Task, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
     /// The program sets weights.
     SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
     /// The program asks what workers cost.
@@ -186,7 +186,7 @@ impl Actor {
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
             Event::ReplaceChild => self.add_child(),
             Event::Start { task, started, done } => {
-                let result = self.start_run(*task);
+                let result = self.start_run(task);
                 if result.is_ok() {
                     self.done = Some(done);
                 }

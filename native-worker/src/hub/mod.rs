@@ -212,7 +212,7 @@ impl Hub {
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.
     pub async fn train(&self, config: TrainConfig) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        self.start_run(Task::Train(config)).await
+        self.start_run(Task::Train(Box::new(config))).await
     }
 
     /// Begins a run without a learner and starts its local workers: rows under fixed weights, handed over batch by batch.
@@ -261,7 +261,7 @@ impl Hub {
     async fn start_run(&self, task: Task) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         let (started, answer) = oneshot::channel();
         let (done, summary) = oneshot::channel();
-        let request = Event::Start { task: Box::new(task), started, done };
+        let request = Event::Start { task, started, done };
         let sent = self.events.send(request).await.is_ok();
         let answer = if sent { answer.await.unwrap_or(Err(StartError::HubGone)) } else { Err(StartError::HubGone) };
         answer.map(|()| summary).map_err(StartRunError)

@@ -37,7 +37,7 @@ const REMEMBERED_LEASES: usize = 4;
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Learning.
-    Train(TrainConfig),
+    Train(Box<TrainConfig>),
     /// Rows, for whoever holds the other end.
     Sample(SampleConfig, mpsc::Sender<Vec<SlotFragment>>),
 }
@@ -142,7 +142,7 @@ pub(crate) enum UploadFault {
 impl Run {
     pub(crate) fn new(number: u32, task: Task, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
         match task {
-            Task::Train(config) => Self::training(number, config, envs, first_lease),
+            Task::Train(config) => Self::training(number, *config, envs, first_lease),
             Task::Sample(config, batches) => Self::sampling(number, config, batches, envs, first_lease),
         }
     }
@@ -553,7 +553,7 @@ mod tests {
             ppo: crate::learner::PpoConfig { rollout_fragment_length: 8, ..Default::default() },
             ..TrainConfig::new("CartPole-v1")
         };
-        let mut run = Run::new(1, Task::Train(config), &envs, LeaseId(0)).unwrap();
+        let mut run = Run::new(1, Task::Train(Box::new(config)), &envs, LeaseId(0)).unwrap();
         assert!(!run.has_begun());
         let (worker, now) = (WorkerId(1), Micros(0));
         run.group.handle_joined(worker, WorkerProfile::NATIVE, now);

@@ -111,7 +111,7 @@ fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Resu
         seed: config.seed,
         num_workers: args.num_workers,
         num_envs: config.num_envs,
-        hidden: args.hidden.clone().unwrap_or(ModelConfig::default().fcnet_hiddens),
+        hidden: args.hidden.clone().unwrap_or_else(|| ModelConfig::default().fcnet_hiddens),
         rollout_fragment_length: length,
         env_steps: args.env_steps,
         ..SampleConfig::new(config.env.unwrap_or_default())
