@@ -12,10 +12,13 @@ use rollmesh_core::{
     worker::{RolloutConfig, WorkerWarning, config::LogLevel},
 };
 
+use crate::progress::{Printer, Progress};
+
 /// Where lines go, and which ones.
 pub(super) struct Log {
     level: LogLevel,
     file: Option<File>,
+    printer: Option<Printer>,
 }
 
 impl Log {
@@ -27,7 +30,13 @@ impl Log {
                 fs::create_dir_all(directory).and_then(|()| File::options().create(true).append(true).open(&path));
             opened.map_err(|error| format!("cannot write {}: {error}", path.display()))
         };
-        Ok(Self { level: config.log_level, file: config.log_dir.as_ref().map(open).transpose()? })
+        Ok(Self { level: config.log_level, file: config.log_dir.as_ref().map(open).transpose()?, printer: None })
+    }
+
+    /// Its lines go above this bar.
+    pub(super) fn above(mut self, progress: &Progress) -> Self {
+        self.printer = Some(progress.printer());
+        self
     }
 
     /// Logs what became of episodes: lost ones from `WARN` on, finished ones from `INFO` on.
@@ -79,7 +88,10 @@ impl Log {
             LogLevel::Info => "INFO",
             LogLevel::Debug => "DEBUG",
         };
-        eprintln!("{level} {line}");
+        match &self.printer {
+            Some(printer) => printer.println(&format!("{level} {line}")),
+            None => eprintln!("{level} {line}"),
+        }
         // A full disk must not end a run; after the first failure the file has its end there.
         if let Some(file) = &mut self.file
             && writeln!(file, "{level} {line}").is_err()

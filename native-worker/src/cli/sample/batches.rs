@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::{SampleArgs, exit_code};
 use crate::{
     Registry,
-    cli::{exit::Failure, log::Log, signals::Interruption},
+    cli::{exit::Failure, external::Clients, log::Log, signals::Interruption},
     progress::Progress,
 };
 
@@ -63,20 +63,24 @@ impl Numbers {
     }
 }
 
-/// An interruption calls `stop`, which ends sampling that waits for others.
+/// An interruption ends sampling that waits for clients.
 pub(super) fn run(
     args: &SampleArgs,
     config: RolloutConfig,
     registry: &Registry,
-    stop: Option<impl FnOnce() + Send + 'static>,
+    clients: Option<&Clients>,
 ) -> Result<ExitCode, Failure> {
     let log = Log::new(&config).map_err(Failure::usage)?;
     let mut worker = args.flags.worker(config, registry)?;
-    let interruption = match stop {
-        Some(stop) => Interruption::watch_and(stop),
+    let interruption = match clients {
+        Some(clients) => Interruption::watch_and(clients.stopper()),
         None => Interruption::watch(),
     };
-    let summary = sample(&mut worker, args, log, &interruption).map_err(Failure::other)?;
+    let progress = Progress::new(args.env_steps, "env steps", !args.json);
+    clients.iter().for_each(|clients| clients.print_above(&progress));
+    let summary = sample(&mut worker, args, log.above(&progress), &interruption, &progress);
+    progress.finish();
+    let summary = summary.map_err(Failure::other)?;
     worker.stop().map_err(Failure::other)?;
     if args.json {
         println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
@@ -91,8 +95,8 @@ fn sample(
     args: &SampleArgs,
     mut log: Log,
     interruption: &Interruption,
+    progress: &Progress,
 ) -> Result<Summary, RolloutError> {
-    let progress = Progress::new(args.env_steps, "env steps", !args.json);
     let mut hasher = BatchHasher::new();
     let mut ended: Vec<RolloutMetrics> = Vec::new();
     let mut policies: BTreeMap<PolicyId, PolicySummary> = BTreeMap::new();
@@ -122,7 +126,6 @@ fn sample(
         }
         progress.at(env_steps);
     }
-    progress.finish();
     let summary = EpisodeSummary::of(&ended);
     for (id, spread) in &summary.policy_reward {
         policies.entry(id.clone()).or_default().reward = Numbers::of(*spread);

@@ -88,12 +88,9 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     if is_plain {
         return plain::run(args, config.raw(), &registry);
     }
-    let stopper = clients.as_ref().map(Clients::stopper);
-    let code = batches::run(args, config, &registry, stopper)?;
-    if let Some(clients) = clients {
-        clients.close();
-    }
-    Ok(code)
+    let code = batches::run(args, config, &registry, clients.as_ref());
+    clients.into_iter().for_each(Clients::close);
+    code
 }
 
 /// The settings of a plain rollout that workers know of.
@@ -101,8 +98,8 @@ fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Resu
     let is_net = config.policies.values().all(|policy| policy.policy == "net");
     if !is_plain || !is_net || args.flags.kernels != KernelChoice::Auto || config.log_dir.is_some() {
         return Err(Failure::usage(
-            "workers sample plain rollouts of a net policy: leave --num-workers out, or --config, --policy, --kernels, \
-             --observation-filter, --monitor-path and --log-dir",
+            "workers sample plain rollouts of a net policy, of one agent each: leave --num-workers out, or --config, \
+             --policy, --kernels, --observation-filter, --output, --monitor-path and --log-dir",
         ));
     }
     let config = config.raw();
