@@ -56,19 +56,25 @@ async function play(pole, goesOn) {
   const isShown = pole === shown;
   let due = performance.now();
   while (goesOn()) {
-    const episode = await client.startEpisode();
-    pole.reset();
-    for (let over = false, fallen = false; !over; ) {
-      const action = await episode.getAction(pole.state);
-      while (isPaused) await sleep(50);
-      if (isShown) {
-        due = Math.max(due + STEP_MS, performance.now() - STEP_MS);
-        await sleep(due - performance.now());
+    try {
+      const episode = await client.startEpisode();
+      pole.reset();
+      for (let over = false, fallen = false; !over; ) {
+        const action = await episode.getAction(pole.state);
+        while (isPaused) await sleep(50);
+        if (isShown) {
+          due = Math.max(due + STEP_MS, performance.now() - STEP_MS);
+          await sleep(due - performance.now());
+        }
+        ({ over, fallen } = pole.step(action));
+        steps += 1;
+        episode.logReturns(1);
+        if (over) await episode.endEpisode(pole.state, { truncated: !fallen });
       }
-      ({ over, fallen } = pole.step(action));
-      steps += 1;
-      episode.logReturns(1);
-      if (over) await episode.endEpisode(pole.state, { truncated: !fallen });
+    } catch (error) {
+      // After a long pause, for example, the hub has given the episode up: the next one, then.
+      if (error.code === 'timed_out' || error.code === 'lost') continue;
+      throw error;
     }
     add(pole.steps);
     if (isShown) await sleep(400);
@@ -95,10 +101,11 @@ function add(episodeReturn) {
   element('best').textContent = Math.max(Number(element('best').textContent) || 0, episodeReturn);
 }
 
-/** Whatever goes wrong with an episode goes wrong with the connection, but for mistakes of this page. */
+/** Whatever goes wrong with an episode goes wrong with the connection, which tells by itself, but for mistakes of this page. */
 function fail(error) {
-  if (error.name !== 'HubError') say('offline', error.message);
-  if (error.name !== 'HubError') console.error(error);
+  if (error.name === 'HubError' || error.code === 'stopped') return;
+  say('offline', error.message);
+  console.error(error);
 }
 
 function say(state, text) {

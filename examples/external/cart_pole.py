@@ -15,7 +15,7 @@ import random
 import sys
 from typing import List, Tuple
 
-from rollmesh_client import Client, HubError
+from rollmesh_client import Client, EpisodeError, HubError
 
 try:
     import gymnasium
@@ -71,7 +71,7 @@ def main() -> int:
                 returns.append(total)
                 if len(returns) % 20 == 0:
                     print(f"{len(returns)} episodes, mean return of the last 20: {sum(returns[-20:]) / 20:.1f}", flush=True)
-    except HubError as error:
+    except (HubError, EpisodeError) as error:
         print(f"after {len(returns)} episodes: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -40,7 +40,9 @@ const WELCOME = 0x02, REFUSED = 0x03, GOODBYE = 0x04;
 const SPACES = 0x40, START_EPISODE = 0x41, GET_ACTION = 0x42, LOG_ACTION = 0x43, LOG_RETURNS = 0x44;
 const END_EPISODE = 0x45, ABANDON_EPISODE = 0x46, ACTIONS = 0x47, EPISODE_REPLY = 0x48;
 const CODES = ['done', 'not_open', 'lost', 'already_open', 'bad_rows', 'bad_observation', 'bad_action', 'out_of_turn',
-  'too_many', 'stopped'];
+  'too_many', 'stopped', 'timed_out'];
+/** After these there is no episode to go on with. */
+const FINAL_CODES = ['not_open', 'lost', 'stopped', 'timed_out'];
 
 /** Bytes of an element, how to write it and how to read it. */
 const TYPES = {
@@ -64,7 +66,12 @@ export class EpisodeError extends Error {
   /** @param {number} code @param {string} reason */
   constructor(code, reason) {
     super(reason);
-    /** For programs: `not_open`, `bad_observation`, … @type {string} */
+    /**
+     * For programs. After `lost` (the sampler began anew) and `timed_out` (the client said nothing of the episode for too
+     * long) start another one; after `stopped` nobody samples any more. The others are mistakes of the caller.
+     *
+     * @type {'not_open' | 'lost' | 'already_open' | 'bad_rows' | 'bad_observation' | 'bad_action' | 'out_of_turn' | 'too_many' | 'stopped' | 'timed_out'}
+     */
     this.code = CODES[code] ?? String(code);
   }
 }
@@ -201,14 +208,14 @@ export class Episode {
   /** Questions without an answer, in order. */
   #asked = [];
   #failure = null;
-  /** Ended or abandoned. @readonly */
+  /** Ended, abandoned or lost. @readonly */
   isOver = false;
 
   /** @private Use {@link Client#startEpisode}. */
   constructor(client, number, send) {
     this.#client = client;
     this.#send = (...message) => {
-      if (this.isOver) throw new EpisodeError(1, 'the episode is over: start another one');
+      if (this.isOver) throw this.#failure ?? new EpisodeError(1, 'the episode is over: start another one');
       send(...message);
     };
     /** The number on the wire. @readonly */
@@ -289,15 +296,19 @@ export class Episode {
     for (const { reject } of this.#asked.splice(0)) reject(error);
   }
 
-  /** @private An answer, or an error about returns. */
+  /** @private An answer, or an error about returns or the whole episode. */
   hear(about, error, answer) {
-    if (about === ABANDON_EPISODE || (about === END_EPISODE && !error)) this.isOver = true;
+    if (about === ABANDON_EPISODE || (about === END_EPISODE && !error) || FINAL_CODES.includes(error?.code)) this.isOver = true;
     this.#failure ??= error;
-    if (this.#asked[0]?.kind !== about) return;
-    const { resolve, reject } = this.#asked.shift(), failure = this.#failure;
-    this.#failure = null;
-    if (failure) reject(failure);
-    else resolve(answer);
+    const failure = this.#failure;
+    if (this.#asked[0]?.kind === about) {
+      const { resolve, reject } = this.#asked.shift();
+      this.#failure = null;
+      if (failure) reject(failure);
+      else resolve(answer);
+    }
+    // Nothing more comes of an episode that is over.
+    if (this.isOver) this.lose(failure ?? new EpisodeError(1, 'the episode is over: start another one'));
   }
 
   #isMultiAgent() {

@@ -41,7 +41,8 @@ WELCOME, REFUSED, GOODBYE = 0x02, 0x03, 0x04
 SPACES, START_EPISODE, GET_ACTION, LOG_ACTION, LOG_RETURNS = 0x40, 0x41, 0x42, 0x43, 0x44
 END_EPISODE, ABANDON_EPISODE, ACTIONS, EPISODE_REPLY = 0x45, 0x46, 0x47, 0x48
 FORMATS = {"float32": "f", "float64": "d", "int32": "i", "int64": "q", "uint8": "B", "bool": "?"}
-CODES = ["done", "not_open", "lost", "already_open", "bad_rows", "bad_observation", "bad_action", "out_of_turn", "too_many", "stopped"]
+CODES = ["done", "not_open", "lost", "already_open", "bad_rows", "bad_observation", "bad_action", "out_of_turn", "too_many"]
+CODES += ["stopped", "timed_out"]
 
 
 class HubError(Exception):
@@ -51,7 +52,8 @@ class HubError(Exception):
 class EpisodeError(Exception):
     """The hub did not do what an episode asked for. The connection goes on, and so does the episode if it is open.
 
-    ``code`` is one of ``CODES``, for programs."""
+    ``code`` is one of ``CODES``, for programs. After ``lost`` (the sampler began anew) and ``timed_out`` (nothing was said
+    of the episode for too long) start another one; after ``stopped`` nobody samples any more. The others are mistakes."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -153,23 +155,30 @@ class Client:
 
     def _rows(self, of: str, rows: Any) -> bytes:
         """Rows by agent as bytes; of the only agent, if there is one."""
-        return b"".join(
-            struct.pack("<H", place) + self._pack(self._layouts[place][of], row) for place, row in self._by_place(rows)
-        )
+        if self._is_multi_agent() and not isinstance(rows, dict):
+            raise ValueError(f"there are several agents: {of}s are a dict by agent, not {rows!r}")
+        named = rows if self._is_multi_agent() else {0: rows}
+        return b"".join(self._number(agent) + self._pack(of, agent, row) for agent, row in named.items())
 
-    def _by_place(self, values: Any) -> List[Tuple[int, Any]]:
-        if not self._is_multi_agent():
-            return [(0, values)]
-        return [(self._places[agent], value) for agent, value in values.items()]
+    def _number(self, agent: AgentId) -> bytes:
+        if agent not in self._places:
+            raise ValueError(f"there is no agent {agent!r}; there are {', '.join(map(repr, self.agents))}")
+        return struct.pack("<H", self._places[agent])
 
     def _is_multi_agent(self) -> bool:
         return self.agents != [0]
 
-    @staticmethod
-    def _pack(layout: struct.Struct, row: Any) -> bytes:
+    def _pack(self, of: str, agent: AgentId, row: Any) -> bytes:
+        layout, wanted = self._layouts[self._places[agent]][of], _elements(self.spaces[agent][of])
         if hasattr(row, "ravel"):  # an array of NumPy's, or one of its numbers
             row = row.ravel().tolist()
-        return layout.pack(*row) if isinstance(row, (list, tuple)) else layout.pack(row)
+        values = row if isinstance(row, (list, tuple)) else [row]
+        if len(values) != wanted:
+            raise ValueError(f"the {of} of agent {agent!r} has {wanted} elements, not {len(values)}")
+        try:
+            return layout.pack(*values)
+        except struct.error as error:
+            raise ValueError(f"the {of} of agent {agent!r} is no row of {self.spaces[agent][of + '_type']}: {error}") from error
 
     def _actions(self, rows: bytes) -> Any:
         actions, at = {}, 0
@@ -210,10 +219,10 @@ class Episode:
         flagged = [agent for flags in (terminated, truncated) if isinstance(flags, dict) for agent in flags]
         for agent in dict.fromkeys([*rewards, *flagged]):
             flags = bool(of(terminated, agent)) | bool(of(truncated, agent)) << 1
-            returns.append(struct.pack("<HdB", self._client._places[agent], rewards.get(agent, 0.0), flags))
+            returns.append(self._client._number(agent) + struct.pack("<dB", rewards.get(agent, 0.0), flags))
         for agent, told in (info or {}).items() if is_multi_agent else [] if info is None else [(0, info)]:
             text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
-            infos.append(struct.pack("<HI", self._client._places[agent], len(text)) + text)
+            infos.append(self._client._number(agent) + struct.pack("<I", len(text)) + text)
         self._tell(LOG_RETURNS, _bytes(b"".join(returns)) + _bytes(b"".join(infos)))
 
     def end_episode(self, observation: Any, truncated: bool = False) -> None:

@@ -12,6 +12,7 @@ use crate::{
     },
     ids::AgentId,
     prelude::*,
+    time::Micros,
 };
 
 /// Drives the episodes of one client: its messages become calls of [`ExternalEpisodes`], and what comes of those becomes
@@ -21,10 +22,15 @@ use crate::{
 /// [`poll`](Self::poll): an episode for which there is no lane, a turn that the sampler has no room for. While
 /// [`is_full`](Self::is_full) its owner takes no more messages from the client; what is kept needs none of those to
 /// go on, only the sampler.
+///
+/// A client that waits for a lane stands in [line](ExternalEpisodes::start_in_turn) with the others. An episode of which
+/// its client says nothing for too long, while the sampler owes it nothing, is given up: others may wait for its lane.
 #[derive(Debug)]
 pub struct EpisodeDriver {
     client: u32,
     table: Arc<AgentTable>,
+    /// How long a client may be silent about an episode.
+    timeout: Micros,
     episodes: BTreeMap<u32, Driven>,
     kept: usize,
     kept_bytes: usize,
@@ -43,7 +49,19 @@ enum Driven {
         asked: bool,
         /// What is to be said when there is room.
         kept: VecDeque<Message>,
+        /// Since when it is the client's turn, if it is.
+        since: Micros,
     },
+}
+
+impl Driven {
+    /// Since when it is the client's turn, if it is.
+    fn silent_since(&self) -> Option<Micros> {
+        match self {
+            Self::Open { asked: false, kept, since } if kept.is_empty() => Some(*since),
+            _ => None,
+        }
+    }
 }
 
 /// What came of a message.
@@ -106,11 +124,13 @@ impl EpisodeDriver {
     const MAX_KEPT_BYTES: usize = 1 << 20;
 
     /// For a client without episodes. Of several clients of the same [`ExternalEpisodes`] each has a number of its own.
+    /// An episode is given up when nothing was said of it for `timeout`.
     #[must_use]
-    pub fn new(client: u32, table: Arc<AgentTable>) -> Self {
+    pub fn new(client: u32, table: Arc<AgentTable>, timeout: Micros) -> Self {
         Self {
             client,
             table,
+            timeout,
             episodes: BTreeMap::new(),
             kept: 0,
             kept_bytes: 0,
@@ -127,18 +147,27 @@ impl EpisodeDriver {
 
     /// Does what the client asks for, or keeps it for later. Answers are added to `answers`. Messages that clients do not
     /// send are passed over.
-    pub fn handle(&mut self, message: Message, episodes: &mut ExternalEpisodes, answers: &mut Vec<Message>) {
+    pub fn handle(
+        &mut self,
+        message: Message,
+        now: Micros,
+        episodes: &mut ExternalEpisodes,
+        answers: &mut Vec<Message>,
+    ) {
         let Some(number) = episode_of(&message) else { return };
         let about = message.kind();
         if let Message::StartEpisode(start) = message {
             match self.may_start(number) {
                 Ok(()) => {
                     self.episodes.insert(number, Driven::Starting { training: start.training });
-                    self.start(number, start.training, episodes, answers);
+                    self.start(number, start.training, now, episodes, answers);
                 }
                 Err(fault) => answers.push(reply(number, about, Err(fault))),
             }
             return;
+        }
+        if let Some(Driven::Open { since, .. }) = self.episodes.get_mut(&number) {
+            *since = now;
         }
         match self.episodes.get_mut(&number) {
             Some(Driven::Open { kept, .. }) if !kept.is_empty() && about != Kind::AbandonEpisode => {
@@ -162,17 +191,19 @@ impl EpisodeDriver {
         }
     }
 
-    /// Goes on with what was kept, and brings actions that are there. To be called whenever the sampler or another client
-    /// has done something. True if the sampler may have something to hear.
-    pub fn poll(&mut self, episodes: &mut ExternalEpisodes, answers: &mut Vec<Message>) -> bool {
-        let mut has_said = false;
+    /// Goes on with what was kept, brings actions that are there, and gives up episodes that are silent for too long. To be
+    /// called whenever the sampler or another client has done something, and at the [deadline](Self::deadline). True if the
+    /// sampler may have something to hear.
+    pub fn poll(&mut self, now: Micros, episodes: &mut ExternalEpisodes, answers: &mut Vec<Message>) -> bool {
+        let (mut has_said, was_full, mut has_turn) = (false, self.is_full(), true);
         let numbers: Vec<u32> = self.episodes.keys().copied().collect();
         for number in numbers {
             if let Some(Driven::Starting { training }) = self.episodes.get(&number) {
-                self.start(number, *training, episodes, answers);
+                // If one has to wait the others have to as well.
+                has_turn = has_turn && self.start(number, *training, now, episodes, answers);
                 continue;
             }
-            self.bring_actions(number, episodes, answers);
+            self.bring_actions(number, now, episodes, answers);
             while let Some(Driven::Open { kept, .. }) = self.episodes.get_mut(&number)
                 && let Some(message) = kept.pop_front()
             {
@@ -186,14 +217,24 @@ impl EpisodeDriver {
                 self.kept -= 1;
                 self.kept_bytes -= size;
                 has_said = true;
+                if let Some(Driven::Open { since, .. }) = self.episodes.get_mut(&number) {
+                    *since = now;
+                }
             }
+            has_said |= self.expire(number, was_full, now, episodes, answers);
         }
         has_said
     }
 
+    /// When it is time to [`poll`](Self::poll) even if nothing happens until then: an episode is silent for too long.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Micros> {
+        self.episodes.values().filter_map(Driven::silent_since).min().map(|since| since + self.timeout)
+    }
+
     /// Adds the episodes that wait for the sampler, by the numbers that [`ExternalEpisodes`] knows them by.
     pub fn waits_for(&self, ids: &mut Vec<u64>) {
-        let waits = |driven: &Driven| matches!(driven, Driven::Open { asked, kept } if *asked || !kept.is_empty());
+        let waits = |driven: &Driven| matches!(driven, Driven::Open { asked, kept, .. } if *asked || !kept.is_empty());
         let waiting = self.episodes.iter().filter(|(_, driven)| waits(driven));
         ids.extend(waiting.map(|(number, _)| self.id(*number)));
     }
@@ -214,6 +255,7 @@ impl EpisodeDriver {
     pub fn leave(&mut self, episodes: &mut ExternalEpisodes) -> usize {
         let numbers = core::mem::take(&mut self.episodes);
         (self.kept, self.kept_bytes) = (0, 0);
+        episodes.leave_line(self.client);
         numbers.keys().filter(|number| episodes.abandon(self.id(**number)).is_ok()).count()
     }
 
@@ -232,20 +274,29 @@ impl EpisodeDriver {
         Ok(())
     }
 
-    fn start(&mut self, number: u32, training: bool, episodes: &mut ExternalEpisodes, answers: &mut Vec<Message>) {
-        let started = match episodes.start_episode(self.id(number), training) {
+    /// Begins an episode; false if it has to wait for a lane.
+    fn start(
+        &mut self,
+        number: u32,
+        training: bool,
+        now: Micros,
+        episodes: &mut ExternalEpisodes,
+        answers: &mut Vec<Message>,
+    ) -> bool {
+        let started = match episodes.start_in_turn(self.client, self.id(number), training) {
             Ok(_) => {
-                self.episodes.insert(number, Driven::Open { asked: false, kept: VecDeque::new() });
+                self.episodes.insert(number, Driven::Open { asked: false, kept: VecDeque::new(), since: now });
                 Ok(())
             }
             // Somebody will end an episode.
-            Err(ExternalError::TooManyEpisodes(_)) => return,
+            Err(ExternalError::TooManyEpisodes(_)) => return false,
             Err(error) => {
                 self.episodes.remove(&number);
                 Err(Fault::of(number, error))
             }
         };
         answers.push(reply(number, Kind::StartEpisode, started));
+        true
     }
 
     fn abandon(&mut self, number: u32, episodes: &mut ExternalEpisodes, answers: &mut Vec<Message>) {
@@ -253,7 +304,38 @@ impl EpisodeDriver {
             Some(Driven::Open { .. }) => episodes.abandon(self.id(number)),
             _ => Ok(()),
         };
+        if !self.is_starting() {
+            episodes.leave_line(self.client);
+        }
         answers.push(reply(number, Kind::AbandonEpisode, abandoned.map_err(|error| Fault::of(number, error))));
+    }
+
+    /// Gives an episode up of which the client has said nothing for too long; true if so.
+    fn expire(
+        &mut self,
+        number: u32,
+        was_full: bool,
+        now: Micros,
+        episodes: &mut ExternalEpisodes,
+        answers: &mut Vec<Message>,
+    ) -> bool {
+        let Some(driven) = self.episodes.get_mut(&number) else { return false };
+        // What the client may have said was not read.
+        if was_full && let Driven::Open { since, .. } = driven {
+            *since = now;
+        }
+        if driven.silent_since().is_none_or(|since| now.since(since) < self.timeout) {
+            return false;
+        }
+        self.forget(number);
+        // If the sampler has lost it there is nothing to give up.
+        let _ = episodes.abandon(self.id(number));
+        let seconds = self.timeout.0 as f64 / 1e6;
+        let reason =
+            format!("episode {number} was given up: nothing was said of it for {seconds} s; start another one");
+        // About what the client cannot be waiting for: that was answered when the episode began.
+        answers.push(reply(number, Kind::StartEpisode, Err(Fault { code: EpisodeCode::TimedOut, reason })));
+        true
     }
 
     /// The episode and what is kept of it are no more.
@@ -323,14 +405,15 @@ impl EpisodeDriver {
             Message::LogReturns(LogReturns { returns, infos, .. }) => {
                 let returns = table.read_returns(returns)?;
                 let mut infos: BTreeMap<AgentId, &[u8]> = table.read_infos(infos)?.into_iter().collect();
-                let returned = returns.into_iter().try_for_each(|AgentReturn { agent, outcome }| {
-                    episodes.log_returns(id, &agent, outcome, infos.remove(&agent))
-                });
-                let mut told = infos.into_iter();
-                returned
+                let nothing = |agent: &AgentId| AgentReturn { agent: agent.clone(), outcome: Outcome::default() };
+                let told: Vec<AgentReturn> = infos.keys().map(nothing).collect();
+                // All of them or none.
+                let all = || returns.iter().chain(&told);
+                all()
+                    .try_for_each(|of| episodes.check_returns(id, &of.agent, of.outcome))
                     .and_then(|()| {
-                        told.try_for_each(|(agent, info)| {
-                            episodes.log_returns(id, &agent, Outcome::default(), Some(info))
+                        all().try_for_each(|AgentReturn { agent, outcome }| {
+                            episodes.log_returns(id, agent, *outcome, infos.remove(agent))
                         })
                     })
                     .map(|()| Done::Silently)
@@ -347,13 +430,13 @@ impl EpisodeDriver {
         }
     }
 
-    fn bring_actions(&mut self, number: u32, episodes: &mut ExternalEpisodes, answers: &mut Vec<Message>) {
+    fn bring_actions(&mut self, number: u32, now: Micros, episodes: &mut ExternalEpisodes, answers: &mut Vec<Message>) {
         let id = self.id(number);
-        let Some(Driven::Open { asked: asked @ true, .. }) = self.episodes.get_mut(&number) else { return };
+        let Some(Driven::Open { asked: asked @ true, since, .. }) = self.episodes.get_mut(&number) else { return };
         let taken = match episodes.take_actions(id, &mut self.actions) {
             Ok(false) => return,
             Ok(true) => {
-                *asked = false;
+                (*asked, *since) = (false, now);
                 let mut actions = Vec::new();
                 self.table
                     .write_rows(RowKind::Action, &self.actions, &mut actions)

@@ -6,6 +6,8 @@ use crate::{
     space::Space,
 };
 
+const TIMEOUT: Micros = Micros::from_secs(2);
+
 fn spaces() -> EnvSpaces {
     EnvSpaces {
         observation: Space::Discrete { n: 10 },
@@ -19,24 +21,26 @@ fn spaces() -> EnvSpaces {
 struct Table {
     episodes: ExternalEpisodes,
     clients: Vec<EpisodeDriver>,
+    now: Micros,
 }
 
 fn table(lanes: usize, clients: u32) -> Table {
     let agents = Arc::new(AgentTable::new([(AgentId::SINGLE, spaces())]).unwrap());
     let episodes = ExternalEpisodes::new(lanes, agents.agents().to_vec()).unwrap();
-    Table { episodes, clients: (0..clients).map(|client| EpisodeDriver::new(client, agents.clone())).collect() }
+    let client = |client| EpisodeDriver::new(client, agents.clone(), TIMEOUT);
+    Table { episodes, clients: (0..clients).map(client).collect(), now: Micros(0) }
 }
 
 impl Table {
     fn say(&mut self, client: usize, message: Message) -> Vec<Message> {
         let mut answers = Vec::new();
-        self.clients[client].handle(message, &mut self.episodes, &mut answers);
+        self.clients[client].handle(message, self.now, &mut self.episodes, &mut answers);
         answers
     }
 
     fn poll(&mut self, client: usize) -> Vec<Message> {
         let mut answers = Vec::new();
-        self.clients[client].poll(&mut self.episodes, &mut answers);
+        self.clients[client].poll(self.now, &mut self.episodes, &mut answers);
         answers
     }
 
@@ -204,7 +208,7 @@ fn a_client_that_leaves_abandons_its_own_episodes() {
         table.say(client, ask(episode, 1));
     }
     table.say(0, start(3));
-    let Table { episodes, clients } = &mut table;
+    let Table { episodes, clients, .. } = &mut table;
     assert_eq!(clients[0].leave(episodes), 2, "the third one never began");
     assert_eq!(episodes.open_episodes().map(|(_, lane)| lane).collect::<Vec<_>>(), [2]);
     assert_eq!(clients[0].leave(episodes), 0);
@@ -216,4 +220,104 @@ fn a_client_has_no_more_episodes_than_it_may() {
     let most = EpisodeDriver::MAX_EPISODES as u32;
     (0..most).for_each(|episode| _ = table.say(0, start(episode)));
     assert_eq!(fault(&table.say(0, start(most))).0, EpisodeCode::TooMany);
+}
+
+#[test]
+fn returns_of_several_agents_are_logged_together_or_not_at_all() {
+    let two = (0..2).map(|index| (AgentId::Index(index), spaces()));
+    let agents = Arc::new(AgentTable::new(two).unwrap());
+    let episodes = ExternalEpisodes::new(1, agents.agents().to_vec()).unwrap();
+    let clients = vec![EpisodeDriver::new(0, agents.clone(), TIMEOUT)];
+    let mut table = Table { episodes, clients, now: Micros(0) };
+    table.say(0, start(1));
+    table.say(0, Message::LogAction(LogAction { episode: 1, observations: vec![0, 0, 1], actions: vec![0, 0, 1] }));
+    let mut gets = |rewards: [f64; 2]| {
+        let returns =
+            (0u8..).zip(rewards).flat_map(|(agent, reward)| [&[agent, 0][..], &reward.to_le_bytes(), &[0]].concat());
+        let returns = returns.collect();
+        table.say(0, Message::LogReturns(LogReturns { episode: 1, returns, infos: Vec::new() }))
+    };
+    // Finite, but not as a column holds it.
+    assert_eq!(fault(&gets([1.0, 1e39])).0, EpisodeCode::BadRows);
+    assert_eq!(gets([2.0, 3.0]), []);
+    table.say(0, end(1));
+    table.sample();
+    let mut news = News::new();
+    table.episodes.poll(&mut news).unwrap();
+    let turn = &news.entries()[0].turn;
+    assert_eq!([0, 1].map(|index| turn.outcome(&AgentId::Index(index)).reward), [2.0, 3.0]);
+}
+
+#[test]
+fn who_is_silent_for_too_long_loses_the_episode() {
+    let mut table = table(1, 2);
+    table.say(0, start(1));
+    table.say(1, start(1));
+    let at = |table: &mut Table, micros| {
+        table.now = Micros(micros);
+        [table.poll(0), table.poll(1)]
+    };
+    assert_eq!(table.clients[0].deadline(), Some(TIMEOUT));
+    at(&mut table, 1_500_000);
+    table.say(0, ask(1, 3));
+    assert_eq!(table.clients[0].deadline(), None, "it is the sampler's turn");
+    assert_eq!(at(&mut table, 60_000_000), [[], []]);
+    table.sample();
+    assert_eq!(at(&mut table, 100_000_000)[0].len(), 1);
+    assert_eq!(table.clients[0].deadline(), Some(Micros(102_000_000)));
+    assert_eq!(at(&mut table, 101_999_999), [[], []]);
+    let [silent, other] = at(&mut table, 102_000_000);
+    let reason = "episode 1 was given up: nothing was said of it for 2 s; start another one";
+    assert_eq!(fault(&silent), (EpisodeCode::TimedOut, reason));
+    assert_eq!(other, [done(1, Kind::StartEpisode)], "its lane is free");
+    assert_eq!((table.clients[0].deadline(), table.clients[0].open()), (None, 0));
+    assert_eq!(fault(&table.say(0, end(1))).0, EpisodeCode::NotOpen);
+    let mut news = News::new();
+    table.episodes.poll(&mut news).unwrap();
+    assert!(news.entries()[0].fault.is_some(), "it counts as a faulty one");
+}
+
+#[test]
+fn who_is_not_heard_is_not_silent() {
+    let mut table = table(2, 1);
+    table.say(0, start(1));
+    table.say(0, start(2));
+    while !table.clients[0].is_full() {
+        table.say(0, log(1, 5));
+    }
+    table.now = Micros::from_secs(60);
+    assert_eq!(table.poll(0), []);
+    while table.clients[0].is_full() {
+        table.sample();
+        table.poll(0);
+    }
+    table.now = table.now + Micros::from_secs(1);
+    assert!(table.poll(0).iter().all(|answer| *answer == done(1, Kind::LogAction)));
+    assert_eq!(table.say(0, log(2, 1)), [done(2, Kind::LogAction)]);
+}
+
+#[test]
+fn lanes_go_to_those_who_wait_in_turn() {
+    let mut table = table(1, 3);
+    table.say(0, start(0));
+    // The first one wants a hundred more, the others one each.
+    (1..=100).for_each(|episode| _ = table.say(0, start(episode)));
+    table.say(1, start(0));
+    table.say(2, start(0));
+    // The line has client 0 first, for one episode.
+    let order = [(0, 0), (0, 1), (1, 0), (2, 0), (0, 2), (0, 3)];
+    for (at, (client, episode)) in order.into_iter().enumerate() {
+        assert_eq!(table.clients[client].open(), 1, "{at}");
+        table.say(client, end(episode));
+        // Whoever is polled first.
+        (0..3).rev().for_each(|client| _ = table.poll(client));
+        (0..3).for_each(|client| _ = table.poll(client));
+    }
+    // Who goes is in nobody's way, nor is who waits no longer.
+    table.say(1, start(5));
+    table.say(2, start(5));
+    let Table { episodes, clients, .. } = &mut table;
+    clients[0].leave(episodes);
+    table.say(1, Message::AbandonEpisode(AbandonEpisode { episode: 5 }));
+    assert_eq!(table.poll(2), [done(5, Kind::StartEpisode)]);
 }

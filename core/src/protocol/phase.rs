@@ -77,5 +77,7 @@ wire_enum! {
         TooMany = 8,
         /// Nobody samples any more.
         Stopped = 9,
+        /// The client has said nothing of the episode for too long: the hub has given it up.
+        TimedOut = 10,
     }
 }

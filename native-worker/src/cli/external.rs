@@ -1,6 +1,11 @@
 //! Clients that drive the episodes of a worker in this process: a hub for them, beside the worker.
 
-use std::{fs, net::SocketAddr, path::PathBuf};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use clap::Args;
 use rollmesh_core::worker::RolloutConfig;
@@ -9,9 +14,10 @@ use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
 use super::{exit::Failure, runtime};
 use crate::{
     Registry,
-    external::{ExternalMultiAgentEnv, agents_of},
+    external::{ExternalMultiAgentEnv, agents_of, episode_timeout},
     hub::{Hub, HubConfig, TOKEN_VARIABLE},
     kernels::AUTO,
+    progress::{Printer, Progress},
 };
 
 /// The environment whose episodes clients drive.
@@ -39,6 +45,25 @@ pub(super) struct Clients {
     hub: JoinHandle<()>,
     shut_down: oneshot::Sender<()>,
     runtime: Runtime,
+    notices: Notices,
+}
+
+/// Where to print what happens: above a bar while there is one.
+#[derive(Clone, Default)]
+struct Notices(Arc<Mutex<Option<Printer>>>);
+
+impl Notices {
+    fn printer(&self) -> MutexGuard<'_, Option<Printer>> {
+        // Whoever holds it only prints.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn print(&self, line: &str) {
+        match &*self.printer() {
+            Some(printer) => printer.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
 }
 
 impl ListenFlags {
@@ -65,7 +90,9 @@ impl ListenFlags {
             return Err(Failure::usage(message));
         }
         let agents = agents_of(&config.env_config, registry).map_err(Failure::usage)?;
+        let timeout = episode_timeout(&config.env_config).map_err(Failure::usage)?;
         let env = ExternalMultiAgentEnv::new(config.num_envs as usize, agents).map_err(Failure::usage)?;
+        let env = env.with_episode_timeout(timeout);
         // The examples in the repository play this one.
         let is_example = config.env_config.get("spaces_of") == Ok(Some("CartPole-v1".to_owned()));
         let runtime = runtime(2)?;
@@ -82,8 +109,10 @@ impl ListenFlags {
         let hub = runtime.block_on(Hub::start(config, registry)).map_err(Failure::usage)?;
         self.print_invitations(&hub, is_example);
         let (shut_down, wish) = oneshot::channel();
-        let hub = runtime.spawn(serve(hub, wish));
-        Ok((registry.clone().with_base_env(ENV, env.creator()), Some(Clients { env, hub, shut_down, runtime })))
+        let notices = Notices::default();
+        let hub = runtime.spawn(serve(hub, wish, notices.clone()));
+        let clients = Clients { env, hub, shut_down, runtime, notices };
+        Ok((registry.clone().with_base_env(ENV, clients.env.creator()), Some(clients)))
     }
 
     /// Tells people how clients join.
@@ -120,6 +149,11 @@ impl Clients {
         move || env.stop()
     }
 
+    /// Tells what happens above this bar from now on.
+    pub(super) fn print_above(&self, progress: &Progress) {
+        *self.notices.printer() = Some(progress.printer());
+    }
+
     /// Says goodbye to everybody.
     pub(super) fn close(self) {
         // It may have ended by itself.
@@ -129,11 +163,11 @@ impl Clients {
 }
 
 /// Shows what happens until the command ends.
-async fn serve(mut hub: Hub, mut wish: oneshot::Receiver<()>) {
+async fn serve(mut hub: Hub, mut wish: oneshot::Receiver<()>, notices: Notices) {
     loop {
         tokio::select! {
             _ = &mut wish => return hub.shutdown().await,
-            Some(notice) = hub.next_notice() => eprintln!("{}", notice.text),
+            Some(notice) = hub.next_notice() => notices.print(&notice.text),
         }
     }
 }

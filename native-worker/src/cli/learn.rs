@@ -37,9 +37,10 @@ use crate::{Registry, progress::Progress};
                         its rows of them. The kinds of policies that learn are in `rollmesh policies`. Ctrl-C ends it early:\n\
                         what was learned up to there is saved, and the exit code is 3.\n\n\
                         With --data-parallel several processes learn one set of policies: each samples with environments of its\n\
-                        own, a share of train_batch_size, and gradients are summed up over all. They are equal to one process with\n\
-                        the rows of all. Rank 0 listens, on this machine only since nothing is encrypted, and it alone writes files;\n\
-                        all go on from its state. Episodes in what is printed are a rank's own.\n\n\
+                        own (with --listen: its own clients, at an address of its own), a share of train_batch_size, and\n\
+                        gradients are summed up over all. They are equal to one process with the rows of all. Rank 0 listens, on\n\
+                        this machine only since nothing is encrypted, and it alone writes files; all go on from its state.\n\
+                        Episodes in what is printed are a rank's own.\n\n\
                         Example:\n  \
                         rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 60 --csv curve.csv\n  \
                         rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state\n  \
@@ -102,8 +103,12 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
         Some(clients) => Interruption::watch_and(clients.stopper()),
         None => Interruption::watch(),
     };
+    let progress = Progress::new(args.iterations, "iterations", !args.json);
+    clients.iter().for_each(|clients| clients.print_above(&progress));
+    let log = log.above(&progress);
     let mut training = Training { worker, log, curve, train_batch_size, interruption, done: 0, latest: None };
-    let ran = training.run(args.iterations, !args.json);
+    let ran = training.run(args.iterations, &progress);
+    progress.finish();
     let summary = training.summary(&args.ranks)?;
     // Also what was learned before other ranks were lost.
     let is_kept = ran.is_ok() || ranks.is_some() && training.done > 0;
@@ -143,8 +148,7 @@ struct Training {
 
 impl Training {
     /// Goes on until all iterations are done or somebody interrupts.
-    fn run(&mut self, iterations: u64, visible: bool) -> Result<(), Failure> {
-        let progress = Progress::new(iterations, "iterations", visible);
+    fn run(&mut self, iterations: u64, progress: &Progress) -> Result<(), Failure> {
         let start = Instant::now();
         for number in 1..=iterations {
             let Some(iteration) = self.iterate(start).map_err(failure)? else { break };
@@ -155,7 +159,6 @@ impl Training {
             self.latest = Some(iteration);
             self.done = number;
         }
-        progress.finish();
         Ok(())
     }
 
@@ -165,11 +168,13 @@ impl Training {
         let (mut batches, mut steps, mut ended) = (Vec::new(), 0, Vec::<RolloutMetrics>::new());
         while steps < self.train_batch_size {
             let batch = match self.worker.sample() {
-                Err(_) if self.interruption.is_noticed() => return Ok(None),
+                // The other ranks are told below.
+                Err(_) if self.interruption.is_noticed() => break,
                 batch => batch?,
             };
             let WorkerMetrics { episodes, warnings, .. } = self.worker.metrics();
-            self.log.sample(&batch, &episodes);
+            self.log.episodes(&episodes);
+            self.log.batch(&batch);
             self.log.warnings(&warnings);
             steps += batch.env_steps();
             ended.extend(episodes);

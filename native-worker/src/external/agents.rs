@@ -1,6 +1,6 @@
 //! Agents and their spaces, written down in settings.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use rollmesh_core::{
     config::{Config, ConfigError},
@@ -12,8 +12,10 @@ use rollmesh_core::{
 };
 use serde::Deserialize;
 
+use super::ExternalMultiAgentEnv;
+
 /// The settings that there are.
-const KNOWN: [&str; 5] = ["action", "agents", "env_config", "observation", "spaces_of"];
+const KNOWN: [&str; 6] = ["action", "agents", "env_config", "episode_timeout_s", "observation", "spaces_of"];
 
 /// Why settings do not say who acts in an external environment, and with which spaces.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -27,6 +29,9 @@ pub enum ExternalSettingsError {
          the same), `observation` with `action`, or `agents` (name: {{observation, action}}), found {0}"
     )]
     Spaces(String),
+    /// No episode could go on.
+    #[error("episode_timeout_s = {0}: how many seconds a client may say nothing of an episode, more than 0")]
+    EpisodeTimeout(f64),
     /// There is no environment of the name.
     #[error("spaces_of: {0}")]
     Unknown(#[from] Unknown),
@@ -95,6 +100,19 @@ pub fn agents_of(settings: &Config, registry: &Registry) -> Result<Vec<(AgentId,
     }
 }
 
+/// How long a hub's client may say nothing of an open episode, as `episode_timeout_s` in the settings says:
+/// [usually](ExternalMultiAgentEnv::EPISODE_TIMEOUT) 300 s.
+///
+/// # Errors
+/// [`ExternalSettingsError`] for no number above 0.
+pub fn episode_timeout(settings: &Config) -> Result<Duration, ExternalSettingsError> {
+    let Some(seconds) = settings.get::<f64>("episode_timeout_s")? else {
+        return Ok(ExternalMultiAgentEnv::EPISODE_TIMEOUT);
+    };
+    let timeout = Duration::try_from_secs_f64(seconds).ok().filter(|timeout| timeout.as_micros() > 0);
+    timeout.ok_or(ExternalSettingsError::EpisodeTimeout(seconds))
+}
+
 /// Those of an environment that the program knows.
 fn agents_like(
     env: &str,
@@ -137,6 +155,17 @@ mod tests {
         let of = r#"{"observation": {"type": "discrete", "n": 3}, "action": {"type": "discrete", "n": 2}}"#;
         let named = agents(&format!(r#"{{"agents": {{"7": {of}, "car": {of}}}}}"#)).unwrap();
         assert_eq!((&named[0].0, &named[1].0), (&AgentId::Index(7), &AgentId::name("car")));
+    }
+
+    #[test]
+    fn silence_has_a_limit() {
+        let timeout = |settings: &str| episode_timeout(&settings.parse().unwrap()).map_err(|error| error.to_string());
+        assert_eq!(timeout("{}"), Ok(Duration::from_secs(300)));
+        assert_eq!(timeout(r#"{"episode_timeout_s": 0.25}"#), Ok(Duration::from_millis(250)));
+        for seconds in ["0", "-1.5", "1e300", "1e-9"] {
+            let error = timeout(&format!(r#"{{"episode_timeout_s": {seconds}}}"#)).unwrap_err();
+            assert!(error.starts_with("episode_timeout_s = "), "{error}");
+        }
     }
 
     #[test]

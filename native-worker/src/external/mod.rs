@@ -67,7 +67,7 @@ mod shared;
 mod single;
 mod wait;
 
-pub use agents::{ExternalSettingsError, agents_of};
+pub use agents::{ExternalSettingsError, agents_of, episode_timeout};
 pub use error::ExternalEnvError;
 pub use multi_agent::ExternalMultiAgentEnv;
 pub use single::ExternalEnv;

@@ -9,11 +9,17 @@ use std::{
     time::Duration,
 };
 
-use rollmesh_core::protocol::{
-    EpisodeDriver, Frame as OutFrame, Message,
-    convert::{AgentTable, AgentTableError, RowKind},
+use rollmesh_core::{
+    protocol::{
+        EpisodeDriver, Frame as OutFrame, Message,
+        convert::{AgentTable, AgentTableError, RowKind},
+    },
+    time::Micros,
 };
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 
 use super::peer::PeerLink;
 use crate::external::ExternalMultiAgentEnv;
@@ -32,8 +38,9 @@ pub(super) struct Clients {
     spaces: OutFrame,
     /// Answers that may wait to be sent to a client.
     max_backlog: usize,
-    /// A client's episode has ended: others may wait for its lane.
+    /// A client's episode has ended or begun: others may wait for a lane.
     freed: Notify,
+    epoch: Instant,
 }
 
 impl Clients {
@@ -43,7 +50,8 @@ impl Clients {
         let spaces = Message::Spaces(table.spaces(u32::try_from(env.num_envs()).unwrap_or(u32::MAX))?);
         let spaces = OutFrame::new(&spaces).map_err(|error| AgentTableError::LongText(error.bytes as usize))?;
         let max_backlog = MAX_BACKLOG_BYTES / table.row_bytes(RowKind::Action).max(USUAL_ANSWER_BYTES);
-        Ok(Self { env, table: Arc::new(table), spaces, max_backlog, freed: Notify::new() })
+        let table = Arc::new(table);
+        Ok(Self { env, table, spaces, max_backlog, freed: Notify::new(), epoch: Instant::now() })
     }
 }
 
@@ -60,7 +68,8 @@ impl Client {
     /// Tells a new client what there is.
     pub(super) fn new(peer: u32, clients: Arc<Clients>, link: PeerLink) -> Self {
         link.send_frame(clients.spaces.clone());
-        Self { driver: EpisodeDriver::new(peer, clients.table.clone()), clients, link, waiting: Vec::new() }
+        let timeout = Micros(u64::try_from(clients.env.episode_timeout.as_micros()).unwrap_or(u64::MAX));
+        Self { driver: EpisodeDriver::new(peer, clients.table.clone(), timeout), clients, link, waiting: Vec::new() }
     }
 
     /// Whether more of the client can be heard.
@@ -75,8 +84,8 @@ impl Client {
 
     /// Does what the client says.
     pub(super) fn handle(&mut self, message: Message) {
-        let (mut answers, open) = (Vec::new(), self.driver.open());
-        self.clients.env.say(|episodes| self.driver.handle(message, episodes, &mut answers));
+        let (mut answers, open, now) = (Vec::new(), self.driver.open(), self.now());
+        self.clients.env.say(|episodes| self.driver.handle(message, now, episodes, &mut answers));
         self.send(&answers, open);
     }
 
@@ -87,34 +96,43 @@ impl Client {
         let mut freed = pin!(clients.freed.notified());
         freed.as_mut().enable();
         let (is_starting, is_behind) = (self.driver.is_starting(), self.is_behind());
+        let patience = self.driver.deadline().map(|deadline| Duration::from_micros(deadline.since(self.now()).0));
         tokio::select! {
             biased;
             () = poll_fn(|context| if self.look(context) { Poll::Ready(()) } else { Poll::Pending }) => {}
             () = freed, if is_starting => {}
             () = sleep(LOOK_AGAIN), if is_starting => {}
             () = link.drained(), if is_behind => {}
+            () = sleep(patience.unwrap_or_default()), if patience.is_some() => {}
         }
+    }
+
+    fn now(&self) -> Micros {
+        Micros(self.clients.epoch.elapsed().as_micros() as u64)
     }
 
     /// Looks what has become of the episodes; true if that is news to anybody.
     fn look(&mut self, context: &Context<'_>) -> bool {
         let (mut answers, open, was_full) = (Vec::new(), self.driver.open(), self.driver.is_full());
+        let (now, had_deadline) = (self.now(), self.driver.deadline().is_some());
         self.clients.env.look(context, &mut self.waiting, |episodes, waiting| {
-            let has_said = self.driver.poll(episodes, &mut answers);
+            let has_said = self.driver.poll(now, episodes, &mut answers);
             self.driver.waits_for(waiting);
             has_said
         });
         self.send(&answers, open);
-        !answers.is_empty() || was_full != self.driver.is_full()
+        let has_deadline = self.driver.deadline().is_some();
+        !answers.is_empty() || was_full != self.driver.is_full() || has_deadline != had_deadline
     }
 
-    /// Sends answers, and tells the others if fewer episodes are open than before.
+    /// Sends answers, and tells the others if another number of episodes is open than before: one that began may have been
+    /// the first in line.
     fn send(&self, answers: &[Message], open_before: usize) {
         for answer in answers {
             // Rows of all agents fit into a message: the table has seen to that.
             let _ = self.link.send(answer);
         }
-        if self.driver.open() < open_before {
+        if self.driver.open() != open_before {
             self.clients.freed.notify_waiters();
         }
     }

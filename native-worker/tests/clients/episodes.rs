@@ -1,17 +1,22 @@
 //! Episodes as they should be.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use rollmesh_core::{
     batch::OBS,
     env::{RowsRef, multi_agent::AgentRows},
     ids::PolicyId,
-    protocol::{Message, message::StartEpisode},
+    protocol::{EpisodeCode, Kind, Message, message::StartEpisode},
     sampler::BatchMode,
     worker::RolloutConfig,
 };
 
-use super::{Game, game::World as _, hash, hub, in_process, join, sample, support::soon};
+use super::{
+    Game,
+    game::{World as _, reply},
+    hash, hub, in_process, join, sample,
+    support::soon,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_episode_through_the_hub_ends_in_the_same_batches() {
@@ -97,6 +102,22 @@ async fn a_client_that_goes_abandons_its_episodes() {
     assert_eq!((batches[0].env_steps(), faulty.len(), faulty[0].env), (100, 1, 0));
     hub.shutdown().await;
     soon("the end of the game", player).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_says_nothing_loses_its_lane_to_another() {
+    let env = Game::Single.env(1).with_episode_timeout(Duration::from_millis(50));
+    let hub = hub(&env).await;
+    let (mut silent, mut other) = (join(&hub).await, join(&hub).await);
+    silent.start(3).await.unwrap();
+    // It answers pings, and that is all.
+    let (told, started) = tokio::join!(silent.client.hear(), other.start(3));
+    let (code, reason) = reply(told, Kind::StartEpisode);
+    assert_eq!(code, EpisodeCode::TimedOut.to_wire());
+    assert_eq!(reason, "episode 3 was given up: nothing was said of it for 0.05 s; start another one");
+    started.unwrap();
+    // It may begin again.
+    silent.start(3).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,6 +40,13 @@ def expect(code: str, call) -> None:
 
 def make_mistakes(client: Client) -> None:
     episode = client.start_episode()
+    for wrong in ([0, 0], ["x", 0, 0], {"nobody": [0, 0, 0]}):
+        try:
+            episode.get_action({"left": wrong} if client.agents != [0] and isinstance(wrong, list) else wrong)
+        except ValueError as error:
+            assert "agent" in str(error), error
+        else:
+            raise AssertionError(f"{wrong} was taken")
     nan = [float("nan"), 0, 0]
     expect("bad_rows", lambda: episode.get_action({"left": nan} if client.agents != [0] else nan))
     episode.log_returns({"left": 1.0} if client.agents != [0] else 1.0)

@@ -109,6 +109,14 @@ pub enum AgentRowsError {
         /// What they are.
         flags: u8,
     },
+    /// An info is too long.
+    #[error("the info of agent {agent} has {found} bytes, it may have {max}", max = AgentTable::MAX_INFO_BYTES)]
+    LongInfo {
+        /// The agent.
+        agent: AgentId,
+        /// Its bytes.
+        found: usize,
+    },
     /// A row that is to be sent is not one of its space.
     #[error("the row of agent {0} has not the type and length of its space, or the agent is not in the table")]
     OtherSpace(AgentId),
@@ -151,6 +159,9 @@ enum NameForm {
 }
 
 impl AgentTable {
+    /// The most bytes of an info. Many of them wait for the sampler, and in it for the end of their fragment.
+    pub const MAX_INFO_BYTES: usize = 16 * 1024;
+
     /// A table of agents in this order.
     ///
     /// # Errors
@@ -326,12 +337,16 @@ impl AgentTable {
                 return Err(AgentRowsError::Twice(agent.clone()));
             }
             let length = u32::read_le(take(&mut bytes, agent, 4)?).first().copied().unwrap_or_default();
-            infos.push((agent.clone(), take(&mut bytes, agent, length as usize)?));
+            let info = take(&mut bytes, agent, length as usize)?;
+            if info.len() > Self::MAX_INFO_BYTES {
+                return Err(AgentRowsError::LongInfo { agent: agent.clone(), found: info.len() });
+            }
+            infos.push((agent.clone(), info));
         }
         Ok(infos)
     }
 
-    /// Appends an agent's info, of which there are less than 2^32 bytes.
+    /// Appends an agent's info, of which there are at most [`MAX_INFO_BYTES`](Self::MAX_INFO_BYTES).
     ///
     /// # Errors
     /// [`AgentRowsError::OtherSpace`] for an agent that is not in the table.

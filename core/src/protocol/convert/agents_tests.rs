@@ -83,6 +83,10 @@ fn returns_and_infos_travel_unchanged() {
     table().write_info(&AgentId::Index(2), b"{}", &mut bytes).unwrap();
     assert_eq!(bytes, [2, 0, 2, 0, 0, 0, b'{', b'}']);
     assert_eq!(table().read_infos(&bytes).unwrap(), [(AgentId::Index(2), &b"{}"[..])]);
+    let mut long = Vec::new();
+    table().write_info(&AgentId::Index(2), &[b' '; AgentTable::MAX_INFO_BYTES + 1], &mut long).unwrap();
+    let error = table().read_infos(&long).unwrap_err().to_string();
+    assert_eq!(error, "the info of agent 2 has 16385 bytes, it may have 16384");
     bytes[5] = 0xff;
     assert!(matches!(table().read_infos(&bytes), Err(AgentRowsError::Short { found: 2, .. })));
 }

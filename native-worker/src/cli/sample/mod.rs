@@ -88,12 +88,9 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     if is_plain {
         return plain::run(args, config.raw(), &registry);
     }
-    let stopper = clients.as_ref().map(Clients::stopper);
-    let code = batches::run(args, config, &registry, stopper)?;
-    if let Some(clients) = clients {
-        clients.close();
-    }
-    Ok(code)
+    let code = batches::run(args, config, &registry, clients.as_ref());
+    clients.into_iter().for_each(Clients::close);
+    code
 }
 
 /// The settings of a plain rollout that workers know of.
