@@ -80,3 +80,36 @@ impl Run {
         self.weights.version().0.saturating_sub(version.map_or(0, |version| version.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::{env::EnvRegistry, group::WorkerProfile, ids::LeaseId};
+    use tokio::sync::mpsc;
+
+    use super::{
+        super::{super::SampleConfig, Task},
+        *,
+    };
+
+    #[test]
+    fn nobody_acts_with_weights_that_were_not_sent() {
+        let (batches, _taker) = mpsc::channel(1);
+        let config = SampleConfig { num_envs: 2, hidden: vec![4], ..SampleConfig::new("CartPole-v1") };
+        let mut run = Run::new(1, Task::Sample(config, batches), &EnvRegistry::builtin(), LeaseId(0)).unwrap();
+        let (worker, now) = (WorkerId(1), Micros(0));
+        run.group.handle_joined(worker, WorkerProfile::NATIVE, now);
+        let weights = run.weights.clone();
+        let version = run.set_weights(&weights).unwrap();
+        let say = |run: &mut Run, number: u32, version: u64| {
+            run.handle_weights_applied(worker, &WeightsApplied { run: number, version });
+        };
+        say(&mut run, 1, u64::MAX);
+        say(&mut run, 1, version.0);
+        assert!(run.news().unwrap().is_some());
+        assert!(!run.have_applied(version, now), "said before they were sent");
+        say(&mut run, 2, version.0);
+        assert!(!run.have_applied(version, now), "of another run");
+        say(&mut run, 1, version.0);
+        assert!(run.have_applied(version, now));
+    }
+}
