@@ -148,6 +148,7 @@ async fn several_agents_are_sampled_as_a_file_says() {
         let summary = json(&Process::start(args).finish_with(0).await.stdout);
         assert_eq!(summary["batch_hash"], TRAFFIC_HASH, "{kernels}");
         assert_eq!((&summary["samples"], &summary["env_steps"]), (&3.into(), &300.into()));
+        assert_eq!((&summary["discarded_env_steps"], &summary["faulty_episodes"]), (&0.into(), &0.into()));
         let steps = |id: &str| summary["policies"][id]["agent_steps"].as_u64().unwrap();
         let all = steps("car_policy1") + steps("car_policy2") + steps("traffic_light_policy");
         assert_eq!((summary["agent_steps"].as_u64(), steps("traffic_light_policy")), (Some(all), 300 * 9));

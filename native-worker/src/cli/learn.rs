@@ -95,6 +95,7 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
     let curve = args.csv.as_ref().filter(|_| writes);
     let curve = curve.map(|path| Curve::create(path, &worker)).transpose().map_err(Failure::usage)?;
     if let Some(ranks) = &ranks {
+        args.ranks.notice().filter(|_| !args.json).into_iter().for_each(|notice| eprintln!("{notice}"));
         worker.setup_data_parallel(ranks).map_err(failure)?;
     }
     let train_batch_size = args.ranks.share_of(train_batch_size) as usize;
@@ -172,7 +173,8 @@ impl Training {
                 batch => batch?,
             };
             let WorkerMetrics { episodes, warnings, .. } = self.worker.metrics();
-            self.log.sample(&batch, &episodes);
+            self.log.episodes(&episodes);
+            self.log.batch(&batch);
             self.log.warnings(&warnings);
             steps += batch.env_steps();
             ended.extend(episodes);
@@ -264,7 +266,6 @@ fn print(summary: &Value) {
 struct StateFile {
     path: PathBuf,
     unfinished: PathBuf,
-    file: File,
 }
 
 impl StateFile {
@@ -273,14 +274,20 @@ impl StateFile {
             return Err(format!("cannot write {}: it is a directory", path.display()));
         }
         let unfinished = path.with_added_extension("tmp");
-        let file = File::create(&unfinished).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        Ok(Self { path: path.to_owned(), unfinished, file })
+        // Tried, and nothing is left if the program is killed before there is a state.
+        let tried = File::create(&unfinished).and_then(|_| fs::remove_file(&unfinished));
+        tried.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(Self { path: path.to_owned(), unfinished })
     }
 
-    fn write(mut self, state: &[u8]) -> Result<(), String> {
-        let written = self.file.write_all(state).and_then(|()| self.file.sync_all());
-        let written = written.and_then(|()| fs::rename(&self.unfinished, &self.path));
-        written.map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+    fn write(self, state: &[u8]) -> Result<(), String> {
+        let write = || {
+            let mut file = File::create(&self.unfinished)?;
+            file.write_all(state)?;
+            file.sync_all()?;
+            fs::rename(&self.unfinished, &self.path)
+        };
+        write().map_err(|error| format!("cannot write {}: {error}", self.path.display()))
     }
 }
 

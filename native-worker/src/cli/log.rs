@@ -39,8 +39,8 @@ impl Log {
         self
     }
 
-    /// Logs what came of a sample: lost episodes from `WARN` on, finished ones from `INFO` on, the batch at `DEBUG`.
-    pub(super) fn sample(&mut self, batch: &AnyBatch, episodes: &[RolloutMetrics]) {
+    /// Logs what became of episodes: lost ones from `WARN` on, finished ones from `INFO` on.
+    pub(super) fn episodes(&mut self, episodes: &[RolloutMetrics]) {
         for episode in episodes {
             let (id, env) = (episode.episode_id, episode.env);
             match &episode.faulty {
@@ -50,6 +50,10 @@ impl Log {
                 None => self.episode(id, env, episode.length, episode.episode_return),
             }
         }
+    }
+
+    /// Logs a sample at `DEBUG`.
+    pub(super) fn batch(&mut self, batch: &AnyBatch) {
         let (env_steps, agent_steps) = (batch.env_steps(), batch.agent_steps());
         self.line(LogLevel::Debug, &format!("a sample of {env_steps} env steps and {agent_steps} agent steps"));
     }

@@ -152,6 +152,7 @@ impl Actor {
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
                 _ = refresh.tick() => {
+                    self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.refresh_dashboards();
                 }

@@ -237,8 +237,9 @@ impl Hub {
         Ok(Sampling { batches, summary })
     }
 
-    /// Sets weights in a run that [`sample`](Self::sample) began, and waits until all its workers act with them. An
-    /// iteration that is going on ends with the weights that it began with. The version is one above the latest.
+    /// Sets weights in a run that [`sample`](Self::sample) began, and waits until all its workers act with them, for one
+    /// that is slow to say so until it leaves or is quarantined. An iteration that is going on ends with the weights that
+    /// it began with. The version is one above the latest.
     ///
     /// # Errors
     /// [`SyncError`] when there is no such run, or its policy has other tensors.

@@ -27,6 +27,8 @@ struct Summary {
     samples: u64,
     env_steps: u64,
     agent_steps: u64,
+    /// Taken and in no sample, since something failed.
+    discarded_env_steps: u64,
     episodes: usize,
     faulty_episodes: usize,
     /// Of the episodes that ended; none ended, no numbers.
@@ -98,15 +100,23 @@ fn sample(
     let mut hasher = BatchHasher::new();
     let mut ended: Vec<RolloutMetrics> = Vec::new();
     let mut policies: BTreeMap<PolicyId, PolicySummary> = BTreeMap::new();
-    let (mut samples, mut env_steps, mut agent_steps) = (0, 0, 0);
+    let (mut samples, mut env_steps, mut agent_steps, mut discarded) = (0, 0, 0, 0);
     let mut sampling = Duration::ZERO;
     while env_steps < args.env_steps && !interruption.is_noticed() {
         let start = Instant::now();
-        let batch = match worker.sample() {
-            Err(_) if interruption.is_noticed() => break,
-            batch => batch?,
-        };
+        let sampled = worker.sample();
         sampling += start.elapsed();
+        let WorkerMetrics { episodes, warnings, discarded_env_steps, .. } = worker.metrics();
+        // Also what led to an error.
+        log.episodes(&episodes);
+        log.warnings(&warnings);
+        ended.extend(episodes);
+        discarded += discarded_env_steps;
+        let batch = match sampled {
+            Err(_) if interruption.is_noticed() => break,
+            sampled => sampled?,
+        };
+        log.batch(&batch);
         hasher.add(&batch)?;
         samples += 1;
         env_steps += batch.env_steps() as u64;
@@ -114,10 +124,6 @@ fn sample(
         for (id, rows) in &batch.as_multi_agent().policy_batches {
             policies.entry(id.clone()).or_default().agent_steps += rows.len() as u64;
         }
-        let WorkerMetrics { episodes, warnings, .. } = worker.metrics();
-        log.sample(&batch, &episodes);
-        log.warnings(&warnings);
-        ended.extend(episodes);
         progress.at(env_steps);
     }
     let summary = EpisodeSummary::of(&ended);
@@ -129,6 +135,7 @@ fn sample(
         samples,
         env_steps,
         agent_steps,
+        discarded_env_steps: discarded,
         episodes: summary.episodes,
         faulty_episodes: summary.faulty_episodes,
         episode_return: Numbers::of(summary.episode_return),
@@ -145,10 +152,10 @@ fn print(summary: &Summary) {
         numbers.map_or_else(|| "-".into(), |n| format!("{:.2} (from {:.2} to {:.2})", n.mean, n.min, n.max))
     };
     println!("samples         {}", summary.samples);
-    println!("env steps       {}", summary.env_steps);
+    let and = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+    println!("env steps       {}{}", summary.env_steps, and(summary.discarded_env_steps, "discarded"));
     println!("agent steps     {}", summary.agent_steps);
-    let lost = if summary.faulty_episodes > 0 { format!(", {} lost", summary.faulty_episodes) } else { String::new() };
-    println!("episodes        {}{lost}", summary.episodes);
+    println!("episodes        {}{}", summary.episodes, and(summary.faulty_episodes as u64, "lost"));
     println!("episode return  {}", numbers(summary.episode_return));
     println!("episode length  {}", numbers(summary.episode_length));
     for (id, policy) in &summary.policies {

@@ -98,8 +98,8 @@ fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Resu
     let is_net = config.policies.values().all(|policy| policy.policy == "net");
     if !is_plain || !is_net || args.flags.kernels != KernelChoice::Auto || config.log_dir.is_some() {
         return Err(Failure::usage(
-            "workers sample plain rollouts of a net policy: leave --num-workers out, or --config, --policy, --kernels, \
-             --observation-filter, --monitor-path and --log-dir",
+            "workers sample plain rollouts of a net policy, of one agent each: leave --num-workers out, or --config, \
+             --policy, --kernels, --observation-filter, --output, --monitor-path and --log-dir",
         ));
     }
     let config = config.raw();
