@@ -191,7 +191,11 @@ pub(super) struct Serving {
 
 impl Serving {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        shared.lock().threads += 1;
+        let mut state = shared.lock();
+        state.threads += 1;
+        // Somebody drives again.
+        state.undriven = None;
+        drop(state);
         Self { shared, last_words: "the serving thread was never started".into() }
     }
 

@@ -5,7 +5,7 @@ use rollmesh_core::{
     env::{RowsRef, multi_agent::AgentRows},
     protocol::{
         EpisodeCode, Kind, Message, RefusalCode, Role,
-        message::{EpisodeReply, GetAction, Goodbye, LogReturns, Progress, StartEpisode},
+        message::{AbandonEpisode, EpisodeReply, GetAction, Goodbye, LogReturns, Progress, StartEpisode},
     },
 };
 use tokio_tungstenite::{connect_async, tungstenite::client::IntoClientRequest as _};
@@ -136,6 +136,33 @@ async fn who_never_takes_answers_is_in_nobodys_way() {
     let (batches, _) = sample(&env, config, 3).await;
     assert_eq!(batches.iter().map(|batch| batch.env_steps()).sum::<usize>(), 300);
     flooding.abort();
+    hub.shutdown().await;
+    soon("the end of the game", player).await.unwrap();
+}
+
+/// Takes every lane that it can get, again and again: those who wait beside it are served in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_wants_all_lanes_leaves_some_to_others() {
+    let game = Game::Single;
+    let env = game.env(1);
+    let hub = hub(&env).await;
+    let mut greedy = join(&hub).await.client;
+    let start = |episode| Message::StartEpisode(StartEpisode { episode, training: true });
+    for episode in 0..100 {
+        greedy.say(&start(episode)).await;
+    }
+    let taking = tokio::spawn(async move {
+        while let Some(Message::EpisodeReply(EpisodeReply { episode, about, .. })) = greedy.hear().await {
+            let has_begun = about == Kind::StartEpisode.to_wire();
+            let abandon = Message::AbandonEpisode(AbandonEpisode { episode });
+            greedy.say(&if has_begun { abandon } else { start(episode) }).await;
+        }
+    });
+    let mut world = join(&hub).await;
+    let player = tokio::spawn(async move { game.play(&mut world).await });
+    let (batches, _) = sample(&env, game.config(), 2).await;
+    assert_eq!(batches, super::in_process(game, game.config(), 2).await);
+    taking.abort();
     hub.shutdown().await;
     soon("the end of the game", player).await.unwrap();
 }

@@ -42,6 +42,25 @@ fn sampling_ends_with_the_thread_that_drives() {
 }
 
 #[test]
+fn another_thread_can_go_on_where_one_has_ended() {
+    let env = ExternalEnv::new(1, counted()).unwrap();
+    let mut worker = worker(&env, config(BatchMode::TruncateEpisodes));
+    env.run(|_| Err("out of memory")).unwrap();
+    worker.sample().unwrap_err();
+    env.run(|env| {
+        loop {
+            // The sampler begins anew after an error: whoever loses an episode by that begins another one.
+            match count(env, 100) {
+                Err(ExternalEnvError::Episode(ExternalError::LostEpisode(_))) => {}
+                end => return end,
+            }
+        }
+    })
+    .unwrap();
+    (0..3).for_each(|_| assert_eq!(single(&mut worker).len(), 40));
+}
+
+#[test]
 fn what_is_abandoned_is_counted() {
     let env = ExternalEnv::new(1, counted()).unwrap();
     env.run(|env| {

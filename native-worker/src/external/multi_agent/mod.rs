@@ -142,7 +142,7 @@ impl ExternalMultiAgentEnv {
     }
 
     /// Drives from a thread of its own. When the last such thread ends, by returning, with an error or in a panic, its
-    /// episodes are lost, and sampling says so once all that was said before is sampled. A stop of the environment is told
+    /// episodes are lost, and sampling says so once all that was said before is sampled, until another one drives. A stop of the environment is told
     /// to the thread as an error of whatever it calls next.
     ///
     /// # Errors
