@@ -69,10 +69,11 @@ pub(crate) struct Run {
     weights: Weights,
     /// The weights that all workers were sent, but for those that came later and were sent newer ones.
     published: WeightsVersion,
-    /// Weights that were set in the middle of an iteration: they act from the next one on.
+    /// Weights that were set in the middle of an iteration: they act from the next one on that has not begun.
     next_weights: Option<Weights>,
     granted: BTreeMap<LeaseId, (WorkerId, Lease)>,
-    has_begun: bool,
+    /// Iterations that have begun.
+    begun: u64,
     iteration: u64,
     env_steps: u64,
     episodes: Episodes,
@@ -222,7 +223,7 @@ impl Run {
             weights,
             next_weights: None,
             granted: BTreeMap::new(),
-            has_begun: false,
+            begun: 0,
             iteration: 0,
             env_steps: 0,
             episodes: Episodes::default(),
@@ -245,7 +246,7 @@ impl Run {
 
     /// True once the first iteration has begun.
     pub(crate) fn has_begun(&self) -> bool {
-        self.has_begun
+        self.begun > 0
     }
 
     pub(crate) fn announcement(&self) -> Message {
@@ -256,9 +257,20 @@ impl Run {
         convert::weights_frame(self.number, &self.weights)
     }
 
-    /// The weights, if they have changed since they were sent to everybody.
+    /// True if weights were set that need not wait any longer.
+    pub(crate) fn has_next_weights(&self) -> bool {
+        self.next_weights.is_some() && self.group.fragment().is_none()
+    }
+
+    /// The weights, if they have changed since they were sent to everybody. Not while a fragment is being made: whoever
+    /// has newer ones cannot help with it.
     pub(crate) fn news(&mut self) -> Result<Option<Frame>, TooLarge> {
-        self.weights = self.next_weights.take().unwrap_or_else(|| self.weights.clone());
+        if self.group.fragment().is_some() {
+            return Ok(None);
+        }
+        if let Some(next) = self.next_weights.take() {
+            self.weights = next;
+        }
         if self.weights.version() == self.published {
             return Ok(None);
         }
@@ -266,9 +278,10 @@ impl Run {
         self.weights_frame().map(Some)
     }
 
-    /// Sets weights of a run without a learner; the version that they get. They act from the next iteration on.
+    /// Sets weights of a run without a learner; the version that they get. They act from the next iteration on that has
+    /// not begun.
     pub(crate) fn set_weights(&mut self, weights: &Weights) -> Result<WeightsVersion, SyncError> {
-        if !matches!(self.consumer, Some(Consumer::Taker(_))) {
+        if !self.has_taker() {
             return Err(SyncError::NoRun);
         }
         let newest = self.next_weights.as_ref().unwrap_or(&self.weights);
@@ -298,10 +311,37 @@ impl Run {
         self.published >= version && self.group.workers(now).all(|worker| worker.weights_version >= Some(version))
     }
 
+    /// Begins the next iteration. Where no weights are to come before it, the one after it, too: then workers go on with
+    /// that while their uploads travel.
     pub(crate) fn begin_iteration(&mut self, now: Micros) -> Result<(), BeginError> {
-        self.has_begun = true;
         self.iteration_began = self.stopwatch.elapsed();
+        if !self.has_taker() || self.group.open_iterations() == 0 {
+            self.begin_one(now)?;
+        }
+        while self.may_begin_ahead() {
+            self.begin_one(now)?;
+        }
+        Ok(())
+    }
+
+    fn begin_one(&mut self, now: Micros) -> Result<(), BeginError> {
+        self.begun += 1;
         self.group.begin_iteration(self.weights.version(), now).map(|_| ())
+    }
+
+    fn may_begin_ahead(&self) -> bool {
+        self.has_taker()
+            && self.next_weights.is_none()
+            && self.begun.saturating_mul(self.steps_per_iteration()) < self.terms.max_env_steps
+            && self.group.may_begin(self.weights.version())
+    }
+
+    fn has_taker(&self) -> bool {
+        matches!(self.consumer, Some(Consumer::Taker(_)))
+    }
+
+    fn steps_per_iteration(&self) -> u64 {
+        u64::from(self.spec.num_slots) * u64::from(self.spec.rollout_fragment_length)
     }
 
     /// How long the next iteration has to wait for the run's pace.
@@ -366,7 +406,7 @@ impl Run {
 
     /// The batch has been consumed.
     pub(crate) fn count_batch(&mut self) {
-        let steps = u64::from(self.spec.num_slots) * u64::from(self.spec.rollout_fragment_length);
+        let steps = self.steps_per_iteration();
         self.iteration += 1;
         self.env_steps += steps;
         let took = self.stopwatch.elapsed().saturating_sub(self.iteration_began);
