@@ -37,6 +37,7 @@ pub mod ids;
 pub mod kernels;
 pub mod lease;
 pub mod math;
+pub mod offline;
 pub mod policy;
 pub mod postprocess;
 pub mod preprocess;

@@ -43,6 +43,8 @@ impl Group {
             assets: None,
             worker_program: env!("CARGO_BIN_EXE_rollmesh").into(),
             kernels: AUTO,
+            external: None,
+            allow_origins: Vec::new(),
         };
         let (hub, sampling) = runtime.block_on(async {
             let hub = Hub::start(hub, &Registry::builtin()).await.unwrap();

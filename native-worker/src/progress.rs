@@ -13,11 +13,27 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Shows how far some work is.
 pub(crate) struct Progress {
-    bar: ProgressBar,
+    printer: Printer,
     plain: bool,
     total: u64,
     unit: &'static str,
     last_line: Cell<Instant>,
+}
+
+/// Prints lines of their own on standard error: above the bar, where there is one.
+#[derive(Clone)]
+pub(crate) struct Printer {
+    bar: ProgressBar,
+}
+
+impl Printer {
+    pub(crate) fn println(&self, line: &str) {
+        if self.bar.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.bar.println(line);
+        }
+    }
 }
 
 impl Progress {
@@ -33,7 +49,8 @@ impl Progress {
             bar.set_style(style);
         }
         bar.set_prefix(unit);
-        Self { bar, plain: visible && !terminal, total, unit, last_line: Cell::new(Instant::now()) }
+        let plain = visible && !terminal;
+        Self { printer: Printer { bar }, plain, total, unit, last_line: Cell::new(Instant::now()) }
     }
 
     /// The work is this far.
@@ -43,8 +60,8 @@ impl Progress {
 
     /// The work is this far, with more to tell.
     pub(crate) fn say(&self, position: u64, message: &str) {
-        self.bar.set_position(position);
-        self.bar.set_message(message.to_owned());
+        self.printer.bar.set_position(position);
+        self.printer.bar.set_message(message.to_owned());
         if self.plain && self.last_line.get().elapsed() >= LINE_EVERY {
             self.last_line.set(Instant::now());
             eprintln!("{position}/{} {} {message}", self.total, self.unit);
@@ -53,16 +70,16 @@ impl Progress {
 
     /// A line of its own, above the bar.
     pub(crate) fn println(&self, line: &str) {
-        if self.plain {
-            eprintln!("{line}");
-        } else {
-            // Hidden bars print nothing.
-            self.bar.println(line);
-        }
+        self.printer.println(line);
+    }
+
+    /// For those who have something to say meanwhile, on other threads.
+    pub(crate) fn printer(&self) -> Printer {
+        self.printer.clone()
     }
 
     /// The work is done: the bar goes away, for a summary to take its place.
     pub(crate) fn finish(&self) {
-        self.bar.finish_and_clear();
+        self.printer.bar.finish_and_clear();
     }
 }

@@ -1,11 +1,14 @@
 //! What a native program knows besides what the core does.
 
+use std::sync::Arc;
+
 use rollmesh_core::worker::Registry;
 
-use crate::{envs::guarded, learner::register_learning_policies};
+use crate::{envs::guarded, learner::register_learning_policies, offline};
 
 /// What a native program makes of a registry; [`main_with`](crate::main_with) does it by itself: the policies that learn
-/// come in, unless their names are taken, and an environment that panics is a failed one, not the end of the program.
+/// come in, unless their names are taken, an environment that panics is a failed one, not the end of the program, and
+/// inputs and outputs that nobody has registered are files.
 ///
 /// ```
 /// let registry = rollmesh::native(rollmesh::Registry::builtin());
@@ -15,6 +18,8 @@ use crate::{envs::guarded, learner::register_learning_policies};
 pub fn native(mut registry: Registry) -> Registry {
     registry.envs = guarded(&registry.envs);
     register_learning_policies(&mut registry.policies);
+    registry.file_input.get_or_insert_with(|| Arc::new(offline::open_input));
+    registry.file_output.get_or_insert_with(|| Arc::new(offline::open_output));
     registry
 }
 

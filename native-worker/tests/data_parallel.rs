@@ -175,6 +175,21 @@ async fn an_interruption_of_one_ends_all_and_keeps_what_was_learned() {
 }
 
 #[tokio::test]
+async fn a_rank_that_is_ended_while_it_waits_leaves_nothing() {
+    let directory = directory();
+    let (address, state) = (format!("127.0.0.1:{}", port()), directory.path().join("state"));
+    let args = ["learn", "--save", state.to_str().unwrap(), "--data-parallel", &address];
+    let ranks = ["--rank", "0", "--world-size", "2"];
+    let mut waits = Process::start_with(args.iter().chain(&ranks), |command| _ = command.env("ROLLMESH_TOKEN", TOKEN));
+    waits.line(&format!("rank 0 of 2 waits at {address} until all are there")).await;
+    waits.signal(Signal::TERM);
+    assert_eq!(waits.finish().await.status.code(), None, "ended by the signal");
+    let mut left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["half.json", "whole.json"]);
+}
+
+#[tokio::test]
 async fn wrong_usage_is_said() {
     let all = ["--data-parallel", "127.0.0.1:1", "--rank", "0", "--world-size", "2"];
     let open = ["--data-parallel", "0.0.0.0:1", "--rank", "0", "--world-size", "2"];

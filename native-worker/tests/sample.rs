@@ -148,6 +148,7 @@ async fn several_agents_are_sampled_as_a_file_says() {
         let summary = json(&Process::start(args).finish_with(0).await.stdout);
         assert_eq!(summary["batch_hash"], TRAFFIC_HASH, "{kernels}");
         assert_eq!((&summary["samples"], &summary["env_steps"]), (&3.into(), &300.into()));
+        assert_eq!((&summary["discarded_env_steps"], &summary["faulty_episodes"]), (&0.into(), &0.into()));
         let steps = |id: &str| summary["policies"][id]["agent_steps"].as_u64().unwrap();
         let all = steps("car_policy1") + steps("car_policy2") + steps("traffic_light_policy");
         assert_eq!((summary["agent_steps"].as_u64(), steps("traffic_light_policy")), (Some(all), 300 * 9));
@@ -181,6 +182,26 @@ async fn episodes_are_recorded_and_logged() {
     assert!(
         directory.path().join("films/stats.jsonl").exists() && directory.path().join("films/episode-0-1.gif").exists()
     );
+}
+
+#[tokio::test]
+async fn samples_are_written_and_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let args = ["sample", "--json", "--num-envs", "2", "--env-steps", "800"];
+    let first = Process::start(args.iter().copied().chain(["--output", &at("rows")])).finish_with(0).await;
+    let first = json(&first.stdout);
+    let files: Vec<_> = std::fs::read_dir(at("rows")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1);
+    let text = std::fs::read_to_string(&files[0]).unwrap();
+    assert_eq!((text.lines().count() as u64, &first["env_steps"]), (first["samples"].as_u64().unwrap(), &800.into()));
+
+    let input = at("rows/*.json");
+    std::fs::write(at("read.json"), format!(r#"{{"input": {input:?}, "num_envs": 2, "train_batch_size": 400}}"#))
+        .unwrap();
+    let args = ["sample", "--json", "--env-steps", "800", "--config", &at("read.json")];
+    let read = json(&Process::start(args).finish_with(0).await.stdout);
+    assert_eq!(read["batch_hash"], first["batch_hash"]);
 }
 
 #[tokio::test]

@@ -41,6 +41,7 @@ areas! {
     actions: 20,
     batch: 157,
     data_bin: 13,
+    data_json: 55,
     filter: 28,
     multi_agent: 44,
     ope: 24,

@@ -9,14 +9,17 @@ use proptest::{
 use rollmesh_core::{
     batch::SlotFragment,
     config::Config,
-    env::EnvRegistry,
-    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    env::{
+        EnvRegistry, RowsRef,
+        multi_agent::{AgentRows, Outcome},
+    },
+    ids::{AgentId, FragmentNo, LeaseId, SlotId, WeightsVersion},
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{MlpPolicySpec, init_weights},
     protocol::{
         CHUNK_BYTES, Inbox, Kind, Message, Role, Token,
-        convert::{self, FragmentLimits},
+        convert::{self, AgentReturn, AgentTable, FragmentLimits, RowKind},
         handshake::Identity,
         message::*,
     },
@@ -97,6 +100,69 @@ fn messages() -> Vec<Message> {
         Message::Reply(Reply { request: 1, error: "no".into() }),
         Message::WeightsApplied(WeightsApplied { run: RUN, version: 3 }),
     ]
+    .into_iter()
+    .chain(messages_of_clients())
+    .collect()
+}
+
+/// Two agents that see alike and act unlike.
+fn table() -> AgentTable {
+    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
+    AgentTable::new([(AgentId::SINGLE, spaces.clone()), (AgentId::name("other"), spaces)]).unwrap()
+}
+
+fn messages_of_clients() -> Vec<Message> {
+    let (table, mut observations, mut actions) = (table(), AgentRows::new(), AgentRows::new());
+    for (agent, _) in table.agents() {
+        observations.set(agent, RowsRef::F32(&[0.5, -1.0, 2.0, 0.0]));
+        actions.set(agent, RowsRef::I64(&[1]));
+    }
+    let rows = |kind, rows: &AgentRows| {
+        let mut bytes = Vec::new();
+        table.write_rows(kind, rows, &mut bytes).unwrap();
+        bytes
+    };
+    let (observations, actions) = (rows(RowKind::Observation, &observations), rows(RowKind::Action, &actions));
+    let (mut returns, mut infos) = (Vec::new(), Vec::new());
+    for (agent, _) in table.agents() {
+        let outcome = Outcome { reward: 1.0, terminated: false, truncated: true };
+        let of = AgentReturn { agent: agent.clone(), outcome };
+        table.write_return(&of, &mut returns).unwrap();
+        table.write_info(agent, b"{}", &mut infos).unwrap();
+    }
+    vec![
+        Message::Spaces(table.spaces(3).unwrap()),
+        Message::GetAction(GetAction { episode: 1, observations: observations.clone() }),
+        Message::LogAction(LogAction { episode: 1, observations: observations.clone(), actions: actions.clone() }),
+        Message::LogReturns(LogReturns { episode: 1, returns, infos }),
+        Message::EndEpisode(EndEpisode { episode: 1, truncated: true, observations }),
+        Message::Actions(Actions { episode: 1, actions }),
+        Message::EpisodeReply(EpisodeReply { episode: 1, about: 0x41, code: 0, reason: "no".into() }),
+    ]
+}
+
+/// What is accepted of a client is sound: it can be sent on, as it came.
+fn accept_rows(kind: RowKind, bytes: &[u8]) -> Result<(), TestCaseError> {
+    let (mut rows, mut again) = (AgentRows::new(), Vec::new());
+    if table().read_rows(kind, bytes, &mut rows).is_ok() {
+        table().write_rows(kind, &rows, &mut again).unwrap();
+        prop_assert_eq!(&again, bytes);
+    }
+    Ok(())
+}
+
+fn accept_returns(message: &LogReturns) -> Result<(), TestCaseError> {
+    if let Ok(returns) = table().read_returns(&message.returns) {
+        let mut again = Vec::new();
+        returns.iter().for_each(|of| table().write_return(of, &mut again).unwrap());
+        prop_assert_eq!(&again, &message.returns);
+    }
+    if let Ok(infos) = table().read_infos(&message.infos) {
+        let mut again = Vec::new();
+        infos.iter().for_each(|(agent, info)| table().write_info(agent, info, &mut again).unwrap());
+        prop_assert_eq!(&again, &message.infos);
+    }
+    Ok(())
 }
 
 /// One change of some bytes.
@@ -144,7 +210,8 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
     let allowed = 16 * frame.len() as u64 + 1024;
     prop_assert!(memory.bytes_max <= allowed, "{} bytes for a frame of {}", memory.bytes_max, frame.len());
 
-    for mut inbox in [Inbox::of_hub(), Inbox::of_peer(Role::Worker), Inbox::of_peer(Role::Operator)] {
+    let peers = [Role::Worker, Role::Operator, Role::Client].map(Inbox::of_peer);
+    for mut inbox in peers.into_iter().chain([Inbox::of_hub()]) {
         let _ = inbox.handle_frame(frame);
     }
     match decoded.into_inner() {
@@ -158,6 +225,19 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
             if let Ok(lease) = convert::lease(&grant, &spec()) {
                 prop_assert_eq!(convert::lease(&convert::lease_grant(RUN, &lease), &spec()), Ok(lease));
             }
+        }
+        Some(Ok(Message::Spaces(spaces))) => {
+            if let Ok(table) = AgentTable::of(&spaces) {
+                prop_assert_eq!(AgentTable::of(&table.spaces(1).unwrap()), Ok(table));
+            }
+        }
+        Some(Ok(Message::GetAction(asked))) => accept_rows(RowKind::Observation, &asked.observations)?,
+        Some(Ok(Message::EndEpisode(ended))) => accept_rows(RowKind::Observation, &ended.observations)?,
+        Some(Ok(Message::Actions(answer))) => accept_rows(RowKind::Action, &answer.actions)?,
+        Some(Ok(Message::LogReturns(returns))) => accept_returns(&returns)?,
+        Some(Ok(Message::LogAction(logged))) => {
+            accept_rows(RowKind::Observation, &logged.observations)?;
+            accept_rows(RowKind::Action, &logged.actions)?;
         }
         _ => {}
     }

@@ -164,10 +164,49 @@ fn requests_and_replies() {
     assert_bytes(&Message::WorkerToken(token), &format!("524d010039000000 01 {}", "cd".repeat(32)));
 }
 
+/// The example of the document.
+#[test]
+fn an_episode_of_a_client() {
+    let agents = r#"[{"agent":0,"observation":{"type":"box","dtype":"float32","shape":[2],"low":[-1.0],"high":[1.0]},"observation_type":"float32","action":{"type":"discrete","n":2},"action_type":"int64"}]"#;
+    let spaces = Spaces { max_episodes: 8, agents: agents.into() };
+    let text = hex(agents.as_bytes());
+    assert_bytes(&Message::Spaces(spaces), &format!("524d010040000000 08 b801 {text}"));
+    assert_bytes(&Message::StartEpisode(StartEpisode { episode: 300, training: true }), "524d010041000000 ac02 01");
+    let done = EpisodeReply { episode: 300, about: 0x41, code: 0, reason: String::new() };
+    assert_bytes(&Message::EpisodeReply(done), "524d010048000000 ac02 41 00 00");
+    let observations = || [&[0, 0][..], &0.5f32.to_le_bytes(), &(-1.0f32).to_le_bytes()].concat();
+    assert_bytes(
+        &Message::GetAction(GetAction { episode: 300, observations: observations() }),
+        "524d010042000000 ac02 0a 0000 0000003f 000080bf",
+    );
+    let actions = || [&[0, 0][..], &1i64.to_le_bytes()].concat();
+    assert_bytes(
+        &Message::Actions(Actions { episode: 300, actions: actions() }),
+        "524d010047000000 ac02 0a 0000 0100000000000000",
+    );
+    let returns = [&[0, 0][..], &1.0f64.to_le_bytes(), &[0]].concat();
+    let infos = b"\0\0\x02\0\0\0{}".to_vec();
+    assert_bytes(
+        &Message::LogReturns(LogReturns { episode: 300, returns, infos }),
+        "524d010044000000 ac02 0b 0000 000000000000f03f 00 08 0000 02000000 7b7d",
+    );
+    assert_bytes(
+        &Message::LogAction(LogAction { episode: 300, observations: observations(), actions: actions() }),
+        "524d010043000000 ac02 0a 0000 0000003f 000080bf 0a 0000 0100000000000000",
+    );
+    assert_bytes(
+        &Message::EndEpisode(EndEpisode { episode: 300, truncated: true, observations: observations() }),
+        "524d010045000000 ac02 01 0a 0000 0000003f 000080bf",
+    );
+    assert_bytes(&Message::AbandonEpisode(AbandonEpisode { episode: 300 }), "524d010046000000 ac02");
+    let bad = EpisodeReply { episode: 300, about: 0x42, code: 1, reason: "no".into() };
+    assert_bytes(&Message::EpisodeReply(bad), "524d010048000000 ac02 42 01 02 6e6f");
+}
+
 #[test]
 fn the_document_lists_every_kind_as_it_is() {
     let document = include_str!("../../PROTOCOL.md");
-    let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W')];
+    let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C')];
     for &kind in Kind::ALL {
         let who = |may: fn(Role, Kind) -> bool| -> String {
             let letters: String = roles.iter().filter(|(role, _)| may(*role, kind)).map(|(_, letter)| letter).collect();

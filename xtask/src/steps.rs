@@ -37,6 +37,8 @@ pub(crate) const STEPS: &[Step] = &[
     step("test-release", "same bits in release mode", &["fetch"], suites::release),
     step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen),
     step("node", "wasm in Node against the binary", &["binary", "wasm-target", "wasm-bindgen"], suites::node),
+    step("python", "Python", &[], tools::python),
+    step("clients", "clients in Python and Node against the program", &["fetch", "python"], suites::clients),
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
     step("trunk", "trunk (some minutes the first time)", &[], tools::trunk),
     step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),

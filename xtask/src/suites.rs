@@ -61,6 +61,12 @@ pub(crate) fn node(job: &Job) -> Result<()> {
     job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 
+/// Episodes that are driven from other languages.
+pub(crate) fn clients(job: &Job) -> Result<()> {
+    let tests = ["test", "--locked", "--package", "rollmesh", "--test", "clients", "--", "--ignored"];
+    job.run_tests(cargo().args(tests))
+}
+
 /// The wasm module in a Web Worker of headless Chromium.
 pub(crate) fn chromium(job: &Job) -> Result<()> {
     let mut tests = toolchain::cargo_for(WASM)?;

@@ -93,6 +93,30 @@ fn npm_version(package: &Path) -> Option<String> {
     Some(rest.split('"').nth(1)?.to_owned())
 }
 
+/// The oldest Python that the client is written for.
+const PYTHON: (u32, u32) = (3, 9);
+
+/// Makes sure that there is a Python; its standard library is enough.
+pub(crate) fn python(job: &Job) -> Result<()> {
+    let what_to_do = || format!("install Python {}.{} or newer as `python3`", PYTHON.0, PYTHON.1);
+    if find("python3").is_none() {
+        apt_install(job, &["python3"]).with_context(what_to_do)?;
+    }
+    let printed = job.output(command("python3").arg("--version")).with_context(what_to_do)?;
+    let version = printed.trim().trim_start_matches("Python ");
+    job.note(version);
+    match python_version(version) {
+        Some(found) if found >= PYTHON => Ok(()),
+        _ => bail!("`python3` is {version}.\n  What to do: {}", what_to_do()),
+    }
+}
+
+/// From `3.11.7`.
+fn python_version(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split('.').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
 /// Installs Debian packages where this user may: as root, with apt-get.
 pub(crate) fn apt_install(job: &Job, packages: &[&str]) -> Result<()> {
     if find("apt-get").is_none() {
@@ -113,6 +137,12 @@ pub(crate) fn apt_install(job: &Job, packages: &[&str]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_of_python_are_compared_by_number() {
+        assert!(python_version("3.11.7") > Some(PYTHON) && python_version("3.9.0rc1") == Some(PYTHON));
+        assert!(python_version("3.8.20") < Some(PYTHON) && python_version("command not found").is_none());
+    }
 
     const LOCK: &str = "[[package]]\nname = \"wasm-bindgen-macro\"\nversion = \"0.2.1\"\n\n\
                         [[package]]\nname = \"wasm-bindgen\"\nversion = \"0.2.130\"\n";

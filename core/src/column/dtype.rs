@@ -22,6 +22,15 @@ pub enum DType {
 }
 
 impl DType {
+    /// Every type.
+    const ALL: [Self; 6] = [Self::F32, Self::F64, Self::I32, Self::I64, Self::U8, Self::Bool];
+
+    /// The type that NumPy calls so.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+
     /// NumPy's name of the type.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -70,10 +70,17 @@ impl BytesColumn {
             end = end.saturating_add(length as usize);
             offsets.push(end);
         }
+        Self::from_offsets(kind, bytes, offsets)
+    }
+
+    /// Takes rows that stand one after the other in a buffer, and where each starts and the last one ends, ascending from
+    /// 0. Copies nothing.
+    pub(crate) fn from_offsets(kind: BytesKind, bytes: Vec<u8>, offsets: Vec<usize>) -> Result<Self, ColumnError> {
+        let end = offsets.last().copied().unwrap_or_default();
         if end != bytes.len() {
             return Err(ColumnError::Lengths { sum: end, bytes: bytes.len() });
         }
-        let rows = lengths.len();
+        let rows = offsets.len().saturating_sub(1);
         let column = Self { kind, bytes: Arc::new(bytes), offsets: Arc::new(offsets), start: 0, rows };
         if kind == BytesKind::Json
             && let Some(row) = column.iter().position(|row| core::str::from_utf8(row).is_err())

@@ -34,6 +34,21 @@ pub struct EnvSpaces {
 }
 
 impl EnvSpaces {
+    /// Spaces whose rows have the usual types: a box its own, integers for choices, bytes for truth values, floats for
+    /// what is joined of parts.
+    #[must_use]
+    pub fn with_usual_types(observation: Space, action: Space) -> Self {
+        let usual = |space: &Space| match space {
+            Space::Box(space) => space.dtype(),
+            Space::MultiBinary { .. } => DType::U8,
+            Space::Discrete { .. } | Space::MultiDiscrete { .. } => DType::I64,
+            // Of parts, what they are joined to.
+            Space::Tuple(_) | Space::Dict(_) => DType::F32,
+        };
+        let (observation_type, action_type) = (usual(&observation), usual(&action));
+        Self { observation, observation_type, action, action_type }
+    }
+
     /// Those of an environment's lanes.
     #[must_use]
     pub fn of(env: &dyn AnyVectorEnv) -> Self {

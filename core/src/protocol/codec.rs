@@ -113,6 +113,15 @@ messages! {
     WorkerTokenRequest(Request),
     Reply(Reply),
     WorkerToken(WorkerToken),
+    Spaces(Spaces),
+    StartEpisode(StartEpisode),
+    GetAction(GetAction),
+    LogAction(LogAction),
+    LogReturns(LogReturns),
+    EndEpisode(EndEpisode),
+    AbandonEpisode(AbandonEpisode),
+    Actions(Actions),
+    EpisodeReply(EpisodeReply),
 }
 
 impl Message {

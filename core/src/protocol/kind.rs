@@ -68,6 +68,24 @@ wire_enum! {
         Reply = 0x38,
         /// Hub to operator: the token.
         WorkerToken = 0x39,
+        /// Hub to client: what episodes are made of.
+        Spaces = 0x40,
+        /// Client to hub: an episode begins.
+        StartEpisode = 0x41,
+        /// Client to hub: which actions are to be taken?
+        GetAction = 0x42,
+        /// Client to hub: these were taken.
+        LogAction = 0x43,
+        /// Client to hub: this is what they brought.
+        LogReturns = 0x44,
+        /// Client to hub: the episode is over.
+        EndEpisode = 0x45,
+        /// Client to hub: the episode is given up.
+        AbandonEpisode = 0x46,
+        /// Hub to client: actions to be taken.
+        Actions = 0x47,
+        /// Hub to client: something was done, or why not.
+        EpisodeReply = 0x48,
     }
 }
 
@@ -91,12 +109,15 @@ impl Kind {
             Self::Credit | Self::RunEnd | Self::Revoke | Self::Progress | Self::WeightsApplied => 256,
             Self::WorkerGone | Self::Iteration => 256,
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
-            Self::RemoveWorker | Self::Watch | Self::WorkerToken => 256,
+            Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,
-            Self::RunStatus | Self::WorkerRow | Self::StartRun => 4 * KIB,
+            Self::RunStatus | Self::WorkerRow | Self::StartRun | Self::EpisodeReply => 4 * KIB,
             Self::RunStart => 4 * KIB + RunSpec::MAX_ENV_CONFIG_BYTES as u32,
-            Self::EnvTrace => CHUNK_BYTES - super::HEADER_BYTES as u32,
+            Self::EnvTrace | Self::Spaces | Self::Actions => CHUNK_BYTES - super::HEADER_BYTES as u32,
+            Self::GetAction | Self::LogAction | Self::LogReturns | Self::EndEpisode => {
+                CHUNK_BYTES - super::HEADER_BYTES as u32
+            }
             Self::Chunk => MAX_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::LeaseGrant => 16 * MIB,
             Self::FragmentUpload => 32 * MIB,

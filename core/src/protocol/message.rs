@@ -5,6 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::external::{
+    AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
+};
+
 use super::Token;
 use crate::{prelude::*, run::RunSpec};
 

@@ -1,4 +1,4 @@
-//! The protocol between the hub, workers and dashboards: meaning only, no sockets.
+//! The protocol between the hub, workers, dashboards and clients that drive episodes: meaning only, no sockets.
 //!
 //! A frame is a fixed header and a postcard body; [`Message`] is both, decoded. [`Outbox`] and [`Inbox`] stand
 //! between messages and a socket: they split and join what is large, keep limits and credits, and know who may say
@@ -18,6 +18,8 @@
 mod bytes;
 mod codec;
 pub mod convert;
+mod episode_driver;
+mod external;
 pub mod handshake;
 mod header;
 mod inbox;
@@ -31,11 +33,12 @@ mod token;
 mod wire_enum;
 
 pub use codec::{DecodeError, Message};
+pub use episode_driver::EpisodeDriver;
 pub use header::{HEADER_BYTES, HEADER_VERSION, MAGIC};
 pub use inbox::{ChunkPlace, Inbox, InboxError};
 pub use kind::{CHUNK_BYTES, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};
 pub use outbox::{Frame, Outbox, TooLarge};
-pub use phase::{Phase, RefusalCode, WorkerState};
+pub use phase::{EpisodeCode, Phase, RefusalCode, WorkerState};
 pub use reconnect::reconnect_delay;
 pub use role::{Role, allow, expect};
 pub use token::{Token, TokenGrant, TokenTable, TokenTextError};

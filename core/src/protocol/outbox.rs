@@ -158,6 +158,12 @@ impl Outbox {
         }
     }
 
+    /// Messages that are queued and not sent yet, those of which a part was sent among them.
+    #[must_use]
+    pub fn queued_frames(&self) -> usize {
+        self.small.len() + self.large.len() + usize::from(self.sending.is_some())
+    }
+
     /// Bytes that are queued and not sent yet, for limits on slow receivers.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {

@@ -53,3 +53,31 @@ wire_enum! {
         Busy = 5,
     }
 }
+
+wire_enum! {
+    /// How it went with what a client asked for.
+    "code of an episode's reply" pub EpisodeCode {
+        /// It was done.
+        Done = 0,
+        /// The episode is not open: it was never started, or it is over.
+        NotOpen = 1,
+        /// The sampler has given the episode up and begins anew.
+        Lost = 2,
+        /// The client has an episode of this number open, or waiting to begin.
+        AlreadyOpen = 3,
+        /// The bytes are no rows, returns or infos of these agents.
+        BadRows = 4,
+        /// An observation is not in its space.
+        BadObservation = 5,
+        /// An action is not in its space.
+        BadAction = 6,
+        /// It is not the time for this: an action was already asked for, for example.
+        OutOfTurn = 7,
+        /// The client has more episodes open or waiting than it may.
+        TooMany = 8,
+        /// Nobody samples any more.
+        Stopped = 9,
+        /// The client has said nothing of the episode for too long: the hub has given it up.
+        TimedOut = 10,
+    }
+}

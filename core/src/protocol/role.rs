@@ -11,6 +11,8 @@ wire_enum! {
         Operator = 2,
         /// Works on leases.
         Worker = 3,
+        /// Drives episodes of its own, and sees nothing else.
+        Client = 4,
     }
 }
 
@@ -37,6 +39,12 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::StartRun
         | Kind::Watch
         | Kind::WorkerTokenRequest => matches!(role, Role::Operator),
+        Kind::StartEpisode
+        | Kind::GetAction
+        | Kind::LogAction
+        | Kind::LogReturns
+        | Kind::EndEpisode
+        | Kind::AbandonEpisode => matches!(role, Role::Client),
         Kind::Hello
         | Kind::Welcome
         | Kind::Refused
@@ -52,7 +60,10 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::EnvTrace
         | Kind::Notice
         | Kind::Reply
-        | Kind::WorkerToken => false,
+        | Kind::WorkerToken
+        | Kind::Spaces
+        | Kind::Actions
+        | Kind::EpisodeReply => false,
     }
 }
 
@@ -72,6 +83,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
             matches!(role, Role::Viewer | Role::Operator)
         }
         Kind::Reply | Kind::WorkerToken => matches!(role, Role::Operator),
+        Kind::Spaces | Kind::Actions | Kind::EpisodeReply => matches!(role, Role::Client),
         Kind::Hello
         | Kind::LeaseRefused
         | Kind::Progress
@@ -84,7 +96,13 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::RemoveWorker
         | Kind::StartRun
         | Kind::Watch
-        | Kind::WorkerTokenRequest => false,
+        | Kind::WorkerTokenRequest
+        | Kind::StartEpisode
+        | Kind::GetAction
+        | Kind::LogAction
+        | Kind::LogReturns
+        | Kind::EndEpisode
+        | Kind::AbandonEpisode => false,
     }
 }
 
@@ -95,42 +113,51 @@ mod tests {
 
     /// One line per kind: who may send it to the hub and who may get it from the hub.
     const MATRIX: &str = "
-Hello              from ---  to ---
-Welcome            from ---  to VOW
-Refused            from ---  to VOW
-Goodbye            from VOW  to VOW
-Chunk              from --W  to --W
-Credit             from --W  to --W
-RunStart           from ---  to --W
-RunEnd             from ---  to --W
-WeightsUpdate      from ---  to --W
-LeaseGrant         from ---  to --W
-Revoke             from ---  to --W
-LeaseRefused       from --W  to ---
-Progress           from --W  to ---
-FragmentUpload     from --W  to ---
-WeightsApplied     from --W  to ---
-RunStatus          from ---  to VO-
-Iteration          from ---  to VO-
-WorkerRow          from ---  to VO-
-WorkerGone         from ---  to VO-
-EnvTrace           from ---  to VO-
-Notice             from ---  to VO-
-Pause              from -O-  to ---
-Resume             from -O-  to ---
-Stop               from -O-  to ---
-AddWorker          from -O-  to ---
-RemoveWorker       from -O-  to ---
-StartRun           from -O-  to ---
-Watch              from -O-  to ---
-WorkerTokenRequest from -O-  to ---
-Reply              from ---  to -O-
-WorkerToken        from ---  to -O-
+Hello              from ----  to ----
+Welcome            from ----  to VOWC
+Refused            from ----  to VOWC
+Goodbye            from VOWC  to VOWC
+Chunk              from --W-  to --W-
+Credit             from --W-  to --W-
+RunStart           from ----  to --W-
+RunEnd             from ----  to --W-
+WeightsUpdate      from ----  to --W-
+LeaseGrant         from ----  to --W-
+Revoke             from ----  to --W-
+LeaseRefused       from --W-  to ----
+Progress           from --W-  to ----
+FragmentUpload     from --W-  to ----
+WeightsApplied     from --W-  to ----
+RunStatus          from ----  to VO--
+Iteration          from ----  to VO--
+WorkerRow          from ----  to VO--
+WorkerGone         from ----  to VO--
+EnvTrace           from ----  to VO--
+Notice             from ----  to VO--
+Pause              from -O--  to ----
+Resume             from -O--  to ----
+Stop               from -O--  to ----
+AddWorker          from -O--  to ----
+RemoveWorker       from -O--  to ----
+StartRun           from -O--  to ----
+Watch              from -O--  to ----
+WorkerTokenRequest from -O--  to ----
+Reply              from ----  to -O--
+WorkerToken        from ----  to -O--
+Spaces             from ----  to ---C
+StartEpisode       from ---C  to ----
+GetAction          from ---C  to ----
+LogAction          from ---C  to ----
+LogReturns         from ---C  to ----
+EndEpisode         from ---C  to ----
+AbandonEpisode     from ---C  to ----
+Actions            from ----  to ---C
+EpisodeReply       from ----  to ---C
 ";
 
     #[test]
     fn the_matrix_of_roles_and_kinds() {
-        let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W')];
+        let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C')];
         let mut matrix = String::from("\n");
         for &kind in Kind::ALL {
             let row = |may: fn(Role, Kind) -> bool| -> String {

@@ -9,8 +9,10 @@ use crate::{
     config::Config,
     env::SubEnv,
     episode::{Losses, RolloutMetrics},
+    ids::PolicyId,
     policy::PolicyMap,
     prelude::*,
+    space::Space,
     time::Micros,
 };
 
@@ -252,6 +254,16 @@ pub struct IoContext {
     pub config: Config,
     /// The worker.
     pub worker: WorkerInfo,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Rows to learn from at once, for all workers together.
+    pub train_batch_size: u32,
+    /// Whether the worker clips actions, see [`ActionTransform`](crate::action::ActionTransform).
+    pub clip_actions: bool,
+    /// Whether the worker's policies act within [-1, 1].
+    pub normalize_actions: bool,
+    /// The environment's spaces of actions, by policy.
+    pub action_spaces: BTreeMap<PolicyId, Space>,
     /// The shard to read and how many there are; none for a worker that reads no shard.
     pub shard: Option<(u32, u32)>,
     sampler: Option<Box<dyn SamplerInput>>,
@@ -261,7 +273,18 @@ impl IoContext {
     /// A context with the worker's own sampler, if it has environments.
     #[must_use]
     pub fn new(worker: WorkerInfo, config: Config, sampler: Option<Box<dyn SamplerInput>>) -> Self {
-        Self { log_dir: None, config, worker, shard: None, sampler }
+        Self {
+            log_dir: None,
+            config,
+            worker,
+            seed: 0,
+            train_batch_size: 1,
+            clip_actions: false,
+            normalize_actions: false,
+            action_spaces: BTreeMap::new(),
+            shard: None,
+            sampler,
+        }
     }
 
     /// The worker's own sampler, if it has environments. It is given away: the second time there is none.

@@ -21,8 +21,6 @@ enum Form {
     Dict { spaces: BTreeMap<String, Self> },
 }
 
-const DTYPES: [DType; 6] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
-
 impl From<&Space> for Form {
     fn from(space: &Space) -> Self {
         match space {
@@ -54,8 +52,7 @@ impl Form {
     fn into_space(self) -> Result<Space, String> {
         Ok(match self {
             Self::Box { dtype, shape, low, high } => {
-                let known = DTYPES.into_iter().find(|known| known.name() == dtype);
-                let dtype = known.ok_or_else(|| format!("'{dtype}' is no element type of a box"))?;
+                let dtype = DType::by_name(&dtype).ok_or_else(|| format!("'{dtype}' is no element type of a box"))?;
                 let shape = RowShape::new(&shape).map_err(|error| error.to_string())?;
                 let space = match (&low[..], &high[..]) {
                     (&[low], &[high]) => {

@@ -19,6 +19,7 @@ pub mod config;
 mod data_parallel;
 mod error;
 mod fingerprint;
+mod io;
 mod lane_set;
 mod lockstep;
 mod place;
@@ -31,13 +32,14 @@ pub use builder::{
     AsyncSampling, Clock, HostFacts, MovedEnvs, MovedSampler, NewPolicy, PolicyClass, RemoteEnvSpec, RemoteEnvs,
     RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
 };
-pub use config::{FragmentLength, PolicyConfig, RolloutConfig};
+pub use config::{FragmentLength, InputSource, PolicyConfig, RolloutConfig};
 pub use data_parallel::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy};
 pub use error::{RolloutError, SetupError};
 pub use fingerprint::{core_fingerprint, rollout_hash};
 pub use place::WorkerPlace;
 pub use registry::{
-    BaseEnvFactory, CallbacksFactory, InputFactory, OutputFactory, RegisteredEnv, Registry, Unknown, WorkerFn,
+    BaseEnvFactory, CallbacksFactory, FileInputFactory, FileOutputFactory, InputFactory, OutputFactory, RegisteredEnv,
+    Registry, Unknown, WorkerFn,
 };
 pub use rollout::{
     OffPolicyEstimate, PoliciesToTrain, RolloutWorker, Samples, SgdOptions, TrainInfo, WorkerMetrics, WorkerStateError,

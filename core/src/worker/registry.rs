@@ -31,6 +31,14 @@ pub type InputFactory = Arc<dyn Fn(&mut IoContext) -> Result<Box<dyn InputReader
 #[doc(alias = "output_creator")]
 pub type OutputFactory = Arc<dyn Fn(&mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + Sync>;
 
+/// Opens files to read from: paths, directories and patterns.
+pub type FileInputFactory =
+    Arc<dyn Fn(&[String], &mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send + Sync>;
+
+/// Opens a directory to write to.
+pub type FileOutputFactory =
+    Arc<dyn Fn(&str, &mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + Sync>;
+
 /// A name that nobody has registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no {kind} '{name}'; known are: {known}")]
@@ -86,6 +94,10 @@ pub struct Registry {
     worker_fns: BTreeMap<String, WorkerFn>,
     inputs: BTreeMap<String, InputFactory>,
     outputs: BTreeMap<String, OutputFactory>,
+    /// For inputs that nobody has registered, if the program has files.
+    pub file_input: Option<FileInputFactory>,
+    /// For outputs that nobody has registered, if the program has files.
+    pub file_output: Option<FileOutputFactory>,
 }
 
 impl Registry {
@@ -105,6 +117,8 @@ impl Registry {
             worker_fns: BTreeMap::new(),
             inputs: BTreeMap::new(),
             outputs: BTreeMap::new(),
+            file_input: None,
+            file_output: None,
         }
     }
 

@@ -24,7 +24,8 @@ pub(super) async fn start(
     registry: &Registry,
 ) -> Result<Hub, Failure> {
     let worker_program = std::env::current_exe().map_err(Failure::other)?;
-    let config = HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO };
+    let (external, allow_origins) = (None, Vec::new());
+    let config = HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO, external, allow_origins };
     Hub::start(config, registry).await.map_err(Failure::usage)
 }
 

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use super::{
     exit::Failure,
+    external::ListenFlags,
     log::Log,
     ranks::{self, RankFlags},
     settings::WorkerFlags,
@@ -36,12 +37,14 @@ use crate::{Registry, progress::Progress};
                         its rows of them. The kinds of policies that learn are in `rollmesh policies`. Ctrl-C ends it early:\n\
                         what was learned up to there is saved, and the exit code is 3.\n\n\
                         With --data-parallel several processes learn one set of policies: each samples with environments of its\n\
-                        own, a share of train_batch_size, and gradients are summed up over all. They are equal to one process with\n\
-                        the rows of all. Rank 0 listens, on this machine only since nothing is encrypted, and it alone writes files;\n\
-                        all go on from its state. Episodes in what is printed are a rank's own.\n\n\
+                        own (with --listen: its own clients, at an address of its own), a share of train_batch_size, and\n\
+                        gradients are summed up over all. They are equal to one process with the rows of all. Rank 0 listens, on\n\
+                        this machine only since nothing is encrypted, and it alone writes files; all go on from its state.\n\
+                        Episodes in what is printed are a rank's own.\n\n\
                         Example:\n  \
                         rollmesh learn --config examples/traffic_grid/traffic_grid.toml --iterations 60 --csv curve.csv\n  \
-                        rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state\n\n\
+                        rollmesh learn --env Pendulum-v1 --policy ppo --iterations 100 --save pendulum.state\n  \
+                        rollmesh learn --config examples/external/cart_pole.toml --listen 127.0.0.1:7878 --assets examples/external\n\n\
                         Two ranks, in two shells:\n  \
                         export ROLLMESH_TOKEN=$(openssl rand -hex 32); echo $ROLLMESH_TOKEN\n  \
                         rollmesh learn --data-parallel 127.0.0.1:29500 --rank 0 --world-size 2 --save pole.state\n\n  \
@@ -51,6 +54,8 @@ use crate::{Registry, progress::Progress};
 pub(super) struct LearnArgs {
     #[command(flatten)]
     flags: WorkerFlags,
+    #[command(flatten)]
+    clients: ListenFlags,
     #[command(flatten)]
     ranks: RankFlags,
     /// Iterations of sampling and learning
@@ -77,7 +82,8 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
     }
     let (train_batch_size, log) = (config.train_batch_size.max(1), Log::new(&config).map_err(Failure::usage)?);
     let ranks = args.ranks.config()?;
-    let mut worker = args.flags.worker_at(args.ranks.place(), config, registry)?;
+    let (registry, clients) = args.clients.open(&config, registry)?;
+    let mut worker = args.flags.worker_at(args.ranks.place(), config, &registry)?;
     if let Some(path) = &args.restore {
         let bytes = fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         worker.restore(&bytes).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
@@ -89,12 +95,20 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
     let curve = args.csv.as_ref().filter(|_| writes);
     let curve = curve.map(|path| Curve::create(path, &worker)).transpose().map_err(Failure::usage)?;
     if let Some(ranks) = &ranks {
+        args.ranks.notice().filter(|_| !args.json).into_iter().for_each(|notice| eprintln!("{notice}"));
         worker.setup_data_parallel(ranks).map_err(failure)?;
     }
     let train_batch_size = args.ranks.share_of(train_batch_size) as usize;
-    let interruption = Interruption::watch();
+    let interruption = match &clients {
+        Some(clients) => Interruption::watch_and(clients.stopper()),
+        None => Interruption::watch(),
+    };
+    let progress = Progress::new(args.iterations, "iterations", !args.json);
+    clients.iter().for_each(|clients| clients.print_above(&progress));
+    let log = log.above(&progress);
     let mut training = Training { worker, log, curve, train_batch_size, interruption, done: 0, latest: None };
-    let ran = training.run(args.iterations, !args.json);
+    let ran = training.run(args.iterations, &progress);
+    progress.finish();
     let summary = training.summary(&args.ranks)?;
     // Also what was learned before other ranks were lost.
     let is_kept = ran.is_ok() || ranks.is_some() && training.done > 0;
@@ -102,6 +116,9 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
         file.write(&training.worker.save().map_err(Failure::other)?).map_err(Failure::other)?;
     }
     training.worker.stop().map_err(Failure::other)?;
+    if let Some(clients) = clients {
+        clients.close();
+    }
     ran?;
     if args.json {
         println!("{summary}")
@@ -131,8 +148,7 @@ struct Training {
 
 impl Training {
     /// Goes on until all iterations are done or somebody interrupts.
-    fn run(&mut self, iterations: u64, visible: bool) -> Result<(), Failure> {
-        let progress = Progress::new(iterations, "iterations", visible);
+    fn run(&mut self, iterations: u64, progress: &Progress) -> Result<(), Failure> {
         let start = Instant::now();
         for number in 1..=iterations {
             let Some(iteration) = self.iterate(start).map_err(failure)? else { break };
@@ -143,7 +159,6 @@ impl Training {
             self.latest = Some(iteration);
             self.done = number;
         }
-        progress.finish();
         Ok(())
     }
 
@@ -152,9 +167,14 @@ impl Training {
     fn iterate(&mut self, start: Instant) -> Result<Option<Iteration>, RolloutError> {
         let (mut batches, mut steps, mut ended) = (Vec::new(), 0, Vec::<RolloutMetrics>::new());
         while steps < self.train_batch_size {
-            let batch = self.worker.sample()?;
+            let batch = match self.worker.sample() {
+                // The other ranks are told below.
+                Err(_) if self.interruption.is_noticed() => break,
+                batch => batch?,
+            };
             let WorkerMetrics { episodes, warnings, .. } = self.worker.metrics();
-            self.log.sample(&batch, &episodes);
+            self.log.episodes(&episodes);
+            self.log.batch(&batch);
             self.log.warnings(&warnings);
             steps += batch.env_steps();
             ended.extend(episodes);
@@ -246,7 +266,6 @@ fn print(summary: &Value) {
 struct StateFile {
     path: PathBuf,
     unfinished: PathBuf,
-    file: File,
 }
 
 impl StateFile {
@@ -255,14 +274,20 @@ impl StateFile {
             return Err(format!("cannot write {}: it is a directory", path.display()));
         }
         let unfinished = path.with_added_extension("tmp");
-        let file = File::create(&unfinished).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        Ok(Self { path: path.to_owned(), unfinished, file })
+        // Tried, and nothing is left if the program is killed before there is a state.
+        let tried = File::create(&unfinished).and_then(|_| fs::remove_file(&unfinished));
+        tried.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(Self { path: path.to_owned(), unfinished })
     }
 
-    fn write(mut self, state: &[u8]) -> Result<(), String> {
-        let written = self.file.write_all(state).and_then(|()| self.file.sync_all());
-        let written = written.and_then(|()| fs::rename(&self.unfinished, &self.path));
-        written.map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+    fn write(self, state: &[u8]) -> Result<(), String> {
+        let write = || {
+            let mut file = File::create(&self.unfinished)?;
+            file.write_all(state)?;
+            file.sync_all()?;
+            fs::rename(&self.unfinished, &self.path)
+        };
+        write().map_err(|error| format!("cannot write {}: {error}", self.path.display()))
     }
 }
 

@@ -12,10 +12,13 @@ use rollmesh_core::{
     worker::{RolloutConfig, WorkerWarning, config::LogLevel},
 };
 
+use crate::progress::{Printer, Progress};
+
 /// Where lines go, and which ones.
 pub(super) struct Log {
     level: LogLevel,
     file: Option<File>,
+    printer: Option<Printer>,
 }
 
 impl Log {
@@ -27,11 +30,17 @@ impl Log {
                 fs::create_dir_all(directory).and_then(|()| File::options().create(true).append(true).open(&path));
             opened.map_err(|error| format!("cannot write {}: {error}", path.display()))
         };
-        Ok(Self { level: config.log_level, file: config.log_dir.as_ref().map(open).transpose()? })
+        Ok(Self { level: config.log_level, file: config.log_dir.as_ref().map(open).transpose()?, printer: None })
     }
 
-    /// Logs what came of a sample: lost episodes from `WARN` on, finished ones from `INFO` on, the batch at `DEBUG`.
-    pub(super) fn sample(&mut self, batch: &AnyBatch, episodes: &[RolloutMetrics]) {
+    /// Its lines go above this bar.
+    pub(super) fn above(mut self, progress: &Progress) -> Self {
+        self.printer = Some(progress.printer());
+        self
+    }
+
+    /// Logs what became of episodes: lost ones from `WARN` on, finished ones from `INFO` on.
+    pub(super) fn episodes(&mut self, episodes: &[RolloutMetrics]) {
         for episode in episodes {
             let (id, env) = (episode.episode_id, episode.env);
             match &episode.faulty {
@@ -41,6 +50,10 @@ impl Log {
                 None => self.episode(id, env, episode.length, episode.episode_return),
             }
         }
+    }
+
+    /// Logs a sample at `DEBUG`.
+    pub(super) fn batch(&mut self, batch: &AnyBatch) {
         let (env_steps, agent_steps) = (batch.env_steps(), batch.agent_steps());
         self.line(LogLevel::Debug, &format!("a sample of {env_steps} env steps and {agent_steps} agent steps"));
     }
@@ -75,7 +88,10 @@ impl Log {
             LogLevel::Info => "INFO",
             LogLevel::Debug => "DEBUG",
         };
-        eprintln!("{level} {line}");
+        match &self.printer {
+            Some(printer) => printer.println(&format!("{level} {line}")),
+            None => eprintln!("{level} {line}"),
+        }
         // A full disk must not end a run; after the first failure the file has its end there.
         if let Some(file) = &mut self.file
             && writeln!(file, "{level} {line}").is_err()

@@ -4,6 +4,7 @@ mod cpu_time;
 mod demo;
 mod envs;
 mod exit;
+mod external;
 mod host;
 mod hub;
 mod learn;

@@ -39,6 +39,12 @@ impl RankFlags {
         Ok(Some(config))
     }
 
+    /// What a person should know while the others have not come.
+    pub(super) fn notice(&self) -> Option<String> {
+        let (url, (rank, world_size)) = self.data_parallel.as_ref().zip(self.numbers())?;
+        Some(format!("rank {rank} of {world_size} waits at {url} until all are there"))
+    }
+
     /// The rank and how many there are.
     pub(super) fn numbers(&self) -> Option<(u32, u32)> {
         self.rank.zip(self.world_size)

@@ -40,6 +40,9 @@ pub(super) struct WorkerFlags {
     /// Record episodes in this directory, as GIFs and numbers [default: the file's, else none]
     #[arg(long, value_name = "DIR")]
     pub(super) monitor_path: Option<String>,
+    /// Write what is sampled into this directory, as RLlib's JSON [default: the file's, else none]
+    #[arg(long, value_name = "DIR")]
+    pub(super) output: Option<String>,
     /// Directory for logs, and for outputs that name none [default: the file's, else none]
     #[arg(long, value_name = "DIR")]
     pub(super) log_dir: Option<String>,
@@ -82,6 +85,7 @@ impl WorkerFlags {
         config.seed = self.seed.unwrap_or(config.seed);
         config.observation_filter = self.observation_filter.unwrap_or(config.observation_filter);
         config.monitor_path = self.monitor_path.clone().or(config.monitor_path);
+        config.output = self.output.clone().or(config.output);
         config.log_dir = self.log_dir.clone().or(config.log_dir);
         config.log_level = self.log_level.unwrap_or(config.log_level);
         Ok(config)

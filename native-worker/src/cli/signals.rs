@@ -17,6 +17,11 @@ pub(super) struct Interruption(Arc<AtomicBool>);
 impl Interruption {
     /// Notices it from now on. Where the system gives no thread, the first Ctrl-C ends the program as ever.
     pub(super) fn watch() -> Self {
+        Self::watch_and(|| {})
+    }
+
+    /// As [`watch`](Self::watch); `act` ends what would never ask.
+    pub(super) fn watch_and(act: impl FnOnce() + Send + 'static) -> Self {
         let noticed = Arc::new(AtomicBool::new(false));
         let flag = noticed.clone();
         let (ready, listening) = mpsc::channel();
@@ -26,6 +31,7 @@ impl Interruption {
                 // It listens from the first poll on.
                 tokio::join!(biased; interrupted(), async { _ = ready.send(()) });
                 flag.store(true, Ordering::Relaxed);
+                act();
                 eprintln!("ending after what is going on; Ctrl-C again ends at once, and keeps nothing");
                 interrupted().await;
                 process::exit(130);

@@ -218,6 +218,7 @@ fn come_in(
             return Err(DataParallelError::Unreachable { address: address.to_string(), seconds, reason });
         }
         match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) if is_own(&stream) => reason = "nobody listens".into(),
             // A rank 0 that has all its ranks is gone from here, with whoever has just come.
             Ok(stream) => match introduce(stream, request, hello, deadline) {
                 Ok(Some(stream)) => return Ok(stream),
@@ -228,6 +229,11 @@ fn come_in(
         }
         thread::sleep(PATIENCE.min(left));
     }
+}
+
+/// Whether a connection leads back to itself: where nobody listens, the system may give it the very port that it goes to.
+fn is_own(stream: &TcpStream) -> bool {
+    stream.local_addr().ok() == stream.peer_addr().ok()
 }
 
 /// Waits to be let in. None if nobody answers.
@@ -254,5 +260,24 @@ fn introduce(
             Err(lost("it has let nobody in, since not all ranks have come".into()))
         }
         Err(FrameError::Io(_)) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_to_itself_is_none() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let itself = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+            let own = socket.local_addr().unwrap();
+            socket.connect(own).await.unwrap().into_std().unwrap()
+        });
+        assert!(is_own(&itself));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(!is_own(&TcpStream::connect(listener.local_addr().unwrap()).unwrap()));
     }
 }

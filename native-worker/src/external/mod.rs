@@ -58,13 +58,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod agents;
 mod base_env;
+mod connection;
 mod error;
 mod multi_agent;
 mod shared;
 mod single;
 mod wait;
 
+pub use agents::{ExternalSettingsError, agents_of, episode_timeout};
 pub use error::ExternalEnvError;
 pub use multi_agent::ExternalMultiAgentEnv;
 pub use single::ExternalEnv;

@@ -47,11 +47,12 @@ impl Tokens {
     }
 }
 
-/// Whether a request was meant for this hub and comes from one of its own pages or from no page at all.
+/// Whether a request was meant for this hub and comes from one of its own pages, from one of an allowed origin, or from no
+/// page at all.
 ///
 /// The Host check stops names that a foreign page lets point to this machine; the Origin check stops foreign pages.
 /// Programs send no Origin; they still need a token.
-pub(super) fn is_own(headers: &HeaderMap, address: SocketAddr) -> bool {
+pub(super) fn is_own(headers: &HeaderMap, address: SocketAddr, allowed_origins: &[String]) -> bool {
     let hosts = own_hosts(address);
     let is_own_host =
         |value: &HeaderValue| hosts.iter().any(|host| value.as_bytes().eq_ignore_ascii_case(host.as_bytes()));
@@ -63,7 +64,17 @@ pub(super) fn is_own(headers: &HeaderMap, address: SocketAddr) -> bool {
     };
     let mut host = headers.get_all(header::HOST).iter();
     let one_host = host.next().is_some_and(is_own_host) && host.next().is_none();
-    one_host && headers.get_all(header::ORIGIN).iter().all(is_own_origin)
+    let is_allowed = |value: &HeaderValue| allowed_origins.iter().any(|origin| value.as_bytes() == origin.as_bytes());
+    one_host && headers.get_all(header::ORIGIN).iter().all(|value| is_own_origin(value) || is_allowed(value))
+}
+
+/// Whether a text is an origin as browsers write it: scheme and host in lower case, a port unless it is the usual one,
+/// nothing after it.
+pub(super) fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let usual_port = if text.starts_with("https:") { ":443" } else { ":80" };
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._:[]".contains(c);
+    host.is_some_and(|host| !host.is_empty() && host.chars().all(is_part) && !host.ends_with(usual_port))
 }
 
 /// The names of this machine for itself; its own address may be another one of 127.0.0.0/8.
@@ -80,7 +91,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         host.iter().for_each(|value| _ = headers.append(header::HOST, value.parse().unwrap()));
         origin.iter().for_each(|value| _ = headers.append(header::ORIGIN, value.parse().unwrap()));
-        is_own(&headers, ([127, 0, 0, 1], 7878).into())
+        is_own(&headers, ([127, 0, 0, 1], 7878).into(), &["https://game.example".into()])
     }
 
     #[test]
@@ -97,6 +108,27 @@ mod tests {
         assert!(asks(&["127.0.0.1:7878"], &[]));
         assert!(asks(&["LocalHost:7878"], &["http://localhost:7878"]));
         assert!(asks(&["[::1]:7878"], &["http://127.0.0.1:7878"]));
+    }
+
+    #[test]
+    fn pages_of_an_allowed_origin_get_in_and_nobody_who_resembles_them() {
+        let own = &["127.0.0.1:7878"];
+        assert!(asks(own, &["https://game.example"]));
+        for origin in
+            ["http://game.example", "https://game.example:8443", "https://a.game.example", "https://GAME.example"]
+        {
+            assert!(!asks(own, &[origin]), "{origin}");
+        }
+        assert!(!asks(own, &["https://game.example", "https://evil.example"]));
+        assert!(!asks(&["game.example"], &["https://game.example"]), "the hub has another name");
+        for origin in ["https://game.example", "http://localhost:8000", "http://[::1]:8000"] {
+            assert!(is_origin(origin), "{origin}");
+        }
+        for text in
+            ["game.example", "https://", "https://game.example/", "https://Game.example", "null", "*", "http://a:80"]
+        {
+            assert!(!is_origin(text), "{text}");
+        }
     }
 
     #[test]

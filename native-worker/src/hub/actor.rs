@@ -54,7 +54,7 @@ pub(super) enum Event {
     /// A local worker that ended is to be replaced now.
     ReplaceChild,
     /// The program wants a run.
-    Start { task: Box<Task>, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
+    Start { task: Task, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
     /// The program sets weights.
     SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
     /// The program asks what workers cost.
@@ -152,6 +152,7 @@ impl Actor {
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
                 _ = refresh.tick() => {
+                    self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.refresh_dashboards();
                 }
@@ -186,7 +187,7 @@ impl Actor {
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
             Event::ReplaceChild => self.add_child(),
             Event::Start { task, started, done } => {
-                let result = self.start_run(*task);
+                let result = self.start_run(task);
                 if result.is_ok() {
                     self.done = Some(done);
                 }
@@ -248,6 +249,8 @@ impl Actor {
                 self.bring_into_run(id);
                 self.begin_first_iteration();
             }
+            // What it needs to know it is told by its socket's task.
+            Role::Client => self.notice(0, format!("client {id} joined: {name} ({kind})")),
         }
     }
 
@@ -265,6 +268,8 @@ impl Actor {
             self.dashboard.forget_worker(id);
             self.notice(u8::from(*is_fault), format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);
+        } else if peer.role == Role::Client {
+            self.notice(u8::from(*is_fault), format!("client {id} left: {reason}"));
         } else if *is_fault {
             self.notice(1, format!("a dashboard was disconnected: {reason}"));
         }

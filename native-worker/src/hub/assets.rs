@@ -31,7 +31,9 @@ impl Assets {
     pub(super) fn find(dashboard: bool, directory: Option<&Path>) -> Result<Self, HubError> {
         let holds_page = |directory: &Path| directory.join("index.html").is_file();
         Ok(match directory {
-            _ if !dashboard => Self::Off,
+            Some(directory) if !dashboard && directory.is_dir() => Self::Directory(directory.to_owned()),
+            Some(directory) if !dashboard => return Err(HubError::NoDirectory(directory.to_owned())),
+            None if !dashboard => Self::Off,
             Some(directory) if holds_page(directory) => Self::Directory(directory.to_owned()),
             Some(directory) => return Err(HubError::NoAssets(directory.to_owned())),
             None if holds_page(Path::new(USUAL_DIRECTORY)) => Self::Directory(USUAL_DIRECTORY.into()),

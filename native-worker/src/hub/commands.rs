@@ -130,7 +130,7 @@ impl Actor {
             max_env_steps: start.max_env_steps,
             ..TrainConfig::new(&*start.env)
         };
-        self.start_run(Task::Train(config)).map_err(|error| error.to_string())
+        self.start_run(Task::Train(Box::new(config))).map_err(|error| error.to_string())
     }
 
     fn give_worker_token(&mut self, peer: u32, request: u32) {

@@ -1,4 +1,4 @@
-//! The hub: the process that workers and dashboards connect to.
+//! The hub: the process that workers, dashboards and clients connect to.
 //!
 //! One task, the actor, owns all state: peers, children, the run. Every socket has a task of its own that checks
 //! and decodes frames and passes messages on; the learner has a thread. The actor never blocks on any of them.
@@ -7,6 +7,7 @@ mod access;
 mod actor;
 mod assets;
 mod children;
+mod client;
 mod commands;
 mod dashboard;
 mod peer;
@@ -19,7 +20,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     ids::WeightsVersion,
     kernels::Kernels,
-    protocol::{Role, Token, message::RunStatus},
+    protocol::{Role, Token, convert::AgentTableError, message::RunStatus},
     weights::Weights,
 };
 use tokio::{
@@ -31,6 +32,7 @@ use tokio::{
 use self::actor::{Actor, Event};
 use crate::{
     Registry,
+    external::ExternalMultiAgentEnv,
     train::{SampleConfig, StartError, Summary, Task, TrainConfig},
 };
 
@@ -47,12 +49,16 @@ pub struct HubConfig {
     pub listen: SocketAddr,
     /// Whether there is a page, and tokens for dashboards.
     pub dashboard: bool,
-    /// Directory of the page's files, if not the usual ones.
+    /// Directory of the page's files, if not the usual ones; without a dashboard of any files to be served.
     pub assets: Option<PathBuf>,
     /// The program that local workers run, with its first arguments.
     pub worker_program: PathBuf,
     /// Kernels with which the hub proves itself.
     pub kernels: Kernels,
+    /// The environment whose episodes clients may drive, if there is one.
+    pub external: Option<ExternalMultiAgentEnv>,
+    /// Origins of pages, as browsers write them (`https://game.example`), that may connect besides the hub's own.
+    pub allow_origins: Vec<String>,
 }
 
 /// Why a hub could not start.
@@ -78,6 +84,15 @@ pub enum HubError {
     /// The directory of the page does not exist.
     #[error("there is no page in {0}: index.html is missing")]
     NoAssets(PathBuf),
+    /// The directory to be served does not exist.
+    #[error("{0} is no directory whose files could be served")]
+    NoDirectory(PathBuf),
+    /// The text is no origin.
+    #[error("'{0}' is no origin: write it as browsers do, like https://game.example or http://localhost:8000")]
+    Origin(String),
+    /// Clients could not speak of the environment's agents.
+    #[error("clients cannot drive this environment: {0}")]
+    Agents(#[from] AgentTableError),
 }
 
 /// Something that a person should know.
@@ -95,6 +110,7 @@ pub struct Hub {
     address: SocketAddr,
     operator: Token,
     worker: Token,
+    client: Token,
     events: mpsc::Sender<Event>,
     status: watch::Receiver<RunStatus>,
     notices: mpsc::Receiver<HubNotice>,
@@ -111,14 +127,22 @@ impl Hub {
         if !config.listen.ip().is_loopback() {
             return Err(HubError::NotLoopback(config.listen));
         }
+        if let Some(text) = config.allow_origins.iter().find(|text| !access::is_origin(text)) {
+            return Err(HubError::Origin(text.clone()));
+        }
+        let clients = config.external.clone().map(client::Clients::new).transpose()?.map(Arc::new);
         let assets = Arc::new(assets::Assets::find(config.dashboard, config.assets.as_deref())?);
         let failed = |source| HubError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let operator = random_token().map_err(HubError::Randomness)?;
         let worker = random_token().map_err(HubError::Randomness)?;
+        let client = random_token().map_err(HubError::Randomness)?;
         let mut tokens = access::Tokens::default();
         tokens.add(worker, Role::Worker, None);
+        if clients.is_some() {
+            tokens.add(client, Role::Client, None);
+        }
         if config.dashboard {
             tokens.add(operator, Role::Operator, None);
         }
@@ -127,14 +151,16 @@ impl Hub {
         let (notice_sender, notices) = mpsc::channel(1024);
         let children = children::Children::new(config.worker_program.clone(), address, events.clone());
         let actor = Actor::new(registry.envs.clone(), config.kernels, tokens, children, status_sender, notice_sender);
+        let server = server::Shared::new(address, assets, events.clone(), clients, config.allow_origins);
         Ok(Self {
             address,
             operator,
             worker,
+            client,
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),
-            server: tokio::spawn(server::serve(listener, address, assets, events.clone())),
+            server: tokio::spawn(server::serve(listener, server)),
             events,
         })
     }
@@ -163,6 +189,12 @@ impl Hub {
         self.worker
     }
 
+    /// A token that lets clients in, where there is an environment for them.
+    #[must_use]
+    pub fn client_token(&self) -> Token {
+        self.client
+    }
+
     /// The state of the run, whenever it changes.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<RunStatus> {
@@ -180,7 +212,7 @@ impl Hub {
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.
     pub async fn train(&self, config: TrainConfig) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        self.start_run(Task::Train(config)).await
+        self.start_run(Task::Train(Box::new(config))).await
     }
 
     /// Begins a run without a learner and starts its local workers: rows under fixed weights, handed over batch by batch.
@@ -205,8 +237,9 @@ impl Hub {
         Ok(Sampling { batches, summary })
     }
 
-    /// Sets weights in a run that [`sample`](Self::sample) began, and waits until all its workers act with them. An
-    /// iteration that is going on ends with the weights that it began with. The version is one above the latest.
+    /// Sets weights in a run that [`sample`](Self::sample) began, and waits until all its workers act with them, for one
+    /// that is slow to say so until it leaves or is quarantined. An iteration that is going on ends with the weights that
+    /// it began with. The version is one above the latest.
     ///
     /// # Errors
     /// [`SyncError`] when there is no such run, or its policy has other tensors.
@@ -229,7 +262,7 @@ impl Hub {
     async fn start_run(&self, task: Task) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         let (started, answer) = oneshot::channel();
         let (done, summary) = oneshot::channel();
-        let request = Event::Start { task: Box::new(task), started, done };
+        let request = Event::Start { task, started, done };
         let sent = self.events.send(request).await.is_ok();
         let answer = if sent { answer.await.unwrap_or(Err(StartError::HubGone)) } else { Err(StartError::HubGone) };
         answer.map(|()| summary).map_err(StartRunError)

@@ -23,7 +23,10 @@ use tokio::{
     time::{interval, timeout},
 };
 
-use super::actor::Event;
+use super::{
+    actor::Event,
+    client::{Client, Clients},
+};
 
 /// A peer says Hello within this time.
 const HELLO_DEADLINE: Duration = Duration::from_secs(2);
@@ -44,6 +47,8 @@ pub(super) struct PeerLink {
 struct Shared {
     outbox: Mutex<Outbox>,
     wake: Notify,
+    /// Nothing waits to be sent any more.
+    drained: Notify,
     /// Set once: the goodbye is queued, and nothing after it.
     closing: Mutex<bool>,
     /// Bytes of the frames that came, with what WebSocket adds to them.
@@ -55,6 +60,7 @@ impl PeerLink {
         let shared = Shared {
             outbox: Mutex::default(),
             wake: Notify::new(),
+            drained: Notify::new(),
             closing: Mutex::new(false),
             received: AtomicU64::new(0),
         };
@@ -80,6 +86,16 @@ impl PeerLink {
             self.outbox().push_frame(frame);
             self.shared.wake.notify_one();
         }
+    }
+
+    /// Returns once all that waited has been sent.
+    pub(super) async fn drained(&self) {
+        self.shared.drained.notified().await;
+    }
+
+    /// Messages that wait to be sent.
+    pub(super) fn queued_frames(&self) -> usize {
+        self.outbox().queued_frames()
     }
 
     /// Bytes that wait to be sent.
@@ -153,7 +169,12 @@ impl Departure {
     }
 }
 
-pub(super) async fn serve(socket: WebSocket, events: mpsc::Sender<Event>, pending: OwnedSemaphorePermit) {
+pub(super) async fn serve(
+    socket: WebSocket,
+    events: mpsc::Sender<Event>,
+    clients: Option<Arc<Clients>>,
+    pending: OwnedSemaphorePermit,
+) {
     let (mut sink, mut stream) = socket.split();
     let mut inbox = Inbox::of_hub();
     let link = PeerLink::new();
@@ -168,10 +189,22 @@ pub(super) async fn serve(socket: WebSocket, events: mpsc::Sender<Event>, pendin
     };
     drop(pending);
     let peer = admission.peer;
-    let departure = tokio::select! {
-        departure = read(peer, &mut stream, &mut inbox, &link, &events) => departure,
+    // Where there is nothing for clients, nobody is one.
+    let mut client =
+        clients.filter(|_| admission.role == Role::Client).map(|clients| Client::new(peer, clients, link.clone()));
+    let read = async {
+        match &mut client {
+            Some(client) => read_client(client, &mut stream, &mut inbox, &link).await,
+            None => read(peer, &mut stream, &mut inbox, &link, &events).await,
+        }
+    };
+    let mut departure = tokio::select! {
+        departure = read => departure,
         departure = write(&mut sink, &link) => departure,
     };
+    if let Some(open) = client.map(|mut client| client.leave()).filter(|open| *open > 0) {
+        departure.reason += &format!("; {open} of its episodes abandoned");
+    }
     if departure.is_final {
         link.close(&departure.reason);
     }
@@ -221,6 +254,22 @@ async fn read_hello(stream: &mut Stream, inbox: &mut Inbox) -> Result<Hello, Ref
     }
 }
 
+/// Passes a client's messages to its episodes until it goes; there is no more reading while they have no room.
+async fn read_client(client: &mut Client, stream: &mut Stream, inbox: &mut Inbox, link: &PeerLink) -> Departure {
+    loop {
+        let has_room = client.has_room();
+        let heard = tokio::select! {
+            biased;
+            () = client.changed() => continue,
+            heard = next_message(stream, inbox, link), if has_room => heard,
+        };
+        match heard {
+            Ok(message) => message.into_iter().for_each(|message| client.handle(message)),
+            Err(departure) => return departure,
+        }
+    }
+}
+
 /// Passes messages on until the peer goes; the channel's bound holds back who sends too fast.
 async fn read(
     peer: u32,
@@ -230,21 +279,8 @@ async fn read(
     events: &mpsc::Sender<Event>,
 ) -> Departure {
     loop {
-        let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
-            Err(_) => return Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs())),
-            Ok(None | Some(Ok(Frame::Close(_)))) => return Departure::wished("the connection was closed"),
-            Ok(Some(Err(error))) => return Departure::lost(format_args!("the connection broke: {error}")),
-            Ok(Some(Ok(Frame::Text(_)))) => return Departure::fault("text frames have no place here"),
-            Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_)))) => continue,
-            Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
-        };
-        link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
-        match inbox.handle_frame(&frame) {
+        match next_message(stream, inbox, link).await {
             Ok(None) => {}
-            // The text may come from anybody and ends on a terminal.
-            Ok(Some(Message::Goodbye(goodbye))) => {
-                return Departure::wished(goodbye.reason.replace(char::is_control, " "));
-            }
             Ok(Some(Message::Credit(credit))) => {
                 link.outbox().grant(credit.bytes);
                 link.shared.wake.notify_one();
@@ -254,11 +290,29 @@ async fn read(
                     return Departure::wished("the hub has stopped");
                 }
             }
-            Err(error) => return Departure::fault(error),
+            Err(departure) => return departure,
         }
         if let Some(credit) = inbox.take_credit_due() {
             let _ = link.send(&Message::Credit(credit));
         }
+    }
+}
+
+/// What the next frame says, if that is complete; why the peer goes, if it does.
+async fn next_message(stream: &mut Stream, inbox: &mut Inbox, link: &PeerLink) -> Result<Option<Message>, Departure> {
+    let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
+        Err(_) => return Err(Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()))),
+        Ok(None | Some(Ok(Frame::Close(_)))) => return Err(Departure::wished("the connection was closed")),
+        Ok(Some(Err(error))) => return Err(Departure::lost(format_args!("the connection broke: {error}"))),
+        Ok(Some(Ok(Frame::Text(_)))) => return Err(Departure::fault("text frames have no place here")),
+        Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_)))) => return Ok(None),
+        Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
+    };
+    link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
+    match inbox.handle_frame(&frame) {
+        // The text may come from anybody and ends on a terminal.
+        Ok(Some(Message::Goodbye(goodbye))) => Err(Departure::wished(goodbye.reason.replace(char::is_control, " "))),
+        heard => heard.map_err(Departure::fault),
     }
 }
 
@@ -293,7 +347,10 @@ async fn flush(sink: &mut Sink, link: &PeerLink) -> Result<(), String> {
         let next = link.outbox().poll_frame();
         match next {
             Some(bytes) => deliver(sink, Frame::Binary(bytes.into())).await?,
-            None => return Ok(()),
+            None => {
+                link.shared.drained.notify_one();
+                return Ok(());
+            }
         }
     }
 }

@@ -93,6 +93,14 @@ impl Actor {
         }
     }
 
+    /// Ends a run whose batches nobody takes any more, also before the next one is there.
+    pub(super) fn end_unwanted_run(&mut self) {
+        // A batch on its way to somebody finds out itself.
+        if self.update.is_none() && self.run.as_ref().is_some_and(Run::is_unwanted) {
+            self.end_run(RunEnd::Stopped);
+        }
+    }
+
     /// Does what the group wants, until it wants nothing more.
     pub(super) fn drain_group(&mut self) {
         while let Some(command) = self.run.as_mut().and_then(|run| run.group.poll_command()) {
@@ -100,6 +108,8 @@ impl Actor {
         }
         while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
             self.notice(1, event.to_string());
+            // A worker may be out of the run by it, for whom nobody has to wait.
+            self.note_applied();
         }
         let Some(run) = &mut self.run else { return };
         // A batch waits in the group as long as the one before it is being consumed.

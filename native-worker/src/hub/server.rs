@@ -17,7 +17,7 @@ use tokio::{
     sync::{Semaphore, mpsc},
 };
 
-use super::{access, actor::Event, assets::Assets, peer};
+use super::{access, actor::Event, assets::Assets, client::Clients, peer};
 
 /// Peers that may wait for their Hello at a time.
 const MAX_PENDING: usize = 64;
@@ -38,20 +38,29 @@ fn content_security_policy(address: SocketAddr) -> HeaderValue {
 }
 
 #[derive(Clone)]
-struct Shared {
+pub(super) struct Shared {
     address: SocketAddr,
     assets: Arc<Assets>,
     events: mpsc::Sender<Event>,
+    clients: Option<Arc<Clients>>,
+    allow_origins: Arc<[String]>,
     pending: Arc<Semaphore>,
 }
 
-pub(super) async fn serve(
-    listener: TcpListener,
-    address: SocketAddr,
-    assets: Arc<Assets>,
-    events: mpsc::Sender<Event>,
-) {
-    let shared = Shared { address, assets, events, pending: Arc::new(Semaphore::new(MAX_PENDING)) };
+impl Shared {
+    pub(super) fn new(
+        address: SocketAddr,
+        assets: Arc<Assets>,
+        events: mpsc::Sender<Event>,
+        clients: Option<Arc<Clients>>,
+        allow_origins: Vec<String>,
+    ) -> Self {
+        let pending = Arc::new(Semaphore::new(MAX_PENDING));
+        Self { address, assets, events, clients, allow_origins: allow_origins.into(), pending }
+    }
+}
+
+pub(super) async fn serve(listener: TcpListener, shared: Shared) {
     let app = Router::new()
         .route("/ws", get(socket))
         .fallback(get(page))
@@ -65,7 +74,7 @@ pub(super) async fn serve(
 
 /// Turns foreign requests away before anything else looks at them, and puts the usual headers on every answer.
 async fn guard(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let mut response = if access::is_own(request.headers(), shared.address) {
+    let mut response = if access::is_own(request.headers(), shared.address, &shared.allow_origins) {
         next.run(request).await
     } else {
         (StatusCode::FORBIDDEN, "This hub answers its own pages and local programs only.\n").into_response()
@@ -91,7 +100,7 @@ async fn socket(State(shared): State<Shared>, upgrade: WebSocketUpgrade) -> Resp
         .max_frame_size(MAX_FRAME_BYTES as usize)
         .max_message_size(MAX_FRAME_BYTES as usize)
         .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize)
-        .on_upgrade(move |socket| peer::serve(socket, shared.events, pending))
+        .on_upgrade(move |socket| peer::serve(socket, shared.events, shared.clients, pending))
 }
 
 async fn page(State(shared): State<Shared>, request: Request) -> Response {

@@ -42,6 +42,25 @@ fn sampling_ends_with_the_thread_that_drives() {
 }
 
 #[test]
+fn what_is_abandoned_is_counted() {
+    let env = ExternalEnv::new(1, counted()).unwrap();
+    env.run(|env| {
+        let episode = env.start_episode(true)?;
+        for t in 0..=5_u8 {
+            env.log_action(episode, &[f32::from(t)], &[1_i64])?;
+        }
+        env.abandon(episode)?;
+        count(env, 100)
+    })
+    .unwrap();
+    let mut worker = worker(&env, config(BatchMode::CompleteEpisodes));
+    assert_eq!(single(&mut worker).len(), 50);
+    let metrics = worker.metrics();
+    assert_eq!((metrics.discarded_env_steps, metrics.discarded_agent_steps), (5, 5));
+    assert_eq!(metrics.summary().faulty_episodes, 1);
+}
+
+#[test]
 fn the_last_handle_counts_as_the_driver() {
     let env = ExternalEnv::new(1, counted()).unwrap();
     let mut worker = worker(&env, config(BatchMode::TruncateEpisodes));

@@ -44,6 +44,8 @@ impl TestHub {
             assets: Some(assets.path().join("page")),
             worker_program: env!("CARGO_BIN_EXE_rollmesh").into(),
             kernels: AUTO,
+            external: None,
+            allow_origins: Vec::new(),
         };
         let hub = Hub::start(config, &Registry::builtin()).await.unwrap();
         Self { hub, seen: Vec::new(), assets }

@@ -11,6 +11,7 @@ use rollmesh_core::{
     ids::WeightsVersion,
     kernels::Kernels,
     policy::{MlpPolicySpec, init_weights},
+    protocol::{Message, message::LeaseRefused},
     weights::Weights,
     worker::{Registry, RolloutConfig, RolloutWorker},
 };
@@ -133,6 +134,39 @@ async fn weights_act_everywhere_when_their_sync_is_done() {
         newest = versions[0];
     }
     // Nobody takes batches any more: the run ends.
+    drop(sampling.batches);
+    assert_eq!(end(sampling.summary).await.end, RunEnd::Stopped);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_worker_in_quarantine_keeps_no_weights_waiting() {
+    let mut hub = TestHub::start().await;
+    let mut failing = hub.hand_made_worker().await;
+    let sampling = hub.hub.sample(SampleConfig { env_steps: u64::MAX, ..config(1) }).await.unwrap();
+    for _ in 0..3 {
+        let lease = failing.wait_for(|message| match message {
+            Message::LeaseGrant(grant) => Some(grant.lease),
+            _ => None,
+        });
+        let refused = LeaseRefused { lease: lease.await, reason: "cannot".into() };
+        failing.say(&Message::LeaseRefused(refused)).await;
+    }
+    hub.notice("it failed three times in a row").await;
+    // It hears of new weights as all do, says nothing of them, and stays.
+    let stays = tokio::spawn(async move { while failing.hear().await.is_some() {} });
+    let applied = soon("weights", hub.hub.sync_weights(weights(&[16, 16], 1))).await;
+    assert_eq!(applied, Ok(WeightsVersion(1)));
+    drop(sampling);
+    hub.hub.shutdown().await;
+    stays.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_ends_with_whoever_wants_its_rows_also_before_there_are_any() {
+    let hub = TestHub::start().await;
+    // Nobody makes rows.
+    let sampling = hub.hub.sample(config(0)).await.unwrap();
     drop(sampling.batches);
     assert_eq!(end(sampling.summary).await.end, RunEnd::Stopped);
     hub.hub.shutdown().await;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rollmesh::NativeShell;
 use rollmesh_core::{
-    batch::T,
-    env::{BaseEnv as _, EnvError, Health, ProcessEnd, SubEnv},
-    worker::{RolloutConfig, RolloutWorker},
+    batch::{EPS_ID, T},
+    env::{BaseEnv as _, EnvError, Frame, Health, News, ProcessEnd, Reset, SubEnv, multi_agent::Turn},
+    worker::{RolloutConfig, RolloutWorker, WorkerMetrics},
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -121,6 +121,79 @@ pub(crate) fn when_all_are_given_up_that_is_an_error() {
         }
     };
     assert!(matches!(error, EnvError::AllGivenUp { num_envs: 2, .. }), "{error}");
+}
+
+/// It may fail while its caller looks at it and is about to reset it.
+pub(crate) fn the_last_failure_is_told_before_a_reset_is_refused() {
+    let mut envs = start(&animals(&["", "paints"])).unwrap();
+    let (mut news, mut turn) = (News::new(), Turn::new());
+    let mut faults = Vec::new();
+    while faults.len() < Health::MAX_FAILURES as usize {
+        news.clear();
+        envs.poll(&mut news).unwrap();
+        for entry in news.entries_mut() {
+            faults.extend(entry.fault.take());
+            if entry.env == 1 && !entry.turn.obs().is_empty() {
+                assert!(!envs.try_render(1, &mut Frame::new()));
+            }
+            if envs.quarantine(entry.env).is_none() || !entry.turn.obs().is_empty() {
+                assert_eq!(envs.try_reset(entry.env, &mut turn), Ok(Reset::Later));
+            }
+        }
+    }
+    assert!(matches!(faults.last(), Some(EnvError::GivenUp { env: 1, .. })), "{faults:?}");
+    assert!(matches!(envs.try_reset(1, &mut turn), Err(EnvError::GivenUp { env: 1, .. })));
+}
+
+pub(crate) fn a_worker_goes_on_without_those_that_only_fail() {
+    let config = animals(&["", "exit3", "second"]).rollout_fragment_length(24).single_policy("random");
+    for wait in [0, FULL_WAIT] {
+        let config = RolloutConfig { remote_env_batch_wait_ms: wait, ..config.clone() };
+        let mut worker = builder(config).build().unwrap();
+        let state = worker.save().unwrap();
+        let mut all = WorkerMetrics::default();
+        for _ in 0..1_000_000 {
+            assert_eq!(worker.sample().unwrap().env_steps(), 72);
+            let metrics = worker.metrics();
+            all.discarded_env_steps += metrics.discarded_env_steps;
+            all.discarded_agent_steps += metrics.discarded_agent_steps;
+            all.warnings.extend(metrics.warnings);
+            all.episodes.extend(metrics.episodes.into_iter().filter(|episode| episode.faulty.is_some()));
+            if metrics.quarantined.len() == 2 {
+                all.quarantined = metrics.quarantined;
+                break;
+            }
+        }
+        // A crash in the sixth step loses five, one in the second step one.
+        let crashes = Health::MAX_FAILURES as usize;
+        assert_eq!((all.discarded_env_steps, all.discarded_agent_steps), (6 * crashes as u64, 6 * crashes as u64));
+        assert_eq!(all.episodes.len(), 2 * crashes);
+        let [one, two] = &all.quarantined[..] else { panic!("{:?}", all.quarantined) };
+        assert!(one.env == 1 && one.reason.contains("exit code 3"), "{one:?}");
+        assert!(two.env == 2 && two.reason.contains("every second step"), "{two:?}");
+        assert_eq!(all.warnings.len(), 2, "{:?}", all.warnings);
+        // Nobody asks anything of those two any more.
+        let batch = worker.sample().unwrap();
+        assert!(batch.single().unwrap().get(EPS_ID).unwrap().iter().all(|id| id >> 32 == 0));
+        let metrics = worker.metrics();
+        assert_eq!((metrics.quarantined.len(), metrics.warnings.len(), metrics.discarded_env_steps), (2, 0, 0));
+        assert!(metrics.episodes.iter().all(|episode| episode.faulty.is_none()));
+        worker.restore(&state).unwrap();
+        assert_eq!(worker.metrics().quarantined, []);
+        assert_eq!(worker.sample().unwrap().env_steps(), 72);
+        worker.stop().unwrap();
+    }
+}
+
+pub(crate) fn a_worker_without_environments_that_are_left_says_so_each_time() {
+    let config = animals(&["exit0", "abort"]).rollout_fragment_length(24).single_policy("random");
+    let mut worker = builder(config).build().unwrap();
+    for _ in 0..2 {
+        let error = worker.sample().unwrap_err().to_string();
+        assert!(error.contains("exit code 0") || error.contains("signal 6"), "{error}");
+        assert_eq!(worker.metrics().quarantined.len(), 2);
+    }
+    assert_eq!(worker.metrics().discarded_env_steps, 0, "counted before");
 }
 
 pub(crate) fn a_failure_that_is_not_survived_is_an_error() {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    env::{BaseEnv as _, EnvActions, EnvError, News, RowsRef, multi_agent::Turn},
+    env::{BaseEnv as _, EnvActions, EnvError, News, Reset, RowsRef, multi_agent::Turn},
     ids::AgentId,
     worker::RolloutConfig,
 };
@@ -45,6 +45,45 @@ pub(crate) fn nothing_is_left_behind() {
     // No zombies either: those are there.
     assert!(ids.len() >= 6 && !ids.iter().any(|id| is_there(*id)), "{ids:?}");
     assert_eq!((count("/proc/self/fd"), count("/proc/self/task")), before);
+}
+
+/// Settings of animals that leave the number of their steps in a directory when they end.
+fn with_farewell(kinds: &[&str], dir: &tempfile::TempDir) -> RolloutConfig {
+    let config = animals(kinds);
+    let env_config = config.env_config.clone().with("farewell", dir.path()).unwrap();
+    config.env_config(env_config)
+}
+
+/// Also in the middle of a step.
+pub(crate) fn processes_that_are_stopped_end_by_themselves() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(&with_farewell(&["slow", "", "slow"], &dir));
+    rig.until(|rig| rig.stories.iter().all(|story| story.steps() > 3));
+    rig.envs.stop().unwrap();
+    for (env, story) in rig.stories.iter().enumerate() {
+        let steps: usize = fs::read_to_string(dir.path().join(env.to_string())).unwrap().parse().unwrap();
+        assert!((story.steps()..=story.steps() + 1).contains(&steps), "{env}: {steps}");
+    }
+}
+
+pub(crate) fn steps_that_a_reset_forgets_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(&with_farewell(&["slow", "", "slow"], &dir));
+    let mut forgotten = 0;
+    for _ in 0..20 {
+        // The second one is faster, and has news when the first one has.
+        for _ in 0..10 {
+            rig.round().unwrap();
+        }
+        (0..3).for_each(|env| assert_eq!(rig.envs.try_reset(env, &mut Turn::new()), Ok(Reset::Later)));
+        forgotten += rig.envs.forgotten_steps();
+    }
+    let heard = rig.stories.iter().map(|story| story.steps()).sum::<usize>() + rig.hear_all();
+    forgotten += rig.envs.forgotten_steps();
+    rig.envs.stop().unwrap();
+    let steps = |env: usize| fs::read_to_string(dir.path().join(env.to_string())).unwrap().parse::<usize>().unwrap();
+    assert_eq!((0..3).map(steps).sum::<usize>(), heard + forgotten as usize);
+    assert!(forgotten > 0);
 }
 
 /// Starts environments, one of which hangs, says which processes they are, and crashes.

@@ -22,7 +22,7 @@ fn main() -> std::process::ExitCode {
 
     rollmesh::envs::remote_env(zoo::registry);
     life::be_a_parent_that_crashes();
-    let tests: [(&str, fn()); 19] = [
+    let tests: [(&str, fn()); 24] = [
         ("full_waits_make_the_batches_of_one_process", same::full_waits_make_the_batches_of_one_process),
         ("games_run_in_their_wrappers", same::games_run_in_their_wrappers),
         ("agents_that_come_up_later_are_paid_and_known", same::agents_that_come_up_later_are_paid_and_known),
@@ -33,11 +33,22 @@ fn main() -> std::process::ExitCode {
         ("failures_are_told_for_what_they_are", failures::failures_are_told_for_what_they_are),
         ("who_always_fails_is_given_up_alone", failures::who_always_fails_is_given_up_alone),
         ("when_all_are_given_up_that_is_an_error", failures::when_all_are_given_up_that_is_an_error),
+        (
+            "the_last_failure_is_told_before_a_reset_is_refused",
+            failures::the_last_failure_is_told_before_a_reset_is_refused,
+        ),
+        ("a_worker_goes_on_without_those_that_only_fail", failures::a_worker_goes_on_without_those_that_only_fail),
+        (
+            "a_worker_without_environments_that_are_left_says_so_each_time",
+            failures::a_worker_without_environments_that_are_left_says_so_each_time,
+        ),
         ("a_failure_that_is_not_survived_is_an_error", failures::a_failure_that_is_not_survived_is_an_error),
         ("nobody_waits_longer_than_the_deadline", failures::nobody_waits_longer_than_the_deadline),
         ("a_process_that_is_killed_is_replaced", failures::a_process_that_is_killed_is_replaced),
         ("what_cannot_be_made_is_said_at_once", failures::what_cannot_be_made_is_said_at_once),
         ("a_worker_loses_the_rows_of_the_failed_alone", failures::a_worker_loses_the_rows_of_the_failed_alone),
+        ("processes_that_are_stopped_end_by_themselves", life::processes_that_are_stopped_end_by_themselves),
+        ("steps_that_a_reset_forgets_are_counted", life::steps_that_a_reset_forgets_are_counted),
         ("nothing_is_left_behind", life::nothing_is_left_behind),
         (
             "processes_end_with_the_worker_also_while_they_hang",

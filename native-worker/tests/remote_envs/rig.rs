@@ -138,6 +138,18 @@ impl Rig {
         Ok(who)
     }
 
+    /// Waits for the news of everybody, which nobody answers; how many of them are of steps.
+    pub(crate) fn hear_all(&mut self) -> usize {
+        let (mut heard, mut steps) = (0, 0);
+        while heard < self.stories.len() {
+            self.news.clear();
+            self.envs.poll(&mut self.news).unwrap();
+            heard += self.news.entries().len();
+            steps += self.news.entries().iter().filter(|entry| entry.turn.outcomes().len() > 0).count();
+        }
+        steps
+    }
+
     /// Goes on until it is enough, for at most a minute.
     pub(crate) fn until(&mut self, enough: impl Fn(&Self) -> bool) {
         let start = Instant::now();

@@ -43,10 +43,11 @@ pub(crate) fn registry() -> Registry {
 }
 
 /// Counts its steps, unless it has something else in mind. `kinds` says what, by index; with `once`, a directory, only
-/// its first process does it.
+/// its first process does it; to `farewell`, a directory, it adds the number of its steps when its process ends it.
 pub(crate) struct Animal {
     kind: String,
     once: Option<PathBuf>,
+    farewell: Option<PathBuf>,
     count: i64,
     steps: u32,
 }
@@ -56,8 +57,10 @@ impl Animal {
         let index = context.home.vector_index;
         let kinds: Vec<String> = context.config.get("kinds").map_err(EnvError::Config)?.unwrap_or_default();
         let once: Option<PathBuf> = context.config.get("once").map_err(EnvError::Config)?;
+        let farewell: Option<PathBuf> = context.config.get("farewell").map_err(EnvError::Config)?;
         let kind = kinds.get(index as usize).cloned().unwrap_or_default();
-        let animal = Self { kind, once: once.map(|dir| dir.join(index.to_string())), count: 0, steps: 0 };
+        let own = |dir: PathBuf| dir.join(index.to_string());
+        let animal = Self { kind, once: once.map(own), farewell: farewell.map(own), count: 0, steps: 0 };
         if animal.kind == "hang_make" && animal.misbehaves() {
             hang();
         }
@@ -89,6 +92,17 @@ impl Animal {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Drop for Animal {
+    fn drop(&mut self) {
+        if let Some(path) = &self.farewell {
+            if self.kind == "slow" {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            fs::write(path, self.steps.to_string()).unwrap();
+        }
     }
 }
 
@@ -156,6 +170,9 @@ impl Env for Animal {
     }
 
     fn render(&self, frame: &mut Frame) -> bool {
+        if self.kind == "paints" {
+            process::exit(5);
+        }
         frame.fill(4, 2, [self.count as u8, 0, 255]);
         true
     }

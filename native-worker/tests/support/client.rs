@@ -10,7 +10,7 @@ use rollmesh_core::{
     worker::core_fingerprint,
 };
 use tokio::net::TcpStream;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config, tungstenite};
 
 pub(crate) use tungstenite::Message as Frame;
 
@@ -41,7 +41,9 @@ pub(crate) fn hello(role: Role, token: Token) -> Hello {
 impl Client {
     /// Connects and says nothing.
     pub(crate) async fn connect(address: impl std::fmt::Display) -> Self {
-        let (socket, _) = soon("a connection", connect_async(format!("ws://{address}/ws"))).await.expect("a hub");
+        // Small messages go out at once, as every peer's should.
+        let socket = connect_async_with_config(format!("ws://{address}/ws"), None, true);
+        let (socket, _) = soon("a connection", socket).await.expect("a hub");
         Self { socket, request: 0 }
     }
 

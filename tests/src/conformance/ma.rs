@@ -62,7 +62,7 @@ fn multi_json(multi: &MultiAgentBatch) -> Value {
     })
 }
 
-fn any_json(any: &AnyBatch) -> Value {
+pub(super) fn any_json(any: &AnyBatch) -> Value {
     match any {
         AnyBatch::Single(batch) => json!({"kind": "SampleBatch", "batch": batch_json(batch)}),
         AnyBatch::Multi(multi) => json!({"kind": "MultiAgentBatch", "ma": multi_json(multi)}),

@@ -5,6 +5,7 @@
 
 mod actions;
 mod batch;
+mod data;
 mod data_bin;
 mod env;
 mod filter;
@@ -110,6 +111,7 @@ fn dispatch(case: &Value, folder: &Path) -> Answer {
         "actions" => actions::answer(name, input, args),
         "batch" => batch::answer(name, input, args),
         "data" if name == "summary" => data_bin::summary(args, folder),
+        "data" => data::answer(name, args, folder),
         "env" => env::answer(name, input, args),
         "filter" => filter::answer(name, input),
         "ma" => ma::answer(name, input, args),

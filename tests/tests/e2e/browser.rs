@@ -59,6 +59,12 @@ impl Browser {
         self.devtools("Emulation.setTouchEmulationEnabled", json!({ "enabled": is_phone })).await;
     }
 
+    /// Shows pages in a theme, `light` or `dark`.
+    pub(crate) async fn prefer_colours(&self, theme: &str) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": theme }]);
+        self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+    }
+
     /// Saves the whole page, at the width of a screen, as `target/e2e/NAME.png`.
     pub(crate) async fn screenshot(&self, name: &str, screen: (u32, u32)) {
         let height = self.client.execute("return document.documentElement.scrollHeight", vec![]).await;

@@ -4,6 +4,7 @@
 
 mod attaching;
 mod browser;
+mod clients;
 mod dashboard;
 mod determinism;
 mod driver;

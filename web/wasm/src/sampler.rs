@@ -42,7 +42,7 @@ impl Sampler {
     /// # Errors
     /// Throws an `Error` that says what is wrong with the settings and what there is.
     #[wasm_bindgen(constructor)]
-    pub fn new(config: &str) -> Result<Sampler, JsError> {
+    pub fn new(config: &str) -> Result<Self, JsError> {
         let config: RolloutConfig = serde_json::from_str(config).map_err(error)?;
         let builder = RolloutWorkerBuilder::new(registry()).config(config).clock(clock());
         Ok(Self { worker: builder.build().map_err(error)? })

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Violation, read, source::line_at};
 
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
     "ARCHITECTURE.md",
     "PROTOCOL.md",
@@ -16,6 +16,7 @@ const DOCUMENTS: [&str; 9] = [
     "docs/api-map.md",
     "examples/traffic_grid/README.md",
     "examples/own-env/README.md",
+    "examples/external/README.md",
 ];
 
 pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {

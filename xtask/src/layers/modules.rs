@@ -24,7 +24,7 @@ const LAYERS: &[&[&str]] = &[
     &["policy"],
     &["callbacks"],
     &["sampler"],
-    &["protocol"],
+    &["protocol", "offline"],
     &["worker", "group"],
 ];
 

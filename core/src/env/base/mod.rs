@@ -87,6 +87,12 @@ pub trait BaseEnv: Send {
         None
     }
 
+    /// Env steps that were taken since the last call and will be in no news, since a reset or a restart came first. For
+    /// environments that go on while their caller does something else.
+    fn forgotten_steps(&mut self) -> u64 {
+        0
+    }
+
     /// The sub-environment, if it was made again since somebody asked the last time, and what it was told.
     fn made_again(&mut self, _env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
         None

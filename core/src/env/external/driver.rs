@@ -90,19 +90,8 @@ impl ExternalEpisodes {
         outcome: Outcome,
         info: Option<&[u8]>,
     ) -> Result<(), ExternalError> {
-        let known = self.agents.contains_key(agent);
+        self.check_returns(id, agent, outcome)?;
         let (_, lane) = self.lane_mut(id)?;
-        if !known {
-            return Err(ExternalError::UnknownAgent { id, agent: agent.clone() });
-        }
-        if !lane.open.as_ref().is_some_and(|open| open.observed) {
-            return Err(ExternalError::EarlyReturns(id));
-        }
-        let sum = (lane.next.outcome(agent).reward + outcome.reward) + lane.debts.outcome(agent).reward;
-        if ![outcome.reward, sum].iter().all(|reward| (*reward as f32).is_finite()) {
-            let reward = if outcome.reward.is_finite() { sum } else { outcome.reward };
-            return Err(ExternalError::BadReward { id, agent: agent.clone(), reward: reward.to_string() });
-        }
         lane.next.reward(agent, outcome.reward);
         if outcome.terminated {
             lane.next.terminate(agent);
@@ -112,6 +101,26 @@ impl ExternalEpisodes {
         }
         if let Some(info) = info {
             lane.next.info(agent, info);
+        }
+        Ok(())
+    }
+
+    /// Whether [`log_returns`](Self::log_returns) would take this: for those who want to log all of several or nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_returns(&self, id: u64, agent: &AgentId, outcome: Outcome) -> Result<(), ExternalError> {
+        let lane = self.lanes.get(self.lane_of(id)?).ok_or(ExternalError::UnknownEpisode(id))?;
+        if !self.agents.contains_key(agent) {
+            return Err(ExternalError::UnknownAgent { id, agent: agent.clone() });
+        }
+        if !lane.open.as_ref().is_some_and(|open| open.observed) {
+            return Err(ExternalError::EarlyReturns(id));
+        }
+        let sum = (lane.next.outcome(agent).reward + outcome.reward) + lane.debts.outcome(agent).reward;
+        if ![outcome.reward, sum].iter().all(|reward| (*reward as f32).is_finite()) {
+            let reward = if outcome.reward.is_finite() { sum } else { outcome.reward };
+            return Err(ExternalError::BadReward { id, agent: agent.clone(), reward: reward.to_string() });
         }
         Ok(())
     }

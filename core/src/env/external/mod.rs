@@ -49,6 +49,7 @@
 mod driver;
 mod error;
 mod lane;
+mod line;
 mod sampler;
 #[cfg(test)]
 mod tests;
@@ -89,6 +90,8 @@ pub struct ExternalEpisodes {
     /// Number of episodes begun: tells those apart that have had the same number.
     begun: u64,
     stopped: bool,
+    /// Drivers that wait for a lane, in the order in which they came.
+    line: VecDeque<u32>,
 }
 
 impl ExternalEpisodes {
@@ -115,6 +118,7 @@ impl ExternalEpisodes {
             free: (0..num_envs).collect(),
             begun: 0,
             stopped: false,
+            line: VecDeque::new(),
         })
     }
 

@@ -4,6 +4,7 @@
 //! their tables, numbers against their ranges, floats for being finite. What passes needs no more checks; what does
 //! not is an error that names the place. Nothing is allocated by what a message claims, only by what it brings.
 
+mod agents;
 mod elements;
 mod fragment;
 #[cfg(test)]
@@ -15,6 +16,7 @@ mod upload;
 mod upload_error;
 mod weights;
 
+pub use agents::{AgentReturn, AgentRowsError, AgentTable, AgentTableError, RowKind};
 pub use elements::ValueFault;
 pub use fragment::slot_fragments;
 pub use lease::{LeaseGrantError, lease, lease_grant};

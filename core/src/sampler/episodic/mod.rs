@@ -351,7 +351,8 @@ impl SamplerInput for Episodic {
     fn losses(&mut self) -> Losses {
         let of = |env| self.env.quarantine(env).map(|reason| Quarantined { env, reason: reason.into() });
         let quarantined = (0..self.lanes.len()).filter_map(of).collect();
-        Losses { quarantined, ..core::mem::take(&mut self.losses) }
+        let losses = core::mem::take(&mut self.losses);
+        Losses { quarantined, env_steps: losses.env_steps + self.env.forgotten_steps(), ..losses }
     }
 
     fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {

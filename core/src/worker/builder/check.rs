@@ -20,7 +20,7 @@ impl RolloutWorkerBuilder {
         let legacy = config.horizon_means != Horizon::Truncated;
         let evaluates = |by| config.input_evaluation.contains(&by);
         let estimates = evaluates(InputEvaluation::Is) || evaluates(InputEvaluation::Wis);
-        let samples = self.input.is_none() && config.input == "sampler";
+        let samples = self.input.is_none() && config.input.is_sampler();
         let wrong = [
             (
                 config.no_done_at_end && !legacy,
@@ -75,11 +75,11 @@ impl RolloutWorkerBuilder {
         if config.remote_worker_envs && matches!(source, Some(EnvSource::Base(_))) {
             return Err(conflict(SetupError::OWN_SHAPE));
         }
-        if self.input.is_none() && config.input != "sampler" {
-            registry.input(&config.input)?;
+        if self.input.is_none() && !config.input.is_sampler() {
+            registry.check_input(&config.input)?;
         }
         if let (None, Some(name)) = (&self.output, &config.output) {
-            registry.output(name)?;
+            registry.check_output(name)?;
         }
         if let (None, Some(name)) = (&self.policy_mapping_fn, &config.policy_mapping_fn) {
             registry.policy_mapping_fn(name)?;

@@ -1,8 +1,9 @@
 //! Where batches come from and go.
 
-use super::{AsyncSampling, MovedSampler, RolloutWorkerBuilder};
+use super::{AsyncSampling, MovedSampler, Recipe, RolloutWorkerBuilder};
 use crate::{
     callbacks::WorkerInfo,
+    ids::PolicyId,
     prelude::*,
     sampler::{IoContext, NoopOutput, OutputWriter, SamplerInput},
     worker::{SetupError, config::InputEvaluation, rollout::Source},
@@ -20,8 +21,13 @@ pub(in crate::worker) struct Opened {
 
 impl RolloutWorkerBuilder {
     /// Opens input and output around the worker's own sampler.
-    pub(super) fn open(&mut self, own: Source, info: &WorkerInfo) -> Result<Opened, SetupError> {
-        let offline = self.input.is_some() || self.config.input != "sampler";
+    pub(super) fn open(
+        &mut self,
+        own: Source,
+        info: &WorkerInfo,
+        recipes: &BTreeMap<PolicyId, Recipe>,
+    ) -> Result<Opened, SetupError> {
+        let offline = self.input.is_some() || !self.config.input.is_sampler();
         let (own, simulation) = match own {
             Source::Reader(sampler) if self.simulates() => (Source::None, Some(sampler)),
             own => (own, None),
@@ -29,19 +35,19 @@ impl RolloutWorkerBuilder {
         let mut context = IoContext::new(info.clone(), self.config.io_config.clone(), None);
         let source = if offline {
             context = IoContext::new(info.clone(), self.config.io_config.clone(), own.into_sampler());
-            self.prepare(&mut context);
+            self.prepare(&mut context, recipes);
             let reader = match self.input.take() {
                 Some(open) => open(&mut context)?,
-                None => self.registry.input(&self.config.input)?(&mut context)?,
+                None => self.registry.open_input(&self.config.input, &mut context)?,
             };
             Source::Input(reader)
         } else {
-            self.prepare(&mut context);
+            self.prepare(&mut context, recipes);
             own
         };
         let output = match (self.output.take(), &self.config.output) {
             (Some(open), _) => open(&mut context)?,
-            (None, Some(name)) => self.registry.output(name)?(&mut context)?,
+            (None, Some(name)) => self.registry.open_output(name, &mut context)?,
             (None, None) => Box::new(NoopOutput),
         };
         Ok(Opened { source, offline, simulation, output })
@@ -72,8 +78,13 @@ impl RolloutWorkerBuilder {
         moved.ok_or(unsupported)
     }
 
-    fn prepare(&self, context: &mut IoContext) {
+    fn prepare(&self, context: &mut IoContext, recipes: &BTreeMap<PolicyId, Recipe>) {
         context.log_dir = self.config.log_dir.clone();
+        context.seed = self.seed();
+        context.train_batch_size = self.config.train_batch_size;
+        (context.clip_actions, context.normalize_actions) = (self.config.clip_actions, self.config.normalize_actions);
+        context.action_spaces =
+            recipes.iter().filter_map(|(id, recipe)| Some((id.clone(), recipe.spaces()?.action))).collect();
         // A local worker beside others reads nothing that they do not read.
         let (index, workers) = (self.place.worker_index, self.place.num_workers);
         let shards = self.config.dataset_shards.unwrap_or_else(|| workers.max(1));

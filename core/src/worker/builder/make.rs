@@ -78,7 +78,7 @@ impl RolloutWorkerBuilder {
             )?;
             (source, callbacks) = (Source::Reader(moved.sampler), moved.callbacks);
         }
-        let opened = self.open(source, &info)?;
+        let opened = self.open(source, &info, &recipes)?;
         let length = self.fragment_length();
         Ok(RolloutWorker::assemble(Parts {
             seed: self.seed(),

@@ -219,12 +219,7 @@ impl Workshop {
         let given = new.observation_space.as_ref().zip(new.action_space.as_ref());
         let known = match (known, given) {
             (Some(known), _) => known,
-            (None, Some((observation, action))) => EnvSpaces {
-                observation_type: element_type(observation),
-                observation: observation.clone(),
-                action_type: element_type(action),
-                action: action.clone(),
-            },
+            (None, Some((observation, action))) => EnvSpaces::with_usual_types(observation.clone(), action.clone()),
             (None, None) => return Err(SetupError::NoSpaces(id.clone())),
         };
         let check = |space: &Space| space.validate().map_err(|source| SetupError::Space { id: id.clone(), source });
@@ -238,16 +233,5 @@ impl Workshop {
             spaces.action = action.clone();
         }
         Ok(spaces)
-    }
-}
-
-/// Type of the elements of a space's rows where no environment says otherwise.
-fn element_type(space: &Space) -> DType {
-    match space {
-        Space::Box(space) => space.dtype(),
-        Space::MultiBinary { .. } => DType::U8,
-        Space::Discrete { .. } | Space::MultiDiscrete { .. } => DType::I64,
-        // Of parts, what they are joined to.
-        Space::Tuple(_) | Space::Dict(_) => DType::F32,
     }
 }

@@ -6,7 +6,7 @@ mod set;
 #[cfg(test)]
 mod tests;
 
-pub use parts::{Compression, FragmentLength, InputEvaluation, LogLevel, PolicyConfig, PreprocessorPref};
+pub use parts::{Compression, FragmentLength, InputEvaluation, InputSource, LogLevel, PolicyConfig, PreprocessorPref};
 
 use serde::{Deserialize, Serialize};
 
@@ -85,11 +85,11 @@ pub struct RolloutConfig {
 
     /// Registered names of callbacks, called in this order.
     pub callbacks: Vec<String>,
-    /// Where batches come from: `sampler`, or the registered name of an input.
-    pub input: String,
+    /// Where batches come from: `sampler`, the registered name of an input, files, or a mixture.
+    pub input: InputSource,
     /// How policies are evaluated where batches are read, not sampled.
     pub input_evaluation: BTreeSet<InputEvaluation>,
-    /// Where batches are written to: the registered name of an output, if any.
+    /// Where batches are written to, if anywhere: the registered name of an output, or a directory.
     pub output: Option<String>,
     /// Settings of input and output.
     #[doc(alias("input_config", "output_config"))]
@@ -158,7 +158,7 @@ impl Default for RolloutConfig {
             normalize_actions: true,
             compress_observations: Compression::None,
             callbacks: Vec::new(),
-            input: "sampler".into(),
+            input: InputSource::default(),
             input_evaluation: BTreeSet::new(),
             output: None,
             io_config: Config::new(),

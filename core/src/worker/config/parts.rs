@@ -58,6 +58,48 @@ impl<'de> Deserialize<'de> for FragmentLength {
     }
 }
 
+/// Where batches come from. A text or a list of texts means what stands in it first: the registered name of an input,
+/// else files, by path, directory or pattern.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum InputSource {
+    /// `"sampler"`, another registered name, or files.
+    Name(String),
+    /// Files, one after the other.
+    Files(Vec<String>),
+    /// Several of those, each with its probability.
+    Mixture(BTreeMap<String, f64>),
+}
+
+impl InputSource {
+    /// The worker's own environments.
+    pub const SAMPLER: &'static str = "sampler";
+
+    /// Whether it is the worker's own environments and nothing else.
+    #[must_use]
+    pub fn is_sampler(&self) -> bool {
+        matches!(self, Self::Name(name) if name == Self::SAMPLER)
+    }
+}
+
+impl Default for InputSource {
+    fn default() -> Self {
+        Self::SAMPLER.into()
+    }
+}
+
+impl From<&str> for InputSource {
+    fn from(name: &str) -> Self {
+        Self::Name(name.into())
+    }
+}
+
+impl From<String> for InputSource {
+    fn from(name: String) -> Self {
+        Self::Name(name)
+    }
+}
+
 /// How observations are preprocessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

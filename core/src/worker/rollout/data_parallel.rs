@@ -79,6 +79,8 @@ impl RolloutWorker {
 
     /// All policies go on from rank 0's state.
     fn begin_together(&mut self, limit: usize) -> Result<(), RolloutError> {
+        let joined = self.ranks.as_ref().map(|ranks| ranks.joined.clone()).unwrap_or_default();
+        joined.iter().try_for_each(|id| self.keep_weights_of(id))?;
         let Some(ranks) = &mut self.ranks else { return Ok(()) };
         for id in &ranks.joined {
             let entry = self.parts.policies.get_mut(id)?;
@@ -112,6 +114,7 @@ impl RolloutWorker {
             if !rows.is_empty() {
                 self.parts.callbacks.on_learn_on_batch(&id, &mut rows, &mut info)?;
             }
+            self.keep_weights_of(&id)?;
             let Some(ranks) = &mut self.ranks else { break };
             let policy = self.parts.policies.policy_mut(&id)?;
             let learned = policy.learn_on_batch_with(&rows, ranks.group.as_mut());

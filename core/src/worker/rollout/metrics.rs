@@ -110,6 +110,12 @@ impl RolloutWorker {
         waiting.forgotten += keep_latest(&mut waiting.episodes, most) + keep_latest(&mut waiting.estimates, most);
     }
 
+    /// Steps that were taken will be in no sample.
+    pub(super) fn discard(&mut self, env_steps: usize, agent_steps: usize) {
+        self.metrics.discarded_env_steps += env_steps as u64;
+        self.metrics.discarded_agent_steps += agent_steps as u64;
+    }
+
     /// Says so if a batch of the sampler has very many rows.
     pub(super) fn look_at_size(&mut self, rows: usize) {
         let fragment = self.parts.fragment_length as usize;

@@ -90,13 +90,24 @@ impl RolloutWorker {
         let made = if exchanged.is_ok() { self.go_on(budget) } else { Ok(None) };
         let back = self.exchange_weights();
         let told = if matches!(made, Ok(None)) { Ok(()) } else { self.end_sample() };
-        exchanged.and(back).and(told).and(made)
+        let ended = exchanged.and(back).and(told);
+        if let (Err(_), Ok(Some(batch))) = (&ended, &made) {
+            self.discard(batch.env_steps(), batch.agent_steps());
+        }
+        ended.and(made)
     }
 
     fn go_on(&mut self, budget: &mut Budget) -> Result<Option<AnyBatch>, RolloutError> {
         let read = self.read(budget);
         self.collect_metrics();
-        let Some(mut batch) = read? else { return Ok(None) };
+        let Some(batch) = read? else { return Ok(None) };
+        let (env_steps, agent_steps) = (batch.env_steps(), batch.agent_steps());
+        // Who looks at it may fail, and then nobody gets it.
+        self.finish(batch).map(Some).inspect_err(|_| self.discard(env_steps, agent_steps))
+    }
+
+    /// Does with a sample what is done once all of it is there.
+    fn finish(&mut self, mut batch: AnyBatch) -> Result<AnyBatch, RolloutError> {
         self.parts.callbacks.on_sample_end(&self.parts.info, &mut batch)?;
         self.parts.opened.output.write(&batch)?;
         self.estimate(&batch)?;
@@ -104,7 +115,7 @@ impl RolloutWorker {
         if self.parts.config.fake_sampler {
             self.first = Some(batch.clone());
         }
-        Ok(Some(batch))
+        Ok(batch)
     }
 
     /// [`sample`](Self::sample), and its number of env steps.
@@ -144,8 +155,13 @@ impl RolloutWorker {
             _ => Ok(None),
         };
         let (back, told) = (self.exchange_weights(), self.end_sample());
-        exchanged.and(back).and(told)?;
+        let ended = exchanged.and(back).and(told);
         self.collect_metrics();
+        if let (Err(_), Ok(Some(fragments))) = (&ended, &fragments) {
+            let rows = fragments.iter().map(|fragment| fragment.rows.len()).sum();
+            self.discard(rows, rows);
+        }
+        ended?;
         fragments?.ok_or(RolloutError::NoFragments)
     }
 

@@ -180,9 +180,8 @@ impl RolloutWorker {
 
     /// What was read for a sample in the making is lost.
     fn give_up_sample(&mut self) -> Result<(), RolloutError> {
-        for batch in self.read.drain(..) {
-            self.metrics.discarded_env_steps += batch.env_steps() as u64;
-            self.metrics.discarded_agent_steps += batch.agent_steps() as u64;
+        for batch in core::mem::take(&mut self.read) {
+            self.discard(batch.env_steps(), batch.agent_steps());
         }
         self.end_sample()
     }

@@ -420,7 +420,8 @@ impl WorkerSession {
     }
 }
 
-/// What the hub has said.
+/// What the hub has said. On the stack for a moment: a box would be an allocation per message.
+#[allow(clippy::large_enum_variant)]
 enum Heard {
     Message(Message),
     /// Weights of the run that goes on.

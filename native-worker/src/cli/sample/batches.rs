@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::{SampleArgs, exit_code};
 use crate::{
     Registry,
-    cli::{exit::Failure, log::Log, signals::Interruption},
+    cli::{exit::Failure, external::Clients, log::Log, signals::Interruption},
     progress::Progress,
 };
 
@@ -27,6 +27,8 @@ struct Summary {
     samples: u64,
     env_steps: u64,
     agent_steps: u64,
+    /// Taken and in no sample, since something failed.
+    discarded_env_steps: u64,
     episodes: usize,
     faulty_episodes: usize,
     /// Of the episodes that ended; none ended, no numbers.
@@ -61,10 +63,24 @@ impl Numbers {
     }
 }
 
-pub(super) fn run(args: &SampleArgs, config: RolloutConfig, registry: &Registry) -> Result<ExitCode, Failure> {
+/// An interruption ends sampling that waits for clients.
+pub(super) fn run(
+    args: &SampleArgs,
+    config: RolloutConfig,
+    registry: &Registry,
+    clients: Option<&Clients>,
+) -> Result<ExitCode, Failure> {
     let log = Log::new(&config).map_err(Failure::usage)?;
     let mut worker = args.flags.worker(config, registry)?;
-    let summary = sample(&mut worker, args, log).map_err(Failure::other)?;
+    let interruption = match clients {
+        Some(clients) => Interruption::watch_and(clients.stopper()),
+        None => Interruption::watch(),
+    };
+    let progress = Progress::new(args.env_steps, "env steps", !args.json);
+    clients.iter().for_each(|clients| clients.print_above(&progress));
+    let summary = sample(&mut worker, args, log.above(&progress), &interruption, &progress);
+    progress.finish();
+    let summary = summary.map_err(Failure::other)?;
     worker.stop().map_err(Failure::other)?;
     if args.json {
         println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
@@ -74,18 +90,33 @@ pub(super) fn run(args: &SampleArgs, config: RolloutConfig, registry: &Registry)
     Ok(exit_code(summary.env_steps, args))
 }
 
-fn sample(worker: &mut RolloutWorker, args: &SampleArgs, mut log: Log) -> Result<Summary, RolloutError> {
-    let interruption = Interruption::watch();
-    let progress = Progress::new(args.env_steps, "env steps", !args.json);
+fn sample(
+    worker: &mut RolloutWorker,
+    args: &SampleArgs,
+    mut log: Log,
+    interruption: &Interruption,
+    progress: &Progress,
+) -> Result<Summary, RolloutError> {
     let mut hasher = BatchHasher::new();
     let mut ended: Vec<RolloutMetrics> = Vec::new();
     let mut policies: BTreeMap<PolicyId, PolicySummary> = BTreeMap::new();
-    let (mut samples, mut env_steps, mut agent_steps) = (0, 0, 0);
+    let (mut samples, mut env_steps, mut agent_steps, mut discarded) = (0, 0, 0, 0);
     let mut sampling = Duration::ZERO;
     while env_steps < args.env_steps && !interruption.is_noticed() {
         let start = Instant::now();
-        let batch = worker.sample()?;
+        let sampled = worker.sample();
         sampling += start.elapsed();
+        let WorkerMetrics { episodes, warnings, discarded_env_steps, .. } = worker.metrics();
+        // Also what led to an error.
+        log.episodes(&episodes);
+        log.warnings(&warnings);
+        ended.extend(episodes);
+        discarded += discarded_env_steps;
+        let batch = match sampled {
+            Err(_) if interruption.is_noticed() => break,
+            sampled => sampled?,
+        };
+        log.batch(&batch);
         hasher.add(&batch)?;
         samples += 1;
         env_steps += batch.env_steps() as u64;
@@ -93,13 +124,8 @@ fn sample(worker: &mut RolloutWorker, args: &SampleArgs, mut log: Log) -> Result
         for (id, rows) in &batch.as_multi_agent().policy_batches {
             policies.entry(id.clone()).or_default().agent_steps += rows.len() as u64;
         }
-        let WorkerMetrics { episodes, warnings, .. } = worker.metrics();
-        log.sample(&batch, &episodes);
-        log.warnings(&warnings);
-        ended.extend(episodes);
         progress.at(env_steps);
     }
-    progress.finish();
     let summary = EpisodeSummary::of(&ended);
     for (id, spread) in &summary.policy_reward {
         policies.entry(id.clone()).or_default().reward = Numbers::of(*spread);
@@ -109,6 +135,7 @@ fn sample(worker: &mut RolloutWorker, args: &SampleArgs, mut log: Log) -> Result
         samples,
         env_steps,
         agent_steps,
+        discarded_env_steps: discarded,
         episodes: summary.episodes,
         faulty_episodes: summary.faulty_episodes,
         episode_return: Numbers::of(summary.episode_return),
@@ -125,10 +152,10 @@ fn print(summary: &Summary) {
         numbers.map_or_else(|| "-".into(), |n| format!("{:.2} (from {:.2} to {:.2})", n.mean, n.min, n.max))
     };
     println!("samples         {}", summary.samples);
-    println!("env steps       {}", summary.env_steps);
+    let and = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+    println!("env steps       {}{}", summary.env_steps, and(summary.discarded_env_steps, "discarded"));
     println!("agent steps     {}", summary.agent_steps);
-    let lost = if summary.faulty_episodes > 0 { format!(", {} lost", summary.faulty_episodes) } else { String::new() };
-    println!("episodes        {}{lost}", summary.episodes);
+    println!("episodes        {}{}", summary.episodes, and(summary.faulty_episodes as u64, "lost"));
     println!("episode return  {}", numbers(summary.episode_return));
     println!("episode length  {}", numbers(summary.episode_length));
     for (id, policy) in &summary.policies {

@@ -32,8 +32,8 @@ struct Summary {
     /// Accepted by the hub, from the first batch to the last; with a hash, hashing included.
     steps_per_s: f64,
     num_workers: u32,
-    /// Everything that workers sent, on the socket.
-    bytes_per_step: f64,
+    /// Everything that workers sent, on the socket. None without steps.
+    bytes_per_step: Option<f64>,
     /// Over the same time as the speed. None where the system does not tell.
     hub_cpu_ns_per_step: Option<f64>,
     worker_cpu_ns_per_step: Option<f64>,
@@ -157,7 +157,8 @@ async fn sample(hub: &mut Hub, args: &SampleArgs, config: SampleConfig) -> Resul
         return Err(Failure::Other(error));
     }
     let mut summary = tally.finish();
-    summary.bytes_per_step = traffic.received_bytes as f64 / summary.env_steps.max(1) as f64;
+    let steps = Some(summary.env_steps).filter(|steps| *steps > 0);
+    summary.bytes_per_step = steps.map(|steps| traffic.received_bytes as f64 / steps as f64);
     if let Some(mark) = begun {
         let steps = summary.env_steps.saturating_sub(mark.env_steps) as f64;
         summary.steps_per_s = steps / last.duration_since(mark.at).as_secs_f64().max(1e-9);
@@ -174,7 +175,8 @@ fn print(summary: &Summary) {
     println!("env steps     {}", summary.env_steps);
     println!("episodes      {} (mean return {mean})", summary.episodes);
     println!("steps/s       {:.0} accepted from {} workers", summary.steps_per_s, summary.num_workers);
-    println!("bytes/step    {:.1}", summary.bytes_per_step);
+    let bytes = summary.bytes_per_step.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.1}"));
+    println!("bytes/step    {bytes}");
     println!(
         "CPU per step  hub {}, workers {}",
         time(summary.hub_cpu_ns_per_step),

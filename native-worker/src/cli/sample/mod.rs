@@ -13,7 +13,11 @@ use rollmesh_core::{
     worker::{RegisteredEnv, RolloutConfig, config::FragmentLength},
 };
 
-use super::{exit::Failure, settings::WorkerFlags};
+use super::{
+    exit::Failure,
+    external::{Clients, ListenFlags},
+    settings::WorkerFlags,
+};
 use crate::{Registry, kernels::KernelChoice, train::SampleConfig};
 
 #[derive(Args)]
@@ -40,6 +44,8 @@ use crate::{Registry, kernels::KernelChoice, train::SampleConfig};
 pub(super) struct SampleArgs {
     #[command(flatten)]
     flags: WorkerFlags,
+    #[command(flatten)]
+    clients: ListenFlags,
     /// Widths of the networks' hidden layers [default: the file's, else 64,64]
     #[arg(long, value_delimiter = ',')]
     hidden: Option<Vec<u32>>,
@@ -67,17 +73,24 @@ pub(super) struct SampleArgs {
 
 pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let config = settings(args)?;
+    let (registry, clients) = args.clients.open(&config, registry)?;
     let env = config.env.as_deref().unwrap_or_default();
     let env = registry.env(env).map_err(Failure::usage)?;
     let is_plain = args.flags.config.is_none()
         && config.monitor_path.is_none()
+        && config.output.is_none()
         && config.observation_filter == FilterKind::NoFilter
         && matches!(env, RegisteredEnv::SingleAgent(_));
     if args.num_workers > 0 {
         let config = for_workers(args, config, is_plain)?;
-        return group::run(args, config, registry);
+        return group::run(args, config, &registry);
     }
-    if is_plain { plain::run(args, config.raw(), registry) } else { batches::run(args, config, registry) }
+    if is_plain {
+        return plain::run(args, config.raw(), &registry);
+    }
+    let code = batches::run(args, config, &registry, clients.as_ref());
+    clients.into_iter().for_each(Clients::close);
+    code
 }
 
 /// The settings of a plain rollout that workers know of.
@@ -85,8 +98,8 @@ fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Resu
     let is_net = config.policies.values().all(|policy| policy.policy == "net");
     if !is_plain || !is_net || args.flags.kernels != KernelChoice::Auto || config.log_dir.is_some() {
         return Err(Failure::usage(
-            "workers sample plain rollouts of a net policy: leave --num-workers out, or --config, --policy, --kernels, \
-             --observation-filter, --monitor-path and --log-dir",
+            "workers sample plain rollouts of a net policy, of one agent each: leave --num-workers out, or --config, \
+             --policy, --kernels, --observation-filter, --output, --monitor-path and --log-dir",
         ));
     }
     let config = config.raw();
@@ -98,7 +111,7 @@ fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Resu
         seed: config.seed,
         num_workers: args.num_workers,
         num_envs: config.num_envs,
-        hidden: args.hidden.clone().unwrap_or(ModelConfig::default().fcnet_hiddens),
+        hidden: args.hidden.clone().unwrap_or_else(|| ModelConfig::default().fcnet_hiddens),
         rollout_fragment_length: length,
         env_steps: args.env_steps,
         ..SampleConfig::new(config.env.unwrap_or_default())

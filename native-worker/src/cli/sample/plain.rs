@@ -49,11 +49,12 @@ pub(super) fn run(args: &SampleArgs, config: RolloutConfig, registry: &Registry)
     Ok(exit_code(summary.env_steps, args))
 }
 
-fn sample(mut worker: RolloutWorker, args: &SampleArgs, length: u32, mut log: Log) -> Result<Summary, RolloutError> {
+fn sample(mut worker: RolloutWorker, args: &SampleArgs, length: u32, log: Log) -> Result<Summary, RolloutError> {
     let num_envs = worker.num_envs() as u64;
     let steps_per_env = args.env_steps.div_ceil(num_envs.max(1));
     let total = steps_per_env.saturating_mul(num_envs);
     let progress = Progress::new(total, "env steps", !args.json);
+    let mut log = log.above(&progress);
     let interruption = Interruption::watch();
     let mut hasher = RolloutHasher::new();
     let (mut done, mut env_steps, mut episodes, mut returns) = (0, 0, 0u64, 0.0);

@@ -92,6 +92,8 @@ pub struct RemoteBaseEnv {
     spaces: BTreeMap<AgentId, EnvSpaces>,
     are_wrapped: bool,
     health: Health,
+    /// Steps of which nobody has heard.
+    forgotten: u64,
     restart_failed: bool,
     batch_wait: Duration,
     /// The deadline of everything.
@@ -127,6 +129,7 @@ impl RemoteBaseEnv {
             spaces: BTreeMap::new(),
             are_wrapped: false,
             health: Health::new(envs.specs.len()),
+            forgotten: 0,
             // Nobody is waiting for news yet.
             restart_failed: false,
             batch_wait: Duration::from_micros(envs.batch_wait.0),
@@ -298,16 +301,18 @@ impl BaseEnv for RemoteBaseEnv {
     /// The first observations always come later. A step that is still under way is waited for, and forgotten.
     fn try_reset(&mut self, env: usize, _turn: &mut Turn) -> Result<Reset, EnvError> {
         self.check_env(env)?;
+        let sub = &mut self.subs[env];
+        // A failure that nobody has seen is told before anything else, also the last one.
+        if sub.fault.is_some() {
+            return Ok(Reset::Later);
+        }
         if let Some(error) = self.health.given_up(env) {
             return Err(error);
         }
-        let sub = &mut self.subs[env];
-        // A failure that nobody has seen is told before anything else.
-        if sub.fault.is_none() {
-            sub.want_reset();
-            if sub.go_on(Instant::now()) {
-                self.make(env);
-            }
+        self.forgotten += u64::from(sub.has_unheard_step());
+        sub.want_reset();
+        if sub.go_on(Instant::now()) {
+            self.make(env);
         }
         Ok(Reset::Later)
     }
@@ -341,6 +346,7 @@ impl BaseEnv for RemoteBaseEnv {
         self.check_env(env)?;
         self.health.lift(env);
         let sub = &mut self.subs[env];
+        self.forgotten += u64::from(sub.has_unheard_step());
         let order = std::mem::take(&mut sub.order);
         let next_episode = sub.next_episode;
         let phase = if sub.phase == Phase::New { Phase::New } else { Phase::Over };
@@ -350,6 +356,10 @@ impl BaseEnv for RemoteBaseEnv {
 
     fn quarantine(&self, env: usize) -> Option<&str> {
         self.health.quarantine(env)
+    }
+
+    fn forgotten_steps(&mut self) -> u64 {
+        std::mem::take(&mut self.forgotten)
     }
 
     /// Waits for the picture, if the environment is doing nothing else.

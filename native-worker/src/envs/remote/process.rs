@@ -50,6 +50,7 @@ pub(super) struct Process {
     answer: Vec<u8>,
     filled: usize,
     last_words: Vec<u8>,
+    is_dismissed: bool,
     is_gone: bool,
 }
 
@@ -100,6 +101,7 @@ impl Process {
             answer: vec![0; CHUNK],
             filled: 0,
             last_words: Vec::new(),
+            is_dismissed: false,
             is_gone: false,
         };
         ioctl_fionbio(&process.stdin, true)?;
@@ -142,6 +144,14 @@ impl Process {
 
     /// The answer, once all of it is here. It is over with [`taken`](Self::taken).
     pub(super) fn receive(&mut self) -> Result<Option<(Reply, &[u8])>, ProcessEnd> {
+        if self.is_dismissed {
+            // An answer to what it was asked before, which nobody wants any more. Once, so that no flood holds it up.
+            return match self.stdout.read(&mut self.answer) {
+                Ok(read) if read > 0 => Ok(None),
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Ok(None),
+                Ok(_) | Err(_) => Err(self.ended()),
+            };
+        }
         loop {
             if let Some((reply, end)) = self.check()?.filter(|(_, end)| self.filled >= *end) {
                 if self.filled > end {
@@ -274,9 +284,10 @@ impl Process {
         last_lines(&self.last_words)
     }
 
-    /// Asks it to end by itself.
+    /// Asks it to end by itself, after what it is about.
     pub(super) fn dismiss(&mut self) {
         if self.sent == self.request.len() {
+            self.is_dismissed = true;
             self.ask("for its end", Request::Stop, |_| {});
         }
     }

@@ -107,6 +107,11 @@ impl Sub {
         false
     }
 
+    /// It has taken a step of which nobody has heard.
+    pub(super) fn has_unheard_step(&self) -> bool {
+        self.phase == Phase::Ready && self.fault.is_none() && !self.begins
+    }
+
     /// How long it has to rest until it gets another process.
     pub(super) fn rest(&self, now: Instant) -> Option<Duration> {
         let until = self.rest_until?.saturating_duration_since(now);

@@ -175,6 +175,7 @@ impl RemoteBaseEnv {
                 }
                 if self.subs[env].reset_next {
                     // Nobody wants the turn any more; spaces are told only once.
+                    self.forgotten += u64::from(job == Job::Step);
                     return Ok(());
                 }
                 self.check(env)?;

@@ -80,9 +80,10 @@ use crate::envs::words;
 /// ```
 #[derive(Clone)]
 pub struct ExternalMultiAgentEnv {
-    driver: Driver,
+    pub(super) driver: Driver,
     action_timeout: Duration,
     log_timeout: Duration,
+    pub(crate) episode_timeout: Duration,
 }
 
 impl ExternalMultiAgentEnv {
@@ -91,6 +92,9 @@ impl ExternalMultiAgentEnv {
 
     /// How long a driver waits for the sampler to take what it has said before, if it does not say.
     pub const LOG_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// How long a hub's client may say nothing of an open episode, if nobody says otherwise.
+    pub const EPISODE_TIMEOUT: Duration = Duration::from_secs(300);
 
     /// An environment in which as many episodes of these agents can be open at once as it has lanes.
     ///
@@ -102,13 +106,26 @@ impl ExternalMultiAgentEnv {
     ) -> Result<Self, ExternalEnvError> {
         let episodes = ExternalEpisodes::new(num_envs, agents).map_err(ExternalEnvError::Spaces)?;
         let driver = Driver::new(Arc::new(Shared::new(episodes)));
-        Ok(Self { driver, action_timeout: Self::ACTION_TIMEOUT, log_timeout: Self::LOG_TIMEOUT })
+        Ok(Self {
+            driver,
+            action_timeout: Self::ACTION_TIMEOUT,
+            log_timeout: Self::LOG_TIMEOUT,
+            episode_timeout: Self::EPISODE_TIMEOUT,
+        })
     }
 
     /// How long this handle and its clones wait for actions, and for the sampler to take what was said before.
     #[must_use]
     pub fn with_timeouts(mut self, actions: Duration, log: Duration) -> Self {
         (self.action_timeout, self.log_timeout) = (actions, log);
+        self
+    }
+
+    /// How long clients of a [hub](crate::hub::HubConfig::external) may say nothing of an open episode while it is their
+    /// turn. Then it is given up, so that others get its lane. Drivers in this process may take as long as they like.
+    #[must_use]
+    pub fn with_episode_timeout(mut self, timeout: Duration) -> Self {
+        self.episode_timeout = timeout;
         self
     }
 

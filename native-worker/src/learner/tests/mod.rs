@@ -6,4 +6,5 @@ mod policy;
 mod ranks;
 mod sequences;
 mod traffic_grid;
+mod updates;
 mod worker;

@@ -2,7 +2,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::test_support::*;
 use crate::{
-    callbacks::{CallbackError, Callbacks, EpisodeHook},
+    batch::AnyBatch,
+    callbacks::{CallbackError, Callbacks, EpisodeHook, WorkerInfo},
     env::{EnvError, Health},
     episode::Quarantined,
     prelude::*,
@@ -74,6 +75,26 @@ fn lanes_in_lockstep_count_what_they_lose() {
     let metrics = worker.metrics();
     assert_eq!((metrics.discarded_env_steps, metrics.discarded_agent_steps), (6, 6));
     assert_eq!(worker.sample().unwrap().env_steps(), 16);
+}
+
+/// Refuses the first sample.
+struct Refuses(bool);
+
+impl Callbacks for Refuses {
+    fn on_sample_end(&mut self, _worker: &WorkerInfo, _batch: &mut AnyBatch) -> Result<(), CallbackError> {
+        if core::mem::take(&mut self.0) { Err(CallbackError::new("on_sample_end", "not this one")) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_sample_that_is_refused_is_discarded() {
+    let config = RolloutConfig::default().num_envs(2).rollout_fragment_length(8).single_policy("random");
+    let builder = RolloutWorker::builder().config(config).env_spec(counter(4)).callbacks(Box::new(Refuses(true)));
+    let mut worker = builder.build().unwrap();
+    worker.sample().unwrap_err();
+    let metrics = worker.metrics();
+    assert_eq!((metrics.discarded_env_steps, metrics.discarded_agent_steps), (16, 16));
+    assert_eq!((worker.sample().unwrap().env_steps(), worker.metrics().discarded_env_steps), (16, 0));
 }
 
 #[test]

@@ -1,0 +1,128 @@
+//! Line after line, with books about the ones that are no batches.
+
+use super::{JsonError, RecordError, decode_record};
+use crate::{batch::AnyBatch, prelude::*};
+
+/// How much of a line may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JsonLimits {
+    /// Bytes that all compressed columns of a line together may have when they are decompressed.
+    pub decompressed: usize,
+}
+
+impl Default for JsonLimits {
+    fn default() -> Self {
+        Self { decompressed: 256 << 20 }
+    }
+}
+
+/// Turns lines into batches, wherever they come from. Blank lines are passed over; lines that are no batches are errors
+/// or, for a [lenient](Self::lenient) one, counted and passed over, too, until there are too many in a row.
+#[derive(Clone, Debug)]
+pub struct JsonLines {
+    limits: JsonLimits,
+    strict: bool,
+    line: u64,
+    batches: u64,
+    corrupt_lines: u64,
+    in_a_row: u32,
+    last: Option<JsonError>,
+}
+
+impl JsonLines {
+    /// The most lines in a row that may be no batches.
+    pub const MAX_CORRUPT: u32 = 100;
+
+    /// Takes no line that is no batch.
+    #[must_use]
+    pub fn strict(limits: JsonLimits) -> Self {
+        Self { limits, strict: true, line: 0, batches: 0, corrupt_lines: 0, in_a_row: 0, last: None }
+    }
+
+    /// Passes over lines that are no batches.
+    #[must_use]
+    pub fn lenient(limits: JsonLimits) -> Self {
+        Self { strict: false, ..Self::strict(limits) }
+    }
+
+    /// Reads a line, with its end or without; none for one that is passed over.
+    ///
+    /// # Errors
+    /// [`JsonError::Line`], or [`JsonError::TooMany`] for a lenient one.
+    pub fn read(&mut self, line: &[u8]) -> Result<Option<AnyBatch>, JsonError> {
+        self.line += 1;
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(None);
+        }
+        match decode_record(line, &self.limits) {
+            Ok(batch) => {
+                self.batches += 1;
+                self.in_a_row = 0;
+                Ok(Some(batch))
+            }
+            Err(source) => self.bad(source),
+        }
+    }
+
+    /// Hears of a line of which only the first `bytes` bytes could be held.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn too_long(&mut self, bytes: usize) -> Result<(), JsonError> {
+        self.line += 1;
+        self.corrupt(JsonError::LongLine { line: self.line, bytes })
+    }
+
+    /// Passes over a line that somebody else reads.
+    pub fn skip(&mut self) {
+        self.line += 1;
+    }
+
+    /// Begins another file: lines are counted from 1 again, and what was wrong before has no influence any more.
+    pub fn begin_file(&mut self) {
+        (self.line, self.in_a_row) = (0, 0);
+    }
+
+    fn bad(&mut self, source: RecordError) -> Result<Option<AnyBatch>, JsonError> {
+        self.corrupt(JsonError::Line { line: self.line, source }).map(|()| None)
+    }
+
+    fn corrupt(&mut self, error: JsonError) -> Result<(), JsonError> {
+        if self.strict {
+            return Err(error);
+        }
+        self.corrupt_lines += 1;
+        self.in_a_row += 1;
+        if self.in_a_row > Self::MAX_CORRUPT {
+            return Err(JsonError::TooMany { lines: self.in_a_row, last: Box::new(error) });
+        }
+        self.last = Some(error);
+        Ok(())
+    }
+
+    /// Batches so far.
+    #[must_use]
+    pub fn batches(&self) -> u64 {
+        self.batches
+    }
+
+    /// Lines so far that are no batches.
+    #[must_use]
+    pub fn corrupt_lines(&self) -> u64 {
+        self.corrupt_lines
+    }
+
+    /// What is wrong with the last of those.
+    #[must_use]
+    pub fn last_error(&self) -> Option<&JsonError> {
+        self.last.as_ref()
+    }
+
+    /// Checks at the end that there has been any batch.
+    ///
+    /// # Errors
+    /// [`JsonError::NoData`].
+    pub fn finish(&self) -> Result<(), JsonError> {
+        if self.batches > 0 { Ok(()) } else { Err(JsonError::NoData(self.last.clone().map(Box::new))) }
+    }
+}

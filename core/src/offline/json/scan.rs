@@ -1,0 +1,286 @@
+//! Tokens of a line of JSON, with the numbers that Python writes and JSON does not know.
+
+use super::RecordError;
+use crate::prelude::*;
+
+/// How deep values may be nested that are passed over.
+const MAX_DEPTH: usize = 64;
+
+/// Powers of ten that are exact, as far as they are needed.
+const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+
+/// Goes on with a number as long as there are digits; also says where they end. Wraps around above 19 digits.
+#[inline]
+fn digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
+    while let Some(digit @ b'0'..=b'9') = text.get(at) {
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+        at += 1;
+    }
+    (value, at)
+}
+
+#[derive(Clone)]
+pub(super) struct Scanner<'a> {
+    chars: &'a str,
+    /// The same as bytes.
+    text: &'a [u8],
+    pub(super) at: usize,
+}
+
+/// A number that comes next, by its parts.
+struct Number {
+    negative: bool,
+    /// All digits as one number, if there are at most 19.
+    value: u64,
+    digits: usize,
+    /// Digits behind the point.
+    fraction: usize,
+    exponent: bool,
+    /// Where it ends.
+    end: usize,
+}
+
+impl Number {
+    fn is_whole(&self) -> bool {
+        self.fraction == 0 && !self.exponent
+    }
+}
+
+impl<'a> Scanner<'a> {
+    pub(super) fn new(chars: &'a str) -> Self {
+        Self { chars, text: chars.as_bytes(), at: 0 }
+    }
+
+    pub(super) fn error(&self, expected: &'static str) -> RecordError {
+        RecordError::NotJson { at: self.at, expected }
+    }
+
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    pub(super) fn since(&self, start: usize) -> &'a [u8] {
+        self.text.get(start..self.at).unwrap_or_default()
+    }
+
+    /// The next byte that is no white space, which stays.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Option<u8> {
+        loop {
+            let byte = *self.text.get(self.at)?;
+            if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+    }
+
+    /// Passes over this byte, if it is next.
+    #[inline]
+    pub(super) fn eat(&mut self, byte: u8) -> bool {
+        let is_next = self.peek() == Some(byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    pub(super) fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), RecordError> {
+        if self.eat(byte) { Ok(()) } else { Err(self.error(expected)) }
+    }
+
+    /// Passes over a word, if it is next.
+    pub(super) fn eat_word(&mut self, word: &[u8]) -> bool {
+        let is_next = self.rest().starts_with(word);
+        self.at += if is_next { word.len() } else { 0 };
+        is_next
+    }
+
+    /// The inside of a string that begins here, as it is written, and whether there are escapes in it.
+    pub(super) fn raw_string(&mut self) -> Result<(&'a [u8], bool), RecordError> {
+        self.expect(b'"', "a string")?;
+        let start = self.at;
+        let mut escapes = false;
+        loop {
+            let rest = self.rest();
+            let len = rest.iter().position(|byte| matches!(byte, b'"' | b'\\') || *byte < 0x20);
+            self.at += len.unwrap_or(rest.len());
+            match self.text.get(self.at) {
+                Some(b'"') => {
+                    let inside = self.since(start);
+                    self.at += 1;
+                    return Ok((inside, escapes));
+                }
+                Some(b'\\') => {
+                    escapes = true;
+                    self.at += 2;
+                }
+                _ => return Err(self.error("the end of a string")),
+            }
+        }
+    }
+
+    /// A string.
+    pub(super) fn string(&mut self) -> Result<Cow<'a, str>, RecordError> {
+        let start = self.at;
+        let (inside, escapes) = self.raw_string()?;
+        if !escapes {
+            return core::str::from_utf8(inside).map(Cow::Borrowed).map_err(|_| self.error("a string"));
+        }
+        let start =
+            start + self.text.get(start..).unwrap_or_default().iter().position(|byte| *byte == b'"').unwrap_or(0);
+        serde_json::from_slice(self.since(start)).map(Cow::Owned).map_err(|_| self.error("a string"))
+    }
+
+    /// The next member of an object that was begun: its name, with the value next; none at the object's end.
+    pub(super) fn member(&mut self, first: &mut bool) -> Result<Option<Cow<'a, str>>, RecordError> {
+        if self.eat(b'}') {
+            return Ok(None);
+        }
+        if !core::mem::take(first) {
+            self.expect(b',', "',' or '}'")?;
+        }
+        self.peek();
+        let name = self.string()?;
+        self.expect(b':', "':'")?;
+        self.peek();
+        Ok(Some(name))
+    }
+
+    /// The parts of the number that comes next, if there is one as JSON writes them.
+    #[inline]
+    fn look_at_number(&self) -> Option<Number> {
+        let negative = self.text.get(self.at) == Some(&b'-');
+        let start = self.at + usize::from(negative);
+        let (mut value, mut end) = digits(self.text, start, 0);
+        let whole = end - start;
+        if whole == 0 || whole > 1 && self.text.get(start) == Some(&b'0') {
+            return None;
+        }
+        let mut fraction = 0;
+        if self.text.get(end) == Some(&b'.') {
+            let point = end;
+            (value, end) = digits(self.text, point + 1, value);
+            fraction = end - point - 1;
+            if fraction == 0 {
+                return None;
+            }
+        }
+        let exponent = matches!(self.text.get(end), Some(b'e' | b'E'));
+        if exponent {
+            let sign = usize::from(matches!(self.text.get(end + 1), Some(b'+' | b'-')));
+            let first = end + 1 + sign;
+            end = digits(self.text, first, 0).1;
+            if end == first {
+                return None;
+            }
+        }
+        Some(Number { negative, value, digits: whole + fraction, fraction, exponent, end })
+    }
+
+    /// A whole number of 64 bits; none, and nothing is passed over, for any other.
+    #[inline]
+    pub(super) fn whole(&mut self) -> Option<i64> {
+        let number = self.look_at_number().filter(Number::is_whole)?;
+        let value = if number.digits <= 18 {
+            let value = number.value as i64;
+            if number.negative { -value } else { value }
+        } else {
+            self.chars.get(self.at..number.end)?.parse().ok()?
+        };
+        self.at = number.end;
+        Some(value)
+    }
+
+    /// A number. One of at most 15 digits is a quotient of two numbers that are exact, so that the division rounds once
+    /// and right (Clinger: "How to read floating point numbers accurately", PLDI 1990); others are parsed.
+    #[inline]
+    pub(super) fn float(&mut self) -> Result<f64, RecordError> {
+        let number = self.look_at_number().ok_or_else(|| self.error("a number"))?;
+        let power = POWERS.get(number.fraction).filter(|_| number.digits <= 15 && !number.exponent);
+        let value = match power {
+            Some(power) => {
+                let value = number.value as f64 / power;
+                if number.negative { -value } else { value }
+            }
+            None => {
+                let text = self.chars.get(self.at..number.end).unwrap_or_default();
+                text.parse().map_err(|_| self.error("a number"))?
+            }
+        };
+        self.at = number.end;
+        Ok(value)
+    }
+
+    /// Passes over the comma after an item of a list if a number or a word follows.
+    #[inline]
+    pub(super) fn eat_comma(&mut self) -> bool {
+        let next = match self.text.get(self.at..) {
+            Some([b',', b' ', next, ..]) => (2, next),
+            Some([b',', next, ..]) => (1, next),
+            _ => return false,
+        };
+        let is_value = matches!(next.1, b'0'..=b'9' | b'-' | b't' | b'f' | b'N' | b'I');
+        self.at += if is_value { next.0 } else { 0 };
+        is_value
+    }
+
+    /// A number that JSON does not know.
+    pub(super) fn non_finite(&mut self) -> Option<f64> {
+        if self.eat_word(b"NaN") {
+            Some(f64::NAN)
+        } else if self.eat_word(b"Infinity") {
+            Some(f64::INFINITY)
+        } else if self.eat_word(b"-Infinity") {
+            Some(f64::NEG_INFINITY)
+        } else {
+            None
+        }
+    }
+
+    /// Passes over any value; says whether there is a number in it that JSON does not know.
+    pub(super) fn skip(&mut self) -> Result<bool, RecordError> {
+        self.skip_nested(0)
+    }
+
+    fn skip_nested(&mut self, depth: usize) -> Result<bool, RecordError> {
+        if depth > MAX_DEPTH {
+            return Err(self.error("a value that is nested less deeply"));
+        }
+        match self.peek() {
+            Some(b'"') => {
+                let start = self.at;
+                let (_, escapes) = self.raw_string()?;
+                // An escape may be none that there is.
+                let valid = !escapes || serde_json::from_slice::<Cow<'_, str>>(self.since(start)).is_ok();
+                if valid { Ok(false) } else { Err(self.error("a string")) }
+            }
+            Some(b'{') => {
+                self.at += 1;
+                let (mut first, mut odd) = (true, false);
+                while self.member(&mut first)?.is_some() {
+                    odd |= self.skip_nested(depth + 1)?;
+                }
+                Ok(odd)
+            }
+            Some(b'[') => {
+                self.at += 1;
+                let mut odd = false;
+                if self.eat(b']') {
+                    return Ok(odd);
+                }
+                loop {
+                    odd |= self.skip_nested(depth + 1)?;
+                    if self.eat(b']') {
+                        return Ok(odd);
+                    }
+                    self.expect(b',', "',' or ']'")?;
+                }
+            }
+            Some(b't') if self.eat_word(b"true") => Ok(false),
+            Some(b'f') if self.eat_word(b"false") => Ok(false),
+            Some(b'n') if self.eat_word(b"null") => Ok(false),
+            Some(_) if self.non_finite().is_some() => Ok(true),
+            Some(_) => self.float().map(|_| false),
+            None => Err(self.error("a value")),
+        }
+    }
+}

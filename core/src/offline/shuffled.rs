@@ -1,0 +1,88 @@
+//! Batches in another order.
+
+use super::{Choice, Draws};
+use crate::{
+    batch::AnyBatch,
+    env::SubEnv,
+    episode::{Losses, RolloutMetrics},
+    prelude::*,
+    sampler::{Budget, InputReader, SampleError, SamplerHost},
+};
+
+/// Holds back some batches of another input and gives one of them by chance, in whose place the next one goes: every
+/// batch comes out once. (RLlib 2.9.3 replaces one and gives another, so that some come twice and some never.)
+pub struct ShuffledInput {
+    input: Box<dyn InputReader>,
+    size: usize,
+    waiting: Vec<AnyBatch>,
+    draws: Draws,
+}
+
+impl ShuffledInput {
+    /// Shuffles among `size` batches; with 0 or 1 they come as they are.
+    #[must_use]
+    pub fn new(input: Box<dyn InputReader>, size: usize, seed: u64, worker_index: u32) -> Self {
+        let draws = Draws::new(seed, worker_index, Choice::Place);
+        Self { input, size, waiting: Vec::new(), draws }
+    }
+
+    /// Puts a batch in the place of one of those that wait.
+    fn swap(&mut self, next: AnyBatch) -> AnyBatch {
+        let place = self.draws.below(self.waiting.len());
+        match self.waiting.get_mut(place) {
+            Some(chosen) => core::mem::replace(chosen, next),
+            None => next,
+        }
+    }
+}
+
+impl InputReader for ShuffledInput {
+    fn next(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        if self.size <= 1 {
+            return self.input.next(host);
+        }
+        while self.waiting.len() < self.size {
+            self.waiting.push(self.input.next(host)?);
+        }
+        let next = self.input.next(host)?;
+        Ok(self.swap(next))
+    }
+
+    fn next_within(
+        &mut self,
+        host: &mut SamplerHost<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<AnyBatch>, SampleError> {
+        while let Some(next) = self.input.next_within(host, budget)? {
+            if self.size <= 1 {
+                return Ok(Some(next));
+            }
+            if self.waiting.len() == self.size {
+                return Ok(Some(self.swap(next)));
+            }
+            self.waiting.push(next);
+        }
+        Ok(None)
+    }
+
+    fn losses(&mut self) -> Losses {
+        self.input.losses()
+    }
+
+    fn metrics(&mut self) -> Vec<RolloutMetrics> {
+        self.input.metrics()
+    }
+
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        self.input.sub_environments()
+    }
+
+    fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
+        self.input.for_each_env(f);
+    }
+
+    fn stop(&mut self) -> Result<(), SampleError> {
+        self.waiting.clear();
+        self.input.stop()
+    }
+}

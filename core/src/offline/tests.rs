@@ -1,0 +1,219 @@
+use super::*;
+use crate::{
+    batch::{
+        ACTIONS, ADVANTAGES, AnyBatch, EPS_ID, NEW_OBS, REWARDS, SampleBatch, T, TERMINATEDS, TRUNCATEDS, VF_PREDS,
+    },
+    callbacks::{CallbackList, PolicyMappingFn, WorkerInfo},
+    column::{ColumnData, ColumnKey},
+    config::Config,
+    env::RowsRef,
+    ids::PolicyId,
+    policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicyMap, Postprocessing, RandomPolicy},
+    postprocess::AdvantageConfig,
+    prelude::*,
+    sampler::{InputReader, IoContext, SampleError, SamplerHost},
+    space::Space,
+    time::Micros,
+    weights::Weights,
+};
+
+/// Gives batches of one row, whose `t` counts up from a number.
+struct Count(i64);
+
+impl InputReader for Count {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        self.0 += 1;
+        Ok(SampleBatch::new().with(T, ColumnData::scalars(vec![self.0 - 1]))?.into())
+    }
+
+    fn stop(&mut self) -> Result<(), SampleError> {
+        self.0 = -1;
+        Ok(())
+    }
+}
+
+fn with_policies<R>(mut policies: PolicyMap, f: impl FnOnce(&mut SamplerHost<'_>) -> R) -> R {
+    let mapping: PolicyMappingFn = Arc::new(|_, _, _, _| PolicyId::DEFAULT);
+    f(&mut SamplerHost {
+        worker: &WorkerInfo::default(),
+        policies: &mut policies,
+        mapping: &mapping,
+        observation_fn: None,
+        callbacks: &mut CallbackList::new(),
+        clock: &|| Micros(0),
+        interrupt: None,
+    })
+}
+
+/// The `t` of the next batches.
+fn ts(input: &mut dyn InputReader, batches: usize) -> Vec<i64> {
+    let t = |batch: AnyBatch| batch.single().unwrap().get(T).unwrap()[0];
+    with_policies(PolicyMap::new(), |host| (0..batches).map(|_| t(input.next(host).unwrap())).collect())
+}
+
+#[test]
+fn sources_are_mixed_by_their_probabilities() {
+    let mixed = |seed| {
+        let sources: Vec<(f64, Box<dyn InputReader>)> =
+            vec![(0.75, Box::new(Count(0))), (0.0, Box::new(Count(1_000_000))), (0.25, Box::new(Count(2_000_000)))];
+        ts(&mut MixedInput::new(sources, seed, 1).unwrap(), 1_000)
+    };
+    let drawn = mixed(7);
+    let firsts = drawn.iter().filter(|t| **t < 1_000_000).count();
+    assert!((700..800).contains(&firsts), "{firsts}");
+    assert_eq!(drawn.iter().filter(|t| (1_000_000..2_000_000).contains(*t)).count(), 0);
+    assert_eq!(mixed(7), drawn);
+    assert_ne!(mixed(8), drawn);
+}
+
+#[test]
+fn probabilities_sum_to_one() {
+    let sum = |probabilities: &[f64]| {
+        let sources = probabilities.iter().map(|p| (*p, Box::new(Count(0)) as Box<dyn InputReader>)).collect();
+        MixedInput::new(sources, 0, 0).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(sum(&[0.1; 10]), Ok(()));
+    for wrong in [&[][..], &[0.5, 0.4], &[1.5, -0.5], &[f64::NAN], &[0.5, 0.6]] {
+        assert!(sum(wrong).unwrap_err().contains("probabilit"), "{wrong:?}");
+    }
+}
+
+#[test]
+fn shuffling_gives_every_batch_once() {
+    let mut shuffled = ShuffledInput::new(Box::new(Count(0)), 10, 3, 0);
+    let order = ts(&mut shuffled, 100);
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), 100);
+    assert!(!order.is_sorted());
+    // None is given before it was read.
+    assert!(order.iter().enumerate().all(|(i, t)| *t < i as i64 + 10));
+    assert_eq!(ts(&mut ShuffledInput::new(Box::new(Count(0)), 10, 3, 0), 100), order);
+    assert_eq!(ts(&mut ShuffledInput::new(Box::new(Count(0)), 1, 3, 0), 3), [0, 1, 2]);
+    assert_eq!(ts(&mut ShuffledInput::new(Box::new(Count(0)), 0, 3, 0), 3), [0, 1, 2]);
+}
+
+fn rows(actions: Vec<f64>) -> AnyBatch {
+    let n = actions.len();
+    SampleBatch::new()
+        .with(ColumnKey::<f64>::new("actions"), ColumnData::scalars(actions))
+        .and_then(|batch| batch.with(T, ColumnData::scalars((0..n as i64).collect())))
+        .unwrap()
+        .into()
+}
+
+fn box_context(config: &str) -> IoContext {
+    let mut context = IoContext::new(WorkerInfo::default(), config.parse().unwrap(), None);
+    context.normalize_actions = true;
+    context.action_spaces = [(PolicyId::DEFAULT, Space::vector(&[-2.0], &[6.0]))].into();
+    context
+}
+
+#[test]
+fn actions_of_the_environment_become_those_of_policies() {
+    let actions = |config: &str| {
+        let preparation = Preparation::from_context(&box_context(config)).unwrap();
+        let policies = PolicyMap::single(Box::new(RandomPolicy::new(2, 7)));
+        let batch = with_policies(policies, |host| preparation.prepare(rows(vec![-2.0, 2.0, 10.0]), host)).unwrap();
+        batch.single().unwrap().get(ColumnKey::<f32>::new("actions")).unwrap().to_vec()
+    };
+    // Unless somebody says otherwise, they were recorded as the policies chose them.
+    assert_eq!(actions("{}"), [-2.0, 2.0, 10.0]);
+    assert_eq!(actions(r#"{"actions_in_input_normalized": false}"#), [-1.0, 0.0, 2.0]);
+    assert_eq!(actions(r#"{"clip_actions": true}"#), [-2.0, 2.0, 6.0]);
+    assert_eq!(actions(r#"{"actions_in_input_normalized": false, "clip_actions": true}"#), [-1.0, 0.0, 1.0]);
+    assert_eq!(actions(r#"{"actions_in_input_normalized": false, "normalize_actions": false}"#), [-2.0, 2.0, 10.0]);
+}
+
+#[test]
+fn actions_of_unknown_spaces_are_an_error() {
+    let mut context = box_context(r#"{"clip_actions": true}"#);
+    context.action_spaces.clear();
+    let preparation = Preparation::from_context(&context).unwrap();
+    let policies = PolicyMap::single(Box::new(RandomPolicy::new(2, 7)));
+    let error = with_policies(policies, |host| preparation.prepare(rows(vec![0.0]), host)).unwrap_err();
+    assert!(error.to_string().contains("nobody knows their space"), "{error}");
+    assert!(Preparation::from_context(&box_context(r#"{"clip_actions": 3}"#)).is_err());
+}
+
+#[test]
+fn rows_without_policies_are_for_a_single_one() {
+    let mut policies = PolicyMap::single(Box::new(RandomPolicy::new(2, 7)));
+    policies.insert(PolicyId::new("other"), Box::new(RandomPolicy::new(2, 7)) as Box<dyn Policy>).unwrap();
+    let preparation = Preparation::default();
+    let error = with_policies(policies, |host| preparation.prepare(rows(vec![0.0]), host)).unwrap_err();
+    assert!(error.to_string().contains("there are 2"), "{error}");
+}
+
+/// Thinks that every observation is worth itself.
+struct Believer(RandomPolicy);
+
+impl Policy for Believer {
+    fn compute_actions(&mut self, _input: ActionInput<'_>, _out: ActionOutput<'_>) -> Result<(), PolicyError> {
+        Ok(())
+    }
+
+    fn compute_values(&mut self, obs: RowsRef<'_>, _state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
+        let RowsRef::F32(obs) = obs else { return Err(PolicyError::Failed("floats only".into())) };
+        values.copy_from_slice(obs);
+        Ok(())
+    }
+
+    fn postprocessing(&self) -> Postprocessing {
+        Postprocessing::Advantages(AdvantageConfig { gamma: 0.5, lambda: 1.0, use_gae: true, use_critic: true })
+    }
+
+    fn weights(&self) -> &Weights {
+        self.0.weights()
+    }
+
+    fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
+        self.0.set_weights(weights)
+    }
+}
+
+#[test]
+fn every_episode_is_postprocessed_by_itself() {
+    let batch = SampleBatch::new()
+        .with(EPS_ID, ColumnData::scalars(vec![1, 1, 2, 2]))
+        .and_then(|batch| batch.with(REWARDS, ColumnData::scalars(vec![1.0; 4])))
+        .and_then(|batch| batch.with(VF_PREDS, ColumnData::scalars(vec![0.0; 4])))
+        .and_then(|batch| batch.with(NEW_OBS, ColumnData::scalars(vec![1.0, 2.0, 3.0, 8.0])))
+        .and_then(|batch| batch.with(ACTIONS, ColumnData::scalars(vec![0; 4])))
+        .and_then(|batch| batch.with(TERMINATEDS, ColumnData::scalars(vec![false, true, false, false])))
+        .and_then(|batch| batch.with(TRUNCATEDS, ColumnData::scalars(vec![false; 4])))
+        .unwrap();
+    let preparation = Preparation { postprocess_inputs: true, ..Preparation::default() };
+    let policies = || PolicyMap::single(Box::new(Believer(RandomPolicy::new(2, 0))));
+    let done = with_policies(policies(), |host| preparation.prepare(batch.clone().into(), host)).unwrap();
+    // The first one terminates; the second goes on from an observation worth 8.
+    assert_eq!(done.single().unwrap().get(ADVANTAGES).unwrap(), [1.5, 1.0, 3.5, 5.0]);
+
+    let several = crate::batch::MultiAgentBatch::new([(PolicyId::new("a"), batch)].into(), 4);
+    let error = with_policies(policies(), |host| preparation.prepare(several.into(), host)).unwrap_err();
+    assert!(error.to_string().contains("single agents only"), "{error}");
+}
+
+#[test]
+fn names_files_and_mixtures_are_opened() {
+    use crate::worker::{InputSource, Registry};
+    let mut registry = Registry::builtin().with_input("count", |_| Ok(Box::new(Count(0))));
+    let context = |config: &str| IoContext::new(WorkerInfo::default(), config.parse::<Config>().unwrap(), None);
+    let source = |json: &str| serde_json::from_str::<InputSource>(json).unwrap();
+    let open = |registry: &Registry, json: &str, config: &str| registry.open_input(&source(json), &mut context(config));
+
+    let error = |registry: &Registry, json: &str| open(registry, json, "{}").err().unwrap().to_string();
+    assert!(error(&registry, r#""a/*.json""#).starts_with("there is no input 'a/*.json'; known are: count, sampler"));
+    assert!(error(&registry, r#"["a.json"]"#).contains("no files in this program"));
+    registry.file_input = Some(Arc::new(|files, _| Ok(Box::new(Count(100 * files.len() as i64)))));
+    let first = |json: &str| ts(&mut *open(&registry, json, "{}").unwrap(), 1)[0];
+    assert_eq!(first(r#""count""#), 0);
+    assert_eq!(first(r#""a/*.json""#), 100);
+    assert_eq!(first(r#"["a.json", "b"]"#), 200);
+    assert_eq!(first(r#"{"count": 0.0, "a.json": 1.0}"#), 100);
+    assert!(error(&registry, r#"{"count": 0.5, "a.json": 0.25}"#).contains("sum to 0.75"));
+    let mut shuffled = open(&registry, r#""count""#, r#"{"shuffle_buffer_size": 5}"#).unwrap();
+    assert!(!ts(&mut *shuffled, 20).is_sorted());
+    assert_eq!(serde_json::to_string(&source(r#"{"sampler":1.0}"#)).unwrap(), r#"{"sampler":1.0}"#);
+}

@@ -1,0 +1,389 @@
+"""A client of a rollmesh hub: drives episodes of a world of its own with the policy that the hub is learning.
+
+One file, and nothing but Python 3.9's standard library: the Python inside a simulator or a game has no pip. The other
+half of the file is therefore a WebSocket client, which speaks no more of RFC 6455 than a hub does: binary messages of
+one frame, pings, no extensions, no TLS (a hub listens on this machine only; come from another one through an SSH tunnel).
+
+    with Client("ws://127.0.0.1:7878", token) as client:
+        episode = client.start_episode()
+        observation, _ = env.reset()
+        done = False
+        while not done:
+            action = episode.get_action(observation)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            episode.log_returns(reward)
+            done = terminated or truncated
+        episode.end_episode(observation, truncated=truncated)
+
+With several agents observations, actions and rewards are dicts by agent, as in RLlib's ExternalMultiAgentEnv. The bytes
+are described in PROTOCOL.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import math
+import os
+import queue
+import socket
+import struct
+import threading
+from typing import Any, Dict, List, Optional, Tuple, Union
+from urllib.parse import urlsplit
+
+__all__ = ["Client", "Episode", "EpisodeError", "HubError"]
+
+AgentId = Union[int, str]
+
+WELCOME, REFUSED, GOODBYE = 0x02, 0x03, 0x04
+SPACES, START_EPISODE, GET_ACTION, LOG_ACTION, LOG_RETURNS = 0x40, 0x41, 0x42, 0x43, 0x44
+END_EPISODE, ABANDON_EPISODE, ACTIONS, EPISODE_REPLY = 0x45, 0x46, 0x47, 0x48
+FORMATS = {"float32": "f", "float64": "d", "int32": "i", "int64": "q", "uint8": "B", "bool": "?"}
+CODES = ["done", "not_open", "lost", "already_open", "bad_rows", "bad_observation", "bad_action", "out_of_turn", "too_many"]
+CODES += ["stopped", "timed_out"]
+
+
+class HubError(Exception):
+    """The hub refused the client, said goodbye, or the connection broke. The client is of no more use."""
+
+
+class EpisodeError(Exception):
+    """The hub did not do what an episode asked for. The connection goes on, and so does the episode if it is open.
+
+    ``code`` is one of ``CODES``, for programs. After ``lost`` (the sampler began anew) and ``timed_out`` (nothing was said
+    of the episode for too long) start another one; after ``stopped`` nobody samples any more. The others are mistakes."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = CODES[code] if code < len(CODES) else str(code)
+
+
+class Client:
+    """A connection to a hub. For one thread; its episodes may take turns in any order.
+
+    ``agents`` are the names or numbers of the agents, ``spaces`` their spaces by agent, ``max_episodes`` how many
+    episodes may be open at once, those of all clients together.
+    """
+
+    def __init__(self, url: str, token: str, name: str = "python", timeout: Optional[float] = None) -> None:
+        """Connects. ``timeout`` is in seconds: how long any answer may take, as long as it takes if there is none.
+
+        Raises HubError; ValueError for a token that is none."""
+        secret = bytes.fromhex(token)
+        if len(secret) != 32:
+            raise ValueError("a token has 64 hexadecimal digits")
+        self._socket = _Socket(url, timeout)
+        self._numbers = itertools.count()
+        self._failures: Dict[int, Optional[EpisodeError]] = {}
+        try:
+            hello = _varint(1) + _varint(1) + b"\x04" + secret + _varint(0) + bytes(32)
+            self._send(0x01, hello + b"".join(_bytes(text.encode()) for text in ("python", name, "cpu")))
+            kind, body = self._receive()
+            if kind == REFUSED:
+                raise HubError("the hub refused: " + body.skip(1).bytes().decode())
+            if kind == WELCOME:
+                kind, body = self._receive()
+            if kind != SPACES:
+                raise HubError(f"the hub answered with a message of kind {kind:#x}")
+        except BaseException:
+            self.close()
+            raise
+        self.max_episodes: int = body.varint()
+        listed = json.loads(body.bytes())
+        self.agents: List[AgentId] = [entry["agent"] for entry in listed]
+        self.spaces: Dict[AgentId, Dict[str, Any]] = {entry["agent"]: entry for entry in listed}
+        self._layouts = [
+            {of: struct.Struct("<%d%s" % (_elements(entry[of]), FORMATS[entry[of + "_type"]])) for of in ("observation", "action")}
+            for entry in listed
+        ]
+        self._places = {agent: place for place, agent in enumerate(self.agents)}
+
+    def start_episode(self, training: bool = True) -> Episode:
+        """Begins an episode. Waits while no more may be open. Rows of one without ``training`` are not learned from."""
+        episode = Episode(self, next(self._numbers) & 0xFFFFFFFF)
+        episode._ask(START_EPISODE, bytes([training]))
+        return episode
+
+    def close(self) -> None:
+        """Ends the connection. Episodes that are open are abandoned."""
+        self._socket.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # What follows is between client and episodes.
+
+    def _send(self, kind: int, body: bytes) -> None:
+        try:
+            self._socket.send(b"RM\x01\x00" + bytes([kind, 0, 0, 0]) + body)
+        except OSError:
+            while True:  # the hub may have said why; in the end that it hung up
+                self._receive()
+
+    def _receive(self) -> Tuple[int, _Body]:
+        frame = self._socket.receive()
+        if frame[:3] != b"RM\x01" or len(frame) < 8:
+            raise HubError("this is no rollmesh hub")
+        if frame[4] == GOODBYE:
+            raise HubError("the hub said goodbye: " + _Body(frame[8:]).bytes().decode())
+        return frame[4], _Body(frame[8:])
+
+    def _answer(self, episode: int, about: int) -> bytes:
+        """Waits for the answer to the question that an episode has just asked."""
+        failure = self._failures.pop(episode, None)
+        while True:
+            kind, body = self._receive()
+            number, error, answer = body.varint(), None, b""
+            if kind == ACTIONS:
+                kind, answer = GET_ACTION, body.bytes()
+            else:
+                (kind, code), reason = body.take(2), body.bytes().decode()
+                error = EpisodeError(code, reason) if code else None
+            if number != episode:  # nothing else was asked: something was wrong with the other one's returns
+                self._failures[number] = error
+                continue
+            failure = failure or error
+            if kind == about and failure:
+                raise failure
+            if kind == about:
+                return answer
+
+    def _rows(self, of: str, rows: Any) -> bytes:
+        """Rows by agent as bytes; of the only agent, if there is one."""
+        if self._is_multi_agent() and not isinstance(rows, dict):
+            raise ValueError(f"there are several agents: {of}s are a dict by agent, not {rows!r}")
+        named = rows if self._is_multi_agent() else {0: rows}
+        return b"".join(self._number(agent) + self._pack(of, agent, row) for agent, row in named.items())
+
+    def _number(self, agent: AgentId) -> bytes:
+        if agent not in self._places:
+            raise ValueError(f"there is no agent {agent!r}; there are {', '.join(map(repr, self.agents))}")
+        return struct.pack("<H", self._places[agent])
+
+    def _is_multi_agent(self) -> bool:
+        return self.agents != [0]
+
+    def _pack(self, of: str, agent: AgentId, row: Any) -> bytes:
+        layout, wanted = self._layouts[self._places[agent]][of], _elements(self.spaces[agent][of])
+        if hasattr(row, "ravel"):  # an array of NumPy's, or one of its numbers
+            row = row.ravel().tolist()
+        values = row if isinstance(row, (list, tuple)) else [row]
+        if len(values) != wanted:
+            raise ValueError(f"the {of} of agent {agent!r} has {wanted} elements, not {len(values)}")
+        try:
+            return layout.pack(*values)
+        except struct.error as error:
+            raise ValueError(f"the {of} of agent {agent!r} is no row of {self.spaces[agent][of + '_type']}: {error}") from error
+
+    def _actions(self, rows: bytes) -> Any:
+        actions, at = {}, 0
+        while at < len(rows):
+            (place,) = struct.unpack_from("<H", rows, at)
+            layout, entry = self._layouts[place]["action"], self.spaces[self.agents[place]]
+            action: Any = layout.unpack_from(rows, at + 2)
+            actions[self.agents[place]] = action[0] if entry["action"]["type"] == "discrete" else list(action)
+            at += 2 + layout.size
+        return actions if self._is_multi_agent() else actions[0]
+
+
+class Episode:
+    """An episode that goes on. What the hub finds wrong is raised as EpisodeError; of log_returns, by the next call."""
+
+    def __init__(self, client: Client, number: int) -> None:
+        self._client, self._number = client, number
+
+    def get_action(self, observation: Any) -> Any:
+        """The action of the policy that is being learned: a number for a discrete space, else a list of numbers.
+
+        With several agents: observations by agent in, actions by agent out."""
+        return self._client._actions(self._ask(GET_ACTION, _bytes(self._client._rows("observation", observation))))
+
+    def log_action(self, observation: Any, action: Any) -> None:
+        """Says what was done about an observation without asking the policy."""
+        rows = self._client._rows
+        self._ask(LOG_ACTION, _bytes(rows("observation", observation)) + _bytes(rows("action", action)))
+
+    def log_returns(self, reward: Any, info: Any = None, terminated: Any = False, truncated: Any = False) -> None:
+        """Says what the latest action brought. Rewards add up until the next observation.
+
+        With several agents all four are dicts by agent; ``terminated`` and ``truncated`` say who goes on no more."""
+        returns, infos = [], []
+        of = lambda values, agent: values.get(agent) if isinstance(values, dict) else values
+        is_multi_agent = self._client._is_multi_agent()
+        rewards = reward if is_multi_agent else {0: reward}
+        flagged = [agent for flags in (terminated, truncated) if isinstance(flags, dict) for agent in flags]
+        for agent in dict.fromkeys([*rewards, *flagged]):
+            flags = bool(of(terminated, agent)) | bool(of(truncated, agent)) << 1
+            returns.append(self._client._number(agent) + struct.pack("<dB", rewards.get(agent, 0.0), flags))
+        for agent, told in (info or {}).items() if is_multi_agent else [] if info is None else [(0, info)]:
+            text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+            infos.append(self._client._number(agent) + struct.pack("<I", len(text)) + text)
+        self._tell(LOG_RETURNS, _bytes(b"".join(returns)) + _bytes(b"".join(infos)))
+
+    def end_episode(self, observation: Any, truncated: bool = False) -> None:
+        """Ends the episode with the last observations: by a terminal state, or for another reason."""
+        self._ask(END_EPISODE, bytes([truncated]) + _bytes(self._client._rows("observation", observation)))
+
+    def abandon(self) -> None:
+        """Gives the episode up. What the hub has not sampled of it is discarded."""
+        self._ask(ABANDON_EPISODE, b"")
+
+    def _tell(self, kind: int, body: bytes) -> None:
+        self._client._send(kind, _varint(self._number) + body)
+
+    def _ask(self, kind: int, body: bytes) -> bytes:
+        self._tell(kind, body)
+        return self._client._answer(self._number, kind)
+
+
+def _elements(space: Dict[str, Any]) -> int:
+    """Numbers in a point of a space."""
+    kind = space["type"]
+    if kind == "box":
+        return math.prod(space["shape"])
+    if kind in ("tuple", "dict"):
+        parts = space["spaces"]
+        return sum(_elements(part) for part in (parts.values() if kind == "dict" else parts))
+    return {"discrete": 1, "multi_discrete": len(space.get("nvec", [])), "multi_binary": space.get("n", 0)}[kind]
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits per byte, least significant first."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes(out + bytes([number]))
+
+
+def _bytes(data: bytes) -> bytes:
+    """A byte string, or a text in UTF-8: its length first."""
+    return _varint(len(data)) + data
+
+
+class _Body:
+    """A message's body, read from front to back."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, count: int) -> bytes:
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def skip(self, count: int) -> _Body:
+        self.take(count)
+        return self
+
+    def varint(self) -> int:
+        number = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+
+    def bytes(self) -> bytes:
+        return self.take(self.varint())
+
+
+class _Socket:
+    """As much of a WebSocket as a hub needs. A thread listens, so that pings have an answer while the world computes."""
+
+    def __init__(self, url: str, timeout: Optional[float]) -> None:
+        parts = urlsplit(url if "://" in url else "ws://" + url)
+        if parts.scheme != "ws" or not parts.hostname:
+            raise HubError(f"'{url}' is no address like ws://127.0.0.1:7878")
+        try:
+            self._socket = socket.create_connection((parts.hostname, parts.port or 80), timeout)
+        except OSError as error:
+            raise HubError(f"cannot reach the hub at {url}: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._timeout, self._sending = timeout, threading.Lock()
+        self._received: queue.SimpleQueue[Union[bytes, HubError]] = queue.SimpleQueue()
+        try:
+            self._file = self._socket.makefile("rb")
+            self._shake_hands(url, parts.netloc)
+        except OSError as error:
+            self._socket.close()
+            raise HubError(f"the connection broke: {error}") from error
+        except HubError:
+            self._socket.close()
+            raise
+        self._socket.settimeout(None)
+        self._thread = threading.Thread(target=self._listen, name="rollmesh client", daemon=True)
+        self._thread.start()
+
+    def send(self, data: bytes, opcode: int = 2) -> None:
+        size, mask = len(data), os.urandom(4)
+        if size < 126:
+            head = struct.pack(">BB", 0x80 | opcode, 0x80 | size)
+        elif size < 1 << 16:
+            head = struct.pack(">BBH", 0x80 | opcode, 0x80 | 126, size)
+        else:
+            head = struct.pack(">BBQ", 0x80 | opcode, 0x80 | 127, size)
+        stream = int.from_bytes((mask * (size // 4 + 1))[:size], "big")
+        masked = (int.from_bytes(data, "big") ^ stream).to_bytes(size, "big")
+        with self._sending:
+            self._socket.sendall(head + mask + masked)
+
+    def receive(self) -> bytes:
+        try:
+            received = self._received.get(timeout=self._timeout)
+        except queue.Empty:
+            raise HubError(f"no answer within {self._timeout} s") from None
+        if isinstance(received, HubError):
+            self._received.put(received)  # for the next one who asks
+            raise received
+        return received
+
+    def close(self) -> None:
+        try:
+            self.send(struct.pack(">H", 1000), opcode=8)
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it broke before
+        self._thread.join()
+        self._file.close()
+        self._socket.close()
+
+    def _shake_hands(self, url: str, host: str) -> None:
+        key = base64.b64encode(os.urandom(16)).decode()
+        lines = ["GET /ws HTTP/1.1", "Host: " + host, "Upgrade: websocket", "Connection: Upgrade"]
+        lines += ["Sec-WebSocket-Key: " + key, "Sec-WebSocket-Version: 13", "", ""]
+        self._socket.sendall("\r\n".join(lines).encode())
+        status = self._file.readline(1024).decode("latin-1").strip()
+        if " 101 " not in status + " ":
+            raise HubError(f"the hub at {url} answered '{status}'")
+        while self._file.readline(65536) not in (b"\r\n", b"\n", b""):
+            pass
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                first, size = self._read(2)
+                if size > 125:
+                    size = int.from_bytes(self._read(2 if size == 126 else 8), "big")
+                data, opcode = self._read(size), first & 0x0F
+                if opcode == 2:
+                    self._received.put(data)
+                elif opcode == 8:
+                    raise HubError("the hub closed the connection")
+                elif opcode == 9:
+                    self.send(data, opcode=10)
+        except (OSError, ValueError) as error:
+            self._received.put(HubError(f"the connection broke: {error}"))
+        except HubError as error:
+            self._received.put(error)
+
+    def _read(self, count: int) -> bytes:
+        data = self._file.read(count)
+        if len(data) < count:
+            raise HubError("the hub closed the connection")
+        return data

@@ -1,0 +1,173 @@
+//! Clients that drive the episodes of a worker in this process: a hub for them, beside the worker.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use clap::Args;
+use rollmesh_core::worker::RolloutConfig;
+use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
+
+use super::{exit::Failure, runtime};
+use crate::{
+    Registry,
+    external::{ExternalMultiAgentEnv, agents_of, episode_timeout},
+    hub::{Hub, HubConfig, TOKEN_VARIABLE},
+    kernels::AUTO,
+    progress::{Printer, Progress},
+};
+
+/// The environment whose episodes clients drive.
+const ENV: &str = "External-v0";
+/// The most pages that are named.
+const MAX_PAGES: usize = 8;
+
+/// The flags that every command has whose episodes may be driven by clients.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ListenFlags {
+    /// Let clients drive the episodes of External-v0: games and simulators that connect here, to a loopback address
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Let pages of this origin connect too, for example `https://game.example`; may be given several times
+    #[arg(long, value_name = "ORIGIN", requires = "listen")]
+    allow_origin: Vec<String>,
+    /// Serve the files of this directory at the address, for example a page with a game [default: none]
+    #[arg(long, value_name = "DIR", requires = "listen")]
+    assets: Option<PathBuf>,
+}
+
+/// Where clients come from, for as long as the command goes on.
+pub(super) struct Clients {
+    env: ExternalMultiAgentEnv,
+    hub: JoinHandle<()>,
+    shut_down: oneshot::Sender<()>,
+    runtime: Runtime,
+    notices: Notices,
+}
+
+/// Where to print what happens: above a bar while there is one.
+#[derive(Clone, Default)]
+struct Notices(Arc<Mutex<Option<Printer>>>);
+
+impl Notices {
+    fn printer(&self) -> MutexGuard<'_, Option<Printer>> {
+        // Whoever holds it only prints.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn print(&self, line: &str) {
+        match &*self.printer() {
+            Some(printer) => printer.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
+}
+
+impl ListenFlags {
+    /// Opens the hub, if there is to be one, and puts its environment into the registry.
+    pub(super) fn open(
+        &self,
+        config: &RolloutConfig,
+        registry: &Registry,
+    ) -> Result<(Registry, Option<Clients>), Failure> {
+        let is_external = config.env.as_deref() == Some(ENV);
+        let Some(listen) = self.listen else {
+            // A program may have one of its own under this name.
+            return if is_external && registry.env(ENV).is_err() {
+                let message =
+                    format!("clients drive {ENV}: say where they connect, --listen {}", super::host::USUAL_ADDRESS);
+                Err(Failure::usage(message))
+            } else {
+                Ok((registry.clone(), None))
+            };
+        };
+        if !is_external {
+            let message =
+                format!("--listen is for clients, and they drive {ENV}: set it as env, and whose spaces it has");
+            return Err(Failure::usage(message));
+        }
+        let agents = agents_of(&config.env_config, registry).map_err(Failure::usage)?;
+        let timeout = episode_timeout(&config.env_config).map_err(Failure::usage)?;
+        let env = ExternalMultiAgentEnv::new(config.num_envs as usize, agents).map_err(Failure::usage)?;
+        let env = env.with_episode_timeout(timeout);
+        // The examples in the repository play this one.
+        let is_example = config.env_config.get("spaces_of") == Ok(Some("CartPole-v1".to_owned()));
+        let runtime = runtime(2)?;
+        let config = HubConfig {
+            listen,
+            dashboard: false,
+            assets: self.assets.clone(),
+            // It starts none.
+            worker_program: PathBuf::new(),
+            kernels: AUTO,
+            external: Some(env.clone()),
+            allow_origins: self.allow_origin.clone(),
+        };
+        let hub = runtime.block_on(Hub::start(config, registry)).map_err(Failure::usage)?;
+        self.print_invitations(&hub, is_example);
+        let (shut_down, wish) = oneshot::channel();
+        let notices = Notices::default();
+        let hub = runtime.spawn(serve(hub, wish, notices.clone()));
+        let clients = Clients { env, hub, shut_down, runtime, notices };
+        Ok((registry.clone().with_base_env(ENV, clients.env.creator()), Some(clients)))
+    }
+
+    /// Tells people how clients join.
+    fn print_invitations(&self, hub: &Hub, is_example: bool) {
+        let (url, token) = (hub.worker_url(), hub.client_token().to_hex());
+        eprintln!("clients  {url}");
+        eprintln!("token    {token}");
+        if is_example {
+            eprintln!("python   {TOKEN_VARIABLE}={token} python3 examples/external/cart_pole.py --hub {url}");
+        }
+        for page in self.pages() {
+            eprintln!("page     http://{}/{page}#token={token}", hub.address());
+        }
+        if self.assets.is_none() && is_example {
+            eprintln!("page     none is served: --assets examples/external has one");
+        }
+    }
+
+    /// The pages of the directory that is served.
+    fn pages(&self) -> Vec<String> {
+        let entries = self.assets.iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut pages: Vec<String> = names.filter(|name| name.ends_with(".html")).collect();
+        pages.sort();
+        pages.truncate(MAX_PAGES);
+        pages
+    }
+}
+
+impl Clients {
+    /// What ends all episodes at once: whoever samples gets an error then.
+    pub(super) fn stopper(&self) -> impl Fn() + Send + use<> {
+        let env = self.env.clone();
+        move || env.stop()
+    }
+
+    /// Tells what happens above this bar from now on.
+    pub(super) fn print_above(&self, progress: &Progress) {
+        *self.notices.printer() = Some(progress.printer());
+    }
+
+    /// Says goodbye to everybody.
+    pub(super) fn close(self) {
+        // It may have ended by itself.
+        let _ = self.shut_down.send(());
+        let _ = self.runtime.block_on(self.hub);
+    }
+}
+
+/// Shows what happens until the command ends.
+async fn serve(mut hub: Hub, mut wish: oneshot::Receiver<()>, notices: Notices) {
+    loop {
+        tokio::select! {
+            _ = &mut wish => return hub.shutdown().await,
+            Some(notice) = hub.next_notice() => notices.print(&notice.text),
+        }
+    }
+}

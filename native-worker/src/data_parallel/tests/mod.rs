@@ -1,0 +1,95 @@
+//! Ranks on threads: what they agree on, and what happens to the others when something happens to one.
+
+mod calls;
+mod ends;
+mod joining;
+
+use std::{
+    io::Write as _,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    thread,
+};
+
+use rollmesh_core::{
+    hash::Hash128,
+    ids::PolicyId,
+    protocol::Token,
+    worker::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy},
+};
+
+use super::{TcpAllReduce, frame::Frame, hello::Hello};
+
+const TOKEN: Token = Token::new([3; 32]);
+
+fn free_address() -> String {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().to_string()
+}
+
+fn request(address: &str, rank: u32, world_size: u32) -> JoinRequest {
+    let config = DataParallelConfig::new(address, rank, world_size, TOKEN);
+    let policy = JoiningPolicy { id: PolicyId::DEFAULT, layout: Hash128([1; 16]), settings: Hash128([2; 16]) };
+    JoinRequest { config, policies: vec![policy], max_message: 16 << 20 }
+}
+
+fn join_all(requests: Vec<JoinRequest>) -> Vec<Result<TcpAllReduce, DataParallelError>> {
+    let threads: Vec<_> =
+        requests.into_iter().map(|request| thread::spawn(move || TcpAllReduce::join(&request))).collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+/// So many ranks, in their order.
+pub(crate) fn ranks(world_size: u32) -> Vec<TcpAllReduce> {
+    loop {
+        let address = free_address();
+        let joined = join_all((0..world_size).map(|rank| request(&address, rank, world_size)).collect());
+        // Somebody else may have taken the port meanwhile.
+        if !matches!(joined[0], Err(DataParallelError::Listen { .. })) {
+            return joined.into_iter().map(Result::unwrap).collect();
+        }
+    }
+}
+
+/// Lets every rank do something on a thread of its own, and gives what comes of it in the order of ranks.
+pub(crate) fn each<R: Send + 'static>(
+    ranks: Vec<TcpAllReduce>,
+    f: impl Fn(u32, TcpAllReduce) -> R + Clone + Send + 'static,
+) -> Vec<R> {
+    let threads: Vec<_> = (0..)
+        .zip(ranks)
+        .map(|(rank, group)| {
+            let f = f.clone();
+            thread::spawn(move || f(rank, group))
+        })
+        .collect();
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+/// More than one piece of a message.
+const MANY: usize = 100_000;
+
+fn values(rank: u32, n: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i as f32 * 0.37 + rank as f32) * 1.7).sin()).collect()
+}
+
+/// Until somebody opens.
+fn knock(address: &str) -> TcpStream {
+    loop {
+        if let Ok(stream) = TcpStream::connect(address) {
+            return stream;
+        }
+        thread::yield_now();
+    }
+}
+
+/// A rank 1 made by hand, and the rank 0 that it has joined.
+fn by_hand() -> (TcpStream, thread::JoinHandle<TcpAllReduce>) {
+    let address = free_address();
+    let first = thread::spawn({
+        let request = request(&address, 0, 2);
+        move || TcpAllReduce::join(&request).unwrap()
+    });
+    let mut stream = knock(&address);
+    stream.write_all(&Hello::of(&request(&address, 1, 2)).encode(&TOKEN)).unwrap();
+    assert_eq!(Frame::read(&mut stream).unwrap(), Frame::Welcome);
+    (stream, first)
+}

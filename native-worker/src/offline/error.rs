@@ -1,0 +1,94 @@
+//! Why files cannot be read or written.
+
+use std::{io, path::PathBuf};
+
+use rollmesh_core::{
+    batch::BatchError,
+    offline::{EncodeError, JsonError},
+};
+
+/// Why files cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum OfflineError {
+    /// There are no such files.
+    #[error("there are no files {0}: give a file, a directory, or a pattern that matches some")]
+    NoFiles(String),
+    /// A pattern is none.
+    #[error("'{pattern}' is no pattern: {source}")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        source: glob::PatternError,
+    },
+    /// It is not on this machine.
+    #[error("'{0}' is on another machine: copy it here first")]
+    Remote(String),
+    /// A file cannot be read.
+    #[error("{path}: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// An archive is none, or none that can be read.
+    #[error("{path}: {reason}", path = path.display())]
+    Zip {
+        /// The archive.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file holds something else than batches.
+    #[error("{path}: {source}", path = path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: JsonError,
+    },
+    /// None of the files has a batch for this worker.
+    #[error(
+        "there is no batch in {files} files for worker {worker_index}{}: either they are empty, or there are more \
+         workers than lines, so that dataset_shards should be smaller",
+        last.as_ref().map_or_else(String::new, |last| format!(" (the last problem was {last})"))
+    )]
+    NoData {
+        /// How many files there are.
+        files: usize,
+        /// Whose batches were looked for.
+        worker_index: u32,
+        /// What was wrong with the last line that was no batch.
+        last: Option<String>,
+    },
+    /// Batches cannot be joined.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// A batch has no form in the file's format.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The disk is full. Everything before is in the file, and the batch is still the caller's.
+    #[error("{path}: the disk is full; what was written before is complete", path = path.display())]
+    DiskFull {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file cannot be written.
+    #[error("{path}: {source}", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl OfflineError {
+    pub(super) fn write(path: PathBuf, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path },
+            _ => Self::Write { path, source },
+        }
+    }
+}

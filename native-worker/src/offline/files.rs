@@ -1,0 +1,94 @@
+//! Which files are meant.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    path::{Path, PathBuf},
+};
+
+use super::OfflineError;
+
+/// The files that these texts mean, in their order: paths, directories (all files in them with one of the endings) and
+/// patterns with `*`, `?`, `[…]` and `**`; `~` is the home directory. What a directory or a pattern means is sorted. No
+/// file comes twice.
+///
+/// # Errors
+/// [`OfflineError::NoFiles`] if there are none, [`OfflineError::Pattern`], [`OfflineError::Remote`] for the URL of
+/// something that is elsewhere.
+pub fn find(inputs: &[String], endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
+    let (mut files, mut seen) = (Vec::new(), BTreeSet::new());
+    for input in inputs {
+        let mut found = matching(input, endings)?;
+        found.retain(|file| seen.insert(file.clone()));
+        files.extend(found);
+    }
+    if files.is_empty() { Err(OfflineError::NoFiles(inputs.join(", "))) } else { Ok(files) }
+}
+
+fn matching(input: &str, endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
+    // One letter is a drive.
+    if input.split_once("://").is_some_and(|(scheme, _)| scheme.len() > 1) {
+        return Err(OfflineError::Remote(input.into()));
+    }
+    let path = match (input.strip_prefix("~/"), env::home_dir()) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(input),
+    };
+    if path.is_file() {
+        return Ok(vec![path]);
+    }
+    if path.is_dir() {
+        return in_directory(&path, endings);
+    }
+    let pattern = path.to_string_lossy();
+    let found = glob::glob(&pattern);
+    let found = found.map_err(|source| OfflineError::Pattern { pattern: input.into(), source })?;
+    // What cannot be looked into does not match.
+    Ok(found.filter_map(Result::ok).filter(|file| file.is_file()).collect())
+}
+
+fn in_directory(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
+    let failed = |source| OfflineError::Read { path: path.into(), source };
+    let mut files = Vec::new();
+    for entry in path.read_dir().map_err(failed)? {
+        let file = entry.map_err(failed)?.path();
+        let ending = file.extension().and_then(|ending| ending.to_str());
+        if ending.is_some_and(|ending| endings.contains(&ending)) && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn paths_directories_and_patterns_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b.json", "a.json", "c.zip", "notes.txt"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let root = folder.path().to_str().unwrap();
+        let names = |inputs: &[String]| -> Vec<String> {
+            let found = find(inputs, &["json", "zip"]).unwrap();
+            found.iter().map(|file| file.file_name().unwrap().to_str().unwrap().into()).collect()
+        };
+        assert_eq!(names(&[root.into()]), ["a.json", "b.json", "c.zip"]);
+        assert_eq!(names(&[format!("{root}/*.json")]), ["a.json", "b.json"]);
+        let list = [format!("{root}/notes.txt"), format!("{root}/b*"), root.into()];
+        assert_eq!(names(&list), ["notes.txt", "b.json", "a.json", "c.zip"]);
+    }
+
+    #[test]
+    fn nothing_is_an_error() {
+        let error = |input: &str| find(&[input.into()], &["json"]).unwrap_err().to_string();
+        assert!(error("/no/such/*.json").starts_with("there are no files /no/such/*.json"));
+        assert!(error("s3://bucket/a.json").contains("another machine"));
+        assert!(error("/tmp/***").contains("no pattern"));
+    }
+}

@@ -1,0 +1,33 @@
+//! RLlib's sample files: a batch per line, see [`decode_record`](rollmesh_core::offline::decode_record).
+//!
+//! ```
+//! use rollmesh::offline::json::{JsonReader, JsonReaderOptions, JsonWriter, JsonWriterOptions};
+//! use rollmesh_core::{batch::{ACTIONS, SampleBatch}, column::ColumnData};
+//!
+//! let folder = std::env::temp_dir().join(format!("rollmesh-doc-{}", std::process::id()));
+//! let mut writer = JsonWriter::new(&folder, JsonWriterOptions::default())?;
+//! for action in 0..3 {
+//!     writer.append(&SampleBatch::new().with(ACTIONS, ColumnData::scalars(vec![action]))?.into())?;
+//! }
+//! let files = rollmesh::offline::files::find(&[folder.to_string_lossy().into()], &["json"])?;
+//! let reader = JsonReader::new(files, JsonReaderOptions::default())?;
+//! let actions: Vec<i64> = reader
+//!     .read_all_files()
+//!     .map(|batch| Ok(batch?.single()?.get(ACTIONS)?[0]))
+//!     .collect::<Result<_, Box<dyn std::error::Error>>>()?;
+//! assert_eq!(actions, [0, 1, 2]);
+//! # std::fs::remove_dir_all(&folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod reader;
+mod source;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use reader::{AllFiles, JsonReader, JsonReaderOptions};
+pub use writer::{JsonWriter, JsonWriterOptions};
+
+/// Endings of the files in a directory that are read.
+pub const ENDINGS: [&str; 2] = ["json", "zip"];

@@ -1,0 +1,281 @@
+//! Reading sample files: endlessly, in a worker, or each once.
+
+use std::path::{Path, PathBuf};
+
+use rollmesh_core::{
+    batch::AnyBatch,
+    config::ConfigError,
+    offline::{Choice, Draws, JsonError, JsonLimits, JsonLines},
+    sampler::{InputReader, IoContext, SampleError, SamplerHost},
+};
+
+use super::source::{Line, Source};
+use crate::offline::OfflineError;
+
+/// How sample files are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonReaderOptions {
+    /// Rows that [`JsonReader::next_batch`] gives at least, of as many lines as it takes.
+    pub batch_size: usize,
+    /// Bytes that reading a line takes at most, with everything that is made of it. Longer lines are passed over.
+    pub buffer_size: usize,
+    /// Which part of the lines to read, of how many; none for all of them.
+    pub shard: Option<(u32, u32)>,
+    /// Seed of the choice of files.
+    pub seed: u64,
+    /// Which worker reads: the first file is chosen by it.
+    pub worker_index: u32,
+    /// Of how many, without the local one.
+    pub num_workers: u32,
+}
+
+impl Default for JsonReaderOptions {
+    fn default() -> Self {
+        Self { batch_size: 1, buffer_size: 1 << 30, shard: None, seed: 0, worker_index: 0, num_workers: 0 }
+    }
+}
+
+impl JsonReaderOptions {
+    /// Lines have at most this part of the buffer: their numbers take four times as much, and so may each of
+    /// what compressed columns hold, what it is decompressed to, and what is made of that.
+    const LINE_PART: usize = 16;
+    const COMPRESSED_PART: usize = 8;
+
+    /// What the settings say: `train_batch_size` (the worker's unless set), divided among the workers, and
+    /// `buffer_size` in bytes (1 GiB).
+    ///
+    /// # Errors
+    /// [`SampleError::Input`] for settings of another form.
+    pub fn from_context(context: &IoContext) -> Result<Self, SampleError> {
+        let wrong = |error: ConfigError| SampleError::Input(error.to_string());
+        let default = Self::default();
+        let rows = context.config.get::<u32>("train_batch_size").map_err(wrong)?.unwrap_or(context.train_batch_size);
+        let (worker_index, num_workers) = (context.worker.worker_index, context.worker.num_workers);
+        Ok(Self {
+            batch_size: rows.div_ceil(num_workers.max(1)).max(1) as usize,
+            buffer_size: context.config.get("buffer_size").map_err(wrong)?.unwrap_or(default.buffer_size),
+            shard: context.shard,
+            seed: context.seed,
+            worker_index,
+            num_workers,
+        })
+    }
+
+    fn line_room(&self) -> usize {
+        self.buffer_size / Self::LINE_PART
+    }
+
+    fn limits(&self) -> JsonLimits {
+        JsonLimits { decompressed: self.buffer_size / Self::COMPRESSED_PART }
+    }
+}
+
+/// Hears of a line that is no batch.
+type OnCorrupt = Box<dyn FnMut(&Path, &JsonError) + Send>;
+
+/// Reads batches from sample files, without end: the first file by the worker's index, all others by chance. Lines that
+/// are no batches are counted and passed over, unless there are too many in a row.
+///
+/// Workers of a run share the lines instead of all reading the same: line `l` of the `f`-th file is of shard
+/// `(f + l) mod n`.
+pub struct JsonReader {
+    files: Vec<PathBuf>,
+    options: JsonReaderOptions,
+    draws: Draws,
+    /// Files that may have batches for this worker.
+    usable: Vec<usize>,
+    open: Option<OpenFile>,
+    started: bool,
+    lines: JsonLines,
+    buffer: Vec<u8>,
+    on_corrupt: Option<OnCorrupt>,
+}
+
+struct OpenFile {
+    file: usize,
+    source: Source,
+    /// Lines so far.
+    line: u64,
+    /// Whether there was any batch in it.
+    fruitful: bool,
+}
+
+impl JsonReader {
+    /// Reads from these files.
+    ///
+    /// # Errors
+    /// [`OfflineError::NoFiles`] without any.
+    pub fn new(files: Vec<PathBuf>, options: JsonReaderOptions) -> Result<Self, OfflineError> {
+        if files.is_empty() {
+            return Err(OfflineError::NoFiles("to read from".into()));
+        }
+        let draws = Draws::new(options.seed, options.worker_index, Choice::File);
+        let lines = JsonLines::lenient(options.limits());
+        let usable = (0..files.len()).collect();
+        let (open, started, buffer) = (None, false, Vec::new());
+        Ok(Self { files, options, draws, usable, open, started, lines, buffer, on_corrupt: None })
+    }
+
+    /// Tells somebody of every line that is passed over because it is no batch.
+    #[must_use]
+    pub fn on_corrupt(mut self, hear: impl FnMut(&Path, &JsonError) + Send + 'static) -> Self {
+        self.on_corrupt = Some(Box::new(hear));
+        self
+    }
+
+    /// Lines so far that were no batches.
+    #[must_use]
+    pub fn corrupt_lines(&self) -> u64 {
+        self.lines.corrupt_lines()
+    }
+
+    /// Batches of the next lines, joined, until there are [`batch_size`](JsonReaderOptions::batch_size) rows.
+    ///
+    /// # Errors
+    /// [`OfflineError`]. Whoever asks again gets what comes after.
+    pub fn next_batch(&mut self) -> Result<AnyBatch, OfflineError> {
+        let (mut batches, mut rows) = (Vec::new(), 0);
+        while rows < self.options.batch_size {
+            let batch = self.next_record()?;
+            rows += batch.env_steps();
+            batches.push(batch);
+        }
+        match <[AnyBatch; 1]>::try_from(batches) {
+            Ok([only]) => Ok(only),
+            Err(several) => Ok(AnyBatch::concat(&several)?),
+        }
+    }
+
+    /// The batch of the next line that has rows.
+    fn next_record(&mut self) -> Result<AnyBatch, OfflineError> {
+        loop {
+            if self.open.is_none() {
+                let file = self.choose()?;
+                self.begin(file)?;
+            }
+            match self.read_line()? {
+                Some(batch) if batch.agent_steps() > 0 => return Ok(batch),
+                Some(_) => {}
+                None => {
+                    // One that had nothing for this worker will have nothing the next time.
+                    if let Some(barren) = self.open.take().filter(|open| !open.fruitful) {
+                        self.usable.retain(|file| *file != barren.file);
+                    }
+                }
+            }
+        }
+    }
+
+    fn choose(&mut self) -> Result<usize, OfflineError> {
+        let files = self.files.len();
+        if !std::mem::replace(&mut self.started, true) {
+            let (index, total) = (self.options.worker_index, self.options.num_workers.max(1));
+            let place = (files - 1) as f64 * (f64::from(index) / f64::from(total));
+            return Ok((place.round_ties_even() as usize).min(files - 1));
+        }
+        let place = self.draws.below(self.usable.len());
+        let no_data = || OfflineError::NoData {
+            files,
+            worker_index: self.options.worker_index,
+            last: self.lines.last_error().map(ToString::to_string),
+        };
+        self.usable.get(place).copied().ok_or_else(no_data)
+    }
+
+    fn begin(&mut self, file: usize) -> Result<(), OfflineError> {
+        let source = Source::open(&self.files[file])?;
+        self.lines.begin_file();
+        self.open = Some(OpenFile { file, source, line: 0, fruitful: false });
+        Ok(())
+    }
+
+    /// The next batch of the open file; none at its end.
+    fn read_line(&mut self) -> Result<Option<AnyBatch>, OfflineError> {
+        let Some(open) = &mut self.open else { return Ok(None) };
+        let (path, room) = (&self.files[open.file], self.options.line_room());
+        loop {
+            let mine = self.options.shard.is_none_or(|(shard, shards)| {
+                (open.file as u64).wrapping_add(open.line) % u64::from(shards.max(1)) == u64::from(shard)
+            });
+            open.line += 1;
+            let before = self.lines.corrupt_lines();
+            let read = match open.source.line(mine.then_some(&mut self.buffer), room)? {
+                Line::End => return Ok(None),
+                Line::Whole if !mine => {
+                    self.lines.skip();
+                    continue;
+                }
+                Line::Whole => self.lines.read(&self.buffer),
+                Line::TooLong(bytes) => self.lines.too_long(bytes).map(|()| None),
+            };
+            if let Some(batch) = read.map_err(|source| OfflineError::Json { path: path.clone(), source })? {
+                open.fruitful = true;
+                return Ok(Some(batch));
+            }
+            if self.lines.corrupt_lines() > before
+                && let (Some(hear), Some(error)) = (&mut self.on_corrupt, self.lines.last_error())
+            {
+                hear(path, error);
+            }
+        }
+    }
+
+    /// Every line of every file once, in the order of the files; of a shard, its lines.
+    #[must_use]
+    pub fn read_all_files(mut self) -> AllFiles {
+        self.open = None;
+        AllFiles { reader: self, next: 0, failed: false }
+    }
+}
+
+/// Gives the batches of all files once.
+pub struct AllFiles {
+    reader: JsonReader,
+    next: usize,
+    failed: bool,
+}
+
+impl AllFiles {
+    /// Lines so far that were no batches.
+    #[must_use]
+    pub fn corrupt_lines(&self) -> u64 {
+        self.reader.corrupt_lines()
+    }
+
+    fn advance(&mut self) -> Result<Option<AnyBatch>, OfflineError> {
+        loop {
+            if let Some(batch) = self.reader.read_line()? {
+                return Ok(Some(batch));
+            }
+            if self.next == self.reader.files.len() {
+                return Ok(None);
+            }
+            self.reader.begin(self.next)?;
+            self.next += 1;
+        }
+    }
+}
+
+impl Iterator for AllFiles {
+    type Item = Result<AnyBatch, OfflineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.advance();
+        self.failed = next.is_err();
+        next.transpose()
+    }
+}
+
+impl InputReader for JsonReader {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        self.next_batch().map_err(|error| SampleError::Input(error.to_string()))
+    }
+
+    fn stop(&mut self) -> Result<(), SampleError> {
+        self.open = None;
+        Ok(())
+    }
+}

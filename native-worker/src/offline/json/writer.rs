@@ -1,0 +1,180 @@
+//! Writing sample files.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rollmesh_core::{
+    batch::AnyBatch,
+    config::ConfigError,
+    offline::{COMPRESS_COLUMNS, encode_record},
+    sampler::{IoContext, OutputWriter, SampleError},
+};
+
+use crate::offline::OfflineError;
+
+/// How sample files are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonWriterOptions {
+    /// Bytes after which a new file begins.
+    pub max_file_size: u64,
+    /// Columns that are compressed.
+    pub compress_columns: Vec<String>,
+    /// Which worker writes; a part of the files' names.
+    pub worker_index: u32,
+}
+
+impl Default for JsonWriterOptions {
+    fn default() -> Self {
+        let compress_columns = COMPRESS_COLUMNS.map(String::from).into();
+        Self { max_file_size: 64 << 20, compress_columns, worker_index: 0 }
+    }
+}
+
+impl JsonWriterOptions {
+    /// What the settings say: `max_file_size` in bytes (64 MiB) and `compress_columns` (`obs` and `new_obs`).
+    ///
+    /// # Errors
+    /// [`SampleError::Output`] for settings of another form.
+    #[doc(alias("output_max_file_size", "output_compress_columns"))]
+    pub fn from_context(context: &IoContext) -> Result<Self, SampleError> {
+        let wrong = |error: ConfigError| SampleError::Output(error.to_string());
+        let default = Self::default();
+        let config = &context.config;
+        Ok(Self {
+            max_file_size: config.get("max_file_size").map_err(wrong)?.unwrap_or(default.max_file_size),
+            compress_columns: config.get("compress_columns").map_err(wrong)?.unwrap_or(default.compress_columns),
+            worker_index: context.worker.worker_index,
+        })
+    }
+}
+
+/// Writes batches to files `output-<date>_worker-<index>_<number>.json` in a directory, a line each. The date is in UTC.
+///
+/// A line is handed to the system as a whole: when [`append`](Self::append) comes back, it is out of this process, and
+/// if it fails, nothing of the batch is in the file. No file that is there already is ever written to.
+pub struct JsonWriter {
+    directory: PathBuf,
+    options: JsonWriterOptions,
+    clock: fn() -> SystemTime,
+    number: u64,
+    open: Option<(PathBuf, File)>,
+    written: u64,
+    line: Vec<u8>,
+}
+
+impl JsonWriter {
+    /// Writes to a directory, which is made if it is not there. The first file is made with the first batch.
+    ///
+    /// # Errors
+    /// [`OfflineError::Write`], [`OfflineError::DiskFull`].
+    pub fn new(directory: impl AsRef<Path>, options: JsonWriterOptions) -> Result<Self, OfflineError> {
+        let directory = directory.as_ref().to_path_buf();
+        fs::create_dir_all(&directory).map_err(|source| OfflineError::write(directory.clone(), source))?;
+        let (number, open, written, line) = (0, None, 0, Vec::new());
+        Ok(Self { directory, options, clock: SystemTime::now, number, open, written, line })
+    }
+
+    /// Takes the time from elsewhere.
+    #[cfg(test)]
+    pub(super) fn with_clock(self, clock: fn() -> SystemTime) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Writes on in another file, as if it were the one that is open.
+    #[cfg(test)]
+    pub(super) fn redirect(&mut self, path: &Path) {
+        let file = OpenOptions::new().write(true).open(path);
+        self.open = file.ok().map(|file| (path.to_path_buf(), file));
+    }
+
+    /// Writes a batch.
+    ///
+    /// # Errors
+    /// [`OfflineError::Encode`], [`OfflineError::Write`], [`OfflineError::DiskFull`]. Whoever writes again goes on
+    /// where the last whole line ends.
+    pub fn append(&mut self, batch: &AnyBatch) -> Result<(), OfflineError> {
+        self.line.clear();
+        let columns: Vec<&str> = self.options.compress_columns.iter().map(String::as_str).collect();
+        encode_record(batch, &columns, &mut self.line)?;
+        self.line.push(b'\n');
+        if self.open.is_none() || self.written >= self.options.max_file_size {
+            self.open = Some(self.create()?);
+            self.written = 0;
+        }
+        let Some((path, file)) = &mut self.open else { return Ok(()) };
+        if let Err(source) = file.write_all(&self.line) {
+            // Half a line would be a corrupt one. Where even this fails, the next line goes into another file.
+            let error = OfflineError::write(path.clone(), source);
+            if file.set_len(self.written).is_err() {
+                self.open = None;
+            }
+            return Err(error);
+        }
+        self.written += self.line.len() as u64;
+        Ok(())
+    }
+
+    fn create(&mut self) -> Result<(PathBuf, File), OfflineError> {
+        let date = date((self.clock)());
+        loop {
+            let name = format!("output-{date}_worker-{}_{}.json", self.options.worker_index, self.number);
+            let path = self.directory.join(name);
+            self.number += 1;
+            match OpenOptions::new().append(true).create_new(true).open(&path) {
+                Ok(file) => return Ok((path, file)),
+                // Another writer of this second.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(OfflineError::write(path, source)),
+            }
+        }
+    }
+}
+
+impl OutputWriter for JsonWriter {
+    fn write(&mut self, batch: &AnyBatch) -> Result<(), SampleError> {
+        self.append(batch).map_err(|error| SampleError::Output(error.to_string()))
+    }
+
+    fn close(&mut self) -> Result<(), SampleError> {
+        self.open = None;
+        Ok(())
+    }
+}
+
+/// `2024-02-29_23-59-59`, in UTC.
+fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Years begin in March, so that leap days are their ends: see Hinnant, "chrono-compatible low-level date algorithms".
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hours, minutes, seconds) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}_{hours:02}-{minutes:02}-{seconds:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01_00-00-00");
+        assert_eq!(at(951_827_696), "2000-02-29_12-34-56");
+        assert_eq!(at(1_709_251_199), "2024-02-29_23-59-59");
+        assert_eq!(at(4_107_542_399), "2100-02-28_23-59-59");
+        assert_eq!(at(4_107_542_400), "2100-03-01_00-00-00");
+    }
+}

@@ -1,0 +1,71 @@
+//! The leases of a run: what was granted, and what came of it.
+
+use rollmesh_core::{
+    ids::{LeaseId, WorkerId},
+    lease::Lease,
+    protocol::{Message, convert, message::FragmentUpload},
+    time::Micros,
+};
+
+use super::Run;
+
+/// Granted leases that are remembered per worker, to read uploads that come after the end of their lease.
+const REMEMBERED_LEASES: usize = 4;
+
+/// An upload that is not what its lease asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UploadFault {
+    /// The group's books decide on it: the lease is long over, or never was.
+    #[error("the lease is unknown")]
+    Unknown,
+    #[error(transparent)]
+    Invalid(#[from] convert::UploadError),
+}
+
+impl Run {
+    /// Remembers a lease on its way to a worker; the message to send.
+    pub(crate) fn grant(&mut self, worker: WorkerId, lease: Lease) -> Message {
+        let message = Message::LeaseGrant(convert::lease_grant(self.number, &lease));
+        self.granted.insert(lease.id, (worker, lease));
+        let of_worker: Vec<LeaseId> =
+            self.granted.iter().filter(|(_, (owner, _))| *owner == worker).map(|(id, _)| *id).collect();
+        for old in of_worker.iter().rev().skip(REMEMBERED_LEASES) {
+            self.granted.remove(old);
+        }
+        message
+    }
+
+    /// Slots of a worker's latest lease.
+    pub(crate) fn latest_slots(&self, worker: WorkerId) -> u32 {
+        let mut latest = self.granted.values().rev().filter(|(owner, _)| *owner == worker);
+        latest.next().map_or(0, |(_, lease)| lease.slots.len() as u32)
+    }
+
+    pub(crate) fn forget_worker(&mut self, worker: WorkerId) {
+        self.granted.retain(|_, (owner, _)| *owner != worker);
+    }
+
+    /// Reads an upload and hands it to the group.
+    pub(crate) fn handle_upload(
+        &mut self,
+        worker: WorkerId,
+        upload: &FragmentUpload,
+        now: Micros,
+    ) -> Result<(), UploadFault> {
+        let id = LeaseId(upload.lease);
+        let Some((_, lease)) = self.granted.get(&id).filter(|(owner, _)| *owner == worker) else {
+            self.group.handle_fragments(worker, id, Vec::new(), now);
+            return Err(UploadFault::Unknown);
+        };
+        match convert::slot_fragments(upload, self.number, lease, &self.limits) {
+            Ok(fragments) => {
+                self.group.handle_fragments(worker, id, fragments, now);
+                Ok(())
+            }
+            Err(error) => {
+                self.group.handle_invalid(worker, id, now);
+                Err(error.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! A run as the hub drives it: group, consumer and measurements, without sockets.
+
+mod leases;
+mod making;
+mod report;
+mod weights;
+
+use std::{collections::BTreeMap, io, time::Duration};
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    group::{BeginError, GroupConfigError, WorkerGroup},
+    hash::weights_hash,
+    ids::{LeaseId, WeightsVersion, WorkerId},
+    lease::Lease,
+    postprocess::PostprocessError,
+    protocol::{
+        Message, Phase,
+        convert::FragmentLimits,
+        message::{EnvTrace, RunStart},
+    },
+    run::RunSpec,
+    time::Micros,
+    weights::Weights,
+};
+use tokio::sync::mpsc;
+
+use super::{
+    RunEnd, SampleConfig, Summary, TrainConfig, TrainConfigError,
+    consumer::{Consumer, Consuming},
+    metrics::{Episodes, IterationMetrics, Stopwatch},
+    run_dir::{RunDir, RunDirError},
+};
+use crate::learner::{DeviceError, LearnError, UpdateStats};
+
+pub use weights::SyncError;
+
+/// What a run is for.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// Learning.
+    Train(Box<TrainConfig>),
+    /// Rows, for whoever holds the other end.
+    Sample(SampleConfig, mpsc::Sender<Vec<SlotFragment>>),
+}
+
+/// What the hub must know of a run, whatever it is for.
+pub(crate) struct RunTerms {
+    pub(crate) algo: &'static str,
+    /// Local workers that it begins with.
+    pub(crate) num_workers: u32,
+    /// Environment variables that they have besides the hub's.
+    pub(crate) extra_environs: BTreeMap<String, String>,
+    /// The least time between two batches.
+    pace: Duration,
+    stop_return: Option<f64>,
+    max_env_steps: u64,
+}
+
+/// A run in progress, or over.
+pub(crate) struct Run {
+    pub(crate) number: u32,
+    pub(crate) terms: RunTerms,
+    pub(crate) spec: RunSpec,
+    pub(crate) group: WorkerGroup,
+    pub(crate) phase: Phase,
+    pub(crate) watched_slot: u32,
+    limits: FragmentLimits,
+    /// None once the run is over: whoever takes its batches sees that no more come.
+    consumer: Option<Consumer>,
+    weights: Weights,
+    /// The weights that all workers were sent, but for those that came later and were sent newer ones.
+    published: WeightsVersion,
+    /// Weights that were set in the middle of an iteration: they act from the next one on that has not begun.
+    next_weights: Option<Weights>,
+    granted: BTreeMap<LeaseId, (WorkerId, Lease)>,
+    /// Iterations that have begun.
+    begun: u64,
+    iteration: u64,
+    env_steps: u64,
+    episodes: Episodes,
+    stopwatch: Stopwatch,
+    /// On the stopwatch.
+    iteration_began: Duration,
+    steps_per_s: f64,
+    error: String,
+    files: Option<RunDir>,
+}
+
+/// A batch that is being consumed.
+pub(crate) struct Submitted {
+    pub(crate) update: Consuming,
+    /// What the watched slot saw.
+    pub(crate) trace: EnvTrace,
+}
+
+/// Why a run could not begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Config(#[from] TrainConfigError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Learner(#[from] LearnError),
+    #[error("cannot start the learner's thread: {0}")]
+    Thread(#[from] io::Error),
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    #[error(transparent)]
+    Group(#[from] GroupConfigError),
+    #[error("another run is going on; stop it first")]
+    Busy,
+    #[error("the hub has stopped")]
+    HubGone,
+}
+
+impl Run {
+    pub(crate) fn is_over(&self) -> bool {
+        !matches!(self.phase, Phase::Running | Phase::Paused)
+    }
+
+    /// Time since the run began, without pauses.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.stopwatch.elapsed()
+    }
+
+    /// True once the first iteration has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun > 0
+    }
+
+    pub(crate) fn announcement(&self) -> Message {
+        Message::RunStart(RunStart { run: self.number, spec: self.spec.clone() })
+    }
+
+    /// True if its batches were for somebody who is gone.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        matches!(&self.consumer, Some(Consumer::Taker(batches)) if batches.is_closed())
+    }
+
+    /// Begins the next iteration. Where no weights are to come before it, the one after it, too: then workers go on with
+    /// that while their uploads travel.
+    pub(crate) fn begin_iteration(&mut self, now: Micros) -> Result<(), BeginError> {
+        self.iteration_began = self.stopwatch.elapsed();
+        if !self.has_taker() || self.group.open_iterations() == 0 {
+            self.begin_one(now)?;
+        }
+        while self.may_begin_ahead() {
+            self.begin_one(now)?;
+        }
+        Ok(())
+    }
+
+    fn begin_one(&mut self, now: Micros) -> Result<(), BeginError> {
+        self.begun += 1;
+        self.group.begin_iteration(self.weights.version(), now).map(|_| ())
+    }
+
+    fn may_begin_ahead(&self) -> bool {
+        self.has_taker()
+            && self.next_weights.is_none()
+            && self.begun.saturating_mul(self.steps_per_iteration()) < self.terms.max_env_steps
+            && self.group.may_begin(self.weights.version())
+    }
+
+    pub(super) fn has_taker(&self) -> bool {
+        matches!(self.consumer, Some(Consumer::Taker(_)))
+    }
+
+    fn steps_per_iteration(&self) -> u64 {
+        u64::from(self.spec.num_slots) * u64::from(self.spec.rollout_fragment_length)
+    }
+
+    /// How long the next iteration has to wait for the run's pace.
+    pub(crate) fn rest(&self) -> Duration {
+        self.terms.pace.saturating_sub(self.stopwatch.elapsed().saturating_sub(self.iteration_began))
+    }
+
+    /// The batch of the iteration, if it is complete: counted, and handed to its consumer.
+    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, PostprocessError>> {
+        let consumer = self.consumer.as_ref()?;
+        let fragments = self.group.poll_batch()?;
+        self.episodes.count(&fragments);
+        let trace = self.trace(&fragments);
+        Some(consumer.submit(fragments).map(|update| Submitted { update, trace }))
+    }
+
+    /// The batch has been consumed.
+    pub(crate) fn count_batch(&mut self) {
+        let steps = self.steps_per_iteration();
+        self.iteration += 1;
+        self.env_steps += steps;
+        let took = self.stopwatch.elapsed().saturating_sub(self.iteration_began);
+        self.steps_per_s = steps as f64 / took.as_secs_f64().max(1e-9);
+    }
+
+    /// The learner is done with the batch.
+    pub(crate) fn handle_update(&mut self, weights: Weights, stats: &UpdateStats) -> IterationMetrics {
+        self.weights = weights;
+        self.count_batch();
+        IterationMetrics {
+            steps_per_s: self.steps_per_s,
+            wall_s: self.stopwatch.elapsed().as_secs_f64(),
+            ..IterationMetrics::new(self.iteration, self.env_steps, &self.episodes, stats)
+        }
+    }
+
+    /// Writes a line of metrics, if the run has files.
+    pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> io::Result<()> {
+        self.files.as_mut().map_or(Ok(()), |files| files.add_metrics(metrics))
+    }
+
+    /// Why the run should end now, if it should.
+    pub(crate) fn end_reached(&self) -> Option<RunEnd> {
+        if self.terms.stop_return.is_some_and(|target| self.episodes.have_reached(target)) {
+            return Some(RunEnd::Solved);
+        }
+        (self.env_steps >= self.terms.max_env_steps).then_some(RunEnd::Finished)
+    }
+
+    pub(crate) fn pause(&mut self) {
+        if self.phase == Phase::Running {
+            self.phase = Phase::Paused;
+            self.group.pause();
+            self.stopwatch.pause();
+        }
+    }
+
+    pub(crate) fn resume(&mut self, now: Micros) {
+        if self.phase == Phase::Paused {
+            self.phase = Phase::Running;
+            self.stopwatch.resume();
+            self.group.resume(now);
+        }
+    }
+
+    /// Ends the run and writes its last files. A file that cannot be written is told as an error beside the summary.
+    pub(crate) fn end(&mut self, end: RunEnd, now: Micros) -> (Summary, io::Result<()>) {
+        self.stopwatch.pause();
+        self.consumer = None;
+        self.group.stop(now);
+        self.phase = match &end {
+            RunEnd::Solved => Phase::Solved,
+            RunEnd::Finished => Phase::Finished,
+            RunEnd::Stopped => Phase::Stopped,
+            RunEnd::Failed(error) => {
+                self.error = error.clone();
+                Phase::Failed
+            }
+        };
+        let summary = Summary {
+            env: self.spec.env.clone(),
+            algo: self.terms.algo,
+            seed: self.spec.seed,
+            solved: end == RunEnd::Solved,
+            env_steps: self.env_steps,
+            episode_return_mean: self.episodes.return_mean(),
+            wall_s: self.stopwatch.elapsed().as_secs_f64(),
+            weights_hash: weights_hash(&self.weights),
+            end,
+        };
+        let written = self.files.take().map_or(Ok(()), |files| {
+            super::weights_file::write(&files.weights_path(), &self.weights)?;
+            files.write_summary(&summary)
+        });
+        (summary, written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::{
+        env::EnvRegistry,
+        group::{GroupCommand, WorkerProfile},
+        kernels::Kernels,
+        worker::{Advance, SlotRunner},
+    };
+
+    use super::*;
+
+    /// Between the first batch and its update there is neither a fragment in the making nor an iteration counted;
+    /// a run that seemed not to have begun then would be begun a second time, with the first weights.
+    #[test]
+    fn a_run_begins_once() {
+        let envs = EnvRegistry::builtin();
+        let config = TrainConfig {
+            num_workers: 1,
+            num_envs_per_worker: 2,
+            hidden: vec![4],
+            ppo: crate::learner::PpoConfig { rollout_fragment_length: 8, ..Default::default() },
+            ..TrainConfig::new("CartPole-v1")
+        };
+        let mut run = Run::new(1, Task::Train(Box::new(config)), &envs, LeaseId(0)).unwrap();
+        assert!(!run.has_begun());
+        let (worker, now) = (WorkerId(1), Micros(0));
+        run.group.handle_joined(worker, WorkerProfile::NATIVE, now);
+        run.begin_iteration(now).unwrap();
+        let Some(GroupCommand::Grant { lease, .. }) = run.group.poll_command() else { panic!("no lease") };
+        let mut runner = SlotRunner::new(&run.spec, &envs, Kernels::PORTABLE).unwrap();
+        let id = lease.id;
+        runner.begin(lease).unwrap();
+        let Advance::Done { fragments, .. } = runner.advance(8).unwrap() else { panic!("8 steps are a fragment") };
+        run.group.handle_fragments(worker, id, fragments, now);
+        assert!(run.poll_update().is_some_and(|submitted| submitted.is_ok()));
+        assert!(run.has_begun() && run.group.fragment().is_none());
+    }
+}

@@ -1,0 +1,76 @@
+//! What people are told of a run.
+
+use rollmesh_core::{
+    batch::{OBS, SlotFragment},
+    protocol::message::{EnvTrace, Iteration, RunStatus},
+};
+
+use super::{super::metrics::IterationMetrics, Run};
+
+impl Run {
+    pub(crate) fn status(&self) -> RunStatus {
+        let ledger = self.group.ledger();
+        RunStatus {
+            run: self.number,
+            phase: self.phase.to_wire(),
+            env: self.spec.env.clone(),
+            algo: self.terms.algo.into(),
+            seed: self.spec.seed,
+            num_slots: self.spec.num_slots,
+            iteration: self.iteration,
+            env_steps: self.env_steps,
+            episodes: self.episodes.finished,
+            episode_return_mean: self.episodes.return_mean().map_or(f32::NAN, |mean| mean as f32),
+            stop_return: self.terms.stop_return.map_or(f32::NAN, |target| target as f32),
+            max_env_steps: self.terms.max_env_steps,
+            wall_ms: self.stopwatch.elapsed().as_millis() as u64,
+            steps_per_s: self.steps_per_s as f32,
+            watched_slot: self.watched_slot,
+            granted: ledger.granted,
+            committed: ledger.committed,
+            superseded: ledger.superseded,
+            rejected: ledger.rejected.total(),
+            expired: ledger.expired.total(),
+            outstanding: ledger.outstanding,
+            error: self.error.clone(),
+        }
+    }
+
+    /// A point for dashboards.
+    pub(crate) fn point(&self, metrics: &IterationMetrics) -> Iteration {
+        Iteration {
+            run: self.number,
+            iteration: metrics.iteration,
+            env_steps: metrics.env_steps,
+            wall_ms: (metrics.wall_s * 1e3) as u64,
+            episode_return_mean: metrics.episode_return_mean.map_or(f32::NAN, |mean| mean as f32),
+            episode_len_mean: metrics.episode_len_mean.map_or(f32::NAN, |mean| mean as f32),
+            steps_per_s: metrics.steps_per_s as f32,
+            policy_loss: metrics.policy_loss as f32,
+            vf_loss: metrics.vf_loss as f32,
+            entropy: metrics.entropy as f32,
+            kl: metrics.kl as f32,
+        }
+    }
+
+    /// What the watched slot saw.
+    pub(super) fn trace(&self, fragments: &[SlotFragment]) -> EnvTrace {
+        let mut trace = EnvTrace {
+            run: self.number,
+            slot: self.watched_slot,
+            episode: 0,
+            t: 0,
+            obs_len: 0,
+            obs: Vec::new(),
+            dones: Vec::new(),
+        };
+        let Some(fragment) = fragments.get(self.watched_slot as usize) else { return trace };
+        if let (Ok(obs), Ok(dones)) = (fragment.rows.data(OBS), fragment.rows.dones()) {
+            (trace.episode, trace.t) = (fragment.first_episode, fragment.first_t);
+            trace.obs_len = obs.shape().elements() as u32;
+            trace.obs = obs.values().iter().flat_map(|value| value.to_le_bytes()).collect();
+            trace.dones = dones.into_iter().map(u8::from).collect();
+        }
+        trace
+    }
+}

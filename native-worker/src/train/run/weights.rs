@@ -1,0 +1,94 @@
+//! The weights of a run: what workers were sent, and what they act with.
+
+use rollmesh_core::{
+    group::WorkerState,
+    ids::{WeightsVersion, WorkerId},
+    protocol::{Frame, TooLarge, convert, message::WeightsApplied},
+    time::Micros,
+    weights::Weights,
+};
+
+use super::Run;
+
+/// Why weights could not be set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SyncError {
+    /// There is no run that takes weights from outside.
+    #[error("no run of rows alone is going on: begin one with Hub::sample")]
+    NoRun,
+    /// The policy of the run has other tensors.
+    #[error("the run's policy has other tensors: {0}")]
+    Misfit(String),
+    /// The weights are too many for a message.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// The run or the hub ended before all workers had applied them.
+    #[error("the run ended before all workers had applied the weights")]
+    Ended,
+}
+
+impl Run {
+    pub(crate) fn weights_frame(&self) -> Result<Frame, TooLarge> {
+        convert::weights_frame(self.number, &self.weights)
+    }
+
+    /// True if weights were set that need not wait any longer.
+    pub(crate) fn has_next_weights(&self) -> bool {
+        self.next_weights.is_some() && self.group.fragment().is_none()
+    }
+
+    /// The weights, if they have changed since they were sent to everybody. Not while a fragment is being made: whoever
+    /// has newer ones cannot help with it.
+    pub(crate) fn news(&mut self) -> Result<Option<Frame>, TooLarge> {
+        if self.group.fragment().is_some() {
+            return Ok(None);
+        }
+        if let Some(next) = self.next_weights.take() {
+            self.weights = next;
+        }
+        if self.weights.version() == self.published {
+            return Ok(None);
+        }
+        self.published = self.weights.version();
+        self.weights_frame().map(Some)
+    }
+
+    /// Sets weights of a run without a learner; the version that they get. They act from the next iteration on
+    /// that has not begun.
+    pub(crate) fn set_weights(&mut self, weights: &Weights) -> Result<WeightsVersion, SyncError> {
+        if !self.has_taker() {
+            return Err(SyncError::NoRun);
+        }
+        let newest = self.next_weights.as_ref().unwrap_or(&self.weights);
+        let shapes = |weights: &Weights| -> Vec<String> {
+            weights.tensors().iter().map(|tensor| format!("{} {:?}", tensor.name, tensor.shape)).collect()
+        };
+        let (wanted, found) = (shapes(newest), shapes(weights));
+        if wanted != found {
+            let odd = wanted.iter().find(|name| !found.contains(name)).or_else(|| found.last());
+            return Err(SyncError::Misfit(odd.cloned().unwrap_or_default()));
+        }
+        let version = WeightsVersion(newest.version().0 + 1);
+        self.next_weights = Some(weights.with_version(version));
+        Ok(version)
+    }
+
+    /// Notes what a worker says it acts with; nobody acts with weights that were never sent.
+    pub(crate) fn handle_weights_applied(&mut self, worker: WorkerId, applied: &WeightsApplied) {
+        let version = WeightsVersion(applied.version);
+        if applied.run == self.number && version <= self.weights.version() {
+            self.group.handle_weights_applied(worker, version);
+        }
+    }
+
+    /// True once all workers act with these weights, or newer ones. One in quarantine acts no more.
+    pub(crate) fn have_applied(&self, version: WeightsVersion, now: Micros) -> bool {
+        let mut acting = self.group.workers(now).filter(|worker| worker.state != WorkerState::Quarantined);
+        self.published >= version && acting.all(|worker| worker.weights_version >= Some(version))
+    }
+
+    /// Updates between a worker's weights and the newest.
+    pub(crate) fn weights_lag(&self, version: Option<WeightsVersion>) -> u64 {
+        self.weights.version().0.saturating_sub(version.map_or(0, |version| version.0))
+    }
+}

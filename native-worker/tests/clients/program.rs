@@ -1,0 +1,96 @@
+//! The program: what it prints, how it ends, and what it does not accept.
+
+use std::path::Path;
+
+use super::{
+    Game,
+    game::Far,
+    support::{Process, client::Client, process::Signal},
+};
+use rollmesh_core::protocol::{Role, Token};
+
+/// The folder of this test.
+pub(crate) fn folder() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients"))
+}
+
+/// A program that waits for clients.
+pub(crate) struct Program {
+    pub(crate) process: Process,
+    /// `ws://HOST:PORT`
+    pub(crate) url: String,
+    pub(crate) token: String,
+}
+
+impl Program {
+    pub(crate) async fn start(args: &[&str]) -> Self {
+        let mut process = Process::start(args.iter().copied().chain(["--listen", "127.0.0.1:0"]));
+        let url = process.line("clients  ws://").await.trim_start_matches("clients  ").to_owned();
+        let token = process.line("token    ").await.trim_start_matches("token    ").to_owned();
+        Self { process, url, token }
+    }
+
+    async fn join(&self) -> Far {
+        let address = self.url.trim_start_matches("ws://");
+        Far::new(Client::join(address, Role::Client, Token::from_hex(&self.token).unwrap()).await).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn learning_goes_on_while_somebody_plays() {
+    let config = folder().join("single.json");
+    let args = ["learn", "--config", config.to_str().unwrap(), "--iterations", "2", "--json"];
+    let program = Program::start(&args).await;
+    let mut world = program.join().await;
+    let player = tokio::spawn(async move { Game::Single.play(&mut world).await });
+    let end = program.process.finish_with(0).await;
+    player.await.unwrap();
+    let summary = super::support::json(&end.stdout);
+    assert_eq!(summary["iterations"], 2);
+    assert!(summary["learner"]["default_policy"].is_object(), "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interruption_while_nobody_plays_saves_and_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let (config, state) = (folder().join("single.json"), directory.path().join("state"));
+    let args = ["learn", "--config", config.to_str().unwrap(), "--save", state.to_str().unwrap()];
+    let mut program = Program::start(&args).await;
+    let world = program.join().await;
+    program.process.line("client 1 joined: by-hand (native)").await;
+    drop(world);
+    program.process.line("client 1 left").await;
+    program.process.signal(Signal::INT);
+    program.process.finish_with(3).await;
+    assert!(std::fs::metadata(&state).unwrap().len() > 0);
+}
+
+#[tokio::test]
+async fn wrong_settings_are_named() {
+    let spaces = r#"{"spaces_of": "CartPole-v1"}"#;
+    let listen = ["--listen", "127.0.0.1:0"];
+    let external = ["--env", "External-v0", "--env-config"];
+    let cases: [(Vec<&str>, &str); 6] = [
+        (
+            ["--env", "External-v0"].to_vec(),
+            "clients drive External-v0: say where they connect, --listen 127.0.0.1:7878",
+        ),
+        (listen.to_vec(), "--listen is for clients, and they drive External-v0"),
+        ([&listen[..], &external, &["{}"]].concat(), "an external environment has no spaces of its own: set one of"),
+        (
+            [&listen[..], &external, &[r#"{"spaces_of": "Pong-v9"}"#]].concat(),
+            "spaces_of: there is no environment 'Pong-v9'; known are: Acrobot-v1",
+        ),
+        (
+            [&listen[..], &external, &[spaces, "--allow-origin", "game.example"]].concat(),
+            "'game.example' is no origin: write it as browsers do",
+        ),
+        ([&["--listen", "0.0.0.0:0"][..], &external, &[spaces]].concat(), "can be reached from other machines"),
+    ];
+    for (args, message) in cases {
+        for command in ["learn", "sample"] {
+            let end = Process::start([command].iter().chain(&args)).finish_with(2).await;
+            assert!(end.stderr.contains(message), "{command} {args:?}: {}", end.stderr);
+        }
+    }
+}

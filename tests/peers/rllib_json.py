@@ -1,0 +1,137 @@
+"""RLlib 2.9.3's JsonReader and JsonWriter beside ours, see README.md in this directory.
+
+usage: python rllib_json.py PATH_OF_RLLIB_JSON [SECONDS_PER_TIMING]
+"""
+
+import glob
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+logging.disable(logging.WARNING)
+
+from ray.rllib.offline.io_context import IOContext  # noqa: E402
+from ray.rllib.offline.json_reader import JsonReader  # noqa: E402
+from ray.rllib.offline.json_writer import JsonWriter  # noqa: E402
+from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch  # noqa: E402
+
+
+def cart_pole(rows, rng, number):
+    """The columns of a CartPole sample of PPO's."""
+    return SampleBatch({
+        "obs": rng.normal(size=(rows, 4)).astype(np.float32),
+        "new_obs": rng.normal(size=(rows, 4)).astype(np.float32),
+        "actions": rng.integers(0, 2, rows),
+        "rewards": np.ones(rows, np.float32),
+        "terminateds": np.arange(rows) % 50 == 49,
+        "truncateds": np.zeros(rows, bool),
+        "eps_id": np.full(rows, 10**17 + number),
+        "unroll_id": np.full(rows, number),
+        "agent_index": np.zeros(rows, np.int64),
+        "t": np.arange(rows) % 50,
+        "action_dist_inputs": rng.normal(size=(rows, 2)).astype(np.float32),
+        "action_logp": rng.normal(size=rows).astype(np.float32),
+        "vf_preds": rng.normal(size=rows).astype(np.float32),
+    })
+
+
+def odd_ones(rng):
+    """Whatever else the format has."""
+    images = SampleBatch({"obs": rng.integers(0, 256, (5, 8, 8, 3)).astype(np.uint8), "actions": rng.normal(size=(5, 2))})
+    nested = SampleBatch({
+        "obs": {"pos": rng.normal(size=(3, 2)).astype(np.float32), "in": {"on": np.array([True, False, True])}},
+        "t": np.arange(3),
+    })
+    infos = SampleBatch({"t": np.arange(2), "infos": np.array([{"lives": 3}, {}], dtype=object)})
+    odd = SampleBatch({"obs": np.array([1e300, -0.0, 1e-320]), "rewards": np.array([np.nan, np.inf, -np.inf])})
+    sequences = SampleBatch({
+        "obs": rng.normal(size=(6, 1)).astype(np.float32),
+        "state_in_0": rng.normal(size=(3, 2)).astype(np.float32),
+        "seq_lens": np.array([2, 3, 1], np.int32),
+    })
+    multi = MultiAgentBatch({"p0": cart_pole(7, rng, 1), "p1": cart_pole(4, rng, 2)}, 9)
+    return [images, nested, infos, odd, sequences, multi]
+
+
+def write(batches, folder):
+    writer = JsonWriter(folder, IOContext(), max_file_size=1 << 40)
+    for batch in batches:
+        writer.write(batch)
+    return glob.glob(os.path.join(folder, "output-*.json"))[0]
+
+
+def read(file):
+    return list(JsonReader([file], IOContext()).read_all_files())
+
+
+def leaves(prefix, value):
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from leaves(f"{prefix}.{key}", part)
+    else:
+        yield prefix, np.asarray(value)
+
+
+def same(ours, theirs):
+    """Equal columns of equal types, bit for bit; returns how many."""
+    if isinstance(theirs, MultiAgentBatch):
+        assert ours.count == theirs.count and set(ours.policy_batches) == set(theirs.policy_batches)
+        return sum(same(ours[policy], theirs[policy]) for policy in theirs.policy_batches)
+    assert ours.count == theirs.count
+    ours, theirs = ({name: column for k in batch.keys() for name, column in leaves(k, batch[k])} for batch in (ours, theirs))
+    ours.pop("seq_lens", None), theirs.pop("seq_lens", None)
+    assert set(ours) == set(theirs), (set(ours), set(theirs))
+    for name, column in theirs.items():
+        mine = ours[name]
+        assert mine.dtype == column.dtype and mine.shape == column.shape, (name, mine.dtype, column.dtype)
+        equal = (mine == column).all() if column.dtype == object else mine.tobytes() == column.tobytes()
+        assert equal, (name, mine, column)
+    return len(theirs)
+
+
+def per_second(rows, least, work):
+    """Of the processor's time, which other programs do not take away."""
+    start, times = time.process_time(), 0
+    while time.process_time() - start < least:
+        work()
+        times += 1
+    return rows * times / (time.process_time() - start)
+
+
+def main():
+    program, least = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 3.0
+    rng = np.random.default_rng(7)
+    batches = [cart_pole(200, rng, number) for number in range(50)]
+    with tempfile.TemporaryDirectory() as root:
+        theirs = write(batches + odd_ones(rng), os.path.join(root, "rllib"))
+        ours = os.path.join(root, "ours.json")
+        subprocess.run([program, "rewrite", theirs, ours], check=True)
+        # They read what we wrote of what they wrote as they read what they wrote.
+        pairs = list(zip(read(ours), read(theirs), strict=True))
+        columns = sum(same(a, b) for a, b in pairs)
+        print(f"{len(pairs)} batches, {columns} columns equal in both directions")
+
+        file = write(batches, os.path.join(root, "timing"))
+        rows = sum(batch.count for batch in batches)
+        reading = per_second(rows, least, lambda: read(file))
+        decoded = read(file)
+        place = os.path.join(root, "again")
+        writer = JsonWriter(place, IOContext(), max_file_size=1 << 40)
+        writing = per_second(rows, least, lambda: [writer.write(batch) for batch in decoded])
+        timing = subprocess.run([program, "time", file, str(least)], check=True, capture_output=True, text=True)
+        mine = json.loads(timing.stdout)
+        for what, their_rate, our_rate in [
+            ("reading", reading, mine["read_rows_per_s"]),
+            ("writing", writing, mine["write_rows_per_s"]),
+        ]:
+            print(f"{what}: RLlib {their_rate:,.0f} rows/s, rollmesh {our_rate:,.0f} rows/s, {our_rate / their_rate:.1f}x")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+//! Reading what somebody has damaged takes no more memory than four times what is read: of the line, and of what its
+//! compressed columns hold when they are decompressed.
+
+use std::{fs, path::Path, sync::LazyLock};
+
+use proptest::prelude::*;
+use rollmesh_core::offline::{JsonLimits, decode_record};
+
+/// What any line may take: names, tables of columns, objects of small pickles.
+const FLOOR: u64 = 64 << 10;
+/// Bytes that a line of the files may hold when it is decompressed; they hold less than that.
+const DECOMPRESSED: usize = 4 << 10;
+
+/// The lines of all files, good and damaged ones.
+static LINES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/conformance/data");
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(folder).expect("the files are in the repository") {
+        let path = entry.expect("an entry").path();
+        if !path.to_string_lossy().ends_with(".expected.json") {
+            let text = fs::read(path).expect("a file");
+            lines.extend(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).filter(|line| line.len() > 40));
+        }
+    }
+    lines.sort();
+    lines.dedup();
+    lines
+});
+
+/// The most memory that reading a line takes at once.
+fn peak(line: &[u8]) -> u64 {
+    allocation_counter::measure(|| drop(decode_record(line, &JsonLimits { decompressed: DECOMPRESSED }))).bytes_max
+}
+
+fn allowed(line: &[u8]) -> u64 {
+    FLOOR + 4 * (line.len() + DECOMPRESSED) as u64
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn damaged_lines_take_no_more_than_four_times_their_size(
+        line: prop::sample::Index,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 0..6),
+    ) {
+        let mut line = line.get(&LINES).clone();
+        for (at, byte, how) in changes {
+            let at = at.index(line.len());
+            match how {
+                0 => line[at] = byte,
+                1 => line.insert(at, byte),
+                2 => line.truncate(at.max(1)),
+                // A piece once more, elsewhere.
+                _ => {
+                    let piece = line[at..line.len().min(at + usize::from(byte))].to_vec();
+                    let to = line.len() / 2;
+                    line.splice(to..to, piece);
+                }
+            }
+        }
+        prop_assert!(peak(&line) <= allowed(&line), "{} of {}", peak(&line), allowed(&line));
+    }
+}
+
+#[test]
+fn dense_lines_take_no_more_than_four_times_their_size() {
+    let of = |rows: &str, n: usize| {
+        format!("{{\"type\": \"SampleBatch\", \"a\": [{}{rows}]}}", format!("{rows},").repeat(n))
+    };
+    let commas = format!("{{\"type\": \"SampleBatch\", \"a\": [1{}", ",".repeat(1_000_000));
+    let lists = format!("{{\"type\": \"SampleBatch\", \"a\": [{}", "[".repeat(1_000_000));
+    for line in [
+        of("1", 1_000_000),
+        of("[1]", 500_000),
+        of("true", 300_000),
+        of("1.5", 500_000),
+        of("null", 300_000),
+        of("{}", 400_000),
+        commas,
+        lists,
+    ] {
+        let (peak, allowed) = (peak(line.as_bytes()), FLOOR + 4 * line.len() as u64);
+        assert!(peak <= allowed, "{}: {peak} of {allowed}", &line[..40]);
+    }
+    // Whole numbers that turn out to be floats stay where they are.
+    let late = of("1", 1_000_000).replace("1]}", "1.5]}");
+    assert!(peak(late.as_bytes()) <= FLOOR + 4 * late.len() as u64);
+}
