@@ -35,6 +35,35 @@ pub struct Lease {
     pub slots: Vec<LeasedSlot>,
 }
 
+impl Lease {
+    /// True if this is the next fragment of the very slots of the lease `before`, with the same weights and from the
+    /// states that the worker has when that is done: it waits behind it instead of taking its place.
+    ///
+    /// ```
+    /// use rollmesh_core::{
+    ///     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    ///     lease::{Lease, LeasedSlot, SlotSource},
+    /// };
+    ///
+    /// let lease = |id, fragment, source| Lease {
+    ///     id: LeaseId(id),
+    ///     fragment: FragmentNo(fragment),
+    ///     weights_version: WeightsVersion(0),
+    ///     slots: vec![LeasedSlot { slot: SlotId(4), source }],
+    /// };
+    /// let first = lease(1, 0, SlotSource::New);
+    /// assert!(lease(2, 1, SlotSource::Held).is_follow_up_of(&first));
+    /// assert!(!lease(2, 0, SlotSource::New).is_follow_up_of(&first));
+    /// ```
+    #[must_use]
+    pub fn is_follow_up_of(&self, before: &Self) -> bool {
+        before.fragment.0.checked_add(1) == Some(self.fragment.0)
+            && before.weights_version == self.weights_version
+            && self.slots.iter().all(|leased| leased.source == SlotSource::Held)
+            && self.slots.iter().map(|leased| leased.slot).eq(before.slots.iter().map(|leased| leased.slot))
+    }
+}
+
 /// A slot and where its state comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeasedSlot {
@@ -47,8 +76,8 @@ pub struct LeasedSlot {
 /// Where the state of a leased slot comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotSource {
-    /// The worker made the fragment before in its latest lease and still holds the state: nothing travels.
-    /// States of earlier leases are not held.
+    /// The worker made the fragment before in its latest lease and still holds the state, or makes it in the lease that
+    /// this one follows: nothing travels. States of earlier leases are not held.
     Held,
     /// The slot begins its life: episode 0, t 0.
     New,

@@ -93,8 +93,18 @@ impl FakeState {
 /// The batches that any run must end with: iteration `k` is made with weights `k`.
 #[must_use]
 pub fn calm_batches(num_slots: u32, length: u32, iterations: u64) -> Vec<Vec<SlotFragment>> {
+    calm_batches_of(num_slots, length, iterations, 1)
+}
+
+/// [`calm_batches`], but with new weights only before every so many iterations.
+///
+/// # Panics
+/// If that is 0.
+#[must_use]
+pub fn calm_batches_of(num_slots: u32, length: u32, iterations: u64, per_version: u64) -> Vec<Vec<SlotFragment>> {
     let mut states: Vec<FakeState> = (0..num_slots).map(|slot| FakeState::new(SlotId(slot))).collect();
-    let mut iteration = |version| {
+    let mut iteration = |iteration: u64| {
+        let version = iteration / per_version;
         let batch: Vec<SlotFragment> =
             states.iter().map(|state| state.fragment(WeightsVersion(version), length)).collect();
         states = batch.iter().map(|fragment| FakeState::decode(&fragment.state)).collect();

@@ -34,9 +34,12 @@ pub enum Told {
 #[derive(Debug, Default)]
 pub struct FakeWorker {
     length: u32,
+    may_miss_leases: bool,
     /// States after the latest lease, if it was done.
     held: BTreeMap<SlotId, FakeState>,
     current: Option<Work>,
+    /// The lease that follows the current one.
+    follow_up: Option<Lease>,
     newest: Option<LeaseId>,
 }
 
@@ -48,10 +51,10 @@ struct Work {
 }
 
 impl FakeWorker {
-    /// A worker that knows nothing yet.
+    /// A worker that knows nothing yet. If it may miss leases, one may come that follows a lease which got lost.
     #[must_use]
-    pub fn new(length: u32) -> Self {
-        Self { length, ..Self::default() }
+    pub fn new(length: u32, may_miss_leases: bool) -> Self {
+        Self { length, may_miss_leases, ..Self::default() }
     }
 
     /// True while there is something to do.
@@ -63,28 +66,41 @@ impl FakeWorker {
     /// Takes a message and maybe answers. Old grants that were overtaken by newer ones are ignored.
     ///
     /// # Panics
-    /// If the group says that the worker holds a state which it does not hold.
+    /// If the group says that the worker holds a state which it does not hold, where no message can have been lost.
     pub fn hear(&mut self, told: Told) -> Option<Said> {
         match told {
             Told::Grant(lease) if self.newest.is_some_and(|newest| lease.id <= newest) => None,
             Told::Grant(lease) => {
                 self.newest = Some(lease.id);
-                let starts = lease.slots.iter().map(|leased| self.start(leased, &lease)).collect();
-                self.held.clear();
-                self.current = Some(Work { lease, starts, env_steps: 0 });
+                let follows = |work: &Work| lease.is_follow_up_of(&work.lease);
+                if self.follow_up.is_none() && self.current.as_ref().is_some_and(follows) {
+                    self.follow_up = Some(lease);
+                    return None;
+                }
+                self.follow_up = None;
+                self.current = None;
+                // A follow-up may have come without the lease before it.
+                if self.may_miss_leases && !self.has_states(&lease) {
+                    return Some(Said::Refused(lease.id));
+                }
+                self.begin(lease);
                 None
             }
             Told::Revoke(lease) => {
-                self.current.take_if(|work| work.lease.id == lease);
+                // Without its states the one that follows is worth nothing; the group takes it back, too.
+                if self.current.take_if(|work| work.lease.id == lease).is_some() {
+                    self.follow_up = None;
+                }
+                self.follow_up.take_if(|waiting| waiting.id == lease);
                 self.newest = self.newest.max(Some(lease));
                 Some(Said::Refused(lease))
             }
         }
     }
 
-    /// Gives up the current lease.
+    /// Gives up the latest lease.
     pub fn refuse(&mut self) -> Option<Said> {
-        self.current.take().map(|work| Said::Refused(work.lease.id))
+        self.follow_up.take().or(self.current.take().map(|work| work.lease)).map(|lease| Said::Refused(lease.id))
     }
 
     /// Does at most so many env steps of the lease.
@@ -99,7 +115,24 @@ impl FakeWorker {
         let make = |start: &FakeState| start.fragment(work.lease.weights_version, self.length);
         let fragments: Vec<SlotFragment> = work.starts.iter().map(make).collect();
         self.held.extend(fragments.iter().map(|fragment| (fragment.slot, FakeState::decode(&fragment.state))));
+        if let Some(next) = self.follow_up.take() {
+            self.begin(next);
+        }
         Some(Said::Upload(work.lease.id, fragments))
+    }
+
+    fn begin(&mut self, lease: Lease) {
+        let starts = lease.slots.iter().map(|leased| self.start(leased, &lease)).collect();
+        self.held.clear();
+        self.current = Some(Work { lease, starts, env_steps: 0 });
+    }
+
+    fn has_states(&self, lease: &Lease) -> bool {
+        let is_here = |leased: &LeasedSlot| {
+            leased.source != SlotSource::Held
+                || self.held.get(&leased.slot).is_some_and(|state| state.next == lease.fragment)
+        };
+        lease.slots.iter().all(is_here)
     }
 
     fn start(&self, leased: &LeasedSlot, lease: &Lease) -> FakeState {

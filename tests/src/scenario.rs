@@ -44,6 +44,8 @@ pub struct Scenario {
     pub length: u32,
     /// Iterations of the run.
     pub iterations: u64,
+    /// Iterations that are made with the same weights; of those two are open at a time.
+    pub per_version: u64,
     /// Microseconds that each of the first workers needs for an env step.
     pub workers: Vec<u64>,
     /// What goes wrong.
@@ -94,6 +96,7 @@ impl Scenario {
             max_slots_per_lease: num_slots,
             length: 8,
             iterations: 20,
+            per_version: 1,
             workers: vec![100; workers],
             faults: Faults::default(),
         }
@@ -121,9 +124,16 @@ impl Scenario {
             max_slots_per_lease: dice.between(1, 24) as u32,
             length: dice.between(1, 8) as u32,
             iterations: dice.between(5, 30),
+            per_version: 1,
             workers: (0..workers).map(|_| 10u64.pow(dice.between(1, 4) as u32)).collect(),
             faults,
         }
+    }
+
+    /// The same run with new weights only before every so many iterations.
+    #[must_use]
+    pub fn with_weights_for(self, iterations: u64) -> Self {
+        Self { per_version: iterations, ..self }
     }
 
     /// The next blow.

@@ -77,8 +77,10 @@ pub struct SimNet {
     committed: BTreeSet<(u32, u64)>,
     /// Leases whose end was seen from outside: nothing of them may be committed any more.
     over: BTreeSet<LeaseId>,
-    /// The lease that each worker was granted last.
-    latest: BTreeMap<WorkerId, LeaseId>,
+    /// The leases that each worker was granted.
+    granted_to: BTreeMap<WorkerId, Vec<LeaseId>>,
+    /// Iterations that have begun.
+    begun: u64,
     log: String,
 }
 
@@ -106,7 +108,8 @@ impl SimNet {
             granted: 0,
             committed: BTreeSet::new(),
             over: BTreeSet::new(),
-            latest: BTreeMap::new(),
+            granted_to: BTreeMap::new(),
+            begun: 0,
             log: String::new(),
             scenario,
         };
@@ -156,12 +159,12 @@ impl SimNet {
             Event::Lost(worker) => {
                 self.note(format_args!("worker {worker} left"));
                 self.group.handle_left(worker, self.now);
-                self.over.extend(self.latest.remove(&worker));
+                self.over.extend(self.granted_to.remove(&worker).into_iter().flatten());
             }
             Event::BeginIteration => {
-                let version = WeightsVersion(self.batches.len() as u64);
-                let fragment = self.group.begin_iteration(version, self.now).expect("the one before is over");
-                assert_eq!(fragment.0, version.0);
+                while self.begun < self.scenario.iterations && self.group.may_begin(self.next_version()) {
+                    self.begin();
+                }
             }
             Event::Resume => self.group.resume(self.now),
         }
@@ -169,11 +172,21 @@ impl SimNet {
         self.check();
     }
 
+    fn next_version(&self) -> WeightsVersion {
+        WeightsVersion(self.begun / self.scenario.per_version)
+    }
+
+    fn begin(&mut self) {
+        let fragment = self.group.begin_iteration(self.next_version(), self.now).expect("the one before is over");
+        assert_eq!(fragment.0, self.begun);
+        self.begun += 1;
+    }
+
     fn join(&mut self, us_per_step: u64) {
         let worker = WorkerId(self.next_worker);
         self.next_worker += 1;
         self.note(format_args!("worker {worker} joins"));
-        let machine = FakeWorker::new(self.scenario.length);
+        let machine = FakeWorker::new(self.scenario.length, self.scenario.per_version > 1);
         let never = Micros(0);
         let process = Process { machine, us_per_step, ticking: false, frozen_until: never, cut_off_until: never };
         self.processes.insert(worker, process);
@@ -295,7 +308,7 @@ impl SimNet {
             match command {
                 GroupCommand::Grant { worker, lease } => {
                     self.granted += lease.slots.len() as u64 * u64::from(self.scenario.length);
-                    self.latest.insert(worker, lease.id);
+                    self.granted_to.entry(worker).or_default().push(lease.id);
                     self.send_to_worker(worker, Told::Grant(lease));
                 }
                 GroupCommand::Revoke { worker, lease } => {

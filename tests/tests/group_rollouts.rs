@@ -8,8 +8,9 @@ use rollmesh_core::{
     env::EnvRegistry,
     group::{GroupCommand, GroupConfig, WorkerGroup, WorkerProfile},
     hash::{Hash128, RolloutHasher},
-    ids::{SlotId, WeightsVersion, WorkerId},
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     kernels::Kernels,
+    lease::{Lease, LeasedSlot, SlotSource},
     policy::{MlpPolicySpec, init_weights},
     run::RunSpec,
     time::Micros,
@@ -19,6 +20,9 @@ use rollmesh_core::{
 use rollmesh_tests::scenario::Dice;
 
 const ITERATIONS: u64 = 6;
+
+/// Iterations with the same weights, where two are open at a time.
+const PER_VERSION: u64 = 3;
 
 fn spec() -> RunSpec {
     RunSpec {
@@ -45,6 +49,8 @@ fn weights(version: u64) -> Weights {
 struct Cluster {
     group: WorkerGroup,
     runners: BTreeMap<WorkerId, SlotRunner>,
+    /// Leases that wait for the end of another one.
+    follow_ups: BTreeMap<WorkerId, Lease>,
     joined: u32,
     now: Micros,
 }
@@ -53,7 +59,8 @@ impl Cluster {
     fn new(workers: u32) -> Self {
         let spec = spec();
         let group = WorkerGroup::new(GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)).unwrap();
-        let mut cluster = Self { group, runners: BTreeMap::new(), joined: 0, now: Micros(0) };
+        let mut cluster =
+            Self { group, runners: BTreeMap::new(), follow_ups: BTreeMap::new(), joined: 0, now: Micros(0) };
         (0..workers).for_each(|_| cluster.join());
         cluster
     }
@@ -69,6 +76,7 @@ impl Cluster {
     /// Kills a worker in the middle of whatever it does and starts another one.
     fn replace(&mut self, worker: WorkerId) {
         self.runners.remove(&worker);
+        self.follow_ups.remove(&worker);
         self.group.handle_left(worker, self.now);
         self.join();
     }
@@ -77,6 +85,9 @@ impl Cluster {
         while let Some(command) = self.group.poll_command() {
             let runner = self.runners.get_mut(&command.worker()).unwrap();
             match command {
+                GroupCommand::Grant { worker, lease } if runner.lease().is_some() => {
+                    assert_eq!(self.follow_ups.insert(worker, lease), None, "one at most");
+                }
                 GroupCommand::Grant { lease, .. } => {
                     if runner.weights_version() != weights.version() {
                         runner.set_weights(weights).unwrap();
@@ -86,6 +97,9 @@ impl Cluster {
                 GroupCommand::Revoke { worker, lease } => {
                     if runner.lease() == Some(lease) {
                         runner.abandon();
+                    }
+                    if self.follow_ups.get(&worker).is_some_and(|waiting| waiting.id == lease) {
+                        self.follow_ups.remove(&worker);
                     }
                     self.group.handle_refused(worker, lease, self.now);
                 }
@@ -100,6 +114,10 @@ impl Cluster {
             Advance::Idle => {}
             Advance::Working { lease, env_steps } => self.group.handle_progress(worker, lease, env_steps, self.now),
             Advance::Done { lease, fragments } => {
+                // Before the group has heard of the end of the one before.
+                if let Some(next) = self.follow_ups.remove(&worker) {
+                    runner.begin(next).unwrap();
+                }
                 self.group.handle_fragments(worker, lease, fragments, self.now);
             }
         }
@@ -132,6 +150,54 @@ fn batches(workers: u32, mut blow: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFrag
     }
     assert!(cluster.group.ledger().balances());
     batches
+}
+
+/// Runs all iterations with weights that change only now and then, two iterations open where they do not.
+fn batches_ahead(workers: u32, mut blow: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFragment>> {
+    let mut cluster = Cluster::new(workers);
+    let mut dice = Dice::new(u64::from(workers));
+    let mut batches = Vec::new();
+    let mut begun = 0;
+    let mut followed = 0;
+    while (batches.len() as u64) < ITERATIONS {
+        while begun < ITERATIONS && cluster.group.may_begin(WeightsVersion(begun / PER_VERSION)) {
+            cluster.group.begin_iteration(WeightsVersion(begun / PER_VERSION), cluster.now).unwrap();
+            begun += 1;
+        }
+        let weights = weights(batches.len() as u64 / PER_VERSION);
+        cluster.obey(&weights);
+        followed += cluster.follow_ups.len();
+        blow(&mut cluster);
+        cluster.obey(&weights);
+        let working: Vec<WorkerId> = cluster.runners.keys().copied().collect();
+        for worker in working {
+            cluster.work(worker, dice.between(1, 9) as u32);
+        }
+        cluster.now = cluster.now + Micros::from_millis(10);
+        cluster.group.handle_timeout(cluster.now);
+        batches.extend(std::iter::from_fn(|| cluster.group.poll_batch()));
+    }
+    assert!(cluster.group.ledger().balances() && cluster.group.ledger().outstanding == 0);
+    assert!(followed > 0, "no lease waited behind another one");
+    batches
+}
+
+/// What [`batches_ahead`] must bring, made without a group.
+fn batches_of_one_runner() -> Vec<Vec<SlotFragment>> {
+    let mut runner = SlotRunner::new(&spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let batch = |iteration: u64| {
+        let weights = weights(iteration / PER_VERSION);
+        runner.set_weights(&weights).unwrap();
+        let source = if iteration == 0 { SlotSource::New } else { SlotSource::Held };
+        let slots = (0..spec().num_slots).map(|slot| LeasedSlot { slot: SlotId(slot), source: source.clone() });
+        let (id, fragment) = (LeaseId(iteration), FragmentNo(iteration));
+        runner.begin(Lease { id, fragment, weights_version: weights.version(), slots: slots.collect() }).unwrap();
+        match runner.advance(u32::MAX).unwrap() {
+            Advance::Done { fragments, .. } => fragments,
+            other => panic!("{other:?}"),
+        }
+    };
+    (0..ITERATIONS).map(batch).collect()
 }
 
 fn hash(batches: &[Vec<SlotFragment>]) -> Hash128 {
@@ -168,5 +234,24 @@ fn killed_workers_change_no_batch() {
         });
         assert!(stormy == calm, "seed {seed}, {kills} kills: {} is not {}", hash(&stormy), hash(&calm));
         assert!(kills > 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn batches_are_the_same_while_two_iterations_are_open() {
+    let alone = batches_of_one_runner();
+    for workers in 1..=5 {
+        let shared = batches_ahead(workers, |_| {});
+        assert!(shared == alone, "{workers} workers: {} is not {}", hash(&shared), hash(&alone));
+    }
+    for seed in 0..5 {
+        let mut dice = Dice::new(seed);
+        let stormy = batches_ahead(3, |cluster| {
+            if dice.chance(100) {
+                let alive: Vec<WorkerId> = cluster.runners.keys().copied().collect();
+                cluster.replace(alive[dice.between(0, alive.len() as u64 - 1) as usize]);
+            }
+        });
+        assert!(stormy == alone, "seed {seed}: {} is not {}", hash(&stormy), hash(&alone));
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use rollmesh_core::group::Ledger;
 use rollmesh_tests::{
-    fake_rows::calm_batches,
+    fake_rows::{calm_batches, calm_batches_of},
     scenario::Scenario,
     simnet::{Report, SimNet},
 };
@@ -72,6 +72,60 @@ fn chaos_changes_no_batch_and_loses_no_step() {
         ];
         assert!(ways.iter().all(|&steps| steps > 50), "{total:?}");
     }
+}
+
+#[test]
+fn chaos_changes_no_batch_while_two_iterations_are_open() {
+    let mut total = Ledger::default();
+    for seed in seeds(300) {
+        let _on_failure = Seed(seed);
+        let scenario = Scenario::chaotic(seed).with_weights_for(2 + seed % 9);
+        let report = run(&scenario);
+        let Scenario { num_slots, length, iterations, per_version, .. } = scenario;
+        assert!(report.batches == calm_batches_of(num_slots, length, iterations, per_version));
+        let Ledger { committed, outstanding, rejected, uninvited, .. } = report.ledger;
+        assert_eq!((committed, outstanding), (iterations * u64::from(num_slots) * u64::from(length), 0));
+        assert_eq!(rejected.audit + uninvited.rejected.audit, 0, "nobody lied");
+        total.superseded += report.ledger.superseded;
+        total.expired.revoked += report.ledger.expired.revoked;
+        total.expired.left += report.ledger.expired.left;
+        total.rejected.early += rejected.early;
+    }
+    if seeds(300).count() >= 300 {
+        let ways = [total.superseded, total.expired.revoked, total.expired.left, total.rejected.early];
+        assert!(ways.iter().all(|&steps| steps > 50), "{total:?}");
+    }
+}
+
+#[test]
+fn follow_ups_hide_how_far_away_the_group_is() {
+    for workers in 1..5 {
+        let calm = Scenario::calm(12, workers);
+        let iterations = calm.iterations;
+        let (slow, fast) = (run(&calm), run(&calm.clone().with_weights_for(iterations)));
+        assert_eq!(fast.batches, calm_batches_of(12, calm.length, iterations, iterations));
+        assert_eq!(fast.ledger.granted, fast.ledger.committed, "{:?}", fast.ledger);
+        let leases = fast.log.matches(": lease ").count() as u64;
+        assert_eq!(leases, workers as u64 * iterations, "one lease per worker and iteration");
+        assert!(fast.finished_at.0 < slow.finished_at.0, "{} against {}", fast.finished_at, slow.finished_at);
+    }
+    // An iteration takes 20 ms to ask for, and as long to make. So nobody waits.
+    let mut scenario = Scenario::calm(10, 2).with_weights_for(20);
+    scenario.workers.fill(500);
+    let took = run(&scenario).finished_at.0;
+    let work = scenario.iterations * 5 * u64::from(scenario.length) * 500;
+    assert!(took < work + work / 10, "{took} us for {work} us of work");
+}
+
+#[test]
+fn balance_is_found_while_two_iterations_are_open() {
+    let mut scenario = Scenario::calm(16, 2).with_weights_for(1_000);
+    scenario.iterations = 60;
+    scenario.length = 20;
+    scenario.workers = vec![1_000, 3_000];
+    let took = run(&scenario).finished_at.0;
+    let even = scenario.iterations * 8 * u64::from(scenario.length) * 3_000;
+    assert!(took < even * 7 / 10, "{took} us, and {even} us without balance");
 }
 
 #[test]

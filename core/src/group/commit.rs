@@ -52,9 +52,8 @@ impl WorkerGroup {
 
     /// The committed fragment that this one must be equal to.
     fn twin(&self, fragment: &SlotFragment) -> Option<&SlotFragment> {
-        let twin = self.slots.get(fragment.slot)?.last_fragment()?;
-        let same_work = twin.fragment == fragment.fragment && twin.weights_version == fragment.weights_version;
-        same_work.then_some(twin)
+        let mut known = self.slots.get(fragment.slot)?.fragments();
+        known.find(|k| (k.fragment, k.weights_version) == (fragment.fragment, fragment.weights_version))
     }
 
     /// What a fragment is, if its sender is to be believed.
@@ -65,9 +64,11 @@ impl WorkerGroup {
         };
         if (fragment.fragment, fragment.weights_version) != (live.fragment, live.weights_version) {
             Outcome::Rejected(RejectReason::Stale)
+        } else if live.is_waiting() {
+            Outcome::Rejected(RejectReason::Early)
         } else if fragment.env_steps() != u64::from(self.config.rollout_fragment_length) {
             Outcome::Rejected(RejectReason::WrongLength)
-        } else if self.twin(fragment).is_some() {
+        } else if self.slots.is_committed(fragment.slot, fragment.fragment) {
             Outcome::Superseded
         } else {
             Outcome::Committed
@@ -108,7 +109,8 @@ impl WorkerGroup {
             if let Some(known) = self.workers.get_mut(&worker) {
                 known.committed(fragment.env_steps(), now);
             }
-            self.slots.commit(fragment, lease, worker);
+            let is_held = self.leases.get(lease).is_some_and(|live| live.leaves_states);
+            self.slots.commit(fragment, lease, worker, is_held);
         }
         self.end_grant(lease, slot, End::Came(outcome));
     }
@@ -120,17 +122,23 @@ impl WorkerGroup {
         }
     }
 
-    /// Ends the lease if nothing of it is open.
+    /// Ends the lease if nothing of it is open, or if it was not its turn.
     fn close_if_done(&mut self, worker: WorkerId, id: LeaseId, receipt: &Receipt, now: Micros) {
-        if self.leases.of(worker, id).is_none_or(|live| !live.open.is_empty()) {
+        let Some(live) = self.leases.of(worker, id) else { return };
+        if live.is_waiting() {
+            // What it holds came too early or never will.
+            self.end_lease(id, End::Came(Outcome::Rejected(RejectReason::Early)));
+            return;
+        }
+        if !live.open.is_empty() {
             return;
         }
         let Some(lease) = self.end_lease(id, End::Came(Outcome::Committed)) else { return };
         if receipt.is_useful() {
-            let took = now.since(lease.granted_at);
-            self.durations.record(took);
+            self.durations.record(now.since(lease.granted_at));
+            let (since, env_steps) = lease.measured;
             if let Some(known) = self.workers.get_mut(&worker) {
-                known.measured(lease.env_steps, took);
+                known.measured(env_steps, now.since(since));
             }
         }
     }

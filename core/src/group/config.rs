@@ -55,7 +55,7 @@ pub enum GroupConfigError {
 /// Why an iteration could not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BeginError {
-    /// The iteration before is not over.
+    /// The iteration before is not over and has other weights, or two are open.
     #[error("iteration {0} is not over: take its batch with poll_batch first")]
     Unfinished(FragmentNo),
     /// The run was stopped.

@@ -27,12 +27,14 @@ impl WorkerGroup {
     /// Iterations without a lease after which a slow worker gets one slot, to be measured again.
     const PROBE_AFTER: u64 = 8;
 
-    /// Does what is to be done after any call: open slots go to idle workers, then overdue ones, and
-    /// removed workers that are done may go.
+    /// Does what is to be done after any call: follow-ups begin or are taken back, open slots go to idle workers, then
+    /// overdue ones, then those of the next iteration, and removed workers that are done may go.
     pub(super) fn advance(&mut self, now: Micros) {
-        if let (Mode::Running, Some(iteration)) = (self.mode, self.iteration) {
+        self.turn_to_follow_ups(now);
+        if let (Mode::Running, Some(iteration)) = (self.mode, self.being_made()) {
             self.grant_open(iteration, now);
             self.hedge(iteration, now);
+            self.grant_ahead(now);
         }
         self.dismiss_leavers();
         debug_assert!(self.is_consistent(), "the group's books are wrong: {self:#?}");
@@ -41,7 +43,7 @@ impl WorkerGroup {
     /// Leases the slots that nobody works on.
     fn grant_open(&mut self, iteration: Iteration, now: Micros) {
         if self.has_idle() {
-            let open = self.slots.iter().filter(|(_, slot)| slot.fragment.is_none() && slot.leases.is_empty());
+            let open = self.slots.iter().filter(|(_, slot)| slot.is_open(iteration.fragment));
             let open = open.map(|(id, slot)| (id, slot.held_by)).collect();
             self.grant_all(iteration, open, now);
         }
@@ -51,7 +53,8 @@ impl WorkerGroup {
     fn hedge(&mut self, iteration: Iteration, now: Micros) {
         if self.has_idle() {
             let overdue_after = self.durations.overdue_after();
-            let overdue = self.leases.iter().filter(|(_, lease)| lease.granted_at + overdue_after <= now);
+            let overdue = self.leases.iter().filter(|(_, lease)| lease.fragment == iteration.fragment);
+            let overdue = overdue.filter(|(_, lease)| !lease.is_waiting() && lease.granted_at + overdue_after <= now);
             let slots: BTreeSet<SlotId> = overdue.flat_map(|(_, lease)| self.unhedged(lease)).collect();
             let slots = slots.into_iter().map(|slot| (slot, None)).collect();
             for (worker, lease, slots) in self.grant_all(iteration, slots, now) {
@@ -67,10 +70,12 @@ impl WorkerGroup {
         mut slots: Vec<(SlotId, Option<WorkerId>)>,
         now: Micros,
     ) -> Vec<(WorkerId, LeaseId, u32)> {
+        let is_idle = |worker: &Worker| worker.state() == WorkerState::Idle;
         let mut granted = Vec::new();
         // Once, unless leases are too small for all slots: then also to workers that would better have none.
         while !slots.is_empty() && self.has_idle() {
-            for (worker, share) in assign(&slots, &self.candidates(iteration), self.config.max_slots_per_lease) {
+            for (worker, share) in assign(&slots, &self.candidates(iteration, is_idle), self.config.max_slots_per_lease)
+            {
                 slots.retain(|(slot, _)| share.binary_search(slot).is_err());
                 if let Some(lease) = self.grant(iteration, worker, &share, now) {
                     granted.push((worker, lease, share.len() as u32));
@@ -84,14 +89,16 @@ impl WorkerGroup {
         self.workers.values().any(|worker| worker.state() == WorkerState::Idle)
     }
 
-    fn candidates(&self, iteration: Iteration) -> Vec<Candidate> {
+    /// The workers among which an iteration is split.
+    pub(super) fn candidates(&self, iteration: Iteration, is_one: impl Fn(&Worker) -> bool) -> Vec<Candidate> {
         let mean = self.mean_speed();
-        let idle = self.workers.iter().filter(|(_, worker)| worker.state() == WorkerState::Idle);
-        let mut candidates: Vec<Candidate> = idle
+        let workers = self.workers.iter().filter(|(_, worker)| is_one(worker));
+        let probe_at = |latest: FragmentNo| latest.0 + Self::PROBE_AFTER;
+        let mut candidates: Vec<Candidate> = workers
             .map(|(&id, worker)| Candidate {
                 worker: id,
                 speed: worker.speed().unwrap_or(mean).max(1),
-                probe: worker.latest.is_some_and(|latest| iteration.fragment.0 - latest.0 >= Self::PROBE_AFTER),
+                probe: worker.latest.is_some_and(|latest| iteration.fragment.0 >= probe_at(latest)),
             })
             .collect();
         if self.may_split_evenly(&candidates) {
@@ -116,7 +123,13 @@ impl WorkerGroup {
         (known.iter().sum::<u128>() / (known.len() as u128).max(1)) as u64
     }
 
-    fn grant(&mut self, iteration: Iteration, worker: WorkerId, slots: &[SlotId], now: Micros) -> Option<LeaseId> {
+    pub(super) fn grant(
+        &mut self,
+        iteration: Iteration,
+        worker: WorkerId,
+        slots: &[SlotId],
+        now: Micros,
+    ) -> Option<LeaseId> {
         let known = self.workers.get_mut(&worker)?;
         let length = u64::from(self.config.rollout_fragment_length);
         let Iteration { fragment, weights_version } = iteration;
@@ -136,22 +149,22 @@ impl WorkerGroup {
 
     /// When the next lease becomes overdue that an idle worker could help with.
     pub(super) fn next_hedge(&self) -> Option<Micros> {
-        if self.mode != Mode::Running || !self.has_idle() {
-            return None;
-        }
-        let helped = self.leases.iter().filter(|(_, lease)| self.unhedged(lease).next().is_some());
+        let iteration = self.being_made().filter(|_| self.mode == Mode::Running && self.has_idle())?;
+        let live = self.leases.iter().filter(|(_, lease)| !lease.is_waiting() && lease.fragment == iteration.fragment);
+        let helped = live.filter(|(_, lease)| self.unhedged(lease).next().is_some());
         helped.map(|(_, lease)| lease.granted_at + self.durations.overdue_after()).min()
     }
 
     /// The slots of a lease that wait for it alone.
-    fn unhedged<'a>(&'a self, lease: &'a LiveLease) -> impl Iterator<Item = SlotId> + 'a {
-        let waiting = |slot: SlotId| self.slots.get(slot).is_some_and(|s| s.fragment.is_none() && s.leases.len() == 1);
+    pub(super) fn unhedged<'a>(&'a self, lease: &'a LiveLease) -> impl Iterator<Item = SlotId> + 'a {
+        let waiting = |slot| self.slots.get(slot).is_some_and(|s| s.next() == lease.fragment && s.leases.len() == 1);
         lease.open.iter().copied().filter(move |&slot| waiting(slot))
     }
 
     /// Ends leases all of whose open slots were committed by others.
     pub(super) fn retire_losers(&mut self, now: Micros) {
-        for id in self.leases.ids(|lease| lease.open.iter().all(|&slot| self.slots.is_committed(slot))) {
+        for id in self.leases.ids(|lease| lease.open.iter().all(|&slot| self.slots.is_committed(slot, lease.fragment)))
+        {
             let Some(lease) = self.end_lease(id, End::Came(Outcome::Superseded)) else { continue };
             let assumed = self.mean_speed();
             if let Some(worker) = self.workers.get_mut(&lease.worker) {
@@ -169,15 +182,18 @@ impl WorkerGroup {
         }
     }
 
-    /// Ends a lease with all grants that are open.
+    /// Ends a lease with all grants that are open. What follows it has its turn with [`advance`](Self::advance).
     pub(super) fn end_lease(&mut self, id: LeaseId, end: End) -> Option<LiveLease> {
         let lease = self.leases.remove(id)?;
         for &slot in &lease.open {
             self.slots.end_lease(slot, id);
             self.ledger.close(u64::from(self.config.rollout_fragment_length), end);
         }
-        if let Some(worker) = self.workers.get_mut(&lease.worker) {
+        if lease.is_waiting() {
+            self.note_end_of_follow_up(&lease);
+        } else if let Some(worker) = self.workers.get_mut(&lease.worker) {
             worker.lease = None;
+            worker.done = (lease.granted_at, lease.env_steps);
         }
         Some(lease)
     }

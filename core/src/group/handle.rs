@@ -71,7 +71,7 @@ impl WorkerGroup {
 
     /// Time has passed: ends the leases whose workers made no progress, and asks hung workers for a sign of life.
     pub fn handle_timeout(&mut self, now: Micros) {
-        for id in self.leases.ids(|lease| lease.deadline <= now) {
+        for id in self.leases.ids(|lease| !lease.is_waiting() && lease.deadline <= now) {
             self.time_out(id, now);
         }
         self.ask_hung_workers(now);
@@ -109,7 +109,7 @@ impl WorkerGroup {
     /// Takes a worker out, with its lease, the states it held and what was not yet sent to it.
     fn forget(&mut self, worker: WorkerId) {
         let Some(known) = self.workers.get(&worker) else { return };
-        if let Some(lease) = known.lease {
+        for lease in [known.lease, known.follow_up].into_iter().flatten() {
             self.expire_unsaid(lease, ExpiryCause::Left);
         }
         self.workers.remove(&worker);
@@ -139,9 +139,9 @@ impl WorkerGroup {
             return;
         }
         known.quarantined = true;
-        let lease = known.lease;
+        let leases = [known.lease, known.follow_up];
         self.event(GroupEvent::WorkerQuarantined { worker, cause });
-        if let Some(lease) = lease {
+        for lease in leases.into_iter().flatten() {
             self.expire(lease, ExpiryCause::Revoked);
         }
     }

@@ -1,4 +1,4 @@
-//! The leases that are alive. At most one for each worker.
+//! The leases that are alive. For each worker at most one that it works on, and one that follows it.
 
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
@@ -12,17 +12,40 @@ pub(super) struct LiveLease {
     pub(super) worker: WorkerId,
     pub(super) fragment: FragmentNo,
     pub(super) weights_version: WeightsVersion,
+    /// The lease that must end first, with all slots committed. None once the worker's turn is this one's.
+    pub(super) follows: Option<LeaseId>,
+    /// All its slots, ascending.
+    pub(super) slots: Vec<SlotId>,
     /// Slots whose grant has not ended.
     pub(super) open: BTreeSet<SlotId>,
     /// Env steps of all its slots.
     pub(super) env_steps: u64,
     /// Env steps that the worker has reported.
     reported: u64,
+    /// When its turn came.
     pub(super) granted_at: Micros,
     pub(super) deadline: Micros,
+    /// Since when its worker has done which env steps, for its speed: of the lease before, too, if it followed one.
+    pub(super) measured: (Micros, u64),
+    /// False if its worker may not have the states any more that it ends with: it may have gone on from them.
+    pub(super) leaves_states: bool,
 }
 
 impl LiveLease {
+    /// True if it waits for the end of another one. It is neither overdue nor has it a deadline then.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.follows.is_some()
+    }
+
+    /// The lease before it is done: the worker's turn is this one's.
+    fn begin(&mut self, (since, env_steps): (Micros, u64), patience: Micros, now: Micros) {
+        self.follows = None;
+        self.granted_at = now;
+        self.deadline = now + patience;
+        // Two uploads may be committed at nearly the same time; the two leases together took no less for it.
+        self.measured = (since, env_steps + self.env_steps);
+    }
+
     /// Moves the deadline if the worker got further. The same number again is a sign of life, not of progress,
     /// and more than was asked for is neither; so no worker can hold a lease for ever.
     pub(super) fn progress(&mut self, env_steps: u64, patience: Micros, now: Micros) {
@@ -64,14 +87,32 @@ impl LeaseTable {
             worker,
             fragment,
             weights_version,
+            follows: None,
+            slots: slots.to_vec(),
             open: slots.iter().copied().collect(),
             env_steps,
             reported: 0,
             granted_at: now,
             deadline: now + patience,
+            measured: (now, env_steps),
+            leaves_states: true,
         };
         self.live.insert(id, lease);
         id
+    }
+
+    /// Makes a lease wait for the end of another one.
+    pub(super) fn let_follow(&mut self, id: LeaseId, before: LeaseId) {
+        if let Some(lease) = self.get_mut(id) {
+            lease.follows = Some(before);
+        }
+    }
+
+    /// Begins the turn of a lease that waited. `measured` is the one before's.
+    pub(super) fn begin(&mut self, id: LeaseId, measured: (Micros, u64), patience: Micros, now: Micros) {
+        if let Some(lease) = self.get_mut(id) {
+            lease.begin(measured, patience, now);
+        }
     }
 
     pub(super) fn get(&self, id: LeaseId) -> Option<&LiveLease> {

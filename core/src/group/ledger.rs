@@ -37,6 +37,8 @@ pub struct Rejected {
     pub corrupt: u64,
     /// [`RejectReason::Stale`].
     pub stale: u64,
+    /// [`RejectReason::Early`].
+    pub early: u64,
     /// [`RejectReason::WrongLength`].
     pub wrong_length: u64,
     /// [`RejectReason::Audit`].
@@ -109,8 +111,8 @@ impl Rejected {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self { late, duplicate, not_leased, corrupt, stale, wrong_length, audit } = *self;
-        late + duplicate + not_leased + corrupt + stale + wrong_length + audit
+        let Self { late, duplicate, not_leased, corrupt, stale, early, wrong_length, audit } = *self;
+        late + duplicate + not_leased + corrupt + stale + early + wrong_length + audit
     }
 
     fn bucket(&mut self, reason: RejectReason) -> &mut u64 {
@@ -120,6 +122,7 @@ impl Rejected {
             RejectReason::NotLeased => &mut self.not_leased,
             RejectReason::Corrupt => &mut self.corrupt,
             RejectReason::Stale => &mut self.stale,
+            RejectReason::Early => &mut self.early,
             RejectReason::WrongLength => &mut self.wrong_length,
             RejectReason::Audit => &mut self.audit,
         }
@@ -157,6 +160,7 @@ mod tests {
             Outcome::Rejected(RejectReason::Corrupt),
             Outcome::Rejected(RejectReason::Stale),
             Outcome::Rejected(RejectReason::WrongLength),
+            Outcome::Rejected(RejectReason::Early),
             Outcome::Rejected(RejectReason::Audit),
         ];
         let never =
@@ -175,15 +179,16 @@ mod tests {
             rejected.corrupt,
             rejected.stale,
             rejected.wrong_length,
+            rejected.early,
             rejected.audit,
             expired.timed_out,
             expired.left,
             expired.refused,
             expired.revoked,
         ];
-        assert_eq!(buckets, (0..10).map(|i| 1 << i).collect::<Vec<u64>>());
-        assert_eq!((ledger.granted, ledger.outstanding), (1023, 0));
-        assert_eq!((rejected.total(), expired.total()), (60, 960));
+        assert_eq!(buckets, (0..11).map(|i| 1 << i).collect::<Vec<u64>>());
+        assert_eq!((ledger.granted, ledger.outstanding), (2047, 0));
+        assert_eq!((rejected.total(), expired.total()), (124, 1920));
     }
 
     #[test]

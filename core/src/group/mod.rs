@@ -17,7 +17,12 @@
 //! - getters ([`workers`](WorkerGroup::workers), [`ledger`](WorkerGroup::ledger), …) change nothing.
 //!
 //! Rules:
-//! - A worker works on one lease at a time. Leases are sticky: a slot stays with the worker that holds its
+//! - A worker works on one lease at a time. Two iterations may be open if they have the same weights; behind its lease
+//!   of the first a worker may then have a *follow-up*, the next fragment of the very same slots, which it begins without
+//!   waiting for the first one's commit. The follow-up's time runs from that commit on. If the lease before ends in any
+//!   other way, the follow-up is taken back.
+//! - A slot's fragments are committed in order: what comes before its turn is refused.
+//! - Leases are sticky: a slot stays with the worker that holds its
 //!   state unless balance demands otherwise; on a move the last committed state travels in the lease.
 //! - Only progress (more env steps) and fragments keep a lease alive. Pongs do not.
 //! - Nothing late is accepted: when a lease has ended, so has its right to commit, even if the slot is open.
@@ -48,6 +53,7 @@ mod assign;
 mod audit;
 mod commit;
 mod config;
+mod follow_up;
 mod grant;
 mod handle;
 mod hedge;
@@ -79,7 +85,8 @@ use crate::{
 pub struct WorkerGroup {
     config: GroupConfig,
     mode: Mode,
-    iteration: Option<Iteration>,
+    /// The open iterations in order, see [`MAX_OPEN`](Self::MAX_OPEN). Those before the last are being made or complete.
+    open: VecDeque<Iteration>,
     next_fragment: FragmentNo,
     slots: SlotTable,
     workers: BTreeMap<WorkerId, Worker>,
@@ -98,6 +105,8 @@ enum Mode {
 }
 
 impl WorkerGroup {
+    /// Iterations that may be open at a time, all with the same weights.
+    const MAX_OPEN: usize = 2;
     /// Events that nobody polled: beyond this number the oldest are forgotten.
     const MAX_EVENTS: usize = 1_024;
 
@@ -118,7 +127,7 @@ impl WorkerGroup {
         Ok(Self {
             config,
             mode: Mode::Running,
-            iteration: None,
+            open: VecDeque::with_capacity(Self::MAX_OPEN),
             next_fragment: FragmentNo(0),
             slots: SlotTable::new(config.num_slots),
             workers: BTreeMap::new(),
@@ -132,20 +141,25 @@ impl WorkerGroup {
 
     /// Asks for the next fragment of every slot, made with these weights. Without workers it waits for some.
     ///
+    /// While one iteration is open another one may begin with the same weights: then no worker has to wait for its
+    /// upload to be committed, see [the rules](self).
+    ///
     /// # Errors
-    /// [`BeginError`] while the iteration before is not over, and after [`stop`](Self::stop).
+    /// [`BeginError`] while the iteration before is not over, but for the case above, and after [`stop`](Self::stop).
     #[doc(alias = "sample")]
     #[doc(alias = "synchronous_parallel_sample")]
     pub fn begin_iteration(&mut self, weights_version: WeightsVersion, now: Micros) -> Result<FragmentNo, BeginError> {
         if self.mode == Mode::Stopped {
             return Err(BeginError::Stopped);
         }
-        if let Some(open) = &self.iteration {
-            return Err(BeginError::Unfinished(open.fragment));
+        if let Some(first) = self.open.front()
+            && !self.may_begin(weights_version)
+        {
+            return Err(BeginError::Unfinished(first.fragment));
         }
         let fragment = self.next_fragment;
         self.next_fragment = FragmentNo(fragment.0 + 1);
-        self.iteration = Some(Iteration { fragment, weights_version });
+        self.open.push_back(Iteration { fragment, weights_version });
         self.advance(now);
         Ok(fragment)
     }
@@ -174,10 +188,11 @@ impl WorkerGroup {
         self.advance(now);
     }
 
-    /// Lets a worker finish its lease and then dismisses it. False if there is no such worker.
+    /// Lets a worker finish its lease and then dismisses it; a lease that waits behind it is taken back. False if there is no such worker.
     pub fn remove_worker(&mut self, worker: WorkerId, now: Micros) -> bool {
         let Some(known) = self.workers.get_mut(&worker) else { return false };
         known.leaving = true;
+        self.take_back_follow_up(worker);
         self.advance(now);
         true
     }
@@ -192,12 +207,10 @@ impl WorkerGroup {
         self.events.pop_front()
     }
 
-    /// The fragments of the iteration in slot order, once when all are there. The next iteration may begin then.
+    /// The fragments of the first open iteration in slot order, once when all are there. The next iteration may begin
+    /// then.
     pub fn poll_batch(&mut self) -> Option<Vec<SlotFragment>> {
-        if self.iteration.is_none() || !self.slots.all_committed() {
-            return None;
-        }
-        self.iteration = None;
+        self.open.pop_front_if(|first| self.slots.all_committed(first.fragment))?;
         Some(self.slots.take_fragments())
     }
 
@@ -207,7 +220,8 @@ impl WorkerGroup {
         if self.mode == Mode::Stopped {
             return None;
         }
-        let deadlines = self.leases.iter().map(|(_, lease)| lease.deadline);
+        let running = self.leases.iter().filter(|(_, lease)| !lease.is_waiting());
+        let deadlines = running.map(|(_, lease)| lease.deadline);
         let questions = self.workers.values().filter_map(Worker::ask_at);
         deadlines.chain(questions).chain(self.next_hedge()).min()
     }
@@ -236,10 +250,28 @@ impl WorkerGroup {
         self.mode == Mode::Paused
     }
 
-    /// The fragment that is being made, if any.
+    /// The fragment that is being made, if any; of two the first. None, too, while all that is open waits to be taken.
     #[must_use]
     pub fn fragment(&self) -> Option<FragmentNo> {
-        self.iteration.as_ref().map(|iteration| iteration.fragment)
+        self.being_made().map(|iteration| iteration.fragment)
+    }
+
+    /// Iterations that have begun and whose batches were not taken.
+    #[must_use]
+    pub fn open_iterations(&self) -> usize {
+        self.open.len()
+    }
+
+    /// True if an iteration with these weights could begin now.
+    #[must_use]
+    pub fn may_begin(&self, weights_version: WeightsVersion) -> bool {
+        let has_same_weights = self.open.iter().all(|iteration| iteration.weights_version == weights_version);
+        self.mode != Mode::Stopped && self.open.len() < Self::MAX_OPEN && has_same_weights
+    }
+
+    /// The first open iteration that is not complete.
+    fn being_made(&self) -> Option<Iteration> {
+        self.open.iter().copied().find(|iteration| !self.slots.all_committed(iteration.fragment))
     }
 
     /// The id that the next lease will have.
@@ -258,11 +290,16 @@ impl WorkerGroup {
     /// What must hold after every call. Counts again what the books say.
     fn is_consistent(&self) -> bool {
         let open: usize = self.leases.iter().map(|(_, lease)| lease.open.len()).sum();
+        let running = self.leases.iter().filter(|(_, lease)| !lease.is_waiting());
+        let running: usize = running.map(|(_, lease)| lease.open.len()).sum();
         let by_slot: usize = self.slots.iter().map(|(_, slot)| slot.leases.len()).sum();
-        let by_worker = self.workers.iter().filter_map(|(&id, worker)| Some((id, worker.lease?)));
+        let of_worker =
+            |(&id, worker): (&WorkerId, &Worker)| [worker.lease, worker.follow_up].map(|lease| Some((id, lease?)));
+        let by_worker = self.workers.iter().flat_map(of_worker).flatten();
         self.ledger.balances()
             && self.ledger.outstanding == open as u64 * u64::from(self.config.rollout_fragment_length)
-            && by_slot == open
+            && by_slot == running
+            && self.follow_ups_are_consistent()
             && by_worker.clone().count() == self.leases.iter().count()
             && by_worker.clone().all(|(worker, lease)| self.leases.of(worker, lease).is_some())
             && self.slots.iter().all(|(_, slot)| slot.leases.len() <= 2)

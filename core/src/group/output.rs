@@ -53,7 +53,8 @@ pub enum ExpiryCause {
     Left,
     /// The worker refused the lease.
     Refused,
-    /// The lease was taken back: the run was stopped or the worker quarantined.
+    /// The lease was taken back: the run was stopped, the worker quarantined or removed, or it was a follow-up
+    /// and the lease before it did not end with all of it committed.
     Revoked,
 }
 
@@ -70,6 +71,8 @@ pub enum RejectReason {
     Corrupt,
     /// Made with other weights, or another fragment than was asked for.
     Stale,
+    /// It came before the fragment before it: its lease follows one that goes on.
+    Early,
     /// Not as many rows as a fragment has.
     WrongLength,
     /// Differs from what was committed for the same slot, or came together with such a fragment.
@@ -81,7 +84,7 @@ impl RejectReason {
     pub(super) fn is_failure(self) -> bool {
         match self {
             Self::Late | Self::Duplicate => false,
-            Self::NotLeased | Self::Corrupt | Self::Stale | Self::WrongLength | Self::Audit => true,
+            Self::NotLeased | Self::Corrupt | Self::Stale | Self::Early | Self::WrongLength | Self::Audit => true,
         }
     }
 }
@@ -94,6 +97,7 @@ impl fmt::Display for RejectReason {
             Self::NotLeased => "its slot was not leased to this worker",
             Self::Corrupt => "it could not be decoded",
             Self::Stale => "it was made with other weights or for another fragment",
+            Self::Early => "the fragment before it had not come",
             Self::WrongLength => "it has the wrong number of rows",
             Self::Audit => "it contradicts another worker",
         })

@@ -22,13 +22,14 @@ pub(super) struct Slot {
     /// The worker that still has this very state: it committed it in its latest lease.
     pub(super) held_by: Option<WorkerId>,
     pub(super) last_commit: Option<Commit>,
-    /// The committed fragment, until the batch is taken.
-    pub(super) fragment: Option<SlotFragment>,
-    /// The fragment committed before, if somebody else was asked for it too, to compare theirs with.
+    /// The committed fragments whose batches were not taken, at most one for each open iteration, and how many leases
+    /// were asked for each.
+    committed: VecDeque<(SlotFragment, u32)>,
+    /// The fragment committed last, if its batch was taken and if somebody else was asked for it too, to compare theirs with.
     witness: Option<SlotFragment>,
-    /// Leases that were asked for the fragment to come.
+    /// Leases that were asked for the fragment to come; those that wait for the end of another one not counted.
     asked: u32,
-    /// The live leases of this slot: none, one, or two when it is hedged.
+    /// The live leases of this slot that do not wait: none, one, or two when it is hedged.
     pub(super) leases: Vec<LeaseId>,
 }
 
@@ -38,17 +39,26 @@ pub(super) struct SlotTable {
 }
 
 impl Slot {
-    /// The fragment committed last, as long as it is of use.
-    pub(super) fn last_fragment(&self) -> Option<&SlotFragment> {
-        self.fragment.as_ref().or(self.witness.as_ref())
+    /// The committed fragments that are still of use.
+    pub(super) fn fragments(&self) -> impl Iterator<Item = &SlotFragment> {
+        self.committed.iter().map(|(fragment, _)| fragment).chain(&self.witness)
+    }
+
+    /// The fragment to commit next.
+    pub(super) fn next(&self) -> FragmentNo {
+        self.last_commit.map_or(FragmentNo(0), |commit| FragmentNo(commit.fragment.0 + 1))
+    }
+
+    /// True if nobody works on this fragment, and it comes next.
+    pub(super) fn is_open(&self, fragment: FragmentNo) -> bool {
+        self.leases.is_empty() && self.next() == fragment
     }
 
     fn take_fragment(&mut self) -> Option<SlotFragment> {
-        let fragment = self.fragment.take();
+        let (fragment, asked) = self.committed.pop_front()?;
         // Clones share buffers, and few slots are asked for twice.
-        self.witness = fragment.clone().filter(|_| self.asked > 1);
-        self.asked = 0;
-        fragment
+        self.witness = (asked > 1 && self.committed.is_empty()).then(|| fragment.clone());
+        Some(fragment)
     }
 }
 
@@ -69,20 +79,19 @@ impl SlotTable {
         (0..).map(SlotId).zip(&self.slots)
     }
 
-    /// True once the slot's fragment of the open iteration is there.
-    pub(super) fn is_committed(&self, slot: SlotId) -> bool {
-        self.get(slot).is_some_and(|slot| slot.fragment.is_some())
+    /// True once the slot's fragment of this number is there.
+    pub(super) fn is_committed(&self, slot: SlotId, fragment: FragmentNo) -> bool {
+        self.get(slot).is_some_and(|slot| slot.next() > fragment)
     }
 
-    pub(super) fn all_committed(&self) -> bool {
-        self.slots.iter().all(|slot| slot.fragment.is_some())
+    pub(super) fn all_committed(&self, fragment: FragmentNo) -> bool {
+        self.slots.iter().all(|slot| slot.next() > fragment)
     }
 
     /// Notes the lease and says where the worker finds the state to start from.
     pub(super) fn lease(&mut self, slot: SlotId, worker: WorkerId, lease: LeaseId) -> SlotSource {
-        let Some(slot) = self.get_mut(slot) else { return SlotSource::New };
-        slot.leases.push(lease);
-        slot.asked = slot.asked.saturating_add(1);
+        self.begin_lease(slot, lease);
+        let Some(slot) = self.get(slot) else { return SlotSource::New };
         match &slot.state {
             Some(_) if slot.held_by == Some(worker) => SlotSource::Held,
             Some(state) => SlotSource::State(state.clone()),
@@ -96,12 +105,21 @@ impl SlotTable {
         }
     }
 
-    pub(super) fn commit(&mut self, fragment: SlotFragment, lease: LeaseId, worker: WorkerId) {
+    /// Notes that a lease which waited is worked on.
+    pub(super) fn begin_lease(&mut self, slot: SlotId, lease: LeaseId) {
+        if let Some(slot) = self.get_mut(slot) {
+            slot.leases.push(lease);
+            slot.asked = slot.asked.saturating_add(1);
+        }
+    }
+
+    /// Takes a fragment. `is_held` tells whether the worker still has the state at its end.
+    pub(super) fn commit(&mut self, fragment: SlotFragment, lease: LeaseId, worker: WorkerId, is_held: bool) {
         let Some(slot) = self.get_mut(fragment.slot) else { return };
         slot.state = Some(fragment.state.clone());
-        slot.held_by = Some(worker);
+        slot.held_by = is_held.then_some(worker);
         slot.last_commit = Some(Commit { fragment: fragment.fragment, lease, worker });
-        slot.fragment = Some(fragment);
+        slot.committed.push_back((fragment, core::mem::take(&mut slot.asked)));
         slot.witness = None;
     }
 
@@ -112,7 +130,7 @@ impl SlotTable {
         }
     }
 
-    /// The fragments of the iteration in slot order.
+    /// The fragments of the first open iteration in slot order.
     pub(super) fn take_fragments(&mut self) -> Vec<SlotFragment> {
         self.slots.iter_mut().filter_map(Slot::take_fragment).collect()
     }

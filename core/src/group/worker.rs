@@ -64,6 +64,10 @@ pub(super) struct Hung {
 pub(super) struct Worker {
     profile: WorkerProfile,
     pub(super) lease: Option<LeaseId>,
+    /// The lease that it begins when it is done with [`lease`](Self::lease).
+    pub(super) follow_up: Option<LeaseId>,
+    /// Start and env steps of the lease that ended last, see [`LiveLease`](super::lease_table::LiveLease).
+    pub(super) done: (Micros, u64),
     pub(super) hung: Option<Hung>,
     pub(super) leaving: bool,
     /// Was told that nothing more will come.
@@ -90,6 +94,8 @@ impl Worker {
         Self {
             profile,
             lease: None,
+            follow_up: None,
+            done: (now, 0),
             hung: None,
             leaving: false,
             dismissed: false,

@@ -112,17 +112,20 @@ impl Actor {
             self.note_applied();
         }
         let Some(run) = &mut self.run else { return };
-        match run.poll_update() {
+        // A batch waits in the group as long as the one before it is being consumed.
+        let batch = if self.update.is_none() { run.poll_update() } else { None };
+        // Weights that were set meanwhile need not wait until somebody takes the batch.
+        let has_next_weights = run.has_next_weights();
+        match batch {
             None => {}
             Some(Ok(Submitted { update, trace })) => {
                 self.update = Some(update);
                 self.dashboard.trace = Some(trace);
-                // Weights that were set meanwhile need not wait until somebody takes the batch.
-                if let Err(error) = self.publish_weights() {
-                    self.end_run(RunEnd::Failed(error.to_string()));
-                }
             }
-            Some(Err(error)) => self.end_run(RunEnd::Failed(error.to_string())),
+            Some(Err(error)) => return self.end_run(RunEnd::Failed(error.to_string())),
+        }
+        if has_next_weights && let Err(error) = self.publish_weights() {
+            self.end_run(RunEnd::Failed(error.to_string()));
         }
     }
 
@@ -206,7 +209,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Sets weights of a run without a learner. Between two iterations they go out at once, else before the next.
+    /// Sets weights of a run without a learner. While nothing is being made they go out at once, else before the next
+    /// iteration that has not begun.
     pub(super) fn sync_weights(
         &mut self,
         weights: &Weights,

@@ -1,4 +1,4 @@
-//! The lease that waits or runs, and the weights that it waits for.
+//! The leases that wait or run, and the weights that they wait for.
 
 use crate::{
     ids::{LeaseId, WeightsVersion},
@@ -6,6 +6,9 @@ use crate::{
     prelude::*,
     weights::Weights,
 };
+
+/// Leases that a worker may have at a time: one, and its follow-up.
+const MAX_LEASES: usize = 2;
 
 /// The most revoked leases that are remembered.
 const MAX_REVOKED: usize = 64;
@@ -26,12 +29,13 @@ pub(super) enum Turn {
     Refuse(LeaseId, Outdated),
 }
 
-/// The lease of this worker, one at a time, and the weights that it needs.
+/// The lease of this worker, maybe with one that follows it, and the weights that they need.
 #[derive(Default)]
 pub(super) struct Leases {
-    waiting: Option<Lease>,
-    running: Option<LeaseId>,
-    /// The newest weights, and before them those that the waiting lease wants.
+    /// Each follows the one before, and the first the running one, if there is one. All want the same weights.
+    waiting: VecDeque<Lease>,
+    running: Option<Lease>,
+    /// The newest weights, and before them those that the waiting leases want.
     weights: Vec<Weights>,
     /// Leases that were revoked and had not arrived: a small message may overtake a large one.
     revoked: VecDeque<LeaseId>,
@@ -39,7 +43,7 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn running(&self) -> Option<LeaseId> {
-        self.running
+        self.running.as_ref().map(|lease| lease.id)
     }
 
     /// The running lease is no more.
@@ -53,7 +57,7 @@ impl Leases {
         if self.weights.last().is_some_and(|newest| newest.version() >= version) {
             return;
         }
-        let wanted = self.waiting.as_ref().map(|lease| lease.weights_version);
+        let wanted = self.waiting.front().map(|lease| lease.weights_version);
         self.weights.retain(|kept| Some(kept.version()) == wanted);
         self.weights.push(weights);
     }
@@ -68,23 +72,32 @@ impl Leases {
     /// there is none. None while a lease is running.
     pub(super) fn weights_to_apply(&self, acting: WeightsVersion) -> Option<&Weights> {
         let newest = self.weights.last()?.version();
-        let wanted = self.waiting.as_ref().map_or(newest, |lease| lease.weights_version);
+        let wanted = self.waiting.front().map_or(newest, |lease| lease.weights_version);
         let weights = self.weights.iter().find(|weights| weights.version() == wanted)?;
         (self.running.is_none() && wanted > acting).then_some(weights)
     }
 
-    /// Lets a lease wait in place of the one that waits. `acting` is the version of the weights in use.
-    pub(super) fn queue(&mut self, lease: Lease, acting: WeightsVersion) -> Result<(), Outdated> {
+    /// Lets a lease wait: behind the one that it follows, else in place of all that are here; true if it took the place
+    /// of others. `acting` is the version of the weights in use.
+    pub(super) fn queue(&mut self, lease: Lease, acting: WeightsVersion) -> Result<bool, Outdated> {
         if let Some(Err(error)) = self.weights_for(&lease, acting) {
             return Err(error);
         }
-        self.waiting = Some(lease);
-        Ok(())
+        let has_room = self.waiting.len() + usize::from(self.running.is_some()) < MAX_LEASES;
+        let last = self.waiting.back().or(self.running.as_ref());
+        let follows = has_room && last.is_some_and(|last| lease.is_follow_up_of(last));
+        if !follows {
+            self.waiting.clear();
+        }
+        self.waiting.push_back(lease);
+        Ok(!follows)
     }
 
-    /// Forgets the lease that waits, or one that is still to come.
+    /// Forgets a lease that waits, or one that is still to come.
     pub(super) fn revoke(&mut self, lease: LeaseId) {
-        if self.waiting.take_if(|waiting| waiting.id == lease).is_none() {
+        let waiting = self.waiting.len();
+        self.waiting.retain(|waiting| waiting.id != lease);
+        if self.waiting.len() == waiting {
             self.revoked.push_back(lease);
             if self.revoked.len() > MAX_REVOKED {
                 self.revoked.pop_front();
@@ -92,18 +105,18 @@ impl Leases {
         }
     }
 
-    /// True if the waiting lease need not wait any more.
+    /// True if the first waiting lease need not wait any more, but for the end of the running one.
     pub(super) fn is_ready(&self, acting: WeightsVersion) -> bool {
-        self.waiting.as_ref().is_some_and(|lease| self.weights_for(lease, acting).is_some())
+        self.waiting.front().is_some_and(|lease| self.weights_for(lease, acting).is_some())
     }
 
-    /// Takes the waiting lease if it need not wait any more.
+    /// Takes the first waiting lease if it need not wait any more.
     pub(super) fn next(&mut self, acting: WeightsVersion) -> Option<Turn> {
-        let weights = self.weights_for(self.waiting.as_ref()?, acting)?;
-        let lease = self.waiting.take()?;
+        let weights = self.weights_for(self.waiting.front()?, acting)?;
+        let lease = self.waiting.pop_front()?;
         Some(match weights {
             Ok(weights) => {
-                self.running = Some(lease.id);
+                self.running = Some(lease.clone());
                 Turn::Run(lease, weights)
             }
             Err(error) => Turn::Refuse(lease.id, error),

@@ -297,7 +297,7 @@ impl WorkerSession {
         }
     }
 
-    /// A new lease takes the place of the one before: the hub has given that up.
+    /// A new lease follows the one before or takes its place: then the hub has given that up.
     fn take_lease(&mut self, grant: &LeaseGrant) {
         let id = LeaseId(grant.lease);
         if self.leases.was_revoked(id) {
@@ -310,7 +310,8 @@ impl WorkerSession {
             .read_lease(grant)
             .and_then(|(lease, acting)| self.leases.queue(lease, acting).map_err(|error| error.to_string()));
         match queued {
-            Ok(()) => self.abandon(),
+            Ok(true) => self.abandon(),
+            Ok(false) => {}
             Err(reason) => self.refuse(id, &reason),
         }
     }

@@ -247,6 +247,56 @@ fn a_new_lease_takes_the_place_of_the_one_before() {
 }
 
 #[test]
+fn the_next_fragment_of_the_same_slots_waits_behind_the_lease() {
+    let held = [(0, SlotSource::Held), (1, SlotSource::Held)];
+    let (first, second) = (lease(1, 0, 0, &new_slots(&[0, 1])), lease(2, 1, 0, &held));
+    let mut calm = Hub::with_run();
+    let alone = [calm.run(&first), calm.run(&second)];
+    for steps in [0, 10] {
+        let mut hub = Hub::with_run();
+        hub.grant(&first);
+        hub.session.work(steps, hub.now);
+        hub.grant(&second);
+        hub.set_weights(1);
+        let messages = hub.work();
+        let [Message::FragmentUpload(one), Message::FragmentUpload(two)] = &messages[..] else {
+            panic!("{messages:?}")
+        };
+        let read = |upload, lease| convert::slot_fragments(upload, RUN, lease, &limits(&hub.spec)).unwrap();
+        assert_eq!([read(one, &first), read(two, &second)], alone);
+        assert_eq!(hub.applied, [1], "after both");
+    }
+}
+
+#[test]
+fn either_of_two_leases_can_be_revoked() {
+    let (first, second) = (lease(1, 0, 0, &new_slots(&[0])), lease(2, 1, 0, &[(0, SlotSource::Held)]));
+    for (gone, rest) in [(2, "FragmentUpload"), (1, "LeaseRefused")] {
+        let mut hub = Hub::with_run();
+        hub.grant(&first);
+        hub.session.work(10, hub.now);
+        hub.grant(&second);
+        hub.send(&Message::Revoke(Revoke { lease: gone }));
+        let messages = hub.work();
+        assert_eq!(messages[0], revoked(gone));
+        assert_eq!((messages.len(), format!("{:?}", messages[1].kind())), (2, rest.into()));
+    }
+}
+
+#[test]
+fn one_lease_waits_behind_another_at_most() {
+    let mut hub = Hub::with_run();
+    hub.grant(&lease(1, 0, 0, &new_slots(&[0])));
+    hub.session.work(10, hub.now);
+    hub.grant(&lease(2, 1, 0, &[(0, SlotSource::Held)]));
+    hub.grant(&lease(3, 2, 0, &[(0, SlotSource::Held)]));
+    assert_eq!(hub.session.lease(), None, "the hub has given both up");
+    let messages = hub.work();
+    let [Message::LeaseRefused(refused)] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!((refused.lease, &refused.reason[..]), (3, "the state of slot 0 is not here"));
+}
+
+#[test]
 fn a_lease_waits_for_its_weights() {
     let mut hub = Hub::with_run();
     hub.grant(&lease(1, 0, 3, &new_slots(&[0])));

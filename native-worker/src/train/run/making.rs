@@ -108,7 +108,7 @@ impl Run {
             weights,
             next_weights: None,
             granted: BTreeMap::new(),
-            has_begun: false,
+            begun: 0,
             iteration: 0,
             env_steps: 0,
             episodes: Episodes::default(),

@@ -71,10 +71,11 @@ pub(crate) struct Run {
     weights: Weights,
     /// The weights that all workers were sent, but for those that came later and were sent newer ones.
     published: WeightsVersion,
-    /// Weights that were set in the middle of an iteration: they act from the next one on.
+    /// Weights that were set in the middle of an iteration: they act from the next one on that has not begun.
     next_weights: Option<Weights>,
     granted: BTreeMap<LeaseId, (WorkerId, Lease)>,
-    has_begun: bool,
+    /// Iterations that have begun.
+    begun: u64,
     iteration: u64,
     env_steps: u64,
     episodes: Episodes,
@@ -126,7 +127,7 @@ impl Run {
 
     /// True once the first iteration has begun.
     pub(crate) fn has_begun(&self) -> bool {
-        self.has_begun
+        self.begun > 0
     }
 
     pub(crate) fn announcement(&self) -> Message {
@@ -138,10 +139,37 @@ impl Run {
         matches!(&self.consumer, Some(Consumer::Taker(batches)) if batches.is_closed())
     }
 
+    /// Begins the next iteration. Where no weights are to come before it, the one after it, too: then workers go on with
+    /// that while their uploads travel.
     pub(crate) fn begin_iteration(&mut self, now: Micros) -> Result<(), BeginError> {
-        self.has_begun = true;
         self.iteration_began = self.stopwatch.elapsed();
+        if !self.has_taker() || self.group.open_iterations() == 0 {
+            self.begin_one(now)?;
+        }
+        while self.may_begin_ahead() {
+            self.begin_one(now)?;
+        }
+        Ok(())
+    }
+
+    fn begin_one(&mut self, now: Micros) -> Result<(), BeginError> {
+        self.begun += 1;
         self.group.begin_iteration(self.weights.version(), now).map(|_| ())
+    }
+
+    fn may_begin_ahead(&self) -> bool {
+        self.has_taker()
+            && self.next_weights.is_none()
+            && self.begun.saturating_mul(self.steps_per_iteration()) < self.terms.max_env_steps
+            && self.group.may_begin(self.weights.version())
+    }
+
+    pub(super) fn has_taker(&self) -> bool {
+        matches!(self.consumer, Some(Consumer::Taker(_)))
+    }
+
+    fn steps_per_iteration(&self) -> u64 {
+        u64::from(self.spec.num_slots) * u64::from(self.spec.rollout_fragment_length)
     }
 
     /// How long the next iteration has to wait for the run's pace.
@@ -160,7 +188,7 @@ impl Run {
 
     /// The batch has been consumed.
     pub(crate) fn count_batch(&mut self) {
-        let steps = u64::from(self.spec.num_slots) * u64::from(self.spec.rollout_fragment_length);
+        let steps = self.steps_per_iteration();
         self.iteration += 1;
         self.env_steps += steps;
         let took = self.stopwatch.elapsed().saturating_sub(self.iteration_began);

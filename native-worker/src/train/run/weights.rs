@@ -8,7 +8,7 @@ use rollmesh_core::{
     weights::Weights,
 };
 
-use super::{super::consumer::Consumer, Run};
+use super::Run;
 
 /// Why weights could not be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,9 +32,20 @@ impl Run {
         convert::weights_frame(self.number, &self.weights)
     }
 
-    /// The weights, if they have changed since they were sent to everybody.
+    /// True if weights were set that need not wait any longer.
+    pub(crate) fn has_next_weights(&self) -> bool {
+        self.next_weights.is_some() && self.group.fragment().is_none()
+    }
+
+    /// The weights, if they have changed since they were sent to everybody. Not while a fragment is being made: whoever
+    /// has newer ones cannot help with it.
     pub(crate) fn news(&mut self) -> Result<Option<Frame>, TooLarge> {
-        self.weights = self.next_weights.take().unwrap_or_else(|| self.weights.clone());
+        if self.group.fragment().is_some() {
+            return Ok(None);
+        }
+        if let Some(next) = self.next_weights.take() {
+            self.weights = next;
+        }
         if self.weights.version() == self.published {
             return Ok(None);
         }
@@ -42,9 +53,10 @@ impl Run {
         self.weights_frame().map(Some)
     }
 
-    /// Sets weights of a run without a learner; the version that they get. They act from the next iteration on.
+    /// Sets weights of a run without a learner; the version that they get. They act from the next iteration on
+    /// that has not begun.
     pub(crate) fn set_weights(&mut self, weights: &Weights) -> Result<WeightsVersion, SyncError> {
-        if !matches!(self.consumer, Some(Consumer::Taker(_))) {
+        if !self.has_taker() {
             return Err(SyncError::NoRun);
         }
         let newest = self.next_weights.as_ref().unwrap_or(&self.weights);

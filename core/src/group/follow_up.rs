@@ -1,0 +1,165 @@
+//! Leases that wait behind others, so that a worker goes on while its upload travels.
+
+use super::{
+    ExpiryCause, GroupCommand, Mode, WorkerGroup,
+    assign::{Candidate, assign},
+    grant::Iteration,
+    lease_table::LiveLease,
+    worker::{Worker, WorkerState},
+};
+use crate::{
+    ids::{LeaseId, SlotId, WorkerId},
+    lease::{Lease, LeasedSlot, SlotSource},
+    prelude::*,
+    time::Micros,
+};
+
+impl WorkerGroup {
+    /// Begins on the second open iteration while the first is being made, as long as every slot stays where it is:
+    /// whoever works on its slots of the first gets those of the second behind them, and whoever is done with them
+    /// gets those at once. Where balance asks for another split, the second iteration waits for the end of the first.
+    pub(super) fn grant_ahead(&mut self, now: Micros) {
+        let (Mode::Running, Some(&second)) = (self.mode, self.open.get(1)) else { return };
+        let is_sound = |worker: &Worker| matches!(worker.state(), WorkerState::Idle | WorkerState::Sampling);
+        let split = self.split();
+        let able: Vec<WorkerId> = split.keys().copied().filter(|&id| self.may_go_ahead(second, id, &split)).collect();
+        if able.is_empty() || !self.stays(&split, &self.candidates(second, is_sound)) {
+            return;
+        }
+        for worker in able {
+            let Some(slots) = split.get(&worker) else { continue };
+            match self.workers.get(&worker).and_then(|known| known.lease) {
+                Some(before) => self.grant_follow_up(second, worker, before, slots, now),
+                None => _ = self.grant(second, worker, slots, now),
+            }
+        }
+    }
+
+    /// Where the slots are: with whoever works on them first, else with whoever has their states.
+    fn split(&self) -> BTreeMap<WorkerId, Vec<SlotId>> {
+        let mut split = BTreeMap::<WorkerId, Vec<SlotId>>::new();
+        for (id, slot) in self.slots.iter() {
+            let leased = slot.leases.first().and_then(|&lease| self.leases.get(lease)).map(|lease| lease.worker);
+            if let Some(worker) = leased.or(slot.held_by) {
+                split.entry(worker).or_default().push(id);
+            }
+        }
+        split
+    }
+
+    /// True if balance leaves all slots where they are.
+    fn stays(&self, split: &BTreeMap<WorkerId, Vec<SlotId>>, candidates: &[Candidate]) -> bool {
+        let homes = split.iter().flat_map(|(&worker, slots)| slots.iter().map(move |&slot| (slot, Some(worker))));
+        let mut homes: Vec<_> = homes.collect();
+        homes.sort_unstable();
+        homes.len() == self.config.num_slots as usize
+            && assign(&homes, candidates, self.config.max_slots_per_lease) == *split
+    }
+
+    /// True if a worker could get its slots of the second iteration now.
+    fn may_go_ahead(&self, second: Iteration, worker: WorkerId, split: &BTreeMap<WorkerId, Vec<SlotId>>) -> bool {
+        let (Some(known), Some(slots)) = (self.workers.get(&worker), split.get(&worker)) else { return false };
+        match (known.state(), known.lease) {
+            (WorkerState::Idle, _) => {
+                let is_open = |&slot: &SlotId| self.slots.get(slot).is_some_and(|slot| slot.is_open(second.fragment));
+                slots.iter().all(is_open)
+            }
+            (WorkerState::Sampling, Some(before)) if known.follow_up.is_none() => {
+                self.leases.get(before).is_some_and(|live| {
+                    live.fragment.0 + 1 == second.fragment.0
+                        && live.leaves_states
+                        && live.slots == *slots
+                        && live.open.len() == slots.len()
+                        && self.unhedged(live).count() == slots.len()
+                })
+            }
+            _ => false,
+        }
+    }
+
+    fn grant_follow_up(
+        &mut self,
+        Iteration { fragment, weights_version }: Iteration,
+        worker: WorkerId,
+        before: LeaseId,
+        slots: &[SlotId],
+        now: Micros,
+    ) {
+        let Some(known) = self.workers.get_mut(&worker) else { return };
+        let env_steps = u64::from(self.config.rollout_fragment_length) * slots.len() as u64;
+        let id = self.leases.insert(worker, (fragment, weights_version), slots, env_steps, now, known.patience());
+        self.leases.let_follow(id, before);
+        known.follow_up = Some(id);
+        known.latest = Some(fragment);
+        self.ledger.open(env_steps);
+        let slots = slots.iter().map(|&slot| LeasedSlot { slot, source: SlotSource::Held }).collect();
+        let lease = Lease { id, fragment, weights_version, slots };
+        self.commands.push_back(GroupCommand::Grant { worker, lease });
+    }
+
+    /// Lets follow-ups begin whose workers are done with the lease before, and takes back those that have nothing to
+    /// go on from.
+    pub(super) fn turn_to_follow_ups(&mut self, now: Micros) {
+        let due = self.workers.iter().filter(|(_, worker)| worker.lease.is_none());
+        let due: Vec<(WorkerId, LeaseId)> = due.filter_map(|(&id, worker)| Some((id, worker.follow_up?))).collect();
+        for (worker, id) in due {
+            if self.leases.get(id).is_some_and(|lease| self.can_begin(lease)) {
+                self.begin_follow_up(worker, id, now);
+            } else {
+                self.expire(id, ExpiryCause::Revoked);
+            }
+        }
+    }
+
+    /// True if the lease before has brought all that this one goes on from.
+    fn can_begin(&self, lease: &LiveLease) -> bool {
+        let commit = |&slot: &SlotId| self.slots.get(slot).and_then(|slot| slot.last_commit);
+        lease.slots.iter().all(|slot| {
+            commit(slot).is_some_and(|commit| (commit.worker, Some(commit.lease)) == (lease.worker, lease.follows))
+        })
+    }
+
+    fn begin_follow_up(&mut self, worker: WorkerId, id: LeaseId, now: Micros) {
+        let (Some(known), Some(lease)) = (self.workers.get_mut(&worker), self.leases.get(id)) else { return };
+        for &slot in &lease.open {
+            self.slots.begin_lease(slot, id);
+        }
+        known.follow_up = None;
+        known.lease = Some(id);
+        self.leases.begin(id, known.done, known.patience(), now);
+        // It goes on from the states that it had.
+        self.slots.forget_holder(worker);
+    }
+
+    /// Takes back the lease that waits for a worker, if there is one.
+    pub(super) fn take_back_follow_up(&mut self, worker: WorkerId) {
+        if let Some(id) = self.workers.get(&worker).and_then(|known| known.follow_up) {
+            self.expire(id, ExpiryCause::Revoked);
+        }
+    }
+
+    /// Notes that a worker has no follow-up any more. It may have begun that, so what it goes on from is gone.
+    pub(super) fn note_end_of_follow_up(&mut self, lease: &LiveLease) {
+        if let Some(worker) = self.workers.get_mut(&lease.worker) {
+            worker.follow_up = None;
+        }
+        if let Some(before) = lease.follows.and_then(|before| self.leases.get_mut(before)) {
+            before.leaves_states = false;
+        }
+    }
+
+    /// True if leases and their follow-ups belong together.
+    pub(super) fn follow_ups_are_consistent(&self) -> bool {
+        self.workers.iter().filter_map(|(&id, worker)| Some((id, worker, worker.follow_up?))).all(
+            |(id, worker, next)| {
+                let pair = worker.lease.and_then(|lease| Some((self.leases.of(id, lease)?, self.leases.of(id, next)?)));
+                pair.is_some_and(|(lease, next)| {
+                    next.follows == worker.lease
+                        && !lease.is_waiting()
+                        && (lease.fragment.0 + 1, lease.weights_version) == (next.fragment.0, next.weights_version)
+                        && lease.slots == next.slots
+                })
+            },
+        )
+    }
+}
