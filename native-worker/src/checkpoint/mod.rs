@@ -43,7 +43,7 @@ const UNFINISHED: &str = ".tmp";
 /// let found = checkpoints.load()?.expect("it was saved");
 /// assert_eq!(found.checkpoint.files["ledger.bin"], b"42");
 /// # std::fs::remove_dir_all(dir)?;
-/// # Ok::<(), rollmesh::checkpoint::CheckpointError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Checkpoints<S = Disk> {

@@ -84,12 +84,19 @@ impl Dense {
 
 /// For each panel of outputs, for each input: the panel's weights, from `[inputs][outputs]`; filled up with zeros.
 fn in_panels<const N: usize>(outputs: usize, weights: &[f32]) -> Vec<[f32; N]> {
-    let firsts = (0..outputs).step_by(N);
-    let panel = |first: usize| {
-        let weight = move |row: &[f32], k: usize| row.get(first + k).copied().unwrap_or(0.0);
-        weights.chunks_exact(outputs).map(move |row| core::array::from_fn(|k| weight(row, k)))
-    };
-    firsts.flat_map(panel).collect()
+    let inputs = weights.len().checked_div(outputs).unwrap_or_default();
+    let mut panels = Vec::with_capacity(outputs.div_ceil(N) * inputs);
+    for first in (0..outputs).step_by(N) {
+        panels.extend(weights.chunks_exact(outputs).map(|row| {
+            let rest = row.get(first..).unwrap_or_default();
+            rest.first_chunk().copied().unwrap_or_else(|| filled_up(rest))
+        }));
+    }
+    panels
+}
+
+fn filled_up<const N: usize>(weights: &[f32]) -> [f32; N] {
+    core::array::from_fn(|k| weights.get(k).copied().unwrap_or(0.0))
 }
 
 #[inline(always)]
