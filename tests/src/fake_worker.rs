@@ -100,8 +100,8 @@ impl FakeWorker {
 
     /// Gives up the latest lease.
     pub fn refuse(&mut self) -> Option<Said> {
-        let current = self.current.take().map(|work| work.lease);
-        self.follow_up.take().or(current).map(|lease| Said::Refused(lease.id))
+        let latest = self.follow_up.take().or_else(|| self.current.take().map(|work| work.lease));
+        latest.map(|lease| Said::Refused(lease.id))
     }
 
     /// Does at most so many env steps of the lease.
