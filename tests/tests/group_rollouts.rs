@@ -108,6 +108,16 @@ impl Cluster {
         }
     }
 
+    /// Lets every worker do a few steps; then 10 ms have passed.
+    fn go_on(&mut self, dice: &mut Dice) {
+        let working: Vec<WorkerId> = self.runners.keys().copied().collect();
+        for worker in working {
+            self.work(worker, dice.between(1, 9) as u32);
+        }
+        self.now = self.now + Micros::from_millis(10);
+        self.group.handle_timeout(self.now);
+    }
+
     fn work(&mut self, worker: WorkerId, steps: u32) {
         let Some(runner) = self.runners.get_mut(&worker) else { return };
         match runner.advance(steps).unwrap() {
@@ -139,12 +149,7 @@ fn batches(workers: u32, mut blow: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFrag
             }
             blow(&mut cluster);
             cluster.obey(&weights);
-            let working: Vec<WorkerId> = cluster.runners.keys().copied().collect();
-            for worker in working {
-                cluster.work(worker, dice.between(1, 9) as u32);
-            }
-            cluster.now = cluster.now + Micros::from_millis(10);
-            cluster.group.handle_timeout(cluster.now);
+            cluster.go_on(&mut dice);
         };
         batches.push(batch);
     }
@@ -169,12 +174,7 @@ fn batches_ahead(workers: u32, mut blow: impl FnMut(&mut Cluster)) -> Vec<Vec<Sl
         followed += cluster.follow_ups.len();
         blow(&mut cluster);
         cluster.obey(&weights);
-        let working: Vec<WorkerId> = cluster.runners.keys().copied().collect();
-        for worker in working {
-            cluster.work(worker, dice.between(1, 9) as u32);
-        }
-        cluster.now = cluster.now + Micros::from_millis(10);
-        cluster.group.handle_timeout(cluster.now);
+        cluster.go_on(&mut dice);
         batches.extend(std::iter::from_fn(|| cluster.group.poll_batch()));
     }
     assert!(cluster.group.ledger().balances() && cluster.group.ledger().outstanding == 0);

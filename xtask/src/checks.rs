@@ -39,7 +39,7 @@ pub(crate) fn clippy(job: &Job) -> Result<()> {
         "--locked",
         "--all-targets",
         "--features",
-        "rollmesh-tests/e2e",
+        "rollmesh-tests/e2e,rollmesh/languages",
         "--",
         "--deny",
         "warnings",

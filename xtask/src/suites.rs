@@ -63,7 +63,8 @@ pub(crate) fn node(job: &Job) -> Result<()> {
 
 /// Episodes that are driven from other languages.
 pub(crate) fn clients(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--package", "rollmesh", "--test", "clients", "--", "--ignored"];
+    let tests =
+        ["test", "--locked", "--package", "rollmesh", "--features", "languages", "--test", "clients", "languages"];
     job.run_tests(cargo().args(tests))
 }
 

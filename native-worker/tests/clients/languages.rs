@@ -31,14 +31,12 @@ async fn assert_same(command: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs Python: cargo xtask test clients"]
 async fn an_episode_from_python_ends_in_the_same_batches() {
     let game = folder().join("game.py");
     assert_same(&["python3", "-X", "dev", "-W", "error", game.to_str().unwrap()]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs Node: cargo xtask test clients"]
 async fn an_episode_from_javascript_ends_in_the_same_batches() {
     let game = folder().join("game.mjs");
     assert_same(&["node", "--experimental-websocket", "--no-warnings", game.to_str().unwrap()]).await;

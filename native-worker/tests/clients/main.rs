@@ -4,6 +4,7 @@
 
 mod episodes;
 mod game;
+#[cfg(feature = "languages")]
 mod languages;
 mod mistakes;
 mod program;

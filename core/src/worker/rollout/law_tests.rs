@@ -3,9 +3,8 @@
 use super::{RolloutWorker, test_support::*};
 use crate::{
     batch::AnyBatch,
-    ids::{PolicyId, WeightsVersion},
+    ids::PolicyId,
     prelude::*,
-    weights::{Tensor, Weights},
     worker::{NewPolicy, Registry, RolloutConfig, RolloutWorkerBuilder, SamplerChoice},
 };
 
@@ -17,18 +16,6 @@ fn both(build: impl Fn() -> RolloutWorkerBuilder) -> [RolloutWorker; 2] {
 fn metrics(worker: &mut RolloutWorker) -> Vec<(i64, usize, u32, f64)> {
     let episodes = worker.metrics().episodes;
     episodes.into_iter().map(|m| (m.episode_id, m.env, m.length, m.episode_return)).collect()
-}
-
-/// The policies' weights with other values.
-fn other_weights(worker: &mut RolloutWorker) -> BTreeMap<PolicyId, Weights> {
-    let other = |weights: Weights| {
-        let tensors = weights.tensors().iter().map(|tensor| Tensor {
-            values: tensor.values.iter().map(|value| 0.3 - 3.0 * value).collect(),
-            ..tensor.clone()
-        });
-        Weights::new(WeightsVersion(weights.version().0 + 1), tensors.collect()).unwrap()
-    };
-    worker.weights(None).unwrap().into_iter().map(|(id, weights)| (id, other(weights))).collect()
 }
 
 fn assert_same(name: &str, build: impl Fn() -> RolloutWorkerBuilder, samples: usize) {

@@ -15,7 +15,7 @@ use crate::{
     prelude::*,
     space::Space,
     weights::{Tensor, Weights},
-    worker::{Registry, RolloutConfig, RolloutWorkerBuilder},
+    worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder},
 };
 
 /// The observation is the step's number; the episode terminates after `length` steps. The reward is always the same.
@@ -266,4 +266,16 @@ impl Callbacks for CountSamples {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// The policies' weights with other values.
+pub(super) fn other_weights(worker: &mut RolloutWorker) -> BTreeMap<PolicyId, Weights> {
+    let other = |weights: Weights| {
+        let tensors = weights.tensors().iter().map(|tensor| Tensor {
+            values: tensor.values.iter().map(|value| 0.3 - 3.0 * value).collect(),
+            ..tensor.clone()
+        });
+        Weights::new(WeightsVersion(weights.version().0 + 1), tensors.collect()).unwrap()
+    };
+    worker.weights(None).unwrap().into_iter().map(|(id, weights)| (id, other(weights))).collect()
 }

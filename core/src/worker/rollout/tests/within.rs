@@ -12,11 +12,10 @@ use crate::{
     env::EnvError,
     episode::{GlobalVars, RolloutMetrics, SamplerPerf},
     filter::FilterKind,
-    ids::{AgentId, PolicyId, WeightsVersion},
+    ids::{AgentId, PolicyId},
     prelude::*,
     sampler::{BatchMode, CountStepsBy, InputReader, SampleError, SamplerHost},
     time::Micros,
-    weights::{Tensor, Weights},
     worker::{PolicyConfig, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, SamplerChoice},
 };
 
@@ -97,18 +96,6 @@ const KINDS: usize = 10;
 fn episodes(worker: &mut RolloutWorker) -> Vec<RolloutMetrics> {
     let episodes = worker.metrics().episodes.into_iter();
     episodes.map(|episode| RolloutMetrics { perf: SamplerPerf::default(), ..episode }).collect()
-}
-
-/// The policies' weights with other values.
-fn other_weights(worker: &mut RolloutWorker) -> BTreeMap<PolicyId, Weights> {
-    let other = |weights: Weights| {
-        let tensors = weights.tensors().iter().map(|tensor| Tensor {
-            values: tensor.values.iter().map(|value| 0.3 - 3.0 * value).collect(),
-            ..tensor.clone()
-        });
-        Weights::new(WeightsVersion(weights.version().0 + 1), tensors.collect()).unwrap()
-    };
-    worker.weights(None).unwrap().into_iter().map(|(id, weights)| (id, other(weights))).collect()
 }
 
 fn assert_same(a: &AnyBatch, b: &AnyBatch, what: &str) {
