@@ -10,7 +10,7 @@ use std::{
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{GroupCommand, GroupConfig, Ledger, Outcome, Receipt, WorkerGroup, WorkerProfile},
+    group::{GroupCommand, GroupConfig, LeaseGroup, Ledger, Outcome, Receipt, WorkerProfile},
     ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
     time::Micros,
 };
@@ -68,7 +68,7 @@ pub struct SimNet {
     /// Events by time and by number, so that equal times keep their order.
     queue: BTreeMap<(Micros, u64), Event>,
     scheduled: u64,
-    group: WorkerGroup,
+    group: LeaseGroup,
     processes: BTreeMap<WorkerId, Process>,
     next_worker: u32,
     batches: Vec<Vec<SlotFragment>>,
@@ -95,7 +95,7 @@ impl SimNet {
             max_slots_per_lease: scenario.max_slots_per_lease,
             ..GroupConfig::new(scenario.num_slots, scenario.length)
         };
-        let group = WorkerGroup::new(config).expect("slots");
+        let group = LeaseGroup::new(config).expect("slots");
         let mut net = Self {
             dice: Dice::new(scenario.seed ^ 0x5eed),
             now: Micros(0),

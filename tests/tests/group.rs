@@ -3,8 +3,8 @@
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
-        BeginError, GroupCommand, GroupConfig, GroupConfigError, GroupEvent, Outcome, QuarantineCause, RejectReason,
-        WorkerGroup, WorkerProfile, WorkerState,
+        BeginError, GroupCommand, GroupConfig, GroupConfigError, GroupEvent, LeaseGroup, Outcome, QuarantineCause,
+        RejectReason, WorkerProfile, WorkerState,
     },
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
@@ -22,8 +22,8 @@ fn ms(millis: u64) -> Micros {
 }
 
 /// A group with these workers, and the first iteration begun at 0 ms.
-fn group(num_slots: u32, workers: &[WorkerId]) -> WorkerGroup {
-    let mut group = WorkerGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
+fn group(num_slots: u32, workers: &[WorkerId]) -> LeaseGroup {
+    let mut group = LeaseGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
     for &worker in workers {
         group.handle_joined(worker, WorkerProfile::NATIVE, ms(0));
     }
@@ -33,7 +33,7 @@ fn group(num_slots: u32, workers: &[WorkerId]) -> WorkerGroup {
 
 /// Takes the next command, which must grant a lease to this worker.
 #[track_caller]
-fn grant(group: &mut WorkerGroup, to: WorkerId) -> Lease {
+fn grant(group: &mut LeaseGroup, to: WorkerId) -> Lease {
     match group.poll_command() {
         Some(GroupCommand::Grant { worker, lease }) if worker == to => lease,
         other => panic!("no grant to worker {to}: {other:?}"),
@@ -51,16 +51,16 @@ fn make(lease: &Lease) -> Vec<SlotFragment> {
 }
 
 #[track_caller]
-fn deliver(group: &mut WorkerGroup, worker: WorkerId, lease: &Lease, now: Micros) {
+fn deliver(group: &mut LeaseGroup, worker: WorkerId, lease: &Lease, now: Micros) {
     let receipt = group.handle_fragments(worker, lease.id, make(lease), now);
     assert_eq!(receipt.count(Outcome::Committed), lease.slots.len(), "{receipt:?}");
 }
 
-fn events(group: &mut WorkerGroup) -> Vec<GroupEvent> {
+fn events(group: &mut LeaseGroup) -> Vec<GroupEvent> {
     std::iter::from_fn(|| group.poll_event()).collect()
 }
 
-fn state_of(group: &WorkerGroup, worker: WorkerId) -> WorkerState {
+fn state_of(group: &LeaseGroup, worker: WorkerId) -> WorkerState {
     group.workers(ms(0)).find(|status| status.worker == worker).map(|status| status.state).unwrap()
 }
 
@@ -87,7 +87,7 @@ fn an_iteration_is_one_lease_per_worker_and_one_batch_in_slot_order() {
 #[test]
 fn what_a_worker_says_of_its_weights_is_shown_and_never_goes_back() {
     let mut group = group(1, &[A]);
-    let version = |group: &WorkerGroup| group.workers(ms(0)).next().unwrap().weights_version;
+    let version = |group: &LeaseGroup| group.workers(ms(0)).next().unwrap().weights_version;
     let lease = grant(&mut group, A);
     assert_eq!((lease.weights_version, version(&group)), (WeightsVersion(0), None));
     for (said, shown) in [(2, 2), (1, 2), (3, 3)] {
@@ -110,7 +110,7 @@ fn a_group_without_workers_waits_for_one() {
 #[test]
 fn a_worker_gets_lease_after_lease_if_one_cannot_hold_all_slots() {
     let config = GroupConfig { max_slots_per_lease: 2, ..GroupConfig::new(5, LENGTH) };
-    let mut group = WorkerGroup::new(config).unwrap();
+    let mut group = LeaseGroup::new(config).unwrap();
     group.handle_joined(A, WorkerProfile::NATIVE, ms(0));
     group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
     for wanted in [vec![0, 1], vec![2, 3], vec![4]] {
@@ -123,10 +123,10 @@ fn a_worker_gets_lease_after_lease_if_one_cannot_hold_all_slots() {
 
 #[test]
 fn a_run_without_work_is_refused() {
-    assert_eq!(WorkerGroup::new(GroupConfig::new(0, 8)).unwrap_err(), GroupConfigError::NoSlots);
-    assert_eq!(WorkerGroup::new(GroupConfig::new(8, 0)).unwrap_err(), GroupConfigError::EmptyFragments);
+    assert_eq!(LeaseGroup::new(GroupConfig::new(0, 8)).unwrap_err(), GroupConfigError::NoSlots);
+    assert_eq!(LeaseGroup::new(GroupConfig::new(8, 0)).unwrap_err(), GroupConfigError::EmptyFragments);
     let no_leases = GroupConfig { max_slots_per_lease: 0, ..GroupConfig::new(8, 8) };
-    assert_eq!(WorkerGroup::new(no_leases).unwrap_err(), GroupConfigError::EmptyLeases);
+    assert_eq!(LeaseGroup::new(no_leases).unwrap_err(), GroupConfigError::EmptyLeases);
 }
 
 #[test]
@@ -502,7 +502,7 @@ fn a_later_run_goes_on_with_the_lease_ids() {
     let mut first = group(1, &[A]);
     let used = grant(&mut first, A).id;
     let config = GroupConfig { first_lease: first.next_lease_id(), ..GroupConfig::new(1, LENGTH) };
-    let mut second = WorkerGroup::new(config).unwrap();
+    let mut second = LeaseGroup::new(config).unwrap();
     second.handle_joined(A, WorkerProfile::NATIVE, ms(0));
     second.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
     assert!(grant(&mut second, A).id > used);

@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{BeginError, GroupCommand, GroupConfig, Outcome, RejectReason, WorkerGroup, WorkerProfile, WorkerState},
+    group::{BeginError, GroupCommand, GroupConfig, LeaseGroup, Outcome, RejectReason, WorkerProfile, WorkerState},
     ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
     time::Micros,
@@ -20,8 +20,8 @@ fn ms(millis: u64) -> Micros {
 
 /// A group with these workers, and two iterations begun at 0 ms. Leases are in slot order, those of the first iteration
 /// first.
-fn group(num_slots: u32, workers: &[WorkerId]) -> (WorkerGroup, Vec<Lease>) {
-    let mut group = WorkerGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
+fn group(num_slots: u32, workers: &[WorkerId]) -> (LeaseGroup, Vec<Lease>) {
+    let mut group = LeaseGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
     for &worker in workers {
         group.handle_joined(worker, WorkerProfile::NATIVE, ms(0));
     }
@@ -34,7 +34,7 @@ fn group(num_slots: u32, workers: &[WorkerId]) -> (WorkerGroup, Vec<Lease>) {
 
 /// The leases that are granted now.
 #[track_caller]
-fn grants(group: &mut WorkerGroup) -> Vec<Lease> {
+fn grants(group: &mut LeaseGroup) -> Vec<Lease> {
     let lease = |command| match command {
         GroupCommand::Grant { lease, .. } => lease,
         other => panic!("no grant: {other:?}"),
@@ -42,7 +42,7 @@ fn grants(group: &mut WorkerGroup) -> Vec<Lease> {
     commands(group).into_iter().map(lease).collect()
 }
 
-fn commands(group: &mut WorkerGroup) -> Vec<GroupCommand> {
+fn commands(group: &mut LeaseGroup) -> Vec<GroupCommand> {
     std::iter::from_fn(|| group.poll_command()).collect()
 }
 
@@ -69,7 +69,7 @@ fn make(lease: &Lease) -> Vec<SlotFragment> {
 }
 
 #[track_caller]
-fn deliver(group: &mut WorkerGroup, worker: WorkerId, lease: &Lease, now: Micros) {
+fn deliver(group: &mut LeaseGroup, worker: WorkerId, lease: &Lease, now: Micros) {
     let receipt = group.handle_fragments(worker, lease.id, make(lease), now);
     assert_eq!(receipt.count(Outcome::Committed), lease.slots.len(), "{receipt:?}");
 }

@@ -6,7 +6,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     config::Config,
     env::EnvRegistry,
-    group::{GroupCommand, GroupConfig, WorkerGroup, WorkerProfile},
+    group::{GroupCommand, GroupConfig, LeaseGroup, WorkerProfile},
     hash::{Hash128, RolloutHasher},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     kernels::Kernels,
@@ -47,7 +47,7 @@ fn weights(version: u64) -> Weights {
 
 /// A group and its workers, without a network between them.
 struct Cluster {
-    group: WorkerGroup,
+    group: LeaseGroup,
     runners: BTreeMap<WorkerId, SlotRunner>,
     /// Leases that wait for the end of another one.
     follow_ups: BTreeMap<WorkerId, Lease>,
@@ -58,7 +58,7 @@ struct Cluster {
 impl Cluster {
     fn new(workers: u32) -> Self {
         let spec = spec();
-        let group = WorkerGroup::new(GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)).unwrap();
+        let group = LeaseGroup::new(GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)).unwrap();
         let mut cluster =
             Self { group, runners: BTreeMap::new(), follow_ups: BTreeMap::new(), joined: 0, now: Micros(0) };
         (0..workers).for_each(|_| cluster.join());

@@ -1,7 +1,7 @@
 //! Fragments arrive.
 
 use super::{
-    End, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason, WorkerGroup, audit::same_bits, slot_table::Commit,
+    End, GroupEvent, LeaseGroup, Outcome, QuarantineCause, Receipt, RejectReason, audit::same_bits, slot_table::Commit,
 };
 use crate::{
     batch::SlotFragment,
@@ -10,7 +10,7 @@ use crate::{
     time::Micros,
 };
 
-impl WorkerGroup {
+impl LeaseGroup {
     /// A worker hands over fragments of a lease: all of it, or a part.
     ///
     /// Every fragment is judged for itself, with one exception: if one of them contradicts what is

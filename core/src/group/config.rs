@@ -15,7 +15,7 @@ pub struct GroupConfig {
     /// Slots of a lease, at most, for example because no upload could hold more. At least 1.
     pub max_slots_per_lease: u32,
     /// The first lease's id. Lease ids are unique within the life of a hub, so a later run goes on
-    /// from the earlier one's [`next_lease_id`](super::WorkerGroup::next_lease_id).
+    /// from the earlier one's [`next_lease_id`](super::LeaseGroup::next_lease_id).
     pub first_lease: LeaseId,
     /// No lease is overdue before this age.
     pub hedge_floor: Micros,

@@ -1,7 +1,7 @@
 //! Leases that wait behind others, so that a worker goes on while its upload travels.
 
 use super::{
-    ExpiryCause, GroupCommand, Mode, WorkerGroup,
+    ExpiryCause, GroupCommand, LeaseGroup, Mode,
     assign::{Candidate, assign},
     grant::Iteration,
     lease_table::LiveLease,
@@ -14,7 +14,7 @@ use crate::{
     time::Micros,
 };
 
-impl WorkerGroup {
+impl LeaseGroup {
     /// Begins on the second open iteration while the first is being made, as long as every slot stays where it is:
     /// whoever works on its slots of the first gets those of the second behind them, and whoever is done with them
     /// gets those at once. Where balance asks for another split, the second iteration waits for the end of the first.

@@ -1,7 +1,7 @@
 //! Giving slots to workers, and taking them back.
 
 use super::{
-    End, ExpiryCause, GroupCommand, GroupEvent, Mode, Outcome, WorkerGroup,
+    End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Mode, Outcome,
     assign::{Candidate, assign},
     lease_table::LiveLease,
     worker::{Worker, WorkerState},
@@ -23,7 +23,7 @@ pub(super) struct Iteration {
 /// Below this, all workers get equal shares.
 const EVEN_SPLIT: Micros = Micros::from_millis(10);
 
-impl WorkerGroup {
+impl LeaseGroup {
     /// Iterations without a lease after which a slow worker gets one slot, to be measured again.
     const PROBE_AFTER: u64 = 8;
 

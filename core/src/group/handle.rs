@@ -1,7 +1,7 @@
 //! What happened: workers come, go, get further, refuse, fall silent.
 
 use super::{
-    End, ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, RejectReason, WorkerGroup,
+    End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Outcome, QuarantineCause, RejectReason,
     worker::{Worker, WorkerProfile},
 };
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     time::Micros,
 };
 
-impl WorkerGroup {
+impl LeaseGroup {
     /// Failures in a row after which a worker gets no more leases.
     const MAX_STRIKES: u32 = 3;
 

@@ -1,20 +1,20 @@
 //! The group of workers: leases slots to them and puts what they make together, without IO.
 //!
-//! [`WorkerGroup`] is RLlib's `WorkerSet` or `EnvRunnerGroup`. A run has a fixed number of slots; an
+//! [`LeaseGroup`] is what stands behind RLlib's `WorkerSet` or `EnvRunnerGroup`. A run has a fixed number of slots; an
 //! iteration asks for one fragment of each, made with one version of the weights, and is complete
 //! when all of them are committed. Who runs a slot never shows in its rows, so workers may come, go,
 //! hang, be slow or lie: that costs time, never data, and no batch differs from a calm run's.
 //!
 //! There are four kinds of method:
 //! - `handle_*` take what happened, and when: a worker came, left, got further, sent fragments, …
-//! - mutators ([`begin_iteration`](WorkerGroup::begin_iteration), [`pause`](WorkerGroup::pause),
-//!   [`remove_worker`](WorkerGroup::remove_worker), …) take what somebody wants;
+//! - mutators ([`begin_iteration`](LeaseGroup::begin_iteration), [`pause`](LeaseGroup::pause),
+//!   [`remove_worker`](LeaseGroup::remove_worker), …) take what somebody wants;
 //! - `poll_*` give what follows, until `None`: after every call of the first two kinds drain
-//!   [`poll_command`](WorkerGroup::poll_command), [`poll_event`](WorkerGroup::poll_event) and
-//!   [`poll_batch`](WorkerGroup::poll_batch), then set a timer for [`poll_timeout`](WorkerGroup::poll_timeout)
-//!   and call [`handle_timeout`](WorkerGroup::handle_timeout) when it fires (earlier does no harm). Hand over
+//!   [`poll_command`](LeaseGroup::poll_command), [`poll_event`](LeaseGroup::poll_event) and
+//!   [`poll_batch`](LeaseGroup::poll_batch), then set a timer for [`poll_timeout`](LeaseGroup::poll_timeout)
+//!   and call [`handle_timeout`](LeaseGroup::handle_timeout) when it fires (earlier does no harm). Hand over
 //!   what has already arrived first, so that a hub that was suspended blames nobody;
-//! - getters ([`workers`](WorkerGroup::workers), [`ledger`](WorkerGroup::ledger), …) change nothing.
+//! - getters ([`workers`](LeaseGroup::workers), [`ledger`](LeaseGroup::ledger), …) change nothing.
 //!
 //! Rules:
 //! - A worker works on one lease at a time. Two iterations may be open if they have the same weights; behind its lease
@@ -33,12 +33,12 @@
 //!
 //! ```
 //! use rollmesh_core::{
-//!     group::{GroupCommand, GroupConfig, WorkerGroup, WorkerProfile},
+//!     group::{GroupCommand, GroupConfig, LeaseGroup, WorkerProfile},
 //!     ids::{WeightsVersion, WorkerId},
 //!     time::Micros,
 //! };
 //!
-//! let mut group = WorkerGroup::new(GroupConfig::new(8, 128))?;
+//! let mut group = LeaseGroup::new(GroupConfig::new(8, 128))?;
 //! group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, Micros(0));
 //! group.begin_iteration(WeightsVersion(0), Micros(0))?;
 //! let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
@@ -82,7 +82,7 @@ use crate::{
 #[derive(Debug)]
 #[doc(alias = "WorkerSet")]
 #[doc(alias = "EnvRunnerGroup")]
-pub struct WorkerGroup {
+pub struct LeaseGroup {
     config: GroupConfig,
     mode: Mode,
     /// The open iterations in order, see [`MAX_OPEN`](Self::MAX_OPEN). Those before the last are being made or complete.
@@ -104,7 +104,7 @@ enum Mode {
     Stopped,
 }
 
-impl WorkerGroup {
+impl LeaseGroup {
     /// Iterations that may be open at a time, all with the same weights.
     const MAX_OPEN: usize = 2;
     /// Events that nobody polled: beyond this number the oldest are forgotten.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use rollmesh_core::{
     batch::SlotFragment,
     env::{EnvRegistry, EnvSpaces},
-    group::{GroupConfig, WorkerGroup},
+    group::{GroupConfig, LeaseGroup},
     ids::LeaseId,
     policy::{MlpPolicySpec, init_weights},
     protocol::{Phase, convert::FragmentLimits},
@@ -94,7 +94,7 @@ impl Run {
             max_slots_per_lease: largest_lease(&limits, spec.num_slots),
             ..GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)
         };
-        let group = WorkerGroup::new(group_config)?;
+        let group = LeaseGroup::new(group_config)?;
         Ok(Self {
             number,
             terms,

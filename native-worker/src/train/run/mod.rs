@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, io, time::Duration};
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{BeginError, GroupConfigError, WorkerGroup},
+    group::{BeginError, GroupConfigError, LeaseGroup},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
@@ -62,7 +62,7 @@ pub(crate) struct Run {
     pub(crate) number: u32,
     pub(crate) terms: RunTerms,
     pub(crate) spec: RunSpec,
-    pub(crate) group: WorkerGroup,
+    pub(crate) group: LeaseGroup,
     pub(crate) phase: Phase,
     pub(crate) watched_slot: u32,
     limits: FragmentLimits,
