@@ -3,7 +3,10 @@
 use rollmesh_core::{group::{SamplingMode, WorkerProfile}, ids::WorkerId, time::Micros};
 
 use super::{Event, Peer, SimNet};
-use crate::fake_worker::{FakeWorker, Said, Told};
+use crate::{
+    fake_rows::flip_a_reward_bit,
+    fake_worker::{FakeWorker, Said, Told},
+};
 
 /// Env steps between two looks at the clock.
 const CHUNK: u64 = 5;
@@ -108,7 +111,13 @@ impl SimNet {
         }
     }
 
-    fn send_to_group(&mut self, from: Peer, said: Said) {
+    fn send_to_group(&mut self, from: Peer, mut said: Said) {
+        if let Said::Upload(_, fragments) = &mut said
+            && self.scenario.faults.lies > 0
+            && self.dice.chance(self.scenario.faults.lies)
+        {
+            fragments.iter_mut().take(1).for_each(flip_a_reward_bit);
+        }
         let corrupted = self.is_chaos() && self.dice.chance(self.scenario.faults.corrupted);
         let cut_off = self.processes.get(&from).map_or(Micros(0), |process| process.mute_until);
         for delay in self.deliveries(cut_off) {
