@@ -252,7 +252,11 @@ impl Model {
 
     fn grant(&mut self, lease: LeaseId, grant: Grant) -> Result<(), String> {
         ensure!(self.newest_lease.is_none_or(|newest| newest < lease), "lease {lease} is not new");
-        ensure!(self.kept.began.contains(&grant.weights_version), "weights {} were never published", grant.weights_version);
+        ensure!(
+            self.kept.began.contains(&grant.weights_version),
+            "weights {} were never published",
+            grant.weights_version
+        );
         self.newest_lease = Some(lease);
         self.kept.granted += self.steps(grant.slots.len());
         self.live.insert(lease, grant);
@@ -272,7 +276,10 @@ impl Model {
         ensure!(self.rules.allows(newest, weights_version), "{what} is too old: {weights_version} under {newest}");
         let Some(state) = self.kept.slots.get_mut(slot.0 as usize) else { return Err(format!("{what}: no such slot")) };
         ensure!(state.next == number, "{what} came when {} was next", state.next);
-        ensure!(*fragment == state.fragment(weights_version, self.rules.length), "{what} has other rows than it must have");
+        ensure!(
+            *fragment == state.fragment(weights_version, self.rules.length),
+            "{what} has other rows than it must have"
+        );
         *state = FakeState::decode(&fragment.state);
         self.kept.order.push_back((slot, weights_version));
         self.kept.committed += self.steps(1);
@@ -289,7 +296,9 @@ impl Model {
     /// Exactly the fragments that the mode says, in order, and none of them too old.
     fn take(&mut self, batch: &[SlotFragment]) -> Result<(), String> {
         let number = self.kept.batches;
-        let Some(&weights) = self.kept.began.get(number) else { return Err(format!("nobody asked for batch {number}")) };
+        let Some(&weights) = self.kept.began.get(number) else {
+            return Err(format!("nobody asked for batch {number}"));
+        };
         let queued = self.kept.order.len();
         let wanted = match self.rules.mode {
             SamplingMode::Synchronous => self.rules.num_slots as usize,
@@ -328,8 +337,12 @@ impl Model {
         let queued = self.steps(self.kept.order.len());
         let Kept { granted, committed, consumed, dropped, regenerated, .. } = self.kept;
         let seen = [granted, committed, consumed, queued, dropped, regenerated];
-        let said = [books.granted, books.committed, books.consumed, books.queued, books.dropped_stale, books.regenerated];
-        ensure!(seen == said, "granted, committed, consumed, queued, dropped, regenerated: {seen:?}, but the books say {said:?}");
+        let said =
+            [books.granted, books.committed, books.consumed, books.queued, books.dropped_stale, books.regenerated];
+        ensure!(
+            seen == said,
+            "granted, committed, consumed, queued, dropped, regenerated: {seen:?}, but the books say {said:?}"
+        );
         self.books = *books;
         Ok(())
     }

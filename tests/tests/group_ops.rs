@@ -28,7 +28,14 @@ enum Op {
     /// An upload of one of the latest leases, by its worker or another one, of so many of its slots.
     Upload(usize, Option<u32>, usize),
     /// An upload that nobody asked for.
-    Nonsense { worker: u32, lease: usize, slot: u32, ahead: u64, version: u64, length: u32 },
+    Nonsense {
+        worker: u32,
+        lease: usize,
+        slot: u32,
+        ahead: u64,
+        version: u64,
+        length: u32,
+    },
     Progress(usize, u64),
     Refused(usize, Option<u32>),
     Invalid(usize, Option<u32>),
@@ -203,10 +210,9 @@ impl Bench {
         let config = GroupConfig { first_lease: LeaseId(self.lives << 40), ..self.config };
         self.group = LeaseGroup::restore(config, state).unwrap();
         self.history.0.push(Happened::Restored);
-        // The weights of a restored run are those that it was saved with, or newer.
+        // What is made again begins with states that come with the leases.
         self.leases.clear();
         self.starts.clear();
-        // What is made again begins with states that come with the leases.
     }
 
     /// Takes what the group has to say, and its books.
@@ -237,7 +243,7 @@ impl Bench {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_sequence_of_calls_leaves_a_sound_history(

@@ -1,6 +1,10 @@
 //! The workers of a simulated run, and the network between them and the hub.
 
-use rollmesh_core::{group::{SamplingMode, WorkerProfile}, ids::WorkerId, time::Micros};
+use rollmesh_core::{
+    group::{SamplingMode, WorkerProfile},
+    ids::WorkerId,
+    time::Micros,
+};
 
 use super::{Event, Peer, SimNet};
 use crate::{
