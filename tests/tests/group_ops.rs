@@ -56,23 +56,23 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         |(worker, lease, slot, ahead, version, length)| Op::Nonsense { worker, lease, slot, ahead, version, length },
     );
     let op = prop_oneof![
-        4 => worker().prop_map(Op::Join),
+        12 => worker().prop_map(Op::Join),
         1 => worker().prop_map(Op::Left),
         1 => worker().prop_map(Op::Remove),
-        16 => (lease(), other(), 1..6usize).prop_map(|(lease, other, slots)| Op::Upload(lease, other, slots)),
+        60 => (lease(), other(), 1..6usize).prop_map(|(lease, other, slots)| Op::Upload(lease, other, slots)),
         1 => nonsense,
-        3 => (lease(), 0..40u64).prop_map(|(lease, steps)| Op::Progress(lease, steps)),
+        4 => (lease(), 0..40u64).prop_map(|(lease, steps)| Op::Progress(lease, steps)),
         1 => (lease(), other()).prop_map(|(lease, other)| Op::Refused(lease, other)),
         1 => (lease(), other()).prop_map(|(lease, other)| Op::Invalid(lease, other)),
         1 => (worker(), any::<u64>()).prop_map(|(worker, version)| Op::Applied(worker, version)),
-        6 => prop_oneof![0..400u64, 0..9_000u64].prop_map(Op::Pass),
-        6 => (0..3u64).prop_map(Op::Begin),
-        8 => Just(Op::Take),
+        12 => prop_oneof![0..400u64, 0..9_000u64].prop_map(Op::Pass),
+        16 => (0..3u64).prop_map(Op::Begin),
+        16 => Just(Op::Take),
         1 => Just(Op::Pause),
-        2 => Just(Op::Resume),
+        6 => Just(Op::Resume),
         1 => Just(Op::Restart),
     ];
-    proptest::collection::vec(op, 1..160)
+    proptest::collection::vec(op, 1..300)
 }
 
 fn modes() -> impl Strategy<Value = SamplingMode> {
