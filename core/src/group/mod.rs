@@ -61,11 +61,13 @@ mod lease_table;
 mod ledger;
 mod output;
 mod slot_table;
+mod state;
 mod worker;
 
 pub use config::{BeginError, GroupConfig, GroupConfigError};
 pub use ledger::{Expired, Ledger, Rejected, Uninvited};
 pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};
+pub use state::{GroupState, RestoreError};
 pub use worker::{WorkerProfile, WorkerState, WorkerStatus};
 
 use self::{
@@ -211,7 +213,10 @@ impl LeaseGroup {
     /// then.
     pub fn poll_batch(&mut self) -> Option<Vec<SlotFragment>> {
         self.open.pop_front_if(|first| self.slots.all_committed(first.fragment))?;
-        Some(self.slots.take_fragments())
+        let batch = self.slots.take_fragments();
+        self.ledger.consume(batch.len() as u64 * u64::from(self.config.rollout_fragment_length));
+        debug_assert!(self.is_consistent(), "the group's books are wrong: {self:#?}");
+        Some(batch)
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) at the latest, if nothing happens before.
@@ -290,6 +295,7 @@ impl LeaseGroup {
     /// What must hold after every call. Counts again what the books say.
     fn is_consistent(&self) -> bool {
         let open: usize = self.leases.iter().map(|(_, lease)| lease.open.len()).sum();
+        let queued: usize = self.slots.iter().map(|(_, slot)| slot.queued()).sum();
         let running = self.leases.iter().filter(|(_, lease)| !lease.is_waiting());
         let running: usize = running.map(|(_, lease)| lease.open.len()).sum();
         let by_slot: usize = self.slots.iter().map(|(_, slot)| slot.leases.len()).sum();
@@ -298,6 +304,7 @@ impl LeaseGroup {
         let by_worker = self.workers.iter().flat_map(of_worker).flatten();
         self.ledger.balances()
             && self.ledger.outstanding == open as u64 * u64::from(self.config.rollout_fragment_length)
+            && self.ledger.queued == queued as u64 * u64::from(self.config.rollout_fragment_length)
             && by_slot == running
             && self.follow_ups_are_consistent()
             && by_worker.clone().count() == self.leases.iter().count()
