@@ -7,7 +7,6 @@ mod outcome;
 mod run;
 mod run_dir;
 mod sampling;
-mod weights_file;
 
 pub use config::{Algo, MAX_LOCAL_WORKERS, TrainConfig, TrainConfigError};
 pub(crate) use consumer::{Consuming, Update};

@@ -9,9 +9,10 @@ use std::{
 use serde::Serialize;
 
 use super::{Summary, TrainConfig};
+use crate::checkpoint::{PolicyCheckpoint, replace};
 
-/// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, `summary.json` and
-/// `weights.safetensors` at its end.
+/// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end
+/// `summary.json` and the policy, `policy.json` with `weights.safetensors`.
 #[derive(Debug)]
 pub(super) struct RunDir {
     path: PathBuf,
@@ -58,16 +59,9 @@ impl RunDir {
         written
     }
 
-    pub(super) fn weights_path(&self) -> PathBuf {
-        self.path.join("weights.safetensors")
-    }
-
-    /// Appears whole or not at all.
-    pub(super) fn write_summary(&self, summary: &Summary) -> io::Result<()> {
-        let unfinished = self.path.join("summary.json.tmp");
-        let mut file = File::create(&unfinished)?;
-        file.write_all(&serde_json::to_vec_pretty(summary)?)?;
-        file.sync_all()?;
-        fs::rename(unfinished, self.path.join("summary.json"))
+    /// What the run has come to; each file appears whole or not at all.
+    pub(super) fn write_end(&self, policy: &PolicyCheckpoint, summary: &Summary) -> io::Result<()> {
+        policy.save(&self.path).map_err(io::Error::other)?;
+        replace(&self.path.join("summary.json"), &serde_json::to_vec_pretty(summary)?)
     }
 }

@@ -49,6 +49,7 @@ impl Run {
         let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda };
         let terms = RunTerms {
             algo: config.algo.name(),
+            gamma: config.ppo.gamma,
             num_workers: config.num_workers,
             extra_environs: config.extra_environs,
             pace: config.pace,
@@ -71,6 +72,7 @@ impl Run {
         let weights = first_weights(&spec, &spaces)?;
         let terms = RunTerms {
             algo: "sample",
+            gamma: 1.0,
             num_workers: config.num_workers,
             extra_environs: BTreeMap::new(),
             pace: Duration::ZERO,
