@@ -13,4 +13,5 @@ pub(crate) use consumer::{Consuming, Update};
 pub use outcome::{RunEnd, Summary};
 pub use run::SyncError;
 pub(crate) use run::{Run, StartError, Submitted, Task};
+pub(crate) use run_dir::RunDir;
 pub use sampling::SampleConfig;
