@@ -64,6 +64,9 @@ pub(super) struct TrainArgs {
     /// Where the run writes its files; by default a new directory in runs/
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
+    /// Write what is sampled into this directory, as RLlib's JSON [default: nowhere]
+    #[arg(long, value_name = "DIR", conflicts_with = "input")]
+    output: Option<PathBuf>,
     /// Where to listen; by default any free port of this machine
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", conflicts_with = "no_dashboard")]
     listen: SocketAddr,
@@ -171,6 +174,7 @@ fn config(args: &TrainArgs) -> TrainConfig {
         device: args.device,
         pace: Duration::ZERO,
         run_dir: Some(args.run_dir()),
+        output: args.output.clone(),
         extra_environs: args.extra_environ.iter().cloned().collect(),
         ppo,
     }

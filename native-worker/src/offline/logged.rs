@@ -1,6 +1,7 @@
 //! Logged experience of any files, one after the other.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -48,6 +49,9 @@ pub struct Logged {
     rows: u64,
     corrupt_lines: u64,
     on_corrupt: Option<Arc<Mutex<OnCorrupt>>>,
+    /// Bytes of each file.
+    sizes: Vec<u64>,
+    left_out: BTreeSet<String>,
 }
 
 /// Where a batch comes from.
@@ -71,7 +75,10 @@ impl Logged {
     /// sixteenth may be one line, 64 MiB for everything else.
     #[must_use]
     pub fn new(files: Vec<Located>, buffer: Option<usize>) -> Self {
-        Self { files, buffer, next: 0, open: None, place: None, rows: 0, corrupt_lines: 0, on_corrupt: None }
+        let sizes = files.iter().map(|file| size(&file.path)).collect();
+        let (next, open, place, rows, corrupt_lines, on_corrupt) = (0, None, None, 0, 0, None);
+        let left_out = BTreeSet::new();
+        Self { files, buffer, next, open, place, rows, corrupt_lines, on_corrupt, sizes, left_out }
     }
 
     /// Tells somebody of every line that is passed over because it is no batch.
@@ -100,13 +107,12 @@ impl Logged {
         self.corrupt_lines + open
     }
 
-    /// Bytes of the files that are behind, about, and of all files. A data set in a folder counts as a whole.
+    /// Bytes of the files that are behind, about, and of all files. Only files of lines count by and by.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
-        let size = |file: &Located| fs::metadata(&file.path).map_or(0, |about| about.len());
-        let behind: u64 = self.files.iter().take(self.next.saturating_sub(usize::from(self.open.is_some()))).map(size).sum();
+        let behind: u64 = self.sizes.iter().take(self.next.saturating_sub(usize::from(self.open.is_some()))).sum();
         let within = if let Some(Open::Lines(lines)) = &self.open { lines.bytes_read() } else { 0 };
-        (behind + within, self.files.iter().map(size).sum())
+        (behind + within, self.sizes.iter().sum())
     }
 
     fn begin(&mut self, file: &Located) -> Result<Open, DatasetError> {
@@ -128,7 +134,18 @@ impl Logged {
     /// Passes over the rest of the file that is open, for whoever goes on after an error.
     pub fn skip_file(&mut self) {
         self.corrupt_lines = self.corrupt_lines();
+        if let Some(Open::Dataset(stream)) = self.open.take() {
+            self.left_out.extend(stream.left_out());
+        }
         self.open = None;
+    }
+}
+
+/// Bytes of a file, or of everything in a folder.
+fn size(path: &Path) -> u64 {
+    match path.read_dir() {
+        Ok(entries) => entries.filter_map(Result::ok).map(|entry| size(&entry.path())).sum(),
+        Err(_) => fs::metadata(path).map_or(0, |about| about.len()),
     }
 }
 
@@ -164,6 +181,11 @@ impl BatchStream for Logged {
             self.place = Some(Place { file, line, row });
             return Ok(Some(batch));
         }
+    }
+
+    fn left_out(&self) -> Vec<String> {
+        let open = if let Some(Open::Dataset(stream)) = &self.open { stream.left_out() } else { Vec::new() };
+        self.left_out.iter().cloned().chain(open).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn rewind(&mut self) -> Result<(), DatasetError> {

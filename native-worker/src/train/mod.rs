@@ -4,6 +4,7 @@ mod config;
 mod consumer;
 mod metrics;
 mod outcome;
+mod output;
 mod run;
 mod run_dir;
 mod sampling;

@@ -129,6 +129,11 @@ pub trait BatchStream: Send {
     /// # Errors
     /// [`DatasetError`].
     fn rewind(&mut self) -> Result<(), DatasetError>;
+
+    /// What is in the file, but in no batch so far, in words.
+    fn left_out(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl<S: BatchStream + ?Sized> BatchStream for Box<S> {
@@ -138,5 +143,9 @@ impl<S: BatchStream + ?Sized> BatchStream for Box<S> {
 
     fn rewind(&mut self) -> Result<(), DatasetError> {
         (**self).rewind()
+    }
+
+    fn left_out(&self) -> Vec<String> {
+        (**self).left_out()
     }
 }
