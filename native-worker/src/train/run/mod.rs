@@ -31,7 +31,7 @@ use super::{
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::{RunDir, RunDirError},
 };
-use crate::{
+use crate::{offline::OfflineError,
     checkpoint::PolicyCheckpoint,
     learner::{DeviceError, LearnError, UpdateStats},
 };
@@ -112,6 +112,8 @@ pub(crate) enum StartError {
     Thread(#[from] io::Error),
     #[error(transparent)]
     RunDir(#[from] RunDirError),
+    #[error("what is sampled cannot be kept: {0}")]
+    Output(#[from] OfflineError),
     #[error(transparent)]
     Group(#[from] GroupConfigError),
     #[error("another run is going on; stop it first")]
