@@ -38,7 +38,10 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::RemoveWorker
         | Kind::StartRun
         | Kind::Watch
-        | Kind::WorkerTokenRequest => matches!(role, Role::Operator),
+        | Kind::WorkerTokenRequest
+        | Kind::Scale
+        | Kind::Drain
+        | Kind::Checkpoint => matches!(role, Role::Operator),
         Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -59,6 +62,7 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::WorkerGone
         | Kind::EnvTrace
         | Kind::Notice
+        | Kind::LedgerReport
         | Kind::Reply
         | Kind::WorkerToken
         | Kind::Spaces
@@ -79,9 +83,13 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::WeightsUpdate
         | Kind::LeaseGrant
         | Kind::Revoke => matches!(role, Role::Worker),
-        Kind::RunStatus | Kind::Iteration | Kind::WorkerRow | Kind::WorkerGone | Kind::EnvTrace | Kind::Notice => {
-            matches!(role, Role::Viewer | Role::Operator)
-        }
+        Kind::RunStatus
+        | Kind::Iteration
+        | Kind::WorkerRow
+        | Kind::WorkerGone
+        | Kind::EnvTrace
+        | Kind::Notice
+        | Kind::LedgerReport => matches!(role, Role::Viewer | Role::Operator),
         Kind::Reply | Kind::WorkerToken => matches!(role, Role::Operator),
         Kind::Spaces | Kind::Actions | Kind::EpisodeReply => matches!(role, Role::Client),
         Kind::Hello
@@ -97,6 +105,9 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::StartRun
         | Kind::Watch
         | Kind::WorkerTokenRequest
+        | Kind::Scale
+        | Kind::Drain
+        | Kind::Checkpoint
         | Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -134,6 +145,7 @@ WorkerRow          from ----  to VO--
 WorkerGone         from ----  to VO--
 EnvTrace           from ----  to VO--
 Notice             from ----  to VO--
+LedgerReport       from ----  to VO--
 Pause              from -O--  to ----
 Resume             from -O--  to ----
 Stop               from -O--  to ----
@@ -144,6 +156,9 @@ Watch              from -O--  to ----
 WorkerTokenRequest from -O--  to ----
 Reply              from ----  to -O--
 WorkerToken        from ----  to -O--
+Scale              from -O--  to ----
+Drain              from -O--  to ----
+Checkpoint         from -O--  to ----
 Spaces             from ----  to ---C
 StartEpisode       from ---C  to ----
 GetAction          from ---C  to ----

@@ -97,6 +97,8 @@ pub(super) struct Actor {
     /// Bytes that workers sent which have left.
     left_bytes: u64,
     pub(super) done: Option<oneshot::Sender<Summary>>,
+    /// Local workers that ended unasked and were replaced.
+    pub(super) num_worker_restarts: u64,
     pub(super) dashboard: Dashboard,
     status: watch::Sender<RunStatus>,
     notices: mpsc::Sender<HubNotice>,
@@ -127,6 +129,7 @@ impl Actor {
             syncing: Vec::new(),
             left_bytes: 0,
             done: None,
+            num_worker_restarts: 0,
             dashboard: Dashboard::default(),
             status,
             notices,
@@ -298,6 +301,7 @@ impl Actor {
         match ended {
             Ended::AsWished => {}
             Ended::Replace(pause) => {
+                self.num_worker_restarts += 1;
                 self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
                 if pause.is_zero() {
                     self.add_child();

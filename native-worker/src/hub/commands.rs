@@ -4,7 +4,7 @@ use rollmesh_core::{
     ids::{LeaseId, WorkerId},
     protocol::{
         Message, Role,
-        message::{RemoveWorker, Reply, StartRun, Watch, WorkerToken},
+        message::{RemoveWorker, Reply, Scale, StartRun, Watch, WorkerToken},
     },
 };
 
@@ -48,6 +48,9 @@ impl Actor {
             }
             Message::Watch(Watch { request, slot }) => self.reply(peer, request, |hub| hub.watch(slot)),
             Message::StartRun(start) => self.reply(peer, start.request, |hub| hub.start_from_page(&start)),
+            Message::Scale(Scale { request, num_workers }) => self.reply(peer, request, |hub| hub.scale(num_workers)),
+            Message::Drain(request) => self.reply(peer, request.request, Self::drain),
+            Message::Checkpoint(request) => self.reply(peer, request.request, Self::checkpoint),
             Message::WorkerTokenRequest(request) => self.give_worker_token(peer, request.request),
             // The inbox of the socket's task lets nothing else through.
             _ => {}
@@ -66,15 +69,13 @@ impl Actor {
 
     fn pause(&mut self) -> Result<(), String> {
         let run = self.run.as_mut().filter(|run| !run.is_over()).ok_or("there is no run to pause")?;
-        run.pause();
-        Ok(())
+        run.pause().map_err(str::to_owned)
     }
 
     fn resume(&mut self) -> Result<(), String> {
         let now = self.now();
         let run = self.run.as_mut().filter(|run| !run.is_over()).ok_or("there is no run to resume")?;
-        run.resume(now);
-        Ok(())
+        run.resume(now).map_err(str::to_owned)
     }
 
     fn stop(&mut self) -> Result<(), String> {
@@ -89,6 +90,37 @@ impl Actor {
         }
         self.add_child();
         Ok(())
+    }
+
+    /// Starts local workers, or lets the latest ones finish their leases and go.
+    fn scale(&mut self, num_workers: u32) -> Result<(), String> {
+        if num_workers > MAX_LOCAL_WORKERS {
+            return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
+        }
+        let wanted = num_workers as usize;
+        for _ in self.children.count()..wanted {
+            self.add_child();
+        }
+        for child in self.children.staying().into_iter().skip(wanted) {
+            let worker = self.peers.iter().find(|(_, peer)| peer.child == Some(child)).map(|(&id, _)| id);
+            match worker {
+                Some(worker) => self.remove_worker(worker)?,
+                // It is not there yet, and has nothing to finish.
+                None => self.children.dismiss(child),
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), String> {
+        self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to drain")?;
+        self.drain_run();
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<(), String> {
+        self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to write a checkpoint of")?;
+        Err("this run has no run directory, and so no checkpoints".into())
     }
 
     fn remove_worker(&mut self, worker: u32) -> Result<(), String> {

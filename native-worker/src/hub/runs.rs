@@ -107,6 +107,7 @@ impl Actor {
             self.obey(command);
         }
         while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
+            self.dashboard.note_health(&event);
             self.notice(1, event.to_string());
             // A worker may be out of the run by it, for whom nobody has to wait.
             self.note_applied();
