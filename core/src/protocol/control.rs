@@ -131,8 +131,7 @@ impl LedgerReport {
     /// True if no env step is lost or counted twice.
     #[must_use]
     pub fn balances(&self) -> bool {
-        let parts =
-            [self.committed, self.superseded, self.rejected.total(), self.expired.total(), self.outstanding];
+        let parts = [self.committed, self.superseded, self.rejected.total(), self.expired.total(), self.outstanding];
         parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part)) == self.granted
     }
 

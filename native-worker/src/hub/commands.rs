@@ -8,7 +8,7 @@ use rollmesh_core::{
     },
 };
 
-use super::{actor::Actor, random_token};
+use super::{actor::Actor, peer::printable, random_token};
 use crate::train::{Algo, MAX_LOCAL_WORKERS, RunEnd, Task, TrainConfig};
 
 impl Actor {
@@ -39,6 +39,7 @@ impl Actor {
                     run.group.handle_refused(WorkerId(peer), LeaseId(refused.lease), now);
                 }
             }
+            Message::Goodbye(goodbye) => self.let_leave(peer, &goodbye.reason),
             Message::Pause(request) => self.reply(peer, request.request, Self::pause),
             Message::Resume(request) => self.reply(peer, request.request, Self::resume),
             Message::Stop(request) => self.reply(peer, request.request, Self::stop),
@@ -131,13 +132,24 @@ impl Actor {
         if let Some(child) = self.peers.get(&worker).and_then(|peer| peer.child) {
             self.children.do_not_replace(child);
         }
+        self.take_out(worker);
+        Ok(())
+    }
+
+    /// A worker wants to go: it gets no more leases, and is dismissed when the one that it has is done.
+    fn let_leave(&mut self, worker: u32, reason: &str) {
+        let Some(peer) = self.peers.get_mut(&worker) else { return };
+        peer.leaving = Some(printable(reason));
+        self.take_out(worker);
+    }
+
+    fn take_out(&mut self, worker: u32) {
         let now = self.now();
         let in_run =
             self.run.as_mut().is_some_and(|run| !run.is_over() && run.group.remove_worker(WorkerId(worker), now));
         if !in_run {
             self.dismiss(worker);
         }
-        Ok(())
     }
 
     fn watch(&mut self, slot: u32) -> Result<(), String> {
