@@ -35,6 +35,11 @@ pub(super) async fn start(
 /// Tells people where the page is and how workers join.
 pub(super) fn print_invitations(hub: &Hub) {
     eprintln!("dashboard  {}", hub.dashboard_url());
+    eprintln!(
+        "control    {TOKEN_VARIABLE}={} rollmesh status --hub {}",
+        hub.operator_token().to_hex(),
+        hub.worker_url()
+    );
     eprintln!("worker     {TOKEN_VARIABLE}={} rollmesh worker --hub {}", hub.worker_token().to_hex(), hub.worker_url());
 }
 

@@ -177,6 +177,12 @@ impl Hub {
         format!("http://{}/#token={}", self.address, self.operator.to_hex())
     }
 
+    /// A token that lets operators in, if there is a dashboard.
+    #[must_use]
+    pub fn operator_token(&self) -> Token {
+        self.operator
+    }
+
     /// What workers connect to.
     #[must_use]
     pub fn worker_url(&self) -> String {
