@@ -221,6 +221,15 @@ pub enum QuarantineCause {
     Failures,
 }
 
+impl fmt::Display for QuarantineCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Audit => "it contradicted a committed fragment",
+            Self::Failures => "it failed three times in a row",
+        })
+    }
+}
+
 impl fmt::Display for GroupEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -253,11 +262,7 @@ impl fmt::Display for GroupEvent {
                 write!(f, "workers {first} and {second} disagree about fragment {fragment} of slot {slot}")
             }
             Self::WorkerQuarantined { worker, cause } => {
-                let why = match cause {
-                    QuarantineCause::Audit => "it contradicted a committed fragment",
-                    QuarantineCause::Failures => "it failed three times in a row",
-                };
-                write!(f, "worker {worker} gets no more leases: {why}; remove it, or restart it")
+                write!(f, "worker {worker} gets no more leases: {cause}; remove it, or restart it")
             }
         }
     }
