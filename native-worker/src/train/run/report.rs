@@ -82,7 +82,10 @@ impl Run {
             obs: Vec::new(),
             dones: Vec::new(),
         };
-        let Some(fragment) = fragments.get(self.watched_slot as usize) else { return trace };
+        // In slot order; the latest of the slot, if there are several, and maybe none.
+        let Some(fragment) = fragments.iter().rfind(|fragment| fragment.slot.0 == self.watched_slot) else {
+            return trace;
+        };
         if let (Ok(obs), Ok(dones)) = (fragment.rows.data(OBS), fragment.rows.dones()) {
             (trace.episode, trace.t) = (fragment.first_episode, fragment.first_t);
             trace.obs_len = obs.shape().elements() as u32;
