@@ -168,8 +168,18 @@ impl Message {
 impl<'a> ChunkRef<'a> {
     /// The frame of the chunk.
     pub(super) fn encode(&self) -> Vec<u8> {
+        let mut frame = self.begin(self.data.len());
+        frame.extend_from_slice(self.data);
+        frame
+    }
+
+    /// The frame of the chunk up to its data, of which so many bytes are to follow.
+    pub(super) fn begin(&self, bytes: usize) -> Vec<u8> {
+        let place = (self.stream, self.total, self.offset);
         // As above.
-        postcard::to_extend(self, begin(Kind::Chunk, self.data.len() + 32)).expect("lengths within bodies are known")
+        let mut frame = postcard::to_extend(&place, begin(Kind::Chunk, bytes + 32)).expect("no sequences");
+        push_length(&mut frame, bytes);
+        frame
     }
 
     /// Reads the body of a chunk.
@@ -188,6 +198,15 @@ pub(super) fn decode_body<'a, T: Deserialize<'a>>(kind: Kind, body: &'a [u8]) ->
         Ok((_, rest)) => Err(DecodeError::TrailingBytes { kind, bytes: rest.len() }),
         Err(_) => Err(DecodeError::Body { kind }),
     }
+}
+
+/// Appends the length that stands before a byte string.
+pub(super) fn push_length(frame: &mut Vec<u8>, mut bytes: usize) {
+    while bytes >= 0x80 {
+        frame.push(bytes as u8 | 0x80);
+        bytes >>= 7;
+    }
+    frame.push(bytes as u8);
 }
 
 /// A frame that is begun, with room for its body.

@@ -1,13 +1,23 @@
 //! What is to be sent: small messages first, large ones in chunks, never more than the receiver has room for.
 
+use ::bytes::Bytes;
+
 use super::{CHUNK_BYTES, INITIAL_CREDIT, Kind, Message, header::HEADER_BYTES, message::ChunkRef};
-use crate::prelude::*;
+use crate::{column::append_le, prelude::*};
 
 /// An encoded message. Cheap to clone: the hub encodes weights once and queues them for every worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     kind: Kind,
-    bytes: Arc<Vec<u8>>,
+    body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Body {
+    /// Header and body; cut while it is sent if it is too large for one frame.
+    Whole(Bytes),
+    /// The chunks, cut once for all receivers, and the length of header and body together.
+    Cut(Arc<[Bytes]>, usize),
 }
 
 /// A message that the receiver would not accept.
@@ -30,12 +40,25 @@ impl Frame {
     }
 
     /// A message of this kind that is encoded already.
-    pub(super) fn of_bytes(kind: Kind, bytes: Vec<u8>) -> Result<Self, TooLarge> {
-        let body = (bytes.len() - HEADER_BYTES) as u64;
-        if body > u64::from(kind.body_cap()) {
-            return Err(TooLarge { kind, bytes: body });
+    fn of_bytes(kind: Kind, bytes: Vec<u8>) -> Result<Self, TooLarge> {
+        check(kind, bytes.len())?;
+        Ok(Self { kind, body: Body::Whole(bytes.into()) })
+    }
+
+    /// A message of this kind that begins with `head`, its header included, and ends with these values. If it has to be
+    /// cut, it is cut now, for all receivers, as stream `stream`: see [`Outbox`].
+    pub(super) fn with_values(kind: Kind, head: Vec<u8>, values: &[&[f32]], stream: u32) -> Result<Self, TooLarge> {
+        let total = head.len() + values.iter().map(|values| size_of_val(*values)).sum::<usize>();
+        check(kind, total)?;
+        if total <= CHUNK_BYTES as usize {
+            let mut bytes = head;
+            values.iter().for_each(|values| append_le(&mut bytes, values));
+            return Self::of_bytes(kind, bytes);
         }
-        Ok(Self { kind, bytes: Arc::new(bytes) })
+        let mut cutter = Cutter::new(stream | SHARED_STREAM, total);
+        cutter.write(&head);
+        values.iter().for_each(|values| cutter.write_values(values));
+        Ok(Self { kind, body: Body::Cut(cutter.chunks.into(), total) })
     }
 
     /// What it is.
@@ -44,10 +67,80 @@ impl Frame {
         self.kind
     }
 
-    /// Header and body.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// Bytes of header and body.
+    fn len(&self) -> usize {
+        match &self.body {
+            Body::Whole(bytes) => bytes.len(),
+            Body::Cut(_, total) => *total,
+        }
+    }
+}
+
+fn check(kind: Kind, bytes: usize) -> Result<(), TooLarge> {
+    let body = (bytes - HEADER_BYTES) as u64;
+    if body > u64::from(kind.body_cap()) { Err(TooLarge { kind, bytes: body }) } else { Ok(()) }
+}
+
+/// The bit in the number of a stream that is cut for several receivers. No outbox gives such numbers to its own.
+const SHARED_STREAM: u32 = 1 << 31;
+
+/// Writes a message of known length straight into its chunks.
+struct Cutter {
+    stream: u32,
+    /// A message is below 2^32 bytes: the caps of all kinds are.
+    total: u32,
+    chunks: Vec<Bytes>,
+    chunk: Vec<u8>,
+    /// Bytes of data that the chunk still takes.
+    room: usize,
+}
+
+impl Cutter {
+    fn new(stream: u32, total: usize) -> Self {
+        let mut cutter = Self { stream, total: total as u32, chunks: Vec::new(), chunk: Vec::new(), room: 0 };
+        cutter.begin_chunk();
+        cutter
+    }
+
+    fn begin_chunk(&mut self) {
+        let offset = self.chunks.len() as u32 * CHUNK_BYTES;
+        self.room = self.total.saturating_sub(offset).min(CHUNK_BYTES) as usize;
+        if self.room > 0 {
+            self.chunk = ChunkRef { stream: self.stream, total: self.total, offset, data: &[] }.begin(self.room);
+        }
+    }
+
+    /// So many bytes were appended to the chunk.
+    fn advance(&mut self, bytes: usize) {
+        self.room -= bytes;
+        if self.room == 0 {
+            self.chunks.push(core::mem::take(&mut self.chunk).into());
+            self.begin_chunk();
+        }
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(self.room));
+            self.chunk.extend_from_slice(now);
+            self.advance(now.len());
+            bytes = later;
+        }
+    }
+
+    fn write_values(&mut self, mut values: &[f32]) {
+        while let Some((first, others)) = values.split_first() {
+            let whole = self.room / size_of::<f32>();
+            if whole == 0 {
+                self.write(&first.to_le_bytes());
+                values = others;
+                continue;
+            }
+            let (now, later) = values.split_at(values.len().min(whole));
+            append_le(&mut self.chunk, now);
+            self.advance(size_of_val(now));
+            values = later;
+        }
     }
 }
 
@@ -59,10 +152,32 @@ struct Sending {
     sent: usize,
 }
 
+impl Sending {
+    /// Bytes of the message in the next chunk.
+    fn chunk_bytes(&self) -> usize {
+        (self.frame.len() - self.sent).min(CHUNK_BYTES as usize)
+    }
+
+    fn chunk(&self) -> Option<Bytes> {
+        match &self.frame.body {
+            Body::Whole(bytes) => {
+                let data = bytes.get(self.sent..self.sent + self.chunk_bytes())?;
+                // A frame is below 2^32 bytes: the caps of all kinds are.
+                let (total, offset) = (bytes.len() as u32, self.sent as u32);
+                Some(ChunkRef { stream: self.stream, total, offset, data }.encode().into())
+            }
+            Body::Cut(chunks, _) => chunks.get(self.sent / CHUNK_BYTES as usize).cloned(),
+        }
+    }
+}
+
 /// The sending side of a connection.
 ///
 /// Messages of up to [`CHUNK_BYTES`] keep their order, and so do larger ones; a small one may overtake a large
 /// one. Weights are the exception: new ones take the place of older ones that are not yet being sent.
+///
+/// Streams are numbered, in the lower half of all numbers; those of the upper half are for messages that are cut once
+/// for several receivers.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     small: VecDeque<Frame>,
@@ -107,7 +222,7 @@ impl Outbox {
             self.small.retain(|queued| queued.kind != Kind::WeightsUpdate);
             self.large.retain(|queued| queued.kind != Kind::WeightsUpdate);
         }
-        let queue = if frame.bytes.len() > CHUNK_BYTES as usize { &mut self.large } else { &mut self.small };
+        let queue = if frame.len() > CHUNK_BYTES as usize { &mut self.large } else { &mut self.small };
         queue.push_back(frame);
     }
 
@@ -117,33 +232,30 @@ impl Outbox {
     }
 
     /// The next frame to send, if there is one that may be sent now.
-    pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
-        if let Some(frame) = self.small.pop_front() {
-            // Shared only by what goes to several receivers.
-            return Some(Arc::unwrap_or_clone(frame.bytes));
+    pub fn poll_frame(&mut self) -> Option<Bytes> {
+        match self.small.pop_front() {
+            Some(Frame { body: Body::Whole(bytes), .. }) => Some(bytes),
+            // What is cut is large.
+            Some(_) | None => self.poll_chunk(),
         }
-        self.poll_chunk()
     }
 
-    fn poll_chunk(&mut self) -> Option<Vec<u8>> {
+    fn poll_chunk(&mut self) -> Option<Bytes> {
         if self.sending.is_none() {
             self.begin_stream();
         }
         let sending = self.sending.as_mut()?;
-        let rest = &sending.frame.bytes[sending.sent..];
-        let data = &rest[..rest.len().min(CHUNK_BYTES as usize)];
-        if self.credit < data.len() as u64 {
+        let bytes = sending.chunk_bytes();
+        if self.credit < bytes as u64 {
             return None;
         }
-        self.credit -= data.len() as u64;
-        // A frame is below 2^32 bytes: the caps of all kinds are.
-        let (total, offset) = (sending.frame.bytes.len() as u32, sending.sent as u32);
-        let frame = ChunkRef { stream: sending.stream, total, offset, data }.encode();
-        sending.sent += data.len();
-        if sending.sent == sending.frame.bytes.len() {
+        let chunk = sending.chunk();
+        self.credit -= bytes as u64;
+        sending.sent += bytes;
+        if sending.sent == sending.frame.len() {
             self.sending = None;
         }
-        Some(frame)
+        chunk
     }
 
     /// Begins the next large message only if its first chunk, a full one, can leave at once: until then newer
@@ -154,7 +266,7 @@ impl Outbox {
         }
         if let Some(frame) = self.large.pop_front() {
             self.sending = Some(Sending { frame, stream: self.next_stream, sent: 0 });
-            self.next_stream = self.next_stream.wrapping_add(1);
+            self.next_stream = (self.next_stream + 1) % SHARED_STREAM;
         }
     }
 
@@ -167,8 +279,8 @@ impl Outbox {
     /// Bytes that are queued and not sent yet, for limits on slow receivers.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
-        let queued = self.small.iter().chain(&self.large).map(|frame| frame.bytes.len()).sum::<usize>();
-        queued + self.sending.as_ref().map_or(0, |sending| sending.frame.bytes.len() - sending.sent)
+        let queued = self.small.iter().chain(&self.large).map(Frame::len).sum::<usize>();
+        queued + self.sending.as_ref().map_or(0, |sending| sending.frame.len() - sending.sent)
     }
 }
 
@@ -223,7 +335,7 @@ mod tests {
         let sent = core::iter::from_fn(|| outbox.poll_frame()).count();
         assert_eq!(sent as u32, INITIAL_CREDIT / CHUNK_BYTES);
         outbox.push(&goodbye("still here")).unwrap();
-        assert_eq!(outbox.poll_frame(), Some(goodbye("still here").encode()));
+        assert_eq!(outbox.poll_frame().unwrap(), goodbye("still here").encode());
         assert_eq!(outbox.poll_frame(), None);
         outbox.grant(CHUNK_BYTES);
         assert!(outbox.poll_frame().is_some());

@@ -129,7 +129,7 @@ async fn serve(
     resume: &mut Option<[u8; 16]>,
 ) -> SessionEnd {
     let (from_hub, incoming) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
-    let (outgoing, to_hub) = mpsc::channel::<Vec<u8>>(QUEUED_FRAMES);
+    let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let Ok(work) = thread::Builder::new().name("rollout".into()).spawn(move || work(session(), incoming, &outgoing))
     else {
         return SessionEnd::Lost { reason: "the system gives no thread".into(), was_ready: false };
@@ -154,7 +154,7 @@ async fn serve(
 }
 
 /// Carries frames both ways until the connection is lost, and says why, or until the session is over.
-async fn carry(socket: Socket, from_hub: mpsc::Sender<Bytes>, mut to_hub: mpsc::Receiver<Vec<u8>>) -> Option<String> {
+async fn carry(socket: Socket, from_hub: mpsc::Sender<Bytes>, mut to_hub: mpsc::Receiver<Bytes>) -> Option<String> {
     let (mut sink, mut stream) = socket.split();
     let read = async {
         loop {
@@ -173,7 +173,7 @@ async fn carry(socket: Socket, from_hub: mpsc::Sender<Bytes>, mut to_hub: mpsc::
     };
     let write = async {
         while let Some(bytes) = to_hub.recv().await {
-            if let Err(error) = sink.send(Frame::Binary(bytes.into())).await {
+            if let Err(error) = sink.send(Frame::Binary(bytes)).await {
                 return Some(format!("the connection broke: {error}"));
             }
         }
@@ -202,7 +202,7 @@ async fn carry(socket: Socket, from_hub: mpsc::Sender<Bytes>, mut to_hub: mpsc::
 fn work(
     mut session: WorkerSession,
     mut incoming: mpsc::Receiver<Bytes>,
-    outgoing: &mpsc::Sender<Vec<u8>>,
+    outgoing: &mpsc::Sender<Bytes>,
 ) -> (SessionState, Option<[u8; 16]>) {
     let epoch = Instant::now();
     while exchange(&mut session, &mut incoming, outgoing) {
@@ -214,11 +214,7 @@ fn work(
 }
 
 /// Sends what is to be sent and takes what has come; waits for something if there is no work. False at the end.
-fn exchange(
-    session: &mut WorkerSession,
-    incoming: &mut mpsc::Receiver<Bytes>,
-    outgoing: &mpsc::Sender<Vec<u8>>,
-) -> bool {
+fn exchange(session: &mut WorkerSession, incoming: &mut mpsc::Receiver<Bytes>, outgoing: &mpsc::Sender<Bytes>) -> bool {
     loop {
         while let Some(frame) = session.poll_frame() {
             if outgoing.blocking_send(frame).is_err() {
