@@ -109,6 +109,11 @@ impl Weights {
         Self { version, tensors: self.tensors.clone() }
     }
 
+    /// Bytes of all values together.
+    pub(crate) fn value_bytes(&self) -> usize {
+        self.tensors.iter().map(|tensor| size_of_val(&tensor.values[..])).sum()
+    }
+
     /// The tensors, sorted by name.
     #[must_use]
     pub fn tensors(&self) -> &[Tensor] {

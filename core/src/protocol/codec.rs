@@ -166,13 +166,6 @@ impl Message {
 }
 
 impl<'a> ChunkRef<'a> {
-    /// The frame of the chunk.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut frame = self.begin(self.data.len());
-        frame.extend_from_slice(self.data);
-        frame
-    }
-
     /// The frame of the chunk up to its data, of which so many bytes are to follow.
     pub(super) fn begin(&self, bytes: usize) -> Vec<u8> {
         let place = (self.stream, self.total, self.offset);
@@ -225,7 +218,7 @@ mod tests {
         let chunk = Chunk { stream: 300, total: 9, offset: 2, data: vec![0, 200, 7] };
         let view = ChunkRef { stream: 300, total: 9, offset: 2, data: &[0, 200, 7] };
         let frame = Message::Chunk(chunk).encode();
-        assert_eq!(view.encode(), frame);
+        assert_eq!([&view.begin(3)[..], view.data].concat(), frame);
         assert_eq!(ChunkRef::decode(&frame[HEADER_BYTES..]), Ok(view));
         let kind = Kind::Chunk;
         assert_eq!(ChunkRef::decode(&frame[HEADER_BYTES..frame.len() - 1]), Err(DecodeError::Body { kind }));

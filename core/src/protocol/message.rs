@@ -71,7 +71,7 @@ pub struct Goodbye {
 /// A part of a message above [`CHUNK_BYTES`](super::CHUNK_BYTES).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
-    /// Number of the split message: another one than that of the split message before it.
+    /// Number of the split message on this connection, counting up.
     pub stream: u32,
     /// Length of the whole message.
     pub total: u32,

@@ -1,24 +1,70 @@
 //! What is to be sent: small messages first, large ones in chunks, never more than the receiver has room for.
 
+use core::ops::Range;
+
 use ::bytes::Bytes;
 
 use super::{CHUNK_BYTES, INITIAL_CREDIT, Kind, Message, header::HEADER_BYTES, message::ChunkRef};
-use crate::{column::append_le, prelude::*};
+use crate::{
+    column::append_le,
+    prelude::*,
+    weights::{Tensor, Weights},
+};
 
-/// An encoded message. Cheap to clone: the hub encodes weights once and queues them for every worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A message that is ready to be sent. Cheap to clone: the hub queues one of weights for every worker. Large weights stay
+/// where they are until their chunks are sent, so nowhere do all their bytes lie in memory a second time.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     kind: Kind,
     body: Body,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Body {
-    /// Header and body; cut while it is sent if it is too large for one frame.
-    Whole(Bytes),
-    /// The chunks, cut once for all receivers, and the length of header and body together.
-    Cut(Arc<[Bytes]>, usize),
+    /// Header and body.
+    Bytes(Bytes),
+    /// Weights that are encoded chunk by chunk, and before them all that stands before their values.
+    Weights(Bytes, Weights),
 }
+
+impl Body {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Weights(head, weights) => head.len() + weights.value_bytes(),
+        }
+    }
+
+    /// Where a chunk ends that begins here: between two values.
+    fn chunk_end(&self, start: usize) -> usize {
+        let (end, len) = (start + CHUNK_BYTES as usize, self.len());
+        match self {
+            _ if end >= len => len,
+            Self::Weights(head, _) if end > head.len() => end - (end - head.len()) % VALUE,
+            Self::Bytes(_) | Self::Weights(..) => end,
+        }
+    }
+
+    /// Appends a part of its bytes; one of weights begins and ends between two values.
+    fn append(&self, part: Range<usize>, to: &mut Vec<u8>) {
+        let bytes = match self {
+            Self::Bytes(bytes) | Self::Weights(bytes, _) => bytes,
+        };
+        let end = part.end.min(bytes.len());
+        to.extend_from_slice(bytes.get(part.start..end).unwrap_or_default());
+        let Self::Weights(head, weights) = self else { return };
+        let value = |place: usize| place.saturating_sub(head.len()) / VALUE;
+        let mut before = 0;
+        for Tensor { values, .. } in weights.tensors() {
+            let here = |place: usize| value(place).saturating_sub(before).min(values.len());
+            append_le(to, values.get(here(part.start)..here(part.end)).unwrap_or_default());
+            before += values.len();
+        }
+    }
+}
+
+/// Bytes of a value of a tensor.
+const VALUE: usize = size_of::<f32>();
 
 /// A message that the receiver would not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,106 +87,29 @@ impl Frame {
 
     /// A message of this kind that is encoded already.
     fn of_bytes(kind: Kind, bytes: Vec<u8>) -> Result<Self, TooLarge> {
-        check(kind, bytes.len())?;
-        Ok(Self { kind, body: Body::Whole(bytes.into()) })
+        Self::checked(kind, Body::Bytes(bytes.into()))
     }
 
-    /// A message of this kind that begins with `head`, its header included, and ends with these values. If it has to be
-    /// cut, it is cut now, for all receivers, as stream `stream`: see [`Outbox`].
-    pub(super) fn with_values(kind: Kind, head: Vec<u8>, values: &[&[f32]], stream: u32) -> Result<Self, TooLarge> {
-        let total = head.len() + values.iter().map(|values| size_of_val(*values)).sum::<usize>();
-        check(kind, total)?;
-        if total <= CHUNK_BYTES as usize {
-            let mut bytes = head;
-            values.iter().for_each(|values| append_le(&mut bytes, values));
-            return Self::of_bytes(kind, bytes);
+    /// Weights behind their `head`, which is all that stands before their values.
+    pub(super) fn of_weights(head: Vec<u8>, weights: &Weights) -> Result<Self, TooLarge> {
+        let body = Body::Weights(head.into(), weights.clone());
+        if body.len() > CHUNK_BYTES as usize {
+            return Self::checked(Kind::WeightsUpdate, body);
         }
-        let mut cutter = Cutter::new(stream | SHARED_STREAM, total);
-        cutter.write(&head);
-        values.iter().for_each(|values| cutter.write_values(values));
-        Ok(Self { kind, body: Body::Cut(cutter.chunks.into(), total) })
+        let mut bytes = Vec::with_capacity(body.len());
+        body.append(0..body.len(), &mut bytes);
+        Self::of_bytes(Kind::WeightsUpdate, bytes)
+    }
+
+    fn checked(kind: Kind, body: Body) -> Result<Self, TooLarge> {
+        let bytes = (body.len() - HEADER_BYTES) as u64;
+        if bytes > u64::from(kind.body_cap()) { Err(TooLarge { kind, bytes }) } else { Ok(Self { kind, body }) }
     }
 
     /// What it is.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
-    }
-
-    /// Bytes of header and body.
-    fn len(&self) -> usize {
-        match &self.body {
-            Body::Whole(bytes) => bytes.len(),
-            Body::Cut(_, total) => *total,
-        }
-    }
-}
-
-fn check(kind: Kind, bytes: usize) -> Result<(), TooLarge> {
-    let body = (bytes - HEADER_BYTES) as u64;
-    if body > u64::from(kind.body_cap()) { Err(TooLarge { kind, bytes: body }) } else { Ok(()) }
-}
-
-/// The bit in the number of a stream that is cut for several receivers. No outbox gives such numbers to its own.
-const SHARED_STREAM: u32 = 1 << 31;
-
-/// Writes a message of known length straight into its chunks.
-struct Cutter {
-    stream: u32,
-    /// A message is below 2^32 bytes: the caps of all kinds are.
-    total: u32,
-    chunks: Vec<Bytes>,
-    chunk: Vec<u8>,
-    /// Bytes of data that the chunk still takes.
-    room: usize,
-}
-
-impl Cutter {
-    fn new(stream: u32, total: usize) -> Self {
-        let mut cutter = Self { stream, total: total as u32, chunks: Vec::new(), chunk: Vec::new(), room: 0 };
-        cutter.begin_chunk();
-        cutter
-    }
-
-    fn begin_chunk(&mut self) {
-        let offset = self.chunks.len() as u32 * CHUNK_BYTES;
-        self.room = self.total.saturating_sub(offset).min(CHUNK_BYTES) as usize;
-        if self.room > 0 {
-            self.chunk = ChunkRef { stream: self.stream, total: self.total, offset, data: &[] }.begin(self.room);
-        }
-    }
-
-    /// So many bytes were appended to the chunk.
-    fn advance(&mut self, bytes: usize) {
-        self.room -= bytes;
-        if self.room == 0 {
-            self.chunks.push(core::mem::take(&mut self.chunk).into());
-            self.begin_chunk();
-        }
-    }
-
-    fn write(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(self.room));
-            self.chunk.extend_from_slice(now);
-            self.advance(now.len());
-            bytes = later;
-        }
-    }
-
-    fn write_values(&mut self, mut values: &[f32]) {
-        while let Some((first, others)) = values.split_first() {
-            let whole = self.room / size_of::<f32>();
-            if whole == 0 {
-                self.write(&first.to_le_bytes());
-                values = others;
-                continue;
-            }
-            let (now, later) = values.split_at(values.len().min(whole));
-            append_le(&mut self.chunk, now);
-            self.advance(size_of_val(now));
-            values = later;
-        }
     }
 }
 
@@ -153,21 +122,17 @@ struct Sending {
 }
 
 impl Sending {
-    /// Bytes of the message in the next chunk.
-    fn chunk_bytes(&self) -> usize {
-        (self.frame.len() - self.sent).min(CHUNK_BYTES as usize)
+    /// The part of the message that the next chunk carries.
+    fn next_part(&self) -> Range<usize> {
+        self.sent..self.frame.body.chunk_end(self.sent)
     }
 
-    fn chunk(&self) -> Option<Bytes> {
-        match &self.frame.body {
-            Body::Whole(bytes) => {
-                let data = bytes.get(self.sent..self.sent + self.chunk_bytes())?;
-                // A frame is below 2^32 bytes: the caps of all kinds are.
-                let (total, offset) = (bytes.len() as u32, self.sent as u32);
-                Some(ChunkRef { stream: self.stream, total, offset, data }.encode().into())
-            }
-            Body::Cut(chunks, _) => chunks.get(self.sent / CHUNK_BYTES as usize).cloned(),
-        }
+    fn chunk(&self, part: Range<usize>) -> Vec<u8> {
+        // A frame is below 2^32 bytes: the caps of all kinds are.
+        let (total, offset) = (self.frame.body.len() as u32, part.start as u32);
+        let mut frame = ChunkRef { stream: self.stream, total, offset, data: &[] }.begin(part.len());
+        self.frame.body.append(part, &mut frame);
+        frame
     }
 }
 
@@ -175,9 +140,6 @@ impl Sending {
 ///
 /// Messages of up to [`CHUNK_BYTES`] keep their order, and so do larger ones; a small one may overtake a large
 /// one. Weights are the exception: new ones take the place of older ones that are not yet being sent.
-///
-/// Streams are numbered, in the lower half of all numbers; those of the upper half are for messages that are cut once
-/// for several receivers.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     small: VecDeque<Frame>,
@@ -222,7 +184,7 @@ impl Outbox {
             self.small.retain(|queued| queued.kind != Kind::WeightsUpdate);
             self.large.retain(|queued| queued.kind != Kind::WeightsUpdate);
         }
-        let queue = if frame.len() > CHUNK_BYTES as usize { &mut self.large } else { &mut self.small };
+        let queue = if frame.body.len() > CHUNK_BYTES as usize { &mut self.large } else { &mut self.small };
         queue.push_back(frame);
     }
 
@@ -234,8 +196,8 @@ impl Outbox {
     /// The next frame to send, if there is one that may be sent now.
     pub fn poll_frame(&mut self) -> Option<Bytes> {
         match self.small.pop_front() {
-            Some(Frame { body: Body::Whole(bytes), .. }) => Some(bytes),
-            // What is cut is large.
+            Some(Frame { body: Body::Bytes(bytes), .. }) => Some(bytes),
+            // Weights that are not encoded are large.
             Some(_) | None => self.poll_chunk(),
         }
     }
@@ -245,17 +207,17 @@ impl Outbox {
             self.begin_stream();
         }
         let sending = self.sending.as_mut()?;
-        let bytes = sending.chunk_bytes();
-        if self.credit < bytes as u64 {
+        let part = sending.next_part();
+        if self.credit < part.len() as u64 {
             return None;
         }
-        let chunk = sending.chunk();
-        self.credit -= bytes as u64;
-        sending.sent += bytes;
-        if sending.sent == sending.frame.len() {
+        self.credit -= part.len() as u64;
+        sending.sent = part.end;
+        let chunk = sending.chunk(part);
+        if sending.sent == sending.frame.body.len() {
             self.sending = None;
         }
-        chunk
+        Some(chunk.into())
     }
 
     /// Begins the next large message only if its first chunk, a full one, can leave at once: until then newer
@@ -266,7 +228,7 @@ impl Outbox {
         }
         if let Some(frame) = self.large.pop_front() {
             self.sending = Some(Sending { frame, stream: self.next_stream, sent: 0 });
-            self.next_stream = (self.next_stream + 1) % SHARED_STREAM;
+            self.next_stream = self.next_stream.wrapping_add(1);
         }
     }
 
@@ -279,8 +241,8 @@ impl Outbox {
     /// Bytes that are queued and not sent yet, for limits on slow receivers.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
-        let queued = self.small.iter().chain(&self.large).map(Frame::len).sum::<usize>();
-        queued + self.sending.as_ref().map_or(0, |sending| sending.frame.len() - sending.sent)
+        let queued = self.small.iter().chain(&self.large).map(|frame| frame.body.len()).sum::<usize>();
+        queued + self.sending.as_ref().map_or(0, |sending| sending.frame.body.len() - sending.sent)
     }
 }
 

@@ -30,6 +30,9 @@ const SLICE_STEPS: u32 = 64;
 /// Frames that may wait for the socket before the worker waits too.
 const QUEUED_FRAMES: usize = 16;
 
+/// Bytes that one read of the socket may bring. All are written with zeros before each: more would be for nothing.
+const READ_BYTES: usize = 64 << 10;
+
 /// How a worker is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerConfig {
@@ -111,6 +114,7 @@ type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 async fn connect(url: &str) -> Result<Socket, String> {
     let limits = WebSocketConfig::default()
+        .read_buffer_size(READ_BYTES)
         .max_message_size(Some(MAX_FRAME_BYTES as usize))
         .max_frame_size(Some(MAX_FRAME_BYTES as usize))
         .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);

@@ -12,8 +12,8 @@ const WIDE: usize = 4 * LANES;
 /// A dense layer, packed for the kernel.
 #[derive(Clone, Debug)]
 pub struct Dense {
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
+    inputs: usize,
+    outputs: usize,
     /// For each panel of as many outputs as there are lanes, for each input: the panel's weights; filled up with zeros.
     panels: Vec<Lane>,
     /// Filled up with zeros to whole panels.
@@ -24,9 +24,36 @@ impl Dense {
     /// Packs weights given as `[inputs][outputs]`. The caller has checked the lengths.
     #[must_use]
     pub fn pack(inputs: usize, outputs: usize, weights: &[f32], bias: &[f32]) -> Self {
-        let mut bias = bias.to_vec();
-        bias.resize(outputs.next_multiple_of(LANES), 0.0);
-        Self { inputs, outputs, panels: in_panels(outputs, weights), bias }
+        let mut dense = Self { inputs, outputs, panels: Vec::new(), bias: Vec::new() };
+        dense.repack(weights, bias);
+        dense
+    }
+
+    /// Takes other weights of the same shape. The caller has checked the lengths.
+    pub fn repack(&mut self, weights: &[f32], bias: &[f32]) {
+        self.bias.clear();
+        self.bias.extend_from_slice(bias);
+        self.bias.resize(self.outputs.next_multiple_of(LANES), 0.0);
+        self.panels.clear();
+        self.panels.reserve_exact(self.outputs.div_ceil(LANES) * self.inputs);
+        for first in (0..self.outputs).step_by(LANES) {
+            self.panels.extend(weights.chunks_exact(self.outputs).map(|row| {
+                let rest = row.get(first..).unwrap_or_default();
+                rest.first_chunk().copied().unwrap_or_else(|| filled_up(rest))
+            }));
+        }
+    }
+
+    /// Numbers that it takes of a row.
+    #[must_use]
+    pub const fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Numbers that it makes of a row.
+    #[must_use]
+    pub const fn outputs(&self) -> usize {
+        self.outputs
     }
 
     #[inline(always)]
@@ -80,19 +107,6 @@ impl Dense {
             *out = [a, b, c, d];
         }
     }
-}
-
-/// For each panel of outputs, for each input: the panel's weights, from `[inputs][outputs]`; filled up with zeros.
-fn in_panels(outputs: usize, weights: &[f32]) -> Vec<Lane> {
-    let inputs = weights.len().checked_div(outputs).unwrap_or_default();
-    let mut panels = Vec::with_capacity(outputs.div_ceil(LANES) * inputs);
-    for first in (0..outputs).step_by(LANES) {
-        panels.extend(weights.chunks_exact(outputs).map(|row| {
-            let rest = row.get(first..).unwrap_or_default();
-            rest.first_chunk().copied().unwrap_or_else(|| filled_up(rest))
-        }));
-    }
-    panels
 }
 
 fn filled_up(weights: &[f32]) -> Lane {

@@ -46,12 +46,12 @@ pub enum WeightsUpdateError {
 #[must_use]
 pub fn weights_update(run: u32, weights: &Weights) -> WeightsUpdate {
     let mut update = table(run, weights);
-    update.values.reserve(value_bytes(weights));
+    update.values.reserve(weights.value_bytes());
     weights.tensors().iter().for_each(|tensor| append_le(&mut update.values, &tensor.values));
     update
 }
 
-/// The frame of that message, without a copy on the way: cut, if it must be, for all receivers at once.
+/// The frame of that message, which shares the weights.
 ///
 /// # Errors
 /// [`TooLarge`] for weights that no receiver accepts.
@@ -59,14 +59,8 @@ pub fn weights_frame(run: u32, weights: &Weights) -> Result<Frame, TooLarge> {
     let mut head = Message::WeightsUpdate(table(run, weights)).encode();
     // The values stand last: their length takes the place of that of none.
     head.pop();
-    push_length(&mut head, value_bytes(weights));
-    let values: Vec<&[f32]> = weights.tensors().iter().map(|tensor| &tensor.values[..]).collect();
-    // No two versions in a row have the same number.
-    Frame::with_values(Kind::WeightsUpdate, head, &values, weights.version().0 as u32)
-}
-
-fn value_bytes(weights: &Weights) -> usize {
-    weights.tensors().iter().map(|tensor| 4 * tensor.values.len()).sum()
+    push_length(&mut head, weights.value_bytes());
+    Frame::of_weights(head, weights)
 }
 
 /// The message without values.
@@ -176,8 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn large_weights_are_cut_once_and_read_while_they_arrive() {
-        // Table and chunks are such that values lie across the ends of chunks.
+    fn large_weights_are_read_while_they_arrive() {
         let tensor = |name: &str, shape: &[u32]| Tensor {
             name: name.into(),
             shape: shape.to_vec(),

@@ -6,7 +6,7 @@ use crate::{
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{MlpPolicySpec, init_weights},
     protocol::{
-        Frame, INITIAL_CREDIT, Token, TokenGrant, TokenTable,
+        INITIAL_CREDIT, Token, TokenGrant, TokenTable,
         message::{Revoke, RunEnd},
     },
     weights::{Tensor, Weights},
