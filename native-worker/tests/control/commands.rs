@@ -160,8 +160,9 @@ async fn a_drained_run_has_lost_nothing() {
 #[tokio::test]
 async fn a_hung_worker_is_unhealthy_and_why_is_said() {
     let hub = HubProcess::start().await;
-    hub.start_run(2).await;
-    hub.until_status("both", |status| status["num_workers"] == 2 && count(&status["iteration"]) > 0).await;
+    // Alone: what another one does in its place ends its lease before it is overdue.
+    hub.start_run(1).await;
+    hub.until_status("an iteration", |status| count(&status["iteration"]) > 0).await;
     let victim = children_of(hub.process.pid())[0];
     let send = |signal| rustix::process::kill_process(rustix::process::Pid::from_raw(victim as i32).unwrap(), signal);
     send(Signal::STOP).unwrap();

@@ -51,7 +51,7 @@ async fn sigterm_drains_a_run_and_what_it_has_made_is_whole() {
     until("some iterations", || metrics() > 3).await;
     let workers = children_of(run.pid());
     let token = Token::from_hex(&invitation.operator_token).unwrap();
-    let mut dashboard = Client::join(&invitation.address, Role::Operator, token).await;
+    let dashboard = Client::join(&invitation.address, Role::Operator, token).await;
     run.signal(Signal::TERM);
     assert_eq!(dashboard.close_code().await, Some(1001), "going away");
     let end = run.finish_with(0).await;
