@@ -174,6 +174,7 @@ fn the_books_of_a_run() {
         duplicate: first + 1,
         not_leased: first + 2,
         corrupt: first + 3,
+        mismatched: first + 100,
         stale: first + 4,
         early: first + 5,
         wrong_length: first + 6,
@@ -196,7 +197,7 @@ fn the_books_of_a_run() {
     };
     assert_bytes(
         &Message::LedgerReport(report),
-        "524d010026000000 01 ac02 02 03 0405060708090a0b 0c0d0e0f 10 11 12 131415161718191a 1b 02 1cac02 03 610a62",
+        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 11 12 1314151677 1718191a 1b 02 1cac02 03 610a62",
     );
 }
 

@@ -58,6 +58,8 @@ pub struct RejectedCounts {
     /// It could not be decoded.
     pub corrupt: u64,
     /// Made with other weights, or for another fragment.
+    pub mismatched: u64,
+    /// Made with weights that are too old by now.
     pub stale: u64,
     /// It came before the fragment before it.
     pub early: u64,
@@ -83,13 +85,14 @@ pub struct ExpiredCounts {
 impl RejectedCounts {
     /// Every reason with its count.
     #[must_use]
-    pub const fn by_reason(&self) -> [(&'static str, u64); 8] {
-        let Self { late, duplicate, not_leased, corrupt, stale, early, wrong_length, audit } = *self;
+    pub const fn by_reason(&self) -> [(&'static str, u64); 9] {
+        let Self { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit } = *self;
         [
             ("late", late),
             ("duplicate", duplicate),
             ("not_leased", not_leased),
             ("corrupt", corrupt),
+            ("mismatched", mismatched),
             ("stale", stale),
             ("early", early),
             ("wrong_length", wrong_length),
@@ -158,15 +161,16 @@ mod tests {
             duplicate: 2,
             not_leased: 4,
             corrupt: 8,
+            mismatched: 256,
             stale: 16,
             early: 32,
             wrong_length: 64,
             audit: 128,
         };
         let expired = ExpiredCounts { timed_out: 1, left: 2, refused: 4, revoked: 8 };
-        assert_eq!((rejected.total(), expired.total()), (255, 15));
+        assert_eq!((rejected.total(), expired.total()), (511, 15));
         let report = LedgerReport {
-            granted: 255 + 15 + 1000 + 200 + 30,
+            granted: 511 + 15 + 1000 + 200 + 30,
             committed: 1000,
             superseded: 200,
             outstanding: 30,

@@ -30,7 +30,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::LeaseRefused
         | Kind::Progress
         | Kind::FragmentUpload
-        | Kind::WeightsApplied => matches!(role, Role::Worker),
+        | Kind::WeightsApplied
+        | Kind::CallResult => matches!(role, Role::Worker),
         Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -56,6 +57,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::WeightsUpdate
         | Kind::LeaseGrant
         | Kind::Revoke
+        | Kind::WorkerSetup
+        | Kind::Call
         | Kind::RunStatus
         | Kind::Iteration
         | Kind::WorkerRow
@@ -82,7 +85,9 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::RunEnd
         | Kind::WeightsUpdate
         | Kind::LeaseGrant
-        | Kind::Revoke => matches!(role, Role::Worker),
+        | Kind::Revoke
+        | Kind::WorkerSetup
+        | Kind::Call => matches!(role, Role::Worker),
         Kind::RunStatus
         | Kind::Iteration
         | Kind::WorkerRow
@@ -97,6 +102,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::Progress
         | Kind::FragmentUpload
         | Kind::WeightsApplied
+        | Kind::CallResult
         | Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -139,6 +145,9 @@ LeaseRefused       from --W-  to ----
 Progress           from --W-  to ----
 FragmentUpload     from --W-  to ----
 WeightsApplied     from --W-  to ----
+WorkerSetup        from ----  to --W-
+Call               from ----  to --W-
+CallResult         from --W-  to ----
 RunStatus          from ----  to VO--
 Iteration          from ----  to VO--
 WorkerRow          from ----  to VO--

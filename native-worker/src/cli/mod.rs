@@ -6,6 +6,7 @@ mod demo;
 mod envs;
 mod exit;
 mod external;
+mod from_files;
 mod host;
 mod hub;
 mod learn;

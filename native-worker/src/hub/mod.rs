@@ -338,6 +338,6 @@ impl StartRunError {
     /// True if another configuration would help.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self.0, StartError::Config(_) | StartError::Device(_) | StartError::RunDir(_))
+        matches!(self.0, StartError::Config(_) | StartError::Device(_) | StartError::RunDir(_) | StartError::Output(_))
     }
 }

@@ -191,6 +191,7 @@ impl Actor {
             }
             Update::Unwanted => return self.end_run(RunEnd::Stopped),
             Update::Failed(error) => return self.end_run(RunEnd::Failed(error.to_string())),
+            Update::NotWritten(error) => return self.end_run(RunEnd::Failed(error)),
         };
         let metrics = run.handle_update(weights, &stats);
         let point = run.point(&metrics);

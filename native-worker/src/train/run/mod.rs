@@ -31,7 +31,11 @@ use super::{
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::{RunDir, RunDirError},
 };
-use crate::learner::{DeviceError, LearnError, UpdateStats};
+use crate::{
+    checkpoint::PolicyCheckpoint,
+    learner::{DeviceError, LearnError, UpdateStats},
+    offline::OfflineError,
+};
 
 pub use weights::SyncError;
 
@@ -47,6 +51,8 @@ pub(crate) enum Task {
 /// What the hub must know of a run, whatever it is for.
 pub(crate) struct RunTerms {
     pub(crate) algo: &'static str,
+    /// Its discount.
+    gamma: f64,
     /// Local workers that it begins with.
     pub(crate) num_workers: u32,
     /// Environment variables that they have besides the hub's.
@@ -107,6 +113,8 @@ pub(crate) enum StartError {
     Thread(#[from] io::Error),
     #[error(transparent)]
     RunDir(#[from] RunDirError),
+    #[error("what is sampled cannot be kept: {0}")]
+    Output(#[from] OfflineError),
     #[error(transparent)]
     Group(#[from] GroupConfigError),
     #[error("another run is going on; stop it first")]
@@ -262,6 +270,16 @@ impl Run {
         self.is_draining() && self.group.ledger().outstanding == 0
     }
 
+    /// What the run has learned so far.
+    fn policy(&self) -> PolicyCheckpoint {
+        PolicyCheckpoint {
+            gamma: self.terms.gamma,
+            iteration: self.iteration,
+            env_steps: self.env_steps,
+            ..PolicyCheckpoint::new(self.terms.algo, self.spec.clone(), self.weights.clone())
+        }
+    }
+
     /// Ends the run and writes its last files. A file that cannot be written is told as an error beside the summary.
     pub(crate) fn end(&mut self, end: RunEnd, now: Micros) -> (Summary, io::Result<()>) {
         self.stopwatch.pause();
@@ -287,10 +305,7 @@ impl Run {
             weights_hash: weights_hash(&self.weights),
             end,
         };
-        let written = self.files.take().map_or(Ok(()), |files| {
-            super::weights_file::write(&files.weights_path(), &self.weights)?;
-            files.write_summary(&summary)
-        });
+        let written = self.files.take().map_or(Ok(()), |files| files.write_end(&self.policy(), &summary));
         (summary, written)
     }
 }

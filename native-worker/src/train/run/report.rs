@@ -94,8 +94,8 @@ impl Run {
 }
 
 fn rejected(counts: &Rejected) -> RejectedCounts {
-    let Rejected { late, duplicate, not_leased, corrupt, stale, early, wrong_length, audit } = *counts;
-    RejectedCounts { late, duplicate, not_leased, corrupt, stale, early, wrong_length, audit }
+    let Rejected { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit } = *counts;
+    RejectedCounts { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit }
 }
 
 fn expired(counts: &Expired) -> ExpiredCounts {
