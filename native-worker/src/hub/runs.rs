@@ -146,9 +146,9 @@ impl Actor {
             self.note_applied();
         }
         let Some(run) = &mut self.run else { return };
-        let journalled = run.write_journal();
         // A batch waits in the group as long as the one before it is being consumed.
         let batch = if self.update.is_none() { run.poll_update() } else { None };
+        let journalled = run.write_journal();
         // Weights that were set meanwhile need not wait until somebody takes the batch.
         let has_next_weights = run.has_next_weights();
         match batch {

@@ -321,8 +321,9 @@ impl Run {
             weights_hash: weights_hash(&self.weights),
             end,
         };
+        let journalled = self.write_journal();
         let written = self.files.take().map_or(Ok(()), |files| files.write_end(&self.policy(), &summary));
-        (summary, written)
+        (summary, written.and(journalled))
     }
 }
 
