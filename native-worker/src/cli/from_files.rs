@@ -96,7 +96,9 @@ struct Summary {
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let algo = args.algo();
     if algo == TrainAlgo::Ppo {
-        return Err(Failure::usage("ppo learns from what it samples itself: learn from files with --algo bc or marwil"));
+        return Err(Failure::usage(
+            "ppo learns from what it samples itself: learn from files with --algo bc or marwil",
+        ));
     }
     let config = config(args, algo)?;
     let log = Log::new(&config).map_err(Failure::usage)?;
@@ -106,12 +108,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     let path = args.run_dir();
     let dir = RunDir::create(&path, &config).map_err(Failure::usage)?;
     let progress = Progress::new(args.max_env_steps, "rows", !args.json);
-    let training = Training::new(
-        worker,
-        log.above(&progress),
-        config.train_batch_size as usize,
-        Interruption::watch(),
-    );
+    let training = Training::new(worker, log.above(&progress), config.train_batch_size as usize, Interruption::watch());
     let mut run = FromFiles { args, evaluator, training, dir, evaluation: None, start: Instant::now() };
     let ran = run.learn(&progress);
     progress.finish();
@@ -147,7 +144,10 @@ fn config(args: &TrainArgs, algo: TrainAlgo) -> Result<RolloutConfig, Failure> {
         train_batch_size: args.files.train_batch_size.max(1),
         ..RolloutConfig::new(args.env.clone())
     };
-    Ok(config.rollout_fragment_length(args.files.train_batch_size.max(1)).single_policy(algo.name()).fcnet_hiddens(&args.hidden))
+    Ok(config
+        .rollout_fragment_length(args.files.train_batch_size.max(1))
+        .single_policy(algo.name())
+        .fcnet_hiddens(&args.hidden))
 }
 
 struct FromFiles<'a> {

@@ -22,14 +22,12 @@ use crate::{
 };
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                         rollmesh train --env CartPole-v1 --workers 2 --num-envs-per-worker 8 --stop-return 475\n  \
                         rollmesh train --env CartPole-v1 --input samples --stop-return 475\n  \
                         rollmesh train --env CartPole-v1 --input 'samples/*.json' --algo marwil --max-env-steps 200000\n\n\
                         With --input there are neither workers nor a dashboard: every update takes --train-batch-size rows, and\n\
-                        the return is that of the policy's own episodes, played with its most likely actions."
-)]
+                        the return is that of the policy's own episodes, played with its most likely actions.")]
 pub(super) struct TrainArgs {
     /// Environment, see `rollmesh envs`
     #[arg(long, default_value = "CartPole-v1")]

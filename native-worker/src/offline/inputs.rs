@@ -287,7 +287,10 @@ mod tests {
         assert!(error("d4rl.walker2d-medium-v2").contains("copy its .hdf5 file there"));
         assert!(error("ROOT/none/*.json").starts_with("there are no files"));
         assert!(error("ROOT/mixed/notes.txt").contains("neither JSON lines"));
-        assert!(error("../sets/cartpole/expert-v0").contains("there is no data set"), "ids do not lead out of the folder");
+        assert!(
+            error("../sets/cartpole/expert-v0").contains("there is no data set"),
+            "ids do not lead out of the folder"
+        );
         assert!(error("hf://farama/cartpole").contains("another machine"));
     }
 

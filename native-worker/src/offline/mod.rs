@@ -93,7 +93,9 @@ pub fn open_output(directory: &str, context: &mut IoContext) -> Result<Box<dyn O
         #[cfg(feature = "offline-parquet")]
         Some("parquet") => return parquet_output(Path::new(&directory), context),
         Some(format) => {
-            return Err(SampleError::Output(format!("there is no output format '{format}': json and parquet are known")));
+            return Err(SampleError::Output(format!(
+                "there is no output format '{format}': json and parquet are known"
+            )));
         }
     }
     let writer = JsonWriter::new(directory, JsonWriterOptions::from_context(context)?);

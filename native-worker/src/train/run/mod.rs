@@ -31,9 +31,10 @@ use super::{
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::{RunDir, RunDirError},
 };
-use crate::{offline::OfflineError,
+use crate::{
     checkpoint::PolicyCheckpoint,
     learner::{DeviceError, LearnError, UpdateStats},
+    offline::OfflineError,
 };
 
 pub use weights::SyncError;
