@@ -13,7 +13,7 @@ use rollmesh_core::config::Config;
 use super::{
     exit::Failure,
     from_files::{self, FileFlags},
-    host, runtime,
+    host, runtime, signals,
 };
 use crate::{
     Registry,
@@ -137,11 +137,12 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     // Before anything is announced; the run opens it for itself.
     config.device.open().map_err(Failure::usage)?;
     let summary = runtime(2)?.block_on(async {
+        let mut endings = signals::Endings::listen();
         let mut hub = host::start(args.listen, !args.no_dashboard, args.assets.clone(), registry).await?;
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         }
-        let summary = host::train(&mut hub, config.clone(), args.json).await;
+        let summary = host::train(&mut hub, config.clone(), args.json, &mut endings).await;
         hub.shutdown().await;
         summary
     })?;
@@ -194,6 +195,7 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
             None => "finished".to_owned(),
         },
         RunEnd::Stopped => "stopped".to_owned(),
+        RunEnd::Drained => "drained".to_owned(),
         RunEnd::Failed(error) => format!("failed: {error}"),
     };
     println!("{} with {}, seed {}: {end}", summary.env, summary.algo, summary.seed);
@@ -205,7 +207,7 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
 /// A run without a stop return has reached its goal when its steps are used up.
 pub(super) fn exit_code(summary: &Summary, stop_return: Option<f64>) -> Result<ExitCode, Failure> {
     match &summary.end {
-        RunEnd::Solved => Ok(ExitCode::SUCCESS),
+        RunEnd::Solved | RunEnd::Drained => Ok(ExitCode::SUCCESS),
         RunEnd::Finished if stop_return.is_none() => Ok(ExitCode::SUCCESS),
         RunEnd::Finished | RunEnd::Stopped => Ok(ExitCode::from(3)),
         RunEnd::Failed(error) => Err(Failure::Other(error.clone())),

@@ -125,7 +125,7 @@ pub(crate) enum StartError {
 
 impl Run {
     pub(crate) fn is_over(&self) -> bool {
-        !matches!(self.phase, Phase::Running | Phase::Paused)
+        !self.phase.is_active()
     }
 
     /// Time since the run began, without pauses.
@@ -227,20 +227,47 @@ impl Run {
         (self.env_steps >= self.terms.max_env_steps).then_some(RunEnd::Finished)
     }
 
-    pub(crate) fn pause(&mut self) {
-        if self.phase == Phase::Running {
-            self.phase = Phase::Paused;
+    pub(crate) fn pause(&mut self) -> Result<(), &'static str> {
+        match self.phase {
+            Phase::Running => {
+                self.phase = Phase::Paused;
+                self.group.pause();
+                self.stopwatch.pause();
+            }
+            Phase::Draining => return Err("the run is draining: it ends as soon as its leases have"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn resume(&mut self, now: Micros) -> Result<(), &'static str> {
+        match self.phase {
+            Phase::Paused => {
+                self.phase = Phase::Running;
+                self.stopwatch.resume();
+                self.group.resume(now);
+            }
+            Phase::Draining => return Err("the run is draining, which cannot be taken back"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Grants nothing more, and begins nothing more.
+    pub(crate) fn drain(&mut self) {
+        if !self.is_over() {
+            self.phase = Phase::Draining;
             self.group.pause();
-            self.stopwatch.pause();
         }
     }
 
-    pub(crate) fn resume(&mut self, now: Micros) {
-        if self.phase == Phase::Paused {
-            self.phase = Phase::Running;
-            self.stopwatch.resume();
-            self.group.resume(now);
-        }
+    pub(crate) fn is_draining(&self) -> bool {
+        self.phase == Phase::Draining
+    }
+
+    /// True once all leases of a run that drains have ended.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_draining() && self.group.ledger().outstanding == 0
     }
 
     /// What the run has learned so far.
@@ -261,7 +288,7 @@ impl Run {
         self.phase = match &end {
             RunEnd::Solved => Phase::Solved,
             RunEnd::Finished => Phase::Finished,
-            RunEnd::Stopped => Phase::Stopped,
+            RunEnd::Stopped | RunEnd::Drained => Phase::Stopped,
             RunEnd::Failed(error) => {
                 self.error = error.clone();
                 Phase::Failed
