@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::ExitCode,
+    slice,
 };
 
 use clap::Args;
@@ -90,12 +91,12 @@ pub(super) struct SplitArgs {
 }
 
 pub(super) fn convert(args: &ConvertArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let mut job = Job::open(&args.input, &args.output, registry, &[args.output.output.clone()])?;
+    let mut job = Job::open(&args.input, &args.output, registry, slice::from_ref(&args.output.output))?;
     job.run(&args.input, |batch, _, _| Ok(vec![(0, batch)]))
 }
 
 pub(super) fn merge(args: &MergeArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    let mut job = Job::open(&args.input, &args.output, registry, &[args.output.output.clone()])?;
+    let mut job = Job::open(&args.input, &args.output, registry, slice::from_ref(&args.output.output))?;
     // By file and former number.
     let mut numbers: BTreeMap<(usize, i64), i64> = BTreeMap::new();
     job.run(&args.input, |batch, place, losses| {

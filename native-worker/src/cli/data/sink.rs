@@ -38,7 +38,7 @@ pub(super) type Losses = BTreeSet<String>;
 /// Writes batches.
 pub(super) enum Sink {
     Json { writer: JsonWriter, seen: BTreeSet<String>, folder: PathBuf },
-    Parquet { writer: ParquetWriter, folder: PathBuf },
+    Parquet { writer: Box<ParquetWriter>, folder: PathBuf },
     Minari(Box<MinariSink>),
 }
 
@@ -61,7 +61,7 @@ impl Sink {
     pub(super) fn parquet(folder: &Path, max_file_size: u64) -> Result<Self, Failure> {
         let options = ParquetOptions { max_file_size, ..ParquetOptions::default() };
         let writer = ParquetWriter::new(folder, "part", options).map_err(Failure::usage)?;
-        Ok(Self::Parquet { writer, folder: folder.into() })
+        Ok(Self::Parquet { writer: Box::new(writer), folder: folder.into() })
     }
 
     pub(super) fn minari(folder: &Path, info: MinariInfo) -> Result<Self, Failure> {

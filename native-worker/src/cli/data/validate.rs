@@ -154,13 +154,16 @@ impl std::fmt::Display for At<'_> {
     }
 }
 
+/// File, policy, episode and agent.
+type Trajectory = (usize, Option<String>, i64, i64);
+
 /// What is remembered from batch to batch.
 struct Check {
     spaces: Option<EnvSpaces>,
     /// Type and shape of columns, by policy and name.
     kinds: BTreeMap<(Option<String>, String), String>,
-    /// Of trajectories: the last `t`, and whether they have ended. By file, policy, episode and agent.
-    last: BTreeMap<(usize, Option<String>, i64, i64), (Option<i64>, bool)>,
+    /// Of trajectories: the last `t`, and whether they have ended.
+    last: BTreeMap<Trajectory, (Option<i64>, bool)>,
 }
 
 impl Check {
