@@ -1,11 +1,6 @@
 //! `rollmesh data convert`, `merge` and `split`.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    slice,
-};
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, slice};
 
 use clap::Args;
 use rollmesh_core::{
@@ -20,7 +15,7 @@ use super::{
     InputArgs, Reading,
     numbers::integers,
     sink::{Losses, Sink, Target},
-    spaces::SeenSpaces,
+    spaces::{SeenSpaces, dataset_id},
 };
 use crate::{
     Registry,
@@ -296,15 +291,4 @@ fn spaces(logged: &mut Logged, output: &OutputArgs, registry: &Registry) -> Resu
     }
     logged.rewind().map_err(Failure::other)?;
     seen.finish()
-}
-
-/// `cartpole/mine-v0` of `…/cartpole/mine-v0`.
-fn dataset_id(folder: &Path) -> String {
-    let names: Vec<String> = folder.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    let id = names[names.len().saturating_sub(2)..].join("/");
-    let id = id.trim_matches('/').to_owned();
-    // Minari's ids end in a version.
-    let version = id.rsplit_once("-v").map(|(_, version)| version);
-    let has = version.is_some_and(|version| !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()));
-    if has { id } else { format!("{id}-v0") }
 }

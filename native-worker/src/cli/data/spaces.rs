@@ -1,4 +1,6 @@
-//! Spaces of observations and actions that nobody has written down: what the rows show.
+//! What Minari wants to know of a data set that nobody has written down: spaces, as the rows show them, and its id.
+
+use std::path::Path;
 
 use rollmesh_core::{
     batch::{ACTIONS, OBS, SampleBatch},
@@ -79,4 +81,15 @@ fn space(parts: Vec<Part>, what: &str) -> Result<Space, Failure> {
         Err(named) if named.is_empty() => Err(Failure::usage(format!("there are no {what} in the rows"))),
         Err(named) => Space::dict(named).map_err(|error| failed(&error)),
     }
+}
+
+/// `cartpole/mine-v0` of `…/cartpole/mine-v0`.
+pub(super) fn dataset_id(folder: &Path) -> String {
+    let names: Vec<String> = folder.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let id = names[names.len().saturating_sub(2)..].join("/");
+    let id = id.trim_matches('/').to_owned();
+    // Minari's ids end in a version.
+    let version = id.rsplit_once("-v").map(|(_, version)| version);
+    let has = version.is_some_and(|version| !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()));
+    if has { id } else { format!("{id}-v0") }
 }
