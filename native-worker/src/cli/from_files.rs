@@ -163,7 +163,8 @@ impl FromFiles<'_> {
     /// Goes on until all rows are used up, the stop return is reached or somebody interrupts. Ends with an evaluation.
     fn learn(&mut self, progress: &Progress) -> Result<(), Failure> {
         let flags = &self.args.files;
-        let interval = flags.evaluation_interval.or(self.args.stop_return.map(|_| 10)).unwrap_or(u64::MAX).max(1);
+        let interval =
+            flags.evaluation_interval.or_else(|| self.args.stop_return.map(|_| 10)).unwrap_or(u64::MAX).max(1);
         for number in 1.. {
             let Some(iteration) = self.training.iterate(self.start).map_err(learn::failure)? else { break };
             let (env_steps, learner) = (iteration.env_steps, iteration.infos.values().next().cloned());
@@ -272,7 +273,7 @@ impl Evaluator {
             ended.extend(self.worker.metrics().episodes);
         }
         let EpisodeSummary { episode_return, length, episodes, .. } = EpisodeSummary::of(&ended);
-        Ok((episodes > 0).then(|| Evaluation {
+        Ok((episodes > 0).then_some(Evaluation {
             episodes,
             return_mean: episode_return.mean,
             return_min: episode_return.min,

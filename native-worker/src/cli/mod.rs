@@ -2,6 +2,7 @@
 
 mod control;
 mod cpu_time;
+mod data;
 mod demo;
 mod envs;
 mod exit;
@@ -64,6 +65,8 @@ enum Command {
     Sample(sample::SampleArgs),
     /// Let the policies of a file of settings learn, in this process
     Learn(learn::LearnArgs),
+    /// Look at logged experience, and bring it into other forms
+    Data(data::DataArgs),
     /// List the environments that this program knows
     Envs(envs::EnvsArgs),
     /// List the kinds of policies that this program knows
@@ -96,6 +99,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Stop(args) => args.run(),
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Learn(args) => learn::run(&args, &registry),
+        Command::Data(args) => data::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Policies(args) => policies::run(&args, &registry),
         #[cfg(unix)]

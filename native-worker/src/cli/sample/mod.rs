@@ -106,6 +106,8 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     let env = config.env.as_deref().unwrap_or_default();
     let env = registry.env(env).map_err(Failure::usage)?;
     let is_plain = args.flags.config.is_none()
+        && args.checkpoint.is_none()
+        && !args.deterministic
         && config.monitor_path.is_none()
         && config.output.is_none()
         && config.observation_filter == FilterKind::NoFilter
