@@ -48,6 +48,10 @@ impl Run {
             rejected: rejected(&ledger.rejected),
             expired: expired(&ledger.expired),
             outstanding: ledger.outstanding,
+            queued: ledger.queued,
+            consumed: ledger.consumed,
+            dropped_stale: ledger.dropped_stale,
+            regenerated: ledger.regenerated,
             uninvited_superseded: ledger.uninvited.superseded,
             uninvited_rejected: rejected(&ledger.uninvited.rejected),
             ..LedgerReport::default()
