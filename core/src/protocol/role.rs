@@ -1,6 +1,6 @@
 //! Who may say what.
 
-use super::{Kind, wire_enum::wire_enum};
+use super::{DASHBOARD_FRAME_BYTES, Kind, MAX_FRAME_BYTES, wire_enum::wire_enum};
 
 wire_enum! {
     /// What a peer of the hub may do. It follows from its token.
@@ -13,6 +13,17 @@ wire_enum! {
         Worker = 3,
         /// Drives episodes of its own, and sees nothing else.
         Client = 4,
+    }
+}
+
+impl Role {
+    /// The longest frame that the hub buffers from a peer of this role.
+    #[must_use]
+    pub const fn frame_cap(self) -> u32 {
+        match self {
+            Self::Viewer | Self::Operator => DASHBOARD_FRAME_BYTES,
+            Self::Worker | Self::Client => MAX_FRAME_BYTES,
+        }
     }
 }
 
@@ -38,7 +49,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::RemoveWorker
         | Kind::StartRun
         | Kind::Watch
-        | Kind::WorkerTokenRequest => matches!(role, Role::Operator),
+        | Kind::WorkerTokenRequest
+        | Kind::ManageTokens => matches!(role, Role::Operator),
         Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -61,6 +73,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::Notice
         | Kind::Reply
         | Kind::WorkerToken
+        | Kind::TokenRows
+        | Kind::NewToken
         | Kind::Spaces
         | Kind::Actions
         | Kind::EpisodeReply => false,
@@ -82,7 +96,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         Kind::RunStatus | Kind::Iteration | Kind::WorkerRow | Kind::WorkerGone | Kind::EnvTrace | Kind::Notice => {
             matches!(role, Role::Viewer | Role::Operator)
         }
-        Kind::Reply | Kind::WorkerToken => matches!(role, Role::Operator),
+        Kind::Reply | Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => matches!(role, Role::Operator),
         Kind::Spaces | Kind::Actions | Kind::EpisodeReply => matches!(role, Role::Client),
         Kind::Hello
         | Kind::LeaseRefused
@@ -97,6 +111,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::StartRun
         | Kind::Watch
         | Kind::WorkerTokenRequest
+        | Kind::ManageTokens
         | Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -144,6 +159,9 @@ Watch              from -O--  to ----
 WorkerTokenRequest from -O--  to ----
 Reply              from ----  to -O--
 WorkerToken        from ----  to -O--
+ManageTokens       from -O--  to ----
+TokenRows          from ----  to -O--
+NewToken           from ----  to -O--
 Spaces             from ----  to ---C
 StartEpisode       from ---C  to ----
 GetAction          from ---C  to ----

@@ -12,6 +12,7 @@ mod log;
 mod policies;
 mod ranks;
 mod sample;
+mod security;
 mod settings;
 mod signals;
 mod train;

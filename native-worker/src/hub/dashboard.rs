@@ -11,10 +11,11 @@ use rollmesh_core::{
     },
 };
 
-use super::actor::Actor;
+use super::{
+    actor::{Actor, Peer},
+    limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
+};
 
-/// A dashboard that has this much waiting takes too little: it has to connect again.
-const MAX_BACKLOG_BYTES: usize = 1 << 20;
 /// Points that are kept for dashboards that come later; of more, every second one is dropped.
 const MAX_POINTS: usize = 4096;
 
@@ -98,25 +99,31 @@ impl Actor {
         points.sent = points.all.len();
         news.extend(self.dashboard.trace.take().map(Message::EnvTrace));
         news.iter().for_each(|message| self.broadcast(message));
+        self.catch_up();
     }
 
-    pub(super) fn broadcast_notice(&self, level: u8, text: &str) {
+    pub(super) fn broadcast_notice(&mut self, level: u8, text: &str) {
         self.broadcast(&Message::Notice(Notice { level, text: text.chars().take(512).collect() }));
     }
 
-    pub(super) fn broadcast_gone(&self, worker: u32) {
+    pub(super) fn broadcast_gone(&mut self, worker: u32) {
         self.broadcast(&Message::WorkerGone(WorkerGone { worker }));
     }
 
-    fn broadcast(&self, message: &Message) {
-        let mut viewers = self.peers.values().filter(|peer| peer.role != Role::Worker && peer.is_up_to_date).peekable();
-        if viewers.peek().is_none() {
+    fn broadcast(&mut self, message: &Message) {
+        let is_viewer = |role| matches!(role, Role::Viewer | Role::Operator);
+        if !self.peers.values().any(|peer| is_viewer(peer.role) && peer.is_up_to_date) {
             return;
         }
         // What is too large for dashboards is not shown.
         let Ok(frame) = Frame::new(message) else { return };
-        for viewer in viewers {
-            if viewer.link.queued_bytes() < MAX_BACKLOG_BYTES {
+        // How things stand is told by the latest of these.
+        let is_state = matches!(message, Message::RunStatus(_) | Message::WorkerRow(_) | Message::EnvTrace(_));
+        for viewer in self.peers.values_mut().filter(|peer| is_viewer(peer.role) && peer.is_up_to_date) {
+            let backlog = viewer.link.queued_bytes();
+            if is_state && backlog > STATE_BACKLOG_BYTES {
+                viewer.has_missed = true;
+            } else if backlog < MAX_BACKLOG_BYTES {
                 viewer.link.send_frame(frame.clone());
             } else {
                 viewer.link.hang_up();
@@ -124,11 +131,28 @@ impl Actor {
         }
     }
 
+    /// Tells the dashboards that have missed something and have room again how things stand now.
+    fn catch_up(&mut self) {
+        let status = self.dashboard.status.clone().map(Message::RunStatus);
+        let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
+        let behind = self.peers.values_mut().filter(|peer| peer.has_missed && peer.link.is_idle());
+        let mut behind = behind.peekable();
+        if behind.peek().is_none() {
+            return;
+        }
+        let news: Vec<Message> = status.into_iter().chain(rows).collect();
+        for peer in behind {
+            peer.has_missed = false;
+            // All of these are small.
+            news.iter().for_each(|message| _ = peer.link.send(message));
+        }
+    }
+
     fn worker_rows(&self) -> Vec<WorkerRow> {
         let now = self.now();
         let in_group: BTreeMap<u32, group::WorkerStatus> =
             self.run.iter().flat_map(|run| run.group.workers(now).map(|status| (status.worker.0, status))).collect();
-        let row = |(&id, peer): (&u32, &super::actor::Peer)| {
+        let row = |(&id, peer): (&u32, &Peer)| {
             let known = in_group.get(&id);
             let before = self.dashboard.rows.get(&id);
             WorkerRow {

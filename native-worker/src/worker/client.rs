@@ -9,18 +9,15 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
     env::EnvRegistry,
     kernels::Kernels,
-    protocol::{MAX_FRAME_BYTES, RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
+    protocol::{RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
     time::Micros,
     worker::{SessionState, WorkerSession, core_fingerprint},
 };
-use tokio::{net::TcpStream, sync::mpsc, time::timeout};
-use tokio_tungstenite::{
-    MaybeTlsStream, WebSocketStream, connect_async_with_config,
-    tungstenite::{self, Bytes, Message as Frame, protocol::WebSocketConfig},
-};
+use tokio::{sync::mpsc, time::timeout};
+use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
-/// A hub answers a connection within this time.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+use crate::net::{HubSocket, Trust, connect};
+
 /// A hub pings every five seconds; after this time without a sign of it, it is taken for gone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 /// After a connection broke, what has come before is read for this long.
@@ -33,8 +30,10 @@ const QUEUED_FRAMES: usize = 16;
 /// How a worker is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerConfig {
-    /// `ws://HOST:PORT`.
+    /// `ws://HOST:PORT` or `wss://HOST:PORT`.
     pub(crate) hub: String,
+    /// Which hub to believe.
+    pub(crate) trust: Trust,
     pub(crate) token: Token,
     pub(crate) name: String,
     pub(crate) device: String,
@@ -62,7 +61,6 @@ enum SessionEnd {
 
 /// Works for a hub until it says goodbye, whatever happens to the connection in between. `say` tells people.
 pub(crate) async fn run(config: WorkerConfig, envs: EnvRegistry, say: impl Fn(&str)) -> WorkerEnd {
-    let url = socket_url(&config.hub);
     let fingerprint = core_fingerprint(config.kernels);
     let mut failures = 0;
     let mut resume = None;
@@ -76,7 +74,7 @@ pub(crate) async fn run(config: WorkerConfig, envs: EnvRegistry, say: impl Fn(&s
             name: config.name.clone(),
             device: config.device.clone(),
         };
-        let reason = match connect(&url).await {
+        let reason = match connect(&config.hub, &config.trust).await {
             Err(reason) => format!("cannot reach the hub at {}: {reason}", config.hub),
             Ok(socket) => {
                 // Environments need not be able to move between threads: the session is made where it works.
@@ -101,31 +99,10 @@ pub(crate) async fn run(config: WorkerConfig, envs: EnvRegistry, say: impl Fn(&s
     }
 }
 
-/// The endpoint behind the address that people write.
-fn socket_url(hub: &str) -> String {
-    let hub = hub.trim_end_matches('/');
-    if hub.ends_with("/ws") { hub.to_owned() } else { format!("{hub}/ws") }
-}
-
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
-
-async fn connect(url: &str) -> Result<Socket, String> {
-    let limits = WebSocketConfig::default()
-        .max_message_size(Some(MAX_FRAME_BYTES as usize))
-        .max_frame_size(Some(MAX_FRAME_BYTES as usize))
-        .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);
-    match timeout(CONNECT_DEADLINE, connect_async_with_config(url, Some(limits), true)).await {
-        Ok(Ok((socket, _))) => Ok(socket),
-        Ok(Err(tungstenite::Error::Http(answer))) => Err(format!("it answered {}", answer.status())),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", CONNECT_DEADLINE.as_secs())),
-    }
-}
-
 /// Moves frames between the socket and the thread that works.
 async fn serve(
     session: impl FnOnce() -> WorkerSession + Send + 'static,
-    socket: Socket,
+    socket: HubSocket,
     resume: &mut Option<[u8; 16]>,
 ) -> SessionEnd {
     let (from_hub, incoming) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
@@ -154,7 +131,11 @@ async fn serve(
 }
 
 /// Carries frames both ways until the connection is lost, and says why, or until the session is over.
-async fn carry(socket: Socket, from_hub: mpsc::Sender<Bytes>, mut to_hub: mpsc::Receiver<Vec<u8>>) -> Option<String> {
+async fn carry(
+    socket: HubSocket,
+    from_hub: mpsc::Sender<Bytes>,
+    mut to_hub: mpsc::Receiver<Vec<u8>>,
+) -> Option<String> {
     let (mut sink, mut stream) = socket.split();
     let read = async {
         loop {
@@ -244,17 +225,5 @@ fn exchange(
             Some(frame) => session.handle_frame(&frame),
             None => return false,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_hubs() {
-        assert_eq!(socket_url("ws://127.0.0.1:7878"), "ws://127.0.0.1:7878/ws");
-        assert_eq!(socket_url("ws://127.0.0.1:7878/"), "ws://127.0.0.1:7878/ws");
-        assert_eq!(socket_url("ws://127.0.0.1:7878/ws"), "ws://127.0.0.1:7878/ws");
     }
 }
