@@ -97,12 +97,16 @@ messages! {
     Progress(Progress),
     FragmentUpload(FragmentUpload),
     WeightsApplied(WeightsApplied),
+    WorkerSetup(WorkerSetup),
+    Call(Call),
+    CallResult(CallResult),
     RunStatus(RunStatus),
     Iteration(Iteration),
     WorkerRow(WorkerRow),
     WorkerGone(WorkerGone),
     EnvTrace(EnvTrace),
     Notice(Notice),
+    LedgerReport(LedgerReport),
     Pause(Request),
     Resume(Request),
     Stop(Request),
@@ -113,6 +117,9 @@ messages! {
     WorkerTokenRequest(Request),
     Reply(Reply),
     WorkerToken(WorkerToken),
+    Scale(Scale),
+    Drain(Request),
+    Checkpoint(Request),
     ManageTokens(ManageTokens),
     TokenRows(TokenRows),
     NewToken(NewToken),
@@ -145,6 +152,9 @@ impl Message {
                 let texts = upload.data.len() + upload.states.len() + upload.episode_returns.len();
                 texts + 24 * upload.slots.len() + 6 * upload.cut_ends.len()
             }
+            Self::WorkerSetup(setup) => setup.config.len(),
+            Self::Call(call) => call.body.len(),
+            Self::CallResult(result) => result.body.len(),
             Self::EnvTrace(trace) => trace.obs.len() + trace.dones.len(),
             _ => 0,
         };

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-use super::{exit::Failure, host, runtime, security::SecurityFlags};
+use super::{exit::Failure, host, runtime, security::SecurityFlags, signals};
 use crate::{
     Registry,
     hub::{Limit, limits},
@@ -37,9 +37,10 @@ pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failu
     }
     let security = args.security.config(None)?;
     runtime(2)?.block_on(async {
+        let mut endings = signals::Endings::listen();
         let mut hub = host::start(args.listen, true, args.assets.clone(), security, registry).await?;
         host::print_invitations(&hub);
-        host::serve(&mut hub).await;
+        host::serve(&mut hub, &mut endings).await;
         hub.shutdown().await;
         Ok(ExitCode::SUCCESS)
     })

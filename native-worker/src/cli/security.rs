@@ -86,14 +86,11 @@ pub(super) struct TrustFlags {
 }
 
 impl TrustFlags {
-    /// Whom to believe; the rest of the check is the connection's.
-    pub(super) fn trust(&self, hub: &str) -> Result<Trust, Failure> {
-        let trust = Trust {
+    pub(super) fn trust(&self) -> Trust {
+        Trust {
             ca: self.tls_ca.clone(),
             fingerprint: self.tls_fingerprint,
             allow_unencrypted: self.i_know_this_is_not_encrypted,
-        };
-        trust.check(hub).map_err(Failure::usage)?;
-        Ok(trust)
+        }
     }
 }

@@ -32,7 +32,7 @@ use super::{
     children::{Children, Ended},
     dashboard::Dashboard,
     limits::MAX_PEERS,
-    peer::{Admission, Departure, Knock, PeerLink},
+    peer::{Admission, CloseReason, Departure, Knock, PeerLink},
     token_file,
 };
 use crate::train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update};
@@ -65,6 +65,8 @@ pub(super) enum Event {
     CountTraffic { reply: oneshot::Sender<Traffic> },
     /// The program wants no run any more.
     StopRun,
+    /// The program is about to end: no more workers and runs, and the run that goes on is to drain.
+    Drain { drained: oneshot::Sender<()> },
     /// The program ends.
     Shutdown,
 }
@@ -80,6 +82,8 @@ pub(super) struct Peer {
     pub(super) child: Option<u32>,
     /// The token that it showed.
     pub(super) token: TokenId,
+    /// Why it is about to leave, if it has said so.
+    pub(super) leaving: Option<String>,
     /// It is welcomed and, as a dashboard, has been shown everything: from now on it is told what changes.
     pub(super) is_up_to_date: bool,
     /// It took too little to be told how things stand.
@@ -98,6 +102,12 @@ pub(super) struct Actor {
     pub(super) next_lease: LeaseId,
     /// When the next iteration begins, if the run's pace makes it wait.
     pub(super) resting_until: Option<TokioInstant>,
+    /// When a run that drains ends, whatever is still out.
+    pub(super) draining_until: Option<TokioInstant>,
+    /// Who waits for the run to have drained.
+    pub(super) drained: Vec<oneshot::Sender<()>>,
+    /// The program is about to end.
+    pub(super) is_leaving: bool,
     /// What is becoming of the batch of the iteration.
     pub(super) update: Option<Consuming>,
     /// Who waits for weights to act everywhere.
@@ -105,6 +115,8 @@ pub(super) struct Actor {
     /// Bytes that workers sent which have left.
     left_bytes: u64,
     pub(super) done: Option<oneshot::Sender<Summary>>,
+    /// Local workers that ended unasked and were replaced.
+    pub(super) num_worker_restarts: u64,
     pub(super) dashboard: Dashboard,
     status: watch::Sender<RunStatus>,
     notices: mpsc::Sender<HubNotice>,
@@ -133,10 +145,14 @@ impl Actor {
             next_run: 1,
             next_lease: LeaseId(1),
             resting_until: None,
+            draining_until: None,
+            drained: Vec::new(),
+            is_leaving: false,
             update: None,
             syncing: Vec::new(),
             left_bytes: 0,
             done: None,
+            num_worker_restarts: 0,
             dashboard: Dashboard::default(),
             status,
             notices,
@@ -162,6 +178,7 @@ impl Actor {
                 update = next_update(&mut self.update) => self.handle_update(update),
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
+                () = until(self.draining_until) => self.end_drain(),
                 _ = refresh.tick() => {
                     self.expel_invalid();
                     self.end_unwanted_run();
@@ -170,6 +187,7 @@ impl Actor {
                 }
             }
             self.drain_group();
+            self.end_drained_run();
         }
         self.say_goodbye(&mut events).await;
     }
@@ -210,6 +228,16 @@ impl Actor {
                 // Whoever asked may have gone; the run goes on.
                 let _ = started.send(result);
             }
+            Event::Drain { drained } => {
+                self.is_leaving = true;
+                if self.run.as_ref().is_some_and(|run| !run.is_over()) {
+                    self.drained.push(drained);
+                    self.drain_run();
+                } else {
+                    // Whoever asked may have gone.
+                    let _ = drained.send(());
+                }
+            }
             Event::StopRun => self.end_run(RunEnd::Stopped),
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
             // Whoever asked may have gone.
@@ -228,7 +256,11 @@ impl Actor {
         let verdict = if self.peers.len() >= MAX_PEERS {
             Err(busy("the hub has as many peers as it takes; try again later"))
         } else {
-            check_hello(&knock.hello, self.tokens.table(), token_file::now(), self.fingerprint)
+            let (tokens, now) = (self.tokens.table(), token_file::now());
+            check_hello(&knock.hello, tokens, now, self.fingerprint).and_then(|accepted| match accepted.role {
+                Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
+                _ => Ok(accepted),
+            })
         };
         let from = knock.from;
         if let Err(refused) = &verdict {
@@ -256,7 +288,8 @@ impl Actor {
         if let Some(child) = child {
             self.children.joined(child);
         }
-        let newcomer = Peer { role, link, kind, name, device, child, token, is_up_to_date: false, has_missed: false };
+        let (leaving, is_up_to_date, has_missed) = (None, false, false);
+        let newcomer = Peer { role, link, kind, name, device, child, token, leaving, is_up_to_date, has_missed };
         self.peers.insert(peer, newcomer);
         Admission { peer, role }
     }
@@ -283,6 +316,8 @@ impl Actor {
             self.remember(&Record::Denied { peer: id, role: peer.role, kind });
         }
         self.remember(&Record::Left { peer: id, role: peer.role, fault: is_fault.then(|| reason.clone()) });
+        let Departure { reason, is_fault, .. } = departure;
+        let reason = peer.leaving.as_ref().filter(|_| !is_fault).unwrap_or(reason);
         if peer.role == Role::Worker {
             let now = self.now();
             self.left_bytes += peer.link.received_bytes();
@@ -303,8 +338,10 @@ impl Actor {
 
     pub(super) fn dismiss(&mut self, id: u32) {
         let Some(peer) = self.peers.get(&id) else { return };
-        peer.link.close("the hub dismissed this worker");
-        if let Some(child) = peer.child {
+        let (reason, child) = (peer.leaving.as_deref(), peer.child);
+        peer.link.close(CloseReason::Done, reason.unwrap_or("the hub dismissed this worker"));
+        // One that goes by itself is replaced.
+        if let Some(child) = child.filter(|_| reason.is_none()) {
             self.children.dismiss(child);
         }
     }
@@ -326,7 +363,10 @@ impl Actor {
         self.tokens.forget(token);
         match ended {
             Ended::AsWished => {}
+            // Whoever ends the hub may have told its workers, too.
+            Ended::Replace(_) if self.is_leaving => {}
             Ended::Replace(pause) => {
+                self.num_worker_restarts += 1;
                 self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
                 if pause.is_zero() {
                     self.add_child();
@@ -390,7 +430,7 @@ impl Actor {
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
         for peer in self.peers.values() {
-            peer.link.close("the hub is shutting down");
+            peer.link.close(CloseReason::Away, "the hub is shutting down");
         }
         // The hub waits until everybody has heard it and its workers have gone; whoever does not go is killed with
         // the channel's end.

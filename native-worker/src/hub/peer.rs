@@ -26,10 +26,7 @@ use tokio::{
 };
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{
-        Message as Frame, Utf8Bytes,
-        protocol::{CloseFrame, frame::coding::CloseCode},
-    },
+    tungstenite::{Message as Frame, Utf8Bytes, protocol::CloseFrame},
 };
 
 use super::{
@@ -59,7 +56,7 @@ struct Shared {
     /// Nothing waits to be sent any more.
     drained: Notify,
     /// Set once: the goodbye is queued, and nothing after it.
-    closing: Mutex<bool>,
+    closing: Mutex<Option<CloseReason>>,
     /// The peer is to be sent away at once.
     expelled: Notify,
     /// Bytes of the frames that came, with what WebSocket adds to them.
@@ -72,7 +69,7 @@ impl PeerLink {
             outbox: Mutex::default(),
             wake: Notify::new(),
             drained: Notify::new(),
-            closing: Mutex::new(false),
+            closing: Mutex::new(None),
             expelled: Notify::new(),
             received: AtomicU64::new(0),
         };
@@ -84,7 +81,7 @@ impl PeerLink {
         self.shared.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn closing(&self) -> MutexGuard<'_, bool> {
+    fn closing(&self) -> MutexGuard<'_, Option<CloseReason>> {
         self.shared.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,7 +91,7 @@ impl PeerLink {
     }
 
     pub(super) fn send_frame(&self, frame: OutFrame) {
-        if !*self.closing() {
+        if self.closing().is_none() {
             self.outbox().push_frame(frame);
             self.shared.wake.notify_one();
         }
@@ -128,24 +125,37 @@ impl PeerLink {
     /// Closes without a goodbye, so that the peer connects again and is told everything.
     pub(super) fn hang_up(&self) {
         *self.outbox() = Outbox::default();
-        *self.closing() = true;
+        *self.closing() = Some(CloseReason::Again);
         self.shared.wake.notify_one();
     }
 
     /// Sends the peer away at once: nothing more is heard of it, and what was queued is not sent.
     pub(super) fn expel(&self, reason: &str) {
         *self.outbox() = Outbox::default();
-        self.close(reason);
+        self.close(CloseReason::Fault, reason);
         self.shared.expelled.notify_one();
     }
 
     /// Says goodbye and closes, after what is already queued.
-    pub(super) fn close(&self, reason: &str) {
+    pub(super) fn close(&self, why: CloseReason, reason: &str) {
         // A goodbye is far below any limit.
         let _ = self.send(&Message::Goodbye(Goodbye { reason: reason.chars().take(512).collect() }));
-        *self.closing() = true;
+        *self.closing() = Some(why);
         self.shared.wake.notify_one();
     }
+}
+
+/// Why the hub closes a connection, as WebSocket's status codes have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloseReason {
+    /// There is nothing more to do.
+    Done = 1000,
+    /// The hub ends.
+    Away = 1001,
+    /// The peer broke the rules.
+    Fault = 1008,
+    /// The peer was too slow; it may connect again.
+    Again = 1013,
 }
 
 /// A peer that the actor has let in; its welcome is queued.
@@ -178,7 +188,6 @@ pub(super) struct Departure {
     pub(super) denied: Option<Kind>,
     /// The peer is not to come back: it is told so.
     is_final: bool,
-    code: CloseCode,
     /// How long it may take to tell.
     last_words: Duration,
 }
@@ -186,8 +195,8 @@ pub(super) struct Departure {
 impl Departure {
     /// The peer broke the rules.
     fn fault(reason: impl ToString) -> Self {
-        let (reason, code) = (reason.to_string(), CloseCode::Policy);
-        Self { reason, is_fault: true, denied: None, is_final: true, code, last_words: LAST_WORDS }
+        let reason = reason.to_string();
+        Self { reason, is_fault: true, denied: None, is_final: true, last_words: LAST_WORDS }
     }
 
     /// The connection is lost; the peer may connect again.
@@ -197,8 +206,8 @@ impl Departure {
 
     /// Somebody wished so.
     fn wished(reason: impl Into<String>) -> Self {
-        let (reason, code) = (reason.into(), CloseCode::Away);
-        Self { reason, is_fault: false, denied: None, is_final: false, code, last_words: LAST_WORDS }
+        let reason = reason.into();
+        Self { reason, is_fault: false, denied: None, is_final: false, last_words: LAST_WORDS }
     }
 
     /// The hub wants the peer to be gone now.
@@ -246,7 +255,7 @@ pub(super) async fn serve(
             let bytes = Message::Refused(refused).encode();
             let farewell = async {
                 sink.send(Frame::Binary(bytes.into())).await?;
-                sink.send(close_frame(CloseCode::Policy, "refused")).await?;
+                sink.send(close_frame(CloseReason::Fault)).await?;
                 sink.close().await
             };
             // Whoever does not take it has gone, or does not want to know.
@@ -264,7 +273,7 @@ pub(super) async fn serve(
     let read = async {
         match &mut client {
             Some(client) => read_client(client, &mut stream, &mut inbox, &link, &hearing).await,
-            None => read(peer, &mut stream, &mut inbox, &link, &hearing, &events).await,
+            None => read((peer, admission.role), &mut stream, &mut inbox, &link, &hearing, &events).await,
         }
     };
     let mut departure = tokio::select! {
@@ -277,22 +286,22 @@ pub(super) async fn serve(
         departure.reason += &format!("; {open} of its episodes abandoned");
     }
     if departure.is_final {
-        link.close(&departure.reason);
+        link.close(CloseReason::Fault, &departure.reason);
     }
     // What is queued, a goodbye in particular, still goes out if the peer takes it.
     let _ = timeout(departure.last_words, flush(&mut sink, &link)).await;
+    let usual = if departure.is_fault { CloseReason::Fault } else { CloseReason::Done };
+    let code = link.closing().unwrap_or(usual);
     let farewell = async {
-        sink.send(close_frame(departure.code, &departure.reason)).await?;
+        sink.send(close_frame(code)).await?;
         sink.close().await
     };
     let _ = timeout(departure.last_words, farewell).await;
     let _ = events.send(Event::Left { peer, departure }).await;
 }
 
-/// Says why, in the few bytes that a WebSocket has for it.
-fn close_frame(code: CloseCode, reason: &str) -> Frame {
-    let reason: String = reason.chars().filter(char::is_ascii).take(100).collect();
-    Frame::Close(Some(CloseFrame { code, reason: Utf8Bytes::from(reason) }))
+fn close_frame(code: CloseReason) -> Frame {
+    Frame::Close(Some(CloseFrame { code: (code as u16).into(), reason: Utf8Bytes::default() }))
 }
 
 /// What a peer may say before its next message is complete.
@@ -372,6 +381,7 @@ async fn read_client(
             heard = next_message(stream, inbox, link, hearing), if has_room => heard,
         };
         match heard {
+            Ok(Some(Message::Goodbye(goodbye))) => return wish(&goodbye),
             Ok(message) => message.into_iter().for_each(|message| client.handle(message)),
             Err(departure) => return departure,
         }
@@ -380,7 +390,7 @@ async fn read_client(
 
 /// Passes messages on until the peer goes; the channel's bound holds back who sends too fast.
 async fn read(
-    peer: u32,
+    (peer, role): (u32, Role),
     stream: &mut Stream,
     inbox: &mut Inbox,
     link: &PeerLink,
@@ -394,6 +404,8 @@ async fn read(
                 link.outbox().grant(credit.bytes);
                 link.shared.wake.notify_one();
             }
+            Ok(Some(Message::Goodbye(goodbye))) if role != Role::Worker => return wish(&goodbye),
+            // A worker's is the actor's affair, too: it may have a lease to finish.
             Ok(Some(message)) => {
                 if events.send(Event::Message { peer, message: Box::new(message) }).await.is_err() {
                     return Departure::wished("the hub has stopped");
@@ -428,10 +440,18 @@ async fn next_message(
     hearing.next();
     link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
     match inbox.handle_frame(&frame) {
-        // The text may come from anybody and ends on a terminal.
-        Ok(Some(Message::Goodbye(goodbye))) => Err(Departure::wished(goodbye.reason.replace(char::is_control, " "))),
         heard => heard.map_err(Departure::from),
     }
+}
+
+/// The peer goes by itself.
+fn wish(goodbye: &Goodbye) -> Departure {
+    Departure::wished(printable(&goodbye.reason))
+}
+
+/// A peer's text, which ends on a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// Bytes of a client's frame on the socket: its payload, a mask, and a header that is longer for longer frames.
@@ -454,7 +474,7 @@ async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {
         if let Err(reason) = sent {
             return Departure::lost(reason);
         }
-        if *link.closing() && link.queued_bytes() == 0 {
+        if link.closing().is_some() && link.queued_bytes() == 0 {
             return Departure::wished("the hub closed the connection");
         }
     }

@@ -7,12 +7,12 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// The SHA-256 of a certificate, as browsers and `openssl x509 -fingerprint -sha256` show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fingerprint([u8; 32]);
+pub struct Fingerprint([u8; 32]);
 
 /// A text is no fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a fingerprint is a SHA-256: 64 hexadecimal digits, with or without colons; the hub prints it")]
-pub(crate) struct FingerprintError;
+pub struct FingerprintError;
 
 impl Fingerprint {
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {

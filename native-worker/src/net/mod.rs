@@ -7,8 +7,8 @@ mod trust;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub(crate) use connect::{HubSocket, connect, is_hub_url};
-pub(crate) use fingerprint::Fingerprint;
-pub(crate) use trust::Trust;
+pub use fingerprint::{Fingerprint, FingerprintError};
+pub use trust::Trust;
 
 /// Bytes both ways, encrypted or not.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}

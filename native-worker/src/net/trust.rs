@@ -16,13 +16,13 @@ use super::Fingerprint;
 
 /// Whom to believe. By default the authorities that the system trusts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trust {
+pub struct Trust {
     /// These authorities instead, from a PEM file.
-    pub(crate) ca: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
     /// This one certificate instead, whatever its names and dates.
-    pub(crate) fingerprint: Option<Fingerprint>,
+    pub fingerprint: Option<Fingerprint>,
     /// Without encryption too, beyond this machine.
-    pub(crate) allow_unencrypted: bool,
+    pub allow_unencrypted: bool,
 }
 
 /// Why there is nobody to be believed.
