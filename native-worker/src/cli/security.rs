@@ -30,7 +30,7 @@ pub(super) struct SecurityFlags {
     public_host: Vec<String>,
     /// Tokens that outlive the hub, see `rollmesh tokens` [default: none]
     #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    tokens: Option<PathBuf>,
     /// Where to keep the audit log, lines of JSON [default: audit.jsonl in the run or state directory]
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
@@ -56,7 +56,7 @@ impl SecurityFlags {
             tls,
             allow_unencrypted: self.i_know_this_is_not_encrypted,
             hosts: self.public_host.clone(),
-            token_file: self.token_file.clone(),
+            token_file: self.tokens.clone(),
             audit_log: Some(audit_log),
         })
     }

@@ -145,7 +145,10 @@ impl Actor {
         // What is too large for dashboards is not shown.
         let Ok(frame) = Frame::new(message) else { return };
         // How things stand is told by the latest of these.
-        let is_state = matches!(message, Message::RunStatus(_) | Message::WorkerRow(_) | Message::EnvTrace(_));
+        let is_state = matches!(
+            message,
+            Message::RunStatus(_) | Message::WorkerRow(_) | Message::EnvTrace(_) | Message::LedgerReport(_)
+        );
         for viewer in self.peers.values_mut().filter(|peer| is_viewer(peer.role) && peer.is_up_to_date) {
             let backlog = viewer.link.queued_bytes();
             if is_state && backlog > STATE_BACKLOG_BYTES {
@@ -167,7 +170,8 @@ impl Actor {
         if behind.peek().is_none() {
             return;
         }
-        let news: Vec<Message> = status.into_iter().chain(rows).collect();
+        let ledger = Message::LedgerReport(self.dashboard.ledger.clone());
+        let news: Vec<Message> = status.into_iter().chain(rows).chain([ledger]).collect();
         for peer in behind {
             peer.has_missed = false;
             // All of these are small.

@@ -61,7 +61,7 @@ pub use self::{
 };
 pub use crate::train::SyncError;
 pub(crate) use access::random_token;
-pub(crate) use token_file::{TokenFile as Tokens, role_name, role_of};
+pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_name, role_of};
 
 /// The environment variable through which a worker gets its token.
 pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";

@@ -2,6 +2,7 @@
 
 mod run;
 mod status;
+mod tokens;
 mod workers;
 
 use std::{
@@ -20,6 +21,7 @@ use crate::control::{Control, ControlConfig, ControlError, token_from_env, token
 
 pub(super) use run::{CheckpointArgs, DrainArgs, PauseArgs, ResumeArgs, ScaleArgs, StopArgs};
 pub(super) use status::StatusArgs;
+pub(super) use tokens::{TokensArgs, tokens};
 pub(super) use workers::WorkersArgs;
 
 /// Which hub, and with which token.
