@@ -75,13 +75,13 @@ impl SecurityFlags {
 #[derive(Args, Clone, Debug)]
 pub(super) struct TrustFlags {
     /// Authorities to believe, a PEM file [default: those of the system]
-    #[arg(long, value_name = "FILE", conflicts_with = "tls_fingerprint")]
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "tls_fingerprint")]
     tls_ca: Option<PathBuf>,
     /// The hub's certificate, whoever made it: its fingerprint, which the hub prints
-    #[arg(long, value_name = "SHA256")]
+    #[arg(long, global = true, value_name = "SHA256")]
     tls_fingerprint: Option<Fingerprint>,
     /// Show the token to a hub on another machine without encryption
-    #[arg(long)]
+    #[arg(long, global = true)]
     i_know_this_is_not_encrypted: bool,
 }
 

@@ -42,8 +42,9 @@ struct State {
 
 struct Place {
     from: IpAddr,
-    began: Instant,
-    /// It has asked for something and is being answered.
+    /// When it was last heard of.
+    heard: Instant,
+    /// It has asked for something and waits for the answer.
     has_asked: bool,
     lost: Arc<Notify>,
 }
@@ -51,7 +52,7 @@ struct Place {
 impl Place {
     /// When somebody else may have it.
     fn free_from(&self) -> Instant {
-        self.began + if self.has_asked { REQUEST_GRACE } else { PENDING_GRACE }
+        self.heard + if self.has_asked { REQUEST_GRACE } else { PENDING_GRACE }
     }
 }
 
@@ -70,10 +71,19 @@ impl Pass {
         async move { lost.notified().await }
     }
 
-    /// It has asked for something.
+    /// It has said something, and has to go on soon.
+    pub(super) fn go_on(&self) {
+        self.hear(false);
+    }
+
+    /// It has asked for something: whatever takes time now is the hub's affair.
     pub(super) fn ask(&self) {
+        self.hear(true);
+    }
+
+    fn hear(&self, has_asked: bool) {
         if let Some(place) = self.gate.state().places.get_mut(&self.number) {
-            place.has_asked = true;
+            (place.heard, place.has_asked) = (Instant::now(), has_asked);
         }
     }
 }
@@ -158,7 +168,7 @@ impl Gate {
         let number = state.next;
         state.next += 1;
         let lost = Arc::new(Notify::new());
-        state.places.insert(number, Place { from, began: now, has_asked: false, lost: lost.clone() });
+        state.places.insert(number, Place { from, heard: now, has_asked: false, lost: lost.clone() });
         Ok(Pass { gate: self.clone(), number, lost, deadline: now + HANDSHAKE_DEADLINE })
     }
 

@@ -328,6 +328,7 @@ async fn admit(
     let from = doorstep.from;
     let verdict = match read_hello(stream, inbox, &doorstep.pass).await {
         Ok(hello) => {
+            doorstep.pass.ask();
             let (answer, verdict) = oneshot::channel();
             let knock = Knock { from, hello, link: link.clone(), answer };
             let stopped = || busy("the hub has stopped");

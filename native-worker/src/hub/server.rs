@@ -178,6 +178,7 @@ impl Visit<'_> {
         let Some(pass) = self.pass().take() else {
             return text(StatusCode::BAD_REQUEST, "One socket is enough.\n");
         };
+        pass.go_on();
         self.shared.remember(Record::Connected { from: self.from });
         let (shared, from, meter) = (self.shared.clone(), self.from, self.meter.clone());
         let upgrade = hyper::upgrade::on(&mut request);

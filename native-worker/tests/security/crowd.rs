@@ -14,7 +14,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::{client_async, tungstenite::Message as Frame};
 
 use super::{
-    fresh_address, memory,
+    TURN, fresh_address, memory,
     support::{
         Process,
         client::{Client, hello},
@@ -29,7 +29,7 @@ async fn train(run_dir: &std::path::Path, workers: &str, envs: &str) -> (Process
     let invitation = run.invitation().await;
     let address = invitation.address.parse().unwrap();
     let token = Token::from_hex(&invitation.operator_token).unwrap();
-    let mut operator = Client::join(address, Role::Operator, token).await;
+    let mut operator = Client::join_from(fresh_address(), address, Role::Operator, token).await;
     let viewer = create(&mut operator, Role::Viewer).await;
     let client = create(&mut operator, Role::Client).await;
     (run, address, operator, viewer, client)
@@ -72,25 +72,28 @@ async fn deaf(address: SocketAddr, token: Token) -> tokio_tungstenite::WebSocket
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn viewers_that_never_read_are_sent_away_and_nobody_notices() {
+    let _turn = TURN.write().await;
     let directory = tempfile::tempdir().unwrap();
     let (run, address, mut operator, viewer, _) = train(&directory.path().join("run"), "1", "8").await;
     status(&mut operator, |status| status.iteration > 0).await;
     let before = memory(run.pid());
     let began = Instant::now();
-    let deaf: Vec<_> = stream::iter(0..100).map(|_| deaf(address, viewer)).buffer_unordered(8).collect().await;
+    let sockets = stream::iter(0..100).map(move |_| deaf(address, viewer)).buffer_unordered(8).collect::<Vec<_>>();
+    let sockets = tokio::spawn(sockets);
     let (mut most, mut first, mut last) = (before, None, 0);
     let audit = directory.path().join("run/audit.jsonl");
     let gone = || std::fs::read_to_string(&audit).unwrap().matches(r#""event":"left""#).count();
     let mut longest = Duration::ZERO;
-    while gone() < deaf.len() {
+    while gone() < 100 {
         let asked = Instant::now();
         let now = status(&mut operator, |_| true).await;
         longest = longest.max(asked.elapsed());
         first.get_or_insert(now.env_steps);
         last = now.env_steps;
         most = most.max(memory(run.pid()));
-        assert!(began.elapsed() < Duration::from_secs(100), "{} of them are still there", deaf.len() - gone());
+        assert!(began.elapsed() < Duration::from_secs(100), "{} of them are still there", 100 - gone());
     }
+    assert_eq!(sockets.await.unwrap().len(), 100);
     let growth = most.saturating_sub(before) >> 10;
     println!(
         "100 viewers that never read: gone after {:.1} s; memory grew by {growth} KiB; {} env steps meanwhile; the operator \
@@ -108,15 +111,17 @@ async fn a_thousand_idle_peers_and_fifty_workers_share_a_hub() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    let _turn = TURN.write().await;
     let directory = tempfile::tempdir().unwrap();
     let (run, address, mut operator, _, idle) = train(&directory.path().join("run"), "50", "2").await;
     let before = status(&mut operator, |status| status.iteration > 0).await;
     let memory_before = memory(run.pid());
-    let idle: Vec<_> = stream::iter(0..1000)
-        .map(|_| Client::join_from(fresh_address(), address, Role::Client, idle))
-        .buffer_unordered(16)
-        .collect()
-        .await;
+    let join = move |_| Client::join_from(fresh_address(), address, Role::Client, idle);
+    let idle = tokio::spawn(stream::iter(0..1000).map(join).buffer_unordered(16).collect::<Vec<_>>());
+    while !idle.is_finished() {
+        status(&mut operator, |_| true).await;
+    }
+    let idle = idle.await.unwrap();
     let each = memory(run.pid()).saturating_sub(memory_before) / idle.len() as u64;
     // They stay, and answer pings, while iterations go by.
     let mut tasks = Vec::new();

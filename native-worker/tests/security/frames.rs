@@ -64,7 +64,7 @@ pub(crate) fn mutated(frames: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
         match dice.roll(6) {
             0 | 1 => frame[at] ^= 1 << dice.roll(8),
             2 => frame[at] = [0x00, 0x01, 0x7f, 0x80, 0xff][dice.roll(5)],
-            3 => drop(frame.splice(at..at, (0..dice.roll(12)).map(|i| i as u8 * 37))),
+            3 => drop(frame.splice(at..at, (0..dice.roll(12)).map(|i| (i as u8).wrapping_mul(37)))),
             4 => drop(frame.drain(at..len.min(at + 1 + dice.roll(12)))),
             _ => frame.truncate(at),
         }

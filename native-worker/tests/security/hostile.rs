@@ -19,7 +19,7 @@ use tokio::time::{interval, sleep};
 
 use super::{
     frames::{Dice, mutated, proper},
-    fresh_address, memory,
+    TURN, fresh_address, memory,
     support::{
         Process,
         client::{Client, Frame},
@@ -102,6 +102,7 @@ async fn attack(number: usize, address: SocketAddr, tokens: Arc<[(Role, Token)]>
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_frames_do_not_disturb_a_run() {
+    let _turn = TURN.write().await;
     let frames = if is_long() { 1_000_000 } else { 20_000 };
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run").display().to_string();
@@ -110,7 +111,7 @@ async fn hostile_frames_do_not_disturb_a_run() {
     let invitation = run.invitation().await;
     let address: SocketAddr = invitation.address.parse().unwrap();
     let operator_token = Token::from_hex(&invitation.operator_token).unwrap();
-    let mut operator = Client::join(address, Role::Operator, operator_token).await;
+    let mut operator = Client::join_from(fresh_address(), address, Role::Operator, operator_token).await;
     let mut tokens = vec![(Role::Operator, operator_token)];
     for role in [Role::Viewer, Role::Worker, Role::Client] {
         let (action, role_number) = (TokenAction::Create.to_wire(), role.to_wire());

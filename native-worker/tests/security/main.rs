@@ -28,12 +28,17 @@ use rollmesh_core::protocol::{
     message::{ManageTokens, NewToken, TokenRows},
 };
 use support::client::Client;
+use tokio::sync::{RwLock, RwLockReadGuard};
 
 /// A hub in this process, with everything that it writes in a directory of its own.
 struct TestHub {
     hub: Hub,
     directory: tempfile::TempDir,
+    _turn: RwLockReadGuard<'static, ()>,
 }
+
+/// Tests with crowds have the machine for themselves.
+static TURN: RwLock<()> = RwLock::const_new(());
 
 impl TestHub {
     async fn start() -> Self {
@@ -41,13 +46,14 @@ impl TestHub {
     }
 
     async fn start_with(change: impl FnOnce(&mut HubConfig, &std::path::Path)) -> Self {
+        let turn = TURN.read().await;
         let directory = tempfile::tempdir().unwrap();
         let mut config = config();
         config.security.audit_log = Some(directory.path().join("audit.jsonl"));
         config.security.token_file = Some(directory.path().join("tokens.json"));
         change(&mut config, directory.path());
         let hub = Hub::start(config, &Registry::builtin()).await.unwrap();
-        Self { hub, directory }
+        Self { hub, directory, _turn: turn }
     }
 
     fn operator_token(&self) -> Token {

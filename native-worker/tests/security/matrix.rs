@@ -71,7 +71,7 @@ async fn nobody_without_a_valid_token_says_anything() {
     let revoked = create(&mut operator, Role::Operator, 0).await;
     assert_eq!(revoke(&mut operator, id_of(&revoked)).await, "");
     // The hub sends its holder away when it runs out.
-    let expired = create(&mut operator, Role::Operator, 1).await;
+    let expired = create(&mut operator, Role::Operator, 3).await;
     let holder = Client::join_from(fresh_address(), hub.hub.address(), Role::Operator, expired).await;
     holder.refusal().await;
 

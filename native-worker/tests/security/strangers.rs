@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    TestHub, fresh_address, list,
+    TURN, TestHub, fresh_address, list,
     support::{
         Process,
         client::{Client, Frame, hello},
@@ -161,6 +161,7 @@ async fn whoever_guesses_tokens_waits_for_the_answer() {
 /// Silent and slow connections from one address, the one that everybody on this machine has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_connections_keep_nobody_out() {
+    let _turn = TURN.write().await;
     let state = tempfile::tempdir().unwrap();
     let args = ["hub", "--listen", "127.0.0.1:0", "--state-dir"].map(std::ffi::OsStr::new);
     let mut hub = Process::start(args.into_iter().chain([state.path().as_os_str()]));

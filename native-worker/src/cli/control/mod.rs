@@ -28,15 +28,15 @@ pub(super) use workers::WorkersArgs;
 #[derive(Args)]
 struct Target {
     /// Address of the hub, as it prints it; http://HOST:PORT is the same
-    #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:7878")]
+    #[arg(long, global = true, value_name = "URL", default_value = "ws://127.0.0.1:7878")]
     hub: String,
     /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustFlags,
     /// Time for the hub to answer, and for what is asked to have happened
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }
 
