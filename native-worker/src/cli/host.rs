@@ -38,7 +38,6 @@ pub(super) async fn start(
 /// Tells people where the page is and how workers join.
 pub(super) fn print_invitations(hub: &Hub) {
     eprintln!("dashboard  {}", hub.dashboard_url());
-    eprintln!("to watch   {}", hub.viewer_url());
     let fingerprint = hub.fingerprint().map_or_else(String::new, |sha256| format!(" --tls-fingerprint {sha256}"));
     let (token, url) = (hub.operator_token().to_hex(), hub.worker_url());
     eprintln!("control    {TOKEN_VARIABLE}={token} rollmesh status --hub {url}{fingerprint}");

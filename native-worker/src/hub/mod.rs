@@ -273,10 +273,10 @@ impl Hub {
         format!("{}/#token={}", self.page_url(), self.operator.to_hex())
     }
 
-    /// The page for somebody who may watch and change nothing.
+    /// A token that lets viewers in, who see everything and change nothing.
     #[must_use]
-    pub fn viewer_url(&self) -> String {
-        format!("{}/#view={}", self.page_url(), self.viewer.to_hex())
+    pub fn viewer_token(&self) -> Token {
+        self.viewer
     }
 
     /// Where pages are, without a token.

@@ -18,8 +18,9 @@ use rollmesh_core::protocol::{
 use tokio::time::{interval, sleep};
 
 use super::{
+    TURN,
     frames::{Dice, mutated, proper},
-    TURN, fresh_address, memory,
+    fresh_address, memory,
     support::{
         Process,
         client::{Client, Frame},

@@ -61,7 +61,7 @@ impl TestHub {
     }
 
     fn viewer_token(&self) -> Token {
-        token_of(&self.hub.viewer_url())
+        self.hub.viewer_token()
     }
 
     async fn operator(&self) -> Client {
