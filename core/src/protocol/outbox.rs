@@ -70,6 +70,8 @@ pub struct Outbox {
     sending: Option<Sending>,
     next_stream: u32,
     credit: u64,
+    /// Bytes of `small` and `large`, counted as they come and go: whoever has many slow receivers asks often.
+    waiting_bytes: usize,
 }
 
 impl Default for Outbox {
@@ -88,6 +90,7 @@ impl Outbox {
             sending: None,
             next_stream: 0,
             credit: u64::from(credit),
+            waiting_bytes: 0,
         }
     }
 
@@ -106,7 +109,9 @@ impl Outbox {
             // Weights that are partly sent go on: the receiver could not tell a stream that was broken off.
             self.small.retain(|queued| queued.kind != Kind::WeightsUpdate);
             self.large.retain(|queued| queued.kind != Kind::WeightsUpdate);
+            self.waiting_bytes = self.small.iter().chain(&self.large).map(|queued| queued.bytes.len()).sum();
         }
+        self.waiting_bytes += frame.bytes.len();
         let is_large = frame.bytes.len() > CHUNK_BYTES as usize || frame.kind.is_of_calls() && self.is_calling();
         let queue = if is_large { &mut self.large } else { &mut self.small };
         queue.push_back(frame);
@@ -126,6 +131,7 @@ impl Outbox {
     /// The next frame to send, if there is one that may be sent now.
     pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
         if let Some(frame) = self.small.pop_front() {
+            self.waiting_bytes -= frame.bytes.len();
             // Shared only by what goes to several receivers.
             return Some(Arc::unwrap_or_clone(frame.bytes));
         }
@@ -160,6 +166,7 @@ impl Outbox {
             return;
         }
         if let Some(frame) = self.large.pop_front() {
+            self.waiting_bytes -= frame.bytes.len();
             self.sending = Some(Sending { frame, stream: self.next_stream, sent: 0 });
             self.next_stream = self.next_stream.wrapping_add(1);
         }
@@ -174,8 +181,7 @@ impl Outbox {
     /// Bytes that are queued and not sent yet, for limits on slow receivers.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
-        let queued = self.small.iter().chain(&self.large).map(|frame| frame.bytes.len()).sum::<usize>();
-        queued + self.sending.as_ref().map_or(0, |sending| sending.frame.bytes.len() - sending.sent)
+        self.waiting_bytes + self.sending.as_ref().map_or(0, |sending| sending.frame.bytes.len() - sending.sent)
     }
 }
 

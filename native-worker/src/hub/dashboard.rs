@@ -34,7 +34,8 @@ pub(super) struct Dashboard {
 /// The curves of the run.
 #[derive(Default)]
 pub(super) struct Points {
-    all: Vec<Iteration>,
+    /// Written once, for all dashboards.
+    all: Vec<Frame>,
     /// Those before this one were sent to everybody.
     sent: usize,
 }
@@ -49,7 +50,8 @@ impl Points {
             });
             self.sent = self.all.len();
         }
-        self.all.push(point);
+        // A point is small.
+        self.all.extend(Frame::new(&Message::Iteration(point)));
     }
 }
 
@@ -89,14 +91,11 @@ impl Actor {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.is_up_to_date = true;
         let status = self.dashboard.status.clone().unwrap_or_default();
-        let messages = std::iter::once(Message::RunStatus(status))
-            .chain(self.dashboard.rows.values().cloned().map(Message::WorkerRow))
-            .chain(self.dashboard.points.all.iter().copied().map(Message::Iteration))
-            .chain([Message::LedgerReport(self.dashboard.ledger.clone())]);
-        for message in messages {
-            // All of these are small.
-            let _ = peer.link.send(&message);
-        }
+        let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
+        // All of these are small.
+        std::iter::once(Message::RunStatus(status)).chain(rows).for_each(|message| _ = peer.link.send(&message));
+        self.dashboard.points.all.iter().for_each(|point| peer.link.send_frame(point.clone()));
+        let _ = peer.link.send(&Message::LedgerReport(self.dashboard.ledger.clone()));
     }
 
     /// Tells all dashboards what has changed.
@@ -121,11 +120,12 @@ impl Actor {
             self.dashboard.ledger = ledger.clone();
             news.push(Message::LedgerReport(ledger));
         }
-        let points = &mut self.dashboard.points;
-        news.extend(points.all[points.sent..].iter().copied().map(Message::Iteration));
-        points.sent = points.all.len();
         news.extend(self.dashboard.trace.take().map(Message::EnvTrace));
         news.iter().for_each(|message| self.broadcast(message));
+        let points = &mut self.dashboard.points;
+        let fresh: Vec<Frame> = points.all.get(points.sent..).unwrap_or_default().to_vec();
+        points.sent = points.all.len();
+        fresh.iter().for_each(|point| self.broadcast_frame(point, false));
         self.catch_up();
     }
 
@@ -138,18 +138,22 @@ impl Actor {
     }
 
     fn broadcast(&mut self, message: &Message) {
-        let is_viewer = |role| matches!(role, Role::Viewer | Role::Operator);
-        if !self.peers.values().any(|peer| is_viewer(peer.role) && peer.is_up_to_date) {
+        if !self.peers.values().any(|peer| is_dashboard(peer) && peer.is_up_to_date) {
             return;
         }
-        // What is too large for dashboards is not shown.
-        let Ok(frame) = Frame::new(message) else { return };
         // How things stand is told by the latest of these.
         let is_state = matches!(
             message,
             Message::RunStatus(_) | Message::WorkerRow(_) | Message::EnvTrace(_) | Message::LedgerReport(_)
         );
-        for viewer in self.peers.values_mut().filter(|peer| is_viewer(peer.role) && peer.is_up_to_date) {
+        // What is too large for dashboards is not shown.
+        if let Ok(frame) = Frame::new(message) {
+            self.broadcast_frame(&frame, is_state);
+        }
+    }
+
+    fn broadcast_frame(&mut self, frame: &Frame, is_state: bool) {
+        for viewer in self.peers.values_mut().filter(|peer| is_dashboard(peer) && peer.is_up_to_date) {
             let backlog = viewer.link.queued_bytes();
             if is_state && backlog > STATE_BACKLOG_BYTES {
                 viewer.has_missed = true;
@@ -224,6 +228,10 @@ impl Actor {
             state => shown(state),
         }
     }
+}
+
+fn is_dashboard(peer: &Peer) -> bool {
+    matches!(peer.role, Role::Viewer | Role::Operator)
 }
 
 fn shown(state: group::WorkerState) -> WorkerState {

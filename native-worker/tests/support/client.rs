@@ -51,14 +51,18 @@ impl Client {
 
     /// Connects from one of this machine's addresses, 127.0.0.0/8, and says nothing.
     pub(crate) async fn connect_from(from: Ipv4Addr, address: SocketAddr) -> Self {
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.bind((from, 0).into()).expect("an address of this machine");
-        let stream = soon("a connection", socket.connect(address)).await.expect("a hub");
-        stream.set_nodelay(true).expect("an option that every system has");
-        let url = format!("ws://{address}/ws");
-        let socket = client_async(url, MaybeTlsStream::Plain(stream));
-        let (socket, _) = soon("an answer", socket).await.expect("a hub");
-        Self { socket, request: 0 }
+        Self::try_connect_from(from, address).await.expect("a hub")
+    }
+
+    /// As [`connect_from`](Self::connect_from); an error if the hub has no time.
+    pub(crate) async fn try_connect_from(from: Ipv4Addr, address: SocketAddr) -> Result<Self, tungstenite::Error> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        let stream = soon("a connection", socket.connect(address)).await?;
+        stream.set_nodelay(true)?;
+        let socket = client_async(format!("ws://{address}/ws"), MaybeTlsStream::Plain(stream));
+        let (socket, _) = soon("an answer", socket).await?;
+        Ok(Self { socket, request: 0 })
     }
 
     /// Connects from one of this machine's addresses, and is let in.
