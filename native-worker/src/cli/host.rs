@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Registry,
-    hub::{Hub, HubConfig, TOKEN_VARIABLE},
+    hub::{Hub, HubConfig, SecurityConfig, TOKEN_VARIABLE},
     kernels::AUTO,
     progress::Progress,
     train::{Summary, TrainConfig},
@@ -24,23 +24,41 @@ pub(super) async fn start(
     listen: SocketAddr,
     dashboard: bool,
     assets: Option<PathBuf>,
+    security: SecurityConfig,
     registry: &Registry,
 ) -> Result<Hub, Failure> {
+    raise_file_limit();
     let worker_program = std::env::current_exe().map_err(Failure::other)?;
     let (external, allow_origins) = (None, Vec::new());
-    let config = HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO, external, allow_origins };
+    let config =
+        HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO, external, allow_origins, security };
     Hub::start(config, registry).await.map_err(Failure::usage)
 }
 
 /// Tells people where the page is and how workers join.
 pub(super) fn print_invitations(hub: &Hub) {
     eprintln!("dashboard  {}", hub.dashboard_url());
-    eprintln!(
-        "control    {TOKEN_VARIABLE}={} rollmesh status --hub {}",
-        hub.operator_token().to_hex(),
-        hub.worker_url()
-    );
-    eprintln!("worker     {TOKEN_VARIABLE}={} rollmesh worker --hub {}", hub.worker_token().to_hex(), hub.worker_url());
+    let fingerprint = hub.fingerprint().map_or_else(String::new, |sha256| format!(" --tls-fingerprint {sha256}"));
+    let (token, url) = (hub.operator_token().to_hex(), hub.worker_url());
+    eprintln!("control    {TOKEN_VARIABLE}={token} rollmesh status --hub {url}{fingerprint}");
+    let (token, url) = (hub.worker_token().to_hex(), hub.worker_url());
+    eprintln!("worker     {TOKEN_VARIABLE}={token} rollmesh worker --hub {url}{fingerprint}");
+    if !fingerprint.is_empty() {
+        eprintln!(
+            "           without --tls-fingerprint, if an authority that the worker knows has signed the certificate"
+        );
+    }
+}
+
+/// As many connections as the system lets a program have: every peer is an open file.
+fn raise_file_limit() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        // Where that is refused, the limit stays.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
 }
 
 /// Shows what happens until somebody ends it, and lets a run drain if there is time for that.

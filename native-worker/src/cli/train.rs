@@ -15,7 +15,9 @@ use super::{
     from_files::{self, FileFlags},
     host,
     mode::ModeFlags,
-    runtime, signals,
+    runtime,
+    security::SecurityFlags,
+    signals,
 };
 use crate::{
     Registry,
@@ -79,6 +81,8 @@ pub(super) struct TrainArgs {
     /// Where the learner computes: cpu, cuda:N or metal
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
+    #[command(flatten)]
+    security: SecurityFlags,
     /// Environment variable of the local workers; may be given several times [default: those of this process alone]
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     extra_environ: Vec<(String, String)>,
@@ -140,9 +144,10 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     config.check(&registry.envs).map_err(Failure::usage)?;
     // Before anything is announced; the run opens it for itself.
     config.device.open().map_err(Failure::usage)?;
+    let security = args.security.config(config.run_dir.as_ref())?;
     let summary = runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
-        let mut hub = host::start(args.listen, !args.no_dashboard, args.assets.clone(), registry).await?;
+        let mut hub = host::start(args.listen, !args.no_dashboard, args.assets.clone(), security, registry).await?;
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         }

@@ -46,6 +46,7 @@ impl TestHub {
             kernels: AUTO,
             external: None,
             allow_origins: Vec::new(),
+            security: rollmesh::hub::SecurityConfig::default(),
         };
         let hub = Hub::start(config, &Registry::builtin()).await.unwrap();
         Self { hub, seen: Vec::new(), assets }
