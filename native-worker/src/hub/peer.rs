@@ -328,9 +328,7 @@ async fn next_message(stream: &mut Stream, inbox: &mut Inbox, link: &PeerLink) -
         Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
     };
     link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
-    match inbox.handle_frame(&frame) {
-        heard => heard.map_err(Departure::fault),
-    }
+    inbox.handle_frame(&frame).map_err(Departure::fault)
 }
 
 /// The peer goes by itself.
