@@ -440,9 +440,7 @@ async fn next_message(
     };
     hearing.next();
     link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
-    match inbox.handle_frame(&frame) {
-        heard => heard.map_err(Departure::from),
-    }
+    inbox.handle_frame(&frame).map_err(Departure::from)
 }
 
 /// The peer goes by itself.
