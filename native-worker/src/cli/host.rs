@@ -11,7 +11,7 @@ use crate::{
     hub::{Hub, HubConfig, TOKEN_VARIABLE},
     kernels::AUTO,
     progress::Progress,
-    train::{Summary, TrainConfig},
+    train::{SavedRun, Summary, TrainConfig},
 };
 
 /// Where hubs listen if nobody says otherwise.
@@ -47,14 +47,33 @@ pub(super) async fn serve(hub: &mut Hub) {
     }
 }
 
+/// A training run.
+pub(super) enum Plan {
+    /// A new one.
+    Begin(Box<TrainConfig>),
+    /// One that was begun before.
+    GoOn(Box<SavedRun>),
+}
+
+impl Plan {
+    pub(super) fn config(&self) -> &TrainConfig {
+        match self {
+            Self::Begin(config) => config,
+            Self::GoOn(saved) => saved.config(),
+        }
+    }
+}
+
 /// Runs a training run to its end, with a progress bar. An interruption ends it early.
-pub(super) async fn train(hub: &mut Hub, config: TrainConfig, quiet: bool) -> Result<Summary, Failure> {
-    let target = config.stop_return;
-    let progress = Progress::new(config.max_env_steps, "env steps", !quiet);
-    let mut summary: oneshot::Receiver<Summary> = hub
-        .train(config)
-        .await
-        .map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
+pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool) -> Result<Summary, Failure> {
+    let target = plan.config().stop_return;
+    let progress = Progress::new(plan.config().max_env_steps, "env steps", !quiet);
+    let begun = match plan {
+        Plan::Begin(config) => hub.train(*config).await,
+        Plan::GoOn(saved) => hub.resume(*saved).await,
+    };
+    let mut summary: oneshot::Receiver<Summary> =
+        begun.map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
     let mut status = hub.status();
     // Kept over the rounds: a signal between two of them is not lost.
     let mut interrupted = pin!(signals::interrupted());

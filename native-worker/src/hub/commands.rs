@@ -9,7 +9,7 @@ use rollmesh_core::{
 };
 
 use super::{actor::Actor, random_token};
-use crate::train::{Algo, MAX_LOCAL_WORKERS, RunEnd, Task, TrainConfig};
+use crate::train::{Algo, MAX_LOCAL_WORKERS, Task, TrainConfig};
 
 impl Actor {
     pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
@@ -79,7 +79,7 @@ impl Actor {
 
     fn stop(&mut self) -> Result<(), String> {
         self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to stop")?;
-        self.end_run(RunEnd::Stopped);
+        self.stop_run();
         Ok(())
     }
 
@@ -130,7 +130,9 @@ impl Actor {
             max_env_steps: start.max_env_steps,
             ..TrainConfig::new(&*start.env)
         };
-        self.start_run(Task::Train(Box::new(config))).map_err(|error| error.to_string())
+        self.start_run(Task::Train(Box::new(config))).map_err(|error| error.to_string())?;
+        self.begin_first_iteration();
+        Ok(())
     }
 
     fn give_worker_token(&mut self, peer: u32, request: u32) {

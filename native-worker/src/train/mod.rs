@@ -7,6 +7,7 @@ mod outcome;
 mod run;
 mod run_dir;
 mod sampling;
+mod saving;
 
 pub use config::{Algo, MAX_LOCAL_WORKERS, TrainConfig, TrainConfigError};
 pub(crate) use consumer::{Consuming, Update};
@@ -14,3 +15,5 @@ pub use outcome::{RunEnd, Summary};
 pub use run::SyncError;
 pub(crate) use run::{Run, StartError, Submitted, Task};
 pub use sampling::SampleConfig;
+pub(crate) use saving::SaveReport;
+pub use saving::{Difference, Differences, ResumeError, SavedRun};

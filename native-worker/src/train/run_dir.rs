@@ -2,29 +2,42 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
+use rollmesh_core::group::Ledger;
+use serde::{Deserialize, Serialize};
 
-use super::{Summary, TrainConfig};
+use super::{
+    Summary, TrainConfig,
+    saving::{ResumeError, SaveReport, Saver, SaverFiles, Snapshot, lock, write_ledger},
+};
 use crate::checkpoint::{PolicyCheckpoint, replace};
 
-/// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end
-/// `summary.json` and the policy, `policy.json` with `weights.safetensors`.
+/// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, checkpoints with
+/// `ledger.json` now and then, and at its end `summary.json` and the policy, `policy.json` with `weights.safetensors`.
 #[derive(Debug)]
 pub(super) struct RunDir {
     path: PathBuf,
     /// None after a write failed: a gap in the lines would be worse than their end.
     metrics: Option<File>,
+    /// Of the lines that are whole.
+    metrics_bytes: u64,
+    pub(super) saver: Saver,
+    /// Attempts to save a checkpoint that failed.
+    pub(super) failed_checkpoints: u64,
+    /// The last attempt was one of them.
+    pub(super) is_failing: bool,
+    /// Keeps other processes out.
+    _lock: File,
 }
 
 /// Why a run's files cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunDirError {
     /// Another run's files would be overwritten.
-    #[error("{0} already holds a run; choose another directory with --run-dir")]
+    #[error("{0} already holds a run; choose another directory with --run-dir, or go on with that run: --resume {0}")]
     Taken(PathBuf),
     /// The system says no.
     #[error("cannot write {path}: {source}")]
@@ -32,6 +45,23 @@ pub(crate) enum RunDirError {
     /// The configuration cannot be written as TOML.
     #[error("cannot write the configuration: {0}")]
     Config(#[from] toml::ser::Error),
+    /// Another process has the directory.
+    #[error(transparent)]
+    Lock(#[from] ResumeError),
+}
+
+/// What was in `metrics.jsonl` behind the checkpoint.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Env steps up to its last line; none without a whole one.
+    pub(super) env_steps: Option<u64>,
+    /// True if lines before the checkpoint are missing.
+    pub(super) is_short: bool,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    env_steps: u64,
 }
 
 impl RunDir {
@@ -42,9 +72,52 @@ impl RunDir {
         if at("config.toml").exists() {
             return Err(RunDirError::Taken(path.to_owned()));
         }
-        fs::write(at("config.toml"), toml::to_string(config)?).map_err(failed(at("config.toml")))?;
-        let metrics = File::create_new(at("metrics.jsonl")).map_err(failed(at("metrics.jsonl")))?;
-        Ok(Self { path: path.to_owned(), metrics: Some(metrics) })
+        let lock = lock(path)?;
+        let text = toml::to_string(config)?;
+        // First, so that whoever finds a configuration finds all that belongs to it.
+        let options = File::options().create(true).append(true).clone();
+        let metrics = options.open(at("metrics.jsonl")).map_err(failed(at("metrics.jsonl")))?;
+        if metrics.metadata().map_err(failed(at("metrics.jsonl")))?.len() > 0 {
+            return Err(RunDirError::Taken(path.to_owned()));
+        }
+        replace(&at("config.toml"), text.as_bytes()).map_err(failed(at("config.toml")))?;
+        Self::with(path, config, text, (metrics, 0), None, lock)
+    }
+
+    /// Goes on after `iteration`, with so many bytes of `metrics.jsonl`; what is behind them is cut off, and made again.
+    pub(super) fn reopen(
+        path: &Path,
+        config: &TrainConfig,
+        (iteration, metrics_bytes): (u64, u64),
+        lock: File,
+    ) -> Result<(Self, Cut), RunDirError> {
+        let at = |name: &str| path.join(name);
+        let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
+        let text = toml::to_string(config)?;
+        replace(&at("config.toml"), text.as_bytes()).map_err(failed(at("config.toml")))?;
+        // It was written at an end that is none any more.
+        let _ = fs::remove_file(at("summary.json"));
+        let options = File::options().create(true).read(true).append(true).clone();
+        let mut metrics = options.open(at("metrics.jsonl")).map_err(failed(at("metrics.jsonl")))?;
+        let (cut, metrics_bytes) = cut_back(&mut metrics, metrics_bytes).map_err(failed(at("metrics.jsonl")))?;
+        Ok((Self::with(path, config, text, (metrics, metrics_bytes), Some(iteration), lock)?, cut))
+    }
+
+    fn with(
+        path: &Path,
+        config: &TrainConfig,
+        text: String,
+        (metrics, metrics_bytes): (File, u64),
+        saved: Option<u64>,
+        lock: File,
+    ) -> Result<Self, RunDirError> {
+        let failed = |source| RunDirError::Io { path: path.into(), source };
+        let shared = metrics.try_clone().map_err(failed)?;
+        let files = SaverFiles { dir: path.into(), config: text, metrics: shared };
+        let saver = Saver::spawn(files, config.checkpoint_interval, saved).map_err(failed)?;
+        let metrics = Some(metrics);
+        let (failed_checkpoints, is_failing) = (0, false);
+        Ok(Self { path: path.into(), metrics, metrics_bytes, saver, failed_checkpoints, is_failing, _lock: lock })
     }
 
     /// One write per line, so that a reader never sees half of one.
@@ -53,15 +126,85 @@ impl RunDir {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
         let written = file.write_all(&bytes);
-        if written.is_err() {
-            self.metrics = None;
+        match written {
+            Ok(()) => self.metrics_bytes += bytes.len() as u64,
+            Err(_) => self.metrics = None,
         }
         written
     }
 
+    /// Of `metrics.jsonl`.
+    pub(super) fn metrics_bytes(&self) -> u64 {
+        self.metrics_bytes
+    }
+
+    pub(super) fn write_ledger(&self, ledger: &Ledger) -> io::Result<()> {
+        write_ledger(&self.path, ledger)
+    }
+
+    /// Waits for the last checkpoint, `last` if there is one to save; the reports of the latest.
+    pub(super) fn finish_saving(self, last: Option<Snapshot>) -> (Vec<SaveReport>, Ended) {
+        let ended = Ended { path: self.path, failed_checkpoints: self.failed_checkpoints, _lock: self._lock };
+        (self.saver.finish(last), ended)
+    }
+}
+
+/// The directory of a run that is over.
+pub(super) struct Ended {
+    path: PathBuf,
+    pub(super) failed_checkpoints: u64,
+    _lock: File,
+}
+
+impl Ended {
     /// What the run has come to; each file appears whole or not at all.
-    pub(super) fn write_end(&self, policy: &PolicyCheckpoint, summary: &Summary) -> io::Result<()> {
+    pub(super) fn write(&self, policy: &PolicyCheckpoint, ledger: &Ledger, summary: &Summary) -> io::Result<()> {
         policy.save(&self.path).map_err(io::Error::other)?;
+        write_ledger(&self.path, ledger)?;
         replace(&self.path.join("summary.json"), &serde_json::to_vec_pretty(summary)?)
+    }
+}
+
+/// Leaves whole lines, of so many bytes if there are as many. Returns what was behind them and how many are left.
+fn cut_back(metrics: &mut File, wanted: u64) -> io::Result<(Cut, u64)> {
+    let is_short = metrics.metadata()?.len() < wanted;
+    let begin = if is_short { 0 } else { wanted };
+    metrics.seek(SeekFrom::Start(begin))?;
+    let mut behind = Vec::new();
+    metrics.read_to_end(&mut behind)?;
+    let whole = behind.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    let left = if is_short { whole as u64 } else { wanted };
+    metrics.set_len(left)?;
+    let last = behind[..whole].split(|&byte| byte == b'\n').rev().find(|line| !line.is_empty());
+    let env_steps = last.and_then(|line| serde_json::from_slice::<Line>(line).ok()).map(|line| line.env_steps);
+    Ok((Cut { env_steps: env_steps.filter(|_| !is_short), is_short }, left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_cut_back_to_whole_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let line = |env_steps: u64| format!("{{\"iteration\":1,\"env_steps\":{env_steps}}}\n");
+        let kept = line(10).len() as u64;
+        let all = [line(10), line(20), line(30), "{\"iter".into()].concat();
+        let cut = |wanted: u64| {
+            fs::write(&path, &all).unwrap();
+            let mut file = File::options().read(true).append(true).open(&path).unwrap();
+            let (cut, left) = cut_back(&mut file, wanted).unwrap();
+            file.write_all(b"next").unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            assert_eq!(text.len() as u64, left + 4);
+            (cut, text)
+        };
+        let env_steps = Some(30);
+        assert_eq!(cut(kept), (Cut { env_steps, is_short: false }, format!("{}next", line(10))));
+        assert_eq!(cut(0), (Cut { env_steps, is_short: false }, "next".into()));
+        let short = [line(10), line(20), line(30), "next".into()].concat();
+        assert_eq!(cut(1_000), (Cut { env_steps: None, is_short: true }, short.clone()));
+        assert_eq!(cut(3 * kept), (Cut { env_steps: None, is_short: false }, short));
     }
 }

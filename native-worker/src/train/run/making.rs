@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use rollmesh_core::{
     batch::SlotFragment,
     env::{EnvRegistry, EnvSpaces},
-    group::{GroupConfig, LeaseGroup},
+    group::{GroupConfig, GroupState, LeaseGroup},
     ids::LeaseId,
     policy::{MlpPolicySpec, init_weights},
     protocol::{Phase, convert::FragmentLimits},
@@ -20,6 +20,7 @@ use super::{
         consumer::Consumer,
         metrics::{Episodes, Stopwatch},
         run_dir::RunDir,
+        saving::{Saved, SavedRun},
     },
     Run, RunTerms, StartError, Task,
 };
@@ -29,6 +30,7 @@ impl Run {
     pub(crate) fn new(number: u32, task: Task, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
         match task {
             Task::Train(config) => Self::training(number, *config, envs, first_lease),
+            Task::Resume(saved) => Self::resumed(number, *saved, envs, first_lease),
             Task::Sample(config, batches) => Self::sampling(number, config, batches, envs, first_lease),
         }
     }
@@ -40,24 +42,73 @@ impl Run {
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
         let spaces = config.check(envs)?;
-        let device = config.device.open()?;
-        let spec = config.spec();
-        let weights = first_weights(&spec, &spaces)?;
-        let learner = Learner::new(config.ppo.clone(), &spaces, config.seed, &weights, device)?;
+        let weights = first_weights(&config.spec(), &spaces)?;
+        let run = Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)?;
         let files = config.run_dir.as_deref().map(|path| RunDir::create(path, &config)).transpose()?;
+        Ok(Self { files, ..run })
+    }
+
+    /// Goes on where the run was when it was saved, or begins it if it never was.
+    fn resumed(number: u32, saved: SavedRun, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
+        let regenerated = saved.regenerated();
+        let (config, saved, lock) = saved.into_parts();
+        let spaces = config.check(envs)?;
+        let metrics_bytes = saved.as_ref().map_or(0, |saved| saved.progress.metrics_bytes);
+        let mut run = match saved {
+            None => {
+                let weights = first_weights(&config.spec(), &spaces)?;
+                Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)?
+            }
+            Some(Saved { policy, group, learner, progress }) => {
+                let start = (policy.weights, learner.as_slice());
+                let run = Self::learning(number, &config, &spaces, start, Some(group), first_lease)?;
+                Self {
+                    iteration: policy.iteration,
+                    env_steps: policy.env_steps,
+                    episodes: progress.episodes(),
+                    stopwatch: Stopwatch::started_at(progress.elapsed()),
+                    ..run
+                }
+            }
+        };
+        if let Some(path) = &config.run_dir {
+            let (files, cut) = RunDir::reopen(path, &config, (run.iteration, metrics_bytes), lock)?;
+            let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
+            run.group.count_regenerated(regenerated.saturating_add(lost));
+            if cut.is_short {
+                run.warnings.push("metrics.jsonl lacks lines from before the checkpoint".into());
+            }
+            if let Err(error) = files.write_ledger(run.group.ledger()) {
+                run.warnings.push(format!("ledger.json could not be written: {error}"));
+            }
+            run.files = Some(files);
+        }
+        Ok(run)
+    }
+
+    /// A run that learns from these weights and this state of the learner on.
+    fn learning(
+        number: u32,
+        config: &TrainConfig,
+        spaces: &EnvSpaces,
+        (weights, learner_state): (Weights, &[u8]),
+        group: Option<GroupState>,
+        first_lease: LeaseId,
+    ) -> Result<Self, StartError> {
+        let mut learner = Learner::new(config.ppo.clone(), spaces, config.seed, &weights, config.device.open()?)?;
+        learner.set_state(learner_state)?;
         let thread = LearnerThread::spawn(learner)?;
         let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda };
         let terms = RunTerms {
             algo: config.algo.name(),
             gamma: config.ppo.gamma,
             num_workers: config.num_workers,
-            extra_environs: config.extra_environs,
+            extra_environs: config.extra_environs.clone(),
             pace: config.pace,
             stop_return: config.stop_return,
             max_env_steps: config.max_env_steps,
         };
-        let run = Self::with(number, (spec, &spaces), terms, weights, consumer, first_lease)?;
-        Ok(Self { files, ..run })
+        Self::with(number, (config.spec(), spaces), terms, weights, (consumer, group), first_lease)
     }
 
     fn sampling(
@@ -79,7 +130,7 @@ impl Run {
             stop_return: None,
             max_env_steps: config.env_steps,
         };
-        Self::with(number, (spec, &spaces), terms, weights, Consumer::Taker(batches), first_lease)
+        Self::with(number, (spec, &spaces), terms, weights, (Consumer::Taker(batches), None), first_lease)
     }
 
     fn with(
@@ -87,7 +138,7 @@ impl Run {
         (spec, spaces): (RunSpec, &EnvSpaces),
         terms: RunTerms,
         weights: Weights,
-        consumer: Consumer,
+        (consumer, group): (Consumer, Option<GroupState>),
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
         let limits = FragmentLimits::new(&spec, spaces);
@@ -96,7 +147,10 @@ impl Run {
             max_slots_per_lease: largest_lease(&limits, spec.num_slots),
             ..GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)
         };
-        let group = LeaseGroup::new(group_config)?;
+        let group = match group {
+            Some(state) => LeaseGroup::restore(group_config, state)?,
+            None => LeaseGroup::new(group_config)?,
+        };
         Ok(Self {
             number,
             terms,
@@ -114,11 +168,13 @@ impl Run {
             iteration: 0,
             env_steps: 0,
             episodes: Episodes::default(),
-            stopwatch: Stopwatch::started(),
+            is_learning: false,
+            stopwatch: Stopwatch::started_at(Duration::ZERO),
             iteration_began: Duration::ZERO,
             steps_per_s: 0.0,
             error: String::new(),
             files: None,
+            warnings: Vec::new(),
         })
     }
 }

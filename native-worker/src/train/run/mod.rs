@@ -3,13 +3,14 @@
 mod leases;
 mod making;
 mod report;
+mod saving;
 mod weights;
 
 use std::{collections::BTreeMap, io, time::Duration};
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{BeginError, GroupConfigError, LeaseGroup},
+    group::{BeginError, GroupConfigError, LeaseGroup, RestoreError},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
@@ -26,15 +27,12 @@ use rollmesh_core::{
 use tokio::sync::mpsc;
 
 use super::{
-    RunEnd, SampleConfig, Summary, TrainConfig, TrainConfigError,
+    RunEnd, SampleConfig, SavedRun, Summary, TrainConfig, TrainConfigError,
     consumer::{Consumer, Consuming},
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::{RunDir, RunDirError},
 };
-use crate::{
-    checkpoint::PolicyCheckpoint,
-    learner::{DeviceError, LearnError, UpdateStats},
-};
+use crate::learner::{DeviceError, LearnError, UpdateStats};
 
 pub use weights::SyncError;
 
@@ -43,6 +41,8 @@ pub use weights::SyncError;
 pub(crate) enum Task {
     /// Learning.
     Train(Box<TrainConfig>),
+    /// Learning, where another process has left off.
+    Resume(Box<SavedRun>),
     /// Rows, for whoever holds the other end.
     Sample(SampleConfig, mpsc::Sender<Vec<SlotFragment>>),
 }
@@ -84,12 +84,16 @@ pub(crate) struct Run {
     iteration: u64,
     env_steps: u64,
     episodes: Episodes,
+    /// The learner has a batch that is not counted yet.
+    is_learning: bool,
     stopwatch: Stopwatch,
     /// On the stopwatch.
     iteration_began: Duration,
     steps_per_s: f64,
     error: String,
     files: Option<RunDir>,
+    /// What people should know of its beginning.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A batch that is being consumed.
@@ -114,6 +118,8 @@ pub(crate) enum StartError {
     RunDir(#[from] RunDirError),
     #[error(transparent)]
     Group(#[from] GroupConfigError),
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     #[error("another run is going on; stop it first")]
     Busy,
     #[error("the hub has stopped")]
@@ -187,6 +193,7 @@ impl Run {
         let consumer = self.consumer.as_ref()?;
         let fragments = self.group.poll_batch()?;
         self.episodes.count(&fragments);
+        self.is_learning = !self.has_taker();
         let trace = self.trace(&fragments);
         Some(consumer.submit(fragments).map(|update| Submitted { update, trace }))
     }
@@ -194,6 +201,7 @@ impl Run {
     /// The batch has been consumed.
     pub(crate) fn count_batch(&mut self) {
         let steps = self.steps_per_iteration();
+        self.is_learning = false;
         self.iteration += 1;
         self.env_steps += steps;
         let took = self.stopwatch.elapsed().saturating_sub(self.iteration_began);
@@ -240,19 +248,10 @@ impl Run {
         }
     }
 
-    /// What the run has learned so far.
-    fn policy(&self) -> PolicyCheckpoint {
-        PolicyCheckpoint {
-            gamma: self.terms.gamma,
-            iteration: self.iteration,
-            env_steps: self.env_steps,
-            ..PolicyCheckpoint::new(self.terms.algo, self.spec.clone(), self.weights.clone())
-        }
-    }
-
-    /// Ends the run and writes its last files. A file that cannot be written is told as an error beside the summary.
-    pub(crate) fn end(&mut self, end: RunEnd, now: Micros) -> (Summary, io::Result<()>) {
+    /// Ends the run and writes its last files. Files that cannot be written are told beside the summary.
+    pub(crate) fn end(&mut self, end: RunEnd, now: Micros) -> (Summary, Vec<String>) {
         self.stopwatch.pause();
+        let (ended, mut faults) = self.finish_saving();
         self.consumer = None;
         self.group.stop(now);
         self.phase = match &end {
@@ -273,10 +272,13 @@ impl Run {
             episode_return_mean: self.episodes.return_mean(),
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
             weights_hash: weights_hash(&self.weights),
+            failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
             end,
         };
-        let written = self.files.take().map_or(Ok(()), |files| files.write_end(&self.policy(), &summary));
-        (summary, written)
+        if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.group.ledger(), &summary)) {
+            faults.push(format!("the run's last files could not be written: {error}"));
+        }
+        (summary, faults)
     }
 }
 
