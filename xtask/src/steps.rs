@@ -47,6 +47,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("e2e", "the page end to end in Chromium", &["binary", "page", "chromium"], suites::e2e),
     long(step("test-debug", "long rollouts without optimisation", &["fetch"], suites::debug)),
     long(step("test-native-cpu", "long rollouts for this CPU", &["fetch"], suites::native_cpu)),
+    long(step("kills", "hubs killed at fifty points", &["fetch"], suites::kills)),
     long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
 ];
 

@@ -175,8 +175,8 @@ fn cut_back(metrics: &mut File, wanted: u64) -> io::Result<(Cut, u64)> {
     let whole = behind.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let left = if is_short { whole as u64 } else { wanted };
     metrics.set_len(left)?;
-    let last = behind[..whole].split(|&byte| byte == b'\n').rev().find(|line| !line.is_empty());
-    let env_steps = last.and_then(|line| serde_json::from_slice::<Line>(line).ok()).map(|line| line.env_steps);
+    let mut lines = behind[..whole].split(|&byte| byte == b'\n').rev();
+    let env_steps = lines.find_map(|line| serde_json::from_slice::<Line>(line).ok()).map(|line| line.env_steps);
     Ok((Cut { env_steps: env_steps.filter(|_| !is_short), is_short }, left))
 }
 

@@ -17,7 +17,7 @@ impl Run {
     }
 
     /// What the run has learned so far.
-    pub(super) fn policy(&self) -> PolicyCheckpoint {
+    pub(in super::super) fn policy(&self) -> PolicyCheckpoint {
         PolicyCheckpoint {
             gamma: self.terms.gamma,
             iteration: self.iteration,

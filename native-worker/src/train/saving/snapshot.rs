@@ -143,3 +143,87 @@ mod float_text {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::{
+        env::EnvRegistry,
+        group::{GroupConfig, LeaseGroup},
+        ids::LeaseId,
+    };
+
+    use super::{
+        super::super::{Run, Task, TrainConfig},
+        *,
+    };
+
+    fn episodes() -> Episodes {
+        let returns = [0.1 + 0.2, f64::INFINITY, -0.0, f64::NAN];
+        let episode = |(i, episode_return)| EpisodeMetrics { episode: i as u32, len: 3, episode_return };
+        Episodes::of(7, returns.into_iter().enumerate().map(episode))
+    }
+
+    /// The files of a run that has done nothing yet, whose episodes are from elsewhere.
+    fn files() -> BTreeMap<String, Vec<u8>> {
+        let config = TrainConfig { hidden: vec![4], ..TrainConfig::new("CartPole-v1") };
+        let run = Run::new(1, Task::Train(Box::new(config.clone())), &EnvRegistry::builtin(), LeaseId(0)).unwrap();
+        let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
+        let (sender, learner) = oneshot::channel();
+        sender.send(Ok(vec![1, 2, 3])).unwrap();
+        let progress = progress(11, Duration::from_millis(1_500), &episodes());
+        let snapshot = Snapshot { policy: run.policy(), group, learner, progress };
+        let files = snapshot.into_files(&toml::to_string(&config).unwrap()).unwrap();
+        files.into_iter().map(|(name, contents)| (name.to_owned(), contents)).collect()
+    }
+
+    #[test]
+    fn everything_comes_back_bit_for_bit() {
+        let Contents { config, policy, group, learner, progress } = Contents::read(files(), Path::new("run")).unwrap();
+        assert_eq!(toml::from_str::<TrainConfig>(&config).unwrap().hidden, [4]);
+        assert_eq!((policy.iteration, group.next_fragment().0, learner), (0, 0, vec![1, 2, 3]));
+        assert_eq!((progress.metrics_bytes, progress.elapsed()), (11, Duration::from_millis(1_500)));
+        let bits = |episodes: &Episodes| -> Vec<u64> {
+            episodes.recent().map(|episode| episode.episode_return.to_bits()).collect()
+        };
+        assert_eq!((progress.episodes().finished, bits(&progress.episodes())), (7, bits(&episodes())));
+    }
+
+    #[test]
+    fn what_is_missing_or_of_another_version_is_named() {
+        let error = |change: &dyn Fn(&mut BTreeMap<String, Vec<u8>>)| {
+            let mut files = files();
+            change(&mut files);
+            Contents::read(files, Path::new("run")).unwrap_err().to_string()
+        };
+        for name in [CONFIG, GROUP, LEARNER, RUN, "policy.json", "weights.safetensors"] {
+            assert_eq!(error(&|files| _ = files.remove(name)), format!("run/{name}: it is missing"));
+        }
+        let later = |files: &mut BTreeMap<String, Vec<u8>>| {
+            let text = String::from_utf8(files[RUN].clone()).unwrap();
+            files.insert(RUN.into(), text.replace("\"format\": 1", "\"format\": 2").into());
+        };
+        assert_eq!(error(&later), "run/run.json: it has format 2, this version reads 1");
+        assert!(
+            error(&|files| files.get_mut(GROUP).unwrap()[0] = 9).starts_with("run/group.bin: the state of the group")
+        );
+        assert_eq!(error(&|files| _ = files.insert(CONFIG.into(), vec![255])), "run/config.toml: it is no text");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2_000))]
+        #[test]
+        fn no_damage_panics(name in 0usize..6, place in 0usize..10_000, flip in 1u8..=255, keep in 0usize..20_000) {
+            static FILES: std::sync::LazyLock<BTreeMap<String, Vec<u8>>> = std::sync::LazyLock::new(files);
+            let mut files = FILES.clone();
+            let contents = files.values_mut().nth(name).unwrap();
+            let place = place % contents.len();
+            contents[place] ^= flip;
+            contents.truncate(keep);
+            // Hashes find such damage before; here it may go unnoticed, and must not do harm.
+            if let Ok(contents) = Contents::read(files, Path::new("run")) {
+                contents.progress.elapsed();
+                contents.progress.episodes();
+            }
+        }
+    }
+}
