@@ -24,13 +24,15 @@ impl Actor {
         if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
             return Err(StartError::Busy);
         }
-        let run = Run::new(self.next_run, task, &self.envs, self.next_lease)?;
+        let mut run = Run::new(self.next_run, task, &self.envs, self.next_lease)?;
+        let history = std::mem::take(&mut run.history);
         // Nobody is needed where nothing is left to do.
         let workers = if run.end_reached().is_some() { 0 } else { run.terms.num_workers as usize };
         self.next_run += 1;
         run.warnings.iter().for_each(|warning| self.notice(1, warning.clone()));
         self.run = Some(run);
         self.dashboard.begin_run();
+        history.into_iter().for_each(|point| self.dashboard.points.push(point));
         for _ in self.children.count()..workers {
             self.add_child();
         }

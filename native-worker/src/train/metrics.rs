@@ -6,7 +6,7 @@ use std::{
 };
 
 use rollmesh_core::batch::{EpisodeMetrics, SlotFragment};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::learner::UpdateStats;
 
@@ -92,7 +92,7 @@ impl Stopwatch {
 }
 
 /// A line of `metrics.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IterationMetrics {
     pub(crate) iteration: u64,
     pub(crate) env_steps: u64,

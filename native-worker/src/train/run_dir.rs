@@ -2,12 +2,12 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
 };
 
 use rollmesh_core::group::Ledger;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
     Summary, TrainConfig,
@@ -131,6 +131,13 @@ impl RunDir {
             Err(_) => self.metrics = None,
         }
         written
+    }
+
+    /// The lines of `metrics.jsonl` that can be read.
+    pub(super) fn metrics<T: DeserializeOwned>(&self) -> impl Iterator<Item = T> + use<T> {
+        let file = File::open(self.path.join("metrics.jsonl")).ok();
+        let lines = file.into_iter().flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
+        lines.filter_map(|line| serde_json::from_str(&line).ok())
     }
 
     /// Of `metrics.jsonl`.

@@ -5,6 +5,7 @@ use rollmesh::{
     hub::CheckpointNowError,
     train::{RunEnd, SavedRun, TrainConfig},
 };
+use rollmesh_core::protocol::Message;
 
 use super::{TestHub, end, small, support::soon, undisturbed};
 
@@ -35,8 +36,17 @@ async fn a_run_is_saved_when_somebody_asks_and_goes_on_in_another_hub() {
     assert_eq!(saved.env_steps(), stopped.env_steps, "it is saved at its end, too");
     let max_env_steps = saved.env_steps() + 2_000;
     let config = TrainConfig { max_env_steps, ..saved.config().clone() };
+    let iterations = saved.iteration();
     let hub = TestHub::start().await;
     let other = end(hub.hub.resume(saved.with_config(config).unwrap()).await.unwrap()).await;
+    let mut dashboard = hub.operator().await;
+    for iteration in 1..=iterations {
+        let message = dashboard.wait_for(|message| match message {
+            Message::Iteration(point) => Some(point.iteration),
+            _ => None,
+        });
+        assert_eq!(soon("a point", message).await, iteration, "the whole curve is shown");
+    }
     let calm = end(hub.train(small(1, max_env_steps)).await).await;
     assert_eq!((other.weights_hash, other.env_steps), (calm.weights_hash, calm.env_steps));
     hub.hub.shutdown().await;

@@ -81,6 +81,7 @@ impl Run {
             if let Err(error) = files.write_ledger(run.group.ledger()) {
                 run.warnings.push(format!("ledger.json could not be written: {error}"));
             }
+            run.history = files.metrics().map(|metrics| run.point(&metrics)).collect();
             run.files = Some(files);
         }
         Ok(run)
@@ -175,6 +176,7 @@ impl Run {
             error: String::new(),
             files: None,
             warnings: Vec::new(),
+            history: Vec::new(),
         })
     }
 }

@@ -18,7 +18,7 @@ use rollmesh_core::{
     protocol::{
         Message, Phase,
         convert::FragmentLimits,
-        message::{EnvTrace, RunStart},
+        message::{EnvTrace, Iteration, RunStart},
     },
     run::RunSpec,
     time::Micros,
@@ -94,6 +94,8 @@ pub(crate) struct Run {
     files: Option<RunDir>,
     /// What people should know of its beginning.
     pub(crate) warnings: Vec<String>,
+    /// What dashboards show of its earlier lives, until somebody takes it.
+    pub(crate) history: Vec<Iteration>,
 }
 
 /// A batch that is being consumed.
