@@ -47,6 +47,8 @@ pub struct Rejected {
     pub not_leased: u64,
     /// [`RejectReason::Corrupt`].
     pub corrupt: u64,
+    /// [`RejectReason::Mismatched`].
+    pub mismatched: u64,
     /// [`RejectReason::Stale`].
     pub stale: u64,
     /// [`RejectReason::Early`].
@@ -133,6 +135,12 @@ impl Ledger {
         }
     }
 
+    /// A committed fragment will be in no batch.
+    pub(super) fn drop_stale(&mut self, env_steps: u64) {
+        self.queued -= env_steps;
+        self.dropped_stale += env_steps;
+    }
+
     /// Counts a fragment that had no live grant; such a one is never committed.
     pub(super) fn count_uninvited(&mut self, reason: Option<RejectReason>) {
         match reason {
@@ -151,8 +159,8 @@ impl Rejected {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self { late, duplicate, not_leased, corrupt, stale, early, wrong_length, audit } = *self;
-        sum([late, duplicate, not_leased, corrupt, stale, early, wrong_length, audit]).unwrap_or(u64::MAX)
+        let Self { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit } = *self;
+        sum([late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit]).unwrap_or(u64::MAX)
     }
 
     fn bucket(&mut self, reason: RejectReason) -> &mut u64 {
@@ -161,6 +169,7 @@ impl Rejected {
             RejectReason::Duplicate => &mut self.duplicate,
             RejectReason::NotLeased => &mut self.not_leased,
             RejectReason::Corrupt => &mut self.corrupt,
+            RejectReason::Mismatched => &mut self.mismatched,
             RejectReason::Stale => &mut self.stale,
             RejectReason::Early => &mut self.early,
             RejectReason::WrongLength => &mut self.wrong_length,
@@ -198,6 +207,7 @@ mod tests {
             Outcome::Committed,
             Outcome::Superseded,
             Outcome::Rejected(RejectReason::Corrupt),
+            Outcome::Rejected(RejectReason::Mismatched),
             Outcome::Rejected(RejectReason::Stale),
             Outcome::Rejected(RejectReason::WrongLength),
             Outcome::Rejected(RejectReason::Early),
@@ -217,6 +227,7 @@ mod tests {
             ledger.committed,
             ledger.superseded,
             rejected.corrupt,
+            rejected.mismatched,
             rejected.stale,
             rejected.wrong_length,
             rejected.early,
@@ -226,9 +237,9 @@ mod tests {
             expired.refused,
             expired.revoked,
         ];
-        assert_eq!(buckets, (0..11).map(|i| 1 << i).collect::<Vec<u64>>());
-        assert_eq!((ledger.granted, ledger.outstanding), (2047, 0));
-        assert_eq!((rejected.total(), expired.total()), (124, 1920));
+        assert_eq!(buckets, (0..12).map(|i| 1 << i).collect::<Vec<u64>>());
+        assert_eq!((ledger.granted, ledger.outstanding), (4095, 0));
+        assert_eq!((rejected.total(), expired.total()), (252, 3840));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) struct Slot {
     pub(super) last_commit: Option<Commit>,
     /// The fragment to commit next.
     next: FragmentNo,
-    /// The committed fragments whose batches were not taken, at most one for each open iteration.
+    /// The committed fragments that no batch has taken, in order; in synchronous mode at most one for each open iteration.
     committed: VecDeque<Queued>,
     /// The fragment committed last, if its batch was taken and if somebody else was asked for it too, to compare theirs with.
     witness: Option<SlotFragment>,
@@ -164,6 +164,11 @@ impl SlotTable {
         for slot in &mut self.slots {
             slot.held_by.take_if(|holder| *holder == worker);
         }
+    }
+
+    /// The first queued fragment of a slot.
+    pub(super) fn take_fragment(&mut self, slot: SlotId) -> Option<SlotFragment> {
+        self.get_mut(slot)?.take_fragment()
     }
 
     /// The fragments of the first open iteration in slot order.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{GroupConfig, GroupConfigError, LeaseGroup, Ledger, slot_table::SlotTable};
+use super::{GroupConfig, GroupConfigError, LeaseGroup, Ledger, SamplingMode, slot_table::SlotTable};
 use crate::{
     ids::{FragmentNo, LeaseId},
     prelude::*,
@@ -159,7 +159,8 @@ impl LeaseGroup {
         if expected != found {
             return Err(RestoreError::FragmentLength { expected, found });
         }
-        let in_step = state.slots.iter().all(|slot| slot.next == state.next_fragment);
+        let keeps_step = config.mode == SamplingMode::Synchronous;
+        let in_step = !keeps_step || state.slots.iter().all(|slot| slot.next == state.next_fragment);
         if !state.is_sound() || !in_step {
             return Err(RestoreError::Damaged);
         }

@@ -36,6 +36,12 @@ wire_enum! {
         FragmentUpload = 0x17,
         /// Worker to hub: new weights act from now on.
         WeightsApplied = 0x18,
+        /// Hub to worker: what a whole worker is made of.
+        WorkerSetup = 0x19,
+        /// Hub to worker: something is to be done.
+        Call = 0x1A,
+        /// Worker to hub: it was done, or why not.
+        CallResult = 0x1B,
         /// Hub to dashboard: state of the run.
         RunStatus = 0x20,
         /// Hub to dashboard: one more point of every curve.
@@ -48,6 +54,8 @@ wire_enum! {
         EnvTrace = 0x24,
         /// Hub to dashboard: something to tell a person.
         Notice = 0x25,
+        /// Hub to dashboard: where every granted env step is.
+        LedgerReport = 0x26,
         /// Operator to hub: pause the run.
         Pause = 0x30,
         /// Operator to hub: go on with it.
@@ -68,6 +76,12 @@ wire_enum! {
         Reply = 0x38,
         /// Hub to operator: the token.
         WorkerToken = 0x39,
+        /// Operator to hub: have so many local workers.
+        Scale = 0x3a,
+        /// Operator to hub: let the leases of the run end, keep what they bring, and end it.
+        Drain = 0x3b,
+        /// Operator to hub: write a checkpoint of the run now.
+        Checkpoint = 0x3c,
         /// Hub to client: what episodes are made of.
         Spaces = 0x40,
         /// Client to hub: an episode begins.
@@ -110,9 +124,11 @@ impl Kind {
             Self::WorkerGone | Self::Iteration => 256,
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
+            Self::Scale | Self::Drain | Self::Checkpoint => 256,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,
             Self::RunStatus | Self::WorkerRow | Self::StartRun | Self::EpisodeReply => 4 * KIB,
+            Self::LedgerReport => 16 * KIB,
             Self::RunStart => 4 * KIB + RunSpec::MAX_ENV_CONFIG_BYTES as u32,
             Self::EnvTrace | Self::Spaces | Self::Actions => CHUNK_BYTES - super::HEADER_BYTES as u32,
             Self::GetAction | Self::LogAction | Self::LogReturns | Self::EndEpisode => {
@@ -120,15 +136,22 @@ impl Kind {
             }
             Self::Chunk => MAX_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::LeaseGrant => 16 * MIB,
+            Self::WorkerSetup => 4 * MIB,
             Self::FragmentUpload => 32 * MIB,
-            Self::WeightsUpdate => 64 * MIB,
+            Self::WeightsUpdate | Self::Call | Self::CallResult => 64 * MIB,
         }
     }
 
     /// Whether a message of this kind may come in chunks. All others fit in one frame.
     #[must_use]
     pub const fn may_be_split(self) -> bool {
-        matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload)
+        matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload) || self.is_of_calls()
+    }
+
+    /// Messages of these kinds never overtake each other, whatever their sizes: calls are done in the order in which they
+    /// began.
+    pub(super) const fn is_of_calls(self) -> bool {
+        matches!(self, Self::WorkerSetup | Self::Call | Self::CallResult)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::control::{ExpiredCounts, LedgerReport, RejectedCounts, Scale};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };
@@ -83,12 +84,11 @@ pub struct Chunk {
 }
 
 /// A [`Chunk`] whose data stays where it is: the same bytes, without a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct ChunkRef<'a> {
     pub(super) stream: u32,
     pub(super) total: u32,
     pub(super) offset: u32,
-    #[serde(serialize_with = "super::bytes::serialize", borrow)]
     pub(super) data: &'a [u8],
 }
 
@@ -133,15 +133,15 @@ pub struct WeightsUpdate {
     pub values: Vec<u8>,
 }
 
-/// [`WeightsUpdate`] whose texts stay where they are.
+/// What stands before the values of a [`WeightsUpdate`], and how many bytes of them follow.
 #[derive(Debug, Deserialize)]
-pub(super) struct WeightsUpdateRef<'a> {
+pub(super) struct WeightsHead<'a> {
     pub(super) run: u32,
     pub(super) version: u64,
     pub(super) names: &'a str,
     pub(super) ranks: Vec<u8>,
     pub(super) dims: Vec<u32>,
-    pub(super) values: &'a [u8],
+    pub(super) value_bytes: u32,
 }
 
 /// Slots for a worker to run for one fragment.
@@ -245,6 +245,46 @@ pub struct WeightsApplied {
     pub run: u32,
     /// Version of the weights.
     pub version: u64,
+}
+
+/// What a whole worker is made of, environments, policies and all: from now on it can be asked by [`Call`]s. One that is
+/// there already is stopped first. Answered with [`CallResult`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerSetup {
+    /// Id of the call, as those of [`Call`].
+    pub call: u64,
+    /// Settings as a JSON object.
+    pub config: String,
+    /// Its place among the workers, from 1.
+    pub worker_index: u32,
+    /// How many there are.
+    pub num_workers: u32,
+    /// Whether it replaces one that was lost.
+    pub recreated_worker: bool,
+    /// Whether it evaluates.
+    pub in_evaluation: bool,
+}
+
+/// Something is to be done. Calls are done one after the other, in the order in which they come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Id of the call, of the hub's choice.
+    pub call: u64,
+    /// What is to be done.
+    #[serde(with = "super::bytes")]
+    pub body: Vec<u8>,
+}
+
+/// What a call brought.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallResult {
+    /// Id of the call.
+    pub call: u64,
+    /// Whether it was done. If not, `body` says why.
+    pub ok: bool,
+    /// The answer, or the error.
+    #[serde(with = "super::bytes")]
+    pub body: Vec<u8>,
 }
 
 /// The state of the hub's run, for dashboards. Sent when anything in it changed, at most ten times a second.

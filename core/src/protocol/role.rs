@@ -30,7 +30,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::LeaseRefused
         | Kind::Progress
         | Kind::FragmentUpload
-        | Kind::WeightsApplied => matches!(role, Role::Worker),
+        | Kind::WeightsApplied
+        | Kind::CallResult => matches!(role, Role::Worker),
         Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -38,7 +39,10 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::RemoveWorker
         | Kind::StartRun
         | Kind::Watch
-        | Kind::WorkerTokenRequest => matches!(role, Role::Operator),
+        | Kind::WorkerTokenRequest
+        | Kind::Scale
+        | Kind::Drain
+        | Kind::Checkpoint => matches!(role, Role::Operator),
         Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -53,12 +57,15 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::WeightsUpdate
         | Kind::LeaseGrant
         | Kind::Revoke
+        | Kind::WorkerSetup
+        | Kind::Call
         | Kind::RunStatus
         | Kind::Iteration
         | Kind::WorkerRow
         | Kind::WorkerGone
         | Kind::EnvTrace
         | Kind::Notice
+        | Kind::LedgerReport
         | Kind::Reply
         | Kind::WorkerToken
         | Kind::Spaces
@@ -78,10 +85,16 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::RunEnd
         | Kind::WeightsUpdate
         | Kind::LeaseGrant
-        | Kind::Revoke => matches!(role, Role::Worker),
-        Kind::RunStatus | Kind::Iteration | Kind::WorkerRow | Kind::WorkerGone | Kind::EnvTrace | Kind::Notice => {
-            matches!(role, Role::Viewer | Role::Operator)
-        }
+        | Kind::Revoke
+        | Kind::WorkerSetup
+        | Kind::Call => matches!(role, Role::Worker),
+        Kind::RunStatus
+        | Kind::Iteration
+        | Kind::WorkerRow
+        | Kind::WorkerGone
+        | Kind::EnvTrace
+        | Kind::Notice
+        | Kind::LedgerReport => matches!(role, Role::Viewer | Role::Operator),
         Kind::Reply | Kind::WorkerToken => matches!(role, Role::Operator),
         Kind::Spaces | Kind::Actions | Kind::EpisodeReply => matches!(role, Role::Client),
         Kind::Hello
@@ -89,6 +102,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::Progress
         | Kind::FragmentUpload
         | Kind::WeightsApplied
+        | Kind::CallResult
         | Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -97,6 +111,9 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::StartRun
         | Kind::Watch
         | Kind::WorkerTokenRequest
+        | Kind::Scale
+        | Kind::Drain
+        | Kind::Checkpoint
         | Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -128,12 +145,16 @@ LeaseRefused       from --W-  to ----
 Progress           from --W-  to ----
 FragmentUpload     from --W-  to ----
 WeightsApplied     from --W-  to ----
+WorkerSetup        from ----  to --W-
+Call               from ----  to --W-
+CallResult         from --W-  to ----
 RunStatus          from ----  to VO--
 Iteration          from ----  to VO--
 WorkerRow          from ----  to VO--
 WorkerGone         from ----  to VO--
 EnvTrace           from ----  to VO--
 Notice             from ----  to VO--
+LedgerReport       from ----  to VO--
 Pause              from -O--  to ----
 Resume             from -O--  to ----
 Stop               from -O--  to ----
@@ -144,6 +165,9 @@ Watch              from -O--  to ----
 WorkerTokenRequest from -O--  to ----
 Reply              from ----  to -O--
 WorkerToken        from ----  to -O--
+Scale              from -O--  to ----
+Drain              from -O--  to ----
+Checkpoint         from -O--  to ----
 Spaces             from ----  to ---C
 StartEpisode       from ---C  to ----
 GetAction          from ---C  to ----

@@ -1,11 +1,14 @@
 //! What the commands that run a hub have in common.
 
-use std::{net::SocketAddr, path::PathBuf, pin::pin};
+use std::{net::SocketAddr, path::PathBuf};
 
 use rollmesh_core::protocol::message::RunStatus;
 use tokio::sync::oneshot;
 
-use super::{exit::Failure, signals};
+use super::{
+    exit::Failure,
+    signals::{Ending, Endings},
+};
 use crate::{
     Registry,
     hub::{Hub, HubConfig, TOKEN_VARIABLE},
@@ -32,18 +35,35 @@ pub(super) async fn start(
 /// Tells people where the page is and how workers join.
 pub(super) fn print_invitations(hub: &Hub) {
     eprintln!("dashboard  {}", hub.dashboard_url());
+    eprintln!(
+        "control    {TOKEN_VARIABLE}={} rollmesh status --hub {}",
+        hub.operator_token().to_hex(),
+        hub.worker_url()
+    );
     eprintln!("worker     {TOKEN_VARIABLE}={} rollmesh worker --hub {}", hub.worker_token().to_hex(), hub.worker_url());
 }
 
-/// Shows what happens until somebody interrupts.
-pub(super) async fn serve(hub: &mut Hub) {
-    // Kept over the rounds: a signal between two of them is not lost.
-    let mut interrupted = pin!(signals::interrupted());
+/// Shows what happens until somebody ends it, and lets a run drain if there is time for that.
+pub(super) async fn serve(hub: &mut Hub, endings: &mut Endings) {
+    let mut drained = None;
     loop {
         tokio::select! {
-            () = &mut interrupted => return,
+            ending = endings.first(), if drained.is_none() => match ending {
+                Ending::Terminate => drained = Some(hub.begin_drain().await),
+                Ending::Interrupt => return,
+            },
+            () = over(&mut drained) => return,
             Some(notice) = hub.next_notice() => eprintln!("{}", notice.text),
         }
+    }
+}
+
+/// Returns when the run has drained; never before somebody wanted that.
+async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
+    match drained {
+        // A hub that is gone has no run.
+        Some(drained) => _ = drained.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -64,8 +84,8 @@ impl Plan {
     }
 }
 
-/// Runs a training run to its end, with a progress bar. An interruption ends it early.
-pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool) -> Result<Summary, Failure> {
+/// Runs a training run to its end, with a progress bar. Ctrl-C ends it early; SIGTERM, too, when its leases have ended.
+pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut Endings) -> Result<Summary, Failure> {
     let target = plan.config().stop_return;
     let progress = Progress::new(plan.config().max_env_steps, "env steps", !quiet);
     let begun = match plan {
@@ -75,8 +95,7 @@ pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool) -> Result<Summ
     let mut summary: oneshot::Receiver<Summary> =
         begun.map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
     let mut status = hub.status();
-    // Kept over the rounds: a signal between two of them is not lost.
-    let mut interrupted = pin!(signals::interrupted());
+    let mut is_ending = false;
     let summary = loop {
         tokio::select! {
             summary = &mut summary => break summary.map_err(|_| Failure::other("the hub stopped in the middle of the run"))?,
@@ -89,9 +108,13 @@ pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool) -> Result<Summ
                 true if notice.level > 0 => eprintln!("{}", notice.text),
                 true => {}
             },
-            () = &mut interrupted => {
-                hub.stop_run().await;
-                interrupted.set(signals::interrupted());
+            ending = endings.first(), if !is_ending => {
+                is_ending = true;
+                match ending {
+                    // The summary tells when it is over.
+                    Ending::Terminate => drop(hub.begin_drain().await),
+                    Ending::Interrupt => hub.stop_run().await,
+                }
             }
         }
     };

@@ -13,24 +13,28 @@ use rollmesh_core::config::Config;
 
 use super::{
     exit::Failure,
+    from_files::{self, FileFlags},
     host::{self, Plan},
-    runtime,
+    runtime, signals,
 };
 use crate::{
     Registry,
     learner::DeviceSpec,
-    train::{Algo, RunEnd, SavedRun, Summary, TrainConfig},
+    train::{RunEnd, SavedRun, Summary, TrainConfig},
 };
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  rollmesh train --env CartPole-v1 --workers 2 --num-envs-per-worker 8 --stop-return 475\n  \
-                  rollmesh train --resume runs/first"
-)]
+#[command(after_help = "Examples:\n  \
+                        rollmesh train --env CartPole-v1 --workers 2 --num-envs-per-worker 8 --stop-return 475\n  \
+                        rollmesh train --resume runs/first\n  \
+                        rollmesh train --env CartPole-v1 --input samples --stop-return 475\n  \
+                        rollmesh train --env CartPole-v1 --input 'samples/*.json' --algo marwil --max-env-steps 200000\n\n\
+                        With --input there are neither workers nor a dashboard: every update takes --train-batch-size rows, and\n\
+                        the return is that of the policy's own episodes, played with its most likely actions.")]
 pub(super) struct TrainArgs {
     /// Go on with the run in this directory, from its newest checkpoint, with the same bits as if it had never ended. Of the
     /// run's settings --max-env-steps, --stop-return and --checkpoint-interval may be others
-    #[arg(long, value_name = "DIR", conflicts_with = "run_dir")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["run_dir", "input"])]
     resume: Option<PathBuf>,
     /// Environment, see `rollmesh envs` [default: CartPole-v1]
     #[arg(long)]
@@ -38,9 +42,9 @@ pub(super) struct TrainArgs {
     /// Settings of the environment, as a JSON object [default: {}]
     #[arg(long, value_name = "JSON")]
     env_config: Option<Config>,
-    /// Learning algorithm [default: ppo]
+    /// Learning algorithm [default: ppo, and bc with --input]
     #[arg(long, value_enum)]
-    algo: Option<Algo>,
+    algo: Option<TrainAlgo>,
     /// Local worker processes [default: 2]
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
@@ -53,7 +57,7 @@ pub(super) struct TrainArgs {
     /// Stop when the mean return of the last 100 finished episodes reaches this
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
     stop_return: Option<f64>,
-    /// Stop after this many env steps [default: 1000000]
+    /// Stop after this many env steps, or rows of the input [default: 1000000]
     #[arg(long, value_name = "T")]
     max_env_steps: Option<u64>,
     /// Widths of the networks' hidden layers [default: 64,64]
@@ -68,6 +72,9 @@ pub(super) struct TrainArgs {
     /// Save a checkpoint every so many iterations, and every ten seconds in any case [default: 100]
     #[arg(long, value_name = "N")]
     checkpoint_interval: Option<u64>,
+    /// Write what is sampled into this directory, as RLlib's JSON [default: nowhere]
+    #[arg(long, value_name = "DIR", conflicts_with = "input")]
+    output: Option<PathBuf>,
     /// Where to listen; by default any free port of this machine
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", conflicts_with = "no_dashboard")]
     listen: SocketAddr,
@@ -85,7 +92,43 @@ pub(super) struct TrainArgs {
     extra_environ: Vec<(String, String)>,
     /// Print the summary as one JSON object, and no progress
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) files: FileFlags,
+}
+
+/// What can be learned by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum TrainAlgo {
+    /// Proximal policy optimisation
+    Ppo,
+    /// Behaviour cloning, from files
+    Bc,
+    /// Imitation weighted by what came of actions, from files
+    Marwil,
+}
+
+impl TrainAlgo {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Ppo => "ppo",
+            Self::Bc => "bc",
+            Self::Marwil => "marwil",
+        }
+    }
+}
+
+impl TrainArgs {
+    pub(super) fn algo(&self) -> TrainAlgo {
+        self.algo.unwrap_or(if self.files.input.is_empty() { TrainAlgo::Ppo } else { TrainAlgo::Bc })
+    }
+
+    /// A new run, by these flags.
+    pub(super) fn config(&self) -> TrainConfig {
+        let mut config = config(self, TrainConfig::new("CartPole-v1"));
+        config.run_dir = Some(self.run_dir.clone().unwrap_or_else(|| new_directory(&config.env, config.seed)));
+        config
+    }
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -94,17 +137,25 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    if !args.files.input.is_empty() {
+        return from_files::run(args, registry);
+    }
+    if args.algo() != TrainAlgo::Ppo {
+        let algo = args.algo().name();
+        return Err(Failure::usage(format!("{algo} learns from logged experience: name it with --input")));
+    }
     let plan = plan(args)?;
     let config = plan.config().clone();
     config.check(&registry.envs).map_err(Failure::usage)?;
     // Before anything is announced; the run opens it for itself.
     config.device.open().map_err(Failure::usage)?;
     let summary = runtime(2)?.block_on(async {
+        let mut endings = signals::Endings::listen();
         let mut hub = host::start(args.listen, !args.no_dashboard, args.assets.clone(), registry).await?;
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         }
-        let summary = host::train(&mut hub, plan, args.json).await;
+        let summary = host::train(&mut hub, plan, args.json, &mut endings).await;
         hub.shutdown().await;
         summary
     })?;
@@ -122,10 +173,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
 /// A new run, or one that goes on.
 fn plan(args: &TrainArgs) -> Result<Plan, Failure> {
     let Some(dir) = &args.resume else {
-        let mut config = config(args, TrainConfig::new("CartPole-v1"));
-        let run_dir = args.run_dir.clone();
-        config.run_dir = Some(run_dir.unwrap_or_else(|| new_directory(&config.env, config.seed)));
-        return Ok(Plan::Begin(Box::new(config)));
+        return Ok(Plan::Begin(Box::new(args.config())));
     };
     let saved = SavedRun::load(dir).map_err(Failure::usage)?;
     let config = config(args, saved.config().clone());
@@ -145,7 +193,6 @@ fn config(args: &TrainArgs, usual: TrainConfig) -> TrainConfig {
     TrainConfig {
         env: args.env.clone().unwrap_or(usual.env),
         env_config: args.env_config.clone().unwrap_or(usual.env_config),
-        algo: args.algo.unwrap_or(usual.algo),
         seed: args.seed.unwrap_or(usual.seed),
         num_workers: args.workers.unwrap_or(usual.num_workers),
         num_envs_per_worker: args.num_envs_per_worker.unwrap_or(usual.num_envs_per_worker),
@@ -154,6 +201,7 @@ fn config(args: &TrainArgs, usual: TrainConfig) -> TrainConfig {
         max_env_steps: args.max_env_steps.unwrap_or(usual.max_env_steps),
         checkpoint_interval: args.checkpoint_interval.unwrap_or(usual.checkpoint_interval),
         device: args.device.unwrap_or(usual.device),
+        output: args.output.clone().or(usual.output),
         extra_environs: if environs.is_empty() { usual.extra_environs } else { environs },
         ppo,
         ..usual
@@ -176,6 +224,7 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
             None => "finished".to_owned(),
         },
         RunEnd::Stopped => "stopped".to_owned(),
+        RunEnd::Drained => "drained".to_owned(),
         RunEnd::Failed(error) => format!("failed: {error}"),
     };
     println!("{} with {}, seed {}: {end}", summary.env, summary.algo, summary.seed);
@@ -187,7 +236,7 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
 /// A run without a stop return has reached its goal when its steps are used up.
 pub(super) fn exit_code(summary: &Summary, stop_return: Option<f64>) -> Result<ExitCode, Failure> {
     match &summary.end {
-        RunEnd::Solved => Ok(ExitCode::SUCCESS),
+        RunEnd::Solved | RunEnd::Drained => Ok(ExitCode::SUCCESS),
         RunEnd::Finished if stop_return.is_none() => Ok(ExitCode::SUCCESS),
         RunEnd::Finished | RunEnd::Stopped => Ok(ExitCode::from(3)),
         RunEnd::Failed(error) => Err(Failure::Other(error.clone())),

@@ -33,8 +33,16 @@ pub enum CheckpointNowError {
     Ended,
 }
 
+type Answer = Result<SavedCheckpoint, CheckpointNowError>;
+
 /// Who waits for a checkpoint.
-pub(super) type Asker = oneshot::Sender<Result<SavedCheckpoint, CheckpointNowError>>;
+#[derive(Debug)]
+pub(super) enum Asker {
+    /// The program.
+    Program(oneshot::Sender<Answer>),
+    /// An operator.
+    Peer { peer: u32, request: u32 },
+}
 
 /// Those who wait for a checkpoint.
 #[derive(Debug, Default)]
@@ -56,8 +64,18 @@ impl Actor {
                 return self.save_if_due();
             }
         };
-        // Whoever asked may have gone.
-        let _ = asker.send(Err(error));
+        self.answer_asker(asker, Err(error));
+    }
+
+    fn answer_asker(&self, asker: Asker, answer: Answer) {
+        match asker {
+            // Whoever asked may have gone.
+            Asker::Program(sender) => _ = sender.send(answer),
+            Asker::Peer { peer, request } => {
+                let error = answer.err().map_or_else(String::new, |error| error.to_string());
+                self.answer_request(peer, request, error);
+            }
+        }
     }
 
     /// Saves the run if it is time for it, or somebody waits for it.
@@ -78,16 +96,18 @@ impl Actor {
         let iteration = report.iteration;
         let saved = report.saved.map(|number| SavedCheckpoint { number, iteration });
         let answer = saved.map_err(CheckpointNowError::Failed);
-        // Whoever asked may have gone.
-        self.askers.being_served.drain(..).for_each(|asker| _ = asker.send(answer.clone()));
+        for asker in std::mem::take(&mut self.askers.being_served) {
+            self.answer_asker(asker, answer.clone());
+        }
         self.save_if_due();
     }
 
     /// Nobody gets a checkpoint any more.
     pub(super) fn refuse_checkpoints(&mut self, error: CheckpointNowError) {
         let Askers { waiting, being_served } = std::mem::take(&mut self.askers);
-        // Whoever asked may have gone.
-        waiting.into_iter().chain(being_served).for_each(|asker| _ = asker.send(Err(error.clone())));
+        for asker in waiting.into_iter().chain(being_served) {
+            self.answer_asker(asker, Err(error.clone()));
+        }
     }
 }
 

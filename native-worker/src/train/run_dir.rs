@@ -6,29 +6,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rollmesh_core::group::Ledger;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    Summary, TrainConfig,
-    saving::{ResumeError, SaveReport, Saver, SaverFiles, Snapshot, lock, write_ledger},
+    TrainConfig,
+    saving::{ResumeError, lock},
 };
 use crate::checkpoint::{PolicyCheckpoint, replace};
 
-/// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, checkpoints with
-/// `ledger.json` now and then, and at its end `summary.json` and the policy, `policy.json` with `weights.safetensors`.
+/// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end `summary.json` and the policy, `policy.json` with `weights.safetensors`.
 #[derive(Debug)]
-pub(super) struct RunDir {
+pub(crate) struct RunDir {
     path: PathBuf,
     /// None after a write failed: a gap in the lines would be worse than their end.
     metrics: Option<File>,
     /// Of the lines that are whole.
     metrics_bytes: u64,
-    pub(super) saver: Saver,
-    /// Attempts to save a checkpoint that failed.
-    pub(super) failed_checkpoints: u64,
-    /// The last attempt was one of them.
-    pub(super) is_failing: bool,
+    /// The configuration, as it is in the directory.
+    config: String,
     /// Keeps other processes out.
     _lock: File,
 }
@@ -65,7 +60,7 @@ struct Line {
 }
 
 impl RunDir {
-    pub(super) fn create(path: &Path, config: &TrainConfig) -> Result<Self, RunDirError> {
+    pub(crate) fn create(path: &Path, config: &impl Serialize) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
@@ -81,14 +76,14 @@ impl RunDir {
             return Err(RunDirError::Taken(path.to_owned()));
         }
         replace(&at("config.toml"), text.as_bytes()).map_err(failed(at("config.toml")))?;
-        Self::with(path, config, text, (metrics, 0), None, lock)
+        Ok(Self { path: path.into(), metrics: Some(metrics), metrics_bytes: 0, config: text, _lock: lock })
     }
 
-    /// Goes on after `iteration`, with so many bytes of `metrics.jsonl`; what is behind them is cut off, and made again.
+    /// Goes on with so many bytes of `metrics.jsonl`; what is behind them is cut off, and made again.
     pub(super) fn reopen(
         path: &Path,
         config: &TrainConfig,
-        (iteration, metrics_bytes): (u64, u64),
+        metrics_bytes: u64,
         lock: File,
     ) -> Result<(Self, Cut), RunDirError> {
         let at = |name: &str| path.join(name);
@@ -100,28 +95,26 @@ impl RunDir {
         let options = File::options().create(true).read(true).append(true).clone();
         let mut metrics = options.open(at("metrics.jsonl")).map_err(failed(at("metrics.jsonl")))?;
         let (cut, metrics_bytes) = cut_back(&mut metrics, metrics_bytes).map_err(failed(at("metrics.jsonl")))?;
-        Ok((Self::with(path, config, text, (metrics, metrics_bytes), Some(iteration), lock)?, cut))
+        let dir = Self { path: path.into(), metrics: Some(metrics), metrics_bytes, config: text, _lock: lock };
+        Ok((dir, cut))
     }
 
-    fn with(
-        path: &Path,
-        config: &TrainConfig,
-        text: String,
-        (metrics, metrics_bytes): (File, u64),
-        saved: Option<u64>,
-        lock: File,
-    ) -> Result<Self, RunDirError> {
-        let failed = |source| RunDirError::Io { path: path.into(), source };
-        let shared = metrics.try_clone().map_err(failed)?;
-        let files = SaverFiles { dir: path.into(), config: text, metrics: shared };
-        let saver = Saver::spawn(files, config.checkpoint_interval, saved).map_err(failed)?;
-        let metrics = Some(metrics);
-        let (failed_checkpoints, is_failing) = (0, false);
-        Ok(Self { path: path.into(), metrics, metrics_bytes, saver, failed_checkpoints, is_failing, _lock: lock })
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The configuration, as it is in the directory.
+    pub(super) fn config(&self) -> &str {
+        &self.config
+    }
+
+    /// A handle of `metrics.jsonl`, for whoever makes sure that it is on the disk.
+    pub(super) fn share_metrics(&self) -> io::Result<Option<File>> {
+        self.metrics.as_ref().map(File::try_clone).transpose()
     }
 
     /// One write per line, so that a reader never sees half of one.
-    pub(super) fn add_metrics(&mut self, line: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn add_metrics(&mut self, line: &impl Serialize) -> io::Result<()> {
         let Some(file) = &mut self.metrics else { return Ok(()) };
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
@@ -145,29 +138,9 @@ impl RunDir {
         self.metrics_bytes
     }
 
-    pub(super) fn write_ledger(&self, ledger: &Ledger) -> io::Result<()> {
-        write_ledger(&self.path, ledger)
-    }
-
-    /// Waits for the last checkpoint, `last` if there is one to save; the reports of the latest.
-    pub(super) fn finish_saving(self, last: Option<Snapshot>) -> (Vec<SaveReport>, Ended) {
-        let ended = Ended { path: self.path, failed_checkpoints: self.failed_checkpoints, _lock: self._lock };
-        (self.saver.finish(last), ended)
-    }
-}
-
-/// The directory of a run that is over.
-pub(super) struct Ended {
-    path: PathBuf,
-    pub(super) failed_checkpoints: u64,
-    _lock: File,
-}
-
-impl Ended {
     /// What the run has come to; each file appears whole or not at all.
-    pub(super) fn write(&self, policy: &PolicyCheckpoint, ledger: &Ledger, summary: &Summary) -> io::Result<()> {
+    pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
         policy.save(&self.path).map_err(io::Error::other)?;
-        write_ledger(&self.path, ledger)?;
         replace(&self.path.join("summary.json"), &serde_json::to_vec_pretty(summary)?)
     }
 }

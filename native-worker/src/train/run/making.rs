@@ -19,8 +19,9 @@ use super::{
         SampleConfig, TrainConfig, TrainConfigError,
         consumer::Consumer,
         metrics::{Episodes, Stopwatch},
+        output::RunOutput,
         run_dir::RunDir,
-        saving::{Saved, SavedRun},
+        saving::{RunFiles, Saved, SavedRun},
     },
     Run, RunTerms, StartError, Task,
 };
@@ -44,7 +45,8 @@ impl Run {
         let spaces = config.check(envs)?;
         let weights = first_weights(&config.spec(), &spaces)?;
         let run = Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)?;
-        let files = config.run_dir.as_deref().map(|path| RunDir::create(path, &config)).transpose()?;
+        let dir = config.run_dir.as_deref().map(|path| RunDir::create(path, &config)).transpose()?;
+        let files = dir.map(|dir| RunFiles::new(dir, config.checkpoint_interval, None)).transpose()?;
         Ok(Self { files, ..run })
     }
 
@@ -72,7 +74,8 @@ impl Run {
             }
         };
         if let Some(path) = &config.run_dir {
-            let (files, cut) = RunDir::reopen(path, &config, (run.iteration, metrics_bytes), lock)?;
+            let (dir, cut) = RunDir::reopen(path, &config, metrics_bytes, lock)?;
+            let files = RunFiles::new(dir, config.checkpoint_interval, Some(run.iteration))?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
             run.group.count_regenerated(regenerated.saturating_add(lost));
             if cut.is_short {
@@ -81,7 +84,7 @@ impl Run {
             if let Err(error) = files.write_ledger(run.group.ledger()) {
                 run.warnings.push(format!("ledger.json could not be written: {error}"));
             }
-            run.history = files.metrics().map(|metrics| run.point(&metrics)).collect();
+            run.history = files.dir.metrics().map(|metrics| run.point(&metrics)).collect();
             run.files = Some(files);
         }
         Ok(run)
@@ -99,7 +102,8 @@ impl Run {
         let mut learner = Learner::new(config.ppo.clone(), spaces, config.seed, &weights, config.device.open()?)?;
         learner.set_state(learner_state)?;
         let thread = LearnerThread::spawn(learner)?;
-        let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda };
+        let output = config.output.as_deref().map(RunOutput::create).transpose()?;
+        let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda, output };
         let terms = RunTerms {
             algo: config.algo.name(),
             gamma: config.ppo.gamma,

@@ -30,9 +30,13 @@ use super::{
     RunEnd, SampleConfig, SavedRun, Summary, TrainConfig, TrainConfigError,
     consumer::{Consumer, Consuming},
     metrics::{Episodes, IterationMetrics, Stopwatch},
-    run_dir::{RunDir, RunDirError},
+    run_dir::RunDirError,
+    saving::RunFiles,
 };
-use crate::learner::{DeviceError, LearnError, UpdateStats};
+use crate::{
+    learner::{DeviceError, LearnError, UpdateStats},
+    offline::OfflineError,
+};
 
 pub use weights::SyncError;
 
@@ -91,7 +95,7 @@ pub(crate) struct Run {
     iteration_began: Duration,
     steps_per_s: f64,
     error: String,
-    files: Option<RunDir>,
+    files: Option<RunFiles>,
     /// What people should know of its beginning.
     pub(crate) warnings: Vec<String>,
     /// What dashboards show of its earlier lives, until somebody takes it.
@@ -118,6 +122,8 @@ pub(crate) enum StartError {
     Thread(#[from] io::Error),
     #[error(transparent)]
     RunDir(#[from] RunDirError),
+    #[error("what is sampled cannot be kept: {0}")]
+    Output(#[from] OfflineError),
     #[error(transparent)]
     Group(#[from] GroupConfigError),
     #[error(transparent)]
@@ -130,7 +136,7 @@ pub(crate) enum StartError {
 
 impl Run {
     pub(crate) fn is_over(&self) -> bool {
-        !matches!(self.phase, Phase::Running | Phase::Paused)
+        !self.phase.is_active()
     }
 
     /// Time since the run began, without pauses.
@@ -223,7 +229,7 @@ impl Run {
 
     /// Writes a line of metrics, if the run has files.
     pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> io::Result<()> {
-        self.files.as_mut().map_or(Ok(()), |files| files.add_metrics(metrics))
+        self.files.as_mut().map_or(Ok(()), |files| files.dir.add_metrics(metrics))
     }
 
     /// Why the run should end now, if it should.
@@ -234,20 +240,47 @@ impl Run {
         (self.env_steps >= self.terms.max_env_steps).then_some(RunEnd::Finished)
     }
 
-    pub(crate) fn pause(&mut self) {
-        if self.phase == Phase::Running {
-            self.phase = Phase::Paused;
+    pub(crate) fn pause(&mut self) -> Result<(), &'static str> {
+        match self.phase {
+            Phase::Running => {
+                self.phase = Phase::Paused;
+                self.group.pause();
+                self.stopwatch.pause();
+            }
+            Phase::Draining => return Err("the run is draining: it ends as soon as its leases have"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn resume(&mut self, now: Micros) -> Result<(), &'static str> {
+        match self.phase {
+            Phase::Paused => {
+                self.phase = Phase::Running;
+                self.stopwatch.resume();
+                self.group.resume(now);
+            }
+            Phase::Draining => return Err("the run is draining, which cannot be taken back"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Grants nothing more, and begins nothing more.
+    pub(crate) fn drain(&mut self) {
+        if !self.is_over() {
+            self.phase = Phase::Draining;
             self.group.pause();
-            self.stopwatch.pause();
         }
     }
 
-    pub(crate) fn resume(&mut self, now: Micros) {
-        if self.phase == Phase::Paused {
-            self.phase = Phase::Running;
-            self.stopwatch.resume();
-            self.group.resume(now);
-        }
+    pub(crate) fn is_draining(&self) -> bool {
+        self.phase == Phase::Draining
+    }
+
+    /// True once all leases of a run that drains have ended.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_draining() && self.group.ledger().outstanding == 0
     }
 
     /// Ends the run and writes its last files. Files that cannot be written are told beside the summary.
@@ -259,7 +292,7 @@ impl Run {
         self.phase = match &end {
             RunEnd::Solved => Phase::Solved,
             RunEnd::Finished => Phase::Finished,
-            RunEnd::Stopped => Phase::Stopped,
+            RunEnd::Stopped | RunEnd::Drained => Phase::Stopped,
             RunEnd::Failed(error) => {
                 self.error = error.clone();
                 Phase::Failed

@@ -3,8 +3,7 @@
 use super::{
     super::{
         consumer::Consumer,
-        run_dir::Ended,
-        saving::{SaveReport, Snapshot, progress},
+        saving::{Ended, SaveReport, Snapshot, progress},
     },
     Run,
 };
@@ -33,7 +32,7 @@ impl Run {
             policy: self.policy(),
             group: self.group.state(),
             learner: thread.state(),
-            progress: progress(files.metrics_bytes(), self.stopwatch.elapsed(), &self.episodes),
+            progress: progress(files.dir.metrics_bytes(), self.stopwatch.elapsed(), &self.episodes),
         })
     }
 

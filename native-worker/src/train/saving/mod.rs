@@ -1,6 +1,7 @@
 //! Checkpoints of runs: what is saved, when and by whom, and what is found again.
 
 mod differences;
+mod files;
 mod saved_run;
 mod saver;
 mod snapshot;
@@ -11,7 +12,7 @@ pub use self::{
     saved_run::{ResumeError, SavedRun},
 };
 pub(super) use self::{
+    files::{Ended, RunFiles},
     saved_run::{Saved, lock},
-    saver::{Saver, SaverFiles, write_ledger},
     snapshot::{Snapshot, progress},
 };
