@@ -20,10 +20,10 @@ pub struct SavedCheckpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointNowError {
     /// There is no run.
-    #[error("there is no run to save")]
+    #[error("there is no run to write a checkpoint of")]
     NoRun,
     /// It has no directory.
-    #[error("the run writes no files: begin it with a run directory")]
+    #[error("this run has no run directory, and so no checkpoints")]
     NoDirectory,
     /// The system says no.
     #[error("{0}")]

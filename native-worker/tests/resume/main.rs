@@ -1,6 +1,7 @@
 //! Runs that are killed and go on: `rollmesh train --resume`, as people and machines do that.
 #![cfg(target_os = "linux")]
 
+mod asked;
 mod damage;
 mod kills;
 mod rig;

@@ -33,12 +33,8 @@ impl Rig {
 
     /// With several workers one may be asked for what another one is slow with.
     pub(crate) fn with_workers(workers: u64, iterations: u64) -> Self {
-        let numbers = [
-            ("--workers", workers),
-            ("--num-envs-per-worker", 12 / workers),
-            ("--max-env-steps", 192 * iterations),
-            ("--checkpoint-interval", 3),
-        ];
+        let numbers =
+            [("--workers", workers), ("--num-envs-per-worker", 12 / workers), ("--max-env-steps", 192 * iterations)];
         let numbers = numbers.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.to_string()]);
         let args = SMALL.into_iter().map(String::from).chain(numbers).collect();
         Self { directory: tempfile::tempdir().unwrap(), args }
@@ -49,8 +45,13 @@ impl Rig {
     }
 
     pub(crate) fn begin(&self) -> Process {
+        self.begin_with(&["--checkpoint-interval", "3"])
+    }
+
+    pub(crate) fn begin_with(&self, args: &[&str]) -> Process {
         let dir = self.dir();
-        Process::start(self.args.iter().map(AsRef::as_ref).chain(["--run-dir".as_ref(), dir.as_os_str()]))
+        let all = self.args.iter().map(AsRef::as_ref).chain(["--run-dir".as_ref(), dir.as_os_str()]);
+        Process::start(all.chain(args.iter().map(AsRef::as_ref)))
     }
 
     pub(crate) fn go_on(&self) -> Process {
