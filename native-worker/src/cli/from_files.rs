@@ -106,7 +106,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     let worker = builder().config(config.clone()).build().map_err(Failure::usage)?;
     let evaluator = Evaluator::new(builder(), &config, args.files.evaluation_episodes).map_err(Failure::usage)?;
     let path = args.run_dir();
-    let dir = RunDir::create(&path, &config).map_err(Failure::usage)?;
+    let dir = RunDir::create(&path, &config, false).map_err(Failure::usage)?;
     let progress = Progress::new(args.max_env_steps, "rows", !args.json);
     let training = Training::new(worker, log.above(&progress), config.train_batch_size as usize, Interruption::watch());
     let mut run = FromFiles { args, evaluator, training, dir, evaluation: None, start: Instant::now() };

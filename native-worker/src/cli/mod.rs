@@ -12,6 +12,7 @@ mod host;
 mod hub;
 mod learn;
 mod log;
+mod mode;
 mod policies;
 mod ranks;
 mod sample;

@@ -29,7 +29,8 @@ fn shape(value: &Value) -> Value {
 async fn the_status_has_this_shape() {
     let hub = HubProcess::start().await;
     let rejected = || -> Value {
-        let names = ["late", "duplicate", "not_leased", "corrupt", "stale", "early", "wrong_length", "audit"];
+        let names =
+            ["late", "duplicate", "not_leased", "corrupt", "mismatched", "stale", "early", "wrong_length", "audit"];
         names.into_iter().map(|name| (name.to_owned(), Value::from(0))).collect()
     };
     let ledger = json!({
@@ -39,6 +40,9 @@ async fn the_status_has_this_shape() {
         "rejected": rejected(),
         "expired": { "timed_out": 0, "left": 0, "refused": 0, "revoked": 0 },
         "outstanding": 0,
+        "queued": 0,
+        "consumed": 0,
+        "dropped_stale": 0,
         "balances": true,
         "regenerated": 0,
         "uninvited": { "superseded": 0, "rejected": rejected() },
