@@ -194,6 +194,9 @@ fn the_books_of_a_run() {
         rejected: rejected(4),
         expired: ExpiredCounts { timed_out: 12, left: 13, refused: 14, revoked: 15 },
         outstanding: 16,
+        queued: 30,
+        consumed: 31,
+        dropped_stale: 32,
         regenerated: 17,
         uninvited_superseded: 18,
         uninvited_rejected: rejected(19),
@@ -203,7 +206,7 @@ fn the_books_of_a_run() {
     };
     assert_bytes(
         &Message::LedgerReport(report),
-        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 11 12 1314151677 1718191a 1b 02 1cac02 03 610a62",
+        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 1e1f20 11 12 1314151677 1718191a 1b 02 1cac02 03 610a62",
     );
 }
 

@@ -2,6 +2,7 @@
 
 mod control;
 mod cpu_time;
+mod data;
 mod demo;
 mod envs;
 mod exit;
@@ -11,6 +12,7 @@ mod host;
 mod hub;
 mod learn;
 mod log;
+mod mode;
 mod policies;
 mod ranks;
 mod sample;
@@ -66,6 +68,8 @@ enum Command {
     Sample(sample::SampleArgs),
     /// Let the policies of a file of settings learn, in this process
     Learn(learn::LearnArgs),
+    /// Look at logged experience, and bring it into other forms
+    Data(data::DataArgs),
     /// List the environments that this program knows
     Envs(envs::EnvsArgs),
     /// List the kinds of policies that this program knows
@@ -99,6 +103,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Tokens(args) => control::tokens(&args),
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Learn(args) => learn::run(&args, &registry),
+        Command::Data(args) => data::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Policies(args) => policies::run(&args, &registry),
         #[cfg(unix)]

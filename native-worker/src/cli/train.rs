@@ -13,7 +13,9 @@ use rollmesh_core::config::Config;
 use super::{
     exit::Failure,
     from_files::{self, FileFlags},
-    host, runtime,
+    host,
+    mode::ModeFlags,
+    runtime,
     security::SecurityFlags,
     signals,
 };
@@ -88,6 +90,8 @@ pub(super) struct TrainArgs {
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
+    mode: ModeFlags,
+    #[command(flatten)]
     pub(super) files: FileFlags,
 }
 
@@ -136,7 +140,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         let algo = args.algo().name();
         return Err(Failure::usage(format!("{algo} learns from logged experience: name it with --input")));
     }
-    let config = config(args);
+    let config = config(args)?;
     config.check(&registry.envs).map_err(Failure::usage)?;
     // Before anything is announced; the run opens it for itself.
     config.device.open().map_err(Failure::usage)?;
@@ -162,10 +166,10 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     exit_code(&summary, config.stop_return)
 }
 
-fn config(args: &TrainArgs) -> TrainConfig {
+fn config(args: &TrainArgs) -> Result<TrainConfig, Failure> {
     let mut ppo = PpoConfig::default();
     ppo.rollout_fragment_length = args.rollout_fragment_length.unwrap_or(ppo.rollout_fragment_length);
-    TrainConfig {
+    let config = TrainConfig {
         env: args.env.clone(),
         env_config: args.env_config.clone(),
         algo: Algo::Ppo,
@@ -181,7 +185,11 @@ fn config(args: &TrainArgs) -> TrainConfig {
         output: args.output.clone(),
         extra_environs: args.extra_environ.iter().cloned().collect(),
         ppo,
-    }
+        ..TrainConfig::new(&*args.env)
+    };
+    let spec = config.spec();
+    let mode = args.mode.mode(u64::from(spec.num_slots) * u64::from(spec.rollout_fragment_length))?;
+    Ok(TrainConfig { mode, ..config })
 }
 
 fn new_directory(env: &str, seed: u64) -> PathBuf {

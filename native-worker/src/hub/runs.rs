@@ -153,6 +153,7 @@ impl Actor {
         let Some(run) = &mut self.run else { return };
         // A batch waits in the group as long as the one before it is being consumed.
         let batch = if self.update.is_none() { run.poll_update() } else { None };
+        let journalled = run.write_journal();
         // Weights that were set meanwhile need not wait until somebody takes the batch.
         let has_next_weights = run.has_next_weights();
         match batch {
@@ -162,6 +163,9 @@ impl Actor {
                 self.dashboard.trace = Some(trace);
             }
             Some(Err(error)) => return self.end_run(RunEnd::Failed(error.to_string())),
+        }
+        if let Err(error) = journalled {
+            self.notice(2, format!("journal.jsonl could not be written, no more of it follows: {error}"));
         }
         if has_next_weights && let Err(error) = self.publish_weights() {
             self.end_run(RunEnd::Failed(error.to_string()));
@@ -268,7 +272,7 @@ impl Actor {
     ) {
         let set = self.run.as_mut().ok_or(SyncError::NoRun).and_then(|run| {
             let version = run.set_weights(weights)?;
-            Ok((version, run.group.fragment().is_none()))
+            Ok((version, run.is_between_iterations()))
         });
         let sent = set.and_then(|(version, at_once)| {
             if at_once {

@@ -15,6 +15,9 @@ use super::{Io, Trust};
 /// A hub answers a connection within this time.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Bytes that one read of the socket may bring. All are written with zeros before each: more would be for nothing.
+const READ_BYTES: usize = 64 << 10;
+
 /// A socket to a hub.
 pub(crate) type HubSocket = WebSocketStream<Box<dyn Io>>;
 
@@ -96,6 +99,7 @@ async fn open(hub: &str, trust: &Trust) -> Result<HubSocket, String> {
         Box::new(stream)
     };
     let limits = WebSocketConfig::default()
+        .read_buffer_size(READ_BYTES)
         .max_message_size(Some(MAX_FRAME_BYTES as usize))
         .max_frame_size(Some(MAX_FRAME_BYTES as usize))
         .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);

@@ -145,7 +145,7 @@ async fn serve(
     mut leave: watch::Receiver<bool>,
 ) -> SessionEnd {
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
-    let (outgoing, to_hub) = mpsc::channel::<Vec<u8>>(QUEUED_FRAMES);
+    let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let Ok(work) = thread::Builder::new().name("rollout".into()).spawn(move || work(session(), incoming, &outgoing))
     else {
         return SessionEnd::Lost { reason: "the system gives no thread".into(), was_ready: false };
@@ -182,7 +182,7 @@ async fn serve(
 async fn carry(
     socket: HubSocket,
     from_hub: mpsc::Sender<Incoming>,
-    mut to_hub: mpsc::Receiver<Vec<u8>>,
+    mut to_hub: mpsc::Receiver<Bytes>,
     mut leave: watch::Receiver<bool>,
 ) -> Option<String> {
     let (mut sink, mut stream) = socket.split();
@@ -214,7 +214,7 @@ async fn carry(
     };
     let write = async {
         while let Some(bytes) = to_hub.recv().await {
-            if let Err(error) = sink.send(Frame::Binary(bytes.into())).await {
+            if let Err(error) = sink.send(Frame::Binary(bytes)).await {
                 return Some(format!("the connection broke: {error}"));
             }
         }
@@ -243,7 +243,7 @@ async fn carry(
 fn work(
     mut session: WorkerSession,
     mut incoming: mpsc::Receiver<Incoming>,
-    outgoing: &mpsc::Sender<Vec<u8>>,
+    outgoing: &mpsc::Sender<Bytes>,
 ) -> (SessionState, Option<[u8; 16]>) {
     let epoch = Instant::now();
     while exchange(&mut session, &mut incoming, outgoing) {
@@ -258,7 +258,7 @@ fn work(
 fn exchange(
     session: &mut WorkerSession,
     incoming: &mut mpsc::Receiver<Incoming>,
-    outgoing: &mpsc::Sender<Vec<u8>>,
+    outgoing: &mpsc::Sender<Bytes>,
 ) -> bool {
     loop {
         while let Some(frame) = session.poll_frame() {
