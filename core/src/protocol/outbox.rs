@@ -207,11 +207,10 @@ impl Outbox {
 
     /// The next frame to send, if there is one that may be sent now.
     pub fn poll_frame(&mut self) -> Option<Bytes> {
-        match self.small.pop_front() {
-            Some(Frame { body: Body::Bytes(bytes), .. }) => {
-                self.waiting_bytes -= bytes.len();
-                Some(bytes)
-            }
+        let small = self.small.pop_front();
+        self.waiting_bytes -= small.as_ref().map_or(0, |frame| frame.body.len());
+        match small {
+            Some(Frame { body: Body::Bytes(bytes), .. }) => Some(bytes),
             // Weights that are not encoded are large.
             Some(_) | None => self.poll_chunk(),
         }
