@@ -50,7 +50,7 @@ mod reward_key;
 #[cfg(test)]
 mod tests;
 
-pub use outcome::{EvaluatedEpisode, Evaluation, EvaluationRequest, Frames};
+pub use outcome::{EpisodeTrace, EvaluatedEpisode, Evaluation, EvaluationRequest, Frames};
 pub use queue::{Asker, Earlier, EvaluationQueue, QueueFull, Ticket};
 pub use reward_key::{BadRewardKey, RewardKey};
 
@@ -168,6 +168,8 @@ struct Running {
     is_any_done: bool,
     /// Pictures are wanted, and there are some.
     has_picture: bool,
+    /// The open episode of the first sub-environment, if its trace is wanted.
+    trace: Option<EpisodeTrace>,
 }
 
 impl Evaluator {
@@ -248,8 +250,8 @@ impl Evaluator {
             lane.begin(request.episodes.map(|episodes| share(episodes.get())), request.max_steps);
         }
         let found = Evaluation { weights_version: self.weights_version(), ..Evaluation::default() };
-        let has_picture = request.render;
-        self.running = Some(Running { request, found, is_signalled: false, is_any_done: false, has_picture });
+        let (has_picture, trace) = (request.render, request.trace.then(EpisodeTrace::default));
+        self.running = Some(Running { request, found, is_signalled: false, is_any_done: false, has_picture, trace });
         Ok(())
     }
 
@@ -322,6 +324,7 @@ impl Evaluator {
                 Reset::Unsupported => return Err(EvaluationError::NoReset(env)),
             }
         }
+        running.note(self.lanes.first());
         let explore = !running.request.deterministic;
         self.acting.choose(&mut self.lanes, self.env.as_ref(), &self.spaces, self.policy.as_mut(), explore)?;
         let answers = self.acting.answers(&mut self.lanes, self.transform, &self.spaces.action)?;
@@ -348,6 +351,9 @@ impl Evaluator {
                 return Err(fault.into());
             }
             running.found.faulty = running.found.faulty.saturating_add(1);
+            if let Some(trace) = running.trace.as_mut().filter(|_| news.env == 0) {
+                *trace = EpisodeTrace::default();
+            }
             lane.lost();
             return Ok(());
         }
@@ -375,6 +381,10 @@ impl Evaluator {
         }
         if let Some(episode) = lane.stepped(reward.unwrap_or(0.0), is_cut, running.request.max_steps)? {
             running.is_any_done = true;
+            if let Some(trace) = running.trace.as_mut().filter(|_| episode.env == 0) {
+                let trace = core::mem::take(trace);
+                running.found.trace = Some(EpisodeTrace { episode: episode.episode, ..trace });
+            }
             running.found.episodes.push(episode);
         }
         Ok(())
@@ -382,6 +392,14 @@ impl Evaluator {
 }
 
 impl Running {
+    /// Remembers what the first sub-environment acts on next.
+    fn note(&mut self, lane: Option<&Lane>) {
+        let Some(lane) = lane.filter(|lane| lane.phase == Phase::Acting && !lane.is_resting) else { return };
+        if let (Some(trace), Some((_, row))) = (&mut self.trace, lane.turn.obs().iter().next()) {
+            trace.add(row);
+        }
+    }
+
     fn is_over(&self, lanes: &[Lane]) -> bool {
         (self.request.break_when_any_done && self.is_any_done) || lanes.iter().all(|lane| lane.is_resting)
     }

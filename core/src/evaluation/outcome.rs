@@ -4,7 +4,11 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{env::Frame, ids::WeightsVersion, prelude::*};
+use crate::{
+    env::{Frame, RowsRef},
+    ids::WeightsVersion,
+    prelude::*,
+};
 
 /// What an evaluation is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,13 +25,15 @@ pub struct EvaluationRequest {
     pub episodes: Option<NonZeroU32>,
     /// Pictures of the first sub-environment, if it has any.
     pub render: bool,
+    /// What the first sub-environment showed in its latest episode.
+    pub trace: bool,
 }
 
 impl EvaluationRequest {
     /// Up to the first end of an episode or so many steps, with the most likely actions, and with pictures.
     #[must_use]
     pub const fn new(max_steps: u32) -> Self {
-        Self { max_steps, deterministic: true, break_when_any_done: true, episodes: None, render: true }
+        Self { max_steps, deterministic: true, break_when_any_done: true, episodes: None, render: true, trace: false }
     }
 
     /// So many whole episodes of at most `max_steps` each and in all of a sub-environment, without pictures.
@@ -74,6 +80,43 @@ pub struct Evaluation {
     /// Pictures of the first sub-environment, one after every step; none if it has no picture or nobody asked.
     #[serde(skip)]
     pub frames: Option<Frames>,
+    /// What the first sub-environment showed in the latest of its episodes that ended; none if none did or nobody asked.
+    pub trace: Option<EpisodeTrace>,
+}
+
+/// What the first agent of a sub-environment saw in an episode.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EpisodeTrace {
+    /// Number of the episode.
+    pub episode: u32,
+    /// Elements of an observation.
+    pub obs_len: u32,
+    /// The observations that were acted on, one after the other, as numbers of whatever type the environment has.
+    pub obs: Vec<f32>,
+    /// Its end is missing, since there was no room for it.
+    pub is_cut: bool,
+}
+
+impl EpisodeTrace {
+    /// The most numbers in the observations.
+    pub const MAX_NUMBERS: usize = 50_000;
+
+    /// Adds an observation, while there is room.
+    pub(super) fn add(&mut self, row: RowsRef<'_>) {
+        if self.is_cut || self.obs.len().saturating_add(row.len()) > Self::MAX_NUMBERS {
+            self.is_cut = true;
+            return;
+        }
+        self.obs_len = u32::try_from(row.len()).unwrap_or(u32::MAX);
+        match row {
+            RowsRef::F32(row) => self.obs.extend_from_slice(row),
+            RowsRef::F64(row) => self.obs.extend(row.iter().map(|&x| x as f32)),
+            RowsRef::I32(row) => self.obs.extend(row.iter().map(|&x| x as f32)),
+            RowsRef::I64(row) => self.obs.extend(row.iter().map(|&x| x as f32)),
+            RowsRef::U8(row) => self.obs.extend(row.iter().map(|&x| f32::from(x))),
+            RowsRef::Bool(row) => self.obs.extend(row.iter().map(|&x| f32::from(u8::from(x)))),
+        }
+    }
 }
 
 impl Evaluation {
@@ -157,6 +200,12 @@ impl Frames {
     #[must_use]
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
+    }
+
+    /// All pixels, without the rest.
+    #[must_use]
+    pub fn into_rgb(self) -> Vec<u8> {
+        self.rgb
     }
 
     /// The pictures, one after the other.

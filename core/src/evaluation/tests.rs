@@ -299,6 +299,20 @@ impl Env for Payer {
 }
 
 #[test]
+fn the_latest_episode_that_ended_has_a_trace() {
+    let mut evaluator = evaluator(2);
+    assert_eq!(evaluate(&mut evaluator, &on_and_on(30)).trace, None);
+    let found = evaluate(&mut evaluator, &EvaluationRequest { trace: true, ..on_and_on(30) });
+    let trace = found.trace.unwrap();
+    let latest = found.episodes.iter().rfind(|episode| episode.env == 0).unwrap();
+    assert_eq!((trace.episode, trace.obs.len() as u32), (latest.episode, latest.len));
+    assert!(trace.obs.iter().rev().map(|left| *left as u32).eq(1..=latest.len));
+    let mut long = EpisodeTrace::default();
+    (0..=EpisodeTrace::MAX_NUMBERS).for_each(|_| long.add(RowsRef::U8(&[1])));
+    assert_eq!((long.obs.len(), long.obs_len, long.is_cut), (EpisodeTrace::MAX_NUMBERS, 1, true));
+}
+
+#[test]
 fn memory_lasts_an_episode() {
     let spec = EnvSpec::new("Payer", |contexts, _| Box::new(Vectorized::new(vec![Payer::default(); contexts.len()])));
     let env = InProcess::new(EnvMaker::single_agent(&spec, Kernels::PORTABLE), starts(2), 1).unwrap();

@@ -193,6 +193,7 @@ impl Actor {
                     self.expel_invalid();
                     self.end_unwanted_run();
                     self.begin_first_iteration();
+                    self.poll_evaluation();
                     self.refresh_dashboards();
                 }
             }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -60,6 +60,11 @@ pub(super) enum Ended {
 impl Children {
     pub(super) fn new(program: PathBuf, way: Vec<String>, events: mpsc::Sender<Event>) -> Self {
         Self { program, way, events, next: 1, running: BTreeMap::new(), failed_starts: 0 }
+    }
+
+    /// What local workers are.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Workers that are there or about to be.

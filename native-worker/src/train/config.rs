@@ -12,6 +12,7 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::EvaluationConfig;
 use crate::{
     hub::TOKEN_VARIABLE,
     learner::{ConfigError, DeviceSpec, PpoConfig},
@@ -90,6 +91,9 @@ pub struct TrainConfig {
     /// Which fragments make a batch. In other modes than the synchronous one two runs are not the same.
     #[serde(default, skip_serializing_if = "SamplingMode::is_synchronous")]
     pub mode: SamplingMode,
+    /// Evaluation beside the run. Has no influence on its rows.
+    #[serde(default, skip_serializing_if = "EvaluationConfig::is_off")]
+    pub evaluation: EvaluationConfig,
     /// Settings of the algorithm.
     pub ppo: PpoConfig,
 }
@@ -144,6 +148,7 @@ impl TrainConfig {
             output: None,
             extra_environs: BTreeMap::new(),
             mode: SamplingMode::Synchronous,
+            evaluation: EvaluationConfig::default(),
             ppo: PpoConfig::default(),
         }
     }

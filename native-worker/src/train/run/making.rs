@@ -18,6 +18,7 @@ use super::{
     super::{
         SampleConfig, TrainConfig, TrainConfigError,
         consumer::Consumer,
+        evaluation::RunEvaluation,
         metrics::{Episodes, Stopwatch},
         output::RunOutput,
         run_dir::RunDir,
@@ -118,7 +119,9 @@ impl Run {
             max_env_steps: config.max_env_steps,
             mode: config.mode,
         };
-        Self::with(number, (config.spec(), spaces), terms, weights, (consumer, group), first_lease)
+        let evaluation = RunEvaluation::of(config.evaluation, &config.spec());
+        let run = Self::with(number, (config.spec(), spaces), terms, weights, (consumer, group), first_lease)?;
+        Ok(Self { evaluation, ..run })
     }
 
     fn sampling(
@@ -189,6 +192,7 @@ impl Run {
             files: None,
             warnings: Vec::new(),
             history: Vec::new(),
+            evaluation: None,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! A run as the hub drives it: group, consumer and measurements, without sockets.
 
+mod evaluation;
 mod leases;
 mod making;
 mod report;
@@ -29,6 +30,7 @@ use tokio::sync::mpsc;
 use super::{
     RunEnd, SampleConfig, SavedRun, Summary, TrainConfig, TrainConfigError,
     consumer::{Consumer, Consuming},
+    evaluation::RunEvaluation,
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::RunDirError,
     saving::RunFiles,
@@ -103,6 +105,8 @@ pub(crate) struct Run {
     pub(crate) warnings: Vec<String>,
     /// What dashboards show of its earlier lives, until somebody takes it.
     pub(crate) history: Vec<Iteration>,
+    /// None if it is not evaluated, or is over.
+    evaluation: Option<RunEvaluation>,
 }
 
 /// A batch that is being consumed.
@@ -304,6 +308,7 @@ impl Run {
         self.stopwatch.pause();
         let (ended, mut faults) = self.finish_saving();
         self.consumer = None;
+        self.evaluation = None;
         self.group.stop(now);
         self.phase = match &end {
             RunEnd::Solved => Phase::Solved,

@@ -1,0 +1,91 @@
+//! Whatever goes wrong is told once, and the next evaluation is as if it had not been.
+
+use std::{fs, time::Duration};
+
+use rollmesh::{
+    eval::{EvalSpec, EvalWorker, EvalWorkerError, InitSpec},
+    native,
+};
+use serde_json::json;
+
+use super::{
+    contract::{LONG, result},
+    lab::{lab, registry},
+};
+
+pub(crate) fn what_hangs_is_given_up_once_and_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    for (kind, name) in ["thread", "process"].into_iter().enumerate() {
+        let settings = json!({ "does": "hang", "once": dir.path().join(name) });
+        let spec = EvalSpec { timeout_ms: 1_500, ..lab(settings) };
+        let mut worker = match kind {
+            0 => {
+                let makers = spec.makers(&native(registry())).unwrap();
+                EvalWorker::in_thread_with(makers, Duration::from_millis(spec.timeout_ms)).unwrap()
+            }
+            _ => EvalWorker::in_process(&spec).unwrap(),
+        };
+        worker.submit(None, 100, true, true).unwrap();
+        let error = worker.poll(LONG).unwrap_err();
+        assert_eq!(error, EvalWorkerError::Overdue { doing: "evaluating".into(), limit_ms: 1_500 });
+        assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+        worker.submit(None, 100, true, true).unwrap();
+        assert_eq!(result(&mut worker).reward(), 5.0);
+    }
+}
+
+pub(crate) fn what_crashes_is_told_once_and_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    for (does, words) in [("abort", "the lab burns"), ("panic", "a mouse")] {
+        let settings = json!({ "does": does, "once": dir.path().join(does) });
+        let mut worker = EvalWorker::in_process(&lab(settings)).unwrap();
+        let ticket = worker.submit(None, 100, true, true).unwrap();
+        let (about, outcome) = worker.poll_ticket(LONG).unwrap();
+        let error = outcome.unwrap_err();
+        assert_eq!((about, matches!(error, EvalWorkerError::Ended(_))), (Some(ticket), does == "abort"));
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+        worker.submit(None, 100, true, true).unwrap();
+        assert_eq!(result(&mut worker).reward(), 5.0);
+    }
+}
+
+pub(crate) fn what_cannot_begin_says_so_at_the_first_poll() {
+    let init = |name: &str| Some(InitSpec { name: name.into(), ..Default::default() });
+    let cases = [
+        (EvalSpec { init: init("fail"), ..lab(json!({})) }, "its init function failed: fail: no device"),
+        (lab(json!({ "does": "refuse" })), "its environment failed: the environment failed: closed today"),
+        (
+            EvalSpec { policy: "nobody".into(), ..lab(json!({})) },
+            "its policy failed: there is no kind of policy 'nobody'",
+        ),
+        (EvalSpec { init: init("nobody"), ..lab(json!({})) }, "its init function failed: there is no init function"),
+        (EvalSpec::new("Nowhere-v0"), "its environment failed: there is no environment 'Nowhere-v0'"),
+    ];
+    for (spec, words) in cases {
+        let mut worker = EvalWorker::in_process(&spec).unwrap();
+        let error = worker.poll(LONG).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+        // It is tried again, with the same end.
+        worker.submit(None, 1, true, true).unwrap();
+        assert!(worker.poll(LONG).is_err());
+        assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+    }
+}
+
+pub(crate) fn no_process_outlives_its_worker() {
+    let dir = tempfile::tempdir().unwrap();
+    let pid = dir.path().join("notes");
+    // It hangs when its worker goes.
+    let mut worker = EvalWorker::in_process(&lab(json!({ "does": "hang", "notes": pid }))).unwrap();
+    worker.submit(None, 100, true, true).unwrap();
+    let children = || {
+        let path = format!("/proc/self/task/{}/children", rustix::thread::gettid().as_raw_nonzero());
+        fs::read_to_string(path).unwrap_or_default()
+    };
+    drop(children);
+    worker.shutdown();
+    // Its process has been waited for when this comes back: nothing is left that could answer.
+    assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+}
