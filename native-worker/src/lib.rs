@@ -17,6 +17,7 @@ pub mod envs;
 pub mod external;
 pub mod hub;
 pub mod kernels;
+pub mod launch;
 pub mod learner;
 pub mod monitor;
 pub mod offline;

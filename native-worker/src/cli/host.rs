@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, pin::pin};
 use rollmesh_core::protocol::message::RunStatus;
 use tokio::sync::oneshot;
 
-use super::{exit::Failure, signals};
+use super::{exit::Failure, signals, worker_spec::SpecFlags};
 use crate::{
     Registry,
     hub::{Hub, HubConfig, TOKEN_VARIABLE},
@@ -23,10 +23,22 @@ pub(super) async fn start(
     assets: Option<PathBuf>,
     registry: &Registry,
 ) -> Result<Hub, Failure> {
+    start_with(listen, dashboard, assets, &SpecFlags::default(), registry).await
+}
+
+/// [`start`], with local workers as the flags say.
+pub(super) async fn start_with(
+    listen: SocketAddr,
+    dashboard: bool,
+    assets: Option<PathBuf>,
+    workers: &SpecFlags,
+    registry: &Registry,
+) -> Result<Hub, Failure> {
     let worker_program = std::env::current_exe().map_err(Failure::other)?;
     let (external, allow_origins) = (None, Vec::new());
     let config = HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO, external, allow_origins };
-    Hub::start(config, registry).await.map_err(Failure::usage)
+    let launcher = workers.launcher(&config.worker_program);
+    Hub::start_with(config, registry, launcher, workers.spec()).await.map_err(Failure::usage)
 }
 
 /// Tells people where the page is and how workers join.

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-use super::{exit::Failure, host, runtime};
+use super::{exit::Failure, host, runtime, worker_spec::SpecFlags};
 use crate::Registry;
 
 #[derive(Args)]
@@ -16,11 +16,13 @@ pub(super) struct HubArgs {
     /// Directory of the dashboard's files
     #[arg(long, value_name = "DIR")]
     assets: Option<PathBuf>,
+    #[command(flatten)]
+    workers: SpecFlags,
 }
 
 pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     runtime(2)?.block_on(async {
-        let mut hub = host::start(args.listen, true, args.assets.clone(), registry).await?;
+        let mut hub = host::start_with(args.listen, true, args.assets.clone(), &args.workers, registry).await?;
         host::print_invitations(&hub);
         host::serve(&mut hub).await;
         hub.shutdown().await;

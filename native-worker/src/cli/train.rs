@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use rollmesh_core::config::Config;
 
-use super::{exit::Failure, host, runtime};
+use super::{exit::Failure, host, runtime, worker_spec::SpecFlags};
 use crate::{
     Registry,
     learner::{DeviceSpec, PpoConfig},
@@ -70,6 +70,8 @@ pub(super) struct TrainArgs {
     /// Environment variable of the local workers; may be given several times [default: those of this process alone]
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     extra_environ: Vec<(String, String)>,
+    #[command(flatten)]
+    worker_spec: SpecFlags,
     /// Print the summary as one JSON object, and no progress
     #[arg(long)]
     json: bool,
@@ -86,7 +88,8 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     // Before anything is announced; the run opens it for itself.
     config.device.open().map_err(Failure::usage)?;
     let summary = runtime(2)?.block_on(async {
-        let mut hub = host::start(args.listen, !args.no_dashboard, args.assets.clone(), registry).await?;
+        let (page, assets) = (!args.no_dashboard, args.assets.clone());
+        let mut hub = host::start_with(args.listen, page, assets, &args.worker_spec, registry).await?;
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         }
@@ -122,6 +125,7 @@ fn config(args: &TrainArgs) -> TrainConfig {
         pace: Duration::ZERO,
         run_dir: Some(args.run_dir.clone().unwrap_or_else(|| new_directory(&args.env, args.seed))),
         extra_environs: args.extra_environ.iter().cloned().collect(),
+        worker: Some(args.worker_spec.spec()).filter(|spec| !spec.is_default()),
         ppo,
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     Registry,
     hub::TOKEN_VARIABLE,
     kernels::KernelChoice,
+    launch::ConfineFlags,
     learner::DeviceSpec,
     worker::{self, WorkerConfig, WorkerEnd},
 };
@@ -33,6 +34,8 @@ pub(super) struct WorkerArgs {
     /// End when standard input does, as the hub's own workers do
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
+    #[command(flatten)]
+    confine: ConfineFlags,
 }
 
 fn hub_url(text: &str) -> Result<String, String> {
@@ -45,6 +48,8 @@ fn hub_url(text: &str) -> Result<String, String> {
 
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     spare_memory();
+    // Before there is any other thread.
+    args.confine.apply().map_err(Failure::other)?;
     let text = std::env::var(TOKEN_VARIABLE).map_err(|_| {
         Failure::usage(format!("{TOKEN_VARIABLE} is not set; the hub prints the command with its token"))
     })?;

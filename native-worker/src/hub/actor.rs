@@ -31,7 +31,10 @@ use super::{
     dashboard::Dashboard,
     peer::{Admission, Departure, Knock, PeerLink},
 };
-use crate::train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update};
+use crate::{
+    launch::{LaunchError, WorkerSpec},
+    train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update},
+};
 
 /// The most peers at a time.
 const MAX_PEERS: usize = 1024;
@@ -83,6 +86,8 @@ pub(super) struct Actor {
     fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
+    /// What a local worker needs, unless the run says otherwise.
+    pub(super) worker: WorkerSpec,
     pub(super) peers: BTreeMap<u32, Peer>,
     next_peer: u32,
     pub(super) run: Option<Run>,
@@ -108,7 +113,7 @@ impl Actor {
         envs: EnvRegistry,
         kernels: Kernels,
         tokens: Tokens,
-        children: Children,
+        (children, worker): (Children, WorkerSpec),
         status: watch::Sender<RunStatus>,
         notices: mpsc::Sender<HubNotice>,
     ) -> Self {
@@ -117,6 +122,7 @@ impl Actor {
             fingerprint: core_fingerprint(kernels),
             tokens,
             children,
+            worker,
             peers: BTreeMap::new(),
             next_peer: 1,
             run: None,
@@ -185,7 +191,7 @@ impl Actor {
             Event::Message { peer, message } => self.handle_message(peer, *message),
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
-            Event::ReplaceChild => self.add_child(),
+            Event::ReplaceChild => self.replace_child(),
             Event::Start { task, started, done } => {
                 let result = self.start_run(task);
                 if result.is_ok() {
@@ -283,12 +289,19 @@ impl Actor {
         }
     }
 
-    pub(super) fn add_child(&mut self) {
+    /// Starts a local worker as the run wants it, or as the hub does without one.
+    pub(super) fn add_child(&mut self) -> Result<(), LaunchError> {
         let none = BTreeMap::new();
-        let extra_environs = self.run.as_ref().map_or(&none, |run| &run.terms.extra_environs);
-        match self.children.start(extra_environs) {
-            Ok((number, token)) => self.tokens.add(token, Role::Worker, Some(number)),
-            Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
+        let terms = self.run.as_ref().map(|run| &run.terms);
+        let spec = terms.and_then(|terms| terms.worker.as_ref()).unwrap_or(&self.worker);
+        let (number, token) = self.children.start(spec, terms.map_or(&none, |terms| &terms.extra_environs))?;
+        self.tokens.add(token, Role::Worker, Some(number));
+        Ok(())
+    }
+
+    fn replace_child(&mut self) {
+        if let Err(error) = self.add_child() {
+            self.notice(2, format!("a local worker could not be started: {error}"));
         }
     }
 
@@ -300,7 +313,7 @@ impl Actor {
             Ended::Replace(pause) => {
                 self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
                 if pause.is_zero() {
-                    self.add_child();
+                    self.replace_child();
                 } else {
                     self.children.replace_after(pause);
                 }

@@ -2,21 +2,19 @@
 
 use std::{
     collections::BTreeMap,
-    io,
     net::SocketAddr,
-    path::PathBuf,
-    process::{ExitStatus, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use rollmesh_core::protocol::Token;
 use tokio::{
-    process::{Child, Command},
     sync::{mpsc, oneshot},
-    time::{sleep, timeout},
+    time::sleep,
 };
 
-use super::{TOKEN_VARIABLE, actor::Event, random_token};
+use super::{actor::Event, random_token};
+use crate::launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec};
 
 /// A child that ends before this time without having reached the hub has failed to start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
@@ -27,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// The local workers that should be there.
 pub(super) struct Children {
-    program: PathBuf,
+    launcher: Arc<dyn Launcher>,
     address: SocketAddr,
     events: mpsc::Sender<Event>,
     next: u32,
@@ -58,8 +56,8 @@ pub(super) enum Ended {
 }
 
 impl Children {
-    pub(super) fn new(program: PathBuf, address: SocketAddr, events: mpsc::Sender<Event>) -> Self {
-        Self { program, address, events, next: 1, running: BTreeMap::new(), failed_starts: 0 }
+    pub(super) fn new(launcher: Arc<dyn Launcher>, address: SocketAddr, events: mpsc::Sender<Event>) -> Self {
+        Self { launcher, address, events, next: 1, running: BTreeMap::new(), failed_starts: 0 }
     }
 
     /// Workers that are there or about to be.
@@ -69,28 +67,20 @@ impl Children {
 
     /// Starts a worker with these environment variables besides the hub's; its number, and the token that it will
     /// present.
-    pub(super) fn start(&mut self, extra_environs: &BTreeMap<String, String>) -> io::Result<(u32, Token)> {
+    pub(super) fn start(
+        &mut self,
+        spec: &WorkerSpec,
+        extra_environs: &BTreeMap<String, String>,
+    ) -> Result<(u32, Token), LaunchError> {
         let number = self.next;
-        let token = random_token().map_err(io::Error::other)?;
-        let mut command = Command::new(&self.program);
-        // Ctrl-C in the hub's terminal is for the hub, which tells its children.
-        #[cfg(unix)]
-        command.process_group(0);
-        let child = command
-            .args(["worker", "--hub", &format!("ws://{}", self.address), "--name", &format!("local-{number}")])
-            .args(["--until-stdin-closes"])
-            .envs(extra_environs)
-            .env(TOKEN_VARIABLE, token.to_hex())
-            // The pipe closes with the hub, however it ends: no worker outlives it.
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
+        let token = random_token().map_err(|error| LaunchError::Failed(format!("there is no token: {error}")))?;
+        let hub = format!("ws://{}", self.address);
+        let order = LaunchOrder { number, hub: &hub, token: &token, spec, environs: extra_environs };
+        let worker = self.launcher.launch(&order)?;
         self.next += 1;
-        let pid = child.id();
+        let pid = worker.pid();
         let (kill, killed) = oneshot::channel();
-        tokio::spawn(watch(number, child, killed, self.events.clone()));
+        tokio::spawn(watch(number, worker, killed, self.events.clone()));
         let running = Running { token, pid, began: Instant::now(), joined: false, dismissed: false, kill: Some(kill) };
         self.running.insert(number, running);
         Ok((number, token))
@@ -167,18 +157,25 @@ impl Children {
 }
 
 /// Waits for the end of a child, or kills it.
-async fn watch(number: u32, mut child: Child, killed: oneshot::Receiver<()>, events: mpsc::Sender<Event>) {
-    // Taken out, since waiting for the child would close it: the child takes that for the end of the hub.
-    let stdin = child.stdin.take();
-    let status: io::Result<ExitStatus> = tokio::select! {
-        status = child.wait() => status,
+async fn watch(
+    number: u32,
+    mut worker: Box<dyn LaunchedWorker>,
+    killed: oneshot::Receiver<()>,
+    events: mpsc::Sender<Event>,
+) {
+    let status = tokio::select! {
+        status = worker.ended() => Some(status),
         // Without a sender left the hub is going, and takes its children along.
-        _ = killed => {
-            let _ = child.start_kill();
-            timeout(GRACE, child.wait()).await.unwrap_or_else(|_| Err(io::Error::other("it does not end")))
+        _ = killed => None,
+    };
+    let status = match status {
+        Some(status) => status,
+        None => {
+            worker.kill();
+            worker.ended().await
         }
     };
-    drop(stdin);
-    let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+    // What it was granted is free before anybody asks for it again.
+    drop(worker);
     let _ = events.send(Event::ChildExited { number, status }).await;
 }

@@ -87,8 +87,7 @@ impl Actor {
         if self.children.count() >= MAX_LOCAL_WORKERS as usize {
             return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
         }
-        self.add_child();
-        Ok(())
+        self.add_child().map_err(|error| error.to_string())
     }
 
     fn remove_worker(&mut self, worker: u32) -> Result<(), String> {

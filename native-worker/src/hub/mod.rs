@@ -33,6 +33,7 @@ use self::actor::{Actor, Event};
 use crate::{
     Registry,
     external::ExternalMultiAgentEnv,
+    launch::{Launcher, LocalLauncher, WorkerSpec},
     train::{SampleConfig, StartError, Summary, Task, TrainConfig},
 };
 
@@ -124,6 +125,21 @@ impl Hub {
     /// # Errors
     /// [`HubError`], which says what to change.
     pub async fn start(config: HubConfig, registry: &Registry) -> Result<Self, HubError> {
+        let launcher = Arc::new(LocalLauncher::new(&config.worker_program));
+        Self::start_with(config, registry, launcher, WorkerSpec::default()).await
+    }
+
+    /// [`start`](Self::start) with a launcher of one's own for local workers, instead of processes of the configured
+    /// program; and with what each of them needs, unless a run says otherwise.
+    ///
+    /// # Errors
+    /// [`HubError`], which says what to change.
+    pub async fn start_with(
+        config: HubConfig,
+        registry: &Registry,
+        launcher: Arc<dyn Launcher>,
+        worker_spec: WorkerSpec,
+    ) -> Result<Self, HubError> {
         if !config.listen.ip().is_loopback() {
             return Err(HubError::NotLoopback(config.listen));
         }
@@ -149,8 +165,15 @@ impl Hub {
         let (events, inbox) = mpsc::channel(1024);
         let (status_sender, status) = watch::channel(RunStatus::default());
         let (notice_sender, notices) = mpsc::channel(1024);
-        let children = children::Children::new(config.worker_program.clone(), address, events.clone());
-        let actor = Actor::new(registry.envs.clone(), config.kernels, tokens, children, status_sender, notice_sender);
+        let children = children::Children::new(launcher, address, events.clone());
+        let actor = Actor::new(
+            registry.envs.clone(),
+            config.kernels,
+            tokens,
+            (children, worker_spec),
+            status_sender,
+            notice_sender,
+        );
         let server = server::Shared::new(address, assets, events.clone(), clients, config.allow_origins);
         Ok(Self {
             address,
@@ -317,6 +340,6 @@ impl StartRunError {
     /// True if another configuration would help.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self.0, StartError::Config(_) | StartError::Device(_) | StartError::RunDir(_))
+        matches!(self.0, StartError::Config(_) | StartError::Device(_) | StartError::RunDir(_) | StartError::Launch(_))
     }
 }

@@ -30,7 +30,15 @@ impl Actor {
         self.run = Some(run);
         self.dashboard.begin_run();
         for _ in self.children.count()..workers {
-            self.add_child();
+            match self.add_child() {
+                Ok(()) => {}
+                Err(error) if error.is_refusal() => {
+                    // Fewer workers than were asked for would be another run.
+                    self.end_run(RunEnd::Failed(error.to_string()));
+                    return Err(StartError::Launch(error));
+                }
+                Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
+            }
         }
         let workers: Vec<u32> =
             self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(|(&id, _)| id).collect();

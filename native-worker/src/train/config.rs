@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     hub::TOKEN_VARIABLE,
+    launch::WorkerSpec,
     learner::{ConfigError, DeviceSpec, PpoConfig},
 };
 
@@ -75,6 +76,9 @@ pub struct TrainConfig {
     #[doc(alias = "extra_python_environs_for_worker")]
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra_environs: BTreeMap<String, String>,
+    /// What each of these local workers needs of the machine; as the hub says, if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerSpec>,
     /// Settings of the algorithm.
     pub ppo: PpoConfig,
 }
@@ -126,6 +130,7 @@ impl TrainConfig {
             pace: Duration::ZERO,
             run_dir: None,
             extra_environs: BTreeMap::new(),
+            worker: None,
             ppo: PpoConfig::default(),
         }
     }

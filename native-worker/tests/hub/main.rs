@@ -3,6 +3,7 @@
 
 mod access;
 mod hand_made;
+mod launching;
 mod operators;
 mod peers;
 mod sampling;
@@ -12,7 +13,7 @@ mod workers;
 
 use rollmesh::{
     Registry,
-    hub::{Hub, HubConfig},
+    hub::{Hub, HubConfig, HubError},
     kernels::AUTO,
     learner::PpoConfig,
     train::{RunEnd, Summary, TrainConfig},
@@ -34,6 +35,13 @@ impl TestHub {
     }
 
     async fn start_at(listen: &str) -> Self {
+        Self::start_by(listen, |config| async { Hub::start(config, &Registry::builtin()).await }).await
+    }
+
+    async fn start_by<F: Future<Output = Result<Hub, HubError>>>(
+        listen: &str,
+        start: impl FnOnce(HubConfig) -> F,
+    ) -> Self {
         let assets = tempfile::tempdir().unwrap();
         std::fs::write(assets.path().join("secret"), "secret").unwrap();
         std::fs::create_dir(assets.path().join("page")).unwrap();
@@ -47,7 +55,7 @@ impl TestHub {
             external: None,
             allow_origins: Vec::new(),
         };
-        let hub = Hub::start(config, &Registry::builtin()).await.unwrap();
+        let hub = start(config).await.unwrap();
         Self { hub, seen: Vec::new(), assets }
     }
 

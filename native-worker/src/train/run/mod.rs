@@ -31,7 +31,10 @@ use super::{
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::{RunDir, RunDirError},
 };
-use crate::learner::{DeviceError, LearnError, UpdateStats};
+use crate::{
+    launch::{LaunchError, WorkerSpec},
+    learner::{DeviceError, LearnError, UpdateStats},
+};
 
 pub use weights::SyncError;
 
@@ -51,6 +54,8 @@ pub(crate) struct RunTerms {
     pub(crate) num_workers: u32,
     /// Environment variables that they have besides the hub's.
     pub(crate) extra_environs: BTreeMap<String, String>,
+    /// What each of them needs; as the hub says, if none.
+    pub(crate) worker: Option<WorkerSpec>,
     /// The least time between two batches.
     pace: Duration,
     stop_return: Option<f64>,
@@ -109,6 +114,8 @@ pub(crate) enum StartError {
     RunDir(#[from] RunDirError),
     #[error(transparent)]
     Group(#[from] GroupConfigError),
+    #[error(transparent)]
+    Launch(LaunchError),
     #[error("another run is going on; stop it first")]
     Busy,
     #[error("the hub has stopped")]
