@@ -49,6 +49,14 @@ id! {
     /// Version of a set of weights: the number of learner updates behind it.
     WeightsVersion(u64)
 }
+id! {
+    /// One call of a worker. Never reused within the life of a manager of calls.
+    CallId(u64)
+}
+id! {
+    /// Calls that belong together: their results are handed over together.
+    CallSetId(u64)
+}
 
 /// `eps_id` of an episode: unique within a run, and a function of the slot alone.
 #[must_use]

@@ -24,6 +24,7 @@ extern crate std;
 pub mod action;
 pub mod batch;
 pub mod callbacks;
+pub mod calls;
 pub mod column;
 pub mod config;
 pub mod distribution;

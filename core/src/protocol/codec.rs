@@ -97,6 +97,9 @@ messages! {
     Progress(Progress),
     FragmentUpload(FragmentUpload),
     WeightsApplied(WeightsApplied),
+    WorkerSetup(WorkerSetup),
+    Call(Call),
+    CallResult(CallResult),
     RunStatus(RunStatus),
     Iteration(Iteration),
     WorkerRow(WorkerRow),
@@ -142,6 +145,9 @@ impl Message {
                 let texts = upload.data.len() + upload.states.len() + upload.episode_returns.len();
                 texts + 24 * upload.slots.len() + 6 * upload.cut_ends.len()
             }
+            Self::WorkerSetup(setup) => setup.config.len(),
+            Self::Call(call) => call.body.len(),
+            Self::CallResult(result) => result.body.len(),
             Self::EnvTrace(trace) => trace.obs.len() + trace.dones.len(),
             _ => 0,
         };

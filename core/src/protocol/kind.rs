@@ -36,6 +36,12 @@ wire_enum! {
         FragmentUpload = 0x17,
         /// Worker to hub: new weights act from now on.
         WeightsApplied = 0x18,
+        /// Hub to worker: what a whole worker is made of.
+        WorkerSetup = 0x19,
+        /// Hub to worker: something is to be done.
+        Call = 0x1A,
+        /// Worker to hub: it was done, or why not.
+        CallResult = 0x1B,
         /// Hub to dashboard: state of the run.
         RunStatus = 0x20,
         /// Hub to dashboard: one more point of every curve.
@@ -120,15 +126,22 @@ impl Kind {
             }
             Self::Chunk => MAX_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::LeaseGrant => 16 * MIB,
+            Self::WorkerSetup => 4 * MIB,
             Self::FragmentUpload => 32 * MIB,
-            Self::WeightsUpdate => 64 * MIB,
+            Self::WeightsUpdate | Self::Call | Self::CallResult => 64 * MIB,
         }
     }
 
     /// Whether a message of this kind may come in chunks. All others fit in one frame.
     #[must_use]
     pub const fn may_be_split(self) -> bool {
-        matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload)
+        matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload) || self.is_of_calls()
+    }
+
+    /// Messages of these kinds never overtake each other, whatever their sizes: calls are done in the order in which they
+    /// began.
+    pub(super) const fn is_of_calls(self) -> bool {
+        matches!(self, Self::WorkerSetup | Self::Call | Self::CallResult)
     }
 }
 

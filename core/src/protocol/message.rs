@@ -247,6 +247,46 @@ pub struct WeightsApplied {
     pub version: u64,
 }
 
+/// What a whole worker is made of, environments, policies and all: from now on it can be asked by [`Call`]s. One that is
+/// there already is stopped first. Answered with [`CallResult`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerSetup {
+    /// Id of the call, as those of [`Call`].
+    pub call: u64,
+    /// Settings as a JSON object.
+    pub config: String,
+    /// Its place among the workers, from 1.
+    pub worker_index: u32,
+    /// How many there are.
+    pub num_workers: u32,
+    /// Whether it replaces one that was lost.
+    pub recreated_worker: bool,
+    /// Whether it evaluates.
+    pub in_evaluation: bool,
+}
+
+/// Something is to be done. Calls are done one after the other, in the order in which they come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Id of the call, of the hub's choice.
+    pub call: u64,
+    /// What is to be done.
+    #[serde(with = "super::bytes")]
+    pub body: Vec<u8>,
+}
+
+/// What a call brought.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallResult {
+    /// Id of the call.
+    pub call: u64,
+    /// Whether it was done. If not, `body` says why.
+    pub ok: bool,
+    /// The answer, or the error.
+    #[serde(with = "super::bytes")]
+    pub body: Vec<u8>,
+}
+
 /// The state of the hub's run, for dashboards. Sent when anything in it changed, at most ten times a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunStatus {

@@ -62,7 +62,7 @@ struct Sending {
 /// The sending side of a connection.
 ///
 /// Messages of up to [`CHUNK_BYTES`] keep their order, and so do larger ones; a small one may overtake a large
-/// one. Weights are the exception: new ones take the place of older ones that are not yet being sent.
+/// one, but no call another one. Weights take the place of older ones that are not yet being sent.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     small: VecDeque<Frame>,
@@ -107,8 +107,15 @@ impl Outbox {
             self.small.retain(|queued| queued.kind != Kind::WeightsUpdate);
             self.large.retain(|queued| queued.kind != Kind::WeightsUpdate);
         }
-        let queue = if frame.bytes.len() > CHUNK_BYTES as usize { &mut self.large } else { &mut self.small };
+        let is_large = frame.bytes.len() > CHUNK_BYTES as usize || frame.kind.is_of_calls() && self.is_calling();
+        let queue = if is_large { &mut self.large } else { &mut self.small };
         queue.push_back(frame);
+    }
+
+    /// Whether a call waits among the large messages: the next one must not overtake it, and goes in chunks, too.
+    fn is_calling(&self) -> bool {
+        let sending = self.sending.iter().map(|sending| &sending.frame);
+        self.large.iter().chain(sending).any(|frame| frame.kind.is_of_calls())
     }
 
     /// The receiver has room for more bytes of chunks.

@@ -30,7 +30,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::LeaseRefused
         | Kind::Progress
         | Kind::FragmentUpload
-        | Kind::WeightsApplied => matches!(role, Role::Worker),
+        | Kind::WeightsApplied
+        | Kind::CallResult => matches!(role, Role::Worker),
         Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -53,6 +54,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::WeightsUpdate
         | Kind::LeaseGrant
         | Kind::Revoke
+        | Kind::WorkerSetup
+        | Kind::Call
         | Kind::RunStatus
         | Kind::Iteration
         | Kind::WorkerRow
@@ -78,7 +81,9 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::RunEnd
         | Kind::WeightsUpdate
         | Kind::LeaseGrant
-        | Kind::Revoke => matches!(role, Role::Worker),
+        | Kind::Revoke
+        | Kind::WorkerSetup
+        | Kind::Call => matches!(role, Role::Worker),
         Kind::RunStatus | Kind::Iteration | Kind::WorkerRow | Kind::WorkerGone | Kind::EnvTrace | Kind::Notice => {
             matches!(role, Role::Viewer | Role::Operator)
         }
@@ -89,6 +94,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::Progress
         | Kind::FragmentUpload
         | Kind::WeightsApplied
+        | Kind::CallResult
         | Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -128,6 +134,9 @@ LeaseRefused       from --W-  to ----
 Progress           from --W-  to ----
 FragmentUpload     from --W-  to ----
 WeightsApplied     from --W-  to ----
+WorkerSetup        from ----  to --W-
+Call               from ----  to --W-
+CallResult         from --W-  to ----
 RunStatus          from ----  to VO--
 Iteration          from ----  to VO--
 WorkerRow          from ----  to VO--

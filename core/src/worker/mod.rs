@@ -15,10 +15,12 @@
 //! ```
 
 mod builder;
+mod command;
 pub mod config;
 mod data_parallel;
 mod error;
 mod fingerprint;
+mod functions;
 mod io;
 mod lane_set;
 mod lockstep;
@@ -32,10 +34,15 @@ pub use builder::{
     AsyncSampling, Clock, HostFacts, MovedEnvs, MovedSampler, NewPolicy, PolicyClass, RemoteEnvSpec, RemoteEnvs,
     RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
 };
+pub use command::{
+    CalledWorker, CommandError, CommandErrorKind, PolicyRoles, TrainedPolicies, WorkerAnswer, WorkerCommand,
+    WorkerSetup,
+};
 pub use config::{FragmentLength, InputSource, PolicyConfig, RolloutConfig};
 pub use data_parallel::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy};
 pub use error::{RolloutError, SetupError};
 pub use fingerprint::{core_fingerprint, rollout_hash};
+pub use functions::{EnvFn, NamedFn, PolicyFn, PolicyMappingFactory};
 pub use place::WorkerPlace;
 pub use registry::{
     BaseEnvFactory, CallbacksFactory, FileInputFactory, FileOutputFactory, InputFactory, OutputFactory, RegisteredEnv,

@@ -1,6 +1,6 @@
 //! What a program knows by name: all code that a configuration or a message can ask for. Only names travel.
 
-use super::RolloutWorker;
+use super::{EnvFn, PolicyFn, PolicyMappingFactory, RolloutWorker};
 use crate::{
     callbacks::{CallbackError, Callbacks, EpisodeHook, ObservationFn, PolicyMappingFn, WorkerInfo},
     config::Config,
@@ -91,7 +91,10 @@ pub struct Registry {
     callbacks: BTreeMap<String, CallbacksFactory>,
     policy_mapping_fns: BTreeMap<String, PolicyMappingFn>,
     observation_fns: BTreeMap<String, ObservationFn>,
+    pub(super) policy_mapping_factories: BTreeMap<String, PolicyMappingFactory>,
     worker_fns: BTreeMap<String, WorkerFn>,
+    pub(super) env_fns: BTreeMap<String, EnvFn>,
+    pub(super) policy_fns: BTreeMap<String, PolicyFn>,
     inputs: BTreeMap<String, InputFactory>,
     outputs: BTreeMap<String, OutputFactory>,
     /// For inputs that nobody has registered, if the program has files.
@@ -114,7 +117,10 @@ impl Registry {
             callbacks: BTreeMap::new(),
             policy_mapping_fns: BTreeMap::new(),
             observation_fns: BTreeMap::new(),
+            policy_mapping_factories: BTreeMap::new(),
             worker_fns: BTreeMap::new(),
+            env_fns: BTreeMap::new(),
+            policy_fns: BTreeMap::new(),
             inputs: BTreeMap::new(),
             outputs: BTreeMap::new(),
             file_input: None,
@@ -282,7 +288,11 @@ impl Registry {
     /// # Errors
     /// [`Unknown`].
     pub fn policy_mapping_fn(&self, name: &str) -> Result<&PolicyMappingFn, Unknown> {
-        find(&self.policy_mapping_fns, "policy mapping function", name)
+        self.policy_mapping_fns.get(name).ok_or_else(|| {
+            let known = self.policy_mapping_fns.keys().chain(self.policy_mapping_factories.keys());
+            let known: BTreeSet<&str> = known.map(String::as_str).collect();
+            Unknown::new("policy mapping function", name, known)
+        })
     }
 
     /// A function that rewrites observations.
@@ -338,7 +348,11 @@ impl Unknown {
     }
 }
 
-fn find<'a, T>(registered: &'a BTreeMap<String, T>, kind: &'static str, name: &str) -> Result<&'a T, Unknown> {
+pub(super) fn find<'a, T>(
+    registered: &'a BTreeMap<String, T>,
+    kind: &'static str,
+    name: &str,
+) -> Result<&'a T, Unknown> {
     registered.get(name).ok_or_else(|| Unknown::new(kind, name, registered.keys().map(String::as_str)))
 }
 

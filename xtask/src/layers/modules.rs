@@ -26,6 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["sampler"],
     &["protocol", "offline"],
     &["worker", "group"],
+    &["calls"],
 ];
 
 /// What core must not contain, and why or what instead. A leading dot means a method call.

@@ -131,7 +131,10 @@ impl RolloutWorkerBuilder {
     fn mapping(&self) -> Result<(PolicyMappingFn, Option<String>), SetupError> {
         match (&self.policy_mapping_fn, &self.config.policy_mapping_fn) {
             (Some(given), _) => Ok((given.clone(), None)),
-            (None, Some(name)) => Ok((self.registry.policy_mapping_fn(name)?.clone(), Some(name.clone()))),
+            (None, Some(name)) => {
+                let map = self.registry.policy_mapping(&name.parse()?)?;
+                Ok((map, Some(name.clone())))
+            }
             (None, None) => Ok((Arc::new(|_, _, _, _| PolicyId::DEFAULT), None)),
         }
     }

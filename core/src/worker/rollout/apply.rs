@@ -1,7 +1,13 @@
 //! Functions that are called with the worker.
 
 use super::RolloutWorker;
-use crate::{config::Config, worker::RolloutError};
+use crate::{
+    callbacks::CallbackError,
+    config::Config,
+    ids::PolicyId,
+    prelude::*,
+    worker::{NamedFn, RolloutError},
+};
 
 impl RolloutWorker {
     /// Calls a registered function with this worker. Name and arguments can come from anywhere.
@@ -11,6 +17,43 @@ impl RolloutWorker {
     pub fn apply(&mut self, name: &str, arguments: &Config) -> Result<Config, RolloutError> {
         let function = self.parts.registry.worker_fn(name)?.clone();
         Ok(function(self, arguments)?)
+    }
+
+    /// [`foreach_env_with_context`](Self::foreach_env_with_context) with a registered function.
+    ///
+    /// # Errors
+    /// [`RolloutError::Unknown`]; [`RolloutError::Callback`] of the first environment of which it fails. The function has
+    /// been called with all of them.
+    pub fn foreach_env_by_name(&mut self, function: &NamedFn) -> Result<Vec<Config>, RolloutError> {
+        let ask = self.parts.registry.env_fn(&function.name)?.clone();
+        all(self.foreach_env_with_context(|env, context| ask(env, context, &function.arguments)))
+    }
+
+    /// [`for_policy`](Self::for_policy) with a registered function.
+    ///
+    /// # Errors
+    /// [`RolloutError::Unknown`], [`RolloutError::PolicyMap`] for an unknown id, [`RolloutError::Callback`].
+    pub fn for_policy_by_name(&mut self, id: &PolicyId, function: &NamedFn) -> Result<Config, RolloutError> {
+        let ask = self.parts.registry.policy_fn(&function.name)?.clone();
+        Ok(self.for_policy(id, |policy| ask(id, policy, &function.arguments))??)
+    }
+
+    /// [`foreach_policy`](Self::foreach_policy) with a registered function.
+    ///
+    /// # Errors
+    /// As [`foreach_env_by_name`](Self::foreach_env_by_name); [`RolloutError::PolicyMap`].
+    pub fn foreach_policy_by_name(&mut self, function: &NamedFn) -> Result<Vec<Config>, RolloutError> {
+        let ask = self.parts.registry.policy_fn(&function.name)?.clone();
+        all(self.foreach_policy(|id, policy| ask(id, policy, &function.arguments))?)
+    }
+
+    /// [`foreach_policy_to_train`](Self::foreach_policy_to_train) with a registered function.
+    ///
+    /// # Errors
+    /// As [`foreach_policy_by_name`](Self::foreach_policy_by_name).
+    pub fn foreach_policy_to_train_by_name(&mut self, function: &NamedFn) -> Result<Vec<Config>, RolloutError> {
+        let ask = self.parts.registry.policy_fn(&function.name)?.clone();
+        all(self.foreach_policy_to_train(|id, policy| ask(id, policy, &function.arguments))?)
     }
 
     /// Calls a function of this program with this worker.
@@ -24,4 +67,9 @@ impl RolloutWorker {
     pub fn ping(&self) -> &'static str {
         "pong"
     }
+}
+
+/// All answers, or the first error.
+fn all(answers: Vec<Result<Config, CallbackError>>) -> Result<Vec<Config>, RolloutError> {
+    Ok(answers.into_iter().collect::<Result<_, _>>()?)
 }

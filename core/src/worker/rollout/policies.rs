@@ -7,7 +7,7 @@ use crate::{
     ids::PolicyId,
     policy::{Policy, PolicyEntry, PolicyMap, PolicyMapError, PolicyState, Stashed},
     prelude::*,
-    worker::{NewPolicy, Registry, RolloutError, WorkerStateError},
+    worker::{NamedFn, NewPolicy, Registry, RolloutError, SetupError, WorkerStateError},
 };
 
 impl RolloutWorker {
@@ -150,10 +150,12 @@ impl RolloutWorker {
         Ok(())
     }
 
-    /// [`set_policy_mapping_fn`](Self::set_policy_mapping_fn) by registered name, which a saved state remembers.
+    /// [`set_policy_mapping_fn`](Self::set_policy_mapping_fn) by registered name, which a saved state remembers; or by the
+    /// text of a [`NamedFn`], with the arguments that it is made with.
     ///
     /// # Errors
-    /// [`RolloutError::Unknown`], and as there; the old one stays then.
+    /// [`RolloutError::Unknown`], [`RolloutError::Callback`] for arguments that do not fit, and as there; the old one stays
+    /// then.
     pub fn set_policy_mapping_fn_by_name(&mut self, name: &str) -> Result<(), RolloutError> {
         self.check_running()?;
         let map = self.mapping_of_name(name)?;
@@ -162,8 +164,13 @@ impl RolloutWorker {
     }
 
     /// A registered mapping function that this worker can follow.
-    pub(super) fn mapping_of_name(&self, name: &str) -> Result<PolicyMappingFn, RolloutError> {
-        let map = self.parts.registry.policy_mapping_fn(name)?.clone();
+    pub(in crate::worker) fn mapping_of_name(&self, name: &str) -> Result<PolicyMappingFn, RolloutError> {
+        let function: NamedFn = name.parse().map_err(SetupError::from)?;
+        let map = self.parts.registry.policy_mapping(&function).map_err(|error| match error {
+            SetupError::Unknown(unknown) => RolloutError::Unknown(unknown),
+            SetupError::Callback(error) => error.into(),
+            other => other.into(),
+        })?;
         if name != Registry::DEFAULT_MAPPING {
             self.check_may_map()?;
         }
@@ -212,6 +219,13 @@ impl RolloutWorker {
         self.parts.callbacks.on_create_policy(id, entry.policy.as_mut())?;
         self.parts.recipes.insert(id.clone(), recipe);
         Ok(self.parts.policies.add(id.clone(), entry)?)
+    }
+
+    /// What every policy observes and does, before preprocessing.
+    #[doc(alias = "get_spaces")]
+    #[must_use]
+    pub fn spaces(&self) -> BTreeMap<PolicyId, EnvSpaces> {
+        self.parts.recipes.iter().filter_map(|(id, recipe)| Some((id.clone(), recipe.spaces()?))).collect()
     }
 
     /// Spaces of all policies, if they are the same.

@@ -1,0 +1,237 @@
+//! Asking workers.
+
+use super::{
+    CallCommand, CallError, CallManager,
+    set::CallSet,
+    worker::{Waiting, Whose},
+};
+use crate::{
+    ids::{CallId, CallSetId, WorkerId},
+    prelude::*,
+    time::Micros,
+    worker::WorkerCommand,
+};
+
+/// Something that workers can be asked.
+pub trait CallRequest {
+    /// Whether it samples: workers whose samples fail again and again become unhealthy.
+    fn is_sample(&self) -> bool {
+        false
+    }
+}
+
+impl CallRequest for WorkerCommand {
+    fn is_sample(&self) -> bool {
+        matches!(self, Self::Sample | Self::SampleAndLearn { .. })
+    }
+}
+
+/// What is asked of whom, and how long to wait.
+///
+/// ```
+/// use rollmesh_core::{calls::ForEach, ids::WorkerId, time::Micros, worker::WorkerCommand};
+///
+/// // Of all healthy workers, and with all the time in the world.
+/// let ping = ForEach::new(WorkerCommand::Ping);
+/// // Of these two, healthy or not, whoever is back within a second.
+/// let sample = ForEach::new(WorkerCommand::Sample)
+///     .workers([WorkerId(1), WorkerId(2)])
+///     .healthy_only(false)
+///     .timeout(Micros::from_secs(1));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ForEach<R> {
+    requests: Requests<R>,
+    workers: Option<Vec<WorkerId>>,
+    healthy_only: bool,
+    timeout: Option<Micros>,
+    mark_healthy: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Requests<R> {
+    Same(Arc<R>),
+    Each(Vec<Arc<R>>),
+}
+
+impl<R> ForEach<R> {
+    /// Asks the same of everyone.
+    pub fn new(request: impl Into<Arc<R>>) -> Self {
+        Self::of(Requests::Same(request.into()))
+    }
+
+    /// Asks everyone something else: as many requests as there are ids, in the order of those, unhealthy ones included,
+    /// whose requests are passed over.
+    pub fn each<Q: Into<Arc<R>>>(requests: impl IntoIterator<Item = Q>) -> Self {
+        Self::of(Requests::Each(requests.into_iter().map(Into::into).collect()))
+    }
+
+    fn of(requests: Requests<R>) -> Self {
+        Self { requests, workers: None, healthy_only: true, timeout: None, mark_healthy: false }
+    }
+
+    /// Asks these alone. An id that is there twice is asked twice; without any id nobody is asked.
+    #[doc(alias("remote_worker_ids", "remote_actor_ids"))]
+    #[must_use]
+    pub fn workers(self, workers: impl Into<Vec<WorkerId>>) -> Self {
+        Self { workers: Some(workers.into()), ..self }
+    }
+
+    /// Asks unhealthy workers, too, if this is false.
+    #[must_use]
+    pub fn healthy_only(self, healthy_only: bool) -> Self {
+        Self { healthy_only, ..self }
+    }
+
+    /// Waits for no longer than this. With 0 not at all: what was asked is done, and nobody hears of it. Has no meaning
+    /// for asynchronous calls.
+    #[doc(alias = "timeout_seconds")]
+    #[must_use]
+    pub fn timeout(self, timeout: impl Into<Option<Micros>>) -> Self {
+        Self { timeout: timeout.into(), ..self }
+    }
+
+    /// Whoever answers is healthy from then on. Those who fetch asynchronous answers say it
+    /// [then](CallManager::fetch_ready_async).
+    #[must_use]
+    pub fn mark_healthy(self, mark_healthy: bool) -> Self {
+        Self { mark_healthy, ..self }
+    }
+}
+
+/// Why nobody was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForEachError {
+    /// There is no such worker.
+    #[error("there is no worker {0}; ids begin with 1, and those of workers that were removed are not used again")]
+    UnknownWorker(WorkerId),
+    /// There must be a request per id.
+    #[error("{requests} requests were given for {workers} workers: give one for all, or one for each")]
+    Requests {
+        /// Requests.
+        requests: usize,
+        /// Ids.
+        workers: usize,
+    },
+    /// It has left and is not back.
+    #[error("worker {0} is not there: it cannot be healthy before it is back")]
+    NotThere(WorkerId),
+}
+
+impl<R: CallRequest, T> CallManager<R, T> {
+    /// Asks workers, and waits for their answers: [`poll_results`](Self::poll_results) has them.
+    ///
+    /// # Errors
+    /// [`ForEachError`] for an unknown id and for more or fewer requests than ids: nobody was asked then.
+    #[doc(alias("foreach_actor", "foreach_worker", "foreach_worker_with_id"))]
+    pub fn foreach(&mut self, what: ForEach<R>, now: Micros) -> Result<CallSetId, ForEachError> {
+        let id = self.next_set;
+        let is_awaited = what.timeout != Some(Micros(0));
+        let mut set = CallSet::new(what.timeout.map(|timeout| now + timeout), what.mark_healthy);
+        for (worker, request) in self.targets(what)? {
+            if let Err(error) = self.may_begin(worker) {
+                set.add(worker, Some(Err(error)));
+            } else if is_awaited {
+                let place = set.add(worker, None);
+                self.begin(worker, request, Whose::Set(id, place), now);
+            } else {
+                self.counters.forgotten += 1;
+                self.begin(worker, request, Whose::Forgotten, now);
+            }
+        }
+        self.next_set = CallSetId(id.0 + 1);
+        if is_awaited {
+            self.forget_complete();
+            self.sets.insert(id, set);
+        }
+        debug_assert!(self.is_consistent());
+        Ok(id)
+    }
+
+    /// Asks workers without waiting: [`fetch_ready_async`](Self::fetch_ready_async) has their answers. Workers that have
+    /// as many such calls in flight as they may are passed over. Gives the number of calls that began.
+    ///
+    /// # Errors
+    /// As [`foreach`](Self::foreach).
+    #[doc(alias("foreach_actor_async", "foreach_worker_async"))]
+    pub fn foreach_async(&mut self, what: ForEach<R>, tag: Option<&str>, now: Micros) -> Result<usize, ForEachError> {
+        let tag: Option<Arc<str>> = tag.map(Into::into);
+        let mut begun = 0;
+        for (worker, request) in self.targets(what)? {
+            let has_room = self.workers.get(&worker).is_some_and(|known| known.in_flight < self.config.max_in_flight);
+            if !has_room || self.may_begin(worker).is_err() {
+                self.counters.not_begun += 1;
+                continue;
+            }
+            self.begin(worker, request, Whose::Async(tag.clone()), now);
+            if let Some(known) = self.workers.get_mut(&worker) {
+                known.in_flight += 1;
+            }
+            begun += 1;
+        }
+        debug_assert!(self.is_consistent());
+        Ok(begun)
+    }
+
+    /// Asks the unhealthy workers for a sign of life. Their answers are [results](Self::poll_results) as any others:
+    /// whoever has answered is there again, and can be given a state. With `mark_healthy` it is healthy at once; else
+    /// [`set_worker_state`](Self::set_worker_state) says so.
+    #[doc(alias("probe_unhealthy_actors", "probe_unhealthy_workers"))]
+    pub fn probe_unhealthy(
+        &mut self,
+        ping: impl Into<Arc<R>>,
+        timeout: Option<Micros>,
+        mark_healthy: bool,
+        now: Micros,
+    ) -> CallSetId {
+        let workers: Vec<WorkerId> = self.unhealthy_worker_ids().collect();
+        let what = ForEach::new(ping).workers(workers).healthy_only(false).timeout(timeout).mark_healthy(mark_healthy);
+        // They are all known, and there is one request for all.
+        self.foreach(what, now).unwrap_or_default()
+    }
+
+    /// Whom to ask what, in the order of ids.
+    fn targets(&self, what: ForEach<R>) -> Result<Vec<(WorkerId, Arc<R>)>, ForEachError> {
+        let ids = what.workers.unwrap_or_else(|| self.workers.keys().copied().collect());
+        ids.iter().try_for_each(|&id| self.check_known(id))?;
+        let requests = match what.requests {
+            Requests::Same(request) => vec![request; ids.len()],
+            Requests::Each(requests) if requests.len() == ids.len() => requests,
+            Requests::Each(requests) => {
+                return Err(ForEachError::Requests { requests: requests.len(), workers: ids.len() });
+            }
+        };
+        let is_asked = |id: &WorkerId| !what.healthy_only || self.workers.get(id).is_some_and(|known| known.is_healthy);
+        let mut targets: Vec<_> = ids.into_iter().zip(requests).filter(|(id, _)| is_asked(id)).collect();
+        targets.sort_by_key(|(id, _)| *id);
+        Ok(targets)
+    }
+
+    fn may_begin(&self, worker: WorkerId) -> Result<(), CallError> {
+        match self.workers.get(&worker) {
+            Some(known) if known.waiting.len() >= Self::MAX_WAITING => Err(CallError::Busy(known.waiting.len())),
+            Some(known) if known.is_there => Ok(()),
+            _ => Err(CallError::NotThere),
+        }
+    }
+
+    fn begin(&mut self, worker: WorkerId, request: Arc<R>, whose: Whose, now: Micros) {
+        let call = self.next_call;
+        let Some(known) = self.workers.get_mut(&worker) else { return };
+        self.next_call = CallId(call.0 + 1);
+        known.begin(Waiting { call, is_sample: request.is_sample(), whose }, now);
+        self.commands.push_back(CallCommand { worker, call, request });
+        self.counters.started += 1;
+    }
+
+    /// Forgets results that nobody takes.
+    fn forget_complete(&mut self) {
+        if self.sets.len() < Self::MAX_COMPLETE {
+            return;
+        }
+        let oldest = self.sets.iter().find(|(_, set)| set.is_complete()).map(|(&id, _)| id);
+        if let Some(oldest) = oldest {
+            self.sets.remove(&oldest);
+        }
+    }
+}

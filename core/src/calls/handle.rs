@@ -1,0 +1,108 @@
+//! What happened: answers, workers that leave and come back, time that passes.
+
+use super::{CallError, CallEvent, CallManager, CallResult, UnhealthyCause, worker::Whose};
+use crate::{
+    ids::{CallId, CallSetId, WorkerId},
+    prelude::*,
+    time::Micros,
+    worker::CommandError,
+};
+
+impl<R, T> CallManager<R, T> {
+    /// A worker has answered a call. An error is an answer, too. What comes for a call that is over, or that is not this
+    /// worker's, is counted and nothing else.
+    pub fn handle_result(&mut self, worker: WorkerId, call: CallId, result: Result<T, CommandError>, now: Micros) {
+        let known = self.workers.get_mut(&worker);
+        let Some(waiting) = known.and_then(|known| known.take(call, now)) else {
+            self.counters.late += 1;
+            return;
+        };
+        let failed = result.is_err();
+        match waiting.whose {
+            Whose::Set(id, place) => {
+                self.counters.returned += 1;
+                let marks_healthy = self.sets.get(&id).is_some_and(|set| set.marks_healthy);
+                self.end_in_set(id, place, Some(result.map_err(CallError::Failed)));
+                if marks_healthy {
+                    self.mark_healthy(worker);
+                }
+            }
+            Whose::Async(tag) => {
+                self.counters.returned += 1;
+                self.ready.push_back(CallResult { worker, result: result.map_err(CallError::Failed), tag });
+            }
+            Whose::TimedOut => self.counters.late += 1,
+            Whose::Forgotten => {
+                if let Err(error) = result {
+                    self.event(CallEvent::Unheard { worker, error });
+                }
+            }
+        }
+        if waiting.is_sample {
+            self.count_sample(worker, failed);
+        }
+        debug_assert!(self.is_consistent());
+    }
+
+    /// A worker is gone: it is unhealthy, and cannot be asked until it is [back](Self::handle_joined).
+    pub fn handle_left(&mut self, worker: WorkerId) {
+        if let Some(known) = self.workers.get_mut(&worker) {
+            known.is_there = false;
+        }
+        self.make_unhealthy(worker, UnhealthyCause::Left);
+    }
+
+    /// A worker that had left is back, or another one in its place. It stays unhealthy: it may have lost its state. If it
+    /// was not known that it had left, it has left now.
+    pub fn handle_joined(&mut self, worker: WorkerId) {
+        self.handle_left(worker);
+        if let Some(known) = self.workers.get_mut(&worker) {
+            known.is_there = true;
+        }
+    }
+
+    /// A worker made no progress with its lease: it hangs, whatever else it says.
+    pub fn handle_lease_expired(&mut self, worker: WorkerId) {
+        self.make_unhealthy(worker, UnhealthyCause::LeaseExpired);
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Micros) {
+        let is_due = |deadline: Option<Micros>| deadline.is_some_and(|deadline| deadline <= now);
+        let late: Vec<CallSetId> =
+            self.sets.iter().filter(|(_, set)| is_due(set.deadline)).map(|(&id, _)| id).collect();
+        late.into_iter().for_each(|set| self.time_out(set));
+        let Some(limit) = self.config.call_timeout else { return };
+        let hung = self.workers.iter().filter(|(_, worker)| is_due(worker.deadline(Some(limit))));
+        let hung: Vec<WorkerId> = hung.map(|(&id, _)| id).collect();
+        hung.into_iter().for_each(|worker| self.make_unhealthy(worker, UnhealthyCause::CallTimeout(limit)));
+    }
+
+    /// The caller waits no longer. Workers go on with what was asked.
+    pub(super) fn time_out(&mut self, id: CallSetId) {
+        let Some(set) = self.sets.get_mut(&id) else { return };
+        self.counters.timed_out += set.open as u64;
+        set.open = 0;
+        for call in self.workers.values_mut().flat_map(|worker| &mut worker.waiting) {
+            if matches!(call.whose, Whose::Set(whose, _) if whose == id) {
+                call.whose = Whose::TimedOut;
+            }
+        }
+        debug_assert!(self.is_consistent());
+    }
+
+    pub(super) fn end_in_set(&mut self, id: CallSetId, place: usize, result: Option<Result<T, CallError>>) {
+        if let Some(set) = self.sets.get_mut(&id) {
+            set.end(place, result);
+        }
+    }
+
+    fn count_sample(&mut self, worker: WorkerId, failed: bool) {
+        let Some(known) = self.workers.get_mut(&worker) else { return };
+        known.sample_failures = if failed { known.sample_failures.saturating_add(1) } else { 0 };
+        let (failures, most) = (known.sample_failures, self.config.max_sample_failures);
+        if most > 0 && failures >= most {
+            self.make_unhealthy(worker, UnhealthyCause::SampleFailures(failures));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A worker as its manager sees it.
+
+use super::{WorkerHealth, has_tag};
+use crate::{
+    ids::{CallId, CallSetId, WorkerId},
+    prelude::*,
+    time::Micros,
+};
+
+/// What is known of a worker.
+#[derive(Debug)]
+pub(super) struct Called {
+    pub(super) is_healthy: bool,
+    /// False once it has left.
+    pub(super) is_there: bool,
+    pub(super) restarts: u64,
+    pub(super) sample_failures: u32,
+    /// Asynchronous calls that were begun and not fetched.
+    pub(super) in_flight: usize,
+    /// Calls that it has not answered, in the order in which it does them.
+    pub(super) waiting: VecDeque<Waiting>,
+    /// Since when the first of them has its turn.
+    pub(super) turn: Micros,
+}
+
+/// A call that has no answer.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) call: CallId,
+    pub(super) is_sample: bool,
+    pub(super) whose: Whose,
+}
+
+/// Who waits for an answer.
+#[derive(Clone, Debug)]
+pub(super) enum Whose {
+    /// Who called, at a place of a set.
+    Set(CallSetId, usize),
+    /// Whoever fetches it.
+    Async(Option<Arc<str>>),
+    /// Nobody any more.
+    TimedOut,
+    /// Nobody ever.
+    Forgotten,
+}
+
+impl Called {
+    pub(super) fn new() -> Self {
+        Self {
+            is_healthy: true,
+            is_there: true,
+            restarts: 0,
+            sample_failures: 0,
+            in_flight: 0,
+            waiting: VecDeque::new(),
+            turn: Micros(0),
+        }
+    }
+
+    /// Begins a call behind the others.
+    pub(super) fn begin(&mut self, call: Waiting, now: Micros) {
+        if self.waiting.is_empty() {
+            self.turn = now;
+        }
+        self.waiting.push_back(call);
+    }
+
+    /// Takes a call out that was answered.
+    pub(super) fn take(&mut self, call: CallId, now: Micros) -> Option<Waiting> {
+        let place = self.waiting.iter().position(|waiting| waiting.call == call)?;
+        // Also if it was not the first one's turn: whoever answers does not hang.
+        self.turn = now;
+        self.waiting.remove(place)
+    }
+
+    /// When it has taken too long for its first call.
+    pub(super) fn deadline(&self, call_timeout: Option<Micros>) -> Option<Micros> {
+        self.waiting.front().and(call_timeout).map(|limit| self.turn + limit)
+    }
+
+    /// Asynchronous calls with one of these tags, or with any, that have no answer.
+    pub(super) fn num_pending(&self, tags: &[&str]) -> usize {
+        let is_meant = |call: &&Waiting| matches!(&call.whose, Whose::Async(tag) if has_tag(tags, tag.as_deref()));
+        self.waiting.iter().filter(is_meant).count()
+    }
+
+    /// Calls for which somebody waits.
+    pub(super) fn num_awaited(&self) -> usize {
+        self.num_pending(&[]) + self.num_in_sets()
+    }
+
+    pub(super) fn num_in_sets(&self) -> usize {
+        self.waiting.iter().filter(|call| matches!(call.whose, Whose::Set(..))).count()
+    }
+
+    pub(super) fn status(&self, worker: WorkerId) -> WorkerHealth {
+        WorkerHealth {
+            worker,
+            is_healthy: self.is_healthy,
+            is_there: self.is_there,
+            restarts: self.restarts,
+            in_flight: self.in_flight,
+            waiting: self.waiting.len(),
+            sample_failures: self.sample_failures,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! How a worker elsewhere is set up.
+
+use super::{CommandError, CommandErrorKind};
+use crate::{
+    ids::CallId,
+    prelude::*,
+    protocol::{Kind, Message, message},
+    worker::{RolloutConfig, WorkerPlace},
+};
+
+/// What a worker elsewhere must know to set itself up, with the [`Registry`](crate::worker::Registry) of its own program.
+#[derive(Clone, Debug, PartialEq)]
+#[doc(alias("creation_args", "as_remote"))]
+pub struct WorkerSetup {
+    /// Its settings.
+    pub config: RolloutConfig,
+    /// Its place among the workers.
+    pub place: WorkerPlace,
+}
+
+impl WorkerSetup {
+    /// As a message. It is answered as a call is, with this id.
+    ///
+    /// # Errors
+    /// [`CommandErrorKind::TooLarge`] for settings that no worker would take.
+    pub fn message(&self, call: CallId) -> Result<Message, CommandError> {
+        let config = serde_json::to_string(&self.config).map_err(|why| CommandError::malformed("the settings", why))?;
+        if config.len() > Self::MAX_CONFIG_BYTES {
+            let why = format!("settings of {} bytes are more than {}", config.len(), Self::MAX_CONFIG_BYTES);
+            return Err(CommandError::new(CommandErrorKind::TooLarge, why));
+        }
+        let WorkerPlace { worker_index, num_workers, recreated_worker, in_evaluation } = self.place;
+        Ok(Message::WorkerSetup(message::WorkerSetup {
+            call: call.0,
+            config,
+            worker_index,
+            num_workers,
+            recreated_worker,
+            in_evaluation,
+        }))
+    }
+
+    /// From a message, which may come from anybody.
+    ///
+    /// # Errors
+    /// [`CommandErrorKind::Malformed`], which names the setting that is wrong.
+    pub fn read(message: &message::WorkerSetup) -> Result<Self, CommandError> {
+        let config = serde_json::from_str(&message.config);
+        let config = config.map_err(|why| CommandError::malformed("the settings are wrong", why))?;
+        let &message::WorkerSetup { worker_index, num_workers, recreated_worker, in_evaluation, .. } = message;
+        Ok(Self { config, place: WorkerPlace { worker_index, num_workers, recreated_worker, in_evaluation } })
+    }
+
+    const MAX_CONFIG_BYTES: usize = Kind::WorkerSetup.body_cap() as usize - 64;
+}

@@ -1,0 +1,160 @@
+//! What became of episodes, as bytes.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    command::size,
+    parts::{AtMost, Bytes},
+};
+use crate::{
+    column::{LittleEndian as _, append_le},
+    episode::{Quarantined, RolloutMetrics, SamplerPerf},
+    estimate::Sample,
+    ids::{AgentId, PolicyId},
+    prelude::*,
+    worker::{CommandError, OffPolicyEstimate, WorkerMetrics, WorkerWarning, config::InputEvaluation},
+};
+
+/// Twice as many as a worker keeps, the most that it ever has.
+const MAX_EPISODES: usize = 2 * WorkerMetrics::MOST;
+/// Names of the user's numbers in an episode.
+const MAX_NAMES: usize = 4_096;
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct MetricsForm<'a> {
+    #[serde(borrow)]
+    episodes: AtMost<EpisodeForm<'a>, MAX_EPISODES>,
+    discarded_env_steps: u64,
+    discarded_agent_steps: u64,
+    quarantined: AtMost<(u64, String), MAX_EPISODES>,
+    estimates: AtMost<(PolicyId, InputEvaluation, f64, f64), MAX_EPISODES>,
+    forgotten: u64,
+    warnings: AtMost<WarningForm, MAX_EPISODES>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct EpisodeForm<'a> {
+    episode_id: i64,
+    env: u64,
+    length: u32,
+    episode_return: f64,
+    agent_rewards: AtMost<(AgentId, PolicyId, f64), 65_536>,
+    custom_metrics: AtMost<(String, f64), MAX_NAMES>,
+    #[serde(borrow)]
+    hist_data: AtMost<(String, Bytes<'a>), MAX_NAMES>,
+    #[serde(borrow)]
+    media: AtMost<(String, Bytes<'a>), MAX_NAMES>,
+    faulty: Option<String>,
+    iterations: u64,
+    /// Milliseconds of the environments, observations, policies, actions and pictures.
+    perf: [f64; 5],
+}
+
+#[derive(Serialize, Deserialize)]
+enum WarningForm {
+    LargeBatch { rows: u64, threshold: u64 },
+    Quarantined { env: u64, reason: String },
+}
+
+impl<'a> EpisodeForm<'a> {
+    fn of(episode: &'a RolloutMetrics) -> Self {
+        let SamplerPerf {
+            iterations,
+            env_wait_ms,
+            obs_processing_ms,
+            inference_ms,
+            action_processing_ms,
+            env_render_ms,
+        } = episode.perf;
+        let numbers = |(name, numbers): (&String, &Vec<f64>)| {
+            let mut bytes = Vec::with_capacity(8 * numbers.len());
+            append_le(&mut bytes, numbers);
+            (name.clone(), Bytes(bytes.into()))
+        };
+        Self {
+            episode_id: episode.episode_id,
+            env: episode.env as u64,
+            length: episode.length,
+            episode_return: episode.episode_return,
+            agent_rewards: episode.agent_rewards.iter().cloned().collect(),
+            custom_metrics: episode.custom_metrics.iter().map(|(name, number)| (name.clone(), *number)).collect(),
+            hist_data: episode.hist_data.iter().map(numbers).collect(),
+            media: episode.media.iter().map(|(name, media)| (name.clone(), Bytes(media.into()))).collect(),
+            faulty: episode.faulty.clone(),
+            iterations,
+            perf: [env_wait_ms, obs_processing_ms, inference_ms, action_processing_ms, env_render_ms],
+        }
+    }
+
+    fn read(self) -> Result<RolloutMetrics, CommandError> {
+        let [env_wait_ms, obs_processing_ms, inference_ms, action_processing_ms, env_render_ms] = self.perf;
+        Ok(RolloutMetrics {
+            episode_id: self.episode_id,
+            env: size(self.env)?,
+            length: self.length,
+            episode_return: self.episode_return,
+            agent_rewards: self.agent_rewards.0,
+            custom_metrics: self.custom_metrics.0.into_iter().collect(),
+            hist_data: self.hist_data.0.into_iter().map(|(name, bytes)| (name, f64::read_le(&bytes.0))).collect(),
+            media: self.media.0.into_iter().map(|(name, bytes)| (name, bytes.0.into_owned())).collect(),
+            faulty: self.faulty,
+            perf: SamplerPerf {
+                iterations: self.iterations,
+                env_wait_ms,
+                obs_processing_ms,
+                inference_ms,
+                action_processing_ms,
+                env_render_ms,
+            },
+        })
+    }
+}
+
+impl<'a> MetricsForm<'a> {
+    pub(super) fn of(metrics: &'a WorkerMetrics) -> Self {
+        let warning = |warning: &WorkerWarning| match warning {
+            WorkerWarning::LargeBatch { rows, threshold } => {
+                WarningForm::LargeBatch { rows: *rows as u64, threshold: *threshold as u64 }
+            }
+            WorkerWarning::Quarantined { env, reason } => {
+                WarningForm::Quarantined { env: *env as u64, reason: reason.clone() }
+            }
+        };
+        let estimate = |of: &OffPolicyEstimate| (of.policy.clone(), of.by, of.sample.v_behavior, of.sample.v_target);
+        Self {
+            episodes: metrics.episodes.iter().map(EpisodeForm::of).collect(),
+            discarded_env_steps: metrics.discarded_env_steps,
+            discarded_agent_steps: metrics.discarded_agent_steps,
+            quarantined: metrics.quarantined.iter().map(|out| (out.env as u64, out.reason.clone())).collect(),
+            estimates: metrics.estimates.iter().map(estimate).collect(),
+            forgotten: metrics.forgotten,
+            warnings: metrics.warnings.iter().map(warning).collect(),
+        }
+    }
+
+    pub(super) fn read(self) -> Result<WorkerMetrics, CommandError> {
+        let warning = |warning| {
+            Ok(match warning {
+                WarningForm::LargeBatch { rows, threshold } => {
+                    WorkerWarning::LargeBatch { rows: size(rows)?, threshold: size(threshold)? }
+                }
+                WarningForm::Quarantined { env, reason } => WorkerWarning::Quarantined { env: size(env)?, reason },
+            })
+        };
+        let out = |(env, reason)| Ok(Quarantined { env: size(env)?, reason });
+        let estimate = |(policy, by, v_behavior, v_target)| OffPolicyEstimate {
+            policy,
+            by,
+            sample: Sample { v_behavior, v_target },
+        };
+        Ok(WorkerMetrics {
+            episodes: self.episodes.0.into_iter().map(EpisodeForm::read).collect::<Result<_, CommandError>>()?,
+            discarded_env_steps: self.discarded_env_steps,
+            discarded_agent_steps: self.discarded_agent_steps,
+            quarantined: self.quarantined.0.into_iter().map(out).collect::<Result<_, CommandError>>()?,
+            estimates: self.estimates.0.into_iter().map(estimate).collect(),
+            forgotten: self.forgotten,
+            warnings: self.warnings.0.into_iter().map(warning).collect::<Result<_, CommandError>>()?,
+        })
+    }
+}

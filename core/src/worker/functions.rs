@@ -1,0 +1,158 @@
+//! Functions that are called by name, with arguments that can be written down.
+
+use core::{fmt, str::FromStr};
+
+use super::{Registry, SetupError, Unknown, registry::find};
+use crate::{
+    callbacks::{CallbackError, PolicyMappingFn},
+    config::{Config, ConfigError},
+    env::{EnvContext, SubEnv},
+    ids::PolicyId,
+    policy::Policy,
+    prelude::*,
+};
+
+/// Does something with a sub-environment, wherever it is.
+pub type EnvFn = Arc<dyn Fn(SubEnv<'_>, &EnvContext, &Config) -> Result<Config, CallbackError> + Send + Sync>;
+
+/// Does something with a policy, wherever it is.
+pub type PolicyFn = Arc<dyn Fn(&PolicyId, &mut dyn Policy, &Config) -> Result<Config, CallbackError> + Send + Sync>;
+
+/// Makes a function that gives agents their policies.
+pub type PolicyMappingFactory = Arc<dyn Fn(&Config) -> Result<PolicyMappingFn, CallbackError> + Send + Sync>;
+
+/// A registered function, and what it is given.
+///
+/// As a text it is the name, followed by the arguments as JSON, if there are any; so a name has no brace in it.
+///
+/// ```
+/// use rollmesh_core::{config::Config, worker::NamedFn};
+///
+/// let league = NamedFn::new("league").with(Config::new().with("opponents", 3)?);
+/// assert_eq!(league.to_string(), r#"league {"opponents":3}"#);
+/// assert_eq!(league.to_string().parse::<NamedFn>()?, league);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFn {
+    /// Its name in the [`Registry`] of the worker's program.
+    pub name: String,
+    /// What it is given.
+    pub arguments: Config,
+}
+
+impl NamedFn {
+    /// A function without arguments.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), arguments: Config::new() }
+    }
+
+    /// Sets the arguments.
+    #[must_use]
+    pub fn with(self, arguments: Config) -> Self {
+        Self { arguments, ..self }
+    }
+}
+
+impl fmt::Display for NamedFn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.arguments.is_empty() { f.write_str(&self.name) } else { write!(f, "{} {}", self.name, self.arguments) }
+    }
+}
+
+impl FromStr for NamedFn {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        match text.find('{').and_then(|brace| text.split_at_checked(brace)) {
+            Some((name, arguments)) => Ok(Self { name: name.trim_end().into(), arguments: arguments.parse()? }),
+            None => Ok(Self::new(text)),
+        }
+    }
+}
+
+impl Registry {
+    /// Adds something that can be done with a sub-environment, wherever it is.
+    ///
+    /// ```
+    /// use rollmesh_core::{
+    ///     config::Config,
+    ///     worker::{NamedFn, Registry, RolloutConfig, RolloutWorker, WorkerPlace},
+    /// };
+    ///
+    /// let registry = Registry::builtin().with_env_fn("place", |_env, context, _arguments| {
+    ///     Ok(Config::new().with("vector_index", context.home.vector_index)?)
+    /// });
+    /// let config = RolloutConfig::new("CartPole-v1").num_envs(2);
+    /// let mut worker = RolloutWorker::from_config(config, &registry, WorkerPlace::remote(1, 1))?;
+    /// let answers = worker.foreach_env_by_name(&NamedFn::new("place"))?;
+    /// assert_eq!(answers[1].to_string(), r#"{"vector_index":1}"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_env_fn(
+        mut self,
+        name: impl Into<String>,
+        ask: impl Fn(SubEnv<'_>, &EnvContext, &Config) -> Result<Config, CallbackError> + Send + Sync + 'static,
+    ) -> Self {
+        self.env_fns.insert(name.into(), Arc::new(ask));
+        self
+    }
+
+    /// Adds something that can be done with a policy, wherever it is.
+    #[must_use]
+    pub fn with_policy_fn(
+        mut self,
+        name: impl Into<String>,
+        ask: impl Fn(&PolicyId, &mut dyn Policy, &Config) -> Result<Config, CallbackError> + Send + Sync + 'static,
+    ) -> Self {
+        self.policy_fns.insert(name.into(), Arc::new(ask));
+        self
+    }
+
+    /// Adds a function that gives agents their policies and that depends on arguments: who plays in a league, for
+    /// example. It is named together with these, see [`NamedFn`], and a worker's state remembers both.
+    #[must_use]
+    pub fn with_policy_mapping_factory(
+        mut self,
+        name: impl Into<String>,
+        make: impl Fn(&Config) -> Result<PolicyMappingFn, CallbackError> + Send + Sync + 'static,
+    ) -> Self {
+        self.policy_mapping_factories.insert(name.into(), Arc::new(make));
+        self
+    }
+
+    /// Something that can be done with a sub-environment.
+    ///
+    /// # Errors
+    /// [`Unknown`], which lists what there is.
+    pub fn env_fn(&self, name: &str) -> Result<&EnvFn, Unknown> {
+        find(&self.env_fns, "environment function", name)
+    }
+
+    /// Something that can be done with a policy.
+    ///
+    /// # Errors
+    /// [`Unknown`], which lists what there is.
+    pub fn policy_fn(&self, name: &str) -> Result<&PolicyFn, Unknown> {
+        find(&self.policy_fns, "policy function", name)
+    }
+
+    /// A function that gives agents their policies, with its arguments.
+    ///
+    /// # Errors
+    /// [`SetupError::Unknown`]; [`SetupError::Callback`] for arguments of one that takes none, and from whoever makes it
+    /// of them.
+    pub fn policy_mapping(&self, function: &NamedFn) -> Result<PolicyMappingFn, SetupError> {
+        if let Some(make) = self.policy_mapping_factories.get(&function.name) {
+            return Ok(make(&function.arguments)?);
+        }
+        let map = self.policy_mapping_fn(&function.name)?;
+        if function.arguments.is_empty() {
+            return Ok(map.clone());
+        }
+        let why = "it takes no arguments; register it with with_policy_mapping_factory";
+        Err(CallbackError::new(format!("policy mapping function '{}'", function.name), why).into())
+    }
+}
