@@ -27,6 +27,7 @@ use tokio::{
 use super::{
     HubNotice, Traffic,
     access::Tokens,
+    calls::{NewsSink, WorkerNews, WorkerOrder},
     children::{Children, Ended},
     dashboard::Dashboard,
     peer::{Admission, Departure, Knock, PeerLink},
@@ -64,6 +65,8 @@ pub(super) enum Event {
     CountTraffic { reply: oneshot::Sender<Traffic> },
     /// The program wants no run any more.
     StopRun,
+    /// The program asks workers itself.
+    Workers(WorkerOrder),
     /// The program ends.
     Shutdown,
 }
@@ -103,6 +106,8 @@ pub(super) struct Actor {
     left_bytes: u64,
     pub(super) done: Option<oneshot::Sender<Summary>>,
     pub(super) dashboard: Dashboard,
+    /// Who hears of workers, besides the run.
+    pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
     notices: mpsc::Sender<HubNotice>,
     epoch: Instant,
@@ -134,6 +139,7 @@ impl Actor {
             left_bytes: 0,
             done: None,
             dashboard: Dashboard::default(),
+            listener: None,
             status,
             notices,
             epoch: Instant::now(),
@@ -204,6 +210,7 @@ impl Actor {
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
             // Whoever asked may have gone.
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
+            Event::Workers(order) => self.obey_program(order),
             Event::Shutdown => {}
         }
     }
@@ -252,6 +259,8 @@ impl Actor {
             Role::Viewer | Role::Operator => self.show_everything(id),
             Role::Worker => {
                 self.notice(0, format!("worker {id} joined: {name} ({kind}, {device})"));
+                let child = self.peers.get(&id).and_then(|peer| peer.child);
+                self.tell(WorkerNews::Joined { peer: id, child });
                 self.bring_into_run(id);
                 self.begin_first_iteration();
             }
@@ -272,6 +281,7 @@ impl Actor {
             }
             self.note_applied();
             self.dashboard.forget_worker(id);
+            self.tell(WorkerNews::Left { peer: id, reason: reason.clone() });
             self.notice(u8::from(*is_fault), format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);
         } else if peer.role == Role::Client {
@@ -290,17 +300,18 @@ impl Actor {
     }
 
     /// Starts a local worker as the run wants it, or as the hub does without one.
-    pub(super) fn add_child(&mut self) -> Result<(), LaunchError> {
+    pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
         let none = BTreeMap::new();
         let terms = self.run.as_ref().map(|run| &run.terms);
         let spec = terms.and_then(|terms| terms.worker.as_ref()).unwrap_or(&self.worker);
         let (number, token) = self.children.start(spec, terms.map_or(&none, |terms| &terms.extra_environs))?;
         self.tokens.add(token, Role::Worker, Some(number));
-        Ok(())
+        Ok(number)
     }
 
     fn replace_child(&mut self) {
         if let Err(error) = self.add_child() {
+            self.tell(WorkerNews::GaveUp(error.to_string()));
             self.notice(2, format!("a local worker could not be started: {error}"));
         }
     }
@@ -310,6 +321,11 @@ impl Actor {
         self.tokens.revoke(&token);
         match ended {
             Ended::AsWished => {}
+            Ended::NotReplaced => {
+                let text = format!("local worker {number} ended ({status}), and is not replaced");
+                self.tell(WorkerNews::Notice(text.clone()));
+                self.notice(1, text);
+            }
             Ended::Replace(pause) => {
                 self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
                 if pause.is_zero() {
@@ -321,6 +337,7 @@ impl Actor {
             Ended::GiveUp => {
                 let reason = format!("local workers end as soon as they start ({status}); no more attempts");
                 self.notice(2, reason.clone());
+                self.tell(WorkerNews::GaveUp(reason.clone()));
                 let has_workers = self.peers.values().any(|peer| peer.role == Role::Worker);
                 if !has_workers && self.done.is_some() {
                     // Nobody would ever work for it.

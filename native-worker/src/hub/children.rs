@@ -13,7 +13,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{actor::Event, random_token};
+use super::{actor::Event, calls::Replacement, random_token};
 use crate::launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec};
 
 /// A child that ends before this time without having reached the hub has failed to start.
@@ -31,6 +31,8 @@ pub(super) struct Children {
     next: u32,
     running: BTreeMap<u32, Running>,
     failed_starts: u32,
+    replacement: Replacement,
+    replaced: u32,
 }
 
 struct Running {
@@ -51,13 +53,20 @@ pub(super) enum Ended {
     AsWished,
     /// It has to be replaced, after this pause.
     Replace(Duration),
+    /// It is not to be replaced, as somebody wishes.
+    NotReplaced,
     /// It ends again and again: no more attempts.
     GiveUp,
 }
 
 impl Children {
     pub(super) fn new(launcher: Arc<dyn Launcher>, address: SocketAddr, events: mpsc::Sender<Event>) -> Self {
-        Self { launcher, address, events, next: 1, running: BTreeMap::new(), failed_starts: 0 }
+        Self { launcher, address, events, next: 1, running: BTreeMap::new(), failed_starts: 0, replacement: Replacement::default(), replaced: 0 }
+    }
+
+    /// Sets when workers that ended are replaced.
+    pub(super) fn replace_as(&mut self, replacement: Replacement) {
+        self.replacement = replacement;
     }
 
     /// Workers that are there or about to be.
@@ -105,6 +114,14 @@ impl Children {
         }
     }
 
+    /// The child ends now, as if it did so by itself.
+    pub(super) fn kill(&mut self, number: u32) {
+        if let Some(kill) = self.running.get_mut(&number).and_then(|child| child.kill.take()) {
+            // It may be gone by now.
+            let _ = kill.send(());
+        }
+    }
+
     /// The child is to go and not to come back. It is killed if it does not go by itself.
     pub(super) fn dismiss(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
@@ -147,11 +164,14 @@ impl Children {
         }
         let failed = !child.joined && child.began.elapsed() < SHORT_LIFE;
         self.failed_starts = if failed { self.failed_starts + 1 } else { 0 };
+        let Replacement { delay, max } = self.replacement;
         let ended = match self.failed_starts {
-            0 | 1 => Ended::Replace(Duration::ZERO),
-            n if n <= MAX_FAILED_STARTS => Ended::Replace(Duration::from_millis(100 << n)),
+            _ if self.replaced >= max => Ended::NotReplaced,
+            0 | 1 => Ended::Replace(delay),
+            n if n <= MAX_FAILED_STARTS => Ended::Replace(delay.max(Duration::from_millis(100 << n))),
             _ => Ended::GiveUp,
         };
+        self.replaced = self.replaced.saturating_add(u32::from(matches!(ended, Ended::Replace(_))));
         Some((child.token, ended))
     }
 }

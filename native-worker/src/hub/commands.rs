@@ -8,7 +8,7 @@ use rollmesh_core::{
     },
 };
 
-use super::{actor::Actor, random_token};
+use super::{actor::Actor, calls::WorkerNews, random_token};
 use crate::train::{Algo, MAX_LOCAL_WORKERS, RunEnd, Task, TrainConfig};
 
 impl Actor {
@@ -39,6 +39,7 @@ impl Actor {
                     run.group.handle_refused(WorkerId(peer), LeaseId(refused.lease), now);
                 }
             }
+            Message::CallResult(result) => self.tell(WorkerNews::Result { peer, result }),
             Message::Pause(request) => self.reply(peer, request.request, Self::pause),
             Message::Resume(request) => self.reply(peer, request.request, Self::resume),
             Message::Stop(request) => self.reply(peer, request.request, Self::stop),
@@ -87,7 +88,7 @@ impl Actor {
         if self.children.count() >= MAX_LOCAL_WORKERS as usize {
             return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
         }
-        self.add_child().map_err(|error| error.to_string())
+        self.add_child().map(|_| ()).map_err(|error| error.to_string())
     }
 
     fn remove_worker(&mut self, worker: u32) -> Result<(), String> {

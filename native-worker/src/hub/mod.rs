@@ -6,6 +6,7 @@
 mod access;
 mod actor;
 mod assets;
+mod calls;
 mod children;
 mod client;
 mod commands;
@@ -39,6 +40,7 @@ use crate::{
 
 pub use crate::train::SyncError;
 pub(crate) use access::random_token;
+pub(crate) use calls::{NewsSink, Replacement, WorkerNews, WorkerOrder};
 
 /// The environment variable through which a worker gets its token.
 pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";

@@ -31,7 +31,7 @@ impl Actor {
         self.dashboard.begin_run();
         for _ in self.children.count()..workers {
             match self.add_child() {
-                Ok(()) => {}
+                Ok(_) => {}
                 Err(error) if error.is_refusal() => {
                     // Fewer workers than were asked for would be another run.
                     self.end_run(RunEnd::Failed(error.to_string()));
