@@ -5,6 +5,8 @@ mod called;
 mod error;
 mod execute;
 mod setup;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use answer::WorkerAnswer;

@@ -1,15 +1,16 @@
 use super::*;
 use crate::{
-    batch::OBS,
+    batch::{OBS, SlotFragment},
     config::Config,
     ids::{FragmentNo, SlotId},
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{MlpPolicySpec, init_weights},
     protocol::{
         Frame, INITIAL_CREDIT, Token, TokenGrant, TokenTable,
-        message::{Revoke, RunEnd},
+        message::{LeaseRefused, Progress, Revoke, RunEnd},
     },
     weights::{Tensor, Weights},
+    worker::Advance,
 };
 
 const RUN: u32 = 1;
