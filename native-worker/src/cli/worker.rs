@@ -76,7 +76,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         device: args.device.to_string(),
         kernels: args.kernels.table(),
     };
-    let end = runtime(1)?.block_on(worker::run(config, registry.envs.clone(), |line| eprintln!("{line}")));
+    let end = runtime(1)?.block_on(worker::run(config, registry.clone(), |line| eprintln!("{line}")));
     match end {
         WorkerEnd::Refused(reason) => Err(Failure::usage(format!("the hub refused this worker: {reason}"))),
         WorkerEnd::Closed(reason) => {

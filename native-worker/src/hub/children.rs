@@ -61,7 +61,16 @@ pub(super) enum Ended {
 
 impl Children {
     pub(super) fn new(launcher: Arc<dyn Launcher>, address: SocketAddr, events: mpsc::Sender<Event>) -> Self {
-        Self { launcher, address, events, next: 1, running: BTreeMap::new(), failed_starts: 0, replacement: Replacement::default(), replaced: 0 }
+        Self {
+            launcher,
+            address,
+            events,
+            next: 1,
+            running: BTreeMap::new(),
+            failed_starts: 0,
+            replacement: Replacement::default(),
+            replaced: 0,
+        }
     }
 
     /// Sets when workers that ended are replaced.

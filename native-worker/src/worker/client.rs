@@ -7,17 +7,18 @@ use std::{
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
-    env::EnvRegistry,
     kernels::Kernels,
     protocol::{MAX_FRAME_BYTES, RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
     time::Micros,
-    worker::{SessionState, WorkerSession, core_fingerprint},
+    worker::{Registry, SessionState, WorkerSession, core_fingerprint},
 };
 use tokio::{net::TcpStream, sync::mpsc, time::timeout};
 use tokio_tungstenite::{
     MaybeTlsStream, WebSocketStream, connect_async_with_config,
     tungstenite::{self, Bytes, Message as Frame, protocol::WebSocketConfig},
 };
+
+use crate::worker_group::{catch_panics, native_builder};
 
 /// A hub answers a connection within this time.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ enum SessionEnd {
 }
 
 /// Works for a hub until it says goodbye, whatever happens to the connection in between. `say` tells people.
-pub(crate) async fn run(config: WorkerConfig, envs: EnvRegistry, say: impl Fn(&str)) -> WorkerEnd {
+pub(crate) async fn run(config: WorkerConfig, registry: Registry, say: impl Fn(&str)) -> WorkerEnd {
     let url = socket_url(&config.hub);
     let fingerprint = core_fingerprint(config.kernels);
     let mut failures = 0;
@@ -80,8 +81,12 @@ pub(crate) async fn run(config: WorkerConfig, envs: EnvRegistry, say: impl Fn(&s
             Err(reason) => format!("cannot reach the hub at {}: {reason}", config.hub),
             Ok(socket) => {
                 // Environments need not be able to move between threads: the session is made where it works.
-                let (envs, kernels) = (envs.clone(), config.kernels);
-                let session = move || WorkerSession::new(identity, envs, kernels);
+                let (registry, kernels) = (registry.clone(), config.kernels);
+                let session = move || {
+                    WorkerSession::new(identity, registry.envs.clone(), kernels)
+                        .with_workers(move || native_builder(registry.clone()).kernels(kernels))
+                        .with_guard(catch_panics)
+                };
                 match serve(session, socket, &mut resume).await {
                     SessionEnd::Final(end) => return end,
                     SessionEnd::Lost { reason, was_ready } => {

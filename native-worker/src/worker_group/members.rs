@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -28,6 +27,8 @@ pub(super) struct Member {
     pub(super) link: Link,
     /// It was set up since it last came.
     pub(super) is_set_up: bool,
+    /// It was healthy once: whoever comes now replaces it.
+    pub(super) has_worked: bool,
     /// It does not answer, and never will.
     pub(super) is_stuck: bool,
     /// How often it was started again.
@@ -229,7 +230,8 @@ impl WorkerGroup {
             if let Some(hub) = &self.hub {
                 hub.order(WorkerOrder::Dismiss { peer });
             }
-            return self.notice(format_args!("a worker came for whom the group has no place: ask for more workers first"));
+            return self
+                .notice(format_args!("a worker came for whom the group has no place: ask for more workers first"));
         };
         let Some(member) = self.members.get_mut(&id) else { return };
         let came_before = member.is_set_up;
@@ -260,6 +262,3 @@ fn message(call: CallId, request: &Request) -> Result<Message, CommandError> {
         }
     }
 }
-
-/// A new id's request, shared.
-pub(super) type SharedRequest = Arc<Request>;

@@ -72,6 +72,7 @@ use std::{
 };
 
 use rollmesh_core::{
+    batch::AnyBatch,
     calls::CallManager,
     ids::{CallId, CallSetId, WorkerId},
     time::Micros,
@@ -92,6 +93,8 @@ pub use task::{
     EnvTask, InEnv, InPolicy, InProcess, PolicyTask, Request, TaskAnswer, WorkerTask, in_env, in_policy, in_process,
     in_process_with_id,
 };
+
+pub(crate) use self::{builder::native_builder, thread::catch_panics};
 
 use self::{builder::Plan, hub_thread::HubThread, members::Member, thread::Factory};
 use crate::hub::WorkerNews;
@@ -119,9 +122,17 @@ pub struct WorkerGroup {
     hub: Option<HubThread>,
     /// Samples that were begun and not taken, by worker.
     sampling: BTreeMap<WorkerId, CallSetId>,
+    /// Samples that came along with a failure.
+    sampled: Vec<AnyBatch>,
+    /// The latest failure of a sample.
+    last_failure: Option<String>,
     /// Filters that were asked for and not taken, by worker.
     filtering: BTreeMap<WorkerId, CallSetId>,
+    /// Answers of asynchronous calls that came along with a failure.
+    fetched: Vec<(WorkerId, TaskAnswer)>,
     counters: SampleCounters,
+    /// Workers that came for the first time: no restarts.
+    arrivals: u64,
     notices: VecDeque<String>,
     /// Why local processes do not start any more.
     gave_up: Option<String>,
@@ -158,8 +169,12 @@ impl WorkerGroup {
             news_sender,
             hub: None,
             sampling: BTreeMap::new(),
+            sampled: Vec::new(),
+            last_failure: None,
             filtering: BTreeMap::new(),
+            fetched: Vec::new(),
             counters: SampleCounters::default(),
+            arrivals: 0,
             notices: VecDeque::new(),
             gave_up: None,
             is_stopped: false,

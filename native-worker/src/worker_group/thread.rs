@@ -52,8 +52,9 @@ fn serve(
 ) {
     let factory = factory.clone();
     let mut called = CalledWorker::new(move || factory());
+    called.set_guard(catch_panics);
     while let Ok((call, request)) = inbox.recv() {
-        let result = guarded(|| answer(id, &mut called, &request));
+        let result = answer(id, &mut called, &request);
         if news.send(News::Answer { worker: id, generation, call, result }).is_err() {
             break;
         }
@@ -66,7 +67,7 @@ fn answer(id: WorkerId, called: &mut CalledWorker, request: &Request) -> Result<
         Kind::Setup(setup) => called.set_up(setup).map(TaskAnswer::Answer),
         Kind::Command(command, _) => called.execute(command.clone()).map(TaskAnswer::Answer),
         Kind::Code(_) => match called.worker_mut() {
-            Some(worker) => task::run(id, worker, request),
+            Some(worker) => guarded(|| task::run(id, worker, request)),
             None => Err(CommandError::new(CommandErrorKind::NotSetUp, "no worker is set up here")),
         },
     }
@@ -77,4 +78,9 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, CommandError>) -> Resu
     // What a panic leaves behind is no worse than what an error does: the worker is as it was when it panicked.
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(CommandError::new(CommandErrorKind::Panicked, words(&*panic))))
+}
+
+/// The same for a worker that is called.
+pub(crate) fn catch_panics(work: &mut dyn FnMut()) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| words(&*panic))
 }
