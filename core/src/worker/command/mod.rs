@@ -174,3 +174,11 @@ pub enum WorkerCommand {
     /// To call a [policy function](super::Registry::with_policy_fn) with each of its policies that is trained.
     ForEachPolicyToTrain(NamedFn),
 }
+
+impl WorkerCommand {
+    /// Whether it samples.
+    #[must_use]
+    pub fn is_sample(&self) -> bool {
+        matches!(self, Self::Sample | Self::SampleAndLearn { .. })
+    }
+}
