@@ -114,6 +114,18 @@ impl WorkerGroup {
         self.restore(&alive)
     }
 
+    /// Says that a remote worker is healthy, or that it is not; its calls are dropped with the latter.
+    ///
+    /// # Errors
+    /// [`GroupError::ForEach`] for an unknown id, and for one that is not there and cannot be healthy.
+    #[doc(alias = "set_actor_state")]
+    pub fn set_worker_state(&mut self, worker: WorkerId, healthy: bool) -> Result<(), GroupError> {
+        self.take_news();
+        self.manager.set_worker_state(worker, healthy)?;
+        self.pump();
+        Ok(())
+    }
+
     /// Waits until so many remote workers are healthy, and brings in those that come: for workers that connect by
     /// themselves. True if there are that many.
     ///
