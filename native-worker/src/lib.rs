@@ -12,6 +12,7 @@
 
 pub mod checkpoint;
 mod cli;
+pub mod control;
 pub mod data_parallel;
 pub mod envs;
 pub mod external;

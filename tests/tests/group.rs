@@ -331,10 +331,14 @@ fn what_was_not_asked_for_is_rejected_by_reason() {
     let nowhere = FakeState::new(SlotId(77)).fragment(WeightsVersion(0), LENGTH);
     let receipt = group.handle_fragments(A, a.id, vec![old_weights, not_its_own, nowhere, too_short], ms(1));
     let reasons: Vec<Outcome> = receipt.outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-    let wanted = [RejectReason::Stale, RejectReason::NotLeased, RejectReason::NotLeased, RejectReason::WrongLength];
+    let wanted =
+        [RejectReason::Mismatched, RejectReason::NotLeased, RejectReason::NotLeased, RejectReason::WrongLength];
     assert_eq!(reasons, wanted.map(Outcome::Rejected));
     let ledger = group.ledger();
-    assert_eq!((ledger.rejected.stale, ledger.rejected.wrong_length, ledger.uninvited.rejected.not_leased), (4, 4, 2));
+    assert_eq!(
+        (ledger.rejected.mismatched, ledger.rejected.wrong_length, ledger.uninvited.rejected.not_leased),
+        (4, 4, 2)
+    );
     assert_eq!(slots(&grant(&mut group, A)), [0, 1], "the slots are leased again");
 }
 

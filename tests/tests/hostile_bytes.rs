@@ -103,6 +103,12 @@ fn messages() -> Vec<Message> {
         }),
         Message::RunStatus(RunStatus { env: "CartPole-v1".into(), error: "none".into(), ..RunStatus::default() }),
         Message::WorkerRow(WorkerRow { name: "worker".into(), ..WorkerRow::default() }),
+        Message::LedgerReport(LedgerReport {
+            unhealthy_workers: vec![1, 300],
+            reasons: "no progress\nit lied".into(),
+            ..LedgerReport::default()
+        }),
+        Message::Scale(Scale { request: 1, num_workers: 4 }),
         Message::Reply(Reply { request: 1, error: "no".into() }),
         Message::WeightsApplied(WeightsApplied { run: RUN, version: 3 }),
     ]

@@ -271,15 +271,52 @@ fn requests_and_replies() {
         (Message::Stop, "32"),
         (Message::AddWorker, "33"),
         (Message::WorkerTokenRequest, "37"),
+        (Message::Drain, "3b"),
+        (Message::Checkpoint, "3c"),
     ];
     for (message, kind) in requests {
         assert_bytes(&message(Request { request: 128 }), &format!("524d0100{kind}000000 8001"));
     }
     assert_bytes(&Message::RemoveWorker(RemoveWorker { request: 1, worker: 3 }), "524d010034000000 01 03");
     assert_bytes(&Message::Watch(Watch { request: 1, slot: 3 }), "524d010036000000 01 03");
+    assert_bytes(&Message::Scale(Scale { request: 1, num_workers: 300 }), "524d01003a000000 01 ac02");
     assert_bytes(&Message::Reply(Reply { request: 1, error: "x".into() }), "524d010038000000 01 01 78");
     let token = WorkerToken { request: 1, token: Token::new([0xcd; 32]) };
     assert_bytes(&Message::WorkerToken(token), &format!("524d010039000000 01 {}", "cd".repeat(32)));
+}
+
+#[test]
+fn the_books_of_a_run() {
+    let rejected = |first: u64| RejectedCounts {
+        late: first,
+        duplicate: first + 1,
+        not_leased: first + 2,
+        corrupt: first + 3,
+        mismatched: first + 100,
+        stale: first + 4,
+        early: first + 5,
+        wrong_length: first + 6,
+        audit: first + 7,
+    };
+    let report = LedgerReport {
+        run: 1,
+        granted: 300,
+        committed: 2,
+        superseded: 3,
+        rejected: rejected(4),
+        expired: ExpiredCounts { timed_out: 12, left: 13, refused: 14, revoked: 15 },
+        outstanding: 16,
+        regenerated: 17,
+        uninvited_superseded: 18,
+        uninvited_rejected: rejected(19),
+        num_worker_restarts: 27,
+        unhealthy_workers: vec![28, 300],
+        reasons: "a\nb".into(),
+    };
+    assert_bytes(
+        &Message::LedgerReport(report),
+        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 11 12 1314151677 1718191a 1b 02 1cac02 03 610a62",
+    );
 }
 
 /// The example of the document.

@@ -63,13 +63,15 @@ impl LeaseGroup {
             return self.judge_uninvited(worker, lease, fragment, live.is_some());
         };
         if (fragment.fragment, fragment.weights_version) != (live.fragment, live.weights_version) {
-            Outcome::Rejected(RejectReason::Stale)
+            Outcome::Rejected(RejectReason::Mismatched)
         } else if live.is_waiting() {
             Outcome::Rejected(RejectReason::Early)
         } else if fragment.env_steps() != u64::from(self.config.rollout_fragment_length) {
             Outcome::Rejected(RejectReason::WrongLength)
         } else if self.slots.is_committed(fragment.slot, fragment.fragment) {
             Outcome::Superseded
+        } else if self.is_stale(fragment.weights_version) {
+            Outcome::Rejected(RejectReason::Stale)
         } else {
             Outcome::Committed
         }
@@ -110,7 +112,9 @@ impl LeaseGroup {
                 known.committed(fragment.env_steps(), now);
             }
             let is_held = self.leases.get(lease).is_some_and(|live| live.leaves_states);
+            let (number, weights_version) = (fragment.fragment, fragment.weights_version);
             self.slots.commit(fragment, lease, worker, is_held);
+            self.note_commit(slot, number, weights_version);
         }
         self.end_grant(lease, slot, End::Came(outcome));
     }

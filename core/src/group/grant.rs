@@ -13,7 +13,7 @@ use crate::{
     time::Micros,
 };
 
-/// One fragment of every slot, with one version of the weights.
+/// One fragment of every slot, with one version of the weights. Where slots need not keep step, its number is the batch's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Iteration {
     pub(super) fragment: FragmentNo,
@@ -31,7 +31,9 @@ impl LeaseGroup {
     /// overdue ones, then those of the next iteration, and removed workers that are done may go.
     pub(super) fn advance(&mut self, now: Micros) {
         self.turn_to_follow_ups(now);
-        if let (Mode::Running, Some(iteration)) = (self.mode, self.being_made()) {
+        if self.is_free() {
+            self.grant_free(now);
+        } else if let (Mode::Running, Some(iteration)) = (self.mode, self.being_made()) {
             self.grant_open(iteration, now);
             self.hedge(iteration, now);
             self.grant_ahead(now);

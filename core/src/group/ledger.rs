@@ -1,16 +1,19 @@
 //! The books: every env step that was granted ends in exactly one place.
 
+use serde::{Deserialize, Serialize};
+
 use super::{ExpiryCause, Outcome, RejectReason};
 
-/// Where the granted env steps are, over the life of a group.
+/// Where the granted env steps are, over the life of a run.
 ///
-/// `granted == committed + superseded + rejected + expired + outstanding`, after every call.
-/// A grant is one slot of one lease, so a slot that was leased twice counts twice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// `granted == committed + superseded + rejected + expired + outstanding` and
+/// `consumed == committed - queued - dropped_stale`, after every call. A grant is one slot of one lease, so a slot that
+/// was leased twice counts twice. As JSON the fields keep their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Env steps that workers were asked for.
     pub granted: u64,
-    /// Env steps that are part of a batch, each exactly once.
+    /// Env steps that were accepted, each exactly once.
     pub committed: u64,
     /// Env steps of a slot that another lease committed first.
     pub superseded: u64,
@@ -20,12 +23,21 @@ pub struct Ledger {
     pub expired: Expired,
     /// Env steps of leases that are still alive.
     pub outstanding: u64,
-    /// What came without a live grant. Not part of the identity.
+    /// Committed env steps that no batch has taken yet.
+    pub queued: u64,
+    /// Committed env steps that were in a batch.
+    pub consumed: u64,
+    /// Committed env steps that no batch took in time: their weights had become too old.
+    pub dropped_stale: u64,
+    /// Env steps that are made again because the process of the group ended, as far as the state knew of them from which
+    /// it was [restored](super::LeaseGroup::restore). Not part of an identity.
+    pub regenerated: u64,
+    /// What came without a live grant. Not part of an identity.
     pub uninvited: Uninvited,
 }
 
 /// What was refused, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
     /// [`RejectReason::Late`]: always uninvited, since the grant has ended otherwise.
     pub late: u64,
@@ -35,6 +47,8 @@ pub struct Rejected {
     pub not_leased: u64,
     /// [`RejectReason::Corrupt`].
     pub corrupt: u64,
+    /// [`RejectReason::Mismatched`].
+    pub mismatched: u64,
     /// [`RejectReason::Stale`].
     pub stale: u64,
     /// [`RejectReason::Early`].
@@ -46,7 +60,7 @@ pub struct Rejected {
 }
 
 /// Granted env steps that never came, by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expired {
     /// [`ExpiryCause::TimedOut`].
     pub timed_out: u64,
@@ -59,7 +73,7 @@ pub struct Expired {
 }
 
 /// Fragments (not env steps) that nobody was waiting for any more, or ever. They changed nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uninvited {
     /// Equal to what another lease committed: late, and an audit passed.
     pub superseded: u64,
@@ -78,8 +92,28 @@ impl Ledger {
     /// True if no env step is lost or counted twice.
     #[must_use]
     pub fn balances(&self) -> bool {
-        let ended = self.committed + self.superseded + self.rejected.total() + self.expired.total();
-        self.granted == ended + self.outstanding
+        let ended = [self.committed, self.superseded, self.rejected.total(), self.expired.total(), self.outstanding];
+        let taken = [self.consumed, self.queued, self.dropped_stale];
+        sum(ended) == Some(self.granted) && sum(taken) == Some(self.committed)
+    }
+
+    /// The books at the end of the batches that were taken: what is queued or outstanding will be made again.
+    pub(super) fn settled(&self) -> Self {
+        let again = self.outstanding + self.queued;
+        Self {
+            granted: self.granted - again,
+            committed: self.committed - self.queued,
+            outstanding: 0,
+            queued: 0,
+            regenerated: self.regenerated + again,
+            ..*self
+        }
+    }
+
+    /// A committed fragment is part of a batch.
+    pub(super) fn consume(&mut self, env_steps: u64) {
+        self.queued -= env_steps;
+        self.consumed += env_steps;
     }
 
     pub(super) fn open(&mut self, env_steps: u64) {
@@ -96,6 +130,15 @@ impl Ledger {
             End::Expired(cause) => self.expired.bucket(cause),
         };
         *bucket += env_steps;
+        if end == End::Came(Outcome::Committed) {
+            self.queued += env_steps;
+        }
+    }
+
+    /// A committed fragment will be in no batch.
+    pub(super) fn drop_stale(&mut self, env_steps: u64) {
+        self.queued -= env_steps;
+        self.dropped_stale += env_steps;
     }
 
     /// Counts a fragment that had no live grant; such a one is never committed.
@@ -107,12 +150,17 @@ impl Ledger {
     }
 }
 
+/// None if there are more than can be: such a ledger was not kept but read.
+fn sum<const N: usize>(parts: [u64; N]) -> Option<u64> {
+    parts.into_iter().try_fold(0u64, u64::checked_add)
+}
+
 impl Rejected {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self { late, duplicate, not_leased, corrupt, stale, early, wrong_length, audit } = *self;
-        late + duplicate + not_leased + corrupt + stale + early + wrong_length + audit
+        let Self { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit } = *self;
+        sum([late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit]).unwrap_or(u64::MAX)
     }
 
     fn bucket(&mut self, reason: RejectReason) -> &mut u64 {
@@ -121,6 +169,7 @@ impl Rejected {
             RejectReason::Duplicate => &mut self.duplicate,
             RejectReason::NotLeased => &mut self.not_leased,
             RejectReason::Corrupt => &mut self.corrupt,
+            RejectReason::Mismatched => &mut self.mismatched,
             RejectReason::Stale => &mut self.stale,
             RejectReason::Early => &mut self.early,
             RejectReason::WrongLength => &mut self.wrong_length,
@@ -134,7 +183,7 @@ impl Expired {
     #[must_use]
     pub fn total(&self) -> u64 {
         let Self { timed_out, left, refused, revoked } = *self;
-        timed_out + left + refused + revoked
+        sum([timed_out, left, refused, revoked]).unwrap_or(u64::MAX)
     }
 
     fn bucket(&mut self, cause: ExpiryCause) -> &mut u64 {
@@ -158,6 +207,7 @@ mod tests {
             Outcome::Committed,
             Outcome::Superseded,
             Outcome::Rejected(RejectReason::Corrupt),
+            Outcome::Rejected(RejectReason::Mismatched),
             Outcome::Rejected(RejectReason::Stale),
             Outcome::Rejected(RejectReason::WrongLength),
             Outcome::Rejected(RejectReason::Early),
@@ -177,6 +227,7 @@ mod tests {
             ledger.committed,
             ledger.superseded,
             rejected.corrupt,
+            rejected.mismatched,
             rejected.stale,
             rejected.wrong_length,
             rejected.early,
@@ -186,9 +237,9 @@ mod tests {
             expired.refused,
             expired.revoked,
         ];
-        assert_eq!(buckets, (0..11).map(|i| 1 << i).collect::<Vec<u64>>());
-        assert_eq!((ledger.granted, ledger.outstanding), (2047, 0));
-        assert_eq!((rejected.total(), expired.total()), (124, 1920));
+        assert_eq!(buckets, (0..12).map(|i| 1 << i).collect::<Vec<u64>>());
+        assert_eq!((ledger.granted, ledger.outstanding), (4095, 0));
+        assert_eq!((rejected.total(), expired.total()), (252, 3840));
     }
 
     #[test]
@@ -197,5 +248,24 @@ mod tests {
         ledger.open(8);
         ledger.outstanding -= 1;
         assert!(!ledger.balances());
+        let lost_in_the_queue = Ledger { granted: 8, committed: 8, consumed: 4, queued: 3, ..Ledger::default() };
+        assert!(!lost_in_the_queue.balances());
+        let more_than_can_be = Ledger { committed: u64::MAX, consumed: u64::MAX, queued: 1, ..Ledger::default() };
+        assert!(!more_than_can_be.balances());
+    }
+
+    #[test]
+    fn what_no_batch_has_taken_is_made_again() {
+        let mut ledger = Ledger::default();
+        ledger.open(32);
+        ledger.close(8, End::Came(Outcome::Committed));
+        ledger.close(8, End::Came(Outcome::Committed));
+        ledger.close(8, End::Expired(ExpiryCause::Left));
+        ledger.consume(8);
+        assert!(ledger.balances());
+        let settled = ledger.settled();
+        assert!(settled.balances());
+        let Ledger { granted, committed, consumed, regenerated, .. } = settled;
+        assert_eq!((granted, committed, consumed, regenerated), (16, 8, 8, 16));
     }
 }

@@ -3,15 +3,17 @@
 //! [`LeaseGroup`] is what stands behind RLlib's `WorkerSet` or `EnvRunnerGroup`. A run has a fixed number of slots; an
 //! iteration asks for one fragment of each, made with one version of the weights, and is complete
 //! when all of them are committed. Who runs a slot never shows in its rows, so workers may come, go,
-//! hang, be slow or lie: that costs time, never data, and no batch differs from a calm run's.
+//! hang, be slow or lie: that costs time, never data, and no batch differs from a calm run's. Where waiting for the
+//! slowest costs too much, two other [modes](SamplingMode) take what is ready, under a bound on how old its weights may
+//! be; what they took is written down, and with that [journal](LeaseGroup::replay) the same batches can be made again.
 //!
 //! There are four kinds of method:
 //! - `handle_*` take what happened, and when: a worker came, left, got further, sent fragments, …
 //! - mutators ([`begin_iteration`](LeaseGroup::begin_iteration), [`pause`](LeaseGroup::pause),
 //!   [`remove_worker`](LeaseGroup::remove_worker), …) take what somebody wants;
 //! - `poll_*` give what follows, until `None`: after every call of the first two kinds drain
-//!   [`poll_command`](LeaseGroup::poll_command), [`poll_event`](LeaseGroup::poll_event) and
-//!   [`poll_batch`](LeaseGroup::poll_batch), then set a timer for [`poll_timeout`](LeaseGroup::poll_timeout)
+//!   [`poll_command`](LeaseGroup::poll_command), [`poll_event`](LeaseGroup::poll_event),
+//!   [`poll_batch`](LeaseGroup::poll_batch) and, in modes that have one, [`poll_journal`](LeaseGroup::poll_journal), then set a timer for [`poll_timeout`](LeaseGroup::poll_timeout)
 //!   and call [`handle_timeout`](LeaseGroup::handle_timeout) when it fires (earlier does no harm). Hand over
 //!   what has already arrived first, so that a hub that was suspended blames nobody;
 //! - getters ([`workers`](LeaseGroup::workers), [`ledger`](LeaseGroup::ledger), …) change nothing.
@@ -22,6 +24,7 @@
 //!   waiting for the first one's commit. The follow-up's time runs from that commit on. If the lease before ends in any
 //!   other way, the follow-up is taken back.
 //! - A slot's fragments are committed in order: what comes before its turn is refused.
+//! - Whoever goes on with what is ready bounds its age twice: when it arrives, and when a batch takes it.
 //! - Leases are sticky: a slot stays with the worker that holds its
 //!   state unless balance demands otherwise; on a move the last committed state travels in the lease.
 //! - Only progress (more env steps) and fragments keep a lease alive. Pongs do not.
@@ -53,27 +56,35 @@ mod assign;
 mod audit;
 mod commit;
 mod config;
+mod consistency;
+mod flow;
 mod follow_up;
 mod grant;
 mod handle;
 mod hedge;
+mod iteration;
+mod journal;
 mod lease_table;
 mod ledger;
 mod output;
+mod script;
 mod slot_table;
+mod state;
 mod worker;
 
-pub use config::{BeginError, GroupConfig, GroupConfigError};
+pub use config::{BeginError, GroupConfig, GroupConfigError, SamplingMode};
+pub use journal::{JournalEntry, JournalError};
 pub use ledger::{Expired, Ledger, Rejected, Uninvited};
 pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};
+pub use state::{GroupState, RestoreError};
 pub use worker::{WorkerProfile, WorkerState, WorkerStatus};
 
 use self::{
-    grant::Iteration, hedge::Durations, lease_table::LeaseTable, ledger::End, slot_table::SlotTable, worker::Worker,
+    flow::Flow, grant::Iteration, hedge::Durations, lease_table::LeaseTable, ledger::End, slot_table::SlotTable,
+    worker::Worker,
 };
 use crate::{
-    batch::SlotFragment,
-    ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
+    ids::{FragmentNo, LeaseId, WorkerId},
     prelude::*,
     time::Micros,
 };
@@ -89,6 +100,8 @@ pub struct LeaseGroup {
     open: VecDeque<Iteration>,
     next_fragment: FragmentNo,
     slots: SlotTable,
+    /// What is needed besides where slots do not keep step.
+    flow: Flow,
     workers: BTreeMap<WorkerId, Worker>,
     leases: LeaseTable,
     durations: Durations,
@@ -124,12 +137,16 @@ impl LeaseGroup {
         if config.max_slots_per_lease == 0 {
             return Err(GroupConfigError::EmptyLeases);
         }
+        if matches!(config.mode, SamplingMode::Asynchronous { batch_env_steps: 0, .. }) {
+            return Err(GroupConfigError::EmptyBatches);
+        }
         Ok(Self {
             config,
             mode: Mode::Running,
             open: VecDeque::with_capacity(Self::MAX_OPEN),
             next_fragment: FragmentNo(0),
             slots: SlotTable::new(config.num_slots),
+            flow: Flow::default(),
             workers: BTreeMap::new(),
             leases: LeaseTable::new(config.first_lease),
             durations: Durations::new(config.hedge_floor),
@@ -137,31 +154,6 @@ impl LeaseGroup {
             commands: VecDeque::new(),
             events: VecDeque::new(),
         })
-    }
-
-    /// Asks for the next fragment of every slot, made with these weights. Without workers it waits for some.
-    ///
-    /// While one iteration is open another one may begin with the same weights: then no worker has to wait for its
-    /// upload to be committed, see [the rules](self).
-    ///
-    /// # Errors
-    /// [`BeginError`] while the iteration before is not over, but for the case above, and after [`stop`](Self::stop).
-    #[doc(alias = "sample")]
-    #[doc(alias = "synchronous_parallel_sample")]
-    pub fn begin_iteration(&mut self, weights_version: WeightsVersion, now: Micros) -> Result<FragmentNo, BeginError> {
-        if self.mode == Mode::Stopped {
-            return Err(BeginError::Stopped);
-        }
-        if let Some(first) = self.open.front()
-            && !self.may_begin(weights_version)
-        {
-            return Err(BeginError::Unfinished(first.fragment));
-        }
-        let fragment = self.next_fragment;
-        self.next_fragment = FragmentNo(fragment.0 + 1);
-        self.open.push_back(Iteration { fragment, weights_version });
-        self.advance(now);
-        Ok(fragment)
     }
 
     /// Grants nothing more; leases that are out go on.
@@ -207,13 +199,6 @@ impl LeaseGroup {
         self.events.pop_front()
     }
 
-    /// The fragments of the first open iteration in slot order, once when all are there. The next iteration may begin
-    /// then.
-    pub fn poll_batch(&mut self) -> Option<Vec<SlotFragment>> {
-        self.open.pop_front_if(|first| self.slots.all_committed(first.fragment))?;
-        Some(self.slots.take_fragments())
-    }
-
     /// When to call [`handle_timeout`](Self::handle_timeout) at the latest, if nothing happens before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Micros> {
@@ -223,7 +208,7 @@ impl LeaseGroup {
         let running = self.leases.iter().filter(|(_, lease)| !lease.is_waiting());
         let deadlines = running.map(|(_, lease)| lease.deadline);
         let questions = self.workers.values().filter_map(Worker::ask_at);
-        deadlines.chain(questions).chain(self.next_hedge()).min()
+        deadlines.chain(questions).chain(self.next_hedge()).chain(self.iteration_ends_at()).min()
     }
 
     /// The workers by id, as people see them.
@@ -250,30 +235,6 @@ impl LeaseGroup {
         self.mode == Mode::Paused
     }
 
-    /// The fragment that is being made, if any; of two the first. None, too, while all that is open waits to be taken.
-    #[must_use]
-    pub fn fragment(&self) -> Option<FragmentNo> {
-        self.being_made().map(|iteration| iteration.fragment)
-    }
-
-    /// Iterations that have begun and whose batches were not taken.
-    #[must_use]
-    pub fn open_iterations(&self) -> usize {
-        self.open.len()
-    }
-
-    /// True if an iteration with these weights could begin now.
-    #[must_use]
-    pub fn may_begin(&self, weights_version: WeightsVersion) -> bool {
-        let has_same_weights = self.open.iter().all(|iteration| iteration.weights_version == weights_version);
-        self.mode != Mode::Stopped && self.open.len() < Self::MAX_OPEN && has_same_weights
-    }
-
-    /// The first open iteration that is not complete.
-    fn being_made(&self) -> Option<Iteration> {
-        self.open.iter().copied().find(|iteration| !self.slots.all_committed(iteration.fragment))
-    }
-
     /// The id that the next lease will have.
     #[must_use]
     pub fn next_lease_id(&self) -> LeaseId {
@@ -285,23 +246,5 @@ impl LeaseGroup {
             self.events.pop_front();
         }
         self.events.push_back(event);
-    }
-
-    /// What must hold after every call. Counts again what the books say.
-    fn is_consistent(&self) -> bool {
-        let open: usize = self.leases.iter().map(|(_, lease)| lease.open.len()).sum();
-        let running = self.leases.iter().filter(|(_, lease)| !lease.is_waiting());
-        let running: usize = running.map(|(_, lease)| lease.open.len()).sum();
-        let by_slot: usize = self.slots.iter().map(|(_, slot)| slot.leases.len()).sum();
-        let of_worker =
-            |(&id, worker): (&WorkerId, &Worker)| [worker.lease, worker.follow_up].map(|lease| Some((id, lease?)));
-        let by_worker = self.workers.iter().flat_map(of_worker).flatten();
-        self.ledger.balances()
-            && self.ledger.outstanding == open as u64 * u64::from(self.config.rollout_fragment_length)
-            && by_slot == running
-            && self.follow_ups_are_consistent()
-            && by_worker.clone().count() == self.leases.iter().count()
-            && by_worker.clone().all(|(worker, lease)| self.leases.of(worker, lease).is_some())
-            && self.slots.iter().all(|(_, slot)| slot.leases.len() <= 2)
     }
 }

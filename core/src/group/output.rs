@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::{
-    ids::{FragmentNo, LeaseId, SlotId, WorkerId},
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::Lease,
     prelude::*,
     time::Micros,
@@ -69,7 +69,9 @@ pub enum RejectReason {
     NotLeased,
     /// The upload could not be decoded.
     Corrupt,
-    /// Made with other weights, or another fragment than was asked for.
+    /// Made with other weights, or another fragment, than its lease asks for.
+    Mismatched,
+    /// The weights that it was made with have become too old, see [`SamplingMode`](super::SamplingMode).
     Stale,
     /// It came before the fragment before it: its lease follows one that goes on.
     Early,
@@ -83,8 +85,8 @@ impl RejectReason {
     /// True if a sound worker with a sound connection never causes it.
     pub(super) fn is_failure(self) -> bool {
         match self {
-            Self::Late | Self::Duplicate => false,
-            Self::NotLeased | Self::Corrupt | Self::Stale | Self::Early | Self::WrongLength | Self::Audit => true,
+            Self::Late | Self::Duplicate | Self::Stale => false,
+            Self::NotLeased | Self::Corrupt | Self::Mismatched | Self::Early | Self::WrongLength | Self::Audit => true,
         }
     }
 }
@@ -96,7 +98,8 @@ impl fmt::Display for RejectReason {
             Self::Duplicate => "it was handed over before",
             Self::NotLeased => "its slot was not leased to this worker",
             Self::Corrupt => "it could not be decoded",
-            Self::Stale => "it was made with other weights or for another fragment",
+            Self::Mismatched => "it was made with other weights or for another fragment",
+            Self::Stale => "its weights have become too old",
             Self::Early => "the fragment before it had not come",
             Self::WrongLength => "it has the wrong number of rows",
             Self::Audit => "it contradicts another worker",
@@ -181,6 +184,13 @@ pub enum GroupEvent {
         /// Why.
         reason: RejectReason,
     },
+    /// Committed fragments are in no batch: their weights had become too old before one was there.
+    FragmentsDropped {
+        /// How many.
+        fragments: u32,
+        /// The weights that made them too old.
+        newest: WeightsVersion,
+    },
     /// Two workers made different rows of the same slot, fragment and weights: at least one of them is
     /// broken or lies. The first one's are committed.
     AuditMismatch {
@@ -211,6 +221,15 @@ pub enum QuarantineCause {
     Failures,
 }
 
+impl fmt::Display for QuarantineCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Audit => "it contradicted a committed fragment",
+            Self::Failures => "it failed three times in a row",
+        })
+    }
+}
+
 impl fmt::Display for GroupEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -236,15 +255,14 @@ impl fmt::Display for GroupEvent {
             Self::FragmentsRejected { worker, lease, fragments, reason } => {
                 write!(f, "{fragments} fragments of worker {worker} for lease {lease} were refused: {reason}")
             }
+            Self::FragmentsDropped { fragments, newest } => {
+                write!(f, "{fragments} fragments were dropped: with weights {newest} theirs have become too old")
+            }
             Self::AuditMismatch { slot, fragment, first, second } => {
                 write!(f, "workers {first} and {second} disagree about fragment {fragment} of slot {slot}")
             }
             Self::WorkerQuarantined { worker, cause } => {
-                let why = match cause {
-                    QuarantineCause::Audit => "it contradicted a committed fragment",
-                    QuarantineCause::Failures => "it failed three times in a row",
-                };
-                write!(f, "worker {worker} gets no more leases: {why}; remove it, or restart it")
+                write!(f, "worker {worker} gets no more leases: {cause}; remove it, or restart it")
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The slots of a run: what was committed last, and who works on what comes next.
 
+use super::state::SlotMark;
 use crate::{
     batch::SlotFragment,
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
@@ -15,6 +16,16 @@ pub(super) struct Commit {
     pub(super) worker: WorkerId,
 }
 
+/// A committed fragment that no batch has taken.
+#[derive(Debug)]
+struct Queued {
+    fragment: SlotFragment,
+    /// The state that it began with.
+    start: Option<Vec<u8>>,
+    /// Leases that were asked for it.
+    asked: u32,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     /// State after the last committed fragment; none before the first.
@@ -22,9 +33,10 @@ pub(super) struct Slot {
     /// The worker that still has this very state: it committed it in its latest lease.
     pub(super) held_by: Option<WorkerId>,
     pub(super) last_commit: Option<Commit>,
-    /// The committed fragments whose batches were not taken, at most one for each open iteration, and how many leases
-    /// were asked for each.
-    committed: VecDeque<(SlotFragment, u32)>,
+    /// The fragment to commit next.
+    next: FragmentNo,
+    /// The committed fragments that no batch has taken, in order; in synchronous mode at most one for each open iteration.
+    committed: VecDeque<Queued>,
     /// The fragment committed last, if its batch was taken and if somebody else was asked for it too, to compare theirs with.
     witness: Option<SlotFragment>,
     /// Leases that were asked for the fragment to come; those that wait for the end of another one not counted.
@@ -41,12 +53,25 @@ pub(super) struct SlotTable {
 impl Slot {
     /// The committed fragments that are still of use.
     pub(super) fn fragments(&self) -> impl Iterator<Item = &SlotFragment> {
-        self.committed.iter().map(|(fragment, _)| fragment).chain(&self.witness)
+        self.committed.iter().map(|queued| &queued.fragment).chain(&self.witness)
     }
 
     /// The fragment to commit next.
     pub(super) fn next(&self) -> FragmentNo {
-        self.last_commit.map_or(FragmentNo(0), |commit| FragmentNo(commit.fragment.0 + 1))
+        self.next
+    }
+
+    /// Committed fragments that no batch has taken.
+    pub(super) fn queued(&self) -> usize {
+        self.committed.len()
+    }
+
+    /// Where the slot was when the last batch was taken.
+    fn mark(&self) -> SlotMark {
+        match self.committed.front() {
+            Some(first) => SlotMark { next: first.fragment.fragment, state: first.start.clone() },
+            None => SlotMark { next: self.next, state: self.state.clone() },
+        }
     }
 
     /// True if nobody works on this fragment, and it comes next.
@@ -55,7 +80,7 @@ impl Slot {
     }
 
     fn take_fragment(&mut self) -> Option<SlotFragment> {
-        let (fragment, asked) = self.committed.pop_front()?;
+        let Queued { fragment, asked, .. } = self.committed.pop_front()?;
         // Clones share buffers, and few slots are asked for twice.
         self.witness = (asked > 1 && self.committed.is_empty()).then(|| fragment.clone());
         Some(fragment)
@@ -65,6 +90,16 @@ impl Slot {
 impl SlotTable {
     pub(super) fn new(num_slots: u32) -> Self {
         Self { slots: (0..num_slots).map(|_| Slot::default()).collect() }
+    }
+
+    /// Slots that nobody works on and whose states nobody holds.
+    pub(super) fn restore(marks: Vec<SlotMark>) -> Self {
+        let slot = |SlotMark { next, state }| Slot { next, state, ..Slot::default() };
+        Self { slots: marks.into_iter().map(slot).collect() }
+    }
+
+    pub(super) fn marks(&self) -> Vec<SlotMark> {
+        self.slots.iter().map(Slot::mark).collect()
     }
 
     pub(super) fn get(&self, slot: SlotId) -> Option<&Slot> {
@@ -116,10 +151,11 @@ impl SlotTable {
     /// Takes a fragment. `is_held` tells whether the worker still has the state at its end.
     pub(super) fn commit(&mut self, fragment: SlotFragment, lease: LeaseId, worker: WorkerId, is_held: bool) {
         let Some(slot) = self.get_mut(fragment.slot) else { return };
-        slot.state = Some(fragment.state.clone());
+        let start = slot.state.replace(fragment.state.clone());
+        slot.next = FragmentNo(fragment.fragment.0 + 1);
         slot.held_by = is_held.then_some(worker);
         slot.last_commit = Some(Commit { fragment: fragment.fragment, lease, worker });
-        slot.committed.push_back((fragment, core::mem::take(&mut slot.asked)));
+        slot.committed.push_back(Queued { fragment, start, asked: core::mem::take(&mut slot.asked) });
         slot.witness = None;
     }
 
@@ -128,6 +164,11 @@ impl SlotTable {
         for slot in &mut self.slots {
             slot.held_by.take_if(|holder| *holder == worker);
         }
+    }
+
+    /// The first queued fragment of a slot.
+    pub(super) fn take_fragment(&mut self, slot: SlotId) -> Option<SlotFragment> {
+        self.get_mut(slot)?.take_fragment()
     }
 
     /// The fragments of the first open iteration in slot order.

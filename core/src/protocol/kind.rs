@@ -54,6 +54,8 @@ wire_enum! {
         EnvTrace = 0x24,
         /// Hub to dashboard: something to tell a person.
         Notice = 0x25,
+        /// Hub to dashboard: where every granted env step is.
+        LedgerReport = 0x26,
         /// Operator to hub: pause the run.
         Pause = 0x30,
         /// Operator to hub: go on with it.
@@ -74,6 +76,12 @@ wire_enum! {
         Reply = 0x38,
         /// Hub to operator: the token.
         WorkerToken = 0x39,
+        /// Operator to hub: have so many local workers.
+        Scale = 0x3a,
+        /// Operator to hub: let the leases of the run end, keep what they bring, and end it.
+        Drain = 0x3b,
+        /// Operator to hub: write a checkpoint of the run now.
+        Checkpoint = 0x3c,
         /// Hub to client: what episodes are made of.
         Spaces = 0x40,
         /// Client to hub: an episode begins.
@@ -116,9 +124,11 @@ impl Kind {
             Self::WorkerGone | Self::Iteration => 256,
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
+            Self::Scale | Self::Drain | Self::Checkpoint => 256,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,
             Self::RunStatus | Self::WorkerRow | Self::StartRun | Self::EpisodeReply => 4 * KIB,
+            Self::LedgerReport => 16 * KIB,
             Self::RunStart => 4 * KIB + RunSpec::MAX_ENV_CONFIG_BYTES as u32,
             Self::EnvTrace | Self::Spaces | Self::Actions => CHUNK_BYTES - super::HEADER_BYTES as u32,
             Self::GetAction | Self::LogAction | Self::LogReturns | Self::EndEpisode => {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::control::{ExpiredCounts, LedgerReport, RejectedCounts, Scale};
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,
 };

@@ -17,6 +17,7 @@
 
 mod bytes;
 mod codec;
+mod control;
 pub mod convert;
 mod episode_driver;
 mod external;

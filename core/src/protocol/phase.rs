@@ -19,6 +19,16 @@ wire_enum! {
         Stopped = 5,
         /// It could not go on; the status says why.
         Failed = 6,
+        /// No more leases are granted; it ends when those that are out have.
+        Draining = 7,
+    }
+}
+
+impl Phase {
+    /// True while there is a run that goes on.
+    #[must_use]
+    pub const fn is_active(self) -> bool {
+        matches!(self, Self::Running | Self::Paused | Self::Draining)
     }
 }
 

@@ -39,7 +39,10 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::RemoveWorker
         | Kind::StartRun
         | Kind::Watch
-        | Kind::WorkerTokenRequest => matches!(role, Role::Operator),
+        | Kind::WorkerTokenRequest
+        | Kind::Scale
+        | Kind::Drain
+        | Kind::Checkpoint => matches!(role, Role::Operator),
         Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -62,6 +65,7 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::WorkerGone
         | Kind::EnvTrace
         | Kind::Notice
+        | Kind::LedgerReport
         | Kind::Reply
         | Kind::WorkerToken
         | Kind::Spaces
@@ -84,9 +88,13 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::Revoke
         | Kind::WorkerSetup
         | Kind::Call => matches!(role, Role::Worker),
-        Kind::RunStatus | Kind::Iteration | Kind::WorkerRow | Kind::WorkerGone | Kind::EnvTrace | Kind::Notice => {
-            matches!(role, Role::Viewer | Role::Operator)
-        }
+        Kind::RunStatus
+        | Kind::Iteration
+        | Kind::WorkerRow
+        | Kind::WorkerGone
+        | Kind::EnvTrace
+        | Kind::Notice
+        | Kind::LedgerReport => matches!(role, Role::Viewer | Role::Operator),
         Kind::Reply | Kind::WorkerToken => matches!(role, Role::Operator),
         Kind::Spaces | Kind::Actions | Kind::EpisodeReply => matches!(role, Role::Client),
         Kind::Hello
@@ -103,6 +111,9 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::StartRun
         | Kind::Watch
         | Kind::WorkerTokenRequest
+        | Kind::Scale
+        | Kind::Drain
+        | Kind::Checkpoint
         | Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -143,6 +154,7 @@ WorkerRow          from ----  to VO--
 WorkerGone         from ----  to VO--
 EnvTrace           from ----  to VO--
 Notice             from ----  to VO--
+LedgerReport       from ----  to VO--
 Pause              from -O--  to ----
 Resume             from -O--  to ----
 Stop               from -O--  to ----
@@ -153,6 +165,9 @@ Watch              from -O--  to ----
 WorkerTokenRequest from -O--  to ----
 Reply              from ----  to -O--
 WorkerToken        from ----  to -O--
+Scale              from -O--  to ----
+Drain              from -O--  to ----
+Checkpoint         from -O--  to ----
 Spaces             from ----  to ---C
 StartEpisode       from ---C  to ----
 GetAction          from ---C  to ----

@@ -16,7 +16,7 @@ const FORMAT: u32 = 1;
 pub(super) struct Manifest {
     format: u32,
     /// Of the checkpoint, so that one in another's place is noticed.
-    number: u64,
+    pub(super) number: u64,
     pub(super) files: Vec<FileEntry>,
 }
 
@@ -52,7 +52,8 @@ impl Manifest {
         format!("{list}\n{}\n", bytes_hash(list.as_bytes())).into_bytes()
     }
 
-    pub(super) fn from_bytes(bytes: &[u8], number: u64) -> Result<Self, String> {
+    /// `number` is the checkpoint's, if its place tells.
+    pub(super) fn from_bytes(bytes: &[u8], number: Option<u64>) -> Result<Self, String> {
         let damaged = |what: &str| format!("{MANIFEST} {what}");
         let text = std::str::from_utf8(bytes).map_err(|_| damaged("is no text"))?;
         let (list, hash) = text.split_once('\n').ok_or_else(|| damaged("is cut short"))?;
@@ -63,7 +64,7 @@ impl Manifest {
         if manifest.format != FORMAT {
             return Err(damaged(&format!("has format {}, this version reads {FORMAT}", manifest.format)));
         }
-        if manifest.number != number {
+        if number.is_some_and(|number| manifest.number != number) {
             return Err(damaged(&format!("is of checkpoint {}", manifest.number)));
         }
         match manifest.files.iter().find(|file| !is_name(&file.name)) {

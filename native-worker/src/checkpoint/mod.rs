@@ -11,12 +11,15 @@
 //! [`load`](Checkpoints::load) finds that checkpoint or a later one. Every file is on the disk before the manifest, the
 //! manifest before the directory gets its name, and the name before an older checkpoint goes.
 //!
-//! What is in the files is their owner's business.
+//! What is in the files is their owner's business. A run's checkpoints hold a policy among other things, which
+//! [`PolicyCheckpoint`] reads.
 
 mod manifest;
+mod policy;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod weights_file;
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +28,11 @@ use std::{
 };
 
 use self::manifest::Manifest;
-pub use self::storage::{Disk, Storage};
+pub(crate) use self::policy::replace;
+pub use self::{
+    policy::{PolicyCheckpoint, PolicyCheckpointError},
+    storage::{Disk, Storage},
+};
 
 const MANIFEST: &str = "manifest.json";
 /// Ending of what is being written or removed; nobody reads it.
@@ -94,6 +101,14 @@ pub enum CheckpointError {
     /// A file's name is not made of lower-case letters, digits, `_`, `-` and dots in between, or there twice.
     #[error("'{0}' cannot be the name of a checkpoint's file: take each name once, of a-z, 0-9, '_', '-' and '.'")]
     BadName(String),
+    /// The checkpoint that was asked for is not whole.
+    #[error("{dir} is no whole checkpoint: {reason}")]
+    Damaged {
+        /// The checkpoint's directory.
+        dir: PathBuf,
+        /// The file, and what is wrong with it.
+        reason: String,
+    },
     /// There are checkpoints, none of them whole.
     #[error("no checkpoint in {dir} can be read: {}", join(.damaged))]
     AllDamaged {
@@ -106,6 +121,37 @@ pub enum CheckpointError {
 
 fn join(damaged: &[Damage]) -> String {
     damaged.iter().map(Damage::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The newest checkpoint in a directory that is whole, for those who are not its owner; none if there is none. Changes
+/// nothing there.
+///
+/// # Errors
+/// [`CheckpointError::AllDamaged`], [`CheckpointError::Io`].
+pub fn newest(dir: impl Into<PathBuf>) -> Result<Option<Found>, CheckpointError> {
+    let checkpoints = Checkpoints { storage: Disk, dir: dir.into(), next: 0 };
+    let mut numbers = checkpoints.numbers()?;
+    loop {
+        let found = checkpoints.load();
+        let now = checkpoints.numbers()?;
+        // Its owner may have removed the old ones before they were read, after it had saved newer ones.
+        if !matches!(found, Err(CheckpointError::AllDamaged { .. })) || now == numbers {
+            return found;
+        }
+        numbers = now;
+    }
+}
+
+/// The checkpoint whose directory this is.
+///
+/// # Errors
+/// [`CheckpointError::Damaged`].
+pub fn read(dir: impl AsRef<Path>) -> Result<Checkpoint, CheckpointError> {
+    let dir = dir.as_ref();
+    let number = dir.file_name().and_then(|name| number_of(name.to_str()?));
+    let read = read_in(&Disk, dir, number);
+    let (number, files) = read.map_err(|reason| CheckpointError::Damaged { dir: dir.into(), reason })?;
+    Ok(Checkpoint { number, files })
 }
 
 impl Checkpoints {
@@ -193,18 +239,7 @@ impl<S: Storage> Checkpoints<S> {
     }
 
     fn read(&self, number: u64) -> Result<BTreeMap<String, Vec<u8>>, String> {
-        let dir = self.dir.join(name_of(number));
-        let read = |name: &str, most| {
-            self.storage.read(&dir.join(name), most).map_err(|error| format!("{name} cannot be read: {error}"))
-        };
-        let manifest = Manifest::from_bytes(&read(MANIFEST, Manifest::MAX_BYTES)?, number)?;
-        let mut files = BTreeMap::new();
-        for entry in manifest.files {
-            let contents = read(&entry.name, entry.bytes)?;
-            entry.check(&contents)?;
-            files.insert(entry.name, contents);
-        }
-        Ok(files)
+        read_in(&self.storage, &self.dir.join(name_of(number)), Some(number)).map(|(_, files)| files)
     }
 
     /// Numbers of the checkpoints, newest first.
@@ -228,6 +263,25 @@ impl<S: Storage> Checkpoints<S> {
             }
         }
     }
+}
+
+/// A checkpoint's number and files. A copy under a name of somebody's own may have any number.
+fn read_in(
+    storage: &impl Storage,
+    dir: &Path,
+    number: Option<u64>,
+) -> Result<(u64, BTreeMap<String, Vec<u8>>), String> {
+    let read = |name: &str, most| {
+        storage.read(&dir.join(name), most).map_err(|error| format!("{name} cannot be read: {error}"))
+    };
+    let manifest = Manifest::from_bytes(&read(MANIFEST, Manifest::MAX_BYTES)?, number)?;
+    let mut files = BTreeMap::new();
+    for entry in manifest.files {
+        let contents = read(&entry.name, entry.bytes)?;
+        entry.check(&contents)?;
+        files.insert(entry.name, contents);
+    }
+    Ok((manifest.number, files))
 }
 
 /// Names are as long as the longest number, so that they sort as numbers do.

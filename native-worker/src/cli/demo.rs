@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     exit::Failure,
-    host, runtime,
+    host, runtime, signals,
     train::{exit_code, print_summary},
 };
 use crate::{
@@ -37,6 +37,7 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
     let pace = if args.full_speed { Duration::ZERO } else { PACE };
     let config = TrainConfig { stop_return: Some(475.0), seed: 1, pace, ..TrainConfig::new("CartPole-v1") };
     runtime(2)?.block_on(async {
+        let mut endings = signals::Endings::listen();
         let mut hub = host::start(args.listen, true, args.assets.clone(), registry).await?;
         eprintln!("Two workers learn to balance a pole (CartPole-v1, PPO). Watch them, and join as a worker:\n");
         if !args.full_speed {
@@ -45,12 +46,12 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
         host::print_invitations(&hub);
         eprintln!();
         let stop_return = config.stop_return;
-        let summary = host::train(&mut hub, config, false).await?;
+        let summary = host::train(&mut hub, config, false, &mut endings).await?;
         print_summary(&summary, stop_return);
         let goes_on = matches!(summary.end, RunEnd::Solved | RunEnd::Finished);
         if goes_on && !args.exit_when_solved {
             eprintln!("\nThe dashboard stays at {} until Ctrl-C.", hub.dashboard_url());
-            host::serve(&mut hub).await;
+            host::serve(&mut hub, &mut endings).await;
         }
         hub.shutdown().await;
         exit_code(&summary, stop_return)

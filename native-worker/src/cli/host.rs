@@ -1,11 +1,15 @@
 //! What the commands that run a hub have in common.
 
-use std::{net::SocketAddr, path::PathBuf, pin::pin};
+use std::{net::SocketAddr, path::PathBuf};
 
 use rollmesh_core::protocol::message::RunStatus;
 use tokio::sync::oneshot;
 
-use super::{exit::Failure, signals, worker_spec::SpecFlags};
+use super::{
+    exit::Failure,
+    signals::{Ending, Endings},
+    worker_spec::SpecFlags,
+};
 use crate::{
     Registry,
     hub::{Hub, HubConfig, TOKEN_VARIABLE},
@@ -44,23 +48,34 @@ pub(super) async fn start_with(
 /// Tells people where the page is and how workers join.
 pub(super) fn print_invitations(hub: &Hub) {
     eprintln!("dashboard  {}", hub.dashboard_url());
+    eprintln!(
+        "control    {TOKEN_VARIABLE}={} rollmesh status --hub {}",
+        hub.operator_token().to_hex(),
+        hub.worker_url()
+    );
     eprintln!("worker     {TOKEN_VARIABLE}={} rollmesh worker --hub {}", hub.worker_token().to_hex(), hub.worker_url());
 }
 
-/// Shows what happens until somebody interrupts.
-pub(super) async fn serve(hub: &mut Hub) {
-    // Kept over the rounds: a signal between two of them is not lost.
-    let mut interrupted = pin!(signals::interrupted());
-    loop {
+/// Shows what happens until somebody ends it, and lets a run drain if there is time for that.
+pub(super) async fn serve(hub: &mut Hub, endings: &mut Endings) {
+    let ending = loop {
         tokio::select! {
-            () = &mut interrupted => return,
+            ending = endings.first() => break ending,
             Some(notice) = hub.next_notice() => eprintln!("{}", notice.text),
         }
+    };
+    if ending == Ending::Terminate {
+        hub.drain().await;
     }
 }
 
-/// Runs a training run to its end, with a progress bar. An interruption ends it early.
-pub(super) async fn train(hub: &mut Hub, config: TrainConfig, quiet: bool) -> Result<Summary, Failure> {
+/// Runs a training run to its end, with a progress bar. Ctrl-C ends it early; SIGTERM, too, when its leases have ended.
+pub(super) async fn train(
+    hub: &mut Hub,
+    config: TrainConfig,
+    quiet: bool,
+    endings: &mut Endings,
+) -> Result<Summary, Failure> {
     let target = config.stop_return;
     let progress = Progress::new(config.max_env_steps, "env steps", !quiet);
     let mut summary: oneshot::Receiver<Summary> = hub
@@ -68,8 +83,7 @@ pub(super) async fn train(hub: &mut Hub, config: TrainConfig, quiet: bool) -> Re
         .await
         .map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
     let mut status = hub.status();
-    // Kept over the rounds: a signal between two of them is not lost.
-    let mut interrupted = pin!(signals::interrupted());
+    let mut is_ending = false;
     let summary = loop {
         tokio::select! {
             summary = &mut summary => break summary.map_err(|_| Failure::other("the hub stopped in the middle of the run"))?,
@@ -82,9 +96,13 @@ pub(super) async fn train(hub: &mut Hub, config: TrainConfig, quiet: bool) -> Re
                 true if notice.level > 0 => eprintln!("{}", notice.text),
                 true => {}
             },
-            () = &mut interrupted => {
-                hub.stop_run().await;
-                interrupted.set(signals::interrupted());
+            ending = endings.first(), if !is_ending => {
+                is_ending = true;
+                match ending {
+                    // The summary tells when it is over.
+                    Ending::Terminate => drop(hub.begin_drain().await),
+                    Ending::Interrupt => hub.stop_run().await,
+                }
             }
         }
     };

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-use super::{exit::Failure, host, runtime, worker_spec::SpecFlags};
+use super::{exit::Failure, host, runtime, signals, worker_spec::SpecFlags};
 use crate::Registry;
 
 #[derive(Args)]
@@ -22,9 +22,10 @@ pub(super) struct HubArgs {
 
 pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     runtime(2)?.block_on(async {
+        let mut endings = signals::Endings::listen();
         let mut hub = host::start_with(args.listen, true, args.assets.clone(), &args.workers, registry).await?;
         host::print_invitations(&hub);
-        host::serve(&mut hub).await;
+        host::serve(&mut hub, &mut endings).await;
         hub.shutdown().await;
         Ok(ExitCode::SUCCESS)
     })

@@ -106,7 +106,7 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
     let progress = Progress::new(args.iterations, "iterations", !args.json);
     clients.iter().for_each(|clients| clients.print_above(&progress));
     let log = log.above(&progress);
-    let mut training = Training { worker, log, curve, train_batch_size, interruption, done: 0, latest: None };
+    let mut training = Training { curve, ..Training::new(worker, log, train_batch_size, interruption) };
     let ran = training.run(args.iterations, &progress);
     progress.finish();
     let summary = training.summary(&args.ranks)?;
@@ -129,14 +129,15 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
 }
 
 /// What one iteration brought.
-struct Iteration {
-    env_steps: u64,
+pub(super) struct Iteration {
+    pub(super) env_steps: u64,
     episodes: EpisodeSummary,
-    infos: BTreeMap<PolicyId, LearnInfo>,
+    pub(super) infos: BTreeMap<PolicyId, LearnInfo>,
     wall_s: f64,
 }
 
-struct Training {
+/// Sampling and learning by turns.
+pub(super) struct Training {
     worker: RolloutWorker,
     log: Log,
     curve: Option<Curve>,
@@ -147,6 +148,34 @@ struct Training {
 }
 
 impl Training {
+    /// Nothing was learned yet.
+    pub(super) fn new(worker: RolloutWorker, log: Log, train_batch_size: usize, interruption: Interruption) -> Self {
+        Self { worker, log, curve: None, train_batch_size, interruption, done: 0, latest: None }
+    }
+
+    pub(super) fn worker(&mut self) -> &mut RolloutWorker {
+        &mut self.worker
+    }
+
+    /// Iterations.
+    pub(super) fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Env steps learned from.
+    pub(super) fn env_steps(&self) -> u64 {
+        self.latest.as_ref().map_or(0, |latest| latest.env_steps)
+    }
+
+    /// An iteration is complete.
+    pub(super) fn add(&mut self, number: u64, iteration: Iteration) {
+        (self.latest, self.done) = (Some(iteration), number);
+    }
+
+    pub(super) fn stop(mut self) -> Result<(), RolloutError> {
+        self.worker.stop()
+    }
+
     /// Goes on until all iterations are done or somebody interrupts.
     fn run(&mut self, iterations: u64, progress: &Progress) -> Result<(), Failure> {
         let start = Instant::now();
@@ -156,15 +185,14 @@ impl Training {
                 curve.add(number, &iteration).map_err(Failure::other)?;
             }
             progress.say(number, &say(&iteration));
-            self.latest = Some(iteration);
-            self.done = number;
+            self.add(number, iteration);
         }
         Ok(())
     }
 
     /// Samples a train batch, lets the policies learn from it, and tells everybody how far the run is. None once
     /// somebody has interrupted, also another rank: then nothing is learned.
-    fn iterate(&mut self, start: Instant) -> Result<Option<Iteration>, RolloutError> {
+    pub(super) fn iterate(&mut self, start: Instant) -> Result<Option<Iteration>, RolloutError> {
         let (mut batches, mut steps, mut ended) = (Vec::new(), 0, Vec::<RolloutMetrics>::new());
         while steps < self.train_batch_size {
             let batch = match self.worker.sample() {
@@ -231,7 +259,7 @@ impl Training {
 }
 
 /// A policy that does not learn is a wrong setting, and so is what keeps ranks from coming together.
-fn failure(error: RolloutError) -> Failure {
+pub(super) fn failure(error: RolloutError) -> Failure {
     match error {
         RolloutError::Policy { source: PolicyError::NoLearner | PolicyError::NoDataParallel, .. }
         | RolloutError::Setup(_)

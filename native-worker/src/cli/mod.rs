@@ -1,10 +1,12 @@
 //! The command line. Each command is a file; this one finds it and turns its result into an exit code.
 
+mod control;
 mod cpu_time;
 mod demo;
 mod envs;
 mod exit;
 mod external;
+mod from_files;
 mod host;
 mod hub;
 mod learn;
@@ -42,6 +44,22 @@ enum Command {
     Hub(hub::HubArgs),
     /// Work for a hub
     Worker(worker::WorkerArgs),
+    /// Show a hub's run, how fast it is, and its ledger
+    Status(control::StatusArgs),
+    /// List the workers of a hub
+    Workers(control::WorkersArgs),
+    /// Have so many local workers
+    Scale(control::ScaleArgs),
+    /// Let a hub's run rest
+    Pause(control::PauseArgs),
+    /// Let a hub's run go on
+    Resume(control::ResumeArgs),
+    /// Let the leases of a hub's run end, and then the run; or one worker
+    Drain(control::DrainArgs),
+    /// Write a checkpoint of a hub's run now
+    Checkpoint(control::CheckpointArgs),
+    /// End a hub's run at once
+    Stop(control::StopArgs),
     /// Step environments with a policy in this process, and say how fast and with which hash
     Sample(sample::SampleArgs),
     /// Let the policies of a file of settings learn, in this process
@@ -68,6 +86,14 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Train(args) => train::run(&args, &registry),
         Command::Hub(args) => hub::run(&args, &registry),
         Command::Worker(args) => worker::run(&args, &registry),
+        Command::Status(args) => args.run(),
+        Command::Workers(args) => args.run(),
+        Command::Scale(args) => args.run(),
+        Command::Pause(args) => args.run(),
+        Command::Resume(args) => args.run(),
+        Command::Drain(args) => args.run(),
+        Command::Checkpoint(args) => args.run(),
+        Command::Stop(args) => args.run(),
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Learn(args) => learn::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),

@@ -10,6 +10,8 @@ use std::{
     thread,
 };
 
+use tokio::sync::watch;
+
 /// Notices that the program is asked to end, for work that asks now and then. Asked a second time, the program ends at
 /// once.
 pub(super) struct Interruption(Arc<AtomicBool>);
@@ -46,6 +48,97 @@ impl Interruption {
     /// Was the program asked to end?
     pub(super) fn is_noticed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How the program is asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Ctrl-C: a person does not want to wait.
+    Interrupt,
+    /// SIGTERM: whoever runs services gives them time.
+    Terminate,
+}
+
+impl Ending {
+    /// The exit code that shells know.
+    fn code(self) -> i32 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+}
+
+/// The wishes that the program end. The second one ends it at once, whatever it is doing.
+#[derive(Clone)]
+pub(super) struct Endings(watch::Receiver<Option<Ending>>);
+
+impl Endings {
+    /// Listens from now on, until the event loop ends.
+    pub(super) fn listen() -> Self {
+        let (first, heard) = watch::channel(None);
+        let mut wishes = Wishes::listen();
+        tokio::spawn(async move {
+            first.send_replace(Some(wishes.next().await));
+            process::exit(wishes.next().await.code());
+        });
+        Self(heard)
+    }
+
+    /// Waits for the first wish; returns at once when there was one.
+    pub(super) async fn first(&mut self) -> Ending {
+        let heard = self.0.wait_for(Option::is_some).await.ok().and_then(|ending| *ending);
+        match heard {
+            Some(ending) => ending,
+            // The event loop is ending.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The signals, from the moment on when this is made.
+struct Wishes {
+    #[cfg(unix)]
+    interrupt: Option<tokio::signal::unix::Signal>,
+    #[cfg(unix)]
+    terminate: Option<tokio::signal::unix::Signal>,
+}
+
+impl Wishes {
+    #[cfg(unix)]
+    fn listen() -> Self {
+        use tokio::signal::unix::{SignalKind, signal};
+        // What cannot be heard ends the program, as it does without a handler.
+        let listen = |kind| signal(kind).ok();
+        Self { interrupt: listen(SignalKind::interrupt()), terminate: listen(SignalKind::terminate()) }
+    }
+
+    #[cfg(not(unix))]
+    fn listen() -> Self {
+        Self {}
+    }
+
+    #[cfg(unix)]
+    async fn next(&mut self) -> Ending {
+        async fn heard(signal: &mut Option<tokio::signal::unix::Signal>) {
+            match signal {
+                Some(signal) => _ = signal.recv().await,
+                None => std::future::pending().await,
+            }
+        }
+        tokio::select! {
+            () = heard(&mut self.interrupt) => Ending::Interrupt,
+            () = heard(&mut self.terminate) => Ending::Terminate,
+        }
+    }
+
+    #[cfg(not(unix))]
+    async fn next(&mut self) -> Ending {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        Ending::Interrupt
     }
 }
 

@@ -10,7 +10,12 @@ use std::{
 use clap::Args;
 use rollmesh_core::config::Config;
 
-use super::{exit::Failure, host, runtime, worker_spec::SpecFlags};
+use super::{
+    exit::Failure,
+    from_files::{self, FileFlags},
+    host, runtime, signals,
+    worker_spec::SpecFlags,
+};
 use crate::{
     Registry,
     learner::{DeviceSpec, PpoConfig},
@@ -18,19 +23,22 @@ use crate::{
 };
 
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  rollmesh train --env CartPole-v1 --workers 2 --num-envs-per-worker 8 --stop-return 475"
-)]
+#[command(after_help = "Examples:\n  \
+                        rollmesh train --env CartPole-v1 --workers 2 --num-envs-per-worker 8 --stop-return 475\n  \
+                        rollmesh train --env CartPole-v1 --input samples --stop-return 475\n  \
+                        rollmesh train --env CartPole-v1 --input 'samples/*.json' --algo marwil --max-env-steps 200000\n\n\
+                        With --input there are neither workers nor a dashboard: every update takes --train-batch-size rows, and\n\
+                        the return is that of the policy's own episodes, played with its most likely actions.")]
 pub(super) struct TrainArgs {
     /// Environment, see `rollmesh envs`
     #[arg(long, default_value = "CartPole-v1")]
-    env: String,
+    pub(super) env: String,
     /// Settings of the environment, as a JSON object
     #[arg(long, value_name = "JSON", default_value = "{}")]
-    env_config: Config,
-    /// Learning algorithm
-    #[arg(long, value_enum, default_value_t)]
-    algo: Algo,
+    pub(super) env_config: Config,
+    /// Learning algorithm [default: ppo, and bc with --input]
+    #[arg(long, value_enum)]
+    algo: Option<TrainAlgo>,
     /// Local worker processes
     #[arg(long, value_name = "N", default_value_t = 2)]
     workers: u32,
@@ -39,22 +47,25 @@ pub(super) struct TrainArgs {
     num_envs_per_worker: u32,
     /// Seed of everything random
     #[arg(long, default_value_t = 0)]
-    seed: u64,
+    pub(super) seed: u64,
     /// Stop when the mean return of the last 100 finished episodes reaches this
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
-    stop_return: Option<f64>,
-    /// Stop after this many env steps
+    pub(super) stop_return: Option<f64>,
+    /// Stop after this many env steps, or rows of the input
     #[arg(long, value_name = "T", default_value_t = 1_000_000)]
-    max_env_steps: u64,
+    pub(super) max_env_steps: u64,
     /// Widths of the networks' hidden layers
     #[arg(long, value_delimiter = ',', default_value = "64,64")]
-    hidden: Vec<u32>,
+    pub(super) hidden: Vec<u32>,
     /// Steps of each environment per update
     #[arg(long)]
     rollout_fragment_length: Option<u32>,
     /// Where the run writes its files; by default a new directory in runs/
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
+    /// Write what is sampled into this directory, as RLlib's JSON [default: nowhere]
+    #[arg(long, value_name = "DIR", conflicts_with = "input")]
+    output: Option<PathBuf>,
     /// Where to listen; by default any free port of this machine
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", conflicts_with = "no_dashboard")]
     listen: SocketAddr,
@@ -74,7 +85,41 @@ pub(super) struct TrainArgs {
     worker_spec: SpecFlags,
     /// Print the summary as one JSON object, and no progress
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) files: FileFlags,
+}
+
+/// What can be learned by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum TrainAlgo {
+    /// Proximal policy optimisation
+    Ppo,
+    /// Behaviour cloning, from files
+    Bc,
+    /// Imitation weighted by what came of actions, from files
+    Marwil,
+}
+
+impl TrainAlgo {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Ppo => "ppo",
+            Self::Bc => "bc",
+            Self::Marwil => "marwil",
+        }
+    }
+}
+
+impl TrainArgs {
+    pub(super) fn algo(&self) -> TrainAlgo {
+        self.algo.unwrap_or(if self.files.input.is_empty() { TrainAlgo::Ppo } else { TrainAlgo::Bc })
+    }
+
+    /// Where the run writes its files.
+    pub(super) fn run_dir(&self) -> PathBuf {
+        self.run_dir.clone().unwrap_or_else(|| new_directory(&self.env, self.seed))
+    }
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -83,17 +128,25 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    if !args.files.input.is_empty() {
+        return from_files::run(args, registry);
+    }
+    if args.algo() != TrainAlgo::Ppo {
+        let algo = args.algo().name();
+        return Err(Failure::usage(format!("{algo} learns from logged experience: name it with --input")));
+    }
     let config = config(args);
     config.check(&registry.envs).map_err(Failure::usage)?;
     // Before anything is announced; the run opens it for itself.
     config.device.open().map_err(Failure::usage)?;
     let summary = runtime(2)?.block_on(async {
+        let mut endings = signals::Endings::listen();
         let (page, assets) = (!args.no_dashboard, args.assets.clone());
         let mut hub = host::start_with(args.listen, page, assets, &args.worker_spec, registry).await?;
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         }
-        let summary = host::train(&mut hub, config.clone(), args.json).await;
+        let summary = host::train(&mut hub, config.clone(), args.json, &mut endings).await;
         hub.shutdown().await;
         summary
     })?;
@@ -114,7 +167,7 @@ fn config(args: &TrainArgs) -> TrainConfig {
     TrainConfig {
         env: args.env.clone(),
         env_config: args.env_config.clone(),
-        algo: args.algo,
+        algo: Algo::Ppo,
         seed: args.seed,
         num_workers: args.workers,
         num_envs_per_worker: args.num_envs_per_worker,
@@ -123,7 +176,8 @@ fn config(args: &TrainArgs) -> TrainConfig {
         max_env_steps: args.max_env_steps,
         device: args.device,
         pace: Duration::ZERO,
-        run_dir: Some(args.run_dir.clone().unwrap_or_else(|| new_directory(&args.env, args.seed))),
+        run_dir: Some(args.run_dir()),
+        output: args.output.clone(),
         extra_environs: args.extra_environ.iter().cloned().collect(),
         worker: Some(args.worker_spec.spec()).filter(|spec| !spec.is_default()),
         ppo,
@@ -146,6 +200,7 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
             None => "finished".to_owned(),
         },
         RunEnd::Stopped => "stopped".to_owned(),
+        RunEnd::Drained => "drained".to_owned(),
         RunEnd::Failed(error) => format!("failed: {error}"),
     };
     println!("{} with {}, seed {}: {end}", summary.env, summary.algo, summary.seed);
@@ -157,7 +212,7 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
 /// A run without a stop return has reached its goal when its steps are used up.
 pub(super) fn exit_code(summary: &Summary, stop_return: Option<f64>) -> Result<ExitCode, Failure> {
     match &summary.end {
-        RunEnd::Solved => Ok(ExitCode::SUCCESS),
+        RunEnd::Solved | RunEnd::Drained => Ok(ExitCode::SUCCESS),
         RunEnd::Finished if stop_return.is_none() => Ok(ExitCode::SUCCESS),
         RunEnd::Finished | RunEnd::Stopped => Ok(ExitCode::from(3)),
         RunEnd::Failed(error) => Err(Failure::Other(error.clone())),

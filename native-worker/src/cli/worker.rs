@@ -4,8 +4,9 @@ use std::{io::Read as _, process::ExitCode};
 
 use clap::Args;
 use rollmesh_core::protocol::Token;
+use tokio::sync::watch;
 
-use super::{exit::Failure, runtime, spare_memory};
+use super::{exit::Failure, runtime, signals, spare_memory};
 use crate::{
     Registry,
     hub::TOKEN_VARIABLE,
@@ -76,7 +77,21 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         device: args.device.to_string(),
         kernels: args.kernels.table(),
     };
-    let end = runtime(1)?.block_on(worker::run(config, registry.clone(), |line| eprintln!("{line}")));
+    let end = runtime(1)?.block_on(async {
+        let mut endings = signals::Endings::listen();
+        let (leave, wish) = watch::channel(false);
+        let run = worker::run(config, registry.clone(), wish, |line| eprintln!("{line}"));
+        let notice = async {
+            endings.first().await;
+            eprintln!("leaving as soon as the lease is done; a second signal ends at once");
+            leave.send_replace(true);
+            std::future::pending::<WorkerEnd>().await
+        };
+        tokio::select! {
+            end = run => end,
+            end = notice => end,
+        }
+    });
     match end {
         WorkerEnd::Refused(reason) => Err(Failure::usage(format!("the hub refused this worker: {reason}"))),
         WorkerEnd::Closed(reason) => {

@@ -30,7 +30,7 @@ use super::{
     calls::{NewsSink, WorkerNews, WorkerOrder},
     children::{Children, Ended},
     dashboard::Dashboard,
-    peer::{Admission, Departure, Knock, PeerLink},
+    peer::{Admission, CloseReason, Departure, Knock, PeerLink},
 };
 use crate::{
     launch::{LaunchError, WorkerSpec},
@@ -67,6 +67,8 @@ pub(super) enum Event {
     StopRun,
     /// The program asks workers itself.
     Workers(WorkerOrder),
+    /// The program is about to end: no more workers and runs, and the run that goes on is to drain.
+    Drain { drained: oneshot::Sender<()> },
     /// The program ends.
     Shutdown,
 }
@@ -80,6 +82,8 @@ pub(super) struct Peer {
     pub(super) device: String,
     /// The local worker that it is.
     pub(super) child: Option<u32>,
+    /// Why it is about to leave, if it has said so.
+    pub(super) leaving: Option<String>,
     /// It is welcomed and, as a dashboard, has been shown everything: from now on it is told what changes.
     pub(super) is_up_to_date: bool,
 }
@@ -98,6 +102,12 @@ pub(super) struct Actor {
     pub(super) next_lease: LeaseId,
     /// When the next iteration begins, if the run's pace makes it wait.
     pub(super) resting_until: Option<TokioInstant>,
+    /// When a run that drains ends, whatever is still out.
+    pub(super) draining_until: Option<TokioInstant>,
+    /// Who waits for the run to have drained.
+    pub(super) drained: Vec<oneshot::Sender<()>>,
+    /// The program is about to end.
+    pub(super) is_leaving: bool,
     /// What is becoming of the batch of the iteration.
     pub(super) update: Option<Consuming>,
     /// Who waits for weights to act everywhere.
@@ -105,6 +115,8 @@ pub(super) struct Actor {
     /// Bytes that workers sent which have left.
     left_bytes: u64,
     pub(super) done: Option<oneshot::Sender<Summary>>,
+    /// Local workers that ended unasked and were replaced.
+    pub(super) num_worker_restarts: u64,
     pub(super) dashboard: Dashboard,
     /// Who hears of workers, besides the run.
     pub(super) listener: Option<NewsSink>,
@@ -134,10 +146,14 @@ impl Actor {
             next_run: 1,
             next_lease: LeaseId(1),
             resting_until: None,
+            draining_until: None,
+            drained: Vec::new(),
+            is_leaving: false,
             update: None,
             syncing: Vec::new(),
             left_bytes: 0,
             done: None,
+            num_worker_restarts: 0,
             dashboard: Dashboard::default(),
             listener: None,
             status,
@@ -163,6 +179,7 @@ impl Actor {
                 update = next_update(&mut self.update) => self.handle_update(update),
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
+                () = until(self.draining_until) => self.end_drain(),
                 _ = refresh.tick() => {
                     self.end_unwanted_run();
                     self.begin_first_iteration();
@@ -170,6 +187,7 @@ impl Actor {
                 }
             }
             self.drain_group();
+            self.end_drained_run();
         }
         self.say_goodbye(&mut events).await;
     }
@@ -206,6 +224,16 @@ impl Actor {
                 // Whoever asked may have gone; the run goes on.
                 let _ = started.send(result);
             }
+            Event::Drain { drained } => {
+                self.is_leaving = true;
+                if self.run.as_ref().is_some_and(|run| !run.is_over()) {
+                    self.drained.push(drained);
+                    self.drain_run();
+                } else {
+                    // Whoever asked may have gone.
+                    let _ = drained.send(());
+                }
+            }
             Event::StopRun => self.end_run(RunEnd::Stopped),
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
             // Whoever asked may have gone.
@@ -225,7 +253,10 @@ impl Actor {
         let verdict = if self.peers.len() >= MAX_PEERS {
             Err(busy("the hub has as many peers as it takes; try again later"))
         } else {
-            check_hello(&knock.hello, self.tokens.table(), self.fingerprint)
+            check_hello(&knock.hello, self.tokens.table(), self.fingerprint).and_then(|accepted| match accepted.role {
+                Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
+                _ => Ok(accepted),
+            })
         };
         let answer = verdict.map(|accepted| self.admit(accepted, knock.link));
         match &answer {
@@ -248,7 +279,7 @@ impl Actor {
         if let Some(child) = child {
             self.children.joined(child);
         }
-        self.peers.insert(peer, Peer { role, link, kind, name, device, child, is_up_to_date: false });
+        self.peers.insert(peer, Peer { role, link, kind, name, device, child, leaving: None, is_up_to_date: false });
         Admission { peer, role }
     }
 
@@ -272,6 +303,7 @@ impl Actor {
     fn forget(&mut self, id: u32, departure: &Departure) {
         let Some(peer) = self.peers.remove(&id) else { return };
         let Departure { reason, is_fault, .. } = departure;
+        let reason = peer.leaving.as_ref().filter(|_| !is_fault).unwrap_or(reason);
         if peer.role == Role::Worker {
             let now = self.now();
             self.left_bytes += peer.link.received_bytes();
@@ -293,8 +325,10 @@ impl Actor {
 
     pub(super) fn dismiss(&mut self, id: u32) {
         let Some(peer) = self.peers.get(&id) else { return };
-        peer.link.close("the hub dismissed this worker");
-        if let Some(child) = peer.child {
+        let (reason, child) = (peer.leaving.as_deref(), peer.child);
+        peer.link.close(CloseReason::Done, reason.unwrap_or("the hub dismissed this worker"));
+        // One that goes by itself is replaced.
+        if let Some(child) = child.filter(|_| reason.is_none()) {
             self.children.dismiss(child);
         }
     }
@@ -326,7 +360,10 @@ impl Actor {
                 self.tell(WorkerNews::Notice(text.clone()));
                 self.notice(1, text);
             }
+            // Whoever ends the hub may have told its workers, too.
+            Ended::Replace(_) if self.is_leaving => {}
             Ended::Replace(pause) => {
+                self.num_worker_restarts += 1;
                 self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
                 if pause.is_zero() {
                     self.replace_child();
@@ -365,7 +402,7 @@ impl Actor {
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
         for peer in self.peers.values() {
-            peer.link.close("the hub is shutting down");
+            peer.link.close(CloseReason::Away, "the hub is shutting down");
         }
         // The hub waits until everybody has heard it and its workers have gone; whoever does not go is killed with
         // the channel's end.

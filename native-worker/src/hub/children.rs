@@ -83,6 +83,11 @@ impl Children {
         self.running.values().filter(|child| !child.dismissed).count()
     }
 
+    /// The numbers of those, oldest first.
+    pub(super) fn staying(&self) -> Vec<u32> {
+        self.running.iter().filter(|(_, child)| !child.dismissed).map(|(&number, _)| number).collect()
+    }
+
     /// Starts a worker with these environment variables besides the hub's; its number, and the token that it will
     /// present.
     pub(super) fn start(

@@ -4,11 +4,11 @@ use rollmesh_core::{
     ids::{LeaseId, WorkerId},
     protocol::{
         Message, Role,
-        message::{RemoveWorker, Reply, StartRun, Watch, WorkerToken},
+        message::{RemoveWorker, Reply, Scale, StartRun, Watch, WorkerToken},
     },
 };
 
-use super::{actor::Actor, calls::WorkerNews, random_token};
+use super::{actor::Actor, calls::WorkerNews, peer::printable, random_token};
 use crate::train::{Algo, MAX_LOCAL_WORKERS, RunEnd, Task, TrainConfig};
 
 impl Actor {
@@ -40,6 +40,7 @@ impl Actor {
                 }
             }
             Message::CallResult(result) => self.tell(WorkerNews::Result { peer, result }),
+            Message::Goodbye(goodbye) => self.let_leave(peer, &goodbye.reason),
             Message::Pause(request) => self.reply(peer, request.request, Self::pause),
             Message::Resume(request) => self.reply(peer, request.request, Self::resume),
             Message::Stop(request) => self.reply(peer, request.request, Self::stop),
@@ -49,6 +50,9 @@ impl Actor {
             }
             Message::Watch(Watch { request, slot }) => self.reply(peer, request, |hub| hub.watch(slot)),
             Message::StartRun(start) => self.reply(peer, start.request, |hub| hub.start_from_page(&start)),
+            Message::Scale(Scale { request, num_workers }) => self.reply(peer, request, |hub| hub.scale(num_workers)),
+            Message::Drain(request) => self.reply(peer, request.request, Self::drain),
+            Message::Checkpoint(request) => self.reply(peer, request.request, Self::checkpoint),
             Message::WorkerTokenRequest(request) => self.give_worker_token(peer, request.request),
             // The inbox of the socket's task lets nothing else through.
             _ => {}
@@ -67,15 +71,13 @@ impl Actor {
 
     fn pause(&mut self) -> Result<(), String> {
         let run = self.run.as_mut().filter(|run| !run.is_over()).ok_or("there is no run to pause")?;
-        run.pause();
-        Ok(())
+        run.pause().map_err(str::to_owned)
     }
 
     fn resume(&mut self) -> Result<(), String> {
         let now = self.now();
         let run = self.run.as_mut().filter(|run| !run.is_over()).ok_or("there is no run to resume")?;
-        run.resume(now);
-        Ok(())
+        run.resume(now).map_err(str::to_owned)
     }
 
     fn stop(&mut self) -> Result<(), String> {
@@ -91,6 +93,37 @@ impl Actor {
         self.add_child().map(|_| ()).map_err(|error| error.to_string())
     }
 
+    /// Starts local workers, or lets the latest ones finish their leases and go.
+    fn scale(&mut self, num_workers: u32) -> Result<(), String> {
+        if num_workers > MAX_LOCAL_WORKERS {
+            return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
+        }
+        let wanted = num_workers as usize;
+        for _ in self.children.count()..wanted {
+            self.add_child().map_err(|error| error.to_string())?;
+        }
+        for child in self.children.staying().into_iter().skip(wanted) {
+            let worker = self.peers.iter().find(|(_, peer)| peer.child == Some(child)).map(|(&id, _)| id);
+            match worker {
+                Some(worker) => self.remove_worker(worker)?,
+                // It is not there yet, and has nothing to finish.
+                None => self.children.dismiss(child),
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), String> {
+        self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to drain")?;
+        self.drain_run();
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<(), String> {
+        self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to write a checkpoint of")?;
+        Err("this run has no run directory, and so no checkpoints".into())
+    }
+
     fn remove_worker(&mut self, worker: u32) -> Result<(), String> {
         let known = self.peers.get(&worker).is_some_and(|peer| peer.role == Role::Worker);
         if !known {
@@ -99,13 +132,24 @@ impl Actor {
         if let Some(child) = self.peers.get(&worker).and_then(|peer| peer.child) {
             self.children.do_not_replace(child);
         }
+        self.take_out(worker);
+        Ok(())
+    }
+
+    /// A worker wants to go: it gets no more leases, and is dismissed when the one that it has is done.
+    fn let_leave(&mut self, worker: u32, reason: &str) {
+        let Some(peer) = self.peers.get_mut(&worker) else { return };
+        peer.leaving = Some(printable(reason));
+        self.take_out(worker);
+    }
+
+    fn take_out(&mut self, worker: u32) {
         let now = self.now();
         let in_run =
             self.run.as_mut().is_some_and(|run| !run.is_over() && run.group.remove_worker(WorkerId(worker), now));
         if !in_run {
             self.dismiss(worker);
         }
-        Ok(())
     }
 
     fn watch(&mut self, slot: u32) -> Result<(), String> {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
-    group,
+    group::{self, GroupEvent},
     ids::WorkerId,
     protocol::{
         Frame, Message, Phase, Role, WorkerState,
-        message::{EnvTrace, Iteration, Notice, RunStatus, WorkerGone, WorkerRow},
+        message::{EnvTrace, Iteration, LedgerReport, Notice, RunStatus, WorkerGone, WorkerRow},
     },
 };
 
@@ -23,6 +23,9 @@ const MAX_POINTS: usize = 4096;
 pub(super) struct Dashboard {
     status: Option<RunStatus>,
     rows: BTreeMap<u32, WorkerRow>,
+    ledger: LedgerReport,
+    /// What is wrong with workers that get no leases.
+    unhealthy: BTreeMap<u32, String>,
     pub(super) trace: Option<EnvTrace>,
     pub(super) points: Points,
 }
@@ -53,10 +56,28 @@ impl Dashboard {
     pub(super) fn begin_run(&mut self) {
         self.points = Points::default();
         self.trace = None;
+        self.unhealthy.clear();
     }
 
     pub(super) fn forget_worker(&mut self, worker: u32) {
         self.rows.remove(&worker);
+        self.unhealthy.remove(&worker);
+    }
+}
+
+impl Dashboard {
+    /// Remembers what is wrong with a worker for as long as it is.
+    pub(super) fn note_health(&mut self, event: &GroupEvent) {
+        let (worker, reason) = match event {
+            GroupEvent::WorkerHung { worker, patience } => (worker, Some(format!("no progress for {patience}"))),
+            GroupEvent::WorkerQuarantined { worker, cause } => (worker, Some(cause.to_string())),
+            GroupEvent::WorkerRecovered { worker } => (worker, None),
+            _ => return,
+        };
+        match reason {
+            Some(reason) => _ = self.unhealthy.insert(worker.0, reason),
+            None => _ = self.unhealthy.remove(&worker.0),
+        }
     }
 }
 
@@ -69,7 +90,8 @@ impl Actor {
         let status = self.dashboard.status.clone().unwrap_or_default();
         let messages = std::iter::once(Message::RunStatus(status))
             .chain(self.dashboard.rows.values().cloned().map(Message::WorkerRow))
-            .chain(self.dashboard.points.all.iter().copied().map(Message::Iteration));
+            .chain(self.dashboard.points.all.iter().copied().map(Message::Iteration))
+            .chain([Message::LedgerReport(self.dashboard.ledger.clone())]);
         for message in messages {
             // All of these are small.
             let _ = peer.link.send(&message);
@@ -92,6 +114,11 @@ impl Actor {
                 self.dashboard.rows.insert(row.worker, row.clone());
                 news.push(Message::WorkerRow(row));
             }
+        }
+        let ledger = self.ledger_report();
+        if self.dashboard.ledger != ledger {
+            self.dashboard.ledger = ledger.clone();
+            news.push(Message::LedgerReport(ledger));
         }
         let points = &mut self.dashboard.points;
         news.extend(points.all[points.sent..].iter().copied().map(Message::Iteration));
@@ -121,6 +148,16 @@ impl Actor {
             } else {
                 viewer.link.hang_up();
             }
+        }
+    }
+
+    fn ledger_report(&self) -> LedgerReport {
+        let unhealthy = || self.dashboard.unhealthy.iter().take(LedgerReport::MAX_UNHEALTHY);
+        LedgerReport {
+            num_worker_restarts: self.num_worker_restarts,
+            unhealthy_workers: unhealthy().map(|(worker, _)| *worker).collect(),
+            reasons: unhealthy().map(|(_, reason)| &**reason).collect::<Vec<_>>().join("\n"),
+            ..self.run.as_ref().map(crate::train::Run::ledger_report).unwrap_or_default()
         }
     }
 

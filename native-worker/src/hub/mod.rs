@@ -202,6 +202,12 @@ impl Hub {
         format!("http://{}/#token={}", self.address, self.operator.to_hex())
     }
 
+    /// A token that lets operators in, if there is a dashboard.
+    #[must_use]
+    pub fn operator_token(&self) -> Token {
+        self.operator
+    }
+
     /// What workers connect to.
     #[must_use]
     pub fn worker_url(&self) -> String {
@@ -293,6 +299,21 @@ impl Hub {
         answer.map(|()| summary).map_err(StartRunError)
     }
 
+    /// Prepares the end of the program: takes no more workers and begins no more runs, and drains the run that goes on. Its
+    /// leases have ten seconds to end; what they bring is committed, and learned from if the iteration becomes complete
+    /// by it. Returns when the run is over; its summary comes as always.
+    pub async fn drain(&self) {
+        // Without a hub there is no run.
+        let _ = self.begin_drain().await.await;
+    }
+
+    /// As [`drain`](Self::drain); the receiver tells when the run is over.
+    pub(crate) async fn begin_drain(&self) -> oneshot::Receiver<()> {
+        let (drained, over) = oneshot::channel();
+        let _ = self.events.send(Event::Drain { drained }).await;
+        over
+    }
+
     /// Ends the run, if one is going on; its summary comes as always.
     pub async fn stop_run(&self) {
         // A hub that is gone has no run.
@@ -342,6 +363,13 @@ impl StartRunError {
     /// True if another configuration would help.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self.0, StartError::Config(_) | StartError::Device(_) | StartError::RunDir(_) | StartError::Launch(_))
+        matches!(
+            self.0,
+            StartError::Config(_)
+                | StartError::Device(_)
+                | StartError::RunDir(_)
+                | StartError::Output(_)
+                | StartError::Launch(_)
+        )
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::extract::ws::{Message as Frame, WebSocket};
+use axum::extract::ws::{CloseFrame, Message as Frame, Utf8Bytes, WebSocket};
 use futures_util::{
     SinkExt as _, StreamExt as _,
     stream::{SplitSink, SplitStream},
@@ -50,7 +50,7 @@ struct Shared {
     /// Nothing waits to be sent any more.
     drained: Notify,
     /// Set once: the goodbye is queued, and nothing after it.
-    closing: Mutex<bool>,
+    closing: Mutex<Option<CloseReason>>,
     /// Bytes of the frames that came, with what WebSocket adds to them.
     received: AtomicU64,
 }
@@ -61,7 +61,7 @@ impl PeerLink {
             outbox: Mutex::default(),
             wake: Notify::new(),
             drained: Notify::new(),
-            closing: Mutex::new(false),
+            closing: Mutex::new(None),
             received: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
@@ -72,7 +72,7 @@ impl PeerLink {
         self.shared.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn closing(&self) -> MutexGuard<'_, bool> {
+    fn closing(&self) -> MutexGuard<'_, Option<CloseReason>> {
         self.shared.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,7 +82,7 @@ impl PeerLink {
     }
 
     pub(super) fn send_frame(&self, frame: OutFrame) {
-        if !*self.closing() {
+        if self.closing().is_none() {
             self.outbox().push_frame(frame);
             self.shared.wake.notify_one();
         }
@@ -111,17 +111,30 @@ impl PeerLink {
     /// Closes without a goodbye, so that the peer connects again and is told everything.
     pub(super) fn hang_up(&self) {
         *self.outbox() = Outbox::default();
-        *self.closing() = true;
+        *self.closing() = Some(CloseReason::Again);
         self.shared.wake.notify_one();
     }
 
     /// Says goodbye and closes, after what is already queued.
-    pub(super) fn close(&self, reason: &str) {
+    pub(super) fn close(&self, why: CloseReason, reason: &str) {
         // A goodbye is far below any limit.
         let _ = self.send(&Message::Goodbye(Goodbye { reason: reason.chars().take(512).collect() }));
-        *self.closing() = true;
+        *self.closing() = Some(why);
         self.shared.wake.notify_one();
     }
+}
+
+/// Why the hub closes a connection, as WebSocket's status codes have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloseReason {
+    /// There is nothing more to do.
+    Done = 1000,
+    /// The hub ends.
+    Away = 1001,
+    /// The peer broke the rules.
+    Fault = 1008,
+    /// The peer was too slow; it may connect again.
+    Again = 1013,
 }
 
 /// A peer that the actor has let in; its welcome is queued.
@@ -195,7 +208,7 @@ pub(super) async fn serve(
     let read = async {
         match &mut client {
             Some(client) => read_client(client, &mut stream, &mut inbox, &link).await,
-            None => read(peer, &mut stream, &mut inbox, &link, &events).await,
+            None => read((peer, admission.role), &mut stream, &mut inbox, &link, &events).await,
         }
     };
     let mut departure = tokio::select! {
@@ -206,10 +219,13 @@ pub(super) async fn serve(
         departure.reason += &format!("; {open} of its episodes abandoned");
     }
     if departure.is_final {
-        link.close(&departure.reason);
+        link.close(CloseReason::Fault, &departure.reason);
     }
     // What is queued, a goodbye in particular, still goes out if the peer takes it.
     let _ = timeout(Duration::from_secs(1), flush(&mut sink, &link)).await;
+    let code = link.closing().unwrap_or(CloseReason::Done) as u16;
+    let close = Frame::Close(Some(CloseFrame { code, reason: Utf8Bytes::default() }));
+    let _ = timeout(Duration::from_secs(1), sink.send(close)).await;
     let _ = timeout(Duration::from_secs(1), sink.close()).await;
     let _ = events.send(Event::Left { peer, departure }).await;
 }
@@ -264,6 +280,7 @@ async fn read_client(client: &mut Client, stream: &mut Stream, inbox: &mut Inbox
             heard = next_message(stream, inbox, link), if has_room => heard,
         };
         match heard {
+            Ok(Some(Message::Goodbye(goodbye))) => return wish(&goodbye),
             Ok(message) => message.into_iter().for_each(|message| client.handle(message)),
             Err(departure) => return departure,
         }
@@ -272,7 +289,7 @@ async fn read_client(client: &mut Client, stream: &mut Stream, inbox: &mut Inbox
 
 /// Passes messages on until the peer goes; the channel's bound holds back who sends too fast.
 async fn read(
-    peer: u32,
+    (peer, role): (u32, Role),
     stream: &mut Stream,
     inbox: &mut Inbox,
     link: &PeerLink,
@@ -285,6 +302,8 @@ async fn read(
                 link.outbox().grant(credit.bytes);
                 link.shared.wake.notify_one();
             }
+            Ok(Some(Message::Goodbye(goodbye))) if role != Role::Worker => return wish(&goodbye),
+            // A worker's is the actor's affair, too: it may have a lease to finish.
             Ok(Some(message)) => {
                 if events.send(Event::Message { peer, message: Box::new(message) }).await.is_err() {
                     return Departure::wished("the hub has stopped");
@@ -310,10 +329,18 @@ async fn next_message(stream: &mut Stream, inbox: &mut Inbox, link: &PeerLink) -
     };
     link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
     match inbox.handle_frame(&frame) {
-        // The text may come from anybody and ends on a terminal.
-        Ok(Some(Message::Goodbye(goodbye))) => Err(Departure::wished(goodbye.reason.replace(char::is_control, " "))),
         heard => heard.map_err(Departure::fault),
     }
+}
+
+/// The peer goes by itself.
+fn wish(goodbye: &Goodbye) -> Departure {
+    Departure::wished(printable(&goodbye.reason))
+}
+
+/// A peer's text, which ends on a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// Bytes of a client's frame on the socket: its payload, a mask, and a header that is longer for longer frames.
@@ -336,7 +363,7 @@ async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {
         if let Err(reason) = sent {
             return Departure::lost(reason);
         }
-        if *link.closing() && link.queued_bytes() == 0 {
+        if link.closing().is_some() && link.queued_bytes() == 0 {
             return Departure::wished("the hub closed the connection");
         }
     }

@@ -16,11 +16,16 @@ use tokio::{sync::oneshot, time::Instant};
 use super::actor::Actor;
 use crate::train::{Run, RunEnd, StartError, Submitted, SyncError, Task, Update};
 
+/// The leases of a run that drains have this long to end.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// A run begins without the local workers that have not joined after this time.
 const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 
 impl Actor {
     pub(super) fn start_run(&mut self, task: Task) -> Result<(), StartError> {
+        if self.is_leaving {
+            return Err(StartError::HubGone);
+        }
         if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
             return Err(StartError::Busy);
         }
@@ -53,7 +58,8 @@ impl Actor {
     pub(super) fn begin_first_iteration(&mut self) {
         let now = self.now();
         let workers = self.peers.values().filter(|peer| peer.role == Role::Worker).count();
-        let Some(run) = self.run.as_mut().filter(|run| !run.is_over() && !run.has_begun()) else { return };
+        let may_begin = |run: &&mut Run| !run.is_over() && !run.has_begun() && !run.is_draining();
+        let Some(run) = self.run.as_mut().filter(may_begin) else { return };
         let is_late = workers > 0 && run.elapsed() > JOIN_PATIENCE;
         if (is_late || workers >= run.terms.num_workers as usize)
             && let Err(error) = run.begin_iteration(now)
@@ -86,6 +92,7 @@ impl Actor {
         let over = Message::RunEnd(RunEndMessage { run: run.number });
         self.update = None;
         self.resting_until = None;
+        self.draining_until = None;
         self.syncing.clear();
         self.drain_group();
         for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
@@ -99,6 +106,32 @@ impl Actor {
             // Nobody waits for a run that the page started.
             let _ = done.send(summary);
         }
+        // Whoever waited may have gone.
+        self.drained.drain(..).for_each(|drained| _ = drained.send(()));
+    }
+
+    /// Lets the leases of the run end, and then the run. What they bring is committed, and learned from if the iteration
+    /// becomes complete by it.
+    pub(super) fn drain_run(&mut self) {
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over() && !run.is_draining()) else { return };
+        run.drain();
+        self.resting_until = None;
+        self.draining_until = Some(Instant::now() + DRAIN_PATIENCE);
+        self.notice(0, "the run is draining: it ends when the leases that are out have".into());
+    }
+
+    /// Ends a run that has drained.
+    pub(super) fn end_drained_run(&mut self) {
+        // A batch on its way is still learned from.
+        if self.update.is_none() && self.run.as_ref().is_some_and(Run::is_drained) {
+            self.end_drain();
+        }
+    }
+
+    /// Ends a run that drains, whatever is still out.
+    pub(super) fn end_drain(&mut self) {
+        let end = self.run.as_ref().and_then(Run::end_reached);
+        self.end_run(end.unwrap_or(RunEnd::Drained));
     }
 
     /// Ends a run whose batches nobody takes any more, also before the next one is there.
@@ -115,6 +148,7 @@ impl Actor {
             self.obey(command);
         }
         while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
+            self.dashboard.note_health(&event);
             self.notice(1, event.to_string());
             // A worker may be out of the run by it, for whom nobody has to wait.
             self.note_applied();
@@ -165,6 +199,7 @@ impl Actor {
             }
             Update::Unwanted => return self.end_run(RunEnd::Stopped),
             Update::Failed(error) => return self.end_run(RunEnd::Failed(error.to_string())),
+            Update::NotWritten(error) => return self.end_run(RunEnd::Failed(error)),
         };
         let metrics = run.handle_update(weights, &stats);
         let point = run.point(&metrics);
@@ -181,6 +216,8 @@ impl Actor {
     fn go_on(&mut self) {
         match self.run.as_ref().and_then(Run::end_reached) {
             Some(end) => self.end_run(end),
+            // It ends when all its leases have.
+            None if self.run.as_ref().is_some_and(Run::is_draining) => {}
             None => self.rest(),
         }
     }

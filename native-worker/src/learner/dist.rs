@@ -111,6 +111,14 @@ impl Dist {
         }
     }
 
+    /// Mean log standard deviations over components; none for what has no such.
+    pub(super) fn mean_log_std(&self) -> candle_core::Result<Option<Tensor>> {
+        match self {
+            Self::Categorical(_) => Ok(None),
+            Self::Gaussian { log_std, .. } => log_std.mean(D::Minus1).map(Some),
+        }
+    }
+
     /// Divergence of another distribution of the same kind from this one, in nats.
     pub(super) fn kl(&self, other: &Self) -> candle_core::Result<Tensor> {
         match (self, other) {

@@ -77,7 +77,7 @@ impl Learner {
         self.refresh()?;
         let gradient = self.model.flat(&gradients.0)?;
         self.stale = true;
-        let kl_coeff = if let Algorithm::Ppo(_) = &self.algorithm { self.kl_coeff } else { 0.0 };
+        let kl_coeff = if let Algorithm::Ppo(_) = &self.algorithm { self.adaptive } else { 0.0 };
         let mut stats = UpdateStats { learning_rate: self.lr(), kl_coeff, ..UpdateStats::default() };
         match Optimizer::norm(&gradient)? {
             Some(norm) => {

@@ -1,11 +1,11 @@
 //! The losses of one gradient step: the policy gradient with advantages (Williams, 1992; Mnih et al., 2016) or PPO's
 //! clipped surrogate (Schulman, Wolski, Dhariwal, Radford, Klimov: "Proximal policy optimization algorithms", 2017), the
-//! error of the values, and the entropy. All are means over rows.
+//! error of the values, and the entropy; or the likelihood of logged actions. All are means over rows.
 
 use candle_core::{Result, Tensor};
 
 use super::{
-    config::{Algorithm, Common},
+    config::{Algorithm, Common, MarwilConfig},
     dist::Dist,
     ranks::Normal,
     rows::{Critic, Old, Rows},
@@ -28,10 +28,15 @@ pub(super) struct Loss {
 pub(super) struct Schedule {
     pub(super) clip_param: f64,
     pub(super) kl_coeff: f64,
+    /// MARWIL's mean of squared advantages before the step.
+    pub(super) mean_square: f64,
 }
 
 /// The loss of some rows for the distributions and values `[rows]` of the networks in training.
 pub(super) fn loss(dist: &Dist, values: &Tensor, rows: &Rows, algorithm: &Algorithm, now: Schedule) -> Result<Loss> {
+    if let Algorithm::Marwil(config) = algorithm {
+        return imitation_loss(dist, values, rows, config, now);
+    }
     let Common { vf_loss_coeff, entropy_coeff, .. } = algorithm.common();
     let vf_clip_range = if let Algorithm::Ppo(config) = algorithm { config.vf_clip_range } else { None };
     let none = rows.advantages.zeros_like()?.mean_all()?;
@@ -53,6 +58,35 @@ pub(super) fn loss(dist: &Dist, values: &Tensor, rows: &Rows, algorithm: &Algori
         total = (total + kl.affine(now.kl_coeff, 0.0)?)?;
     }
     let parts = [policy_loss, vf_loss.unwrap_or(none), entropy, kl, clipped].map(|part| part.detach());
+    Ok(Loss { total, parts })
+}
+
+/// Of logged actions (Wang et al.: "Exponentially weighted imitation learning for batched historical data", 2018): the mean
+/// of -log p, each row weighted by exp(beta A / c), where A is its return without the value and c the root of the mean
+/// square, the running one, of which these rows are a part already. With beta 0 all weigh the same, and there is no value
+/// loss.
+fn imitation_loss(dist: &Dist, values: &Tensor, rows: &Rows, config: &MarwilConfig, now: Schedule) -> Result<Loss> {
+    let mut logp = dist.logp(&rows.actions)?;
+    if config.bc_logstd_coeff > 0.0
+        && let Some(log_std) = dist.mean_log_std()?
+    {
+        logp = (logp + log_std.affine(config.bc_logstd_coeff, 0.0)?)?;
+    }
+    let none = rows.advantages.zeros_like()?.mean_all()?;
+    let (policy_loss, vf_loss) = match &rows.critic {
+        None => (logp.mean_all()?.neg()?, none.clone()),
+        Some(critic) => {
+            let advantages = (&critic.value_targets - values)?;
+            let square = advantages.sqr()?.mean_all()?;
+            let rate = config.moving_average_sqd_adv_norm_update_rate;
+            let norm = square.detach().affine(rate, (1.0 - rate) * now.mean_square)?.sqrt()?;
+            let scaled = advantages.detach().broadcast_div(&(norm + ADVANTAGE_EPSILON)?)?;
+            ((logp * scaled.affine(config.beta, 0.0)?.exp()?)?.mean_all()?.neg()?, square)
+        }
+    };
+    let total = (&policy_loss + vf_loss.affine(0.5 * config.vf_loss_coeff, 0.0)?)?;
+    let entropy = dist.entropy()?.mean_all()?;
+    let parts = [policy_loss, vf_loss, entropy, none.clone(), none].map(|part| part.detach());
     Ok(Loss { total, parts })
 }
 
@@ -105,7 +139,7 @@ mod tests {
 
     use super::{
         super::{
-            config::{PolicyGradientConfig, PpoConfig},
+            config::{MarwilConfig, PolicyGradientConfig, PpoConfig},
             dist::ActionHead,
         },
         *,
@@ -157,7 +191,7 @@ mod tests {
     #[test]
     fn all_parts_of_ppo_by_hand() {
         let config = PpoConfig { vf_loss_coeff: 0.5, entropy_coeff: 0.1, vf_clip_range: None, ..PpoConfig::default() };
-        let now = Schedule { clip_param: 0.2, kl_coeff: 0.3 };
+        let now = Schedule { clip_param: 0.2, kl_coeff: 0.3, mean_square: 0.0 };
         let loss = loss(&dist(&logits()), &column(&[0.5, 3.0]), &rows(), &config.into(), now).unwrap();
         let [policy_loss, vf_loss, entropy, kl, clip_fraction] = loss.parts.each_ref().map(scalar);
 
@@ -173,7 +207,7 @@ mod tests {
     #[test]
     fn all_parts_of_the_policy_gradient_by_hand() {
         let config = PolicyGradientConfig { vf_loss_coeff: 0.5, entropy_coeff: 0.1, ..PolicyGradientConfig::a2c() };
-        let now = Schedule { clip_param: 0.0, kl_coeff: 0.0 };
+        let now = Schedule { clip_param: 0.0, kl_coeff: 0.0, mean_square: 0.0 };
         let rows = Rows { old: None, ..rows() };
         let loss = loss(&dist(&logits()), &column(&[0.5, 3.0]), &rows, &config.into(), now).unwrap();
         let [policy_loss, vf_loss, entropy, kl, clip_fraction] = loss.parts.each_ref().map(scalar);
@@ -182,6 +216,34 @@ mod tests {
         close(entropy, mean_entropy());
         assert_eq!((kl, clip_fraction), (0.0, 0.0));
         close(scalar(&loss.total), policy_loss + 0.5 * vf_loss - 0.1 * entropy);
+    }
+
+    #[test]
+    fn logged_actions_by_hand() {
+        let now = Schedule { clip_param: 0.0, kl_coeff: 0.0, mean_square: 9.0 };
+        // Returns are 3 and 1.
+        let critic = Critic { value_targets: column(&[3.0, 1.0]), vf_preds: column(&[0.0, 0.0]) };
+        let rows = Rows { old: None, critic: Some(critic), ..rows() };
+        let config = MarwilConfig {
+            beta: 2.0,
+            vf_loss_coeff: 0.5,
+            moving_average_sqd_adv_norm_update_rate: 0.25,
+            ..MarwilConfig::marwil()
+        };
+        let got = loss(&dist(&logits()), &column(&[1.0, 2.0]), &rows, &config.into(), now).unwrap();
+        let [policy_loss, vf_loss, entropy, kl, clip_fraction] = got.parts.each_ref().map(scalar);
+        // Advantages are 2 and -1, their mean square is 2.5, and the running one 9 + (2.5 - 9) / 4.
+        let norm = 7.375f32.sqrt();
+        let weights = [(2.0 * 2.0 / norm).exp(), (2.0 * -1.0 / norm).exp()];
+        close(policy_loss, -(weights[0] * 0.8f32.ln() + weights[1] * 0.5f32.ln()) / 2.0);
+        close(vf_loss, 2.5);
+        close(entropy, mean_entropy());
+        assert_eq!((kl, clip_fraction), (0.0, 0.0));
+        close(scalar(&got.total), policy_loss + 0.5 * 0.5 * vf_loss);
+
+        let rows = Rows { critic: None, ..rows };
+        let got = loss(&dist(&logits()), &column(&[1.0, 2.0]), &rows, &MarwilConfig::bc().into(), now).unwrap();
+        close(scalar(&got.total), -(0.8f32.ln() + 0.5f32.ln()) / 2.0);
     }
 
     #[test]

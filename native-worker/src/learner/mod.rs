@@ -34,7 +34,7 @@ mod tests;
 mod thread;
 mod update;
 
-pub use config::{Algorithm, ConfigError, PolicyGradientConfig, PpoConfig};
+pub use config::{Algorithm, ConfigError, MarwilConfig, PolicyGradientConfig, PpoConfig};
 pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;
 pub use model::ModelError;

@@ -50,7 +50,7 @@ impl LearningPolicy {
         let PolicyContext { id, spaces, config, seed, kernels, .. } = context;
         let model = ModelConfig::of(config)?;
         let mut weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
-        if !algorithm.advantages().use_critic {
+        if !algorithm.common().use_critic {
             weights = without_values(&weights)?;
         }
         let acting = NetPolicy::new(spaces, &model, weights, *seed, *kernels)?;
@@ -76,7 +76,7 @@ fn without_values(weights: &Weights) -> Result<Weights, WeightsError> {
     Weights::new(weights.version(), tensors.collect())
 }
 
-/// Adds the policies that learn: `pg`, `a2c` and `ppo`. A kind that has one of these names already stays. Their settings are those of [`Algorithm::pg`] and so on, and
+/// Adds the policies that learn: `pg`, `a2c` and `ppo`, and of logged actions `bc` and `marwil`. A kind that has one of these names already stays. Their settings are those of [`Algorithm::pg`] and so on, and
 /// `model`, see [`ModelConfig`].
 ///
 /// ```
@@ -97,7 +97,13 @@ fn without_values(weights: &Weights) -> Result<Weights, WeightsError> {
 /// ```
 pub fn register_learning_policies(registry: &mut PolicyRegistry) {
     type Parse = fn(&Config) -> Result<Algorithm, ConfigError>;
-    let algorithms: [(&str, Parse); 3] = [("pg", Algorithm::pg), ("a2c", Algorithm::a2c), ("ppo", Algorithm::ppo)];
+    let algorithms: [(&str, Parse); 5] = [
+        ("pg", Algorithm::pg),
+        ("a2c", Algorithm::a2c),
+        ("ppo", Algorithm::ppo),
+        ("bc", Algorithm::bc),
+        ("marwil", Algorithm::marwil),
+    ];
     for (name, parse) in algorithms {
         if registry.spec(name).is_ok() {
             continue;
@@ -134,7 +140,10 @@ impl Policy for LearningPolicy {
     }
 
     fn postprocessing(&self) -> Postprocessing {
-        Postprocessing::Advantages(self.learner.algorithm.advantages())
+        match &self.learner.algorithm {
+            algorithm if algorithm.takes_plain_rows() => Postprocessing::None,
+            algorithm => Postprocessing::Advantages(algorithm.advantages()),
+        }
     }
 
     fn on_global_var_update(&mut self, vars: &GlobalVars) {
@@ -159,7 +168,9 @@ impl Policy for LearningPolicy {
     }
 
     fn data_parallel(&self) -> Option<String> {
-        Some(format!("{:?}", self.learner.algorithm))
+        // Ranks look at squared advantages of their own rows alone before a step, and would weigh rows differently.
+        let alone = matches!(&self.learner.algorithm, Algorithm::Marwil(config) if config.weighs_rows());
+        (!alone).then(|| format!("{:?}", self.learner.algorithm))
     }
 
     fn learn_on_batch_with(

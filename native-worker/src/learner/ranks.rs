@@ -35,7 +35,7 @@ pub(super) struct Joined {
     /// Rank 0's: what shuffles, and the clock and the weight of the divergence as they were before the update.
     pub(super) seed: u64,
     pub(super) env_steps: u64,
-    pub(super) kl_coeff: f64,
+    pub(super) adaptive: f64,
 }
 
 impl Joined {
@@ -124,7 +124,7 @@ struct Plan {
     units: u64,
     seed: u64,
     env_steps: u64,
-    kl_coeff: f64,
+    adaptive: f64,
     logp_gap: f64,
     /// Of the value targets, and of what the acting values miss of them.
     values: [Moments; 2],
@@ -155,7 +155,7 @@ impl Plan {
             units: rows.map_or(0, |rows| rows.units() as u64),
             seed: learner.seed,
             env_steps: learner.env_steps,
-            kl_coeff: learner.kl_coeff,
+            adaptive: learner.adaptive,
             logp_gap: rows.map_or(0.0, |rows| rows.logp_gap.into()),
             values,
             identity,
@@ -187,7 +187,7 @@ impl Plan {
             explained_variance: explained_variance(targets, errors),
             seed: first.seed,
             env_steps: first.env_steps,
-            kl_coeff: first.kl_coeff,
+            adaptive: first.adaptive,
         })
     }
 
@@ -196,7 +196,7 @@ impl Plan {
         let mut bytes: Vec<u8> = [self.rows, self.units, self.seed, self.env_steps]
             .map(u64::to_le_bytes)
             .into_iter()
-            .chain([self.kl_coeff, self.logp_gap].map(f64::to_le_bytes))
+            .chain([self.adaptive, self.logp_gap].map(f64::to_le_bytes))
             .chain(targets.encode())
             .chain(errors.encode())
             .flatten()
@@ -218,7 +218,7 @@ impl Plan {
             units: integer(1)?,
             seed: integer(2)?,
             env_steps: integer(3)?,
-            kl_coeff: float(4)?,
+            adaptive: float(4)?,
             logp_gap: float(5)?,
             values: [Moments::decode(numbers.get(6..9)?), Moments::decode(numbers.get(9..12)?)],
             identity: *identity,
@@ -232,7 +232,7 @@ mod tests {
 
     fn plan(rows: u64, units: u64) -> Plan {
         let values = [Moments::of([1.0, 2.0].into_iter()), Moments::of([0.5, 0.1].into_iter())];
-        Plan { rows, units, seed: 7, env_steps: 9, kl_coeff: 0.3, logp_gap: 0.1, values, identity: [5; 16] }
+        Plan { rows, units, seed: 7, env_steps: 9, adaptive: 0.3, logp_gap: 0.1, values, identity: [5; 16] }
     }
 
     #[test]

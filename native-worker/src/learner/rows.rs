@@ -1,6 +1,6 @@
 //! A train batch on the learner's device, and the rows of a gradient step.
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use rollmesh_core::{
     batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ADVANTAGES, SampleBatch, VALUE_TARGETS, VF_PREDS, state_in},
     policy::ObsEncoder,
@@ -31,6 +31,8 @@ pub enum OldPolicy {
 pub(super) struct Needs {
     pub(super) critic: bool,
     pub(super) old: Option<OldPolicy>,
+    /// Rows are of somebody else: of values there are only returns, as advantages, if there are any.
+    pub(super) logged: bool,
 }
 
 /// Rows of a train batch, column by column.
@@ -103,14 +105,21 @@ impl TrainRows {
             }
             ActionHead::Gaussian(len) => Tensor::from_vec(columns.continuous_actions(*len)?, (n, *len), device)?,
         };
-        let advantages = column(ADVANTAGES.name())?;
+        let advantages = match needs {
+            Needs { logged: true, critic: false, .. } => Tensor::zeros(n, DType::F32, device)?,
+            _ => column(ADVANTAGES.name())?,
+        };
         let critic = || -> std::result::Result<_, LearnError> {
             Ok(Critic { value_targets: column(VALUE_TARGETS.name())?, vf_preds: column(VF_PREDS.name())? })
         };
-        let critic = needs.critic.then(critic).transpose()?;
+        let critic = (needs.critic && !needs.logged).then(critic).transpose()?;
         let sequences = model.hidden().map(|hidden| Sequences::new(&columns, hidden, device)).transpose()?;
         let rows = Rows { obs, actions, advantages, critic, old: None, memory: None, normal: None };
         let mut train_rows = Self { rows, len: n, sequences, logp_gap: 0.0 };
+        if needs.critic && needs.logged {
+            let (value_targets, vf_preds) = (train_rows.rows.advantages.clone(), train_rows.outputs(model)?.1);
+            train_rows.rows.critic = Some(Critic { value_targets, vf_preds });
+        }
 
         let Some(old_policy) = needs.old else { return Ok(train_rows) };
         let sampled = column(ACTION_LOGP.name())?;

@@ -8,8 +8,8 @@ const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 1 + 8 + 8 + 4 + 8;
 
 impl Learner {
-    /// The state as bytes, little-endian: the encoding's version (8 bits), env steps (64), weight of the KL divergence
-    /// (64), steps skipped in a row (32), steps of the optimiser (64), its first and its second moments. With it and the
+    /// The state as bytes, little-endian: the encoding's version (8 bits), env steps (64), PPO's weight of the KL divergence or
+    /// MARWIL's mean of squared advantages (64), steps skipped in a row (32), steps of the optimiser (64), its first and its second moments. With it and the
     /// weights another learner goes on with the same bits.
     ///
     /// # Errors
@@ -18,7 +18,7 @@ impl Learner {
         let mut bytes = Vec::with_capacity(self.state_bytes());
         bytes.push(VERSION);
         bytes.extend_from_slice(&self.env_steps.to_le_bytes());
-        bytes.extend_from_slice(&self.kl_coeff.to_le_bytes());
+        bytes.extend_from_slice(&self.adaptive.to_le_bytes());
         bytes.extend_from_slice(&self.skipped_in_a_row.to_le_bytes());
         self.write_optimizer(&mut bytes)?;
         Ok(bytes)
@@ -55,7 +55,7 @@ impl Learner {
             let fresh = OptimizerState { steps: 0, moments: [vec![0.0; params], vec![0.0; params]] };
             self.optimizer.set_state(&fresh)?;
             (self.env_steps, self.skipped_in_a_row) = (0, 0);
-            self.kl_coeff = self.algorithm.first_kl_coeff();
+            self.adaptive = self.algorithm.first_adaptive();
             return Ok(());
         }
         let (header, moments) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| bad("it is too short"))?;
@@ -65,17 +65,17 @@ impl Learner {
         if bytes.len() != self.state_bytes() {
             return Err(bad("it has another number of moments"));
         }
-        let kl_coeff = f64::from_le_bytes(field(header, 9));
+        let adaptive = f64::from_le_bytes(field(header, 9));
         let moments: Vec<f32> = moments.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
         let (first, second) = moments.split_at(params);
         let sound = first.iter().all(|m| m.is_finite()) && second.iter().all(|v| v.is_finite() && *v >= 0.0);
-        if !sound || !kl_coeff.is_finite() || kl_coeff < 0.0 {
+        if !sound || !adaptive.is_finite() || adaptive < 0.0 {
             return Err(bad("it holds numbers out of range"));
         }
         let steps = u64::from_le_bytes(field(header, 21));
         self.optimizer.set_state(&OptimizerState { steps, moments: [first.to_vec(), second.to_vec()] })?;
         self.env_steps = u64::from_le_bytes(field(header, 1));
-        self.kl_coeff = kl_coeff;
+        self.adaptive = adaptive;
         self.skipped_in_a_row = u32::from_le_bytes(field(header, 17));
         Ok(())
     }

@@ -5,7 +5,7 @@ use rollmesh_core::policy::LearnInfo;
 /// What an update was like. Losses are means over its gradient steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateStats {
-    /// Clipped surrogate loss.
+    /// Clipped surrogate loss, or what else is minimised of the policy.
     pub policy_loss: f64,
     /// Mean squared error of the values.
     pub vf_loss: f64,
@@ -100,7 +100,8 @@ impl Sums {
     }
 }
 
-/// Index of the KL divergence in the parts of the loss.
+/// Indices of the value loss and the KL divergence in the parts of the loss.
+pub(super) const VF_LOSS: usize = 1;
 const KL: usize = 3;
 
 /// Of some numbers: how many there are, their mean, and the sum of squared distances from it.

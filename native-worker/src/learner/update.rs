@@ -20,7 +20,7 @@ use super::{
     optimizer::Optimizer,
     ranks::{Joined, Ranks},
     rows::{Minibatches, Needs, OldPolicy, Rows, TrainRows},
-    stats::{Sums, UpdateStats},
+    stats::{Sums, UpdateStats, VF_LOSS},
 };
 
 /// So many gradient steps in a row may be skipped because they are not finite.
@@ -30,7 +30,8 @@ const MAX_SKIPPED_IN_A_ROW: u32 = 3;
 ///
 /// The model follows from the names of the weights: two perceptrons, or an LSTM. A train batch has the columns `obs`,
 /// `actions` and `advantages`; with a critic also `value_targets` and `vf_preds`; for PPO also `action_logp`; for an LSTM
-/// also `state_in_0`, `state_in_1` and `seq_lens`.
+/// also `state_in_0`, `state_in_1` and `seq_lens`. Of logged actions MARWIL needs `advantages` alone, which are returns, and
+/// behaviour cloning nothing besides.
 pub struct Learner {
     pub(super) algorithm: Algorithm,
     pub(super) device: Device,
@@ -46,8 +47,9 @@ pub struct Learner {
     pub(super) stale: bool,
     /// Env steps learned from, the clock of annealing.
     pub(super) env_steps: u64,
-    /// Weight of the KL divergence in PPO's loss.
-    pub(super) kl_coeff: f64,
+    /// What adapts from update to update: the weight of the KL divergence in PPO's loss, MARWIL's mean of squared
+    /// advantages.
+    pub(super) adaptive: f64,
     pub(super) skipped_in_a_row: u32,
 }
 
@@ -79,7 +81,7 @@ impl Learner {
             weights: initial.clone(),
             stale: false,
             env_steps: 0,
-            kl_coeff: algorithm.first_kl_coeff(),
+            adaptive: algorithm.first_adaptive(),
             skipped_in_a_row: 0,
             algorithm,
             device,
@@ -144,30 +146,34 @@ impl Learner {
     }
 
     fn update_of(&mut self, batch: &SampleBatch, ranks: Ranks<'_>) -> Result<(Weights, UpdateStats), LearnError> {
-        let (moments, clock) = (self.optimizer.moments(), (self.env_steps, self.kl_coeff));
+        let (moments, clock) = (self.optimizer.moments(), (self.env_steps, self.adaptive));
         let updated = self.try_update(batch, ranks);
         if updated.is_err() {
             // As if nothing had happened, since whoever loses other ranks may go on from here.
             self.optimizer.set_moments(moments);
-            (self.env_steps, self.kl_coeff) = clock;
+            (self.env_steps, self.adaptive) = clock;
         }
         updated
     }
 
     fn try_update(&mut self, batch: &SampleBatch, mut ranks: Ranks<'_>) -> Result<(Weights, UpdateStats), LearnError> {
         let (rows, joined) = self.begin(batch, &mut ranks)?;
-        (self.env_steps, self.kl_coeff) = (joined.env_steps, joined.kl_coeff);
+        (self.env_steps, self.adaptive) = (joined.env_steps, joined.adaptive);
         // Until the weights are published.
         self.stale = true;
         let (schedule, learning_rate) = (self.schedule(&joined), self.lr());
         let mut sums = Sums::default();
-        match &self.algorithm {
-            Algorithm::PolicyGradient(_) => {
+        let passes = match &self.algorithm {
+            Algorithm::PolicyGradient(_) => None,
+            Algorithm::Ppo(config) => Some((config.num_epochs, config.minibatch_size, config.target_kl)),
+            Algorithm::Marwil(config) => Some((config.num_epochs, config.minibatch_size, None)),
+        };
+        match passes {
+            None => {
                 let whole = rows.as_ref().map(TrainRows::whole).transpose()?;
                 self.gradient_step(whole.as_ref(), schedule, &mut ranks, &mut sums)?;
             }
-            Algorithm::Ppo(config) => {
-                let (epochs, size, target_kl) = (config.num_epochs, config.minibatch_size, config.target_kl);
+            Some((epochs, size, target_kl)) => {
                 // Streams are addressed, not consumed: an update shuffles the same way whatever came before it.
                 let shuffles = Streams::new(joined.seed, Purpose::Shuffle);
                 for epoch in 0..epochs {
@@ -184,7 +190,7 @@ impl Learner {
         self.publish()?;
         let stats = UpdateStats { learning_rate, ..stats(&joined, &sums, schedule) };
         if let Algorithm::Ppo(config) = &self.algorithm {
-            self.kl_coeff = config.next_kl_coeff(self.kl_coeff, stats.kl);
+            self.adaptive = config.next_kl_coeff(self.adaptive, stats.kl);
         }
         Ok((self.weights.clone(), stats))
     }
@@ -229,11 +235,17 @@ impl Learner {
         ranks: &mut Ranks<'_>,
         sums: &mut Sums,
     ) -> Result<(), LearnError> {
+        let schedule = Schedule { mean_square: self.mean_square(), ..schedule };
         let Some(Gradient { values, norm, parts }) = self.gradient(rows, schedule, ranks)? else {
             sums.skipped += 1;
             return self.skip_step();
         };
         self.step(&values)?;
+        if let Algorithm::Marwil(config) = &self.algorithm
+            && config.weighs_rows()
+        {
+            self.adaptive = config.next_mean_square(self.adaptive, parts[VF_LOSS].into());
+        }
         sums.add(parts, norm);
         Ok(())
     }
@@ -257,7 +269,8 @@ impl Learner {
         self.refresh()?;
         let critic = self.algorithm.common().use_critic;
         let old = matches!(self.algorithm, Algorithm::Ppo(_)).then_some(self.old_policy);
-        TrainRows::new(batch, &self.model, &self.encoder, Needs { critic, old }, &self.device)
+        let logged = matches!(self.algorithm, Algorithm::Marwil(_));
+        TrainRows::new(batch, &self.model, &self.encoder, Needs { critic, old, logged }, &self.device)
     }
 
     pub(super) fn refresh(&mut self) -> Result<(), LearnError> {
@@ -279,9 +292,17 @@ impl Learner {
     }
 
     pub(super) fn schedule(&self, joined: &Joined) -> Schedule {
-        let Algorithm::Ppo(config) = &self.algorithm else { return Schedule { clip_param: 0.0, kl_coeff: 0.0 } };
+        let mean_square = self.mean_square();
+        let Algorithm::Ppo(config) = &self.algorithm else {
+            return Schedule { clip_param: 0.0, kl_coeff: 0.0, mean_square };
+        };
         let clip_param = config.clip_param * config.common().annealing(joined.env_steps);
-        Schedule { clip_param, kl_coeff: joined.kl_coeff }
+        Schedule { clip_param, kl_coeff: joined.adaptive, mean_square }
+    }
+
+    /// MARWIL's mean of squared advantages.
+    fn mean_square(&self) -> f64 {
+        if let Algorithm::Marwil(_) = &self.algorithm { self.adaptive } else { 0.0 }
     }
 
     pub(super) fn publish(&mut self) -> Result<(), LearnError> {

@@ -7,6 +7,8 @@ use rollmesh_core::{
     offline::{EncodeError, JsonError},
 };
 
+use super::inputs::Located;
+
 /// Why files cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
@@ -24,6 +26,51 @@ pub enum OfflineError {
     /// It is not on this machine.
     #[error("'{0}' is on another machine: copy it here first")]
     Remote(String),
+    /// A file is in no format that is read here.
+    #[error(
+        "{path} is neither JSON lines, a zip archive of them, HDF5 nor Parquet: convert it to one of these",
+        path = path.display()
+    )]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Files of several formats were named together.
+    #[error(
+        "{} is {}, but {} is {}: files of one input are of one format; name a mixture with probabilities, or join them with \
+         `rollmesh data merge`",
+        first.path.display(), first.format, other.path.display(), other.format
+    )]
+    MixedFormats {
+        /// The first one.
+        first: Located,
+        /// One of another format.
+        other: Located,
+    },
+    /// A name is both a path and a data set's.
+    #[error(
+        "'{name}' is both the path {} and the data set {}: write ./{name} for the one or the folder's full path for the \
+         other",
+        path.display(), dataset.display()
+    )]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// The path.
+        path: PathBuf,
+        /// The data set's folder.
+        dataset: PathBuf,
+    },
+    /// There is no such data set on this machine.
+    #[error("there is no data set '{name}' in {}: {fix}", folder.display())]
+    NoDataset {
+        /// Its name.
+        name: String,
+        /// Where it was looked for.
+        folder: PathBuf,
+        /// What can be done.
+        fix: &'static str,
+    },
     /// A file cannot be read.
     #[error("{path}: {source}", path = path.display())]
     Read {

@@ -26,28 +26,38 @@ pub fn find(inputs: &[String], endings: &[&str]) -> Result<Vec<PathBuf>, Offline
 }
 
 fn matching(input: &str, endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
-    // One letter is a drive.
-    if input.split_once("://").is_some_and(|(scheme, _)| scheme.len() > 1) {
-        return Err(OfflineError::Remote(input.into()));
-    }
-    let path = match (input.strip_prefix("~/"), env::home_dir()) {
-        (Some(rest), Some(home)) => home.join(rest),
-        _ => PathBuf::from(input),
-    };
+    let path = expand(input)?;
     if path.is_file() {
         return Ok(vec![path]);
     }
     if path.is_dir() {
         return in_directory(&path, endings);
     }
-    let pattern = path.to_string_lossy();
-    let found = glob::glob(&pattern);
-    let found = found.map_err(|source| OfflineError::Pattern { pattern: input.into(), source })?;
-    // What cannot be looked into does not match.
-    Ok(found.filter_map(Result::ok).filter(|file| file.is_file()).collect())
+    let found = matching_pattern(input, &path)?;
+    Ok(found.into_iter().filter(|file| file.is_file()).collect())
 }
 
-fn in_directory(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
+/// The path that a text means on this machine.
+pub(super) fn expand(input: &str) -> Result<PathBuf, OfflineError> {
+    // One letter is a drive.
+    if input.split_once("://").is_some_and(|(scheme, _)| scheme.len() > 1) {
+        return Err(OfflineError::Remote(input.into()));
+    }
+    Ok(match (input.strip_prefix("~/"), env::home_dir()) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(input),
+    })
+}
+
+/// What a pattern matches, sorted; `input` is what somebody wrote.
+pub(super) fn matching_pattern(input: &str, pattern: &Path) -> Result<Vec<PathBuf>, OfflineError> {
+    let found = glob::glob(&pattern.to_string_lossy());
+    let found = found.map_err(|source| OfflineError::Pattern { pattern: input.into(), source })?;
+    // What cannot be looked into does not match.
+    Ok(found.filter_map(Result::ok).collect())
+}
+
+pub(super) fn in_directory(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
     let failed = |source| OfflineError::Read { path: path.into(), source };
     let mut files = Vec::new();
     for entry in path.read_dir().map_err(failed)? {

@@ -1,6 +1,7 @@
 //! Experience in files.
 //!
-//! - [`files`]: which files a path, a directory or a pattern means.
+//! - [`inputs`]: what the name of an input means; [`files`]: which files a path, a directory or a pattern means.
+//! - [`logged`]: everything in some files once, whatever their formats.
 //! - [`json`]: RLlib's sample files.
 //! - [`hdf5`]: the format under D4RL and Minari.
 //! - [`d4rl`], [`minari`]: data sets of logged episodes.
@@ -17,33 +18,66 @@ pub mod dataset;
 mod error;
 pub mod files;
 pub mod hdf5;
+pub mod inputs;
 pub mod json;
+pub mod logged;
 pub mod minari;
 #[cfg(feature = "offline-parquet")]
 pub mod parquet;
 
 pub use error::OfflineError;
 
+use std::path::Path;
+
 use rollmesh_core::{
-    offline::{Preparation, PreparedInput},
+    config::ConfigError,
+    offline::{JsonError, Preparation, PreparedInput},
     sampler::{InputReader, IoContext, OutputWriter, SampleError},
 };
 
-use self::json::{JsonReader, JsonReaderOptions, JsonWriter, JsonWriterOptions};
+use self::{
+    dataset::DatasetReader,
+    inputs::{DatasetFolders, Format, Located, locate, one_format},
+    json::{JsonReader, JsonReaderOptions, JsonWriter, JsonWriterOptions},
+    logged::Logged,
+};
 
-/// Opens files as an input: those that the paths, directories and patterns mean.
+/// Opens files as an input: what the [names](inputs) mean, all of one format.
+///
+/// Lines of JSON are read as RLlib reads them, endlessly, files by chance. Data sets are read in epochs, each batch once and
+/// in order, as are lines with the setting `read_all_files`. Either way no two workers read the same rows, and what is
+/// held is `buffer_size` bytes at most.
 ///
 /// # Errors
-/// [`SampleError::Input`] for settings of another form, and if there are no such files.
-pub fn open_input(inputs: &[String], context: &mut IoContext) -> Result<Box<dyn InputReader>, SampleError> {
+/// [`SampleError::Input`] for settings of another form, for names that mean nothing or two things, and for files of several
+/// formats.
+pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn InputReader>, SampleError> {
     let preparation = Preparation::from_context(context)?;
-    let files = files::find(inputs, &json::ENDINGS).map_err(input)?;
+    let located = locate(names, &DatasetFolders::of_this_user()).map_err(input)?;
+    let format = one_format(&located).map_err(input)?;
+    let setting = |error: ConfigError| SampleError::Input(error.to_string());
+    let in_epochs = context.config.get::<bool>("read_all_files").map_err(setting)?.unwrap_or(format != Format::Json);
+    let say = |path: &Path, error: &JsonError| eprintln!("warning: {}: {error}; passed over", path.display());
+    if in_epochs {
+        let buffer = context.config.get("buffer_size").map_err(setting)?;
+        let stream = Logged::new(located, buffer).on_corrupt(say);
+        return Ok(Box::new(PreparedInput::new(DatasetReader::sharded(stream, context.shard), preparation)));
+    }
+    let files = located.into_iter().map(|Located { path, .. }| path).collect();
     let reader = JsonReader::new(files, JsonReaderOptions::from_context(context)?).map_err(input)?;
-    let reader = reader.on_corrupt(|path, error| eprintln!("warning: {}: {error}; passed over", path.display()));
-    Ok(Box::new(PreparedInput::new(reader, preparation)))
+    Ok(Box::new(PreparedInput::new(reader.on_corrupt(say), preparation)))
 }
 
-/// Opens a directory as an output: RLlib's JSON. `logdir` is the directory for logs.
+/// Opens everything that some names mean, once and in order.
+///
+/// # Errors
+/// As [`locate`].
+pub fn open_logged(names: &[String], buffer: Option<usize>) -> Result<Logged, OfflineError> {
+    Ok(Logged::new(locate(names, &DatasetFolders::of_this_user())?, buffer))
+}
+
+/// Opens a directory as an output: RLlib's JSON, or Parquet with the setting `format` = `parquet`. Either way files are as
+/// large as `max_file_size` says. `logdir` is the directory for logs.
 ///
 /// # Errors
 /// [`SampleError::Output`] for settings of another form, and if there can be no such directory.
@@ -53,7 +87,29 @@ pub fn open_output(directory: &str, context: &mut IoContext) -> Result<Box<dyn O
         ("logdir", None) => ".".into(),
         (directory, _) => directory.into(),
     };
+    let setting = |error: ConfigError| SampleError::Output(error.to_string());
+    match context.config.get::<String>("format").map_err(setting)?.as_deref() {
+        None | Some("json") => {}
+        #[cfg(feature = "offline-parquet")]
+        Some("parquet") => return parquet_output(Path::new(&directory), context),
+        Some(format) => {
+            return Err(SampleError::Output(format!(
+                "there is no output format '{format}': json and parquet are known"
+            )));
+        }
+    }
     let writer = JsonWriter::new(directory, JsonWriterOptions::from_context(context)?);
+    Ok(Box::new(writer.map_err(|error| SampleError::Output(error.to_string()))?))
+}
+
+#[cfg(feature = "offline-parquet")]
+fn parquet_output(directory: &Path, context: &IoContext) -> Result<Box<dyn OutputWriter>, SampleError> {
+    use self::parquet::{ParquetOptions, ParquetWriter};
+    let setting = |error: ConfigError| SampleError::Output(error.to_string());
+    let default = ParquetOptions::default();
+    let max_file_size = context.config.get("max_file_size").map_err(setting)?.unwrap_or(default.max_file_size);
+    let name = format!("output-worker-{}", context.worker.worker_index);
+    let writer = ParquetWriter::new(directory, &name, ParquetOptions { max_file_size, ..default });
     Ok(Box::new(writer.map_err(|error| SampleError::Output(error.to_string()))?))
 }
 

@@ -72,6 +72,9 @@ pub struct TrainConfig {
     /// Where the run writes its files; nowhere if absent.
     #[serde(skip)]
     pub run_dir: Option<PathBuf>,
+    /// Where what is sampled is kept, as RLlib's JSON; nowhere if absent.
+    #[serde(skip)]
+    pub output: Option<PathBuf>,
     /// Environment variables of the local workers that the run starts, besides those of the hub.
     #[doc(alias = "extra_python_environs_for_worker")]
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -129,6 +132,7 @@ impl TrainConfig {
             device: DeviceSpec::Cpu,
             pace: Duration::ZERO,
             run_dir: None,
+            output: None,
             extra_environs: BTreeMap::new(),
             worker: None,
             ppo: PpoConfig::default(),

@@ -9,12 +9,13 @@ use rollmesh_core::{
 };
 use tokio::sync::mpsc;
 
+use super::output::RunOutput;
 use crate::learner::{LearnError, LearnerThread, UpdateStats};
 
 /// Who takes the batches of a run, one after the other.
 pub(crate) enum Consumer {
     /// A learner, which makes new weights of each.
-    Learner { thread: LearnerThread, gamma: f64, lambda: f64 },
+    Learner { thread: LearnerThread, gamma: f64, lambda: f64, output: Option<RunOutput> },
     /// Somebody who takes the rows as they are. The weights stay until others are set.
     Taker(mpsc::Sender<Vec<SlotFragment>>),
 }
@@ -29,6 +30,8 @@ pub(crate) enum Update {
     Unwanted,
     /// The learner cannot go on.
     Failed(LearnError),
+    /// It was learned from, but is not in the run's files.
+    NotWritten(String),
 }
 
 /// A batch that is being consumed.
@@ -38,10 +41,21 @@ impl Consumer {
     /// Hands over the fragments of an iteration, in slot order.
     pub(super) fn submit(&self, fragments: Vec<SlotFragment>) -> Result<Consuming, PostprocessError> {
         match self {
-            Self::Learner { thread, gamma, lambda } => {
+            Self::Learner { thread, gamma, lambda, output } => {
                 let update = thread.submit(train_batch(&fragments, *gamma, *lambda)?);
+                // While the learner learns, away from the tasks that must not wait.
+                let writing =
+                    output.clone().map(|output| tokio::task::spawn_blocking(move || output.write(&fragments)));
                 Ok(Box::pin(async move {
-                    match update.await {
+                    let update = update.await;
+                    if let Some(writing) = writing {
+                        match writing.await {
+                            Ok(Ok(())) => {}
+                            Ok(Err(error)) => return Update::NotWritten(error.to_string()),
+                            Err(error) => return Update::NotWritten(error.to_string()),
+                        }
+                    }
+                    match update {
                         Ok((weights, stats)) => Update::Learned(weights, stats),
                         Err(error) => Update::Failed(error),
                     }

@@ -4,14 +4,15 @@ mod config;
 mod consumer;
 mod metrics;
 mod outcome;
+mod output;
 mod run;
 mod run_dir;
 mod sampling;
-mod weights_file;
 
 pub use config::{Algo, MAX_LOCAL_WORKERS, TrainConfig, TrainConfigError};
 pub(crate) use consumer::{Consuming, Update};
 pub use outcome::{RunEnd, Summary};
 pub use run::SyncError;
 pub(crate) use run::{Run, StartError, Submitted, Task};
+pub(crate) use run_dir::RunDir;
 pub use sampling::SampleConfig;

@@ -12,6 +12,8 @@ pub enum RunEnd {
     Finished,
     /// Somebody stopped it.
     Stopped,
+    /// Somebody let its leases end first: all that was made for it is part of it.
+    Drained,
     /// The learner could not go on.
     Failed(String),
 }

@@ -8,12 +8,12 @@ use std::{
 
 use serde::Serialize;
 
-use super::{Summary, TrainConfig};
+use crate::checkpoint::{PolicyCheckpoint, replace};
 
-/// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, `summary.json` and
-/// `weights.safetensors` at its end.
+/// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end
+/// `summary.json` and the policy, `policy.json` with `weights.safetensors`.
 #[derive(Debug)]
-pub(super) struct RunDir {
+pub(crate) struct RunDir {
     path: PathBuf,
     /// None after a write failed: a gap in the lines would be worse than their end.
     metrics: Option<File>,
@@ -34,7 +34,7 @@ pub(crate) enum RunDirError {
 }
 
 impl RunDir {
-    pub(super) fn create(path: &Path, config: &TrainConfig) -> Result<Self, RunDirError> {
+    pub(crate) fn create(path: &Path, config: &impl Serialize) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
@@ -47,7 +47,7 @@ impl RunDir {
     }
 
     /// One write per line, so that a reader never sees half of one.
-    pub(super) fn add_metrics(&mut self, line: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn add_metrics(&mut self, line: &impl Serialize) -> io::Result<()> {
         let Some(file) = &mut self.metrics else { return Ok(()) };
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
@@ -58,16 +58,9 @@ impl RunDir {
         written
     }
 
-    pub(super) fn weights_path(&self) -> PathBuf {
-        self.path.join("weights.safetensors")
-    }
-
-    /// Appears whole or not at all.
-    pub(super) fn write_summary(&self, summary: &Summary) -> io::Result<()> {
-        let unfinished = self.path.join("summary.json.tmp");
-        let mut file = File::create(&unfinished)?;
-        file.write_all(&serde_json::to_vec_pretty(summary)?)?;
-        file.sync_all()?;
-        fs::rename(unfinished, self.path.join("summary.json"))
+    /// What the run has come to; each file appears whole or not at all.
+    pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
+        policy.save(&self.path).map_err(io::Error::other)?;
+        replace(&self.path.join("summary.json"), &serde_json::to_vec_pretty(summary)?)
     }
 }

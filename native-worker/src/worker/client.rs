@@ -12,7 +12,11 @@ use rollmesh_core::{
     time::Micros,
     worker::{Registry, SessionState, WorkerSession, core_fingerprint},
 };
-use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tokio::{
+    net::TcpStream,
+    sync::{mpsc, watch},
+    time::{sleep, timeout},
+};
 use tokio_tungstenite::{
     MaybeTlsStream, WebSocketStream, connect_async_with_config,
     tungstenite::{self, Bytes, Message as Frame, protocol::WebSocketConfig},
@@ -26,6 +30,10 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 /// After a connection broke, what has come before is read for this long.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// A worker that was asked to leave finishes its lease within this time.
+const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
+/// What a worker says when it was asked to leave.
+const ASKED_TO_LEAVE: &str = "it was asked to leave";
 /// Steps of all lanes between two looks at the socket.
 const SLICE_STEPS: u32 = 64;
 /// Frames that may wait for the socket before the worker waits too.
@@ -61,8 +69,21 @@ enum SessionEnd {
     },
 }
 
-/// Works for a hub until it says goodbye, whatever happens to the connection in between. `say` tells people.
-pub(crate) async fn run(config: WorkerConfig, registry: Registry, say: impl Fn(&str)) -> WorkerEnd {
+/// What the thread that works is told.
+enum Incoming {
+    Frame(Bytes),
+    /// Go when the lease is done.
+    Leave,
+}
+
+/// Works for a hub until it says goodbye, whatever happens to the connection in between, or until `leave` is true and
+/// the lease that runs is done. `say` tells people.
+pub(crate) async fn run(
+    config: WorkerConfig,
+    registry: Registry,
+    mut leave: watch::Receiver<bool>,
+    say: impl Fn(&str),
+) -> WorkerEnd {
     let url = socket_url(&config.hub);
     let fingerprint = core_fingerprint(config.kernels);
     let mut failures = 0;
@@ -77,7 +98,11 @@ pub(crate) async fn run(config: WorkerConfig, registry: Registry, say: impl Fn(&
             name: config.name.clone(),
             device: config.device.clone(),
         };
-        let reason = match connect(&url).await {
+        let connection = tokio::select! {
+            connection = connect(&url) => connection,
+            () = asked(&mut leave) => return WorkerEnd::Closed(ASKED_TO_LEAVE.into()),
+        };
+        let reason = match connection {
             Err(reason) => format!("cannot reach the hub at {}: {reason}", config.hub),
             Ok(socket) => {
                 // Environments need not be able to move between threads: the session is made where it works.
@@ -87,8 +112,11 @@ pub(crate) async fn run(config: WorkerConfig, registry: Registry, say: impl Fn(&
                         .with_workers(move || native_builder(registry.clone()).kernels(kernels))
                         .with_guard(catch_panics)
                 };
-                match serve(session, socket, &mut resume).await {
+                match serve(session, socket, &mut resume, leave.clone()).await {
                     SessionEnd::Final(end) => return end,
+                    SessionEnd::Lost { reason, .. } if *leave.borrow() => {
+                        return WorkerEnd::Closed(format!("{ASKED_TO_LEAVE}; {reason}"));
+                    }
                     SessionEnd::Lost { reason, was_ready } => {
                         if was_ready {
                             failures = 0;
@@ -102,19 +130,30 @@ pub(crate) async fn run(config: WorkerConfig, registry: Registry, say: impl Fn(&
         let pause = reconnect_delay(failures, getrandom::u32().unwrap_or(u32::MAX / 2));
         let pause = Duration::from_micros(pause.0);
         say(&format!("{reason}; trying again in {:.1} s", pause.as_secs_f64()));
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = asked(&mut leave) => return WorkerEnd::Closed(ASKED_TO_LEAVE.into()),
+        }
+    }
+}
+
+/// Returns once somebody has asked this worker to leave.
+async fn asked(leave: &mut watch::Receiver<bool>) {
+    if leave.wait_for(|leave| *leave).await.is_err() {
+        // Nobody is left who could ask.
+        std::future::pending::<()>().await;
     }
 }
 
 /// The endpoint behind the address that people write.
-fn socket_url(hub: &str) -> String {
+pub(crate) fn socket_url(hub: &str) -> String {
     let hub = hub.trim_end_matches('/');
     if hub.ends_with("/ws") { hub.to_owned() } else { format!("{hub}/ws") }
 }
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-async fn connect(url: &str) -> Result<Socket, String> {
+pub(crate) async fn connect(url: &str) -> Result<Socket, String> {
     let limits = WebSocketConfig::default()
         .max_message_size(Some(MAX_FRAME_BYTES as usize))
         .max_frame_size(Some(MAX_FRAME_BYTES as usize))
@@ -132,14 +171,24 @@ async fn serve(
     session: impl FnOnce() -> WorkerSession + Send + 'static,
     socket: Socket,
     resume: &mut Option<[u8; 16]>,
+    mut leave: watch::Receiver<bool>,
 ) -> SessionEnd {
-    let (from_hub, incoming) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
+    let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Vec<u8>>(QUEUED_FRAMES);
     let Ok(work) = thread::Builder::new().name("rollout".into()).spawn(move || work(session(), incoming, &outgoing))
     else {
         return SessionEnd::Lost { reason: "the system gives no thread".into(), was_ready: false };
     };
-    let lost = carry(socket, from_hub, to_hub).await;
+    let wish = leave.clone();
+    let overdue = async {
+        asked(&mut leave).await;
+        sleep(LEAVE_DEADLINE).await;
+        Some(format!("its lease was not done within {} s", LEAVE_DEADLINE.as_secs()))
+    };
+    let lost = tokio::select! {
+        lost = carry(socket, from_hub, to_hub, wish) => lost,
+        lost = overdue => lost,
+    };
     // The thread sees that its channels are closed and ends within a slice.
     let Ok(Ok((state, resume_id))) = tokio::task::spawn_blocking(move || work.join()).await else {
         return SessionEnd::Lost { reason: "the rollout thread panicked".into(), was_ready: false };
@@ -159,13 +208,29 @@ async fn serve(
 }
 
 /// Carries frames both ways until the connection is lost, and says why, or until the session is over.
-async fn carry(socket: Socket, from_hub: mpsc::Sender<Bytes>, mut to_hub: mpsc::Receiver<Vec<u8>>) -> Option<String> {
+async fn carry(
+    socket: Socket,
+    from_hub: mpsc::Sender<Incoming>,
+    mut to_hub: mpsc::Receiver<Vec<u8>>,
+    mut leave: watch::Receiver<bool>,
+) -> Option<String> {
     let (mut sink, mut stream) = socket.split();
     let read = async {
+        let mut is_leaving = false;
         loop {
-            match timeout(SILENCE_LIMIT, stream.next()).await {
+            let frame = tokio::select! {
+                frame = timeout(SILENCE_LIMIT, stream.next()) => frame,
+                () = asked(&mut leave), if !is_leaving => {
+                    is_leaving = true;
+                    if from_hub.send(Incoming::Leave).await.is_err() {
+                        return None;
+                    }
+                    continue;
+                }
+            };
+            match frame {
                 Ok(Some(Ok(Frame::Binary(bytes)))) => {
-                    if from_hub.send(bytes).await.is_err() {
+                    if from_hub.send(Incoming::Frame(bytes)).await.is_err() {
                         return None;
                     }
                 }
@@ -206,7 +271,7 @@ async fn carry(socket: Socket, from_hub: mpsc::Sender<Bytes>, mut to_hub: mpsc::
 /// Works until the session or the connection is over. Where the session stood then, and how to resume it.
 fn work(
     mut session: WorkerSession,
-    mut incoming: mpsc::Receiver<Bytes>,
+    mut incoming: mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Vec<u8>>,
 ) -> (SessionState, Option<[u8; 16]>) {
     let epoch = Instant::now();
@@ -221,14 +286,14 @@ fn work(
 /// Sends what is to be sent and takes what has come; waits for something if there is no work. False at the end.
 fn exchange(
     session: &mut WorkerSession,
-    incoming: &mut mpsc::Receiver<Bytes>,
+    incoming: &mut mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Vec<u8>>,
 ) -> bool {
     loop {
         while let Some(frame) = session.poll_frame() {
             if outgoing.blocking_send(frame).is_err() {
                 // The connection is over. Its last words may be a goodbye.
-                while let Ok(frame) = incoming.try_recv() {
+                while let Ok(Incoming::Frame(frame)) = incoming.try_recv() {
                     session.handle_frame(&frame);
                 }
                 return false;
@@ -246,7 +311,8 @@ fn exchange(
             incoming.blocking_recv()
         };
         match frame {
-            Some(frame) => session.handle_frame(&frame),
+            Some(Incoming::Frame(frame)) => session.handle_frame(&frame),
+            Some(Incoming::Leave) => session.leave_when_done(ASKED_TO_LEAVE),
             None => return false,
         }
     }

@@ -215,7 +215,8 @@ impl WorkerGroup {
 
     /// Tells whoever wants to know.
     fn announce(&mut self, ids: &[WorkerId]) -> Result<(), GroupError> {
-        let indices: Vec<u32> = ids.iter().map(|id| id.0).collect();
+        let place = |id: &WorkerId| self.members.get(id).map(|member| member.place.worker_index);
+        let indices: Vec<u32> = ids.iter().filter_map(place).collect();
         if let Some(local) = &mut self.local {
             local.callbacks_mut().on_workers_recreated(&indices)?;
         }

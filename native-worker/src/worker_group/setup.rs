@@ -86,8 +86,13 @@ impl WorkerGroup {
             self.start_hub(placement)?;
         }
         let num_workers = u32::try_from(self.members.len()).unwrap_or(u32::MAX).saturating_add(number);
+        // Ids are never used again, places are: what is sampled depends on those.
+        let indices = self.members.values().map(|member| member.place.worker_index);
+        let mut next = indices.max().unwrap_or(0);
+        let num_workers = num_workers.max(next.saturating_add(number));
         let mut ids = Vec::new();
         for _ in 0..number {
+            next = next.saturating_add(1);
             let id = self.manager.add_worker();
             ids.push(id);
             let link = match self.link(id, placement) {
@@ -98,7 +103,7 @@ impl WorkerGroup {
                 }
             };
             let place =
-                WorkerPlace { in_evaluation: self.plan.in_evaluation, ..WorkerPlace::remote(id.0, num_workers) };
+                WorkerPlace { in_evaluation: self.plan.in_evaluation, ..WorkerPlace::remote(next, num_workers) };
             let member = Member { place, link, is_set_up: false, has_worked: false, is_stuck: false, restarts: 0 };
             self.members.insert(id, member);
         }
@@ -157,7 +162,7 @@ impl WorkerGroup {
     /// Sends workers their settings.
     pub(super) fn set_up(&mut self, ids: &[WorkerId], recreated: bool, timeout: Duration) -> Result<(), GroupError> {
         let mut requests = Vec::new();
-        let num_workers = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let num_workers = self.members.values().map(|member| member.place.worker_index).max().unwrap_or(0);
         for id in ids {
             let Some(member) = self.members.get_mut(id) else { continue };
             if recreated {
@@ -249,7 +254,17 @@ impl WorkerGroup {
 
     /// Takes over what the first worker's policies observe and do.
     fn learn_spaces(&mut self) -> Result<(), GroupError> {
-        let spaces = self.spaces()?;
+        let spaces = match self.spaces() {
+            Err(GroupError::NoHealthyWorkers { .. }) => {
+                // Nobody has come yet: a worker with environments, which goes again, knows as well.
+                let place = WorkerPlace { in_evaluation: self.plan.in_evaluation, ..WorkerPlace::LOCAL };
+                let mut alone = (self.factory)().config(self.config.clone()).place(place).build()?;
+                let spaces = alone.spaces();
+                alone.stop()?;
+                spaces
+            }
+            spaces => spaces?,
+        };
         for (id, spaces) in spaces {
             let policy = self.config.policies.entry(id).or_insert_with(PolicyConfig::default);
             *policy = policy.clone().with_spaces(spaces.observation, spaces.action);

@@ -5,7 +5,7 @@ use super::*;
 const MINUTE: Micros = Micros::from_secs(60);
 
 /// Seen by whoever waits for worker 1 and 2 when something happens to worker 1.
-fn when(happens: impl FnOnce(&mut Workers)) -> (Workers, Vec<(u32, Result<u32, CallError>)>) {
+fn when(happens: impl FnOnce(&mut Workers)) -> (Workers, Outcomes) {
     let mut workers = Workers::new(2);
     let set = workers.calls.foreach(ask(), Micros(0)).unwrap();
     assert_eq!(workers.calls.foreach_async(ask().workers(ids(&[1])), Some("tag"), Micros(0)), Ok(1));

@@ -20,7 +20,10 @@ impl CallRequest for Ask {
     }
 }
 
-/// Numbers its workers' calls as RLlib's tests do: each worker answers how many it has done. Those that are told to fail.
+/// Ids of workers, and what became of their calls.
+type Outcomes = Vec<(u32, Result<u32, CallError>)>;
+
+/// A manager and its workers: each answers how many calls it has done, as in RLlib's tests, unless it fails or is silent.
 struct Workers {
     calls: CallManager<Ask, u32>,
     done: BTreeMap<WorkerId, u32>,
@@ -55,7 +58,7 @@ impl Workers {
     }
 
     /// Asks, and lets them work.
-    fn foreach(&mut self, what: ForEach<Ask>) -> Vec<(u32, Result<u32, CallError>)> {
+    fn foreach(&mut self, what: ForEach<Ask>) -> Outcomes {
         let set = self.calls.foreach(what, self.now).unwrap();
         self.work();
         self.calls.handle_timeout(self.now);
@@ -89,11 +92,11 @@ fn ids(ids: &[u32]) -> Vec<WorkerId> {
     ids.iter().map(|&id| WorkerId(id)).collect()
 }
 
-fn outcomes(results: Vec<CallResult<u32>>) -> Vec<(u32, Result<u32, CallError>)> {
+fn outcomes(results: Vec<CallResult<u32>>) -> Outcomes {
     results.into_iter().map(|result| (result.worker.0, result.result)).collect()
 }
 
 /// Answers of workers that have all succeeded.
-fn ok(answers: &[(u32, u32)]) -> Vec<(u32, Result<u32, CallError>)> {
+fn ok(answers: &[(u32, u32)]) -> Outcomes {
     answers.iter().map(|&(worker, answer)| (worker, Ok(answer))).collect()
 }

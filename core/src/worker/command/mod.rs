@@ -47,6 +47,7 @@ pub enum TrainedPolicies {
 /// [`execute`](super::RolloutWorker::execute) calls it.
 #[derive(Clone, Debug, PartialEq)]
 #[doc(alias("foreach_worker", "apply"))]
+#[allow(clippy::large_enum_variant)] // Commands are made and done one by one.
 pub enum WorkerCommand {
     /// For a sign of life.
     Ping,

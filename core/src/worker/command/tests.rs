@@ -376,7 +376,7 @@ fn a_mapping_with_arguments_is_remembered_with_them() {
     let mut restored = make();
     restored.restore(&state).unwrap();
     // Its episodes begin anew.
-    assert_eq!(policies_of(restored.sample().unwrap()), [new.clone()]);
+    assert_eq!(policies_of(restored.sample().unwrap()), core::slice::from_ref(&new));
 
     let named = RolloutConfig { policy_mapping_fn: Some(always.to_string()), ..config.clone() }
         .policy(new.clone(), PolicyConfig::new("random"));

@@ -254,6 +254,16 @@ impl WorkerSession {
         }
     }
 
+    /// Tells the hub that this worker wishes to go. Work goes on until the hub says goodbye, which it does as soon as the
+    /// lease that runs has come: nothing is lost.
+    pub fn leave_when_done(&mut self, reason: &str) {
+        if self.state == SessionState::Ready {
+            self.send(&Message::Goodbye(Goodbye { reason: clip(reason) }));
+        } else {
+            self.leave(reason);
+        }
+    }
+
     /// Where the session stands.
     #[must_use]
     pub fn state(&self) -> &SessionState {

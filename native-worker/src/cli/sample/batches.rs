@@ -71,7 +71,7 @@ pub(super) fn run(
     clients: Option<&Clients>,
 ) -> Result<ExitCode, Failure> {
     let log = Log::new(&config).map_err(Failure::usage)?;
-    let mut worker = args.flags.worker(config, registry)?;
+    let mut worker = args.worker(config, registry)?;
     let interruption = match clients {
         Some(clients) => Interruption::watch_and(clients.stopper()),
         None => Interruption::watch(),

@@ -4,13 +4,18 @@ mod batches;
 mod group;
 mod plain;
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use rollmesh_core::{
+    config::Config,
     filter::FilterKind,
+    ids::PolicyId,
     policy::ModelConfig,
-    worker::{RegisteredEnv, RolloutConfig, config::FragmentLength},
+    worker::{RegisteredEnv, RolloutConfig, RolloutWorker, config::FragmentLength},
 };
 
 use super::{
@@ -18,7 +23,7 @@ use super::{
     external::{Clients, ListenFlags},
     settings::WorkerFlags,
 };
-use crate::{Registry, kernels::KernelChoice, train::SampleConfig};
+use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::KernelChoice, train::SampleConfig};
 
 #[derive(Args)]
 #[command(
@@ -30,7 +35,8 @@ use crate::{Registry, kernels::KernelChoice, train::SampleConfig};
                         rollmesh sample --num-envs 64 --env-steps 1000000 --seed 1 --json\n  \
                         rollmesh sample --num-workers 2 --env-steps 10000000 --rollout-fragment-length 1000 --no-hash\n  \
                         rollmesh sample --env MultiAgentCartPole-v1 --num-envs 4 --env-steps 10000\n  \
-                        rollmesh sample --config remote.toml\n\n\
+                        rollmesh sample --config remote.toml\n  \
+                        rollmesh sample --checkpoint runs/first --deterministic --env-steps 25000 --output expert\n\n\
                         A remote.toml that runs every environment in a process of its own, kills one that hangs for 5 seconds\n\
                         or takes more than 1 GiB, and makes it again:\n  \
                         env = \"PixelBreakout-v0\"\n  \
@@ -46,6 +52,12 @@ pub(super) struct SampleArgs {
     flags: WorkerFlags,
     #[command(flatten)]
     clients: ListenFlags,
+    /// Act with the policy of a run or of a checkpoint, in its environment unless another is named [default: first weights]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "policy", "hidden", "num_workers"])]
+    checkpoint: Option<PathBuf>,
+    /// Take the most likely actions instead of drawn ones
+    #[arg(long, conflicts_with = "num_workers")]
+    deterministic: bool,
     /// Widths of the networks' hidden layers [default: the file's, else 64,64]
     #[arg(long, value_delimiter = ',')]
     hidden: Option<Vec<u32>>,
@@ -69,6 +81,19 @@ pub(super) struct SampleArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+impl SampleArgs {
+    /// The worker of these settings, with the weights of the checkpoint if there is one.
+    fn worker(&self, config: RolloutConfig, registry: &Registry) -> Result<RolloutWorker, Failure> {
+        let mut worker = self.flags.worker(config, registry)?;
+        if let Some(path) = &self.checkpoint {
+            let weights = PolicyCheckpoint::load(path).map_err(Failure::usage)?.weights;
+            let weights = [(PolicyId::DEFAULT, weights)].into();
+            worker.set_weights(&weights, None, None).map_err(Failure::usage)?;
+        }
+        Ok(worker)
+    }
 }
 
 pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Failure> {
@@ -123,8 +148,24 @@ fn exit_code(env_steps: u64, args: &SampleArgs) -> ExitCode {
     if env_steps < args.env_steps { ExitCode::from(3) } else { ExitCode::SUCCESS }
 }
 
-fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {
+/// Those of the flags, with the environment and the networks of a checkpoint.
+fn of_checkpoint(args: &SampleArgs, path: &Path) -> Result<RolloutConfig, Failure> {
+    let checkpoint = PolicyCheckpoint::load(path).map_err(Failure::usage)?;
     let mut config = args.flags.settings()?;
+    if args.flags.env.is_none() {
+        config.env = Some(checkpoint.spec.env);
+        config.env_config = checkpoint.spec.env_config.merged(&config.env_config);
+    }
+    config.model_config = Config::of(&checkpoint.model).map_err(Failure::usage)?;
+    Ok(config.single_policy("net"))
+}
+
+fn settings(args: &SampleArgs) -> Result<RolloutConfig, Failure> {
+    let mut config = match &args.checkpoint {
+        Some(path) => of_checkpoint(args, path)?,
+        None => args.flags.settings()?,
+    };
+    config.explore &= !args.deterministic;
     let has_file = args.flags.config.is_some();
     if let Some(num_envs) = args.num_envs.or(if has_file { None } else { Some(64) }) {
         config = config.num_envs(num_envs);

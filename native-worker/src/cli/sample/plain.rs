@@ -35,7 +35,7 @@ pub(super) fn run(args: &SampleArgs, config: RolloutConfig, registry: &Registry)
         return Err(Failure::usage("a plain rollout has fragments of a fixed length"));
     };
     let log = Log::new(&config).map_err(Failure::usage)?;
-    let worker = args.flags.worker(config, registry)?;
+    let worker = args.worker(config, registry)?;
     let summary = sample(worker, args, length, log).map_err(Failure::other)?;
     if args.json {
         println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);

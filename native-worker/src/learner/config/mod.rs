@@ -1,11 +1,13 @@
 //! Settings of the algorithms, under RLlib's names where it has them.
 
+mod marwil;
 mod parse;
 mod policy_gradient;
 mod ppo;
 
 use rollmesh_core::postprocess::AdvantageConfig;
 
+pub use marwil::MarwilConfig;
 pub use policy_gradient::PolicyGradientConfig;
 pub use ppo::PpoConfig;
 
@@ -28,6 +30,8 @@ pub enum Algorithm {
     PolicyGradient(PolicyGradientConfig),
     /// Several passes of clipped steps over a batch.
     Ppo(PpoConfig),
+    /// Likelihood of logged actions, weighted by what came of them or not: MARWIL or behaviour cloning.
+    Marwil(MarwilConfig),
 }
 
 impl From<PolicyGradientConfig> for Algorithm {
@@ -42,6 +46,12 @@ impl From<PpoConfig> for Algorithm {
     }
 }
 
+impl From<MarwilConfig> for Algorithm {
+    fn from(config: MarwilConfig) -> Self {
+        Self::Marwil(config)
+    }
+}
+
 impl Algorithm {
     /// Checks every setting.
     ///
@@ -51,6 +61,7 @@ impl Algorithm {
         match self {
             Self::PolicyGradient(config) => config.validate(),
             Self::Ppo(config) => config.validate(),
+            Self::Marwil(config) => config.validate(),
         }
     }
 
@@ -58,18 +69,32 @@ impl Algorithm {
     #[must_use]
     pub fn advantages(&self) -> AdvantageConfig {
         let Common { gamma, lambda, use_gae, use_critic, .. } = self.common();
+        // What MARWIL subtracts are the values of the network in training, not those of whoever acted.
+        let use_critic = use_critic && !matches!(self, Self::Marwil(_));
         AdvantageConfig { gamma, lambda, use_gae, use_critic }
     }
 
-    /// Weight of the KL divergence in the loss of the first update.
-    pub(super) fn first_kl_coeff(&self) -> f64 {
-        if let Self::Ppo(config) = self { config.kl_coeff } else { 0.0 }
+    /// Whether it takes rows as they are, without advantages or returns.
+    #[must_use]
+    pub fn takes_plain_rows(&self) -> bool {
+        matches!(self, Self::Marwil(config) if !config.weighs_rows())
+    }
+
+    /// What adapts from update to update before the first one: PPO's weight of the KL divergence, MARWIL's mean of squared
+    /// advantages.
+    pub(super) fn first_adaptive(&self) -> f64 {
+        match self {
+            Self::PolicyGradient(_) => 0.0,
+            Self::Ppo(config) => config.kl_coeff,
+            Self::Marwil(config) => config.moving_average_sqd_adv_norm_start,
+        }
     }
 
     pub(super) fn common(&self) -> Common {
         match self {
             Self::PolicyGradient(config) => config.common(),
             Self::Ppo(config) => config.common(),
+            Self::Marwil(config) => config.common(),
         }
     }
 }

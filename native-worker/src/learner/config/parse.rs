@@ -3,7 +3,7 @@
 use rollmesh_core::config::{Config, ConfigError};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Algorithm, PolicyGradientConfig, PpoConfig};
+use super::{Algorithm, MarwilConfig, PolicyGradientConfig, PpoConfig};
 
 /// Settings that a policy's configuration carries for others.
 const FOR_OTHERS: [&str; 5] = ["model", "num_workers", "rollout_fragment_length", "seed", "worker_index"];
@@ -33,6 +33,22 @@ impl Algorithm {
     pub fn ppo(config: &Config) -> Result<Self, ConfigError> {
         checked(parse(PpoConfig::default(), config)?)
     }
+
+    /// Behaviour cloning, see [`MarwilConfig::bc`], with these settings over the usual ones.
+    ///
+    /// # Errors
+    /// As [`pg`](Self::pg).
+    pub fn bc(config: &Config) -> Result<Self, ConfigError> {
+        checked(parse(MarwilConfig::bc(), config)?)
+    }
+
+    /// Weighted imitation, see [`MarwilConfig::marwil`], with these settings over the usual ones.
+    ///
+    /// # Errors
+    /// As [`pg`](Self::pg).
+    pub fn marwil(config: &Config) -> Result<Self, ConfigError> {
+        checked(parse(MarwilConfig::marwil(), config)?)
+    }
 }
 
 fn parse<T: Serialize + DeserializeOwned>(usual: T, config: &Config) -> Result<T, ConfigError> {
@@ -50,6 +66,7 @@ fn name_here(name: &str) -> &str {
         "num_sgd_iter" => "num_epochs",
         "sgd_minibatch_size" => "minibatch_size",
         "lambda_" => "lambda",
+        "vf_coeff" => "vf_loss_coeff",
         other => other,
     }
 }

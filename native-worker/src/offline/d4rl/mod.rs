@@ -46,6 +46,8 @@ const NEXT_OBSERVATIONS: &str = "next_observations";
 pub struct D4rlFile {
     rows: u64,
     columns: Vec<(String, Dataset)>,
+    /// Arrays that are no columns, as they have other rows.
+    left_out: Vec<String>,
     buffer: usize,
 }
 
@@ -81,12 +83,15 @@ impl D4rlFile {
             }
         };
         let mut kept = Vec::with_capacity(columns.len());
+        let mut left_out = Vec::new();
         for (name, column) in columns {
             if fits(&name, &column)? {
                 kept.push((name, column));
+            } else {
+                left_out.push(name);
             }
         }
-        Ok(Self { rows, columns: kept, buffer })
+        Ok(Self { rows, columns: kept, left_out, buffer })
     }
 
     /// Rows of every column.

@@ -143,6 +143,12 @@ impl BatchStream for D4rlStream {
         }
     }
 
+    fn left_out(&self) -> Vec<String> {
+        let arrays = self.file.left_out.iter().map(|name| format!("array '{name}', which has other rows"));
+        let rows = format!("{} rows that only gave their observation, as the last ones before a cut", self.given_up);
+        arrays.chain((self.given_up > 0).then_some(rows)).collect()
+    }
+
     fn rewind(&mut self) -> Result<(), DatasetError> {
         (self.window, self.at, self.episode, self.t, self.given_up) = (None, 0, 0, 0, 0);
         Ok(())

@@ -6,7 +6,7 @@ mod reader;
 mod steps;
 mod summary;
 
-use std::io;
+use std::{io, path::Path};
 
 pub use open::open;
 pub use reader::DatasetReader;
@@ -15,7 +15,7 @@ pub use summary::{ColumnSummary, Summary, SummaryBuilder};
 
 use rollmesh_core::batch::{AnyBatch, BatchError};
 
-use super::hdf5::Hdf5Error;
+use super::{OfflineError, hdf5::Hdf5Error};
 
 /// The buffer that readers declare where nobody says otherwise: 64 MiB.
 pub const DEFAULT_BUFFER: usize = 64 << 20;
@@ -84,9 +84,36 @@ pub enum DatasetError {
         /// What it says.
         source: io::Error,
     },
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Offline(#[from] Box<OfflineError>),
+    /// Something is wrong with one of several files.
+    #[error("{path}: {source}")]
+    In {
+        /// The file or folder.
+        path: String,
+        /// What is wrong.
+        source: Box<Self>,
+    },
     /// It was closed before.
     #[error("the file was closed")]
     Closed,
+}
+
+impl DatasetError {
+    /// The same, with the file that it is about.
+    pub(super) fn of(self, path: &Path) -> Self {
+        match self {
+            Self::Io { .. } | Self::Offline(_) | Self::In { .. } => self,
+            source => Self::In { path: path.display().to_string(), source: Box::new(source) },
+        }
+    }
+}
+
+impl From<OfflineError> for DatasetError {
+    fn from(error: OfflineError) -> Self {
+        Self::Offline(Box::new(error))
+    }
 }
 
 /// Batches of a data set, one after the other in the file's order, each exactly once.
@@ -102,6 +129,11 @@ pub trait BatchStream: Send {
     /// # Errors
     /// [`DatasetError`].
     fn rewind(&mut self) -> Result<(), DatasetError>;
+
+    /// What is in the file, but in no batch so far, in words.
+    fn left_out(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl<S: BatchStream + ?Sized> BatchStream for Box<S> {
@@ -111,5 +143,9 @@ impl<S: BatchStream + ?Sized> BatchStream for Box<S> {
 
     fn rewind(&mut self) -> Result<(), DatasetError> {
         (**self).rewind()
+    }
+
+    fn left_out(&self) -> Vec<String> {
+        (**self).left_out()
     }
 }

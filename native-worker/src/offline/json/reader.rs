@@ -242,6 +242,18 @@ impl AllFiles {
         self.reader.corrupt_lines()
     }
 
+    /// The line of the batch that was given last, from 1; 0 before the first one of a file.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.reader.open.as_ref().map_or(0, |open| open.line)
+    }
+
+    /// Bytes of the open file that were read; of an archive nobody knows.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.reader.open.as_ref().map_or(0, |open| open.source.bytes_read())
+    }
+
     fn advance(&mut self) -> Result<Option<AnyBatch>, OfflineError> {
         loop {
             if let Some(batch) = self.reader.read_line()? {

@@ -30,6 +30,7 @@ pub(super) enum Line {
 pub(super) struct Source {
     path: PathBuf,
     reader: Box<dyn BufRead + Send>,
+    bytes_read: u64,
     /// Where the other files of an archive are, the next one last.
     parts: Vec<Part>,
 }
@@ -46,10 +47,15 @@ impl Source {
         let file = File::open(path).map_err(failed)?;
         if path.extension().is_none_or(|ending| ending != "zip") {
             let reader = Box::new(BufReader::with_capacity(CHUNK, file));
-            return Ok(Self { path: path.into(), reader, parts: Vec::new() });
+            return Ok(Self { path: path.into(), reader, bytes_read: 0, parts: Vec::new() });
         }
         let parts = parts(file).map_err(|reason| OfflineError::Zip { path: path.into(), reason })?;
-        Ok(Self { path: path.into(), reader: Box::new(io::empty()), parts })
+        Ok(Self { path: path.into(), reader: Box::new(io::empty()), bytes_read: 0, parts })
+    }
+
+    /// Bytes so far, as far as they are the file's own.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.bytes_read
     }
 
     /// Reads the next line into `buffer`, without its end and at most `room` bytes of it; only passes over it if there is
@@ -84,6 +90,7 @@ impl Source {
             }
             let used = piece.len() + usize::from(end.is_some());
             self.reader.consume(used);
+            self.bytes_read += used as u64;
             if end.is_some() {
                 break;
             }

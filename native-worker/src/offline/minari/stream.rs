@@ -1,5 +1,7 @@
 //! A Minari data set as batches.
 
+use std::collections::BTreeSet;
+
 use rollmesh_core::batch::AnyBatch;
 
 use super::{
@@ -11,11 +13,13 @@ use super::{
 pub struct MinariStream {
     dataset: MinariDataset,
     next: usize,
+    /// Infos that were not told at every step, and whether resets told some.
+    left_out: BTreeSet<String>,
 }
 
 impl MinariStream {
     pub(super) fn new(dataset: MinariDataset) -> Self {
-        Self { dataset, next: 0 }
+        Self { dataset, next: 0, left_out: BTreeSet::new() }
     }
 
     /// The data set.
@@ -29,11 +33,23 @@ impl BatchStream for MinariStream {
     fn next_batch(&mut self) -> Result<Option<AnyBatch>, DatasetError> {
         while let Some(episode) = self.dataset.episode(self.next)? {
             self.next += 1;
+            for (name, column) in &episode.infos {
+                match column.rows().checked_sub(episode.steps()) {
+                    Some(0) => {}
+                    Some(1) => _ = self.left_out.insert("infos that resets told".into()),
+                    _ => _ = self.left_out.insert(format!("info '{name}', which was not told at every step")),
+                }
+            }
             if episode.steps() > 0 {
                 return Ok(Some(episode.batch()?.into()));
             }
         }
         Ok(None)
+    }
+
+    fn left_out(&self) -> Vec<String> {
+        let metadata = "the data set's metadata: spaces, environment, authors".to_string();
+        std::iter::once(metadata).chain(self.left_out.iter().cloned()).collect()
     }
 
     fn rewind(&mut self) -> Result<(), DatasetError> {

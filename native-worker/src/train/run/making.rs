@@ -19,6 +19,7 @@ use super::{
         SampleConfig, TrainConfig, TrainConfigError,
         consumer::Consumer,
         metrics::{Episodes, Stopwatch},
+        output::RunOutput,
         run_dir::RunDir,
     },
     Run, RunTerms, StartError, Task,
@@ -46,9 +47,11 @@ impl Run {
         let learner = Learner::new(config.ppo.clone(), &spaces, config.seed, &weights, device)?;
         let files = config.run_dir.as_deref().map(|path| RunDir::create(path, &config)).transpose()?;
         let thread = LearnerThread::spawn(learner)?;
-        let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda };
+        let output = config.output.as_deref().map(RunOutput::create).transpose()?;
+        let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda, output };
         let terms = RunTerms {
             algo: config.algo.name(),
+            gamma: config.ppo.gamma,
             num_workers: config.num_workers,
             extra_environs: config.extra_environs,
             worker: config.worker,
@@ -72,6 +75,7 @@ impl Run {
         let weights = first_weights(&spec, &spaces)?;
         let terms = RunTerms {
             algo: "sample",
+            gamma: 1.0,
             num_workers: config.num_workers,
             extra_environs: BTreeMap::new(),
             worker: None,

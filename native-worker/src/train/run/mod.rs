@@ -32,8 +32,10 @@ use super::{
     run_dir::{RunDir, RunDirError},
 };
 use crate::{
+    checkpoint::PolicyCheckpoint,
     launch::{LaunchError, WorkerSpec},
     learner::{DeviceError, LearnError, UpdateStats},
+    offline::OfflineError,
 };
 
 pub use weights::SyncError;
@@ -50,6 +52,8 @@ pub(crate) enum Task {
 /// What the hub must know of a run, whatever it is for.
 pub(crate) struct RunTerms {
     pub(crate) algo: &'static str,
+    /// Its discount.
+    gamma: f64,
     /// Local workers that it begins with.
     pub(crate) num_workers: u32,
     /// Environment variables that they have besides the hub's.
@@ -112,6 +116,8 @@ pub(crate) enum StartError {
     Thread(#[from] io::Error),
     #[error(transparent)]
     RunDir(#[from] RunDirError),
+    #[error("what is sampled cannot be kept: {0}")]
+    Output(#[from] OfflineError),
     #[error(transparent)]
     Group(#[from] GroupConfigError),
     #[error(transparent)]
@@ -124,7 +130,7 @@ pub(crate) enum StartError {
 
 impl Run {
     pub(crate) fn is_over(&self) -> bool {
-        !matches!(self.phase, Phase::Running | Phase::Paused)
+        !self.phase.is_active()
     }
 
     /// Time since the run began, without pauses.
@@ -226,19 +232,56 @@ impl Run {
         (self.env_steps >= self.terms.max_env_steps).then_some(RunEnd::Finished)
     }
 
-    pub(crate) fn pause(&mut self) {
-        if self.phase == Phase::Running {
-            self.phase = Phase::Paused;
+    pub(crate) fn pause(&mut self) -> Result<(), &'static str> {
+        match self.phase {
+            Phase::Running => {
+                self.phase = Phase::Paused;
+                self.group.pause();
+                self.stopwatch.pause();
+            }
+            Phase::Draining => return Err("the run is draining: it ends as soon as its leases have"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn resume(&mut self, now: Micros) -> Result<(), &'static str> {
+        match self.phase {
+            Phase::Paused => {
+                self.phase = Phase::Running;
+                self.stopwatch.resume();
+                self.group.resume(now);
+            }
+            Phase::Draining => return Err("the run is draining, which cannot be taken back"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Grants nothing more, and begins nothing more.
+    pub(crate) fn drain(&mut self) {
+        if !self.is_over() {
+            self.phase = Phase::Draining;
             self.group.pause();
-            self.stopwatch.pause();
         }
     }
 
-    pub(crate) fn resume(&mut self, now: Micros) {
-        if self.phase == Phase::Paused {
-            self.phase = Phase::Running;
-            self.stopwatch.resume();
-            self.group.resume(now);
+    pub(crate) fn is_draining(&self) -> bool {
+        self.phase == Phase::Draining
+    }
+
+    /// True once all leases of a run that drains have ended.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_draining() && self.group.ledger().outstanding == 0
+    }
+
+    /// What the run has learned so far.
+    fn policy(&self) -> PolicyCheckpoint {
+        PolicyCheckpoint {
+            gamma: self.terms.gamma,
+            iteration: self.iteration,
+            env_steps: self.env_steps,
+            ..PolicyCheckpoint::new(self.terms.algo, self.spec.clone(), self.weights.clone())
         }
     }
 
@@ -250,7 +293,7 @@ impl Run {
         self.phase = match &end {
             RunEnd::Solved => Phase::Solved,
             RunEnd::Finished => Phase::Finished,
-            RunEnd::Stopped => Phase::Stopped,
+            RunEnd::Stopped | RunEnd::Drained => Phase::Stopped,
             RunEnd::Failed(error) => {
                 self.error = error.clone();
                 Phase::Failed
@@ -267,10 +310,7 @@ impl Run {
             weights_hash: weights_hash(&self.weights),
             end,
         };
-        let written = self.files.take().map_or(Ok(()), |files| {
-            super::weights_file::write(&files.weights_path(), &self.weights)?;
-            files.write_summary(&summary)
-        });
+        let written = self.files.take().map_or(Ok(()), |files| files.write_end(&self.policy(), &summary));
         (summary, written)
     }
 }

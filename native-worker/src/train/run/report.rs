@@ -2,7 +2,8 @@
 
 use rollmesh_core::{
     batch::{OBS, SlotFragment},
-    protocol::message::{EnvTrace, Iteration, RunStatus},
+    group::{Expired, Rejected},
+    protocol::message::{EnvTrace, ExpiredCounts, Iteration, LedgerReport, RejectedCounts, RunStatus},
 };
 
 use super::{super::metrics::IterationMetrics, Run};
@@ -33,6 +34,23 @@ impl Run {
             expired: ledger.expired.total(),
             outstanding: ledger.outstanding,
             error: self.error.clone(),
+        }
+    }
+
+    /// The books for dashboards, without what the hub adds about its workers.
+    pub(crate) fn ledger_report(&self) -> LedgerReport {
+        let ledger = self.group.ledger();
+        LedgerReport {
+            run: self.number,
+            granted: ledger.granted,
+            committed: ledger.committed,
+            superseded: ledger.superseded,
+            rejected: rejected(&ledger.rejected),
+            expired: expired(&ledger.expired),
+            outstanding: ledger.outstanding,
+            uninvited_superseded: ledger.uninvited.superseded,
+            uninvited_rejected: rejected(&ledger.uninvited.rejected),
+            ..LedgerReport::default()
         }
     }
 
@@ -73,4 +91,14 @@ impl Run {
         }
         trace
     }
+}
+
+fn rejected(counts: &Rejected) -> RejectedCounts {
+    let Rejected { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit } = *counts;
+    RejectedCounts { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit }
+}
+
+fn expired(counts: &Expired) -> ExpiredCounts {
+    let Expired { timed_out, left, refused, revoked } = *counts;
+    ExpiredCounts { timed_out, left, refused, revoked }
 }

@@ -1,0 +1,46 @@
+//! What must hold after every call, counted again.
+
+use super::{LeaseGroup, worker::Worker};
+use crate::ids::WorkerId;
+
+impl LeaseGroup {
+    /// True if books, slots, leases and workers agree with each other.
+    pub(super) fn is_consistent(&self) -> bool {
+        self.books_are_right()
+            && self.leases_are_in_place()
+            && self.follow_ups_are_consistent()
+            && self.flow_is_in_order()
+    }
+
+    fn books_are_right(&self) -> bool {
+        let length = u64::from(self.config.rollout_fragment_length);
+        let open: usize = self.leases.iter().map(|(_, lease)| lease.open.len()).sum();
+        let queued: usize = self.slots.iter().map(|(_, slot)| slot.queued()).sum();
+        self.ledger.balances()
+            && self.ledger.outstanding == open as u64 * length
+            && self.ledger.queued == queued as u64 * length
+    }
+
+    fn leases_are_in_place(&self) -> bool {
+        let running = self.leases.iter().filter(|(_, lease)| !lease.is_waiting());
+        let running: usize = running.map(|(_, lease)| lease.open.len()).sum();
+        let by_slot: usize = self.slots.iter().map(|(_, slot)| slot.leases.len()).sum();
+        let of_worker =
+            |(&id, worker): (&WorkerId, &Worker)| [worker.lease, worker.follow_up].map(|lease| Some((id, lease?)));
+        let by_worker = self.workers.iter().flat_map(of_worker).flatten();
+        by_slot == running
+            && by_worker.clone().count() == self.leases.iter().count()
+            && by_worker.clone().all(|(worker, lease)| self.leases.of(worker, lease).is_some())
+            && self.slots.iter().all(|(_, slot)| slot.leases.len() <= 2)
+    }
+
+    /// Where slots do not keep step: nothing that is queued is too old, and no slot is leased twice.
+    fn flow_is_in_order(&self) -> bool {
+        let queued: usize = self.slots.iter().map(|(_, slot)| slot.queued()).sum();
+        let is_all = self.flow.script.is_some() || self.flow.order.len() == queued;
+        !self.is_free()
+            || is_all
+                && self.flow.order.iter().all(|&(_, version)| self.config.mode.allows(self.lag(version)))
+                && self.slots.iter().all(|(_, slot)| slot.leases.len() <= 1)
+    }
+}

@@ -1,0 +1,224 @@
+//! Slots that do not keep step, in the asynchronous and the deadline mode: whoever is done goes on, and batches take what
+//! is ready.
+
+use super::{
+    BeginError, GroupEvent, JournalEntry, LeaseGroup, Mode, SamplingMode,
+    grant::Iteration,
+    script::Script,
+    slot_table::Slot,
+    worker::{Worker, WorkerState},
+};
+use crate::{
+    batch::SlotFragment,
+    ids::{FragmentNo, SlotId, WeightsVersion, WorkerId},
+    prelude::*,
+    time::Micros,
+};
+
+/// What a group remembers besides if its slots do not keep step.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    /// The newest weights; none before the first iteration.
+    pub(super) newest: Option<WeightsVersion>,
+    /// The queued fragments in the order in which they were committed.
+    pub(super) order: VecDeque<(SlotId, WeightsVersion)>,
+    /// When the time of the latest iteration is up, in deadline mode.
+    ends_at: Option<Micros>,
+    /// The latest time that the group was told.
+    pub(super) now: Micros,
+    /// What nobody has polled.
+    pub(super) journal: VecDeque<JournalEntry>,
+    /// What has happened before and is to happen again.
+    pub(super) script: Option<Script>,
+}
+
+impl LeaseGroup {
+    /// Fragments that the slots whose states a worker has may be ahead of others that are open: so far it is spared a move.
+    const LEAD: u64 = 1;
+
+    /// From now on these weights are the newest.
+    pub(super) fn publish(&mut self, version: WeightsVersion, now: Micros) -> Result<(), BeginError> {
+        self.check_newest(version)?;
+        self.flow.newest = Some(version);
+        if let SamplingMode::Deadline { after, .. } = self.config.mode {
+            self.flow.ends_at = Some(now + after);
+        }
+        match &mut self.flow.script {
+            Some(script) => script.begin(),
+            None => self.flow.journal.push_back(JournalEntry::Began { weights_version: version }),
+        }
+        self.follow_script();
+        self.drop_stale(version);
+        Ok(())
+    }
+
+    /// Whether these may be the newest weights from now on.
+    pub(super) fn check_newest(&self, asked: WeightsVersion) -> Result<(), BeginError> {
+        if let Some(newest) = self.flow.newest.filter(|&newest| newest > asked) {
+            return Err(BeginError::Older { newest, asked });
+        }
+        match self.flow.script.as_ref().and_then(Script::begins_with) {
+            Some(journalled) if journalled != asked => Err(BeginError::NotJournalled { journalled, asked }),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many versions weights are behind the newest.
+    pub(super) fn lag(&self, version: WeightsVersion) -> u64 {
+        self.flow.newest.map_or(0, |newest| newest.0.saturating_sub(version.0))
+    }
+
+    /// True for a fragment that must not be accepted any more. What a journal says was accepted before.
+    pub(super) fn is_stale(&self, version: WeightsVersion) -> bool {
+        self.flow.script.is_none() && !self.config.mode.allows(self.lag(version))
+    }
+
+    /// Drops what no batch may take any more. A slot's versions only grow, so these are the first ones of their slots.
+    fn drop_stale(&mut self, newest: WeightsVersion) {
+        let mode = self.config.mode;
+        let (stale, fresh): (VecDeque<_>, VecDeque<_>) =
+            self.flow.order.drain(..).partition(|(_, version)| !mode.allows(newest.0.saturating_sub(version.0)));
+        self.flow.order = fresh;
+        for &(slot, _) in &stale {
+            self.slots.take_fragment(slot);
+            self.ledger.drop_stale(u64::from(self.config.rollout_fragment_length));
+        }
+        if !stale.is_empty() {
+            self.event(GroupEvent::FragmentsDropped { fragments: stale.len() as u32, newest });
+        }
+    }
+
+    /// Notes the place of a committed fragment in the order of all.
+    pub(super) fn note_commit(&mut self, slot: SlotId, fragment: FragmentNo, weights_version: WeightsVersion) {
+        if !self.is_free() {
+            return;
+        }
+        match &mut self.flow.script {
+            Some(script) => script.committed(slot),
+            None => {
+                self.flow.order.push_back((slot, weights_version));
+                self.flow.journal.push_back(JournalEntry::Committed { slot, fragment, weights_version });
+            }
+        }
+        self.follow_script();
+    }
+
+    /// How many of the queued fragments the open iteration's batch takes, once it can be taken.
+    pub(super) fn free_batch_len(&self) -> Option<usize> {
+        self.open.front()?;
+        let queued = self.flow.order.len();
+        if let Some(script) = &self.flow.script {
+            return script.batch_len();
+        }
+        let is_up = || self.flow.ends_at.is_some_and(|at| at <= self.flow.now);
+        match self.config.mode {
+            SamplingMode::Synchronous => None,
+            SamplingMode::Asynchronous { .. } => Some(self.fragments_per_batch()).filter(|&wanted| wanted <= queued),
+            SamplingMode::Deadline { .. } => {
+                let is_complete = || self.slots.iter().all(|(_, slot)| slot.queued() > 0);
+                (queued > 0 && (is_up() || is_complete())).then_some(queued)
+            }
+        }
+    }
+
+    /// Fragments after which a batch is complete; in deadline mode only its time ends it.
+    fn fragments_per_batch(&self) -> usize {
+        match self.config.mode {
+            SamplingMode::Asynchronous { batch_env_steps, .. } => {
+                let fragments = batch_env_steps.div_ceil(u64::from(self.config.rollout_fragment_length));
+                usize::try_from(fragments).unwrap_or(usize::MAX)
+            }
+            SamplingMode::Synchronous | SamplingMode::Deadline { .. } => usize::MAX,
+        }
+    }
+
+    /// Takes the batch that was committed first.
+    pub(super) fn take_free_batch(&mut self) -> Option<Vec<SlotFragment>> {
+        let len = self.free_batch_len()?;
+        self.open.pop_front();
+        let order: Vec<(SlotId, WeightsVersion)> = self.flow.order.drain(..len.min(self.flow.order.len())).collect();
+        let mut batch: Vec<SlotFragment> =
+            order.into_iter().filter_map(|(slot, _)| self.slots.take_fragment(slot)).collect();
+        batch.sort_by_key(|fragment| (fragment.slot, fragment.fragment));
+        match &mut self.flow.script {
+            Some(script) => script.take_batch(),
+            None => self.flow.journal.push_back(JournalEntry::Batch { fragments: batch.len() as u64 }),
+        }
+        self.follow_script();
+        Some(batch)
+    }
+
+    /// When the open iteration's time is up, if that was not noted.
+    pub(super) fn iteration_ends_at(&self) -> Option<Micros> {
+        self.flow.ends_at.filter(|&at| !self.open.is_empty() && at > self.flow.now)
+    }
+
+    /// Gives idle workers slots that nobody works on.
+    pub(super) fn grant_free(&mut self, now: Micros) {
+        self.flow.now = self.flow.now.max(now);
+        if self.mode != Mode::Running || self.is_full() {
+            return;
+        }
+        let idle: Vec<WorkerId> =
+            self.workers.iter().filter(|(_, worker)| worker.state() == WorkerState::Idle).map(|(&id, _)| id).collect();
+        if idle.is_empty() {
+            return;
+        }
+        let shares = self.fair_shares();
+        for worker in idle {
+            let share = shares.get(&worker).copied().unwrap_or(1).min(self.config.max_slots_per_lease as usize);
+            let Some((iteration, slots)) = self.next_lease(worker, share) else { break };
+            self.grant(iteration, worker, &slots, now);
+        }
+    }
+
+    /// True while nothing should begin: a whole batch waits to be taken, and what would be made now would only get older;
+    /// or, in deadline mode, nobody has asked for one.
+    fn is_full(&self) -> bool {
+        let is_asked = !matches!(self.config.mode, SamplingMode::Deadline { .. }) || self.fragment().is_some();
+        self.flow.script.is_none() && !(is_asked && self.flow.order.len() < self.fragments_per_batch())
+    }
+
+    /// The slots of each sound worker if all of them were to be done at about the same time.
+    fn fair_shares(&self) -> BTreeMap<WorkerId, usize> {
+        let is_sound = |worker: &Worker| matches!(worker.state(), WorkerState::Idle | WorkerState::Sampling);
+        let first = Iteration { fragment: FragmentNo(0), weights_version: WeightsVersion(0) };
+        let candidates = self.candidates(first, is_sound);
+        let together: u128 = candidates.iter().map(|candidate| u128::from(candidate.speed)).sum();
+        let share = |speed| (u128::from(self.config.num_slots) * u128::from(speed)).div_ceil(together.max(1));
+        candidates.iter().map(|candidate| (candidate.worker, share(candidate.speed).max(1) as usize)).collect()
+    }
+
+    /// The lease that a worker should have next. All its slots are at the same fragment: those that are behind come first,
+    /// and of these the ones whose states the worker has.
+    fn next_lease(&self, worker: WorkerId, share: usize) -> Option<(Iteration, Vec<SlotId>)> {
+        let next = |(id, slot): (SlotId, &Slot)| Some((slot.next(), self.version_to_make(id, slot)?, slot.held_by, id));
+        let open: Vec<_> = self.slots.iter().filter_map(next).collect();
+        let (behind, _, _, _) = *open.iter().min()?;
+        let own = open.iter().filter(|(_, _, holder, _)| *holder == Some(worker)).min();
+        let own = own.filter(|(fragment, _, _, _)| fragment.0 <= behind.0.saturating_add(Self::LEAD));
+        let (fragment, weights_version, _, _) = *own.or_else(|| open.iter().min())?;
+        let mut fitting: Vec<(bool, SlotId)> = open
+            .into_iter()
+            .filter(|(number, version, _, _)| (*number, *version) == (fragment, weights_version))
+            .map(|(_, _, holder, slot)| (holder != Some(worker), slot))
+            .collect();
+        fitting.sort_unstable();
+        let mut slots: Vec<SlotId> = fitting.into_iter().take(share).map(|(_, slot)| slot).collect();
+        slots.sort_unstable();
+        Some((Iteration { fragment, weights_version }, slots))
+    }
+
+    /// The weights for a slot's next fragment, if it should be made now and nobody makes it.
+    fn version_to_make(&self, id: SlotId, slot: &Slot) -> Option<WeightsVersion> {
+        let newest = self.flow.newest.filter(|_| slot.leases.is_empty())?;
+        if let Some(script) = &self.flow.script {
+            return script.version(id, slot.next()).filter(|&version| version <= newest);
+        }
+        match self.config.mode {
+            SamplingMode::Synchronous => None,
+            SamplingMode::Asynchronous { .. } => Some(newest),
+            SamplingMode::Deadline { .. } => (slot.queued() == 0).then_some(newest),
+        }
+    }
+}

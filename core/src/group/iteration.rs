@@ -1,0 +1,98 @@
+//! Iterations: they begin with weights and end with a batch.
+
+use super::{BeginError, LeaseGroup, Mode, SamplingMode, grant::Iteration};
+use crate::{
+    batch::SlotFragment,
+    ids::{FragmentNo, WeightsVersion},
+    prelude::*,
+    time::Micros,
+};
+
+impl LeaseGroup {
+    /// Asks for the next batch, made with these weights. Without workers it waits for some.
+    ///
+    /// In synchronous mode that is the next fragment of every slot. While one iteration is open another one may begin with
+    /// the same weights: then no worker has to wait for its upload to be committed, see [the rules](super).
+    ///
+    /// In the other modes these are the newest weights from now on, with which new leases are granted. Leases that are out
+    /// go on. The number is the batch's.
+    ///
+    /// # Errors
+    /// [`BeginError`] while the iteration before is not over, but for the case above, and after [`stop`](Self::stop); where
+    /// slots do not keep step, also if the weights are older than the newest so far.
+    #[doc(alias = "sample")]
+    #[doc(alias = "synchronous_parallel_sample")]
+    pub fn begin_iteration(&mut self, weights_version: WeightsVersion, now: Micros) -> Result<FragmentNo, BeginError> {
+        if self.mode == Mode::Stopped {
+            return Err(BeginError::Stopped);
+        }
+        if let Some(first) = self.open.front()
+            && !self.may_begin(weights_version)
+        {
+            return Err(BeginError::Unfinished(first.fragment));
+        }
+        if self.is_free() {
+            self.publish(weights_version, now)?;
+        }
+        let fragment = self.next_fragment;
+        self.next_fragment = FragmentNo(fragment.0 + 1);
+        self.open.push_back(Iteration { fragment, weights_version });
+        self.advance(now);
+        Ok(fragment)
+    }
+
+    /// The fragments of the first open iteration, once when they are there: in synchronous mode in slot order, in the others
+    /// by slot and number. The next iteration may begin then.
+    pub fn poll_batch(&mut self) -> Option<Vec<SlotFragment>> {
+        let batch = if self.is_free() { self.take_free_batch()? } else { self.take_round()? };
+        self.ledger.consume(batch.len() as u64 * u64::from(self.config.rollout_fragment_length));
+        if self.is_free() {
+            // There is room in the queue again.
+            self.advance(self.flow.now);
+        }
+        debug_assert!(self.is_consistent(), "the group's books are wrong: {self:#?}");
+        Some(batch)
+    }
+
+    fn take_round(&mut self) -> Option<Vec<SlotFragment>> {
+        self.open.pop_front_if(|first| self.slots.all_committed(first.fragment))?;
+        Some(self.slots.take_fragments())
+    }
+
+    /// The fragment that is being made, if any; of two the first. None, too, while all that is open waits to be taken.
+    /// Where slots do not keep step, the number of the batch that is not complete.
+    #[must_use]
+    pub fn fragment(&self) -> Option<FragmentNo> {
+        if self.is_free() {
+            return self.open.front().filter(|_| self.free_batch_len().is_none()).map(|iteration| iteration.fragment);
+        }
+        self.being_made().map(|iteration| iteration.fragment)
+    }
+
+    /// Iterations that have begun and whose batches were not taken.
+    #[must_use]
+    pub fn open_iterations(&self) -> usize {
+        self.open.len()
+    }
+
+    /// True if an iteration with these weights could begin now.
+    #[must_use]
+    pub fn may_begin(&self, weights_version: WeightsVersion) -> bool {
+        if self.is_free() {
+            return self.mode != Mode::Stopped && self.open.is_empty() && self.check_newest(weights_version).is_ok();
+        }
+        let has_same_weights = self.open.iter().all(|iteration| iteration.weights_version == weights_version);
+        self.mode != Mode::Stopped && self.open.len() < Self::MAX_OPEN && has_same_weights
+    }
+
+    /// True if slots do not keep step.
+    pub(super) fn is_free(&self) -> bool {
+        self.config.mode != SamplingMode::Synchronous
+    }
+
+    /// The first open iteration that is not complete, where slots keep step.
+    pub(super) fn being_made(&self) -> Option<Iteration> {
+        let mut open = self.open.iter().copied().filter(|_| !self.is_free());
+        open.find(|iteration| !self.slots.all_committed(iteration.fragment))
+    }
+}

@@ -1,0 +1,202 @@
+//! Bodies of what operators ask for a whole hub, and of the books that dashboards show. As they are on the wire.
+
+use serde::{Deserialize, Serialize};
+
+use crate::prelude::*;
+
+/// Have so many local workers: start some, or let some finish their leases and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scale {
+    /// Chosen by the sender; the reply carries it.
+    pub request: u32,
+    /// Local workers that there should be.
+    pub num_workers: u32,
+}
+
+/// The run's books, for dashboards: where every granted env step is. Sent after [`RunStatus`](super::message::RunStatus)
+/// when anything in it changed; after `Welcome`, the last message of the first picture.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerReport {
+    /// Number of the run on this hub, 0 before the first.
+    pub run: u32,
+    /// Env steps granted; equals the sum of committed, superseded, rejected, expired and outstanding.
+    pub granted: u64,
+    /// Env steps that are part of a batch, each exactly once.
+    pub committed: u64,
+    /// Env steps of a slot that another lease committed first, with equal rows.
+    pub superseded: u64,
+    /// Env steps that came and were refused.
+    pub rejected: RejectedCounts,
+    /// Env steps that never came.
+    pub expired: ExpiredCounts,
+    /// Env steps that are being worked on.
+    pub outstanding: u64,
+    /// Env steps that were made a second time after the run was taken up again from its checkpoint.
+    pub regenerated: u64,
+    /// Fragments that nobody was waiting for, equal to what was committed. Not part of the sum, as the next.
+    pub uninvited_superseded: u64,
+    /// Fragments that nobody was waiting for, refused.
+    pub uninvited_rejected: RejectedCounts,
+    /// Local workers that ended unasked and were replaced, since the hub began.
+    #[doc(alias = "num_remote_worker_restarts")]
+    pub num_worker_restarts: u64,
+    /// Workers that get no leases because something is wrong with them, ascending.
+    pub unhealthy_workers: Vec<u32>,
+    /// What is wrong with each of them, joined by newlines.
+    pub reasons: String,
+}
+
+/// What was refused, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejectedCounts {
+    /// The lease was over, or never was the sender's.
+    pub late: u64,
+    /// The lease had handed over the slot before.
+    pub duplicate: u64,
+    /// The lease did not hold the slot.
+    pub not_leased: u64,
+    /// It could not be decoded.
+    pub corrupt: u64,
+    /// Made with other weights, or for another fragment.
+    pub mismatched: u64,
+    /// Made with weights that are too old by now.
+    pub stale: u64,
+    /// It came before the fragment before it.
+    pub early: u64,
+    /// Not as many rows as a fragment has.
+    pub wrong_length: u64,
+    /// It contradicted what was committed.
+    pub audit: u64,
+}
+
+/// What never came, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpiredCounts {
+    /// No progress in time.
+    pub timed_out: u64,
+    /// The worker left.
+    pub left: u64,
+    /// The worker refused the lease.
+    pub refused: u64,
+    /// The lease was taken back.
+    pub revoked: u64,
+}
+
+impl RejectedCounts {
+    /// Every reason with its count.
+    #[must_use]
+    pub const fn by_reason(&self) -> [(&'static str, u64); 9] {
+        let Self { late, duplicate, not_leased, corrupt, mismatched, stale, early, wrong_length, audit } = *self;
+        [
+            ("late", late),
+            ("duplicate", duplicate),
+            ("not_leased", not_leased),
+            ("corrupt", corrupt),
+            ("mismatched", mismatched),
+            ("stale", stale),
+            ("early", early),
+            ("wrong_length", wrong_length),
+            ("audit", audit),
+        ]
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        sum(&self.by_reason())
+    }
+}
+
+impl ExpiredCounts {
+    /// Every cause with its count.
+    #[must_use]
+    pub const fn by_cause(&self) -> [(&'static str, u64); 4] {
+        let Self { timed_out, left, refused, revoked } = *self;
+        [("timed_out", timed_out), ("left", left), ("refused", refused), ("revoked", revoked)]
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        sum(&self.by_cause())
+    }
+}
+
+/// The numbers come from a peer: no sum of them may panic.
+fn sum(counts: &[(&'static str, u64)]) -> u64 {
+    counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+}
+
+impl LedgerReport {
+    /// The most unhealthy workers that a report names.
+    pub const MAX_UNHEALTHY: usize = 64;
+
+    /// True if no env step is lost or counted twice.
+    #[must_use]
+    pub fn balances(&self) -> bool {
+        let parts = [self.committed, self.superseded, self.rejected.total(), self.expired.total(), self.outstanding];
+        parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part)) == self.granted
+    }
+
+    /// What is wrong with a worker; none if nothing is.
+    #[must_use]
+    pub fn reason(&self, worker: u32) -> Option<&str> {
+        self.unhealthy().find(|(id, _)| *id == worker).map(|(_, reason)| reason)
+    }
+
+    /// The unhealthy workers and what is wrong with each.
+    pub fn unhealthy(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.unhealthy_workers.iter().copied().zip(self.reasons.split('\n'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_balances_when_every_step_is_somewhere() {
+        let rejected = RejectedCounts {
+            late: 1,
+            duplicate: 2,
+            not_leased: 4,
+            corrupt: 8,
+            mismatched: 256,
+            stale: 16,
+            early: 32,
+            wrong_length: 64,
+            audit: 128,
+        };
+        let expired = ExpiredCounts { timed_out: 1, left: 2, refused: 4, revoked: 8 };
+        assert_eq!((rejected.total(), expired.total()), (511, 15));
+        let report = LedgerReport {
+            granted: 511 + 15 + 1000 + 200 + 30,
+            committed: 1000,
+            superseded: 200,
+            outstanding: 30,
+            rejected,
+            expired,
+            regenerated: 7,
+            uninvited_rejected: rejected,
+            ..LedgerReport::default()
+        };
+        assert!(report.balances());
+        assert!(!LedgerReport { granted: 0, ..report.clone() }.balances());
+        // Whatever a peer sends.
+        let huge = RejectedCounts { late: u64::MAX, ..rejected };
+        assert!(!LedgerReport { committed: u64::MAX, rejected: huge, ..report }.balances());
+    }
+
+    #[test]
+    fn unhealthy_workers_have_reasons() {
+        let report = LedgerReport {
+            unhealthy_workers: vec![3, 5],
+            reasons: "no progress for 3 s\nit contradicted a committed fragment".into(),
+            ..LedgerReport::default()
+        };
+        assert_eq!(report.reason(3), Some("no progress for 3 s"));
+        assert_eq!(report.reason(5), Some("it contradicted a committed fragment"));
+        assert_eq!(report.reason(4), None);
+        assert_eq!(LedgerReport { reasons: String::new(), ..report }.unhealthy().collect::<Vec<_>>(), [(3, "")]);
+    }
+}

@@ -1,0 +1,349 @@
+//! The policy of a checkpoint: what it takes to act as a run does, without the run.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use rollmesh_core::{
+    env::{EnvContext, EnvRegistry},
+    hash::weights_hash,
+    ids::{SlotId, WeightsVersion},
+    kernels::Kernels,
+    policy::{ModelConfig, NetPolicy, PolicyError},
+    run::{RunSpec, SpecError},
+    weights::Weights,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{CheckpointError, Disk, MANIFEST, Storage as _, newest, read, weights_file};
+
+/// What the policy is, beside its weights.
+pub(crate) const POLICY_FILE: &str = "policy.json";
+/// The weights.
+pub(crate) const WEIGHTS_FILE: &str = "weights.safetensors";
+/// Where a run directory has its checkpoints.
+pub(crate) const CHECKPOINTS_DIR: &str = "checkpoints";
+
+/// Layout of [`POLICY_FILE`]; a later one has another number.
+const FORMAT: u32 = 1;
+/// Far more than any [`POLICY_FILE`] has.
+const MAX_POLICY_BYTES: u64 = 1 << 20;
+/// Of weights that no checkpoint vouches for.
+const MAX_WEIGHTS_BYTES: u64 = 1 << 32;
+
+/// A policy as training left it, or has left it so far.
+///
+/// ```
+/// use rollmesh::{checkpoint::PolicyCheckpoint, kernels};
+/// use rollmesh_core::{env::EnvRegistry, policy::{MlpPolicySpec, Policy as _, init_weights}, run::RunSpec};
+///
+/// # let dir = std::env::temp_dir().join(format!("rollmesh-policy-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir)?;
+/// let envs = EnvRegistry::builtin();
+/// let spec = RunSpec {
+///     env: "CartPole-v1".into(),
+///     seed: 7,
+///     num_slots: 8,
+///     num_envs_per_worker: 8,
+///     rollout_fragment_length: 128,
+///     hidden: vec![64, 64],
+///     env_config: "{}".parse()?,
+/// };
+/// let weights = init_weights(&MlpPolicySpec::for_spaces(&envs.spec(&spec.env)?.spaces()?, &spec.hidden)?, spec.seed)?;
+/// PolicyCheckpoint::new("ppo", spec, weights).save(&dir)?;
+///
+/// let found = PolicyCheckpoint::load(&dir)?;
+/// assert_eq!((found.spec.env.as_str(), found.iteration), ("CartPole-v1", 0));
+/// let policy = found.policy(&envs, kernels::AUTO)?;
+/// assert_eq!(policy.weights(), &found.weights);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[doc(alias("from_checkpoint", "get_policy"))]
+pub struct PolicyCheckpoint {
+    /// The run: its environment with settings, its seed, its slots.
+    pub spec: RunSpec,
+    /// The networks.
+    pub model: ModelConfig,
+    /// What learned, for example `ppo`.
+    pub algo: String,
+    /// Discount that it learned with.
+    pub gamma: f64,
+    /// Iterations behind the weights.
+    pub iteration: u64,
+    /// Env steps behind the weights.
+    pub env_steps: u64,
+    /// What the policy acts with.
+    pub weights: Weights,
+}
+
+/// Why there is no policy.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyCheckpointError {
+    /// Nothing that is known.
+    #[error(
+        "{0} holds no policy: give the directory of a run that has saved one, as `rollmesh train --run-dir {0}` does, or \
+         a checkpoint in it"
+    )]
+    NotFound(PathBuf),
+    /// No checkpoint is whole.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The system says no.
+    #[error("{path}: {source}")]
+    Io {
+        /// What it is about.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A file is not what it should be: take an earlier checkpoint.
+    #[error("{path}: {reason}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// [`POLICY_FILE`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    format: u32,
+    algo: String,
+    gamma: f64,
+    iteration: u64,
+    env_steps: u64,
+    weights_version: u64,
+    /// Of the file beside this one, in hexadecimal digits.
+    weights_hash: String,
+    model: ModelConfig,
+    spec: RunSpec,
+}
+
+impl PolicyCheckpoint {
+    /// A policy with the networks of a run, before it has learned, with RLlib's discount of 0.99; every field can be set.
+    #[must_use]
+    pub fn new(algo: impl Into<String>, spec: RunSpec, weights: Weights) -> Self {
+        let model = ModelConfig { fcnet_hiddens: spec.hidden.clone(), ..ModelConfig::default() };
+        Self { spec, model, algo: algo.into(), gamma: 0.99, iteration: 0, env_steps: 0, weights }
+    }
+
+    /// The policy in a directory: of a run, whose newest one it is, whether that is still going on or not; or a
+    /// checkpoint's own. Changes nothing there.
+    ///
+    /// # Errors
+    /// [`PolicyCheckpointError`], which names the file.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, PolicyCheckpointError> {
+        let path = path.as_ref();
+        if path.join(MANIFEST).is_file() {
+            return Self::from_files(&read(path)?.files, path);
+        }
+        let last = path.join(POLICY_FILE).is_file().then(|| Self::read_last(path));
+        let saved = Self::newest_in(&path.join(CHECKPOINTS_DIR)).or_else(|| Self::newest_in(path));
+        match (last, saved) {
+            // What the run wrote at its end may be newer than its last checkpoint, or older if it was resumed.
+            (Some(Ok(last)), Some(Ok(saved))) => Ok(if saved.iteration > last.iteration { saved } else { last }),
+            (Some(Ok(found)), _) | (_, Some(Ok(found))) => Ok(found),
+            (Some(Err(error)), _) | (None, Some(Err(error))) => Err(error),
+            (None, None) => Err(PolicyCheckpointError::NotFound(path.into())),
+        }
+    }
+
+    /// Of the newest checkpoint that is whole; none if there are no checkpoints.
+    fn newest_in(dir: &Path) -> Option<Result<Self, PolicyCheckpointError>> {
+        if !dir.is_dir() {
+            return None;
+        }
+        match newest(dir) {
+            Ok(found) => found.map(|found| Self::from_files(&found.checkpoint.files, dir)),
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
+    /// What [`save`](Self::save) wrote.
+    fn read_last(dir: &Path) -> Result<Self, PolicyCheckpointError> {
+        let read = |(name, most): (&str, u64)| {
+            let path = dir.join(name);
+            let contents = Disk.read(&path, most).map_err(|source| PolicyCheckpointError::Io { path, source });
+            contents.map(|contents| (name.to_owned(), contents))
+        };
+        let files = [(POLICY_FILE, MAX_POLICY_BYTES), (WEIGHTS_FILE, MAX_WEIGHTS_BYTES)].into_iter().map(read);
+        Self::from_files(&files.collect::<Result<_, _>>()?, dir)
+    }
+
+    /// Reads the two files of a policy; `dir` is where they are from.
+    pub(crate) fn from_files(files: &BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<Self, PolicyCheckpointError> {
+        let malformed = |name: &str, reason: String| PolicyCheckpointError::Malformed { path: dir.join(name), reason };
+        let file = |name| files.get(name).ok_or_else(|| malformed(name, "it is missing".into()));
+        let bad = |reason: String| malformed(POLICY_FILE, reason);
+        let policy: PolicyFile =
+            serde_json::from_slice(file(POLICY_FILE)?).map_err(|error| bad(format!("it is no policy: {error}")))?;
+        if policy.format != FORMAT {
+            return Err(bad(format!("it has format {}, this version reads {FORMAT}", policy.format)));
+        }
+        policy.spec.check().map_err(|error: SpecError| bad(error.to_string()))?;
+        let PolicyFile { algo, gamma, iteration, env_steps, model, spec, .. } = policy;
+        let weights = weights_file::from_bytes(file(WEIGHTS_FILE)?, WeightsVersion(policy.weights_version))
+            .map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
+        if weights_hash(&weights).to_string() != policy.weights_hash {
+            return Err(malformed(WEIGHTS_FILE, format!("it has other weights than {POLICY_FILE} says")));
+        }
+        Ok(Self { spec, model, algo, gamma, iteration, env_steps, weights })
+    }
+
+    /// The two files of a policy: their names and contents.
+    pub(crate) fn to_files(&self) -> io::Result<[(&'static str, Vec<u8>); 2]> {
+        let file = PolicyFile {
+            format: FORMAT,
+            algo: self.algo.clone(),
+            gamma: self.gamma,
+            iteration: self.iteration,
+            env_steps: self.env_steps,
+            weights_version: self.weights.version().0,
+            weights_hash: weights_hash(&self.weights).to_string(),
+            model: self.model.clone(),
+            spec: self.spec.clone(),
+        };
+        let weights = weights_file::to_bytes(&self.weights).map_err(io::Error::other)?;
+        Ok([(WEIGHTS_FILE, weights), (POLICY_FILE, serde_json::to_vec_pretty(&file)?)])
+    }
+
+    /// Writes the policy into a directory that is there, in the place of the one before. Each of its two files appears
+    /// whole or not at all; where they do not belong together, [`load`](Self::load) says so.
+    ///
+    /// # Errors
+    /// [`PolicyCheckpointError::Io`].
+    pub fn save(&self, dir: impl AsRef<Path>) -> Result<(), PolicyCheckpointError> {
+        let dir = dir.as_ref();
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| PolicyCheckpointError::Io { path, source }
+        };
+        for (name, contents) in self.to_files().map_err(failed(dir))? {
+            let path = dir.join(name);
+            replace(&path, &contents).map_err(failed(&path))?;
+        }
+        Ok(())
+    }
+
+    /// What acts with the weights, in the environment that is registered under the run's name.
+    ///
+    /// # Errors
+    /// [`PolicyError`] when the environment is unknown or cannot be made, or the weights do not fit it.
+    pub fn policy(&self, envs: &EnvRegistry, kernels: Kernels) -> Result<NetPolicy, PolicyError> {
+        let failed = |error: &dyn std::fmt::Display| PolicyError::Failed(error.to_string());
+        let env = envs.spec(&self.spec.env).map_err(|error| failed(&error))?;
+        let spaces = env.spaces_in(&EnvContext::of_slot(&self.spec, SlotId(0))).map_err(|error| failed(&error))?;
+        NetPolicy::new(&spaces, &self.model, self.weights.clone(), self.spec.seed, kernels)
+    }
+}
+
+/// Writes a file that appears whole or not at all, in the place of the one before.
+pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_added_extension("tmp");
+    let mut file = File::create(&unfinished)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(unfinished, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::{
+        config::Config,
+        policy::{MlpPolicySpec, Policy as _, init_weights},
+    };
+
+    use super::{super::Checkpoints, *};
+
+    fn spec() -> RunSpec {
+        RunSpec {
+            env: "CartPole-v1".into(),
+            seed: u64::MAX,
+            num_slots: 3,
+            num_envs_per_worker: 2,
+            rollout_fragment_length: 5,
+            hidden: vec![4],
+            env_config: Config::new(),
+        }
+    }
+
+    fn after(iteration: u64) -> PolicyCheckpoint {
+        let shape = MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![4] };
+        let weights = init_weights(&shape, iteration).unwrap().with_version(WeightsVersion(iteration));
+        let env_steps = 15 * iteration;
+        PolicyCheckpoint { gamma: 0.1 + 0.2, iteration, env_steps, ..PolicyCheckpoint::new("ppo", spec(), weights) }
+    }
+
+    fn add(dir: &Path, policy: &PolicyCheckpoint) -> PathBuf {
+        let files = policy.to_files().unwrap();
+        let files: Vec<(&str, &[u8])> = files.iter().map(|(name, contents)| (*name, contents.as_slice())).collect();
+        let number = Checkpoints::open(dir.join(CHECKPOINTS_DIR)).unwrap().save(&files).unwrap();
+        dir.join(CHECKPOINTS_DIR).join(super::super::name_of(number))
+    }
+
+    #[test]
+    fn the_newest_policy_of_a_run_is_found_from_every_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let load = |path: &Path| PolicyCheckpoint::load(path).unwrap();
+        after(3).save(dir).unwrap();
+        assert_eq!(load(dir), after(3));
+        let (older, newest) = (add(dir, &after(4)), add(dir, &after(5)));
+        assert_eq!((load(&older), load(&newest)), (after(4), after(5)));
+        assert_eq!((load(dir), load(&dir.join(CHECKPOINTS_DIR))), (after(5), after(5)));
+        after(6).save(dir).unwrap();
+        assert_eq!(load(dir), after(6));
+        // A copy may have any name.
+        fs::rename(newest, dir.join("best")).unwrap();
+        assert_eq!(load(&dir.join("best")), after(5));
+        let policy = load(dir).policy(&EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+        assert_eq!(policy.weights(), &after(6).weights);
+    }
+
+    #[test]
+    fn what_is_damaged_gives_way_to_what_is_whole_and_else_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let error = |path: &Path| PolicyCheckpoint::load(path).unwrap_err().to_string();
+        assert!(error(dir).contains("holds no policy: give the directory of a run"));
+        after(1).save(dir).unwrap();
+        fs::write(dir.join(WEIGHTS_FILE), &after(2).to_files().unwrap()[0].1).unwrap();
+        assert!(error(dir).ends_with("weights.safetensors: it has other weights than policy.json says"));
+        let (older, newest) = (add(dir, &after(3)), add(dir, &after(4)));
+        fs::write(newest.join(WEIGHTS_FILE), b"").unwrap();
+        assert_eq!(PolicyCheckpoint::load(dir).unwrap(), after(3));
+        assert!(
+            error(&newest).contains("is no whole checkpoint: weights.safetensors has 0 bytes"),
+            "{}",
+            error(&newest)
+        );
+        fs::remove_file(older.join(MANIFEST)).unwrap();
+        fs::remove_file(dir.join(POLICY_FILE)).unwrap();
+        assert!(error(dir).contains("no checkpoint in"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_damage_panics(name in 0usize..2, place in 0usize..10_000, flip in 1u8..=255, keep in 0usize..10_000) {
+            let mut files: BTreeMap<String, Vec<u8>> =
+                after(1).to_files().unwrap().into_iter().map(|(name, contents)| (name.into(), contents)).collect();
+            let contents = files.get_mut([POLICY_FILE, WEIGHTS_FILE][name]).unwrap();
+            let place = place % contents.len();
+            contents[place] ^= flip;
+            contents.truncate(keep);
+            if let Ok(found) = PolicyCheckpoint::from_files(&files, Path::new("run")) {
+                // No hash guards what is not the weights'; those are the ones.
+                let whole = after(1).weights;
+                proptest::prop_assert_eq!(found.weights.tensors(), whole.tensors());
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `rollmesh status`, `workers`, `scale`, `pause`, `resume`, `drain`, `checkpoint` and `stop`: a hub from the shell.
+
+mod run;
+mod status;
+mod workers;
+
+use std::{
+    future::Future,
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::Args;
+use rollmesh_core::protocol::{Phase, Role, WorkerState};
+
+use super::{exit::Failure, runtime};
+use crate::control::{Control, ControlConfig, ControlError, token_from_env, token_from_file};
+
+pub(super) use run::{CheckpointArgs, DrainArgs, PauseArgs, ResumeArgs, ScaleArgs, StopArgs};
+pub(super) use status::StatusArgs;
+pub(super) use workers::WorkersArgs;
+
+/// Which hub, and with which token.
+#[derive(Args)]
+struct Target {
+    /// Address of the hub, as it prints it; http://HOST:PORT is the same
+    #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:7878")]
+    hub: String,
+    /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Time for the hub to answer, and for what is asked to have happened
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+}
+
+impl Target {
+    fn config(&self, role: Role) -> Result<ControlConfig, ControlError> {
+        // Parsed here and not by the argument's parser, which would print a token that stands in it.
+        let hub = self.hub.parse()?;
+        let token = self.token_file.as_deref().map_or_else(token_from_env, token_from_file)?;
+        Ok(ControlConfig { hub, token, role, patience: Duration::from_secs(self.timeout) })
+    }
+
+    /// Connects to ask for changes.
+    async fn operator(&self) -> Result<Control, ControlError> {
+        Control::connect(&self.config(Role::Operator)?).await
+    }
+
+    /// Connects to look, which a viewer's token is enough for.
+    async fn viewer(&self) -> Result<Control, ControlError> {
+        match self.operator().await {
+            Err(ControlError::Token(_)) => Control::connect(&self.config(Role::Viewer)?).await,
+            connected => connected,
+        }
+    }
+}
+
+/// Does a command's work in an event loop of its own.
+fn run_command(work: impl Future<Output = Result<(), ControlError>>) -> Result<ExitCode, Failure> {
+    match runtime(1)?.block_on(work) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) if error.is_usage() => Err(Failure::usage(error)),
+        Err(error) => Err(Failure::other(error)),
+    }
+}
+
+/// Prints lines. False once nobody reads them any more.
+fn print(text: &str) -> bool {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+}
+
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Idle => "idle",
+        Phase::Running => "running",
+        Phase::Paused => "paused",
+        Phase::Solved => "solved",
+        Phase::Finished => "finished",
+        Phase::Stopped => "stopped",
+        Phase::Failed => "failed",
+        Phase::Draining => "draining",
+    }
+}
+
+fn state_name(state: u8) -> &'static str {
+    match WorkerState::try_from(state) {
+        Ok(WorkerState::Idle) => "idle",
+        Ok(WorkerState::Sampling) => "sampling",
+        Ok(WorkerState::Hung) => "hung",
+        Ok(WorkerState::Leaving) => "leaving",
+        Ok(WorkerState::Quarantined) => "quarantined",
+        Err(_) => "unknown",
+    }
+}

@@ -1,0 +1,162 @@
+//! What is asked of a hub, and waited for.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Target, phase_name, print, run_command};
+use crate::{
+    cli::exit::Failure,
+    control::{Control, ControlError},
+    train::MAX_LOCAL_WORKERS,
+};
+
+#[derive(Args)]
+#[command(after_help = "Returns when the workers are there, or have finished their leases and gone.\n\n\
+                        Example:\n  ROLLMESH_TOKEN=… rollmesh scale 4 --hub ws://127.0.0.1:7878")]
+pub(in crate::cli) struct ScaleArgs {
+    /// Local workers that the hub should have; those that joined from elsewhere do not count
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_LOCAL_WORKERS)))]
+    num_workers: u32,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+#[command(after_help = "Leases that are out go on; no more are granted.\n\n\
+                        Example:\n  ROLLMESH_TOKEN=… rollmesh pause --hub ws://127.0.0.1:7878")]
+pub(in crate::cli) struct PauseArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  ROLLMESH_TOKEN=… rollmesh resume --hub ws://127.0.0.1:7878")]
+pub(in crate::cli) struct ResumeArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "No more leases are granted; those that are out have ten seconds to end, and what they bring is \
+                        kept. Returns when the run is over, or the worker gone.\n\n\
+                        Examples:\n  ROLLMESH_TOKEN=… rollmesh drain --hub ws://127.0.0.1:7878\n  \
+                        ROLLMESH_TOKEN=… rollmesh drain --worker 3 --hub ws://127.0.0.1:7878"
+)]
+pub(in crate::cli) struct DrainArgs {
+    /// Let this worker finish its lease and go, instead of the run; a local one does not come back
+    #[arg(long, value_name = "ID")]
+    worker: Option<u32>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+#[command(after_help = "Returns when the checkpoint is on the disk.\n\n\
+                        Example:\n  ROLLMESH_TOKEN=… rollmesh checkpoint --hub ws://127.0.0.1:7878")]
+pub(in crate::cli) struct CheckpointArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Ends the run at once: what its leases would have brought is not part of it. `rollmesh drain` waits \
+                        for them.\n\n\
+                        Example:\n  ROLLMESH_TOKEN=… rollmesh stop --hub ws://127.0.0.1:7878"
+)]
+pub(in crate::cli) struct StopArgs {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl ScaleArgs {
+    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
+        let wanted = self.num_workers as usize;
+        run_command(async {
+            let mut hub = self.target.operator().await?;
+            hub.scale(self.num_workers).await?;
+            // Those that are about to go are still there.
+            let are_there = |hub: &Control| hub.workers().values().filter(|row| row.local).count() == wanted;
+            hub.until(&format!("{wanted} local workers"), are_there).await?;
+            print(&format!("local workers: {wanted}\n"));
+            Ok(())
+        })
+    }
+}
+
+impl PauseArgs {
+    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
+        run_command(async {
+            let mut hub = self.target.operator().await?;
+            hub.pause().await?;
+            say_phase(&mut hub, "paused").await
+        })
+    }
+}
+
+impl ResumeArgs {
+    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
+        run_command(async {
+            let mut hub = self.target.operator().await?;
+            hub.resume().await?;
+            say_phase(&mut hub, "running").await
+        })
+    }
+}
+
+impl StopArgs {
+    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
+        run_command(async {
+            let mut hub = self.target.operator().await?;
+            hub.stop().await?;
+            say_end(&mut hub).await
+        })
+    }
+}
+
+impl DrainArgs {
+    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
+        run_command(async {
+            let mut hub = self.target.operator().await?;
+            let Some(worker) = self.worker else {
+                hub.drain().await?;
+                return say_end(&mut hub).await;
+            };
+            hub.remove_worker(worker).await?;
+            hub.until("the worker's end", |hub| !hub.workers().contains_key(&worker)).await?;
+            print(&format!("worker {worker}: gone\n"));
+            Ok(())
+        })
+    }
+}
+
+impl CheckpointArgs {
+    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
+        run_command(async {
+            let mut hub = self.target.operator().await?;
+            hub.checkpoint().await?;
+            let status = hub.status();
+            print(&format!("run {}: checkpoint written in iteration {}\n", status.run, status.iteration));
+            Ok(())
+        })
+    }
+}
+
+async fn say_phase(hub: &mut Control, wanted: &str) -> Result<(), ControlError> {
+    hub.until(&format!("a run that is {wanted}"), |hub| phase_name(hub.phase()) == wanted || !hub.phase().is_active())
+        .await?;
+    print(&format!("run {}: {}\n", hub.status().run, phase_name(hub.phase())));
+    Ok(())
+}
+
+async fn say_end(hub: &mut Control) -> Result<(), ControlError> {
+    hub.until("the end of the run", |hub| !hub.phase().is_active()).await?;
+    let (status, phase) = (hub.status(), phase_name(hub.phase()));
+    print(&format!(
+        "run {}: {phase} after {} env steps in {} iterations\n",
+        status.run, status.env_steps, status.iteration
+    ));
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! `rollmesh status`: the run, how fast it is, and where every granted env step is.
+
+use std::{io::IsTerminal as _, process::ExitCode, time::Duration};
+
+use clap::Args;
+use rollmesh_core::protocol::message::{ExpiredCounts, LedgerReport, RejectedCounts};
+use serde_json::{Map, Value, json};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{Target, phase_name, print, run_command};
+use crate::{
+    cli::exit::Failure,
+    control::{Control, ControlError, printable},
+};
+
+/// How often a status that is watched is printed.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Args)]
+#[command(
+    after_help = "The token comes from the environment variable ROLLMESH_TOKEN or --token-file; an operator's or a \
+                        viewer's will do.\n\n\
+                        Examples:\n  ROLLMESH_TOKEN=… rollmesh status --hub ws://127.0.0.1:7878\n  \
+                        ROLLMESH_TOKEN=… rollmesh status --json | jq .ledger\n  \
+                        rollmesh status --token-file viewer.token --watch"
+)]
+pub(in crate::cli) struct StatusArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Go on, once a second, until the hub leaves
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl StatusArgs {
+    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
+        run_command(async {
+            let mut hub = self.target.viewer().await?;
+            if self.watch {
+                return self.watch(&mut hub).await;
+            }
+            print(&self.text(&hub));
+            Ok(())
+        })
+    }
+
+    async fn watch(&self, hub: &mut Control) -> Result<(), ControlError> {
+        // A terminal shows the latest, anything else keeps all.
+        let clear = if std::io::stdout().is_terminal() && !self.json { "\x1b[H\x1b[2J" } else { "" };
+        let mut ticks = interval(WATCH_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => if !print(&format!("{clear}{}", self.text(hub))) {
+                    return Ok(());
+                },
+                heard = hub.next() => match heard {
+                    Ok(_) => {}
+                    // The last of it, and that is what was asked for.
+                    Err(ControlError::Left(reason)) => {
+                        print(&format!("{clear}{}", self.text(hub)));
+                        eprintln!("the hub has left: {reason}");
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+    }
+
+    fn text(&self, hub: &Control) -> String {
+        if self.json { format!("{}\n", object(hub)) } else { table(hub) }
+    }
+}
+
+fn table(hub: &Control) -> String {
+    let (status, ledger) = (hub.status(), hub.ledger());
+    let mut lines = vec![("hub", hub.server().to_owned())];
+    if status.run == 0 {
+        lines.push(("run", "none yet".into()));
+    } else {
+        let phase = phase_name(hub.phase());
+        let mut run = format!("{} · {phase} · {} with {}, seed {}", status.run, status.env, status.algo, status.seed);
+        if !status.error.is_empty() {
+            run += &format!(" · {}", printable(&status.error));
+        }
+        let target = number(status.stop_return).map_or_else(String::new, |target| format!(" of {target}"));
+        let mean = number(status.episode_return_mean).map_or_else(|| "-".into(), |mean| format!("{mean:.1}"));
+        let (steps, most) = (status.env_steps, status.max_env_steps);
+        lines.extend([
+            ("run", run),
+            ("return", format!("{mean}{target} · {} episodes", status.episodes)),
+            ("env steps", format!("{steps} of {most} · iteration {} · {:.0} /s", status.iteration, status.steps_per_s)),
+            ("time", format!("{:.1} s · {} slots", status.wall_ms as f64 / 1e3, status.num_slots)),
+        ]);
+    }
+    let (all, local) = (hub.workers().len(), hub.local_workers().count());
+    let unhealthy = ledger.unhealthy_workers.len();
+    lines.push((
+        "workers",
+        format!("{all} · {local} local · {unhealthy} unhealthy · {} restarts", ledger.num_worker_restarts),
+    ));
+    lines.extend(
+        ledger.unhealthy().map(|(worker, reason)| ("unhealthy", format!("worker {worker}: {}", printable(reason)))),
+    );
+    lines.push(("ledger", identity(ledger)));
+    let some = |counts: &[(&str, u64)]| -> String {
+        let some = counts.iter().filter(|(_, count)| *count > 0);
+        some.map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect::<Vec<_>>().join(" · ")
+    };
+    let details = [
+        ("rejected", some(&ledger.rejected.by_reason())),
+        ("expired", some(&ledger.expired.by_cause())),
+        ("uninvited", some(&ledger.uninvited_rejected.by_reason())),
+        ("regenerated", some(&[("env steps", ledger.regenerated)])),
+    ];
+    lines.extend(details.into_iter().filter(|(_, text)| !text.is_empty()));
+    lines.into_iter().map(|(name, text)| format!("{name:<12}{text}\n")).collect()
+}
+
+fn identity(ledger: &LedgerReport) -> String {
+    let sign = if ledger.balances() { "=" } else { "IS NOT" };
+    format!(
+        "granted {} {sign} committed {} + superseded {} + rejected {} + expired {} + outstanding {}",
+        ledger.granted,
+        ledger.committed,
+        ledger.superseded,
+        ledger.rejected.total(),
+        ledger.expired.total(),
+        ledger.outstanding
+    )
+}
+
+fn object(hub: &Control) -> Value {
+    let status = hub.status();
+    json!({
+        "server": hub.server(),
+        "run": status.run,
+        "phase": phase_name(hub.phase()),
+        "env": status.env,
+        "algo": status.algo,
+        "seed": status.seed,
+        "num_slots": status.num_slots,
+        "iteration": status.iteration,
+        "env_steps": status.env_steps,
+        "max_env_steps": status.max_env_steps,
+        "episodes": status.episodes,
+        "episode_return_mean": number(status.episode_return_mean),
+        "stop_return": number(status.stop_return),
+        "steps_per_s": number(status.steps_per_s),
+        "wall_s": status.wall_ms as f64 / 1e3,
+        "error": Some(&status.error).filter(|error| !error.is_empty()),
+        "num_workers": hub.workers().len(),
+        "num_local_workers": hub.local_workers().count(),
+        "num_worker_restarts": hub.ledger().num_worker_restarts,
+        "unhealthy_workers": hub.ledger().unhealthy().map(|(worker, reason)| json!({ "worker": worker, "reason": reason })).collect::<Vec<_>>(),
+        "ledger": ledger_object(hub.ledger()),
+    })
+}
+
+fn ledger_object(ledger: &LedgerReport) -> Value {
+    let rejected = |counts: &RejectedCounts| counted(&counts.by_reason());
+    let expired = |counts: &ExpiredCounts| counted(&counts.by_cause());
+    json!({
+        "granted": ledger.granted,
+        "committed": ledger.committed,
+        "superseded": ledger.superseded,
+        "rejected": rejected(&ledger.rejected),
+        "expired": expired(&ledger.expired),
+        "outstanding": ledger.outstanding,
+        "balances": ledger.balances(),
+        "regenerated": ledger.regenerated,
+        "uninvited": { "superseded": ledger.uninvited_superseded, "rejected": rejected(&ledger.uninvited_rejected) },
+    })
+}
+
+fn counted(counts: &[(&str, u64)]) -> Value {
+    counts.iter().map(|(name, count)| ((*name).to_owned(), Value::from(*count))).collect::<Map<_, _>>().into()
+}
+
+/// NaN stands for none. As the shortest decimal that is the same 32-bit number.
+fn number(value: f32) -> Option<f64> {
+    if value.is_finite() { value.to_string().parse().ok() } else { None }
+}

@@ -1,0 +1,84 @@
+//! `rollmesh workers`: the workers of a hub.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use rollmesh_core::protocol::message::WorkerRow;
+use serde_json::{Value, json};
+
+use super::{Target, print, run_command, state_name};
+use crate::{
+    cli::exit::Failure,
+    control::{Control, printable},
+};
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  ROLLMESH_TOKEN=… rollmesh workers --hub ws://127.0.0.1:7878\n  \
+                        ROLLMESH_TOKEN=… rollmesh workers --json | jq '.[] | select(.state == \"hung\")'")]
+pub(in crate::cli) struct WorkersArgs {
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl WorkersArgs {
+    pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
+        run_command(async {
+            let hub = self.target.viewer().await?;
+            let text = if self.json { format!("{}\n", array(&hub)) } else { table(&hub) };
+            print(&text);
+            Ok(())
+        })
+    }
+}
+
+fn array(hub: &Control) -> Value {
+    let object = |row: &WorkerRow| {
+        json!({
+            "worker": row.worker,
+            "kind": row.kind,
+            "name": row.name,
+            "device": row.device,
+            "local": row.local,
+            "state": state_name(row.state),
+            "reason": hub.ledger().reason(row.worker),
+            "slots": row.slots,
+            "env_steps": row.env_steps,
+            "steps_per_s": f64::from(row.steps_per_s),
+            "weights_lag": row.weights_lag,
+        })
+    };
+    hub.workers().values().map(object).collect()
+}
+
+fn table(hub: &Control) -> String {
+    let titles = ["id", "kind", "name", "where", "state", "slots", "env steps", "steps/s", "lag", ""];
+    let cells = |row: &WorkerRow| -> [String; 10] {
+        [
+            row.worker.to_string(),
+            printable(&row.kind),
+            printable(&row.name),
+            if row.local { "local".into() } else { "elsewhere".into() },
+            state_name(row.state).into(),
+            row.slots.to_string(),
+            row.env_steps.to_string(),
+            format!("{:.0}", row.steps_per_s),
+            row.weights_lag.to_string(),
+            hub.ledger().reason(row.worker).map(printable).unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = std::iter::once(titles.map(str::to_owned)).chain(hub.workers().values().map(cells)).collect();
+    let widths: [usize; 10] = std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
+    let line = |row: &[String; 10]| {
+        let cells = row.iter().zip(widths).enumerate();
+        // Numbers stand to the right.
+        let cells = cells.map(|(i, (cell, width))| match i {
+            5..=8 => format!("{cell:>width$}"),
+            _ => format!("{cell:<width$}"),
+        });
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}

@@ -1,0 +1,296 @@
+//! `rollmesh train --input`: learning from files, with the worker that samples elsewhere, and the policy's own episodes
+//! now and then.
+
+use std::{collections::BTreeMap, path::Path, process::ExitCode, time::Instant};
+
+use clap::Args;
+use rollmesh_core::{
+    config::Config,
+    episode::EpisodeSummary,
+    hash::weights_hash,
+    ids::PolicyId,
+    policy::{LearnInfo, ModelConfig},
+    run::RunSpec,
+    sampler::BatchMode,
+    weights::Weights,
+    worker::{InputSource, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, SetupError},
+};
+use serde::Serialize;
+
+use super::{
+    exit::Failure,
+    learn::{self, Training},
+    log::Log,
+    signals::Interruption,
+    train::{TrainAlgo, TrainArgs},
+};
+use crate::{
+    NativeWorker as _, Registry, checkpoint::PolicyCheckpoint, learner::Algorithm, progress::Progress, train::RunDir,
+};
+
+/// Flags of learning from files.
+#[derive(Args, Clone, Debug)]
+pub(super) struct FileFlags {
+    /// Learn from logged experience instead of sampling: files, folders, patterns, data sets by their ids, or a mixture as a
+    /// JSON object, {"NAME": PROBABILITY}; may be given several times
+    #[arg(long, value_name = "DATA", num_args = 1..)]
+    pub(super) input: Vec<String>,
+    /// Settings of the input, as a JSON object: shuffle_buffer_size, buffer_size, read_all_files,
+    /// actions_in_input_normalized, …
+    #[arg(long, value_name = "JSON", default_value = "{}", requires = "input")]
+    input_config: Config,
+    /// Settings of bc or marwil over the usual ones, as a JSON object: lr, beta, minibatch_size, …
+    #[arg(long, value_name = "JSON", default_value = "{}", requires = "input")]
+    policy_config: Config,
+    /// Rows of the input per update
+    #[arg(long, value_name = "N", default_value_t = 2000, requires = "input")]
+    train_batch_size: u32,
+    /// Play the policy's own episodes after every N updates from files, besides at the end [default: with a stop return 10,
+    /// else only at the end]
+    #[arg(long, value_name = "N", requires = "input")]
+    evaluation_interval: Option<u64>,
+    /// Episodes to play then; 0 for none
+    #[arg(long, value_name = "M", default_value_t = 20, requires = "input")]
+    evaluation_episodes: usize,
+}
+
+/// What the policy's own episodes were like.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Evaluation {
+    episodes: usize,
+    return_mean: f64,
+    return_min: f64,
+    return_max: f64,
+    len_mean: f64,
+}
+
+/// A line of `metrics.jsonl`.
+#[derive(Serialize)]
+struct Line<'a> {
+    iteration: u64,
+    /// Rows learned from.
+    env_steps: u64,
+    wall_s: f64,
+    #[serde(flatten)]
+    learner: Option<&'a LearnInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evaluation: Option<Evaluation>,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    env: String,
+    algo: &'static str,
+    seed: u64,
+    /// Whether the stop return was reached.
+    solved: bool,
+    iterations: u64,
+    /// Rows learned from.
+    env_steps: u64,
+    /// The last one.
+    evaluation: Option<Evaluation>,
+    wall_s: f64,
+    weights_hash: String,
+}
+
+pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let algo = args.algo();
+    if algo == TrainAlgo::Ppo {
+        return Err(Failure::usage(
+            "ppo learns from what it samples itself: learn from files with --algo bc or marwil",
+        ));
+    }
+    let config = config(args, algo)?;
+    let log = Log::new(&config).map_err(Failure::usage)?;
+    let builder = || RolloutWorkerBuilder::new(registry.clone()).native();
+    let worker = builder().config(config.clone()).build().map_err(Failure::usage)?;
+    let evaluator = Evaluator::new(builder(), &config, args.files.evaluation_episodes).map_err(Failure::usage)?;
+    let path = args.run_dir();
+    let dir = RunDir::create(&path, &config).map_err(Failure::usage)?;
+    let progress = Progress::new(args.max_env_steps, "rows", !args.json);
+    let training = Training::new(worker, log.above(&progress), config.train_batch_size as usize, Interruption::watch());
+    let mut run = FromFiles { args, evaluator, training, dir, evaluation: None, start: Instant::now() };
+    let ran = run.learn(&progress);
+    progress.finish();
+    ran?;
+    let summary = run.finish(&config, algo)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
+    } else {
+        print(&summary, &path);
+    }
+    let is_short = summary.env_steps < args.max_env_steps && !summary.solved;
+    let missed = args.stop_return.is_some() && !summary.solved;
+    Ok(if missed || is_short { ExitCode::from(3) } else { ExitCode::SUCCESS })
+}
+
+/// What [`rollmesh learn --config`](super::learn) takes, too.
+fn config(args: &TrainArgs, algo: TrainAlgo) -> Result<RolloutConfig, Failure> {
+    let input = match args.files.input.as_slice() {
+        [mixture] if mixture.trim_start().starts_with('{') => {
+            let mixture = serde_json::from_str(mixture);
+            InputSource::Mixture(mixture.map_err(|error| Failure::usage(format!("--input is no mixture: {error}")))?)
+        }
+        [name] => InputSource::Name(name.clone()),
+        several => InputSource::Files(several.to_vec()),
+    };
+    let usual = Config::new().with("postprocess_inputs", algo == TrainAlgo::Marwil).map_err(Failure::usage)?;
+    let config = RolloutConfig {
+        env_config: args.env_config.clone(),
+        seed: args.seed,
+        input,
+        io_config: usual.merged(&args.files.input_config),
+        policy_config: args.files.policy_config.clone(),
+        train_batch_size: args.files.train_batch_size.max(1),
+        ..RolloutConfig::new(args.env.clone())
+    };
+    Ok(config
+        .rollout_fragment_length(args.files.train_batch_size.max(1))
+        .single_policy(algo.name())
+        .fcnet_hiddens(&args.hidden))
+}
+
+struct FromFiles<'a> {
+    args: &'a TrainArgs,
+    evaluator: Evaluator,
+    training: Training,
+    dir: RunDir,
+    evaluation: Option<Evaluation>,
+    start: Instant,
+}
+
+impl FromFiles<'_> {
+    /// Goes on until all rows are used up, the stop return is reached or somebody interrupts. Ends with an evaluation.
+    fn learn(&mut self, progress: &Progress) -> Result<(), Failure> {
+        let flags = &self.args.files;
+        let interval = flags.evaluation_interval.or(self.args.stop_return.map(|_| 10)).unwrap_or(u64::MAX).max(1);
+        for number in 1.. {
+            let Some(iteration) = self.training.iterate(self.start).map_err(learn::failure)? else { break };
+            let (env_steps, learner) = (iteration.env_steps, iteration.infos.values().next().cloned());
+            self.training.add(number, iteration);
+            let is_last = env_steps >= self.args.max_env_steps;
+            let is_due = is_last || number % interval == 0;
+            let evaluation = if is_due { self.evaluate()? } else { None };
+            let wall_s = self.start.elapsed().as_secs_f64();
+            let line = Line { iteration: number, env_steps, wall_s, learner: learner.as_ref(), evaluation };
+            self.dir.add_metrics(&line).map_err(Failure::other)?;
+            progress.say(env_steps.min(self.args.max_env_steps), &self.say(learner.as_ref()));
+            if is_last || self.is_solved() {
+                return Ok(());
+            }
+        }
+        // Interrupted: what was learned is worth looking at.
+        if self.training.done() > 0 { self.evaluate().map(|_| ()) } else { Ok(()) }
+    }
+
+    fn evaluate(&mut self) -> Result<Option<Evaluation>, Failure> {
+        let weights = self.training.worker().weights(None).map_err(Failure::other)?;
+        let evaluation = self.evaluator.run(&weights).map_err(Failure::other)?;
+        self.evaluation = evaluation.or(self.evaluation);
+        Ok(evaluation)
+    }
+
+    fn is_solved(&self) -> bool {
+        let reached = |target: f64| self.evaluation.is_some_and(|evaluation| evaluation.return_mean >= target);
+        self.args.stop_return.is_some_and(reached)
+    }
+
+    fn say(&self, learner: Option<&LearnInfo>) -> String {
+        let loss = learner.and_then(|info| info.get("policy_loss")).copied().unwrap_or(f64::NAN);
+        let own = self.evaluation.map_or_else(String::new, |own| format!(" · return {:.1}", own.return_mean));
+        format!("loss {loss:.4}{own}")
+    }
+
+    /// Writes what the run has come to.
+    fn finish(mut self, config: &RolloutConfig, algo: TrainAlgo) -> Result<Summary, Failure> {
+        let weights = self.training.worker().weights(None).map_err(Failure::other)?;
+        let weights: Weights = weights.into_values().next().ok_or_else(|| Failure::other("there is no policy"))?;
+        let settings = config.policies.get(&PolicyId::DEFAULT).map_or_else(Config::new, |policy| policy.config.clone());
+        let settings = config.policy_config.merged(&settings);
+        let parsed = match algo {
+            TrainAlgo::Marwil => Algorithm::marwil(&settings),
+            _ => Algorithm::bc(&settings),
+        };
+        let summary = Summary {
+            env: self.args.env.clone(),
+            algo: algo.name(),
+            seed: self.args.seed,
+            solved: self.is_solved(),
+            iterations: self.training.done(),
+            env_steps: self.training.env_steps(),
+            evaluation: self.evaluation,
+            wall_s: self.start.elapsed().as_secs_f64(),
+            weights_hash: weights_hash(&weights).to_string(),
+        };
+        let spec = RunSpec {
+            env: self.args.env.clone(),
+            seed: self.args.seed,
+            num_slots: 1,
+            num_envs_per_worker: 1,
+            rollout_fragment_length: 1,
+            hidden: self.args.hidden.clone(),
+            env_config: self.args.env_config.clone(),
+        };
+        let checkpoint = PolicyCheckpoint {
+            model: ModelConfig::of(&settings).map_err(Failure::other)?,
+            gamma: parsed.map_err(Failure::other)?.advantages().gamma,
+            iteration: summary.iterations,
+            env_steps: summary.env_steps,
+            ..PolicyCheckpoint::new(algo.name(), spec, weights)
+        };
+        self.dir.write_end(&checkpoint, &summary).map_err(Failure::other)?;
+        self.training.stop().map_err(Failure::other)?;
+        Ok(summary)
+    }
+}
+
+/// Plays a policy's own episodes, with the most likely actions.
+struct Evaluator {
+    worker: RolloutWorker,
+    episodes: usize,
+}
+
+impl Evaluator {
+    fn new(builder: RolloutWorkerBuilder, config: &RolloutConfig, episodes: usize) -> Result<Self, SetupError> {
+        // One environment, since of several the short episodes would come first.
+        let config = RolloutConfig {
+            input: InputSource::default(),
+            io_config: Config::new(),
+            explore: false,
+            num_envs: 1,
+            ..config.clone()
+        };
+        let config = config.batch_mode(BatchMode::CompleteEpisodes).rollout_fragment_length(1);
+        Ok(Self { worker: builder.config(config).build()?, episodes })
+    }
+
+    fn run(&mut self, weights: &BTreeMap<PolicyId, Weights>) -> Result<Option<Evaluation>, RolloutError> {
+        self.worker.set_weights(weights, None, None)?;
+        let mut ended = Vec::new();
+        while ended.len() < self.episodes {
+            self.worker.sample()?;
+            ended.extend(self.worker.metrics().episodes);
+        }
+        let EpisodeSummary { episode_return, length, episodes, .. } = EpisodeSummary::of(&ended);
+        Ok((episodes > 0).then(|| Evaluation {
+            episodes,
+            return_mean: episode_return.mean,
+            return_min: episode_return.min,
+            return_max: episode_return.max,
+            len_mean: length.mean,
+        }))
+    }
+}
+
+fn print(summary: &Summary, directory: &Path) {
+    println!("{} with {}, seed {}", summary.env, summary.algo, summary.seed);
+    println!("rows          {} in {} updates, {:.1} s", summary.env_steps, summary.iterations, summary.wall_s);
+    if let Some(own) = &summary.evaluation {
+        println!(
+            "mean return   {:.2} (from {:.2} to {:.2}, {} episodes, most likely actions)",
+            own.return_mean, own.return_min, own.return_max, own.episodes
+        );
+    }
+    println!("weights hash  {}", summary.weights_hash);
+    println!("files         {}", directory.display());
+}

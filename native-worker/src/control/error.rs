@@ -1,0 +1,71 @@
+//! Why a hub was not controlled.
+
+use std::time::Duration;
+
+use rollmesh_core::protocol::Role;
+
+use super::{HubUrl, HubUrlError, TokenError};
+
+/// Why a hub did not do what was asked, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The address cannot be read.
+    #[error(transparent)]
+    Url(#[from] HubUrlError),
+    /// The token cannot be read.
+    #[error(transparent)]
+    NoToken(#[from] TokenError),
+    /// Nobody answers.
+    #[error("cannot reach a hub at {hub}: {reason}; is it running, and is --hub the address that it prints?")]
+    Unreachable {
+        /// Where the hub should be.
+        hub: HubUrl,
+        /// What the system says.
+        reason: String,
+    },
+    /// The hub does not know the token, or not for this role.
+    #[error(
+        "the hub refused the token for the role {role}; hubs print {an} {role}'s token when they start, in the \
+         dashboard's address behind #token=",
+        role = role_name(*.0),
+        an = if *.0 == Role::Operator { "an" } else { "a" }
+    )]
+    Token(Role),
+    /// The hub refused for another reason.
+    #[error("the hub refused: {0}")]
+    Refused(String),
+    /// The hub was asked, and says why not.
+    #[error("{0}")]
+    Declined(String),
+    /// Something did not happen in time.
+    #[error("{what}: not within {} s; it may still happen", patience.as_secs_f32())]
+    TooLate {
+        /// What should have happened.
+        what: String,
+        /// How long it was waited for.
+        patience: Duration,
+    },
+    /// The hub is gone.
+    #[error("the hub has left: {0}")]
+    Left(String),
+    /// The hub says something that this version does not understand.
+    #[error("the hub sent something that this program cannot read ({0}); run the same version on both sides")]
+    Unreadable(String),
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Viewer => "viewer",
+        Role::Operator => "operator",
+        Role::Worker => "worker",
+        Role::Client => "client",
+    }
+}
+
+impl ControlError {
+    /// True if the user can mend it with other arguments.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Url(_) | Self::NoToken(_) | Self::Token(_))
+    }
+}

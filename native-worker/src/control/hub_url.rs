@@ -1,0 +1,72 @@
+//! Where a hub is.
+
+use std::{fmt, str::FromStr};
+
+/// Address of a hub: `ws://HOST:PORT`, also written `http://HOST:PORT/`, as dashboards' addresses are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubUrl(String);
+
+/// A text is no address of a hub.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HubUrlError {
+    /// There is a token in it.
+    #[error(
+        "leave the token out of --hub, where every process can read it: put what stands behind #token= into the \
+         environment variable ROLLMESH_TOKEN, or into a file for --token-file"
+    )]
+    Token,
+    /// There is no host in it.
+    #[error("expected ws://HOST:PORT or http://HOST:PORT")]
+    Form,
+}
+
+impl HubUrl {
+    /// The address for a socket, without its path.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for HubUrl {
+    type Err = HubUrlError;
+
+    fn from_str(text: &str) -> Result<Self, HubUrlError> {
+        let schemes = [("ws://", "ws://"), ("http://", "ws://"), ("wss://", "wss://"), ("https://", "wss://")];
+        let (scheme, rest) = schemes
+            .iter()
+            .find_map(|(written, scheme)| Some((scheme, text.strip_prefix(written)?)))
+            .ok_or(HubUrlError::Form)?;
+        if rest.contains(['#', '?', '@']) {
+            return Err(HubUrlError::Token);
+        }
+        let host = rest.trim_end_matches('/');
+        let is_host = !host.is_empty() && host.chars().all(|c| c.is_ascii_graphic());
+        if is_host { Ok(Self(format!("{scheme}{host}"))) } else { Err(HubUrlError::Form) }
+    }
+}
+
+impl fmt::Display for HubUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_as_people_and_dashboards_write_them() {
+        for text in ["ws://127.0.0.1:7878", "http://127.0.0.1:7878", "http://127.0.0.1:7878/"] {
+            assert_eq!(text.parse::<HubUrl>().unwrap().as_str(), "ws://127.0.0.1:7878");
+        }
+        assert_eq!("https://hub.example".parse::<HubUrl>().unwrap().as_str(), "wss://hub.example");
+        for text in ["", "ws://", "127.0.0.1:7878", "ftp://host", "ws://a b"] {
+            assert_eq!(text.parse::<HubUrl>(), Err(HubUrlError::Form), "{text}");
+        }
+        for text in ["http://127.0.0.1:7878/#token=aa", "ws://host/?token=aa", "ws://me:aa@host"] {
+            assert_eq!(text.parse::<HubUrl>(), Err(HubUrlError::Token), "{text}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Controls a hub from a program: what the dashboard's buttons do, and what it shows.
+//!
+//! A [`Control`] is a dashboard without a page. It follows the run, the workers and the ledger, and asks for changes; what
+//! the hub answers no to is [`ControlError::Declined`].
+//!
+//! ```no_run
+//! use rollmesh::control::{Control, ControlConfig};
+//!
+//! # async fn example() -> Result<(), rollmesh::control::ControlError> {
+//! let mut hub = Control::connect(&ControlConfig::from_env("ws://127.0.0.1:7878")?).await?;
+//! hub.scale(4).await?;
+//! hub.until("four local workers", |hub| hub.local_workers().count() == 4).await?;
+//! assert!(hub.ledger().balances());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Not here: how commands print what they learn; that is the command line's.
+
+mod ask;
+mod error;
+mod hub_url;
+mod token;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use rollmesh_core::protocol::{
+    Inbox, Message, Phase, RefusalCode, Role, Token, WorkerState,
+    handshake::{self, HandshakeError, Identity},
+    message::{LedgerReport, RunStatus, WorkerRow},
+};
+use tokio::time::{Instant, timeout_at};
+use tokio_tungstenite::tungstenite::Message as Frame;
+
+use crate::worker::{Socket, connect, socket_url};
+
+pub use error::ControlError;
+pub use hub_url::{HubUrl, HubUrlError};
+pub use token::{TokenError, token_from_env, token_from_file};
+
+/// How long a hub has to answer, if nobody says otherwise.
+pub const USUAL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which hub, and as whom.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// Where the hub is.
+    pub hub: HubUrl,
+    /// The token of the role. Never part of an address or of a command line.
+    pub token: Token,
+    /// [`Role::Operator`] to ask for changes, [`Role::Viewer`] to look.
+    pub role: Role,
+    /// Time for each answer.
+    pub patience: Duration,
+}
+
+impl ControlConfig {
+    /// An operator with the token of the environment variable `ROLLMESH_TOKEN`.
+    ///
+    /// # Errors
+    /// [`ControlError`] when the address or the token cannot be read.
+    pub fn from_env(hub: &str) -> Result<Self, ControlError> {
+        Ok(Self { hub: hub.parse()?, token: token_from_env()?, role: Role::Operator, patience: USUAL_PATIENCE })
+    }
+}
+
+/// A connection to a hub, and what the hub has told so far.
+pub struct Control {
+    socket: Socket,
+    inbox: Inbox,
+    hub: HubUrl,
+    patience: Duration,
+    server: String,
+    status: RunStatus,
+    ledger: LedgerReport,
+    workers: BTreeMap<u32, WorkerRow>,
+    last_request: u32,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").field("hub", &self.hub).field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Control {
+    /// Connects, introduces itself, and hears how everything stands.
+    ///
+    /// # Errors
+    /// [`ControlError`] when there is no hub, or it does not let this peer in.
+    pub async fn connect(config: &ControlConfig) -> Result<Self, ControlError> {
+        let unreachable = |reason: String| ControlError::Unreachable { hub: config.hub.clone(), reason };
+        let deadline = Instant::now() + config.patience;
+        let url = socket_url(config.hub.as_str());
+        let socket = match timeout_at(deadline, connect(&url)).await {
+            Ok(socket) => socket.map_err(unreachable)?,
+            Err(_) => return Err(unreachable(format!("no answer within {} s", config.patience.as_secs_f32()))),
+        };
+        let mut control = Self {
+            socket,
+            inbox: Inbox::of_peer(config.role),
+            hub: config.hub.clone(),
+            patience: config.patience,
+            server: String::new(),
+            status: RunStatus::default(),
+            ledger: LedgerReport::default(),
+            workers: BTreeMap::new(),
+            last_request: 0,
+        };
+        let identity = Identity {
+            role: config.role,
+            token: config.token,
+            resume: None,
+            // Only workers are asked for it.
+            core_fingerprint: [0; 16],
+            kind: "native".into(),
+            name: "control".into(),
+            device: "cpu".into(),
+        };
+        control.say(&identity.hello()).await?;
+        let answer = control.hear_by(deadline, "an answer to Hello").await?;
+        control.server = handshake::read_answer(answer).map_err(|error| refused(config, error))?.server;
+        // The hub ends its first picture with the ledger.
+        while !matches!(control.next_by(deadline, "the state of the run").await?, Message::LedgerReport(_)) {}
+        Ok(control)
+    }
+
+    /// Name and version of the hub.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Where the run stands; all zeros before the first.
+    #[must_use]
+    pub fn status(&self) -> &RunStatus {
+        &self.status
+    }
+
+    /// Phase of the run; [`Phase::Idle`] before the first.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        Phase::try_from(self.status.phase).unwrap_or(Phase::Idle)
+    }
+
+    /// Where every granted env step is, and which workers are unhealthy.
+    #[must_use]
+    pub fn ledger(&self) -> &LedgerReport {
+        &self.ledger
+    }
+
+    /// The workers by id.
+    #[must_use]
+    pub fn workers(&self) -> &BTreeMap<u32, WorkerRow> {
+        &self.workers
+    }
+
+    /// The workers that the hub has started and that are to stay.
+    pub fn local_workers(&self) -> impl Iterator<Item = &WorkerRow> {
+        self.workers.values().filter(|row| row.local && row.state != WorkerState::Leaving.to_wire())
+    }
+
+    /// Waits for the next thing that the hub says, however long that takes, and takes note of it.
+    ///
+    /// # Errors
+    /// [`ControlError`] when the hub leaves or the connection breaks.
+    pub async fn next(&mut self) -> Result<Message, ControlError> {
+        let message = self.hear().await?;
+        match &message {
+            Message::RunStatus(status) => self.status = status.clone(),
+            Message::LedgerReport(ledger) => self.ledger = ledger.clone(),
+            Message::WorkerRow(row) => _ = self.workers.insert(row.worker, row.clone()),
+            Message::WorkerGone(gone) => _ = self.workers.remove(&gone.worker),
+            Message::Goodbye(goodbye) => return Err(ControlError::Left(printable(&goodbye.reason))),
+            _ => {}
+        }
+        Ok(message)
+    }
+
+    /// Waits until something is so; `what` names it in the error.
+    ///
+    /// # Errors
+    /// [`ControlError::TooLate`] when it is not so within the patience, or as [`next`](Self::next).
+    pub async fn until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Result<(), ControlError> {
+        let deadline = Instant::now() + self.patience;
+        while !is_so(self) {
+            self.next_by(deadline, what).await?;
+        }
+        Ok(())
+    }
+
+    async fn next_by(&mut self, deadline: Instant, what: &str) -> Result<Message, ControlError> {
+        timeout_at(deadline, self.next()).await.unwrap_or_else(|_| Err(self.too_late(what)))
+    }
+
+    async fn hear_by(&mut self, deadline: Instant, what: &str) -> Result<Message, ControlError> {
+        timeout_at(deadline, self.hear()).await.unwrap_or_else(|_| Err(self.too_late(what)))
+    }
+
+    fn too_late(&self, what: &str) -> ControlError {
+        ControlError::TooLate { what: what.into(), patience: self.patience }
+    }
+
+    async fn say(&mut self, message: &Message) -> Result<(), ControlError> {
+        let sent = self.socket.send(Frame::Binary(message.encode().into())).await;
+        sent.map_err(|error| ControlError::Left(error.to_string()))
+    }
+
+    async fn hear(&mut self) -> Result<Message, ControlError> {
+        loop {
+            match self.socket.next().await {
+                Some(Ok(Frame::Binary(bytes))) => {
+                    let heard = self.inbox.handle_frame(&bytes);
+                    if let Some(message) = heard.map_err(|error| ControlError::Unreadable(error.to_string()))? {
+                        return Ok(message);
+                    }
+                }
+                None | Some(Ok(Frame::Close(_))) => return Err(ControlError::Left("it closed the connection".into())),
+                Some(Err(error)) => return Err(ControlError::Left(error.to_string())),
+                Some(Ok(_)) => {}
+            }
+        }
+    }
+}
+
+fn refused(config: &ControlConfig, error: HandshakeError) -> ControlError {
+    match error {
+        HandshakeError::Refused { code: Some(RefusalCode::Token), .. } => ControlError::Token(config.role),
+        HandshakeError::Refused { reason, .. } => ControlError::Refused(printable(&reason)),
+        error => ControlError::Unreadable(error.to_string()),
+    }
+}
+
+/// A hub's text, which ends on a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}

@@ -1,0 +1,58 @@
+//! Where tokens come from: the environment or a file, never a command line, which every process can read.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+use rollmesh_core::protocol::{Token, TokenTextError};
+
+use crate::hub::TOKEN_VARIABLE;
+
+/// Why there is no token. Says nothing of what was found instead.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The environment has none.
+    #[error(
+        "{TOKEN_VARIABLE} is not set: the hub prints its tokens when it starts; --token-file reads one from a file"
+    )]
+    Missing,
+    /// The environment has something else.
+    #[error("{TOKEN_VARIABLE}: {0}")]
+    Environment(TokenTextError),
+    /// The file cannot be read.
+    #[error("cannot read a token from {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file holds something else.
+    #[error("{path}: {source}")]
+    FileText {
+        /// The file.
+        path: PathBuf,
+        /// What a token is.
+        source: TokenTextError,
+    },
+}
+
+/// The token of the environment variable `ROLLMESH_TOKEN`.
+///
+/// # Errors
+/// [`TokenError`] when there is none.
+pub fn token_from_env() -> Result<Token, TokenError> {
+    let text = env::var(TOKEN_VARIABLE).map_err(|_| TokenError::Missing)?;
+    Token::from_hex(text.trim()).map_err(TokenError::Environment)
+}
+
+/// The token in a file, which holds nothing else.
+///
+/// # Errors
+/// [`TokenError`] when there is none.
+pub fn token_from_file(path: &Path) -> Result<Token, TokenError> {
+    let failed = |source| TokenError::File { path: path.into(), source };
+    let text = fs::read_to_string(path).map_err(failed)?;
+    Token::from_hex(text.trim()).map_err(|source| TokenError::FileText { path: path.into(), source })
+}

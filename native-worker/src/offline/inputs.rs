@@ -1,0 +1,310 @@
+//! What the name of an input means: files and data sets, in any format that is read here.
+//!
+//! | name | means |
+//! |---|---|
+//! | a file | it, in the format that its first bytes show: RLlib's JSON (also in a zip archive), D4RL's HDF5, Parquet |
+//! | a folder of Minari's, or the `main_data.hdf5` in it | the data set |
+//! | another folder | the files in it that end in `json`, `zip`, `parquet`, `hdf5` or `h5`, sorted |
+//! | a pattern with `*`, `?`, `[…]` or `**` | what matches, sorted |
+//! | `D4RL/door/human-v2` | a data set of Minari's on this machine, in `$MINARI_DATASETS_PATH` or `~/.minari/datasets` |
+//! | `d4rl.hopper-medium-v2` | a data set of D4RL's on this machine, in `$D4RL_DATASET_DIR` or `~/.d4rl/datasets` |
+//!
+//! Paths go before data sets, but a name that means both is an error, since nobody would notice the wrong rows.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    fmt::{self, Display},
+    fs::File,
+    io::Read as _,
+    path::{Component, Path, PathBuf},
+};
+
+use super::{OfflineError, files};
+
+/// Endings of the files in a folder that are read.
+pub const ENDINGS: [&str; 5] = ["json", "zip", "parquet", "hdf5", "h5"];
+
+/// A format in which experience is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Format {
+    /// RLlib's sample files.
+    Json,
+    /// D4RL's HDF5 files.
+    D4rl,
+    /// A folder of Minari's, with HDF5, Arrow or Parquet in it.
+    Minari,
+    /// Tables.
+    Parquet,
+}
+
+impl Format {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::D4rl => "d4rl",
+            Self::Minari => "minari",
+            Self::Parquet => "parquet",
+        }
+    }
+
+    /// The format of a file, by its first bytes, or by its name where they do not tell.
+    ///
+    /// # Errors
+    /// [`OfflineError::UnknownFormat`], [`OfflineError::Read`].
+    pub fn of_file(path: &Path) -> Result<Self, OfflineError> {
+        let mut start = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(512).read_to_end(&mut start));
+        read.map_err(|source| OfflineError::Read { path: path.into(), source })?;
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let text = start.iter().find(|byte| !byte.is_ascii_whitespace());
+        if start.starts_with(b"PAR1") || ending == "parquet" {
+            Ok(Self::Parquet)
+        } else if start.starts_with(b"\x89HDF") || ending == "hdf5" || ending == "h5" {
+            Ok(Self::D4rl)
+        } else if start.starts_with(b"PK") || text == Some(&b'{') || ending == "json" || ending == "zip" {
+            Ok(Self::Json)
+        } else {
+            Err(OfflineError::UnknownFormat { path: path.into() })
+        }
+    }
+}
+
+impl Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A file, or the folder of a data set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it is.
+    pub format: Format,
+}
+
+/// Where data sets are that have names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatasetFolders {
+    /// Minari's.
+    pub minari: Option<PathBuf>,
+    /// D4RL's.
+    pub d4rl: Option<PathBuf>,
+}
+
+impl DatasetFolders {
+    /// Where `minari` and `d4rl` keep them.
+    #[must_use]
+    pub fn of_this_user() -> Self {
+        let folder = |variable: &str, usual: &str| {
+            let named = env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+            named.or_else(|| env::home_dir().map(|home| home.join(usual)))
+        };
+        Self {
+            minari: folder("MINARI_DATASETS_PATH", ".minari/datasets"),
+            d4rl: folder("D4RL_DATASET_DIR", ".d4rl/datasets"),
+        }
+    }
+
+    /// A data set of Minari's by its id.
+    fn find_minari(&self, id: &str) -> Option<PathBuf> {
+        let inside = |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
+        let folder = self.minari.as_ref().filter(|_| !id.is_empty() && inside(Path::new(id)))?.join(id);
+        is_minari(&folder).then_some(folder)
+    }
+
+    /// A data set of D4RL's by the id of its environment: `hopper_medium-v2.hdf5` for `hopper-medium-v2`, and without
+    /// the version for the first one.
+    fn find_d4rl(&self, id: &str) -> Option<PathBuf> {
+        let plain = |name: &str| name.replace('-', "_");
+        let (wanted, first) = (plain(id), id.strip_suffix("-v0").map(plain));
+        let entries = self.d4rl.as_ref()?.read_dir().ok()?;
+        let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        found.retain(|path| {
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).map(plain);
+            let ending = path.extension().is_some_and(|ending| ending == "hdf5");
+            ending && stem.is_some_and(|stem| stem == wanted || Some(stem) == first)
+        });
+        found.into_iter().min()
+    }
+}
+
+/// What these names mean, in their order, each file once. See the [module](self).
+///
+/// # Errors
+/// [`OfflineError::NoFiles`], [`OfflineError::NoDataset`], [`OfflineError::Ambiguous`], [`OfflineError::UnknownFormat`],
+/// [`OfflineError::Pattern`], [`OfflineError::Remote`], [`OfflineError::Read`].
+pub fn locate(names: &[String], folders: &DatasetFolders) -> Result<Vec<Located>, OfflineError> {
+    let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    for name in names {
+        let mut found = locate_one(name, folders)?;
+        found.retain(|located| seen.insert(located.path.clone()));
+        all.extend(found);
+    }
+    if all.is_empty() { Err(OfflineError::NoFiles(names.join(", "))) } else { Ok(all) }
+}
+
+fn locate_one(name: &str, folders: &DatasetFolders) -> Result<Vec<Located>, OfflineError> {
+    let minari = folders.find_minari(name);
+    let path = files::expand(name)?;
+    if path.exists() {
+        // Whoever stands in the folder of data sets means the same by both.
+        let same = |dataset: &PathBuf| path.canonicalize().ok() == dataset.canonicalize().ok();
+        if let Some(dataset) = minari.filter(|dataset| !same(dataset)) {
+            return Err(OfflineError::Ambiguous { name: name.into(), path, dataset });
+        }
+        return at_path(&path);
+    }
+    if let Some(path) = minari {
+        return Ok(vec![Located { path, format: Format::Minari }]);
+    }
+    if let Some(id) = name.strip_prefix("d4rl.") {
+        let found = folders.find_d4rl(id.rsplit('.').next().unwrap_or(id));
+        let missing = || OfflineError::NoDataset {
+            name: name.into(),
+            folder: folders.d4rl.clone().unwrap_or_default(),
+            fix: "copy its .hdf5 file there, or name the file",
+        };
+        return Ok(vec![Located { path: found.ok_or_else(missing)?, format: Format::D4rl }]);
+    }
+    let mut found = Vec::new();
+    for path in files::matching_pattern(name, &path)? {
+        found.extend(at_path(&path)?);
+    }
+    if found.is_empty() && has_version(name) {
+        return Err(OfflineError::NoDataset {
+            name: name.into(),
+            folder: folders.minari.clone().unwrap_or_default(),
+            fix: "download it with `minari download`, or name its folder",
+        });
+    }
+    if found.is_empty() { Err(OfflineError::NoFiles(name.into())) } else { Ok(found) }
+}
+
+/// `…-v2`, as the ids of data sets end.
+fn has_version(name: &str) -> bool {
+    let version = name.rsplit_once("-v").map(|(_, version)| version);
+    version.is_some_and(|version| !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn is_minari(folder: &Path) -> bool {
+    folder.join("metadata.json").is_file() || folder.join("data/metadata.json").is_file()
+}
+
+fn at_path(path: &Path) -> Result<Vec<Located>, OfflineError> {
+    if path.is_dir() {
+        if is_minari(path) {
+            return Ok(vec![Located { path: path.into(), format: Format::Minari }]);
+        }
+        let files = files::in_directory(path, &ENDINGS)?;
+        return files.into_iter().map(|path| Ok(Located { format: Format::of_file(&path)?, path })).collect();
+    }
+    // The one file of a data set of Minari's stands for it.
+    if path.file_name().is_some_and(|name| name == "main_data.hdf5")
+        && let Some(folder) = path.parent().filter(|folder| is_minari(folder))
+    {
+        return Ok(vec![Located { path: folder.into(), format: Format::Minari }]);
+    }
+    Ok(vec![Located { path: path.into(), format: Format::of_file(path)? }])
+}
+
+/// That all are of one format, which it is.
+///
+/// # Errors
+/// [`OfflineError::MixedFormats`].
+pub fn one_format(located: &[Located]) -> Result<Format, OfflineError> {
+    let Some(first) = located.first() else { return Err(OfflineError::NoFiles("to read from".into())) };
+    match located.iter().find(|other| other.format != first.format) {
+        None => Ok(first.format),
+        Some(other) => Err(OfflineError::MixedFormats { first: first.clone(), other: other.clone() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A folder with a file of each format, a data set of Minari's and one of D4RL's.
+    fn folder() -> (tempfile::TempDir, DatasetFolders) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for dir in ["mixed", "sets/cartpole/expert-v0/data", "d4rl"] {
+            fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        let files: [(&str, &[u8]); 8] = [
+            ("mixed/a.json", b"{}"),
+            ("mixed/b.parquet", b"PAR1"),
+            ("mixed/notes.txt", b"no data"),
+            ("lines", b" {\"type\": 1}"),
+            ("table", b"PAR1...."),
+            ("sets/cartpole/expert-v0/data/metadata.json", b"{}"),
+            ("sets/cartpole/expert-v0/data/main_data.hdf5", b"\x89HDF\r\n\x1a\n"),
+            ("d4rl/hopper_medium-v2.hdf5", b"\x89HDF\r\n\x1a\n"),
+        ];
+        files.iter().for_each(|(name, bytes)| fs::write(root.join(name), bytes).unwrap());
+        let folders = DatasetFolders { minari: Some(root.join("sets")), d4rl: Some(root.join("d4rl")) };
+        (folder, folders)
+    }
+
+    #[test]
+    fn every_name_means_what_rllib_or_minari_mean_by_it() {
+        let (folder, folders) = folder();
+        let found = |name: &str| {
+            let name = name.replace("ROOT", folder.path().to_str().unwrap());
+            let found = locate(&[name], &folders).unwrap();
+            let strip = |path: &Path| path.strip_prefix(folder.path()).unwrap().display().to_string();
+            found.iter().map(|located| (strip(&located.path), located.format)).collect::<Vec<_>>()
+        };
+        let one = |path: &str, format| vec![(path.to_string(), format)];
+        assert_eq!(found("ROOT/lines"), one("lines", Format::Json));
+        assert_eq!(found("ROOT/table"), one("table", Format::Parquet));
+        assert_eq!(found("ROOT/mixed/*.json"), one("mixed/a.json", Format::Json));
+        assert_eq!(found("ROOT/mixed").len(), 2);
+        let set = one("sets/cartpole/expert-v0", Format::Minari);
+        assert_eq!(found("cartpole/expert-v0"), set);
+        assert_eq!(found("ROOT/sets/cartpole/expert-v0"), set);
+        assert_eq!(
+            found("ROOT/sets/cartpole/expert-v0/data/main_data.hdf5"),
+            one("sets/cartpole/expert-v0/data", Format::Minari)
+        );
+        assert_eq!(found("d4rl.hopper-medium-v2"), one("d4rl/hopper_medium-v2.hdf5", Format::D4rl));
+    }
+
+    #[test]
+    fn a_name_that_means_nothing_is_told_with_its_fix() {
+        let (folder, folders) = folder();
+        let error = |name: &str| {
+            let name = name.replace("ROOT", folder.path().to_str().unwrap());
+            locate(&[name], &folders).unwrap_err().to_string()
+        };
+        assert!(error("cartpole/expert-v9").contains("`minari download`"));
+        assert!(error("d4rl.walker2d-medium-v2").contains("copy its .hdf5 file there"));
+        assert!(error("ROOT/none/*.json").starts_with("there are no files"));
+        assert!(error("ROOT/mixed/notes.txt").contains("neither JSON lines"));
+        assert!(
+            error("../sets/cartpole/expert-v0").contains("there is no data set"),
+            "ids do not lead out of the folder"
+        );
+        assert!(error("hf://farama/cartpole").contains("another machine"));
+    }
+
+    #[test]
+    fn two_meanings_are_an_error() {
+        let (folder, folders) = folder();
+        // The working directory of tests is the crate's.
+        let set = folder.path().join("sets/src/offline");
+        fs::create_dir_all(set.join("data")).unwrap();
+        fs::write(set.join("data/metadata.json"), "{}").unwrap();
+        let error = locate(&["src/offline".into()], &folders).unwrap_err();
+        assert!(matches!(error, OfflineError::Ambiguous { .. }), "{error}");
+        assert!(error.to_string().contains("write ./src/offline"), "{error}");
+        let mixed = locate(&[folder.path().join("mixed").to_str().unwrap().into()], &folders).unwrap();
+        assert!(one_format(&mixed).unwrap_err().to_string().contains("b.parquet is parquet"));
+    }
+}

@@ -1,0 +1,196 @@
+//! Logged experience of any files, one after the other.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rollmesh_core::{batch::AnyBatch, offline::JsonError};
+
+use super::{
+    dataset::{self, BatchStream, DEFAULT_BUFFER, DatasetError},
+    inputs::{Format, Located},
+    json::{AllFiles, JsonReader, JsonReaderOptions},
+};
+
+/// Hears of a line that is no batch.
+pub type OnCorrupt = dyn FnMut(&Path, &JsonError) + Send;
+
+/// Every batch of some files exactly once, in the files' order, whatever their formats. What is held is the buffer's size at
+/// most, of one file.
+///
+/// ```
+/// use rollmesh::offline::{
+///     dataset::BatchStream as _,
+///     inputs::{DatasetFolders, locate},
+///     json::{JsonWriter, JsonWriterOptions},
+///     logged::Logged,
+/// };
+/// use rollmesh_core::{batch::{REWARDS, SampleBatch}, column::ColumnData};
+///
+/// let folder = tempfile::tempdir()?;
+/// let mut writer = JsonWriter::new(folder.path(), JsonWriterOptions::default())?;
+/// writer.append(&SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![1.0, 0.5]))?.into())?;
+/// let files = locate(&[folder.path().display().to_string()], &DatasetFolders::default())?;
+/// let mut logged = Logged::new(files, None);
+/// assert_eq!(logged.next_batch()?.map(|batch| batch.env_steps()), Some(2));
+/// assert_eq!(logged.next_batch()?, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Logged {
+    files: Vec<Located>,
+    buffer: Option<usize>,
+    next: usize,
+    open: Option<Open>,
+    /// Of the batch that was given last, and the rows before it in its file.
+    place: Option<Place>,
+    rows: u64,
+    corrupt_lines: u64,
+    on_corrupt: Option<Arc<Mutex<OnCorrupt>>>,
+    /// Bytes of each file.
+    sizes: Vec<u64>,
+    left_out: BTreeSet<String>,
+}
+
+/// Where a batch comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which of the files.
+    pub file: usize,
+    /// Its line, from 1, in files of lines. Rows are counted from each line's beginning there.
+    pub line: Option<u64>,
+    /// Rows before it.
+    pub row: u64,
+}
+
+enum Open {
+    Lines(Box<AllFiles>),
+    Dataset(Box<dyn BatchStream>),
+}
+
+impl Logged {
+    /// Reads these files. The buffer is what each format has if nobody says otherwise: 1 GiB for lines of JSON, of which a
+    /// sixteenth may be one line, 64 MiB for everything else.
+    #[must_use]
+    pub fn new(files: Vec<Located>, buffer: Option<usize>) -> Self {
+        let sizes = files.iter().map(|file| size(&file.path)).collect();
+        let (next, open, place, rows, corrupt_lines, on_corrupt) = (0, None, None, 0, 0, None);
+        let left_out = BTreeSet::new();
+        Self { files, buffer, next, open, place, rows, corrupt_lines, on_corrupt, sizes, left_out }
+    }
+
+    /// Tells somebody of every line that is passed over because it is no batch.
+    #[must_use]
+    pub fn on_corrupt(mut self, hear: impl FnMut(&Path, &JsonError) + Send + 'static) -> Self {
+        self.on_corrupt = Some(Arc::new(Mutex::new(hear)));
+        self
+    }
+
+    /// The files.
+    #[must_use]
+    pub fn files(&self) -> &[Located] {
+        &self.files
+    }
+
+    /// Where the batch that was given last comes from.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        self.place
+    }
+
+    /// Lines so far that were no batches.
+    #[must_use]
+    pub fn corrupt_lines(&self) -> u64 {
+        let open = if let Some(Open::Lines(lines)) = &self.open { lines.corrupt_lines() } else { 0 };
+        self.corrupt_lines + open
+    }
+
+    /// Bytes of the files that are behind, about, and of all files. Only files of lines count by and by.
+    #[must_use]
+    pub fn progress(&self) -> (u64, u64) {
+        let behind: u64 = self.sizes.iter().take(self.next.saturating_sub(usize::from(self.open.is_some()))).sum();
+        let within = if let Some(Open::Lines(lines)) = &self.open { lines.bytes_read() } else { 0 };
+        (behind + within, self.sizes.iter().sum())
+    }
+
+    fn begin(&mut self, file: &Located) -> Result<Open, DatasetError> {
+        if file.format != Format::Json {
+            let opened = dataset::open(&file.path, self.buffer.unwrap_or(DEFAULT_BUFFER));
+            return opened.map(Open::Dataset).map_err(|error| error.of(&file.path));
+        }
+        let default = JsonReaderOptions::default();
+        let buffer_size = self.buffer.unwrap_or(default.buffer_size);
+        let mut reader = JsonReader::new(vec![file.path.clone()], JsonReaderOptions { buffer_size, ..default })?;
+        if let Some(hear) = self.on_corrupt.clone() {
+            reader = reader.on_corrupt(move |path, error| {
+                (hear.lock().unwrap_or_else(PoisonError::into_inner))(path, error);
+            });
+        }
+        Ok(Open::Lines(Box::new(reader.read_all_files())))
+    }
+
+    /// Passes over the rest of the file that is open, for whoever goes on after an error.
+    pub fn skip_file(&mut self) {
+        self.corrupt_lines = self.corrupt_lines();
+        if let Some(Open::Dataset(stream)) = self.open.take() {
+            self.left_out.extend(stream.left_out());
+        }
+        self.open = None;
+    }
+}
+
+/// Bytes of a file, or of everything in a folder.
+fn size(path: &Path) -> u64 {
+    match path.read_dir() {
+        Ok(entries) => entries.filter_map(Result::ok).map(|entry| size(&entry.path())).sum(),
+        Err(_) => fs::metadata(path).map_or(0, |about| about.len()),
+    }
+}
+
+impl BatchStream for Logged {
+    fn next_batch(&mut self) -> Result<Option<AnyBatch>, DatasetError> {
+        loop {
+            let mut open = match self.open.take() {
+                Some(open) => open,
+                None => {
+                    let Some(file) = self.files.get(self.next).cloned() else { return Ok(None) };
+                    (self.next, self.rows) = (self.next + 1, 0);
+                    self.begin(&file)?
+                }
+            };
+            let file = self.next.saturating_sub(1);
+            let (batch, line) = match &mut open {
+                Open::Lines(lines) => (lines.next().transpose().map_err(DatasetError::from), Some(lines.line())),
+                Open::Dataset(stream) => {
+                    let of_file = |error: DatasetError| match self.files.get(file) {
+                        Some(file) => error.of(&file.path),
+                        None => error,
+                    };
+                    (stream.next_batch().map_err(of_file), None)
+                }
+            };
+            self.open = Some(open);
+            let Some(batch) = batch? else {
+                self.skip_file();
+                continue;
+            };
+            let row = if line.is_some() { 0 } else { self.rows };
+            self.rows += batch.agent_steps() as u64;
+            self.place = Some(Place { file, line, row });
+            return Ok(Some(batch));
+        }
+    }
+
+    fn left_out(&self) -> Vec<String> {
+        let open = if let Some(Open::Dataset(stream)) = &self.open { stream.left_out() } else { Vec::new() };
+        self.left_out.iter().cloned().chain(open).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn rewind(&mut self) -> Result<(), DatasetError> {
+        self.skip_file();
+        (self.next, self.place, self.rows) = (0, None, 0);
+        Ok(())
+    }
+}
