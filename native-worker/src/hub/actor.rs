@@ -357,7 +357,7 @@ impl Actor {
             Ended::AsWished => {}
             Ended::NotReplaced => {
                 let text = format!("local worker {number} ended ({status}), and is not replaced");
-                self.tell(WorkerNews::Notice(text.clone()));
+                self.tell(WorkerNews::GaveUp(text.clone()));
                 self.notice(1, text);
             }
             // Whoever ends the hub may have told its workers, too.

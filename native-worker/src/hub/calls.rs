@@ -1,10 +1,13 @@
 //! Workers that the program itself asks, not a run: who comes and goes, what is sent to them and what they answer.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-use rollmesh_core::protocol::{
-    Message, Role,
-    message::{self, CallResult},
+use rollmesh_core::{
+    protocol::{
+        Message, Role,
+        message::{self, CallResult},
+    },
+    worker::{CommandError, CommandErrorKind},
 };
 use tokio::sync::mpsc;
 
@@ -12,7 +15,7 @@ use super::{
     Hub,
     actor::{Actor, Event},
 };
-use crate::launch::{LaunchError, WorkerSpec};
+use crate::launch::{LaunchError, Launcher, WorkerSpec};
 
 /// What happens to workers.
 #[derive(Debug)]
@@ -23,10 +26,8 @@ pub(crate) enum WorkerNews {
     Left { peer: u32, reason: String },
     /// One has answered a call.
     Result { peer: u32, result: CallResult },
-    /// Local processes are not started any more.
+    /// A local process has ended, and no other one takes its place.
     GaveUp(String),
-    /// What else a person should know.
-    Notice(String),
 }
 
 /// Who hears of it. Must not block.
@@ -57,7 +58,12 @@ pub(crate) enum WorkerOrder {
     /// Send one something.
     Send { peer: u32, message: Box<Message> },
     /// Start local processes; all or none.
-    Start { number: u32, spec: Box<WorkerSpec>, reply: Reply<Result<(), LaunchError>> },
+    Start {
+        number: u32,
+        spec: Box<WorkerSpec>,
+        launcher: Option<Arc<dyn Launcher>>,
+        reply: Reply<Result<(), LaunchError>>,
+    },
     /// Say goodbye to one, and do not replace it.
     Dismiss { peer: u32 },
     /// End a local process at once; it is replaced as if it had ended by itself.
@@ -107,7 +113,10 @@ impl Actor {
                 self.listener = Some(sink);
             }
             WorkerOrder::Send { peer, message } => self.send_to_worker(peer, &message),
-            WorkerOrder::Start { number, spec, reply } => {
+            WorkerOrder::Start { number, spec, launcher, reply } => {
+                if let Some(launcher) = launcher {
+                    self.children.launch_by(launcher);
+                }
                 self.worker = *spec;
                 reply(self.start_children(number));
             }
@@ -130,10 +139,7 @@ impl Actor {
         if let Message::Call(message::Call { call, .. }) | Message::WorkerSetup(message::WorkerSetup { call, .. }) =
             message
         {
-            let error = rollmesh_core::worker::CommandError::new(
-                rollmesh_core::worker::CommandErrorKind::TooLarge,
-                error.to_string(),
-            );
+            let error = CommandError::new(CommandErrorKind::TooLarge, error.to_string());
             self.tell(WorkerNews::Result { peer, result: CallResult { call: *call, ok: false, body: error.encode() } });
         }
     }

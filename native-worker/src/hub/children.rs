@@ -73,6 +73,11 @@ impl Children {
         }
     }
 
+    /// Sets who starts workers from now on.
+    pub(super) fn launch_by(&mut self, launcher: Arc<dyn Launcher>) {
+        self.launcher = launcher;
+    }
+
     /// Sets when workers that ended are replaced.
     pub(super) fn replace_as(&mut self, replacement: Replacement) {
         self.replacement = replacement;

@@ -77,29 +77,34 @@ impl WorkerGroup {
         if !fetch.timeout.is_zero() {
             self.wait_until(Some(fetch.timeout), |group| group.manager.num_pending_async(fetch.tags) == 0);
         }
-        let ready = self.manager.fetch_ready_async(fetch.tags, fetch.mark_healthy);
-        let mut answers = Vec::new();
+        let is_wanted = |result: &CallResult<TaskAnswer>| {
+            fetch.tags.is_empty() || result.tag.as_deref().is_some_and(|tag| fetch.tags.contains(&tag))
+        };
+        // Those that came along with a failure come first.
+        let (mut answers, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.fetched).into_iter().partition(is_wanted);
+        self.fetched = others;
         let mut failure = None;
-        for CallResult { worker, result, .. } in ready {
-            match result {
-                Ok(answer) => answers.push((worker, answer)),
+        for ready in self.manager.fetch_ready_async(fetch.tags, fetch.mark_healthy) {
+            match ready.result {
+                Ok(_) => answers.push(ready),
                 Err(error @ CallError::Failed(_))
                     if !self.plan.failures.ignore_worker_failures && failure.is_none() =>
                 {
-                    failure = Some(raised(worker, error));
+                    failure = Some(raised(ready.worker, error));
                 }
-                Err(error) => self.notice(format_args!("worker {worker}: {error}")),
+                Err(error) => self.notice(format_args!("worker {}: {error}", ready.worker)),
             }
         }
-        // Those that were fetched along with a failure come first.
-        let mut all = std::mem::take(&mut self.fetched);
-        all.append(&mut answers);
         match failure {
             Some(failure) => {
-                self.fetched = all;
+                self.fetched.append(&mut answers);
                 Err(failure)
             }
-            None => Ok(all),
+            None => Ok(answers
+                .into_iter()
+                .filter_map(|CallResult { worker, result, .. }| Some((worker, result.ok()?)))
+                .collect()),
         }
     }
 

@@ -48,8 +48,8 @@ impl Placement {
     }
 }
 
-/// What is different in a group that evaluates.
-#[derive(Clone, Debug, PartialEq)]
+/// What is different in a group that evaluates: by default it has no workers but the local one, and does not explore.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evaluation {
     /// Workers besides the local one; 0 to evaluate there.
     #[doc(alias = "evaluation_num_workers")]
@@ -59,12 +59,6 @@ pub struct Evaluation {
     pub env_config: Option<Config>,
     /// Whether actions are drawn. Most likely ones say more of a policy.
     pub explore: bool,
-}
-
-impl Default for Evaluation {
-    fn default() -> Self {
-        Self { num_workers: 0, env_config: None, explore: false }
-    }
 }
 
 /// Who hears of workers that are back.

@@ -170,7 +170,7 @@ impl WorkerGroup {
     }
 
     /// The state that everybody should have: the local worker's, or of somebody who is healthy.
-    fn state_for_others(&mut self, ids: &[WorkerId]) -> Result<Option<Vec<u8>>, GroupError> {
+    pub(super) fn state_for_others(&mut self, ids: &[WorkerId]) -> Result<Option<Vec<u8>>, GroupError> {
         if let Some(local) = &mut self.local {
             return Ok(Some(local.save()?));
         }
@@ -195,14 +195,7 @@ impl WorkerGroup {
             self.set_up(&[id], has_worked, timeout)?;
         }
         if let Some(state) = state {
-            let mut commands = vec![WorkerCommand::SetState(state.to_vec())];
-            // What the local worker has not handed over yet is its own to hand over.
-            commands.push(WorkerCommand::Filters { flush_after: true });
-            for command in commands {
-                for (worker, result) in self.ask_these(&[id], Request::from(command).into(), timeout)? {
-                    result.map_err(|error| raised(worker, error))?;
-                }
-            }
+            self.give_state(id, state, timeout)?;
         }
         self.manager.set_worker_state(id, true)?;
         self.arrivals += u64::from(!has_worked);
@@ -210,6 +203,22 @@ impl WorkerGroup {
         self.sampling.remove(&id);
         self.filtering.remove(&id);
         self.pump();
+        Ok(())
+    }
+
+    /// Lets a worker go on from a state.
+    pub(super) fn give_state(&mut self, id: WorkerId, state: &[u8], timeout: Duration) -> Result<(), GroupError> {
+        // What the one whose state it is has not handed over yet is its own to hand over.
+        let forget = WorkerCommand::Filters { flush_after: true };
+        for command in [WorkerCommand::SetState(state.to_vec()), forget] {
+            let said = self.ask_these(&[id], Request::from(command).into(), timeout)?;
+            if said.is_empty() {
+                return Err(GroupError::NotJoined { missing: 1, waited: timeout, why: String::new() });
+            }
+            for (worker, result) in said {
+                result.map_err(|error| raised(worker, error))?;
+            }
+        }
         Ok(())
     }
 

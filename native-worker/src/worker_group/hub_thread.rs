@@ -82,10 +82,15 @@ impl HubThread {
     }
 
     /// Starts local processes.
-    pub(super) fn start_workers(&self, number: u32, spec: &WorkerSpec) -> Result<(), GroupError> {
+    pub(super) fn start_workers(
+        &self,
+        number: u32,
+        spec: &WorkerSpec,
+        launcher: Option<Arc<dyn Launcher>>,
+    ) -> Result<(), GroupError> {
         let (started, answer) = mpsc::channel();
         let reply = Box::new(move |result| _ = started.send(result));
-        self.order(WorkerOrder::Start { number, spec: Box::new(spec.clone()), reply });
+        self.order(WorkerOrder::Start { number, spec: Box::new(spec.clone()), launcher, reply });
         Ok(answer.recv().map_err(|_| GroupError::HubGone)??)
     }
 

@@ -209,7 +209,6 @@ impl WorkerGroup {
                 self.notice(&reason);
                 self.gave_up = Some(reason);
             }
-            News::Hub(WorkerNews::Notice(text)) => self.notice(text),
         }
         self.pump();
     }

@@ -73,7 +73,7 @@ use std::{
 
 use rollmesh_core::{
     batch::AnyBatch,
-    calls::CallManager,
+    calls::{CallManager, CallResult},
     ids::{CallId, CallSetId, WorkerId},
     time::Micros,
     worker::{CommandError, RolloutConfig, RolloutWorker},
@@ -129,7 +129,7 @@ pub struct WorkerGroup {
     /// Filters that were asked for and not taken, by worker.
     filtering: BTreeMap<WorkerId, CallSetId>,
     /// Answers of asynchronous calls that came along with a failure.
-    fetched: Vec<(WorkerId, TaskAnswer)>,
+    fetched: Vec<CallResult<TaskAnswer>>,
     counters: SampleCounters,
     /// Workers that came for the first time: no restarts.
     arrivals: u64,

@@ -41,7 +41,8 @@ impl WorkerGroup {
                 made => made?,
             }
         }
-        self.add_workers(number, self.plan.validate)?;
+        let placement = self.plan.placement.clone();
+        self.add_fresh(&placement, number, self.plan.validate)?;
         if missing.is_some() {
             self.learn_spaces()?;
             self.make_local()?;
@@ -50,13 +51,32 @@ impl WorkerGroup {
     }
 
     /// Adds workers where the others are, with ids that count on. They are told how many there are now; the others keep
-    /// the number that they know. With `validate` each must have all that it needs.
+    /// the number that they know. With `validate` each must have all that it needs. They begin with the local worker's
+    /// state, policies that were added since among it.
     ///
     /// # Errors
     /// [`GroupError`]; if a worker could not be made, its own words. None of the new ones is there then.
     pub fn add_workers(&mut self, number: u32, validate: bool) -> Result<(), GroupError> {
         let placement = self.plan.placement.clone();
         self.add_workers_at(&placement, number, validate)
+    }
+
+    /// Adds workers as they are made.
+    fn add_fresh(&mut self, placement: &Placement, number: u32, validate: bool) -> Result<Vec<WorkerId>, GroupError> {
+        if number == 0 {
+            return Ok(Vec::new());
+        }
+        if self.plan.has_closures && !matches!(placement, Placement::Threads) {
+            return Err(GroupError::ClosuresNeedThreads);
+        }
+        let ids = self.seat(placement, number)?;
+        match self.bring_up(placement, &ids, validate) {
+            Ok(()) => Ok(ids),
+            Err(error) => {
+                self.remove(&ids);
+                Err(error)
+            }
+        }
     }
 
     /// [`add_workers`](Self::add_workers), elsewhere than the others.
@@ -67,18 +87,17 @@ impl WorkerGroup {
         if self.is_stopped {
             return Err(GroupError::NotSetUp);
         }
-        if number == 0 {
-            return Ok(());
-        }
-        if self.plan.has_closures && !matches!(placement, Placement::Threads) {
-            return Err(GroupError::ClosuresNeedThreads);
-        }
-        let ids = self.seat(placement, number)?;
-        let made = self.bring_up(placement, &ids, validate);
-        if made.is_err() {
+        let ids = self.add_fresh(placement, number, validate)?;
+        let healthy = |id: &WorkerId| self.manager.is_healthy(*id) == Some(true);
+        let ids: Vec<WorkerId> = ids.into_iter().filter(healthy).collect();
+        let taken = self.state_for_others(&ids).and_then(|state| match state {
+            Some(state) => ids.iter().try_for_each(|&id| self.give_state(id, &state, self.plan.start_timeout)),
+            None => Ok(()),
+        });
+        if taken.is_err() {
             self.remove(&ids);
         }
-        made
+        taken
     }
 
     fn seat(&mut self, placement: &Placement, number: u32) -> Result<Vec<WorkerId>, GroupError> {
@@ -124,8 +143,10 @@ impl WorkerGroup {
     }
 
     fn bring_up(&mut self, placement: &Placement, ids: &[WorkerId], validate: bool) -> Result<(), GroupError> {
-        if let (Placement::Processes(_), Some(hub)) = (placement, &self.hub) {
-            hub.start_workers(u32::try_from(ids.len()).unwrap_or(u32::MAX), &self.plan.worker_spec)?;
+        self.gave_up = None;
+        if let (Placement::Processes(launcher), Some(hub)) = (placement, &self.hub) {
+            let number = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+            hub.start_workers(number, &self.plan.worker_spec, launcher.clone())?;
         }
         if matches!(placement, Placement::Remote) {
             // Whoever they are, they come when they like: they are set up then.

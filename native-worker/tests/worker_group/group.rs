@@ -121,19 +121,22 @@ pub(crate) fn policies_come_and_go_everywhere() {
         let kind = PolicyConfig::new("random");
         group.add_policy(&all, id.clone(), kind.clone(), None, PolicyRoles::default()).unwrap();
         assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 6);
+        // Who comes later has it, too.
+        group.add_workers(1, true).unwrap();
+        assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 8);
         let again = group.add_policy(&all, id.clone(), kind.clone(), None, PolicyRoles::default()).unwrap_err();
         assert!(
             matches!(&again, GroupError::Worker { error, .. } if error.kind == CommandErrorKind::Policy),
             "{again}"
         );
         group.remove_policy(&all, id.clone(), PolicyRoles::default()).unwrap();
-        assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 3);
+        assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 4);
         assert!(group.remove_policy(&all, id.clone(), PolicyRoles::default()).is_err());
         // On one of them alone.
         let second = ForEachWorker::remote().remote_workers([WorkerId(2)]);
         group.add_policy(&second, id, kind, None, PolicyRoles::default()).unwrap();
-        assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 4);
-        assert_eq!(group.num_healthy_workers(), 3);
+        assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 5);
+        assert_eq!(group.num_healthy_workers(), 4);
     }
 }
 

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rollmesh::{
     Registry,
+    learner::{DeviceSpec, Learner, PpoConfig},
     worker_group::{ForEachWorker, GroupError, ParallelSample, SyncFilters, SyncWeights, WeightsSource},
 };
 use rollmesh_core::{
@@ -67,6 +68,11 @@ pub(crate) fn weights_come_from_where_one_says() {
             .sync_weights(SyncWeights { from: WeightsSource::Worker(&mut learner), ..SyncWeights::default() })
             .unwrap();
         assert_eq!(everybodys(&mut remote), [two]);
+        let spaces = group.spaces().unwrap().remove(&PolicyId::DEFAULT).unwrap();
+        let first = &one[&PolicyId::DEFAULT];
+        let learner = Learner::new(PpoConfig::default(), &spaces, 3, first, DeviceSpec::Cpu.open().unwrap()).unwrap();
+        group.sync_weights(SyncWeights { from: WeightsSource::Learner(&learner), ..SyncWeights::default() }).unwrap();
+        assert_eq!(everybodys(&mut group), vec![one; 3]);
     }
 }
 
