@@ -96,6 +96,17 @@ fn a_calls_time_begins_when_the_one_before_it_is_done() {
 }
 
 #[test]
+fn a_call_that_is_refused_says_nothing_of_the_one_that_hangs() {
+    let mut workers = Workers::with(1, CallConfig { call_timeout: Some(MINUTE), ..CallConfig::default() });
+    (0..2).for_each(|_| _ = workers.calls.foreach(ask(), Micros(0)).unwrap());
+    let second = [workers.calls.poll_command(), workers.calls.poll_command()][1].clone().unwrap();
+    workers.wait(Micros(MINUTE.0 - 1));
+    workers.calls.handle_result(WorkerId(1), second.call, Err(broken()), workers.now);
+    workers.wait(Micros(1));
+    assert!(workers.healthy().is_empty());
+}
+
+#[test]
 fn samples_that_fail_again_and_again_make_their_worker_unhealthy() {
     let mut workers = Workers::new(2);
     workers.failing.insert(WorkerId(2));
