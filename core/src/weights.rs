@@ -64,7 +64,16 @@ impl Weights {
     ///
     /// # Errors
     /// [`WeightsError`] when a shape is not filled, a value is not finite or a name occurs twice.
-    pub fn new(version: WeightsVersion, mut tensors: Vec<Tensor>) -> Result<Self, WeightsError> {
+    pub fn new(version: WeightsVersion, tensors: Vec<Tensor>) -> Result<Self, WeightsError> {
+        let weights = Self::of_finite(version, tensors)?;
+        match weights.tensors.iter().find(|tensor| !are_finite(&tensor.values)) {
+            Some(tensor) => Err(WeightsError::NotFinite(tensor.name.clone())),
+            None => Ok(weights),
+        }
+    }
+
+    /// [`new`](Self::new) of values that are known to be finite.
+    pub(crate) fn of_finite(version: WeightsVersion, mut tensors: Vec<Tensor>) -> Result<Self, WeightsError> {
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
         for tensor in &tensors {
             let wanted = tensor.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d as usize));
@@ -74,9 +83,6 @@ impl Weights {
                     shape: tensor.shape.clone(),
                     values: tensor.values.len(),
                 });
-            }
-            if !are_finite(&tensor.values) {
-                return Err(WeightsError::NotFinite(tensor.name.clone()));
             }
         }
         if let Some(pair) = tensors.windows(2).find(|pair| pair[0].name == pair[1].name) {
@@ -101,6 +107,11 @@ impl Weights {
     #[must_use]
     pub fn with_version(&self, version: WeightsVersion) -> Self {
         Self { version, tensors: self.tensors.clone() }
+    }
+
+    /// Bytes of all values together.
+    pub(crate) fn value_bytes(&self) -> usize {
+        self.tensors.iter().map(|tensor| size_of_val(&tensor.values[..])).sum()
     }
 
     /// The tensors, sorted by name.

@@ -226,7 +226,7 @@ async fn a_busy_port_is_named() {
 
 #[tokio::test]
 async fn an_interrupted_run_has_a_summary_and_leaves_no_process() {
-    for signal in [Signal::INT, Signal::TERM] {
+    for (signal, code) in [(Signal::INT, 3), (Signal::TERM, 0)] {
         let setup = Setup::new(2, 6, 1_000_000_000);
         let mut run = setup.start();
         run.line(" joined: ").await;
@@ -234,7 +234,7 @@ async fn an_interrupted_run_has_a_summary_and_leaves_no_process() {
         let workers = children_of(run.pid());
         assert_eq!(workers.len(), 2);
         run.signal(signal);
-        let end = run.finish_with(3).await;
+        let end = run.finish_with(code).await;
         assert!(end.stdout.contains("weights hash"), "{}", end.stdout);
         assert_eq!(setup.summary()["solved"], false);
         assert!(workers.iter().all(|&worker| has_ended(worker)), "{signal:?}");

@@ -73,6 +73,8 @@ pub struct MlpPolicy {
     spec: MlpPolicySpec,
     weights: Weights,
     nets: ActorCritic,
+    /// The weights are newer than the networks.
+    is_stale: bool,
     kernels: Kernels,
     streams: Streams,
     uniforms: Vec<f32>,
@@ -87,7 +89,17 @@ impl MlpPolicy {
     pub fn new(spec: MlpPolicySpec, weights: Weights, seed: u64, kernels: Kernels) -> Result<Self, PolicyError> {
         spec.check()?;
         let nets = pack(&spec, &weights)?;
-        Ok(Self { spec, weights, nets, kernels, streams: Streams::new(seed, Purpose::Action), uniforms: Vec::new() })
+        let streams = Streams::new(seed, Purpose::Action);
+        Ok(Self { spec, weights, nets, is_stale: false, kernels, streams, uniforms: Vec::new() })
+    }
+
+    /// Packs the weights for the kernels, if that is still to be done.
+    fn freshen(&mut self) -> Result<(), PolicyError> {
+        if self.is_stale {
+            repack(&mut self.nets, &self.weights)?;
+            self.is_stale = false;
+        }
+        Ok(())
     }
 
     fn floats<'a>(&self, obs: RowsRef<'a>, rows: usize) -> Result<&'a [f32], PolicyError> {
@@ -113,6 +125,7 @@ impl Policy for MlpPolicy {
         let RowsMut::I64(actions) = out.actions else {
             return Err(PolicyError::Unsupported { wanted: "int64 actions".into(), found: "other actions".into() });
         };
+        self.freshen()?;
         let streams = self.streams;
         self.uniforms.clear();
         self.uniforms.extend(input.moments.iter().map(|m| unit_f32(streams.block(m.slot, m.episode, m.t, m.agent)[0])));
@@ -122,6 +135,7 @@ impl Policy for MlpPolicy {
 
     fn compute_values(&mut self, obs: RowsRef<'_>, _state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
         let obs = self.floats(obs, values.len())?;
+        self.freshen()?;
         (self.kernels.values)(&self.nets, obs, values);
         Ok(())
     }
@@ -130,9 +144,15 @@ impl Policy for MlpPolicy {
         &self.weights
     }
 
+    /// The kernels' copy is made for the first rows that act with them: weights that newer ones follow at once need none.
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
-        self.nets = pack(&self.spec, weights)?;
+        for (net, layers) in [("policy", &self.nets.policy), ("value", &self.nets.value)] {
+            for (i, layer) in layers.iter().enumerate() {
+                find_layer(weights, net, i, layer.inputs(), layer.outputs())?;
+            }
+        }
         self.weights = weights.clone();
+        self.is_stale = true;
         Ok(())
     }
 }
@@ -142,13 +162,36 @@ fn pack(spec: &MlpPolicySpec, weights: &Weights) -> Result<ActorCritic, WeightsE
         let widths = spec.widths(last);
         let layer = |(i, pair): (usize, &[usize])| {
             let (inputs, outputs) = (pair[0], pair[1]);
-            let weight = find(weights, format!("{net}.{i}.weight"), &[inputs, outputs])?;
-            let bias = find(weights, format!("{net}.{i}.bias"), &[outputs])?;
-            Ok(Dense::pack(inputs, outputs, &weight.values, &bias.values))
+            let (weight, bias) = find_layer(weights, net, i, inputs, outputs)?;
+            Ok(Dense::pack(inputs, outputs, weight, bias))
         };
         widths.windows(2).enumerate().map(layer).collect::<Result<Vec<_>, WeightsError>>()
     };
     Ok(ActorCritic { policy: layers("policy", spec.num_actions)?, value: layers("value", 1)? })
+}
+
+/// [`pack`] into the memory of networks of the same shape: fresh memory takes longer than all copying.
+fn repack(nets: &mut ActorCritic, weights: &Weights) -> Result<(), WeightsError> {
+    for (net, layers) in [("policy", &mut nets.policy), ("value", &mut nets.value)] {
+        for (i, layer) in layers.iter_mut().enumerate() {
+            let (weight, bias) = find_layer(weights, net, i, layer.inputs(), layer.outputs())?;
+            layer.repack(weight, bias);
+        }
+    }
+    Ok(())
+}
+
+/// Weights as `[inputs][outputs]`, and biases.
+fn find_layer<'a>(
+    weights: &'a Weights,
+    net: &str,
+    i: usize,
+    inputs: usize,
+    outputs: usize,
+) -> Result<(&'a [f32], &'a [f32]), WeightsError> {
+    let weight = find(weights, format!("{net}.{i}.weight"), &[inputs, outputs])?;
+    let bias = find(weights, format!("{net}.{i}.bias"), &[outputs])?;
+    Ok((&weight.values, &bias.values))
 }
 
 pub(super) fn find<'a>(weights: &'a Weights, name: String, shape: &[usize]) -> Result<&'a Tensor, WeightsError> {

@@ -176,10 +176,13 @@ impl Message {
 }
 
 impl<'a> ChunkRef<'a> {
-    /// The frame of the chunk.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// The frame of the chunk up to its data, of which so many bytes are to follow.
+    pub(super) fn begin(&self, bytes: usize) -> Vec<u8> {
+        let place = (self.stream, self.total, self.offset);
         // As above.
-        postcard::to_extend(self, begin(Kind::Chunk, self.data.len() + 32)).expect("lengths within bodies are known")
+        let mut frame = postcard::to_extend(&place, begin(Kind::Chunk, bytes + 32)).expect("no sequences");
+        push_length(&mut frame, bytes);
+        frame
     }
 
     /// Reads the body of a chunk.
@@ -200,6 +203,15 @@ pub(super) fn decode_body<'a, T: Deserialize<'a>>(kind: Kind, body: &'a [u8]) ->
     }
 }
 
+/// Appends the length that stands before a byte string.
+pub(super) fn push_length(frame: &mut Vec<u8>, mut bytes: usize) {
+    while bytes >= 0x80 {
+        frame.push(bytes as u8 | 0x80);
+        bytes >>= 7;
+    }
+    frame.push(bytes as u8);
+}
+
 /// A frame that is begun, with room for its body.
 fn begin(kind: Kind, room: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER_BYTES + room);
@@ -216,7 +228,7 @@ mod tests {
         let chunk = Chunk { stream: 300, total: 9, offset: 2, data: vec![0, 200, 7] };
         let view = ChunkRef { stream: 300, total: 9, offset: 2, data: &[0, 200, 7] };
         let frame = Message::Chunk(chunk).encode();
-        assert_eq!(view.encode(), frame);
+        assert_eq!([&view.begin(3)[..], view.data].concat(), frame);
         assert_eq!(ChunkRef::decode(&frame[HEADER_BYTES..]), Ok(view));
         let kind = Kind::Chunk;
         assert_eq!(ChunkRef::decode(&frame[HEADER_BYTES..frame.len() - 1]), Err(DecodeError::Body { kind }));

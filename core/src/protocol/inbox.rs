@@ -1,11 +1,13 @@
 //! What arrives: limits first, then who may say it, then its parts joined, then decoded.
 
 use super::{
-    CHUNK_BYTES, DecodeError, INITIAL_CREDIT, Kind, Message, PRE_AUTH_FRAME_BYTES, Role, allow, expect, header,
+    CHUNK_BYTES, DecodeError, INITIAL_CREDIT, Kind, Message, PRE_AUTH_FRAME_BYTES, Role, allow,
+    convert::{self, WeightsReader, WeightsUpdateError},
+    expect, header,
     header::HEADER_BYTES,
     message::{ChunkRef, Credit},
 };
-use crate::prelude::*;
+use crate::{prelude::*, weights::Weights};
 
 /// Why a frame is not accepted. The connection cannot go on after any of these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +83,9 @@ pub enum InboxError {
         /// What was left.
         credit: u32,
     },
+    /// The weights that [`Inbox::receive`] reads are none.
+    #[error(transparent)]
+    Weights(#[from] WeightsUpdateError),
 }
 
 /// Where a chunk should have been.
@@ -124,8 +129,32 @@ enum Gate {
 struct Joining {
     stream: u32,
     total: u32,
-    /// Grows as chunks arrive: an announcement alone takes no memory.
-    bytes: Vec<u8>,
+    /// Bytes that have arrived.
+    bytes: u32,
+    parts: Parts,
+}
+
+/// What has come of a split message.
+#[derive(Clone, Debug)]
+enum Parts {
+    /// Its bytes. They grow as chunks arrive: an announcement alone takes no memory.
+    Joined(Vec<u8>),
+    /// Weights: numbers as soon as they arrive, and no bytes.
+    Weights(Box<WeightsReader>),
+}
+
+/// A message that is complete, as [`Inbox::receive`] gives it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Received<'a> {
+    /// Header and body. They are a message that may come; whether they decode is to be seen.
+    Bytes(&'a [u8]),
+    /// Weights of the run that was asked for when their first bytes came.
+    Weights {
+        /// The run.
+        run: u32,
+        /// The weights.
+        weights: Weights,
+    },
 }
 
 /// The largest buffer that is kept once the message has been read.
@@ -171,28 +200,39 @@ impl Inbox {
     /// # Errors
     /// [`InboxError`] says what is wrong; the connection must then be closed.
     pub fn handle_frame(&mut self, frame: &[u8]) -> Result<Option<Message>, InboxError> {
-        Ok(self.receive(frame)?.map(Message::decode).transpose()?)
+        match self.receive(frame, None)? {
+            None => Ok(None),
+            Some(Received::Bytes(bytes)) => Ok(Some(Message::decode(bytes)?)),
+            // Begun in a call of `receive`.
+            Some(Received::Weights { run, weights }) => {
+                Ok(Some(Message::WeightsUpdate(convert::weights_update(run, &weights))))
+            }
+        }
     }
 
-    /// Takes a frame; returns the bytes of the message, header and body, if it is complete now. They are a message that
-    /// may come; whether they decode is to be seen.
+    /// Takes a frame; returns the message, not decoded, if it is complete now. Weights of `run` are read while they
+    /// arrive: there is not much left to do at their end, and their bytes are kept nowhere.
     ///
     /// # Errors
     /// [`InboxError`] says what is wrong; the connection must then be closed.
-    pub fn receive<'a>(&'a mut self, frame: &'a [u8]) -> Result<Option<&'a [u8]>, InboxError> {
+    pub fn receive<'a>(&'a mut self, frame: &'a [u8], run: Option<u32>) -> Result<Option<Received<'a>>, InboxError> {
         if self.spare.capacity() > MAX_SPARE_BYTES {
             self.spare = Vec::new();
         }
         let (kind, body) = header::read(frame)?;
         self.check_gate(kind, frame.len())?;
-        if kind != Kind::Chunk {
-            if frame.len() > CHUNK_BYTES as usize {
-                return Err(InboxError::FrameTooLarge { kind, bytes: frame.len() });
-            }
-            return Ok(Some(frame));
+        if kind == Kind::Chunk {
+            return self.handle_chunk(&ChunkRef::decode(body)?, run);
         }
-        let is_complete = self.handle_chunk(&ChunkRef::decode(body)?)?;
-        Ok(is_complete.then_some(&self.spare[..]))
+        if frame.len() > CHUNK_BYTES as usize {
+            return Err(InboxError::FrameTooLarge { kind, bytes: frame.len() });
+        }
+        if let Some(run) = run
+            && let Some(weights) = convert::weights_in(frame, run)?
+        {
+            return Ok(Some(Received::Weights { run, weights }));
+        }
+        Ok(Some(Received::Bytes(frame)))
     }
 
     /// What to grant the sender, once half of what it may send is used. Whoever cannot take more data now asks
@@ -217,8 +257,7 @@ impl Inbox {
         }
     }
 
-    /// True if the message is complete now: its bytes are in `spare`.
-    fn handle_chunk(&mut self, chunk: &ChunkRef<'_>) -> Result<bool, InboxError> {
+    fn handle_chunk(&mut self, chunk: &ChunkRef<'_>, run: Option<u32>) -> Result<Option<Received<'_>>, InboxError> {
         let bytes = chunk.data.len();
         let &ChunkRef { stream, total, offset, .. } = chunk;
         if bytes == 0 || bytes > CHUNK_BYTES as usize || offset as usize + bytes > total as usize {
@@ -228,26 +267,38 @@ impl Inbox {
             return Err(InboxError::CreditExceeded { bytes, credit: self.credit });
         }
         let mut joining = match self.joining.take() {
-            None => self.begin_stream(chunk)?,
+            None => self.begin_stream(chunk, run)?,
             Some(joining) => joining,
         };
-        let next = ChunkPlace::At { stream: joining.stream, offset: joining.bytes.len() as u32, total: joining.total };
+        let next = ChunkPlace::At { stream: joining.stream, offset: joining.bytes, total: joining.total };
         if next != (ChunkPlace::At { stream, offset, total }) {
             return Err(InboxError::ChunkOutOfOrder { stream, offset, total, expected: next });
         }
-        joining.bytes.extend_from_slice(chunk.data);
+        match &mut joining.parts {
+            Parts::Joined(joined) => joined.extend_from_slice(chunk.data),
+            Parts::Weights(reader) => reader.read(chunk.data)?,
+        }
+        joining.bytes += bytes as u32;
         self.credit -= bytes as u32;
         self.used += bytes as u32;
-        if joining.bytes.len() < total as usize {
+        if joining.bytes < total {
             self.joining = Some(joining);
-            return Ok(false);
+            return Ok(None);
         }
-        self.spare = joining.bytes;
-        Ok(true)
+        match joining.parts {
+            Parts::Joined(joined) => {
+                self.spare = joined;
+                Ok(Some(Received::Bytes(&self.spare)))
+            }
+            Parts::Weights(reader) => {
+                let run = reader.run();
+                Ok(reader.finish()?.map(|weights| Received::Weights { run, weights }))
+            }
+        }
     }
 
     /// Looks at what a stream is going to be before any of it is kept.
-    fn begin_stream(&mut self, first: &ChunkRef<'_>) -> Result<Joining, InboxError> {
+    fn begin_stream(&mut self, first: &ChunkRef<'_>, run: Option<u32>) -> Result<Joining, InboxError> {
         let &ChunkRef { stream, total, offset, .. } = first;
         if offset != 0 {
             return Err(InboxError::ChunkOutOfOrder { stream, offset, total, expected: ChunkPlace::Start });
@@ -261,9 +312,17 @@ impl Inbox {
         if body > kind.body_cap() as usize {
             return Err(DecodeError::TooLarge { kind, bytes: body }.into());
         }
-        let mut bytes = core::mem::take(&mut self.spare);
-        bytes.clear();
-        Ok(Joining { stream, total, bytes })
+        let parts = match run {
+            Some(run) if kind == Kind::WeightsUpdate => {
+                Parts::Weights(Box::new(WeightsReader::new(run, total as usize)))
+            }
+            _ => {
+                let mut joined = core::mem::take(&mut self.spare);
+                joined.clear();
+                Parts::Joined(joined)
+            }
+        };
+        Ok(Joining { stream, total, bytes: 0, parts })
     }
 }
 

@@ -84,12 +84,11 @@ pub struct Chunk {
 }
 
 /// A [`Chunk`] whose data stays where it is: the same bytes, without a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct ChunkRef<'a> {
     pub(super) stream: u32,
     pub(super) total: u32,
     pub(super) offset: u32,
-    #[serde(serialize_with = "super::bytes::serialize", borrow)]
     pub(super) data: &'a [u8],
 }
 
@@ -134,15 +133,15 @@ pub struct WeightsUpdate {
     pub values: Vec<u8>,
 }
 
-/// [`WeightsUpdate`] whose texts stay where they are.
+/// What stands before the values of a [`WeightsUpdate`], and how many bytes of them follow.
 #[derive(Debug, Deserialize)]
-pub(super) struct WeightsUpdateRef<'a> {
+pub(super) struct WeightsHead<'a> {
     pub(super) run: u32,
     pub(super) version: u64,
     pub(super) names: &'a str,
     pub(super) ranks: Vec<u8>,
     pub(super) dims: Vec<u32>,
-    pub(super) values: &'a [u8],
+    pub(super) value_bytes: u32,
 }
 
 /// Slots for a worker to run for one fragment.

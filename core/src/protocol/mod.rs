@@ -36,7 +36,7 @@ mod wire_enum;
 pub use codec::{DecodeError, Message};
 pub use episode_driver::EpisodeDriver;
 pub use header::{HEADER_BYTES, HEADER_VERSION, MAGIC};
-pub use inbox::{ChunkPlace, Inbox, InboxError};
+pub use inbox::{ChunkPlace, Inbox, InboxError, Received};
 pub use kind::{CHUNK_BYTES, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};
 pub use outbox::{Frame, Outbox, TooLarge};
 pub use phase::{EpisodeCode, Phase, RefusalCode, WorkerState};

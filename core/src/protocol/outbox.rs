@@ -1,14 +1,70 @@
 //! What is to be sent: small messages first, large ones in chunks, never more than the receiver has room for.
 
-use super::{CHUNK_BYTES, INITIAL_CREDIT, Kind, Message, header::HEADER_BYTES, message::ChunkRef};
-use crate::prelude::*;
+use core::ops::Range;
 
-/// An encoded message. Cheap to clone: the hub encodes weights once and queues them for every worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+use ::bytes::Bytes;
+
+use super::{CHUNK_BYTES, INITIAL_CREDIT, Kind, Message, header::HEADER_BYTES, message::ChunkRef};
+use crate::{
+    column::append_le,
+    prelude::*,
+    weights::{Tensor, Weights},
+};
+
+/// A message that is ready to be sent. Cheap to clone: the hub queues one of weights for every worker. Large weights stay
+/// where they are until their chunks are sent, so nowhere do all their bytes lie in memory a second time.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     kind: Kind,
-    bytes: Arc<Vec<u8>>,
+    body: Body,
 }
+
+#[derive(Clone, Debug, PartialEq)]
+enum Body {
+    /// Header and body.
+    Bytes(Bytes),
+    /// Weights that are encoded chunk by chunk, and before them all that stands before their values.
+    Weights(Bytes, Weights),
+}
+
+impl Body {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Weights(head, weights) => head.len() + weights.value_bytes(),
+        }
+    }
+
+    /// Where a chunk ends that begins here: between two values.
+    fn chunk_end(&self, start: usize) -> usize {
+        let (end, len) = (start + CHUNK_BYTES as usize, self.len());
+        match self {
+            _ if end >= len => len,
+            Self::Weights(head, _) if end > head.len() => end - (end - head.len()) % VALUE,
+            Self::Bytes(_) | Self::Weights(..) => end,
+        }
+    }
+
+    /// Appends a part of its bytes; one of weights begins and ends between two values.
+    fn append(&self, part: Range<usize>, to: &mut Vec<u8>) {
+        let bytes = match self {
+            Self::Bytes(bytes) | Self::Weights(bytes, _) => bytes,
+        };
+        let end = part.end.min(bytes.len());
+        to.extend_from_slice(bytes.get(part.start..end).unwrap_or_default());
+        let Self::Weights(head, weights) = self else { return };
+        let value = |place: usize| place.saturating_sub(head.len()) / VALUE;
+        let mut before = 0;
+        for Tensor { values, .. } in weights.tensors() {
+            let here = |place: usize| value(place).saturating_sub(before).min(values.len());
+            append_le(to, values.get(here(part.start)..here(part.end)).unwrap_or_default());
+            before += values.len();
+        }
+    }
+}
+
+/// Bytes of a value of a tensor.
+const VALUE: usize = size_of::<f32>();
 
 /// A message that the receiver would not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,24 +86,30 @@ impl Frame {
     }
 
     /// A message of this kind that is encoded already.
-    pub(super) fn of_bytes(kind: Kind, bytes: Vec<u8>) -> Result<Self, TooLarge> {
-        let body = (bytes.len() - HEADER_BYTES) as u64;
-        if body > u64::from(kind.body_cap()) {
-            return Err(TooLarge { kind, bytes: body });
+    fn of_bytes(kind: Kind, bytes: Vec<u8>) -> Result<Self, TooLarge> {
+        Self::checked(kind, Body::Bytes(bytes.into()))
+    }
+
+    /// Weights behind their `head`, which is all that stands before their values.
+    pub(super) fn of_weights(head: Vec<u8>, weights: &Weights) -> Result<Self, TooLarge> {
+        let body = Body::Weights(head.into(), weights.clone());
+        if body.len() > CHUNK_BYTES as usize {
+            return Self::checked(Kind::WeightsUpdate, body);
         }
-        Ok(Self { kind, bytes: Arc::new(bytes) })
+        let mut bytes = Vec::with_capacity(body.len());
+        body.append(0..body.len(), &mut bytes);
+        Self::of_bytes(Kind::WeightsUpdate, bytes)
+    }
+
+    fn checked(kind: Kind, body: Body) -> Result<Self, TooLarge> {
+        let bytes = (body.len() - HEADER_BYTES) as u64;
+        if bytes > u64::from(kind.body_cap()) { Err(TooLarge { kind, bytes }) } else { Ok(Self { kind, body }) }
     }
 
     /// What it is.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
-    }
-
-    /// Header and body.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
     }
 }
 
@@ -57,6 +119,21 @@ struct Sending {
     frame: Frame,
     stream: u32,
     sent: usize,
+}
+
+impl Sending {
+    /// The part of the message that the next chunk carries.
+    fn next_part(&self) -> Range<usize> {
+        self.sent..self.frame.body.chunk_end(self.sent)
+    }
+
+    fn chunk(&self, part: Range<usize>) -> Vec<u8> {
+        // A frame is below 2^32 bytes: the caps of all kinds are.
+        let (total, offset) = (self.frame.body.len() as u32, part.start as u32);
+        let mut frame = ChunkRef { stream: self.stream, total, offset, data: &[] }.begin(part.len());
+        self.frame.body.append(part, &mut frame);
+        frame
+    }
 }
 
 /// The sending side of a connection.
@@ -107,7 +184,7 @@ impl Outbox {
             self.small.retain(|queued| queued.kind != Kind::WeightsUpdate);
             self.large.retain(|queued| queued.kind != Kind::WeightsUpdate);
         }
-        let is_large = frame.bytes.len() > CHUNK_BYTES as usize || frame.kind.is_of_calls() && self.is_calling();
+        let is_large = frame.body.len() > CHUNK_BYTES as usize || frame.kind.is_of_calls() && self.is_calling();
         let queue = if is_large { &mut self.large } else { &mut self.small };
         queue.push_back(frame);
     }
@@ -124,33 +201,30 @@ impl Outbox {
     }
 
     /// The next frame to send, if there is one that may be sent now.
-    pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
-        if let Some(frame) = self.small.pop_front() {
-            // Shared only by what goes to several receivers.
-            return Some(Arc::unwrap_or_clone(frame.bytes));
+    pub fn poll_frame(&mut self) -> Option<Bytes> {
+        match self.small.pop_front() {
+            Some(Frame { body: Body::Bytes(bytes), .. }) => Some(bytes),
+            // Weights that are not encoded are large.
+            Some(_) | None => self.poll_chunk(),
         }
-        self.poll_chunk()
     }
 
-    fn poll_chunk(&mut self) -> Option<Vec<u8>> {
+    fn poll_chunk(&mut self) -> Option<Bytes> {
         if self.sending.is_none() {
             self.begin_stream();
         }
         let sending = self.sending.as_mut()?;
-        let rest = &sending.frame.bytes[sending.sent..];
-        let data = &rest[..rest.len().min(CHUNK_BYTES as usize)];
-        if self.credit < data.len() as u64 {
+        let part = sending.next_part();
+        if self.credit < part.len() as u64 {
             return None;
         }
-        self.credit -= data.len() as u64;
-        // A frame is below 2^32 bytes: the caps of all kinds are.
-        let (total, offset) = (sending.frame.bytes.len() as u32, sending.sent as u32);
-        let frame = ChunkRef { stream: sending.stream, total, offset, data }.encode();
-        sending.sent += data.len();
-        if sending.sent == sending.frame.bytes.len() {
+        self.credit -= part.len() as u64;
+        sending.sent = part.end;
+        let chunk = sending.chunk(part);
+        if sending.sent == sending.frame.body.len() {
             self.sending = None;
         }
-        Some(frame)
+        Some(chunk.into())
     }
 
     /// Begins the next large message only if its first chunk, a full one, can leave at once: until then newer
@@ -174,8 +248,8 @@ impl Outbox {
     /// Bytes that are queued and not sent yet, for limits on slow receivers.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
-        let queued = self.small.iter().chain(&self.large).map(|frame| frame.bytes.len()).sum::<usize>();
-        queued + self.sending.as_ref().map_or(0, |sending| sending.frame.bytes.len() - sending.sent)
+        let queued = self.small.iter().chain(&self.large).map(|frame| frame.body.len()).sum::<usize>();
+        queued + self.sending.as_ref().map_or(0, |sending| sending.frame.body.len() - sending.sent)
     }
 }
 
@@ -237,7 +311,7 @@ mod tests {
         expected.extend_from_slice(&calls[1..]);
         assert_eq!(exchange(&mut outbox, &mut inbox), expected);
         outbox.push(&calls[0]).unwrap();
-        assert_eq!(outbox.poll_frame(), Some(calls[0].encode()), "nothing is left that it could overtake");
+        assert_eq!(outbox.poll_frame(), Some(calls[0].encode().into()), "nothing is left that it could overtake");
     }
 
     #[test]
@@ -247,7 +321,7 @@ mod tests {
         let sent = core::iter::from_fn(|| outbox.poll_frame()).count();
         assert_eq!(sent as u32, INITIAL_CREDIT / CHUNK_BYTES);
         outbox.push(&goodbye("still here")).unwrap();
-        assert_eq!(outbox.poll_frame(), Some(goodbye("still here").encode()));
+        assert_eq!(outbox.poll_frame().unwrap(), goodbye("still here").encode());
         assert_eq!(outbox.poll_frame(), None);
         outbox.grant(CHUNK_BYTES);
         assert!(outbox.poll_frame().is_some());

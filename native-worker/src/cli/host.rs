@@ -58,14 +58,25 @@ pub(super) fn print_invitations(hub: &Hub) {
 
 /// Shows what happens until somebody ends it, and lets a run drain if there is time for that.
 pub(super) async fn serve(hub: &mut Hub, endings: &mut Endings) {
-    let ending = loop {
+    let mut drained = None;
+    loop {
         tokio::select! {
-            ending = endings.first() => break ending,
+            ending = endings.first(), if drained.is_none() => match ending {
+                Ending::Terminate => drained = Some(hub.begin_drain().await),
+                Ending::Interrupt => return,
+            },
+            () = over(&mut drained) => return,
             Some(notice) = hub.next_notice() => eprintln!("{}", notice.text),
         }
-    };
-    if ending == Ending::Terminate {
-        hub.drain().await;
+    }
+}
+
+/// Returns when the run has drained; never before somebody wanted that.
+async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
+    match drained {
+        // A hub that is gone has no run.
+        Some(drained) => _ = drained.await,
+        None => std::future::pending().await,
     }
 }
 

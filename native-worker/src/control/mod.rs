@@ -28,9 +28,9 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::protocol::{
     Inbox, Message, Phase, RefusalCode, Role, Token, WorkerState,
     handshake::{self, HandshakeError, Identity},
-    message::{LedgerReport, RunStatus, WorkerRow},
+    message::{Goodbye, LedgerReport, RunStatus, WorkerRow},
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::Message as Frame;
 
 use crate::worker::{Socket, connect, socket_url};
@@ -41,6 +41,9 @@ pub use token::{TokenError, token_from_env, token_from_file};
 
 /// How long a hub has to answer, if nobody says otherwise.
 pub const USUAL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A hub has this long to take a goodbye.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Which hub, and as whom.
 #[derive(Clone, Debug)]
@@ -188,6 +191,19 @@ impl Control {
             self.next_by(deadline, what).await?;
         }
         Ok(())
+    }
+
+    /// Says goodbye, so that the hub knows that nothing is wrong.
+    pub async fn leave(mut self) {
+        let goodbye = Message::Goodbye(Goodbye { reason: "done".into() });
+        let farewell = async {
+            if self.say(&goodbye).await.is_ok() && self.socket.close(None).await.is_ok() {
+                // A socket that closes with something unread takes what it has sent along.
+                while let Some(Ok(_)) = self.socket.next().await {}
+            }
+        };
+        // Whoever does not answer is not waited for.
+        let _ = timeout(FAREWELL, farewell).await;
     }
 
     async fn next_by(&mut self, deadline: Instant, what: &str) -> Result<Message, ControlError> {

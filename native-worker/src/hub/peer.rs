@@ -373,7 +373,7 @@ async fn flush(sink: &mut Sink, link: &PeerLink) -> Result<(), String> {
     loop {
         let next = link.outbox().poll_frame();
         match next {
-            Some(bytes) => deliver(sink, Frame::Binary(bytes.into())).await?,
+            Some(bytes) => deliver(sink, Frame::Binary(bytes)).await?,
             None => {
                 link.shared.drained.notify_one();
                 return Ok(());

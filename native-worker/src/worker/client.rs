@@ -39,6 +39,9 @@ const SLICE_STEPS: u32 = 64;
 /// Frames that may wait for the socket before the worker waits too.
 const QUEUED_FRAMES: usize = 16;
 
+/// Bytes that one read of the socket may bring. All are written with zeros before each: more would be for nothing.
+const READ_BYTES: usize = 64 << 10;
+
 /// How a worker is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerConfig {
@@ -155,6 +158,7 @@ pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 pub(crate) async fn connect(url: &str) -> Result<Socket, String> {
     let limits = WebSocketConfig::default()
+        .read_buffer_size(READ_BYTES)
         .max_message_size(Some(MAX_FRAME_BYTES as usize))
         .max_frame_size(Some(MAX_FRAME_BYTES as usize))
         .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);
@@ -174,7 +178,7 @@ async fn serve(
     mut leave: watch::Receiver<bool>,
 ) -> SessionEnd {
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
-    let (outgoing, to_hub) = mpsc::channel::<Vec<u8>>(QUEUED_FRAMES);
+    let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let Ok(work) = thread::Builder::new().name("rollout".into()).spawn(move || work(session(), incoming, &outgoing))
     else {
         return SessionEnd::Lost { reason: "the system gives no thread".into(), was_ready: false };
@@ -211,7 +215,7 @@ async fn serve(
 async fn carry(
     socket: Socket,
     from_hub: mpsc::Sender<Incoming>,
-    mut to_hub: mpsc::Receiver<Vec<u8>>,
+    mut to_hub: mpsc::Receiver<Bytes>,
     mut leave: watch::Receiver<bool>,
 ) -> Option<String> {
     let (mut sink, mut stream) = socket.split();
@@ -243,7 +247,7 @@ async fn carry(
     };
     let write = async {
         while let Some(bytes) = to_hub.recv().await {
-            if let Err(error) = sink.send(Frame::Binary(bytes.into())).await {
+            if let Err(error) = sink.send(Frame::Binary(bytes)).await {
                 return Some(format!("the connection broke: {error}"));
             }
         }
@@ -272,7 +276,7 @@ async fn carry(
 fn work(
     mut session: WorkerSession,
     mut incoming: mpsc::Receiver<Incoming>,
-    outgoing: &mpsc::Sender<Vec<u8>>,
+    outgoing: &mpsc::Sender<Bytes>,
 ) -> (SessionState, Option<[u8; 16]>) {
     let epoch = Instant::now();
     while exchange(&mut session, &mut incoming, outgoing) {
@@ -287,7 +291,7 @@ fn work(
 fn exchange(
     session: &mut WorkerSession,
     incoming: &mut mpsc::Receiver<Incoming>,
-    outgoing: &mpsc::Sender<Vec<u8>>,
+    outgoing: &mpsc::Sender<Bytes>,
 ) -> bool {
     loop {
         while let Some(frame) = session.poll_frame() {

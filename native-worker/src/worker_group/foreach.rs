@@ -84,6 +84,10 @@ impl ForEachWorker {
     }
 }
 
+/// What a worker said, or why it did not.
+#[doc(alias = "ResultOrError")]
+pub type WorkerResult<A> = (WorkerId, Result<A, CallError>);
+
 /// Calls whose results are taken later.
 #[derive(Debug)]
 #[doc(alias = "ObjectRef")]
@@ -163,7 +167,7 @@ impl WorkerGroup {
         &mut self,
         options: &ForEachWorker,
         mut task: impl FnMut(WorkerId) -> T,
-    ) -> Result<Vec<(WorkerId, Result<T::Answer, CallError>)>, GroupError> {
+    ) -> Result<Vec<WorkerResult<T::Answer>>, GroupError> {
         let said = self.ask(options, |id| task::shared(task(id)))?;
         let read = |(id, result): (WorkerId, Result<_, _>)| match result {
             Ok(answer) => T::read(answer).map(|answer| (id, Ok(answer))).ok_or(GroupError::OtherAnswer(id)),

@@ -83,7 +83,7 @@ pub use asynchronous::Fetch;
 pub use builder::{Evaluation, Placement, WorkerGroupBuilder};
 pub use counts::SampleCounters;
 pub use error::GroupError;
-pub use foreach::{ForEachWorker, WorkerRefs};
+pub use foreach::{ForEachWorker, WorkerRefs, WorkerResult};
 pub use health::FailureSettings;
 pub use rollmesh_core::worker::NamedFn;
 pub use sample::ParallelSample;
@@ -151,7 +151,6 @@ enum News {
 
 impl WorkerGroup {
     /// Sets a group up, with the names that come with this crate.
-    #[must_use]
     pub fn builder(config: RolloutConfig) -> WorkerGroupBuilder {
         WorkerGroupBuilder::new(config)
     }

@@ -1,11 +1,12 @@
 //! How workers come and go.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use rollmesh_core::{
     calls::{CallError, ForEach},
+    env::EnvSpaces,
     ids::{PolicyId, WorkerId},
-    worker::{PolicyConfig, RolloutWorker, SetupError, WorkerAnswer, WorkerCommand, WorkerPlace, WorkerSetup},
+    worker::{RolloutWorker, SetupError, WorkerAnswer, WorkerCommand, WorkerPlace, WorkerSetup},
 };
 
 use super::{
@@ -287,7 +288,7 @@ impl WorkerGroup {
             spaces => spaces?,
         };
         for (id, spaces) in spaces {
-            let policy = self.config.policies.entry(id).or_insert_with(PolicyConfig::default);
+            let policy = self.config.policies.entry(id).or_default();
             *policy = policy.clone().with_spaces(spaces.observation, spaces.action);
         }
         Ok(())
@@ -309,22 +310,18 @@ impl WorkerGroup {
     /// # Errors
     /// [`GroupError`]; [`GroupError::NoHealthyWorkers`] if there is nobody to ask.
     #[doc(alias = "get_spaces")]
-    pub fn spaces(
-        &mut self,
-    ) -> Result<std::collections::BTreeMap<PolicyId, rollmesh_core::env::EnvSpaces>, GroupError> {
+    pub fn spaces(&mut self) -> Result<BTreeMap<PolicyId, EnvSpaces>, GroupError> {
         if let Some(local) = &mut self.local {
             return Ok(local.spaces());
         }
         let Some(first) = self.manager.healthy_worker_ids().next() else { return Err(self.nobody()) };
         let timeout = self.plan.start_timeout;
-        for (worker, result) in self.ask_these(&[first], Arc::new(WorkerCommand::Spaces.into()), timeout)? {
-            let answer = result.map_err(|error| raised(worker, error))?;
-            let Some(WorkerAnswer::Spaces(spaces)) = answer.answer() else {
-                return Err(GroupError::OtherAnswer(worker));
-            };
-            return Ok(spaces);
+        let mut said = self.ask_these(&[first], Arc::new(WorkerCommand::Spaces.into()), timeout)?;
+        let Some((worker, result)) = said.pop() else { return Err(self.nobody()) };
+        match result.map_err(|error| raised(worker, error))?.answer() {
+            Some(WorkerAnswer::Spaces(spaces)) => Ok(spaces),
+            _ => Err(GroupError::OtherAnswer(worker)),
         }
-        Err(self.nobody())
     }
 }
 

@@ -77,6 +77,17 @@ impl Client {
         }
     }
 
+    /// Waits until the hub hangs up; the status code that it gives.
+    pub(crate) async fn close_code(mut self) -> Option<u16> {
+        loop {
+            match soon("the end of the connection", self.socket.next()).await {
+                Some(Ok(Frame::Close(frame))) => return frame.map(|frame| frame.code.into()),
+                Some(Ok(_)) => {}
+                None | Some(Err(_)) => return None,
+            }
+        }
+    }
+
     /// What the hub says next; none once it has hung up.
     pub(crate) async fn hear(&mut self) -> Option<Message> {
         self.hear_frame().await.map(|frame| Message::decode(&frame).expect("the hub speaks properly"))

@@ -30,7 +30,7 @@ async fn runs_start_and_stop_on_the_page() {
     stop(&page).await;
 
     start_endless_run(&page, "8").await;
-    stop(&page).await;
+    drain(&page).await;
     page.assert_quiet_console().await;
 }
 
@@ -42,6 +42,14 @@ async fn start_endless_run(page: &Dashboard, seed: &str) {
     page.click("start-run").await;
     page.wait_for_phase("running").await;
     page.wait_for_more("kpi-env-steps", 0).await;
+}
+
+async fn drain(page: &Dashboard) {
+    page.click("stop").await;
+    page.click("drain").await;
+    page.wait_for_phase("stopped").await;
+    assert_eq!(page.number("ledger-outstanding").await, 0);
+    assert_eq!(page.number("kpi-env-steps").await, page.number("ledger-committed").await, "all of it was learned from");
 }
 
 async fn stop(page: &Dashboard) {

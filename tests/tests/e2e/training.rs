@@ -24,6 +24,8 @@ async fn a_training_run_is_watched_joined_and_controlled() {
     join(&page).await;
     pause_and_resume(&page).await;
     change_workers(&page).await;
+    scale(&page).await;
+    checkpoint(&page).await;
     leave(&page).await;
     change_theme(&page).await;
     use_a_phone(&page).await;
@@ -150,6 +152,24 @@ async fn change_workers(page: &Dashboard) {
     let new = ids.into_iter().find(|id| *id != kept.id).expect("one of the two is new");
     assert_ne!(new, removed.id, "ids are not used again");
     page.wait_for_steps_of(new, 0).await;
+}
+
+/// Plus and minus, and what only shows when something happened.
+async fn scale(page: &Dashboard) {
+    page.wait("two local workers", async || page.number("local-workers").await == 2).await;
+    page.click("add-worker").await;
+    page.wait("three local workers", async || page.number("local-workers").await == 3).await;
+    page.click("remove-local-worker").await;
+    page.wait("two rows again", async || page.workers_of_kind("native").await.len() == 2).await;
+    assert_eq!(page.number("local-workers").await, 2);
+    assert_eq!(page.text("ledger-balance").await.as_deref(), Some("balances"));
+}
+
+/// A run without the means for a checkpoint says so.
+async fn checkpoint(page: &Dashboard) {
+    page.click("checkpoint").await;
+    page.wait("an answer", async || page.text("toast").await.is_some_and(|text| text.contains("checkpoint"))).await;
+    page.click("toast-close").await;
 }
 
 async fn leave(page: &Dashboard) {

@@ -18,8 +18,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rollmesh_core::{
     protocol::{
-        Message, Phase, Token,
-        message::{EnvTrace, RunStatus, WorkerRow},
+        Message, Phase, Token, WorkerState,
+        message::{EnvTrace, LedgerReport, RunStatus, WorkerRow},
     },
     time::Micros,
 };
@@ -45,6 +45,8 @@ pub struct State {
     pub demo: DemoRun,
     /// The hub's run; none before the hub said anything.
     pub run: Option<RunStatus>,
+    /// Its books by reason; none before the hub said anything.
+    pub ledger: Option<LedgerReport>,
     /// The iterations so far.
     pub curves: Curves,
     /// The workers by id.
@@ -201,6 +203,18 @@ impl State {
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.run.as_ref().and_then(|run| Phase::try_from(run.phase).ok()).unwrap_or(Phase::Idle)
+    }
+
+    /// What is wrong with a worker; none if nothing is.
+    #[must_use]
+    pub fn reason(&self, worker: u32) -> Option<String> {
+        self.ledger.as_ref()?.reason(worker).map(str::to_owned)
+    }
+
+    /// Workers beside the hub that are to stay, oldest first.
+    pub fn local_workers(&self) -> impl DoubleEndedIterator<Item = u32> {
+        let stays = |row: &&WorkerRow| row.local && row.state != WorkerState::Leaving.to_wire();
+        self.workers.values().filter(stays).map(|row| row.worker)
     }
 
     /// What the watched slot did; none while there is no trace of the run that is shown.

@@ -22,11 +22,16 @@ impl State {
             return Some("Asked; the hub has not answered yet.");
         }
         let phase = self.phase();
-        let is_over = !matches!(phase, Phase::Running | Phase::Paused);
+        let is_over = !phase.is_active();
         match action {
+            Action::Pause | Action::Resume | Action::Drain if phase == Phase::Draining => {
+                Some("The run is draining: it ends when its leases have.")
+            }
             Action::Pause if phase == Phase::Paused => Some("The run is paused already."),
             Action::Resume if phase == Phase::Running => Some("The run is not paused."),
-            Action::Pause | Action::Resume | Action::Stop if is_over => Some("No run is going on."),
+            Action::Pause | Action::Resume | Action::Stop | Action::Drain | Action::Checkpoint if is_over => {
+                Some("No run is going on.")
+            }
             Action::Start(_) if !is_over => Some("A run is going on; stop it first."),
             Action::RemoveWorker { worker } => match self.workers.get(worker).map(|row| row.state) {
                 None => Some("This worker is gone."),
@@ -82,10 +87,13 @@ mod tests {
         for &phase in Phase::ALL {
             let state = state(phase);
             let (running, paused) = (phase == Phase::Running, phase == Phase::Paused);
+            let draining = phase == Phase::Draining;
             assert_eq!(can(&state, Action::Pause), running, "{phase:?}");
             assert_eq!(can(&state, Action::Resume), paused, "{phase:?}");
-            assert_eq!(can(&state, Action::Stop), running || paused, "{phase:?}");
-            assert_eq!(can(&state, start()), !running && !paused, "{phase:?}");
+            assert_eq!(can(&state, Action::Drain), running || paused, "{phase:?}");
+            assert_eq!(can(&state, Action::Stop), running || paused || draining, "{phase:?}");
+            assert_eq!(can(&state, Action::Checkpoint), running || paused || draining, "{phase:?}");
+            assert_eq!(can(&state, start()), !running && !paused && !draining, "{phase:?}");
         }
     }
 

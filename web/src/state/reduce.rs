@@ -70,6 +70,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.source = Source::Hub;
             // The hub tells everything anew: what was here may be another hub's.
             state.run = None;
+            state.ledger = None;
             state.curves.clear();
             state.workers.clear();
             state.trace = None;
@@ -97,6 +98,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             state.curves.begin(status.run);
             state.run = Some(status);
         }
+        Message::LedgerReport(ledger) => state.ledger = Some(ledger),
         Message::Iteration(iteration) => state.curves.push(iteration),
         Message::WorkerRow(row) => {
             state.workers.insert(row.worker, row);
@@ -176,7 +178,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
 fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
     let Some(action) = state.requests.answer(reply.request) else { return vec![] };
     if reply.error.is_empty() {
-        return vec![];
+        return action.done().map(|text| toast(state, Level::Info, text.into())).unwrap_or_default();
     }
     if action == Action::Join {
         state.tab = TabWorker::Out;

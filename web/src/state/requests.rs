@@ -14,6 +14,10 @@ pub enum Action {
     Resume,
     /// End the run.
     Stop,
+    /// Let the leases of the run end, and then the run.
+    Drain,
+    /// Write a checkpoint of the run now.
+    Checkpoint,
     /// Start a worker process beside the hub.
     AddWorker,
     /// Stop a worker and take it out of the group.
@@ -44,6 +48,8 @@ impl Action {
             Self::Pause => "The run was not paused".into(),
             Self::Resume => "The run was not resumed".into(),
             Self::Stop => "The run was not stopped".into(),
+            Self::Drain => "The run does not drain".into(),
+            Self::Checkpoint => "No checkpoint was written".into(),
             Self::AddWorker => "No worker was added".into(),
             Self::RemoveWorker { worker } => format!("Worker {worker} was not removed"),
             Self::Watch { slot } => format!("Slot {slot} cannot be shown"),
@@ -51,6 +57,17 @@ impl Action {
             Self::Start(_) => "The run was not started".into(),
             Self::Join => "This tab did not join".into(),
             Self::Leave => "This tab did not leave".into(),
+        }
+    }
+}
+
+impl Action {
+    /// What to say when it was done, if nothing else on the page shows it.
+    #[must_use]
+    pub(super) const fn done(&self) -> Option<&'static str> {
+        match self {
+            Self::Checkpoint => Some("A checkpoint was written."),
+            _ => None,
         }
     }
 }
@@ -76,6 +93,8 @@ impl Requests {
             Action::Pause => Message::Pause(Request { request }),
             Action::Resume => Message::Resume(Request { request }),
             Action::Stop => Message::Stop(Request { request }),
+            Action::Drain => Message::Drain(Request { request }),
+            Action::Checkpoint => Message::Checkpoint(Request { request }),
             Action::AddWorker => Message::AddWorker(Request { request }),
             Action::RemoveWorker { worker } => {
                 Message::RemoveWorker(message::RemoveWorker { request, worker: *worker })

@@ -4,8 +4,8 @@ use rollmesh_core::{
     protocol::{
         Message, Phase, RefusalCode, Token,
         message::{
-            EnvTrace, Iteration, Notice, Refused, Reply, Request, RunStatus, Welcome, WorkerGone, WorkerRow,
-            WorkerToken,
+            EnvTrace, Iteration, LedgerReport, Notice, Refused, Reply, Request, RunStatus, Welcome, WorkerGone,
+            WorkerRow, WorkerToken,
         },
     },
     time::Micros,
@@ -84,6 +84,32 @@ fn a_page_with_a_token_connects_and_follows_the_run() {
 
     reduce(&mut state, Event::Received(Message::WorkerGone(WorkerGone { worker: 1 })));
     assert_eq!(state.workers.keys().copied().collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn the_books_and_what_is_wrong_with_workers_are_shown() {
+    let mut state = online();
+    let books =
+        LedgerReport { unhealthy_workers: vec![2], reasons: "no progress for 3 s".into(), ..Default::default() };
+    assert_eq!(reduce(&mut state, Event::Received(Message::LedgerReport(books))), []);
+    assert_eq!((state.reason(2).as_deref(), state.reason(1)), (Some("no progress for 3 s"), None));
+    // Another hub may have other books.
+    reduce(&mut state, welcome());
+    assert_eq!((state.reason(2), state.ledger), (None, None));
+}
+
+#[test]
+fn only_what_the_page_does_not_show_by_itself_is_confirmed() {
+    let mut state = online();
+    assert_eq!(reduce(&mut state, Event::Act(Action::Checkpoint)), [send(Message::Checkpoint(Request { request: 1 }))]);
+    let effects = reduce(&mut state, reply(1, ""));
+    assert!(matches!(effects[..], [Effect::ExpireToast { .. }]), "{effects:?}");
+    assert_eq!(state.toasts.last().unwrap().text, "A checkpoint was written.");
+    assert_eq!(reduce(&mut state, Event::Act(Action::Drain)), [send(Message::Drain(Request { request: 2 }))]);
+    assert_eq!(reduce(&mut state, reply(2, "")), []);
+    reduce(&mut state, Event::Act(Action::Checkpoint));
+    reduce(&mut state, reply(3, "this run has no run directory"));
+    assert_eq!(state.toasts.last().unwrap().text, "No checkpoint was written: this run has no run directory");
 }
 
 #[test]

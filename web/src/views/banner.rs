@@ -133,6 +133,12 @@ fn ending(state: &State) -> Option<Text> {
             ("finished", "info", "Finished.", format!("All {steps} env steps were used without solving it."))
         }
         Phase::Failed => ("failed", "bad", "The run has failed.", run.error.clone()),
+        Phase::Draining => (
+            "draining",
+            "warning",
+            "Draining.",
+            "No more leases are granted; the run ends when those that are out have.".into(),
+        ),
         Phase::Idle | Phase::Running | Phase::Paused | Phase::Stopped => return None,
     };
     Some(Text { kind, tone, title, text, asks_for_token: false })

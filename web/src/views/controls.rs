@@ -9,13 +9,13 @@ use crate::{
     state::{Action, State},
 };
 
-/// Pause, resume, add a worker, stop; and the form for the next run when none is going on.
+/// Pause, resume, checkpoint, stop; more and fewer workers; and the form for the next run when none is going on.
 #[component]
 pub(crate) fn Controls() -> impl IntoView {
     let store = expect_context::<Store>();
     let phase = store.select(State::phase);
     let note = store.select(|state| state.obstacle(&Action::Stop));
-    let can_start = store.select(|state| state.is_online() && !matches!(state.phase(), Phase::Running | Phase::Paused));
+    let can_start = store.select(|state| state.is_online() && !state.phase().is_active());
     view! {
         <section class="card" aria-labelledby="controls-title">
             <div class="card-head">
@@ -29,9 +29,10 @@ pub(crate) fn Controls() -> impl IntoView {
                 >
                     <ActionButton action=Action::Resume id="resume" class="button primary">"Resume"</ActionButton>
                 </Show>
-                <ActionButton action=Action::AddWorker id="add-worker">"Add local worker"</ActionButton>
-                <StopButton/>
+                <ActionButton action=Action::Checkpoint id="checkpoint">"Checkpoint"</ActionButton>
+                <StopButtons/>
             </div>
+            <LocalWorkers/>
             <Show when=move || can_start.get()>
                 <StartRunForm/>
             </Show>
@@ -39,9 +40,9 @@ pub(crate) fn Controls() -> impl IntoView {
     }
 }
 
-/// Stops only when asked twice: a stopped run does not come back.
+/// Ends a run only when asked twice, since it does not come back: when its leases have ended, or at once.
 #[component]
-fn StopButton() -> impl IntoView {
+fn StopButtons() -> impl IntoView {
     let store = expect_context::<Store>();
     let obstacle = store.select(|state| state.obstacle(&Action::Stop));
     let is_asking = RwSignal::new(false);
@@ -66,12 +67,55 @@ fn StopButton() -> impl IntoView {
                 </button>
             }
         >
-            <span class="confirm" role="group" aria-label="Stop the run for good?">
-                <ActionButton action=Action::Stop id="stop-confirm" class="button danger">"Stop for good"</ActionButton>
+            <div class="confirm" role="group" aria-label="Stop the run for good?">
+                <p class="hint">"It does not come back. What its leases bring can still be kept."</p>
+                <ActionButton action=Action::Drain id="drain" class="button primary">"Finish leases first"</ActionButton>
+                <ActionButton action=Action::Stop id="stop-confirm" class="button danger">"Stop at once"</ActionButton>
                 <button type="button" class="button" data-testid="stop-cancel" on:click=move |_| is_asking.set(false)>
                     "Keep running"
                 </button>
-            </span>
+            </div>
         </Show>
+    }
+}
+
+/// One more worker beside the hub, or one fewer.
+#[component]
+fn LocalWorkers() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let latest = store.select(|state| state.local_workers().next_back());
+    let count = store.select(|state| state.local_workers().count());
+    view! {
+        <div class="stepper" role="group" aria-label="Local workers">
+            <span class="stepper-name">"Local workers"</span>
+            {move || match latest.get() {
+                Some(worker) => view! {
+                    <ActionButton
+                        action=Action::RemoveWorker { worker }
+                        id="remove-local-worker"
+                        class="button icon"
+                        label="One local worker fewer"
+                    >
+                        "−"
+                    </ActionButton>
+                }.into_any(),
+                None => view! {
+                    <button
+                        type="button"
+                        class="button icon"
+                        data-testid="remove-local-worker"
+                        aria-label="One local worker fewer"
+                        title="There is no local worker."
+                        disabled=true
+                    >
+                        "−"
+                    </button>
+                }.into_any(),
+            }}
+            <output class="number" data-testid="local-workers" aria-live="polite">{count}</output>
+            <ActionButton action=Action::AddWorker id="add-worker" class="button icon" label="One local worker more">
+                "+"
+            </ActionButton>
+        </div>
     }
 }

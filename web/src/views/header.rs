@@ -81,6 +81,7 @@ fn phase(state: &State) -> (&'static str, &'static str) {
         Phase::Finished => ("quiet", "finished"),
         Phase::Stopped => ("quiet", "stopped"),
         Phase::Failed => ("bad", "failed"),
+        Phase::Draining => ("warning", "draining"),
     }
 }
 

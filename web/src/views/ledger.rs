@@ -1,11 +1,14 @@
 //! Where every granted env step has gone.
 
 use leptos::prelude::*;
-use rollmesh_core::protocol::message::RunStatus;
+use rollmesh_core::protocol::message::{LedgerReport, RunStatus};
 
 use crate::{format, shell::Store, state::State};
 
-/// Granted = committed + superseded + rejected + expired + outstanding.
+/// A reason with its count, as the page names it.
+type Detail = (&'static str, u64);
+
+/// Granted = committed + superseded + rejected + expired + outstanding, with reasons where there are any.
 #[component]
 pub(crate) fn Ledger() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -17,23 +20,79 @@ pub(crate) fn Ledger() -> impl IntoView {
             </div>
         }
     };
+    let details = move |id: &'static str, of: fn(&LedgerReport) -> Vec<Detail>| {
+        let details = store.select(move |state| state.ledger.as_ref().map(of).unwrap_or_default());
+        move || {
+            details
+                .get()
+                .into_iter()
+                .map(|(name, count)| {
+                    view! {
+                        <div class="line part" data-testid=format!("{id}-{name}")>
+                            <dt>{name.replace('_', " ")}</dt>
+                            <dd>{format::count(count)}</dd>
+                        </div>
+                    }
+                })
+                .collect_view()
+        }
+    };
+    let balance = store.select(balance);
+    let besides = store.select(|state| state.ledger.as_ref().map(besides).unwrap_or_default());
     view! {
         <section class="card latest" aria-labelledby="ledger-title" data-testid="ledger">
             <div class="card-head">
                 <h2 id="ledger-title">"Ledger of env steps"</h2>
+                <span
+                    class="state"
+                    data-testid="ledger-balance"
+                    data-tone=move || balance.get().0
+                    title="Granted is the sum of all others"
+                >
+                    {move || balance.get().1}
+                </span>
             </div>
             <dl class="lines">
                 {line("ledger-committed", "Committed", "Learned from or about to be", |run| run.committed)}
                 {line("ledger-superseded", "Superseded", "Came after another worker's equal ones", |run| run.superseded)}
                 {line("ledger-rejected", "Rejected", "Refused, for whatever reason", |run| run.rejected)}
-                {line("ledger-expired", "Expired", "Their lease ran out", |run| run.expired)}
+                {details("ledger-rejected", |ledger| some(&ledger.rejected.by_reason()))}
+                {line("ledger-expired", "Expired", "They never came", |run| run.expired)}
+                {details("ledger-expired", |ledger| some(&ledger.expired.by_cause()))}
                 {line("ledger-outstanding", "Outstanding", "Being worked on", |run| run.outstanding)}
                 {line("ledger-granted", "Granted", "The sum of the others", |run| run.granted)}
             </dl>
+            <p class="hint" data-testid="ledger-besides" hidden=move || besides.with(String::is_empty)>{besides}</p>
         </section>
     }
 }
 
 fn steps(state: &State, value: fn(&RunStatus) -> u64) -> String {
     state.run.as_ref().map_or_else(|| "–".into(), |run| format::count(value(run)))
+}
+
+fn some(counts: &[Detail]) -> Vec<Detail> {
+    counts.iter().copied().filter(|(_, count)| *count > 0).collect()
+}
+
+/// Tone and text.
+fn balance(state: &State) -> (&'static str, &'static str) {
+    match &state.ledger {
+        Some(ledger) if ledger.balances() => ("good", "balances"),
+        Some(_) => ("bad", "does not balance"),
+        None => ("quiet", ""),
+    }
+}
+
+/// What is not part of the sum.
+fn besides(ledger: &LedgerReport) -> String {
+    let uninvited = ledger.uninvited_superseded.saturating_add(ledger.uninvited_rejected.total());
+    let counts = [
+        (ledger.regenerated, "env steps made again after a restart"),
+        (uninvited, "fragments that nobody waited for any more"),
+        (ledger.num_worker_restarts, "local workers replaced"),
+    ];
+    let texts = counts.iter().filter(|(count, _)| *count > 0);
+    let texts: Vec<String> = texts.map(|(count, name)| format!("{} {name}", format::count(*count))).collect();
+    if texts.is_empty() { String::new() } else { format!("Besides: {}.", texts.join(", ")) }
 }

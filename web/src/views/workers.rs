@@ -55,6 +55,7 @@ fn Row(id: u32) -> impl IntoView {
     let store = expect_context::<Store>();
     let row = store.select(move |state| state.workers.get(&id).cloned().unwrap_or_default());
     let is_this_tab = store.select(move |state| is_this_tab(state, id));
+    let reason = store.select(move |state| state.reason(id));
     let text = move |show: fn(&WorkerRow) -> String| move || row.with(show);
     let state = move || row.with(|row| state_name(row.state));
     view! {
@@ -65,7 +66,10 @@ fn Row(id: u32) -> impl IntoView {
                 {text(|row| row.name.clone())}
                 {move || is_this_tab.get().then(|| view! { <span class="tag" data-testid="worker-this-tab">"this tab"</span> })}
             </td>
-            <td><span class="state" data-tone=move || row.with(|row| state_tone(row.state))>{state}</span></td>
+            <td>
+                <span class="state" data-tone=move || row.with(|row| state_tone(row.state))>{state}</span>
+                {move || reason.get().map(|reason| view! { <span class="reason" data-testid="worker-reason">{reason}</span> })}
+            </td>
             <td class="right" data-testid="worker-slots">{text(|row| row.slots.to_string())}</td>
             <td class="right" data-testid="worker-env-steps">{text(|row| format::count(row.env_steps))}</td>
             <td class="right" data-testid="worker-steps-per-s">{text(|row| format::short(f64::from(row.steps_per_s)))}</td>

@@ -31,13 +31,13 @@ impl ActorCritic {
     /// Elements of an observation.
     #[must_use]
     pub fn obs_len(&self) -> usize {
-        self.policy.first().map_or(0, |layer| layer.inputs)
+        self.policy.first().map_or(0, |layer| layer.inputs())
     }
 
     /// Number of actions.
     #[must_use]
     pub fn num_actions(&self) -> usize {
-        self.policy.last().map_or(0, |layer| layer.outputs)
+        self.policy.last().map_or(0, |layer| layer.outputs())
     }
 }
 
@@ -84,7 +84,7 @@ impl Block {
     fn run(&mut self, layers: &[Dense]) {
         for (i, layer) in layers.iter().enumerate() {
             if i > 0 {
-                for (input, output) in self.input.iter_mut().zip(&self.output[..layer.inputs]) {
+                for (input, output) in self.input.iter_mut().zip(&self.output[..layer.inputs()]) {
                     for (x, y) in input.iter_mut().zip(output) {
                         *x = math::tanh(*y);
                     }
@@ -115,7 +115,7 @@ impl Row {
                 layer.forward_row(row, &mut self.output);
                 continue;
             }
-            let lanes = layer.inputs.div_ceil(LANES);
+            let lanes = layer.inputs().div_ceil(LANES);
             for (input, output) in self.input.iter_mut().zip(&self.output[..lanes]) {
                 for (x, y) in input.iter_mut().zip(output) {
                     *x = math::tanh(*y);

@@ -15,6 +15,7 @@ mod pieces;
 mod upload;
 mod upload_error;
 mod weights;
+mod weights_reader;
 
 pub use agents::{AgentReturn, AgentRowsError, AgentTable, AgentTableError, RowKind};
 pub use elements::ValueFault;
@@ -24,3 +25,4 @@ pub use limits::FragmentLimits;
 pub use upload::{EncodeError, fragment_upload};
 pub use upload_error::{CutFault, UploadError};
 pub use weights::{WeightsUpdateError, weights, weights_frame, weights_in, weights_update};
+pub(super) use weights_reader::WeightsReader;

@@ -1,24 +1,12 @@
 //! [`Weights`] and [`WeightsUpdate`].
 
+use super::weights_reader::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, WeightsReader, read_values};
 use crate::{
-    column::{LittleEndian as _, append_le},
-    ids::WeightsVersion,
+    column::append_le,
     prelude::*,
-    protocol::{
-        DecodeError, Frame, Kind, Message, TooLarge,
-        codec::decode_body,
-        header,
-        message::{WeightsUpdate, WeightsUpdateRef},
-    },
-    weights::{Tensor, Weights, WeightsError},
+    protocol::{DecodeError, Frame, Kind, Message, TooLarge, codec::push_length, header, message::WeightsUpdate},
+    weights::{Weights, WeightsError},
 };
-
-/// The most tensors of one set of weights.
-const MAX_TENSORS: usize = 1024;
-/// The most bytes of a tensor's name.
-const MAX_NAME_BYTES: usize = 128;
-/// The most dimensions of a tensor.
-const MAX_RANK: u8 = 8;
 
 /// Why an update brings no weights.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,33 +46,21 @@ pub enum WeightsUpdateError {
 #[must_use]
 pub fn weights_update(run: u32, weights: &Weights) -> WeightsUpdate {
     let mut update = table(run, weights);
-    update.values.reserve(value_bytes(weights));
+    update.values.reserve(weights.value_bytes());
     weights.tensors().iter().for_each(|tensor| append_le(&mut update.values, &tensor.values));
     update
 }
 
-/// The frame of that message, without a copy on the way.
+/// The frame of that message, which shares the weights.
 ///
 /// # Errors
 /// [`TooLarge`] for weights that no receiver accepts.
 pub fn weights_frame(run: u32, weights: &Weights) -> Result<Frame, TooLarge> {
-    let mut bytes = Message::WeightsUpdate(table(run, weights)).encode();
+    let mut head = Message::WeightsUpdate(table(run, weights)).encode();
     // The values stand last: their length takes the place of that of none.
-    bytes.pop();
-    let len = value_bytes(weights);
-    bytes.reserve(len + 10);
-    let mut rest = len;
-    while rest >= 0x80 {
-        bytes.push(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    bytes.push(rest as u8);
-    weights.tensors().iter().for_each(|tensor| append_le(&mut bytes, &tensor.values));
-    Frame::of_bytes(Kind::WeightsUpdate, bytes)
-}
-
-fn value_bytes(weights: &Weights) -> usize {
-    weights.tensors().iter().map(|tensor| 4 * tensor.values.len()).sum()
+    head.pop();
+    push_length(&mut head, weights.value_bytes());
+    Frame::of_weights(head, weights)
 }
 
 /// The message without values.
@@ -106,9 +82,7 @@ fn table(run: u32, weights: &Weights) -> WeightsUpdate {
 /// # Errors
 /// [`WeightsUpdateError`] names the tensor that is wrong.
 pub fn weights(update: &WeightsUpdate) -> Result<Weights, WeightsUpdateError> {
-    let WeightsUpdate { run, version, names, ranks, dims, values } = update;
-    let (ranks, dims) = (ranks.clone(), dims.clone());
-    read(&WeightsUpdateRef { run: *run, version: *version, names, ranks, dims, values })
+    read_values(update)
 }
 
 /// Takes the weights of a run out of the bytes of a message, without a copy on the way. None for other messages, and
@@ -121,49 +95,22 @@ pub fn weights_in(bytes: &[u8], run: u32) -> Result<Option<Weights>, WeightsUpda
     if kind != Kind::WeightsUpdate {
         return Ok(None);
     }
-    let update: WeightsUpdateRef<'_> = decode_body(kind, body)?;
-    if update.run == run { read(&update).map(Some) } else { Ok(None) }
-}
-
-fn read(update: &WeightsUpdateRef<'_>) -> Result<Weights, WeightsUpdateError> {
-    let count = update.ranks.len();
-    if count > MAX_TENSORS {
-        return Err(WeightsUpdateError::TooMany(count));
+    if body.len() > kind.body_cap() as usize {
+        return Err(DecodeError::TooLarge { kind, bytes: body.len() }.into());
     }
-    let names = || update.names.split('\n').filter(|name| (1..=MAX_NAME_BYTES).contains(&name.len()));
-    if names().count() != count {
-        return Err(WeightsUpdateError::Names { names: names().count(), tensors: count });
-    }
-    let (mut dims, mut values) = (&update.dims[..], update.values);
-    let mut tensors = Vec::with_capacity(count);
-    for (name, &rank) in names().zip(&update.ranks) {
-        let shape = split(&mut dims, usize::from(rank))
-            .filter(|_| rank <= MAX_RANK)
-            .ok_or_else(|| WeightsUpdateError::Dims(name.into()))?;
-        let bytes = shape.iter().try_fold(4usize, |bytes, &dim| bytes.checked_mul(dim as usize));
-        let bytes =
-            bytes.and_then(|bytes| split(&mut values, bytes)).ok_or_else(|| WeightsUpdateError::Values(name.into()))?;
-        tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), values: f32::read_le(bytes) });
-    }
-    if !dims.is_empty() {
-        return Err(WeightsUpdateError::ExtraDims(dims.len()));
-    }
-    if !values.is_empty() {
-        return Err(WeightsUpdateError::ExtraValues(values.len()));
-    }
-    Ok(Weights::new(WeightsVersion(update.version), tensors)?)
-}
-
-/// Takes the first `count` items off a slice, if it has as many.
-fn split<'a, T>(items: &mut &'a [T], count: usize) -> Option<&'a [T]> {
-    let (first, rest) = items.split_at_checked(count)?;
-    *items = rest;
-    Some(first)
+    let mut reader = WeightsReader::new(run, bytes.len());
+    reader.read(bytes)?;
+    reader.finish()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        ids::WeightsVersion,
+        protocol::{CHUNK_BYTES, Inbox, Outbox, Received, Role},
+        weights::Tensor,
+    };
 
     /// A change, and what is then said.
     type Case<'a> = (&'a dyn Fn(&mut WeightsUpdate), &'a str);
@@ -192,14 +139,72 @@ mod tests {
         let large = Tensor { name: "w".into(), shape: vec![5_000], values };
         for weights in [sample(), none, Weights::new(WeightsVersion(1 << 40), vec![large]).unwrap()] {
             let frame = weights_frame(3, &weights).unwrap();
-            assert_eq!(frame, Frame::new(&Message::WeightsUpdate(weights_update(3, &weights))).unwrap());
-            assert_eq!(weights_in(frame.bytes(), 3), Ok(Some(weights)));
-            assert_eq!(weights_in(frame.bytes(), 4), Ok(None));
-            let cut = weights_in(&frame.bytes()[..frame.bytes().len() - 1], 3).unwrap_err();
+            let message = Message::WeightsUpdate(weights_update(3, &weights));
+            assert_eq!(frame, Frame::new(&message).unwrap());
+            let bytes = message.encode();
+            assert_eq!(weights_in(&bytes, 3), Ok(Some(weights)));
+            assert_eq!(weights_in(&bytes, 4), Ok(None));
+            let cut = weights_in(&bytes[..bytes.len() - 1], 3).unwrap_err();
             assert_eq!(cut.to_string(), "the body of WeightsUpdate does not decode");
+            let long = weights_in(&[&bytes[..], &[0]].concat(), 3).unwrap_err();
+            assert_eq!(long.to_string(), "WeightsUpdate is followed by 1 bytes that do not belong to it");
         }
         let other = Message::Credit(crate::protocol::message::Credit { bytes: 1 }).encode();
         assert_eq!(weights_in(&other, 3), Ok(None));
+    }
+
+    /// Sends a frame to a worker that is in run 3.
+    fn carry(frame: Frame) -> Vec<Option<(u32, Weights)>> {
+        let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
+        outbox.push_frame(frame);
+        let mut heard = vec![];
+        while let Some(frame) = outbox.poll_frame() {
+            heard.push(match inbox.receive(&frame, Some(3)).unwrap() {
+                Some(Received::Weights { run, weights }) => Some((run, weights)),
+                Some(other) => panic!("{other:?}"),
+                None => None,
+            });
+            inbox.take_credit_due().into_iter().for_each(|credit| outbox.grant(credit.bytes));
+        }
+        heard
+    }
+
+    #[test]
+    fn large_weights_are_read_while_they_arrive() {
+        let tensor = |name: &str, shape: &[u32]| Tensor {
+            name: name.into(),
+            shape: shape.to_vec(),
+            values: (0..shape.iter().product::<u32>()).map(|i| i as f32 - 0.5).collect(),
+        };
+        let tensors = vec![tensor("a", &[400, 1_000]), tensor("b", &[0]), tensor("odd", &[7]), tensor("z", &[300_000])];
+        let large = Weights::new(WeightsVersion(7), tensors).unwrap();
+        let heard = carry(weights_frame(3, &large).unwrap());
+        let chunks = (4 * 700_007usize).div_ceil(CHUNK_BYTES as usize);
+        assert_eq!(heard.len(), chunks);
+        assert!(heard[..chunks - 1].iter().all(Option::is_none));
+        assert_eq!(heard[chunks - 1], Some((3, large.clone())));
+        assert!(carry(weights_frame(4, &large).unwrap()).iter().all(Option::is_none), "another run's");
+        let mut joined = Inbox::of_peer(Role::Worker);
+        let mut outbox = Outbox::new(u32::MAX);
+        outbox.push_frame(weights_frame(3, &large).unwrap());
+        let messages: Vec<_> = core::iter::from_fn(|| outbox.poll_frame())
+            .filter_map(|frame| {
+                let heard = joined.handle_frame(&frame).unwrap();
+                joined.take_credit_due();
+                heard
+            })
+            .collect();
+        assert_eq!(messages, [Message::WeightsUpdate(weights_update(3, &large))]);
+    }
+
+    #[test]
+    fn pieces_of_any_size_make_the_same_weights() {
+        let bytes = Message::WeightsUpdate(weights_update(3, &sample())).encode();
+        for size in 1..=bytes.len() {
+            let mut reader = WeightsReader::new(3, bytes.len());
+            bytes.chunks(size).for_each(|piece| reader.read(piece).unwrap());
+            assert_eq!(reader.finish(), Ok(Some(sample())));
+        }
     }
 
     #[test]

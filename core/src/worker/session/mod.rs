@@ -6,6 +6,7 @@ mod leases;
 mod tests;
 mod work;
 
+use bytes::Bytes;
 use calls::{Calls, Done};
 use leases::{Leases, Turn};
 
@@ -17,14 +18,13 @@ use crate::{
     lease::Lease,
     prelude::*,
     protocol::{
-        Inbox, Message, Outbox, RefusalCode, Role,
+        Inbox, Message, Outbox, Received, RefusalCode, Role,
         convert::{self, FragmentLimits},
         handshake::{self, HandshakeError, Identity},
         message::{Goodbye, LeaseGrant, RunStart, WeightsApplied, Welcome},
     },
     run::RunSpec,
     time::Micros,
-    weights::Weights,
 };
 
 /// A running lease is reported on this often: only progress extends it.
@@ -199,19 +199,20 @@ impl WorkerSession {
             return;
         }
         let run = self.run.as_ref().map(|run| run.number);
-        let heard = match self.inbox.receive(frame) {
-            Ok(None) => None,
-            Ok(Some(bytes)) => Some(read(bytes, run)),
-            Err(error) => Some(Err(error.to_string())),
-        };
-        match heard {
-            None => {}
-            Some(Ok(Heard::Message(message))) => self.handle_message(message),
-            Some(Ok(Heard::Weights(weights))) => {
-                self.leases.add_weights(weights);
-                self.apply_weights();
+        match self.inbox.receive(frame, run) {
+            Ok(None) => {}
+            Ok(Some(Received::Bytes(bytes))) => match Message::decode(bytes) {
+                Ok(message) => self.handle_message(message),
+                Err(error) => self.leave(&error.to_string()),
+            },
+            Ok(Some(Received::Weights { run: of, weights })) => {
+                // A run may have ended while they came.
+                if run == Some(of) {
+                    self.leases.add_weights(weights);
+                    self.apply_weights();
+                }
             }
-            Some(Err(reason)) => self.leave(&reason),
+            Err(error) => self.leave(&error.to_string()),
         }
         if let Some(credit) = self.inbox.take_credit_due() {
             self.send(&Message::Credit(credit));
@@ -219,7 +220,7 @@ impl WorkerSession {
     }
 
     /// The next frame to send to the hub. Also after the end of the session: the last word may be a farewell.
-    pub fn poll_frame(&mut self) -> Option<Vec<u8>> {
+    pub fn poll_frame(&mut self) -> Option<Bytes> {
         self.outbox.poll_frame()
     }
 
@@ -393,23 +394,6 @@ impl WorkerSession {
         if let Err(error) = self.outbox.push(message) {
             self.end(SessionState::Closed { reason: error.to_string() });
         }
-    }
-}
-
-/// What the hub has said. On the stack for a moment: a box would be an allocation per message.
-#[allow(clippy::large_enum_variant)]
-enum Heard {
-    Message(Message),
-    /// Weights of the run that goes on.
-    Weights(Weights),
-}
-
-/// Reads a message, weights of the run from where they are.
-fn read(bytes: &[u8], run: Option<u32>) -> Result<Heard, String> {
-    let weights = run.map_or(Ok(None), |run| convert::weights_in(bytes, run)).map_err(|error| error.to_string())?;
-    match weights {
-        Some(weights) => Ok(Heard::Weights(weights)),
-        None => Message::decode(bytes).map(Heard::Message).map_err(|error| error.to_string()),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{MlpPolicySpec, init_weights},
     protocol::{
-        Frame, INITIAL_CREDIT, Token, TokenGrant, TokenTable,
+        INITIAL_CREDIT, Token, TokenGrant, TokenTable,
         message::{self, LeaseRefused, Progress, Revoke, RunEnd},
     },
     sampler::{OutputWriter, SampleError},
@@ -459,7 +459,7 @@ fn a_refused_worker_says_why_and_does_nothing_more() {
 
 #[test]
 fn a_hub_that_breaks_the_protocol_ends_the_session() {
-    let frame = |message: &Message| Frame::new(message).unwrap().bytes().to_vec();
+    let frame = |message: &Message| message.encode();
     let mut broken = convert::weights_update(RUN, &weights(1));
     broken.values.pop();
     let cases = [

@@ -58,9 +58,18 @@ impl Target {
     }
 }
 
-/// Does a command's work in an event loop of its own.
-fn run_command(work: impl Future<Output = Result<(), ControlError>>) -> Result<ExitCode, Failure> {
-    match runtime(1)?.block_on(work) {
+/// Does a command's work at the hub, in an event loop of its own.
+fn run_command(
+    connect: impl Future<Output = Result<Control, ControlError>>,
+    work: impl AsyncFnOnce(&mut Control) -> Result<(), ControlError>,
+) -> Result<ExitCode, Failure> {
+    let all = async {
+        let mut hub = connect.await?;
+        let done = work(&mut hub).await;
+        hub.leave().await;
+        done
+    };
+    match runtime(1)?.block_on(all) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) if error.is_usage() => Err(Failure::usage(error)),
         Err(error) => Err(Failure::other(error)),

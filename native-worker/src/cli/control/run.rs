@@ -74,8 +74,7 @@ pub(in crate::cli) struct StopArgs {
 impl ScaleArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
         let wanted = self.num_workers as usize;
-        run_command(async {
-            let mut hub = self.target.operator().await?;
+        run_command(self.target.operator(), async |hub| {
             hub.scale(self.num_workers).await?;
             // Those that are about to go are still there.
             let are_there = |hub: &Control| hub.workers().values().filter(|row| row.local).count() == wanted;
@@ -88,41 +87,37 @@ impl ScaleArgs {
 
 impl PauseArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        run_command(async {
-            let mut hub = self.target.operator().await?;
+        run_command(self.target.operator(), async |hub| {
             hub.pause().await?;
-            say_phase(&mut hub, "paused").await
+            say_phase(hub, "paused").await
         })
     }
 }
 
 impl ResumeArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        run_command(async {
-            let mut hub = self.target.operator().await?;
+        run_command(self.target.operator(), async |hub| {
             hub.resume().await?;
-            say_phase(&mut hub, "running").await
+            say_phase(hub, "running").await
         })
     }
 }
 
 impl StopArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        run_command(async {
-            let mut hub = self.target.operator().await?;
+        run_command(self.target.operator(), async |hub| {
             hub.stop().await?;
-            say_end(&mut hub).await
+            say_end(hub).await
         })
     }
 }
 
 impl DrainArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        run_command(async {
-            let mut hub = self.target.operator().await?;
+        run_command(self.target.operator(), async |hub| {
             let Some(worker) = self.worker else {
                 hub.drain().await?;
-                return say_end(&mut hub).await;
+                return say_end(hub).await;
             };
             hub.remove_worker(worker).await?;
             hub.until("the worker's end", |hub| !hub.workers().contains_key(&worker)).await?;
@@ -134,8 +129,7 @@ impl DrainArgs {
 
 impl CheckpointArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        run_command(async {
-            let mut hub = self.target.operator().await?;
+        run_command(self.target.operator(), async |hub| {
             hub.checkpoint().await?;
             let status = hub.status();
             print(&format!("run {}: checkpoint written in iteration {}\n", status.run, status.iteration));

@@ -37,12 +37,11 @@ pub(in crate::cli) struct StatusArgs {
 
 impl StatusArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        run_command(async {
-            let mut hub = self.target.viewer().await?;
+        run_command(self.target.viewer(), async |hub| {
             if self.watch {
-                return self.watch(&mut hub).await;
+                return self.watch(hub).await;
             }
-            print(&self.text(&hub));
+            print(&self.text(hub));
             Ok(())
         })
     }

@@ -25,9 +25,8 @@ pub(in crate::cli) struct WorkersArgs {
 
 impl WorkersArgs {
     pub(in crate::cli) fn run(&self) -> Result<ExitCode, Failure> {
-        run_command(async {
-            let hub = self.target.viewer().await?;
-            let text = if self.json { format!("{}\n", array(&hub)) } else { table(&hub) };
+        run_command(self.target.viewer(), async |hub| {
+            let text = if self.json { format!("{}\n", array(hub)) } else { table(hub) };
             print(&text);
             Ok(())
         })

@@ -1,0 +1,108 @@
+//! Hubs that are controlled from the shell and ended by signals: programs as people run them.
+#![cfg(target_os = "linux")]
+
+mod commands;
+mod mistakes;
+mod signals;
+#[path = "../support/mod.rs"]
+mod support;
+
+use rollmesh_core::protocol::{Message, Role, Token, message::StartRun};
+use serde_json::Value;
+use support::{
+    Process,
+    client::Client,
+    json,
+    process::{Finished, Invitation},
+};
+
+/// A hub without a run, as a process.
+struct HubProcess {
+    process: Process,
+    invitation: Invitation,
+}
+
+impl HubProcess {
+    async fn start() -> Self {
+        let mut process = Process::start(["hub", "--listen", "127.0.0.1:0"]);
+        let invitation = process.invitation().await;
+        Self { process, invitation }
+    }
+
+    async fn operator(&self) -> Client {
+        let token = Token::from_hex(&self.invitation.operator_token).unwrap();
+        Client::join(&self.invitation.address, Role::Operator, token).await
+    }
+
+    /// Begins a run that goes on until somebody ends it; its workers may still be on their way.
+    async fn start_run(&self, num_workers: u32) {
+        let start = |request| {
+            Message::StartRun(StartRun {
+                request,
+                env: "CartPole-v1".into(),
+                algo: "ppo".into(),
+                seed: 1,
+                num_workers,
+                num_envs_per_worker: 4,
+                stop_return: f32::NAN,
+                max_env_steps: u64::MAX,
+            })
+        };
+        assert_eq!(self.operator().await.ask(start).await, "");
+    }
+
+    async fn command(&self, args: &[&str]) -> Finished {
+        command(&self.invitation, args).await
+    }
+
+    /// Does what is asked; what it prints.
+    async fn succeed(&self, args: &[&str]) -> String {
+        succeed(&self.invitation, args).await
+    }
+
+    async fn status(&self) -> Value {
+        json(&self.succeed(&["status", "--json"]).await)
+    }
+
+    async fn workers(&self) -> Vec<Value> {
+        let Value::Array(workers) = json(&self.succeed(&["workers", "--json"]).await) else { panic!("no array") };
+        workers
+    }
+
+    /// Asks for the status until it is as wanted.
+    async fn until_status(&self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
+        support::soon(what, async {
+            loop {
+                let status = self.status().await;
+                if is_so(&status) {
+                    return status;
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// A command that controls a hub, with its operator's token.
+async fn command(hub: &Invitation, args: &[&str]) -> Finished {
+    let url = format!("ws://{}", hub.address);
+    let args = args.iter().copied().chain(["--hub", &url]);
+    let token = hub.operator_token.clone();
+    Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token)).finish().await
+}
+
+async fn succeed(hub: &Invitation, args: &[&str]) -> String {
+    let end = command(hub, args).await;
+    assert_eq!(end.status.code(), Some(0), "{args:?}: {}\n{}", end.stdout, end.stderr);
+    end.stdout
+}
+
+/// A number of an object.
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// All entries of an object of counts.
+fn total(counts: &Value) -> u64 {
+    counts.as_object().expect("an object").values().map(count).sum()
+}

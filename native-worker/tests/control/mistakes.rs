@@ -1,0 +1,83 @@
+//! What goes wrong says what to do, ends with the code of its sort, and shows no token.
+
+use super::{HubProcess, support::Process};
+
+const TOKEN: &str = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
+const COMMANDS: [&[&str]; 8] =
+    [&["status"], &["workers"], &["scale", "1"], &["pause"], &["resume"], &["drain"], &["checkpoint"], &["stop"]];
+
+async fn fails(args: &[&str], token: Option<&str>, code: i32, text: &str) {
+    let end = Process::start_with(args, |command| {
+        if let Some(token) = token {
+            command.env("ROLLMESH_TOKEN", token);
+        }
+    });
+    let end = end.finish_with(code).await;
+    assert!(end.stderr.contains(text), "{args:?}: {}", end.stderr);
+    assert!(!end.stderr.contains("5a5a") && !end.stdout.contains("5a5a"), "{args:?}: {}", end.stderr);
+}
+
+#[tokio::test]
+async fn without_a_hub() {
+    // Nobody listens on it: it was somebody's a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
+    let hub = format!("ws://{free}");
+    for command in COMMANDS {
+        let args = [command, &["--hub", &hub]].concat();
+        fails(&args, Some(TOKEN), 1, &format!("cannot reach a hub at {hub}: ")).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_proper_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
+    let path = file.to_str().unwrap();
+    fails(&["status"], None, 2, "ROLLMESH_TOKEN is not set").await;
+    fails(&["status"], Some("5a5a"), 2, "ROLLMESH_TOKEN: a token has 64 hexadecimal digits").await;
+    fails(&["pause", "--token-file", path], Some(TOKEN), 2, "cannot read a token from ").await;
+    std::fs::write(&file, "5a5a\n").unwrap();
+    fails(&["pause", "--token-file", path], None, 2, "a token has 64 hexadecimal digits").await;
+
+    let hub = HubProcess::start().await;
+    let address = format!("http://{}/", hub.invitation.address);
+    for command in COMMANDS {
+        let args = [command, &["--hub", &address]].concat();
+        let role = if ["status", "workers"].contains(&command[0]) { "viewer" } else { "operator" };
+        fails(&args, Some(TOKEN), 2, &format!("the hub refused the token for the role {role}; ")).await;
+    }
+    // A worker's token is none of these.
+    fails(&["status", "--hub", &address], Some(&hub.invitation.worker_token), 2, "the hub refused the token").await;
+    std::fs::write(&file, &hub.invitation.operator_token).unwrap();
+    Process::start(["status", "--hub", &address, "--token-file", path]).finish_with(0).await;
+}
+
+#[tokio::test]
+async fn with_a_token_in_the_address() {
+    for hub in [format!("http://127.0.0.1:1/#token={TOKEN}"), format!("ws://127.0.0.1:1/ws?token={TOKEN}")] {
+        fails(&["status", "--hub", &hub], Some(TOKEN), 2, "leave the token out of --hub").await;
+    }
+    fails(&["status", "--hub", "127.0.0.1:1"], Some(TOKEN), 2, "expected ws://HOST:PORT or http://HOST:PORT").await;
+}
+
+#[tokio::test]
+async fn without_a_run() {
+    let hub = HubProcess::start().await;
+    let what = [
+        ("pause", "there is no run to pause"),
+        ("resume", "there is no run to resume"),
+        ("drain", "there is no run to drain"),
+        ("checkpoint", "there is no run to write a checkpoint of"),
+        ("stop", "there is no run to stop"),
+    ];
+    for (command, reason) in what {
+        let end = hub.command(&[command]).await;
+        assert_eq!((end.status.code(), end.stderr), (Some(1), format!("error: {reason}")));
+    }
+    let end = hub.command(&["scale", "1000"]).await;
+    assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
+    hub.start_run(1).await;
+    let end = hub.command(&["checkpoint"]).await;
+    assert_eq!(end.status.code(), Some(1));
+    assert!(end.stderr.contains("this run has no run directory"), "{}", end.stderr);
+}

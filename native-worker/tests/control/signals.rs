@@ -1,0 +1,179 @@
+//! Programs that are asked to end finish what they have begun, and end at once when they are asked again.
+
+use std::{path::Path, time::Duration};
+
+use rollmesh_core::protocol::{
+    Message, Role, Token,
+    message::{LeaseGrant, Progress},
+};
+use serde_json::Value;
+
+use super::{
+    HubProcess, succeed,
+    support::{
+        Process,
+        client::Client,
+        is_long, json,
+        process::{Signal, children_of, has_ended},
+        soon, until,
+    },
+};
+
+/// A small network, so that an iteration takes milliseconds.
+fn train(run_dir: &Path, workers: u32, max_env_steps: u64) -> Vec<String> {
+    let numbers = [workers.to_string(), (12 / workers).to_string(), max_env_steps.to_string()];
+    let [workers, num_envs_per_worker, max_env_steps] = &numbers;
+    let args = ["train", "--hidden", "16,16", "--rollout-fragment-length", "16", "--seed", "1", "--run-dir"];
+    let all = args.into_iter().chain([run_dir.to_str().unwrap(), "--workers", workers]);
+    let all = all.chain(["--num-envs-per-worker", num_envs_per_worker, "--max-env-steps", max_env_steps]);
+    all.map(String::from).collect()
+}
+
+fn summary(run_dir: &Path) -> Value {
+    json(&std::fs::read_to_string(run_dir.join("summary.json")).unwrap())
+}
+
+/// The hash of the weights after so many env steps in a run that nobody disturbs.
+async fn undisturbed(env_steps: u64) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    Process::start(train(&run_dir, 1, env_steps)).finish_with(0).await;
+    summary(&run_dir)["weights_hash"].clone()
+}
+
+#[tokio::test]
+async fn sigterm_drains_a_run_and_what_it_has_made_is_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    let mut run = Process::start(train(&run_dir, 2, u64::MAX));
+    let invitation = run.invitation().await;
+    let metrics = || std::fs::read_to_string(run_dir.join("metrics.jsonl")).unwrap_or_default().lines().count();
+    until("some iterations", || metrics() > 3).await;
+    let workers = children_of(run.pid());
+    let token = Token::from_hex(&invitation.operator_token).unwrap();
+    let dashboard = Client::join(&invitation.address, Role::Operator, token).await;
+    run.signal(Signal::TERM);
+    assert_eq!(dashboard.close_code().await, Some(1001), "going away");
+    let end = run.finish_with(0).await;
+    assert!(end.stdout.contains(": drained\n"), "{}", end.stdout);
+    assert!(workers.iter().all(|&worker| has_ended(worker)));
+    let summary = summary(&run_dir);
+    let env_steps = summary["env_steps"].as_u64().unwrap();
+    assert_eq!(env_steps, 192 * metrics() as u64);
+    assert_eq!(summary["weights_hash"], undisturbed(env_steps).await);
+}
+
+#[tokio::test]
+async fn a_rolling_restart_of_all_workers_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    let mut run = Process::start(train(&run_dir, 3, u64::MAX));
+    let invitation = run.invitation().await;
+    for _ in 0..3 {
+        run.line(" joined: local-").await;
+    }
+    for (restarted, worker) in children_of(run.pid()).into_iter().enumerate() {
+        rustix::process::kill_process(rustix::process::Pid::from_raw(worker as i32).unwrap(), Signal::TERM).unwrap();
+        run.line(" left: it was asked to leave").await;
+        run.line(" takes its place").await;
+        run.line(&format!(" joined: local-{} ", 4 + restarted)).await;
+        until("the end of the worker", || has_ended(worker)).await;
+    }
+    succeed(&invitation, &["pause"]).await;
+    let status = soon("nothing outstanding", async {
+        loop {
+            let status = json(&succeed(&invitation, &["status", "--json"]).await);
+            if status["ledger"]["outstanding"] == 0 {
+                return status;
+            }
+        }
+    });
+    let status = status.await;
+    assert_eq!(status["num_worker_restarts"], 3);
+    let ledger = &status["ledger"];
+    assert_eq!((&ledger["balances"], &ledger["expired"]["left"]), (&true.into(), &0.into()), "{ledger}");
+    assert!(super::total(&ledger["rejected"]) == 0 && super::total(&ledger["uninvited"]["rejected"]) == 0, "{ledger}");
+    succeed(&invitation, &["drain"]).await;
+    run.finish_with(0).await;
+    let summary = summary(&run_dir);
+    assert_eq!(summary["weights_hash"], undisturbed(summary["env_steps"].as_u64().unwrap()).await);
+}
+
+/// A worker that always makes progress and is never done.
+struct Slow(tokio::task::JoinHandle<()>);
+
+impl Slow {
+    async fn join(hub: &HubProcess) -> Self {
+        let token = Token::from_hex(&hub.invitation.worker_token).unwrap();
+        let mut worker = Client::join(&hub.invitation.address, Role::Worker, token).await;
+        let LeaseGrant { lease, .. } = worker
+            .wait_for(|message| match message {
+                Message::LeaseGrant(grant) => Some(grant.clone()),
+                _ => None,
+            })
+            .await;
+        Self(tokio::spawn(async move {
+            let mut pause = tokio::time::interval(Duration::from_millis(50));
+            for env_steps in 1.. {
+                pause.tick().await;
+                let progress = Message::Progress(Progress { lease, env_steps });
+                if worker.send(super::support::client::Frame::Binary(progress.encode().into())).await.is_err() {
+                    return;
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_hub_that_drains_takes_no_workers_and_ends_at_once_when_asked_again() {
+    let mut hub = HubProcess::start().await;
+    hub.start_run(0).await;
+    let _slow = Slow::join(&hub).await;
+    hub.process.signal(Signal::TERM);
+    hub.process.line("the run is draining").await;
+    assert_eq!(hub.status().await["phase"], "draining");
+    for (command, reason) in [("pause", "the run is draining"), ("resume", "cannot be taken back")] {
+        let end = hub.command(&[command]).await;
+        assert!(end.status.code() == Some(1) && end.stderr.contains(reason), "{}", end.stderr);
+    }
+    let mut late = Process::worker(&hub.invitation.address, &hub.invitation.worker_token);
+    late.line("the hub is about to end; trying again in ").await;
+    hub.process.signal(Signal::TERM);
+    hub.process.finish_with(143).await;
+    // It looks for its hub until it is asked to leave.
+    late.signal(Signal::TERM);
+    let end = late.finish_with(0).await;
+    assert!(end.stderr.contains("it was asked to leave"), "{}", end.stderr);
+}
+
+#[tokio::test]
+async fn leases_that_do_not_end_have_ten_seconds() {
+    if !is_long() {
+        return;
+    }
+    let mut hub = HubProcess::start().await;
+    hub.start_run(0).await;
+    let _slow = Slow::join(&hub).await;
+    hub.process.signal(Signal::TERM);
+    hub.process.line("the run is draining").await;
+    hub.process.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn a_worker_without_a_lease_leaves_at_once() {
+    let mut hub = HubProcess::start().await;
+    for signal in [Signal::INT, Signal::TERM] {
+        let worker = Process::worker(&hub.invitation.address, &hub.invitation.worker_token);
+        hub.process.line(" joined: worker").await;
+        worker.signal(signal);
+        worker.finish_with(0).await;
+        hub.process.line(" left: it was asked to leave").await;
+    }
+}
