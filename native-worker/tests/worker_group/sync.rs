@@ -56,7 +56,7 @@ pub(crate) fn weights_come_from_where_one_says() {
         let heard = group.foreach_worker(WorkerCommand::GlobalVars).unwrap();
         assert_eq!(heard, vec![WorkerAnswer::GlobalVars(vars); 3]);
         // What does not fit is said by whoever is first to see it.
-        let strange: BTreeMap<_, _> = two.iter().map(|(_, w)| (PolicyId::new("stranger"), w.clone())).collect();
+        let strange: BTreeMap<_, _> = two.values().map(|w| (PolicyId::new("stranger"), w.clone())).collect();
         assert!(matches!(group.sync_weights(SyncWeights::from_weights(&strange)), Err(GroupError::Local(_))));
 
         let mut remote = builder(cart_pole(), &placement, 1).local_worker(false).build().unwrap();
