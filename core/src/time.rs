@@ -10,11 +10,14 @@
 
 use core::{fmt, ops::Add};
 
+use serde::{Deserialize, Serialize};
+
 /// A point on the caller's clock, or a span between two points, in microseconds.
 ///
 /// Core has no clock: whoever drives it says what time it is. Any origin will do, as long as the
-/// clock does not run backwards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// clock does not run backwards. In files it is its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Micros(pub u64);
 
 impl Micros {

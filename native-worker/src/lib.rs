@@ -21,6 +21,7 @@ pub mod kernels;
 pub mod launch;
 pub mod learner;
 pub mod monitor;
+mod net;
 pub mod offline;
 pub mod policies;
 mod progress;

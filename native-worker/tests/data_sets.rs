@@ -4,8 +4,9 @@
 
 use std::{
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use proptest::prelude::*;
@@ -13,6 +14,7 @@ use rollmesh::offline::{
     d4rl::D4rlFile,
     dataset::{BatchStream, DatasetError, DatasetReader},
     hdf5::{FileSource, Hdf5File},
+    json::{JsonReader, JsonReaderOptions},
     minari::{MinariDataset, MinariInfo, MinariWriter},
     parquet::{self, Compression, ParquetOptions, ParquetStream, ParquetWriter},
 };
@@ -487,6 +489,26 @@ mod damage {
         let _ = dataset.episode(0).map(|episode| episode.map(|episode| episode.batch()));
     }
 
+    /// Three files of lines, two of them deflated.
+    static ARCHIVE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        let methods =
+            [zip::CompressionMethod::Deflated, zip::CompressionMethod::Stored, zip::CompressionMethod::Deflated];
+        for (number, method) in methods.into_iter().enumerate() {
+            let options = zip::write::SimpleFileOptions::default().compression_method(method);
+            writer.start_file(format!("{number}.json"), options).unwrap();
+            writer.write_all(&bytes("single_compressed.json")).unwrap();
+        }
+        writer.finish().unwrap().into_inner()
+    });
+
+    fn read_archive(path: PathBuf) {
+        // Lines are a sixteenth of the buffer at most, and none of these is as long.
+        let options = JsonReaderOptions { buffer_size: 16 << 14, ..JsonReaderOptions::default() };
+        let reader = JsonReader::new(vec![path], options).unwrap();
+        reader.read_all_files().take_while(Result::is_ok).for_each(drop);
+    }
+
     fn config() -> ProptestConfig {
         let cases = std::env::var("DAMAGED_FILES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(150);
         ProptestConfig { cases, rng_seed: prop::test_runner::RngSeed::Fixed(11), ..ProptestConfig::default() }
@@ -539,6 +561,23 @@ mod damage {
             let end = damaged(file.split_off(at), &changes, cut.as_ref());
             file.extend(end);
             bounded("parquet", file.len(), 1 << 20, || read_parquet(file));
+        }
+
+        #[test]
+        fn of_archives(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), byte()), 1..8),
+            late in any::<bool>(),
+            cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
+        ) {
+            let mut file = ARCHIVE.clone();
+            // The table of contents is at the end.
+            let at = if late { file.len() - 250 } else { 0 };
+            let end = damaged(file.split_off(at), &changes, cut.as_ref());
+            file.extend(end);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("lines.zip");
+            fs::write(&path, &file).unwrap();
+            bounded("zip", file.len(), 1 << 20, || read_archive(path));
         }
 
         #[test]

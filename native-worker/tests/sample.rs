@@ -70,6 +70,20 @@ async fn workers_make_the_rows_of_this_process() {
 }
 
 #[tokio::test]
+async fn workers_need_not_wait_for_each_other() {
+    for mode in ["async", "deadline"] {
+        let args = ["--env-steps", "20000", "--num-workers", "2", "--mode", mode, "--deadline-ms", "20"];
+        let summary = sample(&args).await;
+        assert_eq!((&summary["env_steps"], &summary["rollout_hash"]), (&20_032.into(), &Value::Null), "{mode}");
+        assert!(summary["episode_return_mean"].as_f64() > Some(8.0), "{summary}");
+    }
+    let alone = Process::start(["sample", "--mode", "async"]).finish_with(2).await;
+    assert!(alone.stderr.contains("add --num-workers"), "{}", alone.stderr);
+    let odd = ["sample", "--num-workers", "1", "--batch-env-steps", "9"];
+    assert!(Process::start(odd).finish_with(2).await.stderr.contains("is for --mode async"));
+}
+
+#[tokio::test]
 async fn whatever_matters_shows_in_the_hash() {
     let changes: [&[&str]; 4] =
         [&["--seed", "2"], &["--hidden", "64,32"], &["--policy", "random"], &["--num-envs", "32"]];

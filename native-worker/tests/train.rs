@@ -87,6 +87,31 @@ async fn the_number_of_workers_does_not_show_in_the_weights() {
 }
 
 #[tokio::test]
+async fn training_need_not_wait_for_the_slowest_and_says_what_it_learned_from() {
+    for mode in [["--mode", "async", "--max-staleness", "1"], ["--mode", "deadline", "--deadline-ms", "20"]] {
+        let setup = Setup::new(2, 6, 4_000).with(&mode);
+        setup.start().finish_with(0).await;
+        let (mut newest, mut queued, mut consumed) = (0, std::collections::VecDeque::new(), 0);
+        for line in setup.file("journal.jsonl").lines() {
+            let entry = json(line);
+            if let Some(began) = entry.get("began") {
+                newest = began["weights_version"].as_u64().unwrap();
+                queued.retain(|version| newest - version <= 1);
+            } else if let Some(committed) = entry.get("committed") {
+                queued.push_back(committed["weights_version"].as_u64().unwrap());
+            } else {
+                let fragments = entry["batch"]["fragments"].as_u64().unwrap();
+                consumed += 16 * fragments;
+                assert!(queued.drain(..fragments as usize).all(|version| newest - version <= 1), "{mode:?}: {line}");
+            }
+        }
+        assert!(newest > 5, "only {newest} updates");
+        assert_eq!(setup.summary()["env_steps"], consumed);
+        assert!(setup.file("config.toml").contains("max_staleness = 1"));
+    }
+}
+
+#[tokio::test]
 async fn killed_workers_are_replaced_and_do_not_show_in_the_weights() {
     let setup = Setup::new(2, 6, A_WHILE);
     let mut run = setup.start();

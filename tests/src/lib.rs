@@ -3,5 +3,6 @@
 pub mod conformance;
 pub mod fake_rows;
 pub mod fake_worker;
+pub mod history;
 pub mod scenario;
 pub mod simnet;

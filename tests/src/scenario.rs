@@ -1,6 +1,6 @@
 //! What goes wrong in a simulated run, all of it drawn from one seed.
 
-use rollmesh_core::time::Micros;
+use rollmesh_core::{group::SamplingMode, time::Micros};
 
 use crate::fake_rows::splitmix64;
 
@@ -29,6 +29,14 @@ impl Dice {
     pub fn within_ms(&mut self, millis: u64) -> Micros {
         Micros(self.between(0, millis * 1_000))
     }
+
+    /// One of these.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.between(0, choices.len() as u64 - 1) as usize]
+    }
 }
 
 /// A simulated run.
@@ -44,8 +52,14 @@ pub struct Scenario {
     pub length: u32,
     /// Iterations of the run.
     pub iterations: u64,
-    /// Iterations that are made with the same weights; of those two are open at a time.
+    /// Iterations that are made with the same weights; in synchronous mode two of those are open at a time.
     pub per_version: u64,
+    /// Which fragments make a batch.
+    pub mode: SamplingMode,
+    /// Milliseconds from a batch to the next iteration, at least.
+    pub learner_ms: u64,
+    /// Batches from one saved state of the group to the next.
+    pub save_every: usize,
     /// Microseconds that each of the first workers needs for an env step.
     pub workers: Vec<u64>,
     /// What goes wrong.
@@ -65,25 +79,59 @@ pub struct Faults {
     pub corrupted: u64,
     /// Leases that are refused.
     pub refused: u64,
-    /// Mean milliseconds between blows to a random worker, 0 for none.
+    /// Uploads of which one bit of a reward is wrong. No chaos has any: who lies and is not caught leaves no run as it was.
+    pub lies: u64,
+    /// Mean milliseconds between blows, 0 for none.
     pub blow_every_ms: u64,
+    /// The kinds of blows, each as often as it is here.
+    pub blows: Vec<BlowKind>,
     /// Until when all this happens.
     pub until: Micros,
 }
 
-/// What may hit a worker.
-#[derive(Clone, Copy, Debug)]
-pub enum Blow {
-    /// The process is gone; the group hears of it after the first span, a new one joins after the second.
-    Crash(Micros, Micros),
-    /// The process stands still and then goes on as if nothing was.
-    Freeze(Micros),
-    /// Messages in both directions are held back, or lost.
-    Partition(Micros),
-    /// An operator removes it; another one joins after the span.
-    Remove(Micros),
-    /// An operator pauses the run for the span.
-    Pause(Micros),
+/// What may hit a worker, or the hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlowKind {
+    /// A worker's process is gone.
+    Crash,
+    /// A worker's process stands still and then goes on as if nothing was, as between SIGSTOP and SIGCONT.
+    Freeze,
+    /// Messages to a worker, from it or both are held back, or lost.
+    Partition,
+    /// An operator removes a worker; another one joins.
+    Remove,
+    /// An operator pauses the run.
+    Pause,
+    /// All connections break, and all workers come back within a second.
+    Storm,
+    /// A worker's clock is set, and runs at another speed from then on.
+    Clock,
+    /// The hub's process is gone and comes back with the state that it saved last.
+    HubCrash,
+    /// The hub's process stands still.
+    HubFreeze,
+}
+
+impl BlowKind {
+    /// Every kind, as often as it comes in chaos.
+    pub const ALL: [Self; 16] = [
+        Self::Crash,
+        Self::Crash,
+        Self::Crash,
+        Self::Crash,
+        Self::Freeze,
+        Self::Freeze,
+        Self::Freeze,
+        Self::Partition,
+        Self::Partition,
+        Self::Remove,
+        Self::Pause,
+        Self::Storm,
+        Self::Clock,
+        Self::Clock,
+        Self::HubCrash,
+        Self::HubFreeze,
+    ];
 }
 
 impl Scenario {
@@ -97,6 +145,9 @@ impl Scenario {
             length: 8,
             iterations: 20,
             per_version: 1,
+            mode: SamplingMode::Synchronous,
+            learner_ms: 20,
+            save_every: 1,
             workers: vec![100; workers],
             faults: Faults::default(),
         }
@@ -115,7 +166,9 @@ impl Scenario {
             delay_ms: sometimes(400),
             corrupted: sometimes(20),
             refused: sometimes(50),
+            lies: 0,
             blow_every_ms: sometimes(3_000),
+            blows: BlowKind::ALL.into(),
             until: Micros::from_secs(20),
         };
         Self {
@@ -125,9 +178,30 @@ impl Scenario {
             length: dice.between(1, 8) as u32,
             iterations: dice.between(5, 30),
             per_version: 1,
+            mode: SamplingMode::Synchronous,
+            learner_ms: 20,
+            save_every: dice.between(1, 4) as usize,
             workers: (0..workers).map(|_| 10u64.pow(dice.between(1, 4) as u32)).collect(),
             faults,
         }
+    }
+
+    /// The same run with batches of what is ready, up to two rounds of all slots.
+    #[must_use]
+    pub fn asynchronous(self) -> Self {
+        let mut dice = Dice::new(self.seed ^ 0xa5);
+        let round = u64::from(self.num_slots) * u64::from(self.length);
+        let batch_env_steps = dice.between(1, 2 * round);
+        let mode = SamplingMode::Asynchronous { batch_env_steps, max_staleness: dice.between(0, 3) };
+        Self { mode, learner_ms: dice.between(1, 300), per_version: dice.between(1, 2), ..self }
+    }
+
+    /// The same run with a deadline for each iteration.
+    #[must_use]
+    pub fn with_deadlines(self) -> Self {
+        let mut dice = Dice::new(self.seed ^ 0xdead);
+        let mode = SamplingMode::Deadline { after: dice.within_ms(400), max_staleness: dice.between(0, 3) };
+        Self { mode, learner_ms: dice.between(1, 300), per_version: dice.between(1, 2), ..self }
     }
 
     /// The same run with new weights only before every so many iterations.
@@ -136,15 +210,10 @@ impl Scenario {
         Self { per_version: iterations, ..self }
     }
 
-    /// The next blow.
+    /// The same run with nothing but blows of one kind for so long.
     #[must_use]
-    pub fn blow(dice: &mut Dice) -> Blow {
-        match dice.between(0, 9) {
-            0..=3 => Blow::Crash(dice.within_ms(5_000), dice.within_ms(3_000)),
-            4..=6 => Blow::Freeze(dice.within_ms(9_000)),
-            7 => Blow::Partition(dice.within_ms(8_000)),
-            8 => Blow::Remove(dice.within_ms(1_000)),
-            _ => Blow::Pause(dice.within_ms(2_000)),
-        }
+    pub fn with_only(self, kind: BlowKind, every_ms: u64, until: Micros) -> Self {
+        let faults = Faults { blow_every_ms: every_ms, blows: vec![kind], until, ..Faults::default() };
+        Self { faults, ..self }
     }
 }

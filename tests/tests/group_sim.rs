@@ -1,16 +1,26 @@
 //! Promises of the group under everything that can go wrong at once, over many seeds.
 //!
-//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test group_sim` runs that one alone,
-//! `ROLLMESH_SIM_SEEDS=10000` so many.
+//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test group_sim` runs that one alone.
+//! `ROLLMESH_SIM_SEEDS=10000` runs so many of every mode, and of what takes longer in proportion; `cargo xtask test
+//! simulator` does that.
 
 use std::ops::Range;
 
-use rollmesh_core::group::Ledger;
+use rollmesh_core::{
+    group::{Ledger, SamplingMode},
+    time::Micros,
+};
 use rollmesh_tests::{
     fake_rows::{calm_batches, calm_batches_of},
-    scenario::Scenario,
+    scenario::{BlowKind, Scenario},
     simnet::{Report, SimNet},
 };
+
+/// Seeds of each mode.
+const SEEDS: u64 = 1_000;
+
+/// Virtual time from the end of the chaos until every run is over. The longest patience with a worker is 96 s.
+const HEALED_WITHIN: Micros = Micros::from_secs(120);
 
 /// Prints how to repeat a failure.
 struct Seed(u64);
@@ -23,78 +33,200 @@ impl Drop for Seed {
     }
 }
 
-/// The seeds to run: those that a person asked for, else a few.
+/// The seeds to run: the one that a person asked for, else `few` for every [`SEEDS`] that are wanted of each mode.
 fn seeds(few: u64) -> Range<u64> {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect(name));
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect(name));
     match number("ROLLMESH_SIM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("ROLLMESH_SIM_SEEDS").unwrap_or(few),
+        None => 0..(number("ROLLMESH_SIM_SEEDS").unwrap_or(SEEDS) * few).div_ceil(SEEDS),
     }
 }
 
+/// Runs a scenario and checks its history.
 fn run(scenario: &Scenario) -> Report {
-    SimNet::new(scenario.clone()).run()
+    let report = SimNet::new(scenario.clone()).run();
+    report.check(scenario);
+    let healed = scenario.faults.until + HEALED_WITHIN;
+    assert!(scenario.faults.until == Micros(0) || report.finished_at <= healed, "over at {} only", report.finished_at);
+    let Ledger { rejected, uninvited, .. } = report.ledger;
+    assert_eq!(rejected.audit + uninvited.rejected.audit, 0, "nobody lied");
+    report
 }
+
+/// Runs a scenario for many seeds, and adds up the books.
+fn run_all(few: u64, scenario: impl Fn(u64) -> Scenario, check: impl Fn(&Scenario, &Report)) -> Ways {
+    let mut ways = Ways::default();
+    for seed in seeds(few) {
+        let _on_failure = Seed(seed);
+        let scenario = scenario(seed);
+        let report = run(&scenario);
+        check(&scenario, &report);
+        ways.add(&report.ledger);
+    }
+    ways
+}
+
+/// How often something went wrong in each way.
+#[derive(Debug, Default)]
+struct Ways(std::collections::BTreeMap<&'static str, u64>);
+
+impl Ways {
+    fn add(&mut self, ledger: &Ledger) {
+        let Ledger { superseded, rejected, expired, dropped_stale, regenerated, uninvited, .. } = *ledger;
+        for (way, times) in [
+            ("superseded", superseded),
+            ("corrupt", rejected.corrupt),
+            ("early", rejected.early),
+            ("stale", rejected.stale),
+            ("dropped_stale", dropped_stale),
+            ("timed_out", expired.timed_out),
+            ("left", expired.left),
+            ("refused", expired.refused),
+            ("revoked", expired.revoked),
+            ("regenerated", regenerated),
+            ("late", uninvited.rejected.late),
+            ("duplicate", uninvited.rejected.duplicate),
+            ("uninvited", uninvited.superseded),
+        ] {
+            *self.0.entry(way).or_default() += times;
+        }
+    }
+
+    /// The chaos was chaotic: every one of these ways was taken many times.
+    fn assert_taken(&self, ways: &[&str]) {
+        let is_taken = |way: &&str| self.0.get(*way).is_some_and(|&times| times > 50);
+        assert!(seeds(SEEDS).count() < 300 || ways.iter().all(|way| is_taken(way)), "{self:?}");
+    }
+}
+
+/// Ways to lose that every mode knows.
+const COMMON: [&str; 7] = ["corrupt", "timed_out", "left", "refused", "late", "duplicate", "revoked"];
 
 #[test]
 fn chaos_changes_no_batch_and_loses_no_step() {
-    let mut total = Ledger::default();
-    for seed in seeds(300) {
-        let _on_failure = Seed(seed);
-        let scenario = Scenario::chaotic(seed);
-        let report = run(&scenario);
+    let ways = run_all(SEEDS, Scenario::chaotic, |scenario, report| {
         let calm = calm_batches(scenario.num_slots, scenario.length, scenario.iterations);
         assert!(report.batches == calm, "a batch differs from the calm run's");
         let steps = scenario.iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
-        assert_eq!(report.ledger.committed, steps);
-        assert_eq!(report.ledger.outstanding, 0);
-        assert_eq!(report.ledger.rejected.audit + report.ledger.uninvited.rejected.audit, 0, "nobody lied");
-        total.superseded += report.ledger.superseded;
-        total.expired.timed_out += report.ledger.expired.timed_out;
-        total.expired.left += report.ledger.expired.left;
-        total.expired.refused += report.ledger.expired.refused;
-        total.rejected.corrupt += report.ledger.rejected.corrupt;
-        total.uninvited.rejected.late += report.ledger.uninvited.rejected.late;
-        total.uninvited.rejected.duplicate += report.ledger.uninvited.rejected.duplicate;
-        total.uninvited.superseded += report.ledger.uninvited.superseded;
-    }
-    if seeds(300).count() >= 300 {
-        // The chaos was chaotic: every way to lose was taken many times.
-        let ways = [
-            total.superseded,
-            total.expired.timed_out,
-            total.expired.left,
-            total.expired.refused,
-            total.rejected.corrupt,
-            total.uninvited.rejected.late,
-            total.uninvited.rejected.duplicate,
-            total.uninvited.superseded,
-        ];
-        assert!(ways.iter().all(|&steps| steps > 50), "{total:?}");
-    }
+        let Ledger { committed, consumed, outstanding, queued, .. } = report.ledger;
+        assert_eq!((committed, consumed, outstanding, queued), (steps, steps, 0, 0));
+    });
+    ways.assert_taken(&COMMON[..6]);
+    ways.assert_taken(&["superseded", "uninvited"]);
 }
 
 #[test]
 fn chaos_changes_no_batch_while_two_iterations_are_open() {
-    let mut total = Ledger::default();
-    for seed in seeds(300) {
-        let _on_failure = Seed(seed);
-        let scenario = Scenario::chaotic(seed).with_weights_for(2 + seed % 9);
-        let report = run(&scenario);
-        let Scenario { num_slots, length, iterations, per_version, .. } = scenario;
+    let scenario = |seed| Scenario::chaotic(seed).with_weights_for(2 + seed % 9);
+    let ways = run_all(SEEDS, scenario, |scenario, report| {
+        let &Scenario { num_slots, length, iterations, per_version, .. } = scenario;
         assert!(report.batches == calm_batches_of(num_slots, length, iterations, per_version));
-        let Ledger { committed, outstanding, rejected, uninvited, .. } = report.ledger;
-        assert_eq!((committed, outstanding), (iterations * u64::from(num_slots) * u64::from(length), 0));
-        assert_eq!(rejected.audit + uninvited.rejected.audit, 0, "nobody lied");
-        total.superseded += report.ledger.superseded;
-        total.expired.revoked += report.ledger.expired.revoked;
-        total.expired.left += report.ledger.expired.left;
-        total.rejected.early += rejected.early;
+        let steps = iterations * u64::from(num_slots) * u64::from(length);
+        assert_eq!((report.ledger.consumed, report.ledger.outstanding), (steps, 0));
+    });
+    ways.assert_taken(&COMMON);
+    ways.assert_taken(&["superseded", "early", "regenerated"]);
+}
+
+#[test]
+fn chaos_loses_no_step_where_slots_do_not_keep_step() {
+    let ways = run_all(SEEDS, |seed| Scenario::chaotic(seed).asynchronous(), |_, _| {});
+    ways.assert_taken(&COMMON[..6]);
+    ways.assert_taken(&["stale", "dropped_stale", "regenerated"]);
+}
+
+#[test]
+fn chaos_loses_no_step_under_deadlines() {
+    let ways = run_all(SEEDS, |seed| Scenario::chaotic(seed).with_deadlines(), |_, _| {});
+    ways.assert_taken(&COMMON[..6]);
+    ways.assert_taken(&["stale", "regenerated"]);
+}
+
+#[test]
+fn a_journal_makes_the_same_batches_again_whoever_works() {
+    for seed in seeds(SEEDS / 4) {
+        let _on_failure = Seed(seed);
+        let of_mode = |scenario: Scenario| match seed % 2 {
+            0 => scenario.asynchronous(),
+            _ => scenario.with_deadlines(),
+        };
+        let mut first = of_mode(Scenario::chaotic(seed));
+        // Another life of the hub would have a journal of its own.
+        first.faults.blows.retain(|&kind| kind != BlowKind::HubCrash);
+        let original = run(&first);
+        // The same run, but with other workers, other slots per lease and other things that go wrong.
+        let other = Scenario::chaotic(seed + 1_000_000);
+        let mut again = Scenario { workers: other.workers, faults: other.faults, ..first };
+        again.max_slots_per_lease = other.max_slots_per_lease;
+        again.seed = other.seed;
+        again.faults.blows.clone_from(&first.faults.blows);
+        let replayed = SimNet::replaying(again, original.journal).run();
+        assert!(replayed.batches == original.batches, "a batch differs from the journalled one");
+        assert!(replayed.journal.is_empty(), "what was journalled is not journalled again");
     }
-    if seeds(300).count() >= 300 {
-        let ways = [total.superseded, total.expired.revoked, total.expired.left, total.rejected.early];
-        assert!(ways.iter().all(|&steps| steps > 50), "{total:?}");
+}
+
+#[test]
+fn a_hub_that_comes_back_goes_on_as_if_nothing_was() {
+    for seed in seeds(SEEDS / 10) {
+        let _on_failure = Seed(seed);
+        let calm = Scenario { seed, save_every: 1 + seed as usize % 3, ..Scenario::calm(6, 2) };
+        let crashing = calm.clone().with_only(BlowKind::HubCrash, 60, Micros::from_millis(900));
+        let (calm, crashed) = (run(&calm), run(&crashing));
+        assert!(crashed.log.contains("the hub is gone"), "nothing was tried");
+        assert!(crashed.batches == calm.batches);
+        assert_eq!(Ledger { regenerated: 0, ..crashed.ledger }, calm.ledger);
     }
+}
+
+#[test]
+fn nobody_is_blamed_for_clocks_or_for_a_hub_that_stood_still() {
+    for seed in seeds(SEEDS / 10) {
+        for kind in [BlowKind::Clock, BlowKind::HubFreeze] {
+            let _on_failure = Seed(seed);
+            let mut scenario = Scenario { seed, ..Scenario::calm(6, 3) }.with_only(kind, 500, Micros::from_secs(20));
+            scenario.workers.fill(20_000);
+            let report = run(&scenario);
+            assert_eq!(
+                report.ledger.expired.total() + report.ledger.rejected.total(),
+                0,
+                "{kind:?}: {:?}",
+                report.ledger
+            );
+            assert_eq!(report.batches, calm_batches(6, scenario.length, scenario.iterations));
+        }
+    }
+}
+
+#[test]
+fn two_hundred_workers_may_all_come_back_at_once() {
+    for seed in seeds(3) {
+        let _on_failure = Seed(seed);
+        let storms = |mut scenario: Scenario| {
+            (scenario.seed, scenario.iterations) = (seed, 6);
+            scenario.workers.fill(5_000);
+            scenario.with_only(BlowKind::Storm, 300, Micros::from_secs(5))
+        };
+        let synchronous = storms(Scenario::calm(256, 200));
+        assert_eq!(run(&synchronous).batches, calm_batches(256, synchronous.length, 6));
+        run(&storms(Scenario::calm(256, 200).asynchronous()));
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_straggler_that_need_not() {
+    let time = |mode| {
+        let mut scenario = Scenario::calm(8, 4);
+        (scenario.mode, scenario.length) = (mode, 20);
+        scenario.workers = vec![1_000, 1_000, 1_000, 300_000];
+        (scenario.faults.until, scenario.per_version) = (Micros(0), 1_000);
+        run(&scenario).finished_at.0
+    };
+    let asynchronous = time(SamplingMode::Asynchronous { batch_env_steps: 8 * 20, max_staleness: 1 });
+    let deadline = time(SamplingMode::Deadline { after: Micros::from_millis(60), max_staleness: 1 });
+    // 20 batches of 160 env steps by three workers that do 3,000 of them in a second, and 20 ms between two batches.
+    assert!(asynchronous < 1_600_000, "{asynchronous} us");
+    assert!(deadline < 20 * 85_000, "{deadline} us");
 }
 
 #[test]
@@ -132,8 +264,10 @@ fn balance_is_found_while_two_iterations_are_open() {
 fn the_same_seed_gives_the_same_log_byte_for_byte() {
     for seed in seeds(20) {
         let _on_failure = Seed(seed);
-        let scenario = Scenario::chaotic(seed);
-        assert_eq!(run(&scenario).log, run(&scenario).log);
+        let chaotic = Scenario::chaotic(seed);
+        for scenario in [chaotic.clone(), chaotic.clone().asynchronous(), chaotic.with_deadlines()] {
+            assert_eq!(run(&scenario).log, run(&scenario).log);
+        }
     }
 }
 

@@ -111,6 +111,15 @@ fn messages() -> Vec<Message> {
         Message::Scale(Scale { request: 1, num_workers: 4 }),
         Message::Reply(Reply { request: 1, error: "no".into() }),
         Message::WeightsApplied(WeightsApplied { run: RUN, version: 3 }),
+        Message::ManageTokens(ManageTokens { request: 1, action: 1, role: 3, token: 0, seconds: 3600 }),
+        Message::TokenRows(TokenRows {
+            request: 1,
+            ids: vec![1, 2],
+            roles: vec![2, 3],
+            expires: vec![0, 9],
+            connections: vec![1, 0],
+        }),
+        Message::NewToken(NewToken { request: 1, role: 3, expires: 0, token: Token::new([7; 32]) }),
     ]
     .into_iter()
     .chain(messages_of_clients())

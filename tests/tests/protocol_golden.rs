@@ -283,6 +283,12 @@ fn requests_and_replies() {
     assert_bytes(&Message::Reply(Reply { request: 1, error: "x".into() }), "524d010038000000 01 01 78");
     let token = WorkerToken { request: 1, token: Token::new([0xcd; 32]) };
     assert_bytes(&Message::WorkerToken(token), &format!("524d010039000000 01 {}", "cd".repeat(32)));
+    let wish = ManageTokens { request: 1, action: 1, role: 3, token: 300, seconds: 3600 };
+    assert_bytes(&Message::ManageTokens(wish), "524d01003d000000 01 01 03 ac02 901c");
+    let rows = TokenRows { request: 1, ids: vec![300], roles: vec![2], expires: vec![3600], connections: vec![1, 0] };
+    assert_bytes(&Message::TokenRows(rows), "524d01003e000000 01 01 ac02 01 02 01 901c 02 0100");
+    let token = NewToken { request: 1, role: 3, expires: 0, token: Token::new([0xcd; 32]) };
+    assert_bytes(&Message::NewToken(token), &format!("524d01003f000000 01 03 00 {}", "cd".repeat(32)));
 }
 
 #[test]
@@ -306,6 +312,9 @@ fn the_books_of_a_run() {
         rejected: rejected(4),
         expired: ExpiredCounts { timed_out: 12, left: 13, refused: 14, revoked: 15 },
         outstanding: 16,
+        queued: 30,
+        consumed: 31,
+        dropped_stale: 32,
         regenerated: 17,
         uninvited_superseded: 18,
         uninvited_rejected: rejected(19),
@@ -315,7 +324,7 @@ fn the_books_of_a_run() {
     };
     assert_bytes(
         &Message::LedgerReport(report),
-        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 11 12 1314151677 1718191a 1b 02 1cac02 03 610a62",
+        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 1e1f20 11 12 1314151677 1718191a 1b 02 1cac02 03 610a62",
     );
 }
 

@@ -45,6 +45,7 @@ pub(crate) const STEPS: &[Step] = &[
     step("chromium", "Chromium and its driver", &[], chromium::ensure),
     step("wasm-chromium", "wasm in Chromium", &["wasm-target", "wasm-bindgen", "chromium"], suites::chromium),
     step("e2e", "the page end to end in Chromium", &["binary", "page", "chromium"], suites::e2e),
+    long(step("simulator", "the group in the simulator, ten times the seeds", &["fetch"], suites::simulator)),
     long(step("test-debug", "long rollouts without optimisation", &["fetch"], suites::debug)),
     long(step("test-native-cpu", "long rollouts for this CPU", &["fetch"], suites::native_cpu)),
     long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),

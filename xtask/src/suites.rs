@@ -61,6 +61,12 @@ pub(crate) fn node(job: &Job) -> Result<()> {
     job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 
+/// The group under everything that can go wrong, with more seeds than the suite has time for.
+pub(crate) fn simulator(job: &Job) -> Result<()> {
+    let tests = ["test", "--locked", "--package", "rollmesh-tests", "--test", "group_sim", "--test", "group_ops"];
+    job.run_tests(cargo().args(tests).env("ROLLMESH_SIM_SEEDS", "10000").env("PROPTEST_CASES", "10000"))
+}
+
 /// Episodes that are driven from other languages.
 pub(crate) fn clients(job: &Job) -> Result<()> {
     let tests =

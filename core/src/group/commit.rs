@@ -28,7 +28,7 @@ impl LeaseGroup {
         now: Micros,
     ) -> Receipt {
         self.heard_of(worker);
-        let liar = fragments.iter().any(|fragment| self.contradicts(fragment));
+        let liar = fragments.iter().any(|fragment| self.contradicts(lease, fragment));
         let mut receipt = Receipt::default();
         for fragment in fragments {
             let outcome = match liar {
@@ -45,9 +45,10 @@ impl LeaseGroup {
         receipt
     }
 
-    /// True if the fragment differs from a committed one of the same slot, number and weights.
-    fn contradicts(&self, fragment: &SlotFragment) -> bool {
-        self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
+    /// True if the fragment differs from a committed one of the same slot, number and weights. One for a lease from before
+    /// the group was restored says nothing: where slots do not keep step, the slot may have come here on another way.
+    fn contradicts(&self, lease: LeaseId, fragment: &SlotFragment) -> bool {
+        lease >= self.config.first_lease && self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
     }
 
     /// The committed fragment that this one must be equal to.
@@ -81,7 +82,7 @@ impl LeaseGroup {
     fn judge_uninvited(&self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment, lease_lives: bool) -> Outcome {
         let commit = self.slots.get(fragment.slot).and_then(|slot| slot.last_commit);
         let handed_over = |c: Commit| (c.worker, c.lease, c.fragment) == (worker, lease, fragment.fragment);
-        if self.contradicts(fragment) {
+        if self.contradicts(lease, fragment) {
             // Only a slot that is twice in one upload gets here.
             Outcome::Rejected(RejectReason::Audit)
         } else if commit.is_some_and(handed_over) {
@@ -99,7 +100,7 @@ impl LeaseGroup {
     fn settle(&mut self, worker: WorkerId, lease: LeaseId, fragment: SlotFragment, outcome: Outcome, now: Micros) {
         let slot = fragment.slot;
         let invited = self.leases.of(worker, lease).is_some_and(|live| live.open.contains(&slot));
-        if outcome == Outcome::Rejected(RejectReason::Audit) && self.contradicts(&fragment) {
+        if outcome == Outcome::Rejected(RejectReason::Audit) && self.contradicts(lease, &fragment) {
             self.blame(worker, &fragment);
         }
         if !invited {

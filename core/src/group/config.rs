@@ -1,5 +1,7 @@
 //! What a group is told when it is made, and when it refuses to begin.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     ids::{FragmentNo, LeaseId, WeightsVersion},
     time::Micros,
@@ -9,7 +11,8 @@ use crate::{
 ///
 /// In every mode a fragment is made with one version of the weights, and a slot's fragments are committed in order,
 /// without a gap. The *lag* of a fragment is the number of versions that its weights are behind the newest ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SamplingMode {
     /// A batch is one fragment of every slot, all made with the same weights. Overdue slots are leased twice. The batches
     /// depend on the run's seed alone.
@@ -37,6 +40,12 @@ pub enum SamplingMode {
 }
 
 impl SamplingMode {
+    /// True if a batch is one fragment of every slot.
+    #[must_use]
+    pub fn is_synchronous(&self) -> bool {
+        *self == Self::Synchronous
+    }
+
     /// True if a fragment may be this many versions behind the newest weights.
     pub(super) fn allows(self, lag: u64) -> bool {
         match self {

@@ -46,12 +46,16 @@ impl LeaseGroup {
     /// A worker does not do what a lease asks, or confirms that it has dropped a revoked one.
     ///
     /// The slots are leased again with their states, so a worker that lost a state that it should hold
-    /// refuses and is helped. After three failures in a row it is quarantined.
+    /// refuses and is helped. After three failures in a row it is quarantined. To refuse a lease whose weights others have
+    /// overtaken is no failure.
     pub fn handle_refused(&mut self, worker: WorkerId, lease: LeaseId, now: Micros) {
         self.heard_of(worker);
-        if self.leases.of(worker, lease).is_some() {
+        if let Some(live) = self.leases.of(worker, lease) {
+            let is_overtaken = self.lag(live.weights_version) > 0;
             self.expire_unsaid(lease, ExpiryCause::Refused);
-            self.strike(worker);
+            if !is_overtaken {
+                self.strike(worker);
+            }
         }
         self.advance(now);
     }

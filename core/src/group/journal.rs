@@ -95,7 +95,8 @@ impl LeaseGroup {
                 }
                 JournalEntry::Committed { slot, fragment, weights_version } => {
                     queued.push_back(weights_version);
-                    let is_made = first.is_some_and(|first| (first..=newest).contains(&weights_version));
+                    let is_made = first.is_some_and(|first| (first..=newest).contains(&weights_version))
+                        && self.config.mode.allows(newest.0.saturating_sub(weights_version.0));
                     let slot = usize::try_from(slot.0).ok().and_then(|slot| slots.get_mut(slot));
                     is_made
                         && slot.is_some_and(|(next, latest)| {

@@ -135,8 +135,11 @@ impl LeaseGroup {
         }
     }
 
-    /// A group without workers that goes on where another one was. `config` is the other one's, but for `first_lease`,
-    /// above which the ids of leases begin; they never meet those of the process that saved the state.
+    /// A group without workers that goes on where another one was. `config` is the other one's, but for `first_lease`.
+    ///
+    /// Ids of leases begin there, or above all of the process that saved the state. Whoever may restore from one state
+    /// several times gives a `first_lease` above those of all processes before, for example the number of restarts times
+    /// 2^40, so that nothing that is still on its way is taken for something new.
     ///
     /// ```
     /// use rollmesh_core::group::{GroupConfig, GroupState, LeaseGroup};

@@ -21,7 +21,7 @@ pub struct LedgerReport {
     pub run: u32,
     /// Env steps granted; equals the sum of committed, superseded, rejected, expired and outstanding.
     pub granted: u64,
-    /// Env steps that are part of a batch, each exactly once.
+    /// Env steps that were accepted, each exactly once; equals the sum of queued, consumed and dropped as stale.
     pub committed: u64,
     /// Env steps of a slot that another lease committed first, with equal rows.
     pub superseded: u64,
@@ -31,6 +31,12 @@ pub struct LedgerReport {
     pub expired: ExpiredCounts,
     /// Env steps that are being worked on.
     pub outstanding: u64,
+    /// Committed env steps that no batch has taken yet.
+    pub queued: u64,
+    /// Committed env steps that were in a batch.
+    pub consumed: u64,
+    /// Committed env steps that no batch took in time: their weights had become too old.
+    pub dropped_stale: u64,
     /// Env steps that were made a second time after the run was taken up again from its checkpoint.
     pub regenerated: u64,
     /// Fragments that nobody was waiting for, equal to what was committed. Not part of the sum, as the next.
@@ -131,11 +137,13 @@ impl LedgerReport {
     /// The most unhealthy workers that a report names.
     pub const MAX_UNHEALTHY: usize = 64;
 
-    /// True if no env step is lost or counted twice.
+    /// True if no env step is lost or counted twice, also of those that were committed.
     #[must_use]
     pub fn balances(&self) -> bool {
         let parts = [self.committed, self.superseded, self.rejected.total(), self.expired.total(), self.outstanding];
-        parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part)) == self.granted
+        let taken = [self.queued, self.consumed, self.dropped_stale];
+        let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part));
+        sum(&parts) == self.granted && sum(&taken) == self.committed
     }
 
     /// What is wrong with a worker; none if nothing is.
@@ -172,6 +180,9 @@ mod tests {
         let report = LedgerReport {
             granted: 511 + 15 + 1000 + 200 + 30,
             committed: 1000,
+            queued: 100,
+            consumed: 890,
+            dropped_stale: 10,
             superseded: 200,
             outstanding: 30,
             rejected,
@@ -182,6 +193,7 @@ mod tests {
         };
         assert!(report.balances());
         assert!(!LedgerReport { granted: 0, ..report.clone() }.balances());
+        assert!(!LedgerReport { queued: 0, ..report.clone() }.balances());
         // Whatever a peer sends.
         let huge = RejectedCounts { late: u64::MAX, ..rejected };
         assert!(!LedgerReport { committed: u64::MAX, rejected: huge, ..report }.balances());

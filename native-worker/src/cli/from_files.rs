@@ -106,7 +106,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     let worker = builder().config(config.clone()).build().map_err(Failure::usage)?;
     let evaluator = Evaluator::new(builder(), &config, args.files.evaluation_episodes).map_err(Failure::usage)?;
     let path = args.run_dir();
-    let dir = RunDir::create(&path, &config).map_err(Failure::usage)?;
+    let dir = RunDir::create(&path, &config, false).map_err(Failure::usage)?;
     let progress = Progress::new(args.max_env_steps, "rows", !args.json);
     let training = Training::new(worker, log.above(&progress), config.train_batch_size as usize, Interruption::watch());
     let mut run = FromFiles { args, evaluator, training, dir, evaluation: None, start: Instant::now() };
@@ -163,7 +163,8 @@ impl FromFiles<'_> {
     /// Goes on until all rows are used up, the stop return is reached or somebody interrupts. Ends with an evaluation.
     fn learn(&mut self, progress: &Progress) -> Result<(), Failure> {
         let flags = &self.args.files;
-        let interval = flags.evaluation_interval.or(self.args.stop_return.map(|_| 10)).unwrap_or(u64::MAX).max(1);
+        let interval =
+            flags.evaluation_interval.or_else(|| self.args.stop_return.map(|_| 10)).unwrap_or(u64::MAX).max(1);
         for number in 1.. {
             let Some(iteration) = self.training.iterate(self.start).map_err(learn::failure)? else { break };
             let (env_steps, learner) = (iteration.env_steps, iteration.infos.values().next().cloned());
@@ -272,7 +273,7 @@ impl Evaluator {
             ended.extend(self.worker.metrics().episodes);
         }
         let EpisodeSummary { episode_return, length, episodes, .. } = EpisodeSummary::of(&ended);
-        Ok((episodes > 0).then(|| Evaluation {
+        Ok((episodes > 0).then_some(Evaluation {
             episodes,
             return_mean: episode_return.mean,
             return_min: episode_return.min,

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Registry,
-    hub::{Hub, HubConfig, TOKEN_VARIABLE},
+    hub::{Hub, HubConfig, SecurityConfig, TOKEN_VARIABLE},
     kernels::AUTO,
     progress::Progress,
     train::{Summary, TrainConfig},
@@ -25,9 +25,10 @@ pub(super) async fn start(
     listen: SocketAddr,
     dashboard: bool,
     assets: Option<PathBuf>,
+    security: SecurityConfig,
     registry: &Registry,
 ) -> Result<Hub, Failure> {
-    start_with(listen, dashboard, assets, &SpecFlags::default(), registry).await
+    start_with(listen, dashboard, assets, security, &SpecFlags::default(), registry).await
 }
 
 /// [`start`], with local workers as the flags say.
@@ -35,12 +36,15 @@ pub(super) async fn start_with(
     listen: SocketAddr,
     dashboard: bool,
     assets: Option<PathBuf>,
+    security: SecurityConfig,
     workers: &SpecFlags,
     registry: &Registry,
 ) -> Result<Hub, Failure> {
+    raise_file_limit();
     let worker_program = std::env::current_exe().map_err(Failure::other)?;
     let (external, allow_origins) = (None, Vec::new());
-    let config = HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO, external, allow_origins };
+    let config =
+        HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO, external, allow_origins, security };
     let launcher = workers.launcher(&config.worker_program);
     Hub::start_with(config, registry, launcher, workers.spec()).await.map_err(Failure::usage)
 }
@@ -48,12 +52,27 @@ pub(super) async fn start_with(
 /// Tells people where the page is and how workers join.
 pub(super) fn print_invitations(hub: &Hub) {
     eprintln!("dashboard  {}", hub.dashboard_url());
-    eprintln!(
-        "control    {TOKEN_VARIABLE}={} rollmesh status --hub {}",
-        hub.operator_token().to_hex(),
-        hub.worker_url()
-    );
-    eprintln!("worker     {TOKEN_VARIABLE}={} rollmesh worker --hub {}", hub.worker_token().to_hex(), hub.worker_url());
+    let fingerprint = hub.fingerprint().map_or_else(String::new, |sha256| format!(" --tls-fingerprint {sha256}"));
+    let (token, url) = (hub.operator_token().to_hex(), hub.worker_url());
+    eprintln!("control    {TOKEN_VARIABLE}={token} rollmesh status --hub {url}{fingerprint}");
+    let (token, url) = (hub.worker_token().to_hex(), hub.worker_url());
+    eprintln!("worker     {TOKEN_VARIABLE}={token} rollmesh worker --hub {url}{fingerprint}");
+    if !fingerprint.is_empty() {
+        eprintln!(
+            "           without --tls-fingerprint, if an authority that the worker knows has signed the certificate"
+        );
+    }
+}
+
+/// As many connections as the system lets a program have: every peer is an open file.
+fn raise_file_limit() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        // Where that is refused, the limit stays.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
 }
 
 /// Shows what happens until somebody ends it, and lets a run drain if there is time for that.

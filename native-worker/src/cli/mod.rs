@@ -2,6 +2,7 @@
 
 mod control;
 mod cpu_time;
+mod data;
 mod demo;
 mod envs;
 mod exit;
@@ -11,9 +12,11 @@ mod host;
 mod hub;
 mod learn;
 mod log;
+mod mode;
 mod policies;
 mod ranks;
 mod sample;
+mod security;
 mod settings;
 mod signals;
 mod train;
@@ -60,10 +63,14 @@ enum Command {
     Checkpoint(control::CheckpointArgs),
     /// End a hub's run at once
     Stop(control::StopArgs),
+    /// Say who may get into a hub: list, make, revoke and rotate tokens
+    Tokens(control::TokensArgs),
     /// Step environments with a policy in this process, and say how fast and with which hash
     Sample(sample::SampleArgs),
     /// Let the policies of a file of settings learn, in this process
     Learn(learn::LearnArgs),
+    /// Look at logged experience, and bring it into other forms
+    Data(data::DataArgs),
     /// List the environments that this program knows
     Envs(envs::EnvsArgs),
     /// List the kinds of policies that this program knows
@@ -94,8 +101,10 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Drain(args) => args.run(),
         Command::Checkpoint(args) => args.run(),
         Command::Stop(args) => args.run(),
+        Command::Tokens(args) => control::tokens(&args),
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Learn(args) => learn::run(&args, &registry),
+        Command::Data(args) => data::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Policies(args) => policies::run(&args, &registry),
         #[cfg(unix)]

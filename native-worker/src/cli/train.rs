@@ -13,7 +13,11 @@ use rollmesh_core::config::Config;
 use super::{
     exit::Failure,
     from_files::{self, FileFlags},
-    host, runtime, signals,
+    host,
+    mode::ModeFlags,
+    runtime,
+    security::SecurityFlags,
+    signals,
     worker_spec::SpecFlags,
 };
 use crate::{
@@ -78,6 +82,8 @@ pub(super) struct TrainArgs {
     /// Where the learner computes: cpu, cuda:N or metal
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
+    #[command(flatten)]
+    security: SecurityFlags,
     /// Environment variable of the local workers; may be given several times [default: those of this process alone]
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     extra_environ: Vec<(String, String)>,
@@ -86,6 +92,8 @@ pub(super) struct TrainArgs {
     /// Print the summary as one JSON object, and no progress
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    mode: ModeFlags,
     #[command(flatten)]
     pub(super) files: FileFlags,
 }
@@ -135,14 +143,15 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         let algo = args.algo().name();
         return Err(Failure::usage(format!("{algo} learns from logged experience: name it with --input")));
     }
-    let config = config(args);
+    let config = config(args)?;
     config.check(&registry.envs).map_err(Failure::usage)?;
     // Before anything is announced; the run opens it for itself.
     config.device.open().map_err(Failure::usage)?;
+    let security = args.security.config(config.run_dir.as_ref())?;
     let summary = runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
         let (page, assets) = (!args.no_dashboard, args.assets.clone());
-        let mut hub = host::start_with(args.listen, page, assets, &args.worker_spec, registry).await?;
+        let mut hub = host::start_with(args.listen, page, assets, security, &args.worker_spec, registry).await?;
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         }
@@ -161,10 +170,10 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     exit_code(&summary, config.stop_return)
 }
 
-fn config(args: &TrainArgs) -> TrainConfig {
+fn config(args: &TrainArgs) -> Result<TrainConfig, Failure> {
     let mut ppo = PpoConfig::default();
     ppo.rollout_fragment_length = args.rollout_fragment_length.unwrap_or(ppo.rollout_fragment_length);
-    TrainConfig {
+    let config = TrainConfig {
         env: args.env.clone(),
         env_config: args.env_config.clone(),
         algo: Algo::Ppo,
@@ -181,7 +190,11 @@ fn config(args: &TrainArgs) -> TrainConfig {
         extra_environs: args.extra_environ.iter().cloned().collect(),
         worker: Some(args.worker_spec.spec()).filter(|spec| !spec.is_default()),
         ppo,
-    }
+        ..TrainConfig::new(&*args.env)
+    };
+    let spec = config.spec();
+    let mode = args.mode.mode(u64::from(spec.num_slots) * u64::from(spec.rollout_fragment_length))?;
+    Ok(TrainConfig { mode, ..config })
 }
 
 fn new_directory(env: &str, seed: u64) -> PathBuf {

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::pending,
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,7 @@ use rollmesh_core::{
     ids::{LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
     protocol::{
-        INITIAL_CREDIT, Message, Role,
+        INITIAL_CREDIT, Message, RefusalCode, Role, TokenGrant, TokenId,
         handshake::{Accepted, busy, check_hello},
         message::{Refused, RunStatus, Welcome},
     },
@@ -27,18 +28,19 @@ use tokio::{
 use super::{
     HubNotice, Traffic,
     access::Tokens,
+    audit::{Audit, Record},
     calls::{NewsSink, WorkerNews, WorkerOrder},
     children::{Children, Ended},
     dashboard::Dashboard,
+    limits::MAX_PEERS,
     peer::{Admission, CloseReason, Departure, Knock, PeerLink},
+    token_file,
 };
 use crate::{
     launch::{LaunchError, WorkerSpec},
     train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update},
 };
 
-/// The most peers at a time.
-const MAX_PEERS: usize = 1024;
 /// Dashboards are told what changed at most this often.
 const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -48,7 +50,9 @@ pub(super) enum Event {
     /// A peer said Hello.
     Knock(Box<Knock>),
     /// Somebody was turned away before that.
-    Refused { reason: String },
+    Refused { from: SocketAddr, reason: String },
+    /// Something that belongs into the audit log.
+    Remember(Record),
     /// A peer said something that its role allows.
     Message { peer: u32, message: Box<Message> },
     /// A peer's connection is over.
@@ -82,10 +86,14 @@ pub(super) struct Peer {
     pub(super) device: String,
     /// The local worker that it is.
     pub(super) child: Option<u32>,
+    /// The token that it showed.
+    pub(super) token: TokenId,
     /// Why it is about to leave, if it has said so.
     pub(super) leaving: Option<String>,
     /// It is welcomed and, as a dashboard, has been shown everything: from now on it is told what changes.
     pub(super) is_up_to_date: bool,
+    /// It took too little to be told how things stand.
+    pub(super) has_missed: bool,
 }
 
 pub(super) struct Actor {
@@ -122,6 +130,7 @@ pub(super) struct Actor {
     pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
     notices: mpsc::Sender<HubNotice>,
+    audit: Audit,
     epoch: Instant,
 }
 
@@ -133,6 +142,7 @@ impl Actor {
         (children, worker): (Children, WorkerSpec),
         status: watch::Sender<RunStatus>,
         notices: mpsc::Sender<HubNotice>,
+        audit: Audit,
     ) -> Self {
         Self {
             envs,
@@ -158,6 +168,7 @@ impl Actor {
             listener: None,
             status,
             notices,
+            audit,
             epoch: Instant::now(),
         }
     }
@@ -181,6 +192,7 @@ impl Actor {
                 () = until(self.resting_until) => self.next_iteration(),
                 () = until(self.draining_until) => self.end_drain(),
                 _ = refresh.tick() => {
+                    self.expel_invalid();
                     self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.refresh_dashboards();
@@ -211,7 +223,11 @@ impl Actor {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Knock(knock) => self.answer(*knock),
-            Event::Refused { reason } => self.notice(1, format!("a connection was refused: {reason}")),
+            Event::Refused { from, reason } => {
+                self.remember(&Record::Refused { from, why: "no Hello" });
+                self.notice(1, format!("a connection was refused: {reason}"));
+            }
+            Event::Remember(record) => self.remember(&record),
             Event::Message { peer, message } => self.handle_message(peer, *message),
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
@@ -253,12 +269,17 @@ impl Actor {
         let verdict = if self.peers.len() >= MAX_PEERS {
             Err(busy("the hub has as many peers as it takes; try again later"))
         } else {
-            check_hello(&knock.hello, self.tokens.table(), self.fingerprint).and_then(|accepted| match accepted.role {
+            let (tokens, now) = (self.tokens.table(), token_file::now());
+            check_hello(&knock.hello, tokens, now, self.fingerprint).and_then(|accepted| match accepted.role {
                 Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
                 _ => Ok(accepted),
             })
         };
-        let answer = verdict.map(|accepted| self.admit(accepted, knock.link));
+        let from = knock.from;
+        if let Err(refused) = &verdict {
+            self.remember(&Record::Refused { from, why: why(refused) });
+        }
+        let answer = verdict.map(|accepted| self.admit(accepted, from, knock.link));
         match &answer {
             Ok(admission) => self.introduce(admission.peer),
             Err(Refused { reason, .. }) => self.notice(1, format!("a peer was refused: {reason}")),
@@ -267,10 +288,11 @@ impl Actor {
         let _ = knock.answer.send(answer);
     }
 
-    fn admit(&mut self, accepted: Accepted, link: PeerLink) -> Admission {
+    fn admit(&mut self, accepted: Accepted, from: SocketAddr, link: PeerLink) -> Admission {
         let peer = self.next_peer;
         self.next_peer += 1;
-        let Accepted { protocol, role, child, resume, kind, name, device } = accepted;
+        let Accepted { protocol, role, token, child, resume, kind, name, device } = accepted;
+        self.remember(&Record::Admitted { from, peer, role, token, kind: kind.clone(), name: name.clone() });
         let resume_id = resume.unwrap_or_else(random_id);
         let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
         let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
@@ -279,7 +301,9 @@ impl Actor {
         if let Some(child) = child {
             self.children.joined(child);
         }
-        self.peers.insert(peer, Peer { role, link, kind, name, device, child, leaving: None, is_up_to_date: false });
+        let (leaving, is_up_to_date, has_missed) = (None, false, false);
+        let newcomer = Peer { role, link, kind, name, device, child, token, leaving, is_up_to_date, has_missed };
+        self.peers.insert(peer, newcomer);
         Admission { peer, role }
     }
 
@@ -302,6 +326,11 @@ impl Actor {
 
     fn forget(&mut self, id: u32, departure: &Departure) {
         let Some(peer) = self.peers.remove(&id) else { return };
+        let Departure { reason, is_fault, denied, .. } = departure;
+        if let Some(kind) = *denied {
+            self.remember(&Record::Denied { peer: id, role: peer.role, kind });
+        }
+        self.remember(&Record::Left { peer: id, role: peer.role, fault: is_fault.then(|| reason.clone()) });
         let Departure { reason, is_fault, .. } = departure;
         let reason = peer.leaving.as_ref().filter(|_| !is_fault).unwrap_or(reason);
         if peer.role == Role::Worker {
@@ -339,7 +368,8 @@ impl Actor {
         let terms = self.run.as_ref().map(|run| &run.terms);
         let spec = terms.and_then(|terms| terms.worker.as_ref()).unwrap_or(&self.worker);
         let (number, token) = self.children.start(spec, terms.map_or(&none, |terms| &terms.extra_environs))?;
-        self.tokens.add(token, Role::Worker, Some(number));
+        let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
+        self.tokens.add(&token, grant);
         Ok(number)
     }
 
@@ -352,7 +382,7 @@ impl Actor {
 
     fn handle_child_exit(&mut self, number: u32, status: &str) {
         let Some((token, ended)) = self.children.handle_exit(number) else { return };
-        self.tokens.revoke(&token);
+        self.tokens.forget(token);
         match ended {
             Ended::AsWished => {}
             Ended::NotReplaced => {
@@ -391,14 +421,40 @@ impl Actor {
         }
     }
 
+    /// Sends those away whose token is no longer valid: it was revoked, or has run out.
+    pub(super) fn expel_invalid(&mut self) {
+        if let Err(error) = self.tokens.follow() {
+            self.notice(2, error.to_string());
+        }
+        let (now, table) = (token_file::now(), self.tokens.table());
+        let invalid = self.peers.iter().filter(|(_, peer)| !table.is_valid(peer.token, now));
+        let invalid: Vec<u32> = invalid.map(|(id, _)| *id).collect();
+        for id in invalid {
+            const REASON: &str = "its token is no longer valid";
+            if let Some(peer) = self.peers.get(&id) {
+                peer.link.expel(REASON);
+            }
+            // From now on nothing that it said before is heard any more.
+            self.forget(id, &Departure::expelled(REASON));
+        }
+    }
+
+    /// Puts something into the audit log.
+    pub(super) fn remember(&mut self, record: &Record) {
+        if let Err(error) = self.audit.add(record) {
+            self.notice(2, format!("the audit log cannot be written, no more is: {error}"));
+        }
+    }
+
     /// Tells people: dashboards, and the terminal.
-    pub(super) fn notice(&self, level: u8, text: String) {
+    pub(super) fn notice(&mut self, level: u8, text: String) {
         self.broadcast_notice(level, &text);
         // Whoever does not listen misses something.
         let _ = self.notices.try_send(HubNotice { level, text });
     }
 
     async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {
+        self.remember(&Record::Stopped);
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
         for peer in self.peers.values() {
@@ -417,6 +473,18 @@ impl Actor {
             }
         };
         let _ = tokio::time::timeout(Duration::from_secs(4), farewell).await;
+    }
+}
+
+/// Why somebody was refused, without what they said.
+fn why(refused: &Refused) -> &'static str {
+    match RefusalCode::try_from(refused.code) {
+        Ok(RefusalCode::ProtocolVersion) => "protocol version",
+        Ok(RefusalCode::Fingerprint) => "fingerprint",
+        Ok(RefusalCode::Token) => "token",
+        Ok(RefusalCode::Malformed) => "no Hello",
+        Ok(RefusalCode::Busy) => "busy",
+        Err(_) => "other",
     }
 }
 

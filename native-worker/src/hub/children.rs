@@ -2,12 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use rollmesh_core::protocol::Token;
+use rollmesh_core::protocol::{Token, TokenHash, TokenId};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -26,7 +25,8 @@ const GRACE: Duration = Duration::from_secs(3);
 /// The local workers that should be there.
 pub(super) struct Children {
     launcher: Arc<dyn Launcher>,
-    address: SocketAddr,
+    /// How they reach the hub: arguments of `worker`.
+    way: Vec<String>,
     events: mpsc::Sender<Event>,
     next: u32,
     running: BTreeMap<u32, Running>,
@@ -36,7 +36,7 @@ pub(super) struct Children {
 }
 
 struct Running {
-    token: Token,
+    token: TokenId,
     pid: Option<u32>,
     began: Instant,
     /// It has reached the hub: whatever ends it later, it can start.
@@ -60,10 +60,10 @@ pub(super) enum Ended {
 }
 
 impl Children {
-    pub(super) fn new(launcher: Arc<dyn Launcher>, address: SocketAddr, events: mpsc::Sender<Event>) -> Self {
+    pub(super) fn new(launcher: Arc<dyn Launcher>, way: Vec<String>, events: mpsc::Sender<Event>) -> Self {
         Self {
             launcher,
-            address,
+            way,
             events,
             next: 1,
             running: BTreeMap::new(),
@@ -102,14 +102,15 @@ impl Children {
     ) -> Result<(u32, Token), LaunchError> {
         let number = self.next;
         let token = random_token().map_err(|error| LaunchError::Failed(format!("there is no token: {error}")))?;
-        let hub = format!("ws://{}", self.address);
-        let order = LaunchOrder { number, hub: &hub, token: &token, spec, environs: extra_environs };
+        let order = LaunchOrder { number, way: &self.way, token: &token, spec, environs: extra_environs };
         let worker = self.launcher.launch(&order)?;
         self.next += 1;
         let pid = worker.pid();
         let (kill, killed) = oneshot::channel();
         tokio::spawn(watch(number, worker, killed, self.events.clone()));
-        let running = Running { token, pid, began: Instant::now(), joined: false, dismissed: false, kill: Some(kill) };
+        let id = TokenHash::of(&token).id();
+        let running =
+            Running { token: id, pid, began: Instant::now(), joined: false, dismissed: false, kill: Some(kill) };
         self.running.insert(number, running);
         Ok((number, token))
     }
@@ -176,7 +177,7 @@ impl Children {
     }
 
     /// A child is gone: its token, to be revoked, and what follows.
-    pub(super) fn handle_exit(&mut self, number: u32) -> Option<(Token, Ended)> {
+    pub(super) fn handle_exit(&mut self, number: u32) -> Option<(TokenId, Ended)> {
         let child = self.running.remove(&number)?;
         if child.dismissed {
             return Some((child.token, Ended::AsWished));

@@ -3,16 +3,20 @@
 use rollmesh_core::{
     ids::{LeaseId, WorkerId},
     protocol::{
-        Message, Role,
+        Kind, Message, Role,
         message::{RemoveWorker, Reply, Scale, StartRun, Watch, WorkerToken},
     },
 };
 
-use super::{actor::Actor, calls::WorkerNews, peer::printable, random_token};
+use super::{actor::Actor, audit::Record, calls::WorkerNews, limits::MAX_BACKLOG_BYTES, peer::printable, random_token};
 use crate::train::{Algo, MAX_LOCAL_WORKERS, RunEnd, Task, TrainConfig};
 
 impl Actor {
     pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
+        if !self.peers.contains_key(&peer) {
+            // It was sent away after it had said this.
+            return;
+        }
         match message {
             Message::Progress(progress) => {
                 let now = self.now();
@@ -24,6 +28,8 @@ impl Actor {
                 let now = self.now();
                 let fault = self.run.as_mut().and_then(|run| run.handle_upload(WorkerId(peer), &upload, now).err());
                 if let Some(fault) = fault {
+                    let (worker, lease, why) = (peer, upload.lease, fault.to_string());
+                    self.remember(&Record::UploadRejected { worker, lease, why });
                     self.notice(1, format!("an upload of worker {peer} was not accepted: {fault}"));
                 }
             }
@@ -35,38 +41,53 @@ impl Actor {
             }
             Message::LeaseRefused(refused) => {
                 let now = self.now();
+                self.remember(&Record::LeaseRefused { worker: peer, lease: refused.lease });
                 if let Some(run) = &mut self.run {
                     run.group.handle_refused(WorkerId(peer), LeaseId(refused.lease), now);
                 }
             }
             Message::CallResult(result) => self.tell(WorkerNews::Result { peer, result }),
             Message::Goodbye(goodbye) => self.let_leave(peer, &goodbye.reason),
-            Message::Pause(request) => self.reply(peer, request.request, Self::pause),
-            Message::Resume(request) => self.reply(peer, request.request, Self::resume),
-            Message::Stop(request) => self.reply(peer, request.request, Self::stop),
-            Message::AddWorker(request) => self.reply(peer, request.request, Self::add_worker),
+            Message::Pause(request) => self.reply(peer, Kind::Pause, request.request, Self::pause),
+            Message::Resume(request) => self.reply(peer, Kind::Resume, request.request, Self::resume),
+            Message::Stop(request) => self.reply(peer, Kind::Stop, request.request, Self::stop),
+            Message::AddWorker(request) => self.reply(peer, Kind::AddWorker, request.request, Self::add_worker),
             Message::RemoveWorker(RemoveWorker { request, worker }) => {
-                self.reply(peer, request, |hub| hub.remove_worker(worker));
+                self.reply(peer, Kind::RemoveWorker, request, |hub| hub.remove_worker(worker));
             }
-            Message::Watch(Watch { request, slot }) => self.reply(peer, request, |hub| hub.watch(slot)),
-            Message::StartRun(start) => self.reply(peer, start.request, |hub| hub.start_from_page(&start)),
-            Message::Scale(Scale { request, num_workers }) => self.reply(peer, request, |hub| hub.scale(num_workers)),
-            Message::Drain(request) => self.reply(peer, request.request, Self::drain),
-            Message::Checkpoint(request) => self.reply(peer, request.request, Self::checkpoint),
+            Message::Watch(Watch { request, slot }) => self.reply(peer, Kind::Watch, request, |hub| hub.watch(slot)),
+            Message::StartRun(start) => {
+                self.reply(peer, Kind::StartRun, start.request, |hub| hub.start_from_page(&start));
+            }
+            Message::Scale(Scale { request, num_workers }) => {
+                self.reply(peer, Kind::Scale, request, |hub| hub.scale(num_workers));
+            }
+            Message::Drain(request) => self.reply(peer, Kind::Drain, request.request, Self::drain),
+            Message::Checkpoint(request) => self.reply(peer, Kind::Checkpoint, request.request, Self::checkpoint),
             Message::WorkerTokenRequest(request) => self.give_worker_token(peer, request.request),
+            Message::ManageTokens(wish) => self.manage_tokens(peer, &wish),
             // The inbox of the socket's task lets nothing else through.
             _ => {}
         }
     }
 
     /// Does what a peer asks for, and tells it how that went.
-    fn reply(&mut self, peer: u32, request: u32, work: impl FnOnce(&mut Self) -> Result<(), String>) {
+    fn reply(&mut self, peer: u32, kind: Kind, request: u32, work: impl FnOnce(&mut Self) -> Result<(), String>) {
         let error = work(self).err().unwrap_or_default();
+        self.remember(&Record::Command { peer, kind, done: error.is_empty() });
         self.refresh_dashboards();
-        if let Some(peer) = self.peers.get(&peer) {
-            // Errors are short texts.
-            let _ = peer.link.send(&Message::Reply(Reply { request, error }));
+        // Errors are short texts.
+        self.answer_operator(peer, &Message::Reply(Reply { request, error }));
+    }
+
+    /// Answers an operator; answers are never left out, so whoever does not take them has to go.
+    pub(super) fn answer_operator(&self, peer: u32, message: &Message) {
+        let Some(peer) = self.peers.get(&peer) else { return };
+        if peer.link.queued_bytes() > MAX_BACKLOG_BYTES {
+            return peer.link.expel("it takes no answers");
         }
+        // Answers are small.
+        let _ = peer.link.send(message);
     }
 
     fn pause(&mut self) -> Result<(), String> {
@@ -180,14 +201,12 @@ impl Actor {
     fn give_worker_token(&mut self, peer: u32, request: u32) {
         let message = match random_token() {
             Ok(token) => {
-                self.tokens.add_for_page(token);
+                self.tokens.add_for_page(&token);
                 Message::WorkerToken(WorkerToken { request, token })
             }
             Err(error) => Message::Reply(Reply { request, error: error.to_string() }),
         };
-        if let Some(peer) = self.peers.get(&peer) {
-            // Both are small.
-            let _ = peer.link.send(&message);
-        }
+        self.remember(&Record::Command { peer, kind: Kind::WorkerTokenRequest, done: true });
+        self.answer_operator(peer, &message);
     }
 }

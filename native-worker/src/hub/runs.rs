@@ -13,7 +13,7 @@ use rollmesh_core::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
-use super::actor::Actor;
+use super::{actor::Actor, audit::Record};
 use crate::train::{Run, RunEnd, StartError, Submitted, SyncError, Task, Update};
 
 /// The leases of a run that drains have this long to end.
@@ -32,6 +32,7 @@ impl Actor {
         let run = Run::new(self.next_run, task, &self.envs, self.next_lease)?;
         let workers = run.terms.num_workers as usize;
         self.next_run += 1;
+        self.remember(&Record::RunStarted { run: run.number, env: run.spec.env.clone() });
         self.run = Some(run);
         self.dashboard.begin_run();
         for _ in self.children.count()..workers {
@@ -89,7 +90,9 @@ impl Actor {
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         let (summary, written) = run.end(end, now);
         self.next_lease = run.group.next_lease_id();
-        let over = Message::RunEnd(RunEndMessage { run: run.number });
+        let run = run.number;
+        let over = Message::RunEnd(RunEndMessage { run });
+        self.remember(&Record::RunEnded { run });
         self.update = None;
         self.resting_until = None;
         self.draining_until = None;
@@ -149,13 +152,16 @@ impl Actor {
         }
         while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
             self.dashboard.note_health(&event);
-            self.notice(1, event.to_string());
+            let text = event.to_string();
+            self.remember(&Record::Group { text: text.clone() });
+            self.notice(1, text);
             // A worker may be out of the run by it, for whom nobody has to wait.
             self.note_applied();
         }
         let Some(run) = &mut self.run else { return };
         // A batch waits in the group as long as the one before it is being consumed.
         let batch = if self.update.is_none() { run.poll_update() } else { None };
+        let journalled = run.write_journal();
         // Weights that were set meanwhile need not wait until somebody takes the batch.
         let has_next_weights = run.has_next_weights();
         match batch {
@@ -166,6 +172,9 @@ impl Actor {
             }
             Some(Err(error)) => return self.end_run(RunEnd::Failed(error.to_string())),
         }
+        if let Err(error) = journalled {
+            self.notice(2, format!("journal.jsonl could not be written, no more of it follows: {error}"));
+        }
         if has_next_weights && let Err(error) = self.publish_weights() {
             self.end_run(RunEnd::Failed(error.to_string()));
         }
@@ -173,6 +182,14 @@ impl Actor {
 
     pub(super) fn obey(&mut self, command: GroupCommand) {
         let worker = command.worker();
+        let record = match &command {
+            GroupCommand::Grant { lease, .. } => {
+                Some(Record::LeaseGranted { worker: worker.0, lease: lease.id.0, slots: lease.slots.len() })
+            }
+            GroupCommand::Revoke { lease, .. } => Some(Record::LeaseRevoked { worker: worker.0, lease: lease.0 }),
+            GroupCommand::Dismiss { .. } => None,
+        };
+        record.iter().for_each(|record| self.remember(record));
         let Some(peer) = self.peers.get(&worker.0) else { return };
         let message = match command {
             GroupCommand::Grant { lease, .. } => match &mut self.run {
@@ -263,7 +280,7 @@ impl Actor {
     ) {
         let set = self.run.as_mut().ok_or(SyncError::NoRun).and_then(|run| {
             let version = run.set_weights(weights)?;
-            Ok((version, run.group.fragment().is_none()))
+            Ok((version, run.is_between_iterations()))
         });
         let sent = set.and_then(|(version, at_once)| {
             if at_once {

@@ -54,8 +54,9 @@ impl Launcher for LocalLauncher {
         #[cfg(unix)]
         command.process_group(0);
         command
-            .args(["worker", "--hub", order.hub, "--name", &format!("local-{}", order.number)])
-            .arg("--until-stdin-closes")
+            .arg("worker")
+            .args(order.way)
+            .args(["--name", &format!("local-{}", order.number), "--until-stdin-closes"])
             .args(confinement.arguments())
             .envs(confinement.variables())
             .envs(order.environs)

@@ -42,7 +42,7 @@ pub use spec::{BadAmount, WorkerSpec};
 /// Starts workers, wherever it likes.
 ///
 /// Another one than [`LocalLauncher`] asks a cluster's scheduler, and starts there what [`LocalLauncher`] starts here:
-/// `rollmesh worker --hub URL --name NAME`, with the token in the environment variable `ROLLMESH_TOKEN`.
+/// `rollmesh worker` with the [way](LaunchOrder::way) and `--name NAME`, with the token in the environment variable `ROLLMESH_TOKEN`.
 pub trait Launcher: Send + Sync + fmt::Debug {
     /// Starts a worker. It is called from within a tokio runtime and does not wait for the worker to join.
     ///
@@ -56,8 +56,8 @@ pub trait Launcher: Send + Sync + fmt::Debug {
 pub struct LaunchOrder<'a> {
     /// Its number, counted up by who orders.
     pub number: u32,
-    /// The hub that it joins, `ws://HOST:PORT`.
-    pub hub: &'a str,
+    /// How it reaches the hub that it joins: arguments of `worker`, `--hub` and its address among them.
+    pub way: &'a [String],
     /// What lets it in. A secret: no place for it on a command line.
     pub token: &'a Token,
     /// What it needs.

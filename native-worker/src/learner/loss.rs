@@ -234,7 +234,7 @@ mod tests {
         let [policy_loss, vf_loss, entropy, kl, clip_fraction] = got.parts.each_ref().map(scalar);
         // Advantages are 2 and -1, their mean square is 2.5, and the running one 9 + (2.5 - 9) / 4.
         let norm = 7.375f32.sqrt();
-        let weights = [(2.0 * 2.0 / norm).exp(), (2.0 * -1.0 / norm).exp()];
+        let weights = [(2.0 * 2.0 / norm).exp(), (-2.0 / norm).exp()];
         close(policy_loss, -(weights[0] * 0.8f32.ln() + weights[1] * 0.5f32.ln()) / 2.0);
         close(vf_loss, 2.5);
         close(entropy, mean_entropy());

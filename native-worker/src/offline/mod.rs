@@ -24,6 +24,8 @@ pub mod logged;
 pub mod minari;
 #[cfg(feature = "offline-parquet")]
 pub mod parquet;
+#[cfg(all(test, feature = "offline-parquet"))]
+mod tests;
 
 pub use error::OfflineError;
 

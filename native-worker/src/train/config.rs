@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use rollmesh_core::{
     config::Config,
     env::{EnvContext, EnvError, EnvRegistry, EnvSpaces, UnknownEnv},
+    group::SamplingMode,
     ids::SlotId,
     policy::{MlpPolicySpec, PolicyError},
     run::{RunSpec, SpecError},
@@ -82,6 +83,9 @@ pub struct TrainConfig {
     /// What each of these local workers needs of the machine; as the hub says, if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerSpec>,
+    /// Which fragments make a batch. In other modes than the synchronous one two runs are not the same.
+    #[serde(default, skip_serializing_if = "SamplingMode::is_synchronous")]
+    pub mode: SamplingMode,
     /// Settings of the algorithm.
     pub ppo: PpoConfig,
 }
@@ -135,6 +139,7 @@ impl TrainConfig {
             output: None,
             extra_environs: BTreeMap::new(),
             worker: None,
+            mode: SamplingMode::Synchronous,
             ppo: PpoConfig::default(),
         }
     }
@@ -170,6 +175,7 @@ impl TrainConfig {
             return Err(SpecError::OutOfRange { what, max, found }.into());
         }
         self.check_environs()?;
+        check_mode(self.mode)?;
         self.ppo.validate()?;
         // The hub knows these advantages alone.
         for (name, is_set) in [("use_gae", self.ppo.use_gae), ("use_critic", self.ppo.use_critic)] {
@@ -183,6 +189,14 @@ impl TrainConfig {
         let spaces = env.spaces_in(&EnvContext::of_slot(&run, SlotId(0)))?;
         MlpPolicySpec::for_spaces(&spaces, &self.hidden)?;
         Ok(spaces)
+    }
+}
+
+/// A batch must have rows.
+pub(super) fn check_mode(mode: SamplingMode) -> Result<(), TrainConfigError> {
+    match mode {
+        SamplingMode::Asynchronous { batch_env_steps: 0, .. } => Err(TrainConfigError::Zero("batch_env_steps")),
+        _ => Ok(()),
     }
 }
 

@@ -3,16 +3,19 @@
 use rollmesh_core::{
     config::Config,
     env::{EnvContext, EnvRegistry, EnvSpaces},
+    group::SamplingMode,
     ids::SlotId,
     policy::MlpPolicySpec,
     run::{RunSpec, SpecError},
 };
 
-use super::{MAX_LOCAL_WORKERS, TrainConfigError};
+use super::{MAX_LOCAL_WORKERS, TrainConfigError, config::check_mode};
 
 /// A run that learns nothing: its rows are handed over as they are.
 ///
-/// They depend on `env`, `env_config`, `seed`, `num_envs` and `hidden` alone; neither workers nor fragments show in them.
+/// In synchronous mode they depend on `env`, `env_config`, `seed`, `num_envs` and `hidden` alone; neither workers nor
+/// fragments show in them. In other modes each slot's rows are the same as long as no weights are set, but how many there
+/// are of which slot depends on who is how fast.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleConfig {
     /// Registered name of the environment.
@@ -31,6 +34,8 @@ pub struct SampleConfig {
     pub rollout_fragment_length: u32,
     /// The run ends with the first batch that reaches so many env steps.
     pub env_steps: u64,
+    /// Which fragments make a batch.
+    pub mode: SamplingMode,
 }
 
 impl SampleConfig {
@@ -46,6 +51,7 @@ impl SampleConfig {
             hidden: vec![64, 64],
             rollout_fragment_length: 200,
             env_steps: 1_000_000,
+            mode: SamplingMode::Synchronous,
         }
     }
 
@@ -72,6 +78,7 @@ impl SampleConfig {
         if self.env_steps == 0 {
             return Err(TrainConfigError::Zero("env_steps"));
         }
+        check_mode(self.mode)?;
         if self.num_workers > MAX_LOCAL_WORKERS {
             let (what, max, found) = ("the number of local workers", MAX_LOCAL_WORKERS, self.num_workers);
             return Err(SpecError::OutOfRange { what, max, found }.into());

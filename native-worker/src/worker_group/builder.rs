@@ -20,6 +20,7 @@ use rollmesh_core::{
 use super::{FailureSettings, GroupError, WorkerGroup, thread::Factory};
 use crate::{
     NativeHost, NativeShell,
+    hub::SecurityConfig,
     kernels::AUTO,
     launch::{Launcher, LocalLauncher, WorkerSpec},
     native,
@@ -74,6 +75,7 @@ pub(super) struct Plan {
     pub(super) worker_spec: WorkerSpec,
     pub(super) program: PathBuf,
     pub(super) listen: SocketAddr,
+    pub(super) security: SecurityConfig,
     pub(super) failures: FailureSettings,
     pub(super) start_timeout: Duration,
     pub(super) validate: bool,
@@ -111,6 +113,7 @@ impl WorkerGroupBuilder {
                 worker_spec: WorkerSpec::default(),
                 program: PathBuf::new(),
                 listen: (Ipv4Addr::LOCALHOST, 0).into(),
+                security: SecurityConfig::default(),
                 failures: FailureSettings::default(),
                 start_timeout: Duration::from_secs(60),
                 validate: true,
@@ -235,6 +238,12 @@ impl WorkerGroupBuilder {
     /// Sets where the group listens for workers of other processes; by default any free port of this machine alone.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.plan.listen = address;
+        self
+    }
+
+    /// Sets how the group protects itself: beyond this machine it needs a certificate.
+    pub fn security(mut self, security: SecurityConfig) -> Self {
+        self.plan.security = security;
         self
     }
 

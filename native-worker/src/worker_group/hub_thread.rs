@@ -1,7 +1,6 @@
 //! The hub to which workers of other processes come, and the event loop that it runs in.
 
 use std::{
-    net::SocketAddr,
     sync::{Arc, mpsc},
     time::Duration,
 };
@@ -24,7 +23,7 @@ pub(super) struct HubThread {
     runtime: Option<Runtime>,
     hub: Option<Hub>,
     orders: UnboundedSender<WorkerOrder>,
-    address: SocketAddr,
+    url: String,
     token: Token,
 }
 
@@ -47,6 +46,7 @@ impl HubThread {
             kernels: AUTO,
             external: None,
             allow_origins: Vec::new(),
+            security: plan.security.clone(),
         };
         let failures = &plan.failures;
         let replacement = Replacement {
@@ -72,8 +72,8 @@ impl HubThread {
             Ok::<_, GroupError>(hub)
         });
         let hub = started.unwrap_or(Err(GroupError::HubGone))?;
-        let (address, token) = (hub.address(), hub.worker_token());
-        Ok(Self { runtime: Some(runtime), hub: Some(hub), orders, address, token })
+        let (url, token) = (hub.worker_url(), hub.worker_token());
+        Ok(Self { runtime: Some(runtime), hub: Some(hub), orders, url, token })
     }
 
     /// Says what is to be done with a worker. What a hub that is gone is told is forgotten.
@@ -95,7 +95,7 @@ impl HubThread {
     }
 
     pub(super) fn url(&self) -> String {
-        format!("ws://{}", self.address)
+        self.url.clone()
     }
 
     pub(super) fn token(&self) -> Token {

@@ -29,7 +29,8 @@ fn shape(value: &Value) -> Value {
 async fn the_status_has_this_shape() {
     let hub = HubProcess::start().await;
     let rejected = || -> Value {
-        let names = ["late", "duplicate", "not_leased", "corrupt", "stale", "early", "wrong_length", "audit"];
+        let names =
+            ["late", "duplicate", "not_leased", "corrupt", "mismatched", "stale", "early", "wrong_length", "audit"];
         names.into_iter().map(|name| (name.to_owned(), Value::from(0))).collect()
     };
     let ledger = json!({
@@ -39,6 +40,9 @@ async fn the_status_has_this_shape() {
         "rejected": rejected(),
         "expired": { "timed_out": 0, "left": 0, "refused": 0, "revoked": 0 },
         "outstanding": 0,
+        "queued": 0,
+        "consumed": 0,
+        "dropped_stale": 0,
         "balances": true,
         "regenerated": 0,
         "uninvited": { "superseded": 0, "rejected": rejected() },
@@ -80,7 +84,8 @@ async fn the_status_has_this_shape() {
     let names = ["worker", "kind", "name", "device", "local", "state", "reason", "slots", "env_steps", "steps_per_s"];
     let mut expected: Vec<&str> = names.into_iter().chain(["weights_lag"]).collect();
     let mut found = keys(&worker);
-    (expected.sort_unstable(), found.sort_unstable());
+    expected.sort_unstable();
+    found.sort_unstable();
     assert_eq!(found, expected);
     assert_eq!((&worker["name"], &worker["local"], &worker["reason"]), (&"local-1".into(), &true.into(), &Value::Null));
 

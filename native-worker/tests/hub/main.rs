@@ -54,6 +54,7 @@ impl TestHub {
             kernels: AUTO,
             external: None,
             allow_origins: Vec::new(),
+            security: rollmesh::hub::SecurityConfig::default(),
         };
         let hub = start(config).await.unwrap();
         Self { hub, seen: Vec::new(), assets }

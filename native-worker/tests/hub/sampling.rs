@@ -1,5 +1,7 @@
 //! Runs without a learner: rows through the hub, what they cost on the socket, and weights that are set from outside.
 
+use std::collections::BTreeMap;
+
 use rollmesh::{
     hub::{Sampling, SyncError},
     train::{RunEnd, SampleConfig},
@@ -7,11 +9,13 @@ use rollmesh::{
 use rollmesh_core::{
     batch::SlotFragment,
     env::EnvRegistry,
+    group::SamplingMode,
     hash::{Hash128, RolloutHasher},
-    ids::WeightsVersion,
+    ids::{FragmentNo, SlotId, WeightsVersion},
     kernels::Kernels,
     policy::{MlpPolicySpec, init_weights},
     protocol::{Message, message::LeaseRefused},
+    time::Micros,
     weights::Weights,
     worker::{Registry, RolloutConfig, RolloutWorker},
 };
@@ -81,6 +85,71 @@ async fn neither_workers_nor_their_death_show_in_the_rows() {
         assert_eq!((batches, hasher.finish()), (BATCHES, expected), "{workers} workers, kills: {kills}");
         let summary = end(sampling.summary).await;
         assert_eq!((summary.end, summary.algo), (RunEnd::Finished, "sample"));
+        hub.hub.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn in_every_mode_a_slot_makes_the_same_rows_in_order() {
+    let hub = TestHub::start().await;
+    let mut sampling = hub.hub.sample(config(1)).await.unwrap();
+    let mut expected = BTreeMap::new();
+    while let Some(fragments) = next(&mut sampling).await {
+        expected.extend(fragments.into_iter().map(|fragment| ((fragment.slot, fragment.fragment), fragment)));
+    }
+    hub.hub.shutdown().await;
+    let batch_env_steps = 5 * u64::from(LENGTH) - 1;
+    let asynchronous = SamplingMode::Asynchronous { batch_env_steps, max_staleness: 0 };
+    let deadline = SamplingMode::Deadline { after: Micros::from_millis(3), max_staleness: 0 };
+    for mode in [asynchronous, deadline] {
+        let hub = TestHub::start().await;
+        let mut sampling = hub.hub.sample(SampleConfig { mode, ..config(3) }).await.unwrap();
+        let (mut rows, mut made) = (0, BTreeMap::<SlotId, u64>::new());
+        while let Some(fragments) = next(&mut sampling).await {
+            assert!(mode == deadline || fragments.len() == 5, "{} fragments", fragments.len());
+            for fragment in fragments {
+                rows += fragment.env_steps();
+                let next = made.entry(fragment.slot).or_default();
+                assert_eq!(fragment.fragment, FragmentNo(*next), "no gap, nothing twice");
+                *next += 1;
+                // One slot may get further than all did.
+                let same = expected.get(&(fragment.slot, fragment.fragment));
+                assert!(same.is_none_or(|expected| *expected == fragment), "{:?}", fragment.slot);
+            }
+        }
+        assert!(rows >= config(3).env_steps, "{rows} rows");
+        assert_eq!(end(sampling.summary).await.env_steps, rows);
+        hub.hub.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn weights_that_are_set_act_in_every_mode_and_nothing_is_older_than_allowed() {
+    let batch_env_steps = u64::from(NUM_ENVS * LENGTH);
+    for max_staleness in [0, 1] {
+        let hub = TestHub::start().await;
+        let mode = SamplingMode::Asynchronous { batch_env_steps, max_staleness };
+        let endless = SampleConfig { env_steps: u64::MAX, mode, ..config(2) };
+        let mut sampling = hub.hub.sample(endless).await.unwrap();
+        let mut newest = 0;
+        while newest < 5 {
+            let set = hub.hub.sync_weights(weights(&[16, 16], 10 + newest));
+            let mut set = std::pin::pin!(set);
+            // They go out when the next iteration begins, so batches must be taken meanwhile.
+            let version = loop {
+                tokio::select! {
+                    version = &mut set => break version.unwrap(),
+                    batch = next(&mut sampling) => {
+                        let oldest = batch.unwrap().iter().map(|fragment| fragment.weights_version.0).min().unwrap();
+                        assert!(oldest + max_staleness >= newest, "{oldest} after {newest}");
+                    }
+                }
+            };
+            newest += 1;
+            assert_eq!(version, WeightsVersion(newest));
+        }
+        drop(sampling.batches);
+        assert_eq!(end(sampling.summary).await.end, RunEnd::Stopped);
         hub.hub.shutdown().await;
     }
 }

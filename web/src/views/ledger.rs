@@ -54,6 +54,7 @@ pub(crate) fn Ledger() -> impl IntoView {
             </div>
             <dl class="lines">
                 {line("ledger-committed", "Committed", "Learned from or about to be", |run| run.committed)}
+                {details("ledger-committed", |ledger| some(&[("queued", ledger.queued), ("dropped_stale", ledger.dropped_stale)]))}
                 {line("ledger-superseded", "Superseded", "Came after another worker's equal ones", |run| run.superseded)}
                 {line("ledger-rejected", "Rejected", "Refused, for whatever reason", |run| run.rejected)}
                 {details("ledger-rejected", |ledger| some(&ledger.rejected.by_reason()))}

@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for FragmentLength {
 }
 
 /// Where batches come from. A text or a list of texts means what stands in it first: the registered name of an input,
-/// else files, by path, directory or pattern.
+/// else files, by path, directory, pattern, or as a data set by its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum InputSource {

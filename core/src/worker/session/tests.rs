@@ -8,7 +8,7 @@ use crate::{
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{MlpPolicySpec, init_weights},
     protocol::{
-        INITIAL_CREDIT, Token, TokenGrant, TokenTable,
+        INITIAL_CREDIT, Token, TokenGrant, TokenHash, TokenTable,
         message::{self, LeaseRefused, Progress, Revoke, RunEnd},
     },
     sampler::{OutputWriter, SampleError},
@@ -79,7 +79,7 @@ impl Hub {
     fn new() -> Self {
         let token = Token::new([1; 32]);
         let mut tokens = TokenTable::new();
-        tokens.insert(token, TokenGrant { role: Role::Worker, child: None });
+        tokens.insert(TokenHash::of(&token), TokenGrant { role: Role::Worker, child: None, expires: None });
         let identity = Identity {
             role: Role::Worker,
             token,
@@ -111,7 +111,7 @@ impl Hub {
 
     fn shake_hands(&mut self) {
         let [Message::Hello(hello)] = &self.receive()[..] else { panic!("the first message is Hello") };
-        let answer = match handshake::check_hello(hello, &self.tokens, FINGERPRINT) {
+        let answer = match handshake::check_hello(hello, &self.tokens, 0, FINGERPRINT) {
             Ok(accepted) => {
                 self.inbox.admit(accepted.role);
                 let protocol = accepted.protocol;

@@ -95,7 +95,8 @@ impl WorkerSession {
         match runner.slots.advance(max_vector_steps) {
             Ok(Advance::Idle) => self.finish(),
             Ok(Advance::Working { lease, env_steps }) => {
-                if now.since(*reported) >= PROGRESS_INTERVAL {
+                // A clock that was set back must not keep the hub in the dark.
+                if now.since(*reported) >= PROGRESS_INTERVAL || now < *reported {
                     *reported = now;
                     self.send(&Message::Progress(Progress { lease: lease.0, env_steps }));
                 }

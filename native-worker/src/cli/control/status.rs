@@ -111,6 +111,7 @@ fn table(hub: &Control) -> String {
         some.map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect::<Vec<_>>().join(" · ")
     };
     let details = [
+        ("committed", some(&[("queued", ledger.queued), ("dropped as stale", ledger.dropped_stale)])),
         ("rejected", some(&ledger.rejected.by_reason())),
         ("expired", some(&ledger.expired.by_cause())),
         ("uninvited", some(&ledger.uninvited_rejected.by_reason())),
@@ -170,6 +171,9 @@ fn ledger_object(ledger: &LedgerReport) -> Value {
         "rejected": rejected(&ledger.rejected),
         "expired": expired(&ledger.expired),
         "outstanding": ledger.outstanding,
+        "queued": ledger.queued,
+        "consumed": ledger.consumed,
+        "dropped_stale": ledger.dropped_stale,
         "balances": ledger.balances(),
         "regenerated": ledger.regenerated,
         "uninvited": { "superseded": ledger.uninvited_superseded, "rejected": rejected(&ledger.uninvited_rejected) },

@@ -17,7 +17,7 @@ use super::{SampleArgs, exit_code};
 use crate::{
     Registry,
     cli::{cpu_time::CpuTimes, exit::Failure, host, runtime, signals, spare_memory},
-    hub::{Hub, Sampling},
+    hub::{Hub, Sampling, SecurityConfig},
     progress::Progress,
     train::SampleConfig,
 };
@@ -45,7 +45,7 @@ pub(super) fn run(args: &SampleArgs, config: SampleConfig, registry: &Registry) 
     spare_memory();
     let summary = runtime(2)?.block_on(async {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut hub = host::start(listen, false, None, registry).await?;
+        let mut hub = host::start(listen, false, None, SecurityConfig::default(), registry).await?;
         let summary = sample(&mut hub, args, config).await;
         hub.shutdown().await;
         summary
@@ -58,10 +58,24 @@ pub(super) fn run(args: &SampleArgs, config: SampleConfig, registry: &Registry) 
     Ok(exit_code(summary.env_steps, args))
 }
 
+/// Rows that are still wanted.
+enum Left {
+    OfEachSlot(u64),
+    /// Where some slots have more of them than others.
+    InAll(u64),
+}
+
+impl Left {
+    fn rows(&self) -> u64 {
+        match self {
+            Self::OfEachSlot(rows) | Self::InAll(rows) => *rows,
+        }
+    }
+}
+
 /// What is counted of the batches.
 struct Tally {
-    /// Rows of each slot that are still wanted.
-    left: u64,
+    left: Left,
     hasher: Option<RolloutHasher>,
     returns: f64,
     summary: Summary,
@@ -69,18 +83,23 @@ struct Tally {
 
 impl Tally {
     fn add(&mut self, fragments: Vec<SlotFragment>) -> Result<(), Failure> {
-        let mut taken = 0;
+        let mut of_slot = 0;
         for fragment in fragments {
-            let fragment = first_rows(fragment, self.left);
-            taken = fragment.env_steps();
-            self.summary.env_steps += taken;
+            let fragment = first_rows(fragment, self.left.rows());
+            of_slot = fragment.env_steps();
+            if let Left::InAll(rows) = &mut self.left {
+                *rows -= of_slot;
+            }
+            self.summary.env_steps += of_slot;
             self.summary.episodes += fragment.episodes.len() as u64;
             self.returns += fragment.episodes.iter().map(|episode| episode.episode_return).sum::<f64>();
             if let Some(hasher) = &mut self.hasher {
                 hasher.add(&fragment).map_err(Failure::other)?;
             }
         }
-        self.left -= taken;
+        if let Left::OfEachSlot(rows) = &mut self.left {
+            *rows -= of_slot;
+        }
         Ok(())
     }
 
@@ -114,12 +133,16 @@ struct Mark {
 
 async fn sample(hub: &mut Hub, args: &SampleArgs, config: SampleConfig) -> Result<Summary, Failure> {
     let (num_workers, num_envs) = (config.num_workers, u64::from(config.num_envs));
-    let left = args.env_steps.div_ceil(num_envs);
-    let progress = Progress::new(left * num_envs, "env steps", !args.json);
-    let hasher = (!args.no_hash).then(RolloutHasher::new);
-    let mut tally = Tally { left, hasher, returns: 0.0, summary: Summary { num_workers, ..Summary::default() } };
+    let each = args.env_steps.div_ceil(num_envs);
     // Rounded up as the rows are.
-    let config = SampleConfig { env_steps: left * num_envs, ..config };
+    let env_steps = each * num_envs;
+    let progress = Progress::new(env_steps, "env steps", !args.json);
+    // Which rows come is chance in other modes.
+    let is_synchronous = config.mode.is_synchronous();
+    let hasher = (!args.no_hash && is_synchronous).then(RolloutHasher::new);
+    let left = if is_synchronous { Left::OfEachSlot(each) } else { Left::InAll(env_steps) };
+    let mut tally = Tally { left, hasher, returns: 0.0, summary: Summary { num_workers, ..Summary::default() } };
+    let config = SampleConfig { env_steps, ..config };
     let Sampling { mut batches, summary } = hub.sample(config).await.map_err(Failure::other)?;
     let mut interrupted = pin!(signals::interrupted());
     let mut begun: Option<Mark> = None;
@@ -143,7 +166,7 @@ async fn sample(hub: &mut Hub, args: &SampleArgs, config: SampleConfig) -> Resul
             let cpu = CpuTimes::of(hub.traffic().await.worker_pids);
             begun = Some(Mark { at: Instant::now(), env_steps: tally.summary.env_steps, cpu });
         }
-        if tally.left == 0 {
+        if tally.left.rows() == 0 {
             break;
         }
     }

@@ -13,6 +13,7 @@ use clap::Args;
 use rollmesh_core::{
     config::Config,
     filter::FilterKind,
+    group::SamplingMode,
     ids::PolicyId,
     policy::ModelConfig,
     worker::{RegisteredEnv, RolloutConfig, RolloutWorker, config::FragmentLength},
@@ -21,6 +22,7 @@ use rollmesh_core::{
 use super::{
     exit::Failure,
     external::{Clients, ListenFlags},
+    mode::ModeFlags,
     settings::WorkerFlags,
 };
 use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::KernelChoice, train::SampleConfig};
@@ -75,6 +77,8 @@ pub(super) struct SampleArgs {
     /// workers nor their end has any influence on the rows
     #[arg(long, value_name = "N", default_value_t = 0)]
     num_workers: u32,
+    #[command(flatten)]
+    mode: ModeFlags,
     /// Do not hash the rows of workers, which takes longer than getting them
     #[arg(long, requires = "num_workers")]
     no_hash: bool,
@@ -102,6 +106,8 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     let env = config.env.as_deref().unwrap_or_default();
     let env = registry.env(env).map_err(Failure::usage)?;
     let is_plain = args.flags.config.is_none()
+        && args.checkpoint.is_none()
+        && !args.deterministic
         && config.monitor_path.is_none()
         && config.output.is_none()
         && config.observation_filter == FilterKind::NoFilter
@@ -109,6 +115,9 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     if args.num_workers > 0 {
         let config = for_workers(args, config, is_plain)?;
         return group::run(args, config, &registry);
+    }
+    if args.mode.mode(1)? != SamplingMode::Synchronous {
+        return Err(Failure::usage("--mode is for workers, of whom one may be faster than another: add --num-workers"));
     }
     if is_plain {
         return plain::run(args, config.raw(), &registry);
@@ -131,7 +140,9 @@ fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Resu
     let FragmentLength::Steps(length) = config.rollout_fragment_length else {
         return Err(Failure::usage("a plain rollout has fragments of a fixed length"));
     };
+    let round = u64::from(config.num_envs) * u64::from(length);
     Ok(SampleConfig {
+        mode: args.mode.mode(round)?,
         env_config: config.env_config,
         seed: config.seed,
         num_workers: args.num_workers,

@@ -1,6 +1,7 @@
 //! Promises of all algorithms and models.
 
 mod gradients;
+mod imitation;
 mod learning;
 mod policy;
 mod ranks;

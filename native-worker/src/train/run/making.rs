@@ -45,7 +45,9 @@ impl Run {
         let spec = config.spec();
         let weights = first_weights(&spec, &spaces)?;
         let learner = Learner::new(config.ppo.clone(), &spaces, config.seed, &weights, device)?;
-        let files = config.run_dir.as_deref().map(|path| RunDir::create(path, &config)).transpose()?;
+        let has_journal = !config.mode.is_synchronous();
+        let create = |path| RunDir::create(path, &config, has_journal);
+        let files = config.run_dir.as_deref().map(create).transpose()?;
         let thread = LearnerThread::spawn(learner)?;
         let output = config.output.as_deref().map(RunOutput::create).transpose()?;
         let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda, output };
@@ -58,6 +60,7 @@ impl Run {
             pace: config.pace,
             stop_return: config.stop_return,
             max_env_steps: config.max_env_steps,
+            mode: config.mode,
         };
         let run = Self::with(number, (spec, &spaces), terms, weights, consumer, first_lease)?;
         Ok(Self { files, ..run })
@@ -82,6 +85,7 @@ impl Run {
             pace: Duration::ZERO,
             stop_return: None,
             max_env_steps: config.env_steps,
+            mode: config.mode,
         };
         Self::with(number, (spec, &spaces), terms, weights, Consumer::Taker(batches), first_lease)
     }
@@ -98,6 +102,7 @@ impl Run {
         let group_config = GroupConfig {
             first_lease,
             max_slots_per_lease: largest_lease(&limits, spec.num_slots),
+            mode: terms.mode,
             ..GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)
         };
         let group = LeaseGroup::new(group_config)?;
@@ -116,6 +121,7 @@ impl Run {
             granted: BTreeMap::new(),
             begun: 0,
             iteration: 0,
+            batch_env_steps: 0,
             env_steps: 0,
             episodes: Episodes::default(),
             stopwatch: Stopwatch::started(),

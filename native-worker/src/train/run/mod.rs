@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, io, time::Duration};
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{BeginError, GroupConfigError, LeaseGroup},
+    group::{BeginError, GroupConfigError, LeaseGroup, SamplingMode},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
@@ -64,6 +64,7 @@ pub(crate) struct RunTerms {
     pace: Duration,
     stop_return: Option<f64>,
     max_env_steps: u64,
+    mode: SamplingMode,
 }
 
 /// A run in progress, or over.
@@ -86,6 +87,8 @@ pub(crate) struct Run {
     /// Iterations that have begun.
     begun: u64,
     iteration: u64,
+    /// Of the batch that is being consumed, or was last.
+    batch_env_steps: u64,
     env_steps: u64,
     episodes: Episodes,
     stopwatch: Stopwatch,
@@ -185,8 +188,12 @@ impl Run {
         u64::from(self.spec.num_slots) * u64::from(self.spec.rollout_fragment_length)
     }
 
-    /// How long the next iteration has to wait for the run's pace.
+    /// How long the next iteration has to wait for the run's pace. Where workers do not wait for it, it does not wait for
+    /// people either.
     pub(crate) fn rest(&self) -> Duration {
+        if !self.terms.mode.is_synchronous() {
+            return Duration::ZERO;
+        }
         self.terms.pace.saturating_sub(self.stopwatch.elapsed().saturating_sub(self.iteration_began))
     }
 
@@ -195,13 +202,14 @@ impl Run {
         let consumer = self.consumer.as_ref()?;
         let fragments = self.group.poll_batch()?;
         self.episodes.count(&fragments);
+        self.batch_env_steps = fragments.iter().map(SlotFragment::env_steps).sum();
         let trace = self.trace(&fragments);
         Some(consumer.submit(fragments).map(|update| Submitted { update, trace }))
     }
 
     /// The batch has been consumed.
     pub(crate) fn count_batch(&mut self) {
-        let steps = self.steps_per_iteration();
+        let steps = self.batch_env_steps;
         self.iteration += 1;
         self.env_steps += steps;
         let took = self.stopwatch.elapsed().saturating_sub(self.iteration_began);
@@ -217,6 +225,14 @@ impl Run {
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
             ..IterationMetrics::new(self.iteration, self.env_steps, &self.episodes, stats)
         }
+    }
+
+    /// Writes down what decided on the batches, if the run has files and needs it to be repeated.
+    pub(crate) fn write_journal(&mut self) -> io::Result<()> {
+        while let Some(entry) = self.group.poll_journal() {
+            self.files.as_mut().map_or(Ok(()), |files| files.add_to_journal(&entry))?;
+        }
+        Ok(())
     }
 
     /// Writes a line of metrics, if the run has files.
@@ -310,8 +326,9 @@ impl Run {
             weights_hash: weights_hash(&self.weights),
             end,
         };
+        let journalled = self.write_journal();
         let written = self.files.take().map_or(Ok(()), |files| files.write_end(&self.policy(), &summary));
-        (summary, written)
+        (summary, written.and(journalled))
     }
 }
 

@@ -48,6 +48,10 @@ impl Run {
             rejected: rejected(&ledger.rejected),
             expired: expired(&ledger.expired),
             outstanding: ledger.outstanding,
+            queued: ledger.queued,
+            consumed: ledger.consumed,
+            dropped_stale: ledger.dropped_stale,
+            regenerated: ledger.regenerated,
             uninvited_superseded: ledger.uninvited.superseded,
             uninvited_rejected: rejected(&ledger.uninvited.rejected),
             ..LedgerReport::default()
@@ -82,7 +86,10 @@ impl Run {
             obs: Vec::new(),
             dones: Vec::new(),
         };
-        let Some(fragment) = fragments.get(self.watched_slot as usize) else { return trace };
+        // In slot order; the latest of the slot, if there are several, and maybe none.
+        let Some(fragment) = fragments.iter().rfind(|fragment| fragment.slot.0 == self.watched_slot) else {
+            return trace;
+        };
         if let (Ok(obs), Ok(dones)) = (fragment.rows.data(OBS), fragment.rows.dones()) {
             (trace.episode, trace.t) = (fragment.first_episode, fragment.first_t);
             trace.obs_len = obs.shape().elements() as u32;

@@ -34,7 +34,12 @@ impl Run {
 
     /// True if weights were set that need not wait any longer.
     pub(crate) fn has_next_weights(&self) -> bool {
-        self.next_weights.is_some() && self.group.fragment().is_none()
+        self.next_weights.is_some() && self.is_between_iterations()
+    }
+
+    /// True if weights may go out that act from the next iteration on: nothing is being made, nor will be before it.
+    pub(crate) fn is_between_iterations(&self) -> bool {
+        self.terms.mode.is_synchronous() && self.group.fragment().is_none()
     }
 
     /// The weights, if they have changed since they were sent to everybody. Not while a fragment is being made: whoever

@@ -1,0 +1,294 @@
+//! `rollmesh data convert`, `merge` and `split`.
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, slice};
+
+use clap::Args;
+use rollmesh_core::{
+    batch::{AnyBatch, EPS_ID, SampleBatch},
+    column::{Column, ColumnData},
+    offline::with_usual_types,
+    space::Space,
+};
+use serde_json::{Map, json};
+
+use super::{
+    InputArgs, Reading,
+    numbers::integers,
+    sink::{Losses, Sink, Target},
+    spaces::{SeenSpaces, dataset_id},
+};
+use crate::{
+    Registry,
+    cli::exit::Failure,
+    offline::{
+        dataset::BatchStream as _,
+        inputs::Format,
+        logged::{Logged, Place},
+        minari::MinariInfo,
+    },
+};
+
+/// Where to write, and how.
+#[derive(Args, Clone, Debug)]
+struct OutputArgs {
+    /// Folder for what is written; it is made if it is not there
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Format to write [default: that of the first file; of D4RL's, parquet]
+    #[arg(long, value_enum)]
+    to: Option<Target>,
+    /// Bytes after which a new file begins
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    max_file_size: u64,
+    /// For minari: environment whose spaces observations and actions are of [default: spaces as the rows show them]
+    #[arg(long)]
+    env: Option<String>,
+    /// For minari: id of the data set [default: the last two folders of --output]
+    #[arg(long, value_name = "ID")]
+    dataset_id: Option<String>,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
+                        rollmesh data convert hopper-medium.hdf5 --to json --output samples\n  \
+                        rollmesh data convert samples --to minari --env CartPole-v1 --output ~/.minari/datasets/cartpole/mine-v0")]
+pub(super) struct ConvertArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  rollmesh data merge monday tuesday --output both\n  \
+                        rollmesh data merge samples tables/*.parquet --to parquet --output all")]
+pub(super) struct MergeArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Episodes are dealt out in turn, so that every part has its share of the early and of the late ones; those\n\
+                        of several agents stay whole batches. The parts are the folders part-0, part-1, … of the output.\n\n\
+                        Example:\n  rollmesh data split samples --fractions 0.9,0.1 --output parts"
+)]
+pub(super) struct SplitArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// What each part gets of the rows; the sum is 1
+    #[arg(long, value_delimiter = ',', default_value = "0.9,0.1")]
+    fractions: Vec<f64>,
+}
+
+pub(super) fn convert(args: &ConvertArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let mut job = Job::open(&args.input, &args.output, registry, slice::from_ref(&args.output.output))?;
+    job.run(&args.input, |batch, _, _| Ok(vec![(0, batch)]))
+}
+
+pub(super) fn merge(args: &MergeArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let mut job = Job::open(&args.input, &args.output, registry, slice::from_ref(&args.output.output))?;
+    // By file and former number.
+    let mut numbers: BTreeMap<(usize, i64), i64> = BTreeMap::new();
+    job.run(&args.input, |batch, place, losses| {
+        // Lines of JSON do not tell types; all rows are to go together.
+        let usual = with_usual_types(batch.clone()).map_err(Failure::other)?;
+        narrowed(&batch, &usual, losses)?;
+        let batch = usual;
+        let renumber = |mut rows: SampleBatch, numbers: &mut BTreeMap<(usize, i64), i64>| {
+            let Some(ids) = integers(&rows, EPS_ID.name()) else { return Ok(rows) };
+            let ids = ids.into_iter().map(|id| {
+                let next = numbers.len() as i64;
+                *numbers.entry((place.file, id)).or_insert(next)
+            });
+            rows.insert(EPS_ID.name(), ColumnData::scalars(ids.collect())).map_err(Failure::other)?;
+            Ok::<_, Failure>(rows)
+        };
+        let batch = match batch {
+            AnyBatch::Single(rows) => renumber(rows, &mut numbers)?.into(),
+            AnyBatch::Multi(mut multi) => {
+                for rows in multi.policy_batches.values_mut() {
+                    *rows = renumber(std::mem::take(rows), &mut numbers)?;
+                }
+                multi.into()
+            }
+        };
+        Ok(vec![(0, batch)])
+    })
+}
+
+/// Says which numbers lose digits.
+fn narrowed(before: &AnyBatch, after: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
+    let after = after.as_multi_agent();
+    for (id, rows) in before.as_multi_agent().policy_batches {
+        for (name, column) in rows.iter() {
+            let plain = column.decompress().map_err(Failure::other)?;
+            let now = after.policy_batch(&id).and_then(|rows| rows.column(name));
+            if let (Column::F64(wide), Some(Column::F32(now))) = (&plain, now)
+                && wide
+                    .values()
+                    .iter()
+                    .zip(now.values())
+                    .any(|(wide, now)| wide.is_finite() && f64::from(*now) != *wide)
+            {
+                losses.insert(format!("digits of column '{name}' beyond 32 bits"));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn split(args: &SplitArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let sum: f64 = args.fractions.iter().sum();
+    if args.fractions.iter().any(|part| !(0.0..=1.0).contains(part)) || (sum - 1.0).abs() > 1e-9 {
+        return Err(Failure::usage(format!("--fractions must be from 0 to 1 with the sum 1, which is {sum}")));
+    }
+    let parts: Vec<PathBuf> =
+        (0..args.fractions.len()).map(|part| args.output.output.join(format!("part-{part}"))).collect();
+    let mut job = Job::open(&args.input, &args.output, registry, &parts)?;
+    let mut deal = Deal { fractions: args.fractions.clone(), rows: vec![0; parts.len()], open: BTreeMap::new() };
+    job.run(&args.input, |batch, place, _| {
+        let AnyBatch::Single(rows) = batch else {
+            let part = deal.next();
+            deal.count(part, batch.agent_steps());
+            return Ok(vec![(part, batch)]);
+        };
+        let mut dealt = Vec::new();
+        for piece in rows.split_by_episode(None).map_err(Failure::other)? {
+            let id = integers(&piece, EPS_ID.name()).and_then(|ids| ids.first().copied()).unwrap_or(0);
+            let ended = piece.dones().is_ok_and(|dones| dones.last() == Some(&true));
+            let part = deal.part((place.file, id), ended);
+            deal.count(part, piece.len());
+            dealt.push((part, piece.into()));
+        }
+        Ok(dealt)
+    })
+}
+
+/// Which part an episode is of: the one that is furthest from its share.
+struct Deal {
+    fractions: Vec<f64>,
+    rows: Vec<u64>,
+    /// Episodes of which more is to come.
+    open: BTreeMap<(usize, i64), usize>,
+}
+
+impl Deal {
+    fn next(&self) -> usize {
+        let total = self.rows.iter().sum::<u64>() as f64;
+        let lacks = |part: usize| self.fractions[part] * (total + 1.0) - self.rows[part] as f64;
+        (0..self.rows.len()).max_by(|a, b| lacks(*a).total_cmp(&lacks(*b)).then(b.cmp(a))).unwrap_or(0)
+    }
+
+    fn part(&mut self, episode: (usize, i64), ended: bool) -> usize {
+        let part = self.open.remove(&episode).unwrap_or_else(|| self.next());
+        if !ended {
+            self.open.insert(episode, part);
+        }
+        part
+    }
+
+    fn count(&mut self, part: usize, rows: usize) {
+        self.rows[part] += rows as u64;
+    }
+}
+
+/// Reading from one side and writing to the other.
+struct Job {
+    logged: Logged,
+    reading: Reading,
+    sinks: Vec<Sink>,
+    losses: Losses,
+}
+
+impl Job {
+    fn open(input: &InputArgs, output: &OutputArgs, registry: &Registry, folders: &[PathBuf]) -> Result<Self, Failure> {
+        let mut logged = input.open()?;
+        let first = logged.files().first().map(|file| file.format);
+        let target = output.to.unwrap_or(match first {
+            Some(Format::Json) => Target::Json,
+            Some(Format::Minari) => Target::Minari,
+            _ => Target::Parquet,
+        });
+        // Files that are read must not be among those that are written.
+        for folder in folders {
+            if folder.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+                return Err(Failure::usage(format!("{} is not empty: choose another --output", folder.display())));
+            }
+        }
+        let reading = input.progress(&logged);
+        let spaces = if target == Target::Minari { Some(spaces(&mut logged, output, registry)?) } else { None };
+        let make = |folder: &PathBuf| match (target, &spaces) {
+            (Target::Minari, Some((observation_space, action_space))) => {
+                let dataset_id = output.dataset_id.clone().unwrap_or_else(|| dataset_id(folder));
+                let (observation_space, action_space) = (observation_space.clone(), action_space.clone());
+                let more = Map::new();
+                Sink::minari(folder, MinariInfo { dataset_id, observation_space, action_space, more })
+            }
+            (Target::Json, _) => Sink::json(folder, output.max_file_size),
+            _ => Sink::parquet(folder, output.max_file_size),
+        };
+        let sinks = folders.iter().map(make).collect::<Result<_, _>>()?;
+        Ok(Self { logged, reading, sinks, losses: Losses::new() })
+    }
+
+    /// Writes every batch as whoever deals says: into which sink, in which form.
+    fn run(
+        &mut self,
+        input: &InputArgs,
+        mut deal: impl FnMut(AnyBatch, Place, &mut Losses) -> Result<Vec<(usize, AnyBatch)>, Failure>,
+    ) -> Result<ExitCode, Failure> {
+        let Self { logged, reading, sinks, losses } = self;
+        let mut steps = vec![0; sinks.len()];
+        reading.each(logged, |batch, place| {
+            for (part, batch) in deal(batch, place, losses)? {
+                if let (Some(sink), Some(steps)) = (sinks.get_mut(part), steps.get_mut(part)) {
+                    *steps += batch.env_steps() as u64;
+                    sink.write(&batch, losses)?;
+                }
+            }
+            Ok(())
+        })?;
+        reading.progress.finish();
+        let folders: Vec<PathBuf> = sinks.iter().map(|sink| sink.folder().to_path_buf()).collect();
+        for sink in sinks.drain(..) {
+            sink.finish(losses)?;
+        }
+        losses.extend(logged.left_out());
+        let corrupt = logged.corrupt_lines();
+        if corrupt > 0 {
+            losses.insert(format!("{corrupt} corrupt lines (see `rollmesh data validate`)"));
+        }
+        if input.json {
+            let outputs = folders.iter().zip(&steps).map(|(path, steps)| json!({"path": path, "env_steps": steps}));
+            say!("{}", json!({"outputs": outputs.collect::<Vec<_>>(), "lost": losses}));
+            return Ok(ExitCode::SUCCESS);
+        }
+        folders.iter().zip(&steps).for_each(|(path, steps)| say!("{}: {steps} env steps", path.display()));
+        match losses.is_empty() {
+            true => say!("nothing is lost"),
+            false => losses.iter().for_each(|what| say!("lost: {what}")),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Of an environment, or what the rows show, which are read once more for that.
+fn spaces(logged: &mut Logged, output: &OutputArgs, registry: &Registry) -> Result<(Space, Space), Failure> {
+    if let Some(env) = &output.env {
+        let spaces = registry.envs.spec(env).map_err(Failure::usage)?.spaces().map_err(Failure::usage)?;
+        return Ok((spaces.observation, spaces.action));
+    }
+    let mut seen = SeenSpaces::default();
+    while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
+        let mut rows = batch.single().map_err(Failure::usage)?.clone();
+        rows.decompress_if_needed().map_err(Failure::other)?;
+        seen.add(&rows);
+    }
+    logged.rewind().map_err(Failure::other)?;
+    seen.finish()
+}

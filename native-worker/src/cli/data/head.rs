@@ -1,0 +1,138 @@
+//! `rollmesh data head`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use rollmesh_core::batch::{RowValue, SampleBatch};
+use serde_json::{Map, Value};
+
+use super::InputArgs;
+use crate::{cli::exit::Failure, offline::dataset::BatchStream as _};
+
+/// Characters of a cell.
+const CELL: usize = 32;
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  rollmesh data head samples\n  rollmesh data head samples --rows 3 --columns obs,actions\n  \
+                        rollmesh data head samples --rows 1000 --json > rows.jsonl"
+)]
+pub(super) struct HeadArgs {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Rows to show
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    rows: usize,
+    /// Columns to show [default: all]
+    #[arg(long, value_delimiter = ',')]
+    columns: Vec<String>,
+}
+
+pub(super) fn run(args: &HeadArgs) -> Result<ExitCode, Failure> {
+    let mut logged = args.input.open()?;
+    let mut left = args.rows;
+    while left > 0
+        && let Some(batch) = logged.next_batch().map_err(Failure::other)?
+    {
+        let multi = batch.single().is_err();
+        for (id, mut rows) in batch.as_multi_agent().policy_batches {
+            rows.decompress_if_needed().map_err(Failure::other)?;
+            let policy = multi.then(|| id.to_string());
+            let shown =
+                if args.input.json { lines(&rows, args, policy, left)? } else { table(&rows, args, policy, left)? };
+            left -= shown.min(left);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wanted(args: &HeadArgs, name: &str) -> bool {
+    args.columns.is_empty() || args.columns.iter().any(|column| column == name)
+}
+
+/// A JSON object per row.
+fn lines(batch: &SampleBatch, args: &HeadArgs, policy: Option<String>, most: usize) -> Result<usize, Failure> {
+    let mut shown = 0;
+    for row in batch.rows().map_err(Failure::other)?.take(most) {
+        let mut object = Map::new();
+        object.extend(policy.clone().map(|policy| ("policy".to_owned(), Value::from(policy))));
+        for (name, value) in row.iter().filter(|(name, _)| wanted(args, name)) {
+            let is_single = batch.column(name).is_some_and(|column| column.shape().dims().is_empty());
+            object.insert(name.to_owned(), json(value, is_single));
+        }
+        say!("{}", Value::Object(object));
+        shown += 1;
+    }
+    Ok(shown)
+}
+
+/// Numbers as they print; those that JSON has not are texts.
+fn json(value: RowValue<'_>, is_single: bool) -> Value {
+    let float = |x: f64, text: String| match text.parse::<serde_json::Number>() {
+        Ok(number) if x.is_finite() => Value::Number(number),
+        _ => Value::from(text),
+    };
+    let all: Vec<Value> = match value {
+        RowValue::F32(values) => values.iter().map(|x| float((*x).into(), x.to_string())).collect(),
+        RowValue::F64(values) => values.iter().map(|x| float(*x, x.to_string())).collect(),
+        RowValue::I32(values) => values.iter().map(|x| Value::from(*x)).collect(),
+        RowValue::I64(values) => values.iter().map(|x| Value::from(*x)).collect(),
+        RowValue::U8(values) => values.iter().map(|x| Value::from(*x)).collect(),
+        RowValue::Bool(values) => values.iter().map(|x| Value::from(*x)).collect(),
+        RowValue::Bytes(bytes) => {
+            let text = String::from_utf8_lossy(bytes);
+            return serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text.into_owned()));
+        }
+    };
+    match <[Value; 1]>::try_from(all) {
+        Ok([only]) if is_single => only,
+        Ok([only]) => Value::Array(vec![only]),
+        Err(all) => Value::Array(all),
+    }
+}
+
+fn table(batch: &SampleBatch, args: &HeadArgs, policy: Option<String>, most: usize) -> Result<usize, Failure> {
+    let names: Vec<&str> = batch.iter().map(|(name, _)| name).filter(|name| wanted(args, name)).collect();
+    let mut rows = vec![names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>()];
+    for row in batch.rows().map_err(Failure::other)?.take(most) {
+        let cell = |name: &&str| row.get(name).map_or_else(|| "-".into(), |value| cut(&text(value)));
+        rows.push(names.iter().map(cell).collect());
+    }
+    if let Some(policy) = policy {
+        say!("policy {policy}");
+    }
+    let width = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..names.len()).filter_map(width).collect();
+    for row in &rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        say!("{}", cells.join("  ").trim_end());
+    }
+    Ok(rows.len() - 1)
+}
+
+fn text(value: RowValue<'_>) -> String {
+    fn list<T: std::fmt::Display>(values: &[T]) -> String {
+        match values {
+            [only] => only.to_string(),
+            values => format!("[{}]", values.iter().take(64).map(T::to_string).collect::<Vec<_>>().join(", ")),
+        }
+    }
+    match value {
+        RowValue::F32(values) => list(values),
+        RowValue::F64(values) => list(values),
+        RowValue::I32(values) => list(values),
+        RowValue::I64(values) => list(values),
+        RowValue::U8(values) => list(values),
+        RowValue::Bool(values) => list(values),
+        RowValue::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
+fn cut(text: &str) -> String {
+    // A row stays in its line.
+    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(CELL + 1).collect();
+    match clean.char_indices().nth(CELL - 1) {
+        Some((end, _)) if clean.chars().count() > CELL => format!("{}…", &clean[..end]),
+        _ => clean,
+    }
+}

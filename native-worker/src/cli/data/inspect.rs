@@ -1,0 +1,139 @@
+//! `rollmesh data inspect`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{
+    InputArgs, bytes,
+    histogram::Bin,
+    numbers::short,
+    survey::{PolicySurvey, Survey},
+};
+use crate::{
+    cli::exit::Failure,
+    offline::{dataset::BatchStream as _, logged::Logged},
+};
+
+/// Rows of the histogram.
+const BINS: i64 = 16;
+/// Characters of its longest bar.
+const BAR: u64 = 40;
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  rollmesh data inspect samples\n  rollmesh data inspect 'samples/*.json' --json\n  \
+                        rollmesh data inspect hopper-medium.hdf5\n  rollmesh data inspect D4RL/door/human-v2"
+)]
+pub(super) struct InspectArgs {
+    #[command(flatten)]
+    input: InputArgs,
+}
+
+pub(super) fn run(args: &InspectArgs) -> Result<ExitCode, Failure> {
+    let mut logged = args.input.open()?;
+    let reading = args.input.progress(&logged);
+    let mut survey = Survey::default();
+    reading.each(&mut logged, |batch, _| survey.add(&batch).map_err(Failure::other))?;
+    reading.progress.finish();
+    if args.input.json {
+        say!("{}", object(&logged, &survey));
+    } else {
+        print(&logged, &survey);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn object(logged: &Logged, survey: &Survey) -> Value {
+    let files = logged.files().iter().map(|file| json!({"path": file.path, "format": file.format.name()}));
+    let policies = survey.policies.iter().map(|(id, policy)| {
+        let episodes = &policy.episodes;
+        let about = json!({
+            "rows": policy.rows,
+            "columns": policy.columns,
+            "episodes": episodes.returns.count + episodes.returns.not_finite,
+            "unfinished": episodes.unfinished(),
+            "return": episodes.returns,
+            "length": episodes.lengths,
+            "histogram": episodes.histogram.rows(BINS),
+        });
+        (id.clone(), about)
+    });
+    json!({
+        "files": files.collect::<Vec<_>>(),
+        "bytes": logged.progress().1,
+        "batches": survey.batches,
+        "env_steps": survey.env_steps,
+        "corrupt_lines": logged.corrupt_lines(),
+        "left_out": logged.left_out(),
+        "policies": policies.collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+fn print(logged: &Logged, survey: &Survey) {
+    match logged.files() {
+        [file] => say!("{} ({}, {})", file.path.display(), file.format, bytes(logged.progress().1)),
+        files => say!("{} files ({})", files.len(), bytes(logged.progress().1)),
+    }
+    say!("batches     {}", survey.batches);
+    say!("env steps   {}", survey.env_steps);
+    if logged.corrupt_lines() > 0 {
+        say!("corrupt     {} lines, passed over (see `rollmesh data validate`)", logged.corrupt_lines());
+    }
+    logged.left_out().iter().for_each(|what| say!("left out    {what}"));
+    for (id, policy) in &survey.policies {
+        if survey.policies.len() > 1 {
+            say!("\npolicy {id}: {} rows", policy.rows);
+        }
+        print_policy(policy);
+    }
+}
+
+fn print_policy(policy: &PolicySurvey) {
+    let episodes = &policy.episodes;
+    let unfinished = match episodes.unfinished() {
+        0 => String::new(),
+        n => format!(", and {n} that did not end"),
+    };
+    say!("episodes    {}{unfinished}", episodes.returns.count + episodes.returns.not_finite);
+    say!("return      {}", episodes.returns.say());
+    say!("length      {}", episodes.lengths.say());
+    say!("");
+    let header = ["column", "type", "rows", "min", "mean", "max"].map(String::from);
+    let rows = policy.columns.iter().map(|(name, column)| {
+        let values = &column.values;
+        let number = |number: f64| if values.count == 0 { "-".into() } else { short(number) };
+        let odd = if values.not_finite > 0 { format!(" ({} not finite)", values.not_finite) } else { String::new() };
+        let (min, mean, max) = (number(values.min), number(values.mean), number(values.max) + &odd);
+        [name.clone(), column.kinds.join(" or "), column.rows.to_string(), min, mean, max]
+    });
+    table(&std::iter::once(header).chain(rows).collect::<Vec<_>>());
+    let bins = episodes.histogram.rows(BINS);
+    let Some(most) = bins.iter().map(|bin| bin.count).max().filter(|most| *most > 0) else { return };
+    say!("\nepisodes by return");
+    let all_equal = episodes.returns.min == episodes.returns.max;
+    let range = |bin: &Bin| match all_equal {
+        true => short(episodes.returns.min),
+        false => format!("{} to {}", short(bin.from), short(bin.to)),
+    };
+    let ranges: Vec<String> = bins.iter().map(range).collect();
+    let width = ranges.iter().map(String::len).max().unwrap_or(0);
+    for (bin, range) in bins.iter().zip(ranges) {
+        let bar = "█".repeat((bin.count * BAR).div_ceil(most) as usize);
+        say!("{range:>width$}  {bar}{}{}", if bin.count > 0 { " " } else { "" }, bin.count);
+    }
+}
+
+/// Cells under each other: the first two columns to the left, numbers to the right.
+fn table(rows: &[[String; 6]]) {
+    let widths: [usize; 6] =
+        std::array::from_fn(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or_default());
+    for row in rows {
+        let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, width))| match i {
+            0 | 1 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}

@@ -1,0 +1,149 @@
+//! `rollmesh data`: looking at logged experience, and bringing it into other forms.
+
+/// A line on standard output. Whoever has seen enough closes it, which is no mistake.
+macro_rules! say {
+    ($($text:tt)*) => {
+        super::print_line(format_args!($($text)*))
+    };
+}
+
+#[cfg(feature = "offline-parquet")]
+mod convert;
+mod head;
+mod histogram;
+mod inspect;
+mod numbers;
+#[cfg(feature = "offline-parquet")]
+mod sink;
+#[cfg(feature = "offline-parquet")]
+mod spaces;
+mod survey;
+mod validate;
+
+use std::{
+    cell::Cell,
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use clap::{Args, Subcommand};
+use rollmesh_core::batch::AnyBatch;
+
+use super::exit::Failure;
+use crate::{
+    Registry,
+    offline::{
+        self,
+        dataset::BatchStream as _,
+        logged::{Logged, Place},
+    },
+    progress::Progress,
+};
+
+#[derive(Args)]
+pub(super) struct DataArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show columns, episodes and a histogram of their returns
+    Inspect(inspect::InspectArgs),
+    /// Show the first rows
+    Head(head::HeadArgs),
+    #[cfg(feature = "offline-parquet")]
+    /// Write files in another format, and say what that loses
+    Convert(convert::ConvertArgs),
+    #[cfg(feature = "offline-parquet")]
+    /// Divide episodes among several data sets
+    Split(convert::SplitArgs),
+    #[cfg(feature = "offline-parquet")]
+    /// Join files of any formats, and number their episodes anew
+    Merge(convert::MergeArgs),
+    /// Look for what nobody should learn from; exit code 1 if there is any
+    Validate(validate::ValidateArgs),
+}
+
+pub(super) fn run(args: &DataArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    match &args.command {
+        Command::Inspect(args) => inspect::run(args),
+        Command::Head(args) => head::run(args),
+        #[cfg(feature = "offline-parquet")]
+        Command::Convert(args) => convert::convert(args, registry),
+        #[cfg(feature = "offline-parquet")]
+        Command::Split(args) => convert::split(args, registry),
+        #[cfg(feature = "offline-parquet")]
+        Command::Merge(args) => convert::merge(args, registry),
+        Command::Validate(args) => validate::run(args, registry),
+    }
+}
+
+/// What to read.
+#[derive(Args, Clone, Debug)]
+struct InputArgs {
+    /// Files, folders, patterns, or data sets by their ids: RLlib's JSON (also zipped), D4RL's HDF5, Minari's, Parquet
+    #[arg(value_name = "FILE", required = true)]
+    inputs: Vec<String>,
+    /// Bytes that reading holds at most [default: 1 GiB for JSON, of which a sixteenth may be one line; else 64 MiB]
+    #[arg(long, value_name = "BYTES")]
+    buffer_size: Option<usize>,
+    /// Print one JSON object, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+impl InputArgs {
+    fn open(&self) -> Result<Logged, Failure> {
+        offline::open_logged(&self.inputs, self.buffer_size).map_err(Failure::usage)
+    }
+
+    fn progress(&self, logged: &Logged) -> Reading {
+        let (_, total) = logged.progress();
+        Reading { progress: Progress::new(total >> 10, "KiB", !self.json), env_steps: Cell::new(0) }
+    }
+}
+
+/// A bar for bytes that were read.
+struct Reading {
+    progress: Progress,
+    env_steps: Cell<u64>,
+}
+
+impl Reading {
+    fn count(&self, logged: &Logged, batch: &AnyBatch) {
+        self.env_steps.set(self.env_steps.get() + batch.env_steps() as u64);
+        self.progress.say(logged.progress().0 >> 10, &format!("· {} env steps", self.env_steps.get()));
+    }
+
+    /// Gives every batch to somebody. What is wrong with a file ends it.
+    fn each(
+        &self,
+        logged: &mut Logged,
+        mut take: impl FnMut(AnyBatch, Place) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
+            self.count(logged, &batch);
+            let Some(place) = logged.place() else { continue };
+            take(batch, place)?;
+        }
+        Ok(())
+    }
+}
+
+fn print_line(line: std::fmt::Arguments<'_>) {
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => eprintln!("error: standard output: {error}"),
+        _ => {}
+    }
+}
+
+/// `1.5 MiB`.
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
+    }
+}

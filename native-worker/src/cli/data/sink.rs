@@ -1,0 +1,205 @@
+//! Where converted batches go, and what is lost there.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use rollmesh_core::{
+    batch::{AnyBatch, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS},
+    column::{Column, ColumnData},
+    offline::{COMPRESS_COLUMNS, JsonLimits, decode_record, encode_record, with_usual_types},
+};
+
+use crate::{
+    cli::exit::Failure,
+    offline::{
+        dataset::DatasetError,
+        json::{JsonWriter, JsonWriterOptions},
+        minari::{MinariInfo, MinariWriter},
+        parquet::{ParquetOptions, ParquetWriter},
+    },
+};
+
+/// A format that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Target {
+    /// RLlib's sample files
+    Json,
+    /// Tables
+    Parquet,
+    /// A data set that `minari` reads, in its Parquet layout
+    Minari,
+}
+
+/// What the target does not hold, in words.
+pub(super) type Losses = BTreeSet<String>;
+
+/// Writes batches.
+pub(super) enum Sink {
+    Json { writer: JsonWriter, seen: BTreeSet<String>, folder: PathBuf },
+    Parquet { writer: Box<ParquetWriter>, folder: PathBuf },
+    Minari(Box<MinariSink>),
+}
+
+/// Puts episodes together, which Minari writes as a whole.
+pub(super) struct MinariSink {
+    writer: MinariWriter,
+    folder: PathBuf,
+    /// Pieces of episodes that have not ended yet, by their ids.
+    open: BTreeMap<i64, Vec<SampleBatch>>,
+    episodes: i64,
+}
+
+impl Sink {
+    pub(super) fn json(folder: &Path, max_file_size: u64) -> Result<Self, Failure> {
+        let options = JsonWriterOptions { max_file_size, ..JsonWriterOptions::default() };
+        let writer = JsonWriter::new(folder, options).map_err(Failure::usage)?;
+        Ok(Self::Json { writer, seen: BTreeSet::new(), folder: folder.into() })
+    }
+
+    pub(super) fn parquet(folder: &Path, max_file_size: u64) -> Result<Self, Failure> {
+        let options = ParquetOptions { max_file_size, ..ParquetOptions::default() };
+        let writer = ParquetWriter::new(folder, "part", options).map_err(Failure::usage)?;
+        Ok(Self::Parquet { writer: Box::new(writer), folder: folder.into() })
+    }
+
+    pub(super) fn minari(folder: &Path, info: MinariInfo) -> Result<Self, Failure> {
+        let writer = MinariWriter::create(folder, info).map_err(Failure::usage)?;
+        Ok(Self::Minari(Box::new(MinariSink { writer, folder: folder.into(), open: BTreeMap::new(), episodes: 0 })))
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        match self {
+            Self::Json { folder, .. } | Self::Parquet { folder, .. } => folder,
+            Self::Minari(sink) => &sink.folder,
+        }
+    }
+
+    pub(super) fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
+        match self {
+            Self::Json { writer, seen, .. } => {
+                // What is lost depends on names and types alone.
+                if seen.insert(kind(batch)) {
+                    json_losses(batch, losses)?;
+                }
+                writer.append(batch).map_err(Failure::other)
+            }
+            Self::Parquet { writer, .. } => writer.write(batch).map_err(Failure::other),
+            Self::Minari(sink) => sink.write(batch, losses).map_err(Failure::other),
+        }
+    }
+
+    pub(super) fn finish(self, losses: &mut Losses) -> Result<(), Failure> {
+        match self {
+            Self::Json { .. } => Ok(()),
+            Self::Parquet { mut writer, .. } => writer.finish().map(drop).map_err(Failure::other),
+            Self::Minari(mut sink) => sink.finish(losses).map_err(Failure::other),
+        }
+    }
+}
+
+/// Columns, types and flags of a batch.
+fn kind(batch: &AnyBatch) -> String {
+    let of = |rows: &SampleBatch| {
+        let columns = rows.iter().map(|(name, column)| (name.to_owned(), column.column_type(), column.shape()));
+        let flags = (rows.is_training(), rows.num_grad_updates().is_some(), rows.seq_lens().is_some());
+        format!("{:?} {flags:?}", columns.collect::<Vec<_>>())
+    };
+    let policies = batch.as_multi_agent().policy_batches;
+    policies.iter().map(|(id, rows)| format!("{id} {}\n", of(rows))).collect()
+}
+
+/// What a line says otherwise than the batch: found by reading it.
+fn json_losses(batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
+    let mut line = Vec::new();
+    encode_record(batch, &COMPRESS_COLUMNS, &mut line).map_err(Failure::usage)?;
+    let limits = JsonLimits { decompressed: usize::MAX };
+    let back = decode_record(&line, &limits).map_err(Failure::other)?;
+    let back = with_usual_types(back).map_err(Failure::other)?.as_multi_agent();
+    for (id, rows) in batch.as_multi_agent().policy_batches {
+        let Some(found) = back.policy_batch(&id) else {
+            losses.insert(format!("policy {id}, which has no rows"));
+            continue;
+        };
+        for (name, column) in rows.iter() {
+            let plain = column.decompress().map_err(Failure::other)?;
+            match found.column(name) {
+                None => _ = losses.insert(format!("column '{name}'")),
+                Some(found) if found.column_type() != plain.column_type() => {
+                    let (was, is) = (plain.column_type(), found.column_type());
+                    losses.insert(format!("the type of column '{name}': {was} comes back as {is}"));
+                }
+                Some(found) if found.shape() != plain.shape() => {
+                    losses.insert(format!(
+                        "the shape of column '{name}': {} comes back as {}",
+                        plain.shape(),
+                        found.shape()
+                    ));
+                }
+                Some(found) if !found.same_bits(&plain) => _ = losses.insert(format!("numbers of column '{name}'")),
+                Some(_) => {}
+            }
+        }
+        if rows.num_grad_updates() != found.num_grad_updates() {
+            losses.insert("num_grad_updates, the updates behind the weights that acted".into());
+        }
+        if rows.seq_lens() != found.seq_lens() {
+            losses.insert("lengths of sequences".into());
+        }
+    }
+    Ok(())
+}
+
+impl MinariSink {
+    fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), DatasetError> {
+        let mut rows = batch.single()?.clone();
+        rows.decompress_if_needed()?;
+        for (name, column) in rows.iter() {
+            let first = name.split('.').next().unwrap_or_default();
+            let known = [OBS.name(), NEW_OBS.name(), "actions"].contains(&first);
+            let flags = [REWARDS.name(), TERMINATEDS.name(), TRUNCATEDS.name()].contains(&name);
+            if !known && !flags && !["t", EPS_ID.name()].contains(&name) {
+                losses.insert(format!("column '{name}'"));
+            }
+            if let (Column::F64(data), true) = (column, name == REWARDS.name())
+                && data.values().iter().any(|x| f64::from(*x as f32) != *x)
+            {
+                losses.insert("digits of rewards beyond 32 bits".into());
+            }
+        }
+        for piece in rows.split_by_episode(None)? {
+            let id = super::numbers::integers(&piece, EPS_ID.name()).and_then(|ids| ids.first().copied());
+            let ended = piece.dones()?.last() == Some(&true);
+            let key = id.unwrap_or(0);
+            self.open.entry(key).or_default().push(piece);
+            if ended && let Some(pieces) = self.open.remove(&key) {
+                self.episode(id, &pieces, losses)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn episode(&mut self, id: Option<i64>, pieces: &[SampleBatch], losses: &mut Losses) -> Result<(), DatasetError> {
+        if id.is_some_and(|id| id != self.episodes) {
+            losses.insert("numbers of episodes: they are numbered from 0".into());
+        }
+        self.episodes += 1;
+        self.writer.write_episode(&SampleBatch::concat(pieces)?)
+    }
+
+    /// Episodes without an end get one: Minari has no other.
+    fn finish(&mut self, losses: &mut Losses) -> Result<(), DatasetError> {
+        let open = std::mem::take(&mut self.open);
+        if !open.is_empty() {
+            losses.insert(format!("that {} episodes have no end: their last steps are truncated", open.len()));
+        }
+        for (id, pieces) in open {
+            let mut whole = SampleBatch::concat(&pieces)?;
+            let rows = whole.len();
+            whole.insert(TRUNCATEDS.name(), ColumnData::scalars((1..=rows).map(|row| row == rows).collect()))?;
+            self.episode(Some(id), &[whole], losses)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! The flags that say which fragments make a batch.
+
+use clap::Args;
+use rollmesh_core::{group::SamplingMode, time::Micros};
+
+use super::exit::Failure;
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct ModeFlags {
+    /// Which fragments make a batch
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
+    /// How many versions the weights of a batch's rows may be behind the newest, but with --mode sync, where they never are
+    #[arg(long, value_name = "VERSIONS", default_value_t = 1)]
+    max_staleness: u64,
+    /// Env steps of a batch with --mode async, rounded up to whole fragments [default: a fragment of every environment]
+    #[arg(long, value_name = "N")]
+    batch_env_steps: Option<u64>,
+    /// Milliseconds from the begin of an iteration to its batch, with --mode deadline
+    #[arg(long, value_name = "MS", default_value_t = 1_000)]
+    deadline_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    /// One of every environment, with the newest weights: the same rows whoever works
+    #[default]
+    Sync,
+    /// Those that come first; nobody waits for the slowest
+    Async,
+    /// Those that are there when time is up; the others come later
+    Deadline,
+}
+
+impl ModeFlags {
+    /// The mode, for so many env steps in a fragment of every environment.
+    pub(super) fn mode(&self, round: u64) -> Result<SamplingMode, Failure> {
+        let max_staleness = self.max_staleness;
+        if self.batch_env_steps.is_some() && self.mode != Mode::Async {
+            return Err(Failure::usage(
+                "--batch-env-steps is for --mode async: other modes have batches as large as they get",
+            ));
+        }
+        Ok(match self.mode {
+            Mode::Sync => SamplingMode::Synchronous,
+            Mode::Async => {
+                SamplingMode::Asynchronous { batch_env_steps: self.batch_env_steps.unwrap_or(round), max_staleness }
+            }
+            Mode::Deadline => SamplingMode::Deadline { after: Micros::from_millis(self.deadline_ms), max_staleness },
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! Inputs as settings name them.
+
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
+
+use rollmesh_core::{
+    batch::{ACTIONS, AnyBatch, EPS_ID, OBS, REWARDS, SampleBatch, T, TERMINATEDS, TRUNCATEDS},
+    callbacks::WorkerInfo,
+    column::{ColumnData, RowShape},
+    config::Config,
+    sampler::IoContext,
+    worker::{InputSource, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, SetupError, WorkerPlace},
+};
+
+use super::{
+    dataset::BatchStream as _,
+    json::{JsonWriter, JsonWriterOptions},
+    parquet::{ParquetOptions, ParquetWriter},
+    *,
+};
+use crate::{NativeWorker as _, Registry, native};
+
+/// Two steps of an episode of this number.
+fn episode(id: i64) -> AnyBatch {
+    let obs = (0..8).map(|x| (id * 8 + x) as f32 / 8.0).collect();
+    SampleBatch::new()
+        .with(OBS, ColumnData::new(obs, RowShape::vector(4)).unwrap())
+        .and_then(|batch| batch.with(ACTIONS, ColumnData::scalars(vec![id % 2, 1 - id % 2])))
+        .and_then(|batch| batch.with(REWARDS, ColumnData::scalars(vec![1.0, id as f32])))
+        .and_then(|batch| batch.with(EPS_ID, ColumnData::scalars(vec![id; 2])))
+        .and_then(|batch| batch.with(T, ColumnData::scalars(vec![0, 1])))
+        .and_then(|batch| batch.with(TERMINATEDS, ColumnData::scalars(vec![false, true])))
+        .and_then(|batch| batch.with(TRUNCATEDS, ColumnData::scalars(vec![false; 2])))
+        .unwrap()
+        .into()
+}
+
+fn write_json(folder: &Path, ids: std::ops::Range<i64>) {
+    let mut writer = JsonWriter::new(folder, JsonWriterOptions::default()).unwrap();
+    ids.for_each(|id| writer.append(&episode(id)).unwrap());
+}
+
+fn write_parquet(folder: &Path, ids: std::ops::Range<i64>) {
+    let mut writer = ParquetWriter::new(folder, "part", ParquetOptions::default()).unwrap();
+    ids.for_each(|id| writer.write(&episode(id)).unwrap());
+    writer.finish().unwrap();
+}
+
+fn worker(input: &str, io_config: &str, place: WorkerPlace) -> Result<RolloutWorker, SetupError> {
+    let config = RolloutConfig {
+        input: serde_json::from_str(input).unwrap(),
+        io_config: io_config.parse().unwrap(),
+        ..RolloutConfig::new("CartPole-v1").rollout_fragment_length(2).single_policy("random")
+    };
+    RolloutWorkerBuilder::new(native(Registry::builtin())).config(config).place(place).native().build()
+}
+
+/// Numbers of the episodes of so many samples.
+fn ids(worker: &mut RolloutWorker, samples: usize) -> Vec<i64> {
+    let sample = |_| worker.sample().unwrap().single().unwrap().get(EPS_ID).unwrap()[0];
+    (0..samples).map(sample).collect()
+}
+
+#[test]
+fn data_sets_are_read_in_epochs_and_no_two_workers_read_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    write_parquet(folder.path(), 0..7);
+    write_json(&folder.path().join("lines"), 0..7);
+    let table = format!("{:?}", folder.path().join("part-00000.parquet"));
+    let lines = format!("{:?}", folder.path().join("lines"));
+    for (input, settings) in [(&table, "{}"), (&lines, r#"{"read_all_files": true}"#)] {
+        let mut alone = worker(input, settings, WorkerPlace::LOCAL).unwrap();
+        assert_eq!(ids(&mut alone, 10), [0, 1, 2, 3, 4, 5, 6, 0, 1, 2], "in order, and from the beginning");
+        let of = |worker_index| WorkerPlace { worker_index, num_workers: 2, ..WorkerPlace::LOCAL };
+        assert_eq!(ids(&mut worker(input, settings, of(1)).unwrap(), 5), [0, 2, 4, 6, 0]);
+        assert_eq!(ids(&mut worker(input, settings, of(2)).unwrap(), 5), [1, 3, 5, 1, 3]);
+    }
+    // Lines come endlessly otherwise, files by chance.
+    let endless = ids(&mut worker(&lines, "{}", WorkerPlace::LOCAL).unwrap(), 30);
+    assert_eq!(endless.iter().collect::<BTreeSet<_>>().len(), 7);
+}
+
+#[test]
+fn formats_are_mixed_by_probabilities_and_shuffled() {
+    let folder = tempfile::tempdir().unwrap();
+    write_parquet(&folder.path().join("tables"), 0..5);
+    write_json(&folder.path().join("lines"), 100..105);
+    let name = |name: &str| folder.path().join(name).display().to_string();
+    let mixture = serde_json::json!({name("tables"): 0.5, name("lines"): 0.5}).to_string();
+    let read = ids(&mut worker(&mixture, "{}", WorkerPlace::LOCAL).unwrap(), 60);
+    let of_tables = read.iter().filter(|id| **id < 100).count();
+    assert!((15..45).contains(&of_tables), "{of_tables} of 60");
+    let tables = format!("{:?}", name("tables"));
+    let shuffled = ids(&mut worker(&tables, r#"{"shuffle_buffer_size": 3}"#, WorkerPlace::LOCAL).unwrap(), 10);
+    assert!(!shuffled.is_sorted());
+    assert_eq!(shuffled[..5].iter().chain(&shuffled[5..]).collect::<BTreeSet<_>>().len(), 5);
+}
+
+#[test]
+fn a_registered_name_goes_before_files_and_several_formats_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    write_parquet(folder.path(), 0..1);
+    write_json(folder.path(), 0..1);
+    let both = format!("{:?}", folder.path().display().to_string());
+    let error = worker(&both, "{}", WorkerPlace::LOCAL).err().unwrap().to_string();
+    assert!(error.contains("are of one format") && error.contains("data merge"), "{error}");
+    let registry = Registry::builtin()
+        .with_input("mine", |_| Err(rollmesh_core::sampler::SampleError::Input("the registered one".into())));
+    let mut context = IoContext::new(WorkerInfo::default(), Config::new(), None);
+    let opened = native(registry).open_input(&InputSource::from("mine"), &mut context);
+    assert!(opened.err().unwrap().to_string().contains("the registered one"));
+    let unknown = worker(r#""cartpole/nobody-v7""#, "{}", WorkerPlace::LOCAL).err().unwrap().to_string();
+    assert!(unknown.contains("there is no data set 'cartpole/nobody-v7'"), "{unknown}");
+}
+
+#[test]
+fn everything_is_read_once_with_its_place_and_corrupt_lines_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    write_json(folder.path(), 0..2);
+    let lines = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let text = fs::read_to_string(&lines).unwrap();
+    fs::write(&lines, format!("no line\n{text}")).unwrap();
+    write_parquet(folder.path(), 2..4);
+    let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let hear = heard.clone();
+    let mut logged = open_logged(&[folder.path().display().to_string()], None)
+        .unwrap()
+        .on_corrupt(move |_, error| hear.lock().unwrap().push(error.to_string()));
+    for _ in 0..2 {
+        let mut places = Vec::new();
+        while let Some(batch) = logged.next_batch().unwrap() {
+            let place = logged.place().unwrap();
+            places.push((batch.single().unwrap().get(EPS_ID).unwrap()[0], place.file, place.line, place.row));
+        }
+        assert_eq!(places, [(0, 0, Some(2), 0), (1, 0, Some(3), 0), (2, 1, None, 0), (3, 1, None, 2)]);
+        logged.rewind().unwrap();
+    }
+    assert_eq!(logged.corrupt_lines(), 2);
+    assert!(heard.lock().unwrap()[0].starts_with("line 1: no JSON"));
+}
+
+#[test]
+fn what_is_sampled_is_kept_as_tables_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = RolloutConfig {
+        output: Some(folder.path().display().to_string()),
+        io_config: r#"{"format": "parquet"}"#.parse().unwrap(),
+        ..RolloutConfig::new("CartPole-v1").rollout_fragment_length(50).single_policy("random")
+    };
+    let builder = || RolloutWorkerBuilder::new(native(Registry::builtin())).native();
+    let mut worker = builder().config(config.clone()).build().unwrap();
+    let sampled = worker.sample().unwrap();
+    worker.stop().unwrap();
+    let mut logged = open_logged(&[folder.path().display().to_string()], None).unwrap();
+    assert_eq!(logged.next_batch().unwrap(), Some(sampled));
+    let odd = RolloutConfig { io_config: r#"{"format": "csv"}"#.parse().unwrap(), ..config };
+    let error = builder().config(odd).build().err().unwrap().to_string();
+    assert!(error.contains("json and parquet are known"), "{error}");
+}
+
+#[test]
+fn reading_lines_holds_the_buffer_however_large_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let obs = ColumnData::new((0..4 * 400).map(|x| x as f32 * 0.37).collect(), RowShape::vector(4)).unwrap();
+    let batch =
+        SampleBatch::new().with(OBS, obs).and_then(|batch| batch.with(ACTIONS, ColumnData::scalars(vec![1; 400])));
+    let batch: AnyBatch = batch.unwrap().into();
+    let options = JsonWriterOptions { compress_columns: Vec::new(), ..JsonWriterOptions::default() };
+    let mut writer = JsonWriter::new(folder.path(), options).unwrap();
+    (0..800).for_each(|_| writer.append(&batch).unwrap());
+    let files = inputs::locate(&[folder.path().display().to_string()], &DatasetFolders::default()).unwrap();
+    let buffer = 2 << 20;
+    let mut logged = Logged::new(files, Some(buffer));
+    assert!(logged.progress().1 > 4 * buffer as u64, "{}", logged.progress().1);
+    let mut rows = 0;
+    let memory = allocation_counter::measure(|| {
+        while let Some(batch) = logged.next_batch().unwrap() {
+            rows += batch.env_steps();
+        }
+    });
+    assert_eq!((rows, logged.corrupt_lines()), (800 * 400, 0));
+    assert!(memory.bytes_max < buffer as u64, "{} bytes were held", memory.bytes_max);
+}

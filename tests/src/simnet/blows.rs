@@ -1,0 +1,98 @@
+//! What hits workers and hub of a simulated run.
+
+use rollmesh_core::time::Micros;
+
+use super::{Event, Peer, SimNet, workers::Clock};
+use crate::scenario::BlowKind;
+
+impl SimNet {
+    pub(super) fn blow(&mut self) {
+        if !self.is_chaos() {
+            return;
+        }
+        let next = self.dice.within_ms(2 * self.scenario.faults.blow_every_ms);
+        self.after(next, Event::Blow);
+        let kind = self.dice.one_of(&self.scenario.faults.blows);
+        let victims: Vec<Peer> = self.processes.keys().copied().collect();
+        match kind {
+            BlowKind::Pause => {
+                self.note(format_args!("the run is paused"));
+                self.hub.group.pause();
+                let span = self.dice.within_ms(2_000);
+                self.after(span, Event::Resume);
+            }
+            BlowKind::Storm => self.storm(),
+            BlowKind::HubCrash => self.crash_hub(),
+            BlowKind::HubFreeze => {
+                let span = self.dice.within_ms(9_000);
+                self.note(format_args!("the hub stands still for {span}"));
+                self.hub.frozen_until = self.hub.frozen_until.max(self.now + span);
+            }
+            _ if victims.is_empty() => {}
+            kind => {
+                let victim = self.dice.one_of(&victims);
+                self.note(format_args!("worker {} is hit: {kind:?}", victim.worker));
+                self.hit(victim, kind);
+            }
+        }
+    }
+
+    fn hit(&mut self, victim: Peer, kind: BlowKind) {
+        let (now, span) = (self.now, self.dice.within_ms(9_000));
+        let (to_worker, to_hub) = self.dice.one_of(&[(true, false), (false, true), (true, true)]);
+        let clock = self.any_clock();
+        let Some(process) = self.processes.get_mut(&victim) else { return };
+        let us_per_step = process.us_per_step;
+        match kind {
+            BlowKind::Freeze => process.frozen_until = now + span,
+            BlowKind::Partition => {
+                process.deaf_until = if to_worker { now + span } else { process.deaf_until };
+                process.mute_until = if to_hub { now + span } else { process.mute_until };
+            }
+            BlowKind::Clock => process.clock = clock,
+            BlowKind::Crash => {
+                self.processes.remove(&victim);
+                let (noticed, restarted) = (self.dice.within_ms(5_000), self.dice.within_ms(3_000));
+                self.after(noticed, Event::Lost(victim));
+                self.after(restarted, Event::Join { us_per_step });
+            }
+            BlowKind::Remove => {
+                self.hub.group.remove_worker(victim.worker, now);
+                let replaced = self.dice.within_ms(1_000);
+                self.after(replaced, Event::Join { us_per_step });
+            }
+            BlowKind::Pause | BlowKind::Storm | BlowKind::HubCrash | BlowKind::HubFreeze => {}
+        }
+    }
+
+    /// A clock that is up to an hour off and runs up to eight times too slowly, or a thousand times too fast.
+    fn any_clock(&mut self) -> Clock {
+        let hour = Micros::from_secs(3_600);
+        let said = self.now + Micros(self.dice.between(0, 2 * hour.0));
+        let per_mille = self.dice.one_of(&[125, 500, 1_000, 2_000, 1_000_000]);
+        Clock { set: (said.since(hour), self.now), per_mille }
+    }
+
+    /// All connections break at once, and everybody comes back within a second.
+    fn storm(&mut self) {
+        self.note(format_args!("all connections break"));
+        for (peer, process) in std::mem::take(&mut self.processes) {
+            let delay = self.delay();
+            self.after(delay, Event::Lost(peer));
+            let back = process.frozen_until.since(self.now) + self.dice.within_ms(1_000);
+            self.after(back, Event::Join { us_per_step: process.us_per_step });
+        }
+    }
+
+    /// The hub goes on with what it saved. What was on its way to it may still arrive, under ids that are others' now.
+    fn crash_hub(&mut self) {
+        self.note(format_args!("the hub is gone and comes back"));
+        self.hub.restart();
+        let down = self.dice.within_ms(500);
+        for (_, process) in std::mem::take(&mut self.processes) {
+            let back = process.frozen_until.since(self.now).max(down) + self.dice.within_ms(1_000);
+            self.after(back, Event::Join { us_per_step: process.us_per_step });
+        }
+        self.after(down, Event::BeginIteration);
+    }
+}

@@ -1,0 +1,205 @@
+//! The hub of a simulated run: the group, what it saved, and what is written down of it.
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    group::{GroupCommand, GroupConfig, GroupState, JournalEntry, LeaseGroup, Ledger, Outcome},
+    ids::{LeaseId, WeightsVersion, WorkerId},
+    time::Micros,
+};
+
+use super::{Event, Peer, SimNet};
+use crate::{
+    fake_worker::{Said, Told},
+    history::{Happened, History},
+};
+
+pub(super) struct Hub {
+    pub(super) config: GroupConfig,
+    pub(super) group: LeaseGroup,
+    /// Counts the restarts.
+    pub(super) life: u32,
+    pub(super) next_worker: u32,
+    pub(super) frozen_until: Micros,
+    /// Iterations that have begun.
+    begun: u64,
+    pub(super) batches: Vec<Vec<SlotFragment>>,
+    pub(super) journal: Vec<JournalEntry>,
+    pub(super) history: History,
+    /// The group's state as bytes, and how many batches there were then.
+    saved: (Vec<u8>, usize),
+    books: Ledger,
+}
+
+impl Hub {
+    pub(super) fn new(config: GroupConfig) -> Self {
+        let group = LeaseGroup::new(config).expect("slots");
+        let saved = (group.state().encode(), 0);
+        Self {
+            config,
+            group,
+            life: 0,
+            next_worker: 1,
+            frozen_until: Micros(0),
+            begun: 0,
+            batches: Vec::new(),
+            journal: Vec::new(),
+            history: History(vec![Happened::Saved]),
+            saved,
+            books: Ledger::default(),
+        }
+    }
+
+    fn save(&mut self) {
+        self.saved = (self.group.state().encode(), self.batches.len());
+        self.history.0.push(Happened::Saved);
+    }
+
+    /// Goes on with what was saved last, as another process.
+    pub(super) fn restart(&mut self) {
+        let (bytes, batches) = &self.saved;
+        let state = GroupState::decode(bytes).expect("what was saved");
+        assert_eq!(state.next_fragment().0, *batches as u64);
+        self.batches.truncate(*batches);
+        self.begun = *batches as u64;
+        self.life += 1;
+        // The state may have been restored from before.
+        let first_lease = LeaseId(u64::from(self.life) << 40);
+        self.group = LeaseGroup::restore(GroupConfig { first_lease, ..self.config }, state).expect("the same run");
+        self.next_worker = 1;
+        self.journal.clear();
+        self.history.0.push(Happened::Restored);
+    }
+
+    /// After every call: the books balance, and each of their states is part of the history.
+    pub(super) fn check(&mut self) {
+        let books = *self.group.ledger();
+        assert!(books.balances(), "{books:?}");
+        if books != self.books {
+            self.books = books;
+            self.history.0.push(Happened::Books(Box::new(books)));
+        }
+    }
+
+    fn over(&mut self, lease: LeaseId) {
+        self.history.0.push(Happened::Over { lease });
+    }
+}
+
+impl SimNet {
+    fn next_version(&self) -> WeightsVersion {
+        WeightsVersion(self.hub.begun / self.scenario.per_version)
+    }
+
+    pub(super) fn begin_iterations(&mut self) {
+        while self.hub.begun < self.scenario.iterations && self.hub.group.may_begin(self.next_version()) {
+            let weights_version = self.next_version();
+            let begun = self.hub.begun;
+            self.note(format_args!("iteration {begun} begins with weights {weights_version}"));
+            let number = self.hub.group.begin_iteration(weights_version, self.now).expect("the one before is over");
+            assert_eq!(number.0, begun);
+            self.hub.begun += 1;
+            self.hub.history.0.push(Happened::Began { weights_version });
+        }
+    }
+
+    pub(super) fn group_hears(&mut self, from: Peer, said: Said, corrupted: bool) {
+        if from.life != self.hub.life && self.dice.chance(500) {
+            return;
+        }
+        let (worker, now) = (from.worker, self.now);
+        match said {
+            Said::Progress(lease, env_steps) => self.hub.group.handle_progress(worker, lease, env_steps, now),
+            Said::Refused(lease) => {
+                self.note(format_args!("worker {worker} refuses lease {lease}"));
+                self.hub.group.handle_refused(worker, lease, now);
+                self.hub.over(lease);
+            }
+            Said::Upload(lease, _) if corrupted => {
+                self.hub.group.handle_invalid(worker, lease, now);
+                self.hub.over(lease);
+            }
+            Said::Upload(lease, fragments) => self.upload(worker, lease, fragments),
+        }
+    }
+
+    fn upload(&mut self, worker: WorkerId, lease: LeaseId, fragments: Vec<SlotFragment>) {
+        let receipt = self.hub.group.handle_fragments(worker, lease, fragments.clone(), self.now);
+        self.note(format_args!("worker {worker} uploads lease {lease}: {receipt:?}"));
+        for ((_, outcome), fragment) in receipt.outcomes.iter().zip(fragments) {
+            if *outcome == Outcome::Committed {
+                self.hub.history.0.push(Happened::Committed { worker, lease, fragment });
+            }
+        }
+    }
+
+    pub(super) fn lose(&mut self, peer: Peer) {
+        if peer.life == self.hub.life {
+            self.note(format_args!("worker {} left", peer.worker));
+            self.hub.group.handle_left(peer.worker, self.now);
+            self.hub.history.0.push(Happened::Left { worker: peer.worker });
+        }
+    }
+
+    pub(super) fn drain(&mut self) {
+        let before = self.hub.batches.len();
+        self.deliver_commands();
+        while let Some(batch) = self.hub.group.poll_batch() {
+            self.take(batch);
+            // That may have made room for more.
+            self.deliver_commands();
+        }
+        while let Some(event) = self.hub.group.poll_event() {
+            self.note(format_args!("{event}"));
+        }
+        self.hub.journal.extend(std::iter::from_fn(|| self.hub.group.poll_journal()));
+        if let Some(at) = self.hub.group.poll_timeout() {
+            self.after(at.since(self.now), Event::Timer);
+        }
+        let batches = self.hub.batches.len();
+        if batches > before && batches.is_multiple_of(self.scenario.save_every) {
+            self.hub.check();
+            self.hub.save();
+        }
+    }
+
+    fn deliver_commands(&mut self) {
+        while let Some(command) = self.hub.group.poll_command() {
+            self.note(format_args!("to worker {}: {}", command.worker(), summary(&command)));
+            let to = Peer { life: self.hub.life, worker: command.worker() };
+            match command {
+                GroupCommand::Grant { worker, lease } => {
+                    self.hub.history.0.push(Happened::granted(worker, &lease));
+                    self.send_to_worker(to, Told::Grant(lease));
+                }
+                GroupCommand::Revoke { lease, .. } => {
+                    self.hub.over(lease);
+                    self.send_to_worker(to, Told::Revoke(lease));
+                }
+                GroupCommand::Dismiss { .. } => {
+                    self.processes.remove(&to);
+                    let delay = self.delay();
+                    self.after(delay, Event::Lost(to));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, batch: Vec<SlotFragment>) {
+        self.note(format_args!("batch {} is complete with {} fragments", self.hub.batches.len(), batch.len()));
+        self.hub.history.0.push(Happened::Batch { fragments: batch.clone() });
+        self.hub.batches.push(batch);
+        let learning = Micros::from_millis(self.scenario.learner_ms);
+        self.after(learning, Event::BeginIteration);
+    }
+}
+
+fn summary(command: &GroupCommand) -> String {
+    match command {
+        GroupCommand::Grant { lease, .. } => {
+            let slots: Vec<u32> = lease.slots.iter().map(|leased| leased.slot.0).collect();
+            format!("lease {} of fragment {} of slots {slots:?}", lease.id, lease.fragment)
+        }
+        GroupCommand::Revoke { lease, .. } => format!("revoke {lease}"),
+        GroupCommand::Dismiss { .. } => "dismiss".into(),
+    }
+}

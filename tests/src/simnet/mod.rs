@@ -1,0 +1,203 @@
+//! A group, its workers and the network between them, on a virtual clock.
+//!
+//! Everything follows from the scenario: the same one gives the same log, byte for byte. After every call of the group its
+//! books are checked, and at the end the [history](crate::history) of the run.
+
+mod blows;
+mod hub;
+mod workers;
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use rollmesh_core::{
+    batch::SlotFragment,
+    group::{GroupConfig, JournalEntry, Ledger},
+    ids::WorkerId,
+    time::Micros,
+};
+
+use self::{hub::Hub, workers::Process};
+use crate::{
+    fake_worker::{Said, Told},
+    history::{Happened, History, Rules},
+    scenario::{Dice, Scenario},
+};
+
+/// Virtual time after which a run that is not over never will be.
+const TOO_LATE: Micros = Micros::from_secs(3_600);
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// The batches, one for each iteration.
+    pub batches: Vec<Vec<SlotFragment>>,
+    /// The group's books at the end.
+    pub ledger: Ledger,
+    /// What the group wrote down since it was restored last.
+    pub journal: Vec<JournalEntry>,
+    /// When the last batch was there.
+    pub finished_at: Micros,
+    /// What was seen from outside.
+    pub history: History,
+    /// Everything that happened.
+    pub log: String,
+}
+
+#[derive(Debug)]
+enum Event {
+    ToGroup { from: Peer, said: Said, corrupted: bool },
+    ToWorker { to: Peer, told: Told },
+    Join { us_per_step: u64 },
+    Lost(Peer),
+    Tick(Peer),
+    Timer,
+    BeginIteration,
+    Resume,
+    Blow,
+}
+
+/// A connection of a worker: its id in one life of the hub. The next life counts from 1 again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Peer {
+    life: u32,
+    worker: WorkerId,
+}
+
+/// A run in progress.
+pub struct SimNet {
+    scenario: Scenario,
+    dice: Dice,
+    now: Micros,
+    /// Events by time and by number, so that equal times keep their order.
+    queue: BTreeMap<(Micros, u64), Event>,
+    scheduled: u64,
+    hub: Hub,
+    processes: BTreeMap<Peer, Process>,
+    log: String,
+}
+
+impl SimNet {
+    /// Sets up a run.
+    ///
+    /// # Panics
+    /// If the scenario has no slots.
+    #[must_use]
+    pub fn new(scenario: Scenario) -> Self {
+        let config = GroupConfig {
+            max_slots_per_lease: scenario.max_slots_per_lease,
+            mode: scenario.mode,
+            ..GroupConfig::new(scenario.num_slots, scenario.length)
+        };
+        let mut net = Self {
+            dice: Dice::new(scenario.seed ^ 0x5eed),
+            now: Micros(0),
+            queue: BTreeMap::new(),
+            scheduled: 0,
+            hub: Hub::new(config),
+            processes: BTreeMap::new(),
+            log: String::new(),
+            scenario,
+        };
+        for us_per_step in net.scenario.workers.clone() {
+            let delay = net.delay();
+            net.after(delay, Event::Join { us_per_step });
+        }
+        net.after(Micros::from_millis(1), Event::BeginIteration);
+        if net.scenario.faults.blow_every_ms > 0 {
+            net.after(Micros(0), Event::Blow);
+        }
+        let until = net.scenario.faults.until;
+        if until > Micros(0) {
+            // However the chaos ends, one sound worker is there afterwards.
+            net.after(until, Event::Join { us_per_step: 1_000 });
+        }
+        net
+    }
+
+    /// Sets up a run that follows another one's journal.
+    ///
+    /// # Panics
+    /// If no run of such a scenario can have written it.
+    #[must_use]
+    pub fn replaying(scenario: Scenario, journal: Vec<JournalEntry>) -> Self {
+        let mut net = Self::new(scenario);
+        net.hub.group.replay(journal).expect("a journal of this run");
+        net
+    }
+
+    /// Runs until the last batch is there.
+    ///
+    /// # Panics
+    /// If the group's books are wrong or it makes no progress.
+    #[must_use]
+    pub fn run(mut self) -> Report {
+        while (self.hub.batches.len() as u64) < self.scenario.iterations {
+            let ((at, _), event) = self.queue.pop_first().expect("something is left to happen");
+            assert!(at < TOO_LATE, "no progress: {} of {} batches", self.hub.batches.len(), self.scenario.iterations);
+            self.now = at;
+            self.happen(event);
+        }
+        let Hub { group, batches, history, journal, .. } = self.hub;
+        Report { batches, ledger: *group.ledger(), journal, finished_at: self.now, history, log: self.log }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let Some(event) = self.wait_for_hub(event) else { return };
+        match event {
+            Event::ToGroup { from, said, corrupted } => self.group_hears(from, said, corrupted),
+            Event::ToWorker { to, told } => self.worker_hears(to, told),
+            Event::Tick(worker) => self.tick(worker),
+            Event::Blow => self.blow(),
+            Event::Timer if self.hub.group.poll_timeout().is_none_or(|at| at > self.now) => return,
+            Event::Timer => {
+                self.hub.group.handle_timeout(self.now);
+                assert!(self.hub.group.poll_timeout().is_none_or(|at| at > self.now), "the timer would spin");
+            }
+            Event::Join { us_per_step } => self.join(us_per_step),
+            Event::Lost(peer) => self.lose(peer),
+            Event::BeginIteration => self.begin_iterations(),
+            Event::Resume => self.hub.group.resume(self.now),
+        }
+        self.drain();
+        self.hub.check();
+    }
+
+    /// While the hub stands still nothing happens there. What has arrived in the meantime comes before its timers.
+    fn wait_for_hub(&mut self, event: Event) -> Option<Event> {
+        let thaw = self.hub.frozen_until.since(self.now);
+        let is_for_hub = !matches!(event, Event::ToWorker { .. } | Event::Tick(_) | Event::Blow);
+        if thaw == Micros(0) || !is_for_hub {
+            return Some(event);
+        }
+        let late = if matches!(event, Event::Timer) { Micros(1) } else { Micros(0) };
+        self.after(thaw + late, event);
+        None
+    }
+
+    fn is_chaos(&self) -> bool {
+        self.now < self.scenario.faults.until
+    }
+
+    fn after(&mut self, span: Micros, event: Event) {
+        self.scheduled += 1;
+        self.queue.insert((self.now + span, self.scheduled), event);
+    }
+
+    fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        writeln!(self.log, "{} {what}", self.now).expect("a string takes everything");
+    }
+}
+
+impl Report {
+    /// Checks what was seen from outside against what any run of the scenario must keep to.
+    ///
+    /// # Panics
+    /// If it did not.
+    pub fn check(&self, scenario: &Scenario) {
+        if let Err(violation) = self.history.check(Rules::of(scenario)) {
+            panic!("{violation}");
+        }
+        let kept = |happened: &Happened| matches!(happened, Happened::Batch { .. });
+        assert!(self.history.0.iter().any(kept), "a run without a batch shows nothing");
+    }
+}

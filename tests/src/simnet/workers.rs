@@ -1,0 +1,152 @@
+//! The workers of a simulated run, and the network between them and the hub.
+
+use rollmesh_core::{
+    group::{SamplingMode, WorkerProfile},
+    ids::WorkerId,
+    time::Micros,
+};
+
+use super::{Event, Peer, SimNet};
+use crate::{
+    fake_rows::flip_a_reward_bit,
+    fake_worker::{FakeWorker, Said, Told},
+};
+
+/// Env steps between two looks at the clock.
+const CHUNK: u64 = 5;
+
+/// A worker reports its progress this often, on its own clock, as the real one does.
+const PROGRESS_INTERVAL: Micros = Micros::from_millis(250);
+
+pub(super) struct Process {
+    machine: FakeWorker,
+    pub(super) us_per_step: u64,
+    ticking: bool,
+    pub(super) frozen_until: Micros,
+    /// Until when nothing comes from the hub, and nothing gets there.
+    pub(super) deaf_until: Micros,
+    pub(super) mute_until: Micros,
+    pub(super) clock: Clock,
+    /// On its own clock.
+    reported: Micros,
+}
+
+/// A clock that nobody can rely on.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    /// What it said when it was set, and when that was.
+    pub(super) set: (Micros, Micros),
+    /// How fast it runs, in thousandths.
+    pub(super) per_mille: u64,
+}
+
+impl Clock {
+    fn read(self, now: Micros) -> Micros {
+        let (said, at) = self.set;
+        said + Micros(now.since(at).0.saturating_mul(self.per_mille) / 1_000)
+    }
+}
+
+impl SimNet {
+    pub(super) fn join(&mut self, us_per_step: u64) {
+        let worker = WorkerId(self.hub.next_worker);
+        self.hub.next_worker += 1;
+        self.note(format_args!("worker {worker} joins"));
+        let never = Micros(0);
+        let is_synchronous = self.scenario.mode == SamplingMode::Synchronous;
+        let process = Process {
+            // Where leases follow each other, one may be lost and the next one not.
+            machine: FakeWorker::new(self.scenario.length, is_synchronous && self.scenario.per_version > 1),
+            us_per_step,
+            ticking: false,
+            frozen_until: never,
+            deaf_until: never,
+            mute_until: never,
+            clock: Clock { set: (never, never), per_mille: 1_000 },
+            reported: never,
+        };
+        self.processes.insert(Peer { life: self.hub.life, worker }, process);
+        self.hub.group.handle_joined(worker, WorkerProfile::NATIVE, self.now);
+    }
+
+    pub(super) fn worker_hears(&mut self, to: Peer, told: Told) {
+        let Some(process) = self.processes.get(&to) else { return };
+        if process.frozen_until > self.now {
+            let thaw = process.frozen_until.since(self.now);
+            return self.after(thaw, Event::ToWorker { to, told });
+        }
+        let refuses =
+            matches!(told, Told::Grant(_)) && self.is_chaos() && self.dice.chance(self.scenario.faults.refused);
+        let Some(process) = self.processes.get_mut(&to) else { return };
+        let mut answer = process.machine.hear(told);
+        if refuses {
+            answer = process.machine.refuse();
+        }
+        if let Some(said) = answer {
+            self.send_to_group(to, said);
+        }
+        self.keep_ticking(to);
+    }
+
+    pub(super) fn tick(&mut self, worker: Peer) {
+        let Some(process) = self.processes.get_mut(&worker) else { return };
+        if process.frozen_until > self.now {
+            let thaw = process.frozen_until.since(self.now);
+            return self.after(thaw, Event::Tick(worker));
+        }
+        process.ticking = false;
+        let clock = process.clock.read(self.now);
+        let is_due = clock.since(process.reported) >= PROGRESS_INTERVAL || clock < process.reported;
+        let said = process.machine.work(CHUNK).filter(|said| is_due || !matches!(said, Said::Progress(..)));
+        if let Some(said) = said {
+            process.reported = clock;
+            self.send_to_group(worker, said);
+        }
+        self.keep_ticking(worker);
+    }
+
+    /// Lets a busy worker come to the end of its next chunk.
+    fn keep_ticking(&mut self, worker: Peer) {
+        let Some(process) = self.processes.get_mut(&worker) else { return };
+        if process.machine.is_busy() && !process.ticking {
+            process.ticking = true;
+            let took = Micros(process.us_per_step * CHUNK);
+            self.after(took, Event::Tick(worker));
+        }
+    }
+
+    fn send_to_group(&mut self, from: Peer, mut said: Said) {
+        if let Said::Upload(_, fragments) = &mut said
+            && self.scenario.faults.lies > 0
+            && self.dice.chance(self.scenario.faults.lies)
+        {
+            fragments.iter_mut().take(1).for_each(flip_a_reward_bit);
+        }
+        let corrupted = self.is_chaos() && self.dice.chance(self.scenario.faults.corrupted);
+        let cut_off = self.processes.get(&from).map_or(Micros(0), |process| process.mute_until);
+        for delay in self.deliveries(cut_off) {
+            self.after(delay, Event::ToGroup { from, said: said.clone(), corrupted });
+        }
+    }
+
+    pub(super) fn send_to_worker(&mut self, to: Peer, told: Told) {
+        let cut_off = self.processes.get(&to).map_or(Micros(0), |process| process.deaf_until);
+        for delay in self.deliveries(cut_off) {
+            self.after(delay, Event::ToWorker { to, told: told.clone() });
+        }
+    }
+
+    /// The delays after which a message arrives: none, one or two. What is sent into a partition may arrive after it.
+    fn deliveries(&mut self, cut_off_until: Micros) -> Vec<Micros> {
+        let (lost, duplicated) = (self.scenario.faults.lost, self.scenario.faults.duplicated);
+        let cut_off = cut_off_until.since(self.now);
+        let lost = self.is_chaos() && (self.dice.chance(lost) || cut_off > Micros(0) && self.dice.chance(500));
+        let copies = if self.is_chaos() && self.dice.chance(duplicated) { 2 } else { 1 };
+        (0..if lost { 0 } else { copies }).map(|_| cut_off + self.delay()).collect()
+    }
+
+    pub(super) fn delay(&mut self) -> Micros {
+        let chaos = if self.is_chaos() { self.scenario.faults.delay_ms } else { 0 };
+        Micros(200) + self.dice.within_ms(chaos)
+    }
+}
