@@ -207,11 +207,10 @@ impl Outbox {
 
     /// The next frame to send, if there is one that may be sent now.
     pub fn poll_frame(&mut self) -> Option<Bytes> {
-        match self.small.pop_front() {
-            Some(Frame { body: Body::Bytes(bytes), .. }) => {
-                self.waiting_bytes -= bytes.len();
-                Some(bytes)
-            }
+        let small = self.small.pop_front();
+        self.waiting_bytes -= small.as_ref().map_or(0, |frame| frame.body.len());
+        match small {
+            Some(Frame { body: Body::Bytes(bytes), .. }) => Some(bytes),
             // Weights that are not encoded are large.
             Some(_) | None => self.poll_chunk(),
         }
@@ -319,7 +318,7 @@ mod tests {
         expected.extend_from_slice(&calls[1..]);
         assert_eq!(exchange(&mut outbox, &mut inbox), expected);
         outbox.push(&calls[0]).unwrap();
-        assert_eq!(outbox.poll_frame(), Some(calls[0].encode().into()), "nothing is left that it could overtake");
+        assert_eq!(outbox.poll_frame().unwrap(), calls[0].encode(), "nothing is left that it could overtake");
     }
 
     #[test]
