@@ -88,15 +88,19 @@ async fn a_program_that_is_none_is_a_notice() {
 #[tokio::test]
 async fn the_command_line_says_what_workers_need() {
     let flags = ["--worker-cpus", "1", "--worker-resource", "simulator=1", "--resources", "simulator=1"];
-    let train = ["train", "--workers", "2", "--max-env-steps", "2000", "--no-dashboard", "--json"];
+    let dir = tempfile::tempdir().unwrap();
+    let refused = dir.path().join("refused");
+    let refused = refused.to_str().unwrap();
+    let train =
+        ["train", "--workers", "2", "--max-env-steps", "2000", "--no-dashboard", "--json", "--run-dir", refused];
     let finished = Process::start(train.into_iter().chain(flags)).finish_with(2).await;
     assert!(finished.stderr.contains("of the resource 'simulator', of which 0 of 1 are free"), "{}", finished.stderr);
-    let dir = tempfile::tempdir().unwrap();
-    let run_dir = dir.path().to_str().unwrap();
+    let run_dir = dir.path().join("run");
+    let run_dir = run_dir.to_str().unwrap();
     let train = ["train", "--workers", "1", "--max-env-steps", "2000", "--json", "--run-dir", run_dir];
     Process::start(train.into_iter().chain(flags)).finish_with(0).await;
     let config: TrainConfig =
-        toml::from_str(&std::fs::read_to_string(dir.path().join("config.toml")).unwrap()).unwrap();
+        toml::from_str(&std::fs::read_to_string(dir.path().join("run/config.toml")).unwrap()).unwrap();
     assert_eq!(config.worker, Some(WorkerSpec { cpus: 1, ..WorkerSpec::default() }.with_resource("simulator", 1)));
 }
 
