@@ -35,7 +35,7 @@ pub use builder::{
     RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
 };
 pub use command::{
-    CalledWorker, CommandError, CommandErrorKind, PolicyRoles, TrainedPolicies, WorkerAnswer, WorkerCommand,
+    CalledWorker, CommandError, CommandErrorKind, Guard, PolicyRoles, TrainedPolicies, WorkerAnswer, WorkerCommand,
     WorkerSetup,
 };
 pub use config::{FragmentLength, InputSource, PolicyConfig, RolloutConfig};

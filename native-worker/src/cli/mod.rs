@@ -21,6 +21,7 @@ mod settings;
 mod signals;
 mod train;
 mod worker;
+mod worker_spec;
 
 use std::process::ExitCode;
 
