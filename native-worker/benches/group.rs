@@ -45,6 +45,7 @@ impl Group {
             kernels: AUTO,
             external: None,
             allow_origins: Vec::new(),
+            security: rollmesh::hub::SecurityConfig::default(),
         };
         let (hub, sampling) = runtime.block_on(async {
             let hub = Hub::start(hub, &Registry::builtin()).await.unwrap();

@@ -20,6 +20,7 @@ pub mod hub;
 pub mod kernels;
 pub mod learner;
 pub mod monitor;
+mod net;
 pub mod offline;
 pub mod policies;
 mod progress;

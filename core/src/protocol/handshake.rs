@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::{
-    CHUNK_BYTES, Message, PROTOCOL_MAX, PROTOCOL_MIN, RefusalCode, Role, Token, TokenTable,
+    CHUNK_BYTES, Message, PROTOCOL_MAX, PROTOCOL_MIN, RefusalCode, Role, Token, TokenId, TokenTable,
     message::{Hello, Refused, Welcome},
 };
 use crate::prelude::*;
@@ -37,6 +37,8 @@ pub struct Accepted {
     pub protocol: u16,
     /// What it may do.
     pub role: Role,
+    /// The token that it showed.
+    pub token: TokenId,
     /// The child process that it is, if the hub started it.
     pub child: Option<u32>,
     /// The session that it wants to resume.
@@ -108,17 +110,22 @@ pub fn read_answer(answer: Message) -> Result<Welcome, HandshakeError> {
     }
 }
 
-/// Decides on a peer.
+/// Decides on a peer; `now` is the second since 1970 on the hub's clock.
 ///
 /// Versions come first, because nothing else in a `Hello` of another version is sure to mean the same; then the
 /// token, so that nobody without one learns more.
 ///
 /// # Errors
 /// The [`Refused`] to send before closing. It is the same whatever is wrong with a token.
-pub fn check_hello(hello: &Hello, tokens: &TokenTable, core_fingerprint: [u8; 16]) -> Result<Accepted, Refused> {
+pub fn check_hello(
+    hello: &Hello,
+    tokens: &TokenTable,
+    now: u64,
+    core_fingerprint: [u8; 16],
+) -> Result<Accepted, Refused> {
     let protocol = common_version(hello)?;
     let no_token = || refusal(RefusalCode::Token, "the token is not valid for this role".into());
-    let grant = tokens.find(&hello.token).ok_or_else(no_token)?;
+    let (token, grant) = tokens.find(&hello.token, now).ok_or_else(no_token)?;
     if grant.role.to_wire() != hello.role {
         return Err(no_token());
     }
@@ -141,6 +148,7 @@ pub fn check_hello(hello: &Hello, tokens: &TokenTable, core_fingerprint: [u8; 16
     Ok(Accepted {
         protocol,
         role: grant.role,
+        token,
         child: grant.child,
         resume: Some(hello.resume_id).filter(|id| *id != [0; 16]),
         kind: hello.kind.clone(),
@@ -192,7 +200,10 @@ impl fmt::Display for Hex {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::TokenGrant, *};
+    use super::{
+        super::{TokenGrant, TokenHash},
+        *,
+    };
 
     const FINGERPRINT: [u8; 16] = [0xaa; 16];
 
@@ -217,9 +228,10 @@ mod tests {
         let mut tokens = TokenTable::new();
         for &role in Role::ALL {
             let child = (role == Role::Worker).then_some(7);
-            tokens.insert(Token::new([role.to_wire(); 32]), TokenGrant { role, child });
+            let grant = TokenGrant { role, child, expires: (role == Role::Client).then_some(10) };
+            tokens.insert(TokenHash::of(&Token::new([role.to_wire(); 32])), grant);
         }
-        check_hello(hello, &tokens, FINGERPRINT)
+        check_hello(hello, &tokens, 10, FINGERPRINT)
             .map_err(|refused| (RefusalCode::try_from(refused.code).unwrap(), refused.reason))
     }
 
@@ -268,7 +280,8 @@ mod tests {
         other_role.role = Role::Operator.to_wire();
         let mut no_role = hello(&identity(Role::Viewer));
         no_role.role = 0xff;
-        for hello in [unknown, other_role, no_role] {
+        let over = hello(&identity(Role::Client));
+        for hello in [unknown, other_role, no_role, over] {
             let reason = "the token is not valid for this role".into();
             assert_eq!(check(&hello).unwrap_err(), (RefusalCode::Token, reason));
         }

@@ -82,6 +82,12 @@ wire_enum! {
         Drain = 0x3b,
         /// Operator to hub: write a checkpoint of the run now.
         Checkpoint = 0x3c,
+        /// Operator to hub: list, make, revoke or rotate tokens.
+        ManageTokens = 0x3d,
+        /// Hub to operator: the tokens there are.
+        TokenRows = 0x3e,
+        /// Hub to operator: a token that was just made.
+        NewToken = 0x3f,
         /// Hub to client: what episodes are made of.
         Spaces = 0x40,
         /// Client to hub: an episode begins.
@@ -115,6 +121,9 @@ pub const MAX_FRAME_BYTES: u32 = CHUNK_BYTES + 64;
 /// The longest first frame: a peer that has shown no token yet gets no more memory than this.
 pub const PRE_AUTH_FRAME_BYTES: u32 = 4 * KIB;
 
+/// The longest frame of a dashboard.
+pub const DASHBOARD_FRAME_BYTES: u32 = 64 * KIB;
+
 impl Kind {
     /// The most bytes that a body of this kind may have, checked before anything is allocated for it.
     #[must_use]
@@ -125,6 +134,8 @@ impl Kind {
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
             Self::Scale | Self::Drain | Self::Checkpoint => 256,
+            Self::ManageTokens | Self::NewToken => 256,
+            Self::TokenRows => 32 * KIB,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,
             Self::RunStatus | Self::WorkerRow | Self::StartRun | Self::EpisodeReply => 4 * KIB,
@@ -157,7 +168,10 @@ impl Kind {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{Role, allow},
+        *,
+    };
     use crate::prelude::*;
 
     #[test]
@@ -169,6 +183,16 @@ mod tests {
             }
         }
         assert_eq!(Kind::try_from(0x7f).unwrap_err().to_string(), "0x7f is no kind of message that this version knows");
+    }
+
+    #[test]
+    fn whatever_a_dashboard_may_say_fits_in_its_frames() {
+        for &role in Role::ALL {
+            let largest =
+                Kind::ALL.iter().filter(|kind| allow(role, **kind)).map(|kind| kind.body_cap()).max().unwrap();
+            let fits = largest + super::super::HEADER_BYTES as u32 <= role.frame_cap();
+            assert_eq!(fits, role != Role::Worker, "{role:?}: what is larger comes in chunks");
+        }
     }
 
     #[test]

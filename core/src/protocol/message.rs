@@ -488,3 +488,46 @@ pub struct WorkerToken {
     /// A token of the worker role.
     pub token: Token,
 }
+
+/// List, make, revoke or rotate tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManageTokens {
+    /// Chosen by the sender; the answer carries it.
+    pub request: u32,
+    /// Wire form of [`TokenAction`](super::TokenAction).
+    pub action: u8,
+    /// Wire form of the [`Role`](super::Role) of a token to be made; else 0.
+    pub role: u8,
+    /// Name of the token to be revoked or rotated; else 0.
+    pub token: u32,
+    /// Life of a token to be made, 0 for one that never runs out; for a rotation how long the old one stays valid.
+    pub seconds: u64,
+}
+
+/// The tokens of a hub, without those of its local workers: tables with an entry per token.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRows {
+    /// The request's number.
+    pub request: u32,
+    /// Names.
+    pub ids: Vec<u32>,
+    /// Wire forms of the roles.
+    pub roles: Vec<u8>,
+    /// The seconds since 1970 at which they run out; 0 for never.
+    pub expires: Vec<u64>,
+    /// Connections that were opened with them.
+    pub connections: Vec<u32>,
+}
+
+/// A token that was just made. It is said once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewToken {
+    /// The request's number.
+    pub request: u32,
+    /// Wire form of its role.
+    pub role: u8,
+    /// The second since 1970 at which it runs out; 0 for never.
+    pub expires: u64,
+    /// The token.
+    pub token: Token,
+}

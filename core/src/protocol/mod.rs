@@ -37,12 +37,12 @@ pub use codec::{DecodeError, Message};
 pub use episode_driver::EpisodeDriver;
 pub use header::{HEADER_BYTES, HEADER_VERSION, MAGIC};
 pub use inbox::{ChunkPlace, Inbox, InboxError, Received};
-pub use kind::{CHUNK_BYTES, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};
+pub use kind::{CHUNK_BYTES, DASHBOARD_FRAME_BYTES, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES};
 pub use outbox::{Frame, Outbox, TooLarge};
-pub use phase::{EpisodeCode, Phase, RefusalCode, WorkerState};
+pub use phase::{EpisodeCode, Phase, RefusalCode, TokenAction, WorkerState};
 pub use reconnect::reconnect_delay;
 pub use role::{Role, allow, expect};
-pub use token::{Token, TokenGrant, TokenTable, TokenTextError};
+pub use token::{Token, TokenGrant, TokenHash, TokenId, TokenIdError, TokenTable, TokenTextError};
 pub use wire_enum::UnknownValue;
 
 /// Oldest protocol version that this build speaks.

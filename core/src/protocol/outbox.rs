@@ -147,6 +147,8 @@ pub struct Outbox {
     sending: Option<Sending>,
     next_stream: u32,
     credit: u64,
+    /// Bytes of `small` and `large`, counted as they come and go: whoever has many slow receivers asks often.
+    waiting_bytes: usize,
 }
 
 impl Default for Outbox {
@@ -165,6 +167,7 @@ impl Outbox {
             sending: None,
             next_stream: 0,
             credit: u64::from(credit),
+            waiting_bytes: 0,
         }
     }
 
@@ -183,7 +186,9 @@ impl Outbox {
             // Weights that are partly sent go on: the receiver could not tell a stream that was broken off.
             self.small.retain(|queued| queued.kind != Kind::WeightsUpdate);
             self.large.retain(|queued| queued.kind != Kind::WeightsUpdate);
+            self.waiting_bytes = self.small.iter().chain(&self.large).map(|queued| queued.body.len()).sum();
         }
+        self.waiting_bytes += frame.body.len();
         let is_large = frame.body.len() > CHUNK_BYTES as usize || frame.kind.is_of_calls() && self.is_calling();
         let queue = if is_large { &mut self.large } else { &mut self.small };
         queue.push_back(frame);
@@ -202,7 +207,9 @@ impl Outbox {
 
     /// The next frame to send, if there is one that may be sent now.
     pub fn poll_frame(&mut self) -> Option<Bytes> {
-        match self.small.pop_front() {
+        let small = self.small.pop_front();
+        self.waiting_bytes -= small.as_ref().map_or(0, |frame| frame.body.len());
+        match small {
             Some(Frame { body: Body::Bytes(bytes), .. }) => Some(bytes),
             // Weights that are not encoded are large.
             Some(_) | None => self.poll_chunk(),
@@ -234,6 +241,7 @@ impl Outbox {
             return;
         }
         if let Some(frame) = self.large.pop_front() {
+            self.waiting_bytes -= frame.body.len();
             self.sending = Some(Sending { frame, stream: self.next_stream, sent: 0 });
             self.next_stream = self.next_stream.wrapping_add(1);
         }
@@ -248,8 +256,7 @@ impl Outbox {
     /// Bytes that are queued and not sent yet, for limits on slow receivers.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
-        let queued = self.small.iter().chain(&self.large).map(|frame| frame.body.len()).sum::<usize>();
-        queued + self.sending.as_ref().map_or(0, |sending| sending.frame.body.len() - sending.sent)
+        self.waiting_bytes + self.sending.as_ref().map_or(0, |sending| sending.frame.body.len() - sending.sent)
     }
 }
 
@@ -258,7 +265,7 @@ mod tests {
     use super::{
         super::{
             Inbox, Role,
-            message::{Goodbye, WeightsUpdate},
+            message::{Call, Goodbye, WeightsUpdate},
         },
         *,
     };
@@ -295,6 +302,23 @@ mod tests {
         outbox.push(&goodbye("b")).unwrap();
         assert_eq!(exchange(&mut outbox, &mut inbox), [goodbye("a"), goodbye("b"), large]);
         assert_eq!(outbox.queued_bytes(), 0);
+    }
+
+    #[test]
+    fn no_call_overtakes_another_one() {
+        let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
+        let call = |call, bytes: u32| Message::Call(Call { call, body: vec![7; bytes as usize] });
+        let calls = [call(0, 1), call(1, 3 * CHUNK_BYTES), call(2, 0), call(3, CHUNK_BYTES), call(4, 1)];
+        calls[..2].iter().for_each(|call| outbox.push(call).unwrap());
+        assert_eq!(inbox.handle_frame(&outbox.poll_frame().unwrap()), Ok(Some(calls[0].clone())));
+        assert_eq!(inbox.handle_frame(&outbox.poll_frame().unwrap()), Ok(None));
+        calls[2..].iter().for_each(|call| outbox.push(call).unwrap());
+        outbox.push(&goodbye("between")).unwrap();
+        let mut expected = vec![goodbye("between")];
+        expected.extend_from_slice(&calls[1..]);
+        assert_eq!(exchange(&mut outbox, &mut inbox), expected);
+        outbox.push(&calls[0]).unwrap();
+        assert_eq!(outbox.poll_frame().unwrap(), calls[0].encode(), "nothing is left that it could overtake");
     }
 
     #[test]

@@ -65,6 +65,20 @@ wire_enum! {
 }
 
 wire_enum! {
+    /// What an operator wants of the hub's tokens.
+    "action on tokens" pub TokenAction {
+        /// Name them all.
+        List = 0,
+        /// Make one.
+        Create = 1,
+        /// Make one invalid, and close the connections that were opened with it.
+        Revoke = 2,
+        /// Make one in place of another, which runs out.
+        Rotate = 3,
+    }
+}
+
+wire_enum! {
     /// How it went with what a client asked for.
     "code of an episode's reply" pub EpisodeCode {
         /// It was done.

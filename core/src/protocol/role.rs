@@ -1,6 +1,6 @@
 //! Who may say what.
 
-use super::{Kind, wire_enum::wire_enum};
+use super::{DASHBOARD_FRAME_BYTES, Kind, MAX_FRAME_BYTES, wire_enum::wire_enum};
 
 wire_enum! {
     /// What a peer of the hub may do. It follows from its token.
@@ -13,6 +13,17 @@ wire_enum! {
         Worker = 3,
         /// Drives episodes of its own, and sees nothing else.
         Client = 4,
+    }
+}
+
+impl Role {
+    /// The longest frame that the hub buffers from a peer of this role.
+    #[must_use]
+    pub const fn frame_cap(self) -> u32 {
+        match self {
+            Self::Viewer | Self::Operator => DASHBOARD_FRAME_BYTES,
+            Self::Worker | Self::Client => MAX_FRAME_BYTES,
+        }
     }
 }
 
@@ -42,7 +53,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::WorkerTokenRequest
         | Kind::Scale
         | Kind::Drain
-        | Kind::Checkpoint => matches!(role, Role::Operator),
+        | Kind::Checkpoint
+        | Kind::ManageTokens => matches!(role, Role::Operator),
         Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -68,6 +80,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::LedgerReport
         | Kind::Reply
         | Kind::WorkerToken
+        | Kind::TokenRows
+        | Kind::NewToken
         | Kind::Spaces
         | Kind::Actions
         | Kind::EpisodeReply => false,
@@ -95,7 +109,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::EnvTrace
         | Kind::Notice
         | Kind::LedgerReport => matches!(role, Role::Viewer | Role::Operator),
-        Kind::Reply | Kind::WorkerToken => matches!(role, Role::Operator),
+        Kind::Reply | Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => matches!(role, Role::Operator),
         Kind::Spaces | Kind::Actions | Kind::EpisodeReply => matches!(role, Role::Client),
         Kind::Hello
         | Kind::LeaseRefused
@@ -114,6 +128,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::Scale
         | Kind::Drain
         | Kind::Checkpoint
+        | Kind::ManageTokens
         | Kind::StartEpisode
         | Kind::GetAction
         | Kind::LogAction
@@ -168,6 +183,9 @@ WorkerToken        from ----  to -O--
 Scale              from -O--  to ----
 Drain              from -O--  to ----
 Checkpoint         from -O--  to ----
+ManageTokens       from -O--  to ----
+TokenRows          from ----  to -O--
+NewToken           from ----  to -O--
 Spaces             from ----  to ---C
 StartEpisode       from ---C  to ----
 GetAction          from ---C  to ----

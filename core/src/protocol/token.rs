@@ -1,8 +1,9 @@
 //! Tokens: who holds one has the role that it was made for.
 
-use core::{fmt, hint::black_box};
+use core::{fmt, hint::black_box, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
 use super::Role;
@@ -67,6 +68,73 @@ impl fmt::Debug for Token {
     }
 }
 
+/// What a hub keeps of a token: its SHA-256. A token has 256 random bits, so nobody finds it from that.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// The hash of a token.
+    #[must_use]
+    pub fn of(token: &Token) -> Self {
+        Self(Sha256::digest(token.0).into())
+    }
+
+    /// Reads the form in which files hold it.
+    ///
+    /// # Errors
+    /// [`TokenTextError`] for anything but 64 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Result<Self, TokenTextError> {
+        Token::from_hex(text).map(|Token(bytes)| Self(bytes))
+    }
+
+    /// The form that [`from_hex`](Self::from_hex) reads.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        Token(self.0).to_hex()
+    }
+
+    /// The name that people and logs use.
+    #[must_use]
+    pub fn id(&self) -> TokenId {
+        let [a, b, c, d, ..] = self.0;
+        TokenId(u32::from_be_bytes([a, b, c, d]))
+    }
+}
+
+impl PartialEq for TokenHash {
+    /// Takes the same time wherever the hashes differ.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for TokenHash {}
+
+/// The name of a token: the first four bytes of its hash, written as eight hexadecimal digits. Nothing secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TokenId(pub u32);
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl FromStr for TokenId {
+    type Err = TokenIdError;
+
+    fn from_str(text: &str) -> Result<Self, TokenIdError> {
+        let is_hex = text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = u32::from_str_radix(text, 16).ok().filter(|_| is_hex);
+        id.map(Self).ok_or(TokenIdError)
+    }
+}
+
+/// A text is no token's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a token has 8 hexadecimal digits; `rollmesh tokens list` shows them")]
+pub struct TokenIdError;
+
 /// What a token is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenGrant {
@@ -74,12 +142,22 @@ pub struct TokenGrant {
     pub role: Role,
     /// The child process that it was made for, if the hub started its holder.
     pub child: Option<u32>,
+    /// From this second on, counted from 1970 on the hub's clock, it is good for nothing.
+    pub expires: Option<u64>,
 }
 
-/// The tokens that a hub has given out.
+impl TokenGrant {
+    /// Whether it has run out.
+    #[must_use]
+    pub fn is_over(&self, now: u64) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+}
+
+/// The tokens that a hub has given out, as hashes.
 #[derive(Clone, Debug, Default)]
 pub struct TokenTable {
-    tokens: Vec<(Token, TokenGrant)>,
+    tokens: Vec<(TokenHash, TokenGrant)>,
 }
 
 impl TokenTable {
@@ -90,24 +168,56 @@ impl TokenTable {
     }
 
     /// Makes a token valid.
-    pub fn insert(&mut self, token: Token, grant: TokenGrant) {
+    pub fn insert(&mut self, token: TokenHash, grant: TokenGrant) {
         self.tokens.push((token, grant));
     }
 
-    /// Makes a token invalid. Connections that were opened with it are the caller's to close.
-    pub fn revoke(&mut self, token: &Token) {
-        self.tokens.retain(|(known, _)| known != token);
+    /// Makes a token invalid; false if there is none of this name. Connections that were opened with it are the caller's
+    /// to close.
+    pub fn revoke(&mut self, id: TokenId) -> bool {
+        let before = self.tokens.len();
+        self.tokens.retain(|(known, _)| known.id() != id);
+        self.tokens.len() != before
     }
 
-    /// What the token is good for. Looks at all tokens, whether or where one fits, so that the time tells nothing.
+    /// Lets a token run out at this second, unless it does so earlier; false if there is none of this name.
+    pub fn expire_at(&mut self, id: TokenId, second: u64) -> bool {
+        let mut found = false;
+        for (_, grant) in self.tokens.iter_mut().filter(|(known, _)| known.id() == id) {
+            grant.expires = Some(grant.expires.map_or(second, |expires| expires.min(second)));
+            found = true;
+        }
+        found
+    }
+
+    /// Forgets the tokens that have run out.
+    pub fn forget_over(&mut self, now: u64) {
+        self.tokens.retain(|(_, grant)| !grant.is_over(now));
+    }
+
+    /// What the token is good for at this second. Looks at all tokens, whether or where one fits, so that the time tells
+    /// nothing.
     #[must_use]
-    pub fn find(&self, token: &Token) -> Option<TokenGrant> {
+    pub fn find(&self, token: &Token, now: u64) -> Option<(TokenId, TokenGrant)> {
+        let hash = TokenHash::of(token);
         let mut place = u32::MAX;
         for (i, (known, _)) in (0u32..).zip(&self.tokens) {
-            let fits: Choice = known.0.ct_eq(&token.0);
+            let fits: Choice = known.0.ct_eq(&hash.0);
             place.conditional_assign(&i, fits);
         }
-        self.tokens.get(black_box(place) as usize).map(|&(_, grant)| grant)
+        let found = self.tokens.get(black_box(place) as usize);
+        found.filter(|(_, grant)| !grant.is_over(now)).map(|(known, grant)| (known.id(), *grant))
+    }
+
+    /// Whether a token of this name opens the hub at this second.
+    #[must_use]
+    pub fn is_valid(&self, id: TokenId, now: u64) -> bool {
+        self.tokens.iter().any(|(known, grant)| known.id() == id && !grant.is_over(now))
+    }
+
+    /// All tokens, in the order in which they were made valid.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &(TokenHash, TokenGrant)> {
+        self.tokens.iter()
     }
 }
 
@@ -126,18 +236,38 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_found_until_it_is_revoked() {
-        let grant = |role, child| TokenGrant { role, child };
+    fn a_token_is_found_until_it_is_revoked_or_runs_out() {
+        let grant = |role, child| TokenGrant { role, child, expires: None };
         let [a, b] = [Token::new([1; 32]), Token::new([2; 32])];
+        let [id_a, id_b] = [a, b].map(|token| TokenHash::of(&token).id());
         let mut table = TokenTable::new();
-        table.insert(a, grant(Role::Operator, None));
-        table.insert(b, grant(Role::Worker, Some(4)));
-        assert_eq!(table.find(&a), Some(grant(Role::Operator, None)));
-        assert_eq!(table.find(&b), Some(grant(Role::Worker, Some(4))));
-        assert_eq!(table.find(&Token::new([0; 32])), None);
-        table.revoke(&a);
-        assert_eq!(table.find(&a), None);
-        assert_eq!(table.find(&b), Some(grant(Role::Worker, Some(4))));
+        table.insert(TokenHash::of(&a), grant(Role::Operator, None));
+        table.insert(TokenHash::of(&b), grant(Role::Worker, Some(4)));
+        assert_eq!(table.find(&a, 0), Some((id_a, grant(Role::Operator, None))));
+        assert_eq!(table.find(&b, u64::MAX), Some((id_b, grant(Role::Worker, Some(4)))));
+        assert_eq!(table.find(&Token::new([0; 32]), 0), None);
+        assert!(table.revoke(id_a) && !table.revoke(id_a));
+        assert_eq!(table.find(&a, 0), None);
+        assert!(table.expire_at(id_b, 100) && table.expire_at(id_b, 200) && !table.expire_at(id_a, 100));
+        assert!(table.find(&b, 99).is_some() && table.is_valid(id_b, 99));
+        assert!(table.find(&b, 100).is_none() && !table.is_valid(id_b, 100), "the earlier end counts");
+        table.forget_over(99);
+        assert_eq!(table.iter().len(), 1);
+        table.forget_over(100);
+        assert_eq!(table.iter().len(), 0);
+    }
+
+    #[test]
+    fn a_hash_is_sha_256_and_names_its_token() {
+        // `printf '\0%.0s' {1..32} | sha256sum`
+        let hash = TokenHash::of(&Token::new([0; 32]));
+        assert_eq!(hash.to_hex(), "66687aadf862bd776c8fc18b8e9f8e20089714856ee233b3902a591d0d5f2925");
+        assert_eq!(TokenHash::from_hex(&hash.to_hex()), Ok(hash));
+        assert_eq!(hash.id().to_string(), "66687aad");
+        assert_eq!("66687aad".parse(), Ok(hash.id()));
+        for bad in ["", "66687aa", "66687aadf", "+6687aad", "x6687aad"] {
+            assert_eq!(bad.parse::<TokenId>(), Err(TokenIdError));
+        }
     }
 
     #[test]

@@ -6,7 +6,9 @@ use clap::Args;
 
 use super::{
     exit::Failure,
-    host, runtime, signals,
+    host, runtime,
+    security::SecurityFlags,
+    signals,
     train::{exit_code, print_summary},
 };
 use crate::{
@@ -22,6 +24,8 @@ pub(super) struct DemoArgs {
     /// Directory of the dashboard's files
     #[arg(long, value_name = "DIR")]
     assets: Option<PathBuf>,
+    #[command(flatten)]
+    security: SecurityFlags,
     /// End when the environment is solved, instead of serving the dashboard until Ctrl-C
     #[arg(long)]
     exit_when_solved: bool,
@@ -36,9 +40,10 @@ const PACE: Duration = Duration::from_millis(400);
 pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let pace = if args.full_speed { Duration::ZERO } else { PACE };
     let config = TrainConfig { stop_return: Some(475.0), seed: 1, pace, ..TrainConfig::new("CartPole-v1") };
+    let security = args.security.config(None)?;
     runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
-        let mut hub = host::start(args.listen, true, args.assets.clone(), registry).await?;
+        let mut hub = host::start(args.listen, true, args.assets.clone(), security, registry).await?;
         eprintln!("Two workers learn to balance a pole (CartPole-v1, PPO). Watch them, and join as a worker:\n");
         if !args.full_speed {
             eprintln!("Slowed down to about half a minute, for you to watch; --full-speed takes a second or two.\n");
@@ -46,7 +51,7 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
         host::print_invitations(&hub);
         eprintln!();
         let stop_return = config.stop_return;
-        let summary = host::train(&mut hub, config, false, &mut endings).await?;
+        let summary = host::train(&mut hub, host::Plan::Begin(Box::new(config)), false, &mut endings).await?;
         print_summary(&summary, stop_return);
         let goes_on = matches!(summary.end, RunEnd::Solved | RunEnd::Finished);
         if goes_on && !args.exit_when_solved {

@@ -15,7 +15,7 @@ use super::{exit::Failure, runtime};
 use crate::{
     Registry,
     external::{ExternalMultiAgentEnv, agents_of, episode_timeout},
-    hub::{Hub, HubConfig, TOKEN_VARIABLE},
+    hub::{Hub, HubConfig, SecurityConfig, TOKEN_VARIABLE},
     kernels::AUTO,
     progress::{Printer, Progress},
 };
@@ -105,6 +105,7 @@ impl ListenFlags {
             kernels: AUTO,
             external: Some(env.clone()),
             allow_origins: self.allow_origin.clone(),
+            security: SecurityConfig::default(),
         };
         let hub = runtime.block_on(Hub::start(config, registry)).map_err(Failure::usage)?;
         self.print_invitations(&hub, is_example);

@@ -11,10 +11,10 @@ use super::{
 };
 use crate::{
     Registry,
-    hub::{Hub, HubConfig, TOKEN_VARIABLE},
+    hub::{Hub, HubConfig, SecurityConfig, TOKEN_VARIABLE},
     kernels::AUTO,
     progress::Progress,
-    train::{Summary, TrainConfig},
+    train::{SavedRun, Summary, TrainConfig},
 };
 
 /// Where hubs listen if nobody says otherwise.
@@ -24,23 +24,41 @@ pub(super) async fn start(
     listen: SocketAddr,
     dashboard: bool,
     assets: Option<PathBuf>,
+    security: SecurityConfig,
     registry: &Registry,
 ) -> Result<Hub, Failure> {
+    raise_file_limit();
     let worker_program = std::env::current_exe().map_err(Failure::other)?;
     let (external, allow_origins) = (None, Vec::new());
-    let config = HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO, external, allow_origins };
+    let config =
+        HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO, external, allow_origins, security };
     Hub::start(config, registry).await.map_err(Failure::usage)
 }
 
 /// Tells people where the page is and how workers join.
 pub(super) fn print_invitations(hub: &Hub) {
     eprintln!("dashboard  {}", hub.dashboard_url());
-    eprintln!(
-        "control    {TOKEN_VARIABLE}={} rollmesh status --hub {}",
-        hub.operator_token().to_hex(),
-        hub.worker_url()
-    );
-    eprintln!("worker     {TOKEN_VARIABLE}={} rollmesh worker --hub {}", hub.worker_token().to_hex(), hub.worker_url());
+    let fingerprint = hub.fingerprint().map_or_else(String::new, |sha256| format!(" --tls-fingerprint {sha256}"));
+    let (token, url) = (hub.operator_token().to_hex(), hub.worker_url());
+    eprintln!("control    {TOKEN_VARIABLE}={token} rollmesh status --hub {url}{fingerprint}");
+    let (token, url) = (hub.worker_token().to_hex(), hub.worker_url());
+    eprintln!("worker     {TOKEN_VARIABLE}={token} rollmesh worker --hub {url}{fingerprint}");
+    if !fingerprint.is_empty() {
+        eprintln!(
+            "           without --tls-fingerprint, if an authority that the worker knows has signed the certificate"
+        );
+    }
+}
+
+/// As many connections as the system lets a program have: every peer is an open file.
+fn raise_file_limit() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        // Where that is refused, the limit stays.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
 }
 
 /// Shows what happens until somebody ends it, and lets a run drain if there is time for that.
@@ -67,19 +85,33 @@ async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
     }
 }
 
+/// A training run.
+pub(super) enum Plan {
+    /// A new one.
+    Begin(Box<TrainConfig>),
+    /// One that was begun before.
+    GoOn(Box<SavedRun>),
+}
+
+impl Plan {
+    pub(super) fn config(&self) -> &TrainConfig {
+        match self {
+            Self::Begin(config) => config,
+            Self::GoOn(saved) => saved.config(),
+        }
+    }
+}
+
 /// Runs a training run to its end, with a progress bar. Ctrl-C ends it early; SIGTERM, too, when its leases have ended.
-pub(super) async fn train(
-    hub: &mut Hub,
-    config: TrainConfig,
-    quiet: bool,
-    endings: &mut Endings,
-) -> Result<Summary, Failure> {
-    let target = config.stop_return;
-    let progress = Progress::new(config.max_env_steps, "env steps", !quiet);
-    let mut summary: oneshot::Receiver<Summary> = hub
-        .train(config)
-        .await
-        .map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
+pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut Endings) -> Result<Summary, Failure> {
+    let target = plan.config().stop_return;
+    let progress = Progress::new(plan.config().max_env_steps, "env steps", !quiet);
+    let begun = match plan {
+        Plan::Begin(config) => hub.train(*config).await,
+        Plan::GoOn(saved) => hub.resume(*saved).await,
+    };
+    let mut summary: oneshot::Receiver<Summary> =
+        begun.map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
     let mut status = hub.status();
     let mut is_ending = false;
     let summary = loop {

@@ -4,11 +4,16 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-use super::{exit::Failure, host, runtime, signals};
-use crate::Registry;
+use super::{exit::Failure, host, runtime, security::SecurityFlags, signals};
+use crate::{
+    Registry,
+    hub::{Limit, limits},
+};
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  rollmesh hub --listen 127.0.0.1:7878")]
+#[command(
+    after_help = "Examples:\n  rollmesh hub\n  rollmesh hub --listen 0.0.0.0:7878 --tls-self-signed --public-host hub.example"
+)]
 pub(super) struct HubArgs {
     /// Where to listen
     #[arg(long, value_name = "ADDR", default_value = host::USUAL_ADDRESS)]
@@ -16,15 +21,40 @@ pub(super) struct HubArgs {
     /// Directory of the dashboard's files
     #[arg(long, value_name = "DIR")]
     assets: Option<PathBuf>,
+    #[command(flatten)]
+    security: SecurityFlags,
+    /// Print all limits of a hub, and end
+    #[arg(long)]
+    print_limits: bool,
+    /// Print them as JSON
+    #[arg(long, requires = "print_limits")]
+    json: bool,
 }
 
 pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    if args.print_limits {
+        return print_limits(args.json);
+    }
+    let security = args.security.config(None)?;
     runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
-        let mut hub = host::start(args.listen, true, args.assets.clone(), registry).await?;
+        let mut hub = host::start(args.listen, true, args.assets.clone(), security, registry).await?;
         host::print_invitations(&hub);
         host::serve(&mut hub, &mut endings).await;
         hub.shutdown().await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+fn print_limits(json: bool) -> Result<ExitCode, Failure> {
+    let limits = limits();
+    if json {
+        println!("{}", serde_json::to_string_pretty(&limits).map_err(Failure::other)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = limits.iter().map(|limit| limit.name.len()).max().unwrap_or_default();
+    for Limit { name, value, unit, beyond } in limits {
+        println!("{name:width$}  {value:>9} {unit}: {beyond}");
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -16,6 +16,7 @@ mod mode;
 mod policies;
 mod ranks;
 mod sample;
+mod security;
 mod settings;
 mod signals;
 mod train;
@@ -61,6 +62,8 @@ enum Command {
     Checkpoint(control::CheckpointArgs),
     /// End a hub's run at once
     Stop(control::StopArgs),
+    /// Say who may get into a hub: list, make, revoke and rotate tokens
+    Tokens(control::TokensArgs),
     /// Step environments with a policy in this process, and say how fast and with which hash
     Sample(sample::SampleArgs),
     /// Let the policies of a file of settings learn, in this process
@@ -97,6 +100,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Drain(args) => args.run(),
         Command::Checkpoint(args) => args.run(),
         Command::Stop(args) => args.run(),
+        Command::Tokens(args) => control::tokens(&args),
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Learn(args) => learn::run(&args, &registry),
         Command::Data(args) => data::run(&args, &registry),

@@ -6,12 +6,13 @@ use clap::Args;
 use rollmesh_core::protocol::Token;
 use tokio::sync::watch;
 
-use super::{exit::Failure, runtime, signals, spare_memory};
+use super::{exit::Failure, runtime, security::TrustFlags, signals, spare_memory};
 use crate::{
     Registry,
     hub::TOKEN_VARIABLE,
     kernels::KernelChoice,
     learner::DeviceSpec,
+    net::is_hub_url,
     worker::{self, WorkerConfig, WorkerEnd},
 };
 
@@ -19,8 +20,8 @@ use crate::{
 #[command(after_help = "The token comes from the environment variable ROLLMESH_TOKEN; the hub prints the command.\n\n\
                         Example:\n  ROLLMESH_TOKEN=… rollmesh worker --hub ws://127.0.0.1:7878")]
 pub(super) struct WorkerArgs {
-    /// Address of the hub
-    #[arg(long, value_name = "URL", value_parser = hub_url)]
+    /// Address of the hub, ws://HOST:PORT or wss://HOST:PORT
+    #[arg(long, value_name = "URL", value_parser = is_hub_url)]
     hub: String,
     /// Name in the hub's table; printable ASCII, at most 64 characters
     #[arg(long, default_value = "worker")]
@@ -31,17 +32,11 @@ pub(super) struct WorkerArgs {
     /// Instantiation of the hot loops; has no influence on the rows
     #[arg(long, value_enum, default_value_t)]
     kernels: KernelChoice,
+    #[command(flatten)]
+    trust: TrustFlags,
     /// End when standard input does, as the hub's own workers do
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
-}
-
-fn hub_url(text: &str) -> Result<String, String> {
-    if text.starts_with("wss://") {
-        return Err("hubs do not speak TLS yet; use an SSH tunnel and ws://127.0.0.1:PORT".into());
-    }
-    let host = text.strip_prefix("ws://").unwrap_or_default();
-    if host.is_empty() { Err("expected ws://HOST:PORT".into()) } else { Ok(text.into()) }
 }
 
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
@@ -65,8 +60,11 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
             std::process::exit(0);
         });
     }
+    let trust = args.trust.trust();
+    trust.check(&args.hub).map_err(Failure::usage)?;
     let config = WorkerConfig {
         hub: args.hub.clone(),
+        trust,
         token,
         name: args.name.clone(),
         device: args.device.to_string(),

@@ -33,8 +33,9 @@ use rollmesh_core::protocol::{
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::Message as Frame;
 
-use crate::worker::{Socket, connect, socket_url};
+use crate::net::{HubSocket, connect};
 
+pub use crate::net::{Fingerprint, FingerprintError, Trust};
 pub use error::ControlError;
 pub use hub_url::{HubUrl, HubUrlError};
 pub use token::{TokenError, token_from_env, token_from_file};
@@ -54,6 +55,8 @@ pub struct ControlConfig {
     pub token: Token,
     /// [`Role::Operator`] to ask for changes, [`Role::Viewer`] to look.
     pub role: Role,
+    /// Which hub to believe; by default one that the system's authorities vouch for, if it is not on this machine.
+    pub trust: Trust,
     /// Time for each answer.
     pub patience: Duration,
 }
@@ -64,13 +67,14 @@ impl ControlConfig {
     /// # Errors
     /// [`ControlError`] when the address or the token cannot be read.
     pub fn from_env(hub: &str) -> Result<Self, ControlError> {
-        Ok(Self { hub: hub.parse()?, token: token_from_env()?, role: Role::Operator, patience: USUAL_PATIENCE })
+        let (hub, token, trust) = (hub.parse()?, token_from_env()?, Trust::default());
+        Ok(Self { hub, token, role: Role::Operator, trust, patience: USUAL_PATIENCE })
     }
 }
 
 /// A connection to a hub, and what the hub has told so far.
 pub struct Control {
-    socket: Socket,
+    socket: HubSocket,
     inbox: Inbox,
     hub: HubUrl,
     patience: Duration,
@@ -95,8 +99,7 @@ impl Control {
     pub async fn connect(config: &ControlConfig) -> Result<Self, ControlError> {
         let unreachable = |reason: String| ControlError::Unreachable { hub: config.hub.clone(), reason };
         let deadline = Instant::now() + config.patience;
-        let url = socket_url(config.hub.as_str());
-        let socket = match timeout_at(deadline, connect(&url)).await {
+        let socket = match timeout_at(deadline, connect(config.hub.as_str(), &config.trust)).await {
             Ok(socket) => socket.map_err(unreachable)?,
             Err(_) => return Err(unreachable(format!("no answer within {} s", config.patience.as_secs_f32()))),
         };

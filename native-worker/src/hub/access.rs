@@ -2,8 +2,13 @@
 
 use std::{collections::VecDeque, net::SocketAddr};
 
-use axum::http::{HeaderMap, HeaderValue, header};
-use rollmesh_core::protocol::{Role, Token, TokenGrant, TokenTable};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use rollmesh_core::protocol::{Role, Token, TokenGrant, TokenHash, TokenId, TokenTable};
+
+use super::{
+    limits::{MAX_PAGE_TOKENS, MAX_TOKENS},
+    token_file::{TokenFile, TokenFileError, now},
+};
 
 /// A token from the system's randomness.
 pub(crate) fn random_token() -> Result<Token, getrandom::Error> {
@@ -12,60 +17,185 @@ pub(crate) fn random_token() -> Result<Token, getrandom::Error> {
     Ok(Token::new(bytes))
 }
 
-/// The most tokens that pages may have asked for; of more, the oldest is no longer valid.
-const MAX_PAGE_TOKENS: usize = 256;
+/// How long a token lasts that a page asked for.
+const PAGE_TOKEN_SECONDS: u64 = 24 * 60 * 60;
 
-/// The tokens that open this hub.
+/// The tokens that open this hub: its own, which go with it, and those of a file.
 #[derive(Default)]
 pub(super) struct Tokens {
-    table: TokenTable,
-    of_pages: VecDeque<Token>,
+    own: TokenTable,
+    file: Option<TokenFile>,
+    /// Both, for whoever knocks.
+    all: TokenTable,
+    of_pages: VecDeque<TokenId>,
 }
 
 impl Tokens {
-    pub(super) fn add(&mut self, token: Token, role: Role, child: Option<u32>) {
-        self.table.insert(token, TokenGrant { role, child });
+    pub(super) fn new(file: Option<TokenFile>) -> Self {
+        let mut tokens = Self { file, ..Self::default() };
+        tokens.join();
+        tokens
+    }
+
+    fn join(&mut self) {
+        self.all = self.own.clone();
+        let rows = self.file.iter().flat_map(TokenFile::rows);
+        rows.for_each(|(hash, grant)| self.all.insert(*hash, *grant));
+    }
+
+    pub(super) fn add(&mut self, token: &Token, grant: TokenGrant) -> TokenId {
+        let hash = TokenHash::of(token);
+        self.own.insert(hash, grant);
+        self.all.insert(hash, grant);
+        hash.id()
     }
 
     /// A token for a page's own worker.
-    pub(super) fn add_for_page(&mut self, token: Token) {
+    pub(super) fn add_for_page(&mut self, token: &Token) {
         if self.of_pages.len() == MAX_PAGE_TOKENS
             && let Some(oldest) = self.of_pages.pop_front()
         {
-            self.revoke(&oldest);
+            self.forget(oldest);
         }
-        self.of_pages.push_back(token);
-        self.add(token, Role::Worker, None);
+        let expires = Some(now().saturating_add(PAGE_TOKEN_SECONDS));
+        let id = self.add(token, TokenGrant { role: Role::Worker, child: None, expires });
+        self.of_pages.push_back(id);
     }
 
-    pub(super) fn revoke(&mut self, token: &Token) {
-        self.table.revoke(token);
+    /// Makes one of the hub's own invalid.
+    pub(super) fn forget(&mut self, id: TokenId) -> bool {
+        let was_there = self.own.revoke(id);
+        self.join();
+        was_there
+    }
+
+    /// Makes a token that runs out after some seconds, or never; in the file if there is one.
+    pub(super) fn create(&mut self, role: Role, seconds: Option<u64>) -> Result<(Token, TokenGrant), TokenFileError> {
+        let made = match &mut self.file {
+            Some(file) => file.create(role, seconds)?,
+            None => {
+                self.own.forget_over(now());
+                if self.own.iter().len() >= MAX_TOKENS {
+                    return Err(TokenFileError::Full);
+                }
+                let token = random_token().map_err(TokenFileError::Randomness)?;
+                let expires = seconds.map(|seconds| now().saturating_add(seconds));
+                let grant = TokenGrant { role, child: None, expires };
+                self.add(&token, grant);
+                (token, grant)
+            }
+        };
+        self.join();
+        Ok(made)
+    }
+
+    /// Makes any token invalid.
+    pub(super) fn revoke(&mut self, id: TokenId) -> Result<(), TokenFileError> {
+        if self.forget(id) {
+            return Ok(());
+        }
+        let revoked = match &mut self.file {
+            Some(file) => file.revoke(id),
+            None => Err(TokenFileError::Unknown(id)),
+        };
+        self.join();
+        revoked
+    }
+
+    /// Makes a token of the same role and end; the old one runs out after some seconds.
+    pub(super) fn rotate(&mut self, id: TokenId, seconds: u64) -> Result<(Token, TokenGrant), TokenFileError> {
+        let own =
+            self.own.iter().find(|(hash, grant)| hash.id() == id && grant.child.is_none()).map(|(_, grant)| *grant);
+        let made = match (own, &mut self.file) {
+            (Some(grant), _) => {
+                let token = random_token().map_err(TokenFileError::Randomness)?;
+                self.own.expire_at(id, now().saturating_add(seconds));
+                self.add(&token, grant);
+                (token, grant)
+            }
+            (None, Some(file)) => file.rotate(id, seconds)?,
+            (None, None) => return Err(TokenFileError::Unknown(id)),
+        };
+        self.join();
+        Ok(made)
+    }
+
+    /// Looks whether somebody has changed the file.
+    pub(super) fn follow(&mut self) -> Result<(), TokenFileError> {
+        let changed = self.file.as_mut().map_or(Ok(false), TokenFile::follow)?;
+        if changed {
+            self.join();
+        }
+        Ok(())
     }
 
     pub(super) fn table(&self) -> &TokenTable {
-        &self.table
+        &self.all
     }
 }
 
-/// Whether a request was meant for this hub and comes from one of its own pages, from one of an allowed origin, or from no
-/// page at all.
-///
-/// The Host check stops names that a foreign page lets point to this machine; the Origin check stops foreign pages.
-/// Programs send no Origin; they still need a token.
-pub(super) fn is_own(headers: &HeaderMap, address: SocketAddr, allowed_origins: &[String]) -> bool {
-    let hosts = own_hosts(address);
-    let is_own_host =
-        |value: &HeaderValue| hosts.iter().any(|host| value.as_bytes().eq_ignore_ascii_case(host.as_bytes()));
-    let is_own_origin = |value: &HeaderValue| {
-        value
-            .as_bytes()
-            .strip_prefix(b"http://")
-            .is_some_and(|host| hosts.iter().any(|own| host.eq_ignore_ascii_case(own.as_bytes())))
-    };
-    let mut host = headers.get_all(header::HOST).iter();
-    let one_host = host.next().is_some_and(is_own_host) && host.next().is_none();
-    let is_allowed = |value: &HeaderValue| allowed_origins.iter().any(|origin| value.as_bytes() == origin.as_bytes());
-    one_host && headers.get_all(header::ORIGIN).iter().all(|value| is_own_origin(value) || is_allowed(value))
+/// Who this hub is for browsers: the hosts and origins of its own pages, and other origins that were allowed.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    /// `HOST:PORT`.
+    hosts: Vec<String>,
+    scheme: &'static str,
+    /// Origins of others.
+    allowed: Vec<String>,
+}
+
+impl Names {
+    /// Names of a hub that was reached at this address.
+    pub(super) fn new(address: SocketAddr, encrypted: bool, hosts: &[String], allowed: &[String]) -> Self {
+        let port = address.port();
+        let usual_port = if encrypted { 443 } else { 80 };
+        let mut own = own_hosts(address).to_vec();
+        for host in hosts {
+            let has_port =
+                host.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+            if has_port {
+                own.push(host.clone());
+            } else {
+                own.push(format!("{host}:{port}"));
+            }
+        }
+        if port == usual_port {
+            let short = |host: &String| host.strip_suffix(&format!(":{port}")).map(str::to_owned);
+            own.extend(own.iter().filter_map(short).collect::<Vec<_>>());
+        }
+        Self { hosts: own, scheme: if encrypted { "https://" } else { "http://" }, allowed: allowed.to_vec() }
+    }
+
+    /// Whether a request was meant for this hub and comes from one of its own pages, from one of an allowed origin, or from
+    /// no page at all.
+    ///
+    /// The Host check stops names that a foreign page lets point to this machine; the Origin check stops foreign pages.
+    /// Programs send no Origin; they still need a token.
+    pub(super) fn is_own(&self, headers: &HeaderMap) -> bool {
+        let is_host = |value: &[u8]| self.hosts.iter().any(|host| value.eq_ignore_ascii_case(host.as_bytes()));
+        let is_own_origin =
+            |value: &HeaderValue| value.as_bytes().strip_prefix(self.scheme.as_bytes()).is_some_and(is_host);
+        let is_allowed = |value: &HeaderValue| self.allowed.iter().any(|origin| value.as_bytes() == origin.as_bytes());
+        let mut host = headers.get_all(header::HOST).iter();
+        let one_host = host.next().is_some_and(|value| is_host(value.as_bytes())) && host.next().is_none();
+        let mut origins = headers.get_all(header::ORIGIN).iter();
+        let one_origin = origins.next().is_none_or(|value| is_own_origin(value) || is_allowed(value));
+        one_host && one_origin && origins.next().is_none()
+    }
+
+    /// Where the page's sockets lead, for its policy.
+    pub(super) fn sockets(&self) -> Vec<String> {
+        let scheme = if self.scheme == "https://" { "wss" } else { "ws" };
+        // A policy has no words for IPv6 addresses: browsers complain and ignore them. 'self' covers a page from there.
+        let hosts = self.hosts.iter().filter(|host| !host.starts_with('['));
+        hosts.map(|host| format!("{scheme}://{host}")).collect()
+    }
+}
+
+/// Whether a text is a host that pages may be asked for by, with or without a port.
+pub(super) fn is_host(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+    !text.is_empty() && text.chars().all(is_part)
 }
 
 /// Whether a text is an origin as browsers write it: scheme and host in lower case, a port unless it is the usual one,
@@ -91,16 +221,35 @@ mod tests {
         let mut headers = HeaderMap::new();
         host.iter().for_each(|value| _ = headers.append(header::HOST, value.parse().unwrap()));
         origin.iter().for_each(|value| _ = headers.append(header::ORIGIN, value.parse().unwrap()));
-        is_own(&headers, ([127, 0, 0, 1], 7878).into(), &["https://game.example".into()])
+        let names = Names::new(([127, 0, 0, 1], 7878).into(), false, &[], &["https://game.example".into()]);
+        names.is_own(&headers)
     }
 
     #[test]
     fn pages_cannot_fill_the_table() {
         let mut tokens = Tokens::default();
         let token = |i: usize| Token::new(std::array::from_fn(|byte| (i >> (8 * (byte % 2))) as u8));
-        (0..MAX_PAGE_TOKENS + 2).for_each(|i| tokens.add_for_page(token(i)));
-        assert_eq!(tokens.table().find(&token(1)), None);
-        assert!(tokens.table().find(&token(2)).is_some());
+        (0..MAX_PAGE_TOKENS + 2).for_each(|i| tokens.add_for_page(&token(i)));
+        assert_eq!(tokens.table().find(&token(1), 0), None);
+        assert!(tokens.table().find(&token(2), now()).is_some());
+        assert!(tokens.table().find(&token(2), now() + 2 * PAGE_TOKEN_SECONDS).is_none());
+    }
+
+    #[test]
+    fn a_hub_beyond_this_machine_has_the_names_it_was_given() {
+        let hosts = ["hub.example".to_owned(), "hub.example:8443".to_owned()];
+        let names = Names::new(([10, 0, 0, 1], 443).into(), true, &hosts, &[]);
+        let asks = |host: &str, origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            origin.map(|origin| headers.insert(header::ORIGIN, origin.parse().unwrap()));
+            names.is_own(&headers)
+        };
+        for host in ["10.0.0.1:443", "10.0.0.1", "hub.example", "hub.example:443", "hub.example:8443"] {
+            assert!(asks(host, None) && asks(host, Some("https://hub.example")), "{host}");
+        }
+        assert!(!asks("hub.example", Some("http://hub.example")), "not encrypted");
+        assert!(!asks("a.hub.example", None) && !asks("10.0.0.2:443", None) && !asks("hub.example:80", None));
     }
 
     #[test]
@@ -139,7 +288,7 @@ mod tests {
         assert!(!asks(&[], &[]));
         assert!(!asks(&["127.0.0.1:7878", "127.0.0.1:7878"], &[]));
         for origin in
-            ["null", "https://127.0.0.1:7878", "http://127.0.0.1:8080", "http://evil.example", "http://localhost"]
+            ["null", "", "https://127.0.0.1:7878", "http://127.0.0.1:8080", "http://evil.example", "http://localhost"]
         {
             assert!(!asks(&["127.0.0.1:7878"], &[origin]), "{origin}");
         }

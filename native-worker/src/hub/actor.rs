@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::pending,
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,7 @@ use rollmesh_core::{
     ids::{LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
     protocol::{
-        INITIAL_CREDIT, Message, Role,
+        INITIAL_CREDIT, Message, RefusalCode, Role, TokenGrant, TokenId,
         handshake::{Accepted, busy, check_hello},
         message::{Refused, RunStatus, Welcome},
     },
@@ -27,14 +28,16 @@ use tokio::{
 use super::{
     HubNotice, Traffic,
     access::Tokens,
+    audit::{Audit, Record},
+    checkpoints::{Asker, Askers, next_save},
     children::{Children, Ended},
     dashboard::Dashboard,
+    limits::MAX_PEERS,
     peer::{Admission, CloseReason, Departure, Knock, PeerLink},
+    token_file,
 };
 use crate::train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update};
 
-/// The most peers at a time.
-const MAX_PEERS: usize = 1024;
 /// Dashboards are told what changed at most this often.
 const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -44,7 +47,9 @@ pub(super) enum Event {
     /// A peer said Hello.
     Knock(Box<Knock>),
     /// Somebody was turned away before that.
-    Refused { reason: String },
+    Refused { from: SocketAddr, reason: String },
+    /// Something that belongs into the audit log.
+    Remember(Record),
     /// A peer said something that its role allows.
     Message { peer: u32, message: Box<Message> },
     /// A peer's connection is over.
@@ -57,6 +62,8 @@ pub(super) enum Event {
     Start { task: Task, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
     /// The program sets weights.
     SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
+    /// The program wants the run saved.
+    Checkpoint { asker: Asker },
     /// The program asks what workers cost.
     CountTraffic { reply: oneshot::Sender<Traffic> },
     /// The program wants no run any more.
@@ -76,10 +83,14 @@ pub(super) struct Peer {
     pub(super) device: String,
     /// The local worker that it is.
     pub(super) child: Option<u32>,
+    /// The token that it showed.
+    pub(super) token: TokenId,
     /// Why it is about to leave, if it has said so.
     pub(super) leaving: Option<String>,
     /// It is welcomed and, as a dashboard, has been shown everything: from now on it is told what changes.
     pub(super) is_up_to_date: bool,
+    /// It took too little to be told how things stand.
+    pub(super) has_missed: bool,
 }
 
 pub(super) struct Actor {
@@ -102,6 +113,10 @@ pub(super) struct Actor {
     pub(super) is_leaving: bool,
     /// What is becoming of the batch of the iteration.
     pub(super) update: Option<Consuming>,
+    /// The run is to end after the update that is being computed.
+    pub(super) is_stopping: bool,
+    /// Who waits for a checkpoint.
+    pub(super) askers: Askers,
     /// Who waits for weights to act everywhere.
     pub(super) syncing: Vec<(WeightsVersion, oneshot::Sender<Result<WeightsVersion, SyncError>>)>,
     /// Bytes that workers sent which have left.
@@ -112,6 +127,7 @@ pub(super) struct Actor {
     pub(super) dashboard: Dashboard,
     status: watch::Sender<RunStatus>,
     notices: mpsc::Sender<HubNotice>,
+    audit: Audit,
     epoch: Instant,
 }
 
@@ -123,6 +139,7 @@ impl Actor {
         children: Children,
         status: watch::Sender<RunStatus>,
         notices: mpsc::Sender<HubNotice>,
+        audit: Audit,
     ) -> Self {
         Self {
             envs,
@@ -139,6 +156,8 @@ impl Actor {
             drained: Vec::new(),
             is_leaving: false,
             update: None,
+            is_stopping: false,
+            askers: Askers::default(),
             syncing: Vec::new(),
             left_bytes: 0,
             done: None,
@@ -146,6 +165,7 @@ impl Actor {
             dashboard: Dashboard::default(),
             status,
             notices,
+            audit,
             epoch: Instant::now(),
         }
     }
@@ -165,10 +185,12 @@ impl Actor {
                     Some(event) => self.handle(event),
                 },
                 update = next_update(&mut self.update) => self.handle_update(update),
+                report = next_save(&mut self.run) => self.handle_save(report),
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
                 () = until(self.draining_until) => self.end_drain(),
                 _ = refresh.tick() => {
+                    self.expel_invalid();
                     self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.refresh_dashboards();
@@ -199,7 +221,11 @@ impl Actor {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Knock(knock) => self.answer(*knock),
-            Event::Refused { reason } => self.notice(1, format!("a connection was refused: {reason}")),
+            Event::Refused { from, reason } => {
+                self.remember(&Record::Refused { from, why: "no Hello" });
+                self.notice(1, format!("a connection was refused: {reason}"));
+            }
+            Event::Remember(record) => self.remember(&record),
             Event::Message { peer, message } => self.handle_message(peer, *message),
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
@@ -211,6 +237,7 @@ impl Actor {
                 }
                 // Whoever asked may have gone; the run goes on.
                 let _ = started.send(result);
+                self.begin_first_iteration();
             }
             Event::Drain { drained } => {
                 self.is_leaving = true;
@@ -222,7 +249,8 @@ impl Actor {
                     let _ = drained.send(());
                 }
             }
-            Event::StopRun => self.end_run(RunEnd::Stopped),
+            Event::StopRun => self.stop_run(),
+            Event::Checkpoint { asker } => self.checkpoint_now(asker),
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
             // Whoever asked may have gone.
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
@@ -240,12 +268,17 @@ impl Actor {
         let verdict = if self.peers.len() >= MAX_PEERS {
             Err(busy("the hub has as many peers as it takes; try again later"))
         } else {
-            check_hello(&knock.hello, self.tokens.table(), self.fingerprint).and_then(|accepted| match accepted.role {
+            let (tokens, now) = (self.tokens.table(), token_file::now());
+            check_hello(&knock.hello, tokens, now, self.fingerprint).and_then(|accepted| match accepted.role {
                 Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
                 _ => Ok(accepted),
             })
         };
-        let answer = verdict.map(|accepted| self.admit(accepted, knock.link));
+        let from = knock.from;
+        if let Err(refused) = &verdict {
+            self.remember(&Record::Refused { from, why: why(refused) });
+        }
+        let answer = verdict.map(|accepted| self.admit(accepted, from, knock.link));
         match &answer {
             Ok(admission) => self.introduce(admission.peer),
             Err(Refused { reason, .. }) => self.notice(1, format!("a peer was refused: {reason}")),
@@ -254,10 +287,11 @@ impl Actor {
         let _ = knock.answer.send(answer);
     }
 
-    fn admit(&mut self, accepted: Accepted, link: PeerLink) -> Admission {
+    fn admit(&mut self, accepted: Accepted, from: SocketAddr, link: PeerLink) -> Admission {
         let peer = self.next_peer;
         self.next_peer += 1;
-        let Accepted { protocol, role, child, resume, kind, name, device } = accepted;
+        let Accepted { protocol, role, token, child, resume, kind, name, device } = accepted;
+        self.remember(&Record::Admitted { from, peer, role, token, kind: kind.clone(), name: name.clone() });
         let resume_id = resume.unwrap_or_else(random_id);
         let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
         let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
@@ -266,7 +300,9 @@ impl Actor {
         if let Some(child) = child {
             self.children.joined(child);
         }
-        self.peers.insert(peer, Peer { role, link, kind, name, device, child, leaving: None, is_up_to_date: false });
+        let (leaving, is_up_to_date, has_missed) = (None, false, false);
+        let newcomer = Peer { role, link, kind, name, device, child, token, leaving, is_up_to_date, has_missed };
+        self.peers.insert(peer, newcomer);
         Admission { peer, role }
     }
 
@@ -287,6 +323,11 @@ impl Actor {
 
     fn forget(&mut self, id: u32, departure: &Departure) {
         let Some(peer) = self.peers.remove(&id) else { return };
+        let Departure { reason, is_fault, denied, .. } = departure;
+        if let Some(kind) = *denied {
+            self.remember(&Record::Denied { peer: id, role: peer.role, kind });
+        }
+        self.remember(&Record::Left { peer: id, role: peer.role, fault: is_fault.then(|| reason.clone()) });
         let Departure { reason, is_fault, .. } = departure;
         let reason = peer.leaving.as_ref().filter(|_| !is_fault).unwrap_or(reason);
         if peer.role == Role::Worker {
@@ -321,14 +362,17 @@ impl Actor {
         let none = BTreeMap::new();
         let extra_environs = self.run.as_ref().map_or(&none, |run| &run.terms.extra_environs);
         match self.children.start(extra_environs) {
-            Ok((number, token)) => self.tokens.add(token, Role::Worker, Some(number)),
+            Ok((number, token)) => {
+                let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
+                self.tokens.add(&token, grant);
+            }
             Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
         }
     }
 
     fn handle_child_exit(&mut self, number: u32, status: &str) {
         let Some((token, ended)) = self.children.handle_exit(number) else { return };
-        self.tokens.revoke(&token);
+        self.tokens.forget(token);
         match ended {
             Ended::AsWished => {}
             // Whoever ends the hub may have told its workers, too.
@@ -361,14 +405,40 @@ impl Actor {
         }
     }
 
+    /// Sends those away whose token is no longer valid: it was revoked, or has run out.
+    pub(super) fn expel_invalid(&mut self) {
+        if let Err(error) = self.tokens.follow() {
+            self.notice(2, error.to_string());
+        }
+        let (now, table) = (token_file::now(), self.tokens.table());
+        let invalid = self.peers.iter().filter(|(_, peer)| !table.is_valid(peer.token, now));
+        let invalid: Vec<u32> = invalid.map(|(id, _)| *id).collect();
+        for id in invalid {
+            const REASON: &str = "its token is no longer valid";
+            if let Some(peer) = self.peers.get(&id) {
+                peer.link.expel(REASON);
+            }
+            // From now on nothing that it said before is heard any more.
+            self.forget(id, &Departure::expelled(REASON));
+        }
+    }
+
+    /// Puts something into the audit log.
+    pub(super) fn remember(&mut self, record: &Record) {
+        if let Err(error) = self.audit.add(record) {
+            self.notice(2, format!("the audit log cannot be written, no more is: {error}"));
+        }
+    }
+
     /// Tells people: dashboards, and the terminal.
-    pub(super) fn notice(&self, level: u8, text: String) {
+    pub(super) fn notice(&mut self, level: u8, text: String) {
         self.broadcast_notice(level, &text);
         // Whoever does not listen misses something.
         let _ = self.notices.try_send(HubNotice { level, text });
     }
 
     async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {
+        self.remember(&Record::Stopped);
         self.end_run(RunEnd::Stopped);
         self.children.dismiss_all();
         for peer in self.peers.values() {
@@ -387,6 +457,18 @@ impl Actor {
             }
         };
         let _ = tokio::time::timeout(Duration::from_secs(4), farewell).await;
+    }
+}
+
+/// Why somebody was refused, without what they said.
+fn why(refused: &Refused) -> &'static str {
+    match RefusalCode::try_from(refused.code) {
+        Ok(RefusalCode::ProtocolVersion) => "protocol version",
+        Ok(RefusalCode::Fingerprint) => "fingerprint",
+        Ok(RefusalCode::Token) => "token",
+        Ok(RefusalCode::Malformed) => "no Hello",
+        Ok(RefusalCode::Busy) => "busy",
+        Err(_) => "other",
     }
 }
 

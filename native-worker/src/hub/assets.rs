@@ -2,13 +2,17 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use axum::{
-    body::Body,
-    http::{StatusCode, header},
-    response::{Html, IntoResponse, Response},
+use http_body_util::Full;
+use hyper::{
+    Response, StatusCode,
+    body::Bytes,
+    header::{self, HeaderValue},
 };
 
 use super::HubError;
+
+/// A whole answer.
+pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Where trunk puts the page, seen from the repository.
 const USUAL_DIRECTORY: &str = "dist";
@@ -51,14 +55,14 @@ impl Assets {
         Self::Missing
     }
 
-    pub(super) async fn answer(&self, path: &str) -> Response {
+    pub(super) async fn answer(&self, path: &str) -> Answer {
         let path = match path.trim_start_matches('/') {
             "" => "index.html",
             path => path,
         };
         match self {
-            Self::Off => (StatusCode::NOT_FOUND, "This hub has no dashboard.\n").into_response(),
-            Self::Missing => Html(HOW_TO_BUILD).into_response(),
+            Self::Off => text(StatusCode::NOT_FOUND, "This hub has no dashboard.\n"),
+            Self::Missing => content("index.html", HOW_TO_BUILD.into()),
             #[cfg(feature = "embed")]
             Self::Embedded => Embedded::get(path).map_or_else(not_found, |file| content(path, file.data.into_owned())),
             Self::Directory(directory) => {
@@ -77,7 +81,7 @@ impl Assets {
     }
 }
 
-fn content(path: &str, bytes: Vec<u8>) -> Response {
+fn content(path: &str, bytes: Vec<u8>) -> Answer {
     let kind = match Path::new(path).extension().and_then(|extension| extension.to_str()) {
         Some("html") => "text/html; charset=utf-8",
         Some("js") => "text/javascript; charset=utf-8",
@@ -88,11 +92,23 @@ fn content(path: &str, bytes: Vec<u8>) -> Response {
         Some("json") => "application/json",
         _ => "application/octet-stream",
     };
-    ([(header::CONTENT_TYPE, kind)], Body::from(bytes)).into_response()
+    answer(StatusCode::OK, kind, bytes.into())
 }
 
-fn not_found() -> Response {
-    (StatusCode::NOT_FOUND, "There is no such file.\n").into_response()
+/// A sentence for people.
+pub(super) fn text(status: StatusCode, text: &'static str) -> Answer {
+    answer(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+}
+
+fn answer(status: StatusCode, kind: &'static str, bytes: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(bytes));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
+fn not_found() -> Answer {
+    text(StatusCode::NOT_FOUND, "There is no such file.\n")
 }
 
 const HOW_TO_BUILD: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>rollmesh</title>\

@@ -3,13 +3,12 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::SocketAddr,
     path::PathBuf,
     process::{ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
-use rollmesh_core::protocol::Token;
+use rollmesh_core::protocol::{Token, TokenHash, TokenId};
 use tokio::{
     process::{Child, Command},
     sync::{mpsc, oneshot},
@@ -28,7 +27,8 @@ const GRACE: Duration = Duration::from_secs(3);
 /// The local workers that should be there.
 pub(super) struct Children {
     program: PathBuf,
-    address: SocketAddr,
+    /// How they reach the hub: arguments of `worker`.
+    way: Vec<String>,
     events: mpsc::Sender<Event>,
     next: u32,
     running: BTreeMap<u32, Running>,
@@ -36,7 +36,7 @@ pub(super) struct Children {
 }
 
 struct Running {
-    token: Token,
+    token: TokenId,
     pid: Option<u32>,
     began: Instant,
     /// It has reached the hub: whatever ends it later, it can start.
@@ -58,8 +58,8 @@ pub(super) enum Ended {
 }
 
 impl Children {
-    pub(super) fn new(program: PathBuf, address: SocketAddr, events: mpsc::Sender<Event>) -> Self {
-        Self { program, address, events, next: 1, running: BTreeMap::new(), failed_starts: 0 }
+    pub(super) fn new(program: PathBuf, way: Vec<String>, events: mpsc::Sender<Event>) -> Self {
+        Self { program, way, events, next: 1, running: BTreeMap::new(), failed_starts: 0 }
     }
 
     /// Workers that are there or about to be.
@@ -82,8 +82,9 @@ impl Children {
         #[cfg(unix)]
         command.process_group(0);
         let child = command
-            .args(["worker", "--hub", &format!("ws://{}", self.address), "--name", &format!("local-{number}")])
-            .args(["--until-stdin-closes"])
+            .arg("worker")
+            .args(&self.way)
+            .args(["--name", &format!("local-{number}"), "--until-stdin-closes"])
             .envs(extra_environs)
             .env(TOKEN_VARIABLE, token.to_hex())
             // The pipe closes with the hub, however it ends: no worker outlives it.
@@ -96,7 +97,9 @@ impl Children {
         let pid = child.id();
         let (kill, killed) = oneshot::channel();
         tokio::spawn(watch(number, child, killed, self.events.clone()));
-        let running = Running { token, pid, began: Instant::now(), joined: false, dismissed: false, kill: Some(kill) };
+        let id = TokenHash::of(&token).id();
+        let running =
+            Running { token: id, pid, began: Instant::now(), joined: false, dismissed: false, kill: Some(kill) };
         self.running.insert(number, running);
         Ok((number, token))
     }
@@ -155,7 +158,7 @@ impl Children {
     }
 
     /// A child is gone: its token, to be revoked, and what follows.
-    pub(super) fn handle_exit(&mut self, number: u32) -> Option<(Token, Ended)> {
+    pub(super) fn handle_exit(&mut self, number: u32) -> Option<(TokenId, Ended)> {
         let child = self.running.remove(&number)?;
         if child.dismissed {
             return Some((child.token, Ended::AsWished));

@@ -3,16 +3,22 @@
 use rollmesh_core::{
     ids::{LeaseId, WorkerId},
     protocol::{
-        Message, Role,
+        Kind, Message, Role,
         message::{RemoveWorker, Reply, Scale, StartRun, Watch, WorkerToken},
     },
 };
 
-use super::{actor::Actor, peer::printable, random_token};
-use crate::train::{Algo, MAX_LOCAL_WORKERS, RunEnd, Task, TrainConfig};
+use super::{
+    actor::Actor, audit::Record, checkpoints::Asker, limits::MAX_BACKLOG_BYTES, peer::printable, random_token,
+};
+use crate::train::{Algo, MAX_LOCAL_WORKERS, Task, TrainConfig};
 
 impl Actor {
     pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
+        if !self.peers.contains_key(&peer) {
+            // It was sent away after it had said this.
+            return;
+        }
         match message {
             Message::Progress(progress) => {
                 let now = self.now();
@@ -24,6 +30,8 @@ impl Actor {
                 let now = self.now();
                 let fault = self.run.as_mut().and_then(|run| run.handle_upload(WorkerId(peer), &upload, now).err());
                 if let Some(fault) = fault {
+                    let (worker, lease, why) = (peer, upload.lease, fault.to_string());
+                    self.remember(&Record::UploadRejected { worker, lease, why });
                     self.notice(1, format!("an upload of worker {peer} was not accepted: {fault}"));
                 }
             }
@@ -35,37 +43,57 @@ impl Actor {
             }
             Message::LeaseRefused(refused) => {
                 let now = self.now();
+                self.remember(&Record::LeaseRefused { worker: peer, lease: refused.lease });
                 if let Some(run) = &mut self.run {
                     run.group.handle_refused(WorkerId(peer), LeaseId(refused.lease), now);
                 }
             }
             Message::Goodbye(goodbye) => self.let_leave(peer, &goodbye.reason),
-            Message::Pause(request) => self.reply(peer, request.request, Self::pause),
-            Message::Resume(request) => self.reply(peer, request.request, Self::resume),
-            Message::Stop(request) => self.reply(peer, request.request, Self::stop),
-            Message::AddWorker(request) => self.reply(peer, request.request, Self::add_worker),
+            Message::Pause(request) => self.reply(peer, Kind::Pause, request.request, Self::pause),
+            Message::Resume(request) => self.reply(peer, Kind::Resume, request.request, Self::resume),
+            Message::Stop(request) => self.reply(peer, Kind::Stop, request.request, Self::stop),
+            Message::AddWorker(request) => self.reply(peer, Kind::AddWorker, request.request, Self::add_worker),
             Message::RemoveWorker(RemoveWorker { request, worker }) => {
-                self.reply(peer, request, |hub| hub.remove_worker(worker));
+                self.reply(peer, Kind::RemoveWorker, request, |hub| hub.remove_worker(worker));
             }
-            Message::Watch(Watch { request, slot }) => self.reply(peer, request, |hub| hub.watch(slot)),
-            Message::StartRun(start) => self.reply(peer, start.request, |hub| hub.start_from_page(&start)),
-            Message::Scale(Scale { request, num_workers }) => self.reply(peer, request, |hub| hub.scale(num_workers)),
-            Message::Drain(request) => self.reply(peer, request.request, Self::drain),
-            Message::Checkpoint(request) => self.reply(peer, request.request, Self::checkpoint),
+            Message::Watch(Watch { request, slot }) => self.reply(peer, Kind::Watch, request, |hub| hub.watch(slot)),
+            Message::StartRun(start) => {
+                self.reply(peer, Kind::StartRun, start.request, |hub| hub.start_from_page(&start));
+            }
+            Message::Scale(Scale { request, num_workers }) => {
+                self.reply(peer, Kind::Scale, request, |hub| hub.scale(num_workers));
+            }
+            Message::Drain(request) => self.reply(peer, Kind::Drain, request.request, Self::drain),
+            Message::Checkpoint(request) => self.checkpoint_now(Asker::Peer { peer, request: request.request }),
             Message::WorkerTokenRequest(request) => self.give_worker_token(peer, request.request),
+            Message::ManageTokens(wish) => self.manage_tokens(peer, &wish),
             // The inbox of the socket's task lets nothing else through.
             _ => {}
         }
     }
 
     /// Does what a peer asks for, and tells it how that went.
-    fn reply(&mut self, peer: u32, request: u32, work: impl FnOnce(&mut Self) -> Result<(), String>) {
+    fn reply(&mut self, peer: u32, kind: Kind, request: u32, work: impl FnOnce(&mut Self) -> Result<(), String>) {
         let error = work(self).err().unwrap_or_default();
+        self.remember(&Record::Command { peer, kind, done: error.is_empty() });
         self.refresh_dashboards();
-        if let Some(peer) = self.peers.get(&peer) {
-            // Errors are short texts.
-            let _ = peer.link.send(&Message::Reply(Reply { request, error }));
+        self.answer_request(peer, request, error);
+    }
+
+    /// Tells an operator how what it asked for went: no error if well.
+    pub(super) fn answer_request(&self, peer: u32, request: u32, error: String) {
+        // Errors are short texts.
+        self.answer_operator(peer, &Message::Reply(Reply { request, error }));
+    }
+
+    /// Answers an operator; answers are never left out, so whoever does not take them has to go.
+    pub(super) fn answer_operator(&self, peer: u32, message: &Message) {
+        let Some(peer) = self.peers.get(&peer) else { return };
+        if peer.link.queued_bytes() > MAX_BACKLOG_BYTES {
+            return peer.link.expel("it takes no answers");
         }
+        // Answers are small.
+        let _ = peer.link.send(message);
     }
 
     fn pause(&mut self) -> Result<(), String> {
@@ -81,7 +109,7 @@ impl Actor {
 
     fn stop(&mut self) -> Result<(), String> {
         self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to stop")?;
-        self.end_run(RunEnd::Stopped);
+        self.stop_run();
         Ok(())
     }
 
@@ -117,11 +145,6 @@ impl Actor {
         self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to drain")?;
         self.drain_run();
         Ok(())
-    }
-
-    fn checkpoint(&mut self) -> Result<(), String> {
-        self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to write a checkpoint of")?;
-        Err("this run has no run directory, and so no checkpoints".into())
     }
 
     fn remove_worker(&mut self, worker: u32) -> Result<(), String> {
@@ -174,20 +197,20 @@ impl Actor {
             max_env_steps: start.max_env_steps,
             ..TrainConfig::new(&*start.env)
         };
-        self.start_run(Task::Train(Box::new(config))).map_err(|error| error.to_string())
+        self.start_run(Task::Train(Box::new(config))).map_err(|error| error.to_string())?;
+        self.begin_first_iteration();
+        Ok(())
     }
 
     fn give_worker_token(&mut self, peer: u32, request: u32) {
         let message = match random_token() {
             Ok(token) => {
-                self.tokens.add_for_page(token);
+                self.tokens.add_for_page(&token);
                 Message::WorkerToken(WorkerToken { request, token })
             }
             Err(error) => Message::Reply(Reply { request, error: error.to_string() }),
         };
-        if let Some(peer) = self.peers.get(&peer) {
-            // Both are small.
-            let _ = peer.link.send(&message);
-        }
+        self.remember(&Record::Command { peer, kind: Kind::WorkerTokenRequest, done: true });
+        self.answer_operator(peer, &message);
     }
 }

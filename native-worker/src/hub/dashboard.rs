@@ -11,10 +11,11 @@ use rollmesh_core::{
     },
 };
 
-use super::actor::Actor;
+use super::{
+    actor::{Actor, Peer},
+    limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
+};
 
-/// A dashboard that has this much waiting takes too little: it has to connect again.
-const MAX_BACKLOG_BYTES: usize = 1 << 20;
 /// Points that are kept for dashboards that come later; of more, every second one is dropped.
 const MAX_POINTS: usize = 4096;
 
@@ -33,7 +34,8 @@ pub(super) struct Dashboard {
 /// The curves of the run.
 #[derive(Default)]
 pub(super) struct Points {
-    all: Vec<Iteration>,
+    /// Written once, for all dashboards.
+    all: Vec<Frame>,
     /// Those before this one were sent to everybody.
     sent: usize,
 }
@@ -48,7 +50,8 @@ impl Points {
             });
             self.sent = self.all.len();
         }
-        self.all.push(point);
+        // A point is small.
+        self.all.extend(Frame::new(&Message::Iteration(point)));
     }
 }
 
@@ -88,14 +91,11 @@ impl Actor {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.is_up_to_date = true;
         let status = self.dashboard.status.clone().unwrap_or_default();
-        let messages = std::iter::once(Message::RunStatus(status))
-            .chain(self.dashboard.rows.values().cloned().map(Message::WorkerRow))
-            .chain(self.dashboard.points.all.iter().copied().map(Message::Iteration))
-            .chain([Message::LedgerReport(self.dashboard.ledger.clone())]);
-        for message in messages {
-            // All of these are small.
-            let _ = peer.link.send(&message);
-        }
+        let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
+        // All of these are small.
+        std::iter::once(Message::RunStatus(status)).chain(rows).for_each(|message| _ = peer.link.send(&message));
+        self.dashboard.points.all.iter().for_each(|point| peer.link.send_frame(point.clone()));
+        let _ = peer.link.send(&Message::LedgerReport(self.dashboard.ledger.clone()));
     }
 
     /// Tells all dashboards what has changed.
@@ -120,34 +120,66 @@ impl Actor {
             self.dashboard.ledger = ledger.clone();
             news.push(Message::LedgerReport(ledger));
         }
-        let points = &mut self.dashboard.points;
-        news.extend(points.all[points.sent..].iter().copied().map(Message::Iteration));
-        points.sent = points.all.len();
         news.extend(self.dashboard.trace.take().map(Message::EnvTrace));
         news.iter().for_each(|message| self.broadcast(message));
+        let points = &mut self.dashboard.points;
+        let fresh: Vec<Frame> = points.all.get(points.sent..).unwrap_or_default().to_vec();
+        points.sent = points.all.len();
+        fresh.iter().for_each(|point| self.broadcast_frame(point, false));
+        self.catch_up();
     }
 
-    pub(super) fn broadcast_notice(&self, level: u8, text: &str) {
+    pub(super) fn broadcast_notice(&mut self, level: u8, text: &str) {
         self.broadcast(&Message::Notice(Notice { level, text: text.chars().take(512).collect() }));
     }
 
-    pub(super) fn broadcast_gone(&self, worker: u32) {
+    pub(super) fn broadcast_gone(&mut self, worker: u32) {
         self.broadcast(&Message::WorkerGone(WorkerGone { worker }));
     }
 
-    fn broadcast(&self, message: &Message) {
-        let mut viewers = self.peers.values().filter(|peer| peer.role != Role::Worker && peer.is_up_to_date).peekable();
-        if viewers.peek().is_none() {
+    fn broadcast(&mut self, message: &Message) {
+        if !self.peers.values().any(|peer| is_dashboard(peer) && peer.is_up_to_date) {
             return;
         }
+        // How things stand is told by the latest of these.
+        let is_state = matches!(
+            message,
+            Message::RunStatus(_) | Message::WorkerRow(_) | Message::EnvTrace(_) | Message::LedgerReport(_)
+        );
         // What is too large for dashboards is not shown.
-        let Ok(frame) = Frame::new(message) else { return };
-        for viewer in viewers {
-            if viewer.link.queued_bytes() < MAX_BACKLOG_BYTES {
+        if let Ok(frame) = Frame::new(message) {
+            self.broadcast_frame(&frame, is_state);
+        }
+    }
+
+    fn broadcast_frame(&mut self, frame: &Frame, is_state: bool) {
+        for viewer in self.peers.values_mut().filter(|peer| is_dashboard(peer) && peer.is_up_to_date) {
+            let backlog = viewer.link.queued_bytes();
+            if is_state && backlog > STATE_BACKLOG_BYTES {
+                viewer.has_missed = true;
+            } else if backlog < MAX_BACKLOG_BYTES {
                 viewer.link.send_frame(frame.clone());
             } else {
                 viewer.link.hang_up();
             }
+        }
+    }
+
+    /// Tells the dashboards that have missed something and have room again how things stand now.
+    fn catch_up(&mut self) {
+        let status = self.dashboard.status.clone().map(Message::RunStatus);
+        let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
+        let behind = self.peers.values_mut().filter(|peer| peer.has_missed && peer.link.is_idle());
+        let mut behind = behind.peekable();
+        if behind.peek().is_none() {
+            return;
+        }
+        let ledger = Message::LedgerReport(self.dashboard.ledger.clone());
+        let news: Vec<Message> = status.into_iter().chain(rows).chain([ledger]).collect();
+        for peer in behind {
+            peer.has_missed = false;
+            // All of these are small.
+            news.iter().for_each(|message| _ = peer.link.send(message));
         }
     }
 
@@ -165,7 +197,7 @@ impl Actor {
         let now = self.now();
         let in_group: BTreeMap<u32, group::WorkerStatus> =
             self.run.iter().flat_map(|run| run.group.workers(now).map(|status| (status.worker.0, status))).collect();
-        let row = |(&id, peer): (&u32, &super::actor::Peer)| {
+        let row = |(&id, peer): (&u32, &Peer)| {
             let known = in_group.get(&id);
             let before = self.dashboard.rows.get(&id);
             WorkerRow {
@@ -196,6 +228,10 @@ impl Actor {
             state => shown(state),
         }
     }
+}
+
+fn is_dashboard(peer: &Peer) -> bool {
+    matches!(peer.role, Role::Viewer | Role::Operator)
 }
 
 fn shown(state: group::WorkerState) -> WorkerState {

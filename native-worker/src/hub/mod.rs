@@ -6,21 +6,35 @@
 mod access;
 mod actor;
 mod assets;
+mod audit;
+mod checkpoints;
 mod children;
 mod client;
 mod commands;
 mod dashboard;
+mod gate;
+mod limits;
+mod meter;
 mod peer;
+mod private_file;
 mod runs;
 mod server;
+mod tls;
+mod token_file;
+mod tokens;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use rollmesh_core::{
     batch::SlotFragment,
     ids::WeightsVersion,
     kernels::Kernels,
-    protocol::{Role, Token, convert::AgentTableError, message::RunStatus},
+    protocol::{Role, Token, TokenGrant, convert::AgentTableError, message::RunStatus},
     weights::Weights,
 };
 use tokio::{
@@ -29,23 +43,38 @@ use tokio::{
     task::JoinHandle,
 };
 
-use self::actor::{Actor, Event};
+use self::{
+    actor::{Actor, Event},
+    audit::{Audit, Record},
+    token_file::TokenFile,
+};
 use crate::{
     Registry,
     external::ExternalMultiAgentEnv,
-    train::{SampleConfig, StartError, Summary, Task, TrainConfig},
+    net::Fingerprint,
+    train::{SampleConfig, SavedRun, StartError, Summary, Task, TrainConfig},
 };
 
+pub use self::{
+    checkpoints::{CheckpointNowError, SavedCheckpoint},
+    limits::{Limit, limits},
+    tls::{TlsConfig, TlsError},
+    token_file::TokenFileError,
+};
 pub use crate::train::SyncError;
 pub(crate) use access::random_token;
+pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_name, role_of};
 
 /// The environment variable through which a worker gets its token.
 pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";
 
+/// The flag with which hubs and peers go without encryption beyond the loopback device.
+pub(crate) const UNENCRYPTED_FLAG: &str = "--i-know-this-is-not-encrypted";
+
 /// How a hub is set up.
 #[derive(Clone, Debug)]
 pub struct HubConfig {
-    /// Where to listen: a loopback address.
+    /// Where to listen. Beyond the loopback device a hub encrypts.
     pub listen: SocketAddr,
     /// Whether there is a page, and tokens for dashboards.
     pub dashboard: bool,
@@ -59,17 +88,46 @@ pub struct HubConfig {
     pub external: Option<ExternalMultiAgentEnv>,
     /// Origins of pages, as browsers write them (`https://game.example`), that may connect besides the hub's own.
     pub allow_origins: Vec<String>,
+    /// Encryption, tokens that outlive the hub, the audit log.
+    pub security: SecurityConfig,
+}
+
+/// How a hub protects itself. The default is right for a hub of one machine.
+#[derive(Clone, Debug, Default)]
+pub struct SecurityConfig {
+    /// How to encrypt; without it a hub listens on the loopback device alone.
+    pub tls: Option<TlsConfig>,
+    /// Listen beyond the loopback device without encryption: tokens and all else can be read on the way.
+    pub allow_unencrypted: bool,
+    /// Names by which others reach this hub, `HOST` or `HOST:PORT`, besides its addresses.
+    pub hosts: Vec<String>,
+    /// A file of tokens, as hashes, besides those that are made for this hub alone.
+    pub token_file: Option<PathBuf>,
+    /// Where to keep the audit log.
+    pub audit_log: Option<PathBuf>,
 }
 
 /// Why a hub could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// The address is not this machine's own.
+    /// Others could read everything.
     #[error(
-        "{0} can be reached from other machines, and the hub does not speak TLS; listen on 127.0.0.1 and use an SSH \
-         tunnel"
+        "{0} can be reached from other machines, and the hub has no certificate: --tls-cert and --tls-key name one, \
+         --tls-self-signed makes one; or listen on 127.0.0.1 and use an SSH tunnel"
     )]
-    NotLoopback(SocketAddr),
+    NotEncrypted(SocketAddr),
+    /// There is no certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// There are no tokens to read.
+    #[error(transparent)]
+    TokenFile(#[from] TokenFileError),
+    /// There is no audit log.
+    #[error("cannot write the audit log {0}: {1}; choose another place with --audit-log")]
+    Audit(PathBuf, std::io::Error),
+    /// The text is no host.
+    #[error("'{0}' is no host: write HOST or HOST:PORT")]
+    Host(String),
     /// Somebody else listens there.
     #[error("cannot listen on {address}: {source}; choose another address with --listen, port 0 takes any free one")]
     Listen {
@@ -108,7 +166,11 @@ pub struct HubNotice {
 #[derive(Debug)]
 pub struct Hub {
     address: SocketAddr,
+    /// Host and port for people on other machines, or on this one.
+    reached_at: String,
+    fingerprint: Option<Fingerprint>,
     operator: Token,
+    viewer: Token,
     worker: Token,
     client: Token,
     events: mpsc::Sender<Event>,
@@ -124,43 +186,79 @@ impl Hub {
     /// # Errors
     /// [`HubError`], which says what to change.
     pub async fn start(config: HubConfig, registry: &Registry) -> Result<Self, HubError> {
-        if !config.listen.ip().is_loopback() {
-            return Err(HubError::NotLoopback(config.listen));
+        let SecurityConfig { tls, allow_unencrypted, hosts, token_file, audit_log } = config.security.clone();
+        let is_local = config.listen.ip().is_loopback();
+        if !is_local && tls.is_none() && !allow_unencrypted {
+            return Err(HubError::NotEncrypted(config.listen));
         }
         if let Some(text) = config.allow_origins.iter().find(|text| !access::is_origin(text)) {
             return Err(HubError::Origin(text.clone()));
         }
+        if let Some(text) = hosts.iter().find(|text| !access::is_host(text)) {
+            return Err(HubError::Host(text.clone()));
+        }
+        let hosts = names(config.listen, hosts);
+        let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts)).transpose()?;
+        let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
+        let mut audit = match &audit_log {
+            Some(path) => Audit::open(path).map_err(|error| HubError::Audit(path.clone(), error))?,
+            None => Audit::default(),
+        };
+        let mut tokens = access::Tokens::new(token_file.as_deref().map(TokenFile::open).transpose()?);
         let clients = config.external.clone().map(client::Clients::new).transpose()?.map(Arc::new);
-        let assets = Arc::new(assets::Assets::find(config.dashboard, config.assets.as_deref())?);
+        let assets = assets::Assets::find(config.dashboard, config.assets.as_deref())?;
         let failed = |source| HubError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let operator = random_token().map_err(HubError::Randomness)?;
-        let worker = random_token().map_err(HubError::Randomness)?;
-        let client = random_token().map_err(HubError::Randomness)?;
-        let mut tokens = access::Tokens::default();
-        tokens.add(worker, Role::Worker, None);
+        let [operator, viewer, worker, client] = [(); 4].map(|()| random_token().map_err(HubError::Randomness));
+        let (operator, viewer, worker, client) = (operator?, viewer?, worker?, client?);
+        let mut let_in = |token, role| tokens.add(token, TokenGrant { role, child: None, expires: None });
+        let_in(&worker, Role::Worker);
         if clients.is_some() {
-            tokens.add(client, Role::Client, None);
+            let_in(&client, Role::Client);
         }
         if config.dashboard {
-            tokens.add(operator, Role::Operator, None);
+            let_in(&operator, Role::Operator);
+            let_in(&viewer, Role::Viewer);
         }
+        let started = Record::Started { address, encrypted: tls.is_some() };
+        audit.add(&started).map_err(|error| HubError::Audit(audit_log.unwrap_or_default(), error))?;
         let (events, inbox) = mpsc::channel(1024);
         let (status_sender, status) = watch::channel(RunStatus::default());
         let (notice_sender, notices) = mpsc::channel(1024);
-        let children = children::Children::new(config.worker_program.clone(), address, events.clone());
-        let actor = Actor::new(registry.envs.clone(), config.kernels, tokens, children, status_sender, notice_sender);
-        let server = server::Shared::new(address, assets, events.clone(), clients, config.allow_origins);
+        if !is_local && tls.is_none() {
+            tokio::spawn(warn_each_minute(address, notice_sender.clone()));
+        }
+        let way = way_here(address, fingerprint);
+        let children = children::Children::new(config.worker_program.clone(), way, events.clone());
+        let actor =
+            Actor::new(registry.envs.clone(), config.kernels, tokens, children, status_sender, notice_sender, audit);
+        let reached_at = match hosts.first() {
+            Some(host) if host.contains(':') => host.clone(),
+            Some(host) => format!("{host}:{}", address.port()),
+            None => address.to_string(),
+        };
+        let server = server::Shared {
+            tls: tls.map(|tls| tls.acceptor),
+            hosts,
+            allow_origins: config.allow_origins,
+            assets,
+            events: events.clone(),
+            clients,
+            gate: Arc::default(),
+        };
         Ok(Self {
             address,
+            reached_at,
+            fingerprint,
             operator,
+            viewer,
             worker,
             client,
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),
-            server: tokio::spawn(server::serve(listener, server)),
+            server: tokio::spawn(server::serve(listener, Arc::new(server))),
             events,
         })
     }
@@ -174,7 +272,24 @@ impl Hub {
     /// The page, with an operator's token in the fragment, which browsers do not send anywhere.
     #[must_use]
     pub fn dashboard_url(&self) -> String {
-        format!("http://{}/#token={}", self.address, self.operator.to_hex())
+        format!("{}/#token={}", self.page_url(), self.operator.to_hex())
+    }
+
+    /// A token that lets viewers in, who see everything and change nothing.
+    #[must_use]
+    pub fn viewer_token(&self) -> Token {
+        self.viewer
+    }
+
+    /// Where pages are, without a token.
+    pub(crate) fn page_url(&self) -> String {
+        format!("{}://{}", if self.fingerprint.is_some() { "https" } else { "http" }, self.reached_at)
+    }
+
+    /// The certificate's fingerprint, by which peers know the hub; none without encryption.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<String> {
+        self.fingerprint.map(|fingerprint| fingerprint.to_string())
     }
 
     /// A token that lets operators in, if there is a dashboard.
@@ -186,7 +301,7 @@ impl Hub {
     /// What workers connect to.
     #[must_use]
     pub fn worker_url(&self) -> String {
-        format!("ws://{}", self.address)
+        format!("{}://{}", if self.fingerprint.is_some() { "wss" } else { "ws" }, self.reached_at)
     }
 
     /// A token that lets workers in.
@@ -219,6 +334,29 @@ impl Hub {
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.
     pub async fn train(&self, config: TrainConfig) -> Result<oneshot::Receiver<Summary>, StartRunError> {
         self.start_run(Task::Train(Box::new(config))).await
+    }
+
+    /// Goes on with a run that was begun before, with the same bits as if it had never ended; otherwise as
+    /// [`train`](Self::train).
+    ///
+    /// # Errors
+    /// [`StartRunError`] when the run cannot go on or another run is going on.
+    #[doc(alias = "restore")]
+    pub async fn resume(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+        self.start_run(Task::Resume(Box::new(saved))).await
+    }
+
+    /// Saves the run in its directory, as it is after its latest update, and waits until that is on the disk. It is saved
+    /// now and then in any case.
+    ///
+    /// # Errors
+    /// [`CheckpointNowError`]. What was saved before is still there.
+    #[doc(alias = "save_checkpoint")]
+    pub async fn checkpoint(&self) -> Result<SavedCheckpoint, CheckpointNowError> {
+        let (asker, answer) = oneshot::channel();
+        // Without a hub nobody answers.
+        let _ = self.events.send(Event::Checkpoint { asker: checkpoints::Asker::Program(asker) }).await;
+        answer.await.unwrap_or(Err(CheckpointNowError::NoRun))
     }
 
     /// Begins a run without a learner and starts its local workers: rows under fixed weights, handed over batch by batch.
@@ -289,7 +427,8 @@ impl Hub {
         over
     }
 
-    /// Ends the run, if one is going on; its summary comes as always.
+    /// Ends the run, if one is going on, after the update that is being computed if the run has a directory to go on from;
+    /// its summary comes as always.
     pub async fn stop_run(&self) {
         // A hub that is gone has no run.
         let _ = self.events.send(Event::StopRun).await;
@@ -307,6 +446,42 @@ impl Drop for Hub {
     fn drop(&mut self) {
         self.server.abort();
         self.actor.abort();
+    }
+}
+
+/// The names of a hub: those that were given; where it listens on all addresses, the machine's if none was.
+fn names(listen: SocketAddr, given: Vec<String>) -> Vec<String> {
+    if !given.is_empty() || !listen.ip().is_unspecified() {
+        return given;
+    }
+    let machine = gethostname::gethostname().into_string().ok();
+    machine.filter(|name| access::is_host(name)).into_iter().collect()
+}
+
+/// How the hub's own workers reach it: arguments of `worker`.
+fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Vec<String> {
+    let host = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let address = SocketAddr::new(host, address.port());
+    match fingerprint {
+        Some(fingerprint) => {
+            vec!["--hub".into(), format!("wss://{address}"), "--tls-fingerprint".into(), fingerprint.to_string()]
+        }
+        None => vec!["--hub".into(), format!("ws://{address}"), UNENCRYPTED_FLAG.into()],
+    }
+}
+
+/// Says again and again what nobody should forget.
+async fn warn_each_minute(address: SocketAddr, notices: mpsc::Sender<HubNotice>) {
+    let mut minutes = tokio::time::interval(Duration::from_secs(60));
+    let text = format!("{address} is not encrypted: whoever is on the way reads tokens and everything else");
+    // Until the hub is gone, and its notices with it.
+    while !notices.is_closed() {
+        minutes.tick().await;
+        let _ = notices.try_send(HubNotice { level: 1, text: text.clone() });
     }
 }
 
@@ -338,6 +513,14 @@ impl StartRunError {
     /// True if another configuration would help.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self.0, StartError::Config(_) | StartError::Device(_) | StartError::RunDir(_) | StartError::Output(_))
+        let Self(error) = self;
+        matches!(
+            error,
+            StartError::Config(_)
+                | StartError::Device(_)
+                | StartError::RunDir(_)
+                | StartError::Output(_)
+                | StartError::Restore(_)
+        )
     }
 }

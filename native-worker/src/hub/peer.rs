@@ -1,6 +1,7 @@
 //! One peer's socket: frames in and out, limits and deadlines. What messages mean is the actor's.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -8,34 +9,39 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::extract::ws::{CloseFrame, Message as Frame, Utf8Bytes, WebSocket};
 use futures_util::{
     SinkExt as _, StreamExt as _,
     stream::{SplitSink, SplitStream},
 };
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use rollmesh_core::protocol::{
-    Frame as OutFrame, Inbox, Message, Outbox, Role, TooLarge,
+    Frame as OutFrame, Inbox, InboxError, Kind, Message, Outbox, RefusalCode, Role, TooLarge,
     handshake::{busy, malformed},
     message::{Goodbye, Hello, Refused},
 };
 use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot},
-    time::{interval, timeout},
+    sync::{Notify, mpsc, oneshot},
+    time::{interval, sleep, timeout, timeout_at},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message as Frame, Utf8Bytes, protocol::CloseFrame},
 };
 
 use super::{
     actor::Event,
     client::{Client, Clients},
+    gate::{Gate, Pass},
+    limits::{HANDSHAKE_DEADLINE, PING_INTERVAL, SILENCE_LIMIT, WRITE_DEADLINE},
+    meter::Meter,
+    server::READ_BYTES,
 };
 
-/// A peer says Hello within this time.
-const HELLO_DEADLINE: Duration = Duration::from_secs(2);
-/// A peer takes a frame within this time.
-const WRITE_DEADLINE: Duration = Duration::from_secs(10);
-/// A peer is asked for a sign of its socket this often, …
-const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// … and has gone when there was none for this long.
-const SILENCE_LIMIT: Duration = Duration::from_secs(15);
+/// A peer that is sent away has this time to hear why.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// One whose token is no longer valid has less: it is gone within a second.
+const EXPULSION: Duration = Duration::from_millis(300);
 
 /// What the actor holds of a peer: a way to send, and to close.
 #[derive(Clone, Debug)]
@@ -51,6 +57,8 @@ struct Shared {
     drained: Notify,
     /// Set once: the goodbye is queued, and nothing after it.
     closing: Mutex<Option<CloseReason>>,
+    /// The peer is to be sent away at once.
+    expelled: Notify,
     /// Bytes of the frames that came, with what WebSocket adds to them.
     received: AtomicU64,
 }
@@ -62,6 +70,7 @@ impl PeerLink {
             wake: Notify::new(),
             drained: Notify::new(),
             closing: Mutex::new(None),
+            expelled: Notify::new(),
             received: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
@@ -108,11 +117,23 @@ impl PeerLink {
         self.shared.received.load(Ordering::Relaxed)
     }
 
+    /// Nothing waits to be sent.
+    pub(super) fn is_idle(&self) -> bool {
+        self.outbox().queued_frames() == 0
+    }
+
     /// Closes without a goodbye, so that the peer connects again and is told everything.
     pub(super) fn hang_up(&self) {
         *self.outbox() = Outbox::default();
         *self.closing() = Some(CloseReason::Again);
         self.shared.wake.notify_one();
+    }
+
+    /// Sends the peer away at once: nothing more is heard of it, and what was queued is not sent.
+    pub(super) fn expel(&self, reason: &str) {
+        *self.outbox() = Outbox::default();
+        self.close(CloseReason::Fault, reason);
+        self.shared.expelled.notify_one();
     }
 
     /// Says goodbye and closes, after what is already queued.
@@ -147,13 +168,15 @@ pub(super) struct Admission {
 /// A Hello on its way to the actor.
 #[derive(Debug)]
 pub(super) struct Knock {
+    pub(super) from: SocketAddr,
     pub(super) hello: Hello,
     pub(super) link: PeerLink,
     pub(super) answer: oneshot::Sender<Result<Admission, Refused>>,
 }
 
-type Sink = SplitSink<WebSocket, Frame>;
-type Stream = SplitStream<WebSocket>;
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+type Sink = SplitSink<Socket, Frame>;
+type Stream = SplitStream<Socket>;
 
 /// Why a connection is over.
 #[derive(Debug)]
@@ -161,57 +184,101 @@ pub(super) struct Departure {
     pub(super) reason: String,
     /// The peer broke the rules, or the connection broke.
     pub(super) is_fault: bool,
+    /// What the peer said that its role does not allow.
+    pub(super) denied: Option<Kind>,
     /// The peer is not to come back: it is told so.
     is_final: bool,
+    /// How long it may take to tell.
+    last_words: Duration,
 }
 
 impl Departure {
     /// The peer broke the rules.
     fn fault(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), is_fault: true, is_final: true }
+        let reason = reason.to_string();
+        Self { reason, is_fault: true, denied: None, is_final: true, last_words: LAST_WORDS }
     }
 
     /// The connection is lost; the peer may connect again.
     fn lost(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), is_fault: true, is_final: false }
+        Self { is_final: false, ..Self::fault(reason) }
     }
 
     /// Somebody wished so.
     fn wished(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), is_fault: false, is_final: false }
+        let reason = reason.into();
+        Self { reason, is_fault: false, denied: None, is_final: false, last_words: LAST_WORDS }
+    }
+
+    /// The hub wants the peer to be gone now.
+    pub(super) fn expelled(reason: &str) -> Self {
+        Self { is_final: false, last_words: EXPULSION, ..Self::fault(reason) }
     }
 }
 
+impl From<InboxError> for Departure {
+    fn from(error: InboxError) -> Self {
+        let denied = match error {
+            InboxError::NotAllowed { kind, .. } => Some(kind),
+            _ => None,
+        };
+        Self { denied, ..Self::fault(error) }
+    }
+}
+
+/// A peer before it has shown its token.
+pub(super) struct Doorstep {
+    pub(super) from: SocketAddr,
+    pub(super) pass: Pass,
+    pub(super) meter: Meter,
+    pub(super) gate: Arc<Gate>,
+}
+
 pub(super) async fn serve(
-    socket: WebSocket,
+    socket: Socket,
+    doorstep: Doorstep,
     events: mpsc::Sender<Event>,
     clients: Option<Arc<Clients>>,
-    pending: OwnedSemaphorePermit,
 ) {
     let (mut sink, mut stream) = socket.split();
     let mut inbox = Inbox::of_hub();
     let link = PeerLink::new();
-    let admission = match admit(&mut stream, &mut inbox, &link, &events).await {
+    let lost = doorstep.pass.lost();
+    let admitted = tokio::select! {
+        admitted = admit(&mut stream, &mut inbox, &link, &events, &doorstep) => admitted,
+        () = lost => Err(busy("too many peers are about to connect; try again later")),
+    };
+    let Doorstep { pass, meter, .. } = doorstep;
+    let admission = match admitted {
         Ok(admission) => admission,
         Err(refused) => {
             let bytes = Message::Refused(refused).encode();
-            let _ = timeout(WRITE_DEADLINE, sink.send(Frame::Binary(bytes.into()))).await;
-            let _ = timeout(WRITE_DEADLINE, sink.close()).await;
+            let farewell = async {
+                sink.send(Frame::Binary(bytes.into())).await?;
+                sink.send(close_frame(CloseReason::Fault)).await?;
+                sink.close().await
+            };
+            // Whoever does not take it has gone, or does not want to know.
+            let _ = timeout(LAST_WORDS, farewell).await;
             return;
         }
     };
-    drop(pending);
+    drop(pass);
     let peer = admission.peer;
+    let hearing = Hearing { cap: admission.role.frame_cap() as usize + READ_BYTES, meter };
+    hearing.next();
     // Where there is nothing for clients, nobody is one.
     let mut client =
         clients.filter(|_| admission.role == Role::Client).map(|clients| Client::new(peer, clients, link.clone()));
     let read = async {
         match &mut client {
-            Some(client) => read_client(client, &mut stream, &mut inbox, &link).await,
-            None => read((peer, admission.role), &mut stream, &mut inbox, &link, &events).await,
+            Some(client) => read_client(client, &mut stream, &mut inbox, &link, &hearing).await,
+            None => read((peer, admission.role), &mut stream, &mut inbox, &link, &hearing, &events).await,
         }
     };
     let mut departure = tokio::select! {
+        biased;
+        () = link.shared.expelled.notified() => Departure::expelled("the hub closed the connection"),
         departure = read => departure,
         departure = write(&mut sink, &link) => departure,
     };
@@ -222,12 +289,32 @@ pub(super) async fn serve(
         link.close(CloseReason::Fault, &departure.reason);
     }
     // What is queued, a goodbye in particular, still goes out if the peer takes it.
-    let _ = timeout(Duration::from_secs(1), flush(&mut sink, &link)).await;
-    let code = link.closing().unwrap_or(CloseReason::Done) as u16;
-    let close = Frame::Close(Some(CloseFrame { code, reason: Utf8Bytes::default() }));
-    let _ = timeout(Duration::from_secs(1), sink.send(close)).await;
-    let _ = timeout(Duration::from_secs(1), sink.close()).await;
+    let _ = timeout(departure.last_words, flush(&mut sink, &link)).await;
+    let usual = if departure.is_fault { CloseReason::Fault } else { CloseReason::Done };
+    let code = link.closing().unwrap_or(usual);
+    let farewell = async {
+        sink.send(close_frame(code)).await?;
+        sink.close().await
+    };
+    let _ = timeout(departure.last_words, farewell).await;
     let _ = events.send(Event::Left { peer, departure }).await;
+}
+
+fn close_frame(code: CloseReason) -> Frame {
+    Frame::Close(Some(CloseFrame { code: (code as u16).into(), reason: Utf8Bytes::default() }))
+}
+
+/// What a peer may say before its next message is complete.
+struct Hearing {
+    cap: usize,
+    meter: Meter,
+}
+
+impl Hearing {
+    /// The message before is complete.
+    fn next(&self) {
+        self.meter.allow(self.cap);
+    }
 }
 
 /// Waits for the Hello and asks the actor.
@@ -236,31 +323,40 @@ async fn admit(
     inbox: &mut Inbox,
     link: &PeerLink,
     events: &mpsc::Sender<Event>,
+    doorstep: &Doorstep,
 ) -> Result<Admission, Refused> {
-    let hello = match read_hello(stream, inbox).await {
-        Ok(hello) => hello,
+    let from = doorstep.from;
+    let verdict = match read_hello(stream, inbox, &doorstep.pass).await {
+        Ok(hello) => {
+            doorstep.pass.ask();
+            let (answer, verdict) = oneshot::channel();
+            let knock = Knock { from, hello, link: link.clone(), answer };
+            let stopped = || busy("the hub has stopped");
+            events.send(Event::Knock(Box::new(knock))).await.map_err(|_| stopped())?;
+            verdict.await.map_err(|_| stopped())?
+        }
         Err(refused) => {
             // A hub that has stopped counts nothing.
-            let _ = events.send(Event::Refused { reason: refused.reason.clone() }).await;
-            return Err(refused);
+            let _ = events.send(Event::Refused { from, reason: refused.reason.clone() }).await;
+            Err(refused)
         }
     };
-    let (answer, verdict) = oneshot::channel();
-    let knock = Knock { hello, link: link.clone(), answer };
-    let stopped = || busy("the hub has stopped");
-    events.send(Event::Knock(Box::new(knock))).await.map_err(|_| stopped())?;
-    let admission = verdict.await.map_err(|_| stopped())??;
-    inbox.admit(admission.role);
-    Ok(admission)
+    match &verdict {
+        Ok(admission) => inbox.admit(admission.role),
+        Err(refused) if refused.code == RefusalCode::Busy.to_wire() => {}
+        // Whoever guesses has to wait for the answer.
+        Err(_) => sleep(doorstep.gate.fail(from.ip())).await,
+    }
+    verdict
 }
 
-async fn read_hello(stream: &mut Stream, inbox: &mut Inbox) -> Result<Hello, Refused> {
-    let frame = match timeout(HELLO_DEADLINE, stream.next()).await {
+async fn read_hello(stream: &mut Stream, inbox: &mut Inbox, pass: &Pass) -> Result<Hello, Refused> {
+    let frame = match timeout_at(pass.deadline, stream.next()).await {
         Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
         Ok(Some(Ok(Frame::Close(_))) | None) => return Err(malformed("closed without a Hello")),
         Ok(Some(Ok(_))) => return Err(malformed("the first message must be a Hello, in a binary frame")),
         Ok(Some(Err(error))) => return Err(malformed(error)),
-        Err(_) => return Err(malformed(format_args!("no Hello within {} s", HELLO_DEADLINE.as_secs()))),
+        Err(_) => return Err(malformed(format_args!("no Hello within {} s", HANDSHAKE_DEADLINE.as_secs()))),
     };
     match inbox.handle_frame(&frame) {
         Ok(Some(Message::Hello(hello))) => Ok(hello),
@@ -271,13 +367,19 @@ async fn read_hello(stream: &mut Stream, inbox: &mut Inbox) -> Result<Hello, Ref
 }
 
 /// Passes a client's messages to its episodes until it goes; there is no more reading while they have no room.
-async fn read_client(client: &mut Client, stream: &mut Stream, inbox: &mut Inbox, link: &PeerLink) -> Departure {
+async fn read_client(
+    client: &mut Client,
+    stream: &mut Stream,
+    inbox: &mut Inbox,
+    link: &PeerLink,
+    hearing: &Hearing,
+) -> Departure {
     loop {
         let has_room = client.has_room();
         let heard = tokio::select! {
             biased;
             () = client.changed() => continue,
-            heard = next_message(stream, inbox, link), if has_room => heard,
+            heard = next_message(stream, inbox, link, hearing), if has_room => heard,
         };
         match heard {
             Ok(Some(Message::Goodbye(goodbye))) => return wish(&goodbye),
@@ -293,10 +395,11 @@ async fn read(
     stream: &mut Stream,
     inbox: &mut Inbox,
     link: &PeerLink,
+    hearing: &Hearing,
     events: &mpsc::Sender<Event>,
 ) -> Departure {
     loop {
-        match next_message(stream, inbox, link).await {
+        match next_message(stream, inbox, link, hearing).await {
             Ok(None) => {}
             Ok(Some(Message::Credit(credit))) => {
                 link.outbox().grant(credit.bytes);
@@ -318,19 +421,26 @@ async fn read(
 }
 
 /// What the next frame says, if that is complete; why the peer goes, if it does.
-async fn next_message(stream: &mut Stream, inbox: &mut Inbox, link: &PeerLink) -> Result<Option<Message>, Departure> {
+async fn next_message(
+    stream: &mut Stream,
+    inbox: &mut Inbox,
+    link: &PeerLink,
+    hearing: &Hearing,
+) -> Result<Option<Message>, Departure> {
     let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
         Err(_) => return Err(Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()))),
         Ok(None | Some(Ok(Frame::Close(_)))) => return Err(Departure::wished("the connection was closed")),
         Ok(Some(Err(error))) => return Err(Departure::lost(format_args!("the connection broke: {error}"))),
         Ok(Some(Ok(Frame::Text(_)))) => return Err(Departure::fault("text frames have no place here")),
-        Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_)))) => return Ok(None),
+        Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_)))) => {
+            hearing.next();
+            return Ok(None);
+        }
         Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
     };
+    hearing.next();
     link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
-    match inbox.handle_frame(&frame) {
-        heard => heard.map_err(Departure::fault),
-    }
+    inbox.handle_frame(&frame).map_err(Departure::from)
 }
 
 /// The peer goes by itself.

@@ -9,22 +9,18 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
     env::EnvRegistry,
     kernels::Kernels,
-    protocol::{MAX_FRAME_BYTES, RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
+    protocol::{RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
     time::Micros,
     worker::{SessionState, WorkerSession, core_fingerprint},
 };
 use tokio::{
-    net::TcpStream,
     sync::{mpsc, watch},
     time::{sleep, timeout},
 };
-use tokio_tungstenite::{
-    MaybeTlsStream, WebSocketStream, connect_async_with_config,
-    tungstenite::{self, Bytes, Message as Frame, protocol::WebSocketConfig},
-};
+use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
-/// A hub answers a connection within this time.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+use crate::net::{HubSocket, Trust, connect};
+
 /// A hub pings every five seconds; after this time without a sign of it, it is taken for gone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 /// After a connection broke, what has come before is read for this long.
@@ -38,14 +34,13 @@ const SLICE_STEPS: u32 = 64;
 /// Frames that may wait for the socket before the worker waits too.
 const QUEUED_FRAMES: usize = 16;
 
-/// Bytes that one read of the socket may bring. All are written with zeros before each: more would be for nothing.
-const READ_BYTES: usize = 64 << 10;
-
 /// How a worker is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerConfig {
-    /// `ws://HOST:PORT`.
+    /// `ws://HOST:PORT` or `wss://HOST:PORT`.
     pub(crate) hub: String,
+    /// Which hub to believe.
+    pub(crate) trust: Trust,
     pub(crate) token: Token,
     pub(crate) name: String,
     pub(crate) device: String,
@@ -86,7 +81,6 @@ pub(crate) async fn run(
     mut leave: watch::Receiver<bool>,
     say: impl Fn(&str),
 ) -> WorkerEnd {
-    let url = socket_url(&config.hub);
     let fingerprint = core_fingerprint(config.kernels);
     let mut failures = 0;
     let mut resume = None;
@@ -101,7 +95,7 @@ pub(crate) async fn run(
             device: config.device.clone(),
         };
         let connection = tokio::select! {
-            connection = connect(&url) => connection,
+            connection = connect(&config.hub, &config.trust) => connection,
             () = asked(&mut leave) => return WorkerEnd::Closed(ASKED_TO_LEAVE.into()),
         };
         let reason = match connection {
@@ -143,32 +137,10 @@ async fn asked(leave: &mut watch::Receiver<bool>) {
     }
 }
 
-/// The endpoint behind the address that people write.
-pub(crate) fn socket_url(hub: &str) -> String {
-    let hub = hub.trim_end_matches('/');
-    if hub.ends_with("/ws") { hub.to_owned() } else { format!("{hub}/ws") }
-}
-
-pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
-
-pub(crate) async fn connect(url: &str) -> Result<Socket, String> {
-    let limits = WebSocketConfig::default()
-        .read_buffer_size(READ_BYTES)
-        .max_message_size(Some(MAX_FRAME_BYTES as usize))
-        .max_frame_size(Some(MAX_FRAME_BYTES as usize))
-        .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);
-    match timeout(CONNECT_DEADLINE, connect_async_with_config(url, Some(limits), true)).await {
-        Ok(Ok((socket, _))) => Ok(socket),
-        Ok(Err(tungstenite::Error::Http(answer))) => Err(format!("it answered {}", answer.status())),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", CONNECT_DEADLINE.as_secs())),
-    }
-}
-
 /// Moves frames between the socket and the thread that works.
 async fn serve(
     session: impl FnOnce() -> WorkerSession + Send + 'static,
-    socket: Socket,
+    socket: HubSocket,
     resume: &mut Option<[u8; 16]>,
     mut leave: watch::Receiver<bool>,
 ) -> SessionEnd {
@@ -208,7 +180,7 @@ async fn serve(
 
 /// Carries frames both ways until the connection is lost, and says why, or until the session is over.
 async fn carry(
-    socket: Socket,
+    socket: HubSocket,
     from_hub: mpsc::Sender<Incoming>,
     mut to_hub: mpsc::Receiver<Bytes>,
     mut leave: watch::Receiver<bool>,
@@ -314,17 +286,5 @@ fn exchange(
             Some(Incoming::Leave) => session.leave_when_done(ASKED_TO_LEAVE),
             None => return false,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_hubs() {
-        assert_eq!(socket_url("ws://127.0.0.1:7878"), "ws://127.0.0.1:7878/ws");
-        assert_eq!(socket_url("ws://127.0.0.1:7878/"), "ws://127.0.0.1:7878/ws");
-        assert_eq!(socket_url("ws://127.0.0.1:7878/ws"), "ws://127.0.0.1:7878/ws");
     }
 }

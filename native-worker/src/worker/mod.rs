@@ -2,4 +2,4 @@
 
 mod client;
 
-pub(crate) use client::{Socket, WorkerConfig, WorkerEnd, connect, run, socket_url};
+pub(crate) use client::{WorkerConfig, WorkerEnd, run};

@@ -38,6 +38,7 @@ async fn hub(env: &ExternalMultiAgentEnv) -> Hub {
         kernels: AUTO,
         external: Some(env.clone()),
         allow_origins: vec!["https://game.example".into()],
+        security: rollmesh::hub::SecurityConfig::default(),
     };
     Hub::start(config, &Registry::builtin()).await.unwrap()
 }

@@ -103,6 +103,7 @@ async fn pages_of_allowed_origins_connect_and_others_do_not() {
         kernels: rollmesh::kernels::AUTO,
         external: None,
         allow_origins: vec!["https://game.example/".into()],
+        security: rollmesh::hub::SecurityConfig::default(),
     };
     let error = rollmesh::hub::Hub::start(config, &rollmesh::Registry::builtin()).await.unwrap_err();
     assert!(matches!(error, HubError::Origin(_)), "{error}");

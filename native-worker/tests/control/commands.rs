@@ -84,7 +84,8 @@ async fn the_status_has_this_shape() {
     let names = ["worker", "kind", "name", "device", "local", "state", "reason", "slots", "env_steps", "steps_per_s"];
     let mut expected: Vec<&str> = names.into_iter().chain(["weights_lag"]).collect();
     let mut found = keys(&worker);
-    (expected.sort_unstable(), found.sort_unstable());
+    expected.sort_unstable();
+    found.sort_unstable();
     assert_eq!(found, expected);
     assert_eq!((&worker["name"], &worker["local"], &worker["reason"]), (&"local-1".into(), &true.into(), &Value::Null));
 

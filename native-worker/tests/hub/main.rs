@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod access;
+mod checkpoints;
 mod hand_made;
 mod operators;
 mod peers;
@@ -46,6 +47,7 @@ impl TestHub {
             kernels: AUTO,
             external: None,
             allow_origins: Vec::new(),
+            security: rollmesh::hub::SecurityConfig::default(),
         };
         let hub = Hub::start(config, &Registry::builtin()).await.unwrap();
         Self { hub, seen: Vec::new(), assets }

@@ -1,5 +1,7 @@
 //! A peer made by hand, which may say anything.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh::kernels::AUTO;
 use rollmesh_core::{
@@ -9,8 +11,8 @@ use rollmesh_core::{
     },
     worker::core_fingerprint,
 };
-use tokio::net::TcpStream;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config, tungstenite};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async, connect_async_with_config, tungstenite};
 
 pub(crate) use tungstenite::Message as Frame;
 
@@ -47,13 +49,38 @@ impl Client {
         Self { socket, request: 0 }
     }
 
+    /// Connects from one of this machine's addresses, 127.0.0.0/8, and says nothing.
+    pub(crate) async fn connect_from(from: Ipv4Addr, address: SocketAddr) -> Self {
+        Self::try_connect_from(from, address).await.expect("a hub")
+    }
+
+    /// As [`connect_from`](Self::connect_from); an error if the hub has no time.
+    pub(crate) async fn try_connect_from(from: Ipv4Addr, address: SocketAddr) -> Result<Self, tungstenite::Error> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        let stream = soon("a connection", socket.connect(address)).await?;
+        stream.set_nodelay(true)?;
+        let socket = client_async(format!("ws://{address}/ws"), MaybeTlsStream::Plain(stream));
+        let (socket, _) = soon("an answer", socket).await?;
+        Ok(Self { socket, request: 0 })
+    }
+
+    /// Connects from one of this machine's addresses, and is let in.
+    pub(crate) async fn join_from(from: Ipv4Addr, address: SocketAddr, role: Role, token: Token) -> Self {
+        let client = Self::connect_from(from, address).await;
+        client.introduced(role, token).await
+    }
+
     /// Connects and is let in.
     pub(crate) async fn join(address: impl std::fmt::Display, role: Role, token: Token) -> Self {
-        let mut client = Self::connect(address).await;
-        client.say(&Message::Hello(hello(role, token))).await;
-        let answer = client.hear().await;
+        Self::connect(address).await.introduced(role, token).await
+    }
+
+    pub(crate) async fn introduced(mut self, role: Role, token: Token) -> Self {
+        self.say(&Message::Hello(hello(role, token))).await;
+        let answer = self.hear().await;
         assert!(matches!(answer, Some(Message::Welcome(_))), "{answer:?}");
-        client
+        self
     }
 
     pub(crate) async fn say(&mut self, message: &Message) {

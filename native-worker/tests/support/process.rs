@@ -58,6 +58,8 @@ impl Process {
     ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // What a hub keeps is not the business of whoever runs the tests.
+        command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
         command.env_remove("ROLLMESH_TOKEN").kill_on_drop(true);
         set_up(&mut command);
         let mut child = command.spawn().expect("the program starts");

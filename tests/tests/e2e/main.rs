@@ -3,6 +3,7 @@
 //! `cargo xtask test e2e` builds both and runs these tests. Screenshots for people are left in `target/e2e/`.
 
 mod attaching;
+mod attack;
 mod browser;
 mod clients;
 mod dashboard;

@@ -27,6 +27,7 @@ impl Program {
         let mut rollmesh = Command::new(built("ROLLMESH_BIN"));
         rollmesh.arg(command).args(["--listen", "127.0.0.1:0", "--assets"]).arg(built("ROLLMESH_DIST")).args(args);
         let mut child = rollmesh
+            .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -2,6 +2,7 @@
 
 mod run;
 mod status;
+mod tokens;
 mod workers;
 
 use std::{
@@ -15,24 +16,27 @@ use std::{
 use clap::Args;
 use rollmesh_core::protocol::{Phase, Role, WorkerState};
 
-use super::{exit::Failure, runtime};
+use super::{exit::Failure, runtime, security::TrustFlags};
 use crate::control::{Control, ControlConfig, ControlError, token_from_env, token_from_file};
 
 pub(super) use run::{CheckpointArgs, DrainArgs, PauseArgs, ResumeArgs, ScaleArgs, StopArgs};
 pub(super) use status::StatusArgs;
+pub(super) use tokens::{TokensArgs, tokens};
 pub(super) use workers::WorkersArgs;
 
 /// Which hub, and with which token.
 #[derive(Args)]
 struct Target {
     /// Address of the hub, as it prints it; http://HOST:PORT is the same
-    #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:7878")]
+    #[arg(long, global = true, value_name = "URL", default_value = "ws://127.0.0.1:7878")]
     hub: String,
     /// File that holds the token, instead of the environment variable ROLLMESH_TOKEN
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    trust: TrustFlags,
     /// Time for the hub to answer, and for what is asked to have happened
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }
 
@@ -41,7 +45,8 @@ impl Target {
         // Parsed here and not by the argument's parser, which would print a token that stands in it.
         let hub = self.hub.parse()?;
         let token = self.token_file.as_deref().map_or_else(token_from_env, token_from_file)?;
-        Ok(ControlConfig { hub, token, role, patience: Duration::from_secs(self.timeout) })
+        let (trust, patience) = (self.trust.trust(), Duration::from_secs(self.timeout));
+        Ok(ControlConfig { hub, token, role, trust, patience })
     }
 
     /// Connects to ask for changes.

@@ -1,0 +1,201 @@
+//! `rollmesh tokens`: who may get into a hub, at the hub or in its file.
+
+use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use rollmesh_core::protocol::{
+    Message, Role, Token, TokenAction, TokenGrant, TokenHash, TokenId,
+    message::{ManageTokens, NewToken, TokenRows},
+};
+
+use super::{Target, print, run_command};
+use crate::{
+    cli::exit::Failure,
+    control::{Control, ControlError},
+    hub::{Tokens, role_name, role_of, seconds_now},
+};
+
+#[derive(Args)]
+#[command(
+    after_help = "Asks the hub, with an operator's token in ROLLMESH_TOKEN; or changes the file of its --tokens, which \
+                        the hub follows within a second.\n\n\
+                        Examples:\n  ROLLMESH_TOKEN=… rollmesh tokens create --role worker --expires 24h\n  \
+                        rollmesh tokens list --file tokens.json"
+)]
+pub(in crate::cli) struct TokensArgs {
+    #[command(subcommand)]
+    action: Action,
+    /// The hub's file of tokens, instead of asking a hub
+    #[arg(long, value_name = "FILE", global = true)]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Name all tokens; nobody can get in with a name
+    List,
+    /// Make a token and print it, once
+    Create {
+        /// viewer, operator, worker or client
+        #[arg(long, value_parser = role)]
+        role: Role,
+        /// When it runs out, for example 90s, 30m, 24h or 7d [default: never]
+        #[arg(long, value_name = "TIME", value_parser = seconds)]
+        expires: Option<u64>,
+    },
+    /// Make a token invalid; connections that were opened with it close within a second
+    Revoke {
+        /// Its name
+        #[arg(value_name = "ID")]
+        token: TokenId,
+    },
+    /// Make a token of the same role and end, and print it, once; the old one runs out
+    Rotate {
+        /// Name of the old one
+        #[arg(value_name = "ID")]
+        token: TokenId,
+        /// How long the old one stays valid
+        #[arg(long, value_name = "TIME", default_value = "5m", value_parser = seconds)]
+        grace: u64,
+    },
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    role_of(text).ok_or_else(|| "expected viewer, operator, worker or client".into())
+}
+
+/// Seconds from `90s`, `30m`, `24h` or `7d`.
+fn seconds(text: &str) -> Result<u64, String> {
+    let expected = || "expected a whole number and s, m, h or d, like 24h".to_owned();
+    let unit = text.chars().last().ok_or_else(expected)?;
+    let seconds_of = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        _ => return Err(expected()),
+    };
+    let number: u64 = text.trim_end_matches(unit).parse().map_err(|_| expected())?;
+    number.checked_mul(seconds_of).filter(|seconds| *seconds > 0).ok_or_else(expected)
+}
+
+pub(in crate::cli) fn tokens(args: &TokensArgs) -> Result<ExitCode, Failure> {
+    match &args.file {
+        Some(file) => in_file(Tokens::open(file).map_err(Failure::usage)?, &args.action),
+        None => run_command(args.target.operator(), async |hub| at_hub(hub, &args.action).await),
+    }
+}
+
+fn in_file(mut tokens: Tokens, action: &Action) -> Result<ExitCode, Failure> {
+    let made = match action {
+        Action::List => {
+            let row = |(hash, grant): &(TokenHash, TokenGrant)| {
+                line(hash.id(), role_name(grant.role), grant.expires.unwrap_or(0), None)
+            };
+            print(&tokens.rows().iter().map(row).collect::<String>());
+            return Ok(ExitCode::SUCCESS);
+        }
+        Action::Create { role, expires } => Some(tokens.create(*role, *expires).map_err(Failure::usage)?),
+        Action::Revoke { token } => {
+            tokens.revoke(*token).map_err(Failure::usage)?;
+            None
+        }
+        Action::Rotate { token, grace } => Some(tokens.rotate(*token, *grace).map_err(Failure::usage)?),
+    };
+    if let Some((token, grant)) = made {
+        show(&token, grant.role, grant.expires.unwrap_or(0));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn at_hub(hub: &mut Control, action: &Action) -> Result<(), ControlError> {
+    let wish = match *action {
+        Action::List => ManageTokens { action: TokenAction::List.to_wire(), ..ManageTokens::default() },
+        Action::Create { role, expires } => ManageTokens {
+            action: TokenAction::Create.to_wire(),
+            role: role.to_wire(),
+            seconds: expires.unwrap_or(0),
+            ..ManageTokens::default()
+        },
+        Action::Revoke { token } => {
+            ManageTokens { action: TokenAction::Revoke.to_wire(), token: token.0, ..ManageTokens::default() }
+        }
+        Action::Rotate { token, grace } => ManageTokens {
+            action: TokenAction::Rotate.to_wire(),
+            token: token.0,
+            seconds: grace,
+            ..ManageTokens::default()
+        },
+    };
+    let answer = hub.ask_for(|request| Message::ManageTokens(ManageTokens { request, ..wish }), answer).await?;
+    match answer {
+        Message::TokenRows(TokenRows { ids, roles, expires, connections, .. }) => {
+            let rows = ids.into_iter().zip(roles).zip(expires).zip(connections);
+            let row = |(((id, role), expires), connections)| {
+                let role = Role::try_from(role).map_or("unknown", role_name);
+                line(TokenId(id), role, expires, Some(connections))
+            };
+            print(&rows.map(row).collect::<String>());
+        }
+        Message::NewToken(NewToken { role, expires, token, .. }) => {
+            if let Ok(role) = Role::try_from(role) {
+                show(&token, role, expires);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What answers a wish, by its number.
+fn answer(mine: u32, message: Message) -> Option<Message> {
+    let request = match &message {
+        Message::TokenRows(rows) => rows.request,
+        Message::NewToken(token) => token.request,
+        Message::Reply(reply) => reply.request,
+        _ => return None,
+    };
+    (request == mine).then_some(message)
+}
+
+/// The token alone on standard output, for programs; the rest beside it.
+fn show(token: &Token, role: Role, expires: u64) {
+    eprintln!("{} {}: keep it, it is not shown again", TokenHash::of(token).id(), role_name(role));
+    eprintln!("{}", end(expires));
+    print(&format!("{}\n", token.to_hex()));
+}
+
+fn line(id: TokenId, role: &str, expires: u64, connections: Option<u32>) -> String {
+    let mut line = format!("{id}  {role:<8}  {:<24}", end(expires));
+    if let Some(connections) = connections {
+        let _ = write!(line, "  connections {connections}");
+    }
+    line.truncate(line.trim_end().len());
+    line + "\n"
+}
+
+fn end(expires: u64) -> String {
+    let now = seconds_now();
+    match expires {
+        0 => "never runs out".into(),
+        _ if expires <= now => "has run out".into(),
+        _ => format!("runs out in {} s", expires - now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_people_write_them() {
+        for (text, expected) in [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)] {
+            assert_eq!(seconds(text), Ok(expected));
+        }
+        for text in ["", "h", "24", "-1h", "1.5h", "0s", "1w", "99999999999999999999d", "1é"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

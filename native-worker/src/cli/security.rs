@@ -1,0 +1,96 @@
+//! The flags by which hubs protect themselves, and by which peers know a hub.
+
+use std::{env, path::PathBuf};
+
+use clap::Args;
+
+use super::exit::Failure;
+use crate::{
+    hub::{SecurityConfig, TlsConfig},
+    net::{Fingerprint, Trust},
+};
+
+/// The flags of every command that runs a hub.
+#[derive(Args, Clone, Debug)]
+pub(super) struct SecurityFlags {
+    /// Certificate for wss and https, a PEM file with its chain; needed to listen beyond this machine
+    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_self_signed")]
+    tls_cert: Option<PathBuf>,
+    /// Key of the certificate, a PEM file
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Make a certificate, once, and keep it in the state directory; workers need its fingerprint
+    #[arg(long)]
+    tls_self_signed: bool,
+    /// Listen beyond this machine without encryption: everybody on the way can read tokens and data
+    #[arg(long)]
+    i_know_this_is_not_encrypted: bool,
+    /// Name by which others reach this hub, HOST or HOST:PORT; may be given several times [default: its addresses alone]
+    #[arg(long, value_name = "HOST")]
+    public_host: Vec<String>,
+    /// Tokens that outlive the hub, see `rollmesh tokens` [default: none]
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// Where to keep the audit log, lines of JSON [default: audit.jsonl in the run or state directory]
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+    /// Directory of what outlives the hub [default: rollmesh in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+impl SecurityFlags {
+    /// The configuration; a hub with a directory of its own keeps its audit log there.
+    pub(super) fn config(&self, run_dir: Option<&PathBuf>) -> Result<SecurityConfig, Failure> {
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(cert), Some(key)) => Some(TlsConfig::Files { cert: cert.clone(), key: key.clone() }),
+            _ if self.tls_self_signed => Some(TlsConfig::SelfSigned(self.state_dir()?)),
+            _ => None,
+        };
+        let audit_log = match (&self.audit_log, run_dir) {
+            (Some(path), _) => path.clone(),
+            (None, Some(directory)) => directory.join("audit.jsonl"),
+            (None, None) => self.state_dir()?.join("audit.jsonl"),
+        };
+        Ok(SecurityConfig {
+            tls,
+            allow_unencrypted: self.i_know_this_is_not_encrypted,
+            hosts: self.public_host.clone(),
+            token_file: self.tokens.clone(),
+            audit_log: Some(audit_log),
+        })
+    }
+
+    fn state_dir(&self) -> Result<PathBuf, Failure> {
+        let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let usual = || {
+            Some(absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?.join("rollmesh"))
+        };
+        let found = self.state_dir.clone().or_else(usual);
+        found.ok_or_else(|| Failure::usage("there is no home directory for the hub's files: name one with --state-dir"))
+    }
+}
+
+/// The flags of every command that connects to a hub.
+#[derive(Args, Clone, Debug)]
+pub(super) struct TrustFlags {
+    /// Authorities to believe, a PEM file [default: those of the system]
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "tls_fingerprint")]
+    tls_ca: Option<PathBuf>,
+    /// The hub's certificate, whoever made it: its fingerprint, which the hub prints
+    #[arg(long, global = true, value_name = "SHA256")]
+    tls_fingerprint: Option<Fingerprint>,
+    /// Show the token to a hub on another machine without encryption
+    #[arg(long, global = true)]
+    i_know_this_is_not_encrypted: bool,
+}
+
+impl TrustFlags {
+    pub(super) fn trust(&self) -> Trust {
+        Trust {
+            ca: self.tls_ca.clone(),
+            fingerprint: self.tls_fingerprint,
+            allow_unencrypted: self.i_know_this_is_not_encrypted,
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The audit log: who came, what they were, what they were refused, and what operators changed. Lines of JSON, only ever
+//! added to; never a token, nor anything else that peers send beyond their printable names.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rollmesh_core::protocol::{Kind, Role, TokenId};
+use serde::{Serialize, Serializer};
+
+use super::{
+    limits::{MAX_AUDIT_BYTES, MAX_AUDIT_STRANGERS},
+    private_file,
+};
+
+/// Something to be remembered.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum Record {
+    Started {
+        address: SocketAddr,
+        encrypted: bool,
+    },
+    Stopped,
+    /// Somebody opened a socket.
+    Connected {
+        from: SocketAddr,
+    },
+    /// A peer was let in.
+    Admitted {
+        from: SocketAddr,
+        peer: u32,
+        #[serde(serialize_with = "debug")]
+        role: Role,
+        #[serde(serialize_with = "display")]
+        token: TokenId,
+        kind: String,
+        name: String,
+    },
+    /// Somebody was not let in.
+    Refused {
+        from: SocketAddr,
+        why: &'static str,
+    },
+    /// A request was not meant for this hub, or came from a foreign page.
+    Foreign {
+        from: SocketAddr,
+    },
+    /// A limit was reached.
+    Limit {
+        from: SocketAddr,
+        what: &'static str,
+    },
+    /// A peer said what its role does not allow.
+    Denied {
+        peer: u32,
+        #[serde(serialize_with = "debug")]
+        role: Role,
+        #[serde(serialize_with = "debug")]
+        kind: Kind,
+    },
+    Left {
+        peer: u32,
+        #[serde(serialize_with = "debug")]
+        role: Role,
+        /// Why, if something was wrong.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        fault: Option<String>,
+    },
+    LeaseGranted {
+        worker: u32,
+        lease: u64,
+        slots: usize,
+    },
+    LeaseRevoked {
+        worker: u32,
+        lease: u64,
+    },
+    LeaseRefused {
+        worker: u32,
+        lease: u64,
+    },
+    UploadRejected {
+        worker: u32,
+        lease: u64,
+        why: String,
+    },
+    /// What the group of leases has to say: expiries, rejections, quarantines.
+    Group {
+        text: String,
+    },
+    RunStarted {
+        run: u32,
+        env: String,
+    },
+    RunEnded {
+        run: u32,
+    },
+    /// An operator asked for something.
+    Command {
+        peer: u32,
+        #[serde(serialize_with = "debug")]
+        kind: Kind,
+        done: bool,
+    },
+    TokenMade {
+        #[serde(serialize_with = "display")]
+        token: TokenId,
+        #[serde(serialize_with = "debug")]
+        role: Role,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expires: Option<u64>,
+    },
+    TokenRevoked {
+        #[serde(serialize_with = "display")]
+        token: TokenId,
+    },
+    /// Records about strangers that were left out, there being too many.
+    LeftOut {
+        records: u32,
+    },
+}
+
+impl Record {
+    /// Whether somebody without a token can cause it.
+    fn is_of_strangers(&self) -> bool {
+        matches!(self, Self::Connected { .. } | Self::Refused { .. } | Self::Foreign { .. } | Self::Limit { .. })
+    }
+}
+
+fn debug<T: std::fmt::Debug, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{value:?}"))
+}
+
+fn display<T: std::fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Milliseconds since 1970.
+    at_ms: u64,
+    #[serde(flatten)]
+    record: &'a Record,
+}
+
+/// Where records go.
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    log: Option<Log>,
+    strangers: Strangers,
+}
+
+/// The second in which strangers were last heard of, and how often.
+#[derive(Debug, Default)]
+struct Strangers {
+    second: u64,
+    records: u32,
+}
+
+impl Strangers {
+    fn left_out(&self) -> u32 {
+        self.records.saturating_sub(MAX_AUDIT_STRANGERS)
+    }
+}
+
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    max_bytes: u64,
+}
+
+impl Audit {
+    /// Goes on at the end of a file.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Self::open_with(path, MAX_AUDIT_BYTES)
+    }
+
+    fn open_with(path: &Path, max_bytes: u64) -> io::Result<Self> {
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        let file = private_file::append(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { log: Some(Log { path: path.to_owned(), file, bytes, max_bytes }), ..Self::default() })
+    }
+
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// What the system says if it cannot be written; then nothing more is.
+    pub(super) fn add(&mut self, record: &Record) -> io::Result<()> {
+        if self.log.is_none() {
+            return Ok(());
+        }
+        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        self.add_at(record, at_ms)
+    }
+
+    fn add_at(&mut self, record: &Record, at_ms: u64) -> io::Result<()> {
+        let second = at_ms / 1000;
+        if record.is_of_strangers() {
+            if self.strangers.second != second {
+                let left_out = std::mem::replace(&mut self.strangers, Strangers { second, records: 0 }).left_out();
+                if left_out > 0 {
+                    self.write(&Line { at_ms, record: &Record::LeftOut { records: left_out } })?;
+                }
+            }
+            self.strangers.records = self.strangers.records.saturating_add(1);
+            if self.strangers.left_out() > 0 {
+                return Ok(());
+            }
+        }
+        self.write(&Line { at_ms, record })
+    }
+
+    fn write(&mut self, line: &Line<'_>) -> io::Result<()> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        let written = log.write(&bytes);
+        if written.is_err() {
+            self.log = None;
+        }
+        written
+    }
+}
+
+impl Log {
+    /// One write per line, so that a reader never sees half of one.
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.bytes + line.len() as u64 > self.max_bytes && self.bytes > 0 {
+            let mut older = self.path.as_os_str().to_owned();
+            older.push(".1");
+            fs::rename(&self.path, older)?;
+            self.file = private_file::append(&self.path)?;
+            self.bytes = 0;
+        }
+        self.file.write_all(line)?;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from() -> SocketAddr {
+        ([127, 0, 0, 1], 5).into()
+    }
+
+    fn lines(path: &Path) -> Vec<serde_json::Value> {
+        fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn records_are_added_and_files_are_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state/audit.jsonl");
+        Audit::open(&path).unwrap().add(&Record::Stopped).unwrap();
+        let mut audit = Audit::open_with(&path, 1000).unwrap();
+        audit.add(&Record::Denied { peer: 3, role: Role::Viewer, kind: Kind::Stop }).unwrap();
+        let [first, second] = &lines(&path)[..] else { panic!("two lines") };
+        assert_eq!(first["event"], "stopped");
+        assert!(first["at_ms"].as_u64().unwrap() > 1_600_000_000_000);
+        assert_eq!(
+            (&second["event"], &second["role"], &second["kind"]),
+            (&"denied".into(), &"Viewer".into(), &"Stop".into())
+        );
+        for lease in 0..100 {
+            audit.add(&Record::LeaseRevoked { worker: 1, lease }).unwrap();
+        }
+        let older = directory.path().join("state/audit.jsonl.1");
+        assert!(fs::metadata(&older).unwrap().len() <= 1000 && fs::metadata(&path).unwrap().len() <= 1000);
+        assert_eq!(lines(&path).last().unwrap()["lease"], 99);
+        #[cfg(unix)]
+        assert!(!private_file::is_public(&path).unwrap() && !private_file::is_public(&older).unwrap());
+    }
+
+    #[test]
+    fn strangers_cannot_flood_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let mut audit = Audit::open(&path).unwrap();
+        for _ in 0..1000 {
+            audit.add_at(&Record::Connected { from: from() }, 5_000).unwrap();
+        }
+        audit.add_at(&Record::Stopped, 5_000).unwrap();
+        audit.add_at(&Record::Limit { from: from(), what: "pending" }, 6_000).unwrap();
+        let lines = lines(&path);
+        assert_eq!(lines.len(), MAX_AUDIT_STRANGERS as usize + 3);
+        assert_eq!(lines[lines.len() - 2]["records"], 1000 - MAX_AUDIT_STRANGERS);
+        assert_eq!(lines[lines.len() - 1]["what"], "pending");
+    }
+}

@@ -1,0 +1,123 @@
+//! What strangers and peers may take of the hub, in one place.
+
+use std::time::Duration;
+
+use rollmesh_core::protocol::{
+    DASHBOARD_FRAME_BYTES, INITIAL_CREDIT, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES, handshake::MAX_TEXT_BYTES,
+};
+use serde::Serialize;
+
+/// From its connection to its Hello a peer has this time, with TLS and the request.
+pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(2);
+/// The head of a request.
+pub(super) const MAX_HEAD_BYTES: usize = 8 << 10;
+/// Headers of a request.
+pub(super) const MAX_HEADERS: usize = 64;
+/// What the socket takes of a stranger after its request: a Hello, and what WebSocket adds.
+pub(super) const PRE_AUTH_SOCKET_BYTES: usize = 2 * PRE_AUTH_FRAME_BYTES as usize;
+/// Connections that have not shown a token yet, in all, …
+pub(super) const MAX_PENDING: usize = 64;
+/// … and from one address.
+pub(super) const MAX_PENDING_PER_ADDRESS: usize = 16;
+/// Connections that wait to be one of those.
+pub(super) const MAX_WAITING: usize = 1024;
+/// After this time a silent connection gives its place to one that waits.
+pub(super) const PENDING_GRACE: Duration = Duration::from_millis(150);
+/// After this time one that asked for a file does.
+pub(super) const REQUEST_GRACE: Duration = Duration::from_secs(5);
+/// A request is answered within this time, however slow the reader.
+pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(60);
+/// Failures of an address within [`FAILURE_WINDOW`] that are answered at once.
+pub(super) const FREE_FAILURES: usize = 5;
+/// See [`FREE_FAILURES`].
+pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
+/// How long the answer to any further failure takes.
+pub(super) const FAILURE_DELAY: Duration = Duration::from_secs(1);
+/// The most peers at a time.
+pub(super) const MAX_PEERS: usize = 4096;
+/// What may wait for a dashboard, or a reply for an operator; beyond that it has to connect again.
+pub(super) const MAX_BACKLOG_BYTES: usize = 1 << 20;
+/// A dashboard for which this much waits is not told the state of things until it has taken that, and then the latest.
+pub(super) const STATE_BACKLOG_BYTES: usize = 64 << 10;
+/// A peer takes a frame within this time.
+pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(10);
+/// A peer is asked for a sign of its socket this often, …
+pub(super) const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// … and has gone when there was none for this long.
+pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(15);
+/// Tokens of the hub and its files.
+pub(super) const MAX_TOKENS: usize = 1024;
+/// Tokens that pages may have asked for; of more, the oldest is no longer valid.
+pub(super) const MAX_PAGE_TOKENS: usize = 256;
+/// A file of the audit log; there is one older.
+pub(super) const MAX_AUDIT_BYTES: u64 = 16 << 20;
+/// Records per second of what strangers do; the rest is counted.
+pub(super) const MAX_AUDIT_STRANGERS: u32 = 50;
+
+/// One limit of a hub.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limit {
+    /// What is limited.
+    pub name: &'static str,
+    /// The number.
+    pub value: u64,
+    /// What it counts.
+    pub unit: &'static str,
+    /// What happens beyond it.
+    pub beyond: &'static str,
+}
+
+/// All limits that hold for every hub, whatever its configuration.
+#[must_use]
+pub fn limits() -> Vec<Limit> {
+    let limit = |name, value, unit, beyond| Limit { name, value, unit, beyond };
+    let ms = |duration: Duration| duration.as_millis() as u64;
+    let kind = |kind: Kind| u64::from(kind.body_cap());
+    vec![
+        limit("handshake_deadline", ms(HANDSHAKE_DEADLINE), "ms", "the connection is closed"),
+        limit("request_head", MAX_HEAD_BYTES as u64, "bytes", "answered 431, then closed"),
+        limit("request_headers", MAX_HEADERS as u64, "headers", "answered 431, then closed"),
+        limit("request_deadline", ms(REQUEST_DEADLINE), "ms", "the connection is closed"),
+        limit("first_frame", u64::from(PRE_AUTH_FRAME_BYTES), "bytes", "refused"),
+        limit("hello_text", MAX_TEXT_BYTES as u64, "printable ASCII characters", "refused"),
+        limit("pending", MAX_PENDING as u64, "connections", "newer ones wait, or take the place of silent ones"),
+        limit(
+            "pending_per_address",
+            MAX_PENDING_PER_ADDRESS as u64,
+            "connections",
+            "newer ones wait, or take the place of silent ones",
+        ),
+        limit("pending_grace", ms(PENDING_GRACE), "ms", "a silent connection may lose its place"),
+        limit("waiting", MAX_WAITING as u64, "connections", "closed"),
+        limit("free_failures", FREE_FAILURES as u64, "refusals per address and minute", "the answer is delayed"),
+        limit("failure_delay", ms(FAILURE_DELAY), "ms", "how long it is delayed"),
+        limit("peers", MAX_PEERS as u64, "peers", "refused as busy"),
+        limit("dashboard_frame", u64::from(DASHBOARD_FRAME_BYTES), "bytes", "closed"),
+        limit("worker_frame", u64::from(MAX_FRAME_BYTES), "bytes", "closed"),
+        limit("worker_upload", kind(Kind::FragmentUpload), "bytes", "closed"),
+        limit("worker_credit", u64::from(INITIAL_CREDIT), "bytes of chunks on their way", "closed"),
+        limit("dashboard_state", STATE_BACKLOG_BYTES as u64, "bytes", "told the latest once these were taken"),
+        limit("dashboard_backlog", MAX_BACKLOG_BYTES as u64, "bytes", "the connection is closed"),
+        limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
+        limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),
+        limit("silence", ms(SILENCE_LIMIT), "ms", "closed"),
+        limit("tokens", MAX_TOKENS as u64, "tokens", "no more are made"),
+        limit("page_tokens", MAX_PAGE_TOKENS as u64, "tokens", "the oldest is revoked"),
+        limit("audit_file", MAX_AUDIT_BYTES, "bytes", "a new file is begun, one older is kept"),
+        limit("audit_strangers", u64::from(MAX_AUDIT_STRANGERS), "records per second", "counted"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_have_names_of_their_own_and_are_not_zero() {
+        let limits = limits();
+        for (i, limit) in limits.iter().enumerate() {
+            assert!(limit.value > 0, "{}", limit.name);
+            assert!(limits[..i].iter().all(|other| other.name != limit.name), "{}", limit.name);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! How much a socket takes between two messages: the WebSocket layer has one limit for all, and strangers get less.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that may still come.
+#[derive(Clone, Debug)]
+pub(super) struct Meter(Arc<AtomicUsize>);
+
+impl Meter {
+    pub(super) fn new(bytes: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(bytes)))
+    }
+
+    /// From now on this many bytes may come.
+    pub(super) fn allow(&self, bytes: usize) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes both ways, of which no more come in than the meter allows.
+pub(super) struct Metered<T> {
+    io: T,
+    meter: Meter,
+}
+
+impl<T> Metered<T> {
+    pub(super) fn new(io: T, meter: Meter) -> Self {
+        Self { io, meter }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let allowed = self.meter.0.load(Ordering::Relaxed);
+        if allowed == 0 {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long")));
+        }
+        let before = buffer.filled().len();
+        let came = Pin::new(&mut self.io).poll_read(context, buffer);
+        // One read may go beyond what is allowed, by no more than the reader's buffer; the next one does not.
+        let bytes = buffer.filled().len() - before;
+        self.meter.0.store(allowed.saturating_sub(bytes), Ordering::Relaxed);
+        came
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}

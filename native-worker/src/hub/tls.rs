@@ -1,0 +1,167 @@
+//! The hub's certificate.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+        version::{TLS12, TLS13},
+    },
+};
+
+use super::private_file;
+use crate::net::Fingerprint;
+
+/// How a hub encrypts.
+#[derive(Clone, Debug)]
+pub enum TlsConfig {
+    /// With a certificate from an authority: PEM files with its chain, the hub's own first, and with its key.
+    Files {
+        /// The chain.
+        cert: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
+    /// With a certificate of its own making, kept in this directory; peers need its fingerprint.
+    SelfSigned(PathBuf),
+}
+
+/// Why a hub cannot encrypt.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file is not what it should be.
+    #[error("cannot use {path}: {what}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Key and certificate do not fit, for example.
+    #[error("this certificate cannot be used: {0}")]
+    Unusable(String),
+}
+
+/// What encrypts connections.
+pub(super) struct Tls {
+    pub(super) acceptor: TlsAcceptor,
+    pub(super) fingerprint: Fingerprint,
+}
+
+const SELF_SIGNED_CERT: &str = "hub-cert.pem";
+const SELF_SIGNED_KEY: &str = "hub-key.pem";
+
+impl Tls {
+    /// Reads the certificate, or makes one for these names.
+    pub(super) fn open(config: &TlsConfig, listen: SocketAddr, names: &[String]) -> Result<Self, TlsError> {
+        match config {
+            TlsConfig::Files { cert, key } => Self::read(cert, key),
+            TlsConfig::SelfSigned(directory) => {
+                let (cert, key) = (directory.join(SELF_SIGNED_CERT), directory.join(SELF_SIGNED_KEY));
+                if !cert.exists() || !key.exists() {
+                    make(&cert, &key, listen, names)?;
+                }
+                Self::read(&cert, &key)
+            }
+        }
+    }
+
+    fn read(cert: &Path, key: &Path) -> Result<Self, TlsError> {
+        let unusable = |error: &dyn std::fmt::Display| TlsError::Unusable(error.to_string());
+        let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let chain = chain.map_err(|error| file(cert, error))?;
+        let fingerprint = Fingerprint::of(chain.first().ok_or_else(|| file(cert, "there is no certificate in it"))?);
+        let key = PrivateKeyDer::from_pem_file(key).map_err(|error| file(key, error))?;
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|error| unusable(&error))?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(|error| unusable(&error))?;
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), fingerprint })
+    }
+}
+
+fn file(path: &Path, what: impl ToString) -> TlsError {
+    TlsError::File { path: path.to_owned(), what: what.to_string() }
+}
+
+/// Makes a certificate that is good for this machine's names and lives as long as the files.
+fn make(cert: &Path, key: &Path, listen: SocketAddr, names: &[String]) -> Result<(), TlsError> {
+    let mut all = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    if !listen.ip().is_unspecified() {
+        all.push(listen.ip().to_string());
+    }
+    all.extend(names.iter().map(|name| host_of(name).to_owned()));
+    let unusable = |error: rcgen::Error| TlsError::Unusable(error.to_string());
+    let made = rcgen::generate_simple_self_signed(all).map_err(unusable)?;
+    if let Some(directory) = cert.parent() {
+        fs::create_dir_all(directory).map_err(|error| file(directory, error))?;
+    }
+    private_file::write(key, made.signing_key.serialize_pem().as_bytes()).map_err(|error| file(key, error))?;
+    private_file::write(cert, made.cert.pem().as_bytes()).map_err(|error| file(cert, error))
+}
+
+/// The host of `HOST` or `HOST:PORT`.
+fn host_of(name: &str) -> &str {
+    let host = match name.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !host.ends_with(':') => host,
+        _ => name,
+    };
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_made_once_and_its_key_is_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = TlsConfig::SelfSigned(directory.path().join("state"));
+        let listen = "10.1.2.3:7878".parse().unwrap();
+        let first = Tls::open(&config, listen, &["hub.example:7878".into()]).unwrap();
+        let again = Tls::open(&config, listen, &[]).unwrap();
+        assert_eq!(first.fingerprint, again.fingerprint);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            let key = directory.path().join("state").join(SELF_SIGNED_KEY);
+            assert_eq!(fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let [cert, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
+        let open = |cert: &Path, key: &Path| {
+            let config = TlsConfig::Files { cert: cert.to_owned(), key: key.to_owned() };
+            Tls::open(&config, "127.0.0.1:0".parse().unwrap(), &[]).err().expect("an error").to_string()
+        };
+        assert!(open(&cert, &key).contains("cert.pem"));
+        fs::write(&cert, "nothing").unwrap();
+        assert!(open(&cert, &key).contains("there is no certificate in it"));
+        let [one, other] = [(); 2].map(|()| rcgen::generate_simple_self_signed(vec!["a".into()]).unwrap());
+        fs::write(&cert, one.cert.pem()).unwrap();
+        fs::write(&key, other.signing_key.serialize_pem()).unwrap();
+        assert!(open(&cert, &key).contains("cannot be used"), "{}", open(&cert, &key));
+    }
+
+    #[test]
+    fn hosts_of_names() {
+        for (name, host) in
+            [("a.b", "a.b"), ("a.b:80", "a.b"), ("[::1]:80", "::1"), ("::1", "::1"), ("10.0.0.1:7", "10.0.0.1")]
+        {
+            assert_eq!(host_of(name), host);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Tokens that outlive the hub: a file of their hashes, which hub and command line write and the hub follows.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rollmesh_core::protocol::{Role, Token, TokenGrant, TokenHash, TokenId};
+use serde::{Deserialize, Serialize};
+
+use super::{limits::MAX_TOKENS, private_file, random_token};
+
+/// The second since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The file. Whoever has read it cannot get in: it holds no tokens.
+#[derive(Debug)]
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    rows: Vec<(TokenHash, TokenGrant)>,
+    /// When the file was changed that these rows are of, and its length.
+    seen: Option<(SystemTime, u64)>,
+}
+
+/// Why tokens cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    /// The system says no.
+    #[error("cannot use {0}: {1}")]
+    Io(PathBuf, io::Error),
+    /// Others may read it, and so may others perhaps write it.
+    #[error("{0} is open to other users; chmod 600 makes it private")]
+    Public(PathBuf),
+    /// It is no such file.
+    #[error("{0} is no file of tokens: {1}")]
+    Format(PathBuf, String),
+    /// There are too many.
+    #[error("there are {MAX_TOKENS} tokens already; revoke some")]
+    Full,
+    /// There is no such token.
+    #[error("there is no token {0}; `rollmesh tokens list` names all")]
+    Unknown(TokenId),
+    /// There is no randomness for a token.
+    #[error("the system has no randomness for a token: {0}")]
+    Randomness(getrandom::Error),
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    tokens: Vec<Row>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    sha256: String,
+    role: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires: Option<u64>,
+}
+
+/// The name of a role on the command line and in files.
+pub(crate) const fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Viewer => "viewer",
+        Role::Operator => "operator",
+        Role::Worker => "worker",
+        Role::Client => "client",
+    }
+}
+
+/// The role of this name.
+pub(crate) fn role_of(name: &str) -> Option<Role> {
+    Role::ALL.iter().copied().find(|role| role_name(*role) == name)
+}
+
+impl TokenFile {
+    /// Reads the file; without one there are no tokens yet.
+    ///
+    /// # Errors
+    /// [`TokenFileError`].
+    pub(crate) fn open(path: &Path) -> Result<Self, TokenFileError> {
+        let mut file = Self { path: path.to_owned(), rows: Vec::new(), seen: None };
+        file.follow()?;
+        Ok(file)
+    }
+
+    /// Reads the file again if it was changed; true if so.
+    ///
+    /// # Errors
+    /// [`TokenFileError`]; then the tokens are as before.
+    pub(crate) fn follow(&mut self) -> Result<bool, TokenFileError> {
+        let failed = |error| TokenFileError::Io(self.path.clone(), error);
+        let found = match fs::metadata(&self.path) {
+            Ok(metadata) => Some((metadata.modified().map_err(failed)?, metadata.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(error)),
+        };
+        if found == self.seen {
+            return Ok(false);
+        }
+        // Also if it cannot be read: it is complained about once.
+        self.seen = found;
+        if found.is_none() {
+            self.rows.clear();
+            return Ok(true);
+        }
+        if private_file::is_public(&self.path).map_err(failed)? {
+            return Err(TokenFileError::Public(self.path.clone()));
+        }
+        let format = |error: &dyn std::fmt::Display| TokenFileError::Format(self.path.clone(), error.to_string());
+        let text = fs::read_to_string(&self.path).map_err(failed)?;
+        let file: File = serde_json::from_str(&text).map_err(|error| format(&error))?;
+        if file.tokens.len() > MAX_TOKENS {
+            return Err(TokenFileError::Full);
+        }
+        let row = |row: Row| {
+            let hash = TokenHash::from_hex(&row.sha256).map_err(|_| format(&"'sha256' has 64 hexadecimal digits"))?;
+            let role = role_of(&row.role).ok_or_else(|| format(&"'role' is viewer, operator, worker or client"))?;
+            Ok((hash, TokenGrant { role, child: None, expires: row.expires }))
+        };
+        self.rows = file.tokens.into_iter().map(row).collect::<Result<_, _>>()?;
+        Ok(true)
+    }
+
+    pub(crate) fn rows(&self) -> &[(TokenHash, TokenGrant)] {
+        &self.rows
+    }
+
+    /// Makes a token that runs out after some seconds, or never.
+    ///
+    /// # Errors
+    /// [`TokenFileError`]; then there is none.
+    pub(crate) fn create(&mut self, role: Role, seconds: Option<u64>) -> Result<(Token, TokenGrant), TokenFileError> {
+        self.follow()?;
+        let now = now();
+        self.rows.retain(|(_, grant)| !grant.is_over(now));
+        if self.rows.len() >= MAX_TOKENS {
+            return Err(TokenFileError::Full);
+        }
+        let token = random_token().map_err(TokenFileError::Randomness)?;
+        let grant = TokenGrant { role, child: None, expires: seconds.map(|seconds| now.saturating_add(seconds)) };
+        self.rows.push((TokenHash::of(&token), grant));
+        self.save()?;
+        Ok((token, grant))
+    }
+
+    /// Makes a token invalid.
+    ///
+    /// # Errors
+    /// [`TokenFileError`].
+    pub(crate) fn revoke(&mut self, id: TokenId) -> Result<(), TokenFileError> {
+        self.follow()?;
+        let before = self.rows.len();
+        self.rows.retain(|(hash, _)| hash.id() != id);
+        if self.rows.len() == before {
+            return Err(TokenFileError::Unknown(id));
+        }
+        self.save()
+    }
+
+    /// Makes a token of the same role and remaining life, and lets the old one run out after some seconds.
+    ///
+    /// # Errors
+    /// [`TokenFileError`].
+    pub(crate) fn rotate(&mut self, id: TokenId, seconds: u64) -> Result<(Token, TokenGrant), TokenFileError> {
+        self.follow()?;
+        let now = now();
+        let found = self.rows.iter_mut().find(|(hash, _)| hash.id() == id);
+        let (_, old) = found.ok_or(TokenFileError::Unknown(id))?;
+        let (role, left) = (old.role, old.expires.map(|expires| expires.saturating_sub(now)));
+        let end = now.saturating_add(seconds);
+        old.expires = Some(old.expires.map_or(end, |expires| expires.min(end)));
+        // Saved together with the new one.
+        let token = random_token().map_err(TokenFileError::Randomness)?;
+        let grant = TokenGrant { role, child: None, expires: left.map(|left| now.saturating_add(left)) };
+        self.rows.push((TokenHash::of(&token), grant));
+        self.save()?;
+        Ok((token, grant))
+    }
+
+    fn save(&mut self) -> Result<(), TokenFileError> {
+        let failed = |error| TokenFileError::Io(self.path.clone(), error);
+        let row = |(hash, grant): &(TokenHash, TokenGrant)| Row {
+            sha256: hash.to_hex(),
+            role: role_name(grant.role).into(),
+            expires: grant.expires,
+        };
+        let file = File { tokens: self.rows.iter().map(row).collect() };
+        let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
+        if let Some(directory) = self.path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            fs::create_dir_all(directory).map_err(failed)?;
+        }
+        private_file::write(&self.path, &text).map_err(failed)?;
+        let metadata = fs::metadata(&self.path).map_err(failed)?;
+        self.seen = Some((metadata.modified().map_err(failed)?, metadata.len()));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_kept_as_hashes_and_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new/tokens.json");
+        let mut file = TokenFile::open(&path).unwrap();
+        let mut other = TokenFile::open(&path).unwrap();
+        let (token, grant) = file.create(Role::Worker, Some(60)).unwrap();
+        assert!(grant.expires.is_some_and(|expires| expires.abs_diff(now() + 60) < 5));
+        assert!(!fs::read_to_string(&path).unwrap().contains(&token.to_hex()));
+        assert!(other.follow().unwrap() && !other.follow().unwrap());
+        assert_eq!(other.rows(), [(TokenHash::of(&token), grant)]);
+        #[cfg(unix)]
+        assert!(!private_file::is_public(&path).unwrap());
+
+        let old = TokenHash::of(&token).id();
+        let (_, second) = other.rotate(old, 5).unwrap();
+        assert_eq!(second.role, Role::Worker);
+        file.follow().unwrap();
+        let ends: Vec<u64> = file.rows().iter().filter_map(|(_, grant)| grant.expires).collect();
+        assert!(ends[0] <= now() + 5 && ends[1] > now() + 50, "{ends:?}");
+        file.revoke(old).unwrap();
+        assert!(matches!(file.revoke(old), Err(TokenFileError::Unknown(id)) if id == old));
+        assert_eq!(TokenFile::open(&path).unwrap().rows().len(), 1);
+    }
+
+    #[test]
+    fn files_of_others_are_refused_with_a_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.json");
+        let open = |text: &str| {
+            private_file::write(&path, text.as_bytes()).unwrap();
+            TokenFile::open(&path).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(open(r#"{"tokens": []}"#), Ok(()));
+        for (text, reason) in [
+            ("no", "expected"),
+            (r#"{"tokens": [{"sha256": "ab", "role": "worker"}]}"#, "64 hexadecimal digits"),
+            (&format!(r#"{{"tokens": [{{"sha256": "{}", "role": "king"}}]}}"#, "ab".repeat(32)), "viewer, operator"),
+        ] {
+            assert!(open(text).unwrap_err().contains(reason), "{text}");
+        }
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+            assert!(matches!(TokenFile::open(&path), Err(TokenFileError::Public(_))));
+        }
+    }
+}

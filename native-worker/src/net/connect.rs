@@ -1,0 +1,133 @@
+//! The way to a hub.
+
+use std::{net::IpAddr, time::Duration};
+
+use rollmesh_core::protocol::MAX_FRAME_BYTES;
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_tungstenite::{
+    WebSocketStream, client_async_with_config,
+    tungstenite::{self, http::Uri, protocol::WebSocketConfig},
+};
+
+use super::{Io, Trust};
+
+/// Bytes that one read of the socket may bring. All are written with zeros before each: more would be for nothing.
+const READ_BYTES: usize = 64 << 10;
+
+/// A hub answers a connection within this time.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A socket to a hub.
+pub(crate) type HubSocket = WebSocketStream<Box<dyn Io>>;
+
+/// Whether a text is the address of a hub: `ws://HOST:PORT` or `wss://HOST:PORT`.
+pub(crate) fn is_hub_url(text: &str) -> Result<String, String> {
+    parse(text).map(|_| text.to_owned())
+}
+
+/// Connects to a hub; the token is the caller's to show, after this.
+///
+/// # Errors
+/// What went wrong, for people.
+pub(crate) async fn connect(hub: &str, trust: &Trust) -> Result<HubSocket, String> {
+    match timeout(CONNECT_DEADLINE, open(hub, trust)).await {
+        Ok(opened) => opened,
+        Err(_) => Err(format!("no answer within {} s", CONNECT_DEADLINE.as_secs())),
+    }
+}
+
+struct Address {
+    uri: Uri,
+    host: String,
+    port: u16,
+    is_encrypted: bool,
+}
+
+/// The endpoint behind the address that people write.
+fn parse(hub: &str) -> Result<Address, String> {
+    let expected = || "expected ws://HOST:PORT or wss://HOST:PORT".to_owned();
+    let url = hub.trim_end_matches('/');
+    let url = if url.ends_with("/ws") { url.to_owned() } else { format!("{url}/ws") };
+    let uri: Uri = url.parse().map_err(|_| expected())?;
+    let is_encrypted = match uri.scheme_str() {
+        Some("wss") => true,
+        Some("ws") => false,
+        _ => return Err(expected()),
+    };
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(expected)?;
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = uri.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
+    if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("tokens have no place in an address; set ROLLMESH_TOKEN".into());
+    }
+    Ok(Address { uri, host, port, is_encrypted })
+}
+
+fn is_this_machine(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+impl Trust {
+    /// Finds mistakes that no attempt would mend.
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    pub(crate) fn check(&self, hub: &str) -> Result<(), String> {
+        let Address { host, is_encrypted, .. } = parse(hub)?;
+        if is_encrypted {
+            return self.connector().map(|_| ()).map_err(|error| error.to_string());
+        }
+        if is_this_machine(&host) || self.allow_unencrypted {
+            return Ok(());
+        }
+        Err(format!("{host} is another machine, and ws:// shows the token to everybody on the way: use wss://"))
+    }
+}
+
+async fn open(hub: &str, trust: &Trust) -> Result<HubSocket, String> {
+    trust.check(hub)?;
+    let Address { uri, host, port, is_encrypted } = parse(hub)?;
+    let stream = TcpStream::connect((&*host, port)).await.map_err(|error| error.to_string())?;
+    // Small messages go out at once. A socket that refuses the option works all the same.
+    let _ = stream.set_nodelay(true);
+    let stream: Box<dyn Io> = if is_encrypted {
+        let connector = trust.connector().map_err(|error| error.to_string())?;
+        let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
+        Box::new(connector.connect(name, stream).await.map_err(|error| format!("no TLS: {error}"))?)
+    } else {
+        Box::new(stream)
+    };
+    let limits = WebSocketConfig::default()
+        .read_buffer_size(READ_BYTES)
+        .max_message_size(Some(MAX_FRAME_BYTES as usize))
+        .max_frame_size(Some(MAX_FRAME_BYTES as usize))
+        .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);
+    match client_async_with_config(uri, stream, Some(limits)).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(tungstenite::Error::Http(answer)) => Err(format!("it answered {}", answer.status())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_hubs() {
+        let of = |text: &str| parse(text).map(|address| (address.uri.to_string(), address.host, address.port));
+        let plain = Ok(("ws://127.0.0.1:7878/ws".to_owned(), "127.0.0.1".to_owned(), 7878));
+        for text in ["ws://127.0.0.1:7878", "ws://127.0.0.1:7878/", "ws://127.0.0.1:7878/ws"] {
+            assert_eq!(of(text), plain);
+        }
+        assert_eq!(of("wss://[::1]"), Ok(("wss://[::1]/ws".into(), "::1".into(), 443)));
+        for text in ["", "ws://", "http://a:1", "127.0.0.1:7878", "ws://a:1/?token=ab", "ws://token@a:1"] {
+            assert!(of(text).is_err(), "{text}");
+        }
+        for (host, own) in [("localhost", true), ("127.0.0.9", true), ("::1", true), ("10.0.0.1", false), ("h", false)]
+        {
+            assert_eq!(is_this_machine(host), own, "{host}");
+        }
+    }
+}

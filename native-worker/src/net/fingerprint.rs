@@ -1,0 +1,59 @@
+//! Fingerprints of certificates.
+
+use std::{fmt, str::FromStr};
+
+use sha2::{Digest as _, Sha256};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+/// The SHA-256 of a certificate, as browsers and `openssl x509 -fingerprint -sha256` show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+/// A text is no fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a fingerprint is a SHA-256: 64 hexadecimal digits, with or without colons; the hub prints it")]
+pub struct FingerprintError;
+
+impl Fingerprint {
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
+        Self(Sha256::digest(certificate).into())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = FingerprintError;
+
+    fn from_str(text: &str) -> Result<Self, FingerprintError> {
+        let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b':').collect();
+        let mut bytes = [0; 32];
+        if digits.len() != 64 {
+            return Err(FingerprintError);
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16).map(|digit| digit as u8).ok_or(FingerprintError);
+            *byte = digit(0)? << 4 | digit(1)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_are_read_as_people_write_them() {
+        let fingerprint = Fingerprint([0xab; 32]);
+        assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
+        assert_eq!(["AB"; 32].join(":").parse(), Ok(fingerprint));
+        for bad in ["", "ab", &"g".repeat(64), &"a".repeat(65), &"é".repeat(32)] {
+            assert_eq!(bad.parse::<Fingerprint>(), Err(FingerprintError));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Which hub a peer believes to be the one it wants.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+        pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+    },
+};
+
+use super::Fingerprint;
+
+/// Whom to believe. By default the authorities that the system trusts.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// These authorities instead, from a PEM file.
+    pub ca: Option<PathBuf>,
+    /// This one certificate instead, whatever its names and dates.
+    pub fingerprint: Option<Fingerprint>,
+    /// Without encryption too, beyond this machine.
+    pub allow_unencrypted: bool,
+}
+
+/// Why there is nobody to be believed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrustError {
+    #[error("cannot read certificates from {0}: {1}")]
+    Ca(PathBuf, String),
+    #[error("the system has no trusted certificates: name the hub's with --tls-ca or --tls-fingerprint")]
+    NoRoots,
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+impl Trust {
+    pub(crate) fn connector(&self) -> Result<TlsConnector, TrustError> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let config = match self.fingerprint {
+            Some(fingerprint) => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Pinned { fingerprint, provider }))
+                .with_no_client_auth(),
+            None => builder.with_root_certificates(self.roots()?).with_no_client_auth(),
+        };
+        Ok(TlsConnector::from(Arc::new(config)))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, TrustError> {
+        let mut roots = RootCertStore::empty();
+        match &self.ca {
+            Some(path) => {
+                let failed = |error: &dyn std::fmt::Display| TrustError::Ca(path.clone(), error.to_string());
+                for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))? {
+                    roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
+                }
+                if roots.is_empty() {
+                    return Err(failed(&"there is none in it"));
+                }
+            }
+            None => {
+                // What cannot be read is not trusted; that is for the handshake to find out.
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+                if roots.is_empty() {
+                    return Err(TrustError::NoRoots);
+                }
+            }
+        }
+        Ok(roots)
+    }
+}
+
+/// Believes one certificate, and whoever proves to have its key.
+#[derive(Debug)]
+struct Pinned {
+    fingerprint: Fingerprint,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if Fingerprint::of(certificate) == self.fingerprint {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(rustls::Error::General("the hub's certificate has another fingerprint".into()))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,190 @@
+//! Encryption: who believes whom, and that no token is said before.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rollmesh::{
+    Registry,
+    control::{Control, ControlConfig, Trust},
+    hub::{Hub, HubError, TlsConfig},
+    train::{RunEnd, TrainConfig},
+};
+use rollmesh_core::protocol::{Role, Token};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+use super::{TestHub, config, support::soon};
+
+/// An authority, and what it has signed.
+struct Authority {
+    directory: tempfile::TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        fs::write(directory.path().join("ca.pem"), issuer.pem()).unwrap();
+        Self { directory, issuer }
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+
+    fn sign(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> TlsConfig {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let made = params.signed_by(&key, &self.issuer).unwrap();
+        let at = |kind: &str| self.directory.path().join(format!("{name}-{kind}.pem"));
+        fs::write(at("cert"), made.pem()).unwrap();
+        fs::write(at("key"), key.serialize_pem()).unwrap();
+        TlsConfig::Files { cert: at("cert"), key: at("key") }
+    }
+}
+
+async fn hub_with(tls: TlsConfig) -> TestHub {
+    TestHub::start_with(|config, _| config.security.tls = Some(tls)).await
+}
+
+async fn join(url: &str, token: Token, trust: Trust) -> Result<Control, String> {
+    let patience = Duration::from_secs(20);
+    let config = ControlConfig { hub: url.parse().unwrap(), token, role: Role::Operator, trust, patience };
+    soon("an answer", Control::connect(&config)).await.map_err(|error| error.to_string())
+}
+
+fn by_ca(path: &Path) -> Trust {
+    Trust { ca: Some(path.to_owned()), ..Trust::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_right_certificate_is_believed() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let good = hub_with(authority.sign("localhost", |_| {})).await;
+    let url = |hub: &TestHub| format!("wss://localhost:{}", hub.hub.address().port());
+    assert!(join(&url(&good), good.operator_token(), by_ca(&authority.ca())).await.is_ok());
+    let fingerprint = good.hub.fingerprint().unwrap().parse().unwrap();
+    let pinned = Trust { fingerprint: Some(fingerprint), ..Trust::default() };
+    assert!(join(&url(&good), good.operator_token(), pinned.clone()).await.is_ok());
+
+    // Signed by somebody else; by nobody that the system knows; for another name; over; not yet; another than pinned.
+    let expired = authority.sign("localhost", |params| params.not_after = date_time_ymd(2020, 1, 1));
+    let expired = hub_with(expired).await;
+    let early = authority.sign("localhost", |params| params.not_before = date_time_ymd(2999, 1, 1));
+    let early = hub_with(early).await;
+    let elsewhere = hub_with(authority.sign("hub.example", |_| {})).await;
+    let own = tempfile::tempdir().unwrap();
+    let own = hub_with(TlsConfig::SelfSigned(own.path().to_owned())).await;
+    let cases = [
+        (&good, by_ca(&other.ca()), "invalid peer certificate"),
+        (&good, Trust::default(), ""),
+        (&elsewhere, by_ca(&authority.ca()), "not valid for name"),
+        (&expired, by_ca(&authority.ca()), "expired"),
+        (&early, by_ca(&authority.ca()), "not valid yet"),
+        (&own, by_ca(&authority.ca()), ""),
+        (&own, pinned, "another fingerprint"),
+    ];
+    for (hub, trust, reason) in cases {
+        let error = join(&url(hub), hub.operator_token(), trust).await.expect_err("no hub to be believed");
+        assert!(error.contains("no TLS") || error.contains("no trusted certificates"), "{error}");
+        assert!(error.contains(reason), "{error}");
+    }
+    let fingerprint = Some(own.hub.fingerprint().unwrap().parse().unwrap());
+    assert!(join(&url(&own), own.operator_token(), Trust { fingerprint, ..Trust::default() }).await.is_ok());
+}
+
+/// A server that keeps what it is told, and answers nothing.
+async fn recorder() -> (SocketAddr, tokio::task::JoinHandle<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let recorded = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut bytes = vec![0; 4096];
+        let mut all = Vec::new();
+        // The first words, an answer that is no TLS, and whatever is said to that.
+        for answer in [&b"HTTP/1.1 101 Switching Protocols\r\n\r\n"[..], b""] {
+            let Ok(count) = stream.read(&mut bytes).await else { break };
+            all.extend_from_slice(&bytes[..count]);
+            let _ = stream.write_all(answer).await;
+        }
+        drop(stream);
+        all
+    });
+    (address, recorded)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_token_is_said_before_the_hub_is_believed() {
+    let (address, recorded) = recorder().await;
+    let token = Token::new(*b"0123456789abcdef0123456789abcdef");
+    let error = join(&format!("wss://{address}"), token, Trust::default()).await.expect_err("no hub");
+    assert!(error.contains("no TLS"), "{error}");
+    let heard = soon("the record", recorded).await.unwrap();
+    assert!(!heard.is_empty() && !heard.windows(8).any(|part| part == b"01234567"), "the token was said");
+
+    // Other machines are not even called without encryption.
+    for hub in ["ws://192.0.2.1:7878", "ws://hub.example"] {
+        let error = join(hub, token, Trust::default()).await.expect_err("no encryption");
+        assert!(error.contains("use wss://"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_for_tls_speaks_nothing_else_and_waits_for_nobody() {
+    let state = tempfile::tempdir().unwrap();
+    let hub = hub_with(TlsConfig::SelfSigned(state.path().to_owned())).await;
+    let address = hub.hub.address();
+    let error = join(&format!("ws://{address}"), hub.operator_token(), Trust::default()).await;
+    assert!(error.is_err(), "plain words");
+    let began = Instant::now();
+    // The first bytes of a ClientHello, and then nothing.
+    let mut stalled = TcpStream::connect(address).await.unwrap();
+    stalled.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]).await.unwrap();
+    let mut rest = Vec::new();
+    let _ = soon("the end of the connection", stalled.read_to_end(&mut rest)).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // TLS 1.1, which nobody should speak any more: an alert, and the end.
+    let mut old = TcpStream::connect(address).await.unwrap();
+    let hello =
+        [&[0x16, 0x03, 0x01, 0x00, 0x2d, 0x01, 0x00, 0x00, 0x29, 0x03, 0x02][..], &[7; 32], &[0, 0, 2, 0, 0x2f, 1, 0]];
+    old.write_all(&hello.concat()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = soon("the end of the connection", old.read_to_end(&mut answer)).await;
+    assert!(answer.first().is_none_or(|kind| *kind == 0x15), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beyond_this_machine_a_hub_encrypts_or_does_not_start() {
+    let mut open = config();
+    open.listen = "0.0.0.0:0".parse().unwrap();
+    let error = Hub::start(open.clone(), &Registry::builtin()).await.unwrap_err();
+    assert!(matches!(error, HubError::NotEncrypted(_)) && error.to_string().contains("--tls-self-signed"), "{error}");
+
+    // Its own workers come in through the same door.
+    let hub = TestHub::start_with(|config, directory| {
+        config.listen = "0.0.0.0:0".parse().unwrap();
+        config.security.tls = Some(TlsConfig::SelfSigned(directory.join("state")));
+    })
+    .await;
+    let config = TrainConfig { num_workers: 1, max_env_steps: 500, ..TrainConfig::new("CartPole-v1") };
+    let summary = soon("the end of the run", hub.hub.train(config).await.unwrap()).await.unwrap();
+    assert_eq!(summary.end, RunEnd::Finished);
+    assert!(hub.hub.worker_url().starts_with("wss://") && hub.hub.dashboard_url().starts_with("https://"));
+
+    // Who insists is told what that means.
+    open.security.allow_unencrypted = true;
+    let mut hub = Hub::start(open, &Registry::builtin()).await.unwrap();
+    let notice = soon("a warning", hub.next_notice()).await.unwrap();
+    assert!(notice.level == 1 && notice.text.contains("is not encrypted"), "{notice:?}");
+}
