@@ -43,7 +43,7 @@ enum Command {
     /// Watch two workers learn to balance a pole, and join them from a browser tab
     Demo(demo::DemoArgs),
     /// Train a policy with local workers; others may join
-    Train(train::TrainArgs),
+    Train(Box<train::TrainArgs>),
     /// Wait for runs that are started from the dashboard
     Hub(hub::HubArgs),
     /// Work for a hub
