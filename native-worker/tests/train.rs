@@ -281,7 +281,12 @@ async fn no_worker_outlives_a_hub_that_is_killed() {
 fn evaluations(setup: &Setup) -> Vec<Value> {
     let lines = std::fs::read_to_string(setup.run_dir().join("metrics.jsonl")).unwrap_or_default();
     let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
-    whole.lines().map(json).filter(|line| !line["evaluation"].is_null()).map(|line| line["evaluation"].clone()).collect()
+    whole
+        .lines()
+        .map(json)
+        .filter(|line| !line["evaluation"].is_null())
+        .map(|line| line["evaluation"].clone())
+        .collect()
 }
 
 #[tokio::test]
@@ -299,7 +304,8 @@ async fn a_run_is_evaluated_beside_itself_and_its_policy_afterwards() {
     }
     let checkpoint = setup.run_dir().display().to_string();
     let gif = setup.directory.path().join("first.gif").display().to_string();
-    let evaluate = ["evaluate", "--checkpoint", &checkpoint, "--episodes", "5", "--seed", "3", "--json", "--render", &gif];
+    let evaluate =
+        ["evaluate", "--checkpoint", &checkpoint, "--episodes", "5", "--seed", "3", "--json", "--render", &gif];
     let report = json(&Process::start(evaluate).finish_with(0).await.stdout);
     assert_eq!((report["episodes"].as_array().unwrap().len(), &report["unfinished"]), (5, &0.into()));
     assert_eq!(report["weights_hash"], setup.summary()["weights_hash"]);

@@ -14,6 +14,7 @@ mod hub;
 mod learn;
 mod log;
 mod mode;
+mod ope;
 mod policies;
 mod ranks;
 mod sample;
@@ -22,6 +23,7 @@ mod settings;
 mod signals;
 mod train;
 mod worker;
+mod worker_spec;
 
 use std::process::ExitCode;
 
@@ -42,7 +44,7 @@ enum Command {
     /// Watch two workers learn to balance a pole, and join them from a browser tab
     Demo(demo::DemoArgs),
     /// Train a policy with local workers; others may join
-    Train(train::TrainArgs),
+    Train(Box<train::TrainArgs>),
     /// Wait for runs that are started from the dashboard
     Hub(hub::HubArgs),
     /// Work for a hub
@@ -73,6 +75,8 @@ enum Command {
     Learn(learn::LearnArgs),
     /// Look at logged experience, and bring it into other forms
     Data(data::DataArgs),
+    /// Say how good a policy would have been in the episodes that another one has played
+    Ope(ope::OpeArgs),
     /// List the environments that this program knows
     Envs(envs::EnvsArgs),
     /// List the kinds of policies that this program knows
@@ -116,6 +120,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Evaluate(args) => evaluate::run(&args, &registry),
         Command::Learn(args) => learn::run(&args, &registry),
         Command::Data(args) => data::run(&args, &registry),
+        Command::Ope(args) => ope::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Policies(args) => policies::run(&args, &registry),
         #[cfg(unix)]

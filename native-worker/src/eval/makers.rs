@@ -15,7 +15,7 @@ use rollmesh_core::{
 use serde::{Deserialize, Serialize};
 
 use super::EvalWorkerError;
-use crate::{checkpoint::PolicyCheckpoint, kernels};
+use crate::{checkpoint::PolicyCheckpoint, kernels, launch::WorkerSpec};
 
 type InitFn = Arc<dyn Fn() -> Result<(), CallbackError> + Send + Sync>;
 type MakeEnv = Arc<dyn Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync>;
@@ -127,6 +127,10 @@ pub struct EvalSpec {
     pub restart_failed_sub_environments: bool,
     /// How it plays. Without a limit of its own, the registered one of the environment counts.
     pub options: EvaluatorOptions,
+    /// What its process needs of the machine, and is held to.
+    #[doc(alias = "num_gpus")]
+    #[serde(skip_serializing_if = "WorkerSpec::is_default")]
+    pub worker: WorkerSpec,
     /// Runs with a lower priority than other programs.
     pub is_nice: bool,
     /// The longest time without any progress, also while it begins.
@@ -145,6 +149,7 @@ impl Default for EvalSpec {
             policy_config: Config::new(),
             restart_failed_sub_environments: false,
             options: EvaluatorOptions::default(),
+            worker: WorkerSpec::default(),
             is_nice: false,
             timeout_ms: 60_000,
         }

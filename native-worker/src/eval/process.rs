@@ -8,7 +8,7 @@ use std::{
     path::Path,
     process::{Child, ChildStderr, Command, ExitCode, ExitStatus, Stdio},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, LazyLock, Mutex, PoisonError,
         mpsc::{self, Receiver, Sender},
     },
     thread,
@@ -29,7 +29,10 @@ use super::{
     makers::EvalSpec,
     wire::{Found, Wanted, receive, send},
 };
-use crate::envs::last_lines;
+use crate::{
+    envs::last_lines,
+    launch::{ConfineFlags, Confinement, Grant, Inventory},
+};
 
 /// The hidden command of programs that can be the process of an evaluation.
 pub(crate) const ENGINE_COMMAND: &str = "eval-engine";
@@ -39,6 +42,16 @@ pub(super) const VARIABLE: &str = "ROLLMESH_EVAL";
 const LAST_WORDS: usize = 16_000;
 /// How long a process that has ended is listened to, and how long one that is to end may take.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// What this process may grant its engines.
+static INVENTORY: LazyLock<Inventory> = LazyLock::new(Inventory::of_machine);
+
+/// What an engine is and may take; the first message to its process.
+#[derive(Serialize, Deserialize)]
+struct Birth {
+    spec: EvalSpec,
+    confine: ConfineFlags,
+}
 
 #[derive(Serialize, Deserialize)]
 enum Said {
@@ -59,6 +72,7 @@ pub(super) struct ProcessEngine {
     orders: Sender<(Said, Vec<u8>)>,
     child: Arc<Mutex<Leash>>,
     tell: Arc<dyn Fn(Result<Report, String>) + Send + Sync>,
+    _grant: Grant,
 }
 
 /// A child that is killed and waited for only once.
@@ -74,9 +88,13 @@ impl ProcessEngine {
         spec: &EvalSpec,
         tell: impl Fn(Result<Report, String>) + Send + Sync + 'static,
     ) -> io::Result<Self> {
+        let grant = INVENTORY.grant(&spec.worker).map_err(io::Error::other)?;
+        let confinement = Confinement { cpus: grant.cpus(), gpus: grant.gpus(), memory: grant.memory() };
+        let birth = Birth { spec: spec.clone(), confine: confinement.flags() };
         let mut child = Command::new(program)
             .arg(ENGINE_COMMAND)
             .env(VARIABLE, "1")
+            .envs(confinement.variables())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -91,11 +109,10 @@ impl ProcessEngine {
         let child = Arc::new(Mutex::new(Leash { child, status: None }));
         let tell: Arc<dyn Fn(Result<Report, String>) + Send + Sync> = Arc::new(tell);
         let (orders, said) = mpsc::channel::<(Said, Vec<u8>)>();
-        let engine = Self { orders, child: child.clone(), tell: tell.clone() };
-        let spec = spec.clone();
+        let engine = Self { orders, child: child.clone(), tell: tell.clone(), _grant: grant };
         // A process that hangs takes nothing: only this thread waits for it, until it is killed.
         thread::Builder::new().name("eval-orders".into()).spawn(move || {
-            if send(&mut stdin, &spec, &[]).is_ok() {
+            if send(&mut stdin, &birth, &[]).is_ok() {
                 let _ = said.iter().try_for_each(|(said, bytes)| send(&mut stdin, &said, &bytes));
             }
         })?;
@@ -223,7 +240,8 @@ impl Pipes {
     }
 
     fn serve(mut self, registry: &Registry) -> io::Result<()> {
-        let (spec, _): (EvalSpec, _) = receive(&mut self.said)?;
+        let (Birth { spec, confine }, _) = receive(&mut self.said)?;
+        confine.apply().map_err(io::Error::other)?;
         if spec.is_nice {
             // Who may not be nice is so as it is.
             let _ = rustix::process::nice(10);

@@ -40,7 +40,15 @@ impl Actor {
         self.dashboard.begin_run();
         history.into_iter().for_each(|point| self.dashboard.points.push(&Message::Iteration(point)));
         for _ in self.children.count()..workers {
-            self.add_child();
+            match self.add_child() {
+                Ok(_) => {}
+                Err(error) if error.is_refusal() => {
+                    // Fewer workers than were asked for would be another run.
+                    self.end_run(RunEnd::Failed(error.to_string()));
+                    return Err(StartError::Launch(error));
+                }
+                Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
+            }
         }
         let workers: Vec<u32> =
             self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(|(&id, _)| id).collect();
@@ -225,7 +233,7 @@ impl Actor {
         if let Err(error) = written {
             self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
         }
-        let evaluated = self.run.as_mut().map_or(Ok(()), |run| run.evaluate_if_due(self.children.program()));
+        let evaluated = self.run.as_mut().map_or(Ok(()), |run| run.evaluate_if_due(&self.program));
         if let Err(error) = evaluated {
             self.notice(1, error.to_string());
         }
@@ -237,7 +245,7 @@ impl Actor {
     pub(super) fn poll_evaluation(&mut self) {
         let Some(run) = self.run.as_mut() else { return };
         let number = run.number;
-        let evaluated = match run.poll_evaluation(self.children.program()) {
+        let evaluated = match run.poll_evaluation(&self.program) {
             None => return,
             Some(Err(error)) => return self.notice(1, error.to_string()),
             Some(Ok(evaluated)) => evaluated,

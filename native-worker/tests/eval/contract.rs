@@ -117,3 +117,16 @@ pub(crate) fn any_signal_can_be_the_reward() {
     assert!(error.contains("no step brought the reward signal 'infos/height'"), "{error}");
     assert_eq!(worker.poll(Duration::ZERO), Ok(None));
 }
+
+pub(crate) fn a_process_has_what_its_worker_spec_says_and_no_more() {
+    let init = Some(InitSpec { name: "one_cpu".into(), ..InitSpec::default() });
+    let mut spec = EvalSpec { init, ..lab(json!({})) };
+    spec.worker.cpus = 1;
+    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    worker.submit(None, 10, true, true).unwrap();
+    assert_eq!(result(&mut worker).reward(), 5.0);
+    spec.worker.resources.insert("simulator".into(), 1);
+    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    let error = worker.poll(LONG).unwrap_err().to_string();
+    assert!(error.contains("a worker needs the resource 'simulator', and there is none of that name"), "{error}");
+}

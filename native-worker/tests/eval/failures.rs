@@ -1,6 +1,11 @@
 //! Whatever goes wrong is told once, and the next evaluation is as if it had not been.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rollmesh::{
     eval::{EvalSpec, EvalWorker, EvalWorkerError, InitSpec},
@@ -11,6 +16,7 @@ use serde_json::json;
 use super::{
     contract::{LONG, result},
     lab::{lab, registry},
+    names::somebody_else,
 };
 
 pub(crate) fn what_hangs_is_given_up_once_and_replaced() {
@@ -53,7 +59,7 @@ pub(crate) fn what_crashes_is_told_once_and_replaced() {
 pub(crate) fn what_cannot_begin_says_so_at_the_first_poll() {
     let init = |name: &str| Some(InitSpec { name: name.into(), ..Default::default() });
     let cases = [
-        (EvalSpec { init: init("fail"), ..lab(json!({})) }, "its init function failed: fail: no device"),
+        (EvalSpec { init: init("fail"), ..lab(json!({})) }, "its init function failed: fail failed: no device"),
         (lab(json!({ "does": "refuse" })), "its environment failed: the environment failed: closed today"),
         (
             EvalSpec { policy: "nobody".into(), ..lab(json!({})) },
@@ -76,16 +82,38 @@ pub(crate) fn what_cannot_begin_says_so_at_the_first_poll() {
 
 pub(crate) fn no_process_outlives_its_worker() {
     let dir = tempfile::tempdir().unwrap();
-    let pid = dir.path().join("notes");
-    // It hangs when its worker goes.
-    let mut worker = EvalWorker::in_process(&lab(json!({ "does": "hang", "notes": pid }))).unwrap();
-    worker.submit(None, 100, true, true).unwrap();
-    let children = || {
-        let path = format!("/proc/self/task/{}/children", rustix::thread::gettid().as_raw_nonzero());
-        fs::read_to_string(path).unwrap_or_default()
-    };
-    drop(children);
+    let mut worker = hanging(dir.path());
+    let engine = pid(dir.path());
+    assert!(is_alive(engine));
     worker.shutdown();
-    // Its process has been waited for when this comes back: nothing is left that could answer.
-    assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+    assert!(!is_alive(engine));
+    // Nor one whose worker ends without a word.
+    somebody_else("abandon", dir.path());
+    let engine = pid(dir.path());
+    let end = Instant::now() + LONG;
+    while is_alive(engine) {
+        assert!(Instant::now() < end, "process {engine} goes on");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A worker in the middle of an evaluation that hangs.
+pub(crate) fn hanging(dir: &Path) -> EvalWorker {
+    let _ = fs::remove_file(dir.join("pid"));
+    let mut worker = EvalWorker::in_process(&lab(json!({ "does": "hang", "pid": dir.join("pid") }))).unwrap();
+    worker.submit(None, 100, true, true).unwrap();
+    while !dir.join("pid").exists() {
+        assert_eq!(worker.poll(Duration::from_millis(10)), Ok(None));
+    }
+    worker
+}
+
+fn pid(dir: &Path) -> u32 {
+    fs::read_to_string(dir.join("pid")).unwrap().parse().unwrap()
+}
+
+/// True for a process that has not ended, whether or not somebody has waited for its end.
+fn is_alive(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }

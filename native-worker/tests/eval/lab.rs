@@ -1,6 +1,12 @@
 //! An environment that does what its settings say.
 
-use std::{fs, io::Write as _, path::PathBuf, process::abort, thread};
+use std::{
+    fs,
+    io::Write as _,
+    path::PathBuf,
+    process::{self, abort},
+    thread,
+};
 
 use rollmesh::{Registry, eval::EvalSpec};
 use rollmesh_core::{
@@ -23,6 +29,8 @@ struct Lab {
     does: String,
     /// It does that only where this file is not.
     once: Option<PathBuf>,
+    /// Where the number of its process is told before it hangs.
+    pid: Option<PathBuf>,
     t: i64,
 }
 
@@ -34,7 +42,7 @@ impl Lab {
         if does == "refuse" {
             return Err(EnvError::Failed("closed today".into()));
         }
-        Ok(Self { does, once: text("once")?.map(Into::into), t: 0 })
+        Ok(Self { does, once: text("once")?.map(Into::into), pid: text("pid")?.map(Into::into), t: 0 })
     }
 
     fn misbehave(&self) {
@@ -44,9 +52,15 @@ impl Lab {
             return;
         }
         match self.does.as_str() {
-            "hang" => loop {
-                thread::park();
-            },
+            "hang" => {
+                if let Some(file) = &self.pid {
+                    fs::write(file.with_extension("tmp"), process::id().to_string()).unwrap();
+                    fs::rename(file.with_extension("tmp"), file).unwrap();
+                }
+                loop {
+                    thread::park();
+                }
+            }
             "abort" => {
                 eprintln!("the lab burns");
                 abort();
@@ -140,6 +154,10 @@ pub(crate) fn registry() -> Registry {
                 Some(line) if line.trim_start_matches("Threads:").trim() == "1" => Ok(()),
                 line => Err(CallbackError::new("note", format!("not the first: {line:?}"))),
             }
+        })
+        .with_init_fn("one_cpu", |_| {
+            let cpus = rustix::thread::sched_getaffinity(None).map_or(0, |set| set.count());
+            if cpus == 1 { Ok(()) } else { Err(CallbackError::new("one_cpu", format!("{cpus} CPUs"))) }
         })
         .with_init_fn("fail", |_| Err(CallbackError::new("fail", "no device")))
 }

@@ -21,7 +21,7 @@ fn main() -> std::process::ExitCode {
 
     rollmesh::eval::eval_process(lab::registry);
     names::be_somebody_else();
-    let tests: [(&str, fn()); 14] = [
+    let tests: [(&str, fn()); 15] = [
         ("there_is_nothing_before_something_was_submitted", contract::there_is_nothing_before_something_was_submitted),
         ("a_result_has_a_reward_and_frames", contract::a_result_has_a_reward_and_frames),
         ("only_the_second_result_is_ever_returned", contract::only_the_second_result_is_ever_returned),
@@ -29,6 +29,10 @@ fn main() -> std::process::ExitCode {
         ("a_process_finds_what_a_thread_finds", contract::a_process_finds_what_a_thread_finds),
         ("the_init_function_comes_before_everything", contract::the_init_function_comes_before_everything),
         ("any_signal_can_be_the_reward", contract::any_signal_can_be_the_reward),
+        (
+            "a_process_has_what_its_worker_spec_says_and_no_more",
+            contract::a_process_has_what_its_worker_spec_says_and_no_more,
+        ),
         ("what_hangs_is_given_up_once_and_replaced", failures::what_hangs_is_given_up_once_and_replaced),
         ("what_crashes_is_told_once_and_replaced", failures::what_crashes_is_told_once_and_replaced),
         ("what_cannot_begin_says_so_at_the_first_poll", failures::what_cannot_begin_says_so_at_the_first_poll),

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     contract::{LONG, result},
+    failures,
     lab::lab,
 };
 
@@ -36,12 +37,15 @@ pub(crate) fn be_somebody_else() {
             let found = result(&mut worker);
             println!("{}", json!({ "reward": found.reward(), "frames": found.frames.map(|frames| frames.shape()) }));
         }
+        "abandon" => {
+            std::mem::forget(failures::hanging(std::path::Path::new(dir)));
+        }
         _ => unreachable!(),
     }
     exit(0);
 }
 
-fn somebody_else(what: &str, names: &std::path::Path) -> String {
+pub(crate) fn somebody_else(what: &str, names: &std::path::Path) -> String {
     let job = format!("{what} {}", names.display());
     let output = Command::new(env::current_exe().unwrap()).env(VARIABLE, job).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

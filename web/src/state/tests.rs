@@ -4,8 +4,8 @@ use rollmesh_core::{
     protocol::{
         Message, Phase, RefusalCode, Token,
         message::{
-            EnvTrace, EvaluationPoint, Iteration, LedgerReport, Notice, Refused, Reply, Request, RunStatus, Welcome, WorkerGone,
-            WorkerRow, WorkerToken,
+            EnvTrace, EvaluationPoint, Iteration, LedgerReport, Notice, Refused, Reply, Request, RunStatus, Welcome,
+            WorkerGone, WorkerRow, WorkerToken,
         },
     },
     time::Micros,
