@@ -123,9 +123,8 @@ impl<J, R> EvaluationQueue<J, R> {
 
     /// An evaluation is over, one way or the other. The result of one that nobody wants any more is dropped.
     pub fn finish(&mut self, ticket: Ticket, result: R) {
-        match self.running.take_if(|(_, running)| *running == ticket) {
-            Some((Some(asker), ticket)) => self.results.push_back((asker, ticket, result)),
-            Some((None, _)) | None => {}
+        if let Some((Some(asker), ticket)) = self.running.take_if(|(_, running)| *running == ticket) {
+            self.results.push_back((asker, ticket, result));
         }
     }
 

@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn lengths_that_nobody_sends_take_no_memory() {
-        let mut pipe = vec![0xFF; 16];
+        let mut pipe = [0xFF; 16];
         assert_eq!(receive::<Found>(&pipe[..]).unwrap_err().kind(), ErrorKind::InvalidData);
         pipe[..8].copy_from_slice(&MAX_TEXT.to_le_bytes());
         pipe[8..].copy_from_slice(&0u64.to_le_bytes());
