@@ -1,7 +1,8 @@
 //! The hub: the process that workers, dashboards and clients connect to.
 //!
 //! One task, the actor, owns all state: peers, children, the run. Every socket has a task of its own that checks
-//! and decodes frames and passes messages on; the learner has a thread. The actor never blocks on any of them.
+//! and decodes frames and passes messages on; the learner has a thread, and so have strangers and dashboards, with the
+//! lowest claim to processor time. The actor never blocks on any of them.
 
 mod access;
 mod actor;
@@ -13,9 +14,12 @@ mod children;
 mod client;
 mod commands;
 mod dashboard;
+mod door;
 mod gate;
 mod limits;
 mod meter;
+mod movable;
+mod pace;
 mod peer;
 mod private_file;
 mod runs;
@@ -180,7 +184,8 @@ pub struct Hub {
     status: watch::Receiver<RunStatus>,
     notices: mpsc::Receiver<HubNotice>,
     actor: JoinHandle<()>,
-    server: JoinHandle<()>,
+    /// Closes with the hub.
+    _door: door::Door,
 }
 
 impl Hub {
@@ -265,7 +270,9 @@ impl Hub {
             events: events.clone(),
             clients,
             gate: Arc::default(),
+            inside: tokio::runtime::Handle::current(),
         };
+        let door = door::Door::open(listener, server).map_err(failed)?;
         Ok(Self {
             address,
             reached_at,
@@ -277,7 +284,7 @@ impl Hub {
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),
-            server: tokio::spawn(server::serve(listener, Arc::new(server))),
+            _door: door,
             events,
         })
     }
@@ -463,7 +470,6 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        self.server.abort();
         self.actor.abort();
     }
 }
