@@ -34,7 +34,6 @@ const SLICE_STEPS: u32 = 64;
 /// Frames that may wait for the socket before the worker waits too.
 const QUEUED_FRAMES: usize = 16;
 
-
 /// How a worker is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerConfig {
