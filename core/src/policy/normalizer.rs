@@ -107,7 +107,8 @@ mod tests {
         let greedy = |net: &mut NetPolicy, obs: &[f32]| {
             let (mut actions, mut logp, mut values) = (vec![0; 2], vec![0.0; 2], vec![0.0; 2]);
             let out = ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut values);
-            let input = ActionInput::new(RowsRef::F32(obs), &[Moment::default(); 2]);
+            let moments = [Moment::default(); 2];
+            let input = ActionInput::new(RowsRef::F32(obs), &moments);
             net.compute_actions(ActionInput { explore: false, ..input }, out).unwrap();
             (actions, logp, values)
         };
