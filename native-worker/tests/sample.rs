@@ -114,7 +114,7 @@ async fn wrong_usage_ends_with_2() {
     let cases: [(&[&str], &str); 3] = [
         (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--num-envs", "0"], "num_envs"),
-        (&["--policy", "wise"], "there is no kind of policy 'wise'; known are: a2c, net, pg, ppo, random"),
+        (&["--policy", "wise"], "there is no kind of policy 'wise'; known are: a2c, bc, marwil, net, pg, ppo, random"),
     ];
     for (args, message) in cases {
         let end = Process::start(["sample"].iter().chain(args)).finish_with(2).await;

@@ -60,7 +60,7 @@ pub enum Happened {
         /// For which lease.
         lease: LeaseId,
         /// The fragment.
-        fragment: SlotFragment,
+        fragment: Box<SlotFragment>,
     },
     /// A batch was taken.
     Batch {

@@ -2,6 +2,7 @@
 //! place, in every way in which a group could be broken.
 
 use rollmesh_core::{
+    batch::SlotFragment,
     group::Ledger,
     ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
 };
@@ -45,14 +46,14 @@ fn assert_found(what: &str, change: impl Fn(&Happened) -> Option<Vec<Happened>>)
     assert!(found >= 12, "{what}: only {found} histories have such a place");
 }
 
-fn committed(happened: &Happened) -> Option<(WorkerId, LeaseId, rollmesh_core::batch::SlotFragment)> {
+fn committed(happened: &Happened) -> Option<(WorkerId, LeaseId, SlotFragment)> {
     match happened {
-        Happened::Committed { worker, lease, fragment } => Some((*worker, *lease, fragment.clone())),
+        Happened::Committed { worker, lease, fragment } => Some((*worker, *lease, (**fragment).clone())),
         _ => None,
     }
 }
 
-fn batch(happened: &Happened, least: usize) -> Option<Vec<rollmesh_core::batch::SlotFragment>> {
+fn batch(happened: &Happened, least: usize) -> Option<Vec<SlotFragment>> {
     match happened {
         Happened::Batch { fragments } if fragments.len() >= least => Some(fragments.clone()),
         _ => None,
@@ -78,7 +79,7 @@ fn lost_and_doubled_commits_are_found() {
 
 #[test]
 fn commits_of_the_wrong_thing_are_found() {
-    type Change = fn(&mut (WorkerId, LeaseId, rollmesh_core::batch::SlotFragment));
+    type Change = fn(&mut (WorkerId, LeaseId, SlotFragment));
     let changes: [(&str, Change); 6] = [
         ("of somebody else", |(worker, ..)| worker.0 += 1_000),
         ("for another lease", |(_, lease, _)| lease.0 += 1_000_000),
@@ -92,6 +93,7 @@ fn commits_of_the_wrong_thing_are_found() {
             let mut parts = committed(happened)?;
             change(&mut parts);
             let (worker, lease, fragment) = parts;
+            let fragment = Box::new(fragment);
             Some(vec![Happened::Committed { worker, lease, fragment }])
         });
     }

@@ -8,7 +8,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     group::{GroupCommand, GroupConfig, GroupState, LeaseGroup, Ledger, Outcome, SamplingMode, WorkerProfile},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
-    lease::Lease,
+    lease::{Lease, SlotSource},
     time::Micros,
 };
 use rollmesh_tests::{
@@ -189,6 +189,7 @@ impl Bench {
             if *outcome == Outcome::Committed {
                 let next = (fragment.slot, FragmentNo(fragment.fragment.0 + 1));
                 self.starts.insert(next, FakeState::decode(&fragment.state));
+                let fragment = Box::new(fragment);
                 self.history.0.push(Happened::Committed { worker, lease: lease.id, fragment });
             }
         }
@@ -221,7 +222,7 @@ impl Bench {
             match command {
                 GroupCommand::Grant { worker, lease } => {
                     for leased in &lease.slots {
-                        if let rollmesh_core::lease::SlotSource::State(bytes) = &leased.source {
+                        if let SlotSource::State(bytes) = &leased.source {
                             self.starts.insert((leased.slot, lease.fragment), FakeState::decode(bytes));
                         } else if lease.fragment == FragmentNo(0) {
                             self.starts.insert((leased.slot, lease.fragment), FakeState::new(leased.slot));

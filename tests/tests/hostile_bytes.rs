@@ -13,7 +13,9 @@ use rollmesh_core::{
         EnvRegistry, RowsRef,
         multi_agent::{AgentRows, Outcome},
     },
-    ids::{AgentId, FragmentNo, LeaseId, SlotId, WeightsVersion},
+    episode::GlobalVars,
+    filter::FilterKind,
+    ids::{AgentId, CallId, FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{MlpPolicySpec, init_weights},
@@ -24,7 +26,11 @@ use rollmesh_core::{
         message::*,
     },
     run::RunSpec,
-    worker::{Advance, SlotRunner, WorkerSession},
+    worker::{
+        Advance, CalledWorker, CommandError, CommandErrorKind, NamedFn, PolicyConfig, PolicyRoles, Registry,
+        RolloutConfig, RolloutWorkerBuilder, SlotRunner, TrainedPolicies, WorkerAnswer, WorkerCommand, WorkerPlace,
+        WorkerSession, WorkerSetup,
+    },
 };
 
 const RUN: u32 = 1;
@@ -117,7 +123,72 @@ fn messages() -> Vec<Message> {
     ]
     .into_iter()
     .chain(messages_of_clients())
+    .chain(messages_of_calls())
     .collect()
+}
+
+/// A small worker, and something of everything that it can be asked and can answer.
+fn messages_of_calls() -> Vec<Message> {
+    let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..RolloutConfig::new("CartPole-v1") }
+        .num_envs(2)
+        .rollout_fragment_length(12)
+        .fcnet_hiddens(&[4]);
+    let setup = WorkerSetup { config, place: WorkerPlace::remote(1, 2) };
+    let mut called = CalledWorker::new(|| RolloutWorkerBuilder::new(Registry::builtin()));
+    called.set_up(&setup).unwrap();
+    let mut answer = |command: WorkerCommand| called.execute(command).unwrap();
+    let questions = [
+        WorkerCommand::Sample,
+        WorkerCommand::Weights { policies: None },
+        WorkerCommand::Filters { flush_after: true },
+        WorkerCommand::Metrics,
+        WorkerCommand::State,
+        WorkerCommand::Spaces,
+        WorkerCommand::CreationArgs,
+    ];
+    let answers: Vec<WorkerAnswer> = questions.iter().map(|question| answer(question.clone())).collect();
+    let (id, function) = (PolicyId::new("q"), NamedFn::new("f").with(Config::new().with("a", 1).unwrap()));
+    let policies_to_train = Some(TrainedPolicies::Ids([PolicyId::DEFAULT].into()));
+    let roles = PolicyRoles { policy_mapping_fn: Some(function.clone()), policies_to_train };
+    let mut commands = vec![
+        WorkerCommand::AddPolicy { id, policy: PolicyConfig::new("random"), state: None, roles },
+        WorkerCommand::Apply(function),
+    ];
+    for answer in &answers {
+        match answer.clone() {
+            WorkerAnswer::Sample(batch) => commands.push(WorkerCommand::LearnOnBatch(batch)),
+            WorkerAnswer::Weights(weights) => commands.push(WorkerCommand::SetWeights {
+                weights,
+                global_vars: Some(GlobalVars::default()),
+                weights_seq_no: Some(3),
+            }),
+            WorkerAnswer::Filters(filters) => commands.push(WorkerCommand::SyncFilters(filters)),
+            WorkerAnswer::State(state) => commands.push(WorkerCommand::SetState(state)),
+            _ => {}
+        }
+    }
+    commands.extend(questions);
+    let failed = Err(CommandError::new(CommandErrorKind::Sample, "no"));
+    let results = answers.into_iter().map(Ok).chain([failed]).map(|result| WorkerAnswer::message(CallId(1), &result));
+    let calls = commands.iter().map(|command| command.message(CallId(1)).unwrap());
+    [setup.message(CallId(0)).unwrap()].into_iter().chain(calls).chain(results).collect()
+}
+
+/// What is accepted of a call is sound, and can be sent on. It takes memory by its bytes.
+fn accept_call<T>(
+    body: &[u8],
+    decode: impl Fn(&[u8]) -> Result<T, CommandError>,
+    encode: impl Fn(&T) -> Result<Vec<u8>, CommandError>,
+) -> Result<(), TestCaseError> {
+    let decoded = std::cell::RefCell::new(None);
+    let memory = allocation_counter::measure(|| *decoded.borrow_mut() = decode(body).ok());
+    let allowed = 256 * body.len() as u64 + 65_536;
+    prop_assert!(memory.bytes_max <= allowed, "{} bytes for a body of {}", memory.bytes_max, body.len());
+    if let Some(decoded) = decoded.into_inner() {
+        let bytes = encode(&decoded).unwrap();
+        prop_assert_eq!(encode(&decode(&bytes).unwrap()).unwrap(), bytes);
+    }
+    Ok(())
 }
 
 /// Two agents that see alike and act unlike.
@@ -240,6 +311,12 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
             if let Ok(lease) = convert::lease(&grant, &spec()) {
                 prop_assert_eq!(convert::lease(&convert::lease_grant(RUN, &lease), &spec()), Ok(lease));
             }
+        }
+        Some(Ok(Message::WorkerSetup(setup))) => _ = WorkerSetup::read(&setup),
+        Some(Ok(Message::Call(call))) => accept_call(&call.body, WorkerCommand::decode, WorkerCommand::encode)?,
+        Some(Ok(Message::CallResult(result))) => {
+            let _ = WorkerAnswer::read(&result);
+            accept_call(&result.body, WorkerAnswer::decode, WorkerAnswer::encode)?;
         }
         Some(Ok(Message::Spaces(spaces))) => {
             if let Ok(table) = AgentTable::of(&spaces) {

@@ -1,7 +1,20 @@
 //! The bytes of messages do not change: peers of other versions are out there.
 
-use rollmesh_core::protocol::{Kind, Message, Role, Token, allow, expect, message::*};
-use rollmesh_core::run::RunSpec;
+use std::collections::{BTreeMap, BTreeSet};
+
+use rollmesh_core::{
+    config::Config,
+    episode::GlobalVars,
+    filter::Filter,
+    ids::{PolicyId, WeightsVersion},
+    protocol::{Kind, Message, Role, Token, allow, expect, message::*},
+    run::RunSpec,
+    weights::{Tensor, Weights},
+    worker::{
+        CommandError, CommandErrorKind, NamedFn, PolicyConfig, PolicyRoles, SgdOptions, TrainedPolicies, WorkerAnswer,
+        WorkerCommand,
+    },
+};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -143,6 +156,111 @@ fn a_small_upload() {
          12 0000803f 00000040 0001 00000000 00004040
          0102 02 eeff",
     );
+}
+
+#[test]
+fn calls_and_what_they_bring() {
+    let setup = WorkerSetup {
+        call: 300,
+        config: r#"{"env":"E-v1"}"#.into(),
+        worker_index: 2,
+        num_workers: 200,
+        recreated_worker: true,
+        in_evaluation: false,
+    };
+    assert_bytes(&Message::WorkerSetup(setup), "524d010019000000 ac02 0e 7b22656e76223a22452d7631227d 02 c801 01 00");
+    assert_bytes(&Message::Call(Call { call: 300, body: vec![1, 0xff] }), "524d01001a000000 ac02 02 01ff");
+    let done = CallResult { call: 300, ok: true, body: vec![0] };
+    assert_bytes(&Message::CallResult(done), "524d01001b000000 ac02 01 01 00");
+    let error = CommandError::new(CommandErrorKind::Busy, "no").encode();
+    let failed = CallResult { call: 300, ok: false, body: error };
+    assert_bytes(&Message::CallResult(failed), "524d01001b000000 ac02 00 04 11 02 6e6f");
+}
+
+fn assert_command(command: &WorkerCommand, golden: &str) {
+    assert_eq!(hex(&command.encode().unwrap()), golden.replace(' ', ""));
+}
+
+#[test]
+fn commands_keep_their_numbers() {
+    let id = || PolicyId::new("p");
+    let p = "01 70";
+    let function = || NamedFn::new("f").with(r#"{"a":1}"#.parse().unwrap());
+    let f = "01 66 07 7b2261223a317d";
+    assert_command(&WorkerCommand::Ping, "00");
+    assert_command(&WorkerCommand::Sample, "01");
+    let options = SgdOptions { num_sgd_iter: 2, minibatch_size: 128, standardize_fields: vec!["v".into()] };
+    assert_command(&WorkerCommand::SampleAndLearn { expected: 300, options }, "02 ac02 02 8001 01 01 76");
+    assert_command(&WorkerCommand::ApplyGradients(BTreeMap::new()), "05 00");
+    assert_command(&WorkerCommand::Weights { policies: Some(vec![id()]) }, &format!("06 01 01 {p}"));
+    let tensor = Tensor { name: "w".into(), shape: vec![1], values: vec![0.5] };
+    let weights = BTreeMap::from([(id(), Weights::new(WeightsVersion(9), vec![tensor]).unwrap())]);
+    let vars = || GlobalVars { timestep: 300, num_grad_updates_per_policy: [(id(), 2)].into() };
+    assert_command(
+        &WorkerCommand::SetWeights { weights, global_vars: Some(vars()), weights_seq_no: None },
+        &format!("07 01 {p} 00 09 01 77 01 01 01 01 04 0000003f 01 ac02 01 {p} 02 00"),
+    );
+    assert_command(&WorkerCommand::GlobalVars, "08");
+    assert_command(&WorkerCommand::SetGlobalVars { vars: vars(), policies: None }, &format!("09 ac02 01 {p} 02 00"));
+    assert_command(&WorkerCommand::Filters { flush_after: true }, "0a 01");
+    let filters = BTreeMap::from([(id(), Filter::NoFilter)]);
+    assert_command(&WorkerCommand::SyncFilters(filters), &format!("0b 01 {p} 02 0100"));
+    assert_command(&WorkerCommand::State, "0c");
+    assert_command(&WorkerCommand::SetState(vec![0xff]), "0d 01 ff");
+    assert_command(&WorkerCommand::Metrics, "0e");
+    let policies_to_train = Some(TrainedPolicies::Ids([id()].into()));
+    let roles = PolicyRoles { policy_mapping_fn: Some(function()), policies_to_train };
+    let (policy, state) = (PolicyConfig::new("random"), None);
+    let json = hex(br#"{"policy":"random","config":{}}"#);
+    assert_command(
+        &WorkerCommand::AddPolicy { id: id(), policy, state, roles: roles.clone() },
+        &format!("0f {p} 1f {json} 00 01 {f} 01 01 01 {p}"),
+    );
+    assert_command(&WorkerCommand::RemovePolicy { id: id(), roles }, &format!("10 {p} 01 {f} 01 01 01 {p}"));
+    assert_command(&WorkerCommand::SetPolicyMappingFn(function()), &format!("11 {f}"));
+    assert_command(&WorkerCommand::SetPoliciesToTrain(TrainedPolicies::All), "12 00");
+    assert_command(&WorkerCommand::PoliciesToTrain(None), "13 00");
+    let numbered = [
+        (WorkerCommand::Spaces, "14"),
+        (WorkerCommand::AssertHealthy, "15"),
+        (WorkerCommand::Hostname, "16"),
+        (WorkerCommand::NodeIp, "17"),
+        (WorkerCommand::FindFreePort, "18"),
+        (WorkerCommand::CreationArgs, "19"),
+        (WorkerCommand::Lock, "1a"),
+        (WorkerCommand::Unlock, "1b"),
+        (WorkerCommand::Stop, "1c"),
+    ];
+    numbered.iter().for_each(|(command, golden)| assert_command(command, golden));
+    assert_command(&WorkerCommand::Apply(function()), &format!("1d {f}"));
+    assert_command(&WorkerCommand::ForEachEnv(function()), &format!("1e {f}"));
+    assert_command(&WorkerCommand::ForPolicy { id: id(), function: function() }, &format!("1f {p} {f}"));
+    assert_command(&WorkerCommand::ForEachPolicy(function()), &format!("20 {f}"));
+    assert_command(&WorkerCommand::ForEachPolicyToTrain(function()), &format!("21 {f}"));
+}
+
+#[test]
+fn answers_keep_their_numbers() {
+    let golden = [
+        (WorkerAnswer::Done, "00"),
+        (WorkerAnswer::Pong, "01"),
+        (WorkerAnswer::Learned { info: BTreeMap::new(), env_steps: 300 }, "03 00 ac02"),
+        (WorkerAnswer::Gradients(BTreeMap::new()), "04 00"),
+        (WorkerAnswer::Weights(BTreeMap::new()), "05 00"),
+        (WorkerAnswer::GlobalVars(GlobalVars::default()), "06 00 00"),
+        (WorkerAnswer::Filters(BTreeMap::new()), "07 00"),
+        (WorkerAnswer::State(vec![7]), "08 01 07"),
+        (WorkerAnswer::Metrics(Box::default()), "09 00 00 00 00 00 00 00"),
+        (WorkerAnswer::PolicyIds(BTreeSet::from([PolicyId::new("p")])), "0a 01 01 70"),
+        (WorkerAnswer::Spaces(BTreeMap::new()), "0b 00"),
+        (WorkerAnswer::Text("h".into()), "0d 01 68"),
+        (WorkerAnswer::Port(300), "0e ac02"),
+        (WorkerAnswer::Value(Config::new()), "0f 02 7b7d"),
+        (WorkerAnswer::Values(vec![Config::new()]), "10 01 02 7b7d"),
+    ];
+    for (answer, golden) in golden {
+        assert_eq!(hex(&answer.encode().unwrap()), golden.replace(' ', ""));
+    }
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub(crate) const STEPS: &[Step] = &[
     long(step("simulator", "the group in the simulator, ten times the seeds", &["fetch"], suites::simulator)),
     long(step("test-debug", "long rollouts without optimisation", &["fetch"], suites::debug)),
     long(step("test-native-cpu", "long rollouts for this CPU", &["fetch"], suites::native_cpu)),
+    long(step("kills", "hubs killed at fifty points", &["fetch"], suites::kills)),
     long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
 ];
 

@@ -53,6 +53,12 @@ fn same_bits(options: &[&str]) -> Command {
     tests
 }
 
+/// A hub that is killed at fifty points, and goes on.
+pub(crate) fn kills(job: &Job) -> Result<()> {
+    let tests = ["test", "--locked", "--package", "rollmesh", "--test", "resume", "kills"];
+    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
+}
+
 /// The wasm module in Node against the binary.
 pub(crate) fn node(job: &Job) -> Result<()> {
     let module = artifacts::node_module(job)?;

@@ -22,7 +22,7 @@ pub trait CallRequest {
 
 impl CallRequest for WorkerCommand {
     fn is_sample(&self) -> bool {
-        matches!(self, Self::Sample | Self::SampleAndLearn { .. })
+        Self::is_sample(self)
     }
 }
 

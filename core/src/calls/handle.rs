@@ -53,7 +53,7 @@ impl<R, T> CallManager<R, T> {
     }
 
     /// A worker that had left is back, or another one in its place. It stays unhealthy: it may have lost its state. If it
-    /// was not known that it had left, it has left now.
+    /// was not known that it had left, it has left now. Not for a worker's first arrival: a new one counts as there.
     pub fn handle_joined(&mut self, worker: WorkerId) {
         self.handle_left(worker);
         if let Some(known) = self.workers.get_mut(&worker) {

@@ -44,7 +44,7 @@ impl<R, T> CallManager<R, T> {
 
     /// A worker is unhealthy from now on. Whoever waits for it has an error.
     pub(super) fn make_unhealthy(&mut self, worker: WorkerId, cause: UnhealthyCause) {
-        for (whose, _) in self.take_calls(worker) {
+        for whose in self.take_calls(worker) {
             let error = CallError::Lost(cause);
             match whose {
                 Whose::Set(id, place) => {
@@ -67,7 +67,7 @@ impl<R, T> CallManager<R, T> {
 
     /// Ends a worker's calls without results.
     pub(super) fn drop_calls(&mut self, worker: WorkerId) {
-        for (whose, _) in self.take_calls(worker) {
+        for whose in self.take_calls(worker) {
             match whose {
                 Whose::Set(id, place) => {
                     self.counters.dropped += 1;
@@ -85,9 +85,9 @@ impl<R, T> CallManager<R, T> {
     }
 
     /// Takes all calls of a worker that have no answer; those that were not sent will not be.
-    fn take_calls(&mut self, worker: WorkerId) -> Vec<(Whose, bool)> {
+    fn take_calls(&mut self, worker: WorkerId) -> Vec<Whose> {
         let Some(known) = self.workers.get_mut(&worker) else { return Vec::new() };
-        let calls = known.waiting.drain(..).map(|call| (call.whose, call.is_sample)).collect();
+        let calls = known.waiting.drain(..).map(|call| call.whose).collect();
         self.commands.retain(|command: &CallCommand<R>| command.worker != worker);
         calls
     }

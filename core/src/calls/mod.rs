@@ -56,6 +56,8 @@ mod handle;
 mod health;
 mod output;
 mod set;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub use config::CallConfig;

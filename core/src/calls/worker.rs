@@ -68,8 +68,10 @@ impl Called {
     /// Takes a call out that was answered.
     pub(super) fn take(&mut self, call: CallId, now: Micros) -> Option<Waiting> {
         let place = self.waiting.iter().position(|waiting| waiting.call == call)?;
-        // Also if it was not the first one's turn: whoever answers does not hang.
-        self.turn = now;
+        // Another one that is refused says nothing of the first one.
+        if place == 0 {
+            self.turn = now;
+        }
         self.waiting.remove(place)
     }
 

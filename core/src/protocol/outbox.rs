@@ -207,11 +207,10 @@ impl Outbox {
 
     /// The next frame to send, if there is one that may be sent now.
     pub fn poll_frame(&mut self) -> Option<Bytes> {
-        match self.small.pop_front() {
-            Some(Frame { body: Body::Bytes(bytes), .. }) => {
-                self.waiting_bytes -= bytes.len();
-                Some(bytes)
-            }
+        let small = self.small.pop_front();
+        self.waiting_bytes -= small.as_ref().map_or(0, |frame| frame.body.len());
+        match small {
+            Some(Frame { body: Body::Bytes(bytes), .. }) => Some(bytes),
             // Weights that are not encoded are large.
             Some(_) | None => self.poll_chunk(),
         }
@@ -266,7 +265,7 @@ mod tests {
     use super::{
         super::{
             Inbox, Role,
-            message::{Goodbye, WeightsUpdate},
+            message::{Call, Goodbye, WeightsUpdate},
         },
         *,
     };
@@ -303,6 +302,23 @@ mod tests {
         outbox.push(&goodbye("b")).unwrap();
         assert_eq!(exchange(&mut outbox, &mut inbox), [goodbye("a"), goodbye("b"), large]);
         assert_eq!(outbox.queued_bytes(), 0);
+    }
+
+    #[test]
+    fn no_call_overtakes_another_one() {
+        let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
+        let call = |call, bytes: u32| Message::Call(Call { call, body: vec![7; bytes as usize] });
+        let calls = [call(0, 1), call(1, 3 * CHUNK_BYTES), call(2, 0), call(3, CHUNK_BYTES), call(4, 1)];
+        calls[..2].iter().for_each(|call| outbox.push(call).unwrap());
+        assert_eq!(inbox.handle_frame(&outbox.poll_frame().unwrap()), Ok(Some(calls[0].clone())));
+        assert_eq!(inbox.handle_frame(&outbox.poll_frame().unwrap()), Ok(None));
+        calls[2..].iter().for_each(|call| outbox.push(call).unwrap());
+        outbox.push(&goodbye("between")).unwrap();
+        let mut expected = vec![goodbye("between")];
+        expected.extend_from_slice(&calls[1..]);
+        assert_eq!(exchange(&mut outbox, &mut inbox), expected);
+        outbox.push(&calls[0]).unwrap();
+        assert_eq!(outbox.poll_frame().unwrap(), calls[0].encode(), "nothing is left that it could overtake");
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::{
 };
 
 use self::manifest::Manifest;
-pub(crate) use self::policy::replace;
+pub(crate) use self::policy::{CHECKPOINTS_DIR, replace};
 pub use self::{
     policy::{PolicyCheckpoint, PolicyCheckpointError},
     storage::{Disk, Storage},

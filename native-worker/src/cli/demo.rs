@@ -51,7 +51,7 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
         host::print_invitations(&hub);
         eprintln!();
         let stop_return = config.stop_return;
-        let summary = host::train(&mut hub, config, false, &mut endings).await?;
+        let summary = host::train(&mut hub, host::Plan::Begin(Box::new(config)), false, &mut endings).await?;
         print_summary(&summary, stop_return);
         let goes_on = matches!(summary.end, RunEnd::Solved | RunEnd::Finished);
         if goes_on && !args.exit_when_solved {

@@ -25,7 +25,11 @@ use super::{
     train::{TrainAlgo, TrainArgs},
 };
 use crate::{
-    NativeWorker as _, Registry, checkpoint::PolicyCheckpoint, learner::Algorithm, progress::Progress, train::RunDir,
+    NativeWorker as _, Registry,
+    checkpoint::PolicyCheckpoint,
+    learner::Algorithm,
+    progress::Progress,
+    train::{RunDir, TrainConfig},
 };
 
 /// Flags of learning from files.
@@ -100,16 +104,17 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
             "ppo learns from what it samples itself: learn from files with --algo bc or marwil",
         ));
     }
-    let config = config(args, algo)?;
+    let plan = args.config()?;
+    let config = config(args, &plan, algo)?;
     let log = Log::new(&config).map_err(Failure::usage)?;
     let builder = || RolloutWorkerBuilder::new(registry.clone()).native();
     let worker = builder().config(config.clone()).build().map_err(Failure::usage)?;
     let evaluator = Evaluator::new(builder(), &config, args.files.evaluation_episodes).map_err(Failure::usage)?;
-    let path = args.run_dir();
+    let path = plan.run_dir.clone().unwrap_or_default();
     let dir = RunDir::create(&path, &config, false).map_err(Failure::usage)?;
-    let progress = Progress::new(args.max_env_steps, "rows", !args.json);
+    let progress = Progress::new(plan.max_env_steps, "rows", !args.json);
     let training = Training::new(worker, log.above(&progress), config.train_batch_size as usize, Interruption::watch());
-    let mut run = FromFiles { args, evaluator, training, dir, evaluation: None, start: Instant::now() };
+    let mut run = FromFiles { args, plan: &plan, evaluator, training, dir, evaluation: None, start: Instant::now() };
     let ran = run.learn(&progress);
     progress.finish();
     ran?;
@@ -119,13 +124,13 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     } else {
         print(&summary, &path);
     }
-    let is_short = summary.env_steps < args.max_env_steps && !summary.solved;
-    let missed = args.stop_return.is_some() && !summary.solved;
+    let is_short = summary.env_steps < plan.max_env_steps && !summary.solved;
+    let missed = plan.stop_return.is_some() && !summary.solved;
     Ok(if missed || is_short { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
 
 /// What [`rollmesh learn --config`](super::learn) takes, too.
-fn config(args: &TrainArgs, algo: TrainAlgo) -> Result<RolloutConfig, Failure> {
+fn config(args: &TrainArgs, plan: &TrainConfig, algo: TrainAlgo) -> Result<RolloutConfig, Failure> {
     let input = match args.files.input.as_slice() {
         [mixture] if mixture.trim_start().starts_with('{') => {
             let mixture = serde_json::from_str(mixture);
@@ -136,22 +141,23 @@ fn config(args: &TrainArgs, algo: TrainAlgo) -> Result<RolloutConfig, Failure> {
     };
     let usual = Config::new().with("postprocess_inputs", algo == TrainAlgo::Marwil).map_err(Failure::usage)?;
     let config = RolloutConfig {
-        env_config: args.env_config.clone(),
-        seed: args.seed,
+        env_config: plan.env_config.clone(),
+        seed: plan.seed,
         input,
         io_config: usual.merged(&args.files.input_config),
         policy_config: args.files.policy_config.clone(),
         train_batch_size: args.files.train_batch_size.max(1),
-        ..RolloutConfig::new(args.env.clone())
+        ..RolloutConfig::new(plan.env.clone())
     };
     Ok(config
         .rollout_fragment_length(args.files.train_batch_size.max(1))
         .single_policy(algo.name())
-        .fcnet_hiddens(&args.hidden))
+        .fcnet_hiddens(&plan.hidden))
 }
 
 struct FromFiles<'a> {
     args: &'a TrainArgs,
+    plan: &'a TrainConfig,
     evaluator: Evaluator,
     training: Training,
     dir: RunDir,
@@ -164,18 +170,18 @@ impl FromFiles<'_> {
     fn learn(&mut self, progress: &Progress) -> Result<(), Failure> {
         let flags = &self.args.files;
         let interval =
-            flags.evaluation_interval.or_else(|| self.args.stop_return.map(|_| 10)).unwrap_or(u64::MAX).max(1);
+            flags.evaluation_interval.or_else(|| self.plan.stop_return.map(|_| 10)).unwrap_or(u64::MAX).max(1);
         for number in 1.. {
             let Some(iteration) = self.training.iterate(self.start).map_err(learn::failure)? else { break };
             let (env_steps, learner) = (iteration.env_steps, iteration.infos.values().next().cloned());
             self.training.add(number, iteration);
-            let is_last = env_steps >= self.args.max_env_steps;
+            let is_last = env_steps >= self.plan.max_env_steps;
             let is_due = is_last || number % interval == 0;
             let evaluation = if is_due { self.evaluate()? } else { None };
             let wall_s = self.start.elapsed().as_secs_f64();
             let line = Line { iteration: number, env_steps, wall_s, learner: learner.as_ref(), evaluation };
             self.dir.add_metrics(&line).map_err(Failure::other)?;
-            progress.say(env_steps.min(self.args.max_env_steps), &self.say(learner.as_ref()));
+            progress.say(env_steps.min(self.plan.max_env_steps), &self.say(learner.as_ref()));
             if is_last || self.is_solved() {
                 return Ok(());
             }
@@ -193,7 +199,7 @@ impl FromFiles<'_> {
 
     fn is_solved(&self) -> bool {
         let reached = |target: f64| self.evaluation.is_some_and(|evaluation| evaluation.return_mean >= target);
-        self.args.stop_return.is_some_and(reached)
+        self.plan.stop_return.is_some_and(reached)
     }
 
     fn say(&self, learner: Option<&LearnInfo>) -> String {
@@ -213,9 +219,9 @@ impl FromFiles<'_> {
             _ => Algorithm::bc(&settings),
         };
         let summary = Summary {
-            env: self.args.env.clone(),
+            env: self.plan.env.clone(),
             algo: algo.name(),
-            seed: self.args.seed,
+            seed: self.plan.seed,
             solved: self.is_solved(),
             iterations: self.training.done(),
             env_steps: self.training.env_steps(),
@@ -224,13 +230,13 @@ impl FromFiles<'_> {
             weights_hash: weights_hash(&weights).to_string(),
         };
         let spec = RunSpec {
-            env: self.args.env.clone(),
-            seed: self.args.seed,
+            env: self.plan.env.clone(),
+            seed: self.plan.seed,
             num_slots: 1,
             num_envs_per_worker: 1,
             rollout_fragment_length: 1,
-            hidden: self.args.hidden.clone(),
-            env_config: self.args.env_config.clone(),
+            hidden: self.plan.hidden.clone(),
+            env_config: self.plan.env_config.clone(),
         };
         let checkpoint = PolicyCheckpoint {
             model: ModelConfig::of(&settings).map_err(Failure::other)?,

@@ -14,7 +14,7 @@ use crate::{
     hub::{Hub, HubConfig, SecurityConfig, TOKEN_VARIABLE},
     kernels::AUTO,
     progress::Progress,
-    train::{Summary, TrainConfig},
+    train::{SavedRun, Summary, TrainConfig},
 };
 
 /// Where hubs listen if nobody says otherwise.
@@ -85,19 +85,33 @@ async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
     }
 }
 
+/// A training run.
+pub(super) enum Plan {
+    /// A new one.
+    Begin(Box<TrainConfig>),
+    /// One that was begun before.
+    GoOn(Box<SavedRun>),
+}
+
+impl Plan {
+    pub(super) fn config(&self) -> &TrainConfig {
+        match self {
+            Self::Begin(config) => config,
+            Self::GoOn(saved) => saved.config(),
+        }
+    }
+}
+
 /// Runs a training run to its end, with a progress bar. Ctrl-C ends it early; SIGTERM, too, when its leases have ended.
-pub(super) async fn train(
-    hub: &mut Hub,
-    config: TrainConfig,
-    quiet: bool,
-    endings: &mut Endings,
-) -> Result<Summary, Failure> {
-    let target = config.stop_return;
-    let progress = Progress::new(config.max_env_steps, "env steps", !quiet);
-    let mut summary: oneshot::Receiver<Summary> = hub
-        .train(config)
-        .await
-        .map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
+pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut Endings) -> Result<Summary, Failure> {
+    let target = plan.config().stop_return;
+    let progress = Progress::new(plan.config().max_env_steps, "env steps", !quiet);
+    let begun = match plan {
+        Plan::Begin(config) => hub.train(*config).await,
+        Plan::GoOn(saved) => hub.resume(*saved).await,
+    };
+    let mut summary: oneshot::Receiver<Summary> =
+        begun.map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
     let mut status = hub.status();
     let mut is_ending = false;
     let summary = loop {

@@ -7,9 +7,9 @@ use super::exit::Failure;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct ModeFlags {
-    /// Which fragments make a batch
-    #[arg(long, value_enum, default_value_t)]
-    mode: Mode,
+    /// Which fragments make a batch [default: sync]
+    #[arg(long, value_enum, value_name = "MODE")]
+    mode: Option<Mode>,
     /// How many versions the weights of a batch's rows may be behind the newest, but with --mode sync, where they never are
     #[arg(long, value_name = "VERSIONS", default_value_t = 1)]
     max_staleness: u64,
@@ -21,10 +21,9 @@ pub(super) struct ModeFlags {
     deadline_ms: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
     /// One of every environment, with the newest weights: the same rows whoever works
-    #[default]
     Sync,
     /// Those that come first; nobody waits for the slowest
     Async,
@@ -33,20 +32,20 @@ enum Mode {
 }
 
 impl ModeFlags {
-    /// The mode, for so many env steps in a fragment of every environment.
-    pub(super) fn mode(&self, round: u64) -> Result<SamplingMode, Failure> {
+    /// The mode, for so many env steps in a fragment of every environment; none if none is named.
+    pub(super) fn mode(&self, round: u64) -> Result<Option<SamplingMode>, Failure> {
         let max_staleness = self.max_staleness;
-        if self.batch_env_steps.is_some() && self.mode != Mode::Async {
+        if self.batch_env_steps.is_some() && self.mode != Some(Mode::Async) {
             return Err(Failure::usage(
                 "--batch-env-steps is for --mode async: other modes have batches as large as they get",
             ));
         }
-        Ok(match self.mode {
+        Ok(self.mode.map(|mode| match mode {
             Mode::Sync => SamplingMode::Synchronous,
             Mode::Async => {
                 SamplingMode::Asynchronous { batch_env_steps: self.batch_env_steps.unwrap_or(round), max_staleness }
             }
             Mode::Deadline => SamplingMode::Deadline { after: Micros::from_millis(self.deadline_ms), max_staleness },
-        })
+        }))
     }
 }

@@ -1,10 +1,11 @@
 //! `rollmesh train`: a hub, local workers and a learner, for one run.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use clap::Args;
@@ -13,7 +14,7 @@ use rollmesh_core::config::Config;
 use super::{
     exit::Failure,
     from_files::{self, FileFlags},
-    host,
+    host::{self, Plan},
     mode::ModeFlags,
     runtime,
     security::SecurityFlags,
@@ -21,51 +22,59 @@ use super::{
 };
 use crate::{
     Registry,
-    learner::{DeviceSpec, PpoConfig},
-    train::{Algo, RunEnd, Summary, TrainConfig},
+    learner::DeviceSpec,
+    train::{RunEnd, SavedRun, Summary, TrainConfig},
 };
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                         rollmesh train --env CartPole-v1 --workers 2 --num-envs-per-worker 8 --stop-return 475\n  \
+                        rollmesh train --resume runs/first\n  \
                         rollmesh train --env CartPole-v1 --input samples --stop-return 475\n  \
                         rollmesh train --env CartPole-v1 --input 'samples/*.json' --algo marwil --max-env-steps 200000\n\n\
                         With --input there are neither workers nor a dashboard: every update takes --train-batch-size rows, and\n\
                         the return is that of the policy's own episodes, played with its most likely actions.")]
 pub(super) struct TrainArgs {
-    /// Environment, see `rollmesh envs`
-    #[arg(long, default_value = "CartPole-v1")]
-    pub(super) env: String,
-    /// Settings of the environment, as a JSON object
-    #[arg(long, value_name = "JSON", default_value = "{}")]
-    pub(super) env_config: Config,
+    /// Go on with the run in this directory, from its newest checkpoint, with the same bits as if it had never ended. Of the
+    /// run's settings --max-env-steps, --stop-return and --checkpoint-interval may be others
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["run_dir", "input"])]
+    resume: Option<PathBuf>,
+    /// Environment, see `rollmesh envs` [default: CartPole-v1]
+    #[arg(long)]
+    env: Option<String>,
+    /// Settings of the environment, as a JSON object [default: {}]
+    #[arg(long, value_name = "JSON")]
+    env_config: Option<Config>,
     /// Learning algorithm [default: ppo, and bc with --input]
     #[arg(long, value_enum)]
     algo: Option<TrainAlgo>,
-    /// Local worker processes
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    workers: u32,
-    /// Environments whose home is one worker; their number in all is fixed for the run
-    #[arg(long, value_name = "M", default_value_t = 8)]
-    num_envs_per_worker: u32,
-    /// Seed of everything random
-    #[arg(long, default_value_t = 0)]
-    pub(super) seed: u64,
+    /// Local worker processes [default: 2]
+    #[arg(long, value_name = "N")]
+    workers: Option<u32>,
+    /// Environments whose home is one worker; their number in all is fixed for the run [default: 8]
+    #[arg(long, value_name = "M")]
+    num_envs_per_worker: Option<u32>,
+    /// Seed of everything random [default: 0]
+    #[arg(long)]
+    seed: Option<u64>,
     /// Stop when the mean return of the last 100 finished episodes reaches this
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
-    pub(super) stop_return: Option<f64>,
-    /// Stop after this many env steps, or rows of the input
-    #[arg(long, value_name = "T", default_value_t = 1_000_000)]
-    pub(super) max_env_steps: u64,
-    /// Widths of the networks' hidden layers
-    #[arg(long, value_delimiter = ',', default_value = "64,64")]
-    pub(super) hidden: Vec<u32>,
-    /// Steps of each environment per update
+    stop_return: Option<f64>,
+    /// Stop after this many env steps, or rows of the input [default: 1000000]
+    #[arg(long, value_name = "T")]
+    max_env_steps: Option<u64>,
+    /// Widths of the networks' hidden layers [default: 64,64]
+    #[arg(long, value_delimiter = ',')]
+    hidden: Option<Vec<u32>>,
+    /// Steps of each environment per update [default: 64]
     #[arg(long)]
     rollout_fragment_length: Option<u32>,
     /// Where the run writes its files; by default a new directory in runs/
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
+    /// Save a checkpoint every so many iterations, and every ten seconds in any case [default: 100]
+    #[arg(long, value_name = "N")]
+    checkpoint_interval: Option<u64>,
     /// Write what is sampled into this directory, as RLlib's JSON [default: nowhere]
     #[arg(long, value_name = "DIR", conflicts_with = "input")]
     output: Option<PathBuf>,
@@ -78,9 +87,9 @@ pub(super) struct TrainArgs {
     /// Serve no dashboard
     #[arg(long)]
     no_dashboard: bool,
-    /// Where the learner computes: cpu, cuda:N or metal
-    #[arg(long, default_value = "cpu")]
-    device: DeviceSpec,
+    /// Where the learner computes: cpu, cuda:N or metal [default: cpu]
+    #[arg(long)]
+    device: Option<DeviceSpec>,
     #[command(flatten)]
     security: SecurityFlags,
     /// Environment variable of the local workers; may be given several times [default: those of this process alone]
@@ -121,9 +130,11 @@ impl TrainArgs {
         self.algo.unwrap_or(if self.files.input.is_empty() { TrainAlgo::Ppo } else { TrainAlgo::Bc })
     }
 
-    /// Where the run writes its files.
-    pub(super) fn run_dir(&self) -> PathBuf {
-        self.run_dir.clone().unwrap_or_else(|| new_directory(&self.env, self.seed))
+    /// A new run, by these flags.
+    pub(super) fn config(&self) -> Result<TrainConfig, Failure> {
+        let mut config = config(self, TrainConfig::new("CartPole-v1"))?;
+        config.run_dir = Some(self.run_dir.clone().unwrap_or_else(|| new_directory(&config.env, config.seed)));
+        Ok(config)
     }
 }
 
@@ -140,7 +151,8 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         let algo = args.algo().name();
         return Err(Failure::usage(format!("{algo} learns from logged experience: name it with --input")));
     }
-    let config = config(args)?;
+    let plan = plan(args)?;
+    let config = plan.config().clone();
     config.check(&registry.envs).map_err(Failure::usage)?;
     // Before anything is announced; the run opens it for itself.
     config.device.open().map_err(Failure::usage)?;
@@ -151,7 +163,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         }
-        let summary = host::train(&mut hub, config.clone(), args.json, &mut endings).await;
+        let summary = host::train(&mut hub, plan, args.json, &mut endings).await;
         hub.shutdown().await;
         summary
     })?;
@@ -166,29 +178,45 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     exit_code(&summary, config.stop_return)
 }
 
-fn config(args: &TrainArgs) -> Result<TrainConfig, Failure> {
-    let mut ppo = PpoConfig::default();
+/// A new run, or one that goes on.
+fn plan(args: &TrainArgs) -> Result<Plan, Failure> {
+    let Some(dir) = &args.resume else {
+        return Ok(Plan::Begin(Box::new(args.config()?)));
+    };
+    let saved = SavedRun::load(dir).map_err(Failure::usage)?;
+    let config = config(args, saved.config().clone())?;
+    let saved = saved.with_config(config).map_err(Failure::usage)?;
+    saved.notices().iter().for_each(|notice| eprintln!("{notice}"));
+    if !args.json {
+        eprintln!("going on after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
+    }
+    Ok(Plan::GoOn(Box::new(saved)))
+}
+
+/// What the flags say, and what `usual` says where they say nothing.
+fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> {
+    let mut ppo = usual.ppo.clone();
     ppo.rollout_fragment_length = args.rollout_fragment_length.unwrap_or(ppo.rollout_fragment_length);
+    let environs: BTreeMap<String, String> = args.extra_environ.iter().cloned().collect();
     let config = TrainConfig {
-        env: args.env.clone(),
-        env_config: args.env_config.clone(),
-        algo: Algo::Ppo,
-        seed: args.seed,
-        num_workers: args.workers,
-        num_envs_per_worker: args.num_envs_per_worker,
-        hidden: args.hidden.clone(),
-        stop_return: args.stop_return,
-        max_env_steps: args.max_env_steps,
-        device: args.device,
-        pace: Duration::ZERO,
-        run_dir: Some(args.run_dir()),
-        output: args.output.clone(),
-        extra_environs: args.extra_environ.iter().cloned().collect(),
+        env: args.env.clone().unwrap_or(usual.env),
+        env_config: args.env_config.clone().unwrap_or(usual.env_config),
+        seed: args.seed.unwrap_or(usual.seed),
+        num_workers: args.workers.unwrap_or(usual.num_workers),
+        num_envs_per_worker: args.num_envs_per_worker.unwrap_or(usual.num_envs_per_worker),
+        hidden: args.hidden.clone().unwrap_or(usual.hidden),
+        stop_return: args.stop_return.or(usual.stop_return),
+        max_env_steps: args.max_env_steps.unwrap_or(usual.max_env_steps),
+        checkpoint_interval: args.checkpoint_interval.unwrap_or(usual.checkpoint_interval),
+        device: args.device.unwrap_or(usual.device),
+        output: args.output.clone().or(usual.output),
+        extra_environs: if environs.is_empty() { usual.extra_environs } else { environs },
         ppo,
-        ..TrainConfig::new(&*args.env)
+        ..usual
     };
     let spec = config.spec();
-    let mode = args.mode.mode(u64::from(spec.num_slots) * u64::from(spec.rollout_fragment_length))?;
+    let round = u64::from(spec.num_slots) * u64::from(spec.rollout_fragment_length);
+    let mode = args.mode.mode(round)?.unwrap_or(config.mode);
     Ok(TrainConfig { mode, ..config })
 }
 

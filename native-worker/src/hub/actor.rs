@@ -29,6 +29,7 @@ use super::{
     HubNotice, Traffic,
     access::Tokens,
     audit::{Audit, Record},
+    checkpoints::{Asker, Askers, next_save},
     children::{Children, Ended},
     dashboard::Dashboard,
     limits::MAX_PEERS,
@@ -61,6 +62,8 @@ pub(super) enum Event {
     Start { task: Task, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
     /// The program sets weights.
     SyncWeights { weights: Weights, applied: oneshot::Sender<Result<WeightsVersion, SyncError>> },
+    /// The program wants the run saved.
+    Checkpoint { asker: Asker },
     /// The program asks what workers cost.
     CountTraffic { reply: oneshot::Sender<Traffic> },
     /// The program wants no run any more.
@@ -110,6 +113,10 @@ pub(super) struct Actor {
     pub(super) is_leaving: bool,
     /// What is becoming of the batch of the iteration.
     pub(super) update: Option<Consuming>,
+    /// The run is to end after the update that is being computed.
+    pub(super) is_stopping: bool,
+    /// Who waits for a checkpoint.
+    pub(super) askers: Askers,
     /// Who waits for weights to act everywhere.
     pub(super) syncing: Vec<(WeightsVersion, oneshot::Sender<Result<WeightsVersion, SyncError>>)>,
     /// Bytes that workers sent which have left.
@@ -149,6 +156,8 @@ impl Actor {
             drained: Vec::new(),
             is_leaving: false,
             update: None,
+            is_stopping: false,
+            askers: Askers::default(),
             syncing: Vec::new(),
             left_bytes: 0,
             done: None,
@@ -176,6 +185,7 @@ impl Actor {
                     Some(event) => self.handle(event),
                 },
                 update = next_update(&mut self.update) => self.handle_update(update),
+                report = next_save(&mut self.run) => self.handle_save(report),
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
                 () = until(self.draining_until) => self.end_drain(),
@@ -227,6 +237,7 @@ impl Actor {
                 }
                 // Whoever asked may have gone; the run goes on.
                 let _ = started.send(result);
+                self.begin_first_iteration();
             }
             Event::Drain { drained } => {
                 self.is_leaving = true;
@@ -238,7 +249,8 @@ impl Actor {
                     let _ = drained.send(());
                 }
             }
-            Event::StopRun => self.end_run(RunEnd::Stopped),
+            Event::StopRun => self.stop_run(),
+            Event::Checkpoint { asker } => self.checkpoint_now(asker),
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
             // Whoever asked may have gone.
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),

@@ -8,8 +8,10 @@ use rollmesh_core::{
     },
 };
 
-use super::{actor::Actor, audit::Record, limits::MAX_BACKLOG_BYTES, peer::printable, random_token};
-use crate::train::{Algo, MAX_LOCAL_WORKERS, RunEnd, Task, TrainConfig};
+use super::{
+    actor::Actor, audit::Record, checkpoints::Asker, limits::MAX_BACKLOG_BYTES, peer::printable, random_token,
+};
+use crate::train::{Algo, MAX_LOCAL_WORKERS, Task, TrainConfig};
 
 impl Actor {
     pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
@@ -62,7 +64,7 @@ impl Actor {
                 self.reply(peer, Kind::Scale, request, |hub| hub.scale(num_workers));
             }
             Message::Drain(request) => self.reply(peer, Kind::Drain, request.request, Self::drain),
-            Message::Checkpoint(request) => self.reply(peer, Kind::Checkpoint, request.request, Self::checkpoint),
+            Message::Checkpoint(request) => self.checkpoint_now(Asker::Peer { peer, request: request.request }),
             Message::WorkerTokenRequest(request) => self.give_worker_token(peer, request.request),
             Message::ManageTokens(wish) => self.manage_tokens(peer, &wish),
             // The inbox of the socket's task lets nothing else through.
@@ -75,6 +77,11 @@ impl Actor {
         let error = work(self).err().unwrap_or_default();
         self.remember(&Record::Command { peer, kind, done: error.is_empty() });
         self.refresh_dashboards();
+        self.answer_request(peer, request, error);
+    }
+
+    /// Tells an operator how what it asked for went: no error if well.
+    pub(super) fn answer_request(&self, peer: u32, request: u32, error: String) {
         // Errors are short texts.
         self.answer_operator(peer, &Message::Reply(Reply { request, error }));
     }
@@ -102,7 +109,7 @@ impl Actor {
 
     fn stop(&mut self) -> Result<(), String> {
         self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to stop")?;
-        self.end_run(RunEnd::Stopped);
+        self.stop_run();
         Ok(())
     }
 
@@ -138,11 +145,6 @@ impl Actor {
         self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to drain")?;
         self.drain_run();
         Ok(())
-    }
-
-    fn checkpoint(&mut self) -> Result<(), String> {
-        self.run.as_ref().filter(|run| !run.is_over()).ok_or("there is no run to write a checkpoint of")?;
-        Err("this run has no run directory, and so no checkpoints".into())
     }
 
     fn remove_worker(&mut self, worker: u32) -> Result<(), String> {
@@ -195,7 +197,9 @@ impl Actor {
             max_env_steps: start.max_env_steps,
             ..TrainConfig::new(&*start.env)
         };
-        self.start_run(Task::Train(Box::new(config))).map_err(|error| error.to_string())
+        self.start_run(Task::Train(Box::new(config))).map_err(|error| error.to_string())?;
+        self.begin_first_iteration();
+        Ok(())
     }
 
     fn give_worker_token(&mut self, peer: u32, request: u32) {

@@ -7,6 +7,7 @@ mod access;
 mod actor;
 mod assets;
 mod audit;
+mod checkpoints;
 mod children;
 mod client;
 mod commands;
@@ -51,10 +52,11 @@ use crate::{
     Registry,
     external::ExternalMultiAgentEnv,
     net::Fingerprint,
-    train::{SampleConfig, StartError, Summary, Task, TrainConfig},
+    train::{SampleConfig, SavedRun, StartError, Summary, Task, TrainConfig},
 };
 
 pub use self::{
+    checkpoints::{CheckpointNowError, SavedCheckpoint},
     limits::{Limit, limits},
     tls::{TlsConfig, TlsError},
     token_file::TokenFileError,
@@ -334,6 +336,29 @@ impl Hub {
         self.start_run(Task::Train(Box::new(config))).await
     }
 
+    /// Goes on with a run that was begun before, with the same bits as if it had never ended; otherwise as
+    /// [`train`](Self::train).
+    ///
+    /// # Errors
+    /// [`StartRunError`] when the run cannot go on or another run is going on.
+    #[doc(alias = "restore")]
+    pub async fn resume(&self, saved: SavedRun) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+        self.start_run(Task::Resume(Box::new(saved))).await
+    }
+
+    /// Saves the run in its directory, as it is after its latest update, and waits until that is on the disk. It is saved
+    /// now and then in any case.
+    ///
+    /// # Errors
+    /// [`CheckpointNowError`]. What was saved before is still there.
+    #[doc(alias = "save_checkpoint")]
+    pub async fn checkpoint(&self) -> Result<SavedCheckpoint, CheckpointNowError> {
+        let (asker, answer) = oneshot::channel();
+        // Without a hub nobody answers.
+        let _ = self.events.send(Event::Checkpoint { asker: checkpoints::Asker::Program(asker) }).await;
+        answer.await.unwrap_or(Err(CheckpointNowError::NoRun))
+    }
+
     /// Begins a run without a learner and starts its local workers: rows under fixed weights, handed over batch by batch.
     ///
     /// ```no_run
@@ -402,7 +427,8 @@ impl Hub {
         over
     }
 
-    /// Ends the run, if one is going on; its summary comes as always.
+    /// Ends the run, if one is going on, after the update that is being computed if the run has a directory to go on from;
+    /// its summary comes as always.
     pub async fn stop_run(&self) {
         // A hub that is gone has no run.
         let _ = self.events.send(Event::StopRun).await;
@@ -487,6 +513,14 @@ impl StartRunError {
     /// True if another configuration would help.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self.0, StartError::Config(_) | StartError::Device(_) | StartError::RunDir(_) | StartError::Output(_))
+        let StartRunError(error) = self;
+        matches!(
+            error,
+            StartError::Config(_)
+                | StartError::Device(_)
+                | StartError::RunDir(_)
+                | StartError::Output(_)
+                | StartError::Restore(_)
+        )
     }
 }

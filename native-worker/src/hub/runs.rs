@@ -13,7 +13,7 @@ use rollmesh_core::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{actor::Actor, audit::Record};
+use super::{actor::Actor, audit::Record, checkpoints::CheckpointNowError};
 use crate::train::{Run, RunEnd, StartError, Submitted, SyncError, Task, Update};
 
 /// The leases of a run that drains have this long to end.
@@ -29,12 +29,16 @@ impl Actor {
         if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
             return Err(StartError::Busy);
         }
-        let run = Run::new(self.next_run, task, &self.envs, self.next_lease)?;
-        let workers = run.terms.num_workers as usize;
+        let mut run = Run::new(self.next_run, task, &self.envs, self.next_lease)?;
+        let history = std::mem::take(&mut run.history);
+        // Nobody is needed where nothing is left to do.
+        let workers = if run.end_reached().is_some() { 0 } else { run.terms.num_workers as usize };
         self.next_run += 1;
         self.remember(&Record::RunStarted { run: run.number, env: run.spec.env.clone() });
+        run.warnings.iter().for_each(|warning| self.notice(1, warning.clone()));
         self.run = Some(run);
         self.dashboard.begin_run();
+        history.into_iter().for_each(|point| self.dashboard.points.push(point));
         for _ in self.children.count()..workers {
             self.add_child();
         }
@@ -43,13 +47,17 @@ impl Actor {
         for id in workers {
             self.bring_into_run(id);
         }
-        self.begin_first_iteration();
         Ok(())
     }
 
-    /// The first iteration waits for the local workers, so that they share its slots. Rows do not depend on it.
+    /// The first iteration waits for the local workers, so that they share its slots. Rows do not depend on it. A run that
+    /// goes on may have nothing left to do.
     pub(super) fn begin_first_iteration(&mut self) {
         let now = self.now();
+        let is_new = |run: &&Run| !run.is_over() && !run.has_begun();
+        if let Some(end) = self.run.as_ref().filter(is_new).and_then(Run::end_reached) {
+            return self.end_run(end);
+        }
         let workers = self.peers.values().filter(|peer| peer.role == Role::Worker).count();
         let may_begin = |run: &&mut Run| !run.is_over() && !run.has_begun() && !run.is_draining();
         let Some(run) = self.run.as_mut().filter(may_begin) else { return };
@@ -80,7 +88,7 @@ impl Actor {
     pub(super) fn end_run(&mut self, end: RunEnd) {
         let now = self.now();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        let (summary, written) = run.end(end, now);
+        let (summary, faults) = run.end(end, now);
         self.next_lease = run.group.next_lease_id();
         let run = run.number;
         let over = Message::RunEnd(RunEndMessage { run });
@@ -93,9 +101,9 @@ impl Actor {
         for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
             let _ = peer.link.send(&over);
         }
-        if let Err(error) = written {
-            self.notice(2, format!("the run's last files could not be written: {error}"));
-        }
+        faults.into_iter().for_each(|fault| self.notice(2, fault));
+        self.is_stopping = false;
+        self.refuse_checkpoints(CheckpointNowError::Ended);
         self.refresh_dashboards();
         if let Some(done) = self.done.take() {
             // Nobody waits for a run that the page started.
@@ -227,7 +235,22 @@ impl Actor {
             Some(end) => self.end_run(end),
             // It ends when all its leases have.
             None if self.run.as_ref().is_some_and(Run::is_draining) => {}
-            None => self.rest(),
+            None if self.is_stopping => self.end_run(RunEnd::Stopped),
+            None => {
+                self.save_if_due();
+                self.rest();
+            }
+        }
+    }
+
+    /// Ends the run as somebody wishes: after the update that is being computed if the run can go on from there, but for
+    /// those who wish it twice.
+    pub(super) fn stop_run(&mut self) {
+        let may_wait = !self.is_stopping && self.update.is_some();
+        if may_wait && self.run.as_ref().is_some_and(Run::has_files) {
+            self.is_stopping = true;
+        } else {
+            self.end_run(RunEnd::Stopped);
         }
     }
 

@@ -14,16 +14,14 @@ use super::{error::LearnError, stats::UpdateStats, update::Learner};
 
 type UpdateResult = Result<(Weights, UpdateStats), LearnError>;
 
-/// A handle to the learner's thread. When it is dropped, the thread finishes the update at hand and ends.
+/// A handle to the learner's thread. When it is dropped, the thread finishes what it was asked for and ends.
 #[derive(Debug)]
 pub struct LearnerThread {
     jobs: mpsc::UnboundedSender<Job>,
 }
 
-struct Job {
-    batch: SampleBatch,
-    reply: oneshot::Sender<UpdateResult>,
-}
+/// Something for the learner to do; false if nothing may be built on it afterwards.
+type Job = Box<dyn FnOnce(&mut Learner) -> bool + Send>;
 
 impl LearnerThread {
     /// Starts the thread.
@@ -31,8 +29,14 @@ impl LearnerThread {
     /// # Errors
     /// When the system gives no thread.
     pub fn spawn(mut learner: Learner) -> io::Result<Self> {
-        let (jobs, queue) = mpsc::unbounded_channel();
-        thread::Builder::new().name("learner".into()).spawn(move || run(queue, |batch| learner.update(batch)))?;
+        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
+        thread::Builder::new().name("learner".into()).spawn(move || {
+            while let Some(job) = queue.blocking_recv() {
+                if !job(&mut learner) {
+                    return;
+                }
+            }
+        })?;
         Ok(Self { jobs })
     }
 
@@ -43,23 +47,31 @@ impl LearnerThread {
     /// The future gives what [`Learner::update`] gives; [`LearnError::Panicked`] if it panicked, and
     /// [`LearnError::Gone`] ever after.
     pub fn submit(&self, batch: SampleBatch) -> impl Future<Output = UpdateResult> + Send + use<> {
-        let (reply, result) = oneshot::channel();
-        // Without a thread the job is dropped here, and its reply channel with it.
-        let _ = self.jobs.send(Job { batch, reply });
+        let result = self.ask(move |learner| learner.update(&batch));
         async { result.await.unwrap_or(Err(LearnError::Gone)) }
     }
-}
 
-fn run(mut queue: mpsc::UnboundedReceiver<Job>, mut update: impl FnMut(&SampleBatch) -> UpdateResult) {
-    while let Some(Job { batch, reply }) = queue.blocking_recv() {
-        let result = catch_unwind(AssertUnwindSafe(|| update(&batch)));
-        let panicked = result.is_err();
-        // Whoever asked may have lost interest.
-        let _ = reply.send(result.unwrap_or_else(|panic| Err(LearnError::Panicked(message(&*panic)))));
-        if panicked {
-            // Half an update may have happened: nothing may be built on it.
-            return;
-        }
+    /// What the learner has besides its weights, after all updates that were submitted. No answer if it is gone.
+    pub(crate) fn state(&self) -> oneshot::Receiver<Result<Vec<u8>, LearnError>> {
+        self.ask(|learner| learner.state())
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Learner) -> Result<T, LearnError> + Send + 'static,
+    ) -> oneshot::Receiver<Result<T, LearnError>> {
+        let (reply, result) = oneshot::channel();
+        let job = move |learner: &mut Learner| {
+            let result = catch_unwind(AssertUnwindSafe(|| work(learner)));
+            // After half an update nothing may be built on the learner.
+            let is_sound = result.is_ok();
+            // Whoever asked may have lost interest.
+            let _ = reply.send(result.unwrap_or_else(|panic| Err(LearnError::Panicked(message(&*panic)))));
+            is_sound
+        };
+        // Without a thread the job is dropped here, and its reply channel with it.
+        let _ = self.jobs.send(Box::new(job));
+        result
     }
 }
 
@@ -91,6 +103,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn its_state_is_that_after_the_updates_before() {
+        let learner = learner();
+        let (update, state) = (learner.submit(bandit(32, 1)), learner.state());
+        let later = learner.submit(bandit(32, 2));
+        let state = state.await.unwrap().unwrap();
+        assert_ne!(state, LearnerThread::state(&self::learner()).await.unwrap().unwrap());
+        let (weights, _) = update.await.unwrap();
+        let mut other = Learner::new(PpoConfig::default(), &discrete(2, 2), 1, &weights, Device::Cpu).unwrap();
+        other.set_state(&state).unwrap();
+        assert_eq!(other.update(&bandit(32, 2)).unwrap().0, later.await.unwrap().0);
+    }
+
+    #[tokio::test]
     async fn errors_travel_and_do_not_end_it() {
         let learner = learner();
         assert!(matches!(learner.submit(SampleBatch::new()).await, Err(LearnError::EmptyBatch)));
@@ -99,12 +124,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_becomes_an_error() {
-        let (jobs, queue) = mpsc::unbounded_channel();
-        let thread = thread::spawn(move || run(queue, |_| panic!("out of {}", "luck")));
-        let learner = LearnerThread { jobs };
-        let error = learner.submit(SampleBatch::new()).await.unwrap_err();
-        assert_eq!(error.to_string(), "the learner panicked: out of luck");
-        thread.join().unwrap();
+        let learner = learner();
+        let job = learner.ask(|_| -> Result<(), LearnError> { panic!("out of {}", "luck") });
+        assert_eq!(job.await.unwrap().unwrap_err().to_string(), "the learner panicked: out of luck");
         assert!(matches!(learner.submit(SampleBatch::new()).await, Err(LearnError::Gone)));
     }
 }

@@ -39,6 +39,11 @@ impl Algo {
 /// The most local workers of a hub.
 pub const MAX_LOCAL_WORKERS: u32 = 64;
 
+/// Some seconds in small runs, and no more than the ten seconds in large ones.
+fn usual_interval() -> u64 {
+    100
+}
+
 /// Configuration of a training run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,6 +68,9 @@ pub struct TrainConfig {
     pub stop_return: Option<f64>,
     /// The run ends after this many env steps.
     pub max_env_steps: u64,
+    /// Iterations between two checkpoints; one is saved every ten seconds in any case, if the run has a directory.
+    #[serde(default = "usual_interval")]
+    pub checkpoint_interval: u64,
     /// Where the learner computes.
     #[serde(with = "device_text")]
     pub device: DeviceSpec,
@@ -129,6 +137,7 @@ impl TrainConfig {
             hidden: vec![64, 64],
             stop_return: None,
             max_env_steps: 1_000_000,
+            checkpoint_interval: usual_interval(),
             device: DeviceSpec::Cpu,
             pace: Duration::ZERO,
             run_dir: None,
@@ -159,8 +168,11 @@ impl TrainConfig {
     /// [`TrainConfigError`], which names what is wrong.
     pub fn check(&self, envs: &EnvRegistry) -> Result<EnvSpaces, TrainConfigError> {
         let env = envs.spec(&self.env)?;
-        if self.max_env_steps == 0 {
-            return Err(TrainConfigError::Zero("max_env_steps"));
+        for (name, value) in [("max_env_steps", self.max_env_steps), ("checkpoint_interval", self.checkpoint_interval)]
+        {
+            if value == 0 {
+                return Err(TrainConfigError::Zero(name));
+            }
         }
         if self.stop_return.is_some_and(|target| !target.is_finite()) {
             return Err(TrainConfigError::StopReturn);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rollmesh_core::batch::{EpisodeMetrics, SlotFragment};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::learner::UpdateStats;
 
@@ -21,6 +21,16 @@ pub(super) struct Episodes {
 }
 
 impl Episodes {
+    /// So many have finished, these at last.
+    pub(super) fn of(finished: u64, recent: impl Iterator<Item = EpisodeMetrics>) -> Self {
+        Self { finished, recent: recent.collect() }
+    }
+
+    /// The latest, oldest first.
+    pub(super) fn recent(&self) -> impl Iterator<Item = &EpisodeMetrics> {
+        self.recent.iter()
+    }
+
     /// Counts the episodes of a batch: slot by slot, each slot's in order.
     pub(super) fn count(&mut self, fragments: &[SlotFragment]) {
         fragments.iter().flat_map(|fragment| &fragment.episodes).for_each(|episode| self.push(*episode));
@@ -62,8 +72,9 @@ pub(super) struct Stopwatch {
 }
 
 impl Stopwatch {
-    pub(super) fn started() -> Self {
-        Self { elapsed: Duration::ZERO, running_since: Some(Instant::now()) }
+    /// Started, with this time on it.
+    pub(super) fn started_at(elapsed: Duration) -> Self {
+        Self { elapsed, running_since: Some(Instant::now()) }
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -81,7 +92,7 @@ impl Stopwatch {
 }
 
 /// A line of `metrics.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IterationMetrics {
     pub(crate) iteration: u64,
     pub(crate) env_steps: u64,
@@ -146,7 +157,7 @@ mod tests {
 
     #[test]
     fn pauses_do_not_count() {
-        let mut watch = Stopwatch::started();
+        let mut watch = Stopwatch::started_at(Duration::ZERO);
         watch.pause();
         let paused = watch.elapsed();
         watch.pause();

@@ -8,6 +8,7 @@ mod output;
 mod run;
 mod run_dir;
 mod sampling;
+mod saving;
 
 pub use config::{Algo, MAX_LOCAL_WORKERS, TrainConfig, TrainConfigError};
 pub(crate) use consumer::{Consuming, Update};
@@ -16,3 +17,5 @@ pub use run::SyncError;
 pub(crate) use run::{Run, StartError, Submitted, Task};
 pub(crate) use run_dir::RunDir;
 pub use sampling::SampleConfig;
+pub(crate) use saving::SaveReport;
+pub use saving::{Difference, Differences, ResumeError, SavedRun};

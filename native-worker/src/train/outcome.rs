@@ -38,9 +38,17 @@ pub struct Summary {
     /// Hash of the last weights.
     #[serde(serialize_with = "as_text")]
     pub weights_hash: Hash128,
+    /// Checkpoints that could not be saved.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed_checkpoints: u64,
     /// How it ended.
     #[serde(skip)]
     pub end: RunEnd,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn as_text<S: Serializer>(hash: &Hash128, serializer: S) -> Result<S::Ok, S::Error> {

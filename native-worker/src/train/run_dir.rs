@@ -2,13 +2,20 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::{
+    TrainConfig,
+    saving::{ResumeError, lock},
+};
 use crate::checkpoint::{PolicyCheckpoint, replace};
+
+const METRICS: &str = "metrics.jsonl";
+const JOURNAL: &str = "journal.jsonl";
 
 /// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end
 /// `summary.json` and the policy, `policy.json` with `weights.safetensors`. Where batches depend on who is how fast, also
@@ -16,17 +23,20 @@ use crate::checkpoint::{PolicyCheckpoint, replace};
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
-    /// None after a write failed: a gap in the lines would be worse than their end.
-    metrics: Option<File>,
-    /// None also if the run needs no journal.
-    journal: Option<File>,
+    metrics: Lines,
+    /// None if the run needs no journal.
+    journal: Option<Lines>,
+    /// The configuration, as it is in the directory.
+    config: String,
+    /// Keeps other processes out.
+    _lock: File,
 }
 
 /// Why a run's files cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunDirError {
     /// Another run's files would be overwritten.
-    #[error("{0} already holds a run; choose another directory with --run-dir")]
+    #[error("{0} already holds a run; choose another directory with --run-dir, or go on with that run: --resume {0}")]
     Taken(PathBuf),
     /// The system says no.
     #[error("cannot write {path}: {source}")]
@@ -34,6 +44,23 @@ pub(crate) enum RunDirError {
     /// The configuration cannot be written as TOML.
     #[error("cannot write the configuration: {0}")]
     Config(#[from] toml::ser::Error),
+    /// Another process has the directory.
+    #[error(transparent)]
+    Lock(#[from] ResumeError),
+}
+
+/// What was in `metrics.jsonl` behind the checkpoint.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Env steps up to its last line; none without a whole one.
+    pub(super) env_steps: Option<u64>,
+    /// True if lines before the checkpoint are missing.
+    pub(super) is_short: bool,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    env_steps: u64,
 }
 
 impl RunDir {
@@ -44,19 +71,73 @@ impl RunDir {
         if at("config.toml").exists() {
             return Err(RunDirError::Taken(path.to_owned()));
         }
-        fs::write(at("config.toml"), toml::to_string(config)?).map_err(failed(at("config.toml")))?;
-        let lines = |name: &str| File::create_new(at(name)).map_err(failed(at(name)));
-        let metrics = Some(lines("metrics.jsonl")?);
-        let journal = has_journal.then(|| lines("journal.jsonl")).transpose()?;
-        Ok(Self { path: path.to_owned(), metrics, journal })
+        let lock = lock(path)?;
+        let text = toml::to_string(config)?;
+        // First, so that whoever finds a configuration finds all that belongs to it.
+        let new = |name: &str| {
+            if fs::metadata(at(name)).is_ok_and(|file| file.len() > 0) {
+                return Err(RunDirError::Taken(path.to_owned()));
+            }
+            Lines::open(&at(name), 0).map(|(lines, _)| lines).map_err(failed(at(name)))
+        };
+        let metrics = new(METRICS)?;
+        let journal = has_journal.then(|| new(JOURNAL)).transpose()?;
+        replace(&at("config.toml"), text.as_bytes()).map_err(failed(at("config.toml")))?;
+        Ok(Self { path: path.into(), metrics, journal, config: text, _lock: lock })
+    }
+
+    /// Goes on with so many bytes of `metrics.jsonl` and of the journal; what is behind them is cut off, and made again.
+    pub(super) fn reopen(
+        path: &Path,
+        config: &TrainConfig,
+        (metrics_bytes, journal_bytes): (u64, u64),
+        lock: File,
+    ) -> Result<(Self, Cut), RunDirError> {
+        let at = |name: &str| path.join(name);
+        let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
+        let text = toml::to_string(config)?;
+        replace(&at("config.toml"), text.as_bytes()).map_err(failed(at("config.toml")))?;
+        // It was written at an end that is none any more.
+        let _ = fs::remove_file(at("summary.json"));
+        let reopen = |name: &str, bytes: u64| Lines::open(&at(name), bytes).map_err(failed(at(name)));
+        let (metrics, cut) = reopen(METRICS, metrics_bytes)?;
+        let has_journal = !config.mode.is_synchronous();
+        let journal = has_journal.then(|| reopen(JOURNAL, journal_bytes)).transpose()?.map(|(lines, _)| lines);
+        Ok((Self { path: path.into(), metrics, journal, config: text, _lock: lock }, cut))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The configuration, as it is in the directory.
+    pub(super) fn config(&self) -> &str {
+        &self.config
+    }
+
+    /// A handle of `metrics.jsonl`, for whoever makes sure that it is on the disk.
+    pub(super) fn share_metrics(&self) -> io::Result<Option<File>> {
+        self.metrics.file.as_ref().map(File::try_clone).transpose()
     }
 
     pub(crate) fn add_metrics(&mut self, line: &impl Serialize) -> io::Result<()> {
-        add_line(&mut self.metrics, line)
+        self.metrics.add(line)
     }
 
     pub(crate) fn add_to_journal(&mut self, line: &impl Serialize) -> io::Result<()> {
-        add_line(&mut self.journal, line)
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.add(line))
+    }
+
+    /// The lines of `metrics.jsonl` that can be read.
+    pub(super) fn metrics<T: DeserializeOwned>(&self) -> impl Iterator<Item = T> + use<T> {
+        let file = File::open(self.path.join(METRICS)).ok();
+        let lines = file.into_iter().flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
+        lines.filter_map(|line| serde_json::from_str(&line).ok())
+    }
+
+    /// Of `metrics.jsonl` and of the journal.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        (self.metrics.bytes, self.journal.as_ref().map_or(0, |journal| journal.bytes))
     }
 
     /// What the run has come to; each file appears whole or not at all.
@@ -66,14 +147,77 @@ impl RunDir {
     }
 }
 
-/// One write per line, so that a reader never sees half of one.
-fn add_line(lines: &mut Option<File>, line: &impl Serialize) -> io::Result<()> {
-    let Some(file) = lines else { return Ok(()) };
-    let mut bytes = serde_json::to_vec(line)?;
-    bytes.push(b'\n');
-    let written = file.write_all(&bytes);
-    if written.is_err() {
-        *lines = None;
+/// A file of JSON lines.
+#[derive(Debug)]
+struct Lines {
+    /// None after a write failed: a gap in the lines would be worse than their end.
+    file: Option<File>,
+    /// Of the lines that are whole.
+    bytes: u64,
+}
+
+impl Lines {
+    /// Opens the file, which need not exist, and leaves so many bytes of it.
+    fn open(path: &Path, bytes: u64) -> io::Result<(Self, Cut)> {
+        let mut file = File::options().create(true).read(true).append(true).open(path)?;
+        let (cut, bytes) = cut_back(&mut file, bytes)?;
+        Ok((Self { file: Some(file), bytes }, cut))
     }
-    written
+
+    /// One write per line, so that a reader never sees half of one.
+    fn add(&mut self, line: &impl Serialize) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        let written = file.write_all(&bytes);
+        match written {
+            Ok(()) => self.bytes += bytes.len() as u64,
+            Err(_) => self.file = None,
+        }
+        written
+    }
+}
+
+/// Leaves whole lines, of so many bytes if there are as many. Returns what was behind them and how many are left.
+fn cut_back(metrics: &mut File, wanted: u64) -> io::Result<(Cut, u64)> {
+    let is_short = metrics.metadata()?.len() < wanted;
+    let begin = if is_short { 0 } else { wanted };
+    metrics.seek(SeekFrom::Start(begin))?;
+    let mut behind = Vec::new();
+    metrics.read_to_end(&mut behind)?;
+    let whole = behind.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    let left = if is_short { whole as u64 } else { wanted };
+    metrics.set_len(left)?;
+    let mut lines = behind[..whole].split(|&byte| byte == b'\n').rev();
+    let env_steps = lines.find_map(|line| serde_json::from_slice::<Line>(line).ok()).map(|line| line.env_steps);
+    Ok((Cut { env_steps: env_steps.filter(|_| !is_short), is_short }, left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_cut_back_to_whole_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let line = |env_steps: u64| format!("{{\"iteration\":1,\"env_steps\":{env_steps}}}\n");
+        let kept = line(10).len() as u64;
+        let all = [line(10), line(20), line(30), "{\"iter".into()].concat();
+        let cut = |wanted: u64| {
+            fs::write(&path, &all).unwrap();
+            let mut file = File::options().read(true).append(true).open(&path).unwrap();
+            let (cut, left) = cut_back(&mut file, wanted).unwrap();
+            file.write_all(b"next").unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            assert_eq!(text.len() as u64, left + 4);
+            (cut, text)
+        };
+        let env_steps = Some(30);
+        assert_eq!(cut(kept), (Cut { env_steps, is_short: false }, format!("{}next", line(10))));
+        assert_eq!(cut(0), (Cut { env_steps, is_short: false }, "next".into()));
+        let short = [line(10), line(20), line(30), "next".into()].concat();
+        assert_eq!(cut(1_000), (Cut { env_steps: None, is_short: true }, short.clone()));
+        assert_eq!(cut(3 * kept), (Cut { env_steps: None, is_short: false }, short));
+    }
 }

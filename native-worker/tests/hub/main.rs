@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod access;
+mod checkpoints;
 mod hand_made;
 mod operators;
 mod peers;

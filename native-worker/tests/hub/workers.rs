@@ -154,8 +154,8 @@ async fn a_worker_without_a_proper_token_says_what_to_do() {
     assert!(tokenless.stderr.contains("ROLLMESH_TOKEN is not set"), "{}", tokenless.stderr);
     let garbled = Process::worker("127.0.0.1:1", "secret").finish_with(2).await;
     assert!(garbled.stderr.contains("a token has 64 hexadecimal digits"), "{}", garbled.stderr);
-    let tls = Process::start(["worker", "--hub", "wss://127.0.0.1:1"]).finish_with(2).await;
-    assert!(tls.stderr.contains("use an SSH tunnel"), "{}", tls.stderr);
+    let open = Process::worker("192.0.2.1:1", &"ab".repeat(32)).finish_with(2).await;
+    assert!(open.stderr.contains("use wss://"), "{}", open.stderr);
 }
 
 #[tokio::test]

@@ -127,6 +127,7 @@ impl SimNet {
         self.note(format_args!("worker {worker} uploads lease {lease}: {receipt:?}"));
         for ((_, outcome), fragment) in receipt.outcomes.iter().zip(fragments) {
             if *outcome == Outcome::Committed {
+                let fragment = Box::new(fragment);
                 self.hub.history.0.push(Happened::Committed { worker, lease, fragment });
             }
         }

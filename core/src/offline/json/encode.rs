@@ -236,11 +236,19 @@ fn nested<T: Written>(values: &[T], dims: &[u32], out: &mut Vec<u8>) {
 
 fn flat<T: Written>(values: &[T], out: &mut Vec<u8>) {
     out.push(b'[');
-    for (i, value) in values.iter().enumerate() {
-        if i > 0 {
-            out.extend_from_slice(b", ");
+    let Some((first, rest)) = values.split_first() else { return out.push(b']') };
+    first.write(out);
+    // What is the same again, as in many columns, is copied.
+    let (mut last, mut text) = (*first, 0..0);
+    for value in rest {
+        if value.is_same(last) && !text.is_empty() {
+            out.extend_from_within(text.clone());
+            continue;
         }
+        let start = out.len();
+        out.extend_from_slice(b", ");
         value.write(out);
+        (last, text) = (*value, start..out.len());
     }
     out.push(b']');
 }
@@ -251,6 +259,9 @@ trait Written: Element {
     const LEN: usize;
 
     fn write(self, out: &mut Vec<u8>);
+
+    /// Whether both are written alike.
+    fn is_same(self, other: Self) -> bool;
 }
 
 impl Written for f64 {
@@ -265,6 +276,10 @@ impl Written for f64 {
             out.extend_from_slice(if self > 0.0 { b"Infinity" } else { b"-Infinity" });
         }
     }
+
+    fn is_same(self, other: Self) -> bool {
+        self.to_bits() == other.to_bits()
+    }
 }
 
 impl Written for f32 {
@@ -274,6 +289,10 @@ impl Written for f32 {
     fn write(self, out: &mut Vec<u8>) {
         f64::from(self).write(out);
     }
+
+    fn is_same(self, other: Self) -> bool {
+        self.to_bits() == other.to_bits()
+    }
 }
 
 impl Written for bool {
@@ -281,6 +300,10 @@ impl Written for bool {
 
     fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(if self { b"true" } else { b"false" });
+    }
+
+    fn is_same(self, other: Self) -> bool {
+        self == other
     }
 }
 
@@ -292,6 +315,10 @@ macro_rules! written {
             fn write(self, out: &mut Vec<u8>) {
                 whole(self.into(), out);
             }
+
+            fn is_same(self, other: Self) -> bool {
+                self == other
+            }
         })+
     };
 }
@@ -299,6 +326,9 @@ macro_rules! written {
 written!(u8: 5, i32: 6, i64: 8);
 
 fn whole(number: i64, out: &mut Vec<u8>) {
+    if let 0..=9 = number {
+        return out.push(b'0' + number as u8);
+    }
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 

@@ -1,5 +1,6 @@
 //! RLlib's format of sample files: a JSON object per line and batch, whose large columns are compressed.
 
+mod decimal;
 mod decode;
 mod encode;
 mod error;

@@ -91,8 +91,8 @@ fn flags(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
 }
 
 fn floats(mut rows: Rows<f64>, scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
-    rows.fill(scanner, name, |scanner| match scanner.rest().first() {
-        Some(b'0'..=b'9') => scanner.float().map(Some),
+    rows.fill(scanner, name, |scanner| match scanner.rest() {
+        [b'0'..=b'9', ..] | [b'-', b'0'..=b'9', ..] => scanner.float().map(Some),
         _ => scanner.non_finite().map_or_else(|| scanner.float(), Ok).map(Some),
     })?;
     rows.column(name)
@@ -121,7 +121,7 @@ impl<T: Element> Rows<T> {
     /// than two bytes.
     fn new(scanner: &Scanner<'_>) -> Self {
         let rest = scanner.rest();
-        let extent = rest.iter().position(|byte| matches!(byte, b'"' | b'}')).unwrap_or(rest.len());
+        let extent = memchr::memchr2(b'"', b'}', rest).unwrap_or(rest.len());
         let commas = rest.get(..extent).unwrap_or_default().iter().filter(|byte| **byte == b',').count();
         Self::with(Vec::with_capacity((commas + 1).min(extent / 2 + 1)))
     }
@@ -174,14 +174,17 @@ impl<T: Element> Rows<T> {
                     let Some(first) = value(scanner)? else { return Ok(false) };
                     self.leaf(first, name)?;
                     // The rest of the same list, without looking at what is known of it.
+                    let mut items = 0;
                     while scanner.eat_comma() {
                         let Some(next) = value(scanner)? else {
+                            self.count(items);
                             self.after_item = false;
                             return Ok(false);
                         };
                         self.values.push(next);
-                        self.count();
+                        items += 1;
                     }
+                    self.count(items);
                 }
                 None => return Err(scanner.error("a value")),
             }
@@ -208,7 +211,7 @@ impl<T: Element> Rows<T> {
             return Err(ragged(name, "lists of unequal length"));
         }
         self.depth = at;
-        self.count();
+        self.count(1);
         Ok(at == 0)
     }
 
@@ -219,14 +222,14 @@ impl<T: Element> Rows<T> {
             _ => return Err(ragged(name, "a number where others have a list")),
         }
         self.values.push(value);
-        self.count();
+        self.count(1);
         Ok(())
     }
 
-    /// One more item of the list that is open.
-    fn count(&mut self) {
+    /// More items of the list that is open.
+    fn count(&mut self, more: u32) {
         if let Some(items) = self.depth.checked_sub(1).and_then(|at| self.open.get_mut(at)) {
-            *items = items.saturating_add(1);
+            *items = items.saturating_add(more);
         }
         self.after_item = true;
     }

@@ -1,22 +1,38 @@
 //! Tokens of a line of JSON, with the numbers that Python writes and JSON does not know.
 
-use super::RecordError;
+use super::{RecordError, decimal::decimal};
 use crate::prelude::*;
 
 /// How deep values may be nested that are passed over.
 const MAX_DEPTH: usize = 64;
 
-/// Powers of ten that are exact, as far as they are needed.
-const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
-
 /// Goes on with a number as long as there are digits; also says where they end. Wraps around above 19 digits.
 #[inline]
 fn digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
+    while let Some(eight) = text.get(at..).and_then(|rest| rest.first_chunk()).and_then(eight_digits) {
+        value = value.wrapping_mul(100_000_000).wrapping_add(eight);
+        at += 8;
+    }
     while let Some(digit @ b'0'..=b'9') = text.get(at) {
         value = value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
         at += 1;
     }
     (value, at)
+}
+
+/// The number that eight digits make, if they are such: pairs, then fours, then all at once.
+#[inline]
+fn eight_digits(text: &[u8; 8]) -> Option<u64> {
+    let text = u64::from_le_bytes(*text);
+    let is_digits =
+        (text & 0xF0F0_F0F0_F0F0_F0F0) | ((text.wrapping_add(0x0606_0606_0606_0606) & 0xF0F0_F0F0_F0F0_F0F0) >> 4);
+    if is_digits != 0x3333_3333_3333_3333 {
+        return None;
+    }
+    let ones = text & 0x0F0F_0F0F_0F0F_0F0F;
+    let pairs = (ones.wrapping_mul(1 + (10 << 8)) >> 8) & 0x00FF_00FF_00FF_00FF;
+    let fours = (pairs.wrapping_mul(1 + (100 << 16)) >> 16) & 0x0000_FFFF_0000_FFFF;
+    Some(fours.wrapping_mul(1 + (10_000 << 32)) >> 32)
 }
 
 #[derive(Clone)]
@@ -179,6 +195,10 @@ impl<'a> Scanner<'a> {
     /// A whole number of 64 bits; none, and nothing is passed over, for any other.
     #[inline]
     pub(super) fn whole(&mut self) -> Option<i64> {
+        if let Some([digit @ b'0'..=b'9', b',' | b']', ..]) = self.text.get(self.at..) {
+            self.at += 1;
+            return Some(i64::from(digit - b'0'));
+        }
         let number = self.look_at_number().filter(Number::is_whole)?;
         let value = if number.digits <= 18 {
             let value = number.value as i64;
@@ -190,17 +210,14 @@ impl<'a> Scanner<'a> {
         Some(value)
     }
 
-    /// A number. One of at most 15 digits is a quotient of two numbers that are exact, so that the division rounds once
-    /// and right (Clinger: "How to read floating point numbers accurately", PLDI 1990); others are parsed.
+    /// A number.
     #[inline]
     pub(super) fn float(&mut self) -> Result<f64, RecordError> {
         let number = self.look_at_number().ok_or_else(|| self.error("a number"))?;
-        let power = POWERS.get(number.fraction).filter(|_| number.digits <= 15 && !number.exponent);
-        let value = match power {
-            Some(power) => {
-                let value = number.value as f64 / power;
-                if number.negative { -value } else { value }
-            }
+        let fast = if number.digits <= 19 && !number.exponent { decimal(number.value, number.fraction) } else { None };
+        let value = match fast {
+            Some(value) if number.negative => -value,
+            Some(value) => value,
             None => {
                 let text = self.chars.get(self.at..number.end).unwrap_or_default();
                 text.parse().map_err(|_| self.error("a number"))?

@@ -82,7 +82,7 @@ impl RolloutWorkerBuilder {
             registry.check_output(name)?;
         }
         if let (None, Some(name)) = (&self.policy_mapping_fn, &config.policy_mapping_fn) {
-            registry.policy_mapping_fn(name)?;
+            registry.policy_mapping(&name.parse()?)?;
         }
         if let (None, Some(name)) = (&self.observation_fn, &config.observation_fn) {
             registry.observation_fn(name)?;

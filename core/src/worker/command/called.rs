@@ -64,19 +64,15 @@ impl CalledWorker {
         }
     }
 
-    /// [`execute`](Self::execute), but a sample, if it takes longer, only for a span on the worker's clock. None if it is
-    /// not complete: the next call goes on with it.
+    /// A sample, as the command gives one, if it can be made within a span on the worker's clock. With none, the next call
+    /// goes on with it; see [`RolloutWorker::sample_within`].
     ///
     /// # Errors
-    /// As there.
-    pub fn execute_within(
-        &mut self,
-        command: &WorkerCommand,
-        span: Micros,
-    ) -> Result<Option<WorkerAnswer>, CommandError> {
-        match (&mut self.worker, command) {
-            (Some(worker), WorkerCommand::Sample) => Ok(worker.sample_within(span)?.map(WorkerAnswer::Sample)),
-            _ => self.execute(command.clone()).map(Some),
+    /// As [`execute`](Self::execute).
+    pub fn sample_within(&mut self, span: Micros) -> Result<Option<WorkerAnswer>, CommandError> {
+        match &mut self.worker {
+            Some(worker) => Ok(worker.sample_within(span)?.map(WorkerAnswer::Sample)),
+            None => self.execute(WorkerCommand::Sample).map(Some),
         }
     }
 

@@ -5,6 +5,8 @@ mod called;
 mod error;
 mod execute;
 mod setup;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use answer::WorkerAnswer;
@@ -45,6 +47,7 @@ pub enum TrainedPolicies {
 /// [`execute`](super::RolloutWorker::execute) calls it.
 #[derive(Clone, Debug, PartialEq)]
 #[doc(alias("foreach_worker", "apply"))]
+#[allow(clippy::large_enum_variant)] // Commands are made and done one by one.
 pub enum WorkerCommand {
     /// For a sign of life.
     Ping,
@@ -171,4 +174,12 @@ pub enum WorkerCommand {
     ForEachPolicy(NamedFn),
     /// To call a [policy function](super::Registry::with_policy_fn) with each of its policies that is trained.
     ForEachPolicyToTrain(NamedFn),
+}
+
+impl WorkerCommand {
+    /// Whether it samples.
+    #[must_use]
+    pub fn is_sample(&self) -> bool {
+        matches!(self, Self::Sample | Self::SampleAndLearn { .. })
+    }
 }

@@ -1,15 +1,17 @@
 //! A worker's side of the protocol, without IO. Not here: sockets, clocks, and when to connect again.
 
+mod calls;
 mod leases;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use bytes::Bytes;
+use calls::{Calls, Done};
 use leases::{Leases, Turn};
 
-use super::{Advance, RunnerError, SlotRunner};
+use super::{CalledWorker, Registry, RolloutWorkerBuilder, RunnerError, SlotRunner, WorkerAnswer};
 use crate::{
-    batch::SlotFragment,
     env::{EnvContext, EnvRegistry},
     ids::{LeaseId, SlotId, WeightsVersion, WorkerId},
     kernels::Kernels,
@@ -19,7 +21,7 @@ use crate::{
         Inbox, Message, Outbox, Received, RefusalCode, Role,
         convert::{self, FragmentLimits},
         handshake::{self, HandshakeError, Identity},
-        message::{Goodbye, LeaseGrant, LeaseRefused, Progress, RunStart, WeightsApplied, Welcome},
+        message::{Goodbye, LeaseGrant, RunStart, WeightsApplied, Welcome},
     },
     run::RunSpec,
     time::Micros,
@@ -28,7 +30,7 @@ use crate::{
 /// A running lease is reported on this often: only progress extends it.
 const PROGRESS_INTERVAL: Micros = Micros::from_millis(250);
 
-/// No lease is begun while this much waits to be sent: the hub is not taking it.
+/// No lease is begun, and no call, while this much waits to be sent: the hub is not taking it.
 const MAX_BACKLOG_BYTES: usize = 2 << 20;
 
 /// The longest reason that is sent.
@@ -66,14 +68,21 @@ pub struct SessionCounters {
     pub leases_refused: u64,
     /// Leases that the hub took back.
     pub leases_revoked: u64,
+    /// Calls that were done.
+    pub calls_done: u64,
+    /// Calls that failed.
+    pub calls_failed: u64,
 }
 
-/// A worker's connection to a hub: frames in, frames out, leases run in between.
+/// A worker's connection to a hub: frames in, frames out, leases run in between, and calls done.
 ///
 /// The native worker and the browser's Web Worker both drive one: they hand it what the socket brings, send what
 /// [`poll_frame`](Self::poll_frame) returns, and call [`work`](Self::work) as long as it [has work](Self::has_work).
 /// Nothing that the hub sends makes it panic: a lease that cannot be done is refused with a reason, and a hub that
 /// breaks the protocol ends the session.
+///
+/// Leases are run by a [`SlotRunner`]. Calls are for a [`RolloutWorker`](super::RolloutWorker), which the hub sets up when
+/// it wants one; they are done in order, one at a time, and what fails is answered with an error.
 pub struct WorkerSession {
     envs: EnvRegistry,
     kernels: Kernels,
@@ -83,6 +92,7 @@ pub struct WorkerSession {
     welcome: Option<Welcome>,
     run: Option<ActiveRun>,
     leases: Leases,
+    calls: Calls,
     counters: SessionCounters,
 }
 
@@ -122,8 +132,14 @@ impl Runner {
 
 impl WorkerSession {
     /// Begins a session: the first frame to send is the `Hello`. The identity's role is always that of a worker.
+    ///
+    /// Workers that calls set up know these environments and what else comes with this crate, and have no shell; see
+    /// [`with_workers`](Self::with_workers).
     #[must_use]
     pub fn new(identity: Identity, envs: EnvRegistry, kernels: Kernels) -> Self {
+        let mut registry = Registry::builtin();
+        registry.envs.clone_from(&envs);
+        let workers = move || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
         let mut session = Self {
             envs,
             kernels,
@@ -134,10 +150,40 @@ impl WorkerSession {
             welcome: None,
             run: None,
             leases: Leases::default(),
+            calls: Calls::new(CalledWorker::new(workers)),
             counters: SessionCounters::default(),
         };
         session.send(&Identity { role: Role::Worker, ..identity }.hello());
         session
+    }
+
+    /// Says what workers that calls set up are made of: the names of the program, its shell, clock and kernels. Settings
+    /// and place are the hub's to say.
+    ///
+    /// ```
+    /// use rollmesh_core::{
+    ///     kernels::Kernels,
+    ///     protocol::{Role, Token, handshake::Identity},
+    ///     worker::{Registry, RolloutWorkerBuilder, WorkerSession},
+    /// };
+    ///
+    /// # let identity = Identity {
+    /// #     role: Role::Worker,
+    /// #     token: Token::new([1; 32]),
+    /// #     resume: None,
+    /// #     core_fingerprint: [0; 16],
+    /// #     kind: "native".into(),
+    /// #     name: "worker-1".into(),
+    /// #     device: "cpu".into(),
+    /// # };
+    /// let registry = Registry::builtin();
+    /// let mut session = WorkerSession::new(identity, registry.envs.clone(), Kernels::PORTABLE)
+    ///     .with_workers(move || RolloutWorkerBuilder::new(registry.clone()));
+    /// assert!(session.poll_frame().is_some()); // Hello
+    /// ```
+    #[must_use]
+    pub fn with_workers(self, builder: impl FnMut() -> RolloutWorkerBuilder + 'static) -> Self {
+        Self { calls: Calls::new(CalledWorker::new(builder)), ..self }
     }
 
     /// Takes a frame from the hub.
@@ -174,11 +220,18 @@ impl WorkerSession {
     /// True if [`work`](Self::work) has something to do now.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.leases.running().is_some() || self.may_begin()
+        self.may_call() || self.leases.running().is_some() || self.may_begin()
     }
 
-    /// Works for at most `max_vector_steps` steps of all slots of a lease, so that a caller can keep to a time budget.
+    /// Does a call, if one waits, and works for at most `max_vector_steps` steps of all slots of a lease, so that a caller
+    /// can keep to a time budget. A call for a sample is done in spans of a few milliseconds on the worker's clock, if it
+    /// has one; any other takes as long as it takes.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) {
+        if self.may_call()
+            && let Some(done) = self.calls.advance()
+        {
+            self.answer(done);
+        }
         if self.leases.running().is_none() && self.may_begin() {
             self.begin_next(now);
         }
@@ -255,6 +308,7 @@ impl WorkerSession {
         self.state = state;
         self.run = None;
         self.leases = Leases::default();
+        self.calls.stop();
     }
 
     fn handle_message(&mut self, message: Message) {
@@ -272,6 +326,14 @@ impl WorkerSession {
             Message::WeightsUpdate(_) => {}
             Message::LeaseGrant(grant) => self.take_lease(&grant),
             Message::Revoke(revoke) => self.revoke(LeaseId(revoke.lease)),
+            Message::WorkerSetup(setup) => {
+                let refused = self.calls.set_up(setup);
+                refused.into_iter().for_each(|done| self.answer(done));
+            }
+            Message::Call(call) => {
+                let refused = self.calls.call(call);
+                refused.into_iter().for_each(|done| self.answer(done));
+            }
             Message::Credit(credit) => self.outbox.grant(credit.bytes),
             // The inbox lets nothing else through but a second answer.
             other => self.leave(&format!("{:?} has no place in a session", other.kind())),
@@ -308,120 +370,16 @@ impl WorkerSession {
         }
     }
 
-    /// A new lease follows the one before or takes its place: then the hub has given that up.
-    fn take_lease(&mut self, grant: &LeaseGrant) {
-        let id = LeaseId(grant.lease);
-        if self.leases.was_revoked(id) {
-            return;
+    fn may_call(&self) -> bool {
+        !self.calls.is_empty() && self.outbox.queued_bytes() < MAX_BACKLOG_BYTES
+    }
+
+    fn answer(&mut self, (call, result): Done) {
+        match result {
+            Ok(_) => self.counters.calls_done += 1,
+            Err(_) => self.counters.calls_failed += 1,
         }
-        let Some(run) = self.run.as_ref().filter(|run| run.number == grant.run) else {
-            return self.refuse(id, &format!("run {} is not the one that goes on here", grant.run));
-        };
-        let queued = run
-            .read_lease(grant)
-            .and_then(|(lease, acting)| self.leases.queue(lease, acting).map_err(|error| error.to_string()));
-        match queued {
-            Ok(true) => self.abandon(),
-            Ok(false) => {}
-            Err(reason) => self.refuse(id, &reason),
-        }
-    }
-
-    /// Drops a lease and says so, also of one that is not known here: the hub may be asking for a sign of life.
-    fn revoke(&mut self, lease: LeaseId) {
-        self.counters.leases_revoked += 1;
-        if self.leases.running() == Some(lease) {
-            self.abandon();
-        } else {
-            self.leases.revoke(lease);
-            self.apply_weights();
-        }
-        self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "revoked".into() }));
-    }
-
-    fn abandon(&mut self) {
-        if let Some(ActiveRun { runner: Ok(runner), .. }) = &mut self.run {
-            runner.slots.abandon();
-        }
-        self.finish();
-    }
-
-    /// The running lease is no more.
-    fn finish(&mut self) {
-        self.leases.finish();
-        self.apply_weights();
-    }
-
-    fn may_begin(&self) -> bool {
-        let version = self.weights_version();
-        version.is_some_and(|version| self.leases.is_ready(version)) && self.outbox.queued_bytes() < MAX_BACKLOG_BYTES
-    }
-
-    fn begin_next(&mut self, now: Micros) {
-        let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
-        let mut applied = None;
-        let (id, begun) = match self.leases.next(runner.slots.weights_version()) {
-            None => return,
-            Some(Turn::Refuse(id, error)) => (id, Err(error.to_string())),
-            Some(Turn::Run(lease, weights)) => {
-                let id = lease.id;
-                let set = weights.map_or(Ok(()), |weights| {
-                    applied = Some(WeightsApplied { run: *number, version: weights.version().0 });
-                    runner.slots.set_weights(&weights)
-                });
-                (id, set.and_then(|()| runner.slots.begin(lease)).map_err(|error| error.to_string()))
-            }
-        };
-        *reported = now;
-        match (begun, applied) {
-            (Ok(()), Some(applied)) => self.send(&Message::WeightsApplied(applied)),
-            (Ok(()), None) => {}
-            (Err(reason), _) => {
-                self.leases.finish();
-                self.refuse(id, &reason);
-            }
-        }
-    }
-
-    fn advance(&mut self, max_vector_steps: u32, now: Micros) {
-        let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
-        let (run, running) = (*number, runner.slots.lease());
-        match runner.slots.advance(max_vector_steps) {
-            Ok(Advance::Idle) => self.finish(),
-            Ok(Advance::Working { lease, env_steps }) => {
-                // A clock that was set back must not keep the hub in the dark.
-                if now.since(*reported) >= PROGRESS_INTERVAL || now < *reported {
-                    *reported = now;
-                    self.send(&Message::Progress(Progress { lease: lease.0, env_steps }));
-                }
-            }
-            Ok(Advance::Done { lease, fragments }) => {
-                self.upload(run, lease, &fragments);
-                self.finish();
-            }
-            Err(error) => {
-                self.finish();
-                self.refuse(running.unwrap_or_default(), &error.to_string());
-            }
-        }
-    }
-
-    fn upload(&mut self, run: u32, lease: LeaseId, fragments: &[SlotFragment]) {
-        let upload = convert::fragment_upload(run, lease, fragments).map_err(|error| error.to_string());
-        let pushed = upload
-            .and_then(|upload| self.outbox.push(&Message::FragmentUpload(upload)).map_err(|error| error.to_string()));
-        match pushed {
-            Ok(()) => {
-                self.counters.leases_done += 1;
-                self.counters.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>();
-            }
-            Err(reason) => self.refuse(lease, &reason),
-        }
-    }
-
-    fn refuse(&mut self, lease: LeaseId, reason: &str) {
-        self.counters.leases_refused += 1;
-        self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: clip(reason) }));
+        self.send(&WorkerAnswer::message(call, &result));
     }
 
     /// Sends what is small by its nature: its texts are clipped.

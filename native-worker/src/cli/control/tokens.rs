@@ -84,7 +84,7 @@ fn seconds(text: &str) -> Result<u64, String> {
 pub(in crate::cli) fn tokens(args: &TokensArgs) -> Result<ExitCode, Failure> {
     match &args.file {
         Some(file) => in_file(Tokens::open(file).map_err(Failure::usage)?, &args.action),
-        None => run_command(args.target.operator(), async |hub| at_hub(hub, args).await),
+        None => run_command(args.target.operator(), async |hub| at_hub(hub, &args.action).await),
     }
 }
 
@@ -110,8 +110,8 @@ fn in_file(mut tokens: Tokens, action: &Action) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn at_hub(hub: &mut Control, args: &TokensArgs) -> Result<(), ControlError> {
-    let wish = match args.action {
+async fn at_hub(hub: &mut Control, action: &Action) -> Result<(), ControlError> {
+    let wish = match *action {
         Action::List => ManageTokens { action: TokenAction::List.to_wire(), ..ManageTokens::default() },
         Action::Create { role, expires } => ManageTokens {
             action: TokenAction::Create.to_wire(),

@@ -116,7 +116,7 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         let config = for_workers(args, config, is_plain)?;
         return group::run(args, config, &registry);
     }
-    if args.mode.mode(1)? != SamplingMode::Synchronous {
+    if args.mode.mode(1)?.is_some_and(|mode| !mode.is_synchronous()) {
         return Err(Failure::usage("--mode is for workers, of whom one may be faster than another: add --num-workers"));
     }
     if is_plain {
@@ -142,7 +142,7 @@ fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Resu
     };
     let round = u64::from(config.num_envs) * u64::from(length);
     Ok(SampleConfig {
-        mode: args.mode.mode(round)?,
+        mode: args.mode.mode(round)?.unwrap_or(SamplingMode::Synchronous),
         env_config: config.env_config,
         seed: config.seed,
         num_workers: args.num_workers,

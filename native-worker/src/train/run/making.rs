@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use rollmesh_core::{
     batch::SlotFragment,
     env::{EnvRegistry, EnvSpaces},
-    group::{GroupConfig, LeaseGroup},
+    group::{GroupConfig, GroupState, LeaseGroup},
     ids::LeaseId,
     policy::{MlpPolicySpec, init_weights},
     protocol::{Phase, convert::FragmentLimits},
@@ -21,6 +21,7 @@ use super::{
         metrics::{Episodes, Stopwatch},
         output::RunOutput,
         run_dir::RunDir,
+        saving::{RunFiles, Saved, SavedRun},
     },
     Run, RunTerms, StartError, Task,
 };
@@ -30,6 +31,7 @@ impl Run {
     pub(crate) fn new(number: u32, task: Task, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
         match task {
             Task::Train(config) => Self::training(number, *config, envs, first_lease),
+            Task::Resume(saved) => Self::resumed(number, *saved, envs, first_lease),
             Task::Sample(config, batches) => Self::sampling(number, config, batches, envs, first_lease),
         }
     }
@@ -41,13 +43,68 @@ impl Run {
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
         let spaces = config.check(envs)?;
-        let device = config.device.open()?;
-        let spec = config.spec();
-        let weights = first_weights(&spec, &spaces)?;
-        let learner = Learner::new(config.ppo.clone(), &spaces, config.seed, &weights, device)?;
-        let has_journal = !config.mode.is_synchronous();
-        let create = |path| RunDir::create(path, &config, has_journal);
-        let files = config.run_dir.as_deref().map(create).transpose()?;
+        let weights = first_weights(&config.spec(), &spaces)?;
+        let run = Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)?;
+        let dir = config
+            .run_dir
+            .as_deref()
+            .map(|path| RunDir::create(path, &config, !config.mode.is_synchronous()))
+            .transpose()?;
+        let files = dir.map(|dir| RunFiles::new(dir, config.checkpoint_interval, None)).transpose()?;
+        Ok(Self { files, ..run })
+    }
+
+    /// Goes on where the run was when it was saved, or begins it if it never was.
+    fn resumed(number: u32, saved: SavedRun, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
+        let regenerated = saved.regenerated();
+        let (config, saved, lock) = saved.into_parts();
+        let spaces = config.check(envs)?;
+        let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
+        let mut run = match saved {
+            None => {
+                let weights = first_weights(&config.spec(), &spaces)?;
+                Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)?
+            }
+            Some(Saved { policy, group, learner, progress }) => {
+                let start = (policy.weights, learner.as_slice());
+                let run = Self::learning(number, &config, &spaces, start, Some(group), first_lease)?;
+                Self {
+                    iteration: policy.iteration,
+                    env_steps: policy.env_steps,
+                    episodes: progress.episodes(),
+                    stopwatch: Stopwatch::started_at(progress.elapsed()),
+                    ..run
+                }
+            }
+        };
+        if let Some(path) = &config.run_dir {
+            let (dir, cut) = RunDir::reopen(path, &config, kept, lock)?;
+            let files = RunFiles::new(dir, config.checkpoint_interval, Some(run.iteration))?;
+            let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
+            run.group.count_regenerated(regenerated.saturating_add(lost));
+            if cut.is_short {
+                run.warnings.push("metrics.jsonl lacks lines from before the checkpoint".into());
+            }
+            if let Err(error) = files.write_ledger(run.group.ledger()) {
+                run.warnings.push(format!("ledger.json could not be written: {error}"));
+            }
+            run.history = files.dir.metrics().map(|metrics| run.point(&metrics)).collect();
+            run.files = Some(files);
+        }
+        Ok(run)
+    }
+
+    /// A run that learns from these weights and this state of the learner on.
+    fn learning(
+        number: u32,
+        config: &TrainConfig,
+        spaces: &EnvSpaces,
+        (weights, learner_state): (Weights, &[u8]),
+        group: Option<GroupState>,
+        first_lease: LeaseId,
+    ) -> Result<Self, StartError> {
+        let mut learner = Learner::new(config.ppo.clone(), spaces, config.seed, &weights, config.device.open()?)?;
+        learner.set_state(learner_state)?;
         let thread = LearnerThread::spawn(learner)?;
         let output = config.output.as_deref().map(RunOutput::create).transpose()?;
         let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda, output };
@@ -55,14 +112,13 @@ impl Run {
             algo: config.algo.name(),
             gamma: config.ppo.gamma,
             num_workers: config.num_workers,
-            extra_environs: config.extra_environs,
+            extra_environs: config.extra_environs.clone(),
             pace: config.pace,
             stop_return: config.stop_return,
             max_env_steps: config.max_env_steps,
             mode: config.mode,
         };
-        let run = Self::with(number, (spec, &spaces), terms, weights, consumer, first_lease)?;
-        Ok(Self { files, ..run })
+        Self::with(number, (config.spec(), spaces), terms, weights, (consumer, group), first_lease)
     }
 
     fn sampling(
@@ -85,7 +141,7 @@ impl Run {
             max_env_steps: config.env_steps,
             mode: config.mode,
         };
-        Self::with(number, (spec, &spaces), terms, weights, Consumer::Taker(batches), first_lease)
+        Self::with(number, (spec, &spaces), terms, weights, (Consumer::Taker(batches), None), first_lease)
     }
 
     fn with(
@@ -93,7 +149,7 @@ impl Run {
         (spec, spaces): (RunSpec, &EnvSpaces),
         terms: RunTerms,
         weights: Weights,
-        consumer: Consumer,
+        (consumer, group): (Consumer, Option<GroupState>),
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
         let limits = FragmentLimits::new(&spec, spaces);
@@ -103,7 +159,10 @@ impl Run {
             mode: terms.mode,
             ..GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)
         };
-        let group = LeaseGroup::new(group_config)?;
+        let group = match group {
+            Some(state) => LeaseGroup::restore(group_config, state)?,
+            None => LeaseGroup::new(group_config)?,
+        };
         Ok(Self {
             number,
             terms,
@@ -122,11 +181,14 @@ impl Run {
             batch_env_steps: 0,
             env_steps: 0,
             episodes: Episodes::default(),
-            stopwatch: Stopwatch::started(),
+            is_learning: false,
+            stopwatch: Stopwatch::started_at(Duration::ZERO),
             iteration_began: Duration::ZERO,
             steps_per_s: 0.0,
             error: String::new(),
             files: None,
+            warnings: Vec::new(),
+            history: Vec::new(),
         })
     }
 }

@@ -3,13 +3,14 @@
 mod leases;
 mod making;
 mod report;
+mod saving;
 mod weights;
 
 use std::{collections::BTreeMap, io, time::Duration};
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{BeginError, GroupConfigError, LeaseGroup, SamplingMode},
+    group::{BeginError, GroupConfigError, LeaseGroup, RestoreError, SamplingMode},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
@@ -17,7 +18,7 @@ use rollmesh_core::{
     protocol::{
         Message, Phase,
         convert::FragmentLimits,
-        message::{EnvTrace, RunStart},
+        message::{EnvTrace, Iteration, RunStart},
     },
     run::RunSpec,
     time::Micros,
@@ -26,13 +27,13 @@ use rollmesh_core::{
 use tokio::sync::mpsc;
 
 use super::{
-    RunEnd, SampleConfig, Summary, TrainConfig, TrainConfigError,
+    RunEnd, SampleConfig, SavedRun, Summary, TrainConfig, TrainConfigError,
     consumer::{Consumer, Consuming},
     metrics::{Episodes, IterationMetrics, Stopwatch},
-    run_dir::{RunDir, RunDirError},
+    run_dir::RunDirError,
+    saving::RunFiles,
 };
 use crate::{
-    checkpoint::PolicyCheckpoint,
     learner::{DeviceError, LearnError, UpdateStats},
     offline::OfflineError,
 };
@@ -44,6 +45,8 @@ pub use weights::SyncError;
 pub(crate) enum Task {
     /// Learning.
     Train(Box<TrainConfig>),
+    /// Learning, where another process has left off.
+    Resume(Box<SavedRun>),
     /// Rows, for whoever holds the other end.
     Sample(SampleConfig, mpsc::Sender<Vec<SlotFragment>>),
 }
@@ -88,12 +91,18 @@ pub(crate) struct Run {
     batch_env_steps: u64,
     env_steps: u64,
     episodes: Episodes,
+    /// The learner has a batch that is not counted yet.
+    is_learning: bool,
     stopwatch: Stopwatch,
     /// On the stopwatch.
     iteration_began: Duration,
     steps_per_s: f64,
     error: String,
-    files: Option<RunDir>,
+    files: Option<RunFiles>,
+    /// What people should know of its beginning.
+    pub(crate) warnings: Vec<String>,
+    /// What dashboards show of its earlier lives, until somebody takes it.
+    pub(crate) history: Vec<Iteration>,
 }
 
 /// A batch that is being consumed.
@@ -120,6 +129,8 @@ pub(crate) enum StartError {
     Output(#[from] OfflineError),
     #[error(transparent)]
     Group(#[from] GroupConfigError),
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     #[error("another run is going on; stop it first")]
     Busy,
     #[error("the hub has stopped")]
@@ -198,6 +209,7 @@ impl Run {
         let fragments = self.group.poll_batch()?;
         self.episodes.count(&fragments);
         self.batch_env_steps = fragments.iter().map(SlotFragment::env_steps).sum();
+        self.is_learning = !self.has_taker();
         let trace = self.trace(&fragments);
         Some(consumer.submit(fragments).map(|update| Submitted { update, trace }))
     }
@@ -205,6 +217,7 @@ impl Run {
     /// The batch has been consumed.
     pub(crate) fn count_batch(&mut self) {
         let steps = self.batch_env_steps;
+        self.is_learning = false;
         self.iteration += 1;
         self.env_steps += steps;
         let took = self.stopwatch.elapsed().saturating_sub(self.iteration_began);
@@ -225,14 +238,14 @@ impl Run {
     /// Writes down what decided on the batches, if the run has files and needs it to be repeated.
     pub(crate) fn write_journal(&mut self) -> io::Result<()> {
         while let Some(entry) = self.group.poll_journal() {
-            self.files.as_mut().map_or(Ok(()), |files| files.add_to_journal(&entry))?;
+            self.files.as_mut().map_or(Ok(()), |files| files.dir.add_to_journal(&entry))?;
         }
         Ok(())
     }
 
     /// Writes a line of metrics, if the run has files.
     pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> io::Result<()> {
-        self.files.as_mut().map_or(Ok(()), |files| files.add_metrics(metrics))
+        self.files.as_mut().map_or(Ok(()), |files| files.dir.add_metrics(metrics))
     }
 
     /// Why the run should end now, if it should.
@@ -286,19 +299,10 @@ impl Run {
         self.is_draining() && self.group.ledger().outstanding == 0
     }
 
-    /// What the run has learned so far.
-    fn policy(&self) -> PolicyCheckpoint {
-        PolicyCheckpoint {
-            gamma: self.terms.gamma,
-            iteration: self.iteration,
-            env_steps: self.env_steps,
-            ..PolicyCheckpoint::new(self.terms.algo, self.spec.clone(), self.weights.clone())
-        }
-    }
-
-    /// Ends the run and writes its last files. A file that cannot be written is told as an error beside the summary.
-    pub(crate) fn end(&mut self, end: RunEnd, now: Micros) -> (Summary, io::Result<()>) {
+    /// Ends the run and writes its last files. Files that cannot be written are told beside the summary.
+    pub(crate) fn end(&mut self, end: RunEnd, now: Micros) -> (Summary, Vec<String>) {
         self.stopwatch.pause();
+        let (ended, mut faults) = self.finish_saving();
         self.consumer = None;
         self.group.stop(now);
         self.phase = match &end {
@@ -319,11 +323,13 @@ impl Run {
             episode_return_mean: self.episodes.return_mean(),
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
             weights_hash: weights_hash(&self.weights),
+            failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
             end,
         };
-        let journalled = self.write_journal();
-        let written = self.files.take().map_or(Ok(()), |files| files.write_end(&self.policy(), &summary));
-        (summary, written.and(journalled))
+        if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.group.ledger(), &summary)) {
+            faults.push(format!("the run's last files could not be written: {error}"));
+        }
+        (summary, faults)
     }
 }
 

@@ -3,12 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    MAX_JSON_BYTES,
     command::size,
     metrics::MetricsForm,
     parts::{
         AtMost, BatchForm, ByPolicy, Bytes, Json, Policies, VarsForm, by_policy, json, read_filters, read_weights,
         write_all_weights, write_filters, write_weights,
     },
+    too_large,
 };
 use crate::{
     column::DType,
@@ -129,10 +131,17 @@ pub(super) fn write(answer: &WorkerAnswer) -> Result<Vec<u8>, CommandError> {
         Answer::Text(text) => Form::Text(text),
         Answer::Port(port) => Form::Port(*port),
         Answer::Value(value) => {
-            text = value.to_string();
+            text = json(value)?;
             Form::Value(&text)
         }
-        Answer::Values(values) => Form::Values(values.iter().map(|value| value.to_string().into()).collect()),
+        Answer::Values(values) => {
+            let texts: AtMost<Cow<'_, str>, _> = values.iter().map(|value| value.to_string().into()).collect();
+            let bytes = texts.0.iter().map(|text| text.len()).sum();
+            if bytes > MAX_JSON_BYTES {
+                return Err(too_large("JSON", bytes, MAX_JSON_BYTES));
+            }
+            Form::Values(texts)
+        }
     };
     super::write(&form)
 }

@@ -86,11 +86,11 @@ struct RolesForm {
 }
 
 impl RolesForm {
-    fn of(roles: &PolicyRoles) -> Self {
-        Self {
-            policy_mapping_fn: roles.policy_mapping_fn.as_ref().map(FnForm::of),
+    fn of(roles: &PolicyRoles) -> Result<Self, CommandError> {
+        Ok(Self {
+            policy_mapping_fn: roles.policy_mapping_fn.as_ref().map(FnForm::of).transpose()?,
             policies_to_train: roles.policies_to_train.as_ref().map(TrainedForm::of),
-        }
+        })
     }
 
     fn read(self, json: &mut Json) -> Result<PolicyRoles, CommandError> {
@@ -146,10 +146,10 @@ pub(super) fn write(command: &WorkerCommand) -> Result<Vec<u8>, CommandError> {
                 }
                 None => None,
             },
-            roles: RolesForm::of(roles),
+            roles: RolesForm::of(roles)?,
         },
-        Command::RemovePolicy { id, roles } => Form::RemovePolicy { id: id.clone(), roles: RolesForm::of(roles) },
-        Command::SetPolicyMappingFn(function) => Form::SetPolicyMappingFn(FnForm::of(function)),
+        Command::RemovePolicy { id, roles } => Form::RemovePolicy { id: id.clone(), roles: RolesForm::of(roles)? },
+        Command::SetPolicyMappingFn(function) => Form::SetPolicyMappingFn(FnForm::of(function)?),
         Command::SetPoliciesToTrain(trained) => Form::SetPoliciesToTrain(TrainedForm::of(trained)),
         Command::PoliciesToTrain(batch) => Form::PoliciesToTrain(batch.as_ref().map(BatchForm::of)),
         Command::Spaces => Form::Spaces,
@@ -161,11 +161,11 @@ pub(super) fn write(command: &WorkerCommand) -> Result<Vec<u8>, CommandError> {
         Command::Lock => Form::Lock,
         Command::Unlock => Form::Unlock,
         Command::Stop => Form::Stop,
-        Command::Apply(function) => Form::Apply(FnForm::of(function)),
-        Command::ForEachEnv(function) => Form::ForEachEnv(FnForm::of(function)),
-        Command::ForPolicy { id, function } => Form::ForPolicy { id: id.clone(), function: FnForm::of(function) },
-        Command::ForEachPolicy(function) => Form::ForEachPolicy(FnForm::of(function)),
-        Command::ForEachPolicyToTrain(function) => Form::ForEachPolicyToTrain(FnForm::of(function)),
+        Command::Apply(function) => Form::Apply(FnForm::of(function)?),
+        Command::ForEachEnv(function) => Form::ForEachEnv(FnForm::of(function)?),
+        Command::ForPolicy { id, function } => Form::ForPolicy { id: id.clone(), function: FnForm::of(function)? },
+        Command::ForEachPolicy(function) => Form::ForEachPolicy(FnForm::of(function)?),
+        Command::ForEachPolicyToTrain(function) => Form::ForEachPolicyToTrain(FnForm::of(function)?),
     };
     super::write(&form)
 }

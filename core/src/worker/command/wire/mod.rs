@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The most JSON of one body, of all its texts together: values take much more memory than their text.
-const MAX_JSON_BYTES: usize = 4 << 20;
+const MAX_JSON_BYTES: usize = 2 << 20;
 /// The most policies that a body speaks of.
 const MAX_POLICIES: usize = 4_096;
 

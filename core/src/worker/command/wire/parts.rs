@@ -198,8 +198,8 @@ pub(super) struct FnForm {
 }
 
 impl FnForm {
-    pub(super) fn of(function: &NamedFn) -> Self {
-        Self { name: function.name.clone(), arguments: function.arguments.to_string() }
+    pub(super) fn of(function: &NamedFn) -> Result<Self, CommandError> {
+        Ok(Self { name: function.name.clone(), arguments: json(&function.arguments)? })
     }
 
     pub(super) fn read(self, json: &mut Json) -> Result<NamedFn, CommandError> {

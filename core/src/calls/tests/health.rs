@@ -1,0 +1,199 @@
+//! Who is healthy, and what becomes of the calls of those who are not.
+
+use super::*;
+
+const MINUTE: Micros = Micros::from_secs(60);
+
+/// Seen by whoever waits for worker 1 and 2 when something happens to worker 1.
+fn when(happens: impl FnOnce(&mut Workers)) -> (Workers, Outcomes) {
+    let mut workers = Workers::new(2);
+    let set = workers.calls.foreach(ask(), Micros(0)).unwrap();
+    assert_eq!(workers.calls.foreach_async(ask().workers(ids(&[1])), Some("tag"), Micros(0)), Ok(1));
+    happens(&mut workers);
+    workers.work();
+    let results = outcomes(workers.calls.poll_results(set).unwrap());
+    (workers, results)
+}
+
+#[test]
+fn who_is_gone_answers_with_an_error() {
+    let (mut workers, results) = when(|workers| workers.calls.handle_left(WorkerId(1)));
+    let lost = CallError::Lost(UnhealthyCause::Left);
+    assert_eq!(results, [(1, Err(lost.clone())), (2, Ok(1))]);
+    let fetched = workers.calls.fetch_ready_async(&["tag"], true);
+    assert_eq!(outcomes(fetched), [(1, Err(lost))]);
+    assert_eq!((workers.healthy(), workers.calls.counters().lost), (vec![2], 2));
+    assert_eq!(workers.events(), ["worker 1 is unhealthy: it is gone"]);
+
+    // Nobody is there to be asked, or to be healthy.
+    let not_there = [(1, Err(CallError::NotThere)), (2, Ok(2))];
+    assert_eq!(workers.foreach(ask().healthy_only(false)), not_there);
+    assert_eq!(workers.calls.foreach_async(ask().healthy_only(false), None, Micros(0)), Ok(1));
+    assert_eq!(workers.calls.set_worker_state(WorkerId(1), true), Err(ForEachError::NotThere(WorkerId(1))));
+}
+
+#[test]
+fn who_makes_no_progress_with_its_lease_is_unhealthy() {
+    let (workers, results) = when(|workers| workers.calls.handle_lease_expired(WorkerId(1)));
+    assert_eq!(results, [(1, Err(CallError::Lost(UnhealthyCause::LeaseExpired))), (2, Ok(1))]);
+    assert_eq!(workers.healthy(), [2]);
+}
+
+#[test]
+fn who_is_marked_as_unhealthy_is_waited_for_no_longer() {
+    let (mut workers, results) = when(|workers| workers.calls.set_worker_state(WorkerId(1), false).unwrap());
+    assert_eq!(results, ok(&[(2, 1)]));
+    assert_eq!(workers.calls.fetch_ready_async(&[], false), []);
+    // Its places are free.
+    assert_eq!((workers.calls.num_in_flight_async(), workers.calls.counters().dropped), (0, 2));
+    let again = ask().healthy_only(false).workers(ids(&[1, 1]));
+    assert_eq!(workers.calls.foreach_async(again, None, Micros(0)), Ok(2));
+    assert_eq!(workers.healthy(), [2]);
+}
+
+#[test]
+fn what_was_not_sent_is_not_sent_to_whoever_is_unhealthy() {
+    let (mut workers, _) = when(|workers| workers.calls.handle_left(WorkerId(1)));
+    workers.calls.handle_joined(WorkerId(1));
+    assert_eq!((workers.done.get(&WorkerId(1)), workers.calls.poll_command()), (None, None));
+}
+
+#[test]
+fn what_comes_late_is_counted() {
+    let mut workers = Workers::new(1);
+    workers.calls.foreach(ask(), Micros(0)).unwrap();
+    let sent = workers.calls.poll_command().unwrap();
+    workers.calls.handle_left(WorkerId(1));
+    workers.calls.handle_result(WorkerId(1), sent.call, Ok(1), Micros(0));
+    assert_eq!((workers.calls.counters().late, workers.calls.counters().returned), (1, 0));
+}
+
+#[test]
+fn a_call_that_takes_too_long_makes_its_worker_unhealthy() {
+    let mut workers = Workers::with(2, CallConfig { call_timeout: Some(MINUTE), ..CallConfig::default() });
+    workers.silent.insert(WorkerId(1));
+    // Nobody waits for so long, or at all: it hangs nevertheless.
+    workers.foreach(ask().timeout(Micros(0)));
+    assert_eq!(workers.calls.poll_timeout(), Some(MINUTE));
+    workers.wait(Micros(MINUTE.0 - 1));
+    assert_eq!(workers.healthy(), [1, 2]);
+    workers.wait(Micros(1));
+    assert_eq!((workers.healthy(), workers.calls.poll_timeout()), (vec![2], None));
+    assert_eq!(workers.events(), ["worker 1 is unhealthy: a call took longer than 60000.000 ms"]);
+}
+
+#[test]
+fn a_calls_time_begins_when_the_one_before_it_is_done() {
+    let mut workers = Workers::with(1, CallConfig { call_timeout: Some(MINUTE), ..CallConfig::default() });
+    let sets: Vec<_> = (0..3).map(|_| workers.calls.foreach(ask(), Micros(0)).unwrap()).collect();
+    let sent: Vec<_> = core::iter::from_fn(|| workers.calls.poll_command()).collect();
+    for command in sent {
+        workers.wait(Micros(MINUTE.0 - 1));
+        workers.calls.handle_result(command.worker, command.call, Ok(0), workers.now);
+    }
+    assert!(sets.into_iter().all(|set| workers.calls.poll_results(set).unwrap()[0].result == Ok(0)));
+    assert_eq!(workers.healthy(), [1]);
+}
+
+#[test]
+fn a_call_that_is_refused_says_nothing_of_the_one_that_hangs() {
+    let mut workers = Workers::with(1, CallConfig { call_timeout: Some(MINUTE), ..CallConfig::default() });
+    (0..2).for_each(|_| _ = workers.calls.foreach(ask(), Micros(0)).unwrap());
+    let second = [workers.calls.poll_command(), workers.calls.poll_command()][1].clone().unwrap();
+    workers.wait(Micros(MINUTE.0 - 1));
+    workers.calls.handle_result(WorkerId(1), second.call, Err(broken()), workers.now);
+    workers.wait(Micros(1));
+    assert!(workers.healthy().is_empty());
+}
+
+#[test]
+fn samples_that_fail_again_and_again_make_their_worker_unhealthy() {
+    let mut workers = Workers::new(2);
+    workers.failing.insert(WorkerId(2));
+    for round in 1..=2 {
+        let results = workers.foreach(ForEach::new(Ask::Sample));
+        assert_eq!(results, [(1, Ok(round)), (2, Err(CallError::Failed(broken())))]);
+        // Other failures do not count.
+        workers.foreach(ask().workers(ids(&[2])));
+    }
+    assert_eq!(workers.healthy(), [1, 2]);
+    workers.failing.clear();
+    workers.foreach(ForEach::new(Ask::Sample));
+    workers.failing.insert(WorkerId(2));
+    for _ in 0..3 {
+        assert_eq!(workers.healthy(), [1, 2]);
+        workers.foreach(ForEach::new(Ask::Sample));
+    }
+    assert_eq!(workers.healthy(), [1]);
+    assert_eq!(workers.events(), ["worker 2 is unhealthy: 3 samples in a row have failed"]);
+    // The others go on.
+    assert_eq!(workers.foreach(ForEach::new(Ask::Sample)).len(), 1);
+}
+
+#[test]
+fn without_a_threshold_samples_may_fail_for_ever() {
+    let mut workers = Workers::with(1, CallConfig { max_sample_failures: 0, ..CallConfig::default() });
+    workers.failing.insert(WorkerId(1));
+    (0..100).for_each(|_| _ = workers.foreach(ForEach::new(Ask::Sample)));
+    assert_eq!(workers.healthy(), [1]);
+}
+
+/// One worker fails, then both; then both are made again, and know it from their place.
+#[test]
+fn the_healthy_ones_go_on_until_there_are_none_and_the_others_come_back() {
+    let mut workers = Workers::with(2, CallConfig { max_sample_failures: 1, ..CallConfig::default() });
+    let sample = || ForEach::new(Ask::Sample);
+    workers.failing.insert(WorkerId(1));
+    assert_eq!(workers.foreach(sample()).len(), 2);
+    assert_eq!((workers.foreach(sample()), workers.healthy()), (ok(&[(2, 2)]), vec![2]));
+    workers.failing.insert(WorkerId(2));
+    assert_eq!(workers.foreach(sample()), [(2, Err(CallError::Failed(broken())))]);
+    assert_eq!((workers.foreach(sample()), workers.calls.num_healthy_workers()), (vec![], 0));
+
+    workers.failing.clear();
+    for id in [1, 2] {
+        workers.calls.handle_left(WorkerId(id));
+        workers.calls.handle_joined(WorkerId(id));
+    }
+    let probe = workers.calls.probe_unhealthy(Ask::Number(0), None, false, Micros(0));
+    workers.work();
+    let restored: Vec<_> = workers.calls.poll_results(probe).unwrap().iter().map(|result| result.worker).collect();
+    assert_eq!((restored.len(), workers.calls.num_healthy_workers()), (2, 0));
+    restored.into_iter().for_each(|worker| workers.calls.set_worker_state(worker, true).unwrap());
+    assert_eq!((workers.healthy(), workers.calls.num_restarts()), (vec![1, 2], 2));
+    assert_eq!(workers.foreach(sample()).len(), 2);
+}
+
+#[test]
+fn only_the_unhealthy_ones_are_probed() {
+    let mut workers = Workers::new(4);
+    for id in [1, 3, 4] {
+        workers.calls.set_worker_state(WorkerId(id), false).unwrap();
+    }
+    workers.silent.insert(WorkerId(4));
+    let probe = workers.calls.probe_unhealthy(Ask::Number(0), Some(MINUTE), true, Micros(0));
+    workers.work();
+    workers.wait(MINUTE);
+    let probed: Vec<u32> = workers.calls.poll_results(probe).unwrap().iter().map(|result| result.worker.0).collect();
+    assert_eq!((probed, workers.healthy()), (vec![1, 3], vec![1, 2, 3]));
+    assert_eq!(workers.done.get(&WorkerId(2)), None);
+    let restarts: Vec<u64> = workers.calls.workers().map(|worker| worker.restarts).collect();
+    assert_eq!((restarts, workers.calls.num_restarts()), (vec![1, 0, 1, 0], 2));
+}
+
+#[test]
+fn an_answer_can_be_a_sign_of_health() {
+    let mut workers = Workers::new(2);
+    workers.calls.set_worker_state(WorkerId(1), false).unwrap();
+    workers.foreach(ask().healthy_only(false));
+    assert_eq!(workers.healthy(), [2]);
+    workers.foreach(ask().healthy_only(false).mark_healthy(true));
+    assert_eq!(workers.healthy(), [1, 2]);
+    assert_eq!(workers.events(), ["worker 1 is unhealthy: it was marked as unhealthy", "worker 1 is healthy again"]);
+
+    workers.calls.set_worker_state(WorkerId(1), false).unwrap();
+    workers.calls.foreach_async(ask().healthy_only(false), None, Micros(0)).unwrap();
+    workers.work();
+    assert_eq!(workers.calls.fetch_ready_async(&[], true).len(), 2);
+    assert_eq!((workers.healthy(), workers.calls.num_restarts()), (vec![1, 2], 2));
+}

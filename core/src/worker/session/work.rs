@@ -1,0 +1,132 @@
+//! Leases: taken, run, handed over, given up.
+
+use super::{ActiveRun, MAX_BACKLOG_BYTES, PROGRESS_INTERVAL, Turn, WorkerSession, clip};
+use crate::{
+    batch::SlotFragment,
+    ids::LeaseId,
+    prelude::*,
+    protocol::{
+        Message, convert,
+        message::{LeaseGrant, LeaseRefused, Progress, WeightsApplied},
+    },
+    time::Micros,
+    worker::Advance,
+};
+
+impl WorkerSession {
+    /// A new lease follows the one before or takes its place: then the hub has given that up.
+    pub(super) fn take_lease(&mut self, grant: &LeaseGrant) {
+        let id = LeaseId(grant.lease);
+        if self.leases.was_revoked(id) {
+            return;
+        }
+        let Some(run) = self.run.as_ref().filter(|run| run.number == grant.run) else {
+            return self.refuse(id, &format!("run {} is not the one that goes on here", grant.run));
+        };
+        let queued = run
+            .read_lease(grant)
+            .and_then(|(lease, acting)| self.leases.queue(lease, acting).map_err(|error| error.to_string()));
+        match queued {
+            Ok(true) => self.abandon(),
+            Ok(false) => {}
+            Err(reason) => self.refuse(id, &reason),
+        }
+    }
+
+    /// Drops a lease and says so, also of one that is not known here: the hub may be asking for a sign of life.
+    pub(super) fn revoke(&mut self, lease: LeaseId) {
+        self.counters.leases_revoked += 1;
+        if self.leases.running() == Some(lease) {
+            self.abandon();
+        } else {
+            self.leases.revoke(lease);
+            self.apply_weights();
+        }
+        self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "revoked".into() }));
+    }
+
+    fn abandon(&mut self) {
+        if let Some(ActiveRun { runner: Ok(runner), .. }) = &mut self.run {
+            runner.slots.abandon();
+        }
+        self.finish();
+    }
+
+    /// The running lease is no more.
+    fn finish(&mut self) {
+        self.leases.finish();
+        self.apply_weights();
+    }
+
+    pub(super) fn may_begin(&self) -> bool {
+        let version = self.weights_version();
+        version.is_some_and(|version| self.leases.is_ready(version)) && self.outbox.queued_bytes() < MAX_BACKLOG_BYTES
+    }
+
+    pub(super) fn begin_next(&mut self, now: Micros) {
+        let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
+        let mut applied = None;
+        let (id, begun) = match self.leases.next(runner.slots.weights_version()) {
+            None => return,
+            Some(Turn::Refuse(id, error)) => (id, Err(error.to_string())),
+            Some(Turn::Run(lease, weights)) => {
+                let id = lease.id;
+                let set = weights.map_or(Ok(()), |weights| {
+                    applied = Some(WeightsApplied { run: *number, version: weights.version().0 });
+                    runner.slots.set_weights(&weights)
+                });
+                (id, set.and_then(|()| runner.slots.begin(lease)).map_err(|error| error.to_string()))
+            }
+        };
+        *reported = now;
+        match (begun, applied) {
+            (Ok(()), Some(applied)) => self.send(&Message::WeightsApplied(applied)),
+            (Ok(()), None) => {}
+            (Err(reason), _) => {
+                self.leases.finish();
+                self.refuse(id, &reason);
+            }
+        }
+    }
+
+    pub(super) fn advance(&mut self, max_vector_steps: u32, now: Micros) {
+        let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
+        let (run, running) = (*number, runner.slots.lease());
+        match runner.slots.advance(max_vector_steps) {
+            Ok(Advance::Idle) => self.finish(),
+            Ok(Advance::Working { lease, env_steps }) => {
+                // A clock that was set back must not keep the hub in the dark.
+                if now.since(*reported) >= PROGRESS_INTERVAL || now < *reported {
+                    *reported = now;
+                    self.send(&Message::Progress(Progress { lease: lease.0, env_steps }));
+                }
+            }
+            Ok(Advance::Done { lease, fragments }) => {
+                self.upload(run, lease, &fragments);
+                self.finish();
+            }
+            Err(error) => {
+                self.finish();
+                self.refuse(running.unwrap_or_default(), &error.to_string());
+            }
+        }
+    }
+
+    fn upload(&mut self, run: u32, lease: LeaseId, fragments: &[SlotFragment]) {
+        let upload = convert::fragment_upload(run, lease, fragments).map_err(|error| error.to_string());
+        let pushed = upload
+            .and_then(|upload| self.outbox.push(&Message::FragmentUpload(upload)).map_err(|error| error.to_string()));
+        match pushed {
+            Ok(()) => {
+                self.counters.leases_done += 1;
+                self.counters.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>();
+            }
+            Err(reason) => self.refuse(lease, &reason),
+        }
+    }
+
+    fn refuse(&mut self, lease: LeaseId, reason: &str) {
+        self.counters.leases_refused += 1;
+        self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: clip(reason) }));
+    }
+}

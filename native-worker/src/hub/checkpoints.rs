@@ -1,0 +1,124 @@
+//! Checkpoints of the run: when it is time, and when somebody asks.
+
+use std::future::pending;
+
+use tokio::sync::oneshot;
+
+use super::actor::Actor;
+use crate::train::{Run, SaveReport};
+
+/// A checkpoint that somebody asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedCheckpoint {
+    /// Its number in the run's directory.
+    pub number: u64,
+    /// The iteration that it was saved after.
+    pub iteration: u64,
+}
+
+/// Why there is no checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckpointNowError {
+    /// There is no run.
+    #[error("there is no run to write a checkpoint of")]
+    NoRun,
+    /// It has no directory.
+    #[error("this run has no run directory, and so no checkpoints")]
+    NoDirectory,
+    /// The system says no.
+    #[error("{0}")]
+    Failed(String),
+    /// The run ended first; with that its last checkpoint was saved.
+    #[error("the run has ended meanwhile")]
+    Ended,
+}
+
+type Answer = Result<SavedCheckpoint, CheckpointNowError>;
+
+/// Who waits for a checkpoint.
+#[derive(Debug)]
+pub(super) enum Asker {
+    /// The program.
+    Program(oneshot::Sender<Answer>),
+    /// An operator.
+    Peer { peer: u32, request: u32 },
+}
+
+/// Those who wait for a checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct Askers {
+    /// For the next one.
+    waiting: Vec<Asker>,
+    /// For the one that is being saved.
+    being_served: Vec<Asker>,
+}
+
+impl Actor {
+    /// Saves the run as soon as its learner is idle and the checkpoint before is on the disk.
+    pub(super) fn checkpoint_now(&mut self, asker: Asker) {
+        let error = match self.run.as_ref().filter(|run| !run.is_over()) {
+            None => CheckpointNowError::NoRun,
+            Some(run) if !run.has_files() => CheckpointNowError::NoDirectory,
+            Some(_) => {
+                self.askers.waiting.push(asker);
+                return self.save_if_due();
+            }
+        };
+        self.answer_asker(asker, Err(error));
+    }
+
+    fn answer_asker(&self, asker: Asker, answer: Answer) {
+        match asker {
+            // Whoever asked may have gone.
+            Asker::Program(sender) => _ = sender.send(answer),
+            Asker::Peer { peer, request } => {
+                let error = answer.err().map_or_else(String::new, |error| error.to_string());
+                self.answer_request(peer, request, error);
+            }
+        }
+    }
+
+    /// Saves the run if it is time for it, or somebody waits for it.
+    pub(super) fn save_if_due(&mut self) {
+        let Some(run) = &mut self.run else { return };
+        if self.askers.waiting.is_empty() {
+            run.save_if_due();
+        } else if run.save_now() {
+            self.askers.being_served = std::mem::take(&mut self.askers.waiting);
+        }
+    }
+
+    pub(super) fn handle_save(&mut self, report: SaveReport) {
+        let Some(run) = &mut self.run else { return };
+        if let Some(news) = run.note_save(&report) {
+            self.notice(if report.saved.is_ok() { 0 } else { 2 }, news);
+        }
+        let iteration = report.iteration;
+        let saved = report.saved.map(|number| SavedCheckpoint { number, iteration });
+        let answer = saved.map_err(CheckpointNowError::Failed);
+        for asker in std::mem::take(&mut self.askers.being_served) {
+            self.answer_asker(asker, answer.clone());
+        }
+        self.save_if_due();
+    }
+
+    /// Nobody gets a checkpoint any more.
+    pub(super) fn refuse_checkpoints(&mut self, error: CheckpointNowError) {
+        let Askers { waiting, being_served } = std::mem::take(&mut self.askers);
+        for asker in waiting.into_iter().chain(being_served) {
+            self.answer_asker(asker, Err(error.clone()));
+        }
+    }
+}
+
+/// The next report of the run's checkpoints.
+pub(super) async fn next_save(run: &mut Option<Run>) -> SaveReport {
+    let report = match run {
+        Some(run) => run.next_save().await,
+        None => None,
+    };
+    match report {
+        Some(report) => report,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,93 @@
+//! When a run is saved, and as what.
+
+use super::{
+    super::{
+        consumer::Consumer,
+        saving::{Ended, SaveReport, Snapshot, progress},
+    },
+    Run,
+};
+use crate::checkpoint::PolicyCheckpoint;
+
+impl Run {
+    /// True if the run has a directory to be saved in.
+    pub(crate) fn has_files(&self) -> bool {
+        self.files.is_some()
+    }
+
+    /// What the run has learned so far.
+    pub(in super::super) fn policy(&self) -> PolicyCheckpoint {
+        PolicyCheckpoint {
+            gamma: self.terms.gamma,
+            iteration: self.iteration,
+            env_steps: self.env_steps,
+            ..PolicyCheckpoint::new(self.terms.algo, self.spec.clone(), self.weights.clone())
+        }
+    }
+
+    /// The run after its last update. None while the next update is being computed, and where nobody learns.
+    fn snapshot(&self) -> Option<Snapshot> {
+        let (Some(Consumer::Learner { thread, .. }), Some(files)) = (&self.consumer, &self.files) else { return None };
+        (!self.is_learning).then(|| Snapshot {
+            policy: self.policy(),
+            group: self.group.state(),
+            learner: thread.state(),
+            progress: progress(files.dir.bytes(), self.stopwatch.elapsed(), &self.episodes),
+        })
+    }
+
+    /// Saves a checkpoint if it is time for one. The report follows.
+    pub(crate) fn save_if_due(&mut self) {
+        if self.files.as_ref().is_some_and(|files| files.saver.is_due(self.iteration)) {
+            self.save_now();
+        }
+    }
+
+    /// Saves a checkpoint, unless one is being saved or the learner is at work. True if the report follows.
+    pub(crate) fn save_now(&mut self) -> bool {
+        if !self.files.as_ref().is_some_and(|files| files.saver.is_free()) {
+            return false;
+        }
+        let (Some(snapshot), Some(files)) = (self.snapshot(), &mut self.files) else { return false };
+        files.saver.save(snapshot);
+        true
+    }
+
+    /// The next report of a checkpoint; none if no more come.
+    pub(crate) async fn next_save(&mut self) -> Option<SaveReport> {
+        self.files.as_mut()?.saver.next_report().await
+    }
+
+    /// Counts a checkpoint that could not be saved, or the end of such. What people should be told, if anything.
+    pub(crate) fn note_save(&mut self, report: &SaveReport) -> Option<String> {
+        let files = self.files.as_mut()?;
+        match &report.saved {
+            Ok(number) => std::mem::take(&mut files.is_failing).then(|| {
+                format!("checkpoint {number} after iteration {} is saved: there is room again", report.iteration)
+            }),
+            Err(error) => {
+                files.failed_checkpoints += 1;
+                let is_news = !std::mem::replace(&mut files.is_failing, true);
+                is_news.then(|| {
+                    format!(
+                        "no checkpoint after iteration {}, the run goes on and tries again: {error}",
+                        report.iteration
+                    )
+                })
+            }
+        }
+    }
+
+    /// Saves the last checkpoint, where the learner is not in the middle of an update, and waits until it is on the disk.
+    pub(super) fn finish_saving(&mut self) -> (Option<Ended>, Vec<String>) {
+        let snapshot = self.snapshot();
+        let Some(files) = self.files.take() else { return (None, Vec::new()) };
+        let (reports, mut ended) = files.finish_saving(snapshot);
+        let faults = reports.into_iter().filter_map(|report| report.saved.err()).map(|error| {
+            ended.failed_checkpoints += 1;
+            format!("the last checkpoint could not be saved: {error}")
+        });
+        let faults = faults.collect();
+        (Some(ended), faults)
+    }
+}

@@ -1,0 +1,88 @@
+//! In what two configurations differ.
+
+use std::fmt;
+
+use toml::{Table, Value};
+
+use super::super::TrainConfig;
+
+/// Settings that say when a run ends and how often it is saved, and nothing about its rows.
+const FREE: [&str; 3] = ["max_env_steps", "stop_return", "checkpoint_interval"];
+
+/// A setting that two configurations do not agree on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The setting, with dots between the names of tables.
+    pub name: String,
+    /// Its value in the run, as TOML writes it; none if it is not set there.
+    pub stored: Option<String>,
+    /// The other value.
+    pub other: Option<String>,
+}
+
+/// Settings that two configurations do not agree on, at least one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Differences(pub Vec<Difference>);
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".into());
+        write!(f, "{} is {}, not {}", self.name, value(&self.stored), value(&self.other))
+    }
+}
+
+impl fmt::Display for Differences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.0.iter().map(Difference::to_string).collect();
+        f.write_str(&all.join("; "))
+    }
+}
+
+/// Settings by which the rows of two runs differ; none if one goes on where the other one was.
+pub(super) fn between(stored: &TrainConfig, other: &TrainConfig) -> Result<Option<Differences>, toml::ser::Error> {
+    let (stored, other) = (Table::try_from(stored)?, Table::try_from(other)?);
+    let mut found = Vec::new();
+    compare("", &stored, &other, &mut found);
+    found.retain(|difference| !FREE.contains(&difference.name.as_str()));
+    Ok((!found.is_empty()).then_some(Differences(found)))
+}
+
+fn compare(above: &str, stored: &Table, other: &Table, found: &mut Vec<Difference>) {
+    let only_other = other.keys().filter(|key| !stored.contains_key(*key));
+    for key in stored.keys().chain(only_other) {
+        let name = if above.is_empty() { key.clone() } else { format!("{above}.{key}") };
+        match (stored.get(key), other.get(key)) {
+            (Some(a), Some(b)) if a == b => {}
+            (Some(Value::Table(a)), Some(Value::Table(b))) => compare(&name, a, b, found),
+            (a, b) => {
+                let text = |value: Option<&Value>| value.map(Value::to_string);
+                found.push(Difference { name, stored: text(a), other: text(b) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_named_with_both_values_and_ends_are_free() {
+        let stored = TrainConfig { stop_return: Some(475.0), ..TrainConfig::new("CartPole-v1") };
+        let longer = TrainConfig { stop_return: None, max_env_steps: 7, checkpoint_interval: 7, ..stored.clone() };
+        assert_eq!(between(&stored, &longer).unwrap(), None);
+        let mut other = TrainConfig { seed: 2, env: "Acrobot-v1".into(), ..longer };
+        other.env_config = r#"{"a": 1}"#.parse().unwrap();
+        other.ppo.lr = 0.5;
+        let text = between(&stored, &other).unwrap().unwrap().to_string();
+        let lr = stored.ppo.lr;
+        let wanted = [
+            r#"env is "CartPole-v1", not "Acrobot-v1""#.to_owned(),
+            "seed is 0, not 2".into(),
+            format!("ppo.lr is {lr:?}, not 0.5"),
+            "env_config is not set, not { a = 1 }".into(),
+        ];
+        assert!(wanted.iter().all(|part| text.contains(part)), "{text}");
+        assert_eq!(text.split("; ").count(), wanted.len());
+    }
+}

@@ -1,0 +1,61 @@
+//! The directory of a run that is saved as it goes.
+
+use std::io;
+
+use rollmesh_core::group::Ledger;
+
+use super::{
+    super::{Summary, run_dir::RunDir},
+    Snapshot,
+    saver::{SaveReport, Saver, SaverFiles, write_ledger},
+};
+use crate::checkpoint::PolicyCheckpoint;
+
+/// A run's directory, with checkpoints and `ledger.json`.
+#[derive(Debug)]
+pub(in super::super) struct RunFiles {
+    pub(in super::super) dir: RunDir,
+    pub(in super::super) saver: Saver,
+    /// Attempts to save a checkpoint that failed.
+    pub(in super::super) failed_checkpoints: u64,
+    /// The last attempt was one of them.
+    pub(in super::super) is_failing: bool,
+}
+
+impl RunFiles {
+    /// Saves every `interval` iterations; a run that goes on has a checkpoint after the iteration `saved`.
+    pub(in super::super) fn new(dir: RunDir, interval: u64, saved: Option<u64>) -> io::Result<Self> {
+        let files = SaverFiles { dir: dir.path().into(), config: dir.config().into(), metrics: dir.share_metrics()? };
+        let saver = Saver::spawn(files, interval, saved)?;
+        Ok(Self { dir, saver, failed_checkpoints: 0, is_failing: false })
+    }
+
+    pub(in super::super) fn write_ledger(&self, ledger: &Ledger) -> io::Result<()> {
+        write_ledger(self.dir.path(), ledger)
+    }
+
+    /// Waits for the last checkpoint, `last` if there is one to save; the reports of the latest.
+    pub(in super::super) fn finish_saving(self, last: Option<Snapshot>) -> (Vec<SaveReport>, Ended) {
+        let ended = Ended { dir: self.dir, failed_checkpoints: self.failed_checkpoints };
+        (self.saver.finish(last), ended)
+    }
+}
+
+/// The directory of a run that is over.
+pub(in super::super) struct Ended {
+    dir: RunDir,
+    pub(in super::super) failed_checkpoints: u64,
+}
+
+impl Ended {
+    /// What the run has come to.
+    pub(in super::super) fn write(
+        &self,
+        policy: &PolicyCheckpoint,
+        ledger: &Ledger,
+        summary: &Summary,
+    ) -> io::Result<()> {
+        write_ledger(self.dir.path(), ledger)?;
+        self.dir.write_end(policy, summary)
+    }
+}

@@ -1,0 +1,18 @@
+//! Checkpoints of runs: what is saved, when and by whom, and what is found again.
+
+mod differences;
+mod files;
+mod saved_run;
+mod saver;
+mod snapshot;
+
+pub(crate) use self::saver::SaveReport;
+pub use self::{
+    differences::{Difference, Differences},
+    saved_run::{ResumeError, SavedRun},
+};
+pub(super) use self::{
+    files::{Ended, RunFiles},
+    saved_run::{Saved, lock},
+    snapshot::{Snapshot, progress},
+};

@@ -1,0 +1,221 @@
+//! A run that was begun before, as its directory has it.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+};
+
+use rollmesh_core::group::{GroupState, Ledger};
+
+use super::{
+    super::TrainConfig,
+    differences::{Differences, between},
+    saver::LEDGER,
+    snapshot::{CONFIG, Contents, Progress},
+};
+use crate::checkpoint::{CHECKPOINTS_DIR, CheckpointError, PolicyCheckpoint, PolicyCheckpointError, newest};
+
+/// A run to go on with, from its newest checkpoint that is whole, or from its beginning if it has none.
+///
+/// ```no_run
+/// # async fn example(hub: &rollmesh::hub::Hub) -> Result<(), Box<dyn std::error::Error>> {
+/// use rollmesh::train::SavedRun;
+///
+/// let saved = SavedRun::load("runs/first")?;
+/// println!("going on after iteration {}", saved.iteration());
+/// let summary = hub.resume(saved).await?.await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SavedRun {
+    dir: PathBuf,
+    config: TrainConfig,
+    saved: Option<Saved>,
+    notices: Vec<String>,
+    lock: File,
+}
+
+/// Where a run goes on from.
+#[derive(Debug)]
+pub(in super::super) struct Saved {
+    pub(in super::super) policy: PolicyCheckpoint,
+    pub(in super::super) group: GroupState,
+    pub(in super::super) learner: Vec<u8>,
+    pub(in super::super) progress: Progress,
+}
+
+/// Why a run cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// There was never a run.
+    #[error("{0} holds no run: begin one with --run-dir {0}")]
+    NoRun(PathBuf),
+    /// Another process has it.
+    #[error("the run in {0} is going on in another process: stop that first")]
+    Busy(PathBuf),
+    /// The system says no.
+    #[error("{path}: {source}")]
+    Io {
+        /// What it is about.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The configuration is none.
+    #[error("{path}: {reason}")]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No checkpoint is whole.
+    #[error("{source}; remove {dir} to begin from the start")]
+    Checkpoint {
+        /// The directory of the checkpoints.
+        dir: PathBuf,
+        /// What is wrong with them.
+        source: CheckpointError,
+    },
+    /// The checkpoint is whole, but its policy is none.
+    #[error(transparent)]
+    Policy(#[from] PolicyCheckpointError),
+    /// The checkpoint is whole, but a file of it is not what it should be.
+    #[error("{path}: {reason}")]
+    Contents {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Somebody has changed the configuration since.
+    #[error("{path} was changed since the last checkpoint: {differences}; change it back")]
+    Edited {
+        /// The configuration.
+        path: PathBuf,
+        /// What was changed, with the checkpoint's values first.
+        differences: Differences,
+    },
+    /// Another run was asked for.
+    #[error(
+        "the run in {dir} cannot go on with other settings: {differences}; leave these flags out, or begin another run"
+    )]
+    Contradiction {
+        /// The run.
+        dir: PathBuf,
+        /// What contradicts, with the run's values first.
+        differences: Differences,
+    },
+}
+
+impl SavedRun {
+    /// Looks into a run's directory, and keeps others from going on with it as long as this or the run that goes on
+    /// exists. Changes nothing there.
+    ///
+    /// # Errors
+    /// [`ResumeError`], which names the file and says what to do.
+    pub fn load(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
+        let dir = dir.into();
+        let path = dir.join(CONFIG);
+        if !path.is_file() {
+            return Err(ResumeError::NoRun(dir));
+        }
+        let lock = lock(&dir)?;
+        let text = fs::read_to_string(&path).map_err(|source| ResumeError::Io { path: path.clone(), source })?;
+        let parse = |text: &str, path: &Path| {
+            let bad = |error: toml::de::Error| ResumeError::Config { path: path.into(), reason: error.to_string() };
+            toml::from_str::<TrainConfig>(text).map_err(bad)
+        };
+        let config = TrainConfig { run_dir: Some(dir.clone()), ..parse(&text, &path)? };
+        let checkpoints = dir.join(CHECKPOINTS_DIR);
+        let found = match checkpoints.is_dir() {
+            true => {
+                newest(&checkpoints).map_err(|source| ResumeError::Checkpoint { dir: checkpoints.clone(), source })?
+            }
+            false => None,
+        };
+        let Some(found) = found else {
+            let notices = vec!["the run has no checkpoint yet, it begins from the start".into()];
+            return Ok(Self { dir, config, saved: None, notices, lock });
+        };
+        let number = found.checkpoint.number;
+        let notices =
+            found.damaged.iter().map(|damage| format!("{damage}; going on from checkpoint {number}")).collect();
+        let Contents { config: stored, policy, group, learner, progress } =
+            Contents::read(found.checkpoint.files, &checkpoints)?;
+        let stored = parse(&stored, &checkpoints.join(CONFIG))?;
+        if let Some(differences) = differences(&stored, &config, &path)? {
+            return Err(ResumeError::Edited { path, differences });
+        }
+        Ok(Self { dir, config, saved: Some(Saved { policy, group, learner, progress }), notices, lock })
+    }
+
+    /// The run's settings.
+    #[must_use]
+    pub fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// The iteration after which it goes on; 0 is its beginning.
+    #[must_use]
+    pub fn iteration(&self) -> u64 {
+        self.saved.as_ref().map_or(0, |saved| saved.policy.iteration)
+    }
+
+    /// Env steps that it has learned from by then.
+    #[must_use]
+    pub fn env_steps(&self) -> u64 {
+        self.saved.as_ref().map_or(0, |saved| saved.policy.env_steps)
+    }
+
+    /// What people should know, such as which checkpoints are damaged.
+    #[must_use]
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// Goes on with these settings, which may have another stop return, other `max_env_steps` and another interval of
+    /// checkpoints; what the rows depend on stays.
+    ///
+    /// # Errors
+    /// [`ResumeError::Contradiction`], which names the settings.
+    pub fn with_config(mut self, config: TrainConfig) -> Result<Self, ResumeError> {
+        if let Some(differences) = differences(&self.config, &config, &self.dir.join(CONFIG))? {
+            return Err(ResumeError::Contradiction { dir: self.dir, differences });
+        }
+        self.config = TrainConfig { run_dir: Some(self.dir.clone()), ..config };
+        Ok(self)
+    }
+
+    /// Env steps that were made before, known by the books beside the checkpoints alone.
+    pub(in super::super) fn regenerated(&self) -> u64 {
+        let ledger = fs::read(self.dir.join(LEDGER)).ok();
+        let ledger: Option<Ledger> = ledger.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let known = self.saved.as_ref().map_or(0, |saved| saved.group.ledger().regenerated);
+        ledger.map_or(0, |ledger| ledger.regenerated).saturating_sub(known)
+    }
+
+    pub(in super::super) fn into_parts(self) -> (TrainConfig, Option<Saved>, File) {
+        (self.config, self.saved, self.lock)
+    }
+}
+
+fn differences(stored: &TrainConfig, other: &TrainConfig, path: &Path) -> Result<Option<Differences>, ResumeError> {
+    between(stored, other).map_err(|error| ResumeError::Config { path: path.into(), reason: error.to_string() })
+}
+
+/// Takes a run's directory for this process. It is free again when the file is dropped, however the process ends.
+pub(in super::super) fn lock(dir: &Path) -> Result<File, ResumeError> {
+    let path = dir.join("lock");
+    let failed = |source| ResumeError::Io { path: path.clone(), source };
+    let file = File::options().create(true).write(true).truncate(false).open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(ResumeError::Busy(dir.into())),
+        // Some file systems have no locks; there people have to take care themselves.
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+        Ok(()) => Ok(file),
+    }
+}

@@ -1,0 +1,236 @@
+//! What a checkpoint of a run is made of: a policy, the group's and the learner's state, and what has been measured.
+
+use std::{collections::BTreeMap, io, path::Path, time::Duration};
+
+use rollmesh_core::{
+    batch::EpisodeMetrics,
+    group::{GroupState, Ledger},
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::{
+    super::metrics::{Episodes, WINDOW},
+    ResumeError,
+};
+use crate::{checkpoint::PolicyCheckpoint, learner::LearnError};
+
+pub(super) const CONFIG: &str = "config.toml";
+const GROUP: &str = "group.bin";
+const LEARNER: &str = "learner.bin";
+const RUN: &str = "run.json";
+
+/// Layout of [`RUN`]; a later one has another number.
+const FORMAT: u32 = 1;
+
+/// A run between two iterations. The weights are not copied, and the learner's state comes when the learner gives it.
+pub(in super::super) struct Snapshot {
+    pub(in super::super) policy: PolicyCheckpoint,
+    pub(in super::super) group: GroupState,
+    pub(in super::super) learner: oneshot::Receiver<Result<Vec<u8>, LearnError>>,
+    pub(in super::super) progress: Progress,
+}
+
+/// What has been measured: [`RUN`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in super::super) struct Progress {
+    format: u32,
+    /// Of `metrics.jsonl`, up to the last iteration.
+    pub(in super::super) metrics_bytes: u64,
+    /// Of `journal.jsonl`, where there is one.
+    pub(in super::super) journal_bytes: u64,
+    /// Seconds that the run has been running, without pauses.
+    wall_s: f64,
+    finished_episodes: u64,
+    /// The latest ones, oldest first.
+    recent_episodes: Vec<Episode>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Episode {
+    episode: u32,
+    len: u32,
+    /// As text, since an environment may return what JSON has no numbers for.
+    #[serde(rename = "return", with = "float_text")]
+    episode_return: f64,
+}
+
+/// What has been measured of a run.
+pub(in super::super) fn progress(
+    (metrics_bytes, journal_bytes): (u64, u64),
+    elapsed: Duration,
+    episodes: &Episodes,
+) -> Progress {
+    let recent = episodes.recent().map(|&EpisodeMetrics { episode, len, episode_return }| Episode {
+        episode,
+        len,
+        episode_return,
+    });
+    Progress {
+        format: FORMAT,
+        metrics_bytes,
+        journal_bytes,
+        wall_s: elapsed.as_secs_f64(),
+        finished_episodes: episodes.finished,
+        recent_episodes: recent.collect(),
+    }
+}
+
+impl Progress {
+    pub(in super::super) fn elapsed(&self) -> Duration {
+        Duration::try_from_secs_f64(self.wall_s).unwrap_or_default()
+    }
+
+    pub(in super::super) fn episodes(&self) -> Episodes {
+        let metrics =
+            |&Episode { episode, len, episode_return }: &Episode| EpisodeMetrics { episode, len, episode_return };
+        Episodes::of(self.finished_episodes, self.recent_episodes.iter().map(metrics))
+    }
+}
+
+impl Snapshot {
+    /// The books as they will be found.
+    pub(super) fn ledger(&self) -> Ledger {
+        *self.group.ledger()
+    }
+
+    /// The files. Waits for the learner.
+    pub(super) fn into_files(self, config: &str) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
+        let learner = self.learner.blocking_recv().unwrap_or(Err(LearnError::Gone)).map_err(io::Error::other)?;
+        let mut files: Vec<(&str, Vec<u8>)> = self.policy.to_files()?.into();
+        files.push((CONFIG, config.into()));
+        files.push((GROUP, self.group.encode()));
+        files.push((LEARNER, learner));
+        files.push((RUN, serde_json::to_vec_pretty(&self.progress)?));
+        Ok(files)
+    }
+}
+
+/// A checkpoint's contents.
+#[derive(Debug)]
+pub(super) struct Contents {
+    pub(super) config: String,
+    pub(super) policy: PolicyCheckpoint,
+    pub(super) group: GroupState,
+    pub(super) learner: Vec<u8>,
+    pub(super) progress: Progress,
+}
+
+impl Contents {
+    /// Reads the files of a checkpoint, which may come from anybody; `dir` is where they are from.
+    pub(super) fn read(mut files: BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<Self, ResumeError> {
+        let bad = |name: &str, reason: String| ResumeError::Contents { path: dir.join(name), reason };
+        let policy = PolicyCheckpoint::from_files(&files, dir)?;
+        let mut take = |name: &str| files.remove(name).ok_or_else(|| bad(name, "it is missing".into()));
+        let config = String::from_utf8(take(CONFIG)?).map_err(|_| bad(CONFIG, "it is no text".into()))?;
+        let group = GroupState::decode(&take(GROUP)?).map_err(|error| bad(GROUP, error.to_string()))?;
+        let learner = take(LEARNER)?;
+        let progress: Progress = serde_json::from_slice(&take(RUN)?).map_err(|error| bad(RUN, error.to_string()))?;
+        if progress.format != FORMAT {
+            return Err(bad(RUN, format!("it has format {}, this version reads {FORMAT}", progress.format)));
+        }
+        if progress.recent_episodes.len() > WINDOW {
+            return Err(bad(RUN, format!("it has more than the latest {WINDOW} episodes")));
+        }
+        Ok(Self { config, policy, group, learner, progress })
+    }
+}
+
+/// Floats as Rust writes and reads them, bit for bit but for the many kinds of NaN.
+mod float_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::{
+        env::EnvRegistry,
+        group::{GroupConfig, LeaseGroup},
+        ids::LeaseId,
+    };
+
+    use super::{
+        super::super::{Run, Task, TrainConfig},
+        *,
+    };
+
+    fn episodes() -> Episodes {
+        let returns = [0.1 + 0.2, f64::INFINITY, -0.0, f64::NAN];
+        let episode = |(i, episode_return)| EpisodeMetrics { episode: i as u32, len: 3, episode_return };
+        Episodes::of(7, returns.into_iter().enumerate().map(episode))
+    }
+
+    /// The files of a run that has done nothing yet, whose episodes are from elsewhere.
+    fn files() -> BTreeMap<String, Vec<u8>> {
+        let config = TrainConfig { hidden: vec![4], ..TrainConfig::new("CartPole-v1") };
+        let run = Run::new(1, Task::Train(Box::new(config.clone())), &EnvRegistry::builtin(), LeaseId(0)).unwrap();
+        let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
+        let (sender, learner) = oneshot::channel();
+        sender.send(Ok(vec![1, 2, 3])).unwrap();
+        let progress = progress((11, 5), Duration::from_millis(1_500), &episodes());
+        let snapshot = Snapshot { policy: run.policy(), group, learner, progress };
+        let files = snapshot.into_files(&toml::to_string(&config).unwrap()).unwrap();
+        files.into_iter().map(|(name, contents)| (name.to_owned(), contents)).collect()
+    }
+
+    #[test]
+    fn everything_comes_back_bit_for_bit() {
+        let Contents { config, policy, group, learner, progress } = Contents::read(files(), Path::new("run")).unwrap();
+        assert_eq!(toml::from_str::<TrainConfig>(&config).unwrap().hidden, [4]);
+        assert_eq!((policy.iteration, group.next_fragment().0, learner), (0, 0, vec![1, 2, 3]));
+        assert_eq!((progress.metrics_bytes, progress.elapsed()), (11, Duration::from_millis(1_500)));
+        let bits = |episodes: &Episodes| -> Vec<u64> {
+            episodes.recent().map(|episode| episode.episode_return.to_bits()).collect()
+        };
+        assert_eq!((progress.episodes().finished, bits(&progress.episodes())), (7, bits(&episodes())));
+    }
+
+    #[test]
+    fn what_is_missing_or_of_another_version_is_named() {
+        let error = |change: &dyn Fn(&mut BTreeMap<String, Vec<u8>>)| {
+            let mut files = files();
+            change(&mut files);
+            Contents::read(files, Path::new("run")).unwrap_err().to_string()
+        };
+        for name in [CONFIG, GROUP, LEARNER, RUN, "policy.json", "weights.safetensors"] {
+            assert_eq!(error(&|files| _ = files.remove(name)), format!("run/{name}: it is missing"));
+        }
+        let later = |files: &mut BTreeMap<String, Vec<u8>>| {
+            let text = String::from_utf8(files[RUN].clone()).unwrap();
+            files.insert(RUN.into(), text.replace("\"format\": 1", "\"format\": 2").into());
+        };
+        assert_eq!(error(&later), "run/run.json: it has format 2, this version reads 1");
+        assert!(
+            error(&|files| files.get_mut(GROUP).unwrap()[0] = 9).starts_with("run/group.bin: the state of the group")
+        );
+        assert_eq!(error(&|files| _ = files.insert(CONFIG.into(), vec![255])), "run/config.toml: it is no text");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2_000))]
+        #[test]
+        fn no_damage_panics(name in 0usize..6, place in 0usize..10_000, flip in 1u8..=255, keep in 0usize..20_000) {
+            static FILES: std::sync::LazyLock<BTreeMap<String, Vec<u8>>> = std::sync::LazyLock::new(files);
+            let mut files = FILES.clone();
+            let contents = files.values_mut().nth(name).unwrap();
+            let place = place % contents.len();
+            contents[place] ^= flip;
+            contents.truncate(keep);
+            // Hashes find such damage before; here it may go unnoticed, and must not do harm.
+            if let Ok(contents) = Contents::read(files, Path::new("run")) {
+                contents.progress.elapsed();
+                contents.progress.episodes();
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Runs that are killed and go on: `rollmesh train --resume`, as people and machines do that.
+#![cfg(target_os = "linux")]
+
+mod asked;
+mod damage;
+mod kills;
+mod rig;
+mod settings;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,129 @@
+//! A run in a directory, begun and gone on with as often as a test wants.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::{Process, json};
+
+/// Twelve environments and a small network: an iteration of 192 env steps takes milliseconds.
+const SMALL: [&str; 9] =
+    ["train", "--env", "CartPole-v1", "--hidden", "16,16", "--rollout-fragment-length", "16", "--seed", "1"];
+
+pub(crate) struct Rig {
+    directory: tempfile::TempDir,
+    args: Vec<String>,
+}
+
+/// What a run has come to, as far as it must be the same whatever happened.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) weights_hash: String,
+    pub(crate) summary: Value,
+    pub(crate) metrics: Vec<Value>,
+    pub(crate) ledger: Value,
+    pub(crate) weights: Vec<u8>,
+}
+
+impl Rig {
+    /// A run of one worker, whose books tell of nothing that depends on time, that ends after so many iterations.
+    pub(crate) fn new(iterations: u64) -> Self {
+        Self::with_workers(1, iterations)
+    }
+
+    /// With several workers one may be asked for what another one is slow with.
+    pub(crate) fn with_workers(workers: u64, iterations: u64) -> Self {
+        let numbers =
+            [("--workers", workers), ("--num-envs-per-worker", 12 / workers), ("--max-env-steps", 192 * iterations)];
+        let numbers = numbers.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.to_string()]);
+        let args = SMALL.into_iter().map(String::from).chain(numbers).collect();
+        Self { directory: tempfile::tempdir().unwrap(), args }
+    }
+
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    pub(crate) fn begin(&self) -> Process {
+        self.begin_with(&["--checkpoint-interval", "3"])
+    }
+
+    pub(crate) fn begin_with(&self, args: &[&str]) -> Process {
+        let dir = self.dir();
+        let all = self.args.iter().map(AsRef::as_ref).chain(["--run-dir".as_ref(), dir.as_os_str()]);
+        Process::start(all.chain(args.iter().map(AsRef::as_ref)))
+    }
+
+    pub(crate) fn go_on(&self) -> Process {
+        self.go_on_with(&[])
+    }
+
+    pub(crate) fn go_on_with(&self, args: &[&str]) -> Process {
+        let dir = self.dir();
+        let resume = ["train".as_ref(), "--resume".as_ref(), dir.as_os_str()];
+        Process::start(resume.into_iter().chain(args.iter().map(AsRef::as_ref)))
+    }
+
+    /// Begins the run, or goes on with it if it has come far enough for that.
+    pub(crate) fn start(&self) -> Process {
+        if self.path("config.toml").exists() { self.go_on() } else { self.begin() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir().join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        read(&self.path(name))
+    }
+
+    /// Directories of the checkpoints, oldest first.
+    pub(crate) fn checkpoints(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(self.path("checkpoints")) else { return Vec::new() };
+        let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        found.retain(|path| path.extension().is_none());
+        found.sort_unstable();
+        found
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        let mut summary = json(&self.text("summary.json"));
+        summary["wall_s"] = Value::Null;
+        let text = self.text("metrics.jsonl");
+        let metrics = text.lines().map(|line| {
+            let mut line = json(line);
+            (line["wall_s"], line["steps_per_s"]) = (Value::Null, Value::Null);
+            line
+        });
+        let mut ledger = json(&self.text("ledger.json"));
+        ledger["regenerated"] = Value::Null;
+        Outcome {
+            weights_hash: summary["weights_hash"].as_str().unwrap().into(),
+            metrics: metrics.collect(),
+            weights: std::fs::read(self.path("weights.safetensors")).unwrap(),
+            summary,
+            ledger,
+        }
+    }
+
+    /// The counter of work that was done again.
+    pub(crate) fn regenerated(&self) -> u64 {
+        json(&self.text("ledger.json"))["regenerated"].as_u64().unwrap()
+    }
+
+    /// Iterations that are in the metrics.
+    pub(crate) fn iterations(&self) -> usize {
+        std::fs::read_to_string(self.path("metrics.jsonl")).map_or(0, |text| text.matches('\n').count())
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What a run of so many iterations comes to if nothing happens.
+pub(crate) async fn undisturbed(iterations: u64) -> Outcome {
+    let rig = Rig::new(iterations);
+    rig.begin().finish_with(0).await;
+    rig.outcome()
+}
