@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use rollmesh_core::{
     batch::SlotFragment,
     env::{EnvRegistry, EnvSpaces},
+    filter::RunFilter,
     group::{GroupConfig, GroupState, LeaseGroup},
     ids::LeaseId,
     policy::{MlpPolicySpec, init_weights},
@@ -103,6 +104,11 @@ impl Run {
         group: Option<GroupState>,
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
+        // Of a run that goes on, they are among the weights.
+        let (weights, mut filter) = RunFilter::split_from(&weights)?;
+        if filter.is_none() {
+            filter = RunFilter::new(config.observation_filter, spaces.observation.shape(), weights.version())?;
+        }
         let mut learner = Learner::new(config.ppo.clone(), spaces, config.seed, &weights, config.device.open()?)?;
         learner.set_state(learner_state)?;
         let thread = LearnerThread::spawn(learner)?;
@@ -118,7 +124,12 @@ impl Run {
             max_env_steps: config.max_env_steps,
             mode: config.mode,
         };
-        Self::with(number, (config.spec(), spaces), terms, weights, (consumer, group), first_lease)
+        let weights = match &mut filter {
+            None => weights,
+            Some(filter) => filter.publish(&weights),
+        };
+        let run = Self::with(number, (config.spec(), spaces), terms, weights, (consumer, group), first_lease)?;
+        Ok(Self { filter, ..run })
     }
 
     fn sampling(
@@ -173,6 +184,7 @@ impl Run {
             watched_slot: 0,
             consumer: Some(consumer),
             published: weights.version(),
+            filter: None,
             weights,
             next_weights: None,
             granted: BTreeMap::new(),

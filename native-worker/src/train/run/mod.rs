@@ -10,11 +10,11 @@ use std::{collections::BTreeMap, io, time::Duration};
 
 use rollmesh_core::{
     batch::SlotFragment,
+    filter::{FilterError, FilterTensorError, RunFilter},
     group::{BeginError, GroupConfigError, LeaseGroup, RestoreError, SamplingMode},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
-    postprocess::PostprocessError,
     protocol::{
         Message, Phase,
         convert::FragmentLimits,
@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 
 use super::{
     RunEnd, SampleConfig, SavedRun, Summary, TrainConfig, TrainConfigError,
-    consumer::{Consumer, Consuming},
+    consumer::{Consumer, Consuming, SubmitError},
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::RunDirError,
     saving::RunFiles,
@@ -78,6 +78,8 @@ pub(crate) struct Run {
     limits: FragmentLimits,
     /// None once the run is over: whoever takes its batches sees that no more come.
     consumer: Option<Consumer>,
+    /// What a learning run normalises observations with, if it has a filter; the statistics are among its weights, too.
+    filter: Option<RunFilter>,
     weights: Weights,
     /// The weights that all workers were sent, but for those that came later and were sent newer ones.
     published: WeightsVersion,
@@ -127,6 +129,10 @@ pub(crate) enum StartError {
     RunDir(#[from] RunDirError),
     #[error("what is sampled cannot be kept: {0}")]
     Output(#[from] OfflineError),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error("the weights that the run goes on with: {0}")]
+    FilterTensors(#[from] FilterTensorError),
     #[error(transparent)]
     Group(#[from] GroupConfigError),
     #[error(transparent)]
@@ -204,14 +210,14 @@ impl Run {
     }
 
     /// The batch of the iteration, if it is complete: counted, and handed to its consumer.
-    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, PostprocessError>> {
+    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, SubmitError>> {
         let consumer = self.consumer.as_ref()?;
         let fragments = self.group.poll_batch()?;
         self.episodes.count(&fragments);
         self.batch_env_steps = fragments.iter().map(SlotFragment::env_steps).sum();
         self.is_learning = !self.has_taker();
         let trace = self.trace(&fragments);
-        Some(consumer.submit(fragments).map(|update| Submitted { update, trace }))
+        Some(consumer.submit(fragments, self.filter.as_mut()).map(|update| Submitted { update, trace }))
     }
 
     /// The batch has been consumed.
@@ -226,7 +232,14 @@ impl Run {
 
     /// The learner is done with the batch.
     pub(crate) fn handle_update(&mut self, weights: Weights, stats: &UpdateStats) -> IterationMetrics {
-        self.weights = weights;
+        self.weights = match &mut self.filter {
+            None => weights,
+            Some(filter) => {
+                let weights = filter.publish(&weights);
+                filter.forget_before(self.group.oldest_weights().unwrap_or(weights.version()));
+                weights
+            }
+        };
         self.count_batch();
         IterationMetrics {
             steps_per_s: self.steps_per_s,
