@@ -114,7 +114,9 @@ impl LeaseGroup {
             }
             let is_held = self.leases.get(lease).is_some_and(|live| live.leaves_states);
             let (number, weights_version) = (fragment.fragment, fragment.weights_version);
-            self.slots.commit(fragment, lease, worker, is_held);
+            self.note_for_audit(worker, lease, &fragment);
+            let party = self.audits.party(worker);
+            self.slots.commit(fragment, (lease, worker, party), is_held);
             self.note_commit(slot, number, weights_version);
         }
         self.end_grant(lease, slot, End::Came(outcome));

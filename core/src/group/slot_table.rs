@@ -1,6 +1,6 @@
 //! The slots of a run: what was committed last, and who works on what comes next.
 
-use super::state::SlotMark;
+use super::{replay::Party, state::SlotMark};
 use crate::{
     batch::SlotFragment,
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
@@ -24,6 +24,8 @@ struct Queued {
     start: Option<Vec<u8>>,
     /// Leases that were asked for it.
     asked: u32,
+    /// Who answers for it, if it is not trusted.
+    party: Option<Party>,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +56,11 @@ impl Slot {
     /// The committed fragments that are still of use.
     pub(super) fn fragments(&self) -> impl Iterator<Item = &SlotFragment> {
         self.committed.iter().map(|queued| &queued.fragment).chain(&self.witness)
+    }
+
+    /// State after the last committed fragment.
+    pub(super) fn state(&self) -> Option<&Vec<u8>> {
+        self.state.as_ref()
     }
 
     /// The fragment to commit next.
@@ -149,14 +156,36 @@ impl SlotTable {
     }
 
     /// Takes a fragment. `is_held` tells whether the worker still has the state at its end.
-    pub(super) fn commit(&mut self, fragment: SlotFragment, lease: LeaseId, worker: WorkerId, is_held: bool) {
+    pub(super) fn commit(
+        &mut self,
+        fragment: SlotFragment,
+        (lease, worker, party): (LeaseId, WorkerId, Option<Party>),
+        is_held: bool,
+    ) {
         let Some(slot) = self.get_mut(fragment.slot) else { return };
         let start = slot.state.replace(fragment.state.clone());
         slot.next = FragmentNo(fragment.fragment.0 + 1);
         slot.held_by = is_held.then_some(worker);
         slot.last_commit = Some(Commit { fragment: fragment.fragment, lease, worker });
-        slot.committed.push_back(Queued { fragment, start, asked: core::mem::take(&mut slot.asked) });
+        slot.committed.push_back(Queued { fragment, start, asked: core::mem::take(&mut slot.asked), party });
         slot.witness = None;
+    }
+
+    /// Takes back the queued fragments of a party, and those that go on from them: the slots, where they are again, and how
+    /// many fragments these were.
+    pub(super) fn drop_commits_of(&mut self, party: Party) -> Vec<(SlotId, FragmentNo, u32)> {
+        let mut dropped = Vec::new();
+        for (id, slot) in (0..).map(SlotId).zip(&mut self.slots) {
+            let Some(first) = slot.committed.iter().position(|queued| queued.party == Some(party)) else { continue };
+            let mut taken = slot.committed.split_off(first);
+            let fragments = taken.len() as u32;
+            let Some(Queued { fragment, start, .. }) = taken.pop_front() else { continue };
+            slot.state = start;
+            slot.next = fragment.fragment;
+            (slot.held_by, slot.last_commit, slot.asked) = (None, None, slot.leases.len() as u32);
+            dropped.push((id, slot.next, fragments));
+        }
+        dropped
     }
 
     /// The worker has no state of any slot any more.
