@@ -183,18 +183,39 @@ impl Audits {
         let mut rng = streams.at(fragment.slot, number as u32, (number >> 32) as u32, lease.0 as u16);
         let is_first = standing.committed <= u64::from(policy.first_fragments);
         if (is_first || rng.uniform_f64() < policy.share) && self.tasks.len() < Self::MAX_TASKS {
-            standing.pending.insert(self.next, batch);
-            self.tasks.push_back(AuditTask {
-                number: self.next,
-                party,
-                worker,
-                start: start.cloned(),
-                fragment: fragment.clone(),
-            });
-            self.next += 1;
+            self.push((worker, party), fragment.clone(), start.cloned(), batch);
         } else {
             standing.unchecked = Some(standing.unchecked.map_or(batch, |first| first.min(batch)));
         }
+    }
+
+    /// Has a committed fragment made again that somebody contradicts. False if nothing is made again.
+    pub(super) fn demand(
+        &mut self,
+        by: (WorkerId, Party),
+        fragment: SlotFragment,
+        start: Option<Vec<u8>>,
+        batch: FragmentNo,
+    ) -> bool {
+        let is_known =
+            |task: &AuditTask| task.fragment.slot == fragment.slot && task.fragment.fragment == fragment.fragment;
+        if self.policy.is_some() && !self.tasks.iter().any(is_known) {
+            self.push(by, fragment, start, batch);
+        }
+        self.policy.is_some()
+    }
+
+    fn push(
+        &mut self,
+        (worker, party): (WorkerId, Party),
+        fragment: SlotFragment,
+        start: Option<Vec<u8>>,
+        batch: FragmentNo,
+    ) {
+        let number = self.next;
+        self.next += 1;
+        self.parties.entry(party).or_default().pending.insert(number, batch);
+        self.tasks.push_back(AuditTask { number, party, worker, start, fragment });
     }
 }
 
@@ -256,12 +277,17 @@ impl LeaseGroup {
         if self.audits.party(worker).is_none() {
             return;
         }
-        let batch = match self.is_free() {
-            true => self.open.front().map_or(self.next_fragment, |first| first.fragment),
-            false => fragment.fragment,
-        };
+        let batch = self.batch_of(fragment);
         let start = self.slots.get(fragment.slot).and_then(|slot| slot.state());
         self.audits.note((worker, lease), fragment, start, batch);
+    }
+
+    /// The first batch that a fragment which is committed now may be in.
+    pub(super) fn batch_of(&self, fragment: &SlotFragment) -> FragmentNo {
+        match self.is_free() {
+            true => self.open.front().map_or(self.next_fragment, |first| first.fragment),
+            false => fragment.fragment,
+        }
     }
 
     /// Takes back what a party has committed and no batch has taken, with all that goes on from it.
