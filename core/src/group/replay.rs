@@ -234,6 +234,23 @@ impl LeaseGroup {
         self.audits.distrust(worker, party);
     }
 
+    /// True if a worker is here that is not trusted.
+    #[must_use]
+    pub fn has_untrusted(&self) -> bool {
+        !self.audits.of_workers.is_empty()
+    }
+
+    /// Of each party, the first batch with a fragment that nobody has made again.
+    pub fn doubtful(&self) -> impl Iterator<Item = FragmentNo> {
+        self.audits.parties.values().filter_map(Standing::first_doubtful)
+    }
+
+    /// Counts env steps that were committed in an earlier life of the run and turned out to be lies.
+    pub fn count_taken_back(&mut self, env_steps: u64) {
+        self.ledger.granted += env_steps;
+        self.ledger.rejected.audit += env_steps;
+    }
+
     /// A fragment to make again, with [its lease](AuditTask::lease) and the weights of its version, from somebody who is
     /// trusted. [`handle_audited`](Self::handle_audited) wants to know what came of it.
     pub fn poll_audit(&mut self) -> Option<AuditTask> {

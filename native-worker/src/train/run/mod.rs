@@ -4,9 +4,14 @@ mod leases;
 mod making;
 mod report;
 mod saving;
+mod undo;
 mod weights;
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    time::Duration,
+};
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -31,13 +36,14 @@ use super::{
     consumer::{Consumer, Consuming, SubmitError},
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::RunDirError,
-    saving::RunFiles,
+    saving::{RunFiles, Snapshot},
 };
 use crate::{
     learner::{DeviceError, LearnError, UpdateStats},
     offline::OfflineError,
 };
 
+pub(crate) use undo::{RolledBack, Undone};
 pub use weights::SyncError;
 
 /// What a run is for.
@@ -47,6 +53,8 @@ pub(crate) enum Task {
     Train(Box<TrainConfig>),
     /// Learning, where another process has left off.
     Resume(Box<SavedRun>),
+    /// Learning, from before a lie.
+    RollBack(Box<RolledBack>),
     /// Rows, for whoever holds the other end.
     Sample(SampleConfig, mpsc::Sender<Vec<SlotFragment>>),
 }
@@ -101,6 +109,16 @@ pub(crate) struct Run {
     steps_per_s: f64,
     error: String,
     files: Option<RunFiles>,
+    /// What the run is, if it learns.
+    config: Option<Box<TrainConfig>>,
+    /// Weights of fragments that may still come.
+    recent_weights: VecDeque<Weights>,
+    /// The run after iterations to which it may have to go back.
+    snapshots: BTreeMap<u64, Snapshot>,
+    /// A liar's rows were learned from.
+    pub(crate) is_tainted: bool,
+    /// Env steps that were committed and turned out to be lies.
+    pub(crate) audit_rejected: u64,
     /// What people should know of its beginning.
     pub(crate) warnings: Vec<String>,
     /// What dashboards show of its earlier lives, until somebody takes it.
@@ -232,6 +250,7 @@ impl Run {
 
     /// The learner is done with the batch.
     pub(crate) fn handle_update(&mut self, weights: Weights, stats: &UpdateStats) -> IterationMetrics {
+        self.keep_weights();
         self.weights = match &mut self.filter {
             None => weights,
             Some(filter) => {
@@ -336,6 +355,7 @@ impl Run {
             episode_return_mean: self.episodes.return_mean(),
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
             weights_hash: weights_hash(&self.weights),
+            tainted: self.is_tainted,
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
             end,
         };
