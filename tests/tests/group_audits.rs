@@ -182,25 +182,26 @@ fn three_hundred_lies_are_caught_in_99_of_100_runs() {
 
 #[test]
 fn whoever_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_trace() {
-    let calm = calm_batches(6, LENGTH, 400);
-    let (mut undone, mut caught) = (0, 0);
+    const MOST: usize = 3_000;
+    let calm = calm_batches(6, LENGTH, MOST as u64);
+    let mut undone = 0;
     for secret in 0..10 {
-        let mut rig = Rig::new(6, 4, AuditPolicy { share: 0.5, first_fragments: 0 }, secret);
+        let mut rig = Rig::new(6, 4, AuditPolicy { share: 0.3, first_fragments: 0 }, secret);
         rig.liar = Some((WorkerId(3), 10));
-        while rig.batches.len() < 400 {
+        while rig.convictions.is_empty() {
+            assert!(rig.batches.len() < MOST - 10, "seed {secret}: {} lies and not caught", rig.lies);
             rig.next_batch();
-            if let Some(conviction) = rig.convictions.pop() {
-                assert_eq!((conviction.party, &conviction.workers[..]), (Party(3), &[WorkerId(3)][..]), "{secret}");
-                let before = rig.batches.len();
-                rig.roll_back(&conviction);
-                caught += 1;
-                undone += before - rig.batches.len();
-                assert!(rig.batches[..] == calm[..rig.batches.len()], "what is kept is clean");
-            }
         }
-        assert!(rig.lies > 0 && rig.batches == calm, "seed {secret}: a lie is left");
+        let conviction = rig.convictions.pop().unwrap();
+        assert_eq!((conviction.party, &conviction.workers[..]), (Party(3), &[WorkerId(3)][..]), "seed {secret}");
+        let before = rig.batches.len();
+        rig.roll_back(&conviction);
+        undone += before - rig.batches.len();
+        (0..10).for_each(|_| rig.next_batch());
+        assert!(rig.lies > 0 && rig.batches[..] == calm[..rig.batches.len()], "seed {secret}: a lie is left");
+        assert_eq!(rig.convictions, [], "seed {secret}: somebody else is accused");
     }
-    assert!(caught == 10 && undone > 0, "{caught} caught, {undone} batches undone");
+    assert!(undone > 0);
 }
 
 #[test]
@@ -254,7 +255,7 @@ fn an_honest_worker_that_comes_second_is_not_accused_by_a_liar() {
     assert_eq!(quarantined(&mut group), [WorkerId(2)]);
     assert_eq!((conviction.slot, conviction.dropped, conviction.first_doubtful), (SlotId(1), 2, None));
     let Ledger { committed, rejected, .. } = *group.ledger();
-    assert_eq!((committed, rejected.audit), (0, 4 * u64::from(LENGTH)));
+    assert_eq!((committed, rejected.audit), (0, 2 * u64::from(LENGTH)));
     // Both slots are open again, for the one who is left.
     while let Some(command) = group.poll_command() {
         if let GroupCommand::Grant { worker, lease } = command {
@@ -272,7 +273,7 @@ fn what_cannot_be_made_again_accuses_nobody_but_stays_in_doubt() {
     rig.workers.clear();
     rig.join(WorkerId(2));
     rig.liar = Some((WorkerId(2), 1_000));
-    let mut next = |rig: &mut Rig, version| {
+    let next = |rig: &mut Rig, version| {
         rig.group.begin_iteration(WeightsVersion(version), rig.now).unwrap();
         rig.work();
         rig.work();

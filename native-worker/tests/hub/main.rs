@@ -4,6 +4,7 @@
 mod access;
 mod checkpoints;
 mod hand_made;
+mod liars;
 mod operators;
 mod peers;
 mod sampling;
@@ -35,6 +36,14 @@ impl TestHub {
     }
 
     async fn start_at(listen: &str) -> Self {
+        Self::start_secured(listen, rollmesh::hub::SecurityConfig::default()).await
+    }
+
+    async fn start_with(security: rollmesh::hub::SecurityConfig) -> Self {
+        Self::start_secured("127.0.0.1:0", security).await
+    }
+
+    async fn start_secured(listen: &str, security: rollmesh::hub::SecurityConfig) -> Self {
         let assets = tempfile::tempdir().unwrap();
         std::fs::write(assets.path().join("secret"), "secret").unwrap();
         std::fs::create_dir(assets.path().join("page")).unwrap();
@@ -47,7 +56,7 @@ impl TestHub {
             kernels: AUTO,
             external: None,
             allow_origins: Vec::new(),
-            security: rollmesh::hub::SecurityConfig::default(),
+            security,
         };
         let hub = Hub::start(config, &Registry::builtin()).await.unwrap();
         Self { hub, seen: Vec::new(), assets }

@@ -27,7 +27,7 @@ const FORMAT: u32 = 1;
 pub(in super::super) struct Snapshot {
     pub(in super::super) policy: PolicyCheckpoint,
     pub(in super::super) group: GroupState,
-    pub(in super::super) learner: oneshot::Receiver<Result<Vec<u8>, LearnError>>,
+    pub(in super::super) learner: LearnerState,
     pub(in super::super) progress: Progress,
 }
 
