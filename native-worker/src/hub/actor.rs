@@ -9,7 +9,7 @@ use std::{
 
 use rollmesh_core::{
     env::EnvRegistry,
-    ids::{LeaseId, WeightsVersion, WorkerId},
+    ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
     protocol::{
         INITIAL_CREDIT, Message, RefusalCode, Role, TokenGrant, TokenId,
@@ -29,6 +29,7 @@ use super::{
     HubNotice, Traffic,
     access::Tokens,
     audit::{Audit, Record},
+    auditor::{Auditor, Distrust},
     calls::{NewsSink, WorkerNews, WorkerOrder},
     checkpoints::{Asker, Askers, next_save},
     children::{Children, Ended},
@@ -101,6 +102,10 @@ pub(super) struct Peer {
 
 pub(super) struct Actor {
     pub(super) envs: EnvRegistry,
+    pub(super) auditor: Auditor,
+    pub(super) distrust: Distrust,
+    /// The run is to go back to before this batch.
+    pub(super) roll_back_before: Option<FragmentNo>,
     fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
@@ -173,7 +178,7 @@ impl Loud {
 impl Actor {
     pub(super) fn new(
         envs: EnvRegistry,
-        kernels: Kernels,
+        (kernels, distrust): (Kernels, Distrust),
         tokens: Tokens,
         (children, worker): (Children, WorkerSpec),
         status: watch::Sender<RunStatus>,
@@ -181,6 +186,9 @@ impl Actor {
         audit: Audit,
     ) -> Self {
         Self {
+            auditor: Auditor::new(envs.clone(), kernels),
+            distrust,
+            roll_back_before: None,
             envs,
             fingerprint: core_fingerprint(kernels),
             tokens,
@@ -228,6 +236,7 @@ impl Actor {
                 },
                 update = next_update(&mut self.update) => self.handle_update(update),
                 report = next_save(&mut self.run) => self.handle_save(report),
+                Some(audited) = self.auditor.next() => self.handle_audited(&audited),
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
                 () = until(self.draining_until) => self.end_drain(),
@@ -239,6 +248,8 @@ impl Actor {
                 }
             }
             self.drain_group();
+            self.audit_fragments();
+            self.roll_back_if_due();
             self.end_drained_run();
         }
         self.say_goodbye(&mut events).await;
@@ -366,7 +377,7 @@ impl Actor {
         }
     }
 
-    fn forget(&mut self, id: u32, departure: &Departure) {
+    pub(super) fn forget(&mut self, id: u32, departure: &Departure) {
         let Some(peer) = self.peers.remove(&id) else { return };
         let Departure { reason, is_fault, denied, .. } = departure;
         if let Some(kind) = *denied {

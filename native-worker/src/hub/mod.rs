@@ -8,6 +8,7 @@ mod access;
 mod actor;
 mod assets;
 mod audit;
+mod auditor;
 mod calls;
 mod checkpoints;
 mod children;
@@ -37,6 +38,7 @@ use std::{
 
 use rollmesh_core::{
     batch::SlotFragment,
+    group::BadShare,
     ids::WeightsVersion,
     kernels::Kernels,
     protocol::{Role, Token, TokenGrant, convert::AgentTableError, message::RunStatus},
@@ -62,6 +64,7 @@ use crate::{
 };
 
 pub use self::{
+    auditor::{Distrust, OnLiar},
     checkpoints::{CheckpointNowError, SavedCheckpoint},
     limits::{Limit, limits},
     tls::{TlsConfig, TlsError},
@@ -112,6 +115,8 @@ pub struct SecurityConfig {
     pub token_file: Option<PathBuf>,
     /// Where to keep the audit log.
     pub audit_log: Option<PathBuf>,
+    /// Which workers are not trusted, and how they are watched.
+    pub distrust: Distrust,
 }
 
 /// Why a hub could not start.
@@ -129,6 +134,9 @@ pub enum HubError {
     /// There are no tokens to read.
     #[error(transparent)]
     TokenFile(#[from] TokenFileError),
+    /// No share of fragments can be audited.
+    #[error(transparent)]
+    AuditShare(#[from] BadShare),
     /// There is no audit log.
     #[error("cannot write the audit log {0}: {1}; choose another place with --audit-log")]
     Audit(PathBuf, std::io::Error),
@@ -209,7 +217,9 @@ impl Hub {
         launcher: Arc<dyn Launcher>,
         worker_spec: WorkerSpec,
     ) -> Result<Self, HubError> {
-        let SecurityConfig { tls, allow_unencrypted, hosts, token_file, audit_log } = config.security.clone();
+        let SecurityConfig { tls, allow_unencrypted, hosts, token_file, audit_log, distrust } = config.security.clone();
+        let audits = distrust.audits.check()?;
+        let distrust = Distrust { audits, ..distrust };
         let is_local = config.listen.ip().is_loopback();
         if !is_local && tls.is_none() && !allow_unencrypted {
             return Err(HubError::NotEncrypted(config.listen));
@@ -244,6 +254,7 @@ impl Hub {
             let_in(&operator, Role::Operator);
             let_in(&viewer, Role::Viewer);
         }
+        tokens.share(&worker);
         let started = Record::Started { address, encrypted: tls.is_some() };
         audit.add(&started).map_err(|error| HubError::Audit(audit_log.unwrap_or_default(), error))?;
         let (events, inbox) = mpsc::channel(1024);
@@ -254,9 +265,15 @@ impl Hub {
         }
         let way = way_here(address, fingerprint);
         let children = children::Children::new(launcher, way, events.clone());
-        let local = (children, worker_spec);
-        let actor =
-            Actor::new(registry.envs.clone(), config.kernels, tokens, local, status_sender, notice_sender, audit);
+        let actor = Actor::new(
+            registry.envs.clone(),
+            (config.kernels, distrust),
+            tokens,
+            (children, worker_spec),
+            status_sender,
+            notice_sender,
+            audit,
+        );
         let reached_at = match hosts.first() {
             Some(host) if host.contains(':') => host.clone(),
             Some(host) => format!("{host}:{}", address.port()),

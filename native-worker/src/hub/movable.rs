@@ -160,7 +160,9 @@ mod tests {
         let mut here = Some(here);
         there.block_on(async {
             movable.write_all(b"b").await.unwrap();
-            std::mem::take(&mut here).map(tokio::runtime::Runtime::shutdown_background);
+            if let Some(runtime) = here.take() {
+                runtime.shutdown_background();
+            }
             std::io::Write::write_all(&mut peer, b"c").unwrap();
             assert_eq!(movable.read_u8().await.unwrap(), b'c');
             let mut peer = TcpStream::from_std(peer).unwrap();

@@ -90,6 +90,11 @@ impl Client {
         self.send(Frame::Binary(message.encode().into())).await.expect("the hub listens");
     }
 
+    /// To a hub that may have hung up.
+    pub(crate) async fn say_if_heard(&mut self, message: &Message) {
+        let _ = self.send(Frame::Binary(message.encode().into())).await;
+    }
+
     /// An error once the hub has hung up.
     pub(crate) async fn send(&mut self, frame: Frame) -> Result<(), tungstenite::Error> {
         soon("room for a frame", self.socket.send(frame)).await
