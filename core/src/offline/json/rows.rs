@@ -115,9 +115,9 @@ fn empty(scanner: &mut Scanner<'_>, name: &str, room: Room) -> Result<Option<Col
 }
 
 fn floats(mut rows: Rows<f64>, scanner: &mut Scanner<'_>, name: &str) -> Result<Option<Column>, RecordError> {
-    let stop = rows.fill(scanner, name, |scanner| match scanner.rest() {
-        [b'0'..=b'9', ..] | [b'-', b'0'..=b'9', ..] => scanner.float().map(Some),
-        _ => scanner.non_finite().map_or_else(|| scanner.float(), Ok).map(Some),
+    let stop = rows.fill(scanner, name, |scanner| match scanner.long_decimal() {
+        Some(value) => Ok(Some(value)),
+        None => scanner.non_finite().map_or_else(|| scanner.float(), Ok).map(Some),
     })?;
     if stop == Stop::End { rows.column(name) } else { Ok(None) }
 }

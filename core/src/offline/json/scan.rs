@@ -53,6 +53,12 @@ impl Word {
         fours.wrapping_mul(1 + (10_000 << 32)) >> 32
     }
 
+    /// The byte behind them, if there is one.
+    #[inline]
+    fn behind(&self) -> u8 {
+        (self.ones.unbounded_shr(8 * self.digits) as u8) ^ b'0'
+    }
+
     /// 10 to the power of the digits, by which a number grows that these are appended to.
     #[inline]
     fn power(&self) -> u64 {
@@ -264,41 +270,34 @@ impl<'a> Scanner<'a> {
         Some(word.value() as i64)
     }
 
-    /// A number as most are that somebody has computed: a digit, the point, and eight or more digits.
-    #[inline]
-    fn long_decimal(&mut self) -> Option<f64> {
+    /// A number as most are that somebody has computed: a digit, the point, and eight or more digits. None, and nothing is
+    /// passed over, for any other.
+    #[inline(always)]
+    pub(super) fn long_decimal(&mut self) -> Option<f64> {
         let negative = self.text.get(self.at) == Some(&b'-');
         let start = self.at + usize::from(negative);
-        let Some([digit @ b'0'..=b'9', b'.', ..]) = self.text.get(start..) else { return None };
-        let words = [self.word(start + 2)?, self.word(start + 10)?, self.word(start + 18)?];
+        let text: &[u8; 26] = self.text.get(start..)?.first_chunk()?;
+        let ([digit @ b'0'..=b'9', b'.'], rest) = text.split_first_chunk()? else { return None };
+        let (first, rest) = rest.split_first_chunk()?;
+        let (second, rest) = rest.split_first_chunk()?;
+        let [first, second, third] = [*first, *second, *rest.first_chunk()?].map(Word::new);
         // There are as many digits in the second word as there happen to be, which no branch should depend on.
-        let [first, second, Word { ones, digits }] = words;
-        let third = Word { ones, digits: if second.digits == 8 { digits } else { 0 } };
+        let is_long = second.digits == 8;
+        let third = Word { digits: if is_long { third.digits } else { 0 }, ..third };
         let whole = u64::from(digit - b'0');
         let fraction = 8 + (second.digits + third.digits) as usize;
-        if first.digits < 8 || fraction > 18 + usize::from(whole == 0) {
-            return None;
-        }
-        let end = start + 2 + fraction;
-        if !matches!(self.text.get(end), Some(b',' | b']')) {
+        let behind = if is_long { third.behind() } else { second.behind() };
+        if first.digits < 8 || fraction > 18 + usize::from(whole == 0) || !matches!(behind, b',' | b']') {
             return None;
         }
         let value = (whole * 100_000_000 + first.value()) * second.power() + second.value();
         let value = decimal(value * third.power() + third.value(), fraction)?;
-        self.at = end;
+        self.at = start + 2 + fraction;
         Some(if negative { -value } else { value })
     }
 
     /// A number.
-    #[inline]
     pub(super) fn float(&mut self) -> Result<f64, RecordError> {
-        match self.long_decimal() {
-            Some(value) => Ok(value),
-            None => self.any_float(),
-        }
-    }
-
-    fn any_float(&mut self) -> Result<f64, RecordError> {
         let number = self.look_at_number().ok_or_else(|| self.error("a number"))?;
         let fast = if number.digits <= 19 && !number.exponent { decimal(number.value, number.fraction) } else { None };
         let value = match fast {
