@@ -220,21 +220,20 @@ mod tests {
     #[test]
     fn the_longest_silent_one_of_the_most_crowded_address_goes_first() {
         let (gate, now) = (Arc::new(Gate::default()), Instant::now());
-        let mut passes: Vec<Pass> =
-            (0..MAX_PENDING_PER_ADDRESS).map(|_| gate.try_enter(ip(1), now).ok().expect("room")).collect();
+        let mut passes: Vec<Pass> = (0..MAX_PENDING_PER_ADDRESS).map(|_| gate.try_enter(ip(1), now).unwrap()).collect();
         assert_eq!(gate.try_enter(ip(1), now).err(), Some(now + PENDING_GRACE), "they are not silent yet");
         passes[0].ask();
-        passes.push(gate.try_enter(ip(1), now + PENDING_GRACE).ok().expect("the second one's place"));
+        passes.push(gate.try_enter(ip(1), now + PENDING_GRACE).unwrap());
         assert!(gate.state().places.contains_key(&0) && !gate.state().places.contains_key(&1));
         drop(passes.remove(1));
         assert_eq!(gate.state().places.len(), MAX_PENDING_PER_ADDRESS, "a lost place is not freed twice");
 
         for other in 2..=4 {
-            passes.extend((0..MAX_PENDING_PER_ADDRESS).map(|_| gate.try_enter(ip(other), now).ok().expect("room")));
+            passes.extend((0..MAX_PENDING_PER_ADDRESS).map(|_| gate.try_enter(ip(other), now).unwrap()));
         }
         assert_eq!(gate.state().places.len(), MAX_PENDING);
         assert!(gate.try_enter(ip(5), now).is_err());
-        passes.push(gate.try_enter(ip(5), now + PENDING_GRACE).ok().expect("a silent one's place"));
+        passes.push(gate.try_enter(ip(5), now + PENDING_GRACE).unwrap());
         assert_eq!(gate.state().places.len(), MAX_PENDING);
         drop(passes);
         assert!(gate.state().places.is_empty());

@@ -513,7 +513,7 @@ impl StartRunError {
     /// True if another configuration would help.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        let StartRunError(error) = self;
+        let Self(error) = self;
         matches!(
             error,
             StartError::Config(_)

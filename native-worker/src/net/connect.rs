@@ -18,9 +18,6 @@ const READ_BYTES: usize = 64 << 10;
 /// A hub answers a connection within this time.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Bytes that one read of the socket may bring. All are written with zeros before each: more would be for nothing.
-const READ_BYTES: usize = 64 << 10;
-
 /// A socket to a hub.
 pub(crate) type HubSocket = WebSocketStream<Box<dyn Io>>;
 

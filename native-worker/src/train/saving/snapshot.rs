@@ -170,8 +170,10 @@ mod tests {
         Episodes::of(7, returns.into_iter().enumerate().map(episode))
     }
 
+    type Files = BTreeMap<String, Vec<u8>>;
+
     /// The files of a run that has done nothing yet, whose episodes are from elsewhere.
-    fn files() -> BTreeMap<String, Vec<u8>> {
+    fn files() -> Files {
         let config = TrainConfig { hidden: vec![4], ..TrainConfig::new("CartPole-v1") };
         let run = Run::new(1, Task::Train(Box::new(config.clone())), &EnvRegistry::builtin(), LeaseId(0)).unwrap();
         let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
@@ -197,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_or_of_another_version_is_named() {
-        let error = |change: &dyn Fn(&mut BTreeMap<String, Vec<u8>>)| {
+        let error = |change: &dyn Fn(&mut Files)| {
             let mut files = files();
             change(&mut files);
             Contents::read(files, Path::new("run")).unwrap_err().to_string()
@@ -205,7 +207,7 @@ mod tests {
         for name in [CONFIG, GROUP, LEARNER, RUN, "policy.json", "weights.safetensors"] {
             assert_eq!(error(&|files| _ = files.remove(name)), format!("run/{name}: it is missing"));
         }
-        let later = |files: &mut BTreeMap<String, Vec<u8>>| {
+        let later = |files: &mut Files| {
             let text = String::from_utf8(files[RUN].clone()).unwrap();
             files.insert(RUN.into(), text.replace("\"format\": 1", "\"format\": 2").into());
         };
@@ -220,7 +222,7 @@ mod tests {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2_000))]
         #[test]
         fn no_damage_panics(name in 0usize..6, place in 0usize..10_000, flip in 1u8..=255, keep in 0usize..20_000) {
-            static FILES: std::sync::LazyLock<BTreeMap<String, Vec<u8>>> = std::sync::LazyLock::new(files);
+            static FILES: std::sync::LazyLock<Files> = std::sync::LazyLock::new(files);
             let mut files = FILES.clone();
             let contents = files.values_mut().nth(name).unwrap();
             let place = place % contents.len();
