@@ -87,6 +87,9 @@ pub(super) struct Peer {
     pub(super) token: TokenId,
     /// Why it is about to leave, if it has said so.
     pub(super) leaving: Option<String>,
+    pub(super) admitted_at: Micros,
+    /// Something of it was accepted, if it is a worker.
+    pub(super) has_delivered: bool,
     /// It is welcomed and, as a dashboard, has been shown everything: from now on it is told what changes.
     pub(super) is_up_to_date: bool,
     /// It took too little to be told how things stand.
@@ -301,7 +304,21 @@ impl Actor {
             self.children.joined(child);
         }
         let (leaving, is_up_to_date, has_missed) = (None, false, false);
-        let newcomer = Peer { role, link, kind, name, device, child, token, leaving, is_up_to_date, has_missed };
+        let (admitted_at, has_delivered) = (self.now(), false);
+        let newcomer = Peer {
+            role,
+            link,
+            kind,
+            name,
+            device,
+            child,
+            token,
+            leaving,
+            admitted_at,
+            has_delivered,
+            is_up_to_date,
+            has_missed,
+        };
         self.peers.insert(peer, newcomer);
         Admission { peer, role }
     }
