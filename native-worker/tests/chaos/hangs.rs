@@ -167,12 +167,11 @@ pub(crate) async fn forever() {
     // Longer than its socket could be silent without being closed: it answers pings all the time.
     let then = rig.iterations();
     let watched = Instant::now() + Duration::from_secs(if is_long() { 20 } else { 4 });
-    while Instant::now() < watched {
+    while Instant::now() < watched || rig.iterations() < then + 10 {
         _ = hub.next().await.unwrap();
         assert_eq!(hung(&hub), stuck, "it is never counted healthy");
         assert_eq!(hub.ledger().unhealthy_workers, Vec::from_iter(stuck.iter().copied()));
     }
-    assert!(rig.iterations() > then + 10, "{} iterations", rig.iterations() - then);
     // It is still there, and can be replaced by hand.
     assert_eq!(children_of(run.pid()).len(), 3);
     let removed = stuck.first().copied().unwrap();

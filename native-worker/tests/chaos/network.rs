@@ -34,7 +34,11 @@ impl Scene {
         let hosts: Vec<String> = hosts.collect();
         let rig = Rig::new(0, u64::MAX, LENGTH, &hosts.iter().map(String::as_str).collect::<Vec<_>>());
         let mut run = rig.start();
-        let hub = run.invitation().await;
+        let mut hub = run.invitation().await;
+        // What it prints is where others reach it, which is the network.
+        let audit = rig.audit();
+        let started = audit.iter().find(|line| line["event"] == "started").unwrap();
+        hub.address = started["address"].as_str().unwrap().into();
         let mut workers = Vec::new();
         for proxy in &proxies {
             proxy.lead_to(hub.address.parse().unwrap());
