@@ -27,7 +27,7 @@ use rollmesh_core::{
 #[derive(Debug)]
 enum Ask {
     SetUp(Box<WorkerSetup>),
-    Command(WorkerCommand),
+    Command(Box<WorkerCommand>),
 }
 
 impl CallRequest for Ask {
@@ -159,7 +159,7 @@ impl Hub {
     }
 
     fn ask(&mut self, command: WorkerCommand) -> Vec<Outcome> {
-        self.foreach(ForEach::new(Ask::Command(command)))
+        self.foreach(ForEach::new(Ask::Command(command.into())))
     }
 
     /// Batches of all workers.
@@ -231,7 +231,7 @@ fn large_weights_are_not_overtaken() {
     let weights = shifted(&alone[0].weights(None).unwrap(), 0.1);
     let set = WorkerCommand::SetWeights { weights: weights.clone(), global_vars: None, weights_seq_no: Some(1) };
     assert!(set.encode().unwrap().len() > CHUNK_BYTES as usize);
-    let nobody_waits = ForEach::new(Ask::Command(set)).timeout(Micros(0));
+    let nobody_waits = ForEach::new(Ask::Command(set.into())).timeout(Micros(0));
     hub.calls.foreach(nobody_waits, hub.now).unwrap();
     alone.iter_mut().for_each(|worker| worker.set_weights(&weights, None, Some(1)).unwrap());
     assert_eq!(hub.sample(), alone.each_mut().map(|worker| worker.sample().unwrap()));
@@ -242,7 +242,7 @@ fn large_weights_are_not_overtaken() {
 #[test]
 fn asynchronous_samples_are_fetched_when_they_are_ready() {
     let mut hub = Hub::new(2, &config());
-    let sample = || ForEach::new(Ask::Command(WorkerCommand::Sample));
+    let sample = || ForEach::new(Ask::Command(WorkerCommand::Sample.into()));
     let begun: Vec<usize> =
         (0..3).map(|_| hub.calls.foreach_async(sample(), Some("sample"), hub.now).unwrap()).collect();
     assert_eq!(begun, [2, 2, 0]);
@@ -307,7 +307,7 @@ fn who_dies_is_replaced_and_restored() {
     let states: Vec<WorkerAnswer> =
         hub.ask(WorkerCommand::State).into_iter().map(|(_, result)| result.unwrap()).collect();
 
-    let (dead, sample) = (WorkerId(1), ForEach::new(Ask::Command(WorkerCommand::Sample)));
+    let (dead, sample) = (WorkerId(1), ForEach::new(Ask::Command(WorkerCommand::Sample.into())));
     let set = hub.calls.foreach(sample, hub.now).unwrap();
     let last_words = hub.peers.remove(&dead);
     hub.calls.handle_left(dead);
@@ -320,7 +320,7 @@ fn who_dies_is_replaced_and_restored() {
 
     hub.peers.insert(dead, Peer::new(dead));
     hub.calls.handle_joined(dead);
-    let ping = Ask::Command(WorkerCommand::Ping);
+    let ping = Ask::Command(WorkerCommand::Ping.into());
     let probe = hub.calls.probe_unhealthy(ping, Some(Micros::from_secs(60)), false, hub.now);
     hub.exchange();
     let restored: Vec<WorkerId> =
@@ -330,7 +330,7 @@ fn who_dies_is_replaced_and_restored() {
     let to_dead = |ask| ForEach::new(ask).workers([dead]).healthy_only(false);
     assert_eq!(hub.foreach(to_dead(set_up(&config(), place))), [(1, Ok(WorkerAnswer::Done))]);
     let WorkerAnswer::State(state) = &states[0] else { panic!("no state") };
-    let set_state = Ask::Command(WorkerCommand::SetState(state.clone()));
+    let set_state = Ask::Command(WorkerCommand::SetState(state.clone()).into());
     assert_eq!(hub.foreach(to_dead(set_state)), [(1, Ok(WorkerAnswer::Done))]);
     assert_eq!(hub.healthy(), [2], "nobody counts before somebody says so");
     hub.calls.set_worker_state(dead, true).unwrap();

@@ -29,6 +29,7 @@ use super::{
     HubNotice, Traffic,
     access::Tokens,
     audit::{Audit, Record},
+    calls::{NewsSink, WorkerNews, WorkerOrder},
     checkpoints::{Asker, Askers, next_save},
     children::{Children, Ended},
     dashboard::Dashboard,
@@ -36,7 +37,10 @@ use super::{
     peer::{Admission, CloseReason, Departure, Knock, PeerLink},
     token_file,
 };
-use crate::train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update};
+use crate::{
+    launch::{LaunchError, WorkerSpec},
+    train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update},
+};
 
 /// Dashboards are told what changed at most this often.
 const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
@@ -68,6 +72,8 @@ pub(super) enum Event {
     CountTraffic { reply: oneshot::Sender<Traffic> },
     /// The program wants no run any more.
     StopRun,
+    /// The program asks workers itself.
+    Workers(WorkerOrder),
     /// The program is about to end: no more workers and runs, and the run that goes on is to drain.
     Drain { drained: oneshot::Sender<()> },
     /// The program ends.
@@ -101,6 +107,8 @@ pub(super) struct Actor {
     fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
+    /// What a local worker needs, unless the run says otherwise.
+    pub(super) worker: WorkerSpec,
     pub(super) peers: BTreeMap<u32, Peer>,
     next_peer: u32,
     pub(super) run: Option<Run>,
@@ -128,6 +136,8 @@ pub(super) struct Actor {
     /// Local workers that ended unasked and were replaced.
     pub(super) num_worker_restarts: u64,
     pub(super) dashboard: Dashboard,
+    /// Who hears of workers, besides the run.
+    pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
     notices: mpsc::Sender<HubNotice>,
     audit: Audit,
@@ -139,7 +149,7 @@ impl Actor {
         envs: EnvRegistry,
         kernels: Kernels,
         tokens: Tokens,
-        children: Children,
+        (children, worker): (Children, WorkerSpec),
         status: watch::Sender<RunStatus>,
         notices: mpsc::Sender<HubNotice>,
         audit: Audit,
@@ -149,6 +159,7 @@ impl Actor {
             fingerprint: core_fingerprint(kernels),
             tokens,
             children,
+            worker,
             peers: BTreeMap::new(),
             next_peer: 1,
             run: None,
@@ -166,6 +177,7 @@ impl Actor {
             done: None,
             num_worker_restarts: 0,
             dashboard: Dashboard::default(),
+            listener: None,
             status,
             notices,
             audit,
@@ -232,7 +244,7 @@ impl Actor {
             Event::Message { peer, message } => self.handle_message(peer, *message),
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
-            Event::ReplaceChild => self.add_child(),
+            Event::ReplaceChild => self.replace_child(),
             Event::Start { task, started, done } => {
                 let result = self.start_run(task);
                 if result.is_ok() {
@@ -257,6 +269,7 @@ impl Actor {
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
             // Whoever asked may have gone.
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
+            Event::Workers(order) => self.obey_program(order),
             Event::Shutdown => {}
         }
     }
@@ -286,8 +299,10 @@ impl Actor {
             Ok(admission) => self.introduce(admission.peer),
             Err(Refused { reason, .. }) => self.notice(1, format!("a peer was refused: {reason}")),
         }
-        // A peer that has gone meanwhile leaves as soon as its task sees that.
-        let _ = knock.answer.send(answer);
+        // A peer that has gone meanwhile leaves as soon as its task sees that; without a task it has left.
+        if let Err(Ok(Admission { peer, .. })) = knock.answer.send(answer) {
+            self.forget(peer, &Departure::expelled("its connection is gone"));
+        }
     }
 
     fn admit(&mut self, accepted: Accepted, from: SocketAddr, link: PeerLink) -> Admission {
@@ -330,6 +345,8 @@ impl Actor {
             Role::Viewer | Role::Operator => self.show_everything(id),
             Role::Worker => {
                 self.notice(0, format!("worker {id} joined: {name} ({kind}, {device})"));
+                let child = self.peers.get(&id).and_then(|peer| peer.child);
+                self.tell(WorkerNews::Joined { peer: id, child });
                 self.bring_into_run(id);
                 self.begin_first_iteration();
             }
@@ -356,6 +373,7 @@ impl Actor {
             }
             self.note_applied();
             self.dashboard.forget_worker(id);
+            self.tell(WorkerNews::Left { peer: id, reason: reason.clone() });
             self.notice(u8::from(*is_fault), format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);
         } else if peer.role == Role::Client {
@@ -375,15 +393,21 @@ impl Actor {
         }
     }
 
-    pub(super) fn add_child(&mut self) {
+    /// Starts a local worker as the run wants it, or as the hub does without one.
+    pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
         let none = BTreeMap::new();
-        let extra_environs = self.run.as_ref().map_or(&none, |run| &run.terms.extra_environs);
-        match self.children.start(extra_environs) {
-            Ok((number, token)) => {
-                let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
-                self.tokens.add(&token, grant);
-            }
-            Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
+        let terms = self.run.as_ref().map(|run| &run.terms);
+        let spec = terms.and_then(|terms| terms.worker.as_ref()).unwrap_or(&self.worker);
+        let (number, token) = self.children.start(spec, terms.map_or(&none, |terms| &terms.extra_environs))?;
+        let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
+        self.tokens.add(&token, grant);
+        Ok(number)
+    }
+
+    fn replace_child(&mut self) {
+        if let Err(error) = self.add_child() {
+            self.tell(WorkerNews::GaveUp(error.to_string()));
+            self.notice(2, format!("a local worker could not be started: {error}"));
         }
     }
 
@@ -392,13 +416,18 @@ impl Actor {
         self.tokens.forget(token);
         match ended {
             Ended::AsWished => {}
+            Ended::NotReplaced => {
+                let text = format!("local worker {number} ended ({status}), and is not replaced");
+                self.tell(WorkerNews::GaveUp(text.clone()));
+                self.notice(1, text);
+            }
             // Whoever ends the hub may have told its workers, too.
             Ended::Replace(_) if self.is_leaving => {}
             Ended::Replace(pause) => {
                 self.num_worker_restarts += 1;
                 self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
                 if pause.is_zero() {
-                    self.add_child();
+                    self.replace_child();
                 } else {
                     self.children.replace_after(pause);
                 }
@@ -406,6 +435,7 @@ impl Actor {
             Ended::GiveUp => {
                 let reason = format!("local workers end as soon as they start ({status}); no more attempts");
                 self.notice(2, reason.clone());
+                self.tell(WorkerNews::GaveUp(reason.clone()));
                 let has_workers = self.peers.values().any(|peer| peer.role == Role::Worker);
                 if !has_workers && self.done.is_some() {
                     // Nobody would ever work for it.

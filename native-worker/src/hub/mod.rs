@@ -7,6 +7,7 @@ mod access;
 mod actor;
 mod assets;
 mod audit;
+mod calls;
 mod checkpoints;
 mod children;
 mod client;
@@ -51,6 +52,7 @@ use self::{
 use crate::{
     Registry,
     external::ExternalMultiAgentEnv,
+    launch::{Launcher, LocalLauncher, WorkerSpec},
     net::Fingerprint,
     train::{SampleConfig, SavedRun, StartError, Summary, Task, TrainConfig},
 };
@@ -63,6 +65,7 @@ pub use self::{
 };
 pub use crate::train::SyncError;
 pub(crate) use access::random_token;
+pub(crate) use calls::{NewsSink, Replacement, WorkerNews, WorkerOrder};
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_name, role_of};
 
 /// The environment variable through which a worker gets its token.
@@ -186,6 +189,21 @@ impl Hub {
     /// # Errors
     /// [`HubError`], which says what to change.
     pub async fn start(config: HubConfig, registry: &Registry) -> Result<Self, HubError> {
+        let launcher = Arc::new(LocalLauncher::new(&config.worker_program));
+        Self::start_with(config, registry, launcher, WorkerSpec::default()).await
+    }
+
+    /// [`start`](Self::start) with a launcher of one's own for local workers, instead of processes of the configured
+    /// program; and with what each of them needs, unless a run says otherwise.
+    ///
+    /// # Errors
+    /// [`HubError`], which says what to change.
+    pub async fn start_with(
+        config: HubConfig,
+        registry: &Registry,
+        launcher: Arc<dyn Launcher>,
+        worker_spec: WorkerSpec,
+    ) -> Result<Self, HubError> {
         let SecurityConfig { tls, allow_unencrypted, hosts, token_file, audit_log } = config.security.clone();
         let is_local = config.listen.ip().is_loopback();
         if !is_local && tls.is_none() && !allow_unencrypted {
@@ -230,9 +248,10 @@ impl Hub {
             tokio::spawn(warn_each_minute(address, notice_sender.clone()));
         }
         let way = way_here(address, fingerprint);
-        let children = children::Children::new(config.worker_program.clone(), way, events.clone());
+        let children = children::Children::new(launcher, way, events.clone());
+        let local = (children, worker_spec);
         let actor =
-            Actor::new(registry.envs.clone(), config.kernels, tokens, children, status_sender, notice_sender, audit);
+            Actor::new(registry.envs.clone(), config.kernels, tokens, local, status_sender, notice_sender, audit);
         let reached_at = match hosts.first() {
             Some(host) if host.contains(':') => host.clone(),
             Some(host) => format!("{host}:{}", address.port()),
@@ -520,6 +539,7 @@ impl StartRunError {
                 | StartError::Device(_)
                 | StartError::RunDir(_)
                 | StartError::Output(_)
+                | StartError::Launch(_)
                 | StartError::Restore(_)
         )
     }

@@ -123,7 +123,11 @@ async fn storms(count: u64) {
         };
         if let Err(error) = hub.until("all workers", are_back).await {
             let new = hub.workers().keys().filter(|&&worker| worker > newest).count();
-            panic!("{error}: {new} of {} are new; the hub's last words: {:#?}", hub.workers().len(), rig.audit().iter().rev().take(5).collect::<Vec<_>>());
+            panic!(
+                "{error}: {new} of {} are new; the hub's last words: {:#?}",
+                hub.workers().len(),
+                rig.audit().iter().rev().take(5).collect::<Vec<_>>()
+            );
         }
         longest = longest.max(began.elapsed());
     }

@@ -4,6 +4,7 @@
 mod access;
 mod checkpoints;
 mod hand_made;
+mod launching;
 mod operators;
 mod peers;
 mod sampling;
@@ -13,7 +14,7 @@ mod workers;
 
 use rollmesh::{
     Registry,
-    hub::{Hub, HubConfig},
+    hub::{Hub, HubConfig, HubError},
     kernels::AUTO,
     learner::PpoConfig,
     train::{RunEnd, Summary, TrainConfig},
@@ -35,6 +36,13 @@ impl TestHub {
     }
 
     async fn start_at(listen: &str) -> Self {
+        Self::start_by(listen, |config| async { Hub::start(config, &Registry::builtin()).await }).await
+    }
+
+    async fn start_by<F: Future<Output = Result<Hub, HubError>>>(
+        listen: &str,
+        start: impl FnOnce(HubConfig) -> F,
+    ) -> Self {
         let assets = tempfile::tempdir().unwrap();
         std::fs::write(assets.path().join("secret"), "secret").unwrap();
         std::fs::create_dir(assets.path().join("page")).unwrap();
@@ -49,7 +57,7 @@ impl TestHub {
             allow_origins: Vec::new(),
             security: rollmesh::hub::SecurityConfig::default(),
         };
-        let hub = Hub::start(config, &Registry::builtin()).await.unwrap();
+        let hub = start(config).await.unwrap();
         Self { hub, seen: Vec::new(), assets }
     }
 
