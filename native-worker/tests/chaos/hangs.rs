@@ -33,23 +33,25 @@ const LATER: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1_500 
 const EPISODE: u32 = 20;
 const FATAL: u32 = 7;
 
-/// `rollmesh` with an environment that hangs.
+/// `rollmesh` with an environment that hangs, and one that takes its time.
 pub(crate) fn registry() -> Registry {
-    Registry::builtin().with_env(EnvSpec::fallible("Stuck-v0", |contexts, _| {
-        let one = |_: &_| Stuck {
-            t: 0,
-            sum: 0,
-            trap: std::env::var_os("ROLLMESH_CHAOS_DIR").map(|dir| PathBuf::from(dir).join("trap")),
-        };
-        Ok(Box::new(Vectorized::new(contexts.iter().map(one).collect())))
-    }))
+    let env = |name, pause| {
+        EnvSpec::fallible(name, move |contexts, _| {
+            let trap = std::env::var_os("ROLLMESH_CHAOS_DIR").map(|dir| PathBuf::from(dir).join("trap"));
+            Ok(Box::new(Vectorized::new(vec![Stuck { t: 0, sum: 0, trap, pause }; contexts.len()])))
+        })
+    };
+    Registry::builtin().with_env(env("Stuck-v0", Duration::ZERO)).with_env(env("Slow-v0", Duration::from_millis(1)))
 }
 
 /// Counts its actions. Whoever first finds a file `trap` takes it away, and never comes back.
+#[derive(Clone)]
 struct Stuck {
     t: u32,
     sum: u32,
     trap: Option<PathBuf>,
+    /// How long a step takes at least.
+    pause: Duration,
 }
 
 impl Stuck {
@@ -83,6 +85,9 @@ impl Env for Stuck {
             loop {
                 std::thread::park();
             }
+        }
+        if !self.pause.is_zero() {
+            std::thread::sleep(self.pause);
         }
         self.t += 1;
         self.sum += u32::from(action[0] == 1);

@@ -71,35 +71,52 @@ fn measure(kills: &[Kill], audit: &[Value]) -> (Vec<u64>, Vec<u64>) {
     (detected.collect(), recovered.collect())
 }
 
+/// Times in milliseconds, of all kills of a test.
+#[derive(Default)]
+struct Times {
+    detected: Vec<u64>,
+    recovered: Vec<u64>,
+}
+
+/// One calm run for so long, and then the same one under fire. Its goodput, and the times.
+async fn calm_and_under_fire(env: &str, time: Duration, dice: &mut Dice, times: &mut Times) -> f64 {
+    let calm = calm_for(time, WORKERS, LENGTH, &["--env", env]).await;
+    let rig = Rig::new(WORKERS, calm.env_steps, LENGTH, &["--env", env]);
+    let run = rig.start();
+    let kills = kill_one_after_the_other(&rig, &run, dice).await;
+    run.finish_with(0).await;
+    let found = rig.outcome();
+    found.must_equal(&calm);
+    let expired = found.ledger.expired;
+    assert_eq!(expired.timed_out, 0, "{expired:?}");
+    let (detected, recovered) = measure(&kills, &rig.audit());
+    assert!(kills.len() >= 4 && detected.len() + 3 >= kills.len(), "{} kills", kills.len());
+    let goodput = found.speed() / calm.speed();
+    println!(
+        "{env}: {} kills, {} env steps, {} lost and made again, goodput {goodput:.3} ({:.0} of {:.0} env steps/s)",
+        kills.len(),
+        found.env_steps,
+        found.ledger.granted - found.ledger.committed,
+        found.speed(),
+        calm.speed(),
+    );
+    times.detected.extend(detected);
+    times.recovered.extend(recovered);
+    goodput
+}
+
 pub(crate) async fn twice_a_second() {
-    let (rounds, time) = if is_long() { (5, Duration::from_secs(60)) } else { (1, Duration::from_secs(6)) };
     let mut dice = Dice::new();
-    let (mut detected, mut recovered, mut goodputs) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..rounds {
-        let calm = calm_for(time, WORKERS, LENGTH, &[]).await;
-        let rig = Rig::new(WORKERS, calm.env_steps, LENGTH, &[]);
-        let run = rig.start();
-        let kills = kill_one_after_the_other(&rig, &run, &mut dice).await;
-        run.finish_with(0).await;
-        let found = rig.outcome();
-        found.must_equal(&calm);
-        let expired = found.ledger.expired;
-        assert_eq!(expired.timed_out, 0, "{expired:?}");
-        let (these_detected, these_recovered) = measure(&kills, &rig.audit());
-        assert!(kills.len() >= 4 && these_detected.len() + 3 >= kills.len(), "{} kills", kills.len());
-        println!(
-            "round {round}: {} kills, {} env steps, {} lost and made again, goodput {:.3} ({:.0} of {:.0} env steps/s)",
-            kills.len(),
-            found.env_steps,
-            found.ledger.granted - found.ledger.committed,
-            found.speed() / calm.speed(),
-            found.speed(),
-            calm.speed(),
-        );
-        goodputs.push(found.speed() / calm.speed());
-        detected.extend(these_detected);
-        recovered.extend(these_recovered);
+    let (mut times, mut goodputs) = (Times::default(), Vec::new());
+    let time = Duration::from_secs(if is_long() { 60 } else { 6 });
+    // Where most of the time is sampling's, kills hit leases.
+    let slow = calm_and_under_fire("Slow-v0", time, &mut dice, &mut times).await;
+    if is_long() {
+        for _ in 0..5 {
+            goodputs.push(calm_and_under_fire("CartPole-v1", time, &mut dice, &mut times).await);
+        }
     }
+    let Times { mut detected, mut recovered } = times;
     println!(
         "end of connection seen after p50 {} ms, p99 {} ms, at most {} ms; replacement useful after p50 {} ms, p99 {} ms, at \
          most {} ms ({} kills)",
@@ -114,6 +131,7 @@ pub(crate) async fn twice_a_second() {
     // Times mean something where the machine is the test's alone, which is where people ask for the long form.
     if is_long() {
         goodputs.sort_by(f64::total_cmp);
+        assert!(slow >= 0.8, "{slow}");
         assert!(goodputs[goodputs.len() / 2] >= 0.9, "{goodputs:?}");
         assert!(percentile(&mut recovered, 99) <= 1_000);
         assert!(percentile(&mut detected, 99) <= 100);

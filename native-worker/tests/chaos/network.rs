@@ -27,6 +27,13 @@ struct Scene {
 /// Env steps of a slot per fragment: uploads are large enough to be told from other frames.
 const LENGTH: u64 = 64;
 
+/// Where a hub really listens.
+fn listens_at(rig: &Rig) -> String {
+    let audit = rig.audit();
+    let started = audit.iter().find(|line| line["event"] == "started").unwrap();
+    started["address"].as_str().unwrap().into()
+}
+
 impl Scene {
     async fn start() -> Self {
         let proxies = vec![Proxy::start().await, Proxy::start().await];
@@ -36,9 +43,7 @@ impl Scene {
         let mut run = rig.start();
         let mut hub = run.invitation().await;
         // What it prints is where others reach it, which is the network.
-        let audit = rig.audit();
-        let started = audit.iter().find(|line| line["event"] == "started").unwrap();
-        hub.address = started["address"].as_str().unwrap().into();
+        hub.address = listens_at(&rig);
         let mut workers = Vec::new();
         for proxy in &proxies {
             proxy.lead_to(hub.address.parse().unwrap());
@@ -134,4 +139,41 @@ pub(crate) async fn half_open() {
     assert!(longest < Duration::from_secs(5), "{longest:?}");
     let found = scene.end().await;
     println!("cut off workers were found after {longest:?} at most; {:?}", found.ledger.uninvited);
+}
+
+/// Under TLS a bit that flips ends the connection, and nothing else.
+pub(crate) async fn flipped_bits() {
+    let proxy = Proxy::start().await;
+    let address = proxy.address.to_string();
+    let rig = Rig::new(0, u64::MAX, LENGTH, &["--tls-self-signed", "--public-host", &address]);
+    let mut run = rig.start();
+    let line = run.line("rollmesh worker --hub wss://").await;
+    let token = line.split_once("ROLLMESH_TOKEN=").unwrap().1.split(' ').next().unwrap();
+    let fingerprint = line.rsplit(' ').next().unwrap();
+    proxy.lead_to(listens_at(&rig).parse().unwrap());
+    let url = format!("wss://{address}");
+    let args = ["worker", "--hub", &url, "--tls-fingerprint", fingerprint];
+    let worker = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token));
+    until("an iteration", || rig.iterations() > 0).await;
+    let flips = if is_long() { 100 } else { 6 };
+    for flip in 0..flips {
+        let (hits, connections) = (proxy.hits(), proxy.connections());
+        assert!(proxy.hit(if flip % 2 == 0 { Blow::FlipUp } else { Blow::FlipDown }));
+        until("a flipped bit", || proxy.hits() > hits).await;
+        until("another connection", || proxy.connections() > connections).await;
+        let then = rig.iterations();
+        until("iterations", || rig.iterations() >= then + 2).await;
+    }
+    run.signal(Signal::TERM);
+    run.finish_with(0).await;
+    worker.signal(Signal::KILL);
+    worker.finish().await;
+    let found = rig.outcome();
+    found.must_equal(&calm(found.env_steps, 1, LENGTH, &[]).await);
+    println!(
+        "{flips} flipped bits, {} connections, {} of {} env steps made again",
+        proxy.connections(),
+        found.ledger.granted - found.ledger.committed,
+        found.ledger.granted,
+    );
 }
