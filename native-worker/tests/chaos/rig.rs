@@ -204,7 +204,7 @@ pub(crate) fn times_by_name(audit: &[Value], event: &str) -> BTreeMap<String, u6
     let found = audit.iter().filter(|line| line["event"] == event);
     found
         .filter_map(|line| {
-            let worker = line["worker"].as_u64().or(line["peer"].as_u64())?;
+            let worker = line["worker"].as_u64().or_else(|| line["peer"].as_u64())?;
             Some((names.get(&worker)?.clone(), number(line, "at_ms")))
         })
         .collect()
