@@ -30,7 +30,8 @@
 //! - Only progress (more env steps) and fragments keep a lease alive. Pongs do not.
 //! - Nothing late is accepted: when a lease has ended, so has its right to commit, even if the slot is open.
 //! - An overdue lease's slots are leased a second time when a worker is idle. The first commit wins, the
-//!   second must be equal, bit for bit, or its sender is quarantined.
+//!   second must be equal, bit for bit, or its sender is quarantined. Whoever was overtaken gets its next lease when it has
+//!   answered, and hangs if it has not when the lost one would have expired.
 //! - Of what untrusted workers commit a share is made again elsewhere, see [`AuditPolicy`]; who is caught lying gets no
 //!   more leases.
 //! - Every granted env step ends in exactly one place of the [`Ledger`].
@@ -214,7 +215,8 @@ impl LeaseGroup {
         let running = self.leases.iter().filter(|(_, lease)| !lease.is_waiting());
         let deadlines = running.map(|(_, lease)| lease.deadline);
         let questions = self.workers.values().filter_map(Worker::ask_at);
-        deadlines.chain(questions).chain(self.next_hedge()).chain(self.iteration_ends_at()).min()
+        let silences = self.workers.values().filter_map(Worker::hangs_at);
+        deadlines.chain(questions).chain(silences).chain(self.next_hedge()).chain(self.iteration_ends_at()).min()
     }
 
     /// The workers by id, as people see them.

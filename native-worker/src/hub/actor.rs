@@ -94,6 +94,9 @@ pub(super) struct Peer {
     pub(super) token: TokenId,
     /// Why it is about to leave, if it has said so.
     pub(super) leaving: Option<String>,
+    pub(super) admitted_at: Micros,
+    /// Something of it was accepted, if it is a worker.
+    pub(super) has_delivered: bool,
     /// It is welcomed and, as a dashboard, has been shown everything: from now on it is told what changes.
     pub(super) is_up_to_date: bool,
     /// It took too little to be told how things stand.
@@ -337,8 +340,10 @@ impl Actor {
             Ok(admission) => self.introduce(admission.peer),
             Err(Refused { reason, .. }) => self.notice_offence(format!("a peer was refused: {reason}")),
         }
-        // A peer that has gone meanwhile leaves as soon as its task sees that.
-        let _ = knock.answer.send(answer);
+        // A peer that has gone meanwhile leaves as soon as its task sees that; without a task it has left.
+        if let Err(Ok(Admission { peer, .. })) = knock.answer.send(answer) {
+            self.forget(peer, &Departure::expelled("its connection is gone"));
+        }
     }
 
     fn admit(&mut self, accepted: Accepted, from: SocketAddr, link: PeerLink) -> Admission {
@@ -355,7 +360,21 @@ impl Actor {
             self.children.joined(child);
         }
         let (leaving, is_up_to_date, has_missed) = (None, false, false);
-        let newcomer = Peer { role, link, kind, name, device, child, token, leaving, is_up_to_date, has_missed };
+        let (admitted_at, has_delivered) = (self.now(), false);
+        let newcomer = Peer {
+            role,
+            link,
+            kind,
+            name,
+            device,
+            child,
+            token,
+            leaving,
+            admitted_at,
+            has_delivered,
+            is_up_to_date,
+            has_missed,
+        };
         self.peers.insert(peer, newcomer);
         Admission { peer, role }
     }

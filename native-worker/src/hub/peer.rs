@@ -246,9 +246,14 @@ pub(super) async fn receive(
     let mut inbox = Inbox::of_hub();
     let link = PeerLink::new();
     let lost = doorstep.pass.lost();
-    let admitted = tokio::select! {
-        admitted = admit(&mut stream, &mut inbox, &link, &events, &doorstep) => admitted,
-        () = lost => Err(busy("too many peers are about to connect; try again later")),
+    let heard = tokio::select! {
+        heard = read_hello(&mut stream, &mut inbox, &doorstep.pass) => Some(heard),
+        () = lost => None,
+    };
+    // Whoever has introduced itself keeps its place: the actor may have let it in, and only this task sees it go.
+    let admitted = match heard {
+        Some(heard) => admit(heard, &mut inbox, &link, &events, &doorstep).await,
+        None => Err(busy("too many peers are about to connect; try again later")),
     };
     let Doorstep { from, pass, meter, gate } = doorstep;
     let admission = match admitted {
@@ -348,16 +353,16 @@ impl Hearing {
     }
 }
 
-/// Waits for the Hello and asks the actor.
+/// Asks the actor about a Hello.
 async fn admit(
-    stream: &mut Stream,
+    heard: Result<Hello, Refused>,
     inbox: &mut Inbox,
     link: &PeerLink,
     events: &mpsc::Sender<Event>,
     doorstep: &Doorstep,
 ) -> Result<Admission, Refused> {
     let from = doorstep.from;
-    let verdict = match read_hello(stream, inbox, &doorstep.pass).await {
+    let verdict = match heard {
         Ok(hello) => {
             doorstep.pass.ask();
             let (answer, verdict) = oneshot::channel();
