@@ -3,8 +3,6 @@
 //!
 //! `ROLLMESH_LONG=1` takes a hundred repetitions, and prints how many intervals held by estimator.
 
-mod support;
-
 use rollmesh::{
     kernels,
     learner::{FittedQ, FittedQConfig},
@@ -24,6 +22,11 @@ const GAMMA: f64 = 0.95;
 /// How much whoever acted cares where the pole falls, and how much the policy in question does.
 const BEHAVIOR: f32 = 0.5;
 const TARGET: f32 = 1.0;
+
+/// Whether to run what takes minutes.
+fn is_long() -> bool {
+    std::env::var_os("ROLLMESH_LONG").is_some_and(|value| value == "1")
+}
 
 fn spaces() -> EnvSpaces {
     EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap()
@@ -79,7 +82,7 @@ fn truth(count: i64) -> f64 {
 
 /// For each estimator, how often its interval held the truth, the mean of its estimates and the mean width of its intervals.
 fn hold(repetitions: u64, count: i64, estimators: &[Estimator]) -> Vec<(Estimator, u64, f64, f64)> {
-    let truth = truth(if support::is_long() { 100_000 } else { 20_000 });
+    let truth = truth(if is_long() { 100_000 } else { 20_000 });
     let mut held: Vec<_> = estimators.iter().map(|estimator| (*estimator, 0, 0.0, 0.0)).collect();
     for seed in 0..repetitions {
         let mut rows = episodes(BEHAVIOR, seed, count);
@@ -108,8 +111,8 @@ fn hold(repetitions: u64, count: i64, estimators: &[Estimator]) -> Vec<(Estimato
 
 #[test]
 fn the_value_of_a_policy_lies_in_the_intervals_of_another_ones_log() {
-    let (repetitions, count) = if support::is_long() { (100, 200) } else { (20, 200) };
-    let estimators: &[Estimator] = if support::is_long() {
+    let (repetitions, count) = if is_long() { (100, 200) } else { (20, 200) };
+    let estimators: &[Estimator] = if is_long() {
         &Estimator::ALL
     } else {
         &[Estimator::ImportanceSampling, Estimator::WeightedImportanceSampling, Estimator::DoublyRobust]
