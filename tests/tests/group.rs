@@ -210,9 +210,10 @@ fn an_overdue_lease_is_hedged_and_the_first_commit_wins() {
     assert_eq!(group.poll_timeout(), Some(ms(3_000)), "nothing is leased a third time");
     deliver(&mut group, B, &hedge, ms(210));
     assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: a.id }));
-    assert_eq!(state_of(&group, A), WorkerState::Idle);
+    assert_eq!(state_of(&group, A), WorkerState::Sampling, "as far as anybody knows");
     let receipt = group.handle_fragments(A, a.id, make(&a), ms(211));
     assert_eq!(receipt.count(Outcome::Superseded), 1, "equal to what won: an audit passed");
+    assert_eq!(state_of(&group, A), WorkerState::Idle);
     assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
     let ledger = group.ledger();
     assert_eq!((ledger.granted, ledger.committed, ledger.superseded), (12, 8, 4));
@@ -229,6 +230,82 @@ fn the_overdue_worker_may_still_win() {
     deliver(&mut group, A, &a, ms(201));
     assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: B, lease: hedge.id }));
     assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
+}
+
+/// A group of two slots, the first of which worker B has finished instead of A at 210 ms. A's lease.
+fn overtaken() -> (LeaseGroup, Lease) {
+    let mut group = group(2, &[A, B]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    deliver(&mut group, B, &b, ms(10));
+    group.handle_timeout(ms(200));
+    let hedge = grant(&mut group, B);
+    deliver(&mut group, B, &hedge, ms(210));
+    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: a.id }));
+    assert_eq!(group.poll_batch().map(|batch| batch.len()), Some(2));
+    _ = events(&mut group);
+    (group, a)
+}
+
+#[test]
+fn a_worker_that_hangs_while_others_finish_its_slots_is_found_out_and_costs_no_more_iterations() {
+    let (mut group, lost) = overtaken();
+    for iteration in 1..10 {
+        let now = ms(210 + iteration);
+        group.begin_iteration(WeightsVersion(iteration), now).unwrap();
+        let lease = grant(&mut group, B);
+        assert_eq!((slots(&lease), group.poll_command()), (vec![0, 1], None), "nothing waits for the silent one");
+        deliver(&mut group, B, &lease, now);
+        assert!(group.poll_batch().is_some());
+    }
+    assert_eq!(group.poll_timeout(), Some(ms(3_000)), "when its lease would have expired");
+    group.handle_timeout(ms(2_999));
+    assert_eq!((state_of(&group, A), events(&mut group)), (WorkerState::Sampling, vec![]));
+    group.handle_timeout(ms(3_000));
+    assert_eq!(state_of(&group, A), WorkerState::Hung);
+    assert_eq!(events(&mut group), [GroupEvent::WorkerHung { worker: A, patience: ms(3_000) }]);
+    assert_eq!(group.poll_timeout(), Some(ms(6_000)));
+    group.handle_timeout(ms(6_000));
+    assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: lost.id }), "asked again");
+    group.handle_refused(A, lost.id, ms(6_001));
+    assert_eq!(events(&mut group), [GroupEvent::WorkerRecovered { worker: A }]);
+    assert_eq!(state_of(&group, A), WorkerState::Idle);
+    let ledger = group.ledger();
+    assert_eq!((ledger.granted, ledger.committed, ledger.superseded, ledger.outstanding), (84, 80, 4, 0));
+}
+
+#[test]
+fn a_worker_that_was_overtaken_goes_on_as_soon_as_it_has_answered() {
+    let (mut group, lost) = overtaken();
+    group.begin_iteration(WeightsVersion(1), ms(211)).unwrap();
+    let all = grant(&mut group, B);
+    assert_eq!((slots(&all), state_of(&group, A)), (vec![0, 1], WorkerState::Sampling));
+    group.handle_refused(A, lost.id, ms(212));
+    assert_eq!((state_of(&group, A), events(&mut group)), (WorkerState::Idle, vec![]));
+    deliver(&mut group, B, &all, ms(213));
+    assert!(group.poll_batch().is_some());
+    group.handle_timeout(ms(3_000));
+    assert_eq!((state_of(&group, A), group.poll_timeout()), (WorkerState::Idle, None), "it does not hang");
+    group.begin_iteration(WeightsVersion(2), ms(3_001)).unwrap();
+    group.handle_left(B, ms(3_002));
+    assert_eq!(slots(&grant(&mut group, A)), [0, 1]);
+}
+
+#[test]
+fn a_worker_that_was_overtaken_and_is_removed_is_waited_for_by_nobody() {
+    let (mut group, _) = overtaken();
+    assert!(group.remove_worker(A, ms(211)));
+    assert_eq!(group.poll_command(), Some(GroupCommand::Dismiss { worker: A }));
+    assert_eq!((state_of(&group, A), group.poll_timeout()), (WorkerState::Leaving, None));
+}
+
+#[test]
+fn a_worker_that_never_heard_of_its_second_lease_has_nothing_to_answer() {
+    let mut group = group(2, &[A, B]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    deliver(&mut group, B, &b, ms(10));
+    group.handle_timeout(ms(200));
+    deliver(&mut group, A, &a, ms(201));
+    assert_eq!((group.poll_command(), state_of(&group, B)), (None, WorkerState::Idle));
 }
 
 #[test]
@@ -306,6 +383,17 @@ fn uploads_count_once_however_often_they_come() {
     assert_eq!((group.ledger().committed, group.ledger().uninvited.rejected.duplicate), (8, 4));
     let receipt = group.handle_fragments(B, lease.id, make(&lease), ms(3));
     assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Late)), 2, "nobody uploads for another's lease");
+}
+
+#[test]
+fn uploads_that_nobody_can_read_any_more_are_counted() {
+    let mut group = group(1, &[A]);
+    let lease = grant(&mut group, A);
+    group.handle_forgotten(A, LeaseId(77), ms(1));
+    group.handle_forgotten(B, lease.id, ms(1));
+    deliver(&mut group, A, &lease, ms(2));
+    let ledger = group.ledger();
+    assert_eq!((ledger.uninvited.rejected.late, ledger.committed, ledger.balances()), (2, 4, true));
 }
 
 #[test]

@@ -59,6 +59,12 @@ pub(crate) fn kills(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
+/// Real workers and a real network that fail, for minutes, and a run that is watched for ten.
+pub(crate) fn chaos(job: &Job) -> Result<()> {
+    let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "chaos", "--", "--nocapture"];
+    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
+}
+
 /// The wasm module in Node against the binary.
 pub(crate) fn node(job: &Job) -> Result<()> {
     let module = artifacts::node_module(job)?;

@@ -31,6 +31,7 @@ impl LeaseGroup {
         by_slot == running
             && by_worker.clone().count() == self.leases.iter().count()
             && by_worker.clone().all(|(worker, lease)| self.leases.of(worker, lease).is_some())
+            && self.workers.values().all(|worker| worker.overtaken.is_none() || worker.lease.is_none())
             && self.slots.iter().all(|(_, slot)| slot.leases.len() <= 2)
     }
 

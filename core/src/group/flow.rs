@@ -181,9 +181,8 @@ impl LeaseGroup {
 
     /// The slots of each sound worker if all of them were to be done at about the same time.
     fn fair_shares(&self) -> BTreeMap<WorkerId, usize> {
-        let is_sound = |worker: &Worker| matches!(worker.state(), WorkerState::Idle | WorkerState::Sampling);
         let first = Iteration { fragment: FragmentNo(0), weights_version: WeightsVersion(0) };
-        let candidates = self.candidates(first, is_sound);
+        let candidates = self.candidates(first, Worker::is_sound);
         let together: u128 = candidates.iter().map(|candidate| u128::from(candidate.speed)).sum();
         let share = |speed| (u128::from(self.config.num_slots) * u128::from(speed)).div_ceil(together.max(1));
         candidates.iter().map(|candidate| (candidate.worker, share(candidate.speed).max(1) as usize)).collect()

@@ -20,10 +20,9 @@ impl LeaseGroup {
     /// gets those at once. Where balance asks for another split, the second iteration waits for the end of the first.
     pub(super) fn grant_ahead(&mut self, now: Micros) {
         let (Mode::Running, Some(&second)) = (self.mode, self.open.get(1)) else { return };
-        let is_sound = |worker: &Worker| matches!(worker.state(), WorkerState::Idle | WorkerState::Sampling);
         let split = self.split();
         let able: Vec<WorkerId> = split.keys().copied().filter(|&id| self.may_go_ahead(second, id, &split)).collect();
-        if able.is_empty() || !self.stays(&split, &self.candidates(second, is_sound)) {
+        if able.is_empty() || !self.stays(&split, &self.candidates(second, Worker::is_sound)) {
             return;
         }
         for worker in able {

@@ -4,7 +4,7 @@ use super::{
     End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Mode, Outcome,
     assign::{Candidate, assign},
     lease_table::LiveLease,
-    worker::{Worker, WorkerState},
+    worker::{Overtaken, Worker, WorkerState},
 };
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
@@ -163,7 +163,8 @@ impl LeaseGroup {
         lease.open.iter().copied().filter(move |&slot| waiting(slot))
     }
 
-    /// Ends leases all of whose open slots were committed by others.
+    /// Ends leases all of whose open slots were committed by others. Their workers get no others before they have answered:
+    /// a worker that hangs would cost its share of every iteration, and never be found out.
     pub(super) fn retire_losers(&mut self, now: Micros) {
         for id in self.leases.ids(|lease| lease.open.iter().all(|&slot| self.slots.is_committed(slot, lease.fragment)))
         {
@@ -172,7 +173,11 @@ impl LeaseGroup {
             if let Some(worker) = self.workers.get_mut(&lease.worker) {
                 worker.lost(lease.env_steps, now.since(lease.granted_at), assumed);
             }
-            self.revoke(lease.worker, id);
+            if self.revoke(lease.worker, id)
+                && let Some(worker) = self.workers.get_mut(&lease.worker)
+            {
+                worker.overtaken = Some(Overtaken { lease: id, until: lease.deadline });
+            }
         }
     }
 
@@ -226,12 +231,15 @@ impl LeaseGroup {
         }
     }
 
-    /// Tells a worker that a lease is void; if it has not even been told of the lease, it never will.
-    fn revoke(&mut self, worker: WorkerId, lease: LeaseId) {
+    /// Tells a worker that a lease is void; if it has not even been told of the lease, it never will. True if there is
+    /// something to answer.
+    fn revoke(&mut self, worker: WorkerId, lease: LeaseId) -> bool {
         let waiting = self.commands.len();
         self.commands.retain(|command| !matches!(command, GroupCommand::Grant { lease: l, .. } if l.id == lease));
-        if self.commands.len() == waiting {
+        let was_sent = self.commands.len() == waiting;
+        if was_sent {
             self.commands.push_back(GroupCommand::Revoke { worker, lease });
         }
+        was_sent
     }
 }

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     ids::{LeaseId, WeightsVersion, WorkerId},
+    prelude::*,
     time::Micros,
 };
 
@@ -73,11 +74,22 @@ impl LeaseGroup {
         self.advance(now);
     }
 
+    /// A worker sent an upload for a lease that is over for so long, or was another connection's, that nobody can read it any
+    /// more. It counts as one late fragment.
+    pub fn handle_forgotten(&mut self, worker: WorkerId, lease: LeaseId, now: Micros) {
+        self.heard_of(worker);
+        if self.leases.of(worker, lease).is_none() {
+            self.ledger.count_uninvited(Some(RejectReason::Late));
+        }
+        self.advance(now);
+    }
+
     /// Time has passed: ends the leases whose workers made no progress, and asks hung workers for a sign of life.
     pub fn handle_timeout(&mut self, now: Micros) {
         for id in self.leases.ids(|lease| !lease.is_waiting() && lease.deadline <= now) {
             self.time_out(id, now);
         }
+        self.give_up_on_overtaken(now);
         self.ask_hung_workers(now);
         self.advance(now);
     }
@@ -93,6 +105,20 @@ impl LeaseGroup {
             self.event(GroupEvent::WorkerHung { worker, patience });
         }
         self.expire(id, ExpiryCause::TimedOut);
+    }
+
+    /// A worker that lost its lease to others and says nothing hangs as much as one whose lease ran out.
+    fn give_up_on_overtaken(&mut self, now: Micros) {
+        let is_due = |known: &Worker| known.hangs_at().is_some_and(|at| at <= now);
+        let due: Vec<WorkerId> = self.workers.iter().filter(|(_, known)| is_due(known)).map(|(&id, _)| id).collect();
+        for worker in due {
+            let Some(known) = self.workers.get_mut(&worker) else { continue };
+            let patience = known.patience();
+            if let Some(overtaken) = known.overtaken.take() {
+                known.timed_out(overtaken.lease, now);
+                self.event(GroupEvent::WorkerHung { worker, patience });
+            }
+        }
     }
 
     /// Revokes the lost lease again. Whoever is alive answers, see [`GroupCommand::Revoke`].
@@ -117,13 +143,15 @@ impl LeaseGroup {
             self.expire_unsaid(lease, ExpiryCause::Left);
         }
         self.workers.remove(&worker);
+        self.audits.forget_worker(worker);
         self.slots.forget_holder(worker);
         self.commands.retain(|command| command.worker() != worker);
     }
 
-    /// Any message about a lease, old or new, shows that a hung worker is back.
+    /// Any message about a lease, old or new, shows that a hung worker is back, and that an overtaken one does not hang.
     pub(super) fn heard_of(&mut self, worker: WorkerId) {
         let Some(known) = self.workers.get_mut(&worker) else { return };
+        known.overtaken = None;
         if known.hung.take().is_some() {
             self.event(GroupEvent::WorkerRecovered { worker });
         }

@@ -24,7 +24,7 @@ impl WorkerProfile {
 pub enum WorkerState {
     /// Waits for a lease.
     Idle,
-    /// Works on a lease.
+    /// Works on a lease, or has not yet answered that others were faster with it.
     Sampling,
     /// Let a lease expire and has not been heard of since. Gets no lease until it speaks.
     Hung,
@@ -60,6 +60,15 @@ pub(super) struct Hung {
     pub(super) ask_at: Micros,
 }
 
+/// A worker that others were faster than, and that was not heard of since it was told so.
+#[derive(Debug)]
+pub(super) struct Overtaken {
+    /// The lease that it lost.
+    pub(super) lease: LeaseId,
+    /// When the lease would have expired: from then on the worker counts as hung.
+    pub(super) until: Micros,
+}
+
 #[derive(Debug)]
 pub(super) struct Worker {
     profile: WorkerProfile,
@@ -69,6 +78,8 @@ pub(super) struct Worker {
     /// Start and env steps of the lease that ended last, see [`LiveLease`](super::lease_table::LiveLease).
     pub(super) done: (Micros, u64),
     pub(super) hung: Option<Hung>,
+    /// Gets no lease before it has answered: it may hang, and a lease that others finish never expires.
+    pub(super) overtaken: Option<Overtaken>,
     pub(super) leaving: bool,
     /// Was told that nothing more will come.
     pub(super) dismissed: bool,
@@ -97,6 +108,7 @@ impl Worker {
             follow_up: None,
             done: (now, 0),
             hung: None,
+            overtaken: None,
             leaving: false,
             dismissed: false,
             quarantined: false,
@@ -117,11 +129,16 @@ impl Worker {
             WorkerState::Leaving
         } else if self.hung.is_some() {
             WorkerState::Hung
-        } else if self.lease.is_some() {
+        } else if self.lease.is_some() || self.overtaken.is_some() {
             WorkerState::Sampling
         } else {
             WorkerState::Idle
         }
+    }
+
+    /// True for one that slots can be split among.
+    pub(super) fn is_sound(&self) -> bool {
+        matches!(self.state(), WorkerState::Idle | WorkerState::Sampling) && self.overtaken.is_none()
     }
 
     /// How long a lease may go without progress. Doubles with every lease that ran out, up to 32
@@ -133,6 +150,11 @@ impl Worker {
     pub(super) fn timed_out(&mut self, lease: LeaseId, now: Micros) {
         self.timeouts += 1;
         self.hung = Some(Hung { lease, ask_at: now + self.profile.progress_timeout });
+    }
+
+    /// When an overtaken worker has been silent for too long.
+    pub(super) fn hangs_at(&self) -> Option<Micros> {
+        self.overtaken.as_ref().filter(|_| !self.leaving && !self.quarantined).map(|overtaken| overtaken.until)
     }
 
     /// When to ask a hung worker for a sign of life. Pointless for one that gets no leases anyway.

@@ -10,7 +10,7 @@ use std::{
 
 use rollmesh_core::{
     env::EnvRegistry,
-    ids::{LeaseId, WeightsVersion, WorkerId},
+    ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
     protocol::{
         INITIAL_CREDIT, Message, RefusalCode, Role, TokenGrant, TokenId,
@@ -30,11 +30,12 @@ use super::{
     HubNotice, Traffic,
     access::Tokens,
     audit::{Audit, Record},
+    auditor::{Auditor, Distrust},
     calls::{NewsSink, WorkerNews, WorkerOrder},
     checkpoints::{Asker, Askers, next_save},
     children::{Children, Ended},
     dashboard::Dashboard,
-    limits::MAX_PEERS,
+    limits::{MAX_LOUD_NOTICES, MAX_PEERS},
     peer::{Admission, CloseReason, Departure, Knock, PeerLink},
     token_file,
 };
@@ -94,6 +95,9 @@ pub(super) struct Peer {
     pub(super) token: TokenId,
     /// Why it is about to leave, if it has said so.
     pub(super) leaving: Option<String>,
+    pub(super) admitted_at: Micros,
+    /// Something of it was accepted, if it is a worker.
+    pub(super) has_delivered: bool,
     /// It is welcomed and, as a dashboard, has been shown everything: from now on it is told what changes.
     pub(super) is_up_to_date: bool,
     /// It took too little to be told how things stand.
@@ -102,6 +106,10 @@ pub(super) struct Peer {
 
 pub(super) struct Actor {
     pub(super) envs: EnvRegistry,
+    pub(super) auditor: Auditor,
+    pub(super) distrust: Distrust,
+    /// The run is to go back to before this batch.
+    pub(super) roll_back_before: Option<FragmentNo>,
     fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
@@ -140,14 +148,43 @@ pub(super) struct Actor {
     pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
     notices: mpsc::Sender<HubNotice>,
+    /// Notices of this second about strangers and offenders, and how many were left out before.
+    loud: Loud,
     audit: Audit,
     epoch: Instant,
+}
+
+/// How often strangers and offenders are talked about.
+#[derive(Default)]
+struct Loud {
+    second: u64,
+    said: u32,
+    left_out: u32,
+}
+
+impl Loud {
+    /// The notice with what was left out before it; none if there are too many.
+    fn say(&mut self, text: String, now: Micros) -> Option<String> {
+        let second = now.0 / 1_000_000;
+        if second != self.second {
+            (self.second, self.said) = (second, 0);
+        }
+        if self.said >= MAX_LOUD_NOTICES {
+            self.left_out = self.left_out.saturating_add(1);
+            return None;
+        }
+        self.said += 1;
+        match std::mem::take(&mut self.left_out) {
+            0 => Some(text),
+            more => Some(format!("{text} (and {more} more like it before)")),
+        }
+    }
 }
 
 impl Actor {
     pub(super) fn new(
         envs: EnvRegistry,
-        kernels: Kernels,
+        (kernels, distrust): (Kernels, Distrust),
         tokens: Tokens,
         (children, worker, program): (Children, WorkerSpec, PathBuf),
         status: watch::Sender<RunStatus>,
@@ -155,6 +192,9 @@ impl Actor {
         audit: Audit,
     ) -> Self {
         Self {
+            auditor: Auditor::new(envs.clone(), kernels),
+            distrust,
+            roll_back_before: None,
             envs,
             fingerprint: core_fingerprint(kernels),
             tokens,
@@ -181,6 +221,7 @@ impl Actor {
             listener: None,
             status,
             notices,
+            loud: Loud::default(),
             audit,
             epoch: Instant::now(),
         }
@@ -202,6 +243,7 @@ impl Actor {
                 },
                 update = next_update(&mut self.update) => self.handle_update(update),
                 report = next_save(&mut self.run) => self.handle_save(report),
+                Some(audited) = self.auditor.next() => self.handle_audited(&audited),
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
                 () = until(self.draining_until) => self.end_drain(),
@@ -214,6 +256,8 @@ impl Actor {
                 }
             }
             self.drain_group();
+            self.audit_fragments();
+            self.roll_back_if_due();
             self.end_drained_run();
         }
         self.say_goodbye(&mut events).await;
@@ -240,7 +284,7 @@ impl Actor {
             Event::Knock(knock) => self.answer(*knock),
             Event::Refused { from, reason } => {
                 self.remember(&Record::Refused { from, why: "no Hello" });
-                self.notice(1, format!("a connection was refused: {reason}"));
+                self.notice_offence(format!("a connection was refused: {reason}"));
             }
             Event::Remember(record) => self.remember(&record),
             Event::Message { peer, message } => self.handle_message(peer, *message),
@@ -299,10 +343,12 @@ impl Actor {
         let answer = verdict.map(|accepted| self.admit(accepted, from, knock.link));
         match &answer {
             Ok(admission) => self.introduce(admission.peer),
-            Err(Refused { reason, .. }) => self.notice(1, format!("a peer was refused: {reason}")),
+            Err(Refused { reason, .. }) => self.notice_offence(format!("a peer was refused: {reason}")),
         }
-        // A peer that has gone meanwhile leaves as soon as its task sees that.
-        let _ = knock.answer.send(answer);
+        // A peer that has gone meanwhile leaves as soon as its task sees that; without a task it has left.
+        if let Err(Ok(Admission { peer, .. })) = knock.answer.send(answer) {
+            self.forget(peer, &Departure::expelled("its connection is gone"));
+        }
     }
 
     fn admit(&mut self, accepted: Accepted, from: SocketAddr, link: PeerLink) -> Admission {
@@ -319,7 +365,21 @@ impl Actor {
             self.children.joined(child);
         }
         let (leaving, is_up_to_date, has_missed) = (None, false, false);
-        let newcomer = Peer { role, link, kind, name, device, child, token, leaving, is_up_to_date, has_missed };
+        let (admitted_at, has_delivered) = (self.now(), false);
+        let newcomer = Peer {
+            role,
+            link,
+            kind,
+            name,
+            device,
+            child,
+            token,
+            leaving,
+            admitted_at,
+            has_delivered,
+            is_up_to_date,
+            has_missed,
+        };
         self.peers.insert(peer, newcomer);
         Admission { peer, role }
     }
@@ -341,7 +401,7 @@ impl Actor {
         }
     }
 
-    fn forget(&mut self, id: u32, departure: &Departure) {
+    pub(super) fn forget(&mut self, id: u32, departure: &Departure) {
         let Some(peer) = self.peers.remove(&id) else { return };
         let Departure { reason, is_fault, denied, .. } = departure;
         if let Some(kind) = *denied {
@@ -360,12 +420,12 @@ impl Actor {
             self.note_applied();
             self.dashboard.forget_worker(id);
             self.tell(WorkerNews::Left { peer: id, reason: reason.clone() });
-            self.notice(u8::from(*is_fault), format!("worker {id} left: {reason}"));
+            self.notice_leave(*is_fault, format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);
         } else if peer.role == Role::Client {
-            self.notice(u8::from(*is_fault), format!("client {id} left: {reason}"));
+            self.notice_leave(*is_fault, format!("client {id} left: {reason}"));
         } else if *is_fault {
-            self.notice(1, format!("a dashboard was disconnected: {reason}"));
+            self.notice_offence(format!("a dashboard was disconnected: {reason}"));
         }
     }
 
@@ -470,6 +530,18 @@ impl Actor {
         let _ = self.notices.try_send(HubNotice { level, text });
     }
 
+    fn notice_leave(&mut self, is_fault: bool, text: String) {
+        if is_fault { self.notice_offence(text) } else { self.notice(0, text) }
+    }
+
+    /// As [`notice`](Self::notice), for what anybody may cause as often as they like.
+    fn notice_offence(&mut self, text: String) {
+        let now = self.now();
+        if let Some(text) = self.loud.say(text, now) {
+            self.notice(1, text);
+        }
+    }
+
     async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {
         self.remember(&Record::Stopped);
         self.end_run(RunEnd::Stopped);
@@ -525,5 +597,20 @@ async fn until(deadline: Option<TokioInstant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offenders_are_not_talked_about_all_the_time() {
+        let mut loud = Loud::default();
+        let mut say = |ms: u64| loud.say("bad".into(), Micros::from_millis(ms));
+        assert!((0..MAX_LOUD_NOTICES).all(|_| say(10) == Some("bad".into())));
+        assert_eq!((say(20), say(999)), (None, None));
+        assert_eq!(say(1000), Some("bad (and 2 more like it before)".into()));
+        assert_eq!(say(1001), Some("bad".into()));
     }
 }

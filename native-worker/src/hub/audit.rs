@@ -84,6 +84,12 @@ pub(super) enum Record {
         worker: u32,
         lease: u64,
     },
+    /// Something of a worker's was accepted for the first time.
+    Delivered {
+        worker: u32,
+        /// Since it was admitted.
+        after_ms: u64,
+    },
     UploadRejected {
         worker: u32,
         lease: u64,

@@ -9,7 +9,12 @@ use rollmesh_core::{
 };
 
 use super::{
-    actor::Actor, audit::Record, calls::WorkerNews, checkpoints::Asker, limits::MAX_BACKLOG_BYTES, peer::printable,
+    actor::{Actor, Peer},
+    audit::Record,
+    calls::WorkerNews,
+    checkpoints::Asker,
+    limits::MAX_BACKLOG_BYTES,
+    peer::printable,
     random_token,
 };
 use crate::train::{Algo, MAX_LOCAL_WORKERS, Task, TrainConfig};
@@ -30,6 +35,7 @@ impl Actor {
             Message::FragmentUpload(upload) => {
                 let now = self.now();
                 let fault = self.run.as_mut().and_then(|run| run.handle_upload(WorkerId(peer), &upload, now).err());
+                self.note_first_delivery(peer);
                 if let Some(fault) = fault {
                     let (worker, lease, why) = (peer, upload.lease, fault.to_string());
                     self.remember(&Record::UploadRejected { worker, lease, why });
@@ -71,6 +77,18 @@ impl Actor {
             Message::ManageTokens(wish) => self.manage_tokens(peer, &wish),
             // The inbox of the socket's task lets nothing else through.
             _ => {}
+        }
+    }
+
+    /// Remembers that a worker has become useful, and how soon.
+    fn note_first_delivery(&mut self, id: u32) {
+        let now = self.now();
+        let is_new = |peer: &&mut Peer| !peer.has_delivered;
+        let (Some(peer), Some(run)) = (self.peers.get_mut(&id).filter(is_new), &self.run) else { return };
+        if run.group.workers(now).any(|worker| worker.worker == WorkerId(id) && worker.env_steps > 0) {
+            peer.has_delivered = true;
+            let after_ms = now.since(peer.admitted_at).0 / 1_000;
+            self.remember(&Record::Delivered { worker: id, after_ms });
         }
     }
 

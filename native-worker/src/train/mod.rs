@@ -16,6 +16,7 @@ pub(crate) use consumer::{Consuming, Update};
 pub use evaluation::EvaluationConfig;
 pub use outcome::{RunEnd, Summary};
 pub use run::SyncError;
+pub(crate) use run::Undone;
 pub(crate) use run::{Run, StartError, Submitted, Task};
 pub(crate) use run_dir::RunDir;
 pub use sampling::SampleConfig;

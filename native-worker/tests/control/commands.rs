@@ -165,9 +165,9 @@ async fn a_drained_run_has_lost_nothing() {
 #[tokio::test]
 async fn a_hung_worker_is_unhealthy_and_why_is_said() {
     let hub = HubProcess::start().await;
-    // Alone: what another one does in its place ends its lease before it is overdue.
-    hub.start_run(1).await;
+    hub.start_run(2).await;
     hub.until_status("an iteration", |status| count(&status["iteration"]) > 0).await;
+    // What the other one does in its place ends its lease before that is overdue.
     let victim = children_of(hub.process.pid())[0];
     let send = |signal| rustix::process::kill_process(rustix::process::Pid::from_raw(victim as i32).unwrap(), signal);
     send(Signal::STOP).unwrap();

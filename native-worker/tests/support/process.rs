@@ -56,7 +56,16 @@ impl Process {
         args: impl IntoIterator<Item = S>,
         set_up: impl FnOnce(&mut Command),
     ) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
+        Self::start_program(env!("CARGO_BIN_EXE_rollmesh"), args, set_up)
+    }
+
+    /// Starts another program that is command line, hub and worker.
+    pub(crate) fn start_program<S: AsRef<OsStr>>(
+        program: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = S>,
+        set_up: impl FnOnce(&mut Command),
+    ) -> Self {
+        let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // What a hub keeps is not the business of whoever runs the tests.
         command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
@@ -140,7 +149,8 @@ pub(crate) fn kill(pid: u32) {
     send(pid, Signal::KILL);
 }
 
-fn send(pid: u32, signal: Signal) {
+/// Sends a signal to any process.
+pub(crate) fn send(pid: u32, signal: Signal) {
     let pid = rustix::process::Pid::from_raw(pid as i32).expect("not zero");
     // It may have ended by itself.
     let _ = rustix::process::kill_process(pid, signal);

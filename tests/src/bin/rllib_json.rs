@@ -8,6 +8,7 @@
 
 use std::{
     env, error, fs,
+    hint::black_box,
     io::{BufRead as _, BufReader, Write as _},
     sync::LazyLock,
     time::{Duration, Instant},
@@ -18,32 +19,42 @@ use rollmesh_core::{
     offline::{COMPRESS_COLUMNS, JsonLimits, JsonLines, encode_record},
 };
 
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 type Result<T> = std::result::Result<T, Box<dyn error::Error>>;
 
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["rewrite", from, to] => write(&read(from)?, to),
+        ["rewrite", from, to] => write(&read(from)?, &mut fs::File::create(to)?),
         ["time", file, seconds] => time(file, Duration::from_secs_f64(seconds.parse()?)),
         _ => Err("usage: rllib_json rewrite IN OUT | rllib_json time FILE SECS".into()),
     }
 }
 
-/// All batches of a file, read line by line as a worker does.
+/// All batches of a file.
 fn read(path: &str) -> Result<Vec<AnyBatch>> {
-    let mut file = BufReader::with_capacity(256 << 10, fs::File::open(path)?);
-    let mut lines = JsonLines::strict(JsonLimits::default());
-    let (mut batches, mut line) = (Vec::new(), Vec::new());
-    while file.read_until(b'\n', &mut line)? > 0 {
-        batches.extend(lines.read(&line)?);
-        line.clear();
-    }
+    let mut batches = Vec::new();
+    each(path, |batch| batches.push(batch))?;
     Ok(batches)
 }
 
+/// The batches of a file, read line by line as a worker does.
+fn each(path: &str, mut take: impl FnMut(AnyBatch)) -> Result<()> {
+    let mut file = BufReader::with_capacity(256 << 10, fs::File::open(path)?);
+    let mut lines = JsonLines::strict(JsonLimits::default());
+    let mut line = Vec::new();
+    while file.read_until(b'\n', &mut line)? > 0 {
+        lines.read(&line)?.into_iter().for_each(&mut take);
+        line.clear();
+    }
+    Ok(())
+}
+
 /// Writes line by line, each as a whole.
-fn write(batches: &[AnyBatch], path: &str) -> Result<()> {
-    let mut file = fs::File::create(path)?;
+fn write(batches: &[AnyBatch], file: &mut fs::File) -> Result<()> {
     let mut line = Vec::new();
     for batch in batches {
         line.clear();
@@ -76,8 +87,9 @@ fn time(path: &str, least: Duration) -> Result<()> {
         }
         Result::Ok(rows as f64 * f64::from(times) / (busy()? - start).as_secs_f64())
     };
-    let reading = per_second(Box::new(|| read(path).map(drop)))?;
-    let writing = per_second(Box::new(|| write(&batches, &copy)))?;
+    let reading = per_second(Box::new(|| each(path, |batch| drop(black_box(batch)))))?;
+    let mut file = fs::File::create(&copy)?;
+    let writing = per_second(Box::new(|| write(&batches, &mut file)))?;
     fs::remove_file(&copy)?;
     println!("{{\"rows\": {rows}, \"read_rows_per_s\": {reading:.0}, \"write_rows_per_s\": {writing:.0}}}");
     Ok(())

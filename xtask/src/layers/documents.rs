@@ -6,12 +6,13 @@ use anyhow::Result;
 
 use super::{Violation, read, source::line_at};
 
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 11] = [
     "README.md",
     "ARCHITECTURE.md",
     "PROTOCOL.md",
     "CHANGELOG.md",
     "docs/performance.md",
+    "docs/reliability.md",
     "docs/rllib-differences.md",
     "docs/api-map.md",
     "examples/traffic_grid/README.md",

@@ -34,7 +34,7 @@ const fn powers() -> [u128; MAX_FRACTION + 1] {
 ///
 /// Lemire: "Number parsing at a gigabyte per second", Software: Practice and Experience 2021, section 5: the product
 /// with an approximate power has enough bits right to round it, in the range of these powers always.
-#[inline]
+#[inline(always)]
 pub(super) fn decimal(value: u64, fraction: usize) -> Option<f64> {
     let power = *POWERS.get(fraction)?;
     if value == 0 {

@@ -113,7 +113,7 @@ fn read(
     let no_column = |found| RecordError::NoColumn { column: name.chars().take(64).collect(), found };
     let column = match scanner.peek() {
         Some(b'[') if name == INFOS => rows::texts(scanner, name)?,
-        Some(b'[') => rows::column(scanner, name)?,
+        Some(b'[') => rows::column(scanner, name, out.first().map(|(_, first)| first.rows()))?,
         Some(b'"') => return unpack(&scanner.string()?, name, room, out),
         Some(b'{') if depth < MAX_DEPTH => {
             scanner.at += 1;

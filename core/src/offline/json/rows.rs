@@ -9,21 +9,41 @@ use crate::{
 /// Rows, and the dimensions that a row may have.
 const MAX_DIMS: usize = RowShape::MAX_DIMS + 1;
 
-/// Reads nested lists of numbers or truth values, or a list of anything else, which stays JSON.
-pub(super) fn column(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
+/// Reads nested lists of numbers or truth values, or a list of anything else, which stays JSON. Other columns have so
+/// many rows.
+pub(super) fn column(scanner: &mut Scanner<'_>, name: &str, rows: Option<usize>) -> Result<Column, RecordError> {
     let mut ahead = scanner.clone();
     let mut depth = 0;
     while ahead.eat(b'[') {
         depth += 1;
     }
-    match ahead.peek() {
-        Some(b'{' | b'"' | b'n') if depth == 1 => texts(scanner, name),
-        Some(b'{' | b'"' | b'n') => Err(ragged(name, "lists of what are no numbers")),
-        Some(b't' | b'f') => flags(scanner, name),
+    let read = match ahead.peek() {
+        Some(b'{' | b'"' | b'n') if depth == 1 => return texts(scanner, name),
+        Some(b'{' | b'"' | b'n') => return Err(ragged(name, "lists of what are no numbers")),
+        Some(b't' | b'f') => flags,
         // Lists without numbers, whose type nobody knows, are floats, as NumPy takes them.
-        Some(b']') => floats(Rows::with(Vec::new()), scanner, name),
-        _ => numbers(scanner, name),
+        Some(b']') => empty,
+        _ => numbers,
+    };
+    // As many values as other columns let expect, or else as many as can come, which takes another look to see.
+    let expected = rows.and_then(|rows| rows.checked_mul(ahead.width(depth)?));
+    if let Some(expected) = expected.filter(|expected| *expected <= scanner.rest().len() / 2) {
+        let start = scanner.at;
+        if let Some(column) = read(scanner, name, Room { values: expected, exactly: true })? {
+            return Ok(column);
+        }
+        scanner.at = start;
     }
+    let room = Room { values: scanner.most_values(), exactly: false };
+    read(scanner, name, room)?.ok_or_else(|| ragged(name, "more numbers than commas"))
+}
+
+/// Room for values.
+#[derive(Clone, Copy)]
+struct Room {
+    values: usize,
+    /// There are so many of them, or the column is not read.
+    exactly: bool,
 }
 
 /// `infos`, where each row is any value.
@@ -67,18 +87,18 @@ fn each_text(scanner: &mut Scanner<'_>, name: &str, mut take: impl FnMut(&[u8]))
 }
 
 /// Whole numbers, as long as there are only such; then floats.
-fn numbers(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
-    let mut rows = Rows::<i64>::new(scanner);
-    let whole = rows.fill(scanner, name, |scanner| Ok(scanner.whole()))?;
-    if whole {
-        return rows.column(name);
+fn numbers(scanner: &mut Scanner<'_>, name: &str, room: Room) -> Result<Option<Column>, RecordError> {
+    let mut rows = Rows::<i64>::new(room);
+    match rows.fill(scanner, name, |scanner| Ok(scanner.whole()))? {
+        Stop::End => rows.column(name),
+        Stop::Room => Ok(None),
+        Stop::Type => floats(rows.map(|number| number as f64), scanner, name),
     }
-    floats(rows.map(|number| number as f64), scanner, name)
 }
 
-fn flags(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
-    let mut rows = Rows::<bool>::new(scanner);
-    rows.fill(scanner, name, |scanner| {
+fn flags(scanner: &mut Scanner<'_>, name: &str, room: Room) -> Result<Option<Column>, RecordError> {
+    let mut rows = Rows::<bool>::new(room);
+    let stop = rows.fill(scanner, name, |scanner| {
         if scanner.eat_word(b"true") {
             Ok(Some(true))
         } else if scanner.eat_word(b"false") {
@@ -87,24 +107,43 @@ fn flags(scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
             Err(scanner.error("'true' or 'false'"))
         }
     })?;
-    rows.column(name)
+    if stop == Stop::End { rows.column(name) } else { Ok(None) }
 }
 
-fn floats(mut rows: Rows<f64>, scanner: &mut Scanner<'_>, name: &str) -> Result<Column, RecordError> {
-    rows.fill(scanner, name, |scanner| match scanner.rest() {
-        [b'0'..=b'9', ..] | [b'-', b'0'..=b'9', ..] => scanner.float().map(Some),
-        _ => scanner.non_finite().map_or_else(|| scanner.float(), Ok).map(Some),
+fn empty(scanner: &mut Scanner<'_>, name: &str, room: Room) -> Result<Option<Column>, RecordError> {
+    floats(Rows::new(room), scanner, name)
+}
+
+fn floats(mut rows: Rows<f64>, scanner: &mut Scanner<'_>, name: &str) -> Result<Option<Column>, RecordError> {
+    let stop = rows.fill(scanner, name, |scanner| match scanner.long_decimal() {
+        Some(value) => Ok(Some(value)),
+        None => scanner.non_finite().map_or_else(|| scanner.float(), Ok).map(Some),
     })?;
-    rows.column(name)
+    if stop == Stop::End { rows.column(name) } else { Ok(None) }
 }
 
 fn ragged(name: &str, what: &'static str) -> RecordError {
     RecordError::Ragged { column: name.chars().take(64).collect(), what }
 }
 
+/// Bytes that a value must have come again in before more of it are looked for.
+const REPEATED: usize = 16;
+
+/// Why no more values are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// The outermost list has ended.
+    End,
+    /// A value of another type comes next.
+    Type,
+    /// There is no room for what comes next.
+    Room,
+}
+
 /// Nested lists on their way into a column.
 struct Rows<T> {
     values: Vec<T>,
+    room: Room,
     /// Items of a list at each depth, as soon as one has ended.
     dims: [Option<u32>; MAX_DIMS],
     /// Items so far of each list that is open.
@@ -117,24 +156,17 @@ struct Rows<T> {
 }
 
 impl<T: Element> Rows<T> {
-    /// Room for as many values as can come: lists of numbers hold neither strings nor objects, and no value takes less
-    /// than two bytes.
-    fn new(scanner: &Scanner<'_>) -> Self {
-        let rest = scanner.rest();
-        let extent = memchr::memchr2(b'"', b'}', rest).unwrap_or(rest.len());
-        let commas = rest.get(..extent).unwrap_or_default().iter().filter(|byte| **byte == b',').count();
-        Self::with(Vec::with_capacity((commas + 1).min(extent / 2 + 1)))
-    }
-
-    fn with(values: Vec<T>) -> Self {
+    fn new(room: Room) -> Self {
         let (dims, open) = ([None; MAX_DIMS], [0; MAX_DIMS]);
-        Self { values, dims, open, depth: 0, leaves: None, after_item: false }
+        let values = Vec::with_capacity(room.values);
+        Self { values, room, dims, open, depth: 0, leaves: None, after_item: false }
     }
 
     /// The same rows of another type. Where it has the same size, the values stay where they are.
     fn map<U: Element>(self, convert: impl Fn(T) -> U) -> Rows<U> {
         Rows {
             values: self.values.into_iter().map(convert).collect(),
+            room: self.room,
             dims: self.dims,
             open: self.open,
             depth: self.depth,
@@ -143,18 +175,18 @@ impl<T: Element> Rows<T> {
         }
     }
 
-    /// Reads on until the outermost list ends, or until `value` has none for what comes next: then false.
+    /// Reads on until the outermost list ends, there is no more room, or `value` has none for what comes next.
     fn fill(
         &mut self,
         scanner: &mut Scanner<'_>,
         name: &str,
         value: impl Fn(&mut Scanner<'_>) -> Result<Option<T>, RecordError>,
-    ) -> Result<bool, RecordError> {
+    ) -> Result<Stop, RecordError> {
         loop {
             if self.after_item {
                 if scanner.eat(b']') {
                     if self.close(name)? {
-                        return Ok(true);
+                        return Ok(Stop::End);
                     }
                     continue;
                 }
@@ -166,29 +198,93 @@ impl<T: Element> Rows<T> {
                     scanner.at += 1;
                     self.begin(name)?;
                     if scanner.eat(b']') && self.close(name)? {
-                        return Ok(true);
+                        return Ok(Stop::End);
                     }
                 }
                 Some(b'"' | b'{' | b'n') => return Err(ragged(name, "values among numbers that are none")),
                 Some(_) => {
-                    let Some(first) = value(scanner)? else { return Ok(false) };
-                    self.leaf(first, name)?;
-                    // The rest of the same list, without looking at what is known of it.
-                    let mut items = 0;
-                    while scanner.eat_comma() {
-                        let Some(next) = value(scanner)? else {
-                            self.count(items);
-                            self.after_item = false;
-                            return Ok(false);
-                        };
-                        self.values.push(next);
-                        items += 1;
+                    if self.left() == 0 {
+                        return Ok(Stop::Room);
                     }
-                    self.count(items);
+                    let from = scanner.at;
+                    let Some(first) = value(scanner)? else { return Ok(Stop::Type) };
+                    self.leaf(first, name)?;
+                    if let Some(stop) = self.go_on(scanner, from, &value)? {
+                        self.after_item = false;
+                        return Ok(stop);
+                    }
                 }
                 None => return Err(scanner.error("a value")),
             }
         }
+    }
+
+    /// Values that there is room for.
+    fn left(&self) -> usize {
+        self.room.values.saturating_sub(self.values.len())
+    }
+
+    /// The rest of a list whose first value was read from `from` on, and the next lists for as long as they are like it,
+    /// without looking at what is known of them.
+    #[inline]
+    fn go_on(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        mut from: usize,
+        value: &impl Fn(&mut Scanner<'_>) -> Result<Option<T>, RecordError>,
+    ) -> Result<Option<Stop>, RecordError> {
+        let mut last = self.values.last().copied().unwrap_or_default();
+        loop {
+            let (mut items, mut same) = (0, 0);
+            let stop = loop {
+                if !scanner.eat_comma() {
+                    break None;
+                }
+                let len = scanner.at - from;
+                if same * len >= REPEATED {
+                    let more = scanner.repeats(from).min(self.left());
+                    self.values.extend(core::iter::repeat_n(last, more));
+                    scanner.at += more * len;
+                    (items, same) = (items + more, 0);
+                }
+                if self.left() == 0 {
+                    break Some(Stop::Room);
+                }
+                from = scanner.at;
+                let Some(next) = value(scanner)? else { break Some(Stop::Type) };
+                self.values.push(next);
+                items += 1;
+                same = if next == last { same + 1 } else { 0 };
+                last = next;
+            };
+            self.count(items);
+            if stop.is_some() || !self.next_list(scanner) {
+                return Ok(stop);
+            }
+            if self.left() == 0 {
+                return Ok(Some(Stop::Room));
+            }
+            from = scanner.at;
+            let Some(next) = value(scanner)? else { return Ok(Some(Stop::Type)) };
+            self.values.push(next);
+            self.count(1);
+            last = next;
+        }
+    }
+
+    /// A list ends that is as long as others, and the next one begins with a number.
+    #[inline]
+    fn next_list(&mut self, scanner: &mut Scanner<'_>) -> bool {
+        let Some(outer) = self.depth.checked_sub(2) else { return false };
+        let (Some([before, items]), Some(dim)) = (self.open.get_mut(outer..=outer + 1), self.dims.get(outer + 1))
+        else {
+            return false;
+        };
+        if *dim != Some(*items) || !scanner.eat_border() {
+            return false;
+        }
+        (*before, *items) = (before.saturating_add(1), 0);
+        true
     }
 
     /// A list begins.
@@ -227,17 +323,21 @@ impl<T: Element> Rows<T> {
     }
 
     /// More items of the list that is open.
-    fn count(&mut self, more: u32) {
+    fn count(&mut self, more: usize) {
         if let Some(items) = self.depth.checked_sub(1).and_then(|at| self.open.get_mut(at)) {
-            *items = items.saturating_add(more);
+            *items = items.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
         }
         self.after_item = true;
     }
 
-    fn column(self, name: &str) -> Result<Column, RecordError> {
+    /// None if there are not as many values as was said.
+    fn column(self, name: &str) -> Result<Option<Column>, RecordError> {
+        if self.room.exactly && self.left() > 0 {
+            return Ok(None);
+        }
         let dims: Vec<u32> = self.dims.iter().map_while(|dim| *dim).collect();
         let shape = RowShape::new(dims.get(1..).unwrap_or_default());
         let data = shape.and_then(|shape| ColumnData::new(self.values, shape));
-        data.map(Column::from_typed).map_err(|_| ragged(name, "rows without elements"))
+        data.map(|data| Some(Column::from_typed(data))).map_err(|_| ragged(name, "rows without elements"))
     }
 }

@@ -20,19 +20,51 @@ fn digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
     (value, at)
 }
 
-/// The number that eight digits make, if they are such: pairs, then fours, then all at once.
+/// The number that eight digits make, if they are such.
 #[inline]
 fn eight_digits(text: &[u8; 8]) -> Option<u64> {
-    let text = u64::from_le_bytes(*text);
-    let is_digits =
-        (text & 0xF0F0_F0F0_F0F0_F0F0) | ((text.wrapping_add(0x0606_0606_0606_0606) & 0xF0F0_F0F0_F0F0_F0F0) >> 4);
-    if is_digits != 0x3333_3333_3333_3333 {
-        return None;
+    let word = Word::new(*text);
+    (word.digits == 8).then(|| word.value())
+}
+
+/// Eight bytes that begin with digits.
+struct Word {
+    /// What the digits mean, the first one in the lowest byte.
+    ones: u64,
+    /// How many there are.
+    digits: u32,
+}
+
+impl Word {
+    #[inline]
+    fn new(text: [u8; 8]) -> Self {
+        let ones = u64::from_le_bytes(text) ^ 0x3030_3030_3030_3030;
+        // A carry comes from a byte that is no digit, and only those above it hear of it.
+        let others = (ones.wrapping_add(0x7676_7676_7676_7676) | ones) & 0x8080_8080_8080_8080;
+        Self { ones, digits: others.trailing_zeros() / 8 }
     }
-    let ones = text & 0x0F0F_0F0F_0F0F_0F0F;
-    let pairs = (ones.wrapping_mul(1 + (10 << 8)) >> 8) & 0x00FF_00FF_00FF_00FF;
-    let fours = (pairs.wrapping_mul(1 + (100 << 16)) >> 16) & 0x0000_FFFF_0000_FFFF;
-    Some(fours.wrapping_mul(1 + (10_000 << 32)) >> 32)
+
+    /// The number that they make: zeros first, then pairs, then fours, then all at once.
+    #[inline]
+    fn value(&self) -> u64 {
+        let ones = self.ones.unbounded_shl(64 - 8 * self.digits);
+        let pairs = (ones.wrapping_mul(1 + (10 << 8)) >> 8) & 0x00FF_00FF_00FF_00FF;
+        let fours = (pairs.wrapping_mul(1 + (100 << 16)) >> 16) & 0x0000_FFFF_0000_FFFF;
+        fours.wrapping_mul(1 + (10_000 << 32)) >> 32
+    }
+
+    /// The byte behind them, if there is one.
+    #[inline]
+    fn behind(&self) -> u8 {
+        (self.ones.unbounded_shr(8 * self.digits) as u8) ^ b'0'
+    }
+
+    /// 10 to the power of the digits, by which a number grows that these are appended to.
+    #[inline]
+    fn power(&self) -> u64 {
+        const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+        POWERS.get(self.digits as usize).copied().unwrap_or(1)
+    }
 }
 
 #[derive(Clone)]
@@ -117,8 +149,13 @@ impl<'a> Scanner<'a> {
         let mut escapes = false;
         loop {
             let rest = self.rest();
-            let len = rest.iter().position(|byte| matches!(byte, b'"' | b'\\') || *byte < 0x20);
-            self.at += len.unwrap_or(rest.len());
+            let piece = rest.get(..memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len())).unwrap_or_default();
+            // The least of them first, which takes no branches.
+            if piece.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < 0x20 {
+                self.at += piece.iter().position(|byte| *byte < 0x20).unwrap_or_default();
+                return Err(self.error("the end of a string"));
+            }
+            self.at += piece.len();
             match self.text.get(self.at) {
                 Some(b'"') => {
                     let inside = self.since(start);
@@ -139,7 +176,9 @@ impl<'a> Scanner<'a> {
         let start = self.at;
         let (inside, escapes) = self.raw_string()?;
         if !escapes {
-            return core::str::from_utf8(inside).map(Cow::Borrowed).map_err(|_| self.error("a string"));
+            let end = self.at.saturating_sub(1);
+            let text = self.chars.get(end.saturating_sub(inside.len())..end);
+            return text.map(Cow::Borrowed).ok_or_else(|| self.error("a string"));
         }
         let start =
             start + self.text.get(start..).unwrap_or_default().iter().position(|byte| *byte == b'"').unwrap_or(0);
@@ -199,6 +238,9 @@ impl<'a> Scanner<'a> {
             self.at += 1;
             return Some(i64::from(digit - b'0'));
         }
+        if let Some(value) = self.short_whole() {
+            return Some(value);
+        }
         let number = self.look_at_number().filter(Number::is_whole)?;
         let value = if number.digits <= 18 {
             let value = number.value as i64;
@@ -210,8 +252,51 @@ impl<'a> Scanner<'a> {
         Some(value)
     }
 
-    /// A number.
     #[inline]
+    fn word(&self, at: usize) -> Option<Word> {
+        self.text.get(at..)?.first_chunk().copied().map(Word::new)
+    }
+
+    /// A whole number of a few digits.
+    #[inline]
+    fn short_whole(&mut self) -> Option<i64> {
+        let word = self.word(self.at)?;
+        let end = self.at + word.digits as usize;
+        let is_short = (1..8).contains(&word.digits) && (word.ones & 0xFF != 0 || word.digits == 1);
+        if !is_short || !matches!(self.text.get(end), Some(b',' | b']')) {
+            return None;
+        }
+        self.at = end;
+        Some(word.value() as i64)
+    }
+
+    /// A number as most are that somebody has computed: a digit, the point, and eight or more digits. None, and nothing is
+    /// passed over, for any other.
+    #[inline(always)]
+    pub(super) fn long_decimal(&mut self) -> Option<f64> {
+        let negative = self.text.get(self.at) == Some(&b'-');
+        let start = self.at + usize::from(negative);
+        let text: &[u8; 26] = self.text.get(start..)?.first_chunk()?;
+        let ([digit @ b'0'..=b'9', b'.'], rest) = text.split_first_chunk()? else { return None };
+        let (first, rest) = rest.split_first_chunk()?;
+        let (second, rest) = rest.split_first_chunk()?;
+        let [first, second, third] = [*first, *second, *rest.first_chunk()?].map(Word::new);
+        // There are as many digits in the second word as there happen to be, which no branch should depend on.
+        let is_long = second.digits == 8;
+        let third = Word { digits: if is_long { third.digits } else { 0 }, ..third };
+        let whole = u64::from(digit - b'0');
+        let fraction = 8 + (second.digits + third.digits) as usize;
+        let behind = if is_long { third.behind() } else { second.behind() };
+        if first.digits < 8 || fraction > 18 + usize::from(whole == 0) || !matches!(behind, b',' | b']') {
+            return None;
+        }
+        let value = (whole * 100_000_000 + first.value()) * second.power() + second.value();
+        let value = decimal(value * third.power() + third.value(), fraction)?;
+        self.at = start + 2 + fraction;
+        Some(if negative { -value } else { value })
+    }
+
+    /// A number.
     pub(super) fn float(&mut self) -> Result<f64, RecordError> {
         let number = self.look_at_number().ok_or_else(|| self.error("a number"))?;
         let fast = if number.digits <= 19 && !number.exponent { decimal(number.value, number.fraction) } else { None };
@@ -240,6 +325,24 @@ impl<'a> Scanner<'a> {
         is_value
     }
 
+    /// Passes over the end of a list and the beginning of the next one if a number or a word follows.
+    #[inline]
+    pub(super) fn eat_border(&mut self) -> bool {
+        let is_border = matches!(self.text.get(self.at..), Some([b']', b',', b' ', b'[', b'0'..=b'9' | b'-', ..]));
+        self.at += if is_border { 4 } else { 0 };
+        is_border
+    }
+
+    /// How many times the text since `from` comes again here, without the last time.
+    pub(super) fn repeats(&self, from: usize) -> usize {
+        let (before, rest) = (self.text.get(from..).unwrap_or_default(), self.rest());
+        let (before, rest) = (before.as_chunks::<32>(), rest.as_chunks::<32>());
+        let chunks = before.0.iter().zip(rest.0).take_while(|(a, b)| a == b).count();
+        let tail = |(chunks_of, tail): (&'a [[u8; 32]], &'a [u8])| chunks_of.get(chunks).map_or(tail, |c| c.as_slice());
+        let more = tail(before).iter().zip(tail(rest)).take_while(|(a, b)| a == b).count();
+        ((32 * chunks + more) / (self.at - from).max(1)).saturating_sub(1)
+    }
+
     /// A number that JSON does not know.
     pub(super) fn non_finite(&mut self) -> Option<f64> {
         if self.eat_word(b"NaN") {
@@ -251,6 +354,30 @@ impl<'a> Scanner<'a> {
         } else {
             None
         }
+    }
+
+    /// Values in a row of so many dimensions whose first element comes next, as far as that is easy to say.
+    pub(super) fn width(&self, depth: usize) -> Option<usize> {
+        const NEAR: usize = 4 << 10;
+        match depth {
+            1 => Some(1),
+            2 => {
+                let rest = self.rest();
+                let near = rest.get(..rest.len().min(NEAR)).unwrap_or_default();
+                let row = near.get(..memchr::memchr(b']', near)?)?;
+                Some(1 + row.iter().filter(|byte| **byte == b',').count())
+            }
+            _ => None,
+        }
+    }
+
+    /// No more values than this come in a list of numbers: it holds neither strings nor objects, there is a comma between
+    /// two values, and no value takes less than two bytes.
+    pub(super) fn most_values(&self) -> usize {
+        let rest = self.rest();
+        let extent = memchr::memchr2(b'"', b'}', rest).unwrap_or(rest.len());
+        let commas = rest.get(..extent).unwrap_or_default().iter().filter(|byte| **byte == b',').count();
+        (commas + 1).min(extent / 2 + 1)
     }
 
     /// Passes over any value; says whether there is a number in it that JSON does not know.

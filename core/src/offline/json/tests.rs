@@ -98,6 +98,16 @@ fn damaged_lines_say_where() {
 }
 
 #[test]
+fn columns_may_have_other_lengths_than_the_first_one() {
+    let batch = single(r#""t": [0, 1, 2], "state_in_0": [[1.5, 2], [3, 4]], "seq_lens": [2, 1]"#).unwrap();
+    assert_eq!((batch.len(), batch.column("state_in_0").unwrap().rows()), (3, 2));
+    let states = r#""state_in_0": [[1.5, 2], [3, 4]], "t": [0, 1, 2], "f": [true, false, true], "seq_lens": [2, 1]"#;
+    assert_eq!(single(states).unwrap().column("f").unwrap().rows(), 3);
+    assert!(matches!(single(r#""t": [0, 1, 2], "a": [1, 2]"#), Err(RecordError::Batch(_))));
+    assert!(matches!(single(r#""t": [0, 1], "a": [1, 2, 3]"#), Err(RecordError::Batch(_))));
+}
+
+#[test]
 fn ragged_columns_are_refused() {
     let refused = [
         "[[1], [1, 2]]",
@@ -260,14 +270,40 @@ proptest! {
     }
 
     #[test]
-    fn numbers_are_those_that_are_written(number in "-?(0|[1-9][0-9]{0,18})(\\.[0-9]{1,17})?([eE][+-]?[0-9]{1,2})?") {
+    fn numbers_are_those_that_are_written(number in "-?(0|[1-9][0-9]{0,18})(\\.[0-9]{1,22})?([eE][+-]?[0-9]{1,2})?") {
         let expected: f64 = number.parse().unwrap();
-        let batch = single(&format!("\"a\": [{number}, 0.5]")).unwrap();
+        // Some are read in another way near the end of a line.
+        let rest = "0.5, 1, 1, 1, 1, 1, 1, 1, 1";
+        let batch = single(&format!("\"a\": [{number}, {rest}]")).unwrap();
         let Some(Column::F64(read)) = batch.column("a") else { panic!("floats") };
         prop_assert!(read.values()[0].to_bits() == expected.to_bits() || expected == 0.0 && read.values()[0] == 0.0);
         if let Ok(whole) = number.parse::<i64>() {
             let batch = single(&format!("\"a\": [{number}]")).unwrap();
             prop_assert_eq!(batch.column("a"), Some(&ColumnData::scalars(vec![whole]).into()));
+        }
+    }
+
+    /// They are read and written as a whole.
+    #[test]
+    fn values_that_come_again_are_as_many_as_there_were(
+        runs in prop::collection::vec((0usize..6, 1usize..30), 1..8), kind in 0usize..3, width in 1usize..4,
+    ) {
+        const TEXTS: [[&str; 6]; 3] = [
+            ["0", "7", "12", "-5", "100000000000000000", "1"],
+            ["1.0", "-0.0", "0.0", "0.9850000143051147", "-1.4518241882324219", "12.5"],
+            ["true", "false", "true", "false", "false", "true"],
+        ];
+        let texts: Vec<&str> =
+            runs.iter().flat_map(|(which, n)| core::iter::repeat_n(TEXTS[kind][*which], n * width)).collect();
+        let row = |row: &[&str]| if width == 1 { row[0].into() } else { format!("[{}]", row.join(", ")) };
+        let rows: Vec<String> = texts.chunks(width).map(row).collect();
+        let columns = format!("\"a\": [{}]", rows.join(", "));
+        // With a column before it, which says how many rows there are, and without.
+        let t = format!("\"t\": [{}], {columns}", vec!["0"; rows.len()].join(", "));
+        for columns in [columns, t] {
+            let batch = single(&columns).unwrap();
+            prop_assert_eq!(batch.column("a").unwrap().rows(), rows.len());
+            prop_assert_eq!(encode(&batch.into(), &[]), format!("{{\"type\": \"SampleBatch\", {columns}}}"));
         }
     }
 

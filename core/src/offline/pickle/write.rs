@@ -22,8 +22,11 @@ impl Pickle {
 
     /// What `numpy.ndarray.__reduce_ex__(5)` says of the rows.
     pub(in crate::offline) fn array<T: Element>(&mut self, data: &ColumnData<T>) {
-        self.name("numpy.core.numeric", "_frombuffer");
+        /// About what there is besides the elements.
+        const AROUND: usize = 256;
         let values = data.values();
+        self.bytes.reserve(values.len() * T::BYTES + AROUND);
+        self.name("numpy.core.numeric", "_frombuffer");
         self.bytes.push(b'(');
         self.bytes.push(0x96);
         self.bytes.extend_from_slice(&((values.len() * T::BYTES) as u64).to_le_bytes());

@@ -54,7 +54,7 @@ impl Run {
     ) -> Result<(), UploadFault> {
         let id = LeaseId(upload.lease);
         let Some((_, lease)) = self.granted.get(&id).filter(|(owner, _)| *owner == worker) else {
-            self.group.handle_fragments(worker, id, Vec::new(), now);
+            self.group.handle_forgotten(worker, id, now);
             return Err(UploadFault::Unknown);
         };
         match convert::slot_fragments(upload, self.number, lease, &self.limits) {

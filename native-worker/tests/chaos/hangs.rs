@@ -1,0 +1,188 @@
+//! Workers that stand still: stopped by somebody, or by an environment that never returns.
+
+use std::{
+    collections::BTreeSet,
+    fs::OpenOptions,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use rollmesh::{Registry, control::Control};
+use rollmesh_core::{
+    column::{DType, RowShape},
+    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
+    protocol::WorkerState,
+    space::Space,
+};
+
+use crate::{
+    rig::{Outcome, Rig, calm, watch},
+    support::{
+        is_long,
+        process::{Signal, children_of},
+        until,
+    },
+};
+
+/// A worker's patience without progress, as the group has it, …
+const LEASE: Duration = Duration::from_secs(3);
+/// … and how much later somebody who watches may learn of its end, on a busy machine.
+const LATER: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1_500 } else { 500 });
+
+/// Steps of an episode of [`Stuck`], and the one in which it may hang.
+const EPISODE: u32 = 20;
+const FATAL: u32 = 7;
+
+/// `rollmesh` with an environment that hangs, and one that takes its time.
+pub(crate) fn registry() -> Registry {
+    let env = |name, pause| {
+        EnvSpec::fallible(name, move |contexts, _| {
+            let trap = std::env::var_os("ROLLMESH_CHAOS_DIR").map(|dir| PathBuf::from(dir).join("trap"));
+            Ok(Box::new(Vectorized::new(vec![Stuck { t: 0, sum: 0, trap, pause }; contexts.len()])))
+        })
+    };
+    Registry::builtin().with_env(env("Stuck-v0", Duration::ZERO)).with_env(env("Slow-v0", Duration::from_millis(1)))
+}
+
+/// Counts its actions. Whoever first finds a file `trap` takes it away, and never comes back.
+#[derive(Clone)]
+struct Stuck {
+    t: u32,
+    sum: u32,
+    trap: Option<PathBuf>,
+    /// How long a step takes at least.
+    pause: Duration,
+}
+
+impl Stuck {
+    fn show(&self, obs: &mut [f32]) {
+        obs[0] = self.t as f32 / EPISODE as f32;
+        obs[1] = self.sum as f32 / EPISODE as f32;
+    }
+}
+
+impl Env for Stuck {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::uniform(DType::F32, RowShape::new(&[2]).unwrap(), 0.0, 1.0)
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+
+    fn reset(&mut self, _rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        (self.t, self.sum) = (0, 0);
+        self.show(obs);
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        let is_trapped = || self.trap.as_ref().is_some_and(|trap| std::fs::remove_file(trap).is_ok());
+        if self.t == FATAL && is_trapped() {
+            loop {
+                std::thread::park();
+            }
+        }
+        if !self.pause.is_zero() {
+            std::thread::sleep(self.pause);
+        }
+        self.t += 1;
+        self.sum += u32::from(action[0] == 1);
+        self.show(obs);
+        Ok(Step { reward: action[0] as f64, terminated: self.t == EPISODE, truncated: false })
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.extend([self.t as u8, self.sum as u8]);
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        let &[t, sum] = snapshot else { return Err(EnvError::BadSnapshot(snapshot.len())) };
+        (self.t, self.sum) = (t.into(), sum.into());
+        self.show(obs);
+        Ok(())
+    }
+}
+
+/// The workers that count as unhealthy.
+fn hung(hub: &Control) -> BTreeSet<u32> {
+    let rows = hub.workers().values();
+    rows.filter(|row| row.state == WorkerState::Hung.to_wire()).map(|row| row.worker).collect()
+}
+
+/// Waits until so many workers are known to hang, and says how long that took.
+async fn until_hung(hub: &mut Control, count: usize) -> Duration {
+    let began = Instant::now();
+    let is_known = |hub: &Control| hung(hub).len() == count && hub.ledger().unhealthy_workers.len() == count;
+    hub.until("hung workers", is_known).await.unwrap();
+    began.elapsed()
+}
+
+/// Lets the run end.
+async fn end(rig: &Rig, run: crate::support::Process) -> Outcome {
+    run.signal(Signal::TERM);
+    run.finish_with(0).await;
+    rig.outcome()
+}
+
+/// Stopped workers go on after their leases are over, and bring what nobody wants any more.
+pub(crate) async fn stopped() {
+    let rounds = if is_long() { 20 } else { 1 };
+    let rig = Rig::new(4, u64::MAX, 64, &[]);
+    let mut run = rig.start();
+    let mut hub = watch(&run.invitation().await).await;
+    until("some iterations", || children_of(run.pid()).len() == 4 && rig.iterations() > 3).await;
+    let mut longest = Duration::ZERO;
+    for _ in 0..rounds {
+        let stopped: Vec<u32> = children_of(run.pid()).into_iter().take(2).collect();
+        stopped.iter().for_each(|&pid| crate::support::process::send(pid, Signal::STOP));
+        let found = until_hung(&mut hub, 2).await;
+        assert!(found <= LEASE + LATER, "{found:?}");
+        longest = longest.max(found);
+        // The others go on, and do not wait for them in each iteration.
+        let (then, since) = (rig.iterations(), Instant::now());
+        until("iterations", || rig.iterations() >= then + 10).await;
+        assert!(since.elapsed() < Duration::from_secs(10), "{:?} for ten iterations", since.elapsed());
+        assert_eq!(hung(&hub).len(), 2);
+        stopped.iter().for_each(|&pid| crate::support::process::send(pid, Signal::CONT));
+        until_hung(&mut hub, 0).await;
+        let then = rig.iterations();
+        until("iterations", || rig.iterations() >= then + 5).await;
+    }
+    let found = end(&rig, run).await;
+    found.must_equal(&calm(found.env_steps, 1, 64, &[]).await);
+    let late = found.ledger.uninvited;
+    println!("{rounds} rounds of two stopped workers: found after {longest:?} at most; what came late: {late:?}");
+}
+
+/// A worker whose environment hangs answers pings and is not well.
+pub(crate) async fn forever() {
+    let rig = Rig::new(3, u64::MAX, 64, &["--env", "Stuck-v0"]);
+    let mut run = rig.start();
+    let mut hub = watch(&run.invitation().await).await;
+    until("some iterations", || children_of(run.pid()).len() == 3 && rig.iterations() > 3).await;
+    OpenOptions::new().write(true).create_new(true).open(rig.aside("trap")).unwrap();
+    until("a worker in the trap", || !rig.aside("trap").exists()).await;
+    let found = until_hung(&mut hub, 1).await;
+    assert!(found <= LEASE + LATER, "{found:?}");
+    let stuck = hung(&hub);
+    // Longer than its socket could be silent without being closed: it answers pings all the time.
+    let then = rig.iterations();
+    let watched = Instant::now() + Duration::from_secs(if is_long() { 20 } else { 4 });
+    while Instant::now() < watched || rig.iterations() < then + 10 {
+        _ = hub.next().await.unwrap();
+        assert_eq!(hung(&hub), stuck, "it is never counted healthy");
+        assert_eq!(hub.ledger().unhealthy_workers, Vec::from_iter(stuck.iter().copied()));
+    }
+    // It is still there, and can be replaced by hand.
+    assert_eq!(children_of(run.pid()).len(), 3);
+    let removed = stuck.first().copied().unwrap();
+    hub.remove_worker(removed).await.unwrap();
+    until("the end of the stuck worker", || children_of(run.pid()).len() == 2).await;
+    let outcome = end(&rig, run).await;
+    outcome.must_equal(&calm(outcome.env_steps, 1, 64, &["--env", "Stuck-v0"]).await);
+    println!("a worker whose environment hangs was found after {found:?}");
+}

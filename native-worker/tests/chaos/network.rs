@@ -1,0 +1,179 @@
+//! Workers behind a network on which whatever can go wrong does.
+
+use std::time::{Duration, Instant};
+
+use rollmesh_core::protocol::WorkerState;
+use tokio::time::sleep;
+
+use crate::{
+    proxy::{Blow, Proxy, Way, Weather},
+    rig::{Dice, Rig, calm, watch},
+    support::{
+        Process, is_long,
+        process::{Invitation, Signal},
+        until,
+    },
+};
+
+/// A run without local workers, and two workers of which each has a network of its own.
+struct Scene {
+    rig: Rig,
+    run: Process,
+    hub: Invitation,
+    proxies: Vec<Proxy>,
+    workers: Vec<Process>,
+}
+
+/// Env steps of a slot per fragment: uploads are large enough to be told from other frames.
+const LENGTH: u64 = 64;
+
+/// Where a hub really listens.
+fn listens_at(rig: &Rig) -> String {
+    let audit = rig.audit();
+    let started = audit.iter().find(|line| line["event"] == "started").unwrap();
+    started["address"].as_str().unwrap().into()
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let proxies = vec![Proxy::start().await, Proxy::start().await];
+        let hosts = proxies.iter().flat_map(|proxy| ["--public-host".to_owned(), proxy.address.to_string()]);
+        let hosts: Vec<String> = hosts.collect();
+        let rig = Rig::new(0, u64::MAX, LENGTH, &hosts.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut run = rig.start();
+        let mut hub = run.invitation().await;
+        // What it prints is where others reach it, which is the network.
+        hub.address = listens_at(&rig);
+        let mut workers = Vec::new();
+        for proxy in &proxies {
+            proxy.lead_to(hub.address.parse().unwrap());
+            workers.push(Process::worker(&proxy.address.to_string(), &hub.worker_token));
+        }
+        until("an iteration", || rig.iterations() > 0).await;
+        Self { rig, run, hub, proxies, workers }
+    }
+
+    async fn some_iterations(&self, count: u64) {
+        let then = self.rig.iterations();
+        until("iterations", || self.rig.iterations() >= then + count).await;
+    }
+
+    async fn end(self) -> crate::rig::Outcome {
+        self.run.signal(Signal::TERM);
+        self.run.finish_with(0).await;
+        for worker in self.workers {
+            worker.signal(Signal::KILL);
+            worker.finish().await;
+        }
+        let found = self.rig.outcome();
+        found.must_equal(&calm(found.env_steps, 1, LENGTH, &[]).await);
+        found
+    }
+}
+
+/// Every fault by itself, and then all of them as they come.
+pub(crate) async fn bad_weather() {
+    let ms = |millis| Way::Late(Duration::from_millis(millis));
+    let scene = Scene::start().await;
+    for blow in [Blow::Cut, Blow::ResetMidFrame, Blow::Twice, Blow::Replay] {
+        let (hits, connections) = (scene.proxies[0].hits(), scene.proxies[0].connections());
+        assert!(scene.proxies[0].hit(blow));
+        until("a hit", || scene.proxies[0].hits() > hits).await;
+        if blow != Blow::Twice {
+            until("another connection", || scene.proxies[0].connections() > connections).await;
+        }
+        scene.some_iterations(3).await;
+    }
+    let mut dice = Dice::new();
+    let rounds = if is_long() { 60 } else { 6 };
+    for _ in 0..rounds {
+        let proxy = &scene.proxies[dice.below(2)];
+        let ways = [Way::Clear, ms(5), ms(50), Way::Trickle, Way::Held];
+        proxy.set(Weather { up: ways[dice.below(5)], down: ways[dice.below(5)] });
+        sleep(Duration::from_millis(dice.below(700) as u64)).await;
+        let _ = proxy.hit([Blow::Cut, Blow::ResetMidFrame, Blow::Twice, Blow::Replay][dice.below(4)]);
+        sleep(Duration::from_millis(dice.below(700) as u64)).await;
+        proxy.set(Weather::CLEAR);
+    }
+    scene.some_iterations(5).await;
+    let hits: u64 = scene.proxies.iter().map(Proxy::hits).sum();
+    let connections: u64 = scene.proxies.iter().map(Proxy::connections).sum();
+    let found = scene.end().await;
+    let uninvited = found.ledger.uninvited;
+    println!(
+        "{} env steps over {connections} connections with {hits} blows; of {} that were lost, and what nobody wanted: \
+         {uninvited:?}",
+        found.env_steps,
+        found.ledger.granted - found.ledger.committed,
+    );
+    assert!(uninvited.rejected.late + uninvited.rejected.duplicate + uninvited.superseded > 0, "{uninvited:?}");
+}
+
+/// A worker's connection is cut off, and nobody is told: first in both directions, then in one.
+pub(crate) async fn half_open() {
+    let scene = Scene::start().await;
+    let mut hub = watch(&scene.hub).await;
+    hub.until("both workers", |hub| hub.workers().len() == 2).await.unwrap();
+    scene.some_iterations(5).await;
+    let held = Duration::from_secs(if is_long() { 25 } else { 1 });
+    let mut longest = Duration::ZERO;
+    for weather in [
+        Weather { up: Way::Held, down: Way::Held },
+        Weather { up: Way::Held, down: Way::Clear },
+        Weather { up: Way::Clear, down: Way::Held },
+    ] {
+        let is_hung = |hub: &rollmesh::control::Control| {
+            hub.workers().values().any(|row| row.state == WorkerState::Hung.to_wire())
+        };
+        scene.proxies[0].set(weather);
+        let began = Instant::now();
+        hub.until("the other one to be found", is_hung).await.unwrap();
+        longest = longest.max(began.elapsed());
+        scene.some_iterations(5).await;
+        sleep(held).await;
+        scene.proxies[0].set(Weather::CLEAR);
+        let is_whole = |hub: &rollmesh::control::Control| hub.workers().len() == 2 && !is_hung(hub);
+        hub.until("both workers", is_whole).await.unwrap();
+        scene.some_iterations(5).await;
+    }
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    let found = scene.end().await;
+    println!("cut off workers were found after {longest:?} at most; {:?}", found.ledger.uninvited);
+}
+
+/// Under TLS a bit that flips ends the connection, and nothing else.
+pub(crate) async fn flipped_bits() {
+    let proxy = Proxy::start().await;
+    let address = proxy.address.to_string();
+    let rig = Rig::new(0, u64::MAX, LENGTH, &["--tls-self-signed", "--public-host", &address]);
+    let mut run = rig.start();
+    let line = run.line("rollmesh worker --hub wss://").await;
+    let token = line.split_once("ROLLMESH_TOKEN=").unwrap().1.split(' ').next().unwrap();
+    let fingerprint = line.rsplit(' ').next().unwrap();
+    proxy.lead_to(listens_at(&rig).parse().unwrap());
+    let url = format!("wss://{address}");
+    let args = ["worker", "--hub", &url, "--tls-fingerprint", fingerprint];
+    let worker = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token));
+    until("an iteration", || rig.iterations() > 0).await;
+    let flips = if is_long() { 100 } else { 6 };
+    for flip in 0..flips {
+        let (hits, connections) = (proxy.hits(), proxy.connections());
+        assert!(proxy.hit(if flip % 2 == 0 { Blow::FlipUp } else { Blow::FlipDown }));
+        until("a flipped bit", || proxy.hits() > hits).await;
+        until("another connection", || proxy.connections() > connections).await;
+        let then = rig.iterations();
+        until("iterations", || rig.iterations() >= then + 2).await;
+    }
+    run.signal(Signal::TERM);
+    run.finish_with(0).await;
+    worker.signal(Signal::KILL);
+    worker.finish().await;
+    let found = rig.outcome();
+    found.must_equal(&calm(found.env_steps, 1, LENGTH, &[]).await);
+    println!(
+        "{flips} flipped bits, {} connections, {} of {} env steps made again",
+        proxy.connections(),
+        found.ledger.granted - found.ledger.committed,
+        found.ledger.granted,
+    );
+}

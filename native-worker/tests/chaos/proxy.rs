@@ -1,0 +1,333 @@
+//! A network between workers and a hub on which whatever a test wants goes wrong.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    sync::{broadcast, watch},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+/// How bytes travel in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// At once.
+    Clear,
+    /// After this time.
+    Late(Duration),
+    /// One byte a second.
+    Trickle,
+    /// Not at all, and nobody is told: what is sent waits, for ever if it has to.
+    Held,
+}
+
+/// How bytes travel, from workers to the hub and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Weather {
+    pub(crate) up: Way,
+    pub(crate) down: Way,
+}
+
+impl Weather {
+    pub(crate) const CLEAR: Self = Self { up: Way::Clear, down: Way::Clear };
+}
+
+/// Something that happens once to every connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blow {
+    /// It is closed in order.
+    Cut,
+    /// It is reset in the middle of the worker's next upload.
+    ResetMidFrame,
+    /// The worker's next upload arrives twice.
+    Twice,
+    /// The worker's next upload does not arrive; the connection is cut, and the upload comes with the next one.
+    Replay,
+    /// A bit of what comes next from the worker is another one.
+    FlipUp,
+    /// A bit of what comes next from the hub is another one.
+    FlipDown,
+}
+
+/// Bytes from which a frame of a worker's is an upload, and no introduction or progress.
+const UPLOAD: usize = 600;
+
+/// Listens for workers, and connects each of them with the hub.
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    listener: JoinHandle<()>,
+}
+
+struct Shared {
+    hub: OnceLock<SocketAddr>,
+    weather: watch::Sender<Weather>,
+    blows: broadcast::Sender<Blow>,
+    connections: AtomicU64,
+    /// Blows that have hit something.
+    hits: AtomicU64,
+    /// What is to come with the next connection.
+    replay: Mutex<Option<Vec<u8>>>,
+}
+
+/// How a connection is over.
+enum End {
+    Closed,
+    Reset,
+}
+
+impl Proxy {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            hub: OnceLock::new(),
+            weather: watch::Sender::new(Weather::CLEAR),
+            blows: broadcast::Sender::new(64),
+            connections: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            replay: Mutex::new(None),
+        });
+        let carried = shared.clone();
+        let listener = tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                tokio::spawn(carry(near, carried.clone()));
+            }
+        });
+        Self { address, shared, listener }
+    }
+
+    /// Where the connections lead; nowhere before.
+    pub(crate) fn lead_to(&self, hub: SocketAddr) {
+        self.shared.hub.set(hub).expect("a proxy has one hub");
+    }
+
+    pub(crate) fn set(&self, weather: Weather) {
+        self.shared.weather.send_replace(weather);
+    }
+
+    /// Hits all connections; whether there were any.
+    pub(crate) fn hit(&self, blow: Blow) -> bool {
+        self.shared.blows.send(blow).is_ok()
+    }
+
+    /// Connections so far.
+    pub(crate) fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Blows that have hit something so far.
+    pub(crate) fn hits(&self) -> u64 {
+        self.shared.hits.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+async fn carry(mut near: TcpStream, shared: Arc<Shared>) {
+    let Some(&hub) = shared.hub.get() else { return };
+    let Ok(mut far) = TcpStream::connect(hub).await else { return };
+    shared.connections.fetch_add(1, Ordering::Relaxed);
+    for socket in [&near, &far] {
+        socket.set_nodelay(true).unwrap();
+    }
+    let end = {
+        let ((near_read, near_write), (far_read, far_write)) = (near.split(), far.split());
+        tokio::select! {
+            end = up(near_read, far_write, &shared) => end,
+            end = down(far_read, near_write, &shared) => end,
+        }
+    };
+    if matches!(end, End::Reset) {
+        for socket in [&near, &far] {
+            socket.set_zero_linger().unwrap();
+        }
+    }
+}
+
+/// Waits for bytes that may go on. None at the end of the connection.
+async fn read(from: &mut ReadHalf<'_>, shared: &Shared, way: fn(Weather) -> Way) -> Option<Vec<u8>> {
+    let mut weather = shared.weather.subscribe();
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        weather.wait_for(|weather| way(*weather) != Way::Held).await.ok()?;
+        tokio::select! {
+            // Whoever cuts a connection off says nothing of its end either.
+            held = weather.wait_for(|weather| way(*weather) == Way::Held) => { held.ok()?; }
+            count = from.read(&mut buffer) => {
+                let count = count.ok().filter(|&count| count > 0)?;
+                buffer.truncate(count);
+                return Some(buffer);
+            }
+        }
+    }
+}
+
+async fn write(to: &mut WriteHalf<'_>, bytes: &[u8], shared: &Shared, way: fn(Weather) -> Way) -> Option<()> {
+    let mut weather = shared.weather.subscribe();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let now = way(*weather.borrow_and_update());
+        match now {
+            Way::Clear => {
+                to.write_all(rest).await.ok()?;
+                return Some(());
+            }
+            Way::Late(by) => {
+                sleep(by).await;
+                to.write_all(rest).await.ok()?;
+                return Some(());
+            }
+            Way::Trickle => {
+                to.write_all(&rest[..1]).await.ok()?;
+                rest = &rest[1..];
+                // Until a second has passed, or it clears up.
+                let _ = timeout(Duration::from_secs(1), weather.changed()).await;
+            }
+            Way::Held => _ = weather.wait_for(|weather| way(*weather) != Way::Held).await.ok()?,
+        }
+    }
+    Some(())
+}
+
+async fn up(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, shared: &Shared) -> End {
+    let mut blows = shared.blows.subscribe();
+    let (mut frames, mut due) = (Frames::default(), None);
+    let mut frames_since_begin = 0;
+    loop {
+        let bytes = tokio::select! {
+            bytes = read(&mut from, shared, |weather| weather.up) => bytes,
+            blow = blows.recv() => {
+                match blow {
+                    Ok(Blow::Cut) => return shared.struck(End::Closed),
+                    Ok(Blow::FlipDown) | Err(_) => {}
+                    Ok(blow) => due = Some(blow),
+                }
+                continue;
+            }
+        };
+        let Some(mut bytes) = bytes else { return End::Closed };
+        if due == Some(Blow::FlipUp) {
+            flip(&mut bytes);
+            shared.hits.fetch_add(1, Ordering::Relaxed);
+            due = None;
+        }
+        frames.push(&bytes);
+        while let Some(frame) = frames.next() {
+            frames_since_begin += 1;
+            // The request, Hello, and what comes after them: the peer is let in.
+            let replayed = if frames_since_begin == 4 { shared.replay.lock().unwrap().take() } else { None };
+            let is_upload = frame.len() >= UPLOAD && frames_since_begin > 2;
+            let strike = due.take_if(|_| is_upload);
+            if strike.is_some() {
+                shared.hits.fetch_add(1, Ordering::Relaxed);
+            }
+            let parts: Vec<&[u8]> = match strike {
+                Some(Blow::ResetMidFrame) => vec![&frame[..frame.len() / 2]],
+                Some(Blow::Replay) => {
+                    *shared.replay.lock().unwrap() = Some(frame);
+                    return End::Closed;
+                }
+                Some(Blow::Twice) => vec![&frame, &frame],
+                _ => replayed.iter().map(Vec::as_slice).chain([&*frame]).collect(),
+            };
+            for part in parts {
+                if write(&mut to, part, shared, |weather| weather.up).await.is_none() {
+                    return End::Closed;
+                }
+            }
+            if strike == Some(Blow::ResetMidFrame) {
+                return End::Reset;
+            }
+        }
+    }
+}
+
+async fn down(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, shared: &Shared) -> End {
+    let mut blows = shared.blows.subscribe();
+    while let Some(mut bytes) = read(&mut from, shared, |weather| weather.down).await {
+        while let Ok(blow) = blows.try_recv() {
+            if blow == Blow::FlipDown {
+                flip(&mut bytes);
+                shared.hits.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if write(&mut to, &bytes, shared, |weather| weather.down).await.is_none() {
+            break;
+        }
+    }
+    End::Closed
+}
+
+impl Shared {
+    fn struck(&self, end: End) -> End {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        end
+    }
+}
+
+fn flip(bytes: &mut [u8]) {
+    let middle = bytes.len() / 2;
+    if let Some(byte) = bytes.get_mut(middle) {
+        *byte ^= 1 << (middle % 8);
+    }
+}
+
+/// Finds where a worker's WebSocket frames end, so that faults hit whole messages or the middle of one; what is no
+/// WebSocket passes as it comes.
+#[derive(Default)]
+struct Frames {
+    waiting: Vec<u8>,
+    has_begun: bool,
+    is_opaque: bool,
+}
+
+impl Frames {
+    fn push(&mut self, bytes: &[u8]) {
+        if !self.has_begun && self.waiting.is_empty() && !bytes.starts_with(b"GET ") {
+            self.is_opaque = true;
+        }
+        self.waiting.extend_from_slice(bytes);
+    }
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let len = match (self.is_opaque, self.has_begun) {
+            (true, _) => self.waiting.len(),
+            (false, false) => self.waiting.windows(4).position(|end| end == b"\r\n\r\n")? + 4,
+            (false, true) => self.frame_len()?,
+        };
+        if len == 0 || len > self.waiting.len() {
+            return None;
+        }
+        self.has_begun = true;
+        Some(self.waiting.drain(..len).collect())
+    }
+
+    fn frame_len(&self) -> Option<usize> {
+        let short = usize::from(self.waiting.get(1)? & 0x7f);
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |number, &byte| number << 8 | usize::from(byte));
+        let (head, body) = match short {
+            126 => (4, number(self.waiting.get(2..4)?)),
+            127 => (10, number(self.waiting.get(2..10)?)),
+            body => (2, body),
+        };
+        // A client's frames are masked.
+        Some(head + 4 + body)
+    }
+}

@@ -1,0 +1,74 @@
+//! What a run takes of the machine as it goes on.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    rig::Rig,
+    support::{
+        is_long,
+        process::{Signal, children_of},
+        until,
+    },
+};
+
+/// What a process has.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    memory: u64,
+    fds: usize,
+    threads: usize,
+}
+
+fn sample(pid: u32) -> Sample {
+    let proc = format!("/proc/{pid}");
+    let status = std::fs::read_to_string(format!("{proc}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let count = |what: &str| std::fs::read_dir(format!("{proc}/{what}")).map_or(0, Iterator::count);
+    Sample {
+        memory: line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10,
+        fds: count("fd"),
+        threads: count("task"),
+    }
+}
+
+/// Memory may grow by so much from one third of the time to the last: the allocator's, not the run's.
+const SLACK: u64 = 8 << 20;
+
+/// Hub and worker take as much in the last third of their time as in the second.
+pub(crate) async fn flat() {
+    let time = Duration::from_secs(if is_long() { 600 } else { 15 });
+    let rig = Rig::new(2, u64::MAX, 64, &[]);
+    let run = rig.start();
+    until("an iteration", || rig.iterations() > 0).await;
+    let worker = children_of(run.pid())[0];
+    let (began, mut samples) = (Instant::now(), Vec::new());
+    let mut pause = tokio::time::interval(Duration::from_millis(50));
+    while began.elapsed() < time {
+        pause.tick().await;
+        samples.push([sample(run.pid()), sample(worker)]);
+    }
+    let iterations = rig.iterations();
+    run.signal(Signal::TERM);
+    run.finish_with(0).await;
+    rig.outcome();
+    let third = samples.len() / 3;
+    let (before, after) = (&samples[third..2 * third], &samples[2 * third..]);
+    for (which, name) in ["hub", "worker"].iter().enumerate() {
+        // What is there at least is there to stay; what comes and goes, such as files of checkpoints, is not counted.
+        let least =
+            |part: &[[Sample; 2]], of: fn(&Sample) -> u64| part.iter().map(|both| of(&both[which])).min().unwrap();
+        let of: [fn(&Sample) -> u64; 3] = [|s| s.memory, |s| s.fds as u64, |s| s.threads as u64];
+        let [before, after] = [before, after].map(|part| of.map(|of| least(part, of)));
+        println!(
+            "{name} in {iterations} iterations: memory {} then {} KiB, {} then {} files, {} then {} threads",
+            before[0] >> 10,
+            after[0] >> 10,
+            before[1],
+            after[1],
+            before[2],
+            after[2],
+        );
+        assert!(after[0] <= before[0] + SLACK, "memory of the {name} grows");
+        assert_eq!(before[1..], after[1..], "files or threads of the {name}");
+    }
+}
