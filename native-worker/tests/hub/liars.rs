@@ -34,7 +34,7 @@ async fn token_of_page(hub: &TestHub) -> Token {
     let mut page = hub.operator().await;
     page.say(&Message::WorkerTokenRequest(Request { request: 7 })).await;
     page.wait_for(|message| match message {
-        Message::WorkerToken(WorkerToken { request: 7, token }) => Some(token.clone()),
+        Message::WorkerToken(WorkerToken { request: 7, token }) => Some(*token),
         _ => None,
     })
     .await
@@ -67,7 +67,7 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
         let config = TrainConfig { run_dir: run_dir.clone(), checkpoint_interval: 1, ..small(0, 2_000) };
         let run = hub.train(config).await;
         let token = token_of_page(&hub).await;
-        lie_after(&hub, token.clone(), 3).await;
+        lie_after(&hub, token, 3).await;
         let line = hub.notice("the run goes back").await;
         assert!(line.contains(" to 3, before what a liar made"), "{line}");
         let mut again = Client::connect(hub.hub.address()).await;
