@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use rollmesh_core::{
     batch::SlotFragment,
+    column::RowShape,
     config::Config,
     env::EnvRegistry,
+    filter::{FilterKind, FrozenStat, RunFilter},
     group::{GroupCommand, GroupConfig, LeaseGroup, WorkerProfile},
-    hash::{Hash128, RolloutHasher},
+    hash::{Hash128, RolloutHasher, weights_hash},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
@@ -135,12 +137,21 @@ impl Cluster {
 }
 
 /// Runs all iterations; before every bit of work `blow` may hit the cluster.
-fn batches(workers: u32, mut blow: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFragment>> {
+fn batches(workers: u32, blow: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFragment>> {
+    batches_under(workers, |version, _| weights(version), blow)
+}
+
+/// Runs all iterations, each with the weights that `learn` makes after the batch before it.
+fn batches_under(
+    workers: u32,
+    mut learn: impl FnMut(u64, &[SlotFragment]) -> Weights,
+    mut blow: impl FnMut(&mut Cluster),
+) -> Vec<Vec<SlotFragment>> {
     let mut cluster = Cluster::new(workers);
     let mut dice = Dice::new(u64::from(workers));
-    let mut batches = Vec::new();
+    let mut batches: Vec<Vec<SlotFragment>> = Vec::new();
     for iteration in 0..ITERATIONS {
-        let weights = weights(iteration);
+        let weights = learn(iteration, batches.last().map_or(&[], Vec::as_slice));
         cluster.group.begin_iteration(weights.version(), cluster.now).unwrap();
         let batch = loop {
             cluster.obey(&weights);
@@ -253,5 +264,46 @@ fn batches_are_the_same_while_two_iterations_are_open() {
             }
         });
         assert!(stormy == alone, "seed {seed}: {} is not {}", hash(&stormy), hash(&alone));
+    }
+}
+
+/// Runs all iterations with a filter. What came of it: the hash of the rows, that of what a learner sees, and the last
+/// weights.
+fn filtered(workers: u32, blow: impl FnMut(&mut Cluster)) -> (Hash128, Hash128, Weights) {
+    let shape = RowShape::vector(4);
+    let mut filter = RunFilter::new(FilterKind::MeanStdFilter, shape, WeightsVersion(0)).unwrap().unwrap();
+    let mut seen = Vec::new();
+    let mut learn = |version: u64, batch: &[SlotFragment]| {
+        filter.observe(batch).unwrap();
+        seen.push(filter.normalized(batch).unwrap());
+        filter.forget_before(WeightsVersion(version));
+        filter.publish(&weights(version))
+    };
+    let batches = batches_under(workers, &mut learn, blow);
+    let last = learn(ITERATIONS, batches.last().unwrap());
+    let rows = u64::from(spec().num_slots * spec().rollout_fragment_length) * ITERATIONS;
+    let frozen = FrozenStat::of_weights(&last).unwrap().unwrap();
+    assert_eq!(frozen.running().n(), rows, "every committed observation counts once");
+    (hash(&batches), hash(&seen), last)
+}
+
+#[test]
+fn neither_who_works_nor_who_dies_shows_in_the_statistics_of_a_filter() {
+    let calm = filtered(1, |_| {});
+    assert_ne!(calm.0, hash(&batches(1, |_| {})), "the policy sees normalised observations");
+    assert_ne!(calm.0, calm.1, "and so does the learner");
+    for seed in 0..4 {
+        let mut dice = Dice::new(seed);
+        let mut kills = 0;
+        let stormy = filtered(1 + seed as u32, |cluster| {
+            if dice.chance(150) {
+                let alive: Vec<WorkerId> = cluster.runners.keys().copied().collect();
+                cluster.replace(alive[dice.between(0, alive.len() as u64 - 1) as usize]);
+                kills += 1;
+            }
+        });
+        assert!(kills > 0, "seed {seed}");
+        assert_eq!((stormy.0, stormy.1), (calm.0, calm.1), "seed {seed}, {kills} kills");
+        assert_eq!(weights_hash(&stormy.2), weights_hash(&calm.2), "seed {seed}, {kills} kills");
     }
 }

@@ -12,7 +12,7 @@ use rollmesh_core::{
 };
 use rollmesh_tests::{
     fake_rows::{calm_batches, calm_batches_of},
-    scenario::{BlowKind, Scenario},
+    scenario::{BlowKind, Faults, Scenario},
     simnet::{Report, SimNet},
 };
 
@@ -110,6 +110,9 @@ fn chaos_changes_no_batch_and_loses_no_step() {
         let steps = scenario.iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
         let Ledger { committed, consumed, outstanding, queued, .. } = report.ledger;
         assert_eq!((committed, consumed, outstanding, queued), (steps, steps, 0, 0));
+        // Nor do the statistics of a filter tell of it.
+        let peaceful = Scenario { faults: Faults::default(), ..scenario.clone() };
+        assert!(scenario.seed % 10 > 0 || run(&peaceful).weights == report.weights, "other statistics");
     });
     ways.assert_taken(&COMMON[..6]);
     ways.assert_taken(&["superseded", "uninvited"]);

@@ -8,10 +8,11 @@ use super::{FilterError, FilterFloat, MeanStdConfig, MeanStdFilter};
 use crate::{column::RowShape, prelude::*};
 
 /// The kinds of filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[doc(alias = "observation_filter")]
 pub enum FilterKind {
     /// Observations as they are.
+    #[default]
     NoFilter,
     /// Normalised with running statistics.
     MeanStdFilter,

@@ -41,6 +41,7 @@ mod bytes;
 mod kind;
 mod mean_std;
 mod normalize;
+mod run;
 mod running_stat;
 mod tensors;
 mod versioned;
@@ -52,13 +53,14 @@ pub use bytes::FilterStateError;
 pub use kind::{Filter, FilterKind, UnknownFilter, synchronize};
 pub use mean_std::MeanStdFilter;
 pub use normalize::{FilterFloat, MeanStdConfig};
+pub use run::{FILTER_PREFIX, RunFilter};
 pub use running_stat::RunningStat;
 pub use tensors::FilterTensorError;
 pub use versioned::{FilterDelta, FrozenStat, VersionedFilter};
 
 use crate::{
     column::RowShape,
-    ids::{FragmentNo, SlotId},
+    ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
 };
 
@@ -107,5 +109,14 @@ pub enum FilterError {
         slot: SlotId,
         /// Its fragment.
         fragment: FragmentNo,
+    },
+    /// The weights of this version were not published by this filter, or long ago.
+    #[error("there are no statistics of weights version {0}")]
+    NoStatistics(WeightsVersion),
+    /// A fragment cannot be filtered.
+    #[error("a fragment of slot {slot} has no float32 observations, which the filter takes")]
+    NotObserved {
+        /// The slot.
+        slot: SlotId,
     },
 }

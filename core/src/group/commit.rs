@@ -14,7 +14,8 @@ impl LeaseGroup {
     /// A worker hands over fragments of a lease: all of it, or a part.
     ///
     /// Every fragment is judged for itself, with one exception: if one of them contradicts what is
-    /// committed, none is believed and the worker is quarantined. The group cannot know who of the two
+    /// committed, none is believed and the worker is quarantined; unless an untrusted one committed it, whose fragment is
+    /// then [made again](super::AuditPolicy). The group cannot know who of the two
     /// is right; the event names both. A fragment that several workers were asked for is compared until the
     /// slot's next one is committed, also when the batch has been taken and the lease is over.
     ///
@@ -29,6 +30,7 @@ impl LeaseGroup {
     ) -> Receipt {
         self.heard_of(worker);
         let liar = fragments.iter().any(|fragment| self.contradicts(lease, fragment));
+        let is_disputed = liar && self.dispute(worker, lease, &fragments);
         let mut receipt = Receipt::default();
         for fragment in fragments {
             let outcome = match liar {
@@ -39,7 +41,7 @@ impl LeaseGroup {
             self.settle(worker, lease, fragment, outcome, now);
         }
         self.close_if_done(worker, lease, &receipt, now);
-        self.draw_consequences(worker, lease, &receipt);
+        self.draw_consequences(worker, lease, &receipt, is_disputed);
         self.retire_losers(now);
         self.advance(now);
         receipt
@@ -49,6 +51,28 @@ impl LeaseGroup {
     /// the group was restored says nothing: where slots do not keep step, the slot may have come here on another way.
     fn contradicts(&self, lease: LeaseId, fragment: &SlotFragment) -> bool {
         lease >= self.config.first_lease && self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
+    }
+
+    /// Has the committed fragments made again that these contradict, if others made them who are not trusted. True if
+    /// there are such: then nobody is to blame yet.
+    fn dispute(&mut self, worker: WorkerId, lease: LeaseId, fragments: &[SlotFragment]) -> bool {
+        let party = self.audits.party(worker);
+        let mut is_disputed = false;
+        for fragment in fragments {
+            if !self.contradicts(lease, fragment) {
+                continue;
+            }
+            let slot = self.slots.get(fragment.slot);
+            let first = slot.and_then(|slot| slot.untrusted(fragment.fragment));
+            let first = first.map(|(worker, party, start)| (worker, party, start.cloned()));
+            if let (Some((first, of, start)), Some(twin)) = (first, self.twin(fragment).cloned())
+                && Some(of) != party
+            {
+                let batch = self.batch_of(fragment);
+                is_disputed |= self.audits.demand((first, of), twin, start, batch);
+            }
+        }
+        is_disputed
     }
 
     /// The committed fragment that this one must be equal to.
@@ -114,7 +138,9 @@ impl LeaseGroup {
             }
             let is_held = self.leases.get(lease).is_some_and(|live| live.leaves_states);
             let (number, weights_version) = (fragment.fragment, fragment.weights_version);
-            self.slots.commit(fragment, lease, worker, is_held);
+            self.note_for_audit(worker, lease, &fragment);
+            let party = self.audits.party(worker);
+            self.slots.commit(fragment, (lease, worker, party), is_held);
             self.note_commit(slot, number, weights_version);
         }
         self.end_grant(lease, slot, End::Came(outcome));
@@ -148,7 +174,7 @@ impl LeaseGroup {
         }
     }
 
-    fn draw_consequences(&mut self, worker: WorkerId, lease: LeaseId, receipt: &Receipt) {
+    fn draw_consequences(&mut self, worker: WorkerId, lease: LeaseId, receipt: &Receipt, is_disputed: bool) {
         let mut rejected = BTreeMap::<RejectReason, u32>::new();
         for (_, outcome) in &receipt.outcomes {
             if let Outcome::Rejected(reason) = outcome {
@@ -157,6 +183,10 @@ impl LeaseGroup {
         }
         for (&reason, &fragments) in &rejected {
             self.event(GroupEvent::FragmentsRejected { worker, lease, fragments, reason });
+        }
+        if is_disputed {
+            // Who of the two lies will be seen.
+            return;
         }
         if rejected.contains_key(&RejectReason::Audit) {
             self.quarantine(worker, QuarantineCause::Audit);

@@ -143,6 +143,7 @@ impl LeaseGroup {
             self.expire_unsaid(lease, ExpiryCause::Left);
         }
         self.workers.remove(&worker);
+        self.audits.forget_worker(worker);
         self.slots.forget_holder(worker);
         self.commands.retain(|command| command.worker() != worker);
     }

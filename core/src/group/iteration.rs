@@ -85,6 +85,15 @@ impl LeaseGroup {
         self.mode != Mode::Stopped && self.open.len() < Self::MAX_OPEN && has_same_weights
     }
 
+    /// The oldest weights of which a batch may still hold fragments; none before the first iteration and between two.
+    #[must_use]
+    pub fn oldest_weights(&self) -> Option<WeightsVersion> {
+        let begun = self.open.iter().map(|iteration| iteration.weights_version);
+        let leased = self.leases.iter().map(|(_, lease)| lease.weights_version);
+        let queued = self.slots.iter().flat_map(|(_, slot)| slot.fragments()).map(|fragment| fragment.weights_version);
+        begun.chain(leased).chain(queued).min()
+    }
+
     /// True if slots do not keep step.
     pub(super) fn is_free(&self) -> bool {
         self.config.mode != SamplingMode::Synchronous

@@ -135,6 +135,13 @@ impl Ledger {
         }
     }
 
+    /// Committed env steps that no batch has taken turn out to be lies.
+    pub(super) fn take_back(&mut self, env_steps: u64) {
+        self.queued -= env_steps;
+        self.committed -= env_steps;
+        self.rejected.audit += env_steps;
+    }
+
     /// A committed fragment will be in no batch.
     pub(super) fn drop_stale(&mut self, env_steps: u64) {
         self.queued -= env_steps;

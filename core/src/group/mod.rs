@@ -32,6 +32,8 @@
 //! - An overdue lease's slots are leased a second time when a worker is idle. The first commit wins, the
 //!   second must be equal, bit for bit, or its sender is quarantined. Whoever was overtaken gets its next lease when it has
 //!   answered, and hangs if it has not when the lost one would have expired.
+//! - Of what untrusted workers commit a share is made again elsewhere, see [`AuditPolicy`]; who is caught lying gets no
+//!   more leases.
 //! - Every granted env step ends in exactly one place of the [`Ledger`].
 //! - The same calls give the same answers. Memory is bounded by slots and workers.
 //!
@@ -68,6 +70,7 @@ mod journal;
 mod lease_table;
 mod ledger;
 mod output;
+mod replay;
 mod script;
 mod slot_table;
 mod state;
@@ -77,12 +80,13 @@ pub use config::{BeginError, GroupConfig, GroupConfigError, SamplingMode};
 pub use journal::{JournalEntry, JournalError};
 pub use ledger::{Expired, Ledger, Rejected, Uninvited};
 pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};
+pub use replay::{AuditPolicy, AuditTask, BadShare, Conviction, Party, Verdict};
 pub use state::{GroupState, RestoreError};
 pub use worker::{WorkerProfile, WorkerState, WorkerStatus};
 
 use self::{
-    flow::Flow, grant::Iteration, hedge::Durations, lease_table::LeaseTable, ledger::End, slot_table::SlotTable,
-    worker::Worker,
+    flow::Flow, grant::Iteration, hedge::Durations, lease_table::LeaseTable, ledger::End, replay::Audits,
+    slot_table::SlotTable, worker::Worker,
 };
 use crate::{
     ids::{FragmentNo, LeaseId, WorkerId},
@@ -105,6 +109,7 @@ pub struct LeaseGroup {
     flow: Flow,
     workers: BTreeMap<WorkerId, Worker>,
     leases: LeaseTable,
+    audits: Audits,
     durations: Durations,
     ledger: Ledger,
     commands: VecDeque<GroupCommand>,
@@ -150,6 +155,7 @@ impl LeaseGroup {
             flow: Flow::default(),
             workers: BTreeMap::new(),
             leases: LeaseTable::new(config.first_lease),
+            audits: Audits::default(),
             durations: Durations::new(config.hedge_floor),
             ledger: Ledger::default(),
             commands: VecDeque::new(),

@@ -203,6 +203,15 @@ pub enum GroupEvent {
         /// Whose fragment differs from that.
         second: WorkerId,
     },
+    /// A committed fragment of an untrusted worker is not what it should be.
+    ReplayMismatch {
+        /// Who made it.
+        worker: WorkerId,
+        /// The slot.
+        slot: SlotId,
+        /// The fragment.
+        fragment: FragmentNo,
+    },
     /// A worker gets no more leases.
     WorkerQuarantined {
         /// The worker.
@@ -217,6 +226,8 @@ pub enum GroupEvent {
 pub enum QuarantineCause {
     /// It contradicted a committed fragment.
     Audit,
+    /// A fragment of its party was made again and differs.
+    Replay,
     /// Three times in a row it refused its lease or sent something unusable.
     Failures,
 }
@@ -225,6 +236,7 @@ impl fmt::Display for QuarantineCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Audit => "it contradicted a committed fragment",
+            Self::Replay => "a fragment that was made again differs from its",
             Self::Failures => "it failed three times in a row",
         })
     }
@@ -260,6 +272,9 @@ impl fmt::Display for GroupEvent {
             }
             Self::AuditMismatch { slot, fragment, first, second } => {
                 write!(f, "workers {first} and {second} disagree about fragment {fragment} of slot {slot}")
+            }
+            Self::ReplayMismatch { worker, slot, fragment } => {
+                write!(f, "fragment {fragment} of slot {slot} is not what worker {worker} said")
             }
             Self::WorkerQuarantined { worker, cause } => {
                 write!(f, "worker {worker} gets no more leases: {cause}; remove it, or restart it")

@@ -1,6 +1,6 @@
 //! The slots of a run: what was committed last, and who works on what comes next.
 
-use super::state::SlotMark;
+use super::{replay::Party, state::SlotMark};
 use crate::{
     batch::SlotFragment,
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
@@ -24,6 +24,8 @@ struct Queued {
     start: Option<Vec<u8>>,
     /// Leases that were asked for it.
     asked: u32,
+    /// Who made it and who answers for that, if that one is not trusted.
+    by: Option<(WorkerId, Party)>,
 }
 
 #[derive(Debug, Default)]
@@ -38,7 +40,7 @@ pub(super) struct Slot {
     /// The committed fragments that no batch has taken, in order; in synchronous mode at most one for each open iteration.
     committed: VecDeque<Queued>,
     /// The fragment committed last, if its batch was taken and if somebody else was asked for it too, to compare theirs with.
-    witness: Option<SlotFragment>,
+    witness: Option<Queued>,
     /// Leases that were asked for the fragment to come; those that wait for the end of another one not counted.
     asked: u32,
     /// The live leases of this slot that do not wait: none, one, or two when it is hedged.
@@ -53,7 +55,20 @@ pub(super) struct SlotTable {
 impl Slot {
     /// The committed fragments that are still of use.
     pub(super) fn fragments(&self) -> impl Iterator<Item = &SlotFragment> {
-        self.committed.iter().map(|queued| &queued.fragment).chain(&self.witness)
+        self.committed.iter().chain(&self.witness).map(|queued| &queued.fragment)
+    }
+
+    /// Of a committed fragment that is still of use: who made it and answers for it, if that one is not trusted, and from
+    /// which state.
+    pub(super) fn untrusted(&self, fragment: FragmentNo) -> Option<(WorkerId, Party, Option<&Vec<u8>>)> {
+        let mut known = self.committed.iter().chain(&self.witness);
+        let found = known.find(|queued| queued.fragment.fragment == fragment)?;
+        found.by.map(|(worker, party)| (worker, party, found.start.as_ref()))
+    }
+
+    /// State after the last committed fragment.
+    pub(super) fn state(&self) -> Option<&Vec<u8>> {
+        self.state.as_ref()
     }
 
     /// The fragment to commit next.
@@ -80,9 +95,10 @@ impl Slot {
     }
 
     fn take_fragment(&mut self) -> Option<SlotFragment> {
-        let Queued { fragment, asked, .. } = self.committed.pop_front()?;
+        let Queued { fragment, start, asked, by } = self.committed.pop_front()?;
         // Clones share buffers, and few slots are asked for twice.
-        self.witness = (asked > 1 && self.committed.is_empty()).then(|| fragment.clone());
+        self.witness =
+            (asked > 1 && self.committed.is_empty()).then(|| Queued { fragment: fragment.clone(), start, asked, by });
         Some(fragment)
     }
 }
@@ -149,14 +165,44 @@ impl SlotTable {
     }
 
     /// Takes a fragment. `is_held` tells whether the worker still has the state at its end.
-    pub(super) fn commit(&mut self, fragment: SlotFragment, lease: LeaseId, worker: WorkerId, is_held: bool) {
+    pub(super) fn commit(
+        &mut self,
+        fragment: SlotFragment,
+        (lease, worker, party): (LeaseId, WorkerId, Option<Party>),
+        is_held: bool,
+    ) {
         let Some(slot) = self.get_mut(fragment.slot) else { return };
         let start = slot.state.replace(fragment.state.clone());
         slot.next = FragmentNo(fragment.fragment.0 + 1);
         slot.held_by = is_held.then_some(worker);
         slot.last_commit = Some(Commit { fragment: fragment.fragment, lease, worker });
-        slot.committed.push_back(Queued { fragment, start, asked: core::mem::take(&mut slot.asked) });
+        slot.committed.push_back(Queued {
+            fragment,
+            start,
+            asked: core::mem::take(&mut slot.asked),
+            by: party.map(|party| (worker, party)),
+        });
         slot.witness = None;
+    }
+
+    /// Takes back the queued fragments of a party, and those that go on from them: the slots, where they are again, and how
+    /// many fragments these were.
+    pub(super) fn drop_commits_of(&mut self, party: Party) -> Vec<(SlotId, FragmentNo, u32)> {
+        let mut dropped = Vec::new();
+        for (id, slot) in (0..).map(SlotId).zip(&mut self.slots) {
+            let Some(first) = slot.committed.iter().position(|queued| queued.by.is_some_and(|(_, by)| by == party))
+            else {
+                continue;
+            };
+            let mut taken = slot.committed.split_off(first);
+            let fragments = taken.len() as u32;
+            let Some(Queued { fragment, start, .. }) = taken.pop_front() else { continue };
+            slot.state = start;
+            slot.next = fragment.fragment;
+            (slot.held_by, slot.last_commit, slot.asked) = (None, None, slot.leases.len() as u32);
+            dropped.push((id, slot.next, fragments));
+        }
+        dropped
     }
 
     /// The worker has no state of any slot any more.

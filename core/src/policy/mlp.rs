@@ -1,6 +1,6 @@
 //! The acting policy: two small networks with tanh, on the kernel table.
 
-use super::{ActionInput, ActionOutput, Policy, PolicyError};
+use super::{ActionInput, ActionOutput, Policy, PolicyError, normalizer::Normalizer};
 use crate::{
     column::DType,
     env::{EnvSpaces, RowsMut, RowsRef},
@@ -67,7 +67,8 @@ impl MlpPolicySpec {
 
 /// Categorical policy and value estimate from two networks, on the kernel table: the fast part of
 /// [`NetPolicy`](super::NetPolicy), with the same bits. It explores, and keeps the parameters of its distributions to
-/// itself.
+/// itself. Like that, it normalises observations where there are
+/// [statistics among its weights](crate::filter::FILTER_PREFIX).
 #[derive(Clone, Debug)]
 pub struct MlpPolicy {
     spec: MlpPolicySpec,
@@ -77,6 +78,7 @@ pub struct MlpPolicy {
     is_stale: bool,
     kernels: Kernels,
     streams: Streams,
+    normalizer: Normalizer,
     uniforms: Vec<f32>,
 }
 
@@ -90,7 +92,8 @@ impl MlpPolicy {
         spec.check()?;
         let nets = pack(&spec, &weights)?;
         let streams = Streams::new(seed, Purpose::Action);
-        Ok(Self { spec, weights, nets, is_stale: false, kernels, streams, uniforms: Vec::new() })
+        let normalizer = Normalizer::new(&weights, spec.obs_len)?;
+        Ok(Self { spec, weights, nets, is_stale: false, kernels, streams, normalizer, uniforms: Vec::new() })
     }
 
     /// Packs the weights for the kernels, if that is still to be done.
@@ -126,6 +129,7 @@ impl Policy for MlpPolicy {
             return Err(PolicyError::Unsupported { wanted: "int64 actions".into(), found: "other actions".into() });
         };
         self.freshen()?;
+        let obs = self.normalizer.apply(obs)?;
         let streams = self.streams;
         self.uniforms.clear();
         self.uniforms.extend(input.moments.iter().map(|m| unit_f32(streams.block(m.slot, m.episode, m.t, m.agent)[0])));
@@ -136,6 +140,7 @@ impl Policy for MlpPolicy {
     fn compute_values(&mut self, obs: RowsRef<'_>, _state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
         let obs = self.floats(obs, values.len())?;
         self.freshen()?;
+        let obs = self.normalizer.apply(obs)?;
         (self.kernels.values)(&self.nets, obs, values);
         Ok(())
     }
@@ -151,6 +156,7 @@ impl Policy for MlpPolicy {
                 find_layer(weights, net, i, layer.inputs(), layer.outputs())?;
             }
         }
+        self.normalizer.set_weights(weights, self.spec.obs_len)?;
         self.weights = weights.clone();
         self.is_stale = true;
         Ok(())

@@ -46,6 +46,7 @@ mod learn;
 mod map;
 mod mlp;
 mod net;
+mod normalizer;
 mod random;
 mod registry;
 mod stash;
@@ -71,6 +72,7 @@ use crate::{
     config::ConfigError,
     env::RowsRef,
     episode::{Episode, GlobalVars, OtherAgent},
+    filter::{FilterError, FilterTensorError},
     postprocess::PostprocessError,
     prelude::*,
     view::ViewRequirements,
@@ -101,6 +103,12 @@ pub enum PolicyError {
     /// These weights are not the policy's.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// What is called a filter among the weights is none.
+    #[error(transparent)]
+    FilterTensors(#[from] FilterTensorError),
+    /// The observations cannot be filtered.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
     /// The batch is not what the policy learns from.
     #[error(transparent)]
     Batch(#[from] BatchError),

@@ -182,6 +182,24 @@ impl SlotRunner {
         Ok(Advance::Done { lease, fragments })
     }
 
+    /// Makes a lease's fragments with these weights, from beginning to end: to compare them with somebody else's.
+    ///
+    /// # Errors
+    /// [`RunnerError`], as [`set_weights`](Self::set_weights), [`begin`](Self::begin) and [`advance`](Self::advance).
+    pub fn replay(&mut self, lease: Lease, weights: &Weights) -> Result<Vec<SlotFragment>, RunnerError> {
+        if self.weights_version() != weights.version() || lease.weights_version.0 == 0 {
+            self.set_weights(weights)?;
+        }
+        self.begin(lease)?;
+        loop {
+            match self.advance(u32::MAX)? {
+                Advance::Working { .. } => {}
+                Advance::Done { fragments, .. } => return Ok(fragments),
+                Advance::Idle => return Ok(Vec::new()),
+            }
+        }
+    }
+
     /// The lease that is running.
     #[must_use]
     pub fn lease(&self) -> Option<LeaseId> {

@@ -3,10 +3,11 @@
 use std::{env, path::PathBuf};
 
 use clap::Args;
+use rollmesh_core::group::AuditPolicy;
 
 use super::exit::Failure;
 use crate::{
-    hub::{SecurityConfig, TlsConfig},
+    hub::{Distrust, OnLiar, SecurityConfig, TlsConfig},
     net::{Fingerprint, Trust},
 };
 
@@ -34,6 +35,16 @@ pub(super) struct SecurityFlags {
     /// Where to keep the audit log, lines of JSON [default: audit.jsonl in the run or state directory]
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
+    /// Share of the fragments of workers that are not trusted that the hub makes again, to see whether they are what they
+    /// should be. Browser tabs are not trusted
+    #[arg(long, value_name = "SHARE", default_value_t = AuditPolicy::DEFAULT_SHARE)]
+    audit_share: f64,
+    /// Trust no worker but the hub's own
+    #[arg(long)]
+    distrust_workers: bool,
+    /// What becomes of a run in which somebody has lied
+    #[arg(long, value_enum, default_value_t)]
+    on_liar: OnLiar,
     /// Directory of what outlives the hub [default: rollmesh in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
@@ -58,6 +69,11 @@ impl SecurityFlags {
             hosts: self.public_host.clone(),
             token_file: self.tokens.clone(),
             audit_log: Some(audit_log),
+            distrust: Distrust {
+                audits: AuditPolicy { share: self.audit_share, ..AuditPolicy::default() },
+                distrust_remote: self.distrust_workers,
+                on_liar: self.on_liar,
+            },
         })
     }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Args;
-use rollmesh_core::config::Config;
+use rollmesh_core::{config::Config, filter::FilterKind};
 
 use super::{
     exit::Failure,
@@ -103,6 +103,10 @@ pub(super) struct TrainArgs {
     pub(super) json: bool,
     #[command(flatten)]
     mode: ModeFlags,
+    /// What observations go through before the policy sees them: NoFilter, or MeanStdFilter, which normalises them with the
+    /// mean and standard deviation of all before
+    #[arg(long, value_name = "FILTER", default_value_t, conflicts_with = "input")]
+    observation_filter: FilterKind,
     #[command(flatten)]
     pub(super) files: FileFlags,
 }

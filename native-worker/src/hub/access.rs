@@ -3,7 +3,10 @@
 use std::{collections::VecDeque, net::SocketAddr};
 
 use hyper::header::{self, HeaderMap, HeaderValue};
-use rollmesh_core::protocol::{Role, Token, TokenGrant, TokenHash, TokenId, TokenTable};
+use rollmesh_core::{
+    group::Party,
+    protocol::{Role, Token, TokenGrant, TokenHash, TokenId, TokenTable},
+};
 
 use super::{
     limits::{MAX_PAGE_TOKENS, MAX_TOKENS},
@@ -28,6 +31,8 @@ pub(super) struct Tokens {
     /// Both, for whoever knocks.
     all: TokenTable,
     of_pages: VecDeque<TokenId>,
+    /// The hub's own of its workers, which many may show.
+    shared: Option<TokenId>,
 }
 
 impl Tokens {
@@ -60,6 +65,26 @@ impl Tokens {
         let expires = Some(now().saturating_add(PAGE_TOKEN_SECONDS));
         let id = self.add(token, TokenGrant { role: Role::Worker, child: None, expires });
         self.of_pages.push_back(id);
+    }
+
+    /// Notes that many workers may show this one.
+    pub(super) fn share(&mut self, token: &Token) {
+        self.shared = Some(TokenHash::of(token).id());
+    }
+
+    pub(super) fn is_shared(&self, id: TokenId) -> bool {
+        self.shared == Some(id)
+    }
+
+    /// The token that a party stands for, if it is one and still there.
+    pub(super) fn of_party(&self, party: Party) -> Option<TokenId> {
+        let id = u32::try_from(party.0).ok().map(TokenId)?;
+        self.all.iter().any(|(hash, _)| hash.id() == id).then_some(id)
+    }
+
+    /// True if a page has asked for it.
+    pub(super) fn is_of_page(&self, id: TokenId) -> bool {
+        self.of_pages.contains(&id)
     }
 
     /// Makes one of the hub's own invalid.

@@ -9,7 +9,7 @@ use std::{
 
 use rollmesh_core::{
     env::EnvRegistry,
-    ids::{LeaseId, WeightsVersion, WorkerId},
+    ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
     protocol::{
         INITIAL_CREDIT, Message, RefusalCode, Role, TokenGrant, TokenId,
@@ -29,11 +29,12 @@ use super::{
     HubNotice, Traffic,
     access::Tokens,
     audit::{Audit, Record},
+    auditor::{Auditor, Distrust},
     calls::{NewsSink, WorkerNews, WorkerOrder},
     checkpoints::{Asker, Askers, next_save},
     children::{Children, Ended},
     dashboard::Dashboard,
-    limits::MAX_PEERS,
+    limits::{MAX_LOUD_NOTICES, MAX_PEERS},
     peer::{Admission, CloseReason, Departure, Knock, PeerLink},
     token_file,
 };
@@ -104,6 +105,10 @@ pub(super) struct Peer {
 
 pub(super) struct Actor {
     pub(super) envs: EnvRegistry,
+    pub(super) auditor: Auditor,
+    pub(super) distrust: Distrust,
+    /// The run is to go back to before this batch.
+    pub(super) roll_back_before: Option<FragmentNo>,
     fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
@@ -140,14 +145,43 @@ pub(super) struct Actor {
     pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
     notices: mpsc::Sender<HubNotice>,
+    /// Notices of this second about strangers and offenders, and how many were left out before.
+    loud: Loud,
     audit: Audit,
     epoch: Instant,
+}
+
+/// How often strangers and offenders are talked about.
+#[derive(Default)]
+struct Loud {
+    second: u64,
+    said: u32,
+    left_out: u32,
+}
+
+impl Loud {
+    /// The notice with what was left out before it; none if there are too many.
+    fn say(&mut self, text: String, now: Micros) -> Option<String> {
+        let second = now.0 / 1_000_000;
+        if second != self.second {
+            (self.second, self.said) = (second, 0);
+        }
+        if self.said >= MAX_LOUD_NOTICES {
+            self.left_out = self.left_out.saturating_add(1);
+            return None;
+        }
+        self.said += 1;
+        match std::mem::take(&mut self.left_out) {
+            0 => Some(text),
+            more => Some(format!("{text} (and {more} more like it before)")),
+        }
+    }
 }
 
 impl Actor {
     pub(super) fn new(
         envs: EnvRegistry,
-        kernels: Kernels,
+        (kernels, distrust): (Kernels, Distrust),
         tokens: Tokens,
         (children, worker): (Children, WorkerSpec),
         status: watch::Sender<RunStatus>,
@@ -155,6 +189,9 @@ impl Actor {
         audit: Audit,
     ) -> Self {
         Self {
+            auditor: Auditor::new(envs.clone(), kernels),
+            distrust,
+            roll_back_before: None,
             envs,
             fingerprint: core_fingerprint(kernels),
             tokens,
@@ -180,6 +217,7 @@ impl Actor {
             listener: None,
             status,
             notices,
+            loud: Loud::default(),
             audit,
             epoch: Instant::now(),
         }
@@ -201,6 +239,7 @@ impl Actor {
                 },
                 update = next_update(&mut self.update) => self.handle_update(update),
                 report = next_save(&mut self.run) => self.handle_save(report),
+                Some(audited) = self.auditor.next() => self.handle_audited(&audited),
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
                 () = until(self.draining_until) => self.end_drain(),
@@ -212,6 +251,8 @@ impl Actor {
                 }
             }
             self.drain_group();
+            self.audit_fragments();
+            self.roll_back_if_due();
             self.end_drained_run();
         }
         self.say_goodbye(&mut events).await;
@@ -238,7 +279,7 @@ impl Actor {
             Event::Knock(knock) => self.answer(*knock),
             Event::Refused { from, reason } => {
                 self.remember(&Record::Refused { from, why: "no Hello" });
-                self.notice(1, format!("a connection was refused: {reason}"));
+                self.notice_offence(format!("a connection was refused: {reason}"));
             }
             Event::Remember(record) => self.remember(&record),
             Event::Message { peer, message } => self.handle_message(peer, *message),
@@ -297,7 +338,7 @@ impl Actor {
         let answer = verdict.map(|accepted| self.admit(accepted, from, knock.link));
         match &answer {
             Ok(admission) => self.introduce(admission.peer),
-            Err(Refused { reason, .. }) => self.notice(1, format!("a peer was refused: {reason}")),
+            Err(Refused { reason, .. }) => self.notice_offence(format!("a peer was refused: {reason}")),
         }
         // A peer that has gone meanwhile leaves as soon as its task sees that; without a task it has left.
         if let Err(Ok(Admission { peer, .. })) = knock.answer.send(answer) {
@@ -355,7 +396,7 @@ impl Actor {
         }
     }
 
-    fn forget(&mut self, id: u32, departure: &Departure) {
+    pub(super) fn forget(&mut self, id: u32, departure: &Departure) {
         let Some(peer) = self.peers.remove(&id) else { return };
         let Departure { reason, is_fault, denied, .. } = departure;
         if let Some(kind) = *denied {
@@ -374,12 +415,12 @@ impl Actor {
             self.note_applied();
             self.dashboard.forget_worker(id);
             self.tell(WorkerNews::Left { peer: id, reason: reason.clone() });
-            self.notice(u8::from(*is_fault), format!("worker {id} left: {reason}"));
+            self.notice_leave(*is_fault, format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);
         } else if peer.role == Role::Client {
-            self.notice(u8::from(*is_fault), format!("client {id} left: {reason}"));
+            self.notice_leave(*is_fault, format!("client {id} left: {reason}"));
         } else if *is_fault {
-            self.notice(1, format!("a dashboard was disconnected: {reason}"));
+            self.notice_offence(format!("a dashboard was disconnected: {reason}"));
         }
     }
 
@@ -484,6 +525,18 @@ impl Actor {
         let _ = self.notices.try_send(HubNotice { level, text });
     }
 
+    fn notice_leave(&mut self, is_fault: bool, text: String) {
+        if is_fault { self.notice_offence(text) } else { self.notice(0, text) }
+    }
+
+    /// As [`notice`](Self::notice), for what anybody may cause as often as they like.
+    fn notice_offence(&mut self, text: String) {
+        let now = self.now();
+        if let Some(text) = self.loud.say(text, now) {
+            self.notice(1, text);
+        }
+    }
+
     async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {
         self.remember(&Record::Stopped);
         self.end_run(RunEnd::Stopped);
@@ -539,5 +592,20 @@ async fn until(deadline: Option<TokioInstant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offenders_are_not_talked_about_all_the_time() {
+        let mut loud = Loud::default();
+        let mut say = |ms: u64| loud.say("bad".into(), Micros::from_millis(ms));
+        assert!((0..MAX_LOUD_NOTICES).all(|_| say(10) == Some("bad".into())));
+        assert_eq!((say(20), say(999)), (None, None));
+        assert_eq!(say(1000), Some("bad (and 2 more like it before)".into()));
+        assert_eq!(say(1001), Some("bad".into()));
     }
 }

@@ -1,21 +1,26 @@
 //! The hub: the process that workers, dashboards and clients connect to.
 //!
 //! One task, the actor, owns all state: peers, children, the run. Every socket has a task of its own that checks
-//! and decodes frames and passes messages on; the learner has a thread. The actor never blocks on any of them.
+//! and decodes frames and passes messages on; the learner has a thread, and so have strangers and dashboards, with the
+//! lowest claim to processor time. The actor never blocks on any of them.
 
 mod access;
 mod actor;
 mod assets;
 mod audit;
+mod auditor;
 mod calls;
 mod checkpoints;
 mod children;
 mod client;
 mod commands;
 mod dashboard;
+mod door;
 mod gate;
 mod limits;
 mod meter;
+mod movable;
+mod pace;
 mod peer;
 mod private_file;
 mod runs;
@@ -33,6 +38,7 @@ use std::{
 
 use rollmesh_core::{
     batch::SlotFragment,
+    group::BadShare,
     ids::WeightsVersion,
     kernels::Kernels,
     protocol::{Role, Token, TokenGrant, convert::AgentTableError, message::RunStatus},
@@ -58,6 +64,7 @@ use crate::{
 };
 
 pub use self::{
+    auditor::{Distrust, OnLiar},
     checkpoints::{CheckpointNowError, SavedCheckpoint},
     limits::{Limit, limits},
     tls::{TlsConfig, TlsError},
@@ -108,6 +115,8 @@ pub struct SecurityConfig {
     pub token_file: Option<PathBuf>,
     /// Where to keep the audit log.
     pub audit_log: Option<PathBuf>,
+    /// Which workers are not trusted, and how they are watched.
+    pub distrust: Distrust,
 }
 
 /// Why a hub could not start.
@@ -125,6 +134,9 @@ pub enum HubError {
     /// There are no tokens to read.
     #[error(transparent)]
     TokenFile(#[from] TokenFileError),
+    /// No share of fragments can be audited.
+    #[error(transparent)]
+    AuditShare(#[from] BadShare),
     /// There is no audit log.
     #[error("cannot write the audit log {0}: {1}; choose another place with --audit-log")]
     Audit(PathBuf, std::io::Error),
@@ -180,7 +192,8 @@ pub struct Hub {
     status: watch::Receiver<RunStatus>,
     notices: mpsc::Receiver<HubNotice>,
     actor: JoinHandle<()>,
-    server: JoinHandle<()>,
+    /// Closes with the hub.
+    _door: door::Door,
 }
 
 impl Hub {
@@ -204,7 +217,9 @@ impl Hub {
         launcher: Arc<dyn Launcher>,
         worker_spec: WorkerSpec,
     ) -> Result<Self, HubError> {
-        let SecurityConfig { tls, allow_unencrypted, hosts, token_file, audit_log } = config.security.clone();
+        let SecurityConfig { tls, allow_unencrypted, hosts, token_file, audit_log, distrust } = config.security.clone();
+        let audits = distrust.audits.check()?;
+        let distrust = Distrust { audits, ..distrust };
         let is_local = config.listen.ip().is_loopback();
         if !is_local && tls.is_none() && !allow_unencrypted {
             return Err(HubError::NotEncrypted(config.listen));
@@ -239,6 +254,7 @@ impl Hub {
             let_in(&operator, Role::Operator);
             let_in(&viewer, Role::Viewer);
         }
+        tokens.share(&worker);
         let started = Record::Started { address, encrypted: tls.is_some() };
         audit.add(&started).map_err(|error| HubError::Audit(audit_log.unwrap_or_default(), error))?;
         let (events, inbox) = mpsc::channel(1024);
@@ -249,9 +265,15 @@ impl Hub {
         }
         let way = way_here(address, fingerprint);
         let children = children::Children::new(launcher, way, events.clone());
-        let local = (children, worker_spec);
-        let actor =
-            Actor::new(registry.envs.clone(), config.kernels, tokens, local, status_sender, notice_sender, audit);
+        let actor = Actor::new(
+            registry.envs.clone(),
+            (config.kernels, distrust),
+            tokens,
+            (children, worker_spec),
+            status_sender,
+            notice_sender,
+            audit,
+        );
         let reached_at = match hosts.first() {
             Some(host) if host.contains(':') => host.clone(),
             Some(host) => format!("{host}:{}", address.port()),
@@ -265,7 +287,9 @@ impl Hub {
             events: events.clone(),
             clients,
             gate: Arc::default(),
+            inside: tokio::runtime::Handle::current(),
         };
+        let door = door::Door::open(listener, server).map_err(failed)?;
         Ok(Self {
             address,
             reached_at,
@@ -277,7 +301,7 @@ impl Hub {
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),
-            server: tokio::spawn(server::serve(listener, Arc::new(server))),
+            _door: door,
             events,
         })
     }
@@ -463,7 +487,6 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        self.server.abort();
         self.actor.abort();
     }
 }

@@ -30,6 +30,12 @@ impl Actor {
             return Err(StartError::Busy);
         }
         let mut run = Run::new(self.next_run, task, &self.envs, self.next_lease)?;
+        // Without randomness, which hubs do not start without, workers could foresee what is made again.
+        let mut secret = [0; 8];
+        let has_secret = getrandom::fill(&mut secret).is_ok();
+        if has_secret && run.group.set_audits(self.distrust.audits, u64::from_le_bytes(secret)).is_err() {
+            return Err(StartError::HubGone);
+        }
         let history = std::mem::take(&mut run.history);
         // Nobody is needed where nothing is left to do.
         let workers = if run.end_reached().is_some() { 0 } else { run.terms.num_workers as usize };
@@ -80,6 +86,7 @@ impl Actor {
     /// Tells a worker what the run is and with which weights it goes on; from now on it gets leases.
     pub(super) fn bring_into_run(&mut self, id: u32) {
         let now = self.now();
+        let party = self.peers.get(&id).and_then(|peer| self.party_of(id, peer));
         let (Some(run), Some(peer)) = (&mut self.run, self.peers.get(&id)) else { return };
         if run.is_over() {
             return;
@@ -90,6 +97,10 @@ impl Actor {
             peer.link.send_frame(weights);
         }
         let profile = if peer.kind == "browser" { WorkerProfile::BROWSER } else { WorkerProfile::NATIVE };
+        if let Some(party) = party {
+            run.group.distrust(WorkerId(id), party);
+            run.keep_for_undoing();
+        }
         run.group.handle_joined(WorkerId(id), profile, now);
     }
 
@@ -227,6 +238,7 @@ impl Actor {
             Update::NotWritten(error) => return self.end_run(RunEnd::Failed(error)),
         };
         let metrics = run.handle_update(weights, &stats);
+        run.keep_for_undoing();
         let point = run.point(&metrics);
         let written = run.write_metrics(&metrics);
         self.dashboard.points.push(point);

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use rollmesh_core::{
     config::Config,
     env::{EnvContext, EnvError, EnvRegistry, EnvSpaces, UnknownEnv},
+    filter::FilterKind,
     group::SamplingMode,
     ids::SlotId,
     policy::{MlpPolicySpec, PolicyError},
@@ -94,8 +95,17 @@ pub struct TrainConfig {
     /// Which fragments make a batch. In other modes than the synchronous one two runs are not the same.
     #[serde(default, skip_serializing_if = "SamplingMode::is_synchronous")]
     pub mode: SamplingMode,
+    /// What observations go through before the policy sees them. Statistics are those of all observations that were acted
+    /// on before the weights were made, and travel with these.
+    #[serde(default, skip_serializing_if = "is_no_filter")]
+    pub observation_filter: FilterKind,
     /// Settings of the algorithm.
     pub ppo: PpoConfig,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // As serde wants it.
+fn is_no_filter(filter: &FilterKind) -> bool {
+    *filter == FilterKind::NoFilter
 }
 
 /// Why a configuration cannot be run.
@@ -149,6 +159,7 @@ impl TrainConfig {
             extra_environs: BTreeMap::new(),
             worker: None,
             mode: SamplingMode::Synchronous,
+            observation_filter: FilterKind::NoFilter,
             ppo: PpoConfig::default(),
         }
     }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 
 use rollmesh_core::{
     batch::SlotFragment,
+    filter::{FilterError, RunFilter},
     postprocess::{PostprocessError, train_batch},
     weights::Weights,
 };
@@ -34,15 +35,36 @@ pub(crate) enum Update {
     NotWritten(String),
 }
 
+/// A batch that nobody can learn from.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SubmitError {
+    #[error(transparent)]
+    Postprocess(#[from] PostprocessError),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+}
+
 /// A batch that is being consumed.
 pub(crate) type Consuming = Pin<Box<dyn Future<Output = Update> + Send>>;
 
 impl Consumer {
-    /// Hands over the fragments of an iteration, in slot order.
-    pub(super) fn submit(&self, fragments: Vec<SlotFragment>) -> Result<Consuming, PostprocessError> {
+    /// Hands over the fragments of an iteration, in slot order. With a filter, a learner sees what the policy saw, and files
+    /// hold what the environment showed.
+    pub(super) fn submit(
+        &self,
+        fragments: Vec<SlotFragment>,
+        filter: Option<&mut RunFilter>,
+    ) -> Result<Consuming, SubmitError> {
         match self {
             Self::Learner { thread, gamma, lambda, output } => {
-                let update = thread.submit(train_batch(&fragments, *gamma, *lambda)?);
+                let batch = match filter {
+                    None => train_batch(&fragments, *gamma, *lambda)?,
+                    Some(filter) => {
+                        filter.observe(&fragments)?;
+                        train_batch(&filter.normalized(&fragments)?, *gamma, *lambda)?
+                    }
+                };
+                let update = thread.submit(batch);
                 // While the learner learns, away from the tasks that must not wait.
                 let writing =
                     output.clone().map(|output| tokio::task::spawn_blocking(move || output.write(&fragments)));

@@ -14,6 +14,7 @@ pub use config::{Algo, MAX_LOCAL_WORKERS, TrainConfig, TrainConfigError};
 pub(crate) use consumer::{Consuming, Update};
 pub use outcome::{RunEnd, Summary};
 pub use run::SyncError;
+pub(crate) use run::Undone;
 pub(crate) use run::{Run, StartError, Submitted, Task};
 pub(crate) use run_dir::RunDir;
 pub use sampling::SampleConfig;

@@ -7,7 +7,7 @@ use rollmesh_core::{
     ids::LeaseId,
     lease::Lease,
     protocol::{
-        Message, Role,
+        Message, Role, Token,
         convert::{self, FragmentLimits},
         handshake::Identity,
         message::FragmentUpload,
@@ -30,13 +30,16 @@ pub(crate) struct HandMade {
 
 impl HandMade {
     pub(crate) async fn join(hub: &TestHub) -> Self {
-        let token = hub.hub.worker_token();
+        Self::join_as(hub, hub.hub.worker_token(), "native").await
+    }
+
+    pub(crate) async fn join_as(hub: &TestHub, token: Token, kind: &str) -> Self {
         let identity = Identity {
             role: Role::Worker,
             token,
             resume: None,
             core_fingerprint: core_fingerprint(AUTO),
-            kind: "native".into(),
+            kind: kind.into(),
             name: "by-hand".into(),
             device: "cpu".into(),
         };
@@ -50,7 +53,7 @@ impl HandMade {
             while let Some(frame) = self.session.poll_frame() {
                 match Message::decode(&frame).unwrap() {
                     Message::FragmentUpload(upload) => return Some(upload),
-                    other => self.client.say(&other).await,
+                    other => self.client.say_if_heard(&other).await,
                 }
             }
             if self.session.has_work() {

@@ -5,6 +5,7 @@ mod access;
 mod checkpoints;
 mod hand_made;
 mod launching;
+mod liars;
 mod operators;
 mod peers;
 mod sampling;
@@ -37,6 +38,11 @@ impl TestHub {
 
     async fn start_at(listen: &str) -> Self {
         Self::start_by(listen, |config| async { Hub::start(config, &Registry::builtin()).await }).await
+    }
+
+    async fn start_secured(security: rollmesh::hub::SecurityConfig) -> Self {
+        let start = |config| async move { Hub::start(HubConfig { security, ..config }, &Registry::builtin()).await };
+        Self::start_by("127.0.0.1:0", start).await
     }
 
     async fn start_by<F: Future<Output = Result<Hub, HubError>>>(

@@ -1,6 +1,9 @@
 //! A peer made by hand, which may say anything.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh::kernels::AUTO;
@@ -87,6 +90,11 @@ impl Client {
         self.send(Frame::Binary(message.encode().into())).await.expect("the hub listens");
     }
 
+    /// To a hub that may have hung up.
+    pub(crate) async fn say_if_heard(&mut self, message: &Message) {
+        let _ = self.send(Frame::Binary(message.encode().into())).await;
+    }
+
     /// An error once the hub has hung up.
     pub(crate) async fn send(&mut self, frame: Frame) -> Result<(), tungstenite::Error> {
         soon("room for a frame", self.socket.send(frame)).await
@@ -100,6 +108,19 @@ impl Client {
                 Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
                 None | Some(Ok(Frame::Close(_)) | Err(_)) => return None,
                 Some(Ok(other)) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// How long the hub takes to answer a ping.
+    pub(crate) async fn ping(&mut self) -> Duration {
+        let asked = Instant::now();
+        self.send(Frame::Ping(Vec::new().into())).await.expect("the hub listens");
+        loop {
+            match soon("an answer", self.socket.next()).await {
+                Some(Ok(Frame::Pong(_))) => return asked.elapsed(),
+                Some(Ok(Frame::Ping(_) | Frame::Binary(_))) => {}
+                other => panic!("{other:?}"),
             }
         }
     }

@@ -2,9 +2,12 @@
 
 use rollmesh_core::{
     batch::SlotFragment,
+    column::RowShape,
+    filter::{FilterKind, FrozenStat, RunFilter},
     group::{GroupCommand, GroupConfig, GroupState, JournalEntry, LeaseGroup, Ledger, Outcome},
     ids::{LeaseId, WeightsVersion, WorkerId},
     time::Micros,
+    weights::Weights,
 };
 
 use super::{Event, Peer, SimNet};
@@ -25,15 +28,22 @@ pub(super) struct Hub {
     pub(super) batches: Vec<Vec<SlotFragment>>,
     pub(super) journal: Vec<JournalEntry>,
     pub(super) history: History,
-    /// The group's state as bytes, and how many batches there were then.
-    saved: (Vec<u8>, usize),
+    /// Statistics of the observations in all batches, and as they are among the weights after the last one.
+    filter: RunFilter,
+    pub(super) weights: Weights,
+    /// The group's state as bytes, how many batches there were then, and the weights.
+    saved: (Vec<u8>, usize, Weights),
     books: Ledger,
 }
 
 impl Hub {
     pub(super) fn new(config: GroupConfig) -> Self {
         let group = LeaseGroup::new(config).expect("slots");
-        let saved = (group.state().encode(), 0);
+        let shape = RowShape::vector(2);
+        let filter = RunFilter::new(FilterKind::MeanStdFilter, shape, WeightsVersion(0)).expect("a shape");
+        let mut filter = filter.expect("a filter");
+        let weights = filter.publish(&Weights::new(WeightsVersion(0), Vec::new()).expect("no tensors"));
+        let saved = (group.state().encode(), 0, weights.clone());
         Self {
             config,
             group,
@@ -44,19 +54,24 @@ impl Hub {
             batches: Vec::new(),
             journal: Vec::new(),
             history: History(vec![Happened::Saved]),
+            filter,
+            weights,
             saved,
             books: Ledger::default(),
         }
     }
 
     fn save(&mut self) {
-        self.saved = (self.group.state().encode(), self.batches.len());
+        self.saved = (self.group.state().encode(), self.batches.len(), self.weights.clone());
         self.history.0.push(Happened::Saved);
     }
 
     /// Goes on with what was saved last, as another process.
     pub(super) fn restart(&mut self) {
-        let (bytes, batches) = &self.saved;
+        let (bytes, batches, weights) = &self.saved;
+        let (plain, filter) = RunFilter::split_from(weights).expect("what was saved");
+        self.filter = filter.expect("a filter");
+        self.weights = self.filter.publish(&plain);
         let state = GroupState::decode(bytes).expect("what was saved");
         assert_eq!(state.next_fragment().0, *batches as u64);
         self.batches.truncate(*batches);
@@ -78,6 +93,20 @@ impl Hub {
             self.books = books;
             self.history.0.push(Happened::Books(Box::new(books)));
         }
+    }
+
+    /// Counts the observations of a batch, as the hub of a run does that learns.
+    fn observe(&mut self, batch: &[SlotFragment]) {
+        self.filter.observe(batch).expect("rows of two floats");
+        let (plain, _) = RunFilter::split_from(&self.weights).expect("a filter");
+        let version = WeightsVersion(self.batches.len() as u64 + 1);
+        self.weights = self.filter.publish(&plain.with_version(version));
+        self.filter.forget_before(version);
+    }
+
+    /// Rows that the statistics among the last weights count.
+    pub(super) fn observed(&self) -> u64 {
+        FrozenStat::of_weights(&self.weights).ok().flatten().map_or(0, |frozen| frozen.running().n())
     }
 
     fn over(&mut self, lease: LeaseId) {
@@ -188,6 +217,7 @@ impl SimNet {
     fn take(&mut self, batch: Vec<SlotFragment>) {
         self.note(format_args!("batch {} is complete with {} fragments", self.hub.batches.len(), batch.len()));
         self.hub.history.0.push(Happened::Batch { fragments: batch.clone() });
+        self.hub.observe(&batch);
         self.hub.batches.push(batch);
         let learning = Micros::from_millis(self.scenario.learner_ms);
         self.after(learning, Event::BeginIteration);

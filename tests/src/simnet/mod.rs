@@ -14,6 +14,7 @@ use rollmesh_core::{
     group::{GroupConfig, JournalEntry, Ledger},
     ids::WorkerId,
     time::Micros,
+    weights::Weights,
 };
 
 use self::{hub::Hub, workers::Process};
@@ -35,6 +36,8 @@ pub struct Report {
     pub ledger: Ledger,
     /// What the group wrote down since it was restored last.
     pub journal: Vec<JournalEntry>,
+    /// The weights after the last batch: nothing but the statistics of a filter over all observations.
+    pub weights: Weights,
     /// When the last batch was there.
     pub finished_at: Micros,
     /// What was seen from outside.
@@ -137,8 +140,9 @@ impl SimNet {
             self.now = at;
             self.happen(event);
         }
-        let Hub { group, batches, history, journal, .. } = self.hub;
-        Report { batches, ledger: *group.ledger(), journal, finished_at: self.now, history, log: self.log }
+        assert_eq!(self.hub.observed(), self.hub.group.ledger().consumed, "every consumed observation counts once");
+        let Hub { group, batches, history, journal, weights, .. } = self.hub;
+        Report { batches, ledger: *group.ledger(), journal, weights, finished_at: self.now, history, log: self.log }
     }
 
     fn happen(&mut self, event: Event) {

@@ -19,7 +19,7 @@ pub use spec::ModelSpec;
 use self::{head::Head, model::Model, rows::Net};
 use super::{
     ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, Policy, PolicyContext, PolicyError, Postprocessing,
-    weights_seed,
+    normalizer::Normalizer, weights_seed,
 };
 use crate::{
     batch::state_in,
@@ -41,7 +41,8 @@ use crate::{
 /// of an episode.
 ///
 /// Rows do not depend on each other, and sums have one order: the same bits on every target. Where [`MlpPolicy`] can,
-/// it does the work.
+/// it does the work. If there are [statistics among the weights](crate::filter::FILTER_PREFIX), observations are normalised
+/// with them.
 ///
 /// ```
 /// use rollmesh_core::{
@@ -77,6 +78,7 @@ pub struct NetPolicy {
     postprocessing: Postprocessing,
     /// Does what it can, faster.
     fast: Option<MlpPolicy>,
+    normalizer: Normalizer,
     /// Encoded observations.
     floats: Vec<f32>,
 }
@@ -104,6 +106,7 @@ impl NetPolicy {
             state_lens,
             postprocessing: Postprocessing::None,
             fast: fast(spaces, &spec, &weights, seed, kernels)?,
+            normalizer: Normalizer::new(&weights, spec.obs_len)?,
             floats: Vec::new(),
             spec,
             weights,
@@ -178,6 +181,7 @@ impl Policy for NetPolicy {
         {
             return fast.compute_actions(ActionInput { obs: RowsRef::F32(obs), ..input }, out);
         }
+        let obs = self.normalizer.apply(obs)?;
         let failed = |error: DistributionError| PolicyError::Failed(error.to_string());
         match core::mem::replace(&mut out.actions, RowsMut::Bool(&mut [])) {
             RowsMut::F32(actions) => self.net.act(obs, input, actions, out),
@@ -196,7 +200,7 @@ impl Policy for NetPolicy {
         if let Some(fast) = &mut self.fast {
             return fast.compute_values(RowsRef::F32(obs), state, values);
         }
-        self.net.estimate(obs, state, values);
+        self.net.estimate(self.normalizer.apply(obs)?, state, values);
         Ok(())
     }
 
@@ -232,6 +236,7 @@ impl Policy for NetPolicy {
         if let Some(fast) = &mut self.fast {
             fast.set_weights(weights)?;
         }
+        self.normalizer.set_weights(weights, self.spec.obs_len)?;
         self.net.model = model;
         self.weights = weights.clone();
         Ok(())

@@ -46,11 +46,12 @@ impl Default for FittedQConfig {
 
 impl FittedQConfig {
     /// For a log that is all there is, and fitted once: a value reaches as many steps back as there are passes, so there are
-    /// several times as many as a discount looks ahead.
+    /// several times as many as a discount looks ahead, and none of them is spared.
     #[must_use]
     pub fn at_once(gamma: f64) -> Self {
         let horizon = 1.0 / (1.0 - gamma.clamp(0.0, 0.999));
-        Self { n_iters: (4.0 * horizon).clamp(60.0, 1_000.0) as u32, minibatch_size: Some(256), ..Self::default() }
+        let n_iters = (4.0 * horizon).round().clamp(60.0, 1_000.0) as u32;
+        Self { n_iters, min_loss_threshold: 0.0, minibatch_size: Some(256), ..Self::default() }
     }
 
     /// These settings with others over them.

@@ -33,7 +33,15 @@ fn fitted(config: FittedQConfig, seed: u64) -> (Vec<f32>, Fit) {
 
 fn config() -> FittedQConfig {
     let fcnet_hiddens = vec![16];
-    FittedQConfig { n_iters: 400, lr: 0.01, minibatch_size: Some(8), fcnet_hiddens, ..FittedQConfig::default() }
+    let minibatch_size = Some(8);
+    FittedQConfig {
+        n_iters: 400,
+        lr: 0.01,
+        min_loss_threshold: 0.0,
+        minibatch_size,
+        fcnet_hiddens,
+        ..FittedQConfig::default()
+    }
 }
 
 #[test]

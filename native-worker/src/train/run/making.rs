@@ -1,10 +1,15 @@
 //! How a run comes to be.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::File,
+    time::Duration,
+};
 
 use rollmesh_core::{
     batch::SlotFragment,
     env::{EnvRegistry, EnvSpaces},
+    filter::RunFilter,
     group::{GroupConfig, GroupState, LeaseGroup},
     ids::LeaseId,
     policy::{MlpPolicySpec, init_weights},
@@ -20,10 +25,10 @@ use super::{
         consumer::Consumer,
         metrics::{Episodes, Stopwatch},
         output::RunOutput,
-        run_dir::RunDir,
-        saving::{RunFiles, Saved, SavedRun},
+        run_dir::{RunDir, RunDirError},
+        saving::{RunFiles, Saved, lock},
     },
-    Run, RunTerms, StartError, Task,
+    RolledBack, Run, RunTerms, StartError, Task,
 };
 use crate::learner::{Learner, LearnerThread};
 
@@ -31,7 +36,21 @@ impl Run {
     pub(crate) fn new(number: u32, task: Task, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
         match task {
             Task::Train(config) => Self::training(number, *config, envs, first_lease),
-            Task::Resume(saved) => Self::resumed(number, *saved, envs, first_lease),
+            Task::Resume(saved) => {
+                let regenerated = saved.regenerated();
+                let (config, saved, lock) = saved.into_parts();
+                Self::resumed(number, (config, saved, Some(lock)), regenerated, envs, first_lease)
+            }
+            Task::RollBack(from) => {
+                let RolledBack { config, saved, regenerated, audit_rejected } = *from;
+                let lock = config.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
+                // What is cut off its metrics is counted there.
+                let regenerated = if lock.is_some() { 0 } else { regenerated };
+                let mut run = Self::resumed(number, (config, saved, lock), regenerated, envs, first_lease)?;
+                run.group.count_taken_back(audit_rejected);
+                run.audit_rejected = audit_rejected;
+                Ok(run)
+            }
             Task::Sample(config, batches) => Self::sampling(number, config, batches, envs, first_lease),
         }
     }
@@ -55,9 +74,13 @@ impl Run {
     }
 
     /// Goes on where the run was when it was saved, or begins it if it never was.
-    fn resumed(number: u32, saved: SavedRun, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
-        let regenerated = saved.regenerated();
-        let (config, saved, lock) = saved.into_parts();
+    fn resumed(
+        number: u32,
+        (config, saved, lock): (TrainConfig, Option<Saved>, Option<File>),
+        regenerated: u64,
+        envs: &EnvRegistry,
+        first_lease: LeaseId,
+    ) -> Result<Self, StartError> {
         let spaces = config.check(envs)?;
         let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
         let mut run = match saved {
@@ -77,7 +100,10 @@ impl Run {
                 }
             }
         };
-        if let Some(path) = &config.run_dir {
+        if lock.is_none() {
+            run.group.count_regenerated(regenerated);
+        }
+        if let (Some(path), Some(lock)) = (&config.run_dir, lock) {
             let (dir, cut) = RunDir::reopen(path, &config, kept, lock)?;
             let files = RunFiles::new(dir, config.checkpoint_interval, Some(run.iteration))?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
@@ -103,6 +129,11 @@ impl Run {
         group: Option<GroupState>,
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
+        // Of a run that goes on, they are among the weights.
+        let (weights, mut filter) = RunFilter::split_from(&weights)?;
+        if filter.is_none() {
+            filter = RunFilter::new(config.observation_filter, spaces.observation.shape(), weights.version())?;
+        }
         let mut learner = Learner::new(config.ppo.clone(), spaces, config.seed, &weights, config.device.open()?)?;
         learner.set_state(learner_state)?;
         let thread = LearnerThread::spawn(learner)?;
@@ -119,7 +150,12 @@ impl Run {
             max_env_steps: config.max_env_steps,
             mode: config.mode,
         };
-        Self::with(number, (config.spec(), spaces), terms, weights, (consumer, group), first_lease)
+        let weights = match &mut filter {
+            None => weights,
+            Some(filter) => filter.publish(&weights),
+        };
+        let run = Self::with(number, (config.spec(), spaces), terms, weights, (consumer, group), first_lease)?;
+        Ok(Self { filter, config: Some(Box::new(config.clone())), ..run })
     }
 
     fn sampling(
@@ -175,6 +211,7 @@ impl Run {
             watched_slot: 0,
             consumer: Some(consumer),
             published: weights.version(),
+            filter: None,
             weights,
             next_weights: None,
             granted: BTreeMap::new(),
@@ -189,6 +226,11 @@ impl Run {
             steps_per_s: 0.0,
             error: String::new(),
             files: None,
+            config: None,
+            recent_weights: VecDeque::new(),
+            snapshots: BTreeMap::new(),
+            is_tainted: false,
+            audit_rejected: 0,
             warnings: Vec::new(),
             history: Vec::new(),
         })

@@ -4,17 +4,22 @@ mod leases;
 mod making;
 mod report;
 mod saving;
+mod undo;
 mod weights;
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    time::Duration,
+};
 
 use rollmesh_core::{
     batch::SlotFragment,
+    filter::{FilterError, FilterTensorError, RunFilter},
     group::{BeginError, GroupConfigError, LeaseGroup, RestoreError, SamplingMode},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
-    postprocess::PostprocessError,
     protocol::{
         Message, Phase,
         convert::FragmentLimits,
@@ -28,10 +33,10 @@ use tokio::sync::mpsc;
 
 use super::{
     RunEnd, SampleConfig, SavedRun, Summary, TrainConfig, TrainConfigError,
-    consumer::{Consumer, Consuming},
+    consumer::{Consumer, Consuming, SubmitError},
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::RunDirError,
-    saving::RunFiles,
+    saving::{RunFiles, Snapshot},
 };
 use crate::{
     launch::{LaunchError, WorkerSpec},
@@ -39,6 +44,7 @@ use crate::{
     offline::OfflineError,
 };
 
+pub(crate) use undo::{RolledBack, Undone};
 pub use weights::SyncError;
 
 /// What a run is for.
@@ -48,6 +54,8 @@ pub(crate) enum Task {
     Train(Box<TrainConfig>),
     /// Learning, where another process has left off.
     Resume(Box<SavedRun>),
+    /// Learning, from before a lie.
+    RollBack(Box<RolledBack>),
     /// Rows, for whoever holds the other end.
     Sample(SampleConfig, mpsc::Sender<Vec<SlotFragment>>),
 }
@@ -81,6 +89,8 @@ pub(crate) struct Run {
     limits: FragmentLimits,
     /// None once the run is over: whoever takes its batches sees that no more come.
     consumer: Option<Consumer>,
+    /// What a learning run normalises observations with, if it has a filter; the statistics are among its weights, too.
+    filter: Option<RunFilter>,
     weights: Weights,
     /// The weights that all workers were sent, but for those that came later and were sent newer ones.
     published: WeightsVersion,
@@ -102,6 +112,16 @@ pub(crate) struct Run {
     steps_per_s: f64,
     error: String,
     files: Option<RunFiles>,
+    /// What the run is, if it learns.
+    config: Option<Box<TrainConfig>>,
+    /// Weights of fragments that may still come.
+    recent_weights: VecDeque<Weights>,
+    /// The run after iterations to which it may have to go back.
+    snapshots: BTreeMap<u64, Snapshot>,
+    /// A liar's rows were learned from.
+    pub(crate) is_tainted: bool,
+    /// Env steps that were committed and turned out to be lies.
+    pub(crate) audit_rejected: u64,
     /// What people should know of its beginning.
     pub(crate) warnings: Vec<String>,
     /// What dashboards show of its earlier lives, until somebody takes it.
@@ -130,6 +150,10 @@ pub(crate) enum StartError {
     RunDir(#[from] RunDirError),
     #[error("what is sampled cannot be kept: {0}")]
     Output(#[from] OfflineError),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error("the weights that the run goes on with: {0}")]
+    FilterTensors(#[from] FilterTensorError),
     #[error(transparent)]
     Group(#[from] GroupConfigError),
     #[error(transparent)]
@@ -209,14 +233,14 @@ impl Run {
     }
 
     /// The batch of the iteration, if it is complete: counted, and handed to its consumer.
-    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, PostprocessError>> {
+    pub(crate) fn poll_update(&mut self) -> Option<Result<Submitted, SubmitError>> {
         let consumer = self.consumer.as_ref()?;
         let fragments = self.group.poll_batch()?;
         self.episodes.count(&fragments);
         self.batch_env_steps = fragments.iter().map(SlotFragment::env_steps).sum();
         self.is_learning = !self.has_taker();
         let trace = self.trace(&fragments);
-        Some(consumer.submit(fragments).map(|update| Submitted { update, trace }))
+        Some(consumer.submit(fragments, self.filter.as_mut()).map(|update| Submitted { update, trace }))
     }
 
     /// The batch has been consumed.
@@ -231,7 +255,15 @@ impl Run {
 
     /// The learner is done with the batch.
     pub(crate) fn handle_update(&mut self, weights: Weights, stats: &UpdateStats) -> IterationMetrics {
-        self.weights = weights;
+        self.keep_weights();
+        self.weights = match &mut self.filter {
+            None => weights,
+            Some(filter) => {
+                let weights = filter.publish(&weights);
+                filter.forget_before(self.group.oldest_weights().unwrap_or_else(|| weights.version()));
+                weights
+            }
+        };
         self.count_batch();
         IterationMetrics {
             steps_per_s: self.steps_per_s,
@@ -328,6 +360,7 @@ impl Run {
             episode_return_mean: self.episodes.return_mean(),
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
             weights_hash: weights_hash(&self.weights),
+            tainted: self.is_tainted,
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
             end,
         };

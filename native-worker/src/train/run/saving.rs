@@ -1,10 +1,7 @@
 //! When a run is saved, and as what.
 
 use super::{
-    super::{
-        consumer::Consumer,
-        saving::{Ended, SaveReport, Snapshot, progress},
-    },
+    super::saving::{Ended, SaveReport, Snapshot},
     Run,
 };
 use crate::checkpoint::PolicyCheckpoint;
@@ -27,13 +24,8 @@ impl Run {
 
     /// The run after its last update. None while the next update is being computed, and where nobody learns.
     fn snapshot(&self) -> Option<Snapshot> {
-        let (Some(Consumer::Learner { thread, .. }), Some(files)) = (&self.consumer, &self.files) else { return None };
-        (!self.is_learning).then(|| Snapshot {
-            policy: self.policy(),
-            group: self.group.state(),
-            learner: thread.state(),
-            progress: progress(files.dir.bytes(), self.stopwatch.elapsed(), &self.episodes),
-        })
+        self.files.as_ref()?;
+        self.take_snapshot()
     }
 
     /// Saves a checkpoint if it is time for one. The report follows.

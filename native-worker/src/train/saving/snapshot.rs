@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::metrics::{Episodes, WINDOW},
-    ResumeError,
+    ResumeError, Saved,
 };
 use crate::{checkpoint::PolicyCheckpoint, learner::LearnError};
 
@@ -27,7 +27,7 @@ const FORMAT: u32 = 1;
 pub(in super::super) struct Snapshot {
     pub(in super::super) policy: PolicyCheckpoint,
     pub(in super::super) group: GroupState,
-    pub(in super::super) learner: oneshot::Receiver<Result<Vec<u8>, LearnError>>,
+    pub(in super::super) learner: LearnerState,
     pub(in super::super) progress: Progress,
 }
 
@@ -90,7 +90,21 @@ impl Progress {
     }
 }
 
+/// The learner's state, which comes when the learner gives it.
+type LearnerState = oneshot::Receiver<Result<Vec<u8>, LearnError>>;
+
 impl Snapshot {
+    /// True once the learner has given its state, or never will.
+    pub(in super::super) fn is_complete(&self) -> bool {
+        !self.learner.is_empty() || self.learner.is_terminated()
+    }
+
+    /// What a run goes on from; none without the learner's state.
+    pub(in super::super) fn into_saved(mut self) -> Option<Saved> {
+        let learner = self.learner.try_recv().ok()?.ok()?;
+        Some(Saved { policy: self.policy, group: self.group, learner, progress: self.progress })
+    }
+
     /// The books as they will be found.
     pub(super) fn ledger(&self) -> Ledger {
         *self.group.ledger()

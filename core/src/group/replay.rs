@@ -1,0 +1,327 @@
+//! Untrusted workers: a share of what they commit is made again by somebody who is trusted, and compared.
+//!
+//! The group says what is to be made again ([`LeaseGroup::poll_audit`]) and hears what came of it
+//! ([`LeaseGroup::handle_audited`]); it waits for nothing. Which fragments these are is decided by random numbers that are
+//! addressed by a secret, so nobody can foresee it, and who is caught is not told by which.
+
+use super::{ExpiryCause, GroupEvent, LeaseGroup, QuarantineCause, audit::same_bits};
+use crate::{
+    batch::SlotFragment,
+    ids::{FragmentNo, LeaseId, SlotId, WorkerId},
+    lease::{Lease, LeasedSlot, SlotSource},
+    prelude::*,
+    rng::{Purpose, Streams},
+    time::Micros,
+};
+
+/// Which fragments of untrusted workers are made again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AuditPolicy {
+    /// Share of the fragments, from 0 to 1.
+    pub share: f64,
+    /// The first fragments of each party are made again in any case.
+    pub first_fragments: u32,
+}
+
+impl AuditPolicy {
+    /// Of `n` fragments that lie, with a share of `p` none is caught with probability `(1 - p)^n`: with this share and 300 of
+    /// them in less than 1 % of all cases, for which 1.53 % would do.
+    pub const DEFAULT_SHARE: f64 = 0.02;
+
+    /// Trusts everybody.
+    pub const NONE: Self = Self { share: 0.0, first_fragments: 0 };
+
+    /// Checks the share.
+    ///
+    /// # Errors
+    /// [`BadShare`].
+    pub fn check(self) -> Result<Self, BadShare> {
+        if (0.0..=1.0).contains(&self.share) { Ok(self) } else { Err(BadShare(self.share.to_string())) }
+    }
+}
+
+/// [`DEFAULT_SHARE`](Self::DEFAULT_SHARE), and the first four.
+impl Default for AuditPolicy {
+    fn default() -> Self {
+        Self { share: Self::DEFAULT_SHARE, first_fragments: 4 }
+    }
+}
+
+/// A share that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the share of fragments that are audited is {0}; it must be between 0 and 1")]
+pub struct BadShare(pub String);
+
+/// Somebody who answers for workers: for example for all those that showed the same token, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Party(pub u64);
+
+/// A committed fragment that is to be made again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuditTask {
+    /// Number of the task.
+    pub number: u64,
+    /// Who answers for it.
+    pub party: Party,
+    /// Who made it.
+    pub worker: WorkerId,
+    /// The slot's state before it; none if it is the slot's first.
+    pub start: Option<Vec<u8>>,
+    /// What was committed.
+    pub fragment: SlotFragment,
+}
+
+impl AuditTask {
+    /// The lease of this one slot that makes the fragment.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        let SlotFragment { slot, fragment, weights_version, .. } = self.fragment;
+        let source = self.start.clone().map_or(SlotSource::New, SlotSource::State);
+        Lease { id: LeaseId(self.number), fragment, weights_version, slots: vec![LeasedSlot { slot, source }] }
+    }
+
+    /// What it means that this was made instead: equal are fragments bit for bit, their states included.
+    #[must_use]
+    pub fn verdict(&self, made: &SlotFragment) -> Verdict {
+        if same_bits(&self.fragment, made) { Verdict::Agrees } else { Verdict::Differs }
+    }
+}
+
+/// What came of an audit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The fragment is what it should be.
+    Agrees,
+    /// It is not.
+    Differs,
+    /// It could not be made again. That says nothing of anybody.
+    Unknown,
+}
+
+/// A party whose fragment was not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conviction {
+    /// The party.
+    pub party: Party,
+    /// Its workers that are here.
+    pub workers: Vec<WorkerId>,
+    /// The slot of the fragment.
+    pub slot: SlotId,
+    /// Its number.
+    pub fragment: FragmentNo,
+    /// Fragments of the party, and such as go on from them, that no batch had taken: they are no longer committed.
+    pub dropped: u32,
+    /// The first batch that has a fragment of the party in it which nobody has made again; none if no batch has been taken
+    /// with one. Whatever was saved before it was taken is clean.
+    pub first_doubtful: Option<FragmentNo>,
+}
+
+/// What is known of untrusted workers.
+#[derive(Debug, Default)]
+pub(super) struct Audits {
+    policy: Option<(AuditPolicy, Streams)>,
+    of_workers: BTreeMap<WorkerId, Party>,
+    parties: BTreeMap<Party, Standing>,
+    tasks: VecDeque<AuditTask>,
+    next: u64,
+}
+
+#[derive(Debug, Default)]
+struct Standing {
+    committed: u64,
+    /// The batch of the first fragment that nobody has made again, or will.
+    unchecked: Option<FragmentNo>,
+    /// Batches of the fragments that are being made again, by number of the task.
+    pending: BTreeMap<u64, FragmentNo>,
+}
+
+impl Standing {
+    fn first_doubtful(&self) -> Option<FragmentNo> {
+        self.pending.values().copied().chain(self.unchecked).min()
+    }
+}
+
+impl Audits {
+    /// Fragments that wait to be made again, at most; what is more is not made again.
+    const MAX_TASKS: usize = 4096;
+    /// Parties that are remembered, at most, besides those with something pending or somebody here.
+    const MAX_PARTIES: usize = 4096;
+
+    pub(super) fn party(&self, worker: WorkerId) -> Option<Party> {
+        self.of_workers.get(&worker).copied()
+    }
+
+    pub(super) fn forget_worker(&mut self, worker: WorkerId) {
+        self.of_workers.remove(&worker);
+    }
+
+    fn distrust(&mut self, worker: WorkerId, party: Party) {
+        self.of_workers.insert(worker, party);
+        if self.parties.len() >= Self::MAX_PARTIES && !self.parties.contains_key(&party) {
+            let gone = |(party, standing): (&Party, &Standing)| {
+                (standing.pending.is_empty() && !self.of_workers.values().any(|here| here == party)).then_some(*party)
+            };
+            if let Some(oldest) = self.parties.iter().find_map(gone) {
+                self.parties.remove(&oldest);
+            }
+        }
+        self.parties.entry(party).or_default();
+    }
+
+    /// Notes a commit of an untrusted worker, and that it is to be made again if it is.
+    fn note(
+        &mut self,
+        (worker, lease): (WorkerId, LeaseId),
+        fragment: &SlotFragment,
+        start: Option<&Vec<u8>>,
+        batch: FragmentNo,
+    ) {
+        let (Some(party), Some((policy, streams))) = (self.party(worker), self.policy) else { return };
+        let standing = self.parties.entry(party).or_default();
+        standing.committed += 1;
+        let FragmentNo(number) = fragment.fragment;
+        let mut rng = streams.at(fragment.slot, number as u32, (number >> 32) as u32, lease.0 as u16);
+        let is_first = standing.committed <= u64::from(policy.first_fragments);
+        if (is_first || rng.uniform_f64() < policy.share) && self.tasks.len() < Self::MAX_TASKS {
+            self.push((worker, party), fragment.clone(), start.cloned(), batch);
+        } else {
+            standing.unchecked = Some(standing.unchecked.map_or(batch, |first| first.min(batch)));
+        }
+    }
+
+    /// Has a committed fragment made again that somebody contradicts. False if nothing is made again.
+    pub(super) fn demand(
+        &mut self,
+        by: (WorkerId, Party),
+        fragment: SlotFragment,
+        start: Option<Vec<u8>>,
+        batch: FragmentNo,
+    ) -> bool {
+        let is_known =
+            |task: &AuditTask| task.fragment.slot == fragment.slot && task.fragment.fragment == fragment.fragment;
+        if self.policy.is_some() && !self.tasks.iter().any(is_known) {
+            self.push(by, fragment, start, batch);
+        }
+        self.policy.is_some()
+    }
+
+    fn push(
+        &mut self,
+        (worker, party): (WorkerId, Party),
+        fragment: SlotFragment,
+        start: Option<Vec<u8>>,
+        batch: FragmentNo,
+    ) {
+        let number = self.next;
+        self.next += 1;
+        self.parties.entry(party).or_default().pending.insert(number, batch);
+        self.tasks.push_back(AuditTask { number, party, worker, start, fragment });
+    }
+}
+
+impl LeaseGroup {
+    /// From now on fragments of untrusted workers are audited. Nobody must be able to guess the secret.
+    ///
+    /// # Errors
+    /// [`BadShare`].
+    pub fn set_audits(&mut self, policy: AuditPolicy, secret: u64) -> Result<(), BadShare> {
+        self.audits.policy = Some((policy.check()?, Streams::new(secret, Purpose::Audit)));
+        Ok(())
+    }
+
+    /// A worker is not trusted; the party answers for it. Say so before anything that the worker sends.
+    pub fn distrust(&mut self, worker: WorkerId, party: Party) {
+        self.audits.distrust(worker, party);
+    }
+
+    /// True if a worker is here that is not trusted.
+    #[must_use]
+    pub fn has_untrusted(&self) -> bool {
+        !self.audits.of_workers.is_empty()
+    }
+
+    /// Of each party, the first batch with a fragment that nobody has made again.
+    pub fn doubtful(&self) -> impl Iterator<Item = FragmentNo> {
+        self.audits.parties.values().filter_map(Standing::first_doubtful)
+    }
+
+    /// Counts env steps that were committed in an earlier life of the run and turned out to be lies.
+    pub fn count_taken_back(&mut self, env_steps: u64) {
+        self.ledger.granted += env_steps;
+        self.ledger.rejected.audit += env_steps;
+    }
+
+    /// A fragment to make again, with [its lease](AuditTask::lease) and the weights of its version, from somebody who is
+    /// trusted. [`handle_audited`](Self::handle_audited) wants to know what came of it.
+    pub fn poll_audit(&mut self) -> Option<AuditTask> {
+        self.audits.tasks.pop_front()
+    }
+
+    /// A fragment was made again. If it differs, the party's workers get no more leases; what it has committed and no batch
+    /// has taken, is no longer committed, in synchronous mode, and made again by others. What is in batches is for
+    /// the caller to undo.
+    pub fn handle_audited(&mut self, task: &AuditTask, verdict: Verdict, now: Micros) -> Option<Conviction> {
+        let standing = self.audits.parties.get_mut(&task.party)?;
+        let first_doubtful = standing.first_doubtful();
+        let batch = standing.pending.remove(&task.number)?;
+        match verdict {
+            Verdict::Agrees => return None,
+            Verdict::Unknown => {
+                standing.unchecked = Some(standing.unchecked.map_or(batch, |first| first.min(batch)));
+                return None;
+            }
+            Verdict::Differs => {}
+        }
+        let AuditTask { party, worker, fragment: SlotFragment { slot, fragment, .. }, .. } = *task;
+        // What else it has pending is of no interest any more.
+        *standing = Standing { committed: standing.committed, ..Standing::default() };
+        self.audits.tasks.retain(|waiting| waiting.party != party);
+        self.event(GroupEvent::ReplayMismatch { worker, slot, fragment });
+        let of_party = |(&worker, &of): (&WorkerId, &Party)| (of == party).then_some(worker);
+        let workers: Vec<WorkerId> = self.audits.of_workers.iter().filter_map(of_party).collect();
+        for &worker in &workers {
+            self.quarantine(worker, QuarantineCause::Replay);
+        }
+        let dropped = self.drop_commits_of(party);
+        self.advance(now);
+        let taken = self.open.front().map_or(self.next_fragment, |first| first.fragment);
+        let first_doubtful = first_doubtful.filter(|&first| first < taken);
+        Some(Conviction { party, workers, slot, fragment, dropped, first_doubtful })
+    }
+
+    /// Notes a fragment that is about to be committed.
+    pub(super) fn note_for_audit(&mut self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) {
+        if self.audits.party(worker).is_none() {
+            return;
+        }
+        let batch = self.batch_of(fragment);
+        let start = self.slots.get(fragment.slot).and_then(|slot| slot.state());
+        self.audits.note((worker, lease), fragment, start, batch);
+    }
+
+    /// The first batch that a fragment which is committed now may be in.
+    pub(super) fn batch_of(&self, fragment: &SlotFragment) -> FragmentNo {
+        match self.is_free() {
+            true => self.open.front().map_or(self.next_fragment, |first| first.fragment),
+            false => fragment.fragment,
+        }
+    }
+
+    /// Takes back what a party has committed and no batch has taken, with all that goes on from it.
+    fn drop_commits_of(&mut self, party: Party) -> u32 {
+        if self.is_free() {
+            // The order of commits is written down already.
+            return 0;
+        }
+        let mut dropped = 0;
+        for (slot, next, fragments) in self.slots.drop_commits_of(party) {
+            dropped += fragments;
+            let length = u64::from(self.config.rollout_fragment_length);
+            self.ledger.take_back(u64::from(fragments) * length);
+            for lease in self.leases.ids(|lease| lease.fragment > next && lease.slots.contains(&slot)) {
+                self.expire(lease, ExpiryCause::Revoked);
+            }
+        }
+        dropped
+    }
+}

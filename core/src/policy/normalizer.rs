@@ -1,0 +1,130 @@
+//! The filter that is among a policy's weights.
+
+use super::PolicyError;
+use crate::{
+    filter::FrozenStat,
+    prelude::*,
+    weights::{Weights, WeightsError},
+};
+
+/// Normalises rows with the statistics among a policy's weights, before they go into the networks; leaves them as they are
+/// where there are none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Normalizer {
+    frozen: Option<FrozenStat>,
+    rows: Vec<f32>,
+}
+
+impl Normalizer {
+    pub(super) fn new(weights: &Weights, obs_len: usize) -> Result<Self, PolicyError> {
+        let mut normalizer = Self::default();
+        normalizer.set_weights(weights, obs_len)?;
+        Ok(normalizer)
+    }
+
+    /// Goes on with the statistics of other weights. After an error the old ones stay.
+    pub(super) fn set_weights(&mut self, weights: &Weights, obs_len: usize) -> Result<(), PolicyError> {
+        let frozen = FrozenStat::of_weights(weights)?;
+        if let Some(frozen) = &frozen
+            && frozen.running().shape().elements() != obs_len
+        {
+            let wanted = format!("filter.running.mean with {obs_len} elements");
+            return Err(WeightsError::Missing { wanted }.into());
+        }
+        self.frozen = frozen;
+        Ok(())
+    }
+
+    /// The rows as the networks want them.
+    pub(super) fn apply<'a>(&'a mut self, obs: &'a [f32]) -> Result<&'a [f32], PolicyError> {
+        let Some(frozen) = &self.frozen else { return Ok(obs) };
+        self.rows.clear();
+        self.rows.extend_from_slice(obs);
+        frozen.normalize(&mut self.rows)?;
+        Ok(&self.rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, ModelConfig, NetPolicy, Policy, init_weights},
+        *,
+    };
+    use crate::{
+        column::RowShape,
+        env::{EnvRegistry, Moment, RowsMut, RowsRef},
+        filter::{FILTER_PREFIX, Filter, MeanStdConfig, MeanStdFilter},
+        kernels::Kernels,
+    };
+
+    const OBS: [f32; 8] = [0.5, -1.0, 2.0, 0.25, 0.0, 3.0, -0.5, 1.5];
+
+    fn spec() -> MlpPolicySpec {
+        MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![6] }
+    }
+
+    fn filter(elements: u32) -> Filter {
+        let shape = RowShape::vector(elements);
+        let mut filter = MeanStdFilter::new(shape, MeanStdConfig::UNCLIPPED).unwrap();
+        let rows: Vec<f32> = (0..elements * 5).map(|i| (i * 7 % 11) as f32).collect();
+        filter.filter_rows(&mut rows.clone(), true).unwrap();
+        Filter::MeanStdFilter(filter)
+    }
+
+    fn act(policy: &mut dyn Policy, obs: &[f32]) -> (Vec<i64>, Vec<f32>, Vec<f32>, Vec<f32>) {
+        let (mut actions, mut logp, mut values) = (vec![0; 2], vec![0.0; 2], vec![0.0; 2]);
+        let out = ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut values);
+        policy.compute_actions(ActionInput::new(RowsRef::F32(obs), &[Moment::default(); 2]), out).unwrap();
+        let mut again = vec![0.0; 2];
+        policy.compute_values(RowsRef::F32(obs), &[], &mut again).unwrap();
+        (actions, logp, values, again)
+    }
+
+    #[test]
+    fn policies_act_on_rows_normalised_with_what_is_among_their_weights() {
+        let plain = init_weights(&spec(), 3).unwrap();
+        let filtered = plain.with_filter(FILTER_PREFIX, &filter(4));
+        let mut rows = OBS;
+        let Filter::MeanStdFilter(by_hand) = filter(4) else { unreachable!() };
+        by_hand.clone().filter_rows(&mut rows, false).unwrap();
+
+        let mlp = |weights: &Weights| MlpPolicy::new(spec(), weights.clone(), 1, Kernels::PORTABLE).unwrap();
+        let wanted = act(&mut mlp(&plain), &rows);
+        assert_ne!(wanted.2, act(&mut mlp(&plain), &OBS).2);
+        assert_eq!(act(&mut mlp(&filtered), &OBS), wanted);
+        let mut changed = mlp(&plain);
+        changed.set_weights(&filtered).unwrap();
+        assert_eq!(act(&mut changed, &OBS), wanted);
+        changed.set_weights(&plain).unwrap();
+        assert_eq!(act(&mut changed, &rows), wanted);
+
+        let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
+        let model = ModelConfig { fcnet_hiddens: vec![6], ..ModelConfig::default() };
+        let mut net = NetPolicy::new(&spaces, &model, filtered.clone(), 1, Kernels::PORTABLE).unwrap();
+        assert_eq!(act(&mut net, &OBS), wanted);
+        // Without exploration the kernels have no part in it.
+        let greedy = |net: &mut NetPolicy, obs: &[f32]| {
+            let (mut actions, mut logp, mut values) = (vec![0; 2], vec![0.0; 2], vec![0.0; 2]);
+            let out = ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut values);
+            let moments = [Moment::default(); 2];
+            let input = ActionInput::new(RowsRef::F32(obs), &moments);
+            net.compute_actions(ActionInput { explore: false, ..input }, out).unwrap();
+            (actions, logp, values)
+        };
+        let seen = greedy(&mut net, &OBS);
+        net.set_weights(&plain).unwrap();
+        assert_eq!(greedy(&mut net, &rows), seen);
+    }
+
+    #[test]
+    fn statistics_of_other_rows_are_refused() {
+        let plain = init_weights(&spec(), 3).unwrap();
+        let other = plain.with_filter(FILTER_PREFIX, &filter(5));
+        let error = MlpPolicy::new(spec(), other.clone(), 1, Kernels::PORTABLE).unwrap_err().to_string();
+        assert_eq!(error, "the policy wants tensor 'filter.running.mean with 4 elements'");
+        let mut policy = MlpPolicy::new(spec(), plain.clone(), 1, Kernels::PORTABLE).unwrap();
+        assert!(policy.set_weights(&other).is_err());
+        assert_eq!(policy.weights(), &plain);
+    }
+}

@@ -1,0 +1,237 @@
+//! Fragments of untrusted workers, made again on a thread of the hub, and what becomes of a liar.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::mpsc as std_mpsc,
+    thread,
+};
+
+use rollmesh_core::{
+    env::EnvRegistry,
+    group::{AuditPolicy, AuditTask, Conviction, Party, Verdict},
+    ids::{FragmentNo, WorkerId},
+    kernels::Kernels,
+    protocol::{Message, Role, message::RunEnd as RunEndMessage},
+    run::RunSpec,
+    weights::Weights,
+    worker::SlotRunner,
+};
+use tokio::sync::mpsc;
+
+use super::{
+    actor::{Actor, Peer},
+    audit::Record,
+    peer::Departure,
+};
+use crate::train::{RunEnd, Undone};
+
+/// Which workers a hub does not trust, and what it does about that.
+///
+/// Browser tabs are not trusted, nor is whoever shows a token that a page asked for. Local workers are. The others are,
+/// unless [`distrust_remote`](Self::distrust_remote) says that they are not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Distrust {
+    /// Which of their fragments the hub makes again.
+    pub audits: AuditPolicy,
+    /// Whether workers that are not the hub's own are not trusted, whatever they are. Give each a token of its own: who
+    /// shares the hub's own answers for one connection alone, and nothing is revoked.
+    pub distrust_remote: bool,
+    /// What becomes of a run in which somebody has lied.
+    pub on_liar: OnLiar,
+}
+
+/// What becomes of a run in which an untrusted worker has lied, after that one's token was revoked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnLiar {
+    /// It goes back to where it was before the liar's first fragment that was not made again.
+    #[default]
+    RollBack,
+    /// It goes on, and its summary says that it is tainted.
+    Continue,
+}
+
+/// The thread that makes fragments again. It starts with the first one.
+pub(super) struct Auditor {
+    envs: EnvRegistry,
+    kernels: Kernels,
+    jobs: Option<std_mpsc::Sender<Job>>,
+    results: (mpsc::UnboundedSender<Audited>, mpsc::UnboundedReceiver<Audited>),
+}
+
+struct Job {
+    run: u32,
+    spec: RunSpec,
+    weights: Weights,
+    task: AuditTask,
+}
+
+/// What came of an audit.
+pub(super) struct Audited {
+    run: u32,
+    task: AuditTask,
+    verdict: Verdict,
+}
+
+impl Auditor {
+    pub(super) fn new(envs: EnvRegistry, kernels: Kernels) -> Self {
+        Self { envs, kernels, jobs: None, results: mpsc::unbounded_channel() }
+    }
+
+    /// The next result.
+    pub(super) async fn next(&mut self) -> Option<Audited> {
+        self.results.1.recv().await
+    }
+
+    fn submit(&mut self, job: Job) {
+        if self.jobs.is_none() {
+            let (jobs, queue) = std_mpsc::channel();
+            let (envs, kernels, results) = (self.envs.clone(), self.kernels, self.results.0.clone());
+            let audit = move || audit_all(&queue, &envs, kernels, &results);
+            if thread::Builder::new().name("audits".into()).spawn(audit).is_ok() {
+                self.jobs = Some(jobs);
+            }
+        }
+        // Without a thread, or if that has ended, nothing can be said of anybody.
+        let lost = match &self.jobs {
+            Some(jobs) => jobs.send(job).err().map(|error| error.0),
+            None => Some(job),
+        };
+        if let Some(Job { run, task, .. }) = lost {
+            let _ = self.results.0.send(Audited { run, task, verdict: Verdict::Unknown });
+        }
+    }
+}
+
+fn audit_all(
+    queue: &std_mpsc::Receiver<Job>,
+    envs: &EnvRegistry,
+    kernels: Kernels,
+    results: &mpsc::UnboundedSender<Audited>,
+) {
+    let mut runner: Option<(u32, SlotRunner)> = None;
+    while let Ok(Job { run, spec, weights, task }) = queue.recv() {
+        let mut made = || -> Result<Verdict, Box<dyn Any + Send>> {
+            catch_unwind(AssertUnwindSafe(|| {
+                if runner.as_ref().is_none_or(|(of, _)| *of != run) {
+                    runner = SlotRunner::new(&spec, envs, kernels).ok().map(|runner| (run, runner));
+                }
+                let Some((_, runner)) = &mut runner else { return Verdict::Unknown };
+                let made = runner.replay(task.lease(), &weights);
+                made.ok().as_deref().and_then(<[_]>::first).map_or(Verdict::Unknown, |made| task.verdict(made))
+            }))
+        };
+        // An environment that panics says nothing of anybody, and is made anew.
+        let verdict = made().unwrap_or_else(|_| {
+            runner = None;
+            Verdict::Unknown
+        });
+        if results.send(Audited { run, task, verdict }).is_err() {
+            return;
+        }
+    }
+}
+
+impl Actor {
+    /// Who answers for a worker, if it is not trusted.
+    pub(super) fn party_of(&self, id: u32, peer: &Peer) -> Option<Party> {
+        let is_asked_for = self.tokens.is_of_page(peer.token);
+        let is_untrusted =
+            peer.child.is_none() && (is_asked_for || peer.kind == "browser" || self.distrust.distrust_remote);
+        let of_connection = 1 << 32 | u64::from(id);
+        let of_token = u64::from(peer.token.0);
+        is_untrusted.then_some(Party(if self.tokens.is_shared(peer.token) { of_connection } else { of_token }))
+    }
+
+    /// Has everything made again that the group wants.
+    pub(super) fn audit_fragments(&mut self) {
+        let Some(run) = self.run.as_mut() else { return };
+        while let Some(task) = run.group.poll_audit() {
+            let (number, spec) = (run.number, run.spec.clone());
+            match run.weights_of(task.fragment.weights_version) {
+                Some(weights) => self.auditor.submit(Job { run: number, spec, weights, task }),
+                None => _ = run.group.handle_audited(&task, Verdict::Unknown, rollmesh_core::time::Micros(0)),
+            }
+        }
+    }
+
+    pub(super) fn handle_audited(&mut self, audited: &Audited) {
+        let now = self.now();
+        let Some(run) = self.run.as_mut().filter(|run| run.number == audited.run && !run.is_over()) else { return };
+        let Some(conviction) = run.group.handle_audited(&audited.task, audited.verdict, now) else { return };
+        run.audit_rejected += u64::from(conviction.dropped) * u64::from(run.spec.rollout_fragment_length);
+        self.drain_group();
+        self.expel_liar(&conviction);
+        match (conviction.first_doubtful, self.distrust.on_liar) {
+            (None, _) => {}
+            (Some(_), OnLiar::Continue) => {
+                if let Some(run) = &mut self.run {
+                    run.is_tainted = true;
+                }
+                self.notice(2, "the run goes on with what the liar made: it is tainted".into());
+            }
+            (Some(first), OnLiar::RollBack) => self.roll_back_before = Some(first),
+        }
+    }
+
+    /// Whoever lied is gone, and with it the token that it showed.
+    fn expel_liar(&mut self, conviction: &Conviction) {
+        const REASON: &str = "a fragment of it was made again and is another one";
+        for &WorkerId(id) in &conviction.workers {
+            let Some(peer) = self.peers.get(&id) else { continue };
+            let token = peer.token;
+            peer.link.expel(REASON);
+            self.forget(id, &Departure::expelled(REASON));
+            if !self.tokens.is_shared(token) && self.tokens.revoke(token).is_ok() {
+                self.remember(&Record::TokenRevoked { token });
+            }
+        }
+        // The token of one that has gone already.
+        if let Some(token) = self.tokens.of_party(conviction.party)
+            && self.tokens.revoke(token).is_ok()
+        {
+            self.remember(&Record::TokenRevoked { token });
+        }
+        self.expel_invalid();
+    }
+
+    /// Goes back to before a batch, as soon as that can be done.
+    pub(super) fn roll_back_if_due(&mut self) {
+        let Some(FragmentNo(first)) = self.roll_back_before else { return };
+        let Some(mut run) = self.run.take_if(|run| !run.is_over() && run.may_be_undone(first)) else { return };
+        self.roll_back_before = None;
+        self.update = None;
+        self.resting_until = None;
+        self.next_lease = run.group.next_lease_id();
+        let over = Message::RunEnd(RunEndMessage { run: run.number });
+        for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
+            let _ = peer.link.send(&over);
+        }
+        let (before, undone) = (run.iteration(), run.undo(first));
+        drop(run);
+        let restarted = match undone {
+            Ok(Undone { task, iteration }) => {
+                self.notice(
+                    1,
+                    format!("the run goes back from iteration {before} to {iteration}, before what a liar made"),
+                );
+                self.start_run(task).map_err(|error| error.to_string())
+            }
+            Err(error) => Err(error),
+        };
+        match restarted {
+            Ok(()) => self.begin_first_iteration(),
+            Err(error) => {
+                self.notice(2, format!("the run could not go back to before a lie, and is over: {error}"));
+                self.run_is_lost(RunEnd::Failed(error));
+            }
+        }
+    }
+
+    /// There is no run any more that could say what it has come to.
+    fn run_is_lost(&mut self, _end: RunEnd) {
+        self.done = None;
+        self.drained.drain(..).for_each(|drained| _ = drained.send(()));
+        self.refresh_dashboards();
+    }
+}

@@ -1,0 +1,142 @@
+//! A run as it was before somebody lied.
+
+use std::{fs, path::Path};
+
+use rollmesh_core::{ids::WeightsVersion, weights::Weights};
+
+use super::{
+    super::{
+        TrainConfig,
+        consumer::Consumer,
+        saving::{Saved, SavedRun, Snapshot, progress},
+    },
+    Run, Task,
+};
+use crate::checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint};
+
+/// The most snapshots that are kept in memory. Without one that is early enough the run's directory may have one; else the
+/// run begins again.
+const MAX_SNAPSHOTS: usize = 64;
+
+/// Weights that are kept to make fragments again that are late.
+const MAX_RECENT_WEIGHTS: usize = 64;
+
+/// How a run goes on from before a lie.
+pub(crate) struct Undone {
+    pub(crate) task: Task,
+    /// The iteration after which it goes on.
+    pub(crate) iteration: u64,
+}
+
+/// A run that goes on from memory.
+#[derive(Debug)]
+pub(crate) struct RolledBack {
+    pub(super) config: TrainConfig,
+    pub(super) saved: Option<Saved>,
+    /// Env steps that are made again.
+    pub(super) regenerated: u64,
+    /// Env steps that were taken back.
+    pub(super) audit_rejected: u64,
+}
+
+impl Run {
+    pub(crate) fn iteration(&self) -> u64 {
+        self.iteration
+    }
+
+    /// The weights of a version, if they are not too old.
+    pub(crate) fn weights_of(&self, version: WeightsVersion) -> Option<Weights> {
+        let mut known = self.recent_weights.iter().chain([&self.weights]);
+        known.find(|weights| weights.version() == version).cloned()
+    }
+
+    /// Keeps what may be needed of the weights that are replaced.
+    pub(super) fn keep_weights(&mut self) {
+        if self.group.has_untrusted() {
+            self.recent_weights.push_back(self.weights.clone());
+        }
+        let oldest = self.group.oldest_weights();
+        self.recent_weights.retain(|weights| oldest.is_some_and(|oldest| weights.version() >= oldest));
+        if self.recent_weights.len() > MAX_RECENT_WEIGHTS {
+            self.recent_weights.pop_front();
+        }
+    }
+
+    /// Keeps a snapshot of the run as it is, if untrusted workers are about to commit something, and those from before the
+    /// first fragments of each that nobody has made again.
+    pub(crate) fn keep_for_undoing(&mut self) {
+        if !self.group.has_untrusted() {
+            return;
+        }
+        if !self.snapshots.contains_key(&self.iteration)
+            && let Some(snapshot) = self.take_snapshot()
+        {
+            self.snapshots.insert(self.iteration, snapshot);
+        }
+        let needed: Vec<u64> = self.group.doubtful().map(|batch| batch.0).collect();
+        let newest_before = |batch: u64| self.snapshots.range(..=batch).next_back().map(|(iteration, _)| *iteration);
+        let mut kept: Vec<u64> = needed.into_iter().filter_map(newest_before).collect();
+        kept.push(self.iteration);
+        self.snapshots.retain(|iteration, _| kept.contains(iteration));
+        while self.snapshots.len() > MAX_SNAPSHOTS {
+            self.snapshots.pop_first();
+        }
+    }
+
+    /// The run after its last update, whether it has files or not.
+    pub(super) fn take_snapshot(&self) -> Option<Snapshot> {
+        let Some(Consumer::Learner { thread, .. }) = &self.consumer else { return None };
+        let bytes = self.files.as_ref().map_or((0, 0), |files| files.dir.bytes());
+        (!self.is_learning).then(|| Snapshot {
+            policy: self.policy(),
+            group: self.group.state(),
+            learner: thread.state(),
+            progress: progress(bytes, self.stopwatch.elapsed(), &self.episodes),
+        })
+    }
+
+    /// True if the snapshot from before this batch is complete.
+    pub(crate) fn may_be_undone(&mut self, batch: u64) -> bool {
+        let newest = self.snapshots.range_mut(..=batch).next_back();
+        newest.is_none_or(|(_, snapshot)| snapshot.is_complete())
+    }
+
+    /// What to do to have the run as it was before this batch. The run is over by this.
+    pub(crate) fn undo(&mut self, batch: u64) -> Result<Undone, String> {
+        self.snapshots.retain(|iteration, _| *iteration <= batch);
+        let saved = self.snapshots.pop_last().and_then(|(_, snapshot)| snapshot.into_saved());
+        let config = self.config.take().ok_or("nobody learns")?;
+        if let Some(files) = self.files.take() {
+            // What it has to report is of no interest any more.
+            drop(files.finish_saving(None));
+        }
+        if let Some(dir) = &config.run_dir {
+            remove_newer(&dir.join(CHECKPOINTS_DIR), batch).map_err(|error| error.to_string())?;
+            let on_disk = SavedRun::load(dir).map_err(|error| error.to_string())?;
+            let in_memory = saved.as_ref().map(|saved| saved.policy.iteration);
+            if in_memory.is_none_or(|iteration| iteration < on_disk.iteration()) {
+                let iteration = on_disk.iteration();
+                return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration });
+            }
+        }
+        let (iteration, env_steps) =
+            saved.as_ref().map_or((0, 0), |saved| (saved.policy.iteration, saved.policy.env_steps));
+        let regenerated = self.env_steps.saturating_sub(env_steps);
+        let audit_rejected = self.audit_rejected;
+        let rolled_back = RolledBack { config: *config, saved, regenerated, audit_rejected };
+        Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration })
+    }
+}
+
+/// Removes the checkpoints that a lie may be in.
+fn remove_newer(dir: &Path, iteration: u64) -> std::io::Result<()> {
+    let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
+    for entry in entries {
+        let path = entry?.path();
+        let is_clean = || PolicyCheckpoint::load(&path).is_ok_and(|found| found.iteration <= iteration);
+        if path.is_dir() && !is_clean() {
+            fs::remove_dir_all(&path)?;
+        }
+    }
+    Ok(())
+}

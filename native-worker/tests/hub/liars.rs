@@ -1,0 +1,122 @@
+//! Untrusted workers that lie: they are caught, and what they made is undone.
+
+use rollmesh::{
+    checkpoint::PolicyCheckpoint,
+    hub::{Distrust, OnLiar, SecurityConfig},
+    train::{RunEnd, TrainConfig},
+};
+use rollmesh_core::{
+    batch::{REWARDS, SlotFragment},
+    column::ColumnData,
+    group::AuditPolicy,
+    hash::weights_hash,
+    protocol::{
+        Message, Role, Token,
+        message::{Request, WorkerToken},
+    },
+};
+
+use super::{
+    TestHub, end,
+    hand_made::HandMade,
+    small,
+    support::client::{Client, hello},
+    undisturbed,
+};
+
+fn watchful(share: f64, on_liar: OnLiar) -> SecurityConfig {
+    let audits = AuditPolicy { share, first_fragments: 0 };
+    SecurityConfig { distrust: Distrust { audits, on_liar, ..Distrust::default() }, ..SecurityConfig::default() }
+}
+
+/// A token as a page asks for one, for its tab's worker.
+async fn token_of_page(hub: &TestHub) -> Token {
+    let mut page = hub.operator().await;
+    page.say(&Message::WorkerTokenRequest(Request { request: 7 })).await;
+    page.wait_for(|message| match message {
+        Message::WorkerToken(WorkerToken { request: 7, token }) => Some(token.clone()),
+        _ => None,
+    })
+    .await
+}
+
+fn flip_a_reward(fragment: &mut SlotFragment) {
+    let mut rewards = fragment.rows.get(REWARDS).unwrap().to_vec();
+    rewards[0] = f32::from_bits(rewards[0].to_bits() ^ 1);
+    fragment.rows.insert(REWARDS.name(), ColumnData::scalars(rewards)).unwrap();
+}
+
+/// A tab that is honest for so many uploads and then lies, until it is thrown out.
+async fn lie_after(hub: &TestHub, token: Token, honest: u32) {
+    let mut tab = HandMade::join_as(hub, token, "browser").await;
+    let mut uploads = 0;
+    while let Some(upload) = tab.next_upload().await {
+        uploads += 1;
+        let upload = if uploads > honest { tab.changed(&upload, flip_a_reward) } else { upload };
+        tab.client.say_if_heard(&Message::FragmentUpload(upload)).await;
+    }
+    assert!(uploads > honest);
+}
+
+#[tokio::test]
+async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
+    let expected = undisturbed().await;
+    let directory = tempfile::tempdir().unwrap();
+    for run_dir in [None, Some(directory.path().join("run"))] {
+        let mut hub = TestHub::start_secured(watchful(1.0, OnLiar::RollBack)).await;
+        let config = TrainConfig { run_dir: run_dir.clone(), checkpoint_interval: 1, ..small(0, 2_000) };
+        let run = hub.train(config).await;
+        let token = token_of_page(&hub).await;
+        lie_after(&hub, token.clone(), 3).await;
+        let line = hub.notice("the run goes back").await;
+        assert!(line.contains(" to 3, before what a liar made"), "{line}");
+        let mut again = Client::connect(hub.hub.address()).await;
+        again.say(&Message::Hello(hello(Role::Worker, token))).await;
+        assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
+
+        let helper = hub.worker();
+        let summary = end(run).await;
+        assert_eq!(
+            (summary.end, summary.weights_hash.to_string(), summary.tainted),
+            (RunEnd::Finished, expected.clone(), false)
+        );
+        if let Some(run_dir) = run_dir {
+            assert_eq!(weights_hash(&PolicyCheckpoint::load(run_dir).unwrap().weights).to_string(), expected);
+        }
+        hub.hub.shutdown().await;
+        helper.finish_with(0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_may_go_on_tainted() {
+    let mut hub = TestHub::start_secured(watchful(1.0, OnLiar::Continue)).await;
+    let run = hub.train(small(0, 2_000)).await;
+    let token = token_of_page(&hub).await;
+    lie_after(&hub, token, 1).await;
+    hub.notice("it is tainted").await;
+    let helper = hub.worker();
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, true));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn no_honest_tab_is_accused() {
+    let expected = undisturbed().await;
+    let hub = TestHub::start_secured(watchful(1.0, OnLiar::RollBack)).await;
+    let run = hub.train(small(0, 2_000)).await;
+    let mut tab = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
+    let honest = async {
+        while let Some(upload) = tab.next_upload().await {
+            tab.client.say_if_heard(&Message::FragmentUpload(upload)).await;
+        }
+    };
+    let watched = async {
+        let summary = end(run).await;
+        assert_eq!((summary.weights_hash.to_string(), summary.tainted), (expected, false));
+        hub.hub.shutdown().await;
+    };
+    tokio::join!(honest, watched);
+}

@@ -1,0 +1,297 @@
+//! Untrusted workers: whoever lies is caught and leaves no trace, and nobody else is accused.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rollmesh_core::{
+    batch::SlotFragment,
+    group::{
+        AuditPolicy, AuditTask, Conviction, GroupCommand, GroupConfig, GroupEvent, GroupState, LeaseGroup, Ledger,
+        Outcome, Party, RejectReason, Verdict, WorkerProfile, WorkerState,
+    },
+    ids::{FragmentNo, SlotId, WeightsVersion, WorkerId},
+    lease::{Lease, SlotSource},
+    time::Micros,
+};
+use rollmesh_tests::{
+    fake_rows::{FakeState, calm_batches, flip_a_reward_bit},
+    fake_worker::{FakeWorker, Said, Told},
+    scenario::Dice,
+};
+
+const LENGTH: u32 = 4;
+
+/// What a trusted one makes of it.
+fn replay(task: &AuditTask) -> Verdict {
+    let lease = task.lease();
+    let [leased] = &lease.slots[..] else { panic!("one slot") };
+    let start = match &leased.source {
+        SlotSource::State(bytes) => FakeState::decode(bytes),
+        _ => FakeState::new(leased.slot),
+    };
+    task.verdict(&start.fragment(lease.weights_version, LENGTH))
+}
+
+/// A group whose workers answer at once.
+struct Rig {
+    config: GroupConfig,
+    group: LeaseGroup,
+    workers: BTreeMap<WorkerId, FakeWorker>,
+    /// A worker that flips a reward in so many of a thousand fragments.
+    liar: Option<(WorkerId, u64)>,
+    lies: u64,
+    policy: (AuditPolicy, u64),
+    dice: Dice,
+    convictions: Vec<Conviction>,
+    batches: Vec<Vec<SlotFragment>>,
+    /// After every batch, to go back to.
+    saved: Vec<GroupState>,
+    now: Micros,
+}
+
+impl Rig {
+    /// All workers but the first are untrusted, each with a party of its own number.
+    fn new(slots: u32, workers: u32, policy: AuditPolicy, secret: u64) -> Self {
+        let config = GroupConfig::new(slots, LENGTH);
+        let group = LeaseGroup::new(config).unwrap();
+        let mut rig = Self {
+            config,
+            saved: vec![group.state()],
+            group,
+            workers: BTreeMap::new(),
+            liar: None,
+            lies: 0,
+            policy: (policy, secret),
+            dice: Dice::new(secret),
+            convictions: Vec::new(),
+            batches: Vec::new(),
+            now: Micros(0),
+        };
+        rig.group.set_audits(policy, secret).unwrap();
+        (1..=workers).for_each(|worker| rig.join(WorkerId(worker)));
+        rig
+    }
+
+    fn join(&mut self, worker: WorkerId) {
+        if worker != WorkerId(1) {
+            self.group.distrust(worker, Party(u64::from(worker.0)));
+        }
+        self.group.handle_joined(worker, WorkerProfile::NATIVE, self.now);
+        self.workers.insert(worker, FakeWorker::new(LENGTH, false));
+    }
+
+    /// The next batch. Audits come back now and then, in any order of things; all of them where the group waits for them.
+    fn next_batch(&mut self) {
+        self.group.begin_iteration(WeightsVersion(self.batches.len() as u64), self.now).unwrap();
+        let mut waiting = Vec::new();
+        let batch = loop {
+            self.work();
+            waiting.extend(std::iter::from_fn(|| self.group.poll_audit()));
+            if let Some(batch) = self.group.poll_batch() {
+                break batch;
+            }
+            if self.dice.chance(300) {
+                self.judge(&mut waiting);
+            }
+            self.now = self.now + Micros::from_millis(1);
+            self.group.handle_timeout(self.now);
+        };
+        self.batches.push(batch);
+        self.saved.push(self.group.state());
+        self.judge(&mut waiting);
+        assert!(self.group.ledger().balances());
+    }
+
+    fn judge(&mut self, waiting: &mut Vec<AuditTask>) {
+        for task in waiting.drain(..) {
+            self.convictions.extend(self.group.handle_audited(&task, replay(&task), self.now));
+        }
+    }
+
+    fn work(&mut self) {
+        while let Some(command) = self.group.poll_command() {
+            let Some(worker) = self.workers.get_mut(&command.worker()) else { continue };
+            let (id, told) = match command {
+                GroupCommand::Grant { worker, lease } => (worker, Told::Grant(lease)),
+                GroupCommand::Revoke { worker, lease } => (worker, Told::Revoke(lease)),
+                GroupCommand::Dismiss { .. } => continue,
+            };
+            if let Some(Said::Refused(lease)) = worker.hear(told) {
+                self.group.handle_refused(id, lease, self.now);
+            }
+        }
+        for (&id, worker) in &mut self.workers {
+            if let Some(Said::Upload(lease, mut fragments)) = worker.work(1_000) {
+                for fragment in &mut fragments {
+                    if self.liar.is_some_and(|(liar, per_mille)| liar == id && self.dice.chance(per_mille)) {
+                        flip_a_reward_bit(fragment);
+                        self.lies += 1;
+                    }
+                }
+                self.group.handle_fragments(id, lease, fragments, self.now);
+            }
+        }
+    }
+
+    /// Goes back to the state before the first doubtful batch, without whoever was convicted.
+    fn roll_back(&mut self, conviction: &Conviction) {
+        for worker in &conviction.workers {
+            self.workers.remove(worker);
+            self.group.handle_left(*worker, self.now);
+        }
+        let Some(FragmentNo(first)) = conviction.first_doubtful else { return };
+        let first = first as usize;
+        self.batches.truncate(first);
+        self.saved.truncate(first + 1);
+        let first_lease = self.group.next_lease_id();
+        let state = self.saved.last().unwrap().clone();
+        self.group = LeaseGroup::restore(GroupConfig { first_lease, ..self.config }, state).unwrap();
+        let (policy, secret) = self.policy;
+        self.group.set_audits(policy, secret + 1).unwrap();
+        let workers: Vec<WorkerId> = self.workers.keys().copied().collect();
+        workers.into_iter().for_each(|worker| self.join(worker));
+    }
+}
+
+#[test]
+fn three_hundred_lies_are_caught_in_99_of_100_runs() {
+    const RUNS: u64 = 400;
+    let policy = AuditPolicy { first_fragments: 0, ..AuditPolicy::default() };
+    let escapes = (0..RUNS).filter(|&secret| {
+        let mut group = LeaseGroup::new(GroupConfig::new(1, LENGTH)).unwrap();
+        group.set_audits(policy, secret).unwrap();
+        group.distrust(WorkerId(1), Party(0));
+        group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, Micros(0));
+        let mut state = FakeState::new(SlotId(0));
+        let is_audited = |version| {
+            group.begin_iteration(WeightsVersion(version), Micros(0)).unwrap();
+            let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
+            let mut fragment = state.fragment(WeightsVersion(version), LENGTH);
+            state = FakeState::decode(&fragment.state);
+            flip_a_reward_bit(&mut fragment);
+            group.handle_fragments(worker, lease.id, vec![fragment], Micros(0));
+            group.poll_batch().unwrap();
+            group.poll_audit().is_some()
+        };
+        !(0..300).any(is_audited)
+    });
+    let escapes = escapes.count() as u64;
+    assert!(escapes * 100 <= RUNS, "{escapes} of {RUNS} were not caught");
+    assert!((1.0 - AuditPolicy::DEFAULT_SHARE).powi(300) < 0.01);
+}
+
+#[test]
+fn whoever_flips_one_reward_in_a_hundred_fragments_is_caught_and_leaves_no_trace() {
+    const MOST: usize = 3_000;
+    let calm = calm_batches(6, LENGTH, MOST as u64);
+    let mut undone = 0;
+    for secret in 0..10 {
+        let mut rig = Rig::new(6, 4, AuditPolicy { share: 0.3, first_fragments: 0 }, secret);
+        rig.liar = Some((WorkerId(3), 10));
+        while rig.convictions.is_empty() {
+            assert!(rig.batches.len() < MOST - 10, "seed {secret}: {} lies and not caught", rig.lies);
+            rig.next_batch();
+        }
+        let conviction = rig.convictions.pop().unwrap();
+        assert_eq!((conviction.party, &conviction.workers[..]), (Party(3), &[WorkerId(3)][..]), "seed {secret}");
+        let before = rig.batches.len();
+        rig.roll_back(&conviction);
+        undone += before - rig.batches.len();
+        (0..10).for_each(|_| rig.next_batch());
+        assert!(rig.lies > 0 && rig.batches[..] == calm[..rig.batches.len()], "seed {secret}: a lie is left");
+        assert_eq!(rig.convictions, [], "seed {secret}: somebody else is accused");
+    }
+    assert!(undone > 0);
+}
+
+#[test]
+fn nobody_honest_is_accused() {
+    let mut rig = Rig::new(8, 4, AuditPolicy { share: 0.5, first_fragments: 16 }, 7);
+    (0..2_000).for_each(|_| rig.next_batch());
+    assert_eq!(rig.convictions, []);
+    assert!(rig.group.workers(rig.now).all(|worker| worker.state == WorkerState::Idle && worker.env_steps > 0));
+    assert_eq!(rig.batches, calm_batches(8, LENGTH, 2_000));
+}
+
+/// A group with a lease of both slots for worker 2, which is not trusted, and the same for worker 1, as a hedge.
+fn hedged() -> (LeaseGroup, [Lease; 2]) {
+    let mut group = LeaseGroup::new(GroupConfig::new(2, LENGTH)).unwrap();
+    group.set_audits(AuditPolicy::NONE, 1).unwrap();
+    group.distrust(WorkerId(2), Party(2));
+    group.handle_joined(WorkerId(2), WorkerProfile::BROWSER, Micros(0));
+    group.begin_iteration(WeightsVersion(0), Micros(0)).unwrap();
+    group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, Micros(0));
+    group.handle_timeout(Micros::from_secs(20));
+    let leases = [(); 2].map(|()| match group.poll_command() {
+        Some(GroupCommand::Grant { lease, .. }) => lease,
+        other => panic!("{other:?}"),
+    });
+    (group, leases)
+}
+
+fn fragments() -> Vec<SlotFragment> {
+    [0, 1].map(|slot| FakeState::new(SlotId(slot)).fragment(WeightsVersion(0), LENGTH)).to_vec()
+}
+
+#[test]
+fn an_honest_worker_that_comes_second_is_not_accused_by_a_liar() {
+    let (mut group, [first, second]) = hedged();
+    let now = Micros::from_secs(21);
+    let mut lies = fragments();
+    flip_a_reward_bit(&mut lies[1]);
+    group.handle_fragments(WorkerId(2), first.id, lies, now);
+    assert_eq!(group.poll_audit(), None, "by itself nobody looks");
+    let receipt = group.handle_fragments(WorkerId(1), second.id, fragments(), now);
+    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Audit)), 2);
+    let quarantined = |group: &mut LeaseGroup| {
+        let events = std::iter::from_fn(|| group.poll_event());
+        let of = |event| if let GroupEvent::WorkerQuarantined { worker, .. } = event { Some(worker) } else { None };
+        events.filter_map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(quarantined(&mut group), []);
+
+    let task = group.poll_audit().unwrap();
+    let conviction = group.handle_audited(&task, replay(&task), now).unwrap();
+    assert_eq!(quarantined(&mut group), [WorkerId(2)]);
+    assert_eq!((conviction.slot, conviction.dropped, conviction.first_doubtful), (SlotId(1), 2, None));
+    let Ledger { committed, rejected, .. } = *group.ledger();
+    assert_eq!((committed, rejected.audit), (0, 2 * u64::from(LENGTH)));
+    // Both slots are open again, for the one who is left.
+    while let Some(command) = group.poll_command() {
+        if let GroupCommand::Grant { worker, lease } = command {
+            assert_eq!((worker, lease.slots.len()), (WorkerId(1), 2));
+            group.handle_fragments(worker, lease.id, fragments(), now);
+        }
+    }
+    assert_eq!(group.poll_batch(), Some(fragments()));
+}
+
+#[test]
+fn what_cannot_be_made_again_accuses_nobody_but_stays_in_doubt() {
+    let mut rig = Rig::new(1, 1, AuditPolicy { share: 1.0, first_fragments: 0 }, 1);
+    rig.group.handle_left(WorkerId(1), rig.now);
+    rig.workers.clear();
+    rig.join(WorkerId(2));
+    rig.liar = Some((WorkerId(2), 1_000));
+    let next = |rig: &mut Rig, version| {
+        rig.group.begin_iteration(WeightsVersion(version), rig.now).unwrap();
+        rig.work();
+        rig.work();
+        rig.group.poll_batch().unwrap();
+        rig.group.poll_audit().unwrap()
+    };
+    let tasks = [0, 1, 2].map(|version| next(&mut rig, version));
+    assert_eq!(rig.group.handle_audited(&tasks[0], Verdict::Agrees, rig.now), None);
+    assert_eq!(rig.group.handle_audited(&tasks[1], Verdict::Unknown, rig.now), None);
+    let conviction = rig.group.handle_audited(&tasks[2], replay(&tasks[2]), rig.now).unwrap();
+    assert_eq!((conviction.dropped, conviction.first_doubtful), (0, Some(FragmentNo(1))));
+    assert_eq!(rig.group.handle_audited(&tasks[2], Verdict::Differs, rig.now), None, "once is enough");
+}
+
+proptest! {
+    #[test]
+    fn shares_are_checked(share in any::<f64>()) {
+        let checked = AuditPolicy { share, first_fragments: 0 }.check();
+        prop_assert_eq!(checked.is_ok(), (0.0..=1.0).contains(&share));
+    }
+}
