@@ -115,8 +115,14 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
                 Err(_) => return shared.remember(Record::Limit { from, what: "handshake deadline" }),
             },
         };
-        let visit =
-            Visit { shared: &shared, from, address, meter: Meter::new(usize::MAX), order, pass: Mutex::new(Some(pass)) };
+        let visit = Visit {
+            shared: &shared,
+            from,
+            address,
+            meter: Meter::new(usize::MAX),
+            order,
+            pass: Mutex::new(Some(pass)),
+        };
         let io = TokioIo::new(Metered::new(stream, visit.meter.clone()));
         let served = http1::Builder::new()
             .timer(TokioTimer::new())

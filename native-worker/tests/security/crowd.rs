@@ -165,8 +165,7 @@ async fn many_idle_peers_and_workers_share_a_hub() {
         })
     });
     let asking: Vec<_> = asking.collect();
-    let tasks: Vec<_> =
-        idle.map(|mut client| tokio::spawn(async move { client.hear_frame().await })).collect();
+    let tasks: Vec<_> = idle.map(|mut client| tokio::spawn(async move { client.hear_frame().await })).collect();
     while Instant::now() < end {
         status(&mut operator, |_| true).await;
     }

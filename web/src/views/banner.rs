@@ -114,9 +114,10 @@ fn viewing() -> Text {
         kind: "viewer",
         tone: "info",
         title: "View only.",
-        text: "This page has a viewer's token: it shows everything and changes nothing. The dashboard URL that the hub \
+        text:
+            "This page has a viewer's token: it shows everything and changes nothing. The dashboard URL that the hub \
                prints in its terminal has an operator's."
-            .into(),
+                .into(),
         asks_for_token: false,
     }
 }
