@@ -18,6 +18,7 @@ pub mod envs;
 pub mod external;
 pub mod hub;
 pub mod kernels;
+pub mod launch;
 pub mod learner;
 pub mod monitor;
 mod net;
@@ -29,12 +30,14 @@ mod shell;
 pub mod tensors;
 pub mod train;
 mod worker;
+pub mod worker_group;
 
 pub use cli::main_with;
 pub use registry::native;
 /// What a program knows by name: environments, policies and whatever else users' crates bring along.
 pub use rollmesh_core::worker::Registry;
 pub use shell::{AsyncSampler, NativeHost, NativeShell, NativeWorker};
+pub use worker_group::WorkerGroup;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use rollmesh_core::worker::Registry;
 
-use crate::{envs::guarded, learner::register_learning_policies, offline};
+use crate::{
+    envs::guarded,
+    learner::{FittedQ, register_learning_policies},
+    offline,
+};
 
 /// What a native program makes of a registry; [`main_with`](crate::main_with) does it by itself: the policies that learn
-/// come in, unless their names are taken, an environment that panics is a failed one, not the end of the program, and
-/// inputs and outputs that nobody has registered are files.
+/// come in, unless their names are taken, an environment that panics is a failed one, not the end of the program,
+/// inputs and outputs that nobody has registered are files, and models of values are [`FittedQ`].
 ///
 /// ```
 /// let registry = rollmesh::native(rollmesh::Registry::builtin());
@@ -20,6 +24,7 @@ pub fn native(mut registry: Registry) -> Registry {
     register_learning_policies(&mut registry.policies);
     registry.file_input.get_or_insert_with(|| Arc::new(offline::open_input));
     registry.file_output.get_or_insert_with(|| Arc::new(offline::open_output));
+    registry.q_model.get_or_insert_with(|| Arc::new(|context| Ok(Box::new(FittedQ::for_context(context)?))));
     registry
 }
 

@@ -111,10 +111,10 @@ impl Store {
     fn perform(self, effect: Effect) {
         let shell = self.shell.get_value();
         match effect {
-            Effect::Connect => {
+            Effect::Connect { role } => {
                 // The old socket goes first, with its handlers, so that its end is not taken for the new one's.
                 shell.socket.take();
-                *shell.socket.borrow_mut() = shell.token.get().and_then(|token| Socket::open(self, token));
+                *shell.socket.borrow_mut() = shell.token.get().and_then(|token| Socket::open(self, role, token));
             }
             Effect::Disconnect => drop(shell.socket.take()),
             Effect::RetryIn { delay } => self.later(delay, Event::RetryDue),

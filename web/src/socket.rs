@@ -18,7 +18,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Opens a socket to the hub that served this page and introduces the page with its token.
-    pub(crate) fn open(store: Store, token: Token) -> Option<Self> {
+    pub(crate) fn open(store: Store, role: Role, token: Token) -> Option<Self> {
         let Ok(socket) = WebSocket::new(&hub_url()) else {
             store.dispatch(closed());
             return None;
@@ -26,7 +26,7 @@ impl Socket {
         socket.set_binary_type(BinaryType::Arraybuffer);
 
         let opened = socket.clone();
-        let on_open = Closure::<dyn FnMut()>::new(move || send(&opened, &identity(token).hello()));
+        let on_open = Closure::<dyn FnMut()>::new(move || send(&opened, &identity(role, token).hello()));
         let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event| store.dispatch(read(&event)));
         let on_close = Closure::<dyn FnMut()>::new(move || store.dispatch(closed()));
         socket.set_onopen(Some(on_open.as_ref().unchecked_ref()));
@@ -59,9 +59,9 @@ pub(crate) fn hub_url() -> String {
     format!("{}/ws", folder.replacen("http", "ws", 1))
 }
 
-fn identity(token: Token) -> Identity {
+fn identity(role: Role, token: Token) -> Identity {
     Identity {
-        role: Role::Operator,
+        role,
         token,
         resume: None,
         // Only workers have to prove that they compute what the others do.

@@ -10,6 +10,10 @@ pub struct Losses {
     pub env_steps: u64,
     /// Rows of agents in those.
     pub agent_steps: u64,
+    /// Env steps that went as they should, but into a sampler whose batches nobody wants, only metrics.
+    pub blackholed_env_steps: u64,
+    /// Rows of agents in those.
+    pub blackholed_agent_steps: u64,
     /// The sub-environments that are in quarantine now, in the order of their indices.
     pub quarantined: Vec<Quarantined>,
 }
@@ -28,6 +32,8 @@ impl Losses {
     pub fn add(&mut self, later: Self) {
         self.env_steps = self.env_steps.saturating_add(later.env_steps);
         self.agent_steps = self.agent_steps.saturating_add(later.agent_steps);
+        self.blackholed_env_steps = self.blackholed_env_steps.saturating_add(later.blackholed_env_steps);
+        self.blackholed_agent_steps = self.blackholed_agent_steps.saturating_add(later.blackholed_agent_steps);
         self.quarantined = later.quarantined;
     }
 }
@@ -39,8 +45,15 @@ mod tests {
     #[test]
     fn steps_add_up_and_the_latest_quarantine_counts() {
         let out = |env| Quarantined { env, reason: "no power".into() };
-        let mut losses = Losses { env_steps: 1, agent_steps: 2, quarantined: vec![out(0), out(3)] };
-        losses.add(Losses { env_steps: 10, agent_steps: u64::MAX, quarantined: vec![out(3)] });
-        assert_eq!(losses, Losses { env_steps: 11, agent_steps: u64::MAX, quarantined: vec![out(3)] });
+        let losses = |env_steps, agent_steps, blackholed, quarantined| Losses {
+            env_steps,
+            agent_steps,
+            blackholed_env_steps: blackholed,
+            blackholed_agent_steps: blackholed,
+            quarantined,
+        };
+        let mut sum = losses(1, 2, 3, vec![out(0), out(3)]);
+        sum.add(losses(10, u64::MAX, 4, vec![out(3)]));
+        assert_eq!(sum, losses(11, u64::MAX, 7, vec![out(3)]));
     }
 }

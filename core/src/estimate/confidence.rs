@@ -30,30 +30,42 @@ pub fn bootstrap_interval(
     resamples: u32,
     streams: &Streams,
 ) -> Result<Interval, EstimateError> {
-    if !(confidence > 0.0 && confidence < 1.0) {
-        return Err(EstimateError::Confidence(confidence));
-    }
     if let Some(index) = values.iter().position(|value| !value.is_finite()) {
         return Err(EstimateError::NotFinite { index });
     }
-    let count = u32::try_from(values.len()).unwrap_or(u32::MAX);
-    let mut means = Vec::new();
+    resampled(values.len(), confidence, resamples, streams, |drawn| mean(drawn.iter().map(|&index| values[index])))
+}
+
+/// The same of any statistic of `count` samples; it is told which ones were drawn, all of them below `count`.
+pub(super) fn resampled(
+    count: usize,
+    confidence: f64,
+    resamples: u32,
+    streams: &Streams,
+    mut statistic: impl FnMut(&[usize]) -> f64,
+) -> Result<Interval, EstimateError> {
+    if !(confidence > 0.0 && confidence < 1.0) {
+        return Err(EstimateError::Confidence(confidence));
+    }
+    let below = u32::try_from(count).unwrap_or(u32::MAX);
+    let (mut found, mut drawn) = (Vec::new(), Vec::with_capacity(count));
     for resample in 0..if count == 0 { 0 } else { resamples } {
         let mut rng = streams.at(SlotId(0), 0, resample, 0);
-        let draws = (0..values.len()).filter_map(|draw| {
+        drawn.clear();
+        drawn.extend((0..count).map(|draw| {
             if draw > 0 && draw.is_multiple_of(DRAWS) {
                 rng = streams.at(SlotId((draw / DRAWS) as u32), 0, resample, 0);
             }
-            values.get(rng.below(count) as usize).copied()
-        });
-        means.push(mean(draws));
+            rng.below(below) as usize
+        }));
+        found.push(statistic(&drawn));
     }
-    means.sort_unstable_by(f64::total_cmp);
+    found.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
     // Truncation is meant: the order statistic below the quantile, and its mirror image.
-    let below = ((tail * means.len() as f64) as usize).min(means.len().saturating_sub(1) / 2);
-    let above = means.len().saturating_sub(below + 1);
-    match (means.get(below), means.get(above)) {
+    let below = ((tail * found.len() as f64) as usize).min(found.len().saturating_sub(1) / 2);
+    let above = found.len().saturating_sub(below + 1);
+    match (found.get(below), found.get(above)) {
         (Some(&low), Some(&high)) => Ok(Interval { low, high }),
         _ => Err(EstimateError::NoSamples),
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Probability, or density, of the logged action under the policy to be judged.
-const NEW_ACTION_PROB: &str = "new_action_prob";
+pub(crate) const NEW_ACTION_PROB: &str = "new_action_prob";
 
 /// A column of one number per row, as doubles.
 pub(super) fn numbers(batch: &SampleBatch, name: &str) -> Result<Vec<f64>, EstimateError> {
@@ -33,7 +33,7 @@ pub(super) fn finite(batch: &SampleBatch, column: &'static str) -> Result<Vec<f6
     }
 }
 
-pub(super) fn rewards(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
+pub(crate) fn rewards(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
     finite(batch, REWARDS.name())
 }
 

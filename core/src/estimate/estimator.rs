@@ -20,8 +20,12 @@ use crate::{
 pub enum Estimator {
     /// Per-decision importance sampling (Precup, Sutton, Singh 2000): sum of `gamma^t rho_t r_t`. Unbiased, large
     /// variance.
-    #[doc(alias = "is")]
+    #[doc(alias("is", "pdis"))]
     ImportanceSampling,
+    /// Importance sampling of whole trajectories: `rho` of the last step, times the return. Unbiased, and of the largest
+    /// variance; RLlib has none.
+    #[doc(alias = "trajectory_is")]
+    TrajectoryImportanceSampling,
     /// The same with `rho_t / w_t`, `w_t` the mean of `rho_t` over the episodes that reach step `t`. Biased, small
     /// variance.
     #[doc(alias = "wis")]
@@ -36,6 +40,33 @@ pub enum Estimator {
 }
 
 impl Estimator {
+    /// All there are.
+    pub const ALL: [Self; 5] = [
+        Self::ImportanceSampling,
+        Self::TrajectoryImportanceSampling,
+        Self::WeightedImportanceSampling,
+        Self::DirectMethod,
+        Self::DoublyRobust,
+    ];
+
+    /// Its short name, RLlib's where it has one.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ImportanceSampling => "is",
+            Self::TrajectoryImportanceSampling => "trajectory_is",
+            Self::WeightedImportanceSampling => "wis",
+            Self::DirectMethod => "dm",
+            Self::DoublyRobust => "dr",
+        }
+    }
+
+    /// Whether it needs `v_values` of a model, see [`QModel`](super::QModel).
+    #[must_use]
+    pub const fn needs_model(self) -> bool {
+        matches!(self, Self::DirectMethod | Self::DoublyRobust)
+    }
+
     /// Judges the new policy by all samples of the batch: by episodes, or, without `split_by_episode`, by rows that
     /// each stand for themselves (bandits: `ratio r`, `ratio r / mean ratio`, `V`, `V + ratio (r - Q)`; no discount).
     ///
@@ -90,6 +121,11 @@ impl Estimator {
                 let sum = |rows: &Range<usize>| discounted(rewards, rows, gamma, |i| rho[i]);
                 episodes.iter().map(sum).collect::<Result<_, _>>()?
             }
+            Self::TrajectoryImportanceSampling => {
+                let rho = cumulative(&ratios(batch)?, episodes);
+                let sum = |rows: &Range<usize>| discounted(rewards, rows, gamma, |_| rho[rows.end - 1]);
+                episodes.iter().map(sum).collect::<Result<_, _>>()?
+            }
             Self::WeightedImportanceSampling => {
                 let rho = cumulative(&ratios(batch)?, episodes);
                 let means = means_by_step(&rho, episodes);
@@ -128,9 +164,9 @@ fn logged(batch: &SampleBatch) -> Result<(), EstimateError> {
 }
 
 /// A model's value of the observation under the new policy.
-const V_VALUES: &str = "v_values";
+pub(crate) const V_VALUES: &str = "v_values";
 /// A model's value of the observation and the logged action under the new policy.
-const Q_VALUES: &str = "q_values";
+pub(crate) const Q_VALUES: &str = "q_values";
 
 /// Weight of each episode as a whole: the product of all its ratios, for
 /// [`effective_sample_size`](super::effective_sample_size).
@@ -167,7 +203,7 @@ fn discounted(
 }
 
 /// Product of the ratios of each row's episode up to the row.
-fn cumulative(ratios: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
+pub(super) fn cumulative(ratios: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
     let mut rho = ratios.to_vec();
     for rows in episodes {
         let mut product = Scaled::ONE;
@@ -180,7 +216,7 @@ fn cumulative(ratios: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
 }
 
 /// Mean over the episodes that reach it, for each step: summed on the scale of the largest.
-fn means_by_step(rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
+pub(super) fn means_by_step(rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
     let mut steps: Vec<(i64, f64, f64)> = Vec::new();
     for rows in episodes {
         steps.resize(steps.len().max(rows.len()), (i64::MIN, 0.0, 0.0));

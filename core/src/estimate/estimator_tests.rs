@@ -27,7 +27,9 @@ fn assert_close(found: f64, expected: f64) {
     assert!((found - expected).abs() < 1e-9, "{found} {expected}");
 }
 
-use Estimator::{DirectMethod, DoublyRobust, ImportanceSampling, WeightedImportanceSampling};
+use Estimator::{
+    DirectMethod, DoublyRobust, ImportanceSampling, TrajectoryImportanceSampling, WeightedImportanceSampling,
+};
 
 #[test]
 fn by_episode() {
@@ -50,8 +52,15 @@ fn by_episode() {
 }
 
 #[test]
+fn by_whole_trajectories() {
+    // 1.5 times 1 + 1 + 0.75, and half of 4 + 2.5.
+    let samples = TrajectoryImportanceSampling.per_episode(&logged(NEW), 0.5).unwrap();
+    assert_eq!([samples[0].v_target, samples[1].v_target], [4.125, 3.25]);
+}
+
+#[test]
 fn the_same_policy_is_worth_the_same() {
-    for estimator in [ImportanceSampling, WeightedImportanceSampling] {
+    for estimator in [ImportanceSampling, TrajectoryImportanceSampling, WeightedImportanceSampling] {
         let found = estimator.estimate(&logged(OLD), 0.9, true).unwrap();
         assert_close(found.v_behavior, 6.865);
         assert_close(found.v_target, 6.865);

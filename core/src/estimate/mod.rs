@@ -21,17 +21,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Not here: the probabilities and the models.
+//! [`EpisodeLog`] puts the rows of episodes together that lie apart; a [`QModel`] learns the values that some estimators need;
+//! [`bootstrap_interval`] and [`effective_sample_size`] say how far to trust them.
+//!
+//! Not here: the probabilities, which `policy::Judge` asks a policy for, and any model.
 
 mod confidence;
 mod episodes;
 mod estimator;
 #[cfg(test)]
 mod estimator_tests;
+mod legacy;
+mod log;
+mod model;
+mod reweighted;
 mod scaled;
 
 pub use confidence::{Interval, bootstrap_interval, effective_sample_size};
+pub(crate) use episodes::{NEW_ACTION_PROB, rewards};
 pub use estimator::{Estimator, importance_weights};
+pub(crate) use estimator::{Q_VALUES, V_VALUES};
+pub use legacy::LegacyStepEstimator;
+pub use log::{EpisodeLog, LoggedEpisodes};
+pub use model::{QModel, Transitions};
 
 use crate::{batch::BatchError, column::RowShape, math, prelude::*};
 
@@ -42,6 +54,14 @@ pub struct Sample {
     pub v_behavior: f64,
     /// What the new policy would have.
     pub v_target: f64,
+}
+
+impl Sample {
+    /// `v_target` as a multiple of `v_behavior`, or of 1e-8 if that is larger.
+    #[must_use]
+    pub fn v_gain(&self) -> f64 {
+        self.v_target / self.v_behavior.max(1e-8)
+    }
 }
 
 /// What a log says of two policies: means over its samples, and the spread of the samples as population standard
@@ -144,6 +164,9 @@ pub enum EstimateError {
         /// Row at which it goes on.
         row: usize,
     },
+    /// A model of values cannot learn or tell.
+    #[error("the model of values fails: {0}")]
+    Model(String),
     /// No episodes, no rows or no resamples.
     #[error("there are no samples to estimate from")]
     NoSamples,

@@ -1,6 +1,6 @@
 //! Numbers that neither overflow nor vanish.
 
-use core::ops::{Div, Mul};
+use core::ops::{Add, Div, Mul};
 
 /// A finite number, as `mantissa * 2^exponent`.
 ///
@@ -66,6 +66,19 @@ fn power_of_two(exponent: i64) -> f64 {
     f64::from_bits(((exponent + BIAS) as u64) << FRACTION_BITS)
 }
 
+/// On the scale of the larger one.
+impl Add for Scaled {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        if self.is_zero() || other.is_zero() {
+            return if self.is_zero() { other } else { self };
+        }
+        let exponent = self.exponent.max(other.exponent);
+        Self::new(self.at_scale(exponent) + other.at_scale(exponent)).scaled_by(exponent)
+    }
+}
+
 impl Mul for Scaled {
     type Output = Self;
 
@@ -110,6 +123,7 @@ mod tests {
         fn as_doubles_do(a in -1e100f64..1e100, b in 1e-100f64..1e100) {
             prop_assert_eq!((Scaled::new(a) * Scaled::new(b)).at_scale(0), a * b);
             prop_assert_eq!((Scaled::new(a) / Scaled::new(b)).at_scale(0), a / b);
+            prop_assert_eq!((Scaled::new(a) + Scaled::new(b)).at_scale(0), a + b);
             prop_assert_eq!(Scaled::new(a).at_scale(0), a);
         }
     }

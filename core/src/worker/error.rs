@@ -9,7 +9,7 @@ use crate::{
     estimate::EstimateError,
     filter::FilterError,
     ids::PolicyId,
-    policy::{AllReduceError, PolicyError, PolicyMapError, StashError, UnknownPolicyKind},
+    policy::{AllReduceError, JudgeError, PolicyError, PolicyMapError, StashError, UnknownPolicyKind},
     prelude::*,
     run::SpecError,
     sampler::{DriveError, SampleError},
@@ -243,6 +243,9 @@ pub enum RolloutError {
     /// Estimating how good a policy is failed.
     #[error("the policy cannot be estimated: {0}")]
     Estimate(#[from] EstimateError),
+    /// The policy, or the batch, does not tell what an estimator needs.
+    #[error("the policy cannot be estimated: {0}")]
+    Judge(#[from] JudgeError),
     /// Some batches cannot be estimated.
     #[error("the policy cannot be estimated: {0}")]
     NoEstimate(&'static str),

@@ -6,6 +6,7 @@ use crate::{
     config::Config,
     env::{BaseEnv, EnvContext, EnvError, EnvRegistry, EnvSpec, MultiAgentSpec, multi_agent::AgentRows},
     episode::Episode,
+    estimate::{EstimateError, QModel},
     ids::{AgentId, PolicyId},
     kernels::Kernels,
     policy::{PolicyRegistry, PolicySpec},
@@ -38,6 +39,25 @@ pub type FileInputFactory =
 /// Opens a directory to write to.
 pub type FileOutputFactory =
     Arc<dyn Fn(&str, &mut IoContext) -> Result<Box<dyn OutputWriter>, SampleError> + Send + Sync>;
+
+/// What a model of values is made for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QModelContext {
+    /// Numbers in an observation.
+    pub obs_len: usize,
+    /// Actions there are.
+    pub num_actions: usize,
+    /// Discount.
+    pub gamma: f64,
+    /// Seed of its first weights, and of whatever else is random.
+    pub seed: u64,
+    /// Its settings.
+    pub config: Config,
+}
+
+/// Makes a model of values, for the input evaluations `dm` and `dr`.
+#[doc(alias = "q_model_config")]
+pub type QModelFactory = Arc<dyn Fn(&QModelContext) -> Result<Box<dyn QModel>, EstimateError> + Send + Sync>;
 
 /// A name that nobody has registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,6 +121,8 @@ pub struct Registry {
     pub file_input: Option<FileInputFactory>,
     /// For outputs that nobody has registered, if the program has files.
     pub file_output: Option<FileOutputFactory>,
+    /// For the input evaluations `dm` and `dr`, if the program has models of values.
+    pub q_model: Option<QModelFactory>,
 }
 
 impl Registry {
@@ -125,6 +147,7 @@ impl Registry {
             outputs: BTreeMap::new(),
             file_input: None,
             file_output: None,
+            q_model: None,
         }
     }
 

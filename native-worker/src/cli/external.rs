@@ -11,11 +11,11 @@ use clap::Args;
 use rollmesh_core::worker::RolloutConfig;
 use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
 
-use super::{exit::Failure, runtime};
+use super::{exit::Failure, runtime, security::SecurityFlags};
 use crate::{
     Registry,
     external::{ExternalMultiAgentEnv, agents_of, episode_timeout},
-    hub::{Hub, HubConfig, SecurityConfig, TOKEN_VARIABLE},
+    hub::{Hub, HubConfig, TOKEN_VARIABLE},
     kernels::AUTO,
     progress::{Printer, Progress},
 };
@@ -28,7 +28,8 @@ const MAX_PAGES: usize = 8;
 /// The flags that every command has whose episodes may be driven by clients.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ListenFlags {
-    /// Let clients drive the episodes of External-v0: games and simulators that connect here, to a loopback address
+    /// Let clients drive the episodes of External-v0: games and simulators that connect here; beyond this machine with
+    /// --tls-cert or --tls-self-signed
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// Let pages of this origin connect too, for example `https://game.example`; may be given several times
@@ -37,6 +38,8 @@ pub(super) struct ListenFlags {
     /// Serve the files of this directory at the address, for example a page with a game [default: none]
     #[arg(long, value_name = "DIR", requires = "listen")]
     assets: Option<PathBuf>,
+    #[command(flatten)]
+    security: SecurityFlags,
 }
 
 /// Where clients come from, for as long as the command goes on.
@@ -93,6 +96,7 @@ impl ListenFlags {
         let timeout = episode_timeout(&config.env_config).map_err(Failure::usage)?;
         let env = ExternalMultiAgentEnv::new(config.num_envs as usize, agents).map_err(Failure::usage)?;
         let env = env.with_episode_timeout(timeout);
+        let security = self.security.config(None)?;
         // The examples in the repository play this one.
         let is_example = config.env_config.get("spaces_of") == Ok(Some("CartPole-v1".to_owned()));
         let runtime = runtime(2)?;
@@ -105,7 +109,7 @@ impl ListenFlags {
             kernels: AUTO,
             external: Some(env.clone()),
             allow_origins: self.allow_origin.clone(),
-            security: SecurityConfig::default(),
+            security,
         };
         let hub = runtime.block_on(Hub::start(config, registry)).map_err(Failure::usage)?;
         self.print_invitations(&hub, is_example);
@@ -121,11 +125,12 @@ impl ListenFlags {
         let (url, token) = (hub.worker_url(), hub.client_token().to_hex());
         eprintln!("clients  {url}");
         eprintln!("token    {token}");
-        if is_example {
+        // The client in Python knows no TLS.
+        if is_example && hub.fingerprint().is_none() {
             eprintln!("python   {TOKEN_VARIABLE}={token} python3 examples/external/cart_pole.py --hub {url}");
         }
         for page in self.pages() {
-            eprintln!("page     http://{}/{page}#token={token}", hub.address());
+            eprintln!("page     {}/{page}#token={token}", hub.page_url());
         }
         if self.assets.is_none() && is_example {
             eprintln!("page     none is served: --assets examples/external has one");

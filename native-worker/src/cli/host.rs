@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::{
     exit::Failure,
     signals::{Ending, Endings},
+    worker_spec::SpecFlags,
 };
 use crate::{
     Registry,
@@ -27,12 +28,25 @@ pub(super) async fn start(
     security: SecurityConfig,
     registry: &Registry,
 ) -> Result<Hub, Failure> {
+    start_with(listen, dashboard, assets, security, &SpecFlags::default(), registry).await
+}
+
+/// [`start`], with local workers as the flags say.
+pub(super) async fn start_with(
+    listen: SocketAddr,
+    dashboard: bool,
+    assets: Option<PathBuf>,
+    security: SecurityConfig,
+    workers: &SpecFlags,
+    registry: &Registry,
+) -> Result<Hub, Failure> {
     raise_file_limit();
     let worker_program = std::env::current_exe().map_err(Failure::other)?;
     let (external, allow_origins) = (None, Vec::new());
     let config =
         HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO, external, allow_origins, security };
-    Hub::start(config, registry).await.map_err(Failure::usage)
+    let launcher = workers.launcher(&config.worker_program);
+    Hub::start_with(config, registry, launcher, workers.spec()).await.map_err(Failure::usage)
 }
 
 /// Tells people where the page is and how workers join.

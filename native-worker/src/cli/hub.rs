@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-use super::{exit::Failure, host, runtime, security::SecurityFlags, signals};
+use super::{exit::Failure, host, runtime, security::SecurityFlags, signals, worker_spec::SpecFlags};
 use crate::{
     Registry,
     hub::{Limit, limits},
@@ -22,6 +22,8 @@ pub(super) struct HubArgs {
     #[arg(long, value_name = "DIR")]
     assets: Option<PathBuf>,
     #[command(flatten)]
+    workers: SpecFlags,
+    #[command(flatten)]
     security: SecurityFlags,
     /// Print all limits of a hub, and end
     #[arg(long)]
@@ -38,7 +40,8 @@ pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failu
     let security = args.security.config(None)?;
     runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
-        let mut hub = host::start(args.listen, true, args.assets.clone(), security, registry).await?;
+        let mut hub =
+            host::start_with(args.listen, true, args.assets.clone(), security, &args.workers, registry).await?;
         host::print_invitations(&hub);
         host::serve(&mut hub, &mut endings).await;
         hub.shutdown().await;

@@ -13,6 +13,7 @@ mod hub;
 mod learn;
 mod log;
 mod mode;
+mod ope;
 mod policies;
 mod ranks;
 mod sample;
@@ -21,6 +22,7 @@ mod settings;
 mod signals;
 mod train;
 mod worker;
+mod worker_spec;
 
 use std::process::ExitCode;
 
@@ -41,7 +43,7 @@ enum Command {
     /// Watch two workers learn to balance a pole, and join them from a browser tab
     Demo(demo::DemoArgs),
     /// Train a policy with local workers; others may join
-    Train(train::TrainArgs),
+    Train(Box<train::TrainArgs>),
     /// Wait for runs that are started from the dashboard
     Hub(hub::HubArgs),
     /// Work for a hub
@@ -70,6 +72,8 @@ enum Command {
     Learn(learn::LearnArgs),
     /// Look at logged experience, and bring it into other forms
     Data(data::DataArgs),
+    /// Say how good a policy would have been in the episodes that another one has played
+    Ope(ope::OpeArgs),
     /// List the environments that this program knows
     Envs(envs::EnvsArgs),
     /// List the kinds of policies that this program knows
@@ -104,6 +108,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Sample(args) => sample::run(&args, &registry),
         Command::Learn(args) => learn::run(&args, &registry),
         Command::Data(args) => data::run(&args, &registry),
+        Command::Ope(args) => ope::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Policies(args) => policies::run(&args, &registry),
         #[cfg(unix)]

@@ -19,6 +19,7 @@ use super::{
     runtime,
     security::SecurityFlags,
     signals,
+    worker_spec::SpecFlags,
 };
 use crate::{
     Registry,
@@ -95,6 +96,8 @@ pub(super) struct TrainArgs {
     /// Environment variable of the local workers; may be given several times [default: those of this process alone]
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     extra_environ: Vec<(String, String)>,
+    #[command(flatten)]
+    worker_spec: SpecFlags,
     /// Print the summary as one JSON object, and no progress
     #[arg(long)]
     pub(super) json: bool,
@@ -163,7 +166,8 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     let security = args.security.config(config.run_dir.as_ref())?;
     let summary = runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
-        let mut hub = host::start(args.listen, !args.no_dashboard, args.assets.clone(), security, registry).await?;
+        let (page, assets) = (!args.no_dashboard, args.assets.clone());
+        let mut hub = host::start_with(args.listen, page, assets, security, &args.worker_spec, registry).await?;
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         }
@@ -215,6 +219,7 @@ fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> 
         device: args.device.unwrap_or(usual.device),
         output: args.output.clone().or(usual.output),
         extra_environs: if environs.is_empty() { usual.extra_environs } else { environs },
+        worker: Some(args.worker_spec.spec()).filter(|spec| !spec.is_default()).or(usual.worker),
         ppo,
         ..usual
     };

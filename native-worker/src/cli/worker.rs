@@ -11,6 +11,7 @@ use crate::{
     Registry,
     hub::TOKEN_VARIABLE,
     kernels::KernelChoice,
+    launch::ConfineFlags,
     learner::DeviceSpec,
     net::is_hub_url,
     worker::{self, WorkerConfig, WorkerEnd},
@@ -37,10 +38,14 @@ pub(super) struct WorkerArgs {
     /// End when standard input does, as the hub's own workers do
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
+    #[command(flatten)]
+    confine: ConfineFlags,
 }
 
 pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     spare_memory();
+    // Before there is any other thread.
+    args.confine.apply().map_err(Failure::other)?;
     let text = std::env::var(TOKEN_VARIABLE).map_err(|_| {
         Failure::usage(format!("{TOKEN_VARIABLE} is not set; the hub prints the command with its token"))
     })?;
@@ -73,7 +78,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
     let end = runtime(1)?.block_on(async {
         let mut endings = signals::Endings::listen();
         let (leave, wish) = watch::channel(false);
-        let run = worker::run(config, registry.envs.clone(), wish, |line| eprintln!("{line}"));
+        let run = worker::run(config, registry.clone(), wish, |line| eprintln!("{line}"));
         let notice = async {
             endings.first().await;
             eprintln!("leaving as soon as the lease is done; a second signal ends at once");

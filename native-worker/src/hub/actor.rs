@@ -30,14 +30,18 @@ use super::{
     access::Tokens,
     audit::{Audit, Record},
     auditor::{Auditor, Distrust},
+    calls::{NewsSink, WorkerNews, WorkerOrder},
     checkpoints::{Asker, Askers, next_save},
     children::{Children, Ended},
     dashboard::Dashboard,
-    limits::MAX_PEERS,
+    limits::{MAX_LOUD_NOTICES, MAX_PEERS},
     peer::{Admission, CloseReason, Departure, Knock, PeerLink},
     token_file,
 };
-use crate::train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update};
+use crate::{
+    launch::{LaunchError, WorkerSpec},
+    train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update},
+};
 
 /// Dashboards are told what changed at most this often.
 const DASHBOARD_INTERVAL: Duration = Duration::from_millis(100);
@@ -69,6 +73,8 @@ pub(super) enum Event {
     CountTraffic { reply: oneshot::Sender<Traffic> },
     /// The program wants no run any more.
     StopRun,
+    /// The program asks workers itself.
+    Workers(WorkerOrder),
     /// The program is about to end: no more workers and runs, and the run that goes on is to drain.
     Drain { drained: oneshot::Sender<()> },
     /// The program ends.
@@ -103,6 +109,8 @@ pub(super) struct Actor {
     fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
+    /// What a local worker needs, unless the run says otherwise.
+    pub(super) worker: WorkerSpec,
     pub(super) peers: BTreeMap<u32, Peer>,
     next_peer: u32,
     pub(super) run: Option<Run>,
@@ -130,10 +138,41 @@ pub(super) struct Actor {
     /// Local workers that ended unasked and were replaced.
     pub(super) num_worker_restarts: u64,
     pub(super) dashboard: Dashboard,
+    /// Who hears of workers, besides the run.
+    pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
     notices: mpsc::Sender<HubNotice>,
+    /// Notices of this second about strangers and offenders, and how many were left out before.
+    loud: Loud,
     audit: Audit,
     epoch: Instant,
+}
+
+/// How often strangers and offenders are talked about.
+#[derive(Default)]
+struct Loud {
+    second: u64,
+    said: u32,
+    left_out: u32,
+}
+
+impl Loud {
+    /// The notice with what was left out before it; none if there are too many.
+    fn say(&mut self, text: String, now: Micros) -> Option<String> {
+        let second = now.0 / 1_000_000;
+        if second != self.second {
+            (self.second, self.said) = (second, 0);
+        }
+        if self.said >= MAX_LOUD_NOTICES {
+            self.left_out = self.left_out.saturating_add(1);
+            return None;
+        }
+        self.said += 1;
+        match std::mem::take(&mut self.left_out) {
+            0 => Some(text),
+            more => Some(format!("{text} (and {more} more like it before)")),
+        }
+    }
 }
 
 impl Actor {
@@ -141,7 +180,7 @@ impl Actor {
         envs: EnvRegistry,
         (kernels, distrust): (Kernels, Distrust),
         tokens: Tokens,
-        children: Children,
+        (children, worker): (Children, WorkerSpec),
         status: watch::Sender<RunStatus>,
         notices: mpsc::Sender<HubNotice>,
         audit: Audit,
@@ -154,6 +193,7 @@ impl Actor {
             fingerprint: core_fingerprint(kernels),
             tokens,
             children,
+            worker,
             peers: BTreeMap::new(),
             next_peer: 1,
             run: None,
@@ -171,8 +211,10 @@ impl Actor {
             done: None,
             num_worker_restarts: 0,
             dashboard: Dashboard::default(),
+            listener: None,
             status,
             notices,
+            loud: Loud::default(),
             audit,
             epoch: Instant::now(),
         }
@@ -234,13 +276,13 @@ impl Actor {
             Event::Knock(knock) => self.answer(*knock),
             Event::Refused { from, reason } => {
                 self.remember(&Record::Refused { from, why: "no Hello" });
-                self.notice(1, format!("a connection was refused: {reason}"));
+                self.notice_offence(format!("a connection was refused: {reason}"));
             }
             Event::Remember(record) => self.remember(&record),
             Event::Message { peer, message } => self.handle_message(peer, *message),
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
-            Event::ReplaceChild => self.add_child(),
+            Event::ReplaceChild => self.replace_child(),
             Event::Start { task, started, done } => {
                 let result = self.start_run(task);
                 if result.is_ok() {
@@ -265,6 +307,7 @@ impl Actor {
             Event::SyncWeights { weights, applied } => self.sync_weights(&weights, applied),
             // Whoever asked may have gone.
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
+            Event::Workers(order) => self.obey_program(order),
             Event::Shutdown => {}
         }
     }
@@ -292,7 +335,7 @@ impl Actor {
         let answer = verdict.map(|accepted| self.admit(accepted, from, knock.link));
         match &answer {
             Ok(admission) => self.introduce(admission.peer),
-            Err(Refused { reason, .. }) => self.notice(1, format!("a peer was refused: {reason}")),
+            Err(Refused { reason, .. }) => self.notice_offence(format!("a peer was refused: {reason}")),
         }
         // A peer that has gone meanwhile leaves as soon as its task sees that.
         let _ = knock.answer.send(answer);
@@ -324,6 +367,8 @@ impl Actor {
             Role::Viewer | Role::Operator => self.show_everything(id),
             Role::Worker => {
                 self.notice(0, format!("worker {id} joined: {name} ({kind}, {device})"));
+                let child = self.peers.get(&id).and_then(|peer| peer.child);
+                self.tell(WorkerNews::Joined { peer: id, child });
                 self.bring_into_run(id);
                 self.begin_first_iteration();
             }
@@ -350,12 +395,13 @@ impl Actor {
             }
             self.note_applied();
             self.dashboard.forget_worker(id);
-            self.notice(u8::from(*is_fault), format!("worker {id} left: {reason}"));
+            self.tell(WorkerNews::Left { peer: id, reason: reason.clone() });
+            self.notice_leave(*is_fault, format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);
         } else if peer.role == Role::Client {
-            self.notice(u8::from(*is_fault), format!("client {id} left: {reason}"));
+            self.notice_leave(*is_fault, format!("client {id} left: {reason}"));
         } else if *is_fault {
-            self.notice(1, format!("a dashboard was disconnected: {reason}"));
+            self.notice_offence(format!("a dashboard was disconnected: {reason}"));
         }
     }
 
@@ -369,15 +415,21 @@ impl Actor {
         }
     }
 
-    pub(super) fn add_child(&mut self) {
+    /// Starts a local worker as the run wants it, or as the hub does without one.
+    pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
         let none = BTreeMap::new();
-        let extra_environs = self.run.as_ref().map_or(&none, |run| &run.terms.extra_environs);
-        match self.children.start(extra_environs) {
-            Ok((number, token)) => {
-                let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
-                self.tokens.add(&token, grant);
-            }
-            Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
+        let terms = self.run.as_ref().map(|run| &run.terms);
+        let spec = terms.and_then(|terms| terms.worker.as_ref()).unwrap_or(&self.worker);
+        let (number, token) = self.children.start(spec, terms.map_or(&none, |terms| &terms.extra_environs))?;
+        let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
+        self.tokens.add(&token, grant);
+        Ok(number)
+    }
+
+    fn replace_child(&mut self) {
+        if let Err(error) = self.add_child() {
+            self.tell(WorkerNews::GaveUp(error.to_string()));
+            self.notice(2, format!("a local worker could not be started: {error}"));
         }
     }
 
@@ -386,13 +438,18 @@ impl Actor {
         self.tokens.forget(token);
         match ended {
             Ended::AsWished => {}
+            Ended::NotReplaced => {
+                let text = format!("local worker {number} ended ({status}), and is not replaced");
+                self.tell(WorkerNews::GaveUp(text.clone()));
+                self.notice(1, text);
+            }
             // Whoever ends the hub may have told its workers, too.
             Ended::Replace(_) if self.is_leaving => {}
             Ended::Replace(pause) => {
                 self.num_worker_restarts += 1;
                 self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
                 if pause.is_zero() {
-                    self.add_child();
+                    self.replace_child();
                 } else {
                     self.children.replace_after(pause);
                 }
@@ -400,6 +457,7 @@ impl Actor {
             Ended::GiveUp => {
                 let reason = format!("local workers end as soon as they start ({status}); no more attempts");
                 self.notice(2, reason.clone());
+                self.tell(WorkerNews::GaveUp(reason.clone()));
                 let has_workers = self.peers.values().any(|peer| peer.role == Role::Worker);
                 if !has_workers && self.done.is_some() {
                     // Nobody would ever work for it.
@@ -446,6 +504,18 @@ impl Actor {
         self.broadcast_notice(level, &text);
         // Whoever does not listen misses something.
         let _ = self.notices.try_send(HubNotice { level, text });
+    }
+
+    fn notice_leave(&mut self, is_fault: bool, text: String) {
+        if is_fault { self.notice_offence(text) } else { self.notice(0, text) }
+    }
+
+    /// As [`notice`](Self::notice), for what anybody may cause as often as they like.
+    fn notice_offence(&mut self, text: String) {
+        let now = self.now();
+        if let Some(text) = self.loud.say(text, now) {
+            self.notice(1, text);
+        }
     }
 
     async fn say_goodbye(mut self, events: &mut mpsc::Receiver<Event>) {
@@ -503,5 +573,20 @@ async fn until(deadline: Option<TokioInstant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offenders_are_not_talked_about_all_the_time() {
+        let mut loud = Loud::default();
+        let mut say = |ms: u64| loud.say("bad".into(), Micros::from_millis(ms));
+        assert!((0..MAX_LOUD_NOTICES).all(|_| say(10) == Some("bad".into())));
+        assert_eq!((say(20), say(999)), (None, None));
+        assert_eq!(say(1000), Some("bad (and 2 more like it before)".into()));
+        assert_eq!(say(1001), Some("bad".into()));
     }
 }

@@ -2,20 +2,18 @@
 
 use std::{
     collections::BTreeMap,
-    io,
-    path::PathBuf,
-    process::{ExitStatus, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use rollmesh_core::protocol::{Token, TokenHash, TokenId};
 use tokio::{
-    process::{Child, Command},
     sync::{mpsc, oneshot},
-    time::{sleep, timeout},
+    time::sleep,
 };
 
-use super::{TOKEN_VARIABLE, actor::Event, random_token};
+use super::{actor::Event, calls::Replacement, random_token};
+use crate::launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec};
 
 /// A child that ends before this time without having reached the hub has failed to start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
@@ -26,13 +24,15 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// The local workers that should be there.
 pub(super) struct Children {
-    program: PathBuf,
+    launcher: Arc<dyn Launcher>,
     /// How they reach the hub: arguments of `worker`.
     way: Vec<String>,
     events: mpsc::Sender<Event>,
     next: u32,
     running: BTreeMap<u32, Running>,
     failed_starts: u32,
+    replacement: Replacement,
+    replaced: u32,
 }
 
 struct Running {
@@ -53,13 +53,34 @@ pub(super) enum Ended {
     AsWished,
     /// It has to be replaced, after this pause.
     Replace(Duration),
+    /// It is not to be replaced, as somebody wishes.
+    NotReplaced,
     /// It ends again and again: no more attempts.
     GiveUp,
 }
 
 impl Children {
-    pub(super) fn new(program: PathBuf, way: Vec<String>, events: mpsc::Sender<Event>) -> Self {
-        Self { program, way, events, next: 1, running: BTreeMap::new(), failed_starts: 0 }
+    pub(super) fn new(launcher: Arc<dyn Launcher>, way: Vec<String>, events: mpsc::Sender<Event>) -> Self {
+        Self {
+            launcher,
+            way,
+            events,
+            next: 1,
+            running: BTreeMap::new(),
+            failed_starts: 0,
+            replacement: Replacement::default(),
+            replaced: 0,
+        }
+    }
+
+    /// Sets who starts workers from now on.
+    pub(super) fn launch_by(&mut self, launcher: Arc<dyn Launcher>) {
+        self.launcher = launcher;
+    }
+
+    /// Sets when workers that ended are replaced.
+    pub(super) fn replace_as(&mut self, replacement: Replacement) {
+        self.replacement = replacement;
     }
 
     /// Workers that are there or about to be.
@@ -74,29 +95,19 @@ impl Children {
 
     /// Starts a worker with these environment variables besides the hub's; its number, and the token that it will
     /// present.
-    pub(super) fn start(&mut self, extra_environs: &BTreeMap<String, String>) -> io::Result<(u32, Token)> {
+    pub(super) fn start(
+        &mut self,
+        spec: &WorkerSpec,
+        extra_environs: &BTreeMap<String, String>,
+    ) -> Result<(u32, Token), LaunchError> {
         let number = self.next;
-        let token = random_token().map_err(io::Error::other)?;
-        let mut command = Command::new(&self.program);
-        // Ctrl-C in the hub's terminal is for the hub, which tells its children.
-        #[cfg(unix)]
-        command.process_group(0);
-        let child = command
-            .arg("worker")
-            .args(&self.way)
-            .args(["--name", &format!("local-{number}"), "--until-stdin-closes"])
-            .envs(extra_environs)
-            .env(TOKEN_VARIABLE, token.to_hex())
-            // The pipe closes with the hub, however it ends: no worker outlives it.
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
+        let token = random_token().map_err(|error| LaunchError::Failed(format!("there is no token: {error}")))?;
+        let order = LaunchOrder { number, way: &self.way, token: &token, spec, environs: extra_environs };
+        let worker = self.launcher.launch(&order)?;
         self.next += 1;
-        let pid = child.id();
+        let pid = worker.pid();
         let (kill, killed) = oneshot::channel();
-        tokio::spawn(watch(number, child, killed, self.events.clone()));
+        tokio::spawn(watch(number, worker, killed, self.events.clone()));
         let id = TokenHash::of(&token).id();
         let running =
             Running { token: id, pid, began: Instant::now(), joined: false, dismissed: false, kill: Some(kill) };
@@ -120,6 +131,14 @@ impl Children {
     pub(super) fn do_not_replace(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
             child.dismissed = true;
+        }
+    }
+
+    /// The child ends now, as if it did so by itself.
+    pub(super) fn kill(&mut self, number: u32) {
+        if let Some(kill) = self.running.get_mut(&number).and_then(|child| child.kill.take()) {
+            // It may be gone by now.
+            let _ = kill.send(());
         }
     }
 
@@ -165,28 +184,38 @@ impl Children {
         }
         let failed = !child.joined && child.began.elapsed() < SHORT_LIFE;
         self.failed_starts = if failed { self.failed_starts + 1 } else { 0 };
+        let Replacement { delay, max } = self.replacement;
         let ended = match self.failed_starts {
-            0 | 1 => Ended::Replace(Duration::ZERO),
-            n if n <= MAX_FAILED_STARTS => Ended::Replace(Duration::from_millis(100 << n)),
+            _ if self.replaced >= max => Ended::NotReplaced,
+            0 | 1 => Ended::Replace(delay),
+            n if n <= MAX_FAILED_STARTS => Ended::Replace(delay.max(Duration::from_millis(100 << n))),
             _ => Ended::GiveUp,
         };
+        self.replaced = self.replaced.saturating_add(u32::from(matches!(ended, Ended::Replace(_))));
         Some((child.token, ended))
     }
 }
 
 /// Waits for the end of a child, or kills it.
-async fn watch(number: u32, mut child: Child, killed: oneshot::Receiver<()>, events: mpsc::Sender<Event>) {
-    // Taken out, since waiting for the child would close it: the child takes that for the end of the hub.
-    let stdin = child.stdin.take();
-    let status: io::Result<ExitStatus> = tokio::select! {
-        status = child.wait() => status,
+async fn watch(
+    number: u32,
+    mut worker: Box<dyn LaunchedWorker>,
+    killed: oneshot::Receiver<()>,
+    events: mpsc::Sender<Event>,
+) {
+    let status = tokio::select! {
+        status = worker.ended() => Some(status),
         // Without a sender left the hub is going, and takes its children along.
-        _ = killed => {
-            let _ = child.start_kill();
-            timeout(GRACE, child.wait()).await.unwrap_or_else(|_| Err(io::Error::other("it does not end")))
+        _ = killed => None,
+    };
+    let status = match status {
+        Some(status) => status,
+        None => {
+            worker.kill();
+            worker.ended().await
         }
     };
-    drop(stdin);
-    let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+    // What it was granted is free before anybody asks for it again.
+    drop(worker);
     let _ = events.send(Event::ChildExited { number, status }).await;
 }

@@ -9,7 +9,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    actor::Actor, audit::Record, checkpoints::Asker, limits::MAX_BACKLOG_BYTES, peer::printable, random_token,
+    actor::Actor, audit::Record, calls::WorkerNews, checkpoints::Asker, limits::MAX_BACKLOG_BYTES, peer::printable,
+    random_token,
 };
 use crate::train::{Algo, MAX_LOCAL_WORKERS, Task, TrainConfig};
 
@@ -48,6 +49,7 @@ impl Actor {
                     run.group.handle_refused(WorkerId(peer), LeaseId(refused.lease), now);
                 }
             }
+            Message::CallResult(result) => self.tell(WorkerNews::Result { peer, result }),
             Message::Goodbye(goodbye) => self.let_leave(peer, &goodbye.reason),
             Message::Pause(request) => self.reply(peer, Kind::Pause, request.request, Self::pause),
             Message::Resume(request) => self.reply(peer, Kind::Resume, request.request, Self::resume),
@@ -117,8 +119,7 @@ impl Actor {
         if self.children.count() >= MAX_LOCAL_WORKERS as usize {
             return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
         }
-        self.add_child();
-        Ok(())
+        self.add_child().map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// Starts local workers, or lets the latest ones finish their leases and go.
@@ -128,7 +129,7 @@ impl Actor {
         }
         let wanted = num_workers as usize;
         for _ in self.children.count()..wanted {
-            self.add_child();
+            self.add_child().map_err(|error| error.to_string())?;
         }
         for child in self.children.staying().into_iter().skip(wanted) {
             let worker = self.peers.iter().find(|(_, peer)| peer.child == Some(child)).map(|(&id, _)| id);

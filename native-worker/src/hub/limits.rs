@@ -19,10 +19,10 @@ pub(super) const PRE_AUTH_SOCKET_BYTES: usize = 2 * PRE_AUTH_FRAME_BYTES as usiz
 pub(super) const MAX_PENDING: usize = 64;
 /// … and from one address.
 pub(super) const MAX_PENDING_PER_ADDRESS: usize = 16;
-/// Connections that wait to be one of those.
+/// Connections that wait to be one of those, or have not said anything yet.
 pub(super) const MAX_WAITING: usize = 1024;
 /// After this time a silent connection gives its place to one that waits.
-pub(super) const PENDING_GRACE: Duration = Duration::from_millis(150);
+pub(super) const PENDING_GRACE: Duration = Duration::from_millis(100);
 /// After this time one that asked for a file does.
 pub(super) const REQUEST_GRACE: Duration = Duration::from_secs(5);
 /// A request is answered within this time, however slow the reader.
@@ -33,14 +33,27 @@ pub(super) const FREE_FAILURES: usize = 5;
 pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(60);
 /// How long the answer to any further failure takes.
 pub(super) const FAILURE_DELAY: Duration = Duration::from_secs(1);
+/// Failures that strangers from one address, and peers who break the rules, may make before others of it have to wait: as
+/// many again for every second.
+pub(super) const FAILURES_PER_S_AND_ADDRESS: u32 = 50;
+/// Failures of all addresses together.
+pub(super) const FAILURES_PER_S: u32 = 100;
+/// New connections per second; more wait in the system's queue.
+pub(super) const MAX_CONNECTIONS_PER_S: u32 = 1000;
+/// Messages of a dashboard per second; more wait in its socket.
+pub(super) const MAX_DASHBOARD_MESSAGES_PER_S: u32 = 50;
+/// What the system keeps of what is sent to a dashboard.
+pub(super) const DASHBOARD_SOCKET_BYTES: usize = 32 << 10;
+/// Notices per second about strangers and peers who break the rules; the rest is counted.
+pub(super) const MAX_LOUD_NOTICES: u32 = 5;
 /// The most peers at a time.
 pub(super) const MAX_PEERS: usize = 4096;
 /// What may wait for a dashboard, or a reply for an operator; beyond that it has to connect again.
 pub(super) const MAX_BACKLOG_BYTES: usize = 1 << 20;
 /// A dashboard for which this much waits is not told the state of things until it has taken that, and then the latest.
 pub(super) const STATE_BACKLOG_BYTES: usize = 64 << 10;
-/// A peer takes a frame within this time.
-pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(10);
+/// A peer takes a frame within this time, counted from when the system's buffers are full.
+pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 /// A peer is asked for a sign of its socket this often, …
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// … and has gone when there was none for this long.
@@ -88,7 +101,15 @@ pub fn limits() -> Vec<Limit> {
             "newer ones wait, or take the place of silent ones",
         ),
         limit("pending_grace", ms(PENDING_GRACE), "ms", "a silent connection may lose its place"),
-        limit("waiting", MAX_WAITING as u64, "connections", "closed"),
+        limit("waiting", MAX_WAITING as u64, "connections", "the oldest is closed"),
+        limit("connections_per_s", MAX_CONNECTIONS_PER_S.into(), "connections", "newer ones wait"),
+        limit("failures_per_s", FAILURES_PER_S.into(), "failures of all strangers", "newer connections wait"),
+        limit(
+            "failures_per_s_and_address",
+            FAILURES_PER_S_AND_ADDRESS.into(),
+            "failures of an address",
+            "its newer connections wait",
+        ),
         limit("free_failures", FREE_FAILURES as u64, "refusals per address and minute", "the answer is delayed"),
         limit("failure_delay", ms(FAILURE_DELAY), "ms", "how long it is delayed"),
         limit("peers", MAX_PEERS as u64, "peers", "refused as busy"),
@@ -96,11 +117,14 @@ pub fn limits() -> Vec<Limit> {
         limit("worker_frame", u64::from(MAX_FRAME_BYTES), "bytes", "closed"),
         limit("worker_upload", kind(Kind::FragmentUpload), "bytes", "closed"),
         limit("worker_credit", u64::from(INITIAL_CREDIT), "bytes of chunks on their way", "closed"),
+        limit("dashboard_messages", MAX_DASHBOARD_MESSAGES_PER_S.into(), "messages per second", "more are heard later"),
+        limit("dashboard_socket", DASHBOARD_SOCKET_BYTES as u64, "bytes", "more wait in the hub"),
         limit("dashboard_state", STATE_BACKLOG_BYTES as u64, "bytes", "told the latest once these were taken"),
         limit("dashboard_backlog", MAX_BACKLOG_BYTES as u64, "bytes", "the connection is closed"),
         limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
         limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),
         limit("silence", ms(SILENCE_LIMIT), "ms", "closed"),
+        limit("loud_notices", MAX_LOUD_NOTICES.into(), "notices per second about strangers", "counted"),
         limit("tokens", MAX_TOKENS as u64, "tokens", "no more are made"),
         limit("page_tokens", MAX_PAGE_TOKENS as u64, "tokens", "the oldest is revoked"),
         limit("audit_file", MAX_AUDIT_BYTES, "bytes", "a new file is begun, one older is kept"),

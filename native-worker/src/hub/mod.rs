@@ -1,21 +1,26 @@
 //! The hub: the process that workers, dashboards and clients connect to.
 //!
 //! One task, the actor, owns all state: peers, children, the run. Every socket has a task of its own that checks
-//! and decodes frames and passes messages on; the learner has a thread. The actor never blocks on any of them.
+//! and decodes frames and passes messages on; the learner has a thread, and so have strangers and dashboards, with the
+//! lowest claim to processor time. The actor never blocks on any of them.
 
 mod access;
 mod actor;
 mod assets;
 mod audit;
 mod auditor;
+mod calls;
 mod checkpoints;
 mod children;
 mod client;
 mod commands;
 mod dashboard;
+mod door;
 mod gate;
 mod limits;
 mod meter;
+mod movable;
+mod pace;
 mod peer;
 mod private_file;
 mod runs;
@@ -53,6 +58,7 @@ use self::{
 use crate::{
     Registry,
     external::ExternalMultiAgentEnv,
+    launch::{Launcher, LocalLauncher, WorkerSpec},
     net::Fingerprint,
     train::{SampleConfig, SavedRun, StartError, Summary, Task, TrainConfig},
 };
@@ -66,6 +72,7 @@ pub use self::{
 };
 pub use crate::train::SyncError;
 pub(crate) use access::random_token;
+pub(crate) use calls::{NewsSink, Replacement, WorkerNews, WorkerOrder};
 pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_name, role_of};
 
 /// The environment variable through which a worker gets its token.
@@ -185,7 +192,8 @@ pub struct Hub {
     status: watch::Receiver<RunStatus>,
     notices: mpsc::Receiver<HubNotice>,
     actor: JoinHandle<()>,
-    server: JoinHandle<()>,
+    /// Closes with the hub.
+    _door: door::Door,
 }
 
 impl Hub {
@@ -194,6 +202,21 @@ impl Hub {
     /// # Errors
     /// [`HubError`], which says what to change.
     pub async fn start(config: HubConfig, registry: &Registry) -> Result<Self, HubError> {
+        let launcher = Arc::new(LocalLauncher::new(&config.worker_program));
+        Self::start_with(config, registry, launcher, WorkerSpec::default()).await
+    }
+
+    /// [`start`](Self::start) with a launcher of one's own for local workers, instead of processes of the configured
+    /// program; and with what each of them needs, unless a run says otherwise.
+    ///
+    /// # Errors
+    /// [`HubError`], which says what to change.
+    pub async fn start_with(
+        config: HubConfig,
+        registry: &Registry,
+        launcher: Arc<dyn Launcher>,
+        worker_spec: WorkerSpec,
+    ) -> Result<Self, HubError> {
         let SecurityConfig { tls, allow_unencrypted, hosts, token_file, audit_log, distrust } = config.security.clone();
         let audits = distrust.audits.check()?;
         let distrust = Distrust { audits, ..distrust };
@@ -241,16 +264,10 @@ impl Hub {
             tokio::spawn(warn_each_minute(address, notice_sender.clone()));
         }
         let way = way_here(address, fingerprint);
-        let children = children::Children::new(config.worker_program.clone(), way, events.clone());
-        let actor = Actor::new(
-            registry.envs.clone(),
-            (config.kernels, distrust),
-            tokens,
-            children,
-            status_sender,
-            notice_sender,
-            audit,
-        );
+        let children = children::Children::new(launcher, way, events.clone());
+        let local = (children, worker_spec);
+        let own = (config.kernels, distrust);
+        let actor = Actor::new(registry.envs.clone(), own, tokens, local, status_sender, notice_sender, audit);
         let reached_at = match hosts.first() {
             Some(host) if host.contains(':') => host.clone(),
             Some(host) => format!("{host}:{}", address.port()),
@@ -264,7 +281,9 @@ impl Hub {
             events: events.clone(),
             clients,
             gate: Arc::default(),
+            inside: tokio::runtime::Handle::current(),
         };
+        let door = door::Door::open(listener, server).map_err(failed)?;
         Ok(Self {
             address,
             reached_at,
@@ -276,7 +295,7 @@ impl Hub {
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),
-            server: tokio::spawn(server::serve(listener, Arc::new(server))),
+            _door: door,
             events,
         })
     }
@@ -462,7 +481,6 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        self.server.abort();
         self.actor.abort();
     }
 }
@@ -538,6 +556,7 @@ impl StartRunError {
                 | StartError::Device(_)
                 | StartError::RunDir(_)
                 | StartError::Output(_)
+                | StartError::Launch(_)
                 | StartError::Restore(_)
         )
     }

@@ -1,7 +1,7 @@
 //! One peer's socket: frames in and out, limits and deadlines. What messages mean is the actor's.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -26,15 +26,16 @@ use tokio::{
 };
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Message as Frame, Utf8Bytes, protocol::CloseFrame},
+    tungstenite::{self, Message as Frame, Utf8Bytes, error::ProtocolError, protocol::CloseFrame},
 };
 
 use super::{
     actor::Event,
     client::{Client, Clients},
     gate::{Gate, Pass},
-    limits::{HANDSHAKE_DEADLINE, PING_INTERVAL, SILENCE_LIMIT, WRITE_DEADLINE},
+    limits::{HANDSHAKE_DEADLINE, MAX_DASHBOARD_MESSAGES_PER_S, PING_INTERVAL, SILENCE_LIMIT, WRITE_DEADLINE},
     meter::Meter,
+    pace::Pace,
     server::READ_BYTES,
 };
 
@@ -234,12 +235,13 @@ pub(super) struct Doorstep {
     pub(super) gate: Arc<Gate>,
 }
 
-pub(super) async fn serve(
+/// Lets a peer in, or tells it why not.
+pub(super) async fn receive(
     socket: Socket,
     doorstep: Doorstep,
     events: mpsc::Sender<Event>,
     clients: Option<Arc<Clients>>,
-) {
+) -> Option<Guest> {
     let (mut sink, mut stream) = socket.split();
     let mut inbox = Inbox::of_hub();
     let link = PeerLink::new();
@@ -248,7 +250,7 @@ pub(super) async fn serve(
         admitted = admit(&mut stream, &mut inbox, &link, &events, &doorstep) => admitted,
         () = lost => Err(busy("too many peers are about to connect; try again later")),
     };
-    let Doorstep { pass, meter, .. } = doorstep;
+    let Doorstep { from, pass, meter, gate } = doorstep;
     let admission = match admitted {
         Ok(admission) => admission,
         Err(refused) => {
@@ -260,44 +262,73 @@ pub(super) async fn serve(
             };
             // Whoever does not take it has gone, or does not want to know.
             let _ = timeout(LAST_WORDS, farewell).await;
-            return;
+            return None;
         }
     };
     drop(pass);
-    let peer = admission.peer;
-    let hearing = Hearing { cap: admission.role.frame_cap() as usize + READ_BYTES, meter };
-    hearing.next();
+    let Admission { peer, role } = admission;
+    let hearing = Hearing { cap: role.frame_cap() as usize + READ_BYTES, meter };
     // Where there is nothing for clients, nobody is one.
-    let mut client =
-        clients.filter(|_| admission.role == Role::Client).map(|clients| Client::new(peer, clients, link.clone()));
-    let read = async {
-        match &mut client {
-            Some(client) => read_client(client, &mut stream, &mut inbox, &link, &hearing).await,
-            None => read((peer, admission.role), &mut stream, &mut inbox, &link, &hearing, &events).await,
+    let clients = clients.filter(|_| role == Role::Client);
+    Some(Guest { peer, role, from: from.ip(), gate, sink, stream, inbox, link, hearing, events, clients })
+}
+
+/// A peer that was let in.
+pub(super) struct Guest {
+    peer: u32,
+    role: Role,
+    from: IpAddr,
+    gate: Arc<Gate>,
+    sink: Sink,
+    stream: Stream,
+    inbox: Inbox,
+    link: PeerLink,
+    hearing: Hearing,
+    events: mpsc::Sender<Event>,
+    clients: Option<Arc<Clients>>,
+}
+
+impl Guest {
+    /// Nobody's work waits for it.
+    pub(super) fn only_watches(&self) -> bool {
+        matches!(self.role, Role::Viewer | Role::Operator)
+    }
+
+    /// Hears and tells until one of both wants no more.
+    pub(super) async fn stay(self) {
+        let Self { peer, role, from, gate, mut sink, mut stream, mut inbox, link, hearing, events, clients } = self;
+        hearing.next();
+        let mut client = clients.map(|clients| Client::new(peer, clients, link.clone()));
+        let read = async {
+            match &mut client {
+                Some(client) => read_client(client, &mut stream, &mut inbox, &link, &hearing).await,
+                None => read((peer, role), &mut stream, &mut inbox, &link, &hearing, &events).await,
+            }
+        };
+        let mut departure = tokio::select! {
+            biased;
+            () = link.shared.expelled.notified() => Departure::expelled("the hub closed the connection"),
+            departure = read => departure,
+            departure = write(&mut sink, &link) => departure,
+        };
+        if let Some(open) = client.map(|mut client| client.leave()).filter(|open| *open > 0) {
+            departure.reason += &format!("; {open} of its episodes abandoned");
         }
-    };
-    let mut departure = tokio::select! {
-        biased;
-        () = link.shared.expelled.notified() => Departure::expelled("the hub closed the connection"),
-        departure = read => departure,
-        departure = write(&mut sink, &link) => departure,
-    };
-    if let Some(open) = client.map(|mut client| client.leave()).filter(|open| *open > 0) {
-        departure.reason += &format!("; {open} of its episodes abandoned");
+        if departure.is_final {
+            gate.fail(from);
+            link.close(CloseReason::Fault, &departure.reason);
+        }
+        // What is queued, a goodbye in particular, still goes out if the peer takes it.
+        let _ = timeout(departure.last_words, flush(&mut sink, &link)).await;
+        let usual = if departure.is_fault { CloseReason::Fault } else { CloseReason::Done };
+        let code = link.closing().unwrap_or(usual);
+        let farewell = async {
+            sink.send(close_frame(code)).await?;
+            sink.close().await
+        };
+        let _ = timeout(departure.last_words, farewell).await;
+        let _ = events.send(Event::Left { peer, departure }).await;
     }
-    if departure.is_final {
-        link.close(CloseReason::Fault, &departure.reason);
-    }
-    // What is queued, a goodbye in particular, still goes out if the peer takes it.
-    let _ = timeout(departure.last_words, flush(&mut sink, &link)).await;
-    let usual = if departure.is_fault { CloseReason::Fault } else { CloseReason::Done };
-    let code = link.closing().unwrap_or(usual);
-    let farewell = async {
-        sink.send(close_frame(code)).await?;
-        sink.close().await
-    };
-    let _ = timeout(departure.last_words, farewell).await;
-    let _ = events.send(Event::Left { peer, departure }).await;
 }
 
 fn close_frame(code: CloseReason) -> Frame {
@@ -398,7 +429,12 @@ async fn read(
     hearing: &Hearing,
     events: &mpsc::Sender<Event>,
 ) -> Departure {
+    let is_dashboard = matches!(role, Role::Viewer | Role::Operator);
+    let mut pace = is_dashboard.then(|| Pace::new(MAX_DASHBOARD_MESSAGES_PER_S));
     loop {
+        if let Some(pace) = &mut pace {
+            pace.next().await;
+        }
         match next_message(stream, inbox, link, hearing).await {
             Ok(None) => {}
             Ok(Some(Message::Credit(credit))) => {
@@ -430,6 +466,7 @@ async fn next_message(
     let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
         Err(_) => return Err(Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()))),
         Ok(None | Some(Ok(Frame::Close(_)))) => return Err(Departure::wished("the connection was closed")),
+        Ok(Some(Err(error))) if is_offence(&error) => return Err(Departure::fault(error)),
         Ok(Some(Err(error))) => return Err(Departure::lost(format_args!("the connection broke: {error}"))),
         Ok(Some(Ok(Frame::Text(_)))) => return Err(Departure::fault("text frames have no place here")),
         Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_)))) => {
@@ -441,6 +478,15 @@ async fn next_message(
     hearing.next();
     link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
     inbox.handle_frame(&frame).map_err(Departure::from)
+}
+
+/// Whether the peer, and not the way to it, is to blame for an error of its socket.
+fn is_offence(error: &tungstenite::Error) -> bool {
+    match error {
+        tungstenite::Error::Protocol(error) => !matches!(error, ProtocolError::ResetWithoutClosingHandshake),
+        tungstenite::Error::Capacity(_) | tungstenite::Error::Utf8(_) => true,
+        _ => false,
+    }
 }
 
 /// The peer goes by itself.
@@ -471,7 +517,8 @@ async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {
             _ = pings.tick() => deliver(sink, Frame::Ping(Vec::new().into())).await,
         };
         if let Err(reason) = sent {
-            return Departure::lost(reason);
+            // It would not take more words either.
+            return Departure { last_words: Duration::ZERO, ..Departure::lost(reason) };
         }
         if link.closing().is_some() && link.queued_bytes() == 0 {
             return Departure::wished("the hub closed the connection");

@@ -46,7 +46,15 @@ impl Actor {
         self.dashboard.begin_run();
         history.into_iter().for_each(|point| self.dashboard.points.push(point));
         for _ in self.children.count()..workers {
-            self.add_child();
+            match self.add_child() {
+                Ok(_) => {}
+                Err(error) if error.is_refusal() => {
+                    // Fewer workers than were asked for would be another run.
+                    self.end_run(RunEnd::Failed(error.to_string()));
+                    return Err(StartError::Launch(error));
+                }
+                Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
+            }
         }
         let workers: Vec<u32> =
             self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(|(&id, _)| id).collect();

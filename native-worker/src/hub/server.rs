@@ -19,6 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rollmesh_core::protocol::MAX_FRAME_BYTES;
 use tokio::{
     net::{TcpListener, TcpStream},
+    runtime::Handle,
     sync::mpsc,
     time::{Instant, sleep, timeout, timeout_at},
 };
@@ -38,8 +39,13 @@ use super::{
     audit::Record,
     client::Clients,
     gate::{Gate, Pass},
-    limits::{MAX_HEAD_BYTES, MAX_HEADERS, PRE_AUTH_SOCKET_BYTES, REQUEST_DEADLINE},
+    limits::{
+        DASHBOARD_SOCKET_BYTES, MAX_CONNECTIONS_PER_S, MAX_HEAD_BYTES, MAX_HEADERS, PRE_AUTH_SOCKET_BYTES,
+        REQUEST_DEADLINE,
+    },
     meter::{Meter, Metered},
+    movable::{Movable, Order},
+    pace::Pace,
     peer::{self, Doorstep},
 };
 use crate::net::Io;
@@ -59,6 +65,8 @@ pub(super) struct Shared {
     pub(super) events: mpsc::Sender<Event>,
     pub(super) clients: Option<Arc<Clients>>,
     pub(super) gate: Arc<Gate>,
+    /// Where the sockets of workers and clients go.
+    pub(super) inside: Handle,
 }
 
 impl Shared {
@@ -66,10 +74,18 @@ impl Shared {
     fn remember(&self, record: Record) {
         let _ = self.events.try_send(Event::Remember(record));
     }
+
+    /// Remembers what somebody did, who has to pay for it with time.
+    fn blame(&self, from: SocketAddr, record: Record) {
+        self.gate.fail(from.ip());
+        self.remember(record);
+    }
 }
 
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut pace = Pace::new(MAX_CONNECTIONS_PER_S);
     loop {
+        pace.next().await;
         match listener.accept().await {
             Ok((stream, from)) => drop(tokio::spawn(connection(stream, from, shared.clone()))),
             Err(_) => sleep(LISTEN_AGAIN).await,
@@ -82,21 +98,31 @@ async fn connection(stream: TcpStream, from: SocketAddr, shared: Arc<Shared>) {
     // Small messages go out at once. A socket that refuses the option works all the same.
     let _ = stream.set_nodelay(true);
     let Ok(address) = stream.local_addr() else { return };
-    let Some(pass) = shared.gate.enter(from.ip()).await else {
+    // Where that fails, whatever comes next does, too.
+    let speaks = async { _ = stream.readable().await };
+    let Some(pass) = shared.gate.enter(from.ip(), speaks).await else {
         return shared.remember(Record::Limit { from, what: "waiting" });
     };
+    let order = Order::default();
+    let stream = Movable::new(stream, order.clone());
     let (deadline, lost) = (pass.deadline, pass.lost());
     let answered = async {
         let stream: Box<dyn Io> = match &shared.tls {
             None => Box::new(stream),
             Some(acceptor) => match timeout_at(deadline, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => Box::new(stream),
-                Ok(Err(_)) => return shared.remember(Record::Limit { from, what: "no TLS" }),
+                Ok(Err(_)) => return shared.blame(from, Record::Limit { from, what: "no TLS" }),
                 Err(_) => return shared.remember(Record::Limit { from, what: "handshake deadline" }),
             },
         };
-        let visit =
-            Visit { shared: &shared, from, address, meter: Meter::new(usize::MAX), pass: Mutex::new(Some(pass)) };
+        let visit = Visit {
+            shared: &shared,
+            from,
+            address,
+            meter: Meter::new(usize::MAX),
+            order,
+            pass: Mutex::new(Some(pass)),
+        };
         let io = TokioIo::new(Metered::new(stream, visit.meter.clone()));
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -125,6 +151,7 @@ struct Visit<'a> {
     /// The hub's address, as seen by the connection.
     address: SocketAddr,
     meter: Meter,
+    order: Order,
     /// Goes to the socket, if it becomes one.
     pass: Mutex<Option<Pass>>,
 }
@@ -135,7 +162,7 @@ impl Visit<'_> {
         let Shared { hosts, allow_origins, tls, .. } = &**self.shared;
         let names = Names::new(self.address, tls.is_some(), hosts, allow_origins);
         let mut answer = if !names.is_own(request.headers()) {
-            self.shared.remember(Record::Foreign { from: self.from });
+            self.shared.blame(self.from, Record::Foreign { from: self.from });
             text(StatusCode::FORBIDDEN, "This hub answers its own pages and local programs only.\n")
         } else if !matches!(*request.method(), Method::GET | Method::HEAD) {
             text(StatusCode::METHOD_NOT_ALLOWED, "There is nothing here but files to get.\n")
@@ -180,7 +207,7 @@ impl Visit<'_> {
         };
         pass.go_on();
         self.shared.remember(Record::Connected { from: self.from });
-        let (shared, from, meter) = (self.shared.clone(), self.from, self.meter.clone());
+        let (shared, from, meter, order) = (self.shared.clone(), self.from, self.meter.clone(), self.order.clone());
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
             let Ok(Ok(upgraded)) = timeout_at(pass.deadline, upgrade).await else { return };
@@ -193,7 +220,14 @@ impl Visit<'_> {
             let io = TokioIo::new(upgraded);
             let socket = WebSocketStream::from_raw_socket(io, Side::Server, Some(limits)).await;
             let doorstep = Doorstep { from, pass, meter, gate: shared.gate.clone() };
-            peer::serve(socket, doorstep, shared.events.clone(), shared.clients.clone()).await;
+            let (events, clients) = (shared.events.clone(), shared.clients.clone());
+            let Some(guest) = peer::receive(socket, doorstep, events, clients).await else { return };
+            if guest.only_watches() {
+                order.send_buffer(DASHBOARD_SOCKET_BYTES);
+                return guest.stay().await;
+            }
+            order.go_to(shared.inside.clone());
+            shared.inside.spawn(guest.stay());
         });
         let mut answer = Response::new(Full::new(Bytes::new()));
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

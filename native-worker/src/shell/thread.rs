@@ -116,10 +116,14 @@ impl Engine {
         }
         let sampler = self.sampling.sampler.as_mut();
         let (mut extra_batches, metrics) = (sampler.extra_batches(), sampler.metrics());
-        let (losses, state) = (sampler.losses(), sampler.state());
+        let (mut losses, state) = (sampler.losses(), sampler.state());
         if self.sampling.discard_batches {
             extra_batches.clear();
-            batch = batch.map(|_| SampleBatch::new().into());
+            batch = batch.map(|batch| {
+                losses.blackholed_env_steps += batch.env_steps() as u64;
+                losses.blackholed_agent_steps += batch.agent_steps() as u64;
+                SampleBatch::new().into()
+            });
         }
         Item { batch, extra_batches, metrics, losses, seen, change: self.change, state }
     }

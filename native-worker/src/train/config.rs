@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     hub::TOKEN_VARIABLE,
+    launch::WorkerSpec,
     learner::{ConfigError, DeviceSpec, PpoConfig},
 };
 
@@ -88,6 +89,9 @@ pub struct TrainConfig {
     #[doc(alias = "extra_python_environs_for_worker")]
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra_environs: BTreeMap<String, String>,
+    /// What each of these local workers needs of the machine; as the hub says, if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerSpec>,
     /// Which fragments make a batch. In other modes than the synchronous one two runs are not the same.
     #[serde(default, skip_serializing_if = "SamplingMode::is_synchronous")]
     pub mode: SamplingMode,
@@ -153,6 +157,7 @@ impl TrainConfig {
             run_dir: None,
             output: None,
             extra_environs: BTreeMap::new(),
+            worker: None,
             mode: SamplingMode::Synchronous,
             observation_filter: FilterKind::NoFilter,
             ppo: PpoConfig::default(),

@@ -7,11 +7,10 @@ use std::{
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh_core::{
-    env::EnvRegistry,
     kernels::Kernels,
     protocol::{RefusalCode, Role, Token, handshake::Identity, reconnect_delay},
     time::Micros,
-    worker::{SessionState, WorkerSession, core_fingerprint},
+    worker::{Registry, SessionState, WorkerSession, core_fingerprint},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -20,6 +19,8 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
 use crate::net::{HubSocket, Trust, connect};
+
+use crate::worker_group::{catch_panics, native_builder};
 
 /// A hub pings every five seconds; after this time without a sign of it, it is taken for gone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
@@ -77,7 +78,7 @@ enum Incoming {
 /// the lease that runs is done. `say` tells people.
 pub(crate) async fn run(
     config: WorkerConfig,
-    envs: EnvRegistry,
+    registry: Registry,
     mut leave: watch::Receiver<bool>,
     say: impl Fn(&str),
 ) -> WorkerEnd {
@@ -102,8 +103,12 @@ pub(crate) async fn run(
             Err(reason) => format!("cannot reach the hub at {}: {reason}", config.hub),
             Ok(socket) => {
                 // Environments need not be able to move between threads: the session is made where it works.
-                let (envs, kernels) = (envs.clone(), config.kernels);
-                let session = move || WorkerSession::new(identity, envs, kernels);
+                let (registry, kernels) = (registry.clone(), config.kernels);
+                let session = move || {
+                    WorkerSession::new(identity, registry.envs.clone(), kernels)
+                        .with_workers(move || native_builder(registry.clone()).kernels(kernels))
+                        .with_guard(catch_panics)
+                };
                 match serve(session, socket, &mut resume, leave.clone()).await {
                     SessionEnd::Final(end) => return end,
                     SessionEnd::Lost { reason, .. } if *leave.borrow() => {

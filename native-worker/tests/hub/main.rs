@@ -4,6 +4,7 @@
 mod access;
 mod checkpoints;
 mod hand_made;
+mod launching;
 mod liars;
 mod operators;
 mod peers;
@@ -14,7 +15,7 @@ mod workers;
 
 use rollmesh::{
     Registry,
-    hub::{Hub, HubConfig},
+    hub::{Hub, HubConfig, HubError},
     kernels::AUTO,
     learner::PpoConfig,
     train::{RunEnd, Summary, TrainConfig},
@@ -36,14 +37,18 @@ impl TestHub {
     }
 
     async fn start_at(listen: &str) -> Self {
-        Self::start_secured(listen, rollmesh::hub::SecurityConfig::default()).await
+        Self::start_by(listen, |config| async { Hub::start(config, &Registry::builtin()).await }).await
     }
 
     async fn start_with(security: rollmesh::hub::SecurityConfig) -> Self {
-        Self::start_secured("127.0.0.1:0", security).await
+        let secured = |config| HubConfig { security, ..config };
+        Self::start_by("127.0.0.1:0", |config| async { Hub::start(secured(config), &Registry::builtin()).await }).await
     }
 
-    async fn start_secured(listen: &str, security: rollmesh::hub::SecurityConfig) -> Self {
+    async fn start_by<F: Future<Output = Result<Hub, HubError>>>(
+        listen: &str,
+        start: impl FnOnce(HubConfig) -> F,
+    ) -> Self {
         let assets = tempfile::tempdir().unwrap();
         std::fs::write(assets.path().join("secret"), "secret").unwrap();
         std::fs::create_dir(assets.path().join("page")).unwrap();
@@ -56,9 +61,9 @@ impl TestHub {
             kernels: AUTO,
             external: None,
             allow_origins: Vec::new(),
-            security,
+            security: rollmesh::hub::SecurityConfig::default(),
         };
-        let hub = Hub::start(config, &Registry::builtin()).await.unwrap();
+        let hub = start(config).await.unwrap();
         Self { hub, seen: Vec::new(), assets }
     }
 

@@ -17,7 +17,7 @@ use super::{
     support::{
         Process,
         client::{Client, Frame, hello},
-        soon, until,
+        is_long, soon, until,
     },
 };
 
@@ -189,7 +189,8 @@ async fn silent_connections_keep_nobody_out() {
         "while 500 connections are silent, 40 operators join within {:?} (median), {:?} (p99)",
         times[20], times[39]
     );
-    assert!(times[39] < Duration::from_secs(10), "{times:?}");
+    // The long form is for figures.
+    assert!(times[39] < Duration::from_millis(if is_long() { 250 } else { 5000 }), "{times:?}");
     drop(crowd);
     let audit = state.path().join("audit.jsonl");
     until("limits are in the audit log", || std::fs::read_to_string(&audit).unwrap().contains(r#""event":"limit""#))

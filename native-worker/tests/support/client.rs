@@ -1,6 +1,9 @@
 //! A peer made by hand, which may say anything.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::{Duration, Instant},
+};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rollmesh::kernels::AUTO;
@@ -105,6 +108,19 @@ impl Client {
                 Some(Ok(Frame::Ping(_) | Frame::Pong(_))) => {}
                 None | Some(Ok(Frame::Close(_)) | Err(_)) => return None,
                 Some(Ok(other)) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// How long the hub takes to answer a ping.
+    pub(crate) async fn ping(&mut self) -> Duration {
+        let asked = Instant::now();
+        self.send(Frame::Ping(Vec::new().into())).await.expect("the hub listens");
+        loop {
+            match soon("an answer", self.socket.next()).await {
+                Some(Ok(Frame::Pong(_))) => return asked.elapsed(),
+                Some(Ok(Frame::Ping(_) | Frame::Binary(_))) => {}
+                other => panic!("{other:?}"),
             }
         }
     }

@@ -6,6 +6,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use futures_util::{SinkExt as _, StreamExt as _};
+use rollmesh_core::protocol::{
+    Message, Phase, WorkerState,
+    message::{LedgerReport, Notice, RunStatus, Welcome, WorkerRow},
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
@@ -13,8 +18,18 @@ use tokio::{
     net::TcpListener,
     task::JoinHandle,
 };
+use tokio_tungstenite::{accept_async, tungstenite::Message as Frame};
 
-use super::{browser::Browser, built, dashboard::Dashboard, program::Program};
+use super::{
+    browser::{Browser, DESKTOP, PHONE},
+    built,
+    dashboard::Dashboard,
+    front::Front,
+    program::Program,
+};
+
+/// Whoever takes this for more than text is hurt, or shows it in bold.
+const MARKUP: &str = "<img src=x onerror=window.hurt=1><b>bold</b>";
 
 /// Tries to open the hub's socket with a true token and to read its page; says what came of it.
 const ATTACK: &str = "const [hub, hello, done] = arguments;
@@ -125,40 +140,163 @@ impl Drop for Killed {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn names_are_text_and_nothing_else() {
-    const NAME: &str = "<img src=x onerror=window.hurt=1><b>bold</b>";
-    let page = Dashboard::start().await;
-    let state = TempDir::new().expect("a directory");
-    let tokens = state.path().join("tokens.json");
-    let rollmesh = || Command::new(built("ROLLMESH_BIN"));
-    let made = rollmesh().args(["tokens", "create", "--role", "worker", "--file"]).arg(&tokens).output();
-    let token = String::from_utf8(made.expect("the binary starts").stdout).expect("a token");
-    let hub = Program::start("hub", ["--tokens".as_ref(), tokens.as_os_str()]);
-    page.go_to(hub.url()).await;
-    let mut worker = rollmesh();
-    worker.args(["worker", "--name", NAME, "--hub", &format!("ws://{}", hub.address())]);
-    worker.env("ROLLMESH_TOKEN", token.trim()).stdin(Stdio::null()).stderr(Stdio::null());
-    let _worker = Killed(worker.spawn().expect("the binary starts"));
-    page.wait("the name is shown as it is", async || {
-        let shown = page.run("return document.body.innerText", vec![]).await;
-        shown.as_str().is_some_and(|text| text.contains(NAME))
+/// The token that a new file of tokens gets.
+fn token_in(file: &Path, role: &str) -> String {
+    let mut rollmesh = Command::new(built("ROLLMESH_BIN"));
+    let made = rollmesh.args(["tokens", "create", "--role", role, "--file"]).arg(file).output();
+    let made = made.expect("the binary starts");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8(made.stdout).expect("a token").trim().to_owned()
+}
+
+/// Markup is on the page, and none of it has become more than text.
+async fn shows_as_text(page: &Dashboard, texts: &[String]) {
+    page.wait("all is shown as it is", async || {
+        // What was shortened for the eye is whole in the document.
+        let shown = page.run("return document.body.textContent", vec![]).await;
+        let shown = shown.as_str().unwrap_or_default();
+        texts.iter().all(|text| shown.contains(text.as_str()))
     })
     .await;
     let hurt = page.run("return [window.hurt ?? null, document.querySelectorAll('img, b').length]", vec![]).await;
     assert_eq!(hurt, json!([null, 0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workers_name_is_text_and_a_page_asks_for_its_token() {
+    let page = Dashboard::start().await;
+    let state = TempDir::new().expect("a directory");
+    let tokens = state.path().join("tokens.json");
+    let token = token_in(&tokens, "worker");
+    let hub = Program::start("hub", ["--tokens".as_ref(), tokens.as_os_str()]);
+    page.go_to(hub.url()).await;
+    let mut worker = Command::new(built("ROLLMESH_BIN"));
+    worker.args(["worker", "--name", MARKUP, "--hub", &format!("ws://{}", hub.address())]);
+    worker.env("ROLLMESH_TOKEN", token).stdin(Stdio::null()).stderr(Stdio::null());
+    let _worker = Killed(worker.spawn().expect("the binary starts"));
+    shows_as_text(&page, &[MARKUP.to_owned()]).await;
 
     // The address forgets the token; without one the page asks for one, by the keyboard too.
-    let url = page.browser.client.current_url().await.expect("it has an address");
-    assert_eq!(url.fragment(), None);
-    page.run("sessionStorage.clear(); return null", vec![]).await;
-    page.go_to(&format!("http://{}/?again", hub.address())).await;
-    page.run("document.querySelector('[data-testid=token-input]').focus(); return null", vec![]).await;
-    let input = page.browser.client.active_element().await.expect("it has the focus");
-    input.send_keys(&format!("{}\u{e007}", "ab".repeat(32))).await.expect("it takes keys");
+    let url = async || page.browser.client.current_url().await.expect("it has an address");
+    assert_eq!(url().await.fragment(), None);
+    let forget = async || {
+        page.run("sessionStorage.clear(); return null", vec![]).await;
+        page.go_to(&format!("http://{}/?again", hub.address())).await;
+    };
+    forget().await;
+    page.browser.screenshot("token-form", DESKTOP).await;
+    page.browser.screenshot("token-form-phone", PHONE).await;
+    page.browser.emulate(DESKTOP).await;
+    let enter = async |text: &str| {
+        page.run("document.querySelector('[data-testid=token-input]').focus(); return null", vec![]).await;
+        let input = page.browser.client.active_element().await.expect("it has the focus");
+        input.clear().await.expect("it can be emptied");
+        input.send_keys(&format!("{text}\u{e007}")).await.expect("it takes keys");
+    };
+    enter("not a token").await;
+    page.wait("the page says what a token is", async || {
+        let error = page.run("return document.querySelector('.token-form .field-error').innerText", vec![]).await;
+        error.as_str().is_some_and(|text| text.contains("64 hexadecimal digits"))
+    })
+    .await;
+    enter(&"ab".repeat(32)).await;
     page.wait("the hub refuses a wrong one", async || {
         let banner = page.text("banner").await;
         banner.is_some_and(|text| text.contains("the token is not valid for this role"))
     })
     .await;
+    page.browser.screenshot("token-refused", DESKTOP).await;
+    // The whole address is as good as the token, and neither gets into the page's own.
+    enter(hub.url()).await;
+    page.wait_for("connection", "data-state", "online").await;
+    assert_eq!((url().await.fragment(), url().await.query()), (None, Some("again")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_sees_everything_and_changes_nothing() {
+    let page = Dashboard::start().await;
+    let state = TempDir::new().expect("a directory");
+    let tokens = state.path().join("tokens.json");
+    let token = token_in(&tokens, "viewer");
+    let run_dir = state.path().join("run");
+    let args = ["--workers", "1", "--max-env-steps", "1000000000", "--tokens"].map(std::ffi::OsStr::new);
+    let args = args.into_iter().chain([tokens.as_os_str(), "--run-dir".as_ref(), run_dir.as_os_str()]);
+    let hub = Program::start("train", args);
+    page.go_to(&format!("http://{}/#token={token}", hub.address())).await;
+    page.wait_for("connection", "data-state", "online").await;
+    page.wait_for("banner", "data-kind", "viewer").await;
+    page.wait_for_more("kpi-env-steps", 0).await;
+    page.wait("its worker is shown", async || !page.workers().await.is_empty()).await;
+    let controls = "return ['pause', 'stop', 'checkpoint', 'add-worker', 'remove-worker', 'join'].map(id => {
+        const button = document.querySelector(`[data-testid=${id}]`);
+        return button ? [button.disabled, button.title.includes('viewer')] : id;
+    })";
+    let disabled = page.run(controls, vec![]).await;
+    assert!(disabled.as_array().expect("a list").iter().all(|button| *button == json!([true, true])), "{disabled}");
+    assert_eq!(page.run("return document.querySelector('[data-testid=token-input]')", vec![]).await, Value::Null);
+    page.browser.screenshot("viewer", DESKTOP).await;
+    // It stays a viewer's after a reload.
+    page.reload().await;
+    page.wait_for("banner", "data-kind", "viewer").await;
+    page.assert_quiet_console().await;
+}
+
+/// A hub that says what no proper one would.
+async fn bad_hub() -> (String, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("it has an address").to_string();
+    let text = |name: &str| format!("{name} {MARKUP}");
+    let row = WorkerRow {
+        worker: 7,
+        kind: text("kind"),
+        name: text("name"),
+        device: text("device"),
+        state: WorkerState::Quarantined.to_wire(),
+        ..WorkerRow::default()
+    };
+    let status = RunStatus {
+        run: 1,
+        phase: Phase::Failed.to_wire(),
+        env: text("env"),
+        algo: text("algo"),
+        error: text("error"),
+        num_slots: 4,
+        ..RunStatus::default()
+    };
+    let ledger = LedgerReport { unhealthy_workers: vec![7], reasons: text("reason"), ..LedgerReport::default() };
+    let messages = [
+        Message::Welcome(Welcome { protocol: 1, peer: 1, resume_id: [0; 16], credit: 1, server: text("server") }),
+        Message::RunStatus(status),
+        Message::WorkerRow(row),
+        Message::LedgerReport(ledger),
+        Message::Notice(Notice { level: 2, text: text("notice") }),
+    ];
+    let server = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let messages = messages.clone();
+            tokio::spawn(async move {
+                // Browsers close connections whenever they like.
+                let Ok(mut socket) = accept_async(stream).await else { return };
+                socket.next().await;
+                for message in messages {
+                    let _ = socket.send(Frame::Binary(message.encode().into())).await;
+                }
+                while socket.next().await.is_some() {}
+            });
+        }
+    });
+    (address, server)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_a_hub_says_is_text() {
+    let page = Dashboard::start().await;
+    let (hub, server) = bad_hub().await;
+    let front = Front::start(&hub).await;
+    front.bring_hub_in_reach(true);
+    page.go_to(&format!("{}#token={}", front.url(), "ab".repeat(32))).await;
+    let texts = ["kind", "name", "env", "error", "reason", "notice"].map(|name| format!("{name} {MARKUP}"));
+    shows_as_text(&page, &texts).await;
+    page.browser.screenshot("markup", DESKTOP).await;
+    server.abort();
 }

@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rollmesh_core::{
     protocol::{
-        Message, Phase, Token, WorkerState,
+        Message, Phase, Role, Token, WorkerState,
         message::{EnvTrace, LedgerReport, RunStatus, WorkerRow},
     },
     time::Micros,
@@ -39,6 +39,8 @@ pub use self::{
 pub struct State {
     /// How the page stands with the hub.
     pub connection: Connection,
+    /// The token is a viewer's: the page shows everything and changes nothing.
+    pub is_viewer: bool,
     /// Where the numbers come from.
     pub source: Source,
     /// The rollout in this tab, if it is what the page shows.
@@ -129,7 +131,10 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Open the socket and introduce the page.
-    Connect,
+    Connect {
+        /// As what.
+        role: Role,
+    },
     /// Close the socket.
     Disconnect,
     /// Come back with [`Event::RetryDue`].
@@ -222,6 +227,12 @@ impl State {
     pub fn watched(&self) -> Option<Watched> {
         let (run, trace) = (self.run.as_ref()?, self.trace.as_ref()?);
         (run.run == trace.run).then(|| Watched { env: run.env.clone(), trace: trace.clone() })
+    }
+
+    /// What the page is to the hub, as far as it knows.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        if self.is_viewer { Role::Viewer } else { Role::Operator }
     }
 
     /// Is a hub there that would hear a request?

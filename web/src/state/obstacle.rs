@@ -46,6 +46,9 @@ impl State {
 
     fn hub_obstacle(&self) -> Option<&'static str> {
         match self.connection {
+            Connection::Online { .. } if self.is_viewer => {
+                Some("This page has a viewer's token, which shows everything and changes nothing.")
+            }
             Connection::Online { .. } => None,
             Connection::NoToken => Some("The page has no token for a hub."),
             Connection::Refused { .. } => Some("The hub has refused this page."),
@@ -118,6 +121,15 @@ mod tests {
         assert!(can(&state, Action::Leave));
         state.source = Source::Demo;
         assert!(can(&state, Action::Watch { slot: 0 }));
+    }
+
+    #[test]
+    fn a_viewer_changes_nothing() {
+        let mut state = state(Phase::Running);
+        state.is_viewer = true;
+        for action in [Action::Pause, Action::AddWorker, Action::Join, Action::Watch { slot: 0 }, Action::Checkpoint] {
+            assert!(state.obstacle(&action).is_some_and(|reason| reason.contains("viewer")), "{action:?}");
+        }
     }
 
     #[test]

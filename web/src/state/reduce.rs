@@ -19,7 +19,10 @@ const MAX_TOASTS: usize = 4;
 /// Applies an event and returns what the shell must do, in order.
 pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
     match event {
-        Event::Started { token: true } | Event::TokenFound => connect(state, 0),
+        Event::Started { token: true } | Event::TokenFound => {
+            state.is_viewer = false;
+            connect(state, 0)
+        }
         Event::Started { token: false } => start_demo(state),
         Event::Received(message) => receive(state, message),
         Event::Closed { random } => close(state, random),
@@ -46,7 +49,7 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
 
 fn connect(state: &mut State, attempt: u32) -> Vec<Effect> {
     state.connection = Connection::Connecting { attempt };
-    vec![Effect::Connect]
+    vec![Effect::Connect { role: state.role() }]
 }
 
 fn start_demo(state: &mut State) -> Vec<Effect> {
@@ -77,7 +80,15 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             effects
         }
         Message::Refused(Refused { code, .. }) if code == RefusalCode::Busy.to_wire() => vec![],
-        Message::Refused(refused) => refuse(state, refused.reason, vec![]),
+        // Tokens do not say whose they are: what is no operator's may be a viewer's.
+        Message::Refused(Refused { code, .. }) if code == RefusalCode::Token.to_wire() && !state.is_viewer => {
+            state.is_viewer = true;
+            connect(state, state.connection.attempt())
+        }
+        Message::Refused(refused) => {
+            state.is_viewer = false;
+            refuse(state, refused.reason, vec![])
+        }
         Message::Goodbye(goodbye) => toast(state, Level::Info, format!("The hub is leaving: {}", goodbye.reason)),
         Message::Reply(reply) => hear_reply(state, reply),
         Message::WorkerToken(WorkerToken { request, token }) => match state.requests.answer(request) {

@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     protocol::{
-        Message, Phase, RefusalCode, Token,
+        Message, Phase, RefusalCode, Role, Token,
         message::{
             EnvTrace, Iteration, LedgerReport, Notice, Refused, Reply, Request, RunStatus, Welcome, WorkerGone,
             WorkerRow, WorkerToken,
@@ -48,6 +48,10 @@ fn send(message: Message) -> Effect {
     Effect::Send(Box::new(message))
 }
 
+fn connect(role: Role) -> Effect {
+    Effect::Connect { role }
+}
+
 fn retry_in(ms: u64) -> Effect {
     Effect::RetryIn { delay: Micros::from_millis(ms) }
 }
@@ -71,7 +75,7 @@ fn online() -> State {
 #[test]
 fn a_page_with_a_token_connects_and_follows_the_run() {
     let mut state = State::default();
-    assert_eq!(reduce(&mut state, Event::Started { token: true }), [Effect::Connect]);
+    assert_eq!(reduce(&mut state, Event::Started { token: true }), [connect(Role::Operator)]);
     assert_eq!(state.connection, Connection::Connecting { attempt: 0 });
 
     for event in [welcome(), status(1, Phase::Running), worker(1), worker(2), iteration(1, 1), iteration(1, 2)] {
@@ -118,7 +122,7 @@ fn a_page_without_a_token_shows_the_demo_and_does_not_knock() {
     assert_eq!(reduce(&mut state, Event::Started { token: false }), [start_demo("CartPole-v1", 1)]);
     assert_eq!(state.connection, Connection::NoToken);
     assert_eq!(reduce(&mut state, Event::Woke), []);
-    assert_eq!(reduce(&mut state, Event::TokenFound), [Effect::Connect]);
+    assert_eq!(reduce(&mut state, Event::TokenFound), [connect(Role::Operator)]);
 }
 
 #[test]
@@ -131,9 +135,9 @@ fn without_a_hub_the_demo_runs_until_one_appears() {
     reduce(&mut state, Event::Demo(Message::Iteration(Iteration { iteration: 1, ..Iteration::default() })));
     assert_eq!(state.curves.points().len(), 1);
 
-    assert_eq!(reduce(&mut state, Event::RetryDue), [Effect::Connect]);
+    assert_eq!(reduce(&mut state, Event::RetryDue), [connect(Role::Operator)]);
     assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), [retry_in(400)]);
-    assert_eq!(reduce(&mut state, Event::Woke), [Effect::Connect]);
+    assert_eq!(reduce(&mut state, Event::Woke), [connect(Role::Operator)]);
     assert_eq!(reduce(&mut state, welcome()), [Effect::StopDemo]);
     assert_eq!(state.source, Source::Hub);
     assert_eq!(state.curves.points(), []);
@@ -172,7 +176,7 @@ fn refusals_end_the_tries_except_when_the_hub_is_only_busy() {
     let refused = |code: RefusalCode| {
         Event::Received(Message::Refused(Refused { code: code as u8, reason: "wrong token".into() }))
     };
-    let mut state = after([Event::Started { token: true }, refused(RefusalCode::Token)]);
+    let mut state = after([Event::Started { token: true }, refused(RefusalCode::Token), refused(RefusalCode::Token)]);
     assert_eq!(state.connection, Connection::Refused { reason: "wrong token".into() });
     assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), []);
     assert_eq!(reduce(&mut state, Event::Woke), []);
@@ -180,6 +184,26 @@ fn refusals_end_the_tries_except_when_the_hub_is_only_busy() {
     let mut state = after([Event::Started { token: true }, refused(RefusalCode::Busy)]);
     reduce(&mut state, Event::Closed { random: 0 });
     assert_eq!(state.connection, Connection::Waiting { attempt: 1 });
+}
+
+#[test]
+fn a_token_that_is_no_operators_may_be_a_viewers() {
+    let refused = || {
+        let code = RefusalCode::Token.to_wire();
+        Event::Received(Message::Refused(Refused { code, reason: "wrong token".into() }))
+    };
+    let mut state = after([Event::Started { token: true }]);
+    assert_eq!(reduce(&mut state, refused()), [connect(Role::Viewer)]);
+    reduce(&mut state, welcome());
+    assert!(state.is_online() && state.is_viewer);
+    // It stays one when the hub is away for a while.
+    reduce(&mut state, Event::Closed { random: 0 });
+    assert_eq!(reduce(&mut state, Event::RetryDue), [connect(Role::Viewer)]);
+    // Another token may be an operator's.
+    assert_eq!(reduce(&mut state, Event::TokenFound), [connect(Role::Operator)]);
+    assert_eq!(reduce(&mut state, refused()), [connect(Role::Viewer)]);
+    reduce(&mut state, refused());
+    assert!(matches!(state.connection, Connection::Refused { .. }) && !state.is_viewer);
 }
 
 #[test]

@@ -105,7 +105,20 @@ fn text(state: &State) -> Option<Text> {
                 asks_for_token: false,
             }),
         },
-        Connection::Online { .. } => ending(state),
+        Connection::Online { .. } => ending(state).or_else(|| state.is_viewer.then(viewing)),
+    }
+}
+
+fn viewing() -> Text {
+    Text {
+        kind: "viewer",
+        tone: "info",
+        title: "View only.",
+        text:
+            "This page has a viewer's token: it shows everything and changes nothing. The dashboard URL that the hub \
+               prints in its terminal has an operator's."
+                .into(),
+        asks_for_token: false,
     }
 }
 

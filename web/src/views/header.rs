@@ -90,6 +90,7 @@ fn connection(state: &State) -> (&'static str, &'static str, String) {
     match &state.connection {
         Connection::NoToken => ("none", "no hub", "The page has no token for a hub.".into()),
         Connection::Connecting { .. } => ("connecting", "connecting", String::new()),
+        Connection::Online { server } if state.is_viewer => ("online", "view only", server.clone()),
         Connection::Online { server } => ("online", "connected", server.clone()),
         Connection::Waiting { .. } => ("waiting", "no hub", "Trying again by itself.".into()),
         Connection::Refused { reason } => ("refused", "refused", reason.clone()),

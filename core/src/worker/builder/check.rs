@@ -19,7 +19,10 @@ impl RolloutWorkerBuilder {
         let config = &self.config;
         let legacy = config.horizon_means != Horizon::Truncated;
         let evaluates = |by| config.input_evaluation.contains(&by);
-        let estimates = evaluates(InputEvaluation::Is) || evaluates(InputEvaluation::Wis);
+        let estimates = config.input_evaluation.iter().any(|by| by.estimator().is_some());
+        let has_legacy = |by: &InputEvaluation| {
+            matches!(by, InputEvaluation::Is | InputEvaluation::Wis | InputEvaluation::Simulation)
+        };
         let samples = self.input.is_none() && config.input.is_sampler();
         let wrong = [
             (
@@ -55,7 +58,11 @@ impl RolloutWorkerBuilder {
             ),
             (
                 estimates && !self.has_only_default_policy(),
-                "input_evaluation 'is' and 'wis' judge a single policy: leave them out where there are several",
+                "input_evaluation judges a single policy: leave all but 'simulation' out where there are several",
+            ),
+            (
+                config.legacy_step_estimates && !config.input_evaluation.iter().all(has_legacy),
+                "legacy_step_estimates are for input_evaluation 'is' and 'wis': leave the others or the setting out",
             ),
             (
                 config.fake_sampler && !samples,

@@ -95,6 +95,8 @@ impl RolloutWorkerBuilder {
             policies_to_train,
             observation_fn,
             callbacks,
+            q_model: self.q_model,
+            legacy_estimators: BTreeMap::new(),
             clock: self.clock,
             host: self.host,
             shell: self.shell,

@@ -26,6 +26,7 @@ use super::{Registry, RolloutConfig, SetupError, WorkerPlace, rollout::PoliciesT
 use crate::{
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn},
     env::{EnvFactory, MultiAgentFactory},
+    estimate::QModel,
     ids::PolicyId,
     kernels::Kernels,
     prelude::*,
@@ -100,6 +101,7 @@ pub struct RolloutWorkerBuilder {
     callbacks: Vec<Box<dyn Callbacks>>,
     input: Option<InputCreator>,
     output: Option<OutputCreator>,
+    q_model: Option<Box<dyn QModel>>,
     sampler: SamplerChoice,
     shell: Option<Box<dyn Shell>>,
     host: Option<Box<dyn HostFacts>>,
@@ -123,6 +125,7 @@ impl RolloutWorkerBuilder {
             callbacks: Vec::new(),
             input: None,
             output: None,
+            q_model: None,
             sampler: SamplerChoice::Auto,
             shell: None,
             host: None,

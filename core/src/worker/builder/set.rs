@@ -9,6 +9,7 @@ use crate::{
         Vectorized, multi_agent::AgentRows,
     },
     episode::Episode,
+    estimate::QModel,
     ids::{AgentId, PolicyId},
     kernels::Kernels,
     prelude::*,
@@ -130,6 +131,12 @@ impl RolloutWorkerBuilder {
         open: impl FnOnce(&mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send + 'static,
     ) -> Self {
         Self { input: Some(Box::new(open)), ..self }
+    }
+
+    /// The model of values for the input evaluations `dm` and `dr`, instead of the one that the registry makes. It learns from
+    /// each batch before it judges it.
+    pub fn q_model(self, model: Box<dyn QModel>) -> Self {
+        Self { q_model: Some(model), ..self }
     }
 
     /// Opens where batches are written to.

@@ -26,13 +26,28 @@ use crate::{
 pub struct CalledWorker {
     builder: Box<dyn FnMut() -> RolloutWorkerBuilder>,
     worker: Option<RolloutWorker>,
+    guard: Guard,
+}
+
+/// Runs something that may panic, and gives the words of the panic, if it does: what the core cannot do by itself.
+pub type Guard = fn(&mut dyn FnMut()) -> Result<(), String>;
+
+/// Nobody catches panics.
+fn unguarded(work: &mut dyn FnMut()) -> Result<(), String> {
+    work();
+    Ok(())
 }
 
 impl CalledWorker {
     /// Without a worker yet. `builder` gives what knows the names of the program, and its shell, host and clock, if there
     /// are any.
     pub fn new(builder: impl FnMut() -> RolloutWorkerBuilder + 'static) -> Self {
-        Self { builder: Box::new(builder), worker: None }
+        Self { builder: Box::new(builder), worker: None, guard: unguarded }
+    }
+
+    /// Sets a guard, so that user code that panics has failed: [`CommandErrorKind::Panicked`].
+    pub fn set_guard(&mut self, guard: Guard) {
+        self.guard = guard;
     }
 
     /// Makes the worker; one that is there already is stopped, and this one takes its place.
@@ -42,9 +57,11 @@ impl CalledWorker {
     #[doc(alias = "reset")]
     pub fn set_up(&mut self, setup: &WorkerSetup) -> Result<WorkerAnswer, CommandError> {
         self.stop();
-        let builder = (self.builder)().config(setup.config.clone()).place(setup.place);
-        self.worker = Some(builder.build()?);
-        Ok(WorkerAnswer::Done)
+        let Self { builder, worker, guard } = self;
+        guarded(*guard, || {
+            *worker = Some(builder().config(setup.config.clone()).place(setup.place).build()?);
+            Ok(WorkerAnswer::Done)
+        })
     }
 
     /// Does what is asked.
@@ -53,7 +70,10 @@ impl CalledWorker {
     /// [`CommandErrorKind::NotSetUp`], and what the worker says.
     pub fn execute(&mut self, command: WorkerCommand) -> Result<WorkerAnswer, CommandError> {
         match &mut self.worker {
-            Some(worker) => worker.execute(command),
+            Some(worker) => {
+                let mut command = Some(command);
+                guarded(self.guard, || worker.execute(command.take().unwrap_or(WorkerCommand::Ping)))
+            }
             // Whoever is there can say so, and there is nothing to be stopped.
             None if command == WorkerCommand::Ping => Ok(WorkerAnswer::Pong),
             None if command == WorkerCommand::Stop => Ok(WorkerAnswer::Done),
@@ -71,7 +91,7 @@ impl CalledWorker {
     /// As [`execute`](Self::execute).
     pub fn sample_within(&mut self, span: Micros) -> Result<Option<WorkerAnswer>, CommandError> {
         match &mut self.worker {
-            Some(worker) => Ok(worker.sample_within(span)?.map(WorkerAnswer::Sample)),
+            Some(worker) => guarded(self.guard, || Ok(worker.sample_within(span)?.map(WorkerAnswer::Sample))),
             None => self.execute(WorkerCommand::Sample).map(Some),
         }
     }
@@ -85,9 +105,17 @@ impl CalledWorker {
     pub fn stop(&mut self) {
         if let Some(mut worker) = self.worker.take() {
             // It is forgotten in any case.
-            let _ = worker.stop();
+            let _ = guarded(self.guard, || Ok(worker.stop()?));
         }
     }
+}
+
+/// What panics has failed.
+fn guarded<T>(guard: Guard, mut work: impl FnMut() -> Result<T, CommandError>) -> Result<T, CommandError> {
+    let mut result = None;
+    let panicked = |words: &str| CommandError::new(CommandErrorKind::Panicked, words);
+    guard(&mut || result = Some(work())).map_err(|words| panicked(&words))?;
+    result.unwrap_or_else(|| Err(panicked("it was not done")))
 }
 
 impl core::fmt::Debug for CalledWorker {

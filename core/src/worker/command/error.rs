@@ -96,6 +96,7 @@ impl From<RolloutError> for CommandError {
             | RolloutError::EmptyInput(_)
             | RolloutError::Sample(_)
             | RolloutError::Estimate(_)
+            | RolloutError::Judge(_)
             | RolloutError::NoEstimate(_)
             | RolloutError::BadSlice => Kind::Sample,
             RolloutError::Policy { .. }

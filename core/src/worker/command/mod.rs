@@ -10,7 +10,7 @@ mod tests;
 mod wire;
 
 pub use answer::WorkerAnswer;
-pub use called::CalledWorker;
+pub use called::{CalledWorker, Guard};
 pub use error::{CommandError, CommandErrorKind};
 pub use setup::WorkerSetup;
 

@@ -175,8 +175,10 @@ fn metrics() -> WorkerMetrics {
         episodes: vec![episode, RolloutMetrics::default()],
         discarded_env_steps: 1,
         discarded_agent_steps: 2,
+        blackholed_env_steps: 5,
+        blackholed_agent_steps: 6,
         quarantined: vec![Quarantined { env: 4, reason: "smoke".into() }],
-        estimates: vec![OffPolicyEstimate { policy: P, by: InputEvaluation::Wis, sample }],
+        estimates: vec![OffPolicyEstimate { policy: P, by: InputEvaluation::Wis, sample, legacy: true }],
         forgotten: 3,
         warnings: vec![
             WorkerWarning::LargeBatch { rows: 9, threshold: 8 },

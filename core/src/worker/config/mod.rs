@@ -89,6 +89,11 @@ pub struct RolloutConfig {
     pub input: InputSource,
     /// How policies are evaluated where batches are read, not sampled.
     pub input_evaluation: BTreeSet<InputEvaluation>,
+    /// Settings of the model of values that `dm` and `dr` need.
+    pub q_model_config: Config,
+    /// Estimate by `is` and `wis` as RLlib did before version 2, without the last steps of episodes and with means that run
+    /// on, see [`LegacyStepEstimator`](crate::estimate::LegacyStepEstimator).
+    pub legacy_step_estimates: bool,
     /// Where batches are written to, if anywhere: the registered name of an output, or a directory.
     pub output: Option<String>,
     /// Settings of input and output.
@@ -160,6 +165,8 @@ impl Default for RolloutConfig {
             callbacks: Vec::new(),
             input: InputSource::default(),
             input_evaluation: BTreeSet::new(),
+            q_model_config: Config::new(),
+            legacy_step_estimates: false,
             output: None,
             io_config: Config::new(),
             dataset_shards: None,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{config::Config, prelude::*, space::Space};
+use crate::{config::Config, estimate::Estimator, prelude::*, space::Space};
 
 /// Steps of each environment per sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,12 +159,35 @@ impl<'de> Deserialize<'de> for Compression {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InputEvaluation {
-    /// By importance sampling, step by step.
+    /// By importance sampling, step by step: `pdis` is another name for it.
+    #[serde(alias = "pdis")]
     Is,
     /// By weighted importance sampling, step by step.
     Wis,
     /// In the environment, whose rows are counted and thrown away.
     Simulation,
+    /// By importance sampling of whole trajectories.
+    #[serde(rename = "trajectory_is")]
+    TrajectoryIs,
+    /// By a model of values.
+    Dm,
+    /// By a model of values that importance sampling corrects.
+    Dr,
+}
+
+impl InputEvaluation {
+    /// How logged episodes are judged; none if they are not, but the environment.
+    #[must_use]
+    pub const fn estimator(self) -> Option<Estimator> {
+        match self {
+            Self::Is => Some(Estimator::ImportanceSampling),
+            Self::Wis => Some(Estimator::WeightedImportanceSampling),
+            Self::TrajectoryIs => Some(Estimator::TrajectoryImportanceSampling),
+            Self::Dm => Some(Estimator::DirectMethod),
+            Self::Dr => Some(Estimator::DoublyRobust),
+            Self::Simulation => None,
+        }
+    }
 }
 
 /// What is logged.

@@ -20,6 +20,12 @@ pub struct WorkerMetrics {
     pub discarded_env_steps: u64,
     /// Rows of agents in those.
     pub discarded_agent_steps: u64,
+    /// Env steps of the input evaluation `simulation`: counted, told in [`episodes`](Self::episodes), and in no sample, so that
+    /// nobody learns from them.
+    #[doc(alias = "blackhole_outputs")]
+    pub blackholed_env_steps: u64,
+    /// Rows of agents in those.
+    pub blackholed_agent_steps: u64,
     /// The sub-environments that failed too often and are in quarantine now: the others go on. They get another chance
     /// when the worker's state is [restored](RolloutWorker::restore), or when a callback restarts them.
     pub quarantined: Vec<Quarantined>,
@@ -76,6 +82,25 @@ pub struct OffPolicyEstimate {
     pub by: InputEvaluation,
     /// Returns of who acted, and of the policy.
     pub sample: Sample,
+    /// Whether it was estimated as RLlib did before version 2, see
+    /// [`RolloutConfig::legacy_step_estimates`](crate::worker::RolloutConfig::legacy_step_estimates).
+    pub legacy: bool,
+}
+
+impl OffPolicyEstimate {
+    /// The numbers under RLlib's names: `v_behavior`, `v_target`, `v_gain` and `v_delta`; of a legacy one `V_prev`, `V_step_IS`
+    /// or `V_step_WIS`, and `V_gain_est`.
+    #[must_use]
+    #[doc(alias("V_prev", "V_step_IS", "V_step_WIS", "V_gain_est"))]
+    pub fn metrics(&self) -> Vec<(&'static str, f64)> {
+        let Sample { v_behavior, v_target } = self.sample;
+        let gain = self.sample.v_gain();
+        if self.legacy {
+            let step = if self.by == InputEvaluation::Wis { "V_step_WIS" } else { "V_step_IS" };
+            return vec![("V_prev", v_behavior), (step, v_target), ("V_gain_est", gain)];
+        }
+        vec![("v_behavior", v_behavior), ("v_target", v_target), ("v_gain", gain), ("v_delta", v_target - v_behavior)]
+    }
 }
 
 impl RolloutWorker {
@@ -103,6 +128,8 @@ impl RolloutWorker {
         waiting.episodes.append(&mut episodes);
         waiting.discarded_env_steps += losses.env_steps;
         waiting.discarded_agent_steps += losses.agent_steps;
+        waiting.blackholed_env_steps += losses.blackholed_env_steps;
+        waiting.blackholed_agent_steps += losses.blackholed_agent_steps;
         for Quarantined { env, reason } in losses.quarantined.iter().filter(|out| !self.quarantined.contains(out)) {
             waiting.warnings.push(WorkerWarning::Quarantined { env: *env, reason: reason.clone() });
         }

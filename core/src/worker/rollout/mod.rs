@@ -44,12 +44,13 @@ use crate::{
     callbacks::{CallbackList, ObservationFn, PolicyMappingFn, WorkerInfo},
     env::EnvContext,
     episode::{GlobalVars, Quarantined},
+    estimate::{LegacyStepEstimator, QModel},
     ids::PolicyId,
     kernels::Kernels,
     policy::PolicyMap,
     prelude::*,
     sampler::{InputReader, SamplerHost, SamplerInput},
-    worker::SetupError,
+    worker::{SetupError, config::InputEvaluation},
 };
 
 /// Where batches come from.
@@ -89,6 +90,8 @@ pub(in crate::worker) struct Parts {
     pub(in crate::worker) policies_to_train: PoliciesToTrain,
     pub(in crate::worker) observation_fn: Option<ObservationFn>,
     pub(in crate::worker) callbacks: CallbackList,
+    pub(in crate::worker) q_model: Option<Box<dyn QModel>>,
+    pub(in crate::worker) legacy_estimators: BTreeMap<InputEvaluation, LegacyStepEstimator>,
     pub(in crate::worker) clock: Clock,
     pub(in crate::worker) host: Option<Box<dyn HostFacts>>,
     pub(in crate::worker) shell: Option<Box<dyn Shell>>,

@@ -10,10 +10,7 @@ use crate::{
     run::{RunSpec, SpecError},
     sampler::{BatchMode, Budget, CountStepsBy, InputReader as _, SampleError, SamplerInput as _},
     time::Micros,
-    worker::{
-        RolloutError, SetupError,
-        config::{Compression, InputEvaluation},
-    },
+    worker::{RolloutError, SetupError, config::Compression},
 };
 
 /// Batches without rows that a worker takes in a row before it gives up.
@@ -247,12 +244,8 @@ impl RolloutWorker {
     }
 
     fn estimate(&mut self, batch: &AnyBatch) -> Result<(), RolloutError> {
-        for by in self.parts.config.input_evaluation.clone() {
-            if by != InputEvaluation::Simulation {
-                let estimates = self.estimates_of(batch, by)?;
-                self.metrics.estimates.extend(estimates);
-            }
-        }
+        let estimates = self.estimates_of(batch)?;
+        self.metrics.estimates.extend(estimates);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use crate::{
     prelude::*,
     protocol::message,
     time::Micros,
-    worker::{CalledWorker, CommandError, CommandErrorKind, WorkerAnswer, WorkerCommand, WorkerSetup},
+    worker::{CalledWorker, CommandError, CommandErrorKind, Guard, WorkerAnswer, WorkerCommand, WorkerSetup},
 };
 
 /// Calls that may wait: more than a hub has open per worker.
@@ -47,6 +47,10 @@ pub(super) type Done = (CallId, Result<WorkerAnswer, CommandError>);
 impl Calls {
     pub(super) fn new(worker: CalledWorker) -> Self {
         Self { worker, waiting: VecDeque::new(), bytes: 0 }
+    }
+
+    pub(super) fn set_guard(&mut self, guard: Guard) {
+        self.worker.set_guard(guard);
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use calls::{Calls, Done};
 use leases::{Leases, Turn};
 
-use super::{CalledWorker, Registry, RolloutWorkerBuilder, RunnerError, SlotRunner, WorkerAnswer};
+use super::{CalledWorker, Guard, Registry, RolloutWorkerBuilder, RunnerError, SlotRunner, WorkerAnswer};
 use crate::{
     env::{EnvContext, EnvRegistry},
     ids::{LeaseId, SlotId, WeightsVersion, WorkerId},
@@ -184,6 +184,13 @@ impl WorkerSession {
     #[must_use]
     pub fn with_workers(self, builder: impl FnMut() -> RolloutWorkerBuilder + 'static) -> Self {
         Self { calls: Calls::new(CalledWorker::new(builder)), ..self }
+    }
+
+    /// Says who catches the panics of user code in calls, which the core cannot do by itself.
+    #[must_use]
+    pub fn with_guard(mut self, guard: Guard) -> Self {
+        self.calls.set_guard(guard);
+        self
     }
 
     /// Takes a frame from the hub.

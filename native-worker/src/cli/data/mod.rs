@@ -12,7 +12,7 @@ mod convert;
 mod head;
 mod histogram;
 mod inspect;
-mod numbers;
+pub(in crate::cli) mod numbers;
 #[cfg(feature = "offline-parquet")]
 mod sink;
 #[cfg(feature = "offline-parquet")]

@@ -112,7 +112,7 @@ impl Spread {
 }
 
 /// A number with as many digits as people read.
-pub(super) fn short(number: f64) -> String {
+pub(in crate::cli) fn short(number: f64) -> String {
     let size = number.abs();
     if number.fract() == 0.0 && size < 1e15 {
         format!("{number}")

@@ -15,12 +15,12 @@ use rollmesh_core::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::{Errno, fcntl_dupfd_cloexec},
-    process::{Resource, Rlimit, Signal, getpgrp, getpid, getrlimit, kill_current_process_group, setrlimit},
+    process::{Signal, getpgrp, getpid, kill_current_process_group},
     stdio::{dup2_stdin, dup2_stdout},
 };
 
 use super::wire::{HEAD, Head, Made, Order, Reply, Request, Said, SpacesOf, message, put_part};
-use crate::kernels;
+use crate::{kernels, launch::limit_memory};
 
 /// Answers requests until there are no more.
 pub(super) fn serve(registry: &Registry) -> ExitCode {
@@ -100,7 +100,9 @@ impl Pipes {
     fn serve(mut self, registry: &Registry) -> io::Result<()> {
         let Some((number, Request::Make)) = self.hear()? else { return Err(nonsense()) };
         let order: Order = serde_json::from_slice(&self.bytes).map_err(io::Error::other)?;
-        limit_memory(order.memory_mb)?;
+        if order.memory_mb > 0 {
+            limit_memory(u64::from(order.memory_mb) << 20)?;
+        }
         let (env, is_wrapped) = match order.spec.make(registry, kernels::AUTO) {
             Ok(made) => made,
             Err(SetupError::Env { source, .. }) => return self.fail(number, source),
@@ -203,17 +205,6 @@ impl Served {
         }
         new
     }
-}
-
-/// From here on, asking for more data than that fails.
-fn limit_memory(mb: u32) -> io::Result<()> {
-    if mb == 0 {
-        return Ok(());
-    }
-    let hard = getrlimit(Resource::Data).maximum;
-    let bytes = (u64::from(mb) << 20).min(hard.unwrap_or(u64::MAX));
-    setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
-    Ok(())
 }
 
 fn json(value: &impl serde::Serialize) -> Vec<u8> {

@@ -142,19 +142,19 @@ impl Common {
     }
 }
 
-fn at_least_1(name: &'static str, value: f64) -> Result<(), ConfigError> {
+pub(super) fn at_least_1(name: &'static str, value: f64) -> Result<(), ConfigError> {
     check(name, value, value >= 1.0, "at least 1")
 }
 
-fn fraction(name: &'static str, value: f64) -> Result<(), ConfigError> {
+pub(super) fn fraction(name: &'static str, value: f64) -> Result<(), ConfigError> {
     check(name, value, (0.0..=1.0).contains(&value), "from 0 to 1")
 }
 
-fn positive(name: &'static str, value: f64) -> Result<(), ConfigError> {
+pub(super) fn positive(name: &'static str, value: f64) -> Result<(), ConfigError> {
     check(name, value, value > 0.0 && value.is_finite(), "greater than 0")
 }
 
-fn not_negative(name: &'static str, value: f64) -> Result<(), ConfigError> {
+pub(super) fn not_negative(name: &'static str, value: f64) -> Result<(), ConfigError> {
     check(name, value, value >= 0.0 && value.is_finite(), "at least 0")
 }
 

@@ -16,11 +16,9 @@ use rollmesh_core::{
     weights::{self, Weights, WeightsError},
 };
 
+pub(super) use self::layers::{Mlp, Variables};
 pub(super) use self::lstm::Memory;
-use self::{
-    layers::{Mlp, Variables, to_device},
-    lstm::Lstm,
-};
+use self::{layers::to_device, lstm::Lstm};
 use super::dist::ActionHead;
 
 /// Why weights do not make a model, or a model no weights.

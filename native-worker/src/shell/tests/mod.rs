@@ -22,7 +22,7 @@ use rollmesh_core::{
     time::Micros,
     worker::{
         AsyncSampling, NewPolicy, PolicyConfig, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder,
-        config::InputEvaluation,
+        WorkerMetrics, config::InputEvaluation,
     },
 };
 

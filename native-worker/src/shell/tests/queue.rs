@@ -62,7 +62,7 @@ impl SamplerInput for Numbers {
 
 fn losses(next: u32) -> Losses {
     let quarantined = vec![Quarantined { env: next as usize, reason: "no power".into() }];
-    Losses { env_steps: next.into(), agent_steps: 1, quarantined }
+    Losses { env_steps: next.into(), agent_steps: 1, quarantined, ..Losses::default() }
 }
 
 fn number(batch: Result<AnyBatch, SampleError>) -> f32 {

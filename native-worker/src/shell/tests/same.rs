@@ -113,9 +113,11 @@ fn a_simulation_keeps_metrics_and_no_rows() {
         assert_eq!(simulating.sample().unwrap().single().unwrap().iter().count(), 1);
         here.sample().unwrap();
     }
-    let episodes = simulating.metrics().episodes;
+    let WorkerMetrics { episodes, blackholed_env_steps, blackholed_agent_steps, .. } = simulating.metrics();
     assert!(!episodes.is_empty());
     assert_eq!(episodes, here.metrics().episodes);
+    assert_eq!((blackholed_env_steps, blackholed_agent_steps), (200, 200));
+    assert_eq!(simulating.metrics().blackholed_env_steps, 0);
     simulating.stop().unwrap();
 }
 

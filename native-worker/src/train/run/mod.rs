@@ -39,6 +39,7 @@ use super::{
     saving::{RunFiles, Snapshot},
 };
 use crate::{
+    launch::{LaunchError, WorkerSpec},
     learner::{DeviceError, LearnError, UpdateStats},
     offline::OfflineError,
 };
@@ -68,6 +69,8 @@ pub(crate) struct RunTerms {
     pub(crate) num_workers: u32,
     /// Environment variables that they have besides the hub's.
     pub(crate) extra_environs: BTreeMap<String, String>,
+    /// What each of them needs; as the hub says, if none.
+    pub(crate) worker: Option<WorkerSpec>,
     /// The least time between two batches.
     pace: Duration,
     stop_return: Option<f64>,
@@ -153,6 +156,8 @@ pub(crate) enum StartError {
     FilterTensors(#[from] FilterTensorError),
     #[error(transparent)]
     Group(#[from] GroupConfigError),
+    #[error(transparent)]
+    Launch(LaunchError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
     #[error("another run is going on; stop it first")]

@@ -209,7 +209,7 @@ fn the_others_go_on_without_one_that_is_given_up_and_a_state_brings_it_back() {
     assert!(faults.iter().all(|fault| (fault.env, fault.length) == (1, 1)));
     assert!(faults[4].faulty.as_ref().unwrap().contains("5 times in a row"));
     let quarantined = vec![Quarantined { env: 1, reason: NO_POWER.into() }];
-    let losses = Losses { env_steps: 5, agent_steps: 5, quarantined: quarantined.clone() };
+    let losses = Losses { env_steps: 5, agent_steps: 5, quarantined: quarantined.clone(), ..Losses::default() };
     assert_eq!((sampler.losses(), sampler.losses()), (losses, Losses { quarantined, ..Losses::default() }));
     broken.store(false, Relaxed);
     sampler.set_state(&before).unwrap();

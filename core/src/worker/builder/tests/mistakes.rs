@@ -73,7 +73,15 @@ fn settings_that_do_not_go_together_say_what_to_change() {
         (
             RolloutConfig { input_evaluation: [InputEvaluation::Wis].into(), ..config() }
                 .policy(PolicyId::new("b"), PolicyConfig::new("random")),
-            "judge a single policy",
+            "judges a single policy",
+        ),
+        (
+            RolloutConfig {
+                input_evaluation: [InputEvaluation::Is, InputEvaluation::Dm].into(),
+                legacy_step_estimates: true,
+                ..config()
+            },
+            "for input_evaluation 'is' and 'wis'",
         ),
         (RolloutConfig { fake_sampler: true, input: "files".into(), ..config() }, "fake_sampler"),
     ] {

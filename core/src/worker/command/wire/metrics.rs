@@ -26,11 +26,16 @@ pub(super) struct MetricsForm<'a> {
     episodes: AtMost<EpisodeForm<'a>, MAX_EPISODES>,
     discarded_env_steps: u64,
     discarded_agent_steps: u64,
+    blackholed_env_steps: u64,
+    blackholed_agent_steps: u64,
     quarantined: AtMost<(u64, String), MAX_EPISODES>,
-    estimates: AtMost<(PolicyId, InputEvaluation, f64, f64), MAX_EPISODES>,
+    estimates: AtMost<EstimateForm, MAX_EPISODES>,
     forgotten: u64,
     warnings: AtMost<WarningForm, MAX_EPISODES>,
 }
+
+/// Policy, estimator, values of who acted and of the policy, and whether the old way.
+type EstimateForm = (PolicyId, InputEvaluation, f64, f64, bool);
 
 #[derive(Serialize, Deserialize)]
 struct EpisodeForm<'a> {
@@ -120,11 +125,14 @@ impl<'a> MetricsForm<'a> {
                 WarningForm::Quarantined { env: *env as u64, reason: reason.clone() }
             }
         };
-        let estimate = |of: &OffPolicyEstimate| (of.policy.clone(), of.by, of.sample.v_behavior, of.sample.v_target);
+        let estimate =
+            |of: &OffPolicyEstimate| (of.policy.clone(), of.by, of.sample.v_behavior, of.sample.v_target, of.legacy);
         Self {
             episodes: metrics.episodes.iter().map(EpisodeForm::of).collect(),
             discarded_env_steps: metrics.discarded_env_steps,
             discarded_agent_steps: metrics.discarded_agent_steps,
+            blackholed_env_steps: metrics.blackholed_env_steps,
+            blackholed_agent_steps: metrics.blackholed_agent_steps,
             quarantined: metrics.quarantined.iter().map(|out| (out.env as u64, out.reason.clone())).collect(),
             estimates: metrics.estimates.iter().map(estimate).collect(),
             forgotten: metrics.forgotten,
@@ -142,15 +150,18 @@ impl<'a> MetricsForm<'a> {
             })
         };
         let out = |(env, reason)| Ok(Quarantined { env: size(env)?, reason });
-        let estimate = |(policy, by, v_behavior, v_target)| OffPolicyEstimate {
+        let estimate = |(policy, by, v_behavior, v_target, legacy): EstimateForm| OffPolicyEstimate {
             policy,
             by,
             sample: Sample { v_behavior, v_target },
+            legacy,
         };
         Ok(WorkerMetrics {
             episodes: self.episodes.0.into_iter().map(EpisodeForm::read).collect::<Result<_, CommandError>>()?,
             discarded_env_steps: self.discarded_env_steps,
             discarded_agent_steps: self.discarded_agent_steps,
+            blackholed_env_steps: self.blackholed_env_steps,
+            blackholed_agent_steps: self.blackholed_agent_steps,
             quarantined: self.quarantined.0.into_iter().map(out).collect::<Result<_, CommandError>>()?,
             estimates: self.estimates.0.into_iter().map(estimate).collect(),
             forgotten: self.forgotten,

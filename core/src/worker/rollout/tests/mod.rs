@@ -3,6 +3,7 @@
 mod advantages;
 mod base_envs;
 mod data_parallel;
+mod estimate;
 mod filters;
 mod learn;
 mod methods;

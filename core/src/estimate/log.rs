@@ -1,0 +1,191 @@
+//! Logged batches, put together episode by episode.
+
+use super::EstimateError;
+use crate::{
+    batch::{AGENT_INDEX, BatchError, EPS_ID, SampleBatch, T, TERMINATEDS},
+    column::ColumnData,
+    prelude::*,
+};
+
+/// Takes batches in the order in which they were written, in which the rows of an episode may lie apart: samples of several
+/// environments alternate, and long episodes go on in the next batch.
+///
+/// ```
+/// use rollmesh_core::{
+///     batch::{EPS_ID, REWARDS, SampleBatch, TERMINATEDS},
+///     column::ColumnData,
+///     estimate::EpisodeLog,
+/// };
+///
+/// let batch = SampleBatch::new()
+///     .with(EPS_ID, ColumnData::scalars(vec![7, 9, 7]))?
+///     .with(REWARDS, ColumnData::scalars(vec![1.0, 2.0, 3.0]))?
+///     .with(TERMINATEDS, ColumnData::scalars(vec![false, false, true]))?;
+/// let mut log = EpisodeLog::new(&["rewards"]);
+/// log.add(&batch)?;
+/// let logged = log.finish()?;
+/// assert_eq!(logged.rows.get(REWARDS)?, [1.0, 3.0, 2.0]);
+/// assert_eq!((logged.episodes, logged.unfinished), (2, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct EpisodeLog {
+    columns: Vec<String>,
+    parts: Vec<SampleBatch>,
+    /// Of each row so far, the number of its episode.
+    places: Vec<u32>,
+    /// Numbers of those that have not ended, by id and agent.
+    open: BTreeMap<(i64, i64), u32>,
+    episodes: u32,
+    begun_late: usize,
+}
+
+/// The rows of an [`EpisodeLog`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoggedEpisodes {
+    /// The columns that were asked for, as far as they are there, and `eps_id`, which counts from 0.
+    pub rows: SampleBatch,
+    /// How many episodes there are; of several agents, each one's own.
+    pub episodes: usize,
+    /// How many of them were not seen to end.
+    pub unfinished: usize,
+    /// How many of them were not seen from their beginning.
+    pub begun_late: usize,
+}
+
+impl EpisodeLog {
+    /// Keeps these columns.
+    #[must_use]
+    pub fn new(columns: &[&str]) -> Self {
+        let columns = columns.iter().map(|name| String::from(*name)).collect();
+        Self { columns, parts: Vec::new(), places: Vec::new(), open: BTreeMap::new(), episodes: 0, begun_late: 0 }
+    }
+
+    /// Rows so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are none so far.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Adds rows. Episodes are told apart by `eps_id` and `agent_index`, and by flags: an id that comes again after an end
+    /// is another episode.
+    ///
+    /// # Errors
+    /// [`EstimateError::Batch`] with neither `eps_id` nor `terminateds`, for columns of other types, for damaged compressed
+    /// ones, and beyond 2^32 rows.
+    pub fn add(&mut self, batch: &SampleBatch) -> Result<(), EstimateError> {
+        let mut batch = batch.clone();
+        batch.decompress_if_needed()?;
+        let rows = batch.len();
+        let total = self.len().saturating_add(rows);
+        if u32::try_from(total).is_err() {
+            return Err(BatchError::TooManyRows(total).into());
+        }
+        let has = |name: &str| batch.column(name).is_some();
+        if !has(EPS_ID.name()) && !has(TERMINATEDS.name()) {
+            return Err(BatchError::MissingColumn(EPS_ID.name().to_string()).into());
+        }
+        let nothing = vec![0; rows];
+        let ids = batch.get_or(EPS_ID, &nothing)?;
+        let agents = batch.get_or(AGENT_INDEX, &nothing)?;
+        let steps = batch.get_or(T, &nothing)?;
+        let ends = if has(TERMINATEDS.name()) { batch.dones()? } else { vec![false; rows] };
+        for (((&id, &agent), &t), end) in ids.iter().zip(agents).zip(steps).zip(ends) {
+            let place = self.open.get(&(id, agent)).copied().unwrap_or_else(|| {
+                self.begun_late += usize::from(t > 0);
+                self.episodes += 1;
+                self.episodes - 1
+            });
+            self.places.push(place);
+            if end {
+                self.open.remove(&(id, agent));
+            } else {
+                self.open.insert((id, agent), place);
+            }
+        }
+        let mut part = SampleBatch::new();
+        for name in &self.columns {
+            if let Some(column) = batch.column(name) {
+                part.insert(name.clone(), column.clone())?;
+            }
+        }
+        self.parts.push(part);
+        Ok(())
+    }
+
+    /// All rows, episode by episode in the order of their beginnings.
+    ///
+    /// # Errors
+    /// [`EstimateError::Batch`] if some batches had other columns than others.
+    pub fn finish(self) -> Result<LoggedEpisodes, EstimateError> {
+        let joined = SampleBatch::concat(&self.parts)?;
+        if joined.len() != self.places.len() {
+            // Whatever has rows has other columns.
+            return Err(BatchError::MissingColumn(self.columns.join(", ")).into());
+        }
+        let mut order: Vec<u32> = (0..self.places.len() as u32).collect();
+        order.sort_by_key(|row| self.places.get(*row as usize));
+        let mut ids: Vec<i64> = self.places.iter().map(|place| i64::from(*place)).collect();
+        ids.sort_unstable();
+        let mut rows = joined.gather(&order)?;
+        rows.insert(EPS_ID.name(), ColumnData::scalars(ids))?;
+        let (episodes, unfinished) = (self.episodes as usize, self.open.len());
+        Ok(LoggedEpisodes { rows, episodes, unfinished, begun_late: self.begun_late })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::REWARDS;
+
+    fn batch(ids: &[i64], rewards: &[f32], ends: &[bool]) -> SampleBatch {
+        let batch = SampleBatch::new().with(REWARDS, ColumnData::scalars(rewards.to_vec())).unwrap();
+        let batch = batch.with(TERMINATEDS, ColumnData::scalars(ends.to_vec())).unwrap();
+        if ids.is_empty() { batch } else { batch.with(EPS_ID, ColumnData::scalars(ids.to_vec())).unwrap() }
+    }
+
+    #[test]
+    fn episodes_go_on_in_later_batches_until_they_end() {
+        let mut log = EpisodeLog::new(&["rewards", "nothing"]);
+        log.add(&batch(&[5, 6], &[1.0, 2.0], &[false, false])).unwrap();
+        log.add(&batch(&[5, 6, 6], &[3.0, 4.0, 5.0], &[true, true, false])).unwrap();
+        let later = batch(&[5], &[6.0], &[true]).with(T, ColumnData::scalars(vec![3])).unwrap();
+        log.add(&later).unwrap();
+        assert_eq!(log.len(), 6);
+        let logged = log.finish().unwrap();
+        assert_eq!(logged.rows.get(REWARDS).unwrap(), [1.0, 3.0, 2.0, 4.0, 5.0, 6.0]);
+        assert_eq!(logged.rows.get(EPS_ID).unwrap(), [0, 0, 1, 1, 2, 3]);
+        assert_eq!((logged.episodes, logged.unfinished, logged.begun_late), (4, 1, 1));
+        assert_eq!(logged.rows.iter().count(), 2);
+    }
+
+    #[test]
+    fn flags_alone_tell_episodes_apart_and_agents_have_their_own() {
+        let mut log = EpisodeLog::new(&["rewards"]);
+        log.add(&batch(&[], &[1.0, 2.0, 3.0], &[false, true, true])).unwrap();
+        assert_eq!(log.finish().unwrap().rows.get(EPS_ID).unwrap(), [0, 0, 1]);
+        let agents = batch(&[1; 4], &[1.0, 2.0, 3.0, 4.0], &[false; 4]);
+        let mut log = EpisodeLog::new(&["rewards"]);
+        log.add(&agents.with(AGENT_INDEX, ColumnData::scalars(vec![0, 1, 0, 1])).unwrap()).unwrap();
+        assert_eq!(log.finish().unwrap().rows.get(REWARDS).unwrap(), [1.0, 3.0, 2.0, 4.0]);
+    }
+
+    #[test]
+    fn what_is_no_log() {
+        let mut log = EpisodeLog::new(&["rewards", "terminateds"]);
+        let rewards = |n| SampleBatch::new().with(REWARDS, ColumnData::scalars(vec![0.0; n])).unwrap();
+        let missing = EstimateError::Batch(BatchError::MissingColumn("eps_id".into()));
+        assert_eq!(log.add(&rewards(1)).unwrap_err(), missing);
+        assert!(log.is_empty() && EpisodeLog::new(&[]).finish().unwrap().rows.is_empty());
+        log.add(&rewards(1).with(EPS_ID, ColumnData::scalars(vec![0])).unwrap()).unwrap();
+        log.add(&batch(&[0], &[1.0], &[true])).unwrap();
+        assert!(matches!(log.finish(), Err(EstimateError::Batch(BatchError::MissingColumn(_)))));
+    }
+}

@@ -1,0 +1,531 @@
+//! Logged steps as a policy sees them, for [off-policy estimators](crate::estimate).
+
+use super::{ActionInput, ActionOutput, ObsEncoder, Policy, PolicyError};
+use crate::{
+    batch::{ACTION_LOGP, ACTION_PROB, ACTIONS, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, TERMINATEDS},
+    column::{Column, ColumnData, ColumnError, DType},
+    distribution::{ActionDistribution, Distribution as _},
+    env::{EnvSpaces, Moment, RowElement, RowsMut, RowsRef},
+    estimate::{EstimateError, NEW_ACTION_PROB, Q_VALUES, QModel, Transitions, V_VALUES, rewards},
+    math,
+    prelude::*,
+    space::{Point, Scalar, Space},
+};
+
+/// Rows that are shown to the policy at a time.
+const ROWS: usize = 256;
+
+/// Why nobody can say how good a policy would have been.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum JudgeError {
+    /// The log does not say how likely its actions were.
+    #[error(
+        "the data have neither 'action_prob' nor 'action_logp', with which actions were taken: log one of them, or take the \
+         estimator dm alone, which needs none"
+    )]
+    NoLoggedProbs,
+    /// The policy's probabilities are not to be had.
+    #[error("the policy does not tell its distribution, or has memory; give a column 'new_action_prob'")]
+    NoDistribution,
+    /// Models of values and epsilon-greedy policies take one action of several.
+    #[error("{what} needs a Discrete action space, not {space}")]
+    NotDiscrete {
+        /// What was asked for.
+        what: &'static str,
+        /// What there is.
+        space: String,
+    },
+    /// No probability.
+    #[error("epsilon is {0}; it must be from 0 to 1")]
+    Epsilon(f64),
+    /// A logged action that the policy does not know.
+    #[error("the action at row {row} is not in the policy's action space {space}")]
+    Action {
+        /// Which row.
+        row: usize,
+        /// The space.
+        space: String,
+    },
+    /// Rows that are no arrays of numbers.
+    #[error("'{0}' is no plain array of numbers")]
+    NotPlain(&'static str),
+    /// The policy does not take the observations.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A column is missing, or of another type.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The model cannot learn or tell.
+    #[error(transparent)]
+    Estimate(#[from] EstimateError),
+}
+
+/// Shows logged steps to a policy, and writes down what estimators want to know of it.
+///
+/// ```
+/// use rollmesh_core::{
+///     batch::{ACTION_PROB, ACTIONS, EPS_ID, OBS, REWARDS, SampleBatch},
+///     column::{ColumnData, RowShape},
+///     env::EnvRegistry,
+///     estimate::Estimator,
+///     policy::{Judge, NetPolicy, PolicyContext},
+/// };
+///
+/// let spaces = EnvRegistry::builtin().spec("CartPole-v1")?.spaces()?;
+/// let context = PolicyContext::new(spaces.clone(), 7, rollmesh_core::kernels::Kernels::PORTABLE);
+/// let mut policy = NetPolicy::for_context(&context)?;
+/// let mut rows = SampleBatch::new()
+///     .with(OBS, ColumnData::new(vec![0.0; 8], RowShape::vector(4))?)?
+///     .with(ACTIONS, ColumnData::scalars(vec![0, 1]))?
+///     .with(REWARDS, ColumnData::scalars(vec![1.0, 1.0]))?
+///     .with(EPS_ID, ColumnData::scalars(vec![0, 0]))?
+///     .with(ACTION_PROB, ColumnData::scalars(vec![0.5, 0.5]))?;
+/// Judge::new(&mut policy, &spaces).add_probs(&mut rows)?;
+/// let estimate = Estimator::ImportanceSampling.estimate(&rows, 0.99, true)?;
+/// assert!((estimate.v_gain - 1.0).abs() < 0.1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Judge<'a> {
+    policy: &'a mut dyn Policy,
+    distribution: Option<ActionDistribution>,
+    spaces: EnvSpaces,
+    inputs: usize,
+    epsilon: f64,
+}
+
+impl<'a> Judge<'a> {
+    /// By a policy that acts in these spaces.
+    #[must_use]
+    pub fn new(policy: &'a mut dyn Policy, spaces: &EnvSpaces) -> Self {
+        let inputs = if policy.state_lens().is_empty() { policy.dist_inputs_len() } else { 0 };
+        let distribution = ActionDistribution::for_space(&spaces.action).ok();
+        Self {
+            distribution: distribution.filter(|of| inputs > 0 && of.input_len() == inputs),
+            spaces: spaces.clone(),
+            policy,
+            inputs,
+            epsilon: 0.0,
+        }
+    }
+
+    /// The policy takes any action by chance with this probability, and its own otherwise.
+    ///
+    /// # Errors
+    /// [`JudgeError::Epsilon`], [`JudgeError::NotDiscrete`].
+    pub fn epsilon_greedy(mut self, epsilon: f64) -> Result<Self, JudgeError> {
+        if !(0.0..=1.0).contains(&epsilon) {
+            return Err(JudgeError::Epsilon(epsilon));
+        }
+        if epsilon > 0.0 {
+            num_actions(&self.spaces.action, "epsilon-greedy")?;
+        }
+        self.epsilon = epsilon;
+        Ok(self)
+    }
+
+    /// Numbers in an observation and actions there are, as a model of values in these spaces has them.
+    ///
+    /// # Errors
+    /// [`JudgeError::NotDiscrete`], [`JudgeError::Policy`] for observations that are no single array.
+    pub fn sizes(spaces: &EnvSpaces) -> Result<(usize, usize), JudgeError> {
+        let num_actions = num_actions(&spaces.action, "a model of values")?;
+        Ok((ObsEncoder::for_space(&spaces.observation)?.len(), num_actions))
+    }
+
+    /// Adds `action_prob`, from `action_logp`, unless it is there.
+    ///
+    /// # Errors
+    /// [`JudgeError::NoLoggedProbs`], [`JudgeError::Batch`].
+    pub fn add_logged_probs(rows: &mut SampleBatch) -> Result<(), JudgeError> {
+        if rows.column(ACTION_PROB.name()).is_none() {
+            let logps = rows.column(ACTION_LOGP.name()).ok_or(JudgeError::NoLoggedProbs)?;
+            // Narrowing is meant: what policies say is no finer.
+            let probs: Vec<f32> = match logps {
+                Column::F64(logps) => logps.values().iter().map(|logp| math::exp(*logp as f32)).collect(),
+                _ => rows.get(ACTION_LOGP)?.iter().map(|logp| math::exp(*logp)).collect(),
+            };
+            rows.insert(ACTION_PROB.name(), ColumnData::scalars(probs))?;
+        }
+        Ok(())
+    }
+
+    /// Adds `new_action_prob` unless it is there, and what [`add_logged_probs`](Self::add_logged_probs) does.
+    ///
+    /// # Errors
+    /// [`JudgeError`].
+    pub fn add_probs(&mut self, rows: &mut SampleBatch) -> Result<(), JudgeError> {
+        Self::add_logged_probs(rows)?;
+        if rows.column(NEW_ACTION_PROB).is_none() {
+            let probs = self.probs(rows)?;
+            rows.insert(NEW_ACTION_PROB, ColumnData::scalars(probs))?;
+        }
+        Ok(())
+    }
+
+    /// Probabilities, or densities, of the logged actions.
+    fn probs(&mut self, rows: &SampleBatch) -> Result<Vec<f64>, JudgeError> {
+        let n = match &self.spaces.action {
+            Space::Discrete { n } => f64::from(*n),
+            _ => 1.0,
+        };
+        let actions = column(rows, ACTIONS.name())?;
+        let inputs = self.dist_inputs(column(rows, OBS.name())?)?;
+        let distribution = self.distribution.as_ref().ok_or(JudgeError::NoDistribution)?;
+        let EnvSpaces { observation, action, .. } = self.spaces.clone();
+        let dtype = EnvSpaces::with_usual_types(observation, action).action_type;
+        let mut probs = Vec::with_capacity(rows.len());
+        for (row, inputs) in inputs.chunks_exact(self.inputs).enumerate() {
+            let action = numbers(actions, row).ok_or(JudgeError::NotPlain("actions"))?;
+            let whole = dtype.is_float() || action.iter().all(|x| math::floor_f64(*x) == *x);
+            let logp = distribution.logp(inputs, &Point::cast(&action, dtype)).ok().filter(|_| whole);
+            let logp = logp.ok_or_else(|| self.foreign_action(row))?;
+            probs.push(f64::from(math::exp(logp)) * (1.0 - self.epsilon) + self.epsilon / n);
+        }
+        Ok(probs)
+    }
+
+    /// What a model learns from: steps whose next observation is known, from `new_obs` or from the row after.
+    ///
+    /// # Errors
+    /// [`JudgeError`].
+    pub fn transitions(&mut self, rows: &SampleBatch) -> Result<Transitions, JudgeError> {
+        let (obs_len, num_actions) = Self::sizes(&self.spaces)?;
+        let terminateds = rows.get(TERMINATEDS)?;
+        let obs = column(rows, OBS.name())?;
+        let (kept, new_obs) = match rows.column(NEW_OBS.name()) {
+            Some(new_obs) => ((0..rows.len() as u32).collect(), new_obs.clone()),
+            None => self.with_successors(rows, obs)?,
+        };
+        let actions = self.actions(column(rows, ACTIONS.name())?, num_actions)?;
+        let rewards = rewards(rows)?;
+        let gather = |column: &Column| column.gather(&kept).map_err(of_obs);
+        let of = |row: &u32| *row as usize;
+        Ok(Transitions {
+            obs_len,
+            num_actions,
+            obs: self.encoded(&gather(obs)?)?,
+            actions: kept.iter().filter_map(|row| actions.get(of(row)).copied()).collect(),
+            rewards: kept.iter().filter_map(|row| rewards.get(of(row)).map(|reward| *reward as f32)).collect(),
+            terminateds: kept.iter().filter_map(|row| terminateds.get(of(row)).copied()).collect(),
+            new_probs: self.all_probs(&new_obs, num_actions)?,
+            new_obs: self.encoded(&new_obs)?,
+        })
+    }
+
+    /// The rows whose next observation is in the row after, or does not matter; and those observations.
+    fn with_successors(&self, rows: &SampleBatch, obs: &Column) -> Result<(Vec<u32>, Column), JudgeError> {
+        let (ids, terminateds) = (rows.get(EPS_ID)?, rows.get(TERMINATEDS)?);
+        let (mut kept, mut next) = (Vec::new(), Vec::new());
+        for (row, (id, terminated)) in ids.iter().zip(terminateds).enumerate() {
+            let goes_on = !terminated && ids.get(row + 1) == Some(id);
+            if *terminated || goes_on {
+                kept.push(row as u32);
+                next.push((row + usize::from(goes_on)) as u32);
+            }
+        }
+        Ok((kept, obs.gather(&next).map_err(of_obs)?))
+    }
+
+    /// Adds `v_values` and `q_values`: of each observation under the policy, and of the logged action. Columns that are
+    /// there already stay.
+    ///
+    /// # Errors
+    /// [`JudgeError`].
+    pub fn add_values(&mut self, rows: &mut SampleBatch, model: &mut dyn QModel) -> Result<(), JudgeError> {
+        if rows.column(V_VALUES).is_some() && rows.column(Q_VALUES).is_some() {
+            return Ok(());
+        }
+        let (_, num_actions) = Self::sizes(&self.spaces)?;
+        let obs = column(rows, OBS.name())?;
+        let actions = self.actions(column(rows, ACTIONS.name())?, num_actions)?;
+        let probs = self.all_probs(obs, num_actions)?;
+        let mut q = vec![0.0; probs.len()];
+        model.q_values(&self.encoded(obs)?, &mut q)?;
+        let (mut v_values, mut q_values) = (Vec::with_capacity(actions.len()), Vec::with_capacity(actions.len()));
+        for ((q, probs), action) in q.chunks_exact(num_actions).zip(probs.chunks_exact(num_actions)).zip(&actions) {
+            v_values.push(q.iter().zip(probs).map(|(q, prob)| f64::from(*q) * f64::from(*prob)).sum::<f64>());
+            q_values.push(q.get(*action as usize).map_or(f64::NAN, |q| f64::from(*q)));
+        }
+        rows.insert(V_VALUES, ColumnData::scalars(v_values))?;
+        Ok(rows.insert(Q_VALUES, ColumnData::scalars(q_values))?)
+    }
+
+    /// Probabilities of all actions, row by row.
+    fn all_probs(&mut self, obs: &Column, num_actions: usize) -> Result<Vec<f32>, JudgeError> {
+        let inputs = self.dist_inputs(obs)?;
+        let Some(ActionDistribution::Categorical(distribution)) = &self.distribution else {
+            return Err(JudgeError::NoDistribution);
+        };
+        let floor = self.epsilon / num_actions as f64;
+        let mut probs = Vec::with_capacity(inputs.len());
+        for inputs in inputs.chunks_exact(self.inputs) {
+            for action in 0..num_actions as i64 {
+                let logp = distribution.logp(inputs, &[action]).map_err(|_| JudgeError::NoDistribution)?;
+                probs.push((f64::from(math::exp(logp)) * (1.0 - self.epsilon) + floor) as f32);
+            }
+        }
+        Ok(probs)
+    }
+
+    /// What the policy's distributions are made of, row by row.
+    fn dist_inputs(&mut self, obs: &Column) -> Result<Vec<f32>, JudgeError> {
+        if self.distribution.is_none() {
+            return Err(JudgeError::NoDistribution);
+        }
+        let elements = self.spaces.action.shape().elements();
+        let mut all = vec![0.0; obs.rows().saturating_mul(self.inputs)];
+        let mut start = 0;
+        for dist in all.chunks_mut(ROWS * self.inputs) {
+            let n = dist.len() / self.inputs;
+            let obs = obs.slice(start..start + n);
+            let moments: Vec<Moment> = (0..n).map(|t| Moment { t: t as u32, ..Moment::default() }).collect();
+            let (mut logp, mut values) = (vec![0.0; n], vec![0.0; n]);
+            let mut chosen = Chosen::new(self.spaces.action_type, n * elements);
+            let mut out = ActionOutput::new(chosen.rows(), &mut logp, &mut values);
+            out.dist_inputs = dist;
+            let obs = array(&obs).ok_or(JudgeError::NotPlain("obs"))?;
+            self.policy.compute_actions(ActionInput { explore: false, ..ActionInput::new(obs, &moments) }, out)?;
+            start += n;
+        }
+        Ok(all)
+    }
+
+    fn encoded(&self, obs: &Column) -> Result<Vec<f32>, JudgeError> {
+        let rows = array(obs).ok_or(JudgeError::NotPlain("obs"))?;
+        let encoder = ObsEncoder::for_space(&self.spaces.observation)?;
+        Ok(encoder.encode(rows, obs.rows(), &mut Vec::new())?.to_vec())
+    }
+
+    /// Discrete actions, from 0 on.
+    fn actions(&self, column: &Column, n: usize) -> Result<Vec<u32>, JudgeError> {
+        let action = |row| match numbers(column, row).as_deref() {
+            Some([action]) if math::floor_f64(*action) == *action && (0.0..n as f64).contains(action) => {
+                Ok(*action as u32)
+            }
+            Some(_) => Err(self.foreign_action(row)),
+            None => Err(JudgeError::NotPlain("actions")),
+        };
+        (0..column.rows()).map(action).collect()
+    }
+
+    fn foreign_action(&self, row: usize) -> JudgeError {
+        JudgeError::Action { row, space: self.spaces.action.to_string() }
+    }
+}
+
+fn num_actions(space: &Space, what: &'static str) -> Result<usize, JudgeError> {
+    match space {
+        Space::Discrete { n } => Ok(*n as usize),
+        other => Err(JudgeError::NotDiscrete { what, space: other.to_string() }),
+    }
+}
+
+fn column<'a>(rows: &'a SampleBatch, name: &str) -> Result<&'a Column, BatchError> {
+    rows.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))
+}
+
+fn of_obs(source: ColumnError) -> BatchError {
+    BatchError::Column { name: OBS.name().to_string(), source }
+}
+
+/// Room for actions that nobody wants.
+enum Chosen {
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    U8(Vec<u8>),
+    Bool(Vec<bool>),
+}
+
+impl Chosen {
+    fn new(dtype: DType, n: usize) -> Self {
+        match dtype {
+            DType::F32 => Self::F32(vec![0.0; n]),
+            DType::F64 => Self::F64(vec![0.0; n]),
+            DType::I32 => Self::I32(vec![0; n]),
+            DType::I64 => Self::I64(vec![0; n]),
+            DType::U8 => Self::U8(vec![0; n]),
+            DType::Bool => Self::Bool(vec![false; n]),
+        }
+    }
+
+    fn rows(&mut self) -> RowsMut<'_> {
+        match self {
+            Self::F32(values) => f32::erase_rows_mut(values),
+            Self::F64(values) => f64::erase_rows_mut(values),
+            Self::I32(values) => i32::erase_rows_mut(values),
+            Self::I64(values) => i64::erase_rows_mut(values),
+            Self::U8(values) => u8::erase_rows_mut(values),
+            Self::Bool(values) => bool::erase_rows_mut(values),
+        }
+    }
+}
+
+/// All elements of a column of arrays.
+fn array(column: &Column) -> Option<RowsRef<'_>> {
+    Some(match column {
+        Column::F32(data) => RowsRef::F32(data.values()),
+        Column::F64(data) => RowsRef::F64(data.values()),
+        Column::I32(data) => RowsRef::I32(data.values()),
+        Column::I64(data) => RowsRef::I64(data.values()),
+        Column::U8(data) => RowsRef::U8(data.values()),
+        Column::Bool(data) => RowsRef::Bool(data.values()),
+        Column::Bytes(_) | Column::Compressed(_) => return None,
+    })
+}
+
+/// The numbers of a row.
+fn numbers(column: &Column, row: usize) -> Option<Vec<f64>> {
+    fn of<T: Scalar>(row: Option<&[T]>) -> Option<Vec<f64>> {
+        row.map(|values| values.iter().map(|x| x.to_f64()).collect())
+    }
+    match column {
+        Column::F32(data) => of(data.row(row)),
+        Column::F64(data) => of(data.row(row)),
+        Column::I32(data) => of(data.row(row)),
+        Column::I64(data) => of(data.row(row)),
+        Column::U8(data) => of(data.row(row)),
+        Column::Bool(data) => of(data.row(row)),
+        Column::Bytes(_) | Column::Compressed(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        batch::{REWARDS, TRUNCATEDS},
+        column::RowShape,
+        env::EnvRegistry,
+        estimate::Estimator,
+        kernels::Kernels,
+        policy::{NetPolicy, PolicyContext, RandomPolicy},
+    };
+
+    fn spaces(env: &str) -> EnvSpaces {
+        EnvRegistry::builtin().spec(env).unwrap().spaces().unwrap()
+    }
+
+    fn net(env: &str) -> (NetPolicy, EnvSpaces) {
+        let spaces = spaces(env);
+        (NetPolicy::for_context(&PolicyContext::new(spaces.clone(), 3, Kernels::PORTABLE)).unwrap(), spaces)
+    }
+
+    /// Two episodes, of which the first terminates and the second does not.
+    fn rows() -> SampleBatch {
+        let obs = (0..20).map(|i| i as f32 / 10.0).collect();
+        let scalars = |values: [f32; 5]| ColumnData::scalars(values.to_vec());
+        SampleBatch::new()
+            .with(OBS, ColumnData::new(obs, RowShape::vector(4)).unwrap())
+            .and_then(|rows| rows.with(ACTIONS, ColumnData::scalars(vec![0, 1, 1, 0, 1])))
+            .and_then(|rows| rows.with(REWARDS, scalars([1.0; 5])))
+            .and_then(|rows| rows.with(TERMINATEDS, ColumnData::scalars(vec![false, true, false, false, false])))
+            .and_then(|rows| rows.with(TRUNCATEDS, ColumnData::scalars(vec![false, false, false, false, true])))
+            .and_then(|rows| rows.with(EPS_ID, ColumnData::scalars(vec![0, 0, 1, 1, 1])))
+            .and_then(|rows| rows.with(ACTION_LOGP, scalars([-0.5; 5])))
+            .unwrap()
+    }
+
+    /// Action 1 is worth the first number of an observation, action 0 nothing.
+    struct First;
+
+    impl QModel for First {
+        fn fit(&mut self, transitions: &Transitions) -> Result<f64, EstimateError> {
+            transitions.check().map(|()| 0.0)
+        }
+
+        fn q_values(&mut self, obs: &[f32], q: &mut [f32]) -> Result<(), EstimateError> {
+            for (q, obs) in q.chunks_exact_mut(2).zip(obs.chunks_exact(4)) {
+                q.copy_from_slice(&[0.0, obs[0]]);
+            }
+            Ok(())
+        }
+    }
+
+    fn probs(rows: &SampleBatch) -> Vec<f64> {
+        rows.column(NEW_ACTION_PROB).unwrap().typed::<f64>().unwrap().values().to_vec()
+    }
+
+    #[test]
+    fn probabilities_are_the_policys_and_may_be_mixed_with_chance() {
+        let (mut policy, spaces) = net("CartPole-v1");
+        let mut own = rows();
+        Judge::new(&mut policy, &spaces).add_probs(&mut own).unwrap();
+        assert!(own.get(ACTION_PROB).unwrap().iter().all(|prob| (prob - 0.606_530_7).abs() < 1e-6));
+        let mut greedy = rows();
+        let mut judge = Judge::new(&mut policy, &spaces).epsilon_greedy(0.5).unwrap();
+        judge.add_probs(&mut greedy).unwrap();
+        for (own, mixed) in probs(&own).into_iter().zip(probs(&greedy)) {
+            assert!((mixed - (0.5 * own + 0.25)).abs() < 1e-12);
+        }
+        let other = judge.all_probs(column(&rows(), OBS.name()).unwrap(), 2).unwrap();
+        assert!(other.chunks(2).all(|both| (both[0] + both[1] - 1.0).abs() < 1e-6));
+    }
+
+    #[test]
+    fn models_see_what_follows() {
+        let (mut policy, spaces) = net("CartPole-v1");
+        let mut judge = Judge::new(&mut policy, &spaces);
+        let found = judge.transitions(&rows()).unwrap();
+        // What follows on the last row is not known.
+        assert_eq!((found.len(), found.terminateds.as_slice()), (4, &[false, true, false, false][..]));
+        assert_eq!((found.new_obs[0], found.new_obs[8], found.actions[2]), (0.4, 1.2, 1));
+        found.check().unwrap();
+        let next = ColumnData::new(vec![9.0; 20], RowShape::vector(4)).unwrap();
+        let found = judge.transitions(&rows().with(NEW_OBS, next).unwrap()).unwrap();
+        assert_eq!((found.len(), found.new_obs[0]), (5, 9.0));
+    }
+
+    #[test]
+    fn values_are_means_over_the_policys_actions() {
+        let (mut policy, spaces) = net("CartPole-v1");
+        let mut judge = Judge::new(&mut policy, &spaces);
+        let mut rows = rows();
+        judge.add_probs(&mut rows).unwrap();
+        judge.add_values(&mut rows, &mut First).unwrap();
+        let column = |name: &str| rows.column(name).unwrap().typed::<f64>().unwrap().values().to_vec();
+        let (v, q, probs) = (column(V_VALUES), column(Q_VALUES), probs(&rows));
+        assert_eq!(q[..2], [0.0, f64::from(0.4f32)]);
+        assert!((v[1] - q[1] * probs[1]).abs() < 1e-6 && (v[3] - f64::from(1.2f32) * (1.0 - probs[3])).abs() < 1e-6);
+        Estimator::DoublyRobust.estimate(&rows, 0.9, true).unwrap();
+    }
+
+    #[test]
+    fn other_types_of_actions_are_read_and_foreign_actions_named() {
+        let (mut policy, spaces) = net("CartPole-v1");
+        let mut judge = Judge::new(&mut policy, &spaces);
+        let mut with = |actions: Column| {
+            let mut rows = rows();
+            rows.insert(ACTIONS.name(), actions).unwrap();
+            judge.add_probs(&mut rows).map(|()| probs(&rows))
+        };
+        let usual = with(ColumnData::scalars(vec![0i64, 1, 1, 0, 1]).into()).unwrap();
+        assert_eq!(with(ColumnData::scalars(vec![0i32, 1, 1, 0, 1]).into()).unwrap(), usual);
+        assert_eq!(with(ColumnData::scalars(vec![0f32, 1.0, 1.0, 0.0, 1.0]).into()).unwrap(), usual);
+        for bad in [-1.0, 2.0, 0.5, f32::NAN] {
+            let error = with(ColumnData::scalars(vec![0.0, 1.0, bad, 1.0, 0.0]).into()).unwrap_err().to_string();
+            assert_eq!(error, "the action at row 2 is not in the policy's action space Discrete(2)", "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_judged() {
+        let (mut policy, spaces) = net("Pendulum-v1");
+        let error = Judge::new(&mut policy, &spaces).epsilon_greedy(0.1).err().unwrap().to_string();
+        assert!(error.starts_with("epsilon-greedy needs a Discrete action space, not Box("), "{error}");
+        assert!(matches!(
+            Judge::new(&mut policy, &spaces).transitions(&rows()),
+            Err(JudgeError::NotDiscrete { what: "a model of values", .. })
+        ));
+        assert_eq!(Judge::new(&mut policy, &spaces).epsilon_greedy(1.5).err(), Some(JudgeError::Epsilon(1.5)));
+        let (mut policy, spaces) = net("CartPole-v1");
+        let mut unlogged = rows();
+        unlogged.remove(ACTION_LOGP.name());
+        let judged = Judge::new(&mut policy, &spaces).add_probs(&mut unlogged);
+        assert_eq!(judged.unwrap_err(), JudgeError::NoLoggedProbs);
+        let mut random = RandomPolicy::new(2, 1);
+        let judged = Judge::new(&mut random, &spaces).add_probs(&mut rows());
+        assert_eq!(judged.unwrap_err(), JudgeError::NoDistribution);
+    }
+}

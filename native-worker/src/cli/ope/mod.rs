@@ -1,0 +1,114 @@
+//! `rollmesh ope`: how good a policy would have been in the episodes that another one has played.
+
+mod estimate;
+mod read;
+mod report;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, ValueEnum};
+use rollmesh_core::{config::Config, estimate::Estimator};
+
+use super::exit::Failure;
+use crate::{Registry, checkpoint::PolicyCheckpoint};
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  rollmesh ope --input samples --policy runs/first\n  \
+                        rollmesh ope --input 'samples/*.json' --policy runs/first --estimator is,wis,dr --json\n  \
+                        rollmesh ope --input samples --policy runs/first --estimator wis --gamma 1 --confidence 0.9\n  \
+                        rollmesh ope --input clicks.parquet --policy runs/ads --estimator is,dr --bandit\n\n\
+                  The data must say how likely each action was, as action_prob or action_logp; for dm alone they need not. \
+                  Estimates with ratios are of no use where the effective sample size is small: then log more episodes, or \
+                  of a policy that is more like the one in question. The interval of dm is that of first states; what the \
+                  model gets wrong is not in it.")]
+pub(super) struct OpeArgs {
+    /// Logged episodes: files, folders, patterns, or data sets by their ids, in any format that `rollmesh data` reads
+    #[arg(long = "input", value_name = "DATA", required = true, num_args = 1..)]
+    inputs: Vec<String>,
+    /// The policy in question: a run's directory or a checkpoint's
+    #[arg(long = "policy", value_name = "CHECKPOINT")]
+    checkpoint: PathBuf,
+    /// Estimators
+    #[arg(long = "estimator", value_enum, value_delimiter = ',', default_value = "is,wis")]
+    estimators: Vec<EstimatorName>,
+    /// Discount [default: what the policy learned with]
+    #[arg(long)]
+    gamma: Option<f64>,
+    /// Every row stands for itself, as in a bandit's log, and nothing is discounted
+    #[arg(long)]
+    bandit: bool,
+    /// The policy takes any action by chance with this probability; of Discrete action spaces
+    #[arg(long, value_name = "EPSILON", default_value_t = 0.0)]
+    epsilon_greedy: f64,
+    /// How sure the intervals are
+    #[arg(long, default_value_t = 0.95)]
+    confidence: f64,
+    /// Draws of as many episodes from which intervals are made
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    resamples: u32,
+    /// Settings of the model of values, which dm and dr need: n_iters, lr, minibatch_size, polyak_coef, min_loss_threshold,
+    /// clip_grad_norm, fcnet_hiddens
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    q_model_config: Config,
+    /// Seed of the model of values, and of the draws
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Bytes that reading holds at most of files [default: 1 GiB for JSON; else 64 MiB]
+    #[arg(long, value_name = "BYTES")]
+    buffer_size: Option<usize>,
+    /// Print one JSON object, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum EstimatorName {
+    /// Importance sampling step by step, as RLlib's
+    Is,
+    /// Per-decision importance sampling: another name of `is`
+    Pdis,
+    /// Importance sampling of whole trajectories
+    TrajectoryIs,
+    /// Weighted importance sampling step by step
+    Wis,
+    /// The direct method: a model's values of first states, by fitted Q evaluation
+    Dm,
+    /// Doubly robust: the model, corrected by importance sampling
+    Dr,
+}
+
+impl EstimatorName {
+    fn estimator(self) -> Estimator {
+        match self {
+            Self::Is | Self::Pdis => Estimator::ImportanceSampling,
+            Self::TrajectoryIs => Estimator::TrajectoryImportanceSampling,
+            Self::Wis => Estimator::WeightedImportanceSampling,
+            Self::Dm => Estimator::DirectMethod,
+            Self::Dr => Estimator::DoublyRobust,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pdis => "pdis",
+            other => other.estimator().name(),
+        }
+    }
+}
+
+pub(super) fn run(args: &OpeArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
+    let gamma = args.gamma.unwrap_or(checkpoint.gamma);
+    if !(0.0..=1.0).contains(&gamma) {
+        return Err(Failure::usage(format!("--gamma is {gamma}; it must be from 0 to 1")));
+    }
+    let data = read::read(args)?;
+    let found = estimate::estimate(args, &checkpoint, registry, gamma, &data.logged)?;
+    let report = report::Report { args, checkpoint: &checkpoint, gamma, data: &data, found: &found };
+    if args.json {
+        println!("{}", report.json())
+    } else {
+        report.print()
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,162 @@
+//! What is printed.
+
+use rollmesh_core::estimate::{Estimate, Interval};
+use serde_json::{Value, json};
+
+use super::{OpeArgs, estimate::Found, read::Data};
+use crate::{checkpoint::PolicyCheckpoint, cli::data::numbers::short};
+
+/// Characters of the picture of intervals.
+const PICTURE: usize = 40;
+/// Below so many effective samples, estimates by ratios hang on a few episodes.
+const FEW: f64 = 10.0;
+
+pub(super) struct Report<'a> {
+    pub(super) args: &'a OpeArgs,
+    pub(super) checkpoint: &'a PolicyCheckpoint,
+    pub(super) gamma: f64,
+    pub(super) data: &'a Data,
+    pub(super) found: &'a Found,
+}
+
+impl Report<'_> {
+    pub(super) fn json(&self) -> Value {
+        let Self { args, checkpoint, data, found, .. } = self;
+        let (behavior, interval) = &found.behavior;
+        let estimates = found.estimates.iter().map(|(name, of, Interval { low, high })| {
+            json!({
+                "estimator": name.name(), "v_target": of.v_target, "v_target_std": of.v_target_std,
+                "low": low, "high": high, "v_gain": of.v_gain, "v_delta": of.v_delta,
+            })
+        });
+        let fit = found.fit.map(|fit| json!({"passes": fit.passes, "loss": fit.loss}));
+        json!({
+            "policy": args.checkpoint,
+            "env": checkpoint.spec.env,
+            "iteration": checkpoint.iteration,
+            "files": data.files,
+            "corrupt_lines": data.corrupt_lines,
+            "rows": data.logged.rows.len(),
+            "episodes": data.logged.episodes,
+            "unfinished": data.logged.unfinished,
+            "begun_late": data.logged.begun_late,
+            "samples": found.samples,
+            "bandit": args.bandit,
+            "gamma": if args.bandit { 1.0 } else { self.gamma },
+            "epsilon_greedy": args.epsilon_greedy,
+            "confidence": args.confidence,
+            "resamples": args.resamples,
+            "seed": args.seed,
+            "effective_sample_size": found.effective_samples,
+            "v_behavior": behavior.v_behavior,
+            "v_behavior_std": behavior.v_behavior_std,
+            "v_behavior_low": interval.low,
+            "v_behavior_high": interval.high,
+            "fitted_q": fit,
+            "estimates": estimates.collect::<Vec<_>>(),
+        })
+    }
+
+    pub(super) fn print(&self) {
+        let Self { args, checkpoint, data, found, .. } = self;
+        let logged = &data.logged;
+        let aside = |n: usize, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
+        let late = aside(logged.begun_late, "not seen from their beginning");
+        let unfinished = aside(logged.unfinished, "not seen to end");
+        println!("data        {} rows in {} episodes{late}{unfinished}", logged.rows.len(), logged.episodes);
+        if data.corrupt_lines > 0 {
+            println!("passed over {} lines that are no batches", data.corrupt_lines);
+        }
+        let epsilon = match args.epsilon_greedy {
+            0.0 => String::new(),
+            epsilon => format!(", any action with probability {epsilon}"),
+        };
+        println!("policy      {}, {} steps old{epsilon}", checkpoint.spec.env, checkpoint.env_steps);
+        println!(
+            "discount    {}",
+            if args.bandit { "none, rows stand for themselves".into() } else { short(self.gamma) }
+        );
+        if let Some(fit) = found.fit {
+            println!("fitted Q    {} passes, loss {}", fit.passes, short(fit.loss));
+        }
+        if let Some(samples) = found.effective_samples {
+            let few = if samples < FEW { ": too few to trust estimates by ratios" } else { "" };
+            println!("effective   {samples:.1} of {} samples{few}", found.samples);
+        }
+        println!();
+        let (behavior, interval) = &found.behavior;
+        let own = Line::new("behavior", behavior.v_behavior, behavior.v_behavior_std, *interval, None);
+        let estimate = |of: &Estimate| (of.v_target, of.v_target_std, Some(of.v_gain));
+        let lines = found.estimates.iter().map(|(name, of, interval)| {
+            let (value, std, gain) = estimate(of);
+            Line::new(name.name(), value, std, *interval, gain)
+        });
+        let lines: Vec<Line> = std::iter::once(own).chain(lines).collect();
+        let percent = short(100.0 * args.confidence);
+        table(&lines, &percent);
+    }
+}
+
+/// A row of the table.
+struct Line {
+    cells: [String; 6],
+    value: f64,
+    interval: Interval,
+}
+
+impl Line {
+    fn new(name: &str, value: f64, std: f64, interval: Interval, gain: Option<f64>) -> Self {
+        let gain = gain.map_or_else(|| "-".into(), short);
+        let cells = [name.into(), short(value), short(std), short(interval.low), short(interval.high), gain];
+        Self { cells, value, interval }
+    }
+}
+
+fn table(lines: &[Line], percent: &str) {
+    let header = ["estimator", "value", "std", &format!("{percent} % from"), "to", "gain"].map(String::from);
+    let rows = || std::iter::once(&header).chain(lines.iter().map(|line| &line.cells));
+    let widths: [usize; 6] = std::array::from_fn(|i| rows().map(|row| row[i].len()).max().unwrap_or(0));
+    let low = lines.iter().map(|line| line.interval.low.min(line.value)).fold(f64::INFINITY, f64::min);
+    let high = lines.iter().map(|line| line.interval.high.max(line.value)).fold(f64::NEG_INFINITY, f64::max);
+    let pictures = std::iter::once(String::new()).chain(lines.iter().map(|line| picture(line, low, high)));
+    for (row, picture) in rows().zip(pictures) {
+        let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, width))| match i {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        println!("{}", format!("{}  {picture}", cells.collect::<Vec<_>>().join("  ")).trim_end());
+    }
+}
+
+/// `├───●──┤`, on a scale from `low` to `high`.
+fn picture(line: &Line, low: f64, high: f64) -> String {
+    let place = |value: f64| {
+        let part = (value - low) / (high - low);
+        // Of nothing but one number the part is none.
+        if part.is_finite() { (part * (PICTURE - 1) as f64).round() as usize } else { PICTURE / 2 }
+    };
+    let (from, to, at) = (place(line.interval.low), place(line.interval.high), place(line.value));
+    let mark = |i: usize| match i {
+        _ if i == at => '●',
+        _ if i == from => '├',
+        _ if i == to => '┤',
+        _ if (from..to).contains(&i) => '─',
+        _ => ' ',
+    };
+    (0..PICTURE).map(mark).collect::<String>().trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_drawn_to_scale() {
+        let line = |low, value, high| Line::new("is", value, 0.0, Interval { low, high }, None);
+        let drawn = picture(&line(0.0, 19.5, 39.0), 0.0, 39.0);
+        assert_eq!(drawn.chars().count(), PICTURE);
+        assert!(drawn.starts_with('├') && drawn.ends_with('┤') && drawn.chars().nth(20) == Some('●'), "{drawn}");
+        assert_eq!(picture(&line(10.0, 11.0, 13.0), 0.0, 39.0), format!("{}├●─┤", " ".repeat(10)));
+        assert_eq!(picture(&line(1.0, 1.0, 1.0), 1.0, 1.0), format!("{}●", " ".repeat(20)));
+    }
+}

@@ -1,0 +1,160 @@
+//! Workers that the program itself asks, not a run: who comes and goes, what is sent to them and what they answer.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use rollmesh_core::{
+    protocol::{
+        Message, Role,
+        message::{self, CallResult},
+    },
+    worker::{CommandError, CommandErrorKind},
+};
+use tokio::sync::mpsc;
+
+use super::{
+    Hub,
+    actor::{Actor, Event},
+};
+use crate::launch::{LaunchError, Launcher, WorkerSpec};
+
+/// What happens to workers.
+#[derive(Debug)]
+pub(crate) enum WorkerNews {
+    /// One has come; a local process has a number.
+    Joined { peer: u32, child: Option<u32> },
+    /// One has gone.
+    Left { peer: u32, reason: String },
+    /// One has answered a call.
+    Result { peer: u32, result: CallResult },
+    /// A local process has ended, and no other one takes its place.
+    GaveUp(String),
+}
+
+/// Who hears of it. Must not block.
+pub(crate) type NewsSink = Box<dyn Fn(WorkerNews) + Send>;
+
+/// When local processes that ended unasked are replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replacement {
+    /// Not earlier than this after the end.
+    pub(crate) delay: Duration,
+    /// This often in all.
+    pub(crate) max: u32,
+}
+
+impl Default for Replacement {
+    /// At once, and always.
+    fn default() -> Self {
+        Self { delay: Duration::ZERO, max: u32::MAX }
+    }
+}
+
+type Reply<T> = Box<dyn FnOnce(T) + Send>;
+
+/// What is to be done with workers.
+pub(crate) enum WorkerOrder {
+    /// Tell somebody of all workers, those that are there first.
+    Listen { sink: NewsSink, replacement: Replacement },
+    /// Send one something.
+    Send { peer: u32, message: Box<Message> },
+    /// Start local processes; all or none.
+    Start {
+        number: u32,
+        spec: Box<WorkerSpec>,
+        launcher: Option<Arc<dyn Launcher>>,
+        reply: Reply<Result<(), LaunchError>>,
+    },
+    /// Say goodbye to one, and do not replace it.
+    Dismiss { peer: u32 },
+    /// End a local process at once; it is replaced as if it had ended by itself.
+    Kill { child: u32 },
+    /// Which processes the local ones are.
+    Pids(Reply<Vec<u32>>),
+}
+
+impl fmt::Debug for WorkerOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Listen { .. } => "Listen",
+            Self::Send { .. } => "Send",
+            Self::Start { .. } => "Start",
+            Self::Dismiss { .. } => "Dismiss",
+            Self::Kill { .. } => "Kill",
+            Self::Pids(_) => "Pids",
+        })
+    }
+}
+
+/// The way to a hub's workers.
+#[derive(Clone, Debug)]
+pub(crate) struct Workers(mpsc::Sender<Event>);
+
+impl Hub {
+    pub(crate) fn workers(&self) -> Workers {
+        Workers(self.events.clone())
+    }
+}
+
+impl Workers {
+    pub(crate) async fn send(&self, order: WorkerOrder) {
+        // A hub that is gone does nothing.
+        let _ = self.0.send(Event::Workers(order)).await;
+    }
+}
+
+impl Actor {
+    pub(super) fn obey_program(&mut self, order: WorkerOrder) {
+        match order {
+            WorkerOrder::Listen { sink, replacement } => {
+                self.children.replace_as(replacement);
+                for (&peer, known) in self.peers.iter().filter(|(_, known)| known.role == Role::Worker) {
+                    sink(WorkerNews::Joined { peer, child: known.child });
+                }
+                self.listener = Some(sink);
+            }
+            WorkerOrder::Send { peer, message } => self.send_to_worker(peer, &message),
+            WorkerOrder::Start { number, spec, launcher, reply } => {
+                if let Some(launcher) = launcher {
+                    self.children.launch_by(launcher);
+                }
+                self.worker = *spec;
+                reply(self.start_children(number));
+            }
+            WorkerOrder::Dismiss { peer } => self.dismiss(peer),
+            WorkerOrder::Kill { child } => self.children.kill(child),
+            WorkerOrder::Pids(reply) => reply(self.children.pids()),
+        }
+    }
+
+    /// Tells whoever listens.
+    pub(super) fn tell(&self, news: WorkerNews) {
+        if let Some(listener) = &self.listener {
+            listener(news);
+        }
+    }
+
+    fn send_to_worker(&self, peer: u32, message: &Message) {
+        let Some(known) = self.peers.get(&peer) else { return };
+        let Err(error) = known.link.send(message) else { return };
+        if let Message::Call(message::Call { call, .. }) | Message::WorkerSetup(message::WorkerSetup { call, .. }) =
+            message
+        {
+            let error = CommandError::new(CommandErrorKind::TooLarge, error.to_string());
+            self.tell(WorkerNews::Result { peer, result: CallResult { call: *call, ok: false, body: error.encode() } });
+        }
+    }
+
+    fn start_children(&mut self, number: u32) -> Result<(), LaunchError> {
+        let mut started = Vec::new();
+        for _ in 0..number {
+            match self.add_child() {
+                Ok(child) => started.push(child),
+                Err(error) => {
+                    started.into_iter().for_each(|child| self.children.dismiss(child));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}

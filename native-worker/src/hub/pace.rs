@@ -1,0 +1,46 @@
+//! So much per second, and no more.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+/// Lets a second's worth pass at once, and then as much as time allows.
+pub(super) struct Pace {
+    each: Duration,
+    /// When all that passed would be due at an even pace.
+    due: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(per_s: u32) -> Self {
+        Self { each: Duration::from_secs(1) / per_s.max(1), due: Instant::now() }
+    }
+
+    /// Waits until one more may pass.
+    pub(super) async fn next(&mut self) {
+        if let Some(time) = self.pass(Instant::now()) {
+            sleep_until(time).await;
+        }
+    }
+
+    /// One more passes; when, if not now.
+    fn pass(&mut self, now: Instant) -> Option<Instant> {
+        self.due = self.due.max(now) + self.each;
+        self.due.checked_sub(Duration::from_secs(1)).filter(|time| *time > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_is_free_and_the_rest_comes_evenly() {
+        let mut pace = Pace::new(10);
+        let now = Instant::now();
+        assert!((0..10).all(|_| pace.pass(now).is_none()));
+        assert_eq!(pace.pass(now), Some(now + Duration::from_millis(100)));
+        assert_eq!(pace.pass(now), Some(now + Duration::from_millis(200)));
+        assert_eq!(pace.pass(now + Duration::from_secs(1)), None);
+    }
+}

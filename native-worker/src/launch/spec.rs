@@ -1,0 +1,107 @@
+//! What a worker needs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What a worker needs of the machine that it runs on. By default it shares everything with everybody.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[doc(alias("as_remote", "num_cpus_per_worker", "custom_resources_per_worker"))]
+pub struct WorkerSpec {
+    /// CPUs that are its own: no other worker with a number here runs on them, and it runs on no others. 0 for wherever the
+    /// system puts it.
+    #[doc(alias = "num_cpus")]
+    pub cpus: u32,
+    /// GPUs that are its own, the only ones that it sees. None for all those that its launcher sees.
+    #[doc(alias = "num_gpus")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// The most bytes that it may take for data; asking for more fails there. None for as much as there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// So much of each declared resource.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, u32>,
+}
+
+/// A text that is no amount.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is no {what}: write it like {example}")]
+pub struct BadAmount {
+    text: String,
+    what: &'static str,
+    example: &'static str,
+}
+
+impl WorkerSpec {
+    /// Adds a resource that it needs.
+    #[must_use]
+    pub fn with_resource(mut self, name: impl Into<String>, amount: u32) -> Self {
+        self.resources.insert(name.into(), amount);
+        self
+    }
+
+    /// True for a worker that needs nothing for itself.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Reads an amount of memory in bytes, KiB, MiB or GiB: `2GiB`.
+    ///
+    /// # Errors
+    /// [`BadAmount`].
+    pub fn parse_memory(text: &str) -> Result<u64, BadAmount> {
+        let bad = || BadAmount { text: text.into(), what: "amount of memory", example: "512MiB or 2GiB" };
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let shift = match text.get(digits.len()..).map(str::trim) {
+            Some("" | "B") => 0,
+            Some("KiB") => 10,
+            Some("MiB") => 20,
+            Some("GiB") => 30,
+            _ => return Err(bad()),
+        };
+        let amount: u64 = digits.parse().map_err(|_| bad())?;
+        amount.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(bad)
+    }
+
+    /// Reads a resource and its amount: `simulator=2`.
+    ///
+    /// # Errors
+    /// [`BadAmount`].
+    pub fn parse_resource(text: &str) -> Result<(String, u32), BadAmount> {
+        let bad = || BadAmount { text: text.into(), what: "amount of a resource", example: "simulator=2" };
+        let (name, amount) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(bad)?;
+        Ok((name.into(), amount.parse().map_err(|_| bad())?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_and_nonsense_is_named() {
+        assert_eq!(WorkerSpec::parse_memory("2GiB"), Ok(2 << 30));
+        assert_eq!(WorkerSpec::parse_memory("64 MiB"), Ok(64 << 20));
+        assert_eq!(WorkerSpec::parse_memory("4096"), Ok(4096));
+        for text in ["", "GiB", "2GB", "0", "-1", "99999999999GiB", "1.5GiB", "ö"] {
+            let error = WorkerSpec::parse_memory(text).unwrap_err();
+            assert_eq!(error.to_string(), format!("'{text}' is no amount of memory: write it like 512MiB or 2GiB"));
+        }
+        assert_eq!(WorkerSpec::parse_resource("simulator=2"), Ok(("simulator".into(), 2)));
+        for text in ["", "simulator", "=2", "simulator=", "simulator=x"] {
+            assert!(WorkerSpec::parse_resource(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_holds_only_what_differs() {
+        let spec = WorkerSpec { cpus: 1, ..WorkerSpec::default() }.with_resource("simulator", 2);
+        let text = serde_json::to_string(&spec).unwrap();
+        assert_eq!(text, r#"{"cpus":1,"resources":{"simulator":2}}"#);
+        assert_eq!(serde_json::from_str::<WorkerSpec>(&text).unwrap(), spec);
+        assert!(serde_json::from_str::<WorkerSpec>(r#"{"cpu":1}"#).is_err());
+    }
+}

@@ -1,0 +1,119 @@
+//! Settings of fitted Q evaluation.
+
+use rollmesh_core::config::{Config, ConfigError};
+use serde::{Deserialize, Serialize};
+
+use super::super::config::{at_least_1, fraction, not_negative, positive};
+
+/// Settings of a [`FittedQ`](super::FittedQ), under RLlib's names, of which it has had two for some.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[doc(alias = "q_model_config")]
+pub struct FittedQConfig {
+    /// Passes over the steps, in each of which targets are fixed.
+    pub n_iters: u32,
+    /// Adam's learning rate.
+    pub lr: f64,
+    /// The fit ends early once the mean squared error of a pass is below this.
+    #[serde(alias = "delta")]
+    pub min_loss_threshold: f64,
+    /// Largest global norm of a gradient; longer ones are scaled down.
+    pub clip_grad_norm: f64,
+    /// Steps per gradient, at most; all, if absent.
+    #[serde(alias = "batch_size")]
+    pub minibatch_size: Option<u32>,
+    /// How much of the target network each pass replaces, as a fraction.
+    #[serde(alias = "tau")]
+    pub polyak_coef: f64,
+    /// Widths of the hidden layers, with tanh.
+    pub fcnet_hiddens: Vec<u32>,
+}
+
+impl Default for FittedQConfig {
+    /// RLlib's, for a model that learns a bit of every batch.
+    fn default() -> Self {
+        Self {
+            n_iters: 1,
+            lr: 1e-3,
+            min_loss_threshold: 1e-4,
+            clip_grad_norm: 100.0,
+            minibatch_size: None,
+            polyak_coef: 1.0,
+            fcnet_hiddens: vec![32, 32, 32],
+        }
+    }
+}
+
+impl FittedQConfig {
+    /// For a log that is all there is, and fitted once: a value reaches as many steps back as there are passes, so there are
+    /// several times as many as a discount looks ahead, and none of them is spared.
+    #[must_use]
+    pub fn at_once(gamma: f64) -> Self {
+        let horizon = 1.0 / (1.0 - gamma.clamp(0.0, 0.999));
+        let n_iters = (4.0 * horizon).round().clamp(60.0, 1_000.0) as u32;
+        Self { n_iters, min_loss_threshold: 0.0, minibatch_size: Some(256), ..Self::default() }
+    }
+
+    /// These settings with others over them.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for an unknown name, with all that are known, and for a value out of range.
+    pub fn with(self, config: &Config) -> Result<Self, ConfigError> {
+        let mut settings = Config::of(&self)?;
+        for name in config.names() {
+            let here = match name {
+                "delta" => "min_loss_threshold",
+                "batch_size" => "minibatch_size",
+                "tau" => "polyak_coef",
+                other => other,
+            };
+            settings = settings.with(here, config.get::<serde_json::Value>(name)?)?;
+        }
+        let settings: Self = settings.parse()?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    pub(super) fn check(&self) -> Result<(), super::super::ConfigError> {
+        at_least_1("n_iters", f64::from(self.n_iters))?;
+        positive("lr", self.lr)?;
+        not_negative("min_loss_threshold", self.min_loss_threshold)?;
+        positive("clip_grad_norm", self.clip_grad_norm)?;
+        at_least_1("minibatch_size", f64::from(self.minibatch_size.unwrap_or(1)))?;
+        fraction("polyak_coef", self.polyak_coef)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_of_rllibs_names_are_known() {
+        let config: Config = r#"{"tau": 0.05, "delta": 0.5, "batch_size": 32, "n_iters": 160}"#.parse().unwrap();
+        let found = FittedQConfig::default().with(&config).unwrap();
+        let wanted = FittedQConfig {
+            polyak_coef: 0.05,
+            min_loss_threshold: 0.5,
+            minibatch_size: Some(32),
+            n_iters: 160,
+            ..FittedQConfig::default()
+        };
+        assert_eq!(found, wanted);
+        assert_eq!(FittedQConfig::at_once(0.99).n_iters, 400);
+        assert_eq!((FittedQConfig::at_once(1.0).n_iters, FittedQConfig::at_once(0.0).n_iters), (1_000, 60));
+    }
+
+    #[test]
+    fn wrong_settings_are_named() {
+        for (text, what) in [
+            (r#"{"tau": 2}"#, "'polyak_coef' is wrong: 2 must be from 0 to 1"),
+            (r#"{"n_iters": 0}"#, "'n_iters' is wrong: 0 must be at least 1"),
+            (r#"{"minibatch_size": 0}"#, "'minibatch_size' is wrong"),
+            (r#"{"momentum": 1}"#, "unknown field `momentum`, expected one of `n_iters`"),
+        ] {
+            let error = FittedQConfig::default().with(&text.parse().unwrap()).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+}

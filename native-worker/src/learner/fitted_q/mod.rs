@@ -1,0 +1,250 @@
+//! Fitted Q evaluation: values of a policy's actions, from what another one did.
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+pub use config::FittedQConfig;
+
+use candle_core::{Device, Tensor, Var, bail};
+use rollmesh_core::{
+    estimate::{EstimateError, QModel, Transitions},
+    ids::SlotId,
+    policy::ModelSpec,
+    rng::{Purpose, Streams},
+    weights::Weights,
+    worker::QModelContext,
+};
+
+use super::{
+    config::PolicyGradientConfig,
+    error::LearnError,
+    model::{Mlp, Variables},
+    optimizer::Optimizer,
+};
+
+/// Rows whose values are computed at a time.
+const ROWS: usize = 4096;
+/// Added to the root of Adam's second moment, as PyTorch has it.
+const ADAM_EPSILON: f64 = 1e-8;
+/// Where other addresses have an agent, so that nothing else that shuffles draws the same.
+const SHUFFLE: u16 = 1;
+
+/// Values of all actions in an observation, by a perceptron that is fitted to `r + gamma V'` again and again, where `V'` is
+/// the mean over the policy's actions of what an older copy of it says of the next observation (Le, Voloshin, Yue: "Batch
+/// policy learning under constraints", 2019). RLlib's `FQETorchModel`, with tanh instead of ReLU.
+///
+/// On a CPU what it learns is a function of settings, seed and steps alone, as of the [learner](super). An episode that was
+/// truncated goes on in the model: only what terminates has no value.
+///
+/// ```
+/// use rollmesh::learner::{FittedQ, FittedQConfig};
+/// use rollmesh_core::estimate::{QModel as _, Transitions};
+///
+/// // One observation, one action, a reward of 1, forever.
+/// let transitions = Transitions {
+///     obs_len: 1,
+///     num_actions: 1,
+///     obs: vec![1.0; 8],
+///     actions: vec![0; 8],
+///     rewards: vec![1.0; 8],
+///     terminateds: vec![false; 8],
+///     new_obs: vec![1.0; 8],
+///     new_probs: vec![1.0; 8],
+/// };
+/// let config = FittedQConfig { n_iters: 400, lr: 0.01, ..FittedQConfig::default() };
+/// let mut model = FittedQ::new(1, 1, 0.5, config, 7)?;
+/// model.fit(&transitions)?;
+/// let mut q = [0.0];
+/// model.q_values(&[1.0], &mut q)?;
+/// assert!((q[0] - 2.0).abs() < 0.1, "{q:?}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias("FQETorchModel", "FQE"))]
+pub struct FittedQ {
+    q: Mlp,
+    target: Mlp,
+    variables: Vec<Var>,
+    target_variables: Vec<Var>,
+    optimizer: Optimizer,
+    config: FittedQConfig,
+    gamma: f64,
+    /// Passes so far: the address of each one's shuffle.
+    passes: u32,
+    shuffles: Streams,
+}
+
+/// What a fit has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Fit {
+    /// Passes over the steps.
+    pub passes: u32,
+    /// Mean squared error of the last one.
+    pub loss: f64,
+}
+
+/// The steps on a device.
+struct Rows {
+    obs: Tensor,
+    new_obs: Tensor,
+    /// `[rows, 1]`.
+    actions: Tensor,
+    rewards: Tensor,
+    /// What each action's value counts for in the target: the policy's probability, discounted; nothing where it ends.
+    shares: Tensor,
+}
+
+impl FittedQ {
+    /// A model that has learned nothing yet.
+    ///
+    /// # Errors
+    /// [`LearnError::Config`] for settings out of range, [`LearnError::Policy`] for layers without elements.
+    pub fn new(
+        obs_len: usize,
+        num_actions: usize,
+        gamma: f64,
+        config: FittedQConfig,
+        seed: u64,
+    ) -> Result<Self, LearnError> {
+        config.check()?;
+        let hidden = config.fcnet_hiddens.clone();
+        let weights = ModelSpec { obs_len, dist_inputs_len: num_actions, hidden, lstm_cell_size: None };
+        let weights = weights.init_weights(seed)?;
+        let ((q, variables), (target, target_variables)) = (network(&weights)?, network(&weights)?);
+        let adam = PolicyGradientConfig {
+            lr: config.lr,
+            grad_clip: Some(config.clip_grad_norm),
+            adam_epsilon: ADAM_EPSILON,
+            weight_decay: 0.0,
+            ..PolicyGradientConfig::pg()
+        };
+        let optimizer = Optimizer::new(variables.clone(), &adam.common())?;
+        let shuffles = Streams::new(seed, Purpose::Shuffle);
+        Ok(Self { q, target, variables, target_variables, optimizer, config, gamma, passes: 0, shuffles })
+    }
+
+    /// For the input evaluations `dm` and `dr` of a worker.
+    ///
+    /// # Errors
+    /// [`EstimateError::Model`] for wrong settings.
+    pub fn for_context(context: &QModelContext) -> Result<Self, EstimateError> {
+        let config = FittedQConfig::default().with(&context.config).map_err(failed)?;
+        Self::new(context.obs_len, context.num_actions, context.gamma, config, context.seed).map_err(failed)
+    }
+
+    /// [Fits](QModel::fit), and tells somebody after every pass how far it is.
+    ///
+    /// # Errors
+    /// [`EstimateError::Model`], [`EstimateError::NoSamples`].
+    pub fn fit_with(&mut self, transitions: &Transitions, mut hear: impl FnMut(Fit)) -> Result<Fit, EstimateError> {
+        transitions.check()?;
+        if transitions.is_empty() {
+            return Err(EstimateError::NoSamples);
+        }
+        if (transitions.obs_len, transitions.num_actions) != (self.q.inputs, self.q.outputs) {
+            let (obs, actions) = (transitions.obs_len, transitions.num_actions);
+            let problem =
+                format!("it takes {} numbers and {} actions, not {obs} and {actions}", self.q.inputs, self.q.outputs);
+            return Err(EstimateError::Model(problem));
+        }
+        let rows = self.rows(transitions).map_err(failed)?;
+        let mut order: Vec<u32> = (0..transitions.len() as u32).collect();
+        let mut fit = Fit::default();
+        while fit.passes < self.config.n_iters {
+            fit = Fit { passes: fit.passes + 1, loss: self.pass(&rows, &mut order).map_err(failed)? };
+            hear(fit);
+            if fit.loss < self.config.min_loss_threshold {
+                break;
+            }
+        }
+        Ok(fit)
+    }
+
+    fn rows(&self, transitions: &Transitions) -> candle_core::Result<Rows> {
+        let (n, device) = (transitions.len(), &Device::Cpu);
+        let matrix = |values: &[f32], columns| Tensor::from_slice(values, (n, columns), device);
+        let steps = transitions.new_probs.chunks(transitions.num_actions.max(1)).zip(&transitions.terminateds);
+        let share = |(probs, terminated): (&[f32], &bool)| {
+            let discount = if *terminated { 0.0 } else { self.gamma as f32 };
+            probs.iter().map(|prob| discount * prob).collect::<Vec<_>>()
+        };
+        let shares: Vec<f32> = steps.flat_map(share).collect();
+        Ok(Rows {
+            obs: matrix(&transitions.obs, transitions.obs_len)?,
+            new_obs: matrix(&transitions.new_obs, transitions.obs_len)?,
+            actions: Tensor::from_slice(&transitions.actions, (n, 1), device)?,
+            rewards: Tensor::from_slice(&transitions.rewards, n, device)?,
+            shares: matrix(&shares, transitions.num_actions)?,
+        })
+    }
+
+    /// One pass over all steps, in an order of its own. Gives the mean squared error.
+    fn pass(&mut self, rows: &Rows, order: &mut [u32]) -> candle_core::Result<f64> {
+        let targets = self.targets(rows)?;
+        self.shuffles.at(SlotId(0), self.passes, 0, SHUFFLE).shuffle(order);
+        let size = self.config.minibatch_size.map_or(order.len(), |size| size as usize);
+        let (mut sum, mut minibatches) = (0.0, 0.0);
+        for minibatch in order.chunks(size.max(1)) {
+            let minibatch = Tensor::new(minibatch, &Device::Cpu)?;
+            let q = self.q.forward(&rows.obs.index_select(&minibatch, 0)?)?;
+            let q = q.gather(&rows.actions.index_select(&minibatch, 0)?, 1)?.squeeze(1)?;
+            let loss = (q - targets.index_select(&minibatch, 0)?)?.sqr()?.mean_all()?;
+            sum += f64::from(loss.to_scalar::<f32>()?);
+            minibatches += 1.0;
+            let gradient = self.optimizer.gradient(&loss.backward()?)?;
+            let Some((gradient, _)) = self.optimizer.clipped(gradient)? else {
+                bail!("its values have left the range of numbers; try a smaller lr")
+            };
+            self.optimizer.step(&gradient)?;
+        }
+        self.passes = self.passes.wrapping_add(1);
+        let tau = self.config.polyak_coef;
+        for (target, variable) in self.target_variables.iter().zip(&self.variables) {
+            target.set(&((variable.as_tensor() * tau)? + (target.as_tensor() * (1.0 - tau))?)?.detach())?;
+        }
+        Ok(sum / minibatches)
+    }
+
+    /// What each step was worth, as the older copy has it.
+    fn targets(&self, rows: &Rows) -> candle_core::Result<Tensor> {
+        let n = rows.rewards.dims1()?;
+        let piece = |start: usize| {
+            let len = ROWS.min(n - start);
+            let q = self.target.forward(&rows.new_obs.narrow(0, start, len)?)?.detach();
+            (q * rows.shares.narrow(0, start, len)?)?.sum(1)
+        };
+        let next = (0..n).step_by(ROWS).map(piece).collect::<candle_core::Result<Vec<_>>>()?;
+        Tensor::cat(&next, 0)? + &rows.rewards
+    }
+}
+
+impl QModel for FittedQ {
+    fn fit(&mut self, transitions: &Transitions) -> Result<f64, EstimateError> {
+        self.fit_with(transitions, |_| ()).map(|fit| fit.loss)
+    }
+
+    fn q_values(&mut self, obs: &[f32], q: &mut [f32]) -> Result<(), EstimateError> {
+        let (inputs, outputs) = (self.q.inputs, self.q.outputs);
+        let rows = q.len() / outputs.max(1);
+        if rows.checked_mul(inputs) != Some(obs.len()) || rows * outputs != q.len() {
+            let problem = format!("{} numbers are no {rows} observations of {inputs}", obs.len());
+            return Err(EstimateError::Model(problem));
+        }
+        for (obs, q) in obs.chunks(ROWS * inputs).zip(q.chunks_mut(ROWS * outputs)) {
+            let obs = Tensor::from_slice(obs, (q.len() / outputs, inputs), &Device::Cpu).map_err(failed)?;
+            let values = self.q.forward(&obs).and_then(|values| values.flatten_all()?.to_vec1());
+            q.copy_from_slice(&values.map_err(failed)?);
+        }
+        Ok(())
+    }
+}
+
+fn network(weights: &Weights) -> Result<(Mlp, Vec<Var>), LearnError> {
+    let mut variables = Variables::new(weights, &Device::Cpu);
+    let network = Mlp::new(&mut variables, "policy", None)?;
+    Ok((network, variables.taken.into_iter().map(|(_, variable)| variable).collect()))
+}
+
+fn failed(error: impl std::fmt::Display) -> EstimateError {
+    EstimateError::Model(error.to_string())
+}

@@ -1,0 +1,126 @@
+//! One way to ask, for all methods: the local worker first, in this thread, then the others, in the order of their ids.
+
+use std::{sync::Arc, time::Duration};
+
+use rollmesh_core::{
+    calls::{CallError, CallResult, ForEach},
+    ids::{CallSetId, WorkerId},
+    worker::CommandError,
+};
+
+use super::{
+    ForEachWorker, GroupError, LOCAL_WORKER, Shared, WorkerGroup, WorkerTask, micros, setup::raised, task,
+    task::TaskAnswer, thread::guarded,
+};
+
+/// What each worker said.
+pub(super) type Said = Vec<(WorkerId, Result<TaskAnswer, CallError>)>;
+
+impl WorkerGroup {
+    /// Asks everybody something, perhaps something else each.
+    pub(super) fn ask(
+        &mut self,
+        options: &ForEachWorker,
+        mut request: impl FnMut(WorkerId) -> Shared,
+    ) -> Result<Said, GroupError> {
+        self.take_news();
+        let what = self.what(options, &mut request)?;
+        let mut said = Said::new();
+        if options.local_worker && self.local.is_some() {
+            let request = request(LOCAL_WORKER);
+            let answer = self.ask_local(&request).map_err(CallError::Failed);
+            let failed = answer.is_err();
+            said.push((LOCAL_WORKER, answer));
+            if failed && !self.plan.failures.ignore_worker_failures {
+                // Nobody else is asked, as if the caller had failed.
+                return Ok(said);
+            }
+        }
+        let set = self.manager.foreach(what, self.now())?;
+        let results = self.wait_for_set(set);
+        said.extend(results.into_iter().map(|CallResult { worker, result, .. }| (worker, result)));
+        Ok(said)
+    }
+
+    /// What the manager is asked for.
+    pub(super) fn what(
+        &mut self,
+        options: &ForEachWorker,
+        request: &mut dyn FnMut(WorkerId) -> Shared,
+    ) -> Result<ForEach<task::Request>, GroupError> {
+        let ids = match &options.remote_worker_ids {
+            Some(ids) => ids.clone(),
+            None => self.members.keys().copied().collect(),
+        };
+        let requests: Vec<Shared> = ids.iter().map(|&id| request(id)).collect();
+        let abroad = ids.iter().zip(&requests).find(|(id, request)| {
+            request.is_code() && self.members.get(id).is_some_and(|member| !member.is_in_process())
+        });
+        if let Some((&id, _)) = abroad {
+            return Err(GroupError::NotInProcess(id));
+        }
+        Ok(ForEach::each(requests)
+            .workers(ids)
+            .healthy_only(options.healthy_only)
+            .timeout(options.timeout.map(micros))
+            .mark_healthy(options.mark_healthy))
+    }
+
+    /// Asks some, healthy or not, without a task's type.
+    pub(super) fn ask_these(
+        &mut self,
+        ids: &[WorkerId],
+        request: Shared,
+        timeout: Duration,
+    ) -> Result<Said, GroupError> {
+        let what = ForEach::new(request).workers(ids).healthy_only(false).timeout(micros(timeout));
+        let set = self.manager.foreach(what, self.now())?;
+        let results = self.wait_for_set(set);
+        Ok(results.into_iter().map(|CallResult { worker, result, .. }| (worker, result)).collect())
+    }
+
+    /// Asks the local worker. What panics has failed, as elsewhere.
+    pub(super) fn ask_local(&mut self, request: &task::Request) -> Result<TaskAnswer, CommandError> {
+        match &mut self.local {
+            Some(local) => guarded(|| task::run(LOCAL_WORKER, local, request)),
+            None => Err(CommandError::new(
+                rollmesh_core::worker::CommandErrorKind::NotSetUp,
+                "the group has no local worker",
+            )),
+        }
+    }
+
+    pub(super) fn wait_for_set(&mut self, set: CallSetId) -> Vec<CallResult<TaskAnswer>> {
+        self.pump();
+        let mut results = None;
+        // Sets end by themselves, with their time or their workers.
+        self.wait_until(None, |group| {
+            results = group.manager.poll_results(set);
+            results.is_some()
+        });
+        results.unwrap_or_default()
+    }
+
+    /// The answers, of those that have answered. Failures are raised unless they are to be ignored; workers that were lost
+    /// are known as unhealthy from now on, and have no answer.
+    pub(super) fn settle<T: WorkerTask>(&mut self, said: Said) -> Result<Vec<(WorkerId, T::Answer)>, GroupError> {
+        let mut answers = Vec::new();
+        for (worker, result) in said {
+            match result {
+                Ok(answer) => answers.push((worker, T::read(answer).ok_or(GroupError::OtherAnswer(worker))?)),
+                Err(CallError::Failed(error)) if self.plan.failures.ignore_worker_failures => {
+                    self.notice(format_args!("worker {worker}: {error}"));
+                }
+                Err(error @ (CallError::Failed(_) | CallError::Busy(_))) => return Err(raised(worker, error)),
+                Err(error) => self.notice(format_args!("worker {worker}: {error}")),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// A request that everybody shares.
+    pub(super) fn same(task: impl WorkerTask) -> impl FnMut(WorkerId) -> Shared {
+        let request = task::shared(task);
+        move |_| Arc::clone(&request)
+    }
+}

@@ -1,0 +1,322 @@
+//! What a group is made of.
+
+use std::{
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::{
+    config::Config,
+    env::{Env, EnvContext, EnvError, EnvSpec, RowElement, SubEnv},
+    ids::{PolicyId, WorkerId},
+    space::Scalar,
+    time::Micros,
+    worker::{NewPolicy, PolicyConfig, Registry, RolloutConfig, RolloutWorkerBuilder},
+};
+
+use super::{FailureSettings, GroupError, WorkerGroup, thread::Factory};
+use crate::{
+    NativeHost, NativeShell,
+    hub::SecurityConfig,
+    kernels::AUTO,
+    launch::{Launcher, LocalLauncher, WorkerSpec},
+    native,
+};
+
+/// Where workers run.
+#[derive(Clone, Debug, Default)]
+pub enum Placement {
+    /// On threads of this process, which closures can reach.
+    #[default]
+    Threads,
+    /// In processes that a launcher starts; without one, of this program, which has to be one that begins with
+    /// [`main_with`](crate::main_with).
+    Processes(Option<Arc<dyn Launcher>>),
+    /// Wherever somebody runs `rollmesh worker` or opens a page with the group's
+    /// [address and token](WorkerGroup::worker_url).
+    Remote,
+}
+
+impl Placement {
+    /// Processes of a program: this one, or another one that begins with [`main_with`](crate::main_with) and knows the same
+    /// names.
+    #[must_use]
+    pub fn processes_of(program: impl Into<PathBuf>) -> Self {
+        Self::Processes(Some(Arc::new(LocalLauncher::new(program))))
+    }
+}
+
+/// What is different in a group that evaluates: by default it has no workers but the local one, and does not explore.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evaluation {
+    /// Workers besides the local one; 0 to evaluate there.
+    #[doc(alias = "evaluation_num_workers")]
+    pub num_workers: u32,
+    /// Settings of its environments, if they are other ones.
+    #[doc(alias = "evaluation_config")]
+    pub env_config: Option<Config>,
+    /// Whether actions are drawn. Most likely ones say more of a policy.
+    pub explore: bool,
+}
+
+/// Who hears of workers that are back.
+type Recreated = Arc<dyn Fn(&[WorkerId]) + Send + Sync>;
+
+/// Everything that stays the same for a group's life.
+pub(super) struct Plan {
+    pub(super) registry: Registry,
+    pub(super) num_workers: u32,
+    pub(super) local_worker: bool,
+    pub(super) in_evaluation: bool,
+    pub(super) placement: Placement,
+    pub(super) worker_spec: WorkerSpec,
+    pub(super) program: PathBuf,
+    pub(super) listen: SocketAddr,
+    pub(super) security: SecurityConfig,
+    pub(super) failures: FailureSettings,
+    pub(super) start_timeout: Duration,
+    pub(super) validate: bool,
+    pub(super) tune_trial_id: Option<String>,
+    pub(super) on_workers_recreated: Vec<Recreated>,
+    /// The builder has code, which does not travel.
+    pub(super) has_closures: bool,
+}
+
+type Change = Arc<dyn Fn(RolloutWorkerBuilder) -> RolloutWorkerBuilder + Send + Sync>;
+
+/// Sets a [`WorkerGroup`] up, with the arguments of RLlib's `EnvRunnerGroup`.
+///
+/// What a worker needs is in its [`RolloutConfig`], under registered names. Closures can be given here, too, for workers in
+/// this process.
+#[must_use]
+#[doc(alias("EnvRunnerGroup", "WorkerSet"))]
+pub struct WorkerGroupBuilder {
+    config: RolloutConfig,
+    plan: Plan,
+    setup: bool,
+    changes: Vec<Change>,
+}
+
+impl WorkerGroupBuilder {
+    pub(super) fn new(config: RolloutConfig) -> Self {
+        Self {
+            config,
+            plan: Plan {
+                registry: Registry::builtin(),
+                num_workers: 0,
+                local_worker: true,
+                in_evaluation: false,
+                placement: Placement::Threads,
+                worker_spec: WorkerSpec::default(),
+                program: PathBuf::new(),
+                listen: (Ipv4Addr::LOCALHOST, 0).into(),
+                security: SecurityConfig::default(),
+                failures: FailureSettings::default(),
+                start_timeout: Duration::from_secs(60),
+                validate: true,
+                tune_trial_id: None,
+                on_workers_recreated: Vec::new(),
+                has_closures: false,
+            },
+            setup: true,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Sets the settings of all workers.
+    #[doc(alias = "AlgorithmConfig")]
+    pub fn config(self, config: RolloutConfig) -> Self {
+        Self { config, ..self }
+    }
+
+    /// Sets the names that settings and calls may use. Workers of other processes know their own program's.
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.plan.registry = registry;
+        self
+    }
+
+    /// Sets the number of workers besides the local one; 0 by default. Without any there is a local one in any case.
+    #[doc(alias("num_env_runners", "num_rollout_workers"))]
+    pub fn num_workers(mut self, num_workers: u32) -> Self {
+        self.plan.num_workers = num_workers;
+        self
+    }
+
+    /// Sets whether there is a local worker; there is by default. It has environments if it is alone, or if
+    /// [`create_env_on_local_worker`](RolloutConfig::create_env_on_local_worker) is set.
+    #[doc(alias = "local_env_runner")]
+    pub fn local_worker(mut self, local_worker: bool) -> Self {
+        self.plan.local_worker = local_worker;
+        self
+    }
+
+    /// Makes environments with a single agent, one per context, in this process.
+    pub fn env_creator<E>(self, make: impl Fn(&EnvContext) -> Result<E, EnvError> + Send + Sync + 'static) -> Self
+    where
+        E: Env<Obs: RowElement, Act: RowElement + Scalar> + 'static,
+    {
+        let make = Arc::new(make);
+        self.worker_builder(move |builder| {
+            let make = make.clone();
+            builder.env_creator(move |context| make(context))
+        })
+    }
+
+    /// Makes environments as a specification says, in this process.
+    pub fn env_spec(self, spec: EnvSpec) -> Self {
+        self.worker_builder(move |builder| builder.env_spec(spec.clone()))
+    }
+
+    /// Looks at every sub-environment after it was made, in this process; an error ends the construction.
+    pub fn validate_env(
+        self,
+        validate: impl Fn(SubEnv<'_>, &EnvContext) -> Result<(), EnvError> + Send + Sync + 'static,
+    ) -> Self {
+        let validate = Arc::new(validate);
+        self.worker_builder(move |builder| {
+            let validate = validate.clone();
+            builder.validate_env(move |env, context| validate(env, context))
+        })
+    }
+
+    /// Sets the registered kind of the default policy, where the settings name no policies.
+    pub fn default_policy_class(mut self, kind: impl Into<String>) -> Self {
+        let default = PolicyConfig::new(kind);
+        self.config.policies.entry(PolicyId::DEFAULT).or_insert(default);
+        self
+    }
+
+    /// Makes a policy in this process, once per worker.
+    pub fn policy(self, id: PolicyId, make: impl Fn() -> NewPolicy + Send + Sync + 'static) -> Self {
+        self.worker_builder(move |builder| builder.policy(id.clone(), make()))
+    }
+
+    /// Changes the builder of each worker of this process: callbacks, mapping functions and whatever else is code.
+    pub fn worker_builder(
+        mut self,
+        change: impl Fn(RolloutWorkerBuilder) -> RolloutWorkerBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.plan.has_closures = true;
+        self.changes.push(Arc::new(change));
+        self
+    }
+
+    /// Sets the directory for logs, and for outputs that name none.
+    pub fn logdir(mut self, logdir: impl Into<String>) -> Self {
+        self.config.log_dir = Some(logdir.into());
+        self
+    }
+
+    /// Sets whether [`build`](Self::build) makes the workers; it does by default. If not, [`WorkerGroup::setup`] does.
+    #[doc(alias = "_setup")]
+    pub fn setup(self, setup: bool) -> Self {
+        Self { setup, ..self }
+    }
+
+    /// Names the trial that the group belongs to, for people and their logs.
+    pub fn tune_trial_id(mut self, id: impl Into<String>) -> Self {
+        self.plan.tune_trial_id = Some(id.into());
+        self
+    }
+
+    /// Sets where the workers run; on threads by default.
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.plan.placement = placement;
+        self
+    }
+
+    /// Sets what each process needs of its machine.
+    #[doc(alias = "as_remote")]
+    pub fn worker_spec(mut self, spec: WorkerSpec) -> Self {
+        self.plan.worker_spec = spec;
+        self
+    }
+
+    /// Sets where the group listens for workers of other processes; by default any free port of this machine alone.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.plan.listen = address;
+        self
+    }
+
+    /// Sets how the group protects itself: beyond this machine it needs a certificate.
+    pub fn security(mut self, security: SecurityConfig) -> Self {
+        self.plan.security = security;
+        self
+    }
+
+    /// Sets how long workers may take to come and to be set up; a minute by default.
+    pub fn start_timeout(mut self, timeout: Duration) -> Self {
+        self.plan.start_timeout = timeout;
+        self
+    }
+
+    /// Sets whether workers are checked after they were made; they are by default.
+    #[doc(alias = "validate_workers_after_construction")]
+    pub fn validate_workers(mut self, validate: bool) -> Self {
+        self.plan.validate = validate;
+        self
+    }
+
+    /// Sets what becomes of failures.
+    #[doc(alias = "fault_tolerance")]
+    pub fn failures(mut self, failures: FailureSettings) -> Self {
+        self.plan.failures = failures;
+        self
+    }
+
+    /// Adds a function that hears which workers were lost and are back, after they have the group's state. Callbacks of the
+    /// local worker hear of it first.
+    pub fn on_workers_recreated(mut self, f: impl Fn(&[WorkerId]) + Send + Sync + 'static) -> Self {
+        self.plan.on_workers_recreated.push(Arc::new(f));
+        self
+    }
+
+    /// Makes the group one that evaluates: it has episodes of its own, whatever the seed.
+    pub fn evaluation(mut self, evaluation: Evaluation) -> Self {
+        self.plan.in_evaluation = true;
+        self.plan.num_workers = evaluation.num_workers;
+        self.config.explore = evaluation.explore;
+        if let Some(env_config) = evaluation.env_config {
+            self.config.env_config = env_config;
+        }
+        self
+    }
+
+    /// Makes the group and its workers.
+    ///
+    /// # Errors
+    /// [`GroupError`]; if a worker could not be made, its own words.
+    pub fn build(self) -> Result<WorkerGroup, GroupError> {
+        let Self { config, mut plan, setup, changes } = self;
+        plan.registry = native(plan.registry);
+        let registry = plan.registry.clone();
+        let factory: Factory = Arc::new(move || {
+            let builder = native_builder(registry.clone());
+            changes.iter().fold(builder, |builder, change| change(builder))
+        });
+        let mut group = WorkerGroup::from_plan(plan, config, factory);
+        if setup {
+            group.setup()?;
+        }
+        Ok(group)
+    }
+}
+
+impl fmt::Debug for WorkerGroupBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerGroupBuilder").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A worker of this program, with everything that it lends to one.
+pub(crate) fn native_builder(registry: Registry) -> RolloutWorkerBuilder {
+    let start = Instant::now();
+    RolloutWorkerBuilder::new(registry)
+        .shell(Box::new(NativeShell::default()))
+        .host(Box::new(NativeHost))
+        .clock(move || Micros(start.elapsed().as_micros() as u64))
+        .kernels(AUTO)
+}

@@ -1,0 +1,276 @@
+//! Workers that fail, hang or are lost, and how they come back.
+
+use std::time::Duration;
+
+use rollmesh_core::{
+    callbacks::Callbacks as _,
+    calls::{CallConfig, CallResult},
+    ids::WorkerId,
+    worker::{WorkerAnswer, WorkerCommand},
+};
+
+use super::{
+    GroupError, WorkerGroup,
+    members::{Link, Member},
+    micros,
+    setup::raised,
+    task::Request,
+};
+use crate::hub::WorkerOrder;
+
+/// What becomes of failures.
+///
+/// An error inside a call is an answer: it is returned, and its worker stays healthy. A worker becomes unhealthy when it is
+/// gone, when a call takes longer than any may, and when its samples fail again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureSettings {
+    /// Whether failures of workers are [notices](WorkerGroup::next_notice) instead of errors, as long as one is healthy.
+    #[doc(alias = "ignore_env_runner_failures")]
+    pub ignore_worker_failures: bool,
+    /// Whether workers that are unhealthy are made anew: their processes and threads are started again, and they are told
+    /// that they replace one that was lost. If not, only those that come back by themselves are healthy again.
+    #[doc(alias = "restart_failed_env_runners")]
+    pub recreate_failed_workers: bool,
+    /// The least time between the end of a process and its replacement.
+    #[doc(alias = "delay_between_worker_restarts_s")]
+    pub restart_delay: Duration,
+    /// How often workers are made anew, each thread or all processes.
+    #[doc(alias = "max_num_worker_restarts")]
+    pub max_worker_restarts: u32,
+    /// Samples that fail in a row until their worker is unhealthy; 0 for never.
+    #[doc(alias = "num_consecutive_worker_failures_tolerance")]
+    pub max_sample_failures: u32,
+    /// Asynchronous calls that a worker may have in flight.
+    #[doc(alias("max_requests_in_flight_per_sampler_worker", "max_requests_in_flight_per_env_runner"))]
+    pub max_in_flight: usize,
+    /// How long a call may take until its worker is unhealthy; none for ever.
+    pub call_timeout: Option<Duration>,
+    /// How long to wait for a sign of life.
+    #[doc(alias = "worker_health_probe_timeout_s")]
+    pub health_probe_timeout: Duration,
+    /// How long workers may take to be set up and to take over the group's state.
+    #[doc(alias = "worker_restore_timeout_s")]
+    pub restore_timeout: Duration,
+}
+
+impl Default for FailureSettings {
+    fn default() -> Self {
+        let calls = CallConfig::default();
+        Self {
+            ignore_worker_failures: false,
+            recreate_failed_workers: false,
+            restart_delay: Duration::ZERO,
+            max_worker_restarts: 1_000,
+            max_sample_failures: calls.max_sample_failures,
+            max_in_flight: calls.max_in_flight,
+            call_timeout: calls.call_timeout.map(|timeout| Duration::from_micros(timeout.0)),
+            health_probe_timeout: Duration::from_secs(60),
+            restore_timeout: Duration::from_secs(1_800),
+        }
+    }
+}
+
+impl FailureSettings {
+    pub(super) fn call_config(&self) -> CallConfig {
+        CallConfig {
+            max_in_flight: self.max_in_flight,
+            max_sample_failures: self.max_sample_failures,
+            call_timeout: self.call_timeout.map(micros),
+        }
+    }
+}
+
+impl WorkerGroup {
+    /// Asks the unhealthy workers for a sign of life, and brings back those that give one: they are set up, if they have
+    /// lost what they were, and take over the local worker's state, its weights and filters in particular, before they
+    /// count as healthy. With [`recreate_failed_workers`](FailureSettings::recreate_failed_workers) processes and threads
+    /// that do not answer are ended, and new ones waited for. Gives the ids of those that are back.
+    ///
+    /// # Errors
+    /// [`GroupError::Local`] if the local worker's state cannot be saved, [`GroupError::Callback`]. A worker that cannot be
+    /// brought back stays unhealthy, which is a [notice](Self::next_notice).
+    #[doc(alias = "restore_workers")]
+    pub fn probe_unhealthy_workers(&mut self) -> Result<Vec<WorkerId>, GroupError> {
+        self.take_news();
+        if self.manager.unhealthy_worker_ids().next().is_none() {
+            return Ok(Vec::new());
+        }
+        let timeout = self.plan.failures.health_probe_timeout;
+        if self.plan.failures.recreate_failed_workers {
+            self.end_stuck();
+            self.wait_until(Some(timeout), |group| {
+                let expected = |id: WorkerId| group.members.get(&id).is_some_and(Member::is_expected);
+                group.gave_up.is_some() || !group.manager.unhealthy_worker_ids().any(expected)
+            });
+        }
+        let ping = Request::from(WorkerCommand::Ping);
+        let set = self.manager.probe_unhealthy(ping, Some(micros(timeout)), false, self.now());
+        let results = self.wait_for_set(set);
+        let alive: Vec<WorkerId> = results
+            .into_iter()
+            .filter(|result| result.result.as_ref().map_or_else(|error| error.is_answer(), |_| true))
+            .map(|CallResult { worker, .. }| worker)
+            .collect();
+        self.restore(&alive)
+    }
+
+    /// Says that a remote worker is healthy, or that it is not; its calls are dropped with the latter.
+    ///
+    /// # Errors
+    /// [`GroupError::ForEach`] for an unknown id, and for one that is not there and cannot be healthy.
+    #[doc(alias = "set_actor_state")]
+    pub fn set_worker_state(&mut self, worker: WorkerId, healthy: bool) -> Result<(), GroupError> {
+        self.take_news();
+        self.manager.set_worker_state(worker, healthy)?;
+        self.pump();
+        Ok(())
+    }
+
+    /// Waits until so many remote workers are healthy, and brings in those that come: for workers that connect by
+    /// themselves. True if there are that many.
+    ///
+    /// # Errors
+    /// As [`probe_unhealthy_workers`](Self::probe_unhealthy_workers).
+    pub fn wait_for_workers(&mut self, number: usize, timeout: Duration) -> Result<bool, GroupError> {
+        let healthy = |group: &Self| group.manager.num_healthy_workers();
+        let waiting = |group: &Self, id: WorkerId| group.members.get(&id).is_some_and(Member::is_there);
+        let came = self.wait_until(Some(timeout), |group| {
+            let there = group.manager.unhealthy_worker_ids().filter(|&id| waiting(group, id)).count();
+            healthy(group) + there >= number
+        });
+        let here: Vec<WorkerId> = self.manager.unhealthy_worker_ids().filter(|&id| waiting(self, id)).collect();
+        if came || !here.is_empty() {
+            self.restore(&here)?;
+        }
+        Ok(healthy(self) >= number)
+    }
+
+    /// Gives workers that are there settings, if they need any, and the group's state; then they are healthy. Gives those
+    /// of whom that is so now.
+    ///
+    /// # Errors
+    /// As [`probe_unhealthy_workers`](Self::probe_unhealthy_workers).
+    pub fn restore(&mut self, ids: &[WorkerId]) -> Result<Vec<WorkerId>, GroupError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let timeout = self.plan.failures.restore_timeout;
+        let state = self.state_for_others(ids)?;
+        let mut restored = Vec::new();
+        for &id in ids {
+            match self.bring_back(id, state.as_deref(), timeout) {
+                Ok(()) => restored.push(id),
+                Err(error) => self.notice(format_args!("worker {id} could not be brought back: {error}")),
+            }
+        }
+        if !restored.is_empty() {
+            self.announce(&restored)?;
+        }
+        Ok(restored)
+    }
+
+    /// The state that everybody should have: the local worker's, or of somebody who is healthy.
+    pub(super) fn state_for_others(&mut self, ids: &[WorkerId]) -> Result<Option<Vec<u8>>, GroupError> {
+        if let Some(local) = &mut self.local {
+            return Ok(Some(local.save()?));
+        }
+        let Some(healthy) = self.manager.healthy_worker_ids().find(|id| !ids.contains(id)) else { return Ok(None) };
+        let timeout = self.plan.failures.restore_timeout;
+        for (worker, result) in self.ask_these(&[healthy], Request::from(WorkerCommand::State).into(), timeout)? {
+            let answer = result.map_err(|error| raised(worker, error))?;
+            if let Some(WorkerAnswer::State(state)) = answer.answer() {
+                return Ok(Some(state));
+            }
+        }
+        Ok(None)
+    }
+
+    fn bring_back(&mut self, id: WorkerId, state: Option<&[u8]>, timeout: Duration) -> Result<(), GroupError> {
+        let recreate = self.plan.failures.recreate_failed_workers;
+        let Some((is_set_up, has_worked)) = self.members.get(&id).map(|member| (member.is_set_up, member.has_worked))
+        else {
+            return Ok(());
+        };
+        if recreate || !is_set_up {
+            self.set_up(&[id], has_worked, timeout)?;
+        }
+        if let Some(state) = state {
+            self.give_state(id, state, timeout)?;
+        }
+        self.manager.set_worker_state(id, true)?;
+        self.arrivals += u64::from(!has_worked);
+        // What was asked of it before is lost.
+        self.sampling.remove(&id);
+        self.filtering.remove(&id);
+        self.pump();
+        Ok(())
+    }
+
+    /// Lets a worker go on from a state.
+    pub(super) fn give_state(&mut self, id: WorkerId, state: &[u8], timeout: Duration) -> Result<(), GroupError> {
+        // What the one whose state it is has not handed over yet is its own to hand over.
+        let forget = WorkerCommand::Filters { flush_after: true };
+        for command in [WorkerCommand::SetState(state.to_vec()), forget] {
+            let said = self.ask_these(&[id], Request::from(command).into(), timeout)?;
+            if said.is_empty() {
+                return Err(GroupError::NotJoined { missing: 1, waited: timeout, why: String::new() });
+            }
+            for (worker, result) in said {
+                result.map_err(|error| raised(worker, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whoever wants to know.
+    fn announce(&mut self, ids: &[WorkerId]) -> Result<(), GroupError> {
+        let place = |id: &WorkerId| self.members.get(id).map(|member| member.place.worker_index);
+        let indices: Vec<u32> = ids.iter().filter_map(place).collect();
+        if let Some(local) = &mut self.local {
+            local.callbacks_mut().on_workers_recreated(&indices)?;
+        }
+        self.plan.on_workers_recreated.iter().for_each(|hear| hear(ids));
+        Ok(())
+    }
+
+    /// Ends what does not answer, so that something else can take its place.
+    fn end_stuck(&mut self) {
+        let unhealthy: Vec<WorkerId> = self.manager.unhealthy_worker_ids().collect();
+        for id in unhealthy {
+            let most = self.plan.failures.max_worker_restarts;
+            let Some(member) = self.members.get_mut(&id).filter(|member| member.is_stuck) else { continue };
+            if member.restarts >= most {
+                continue;
+            }
+            member.restarts += 1;
+            match &member.link {
+                Link::Thread { generation, .. } => {
+                    let next = *generation + 1;
+                    // The old thread ends when what it hangs in does; nobody hears what it says.
+                    match self.thread_link(id, next) {
+                        Ok(link) => {
+                            if let Some(member) = self.members.get_mut(&id) {
+                                (member.link, member.is_set_up, member.is_stuck) = (link, false, false);
+                            }
+                            self.manager.handle_joined(id);
+                        }
+                        Err(error) => self.notice(format_args!("worker {id}: the system gives no thread: {error}")),
+                    }
+                }
+                Link::Seat(seat) => {
+                    if let (Some(child), Some(hub)) = (seat.child, &self.hub) {
+                        hub.order(WorkerOrder::Kill { child });
+                    }
+                }
+            }
+        }
+        self.pump();
+    }
+}
+
+impl Member {
+    /// Whether somebody is on the way to it.
+    fn is_expected(&self) -> bool {
+        self.seat().is_some_and(|seat| seat.is_local && (seat.peer.is_none() || self.is_stuck))
+    }
+}

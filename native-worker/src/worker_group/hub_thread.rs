@@ -1,0 +1,132 @@
+//! The hub to which workers of other processes come, and the event loop that it runs in.
+
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use rollmesh_core::protocol::Token;
+use tokio::{runtime::Runtime, sync::mpsc::UnboundedSender};
+
+use super::{GroupError, News, builder::Plan};
+use crate::{
+    Registry,
+    hub::{Hub, HubConfig, NewsSink, Replacement, WorkerOrder},
+    kernels::AUTO,
+    launch::{Launcher, WorkerSpec},
+};
+
+/// How long workers have to go when the group stops.
+const FAREWELL: Duration = Duration::from_secs(6);
+
+pub(super) struct HubThread {
+    runtime: Option<Runtime>,
+    hub: Option<Hub>,
+    orders: UnboundedSender<WorkerOrder>,
+    url: String,
+    token: Token,
+}
+
+impl HubThread {
+    /// Starts a hub without a page, whose workers are the group's.
+    pub(super) fn start(
+        plan: &Plan,
+        launcher: Arc<dyn Launcher>,
+        registry: &Registry,
+        news: mpsc::Sender<News>,
+    ) -> Result<Self, GroupError> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("worker-group").enable_all().build();
+        let runtime = runtime.map_err(GroupError::Thread)?;
+        let config = HubConfig {
+            listen: plan.listen,
+            dashboard: false,
+            assets: None,
+            worker_program: plan.program.clone(),
+            kernels: AUTO,
+            external: None,
+            allow_origins: Vec::new(),
+            security: plan.security.clone(),
+        };
+        let failures = &plan.failures;
+        let replacement = Replacement {
+            delay: failures.restart_delay,
+            max: if failures.recreate_failed_workers { failures.max_worker_restarts } else { 0 },
+        };
+        let sink: NewsSink = Box::new(move |told| {
+            // A group that is gone hears nothing.
+            let _ = news.send(News::Hub(told));
+        });
+        let (orders, mut ordered) = tokio::sync::mpsc::unbounded_channel();
+        let (spec, registry) = (plan.worker_spec.clone(), registry.clone());
+        let started = wait_for(&runtime, async move {
+            let hub = Hub::start_with(config, &registry, launcher, spec).await?;
+            let carried = hub.workers();
+            carried.send(WorkerOrder::Listen { sink, replacement }).await;
+            // In order, and without anybody waiting.
+            tokio::spawn(async move {
+                while let Some(order) = ordered.recv().await {
+                    carried.send(order).await;
+                }
+            });
+            Ok::<_, GroupError>(hub)
+        });
+        let hub = started.unwrap_or(Err(GroupError::HubGone))?;
+        let (url, token) = (hub.worker_url(), hub.worker_token());
+        Ok(Self { runtime: Some(runtime), hub: Some(hub), orders, url, token })
+    }
+
+    /// Says what is to be done with a worker. What a hub that is gone is told is forgotten.
+    pub(super) fn order(&self, order: WorkerOrder) {
+        let _ = self.orders.send(order);
+    }
+
+    /// Starts local processes.
+    pub(super) fn start_workers(
+        &self,
+        number: u32,
+        spec: &WorkerSpec,
+        launcher: Option<Arc<dyn Launcher>>,
+    ) -> Result<(), GroupError> {
+        let (started, answer) = mpsc::channel();
+        let reply = Box::new(move |result| _ = started.send(result));
+        self.order(WorkerOrder::Start { number, spec: Box::new(spec.clone()), launcher, reply });
+        Ok(answer.recv().map_err(|_| GroupError::HubGone)??)
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The local processes, by the system's numbers.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        let (reply, answer) = mpsc::channel();
+        self.order(WorkerOrder::Pids(Box::new(move |pids| _ = reply.send(pids))));
+        answer.recv().unwrap_or_default()
+    }
+}
+
+impl Drop for HubThread {
+    fn drop(&mut self) {
+        let (Some(runtime), Some(hub)) = (self.runtime.take(), self.hub.take()) else { return };
+        let (done, is_done) = mpsc::channel();
+        runtime.spawn(async move {
+            hub.shutdown().await;
+            let _ = done.send(());
+        });
+        let _ = is_done.recv_timeout(FAREWELL);
+        // Whoever drops a runtime must not be in one: this asks nobody.
+        runtime.shutdown_background();
+    }
+}
+
+/// Runs something in the event loop, and waits here, in whatever kind of thread this is.
+fn wait_for<T: Send + 'static>(runtime: &Runtime, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    let (done, result) = mpsc::channel();
+    runtime.spawn(async move { _ = done.send(work.await) });
+    result.recv().ok()
+}

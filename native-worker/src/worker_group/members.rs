@@ -1,0 +1,263 @@
+//! The way to each worker and back, whatever lies between.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::{
+    calls::{CallCommand, CallEvent, UnhealthyCause},
+    ids::{CallId, WorkerId},
+    protocol::{Message, message},
+    worker::{CommandError, CommandErrorKind, WorkerAnswer, WorkerPlace},
+};
+
+use super::{
+    News, WorkerGroup,
+    builder::Placement,
+    task::{Kind, Request, TaskAnswer},
+    thread::ThreadLink,
+};
+use crate::hub::{WorkerNews, WorkerOrder};
+
+/// A worker of the group that is not the local one.
+pub(super) struct Member {
+    pub(super) place: WorkerPlace,
+    pub(super) link: Link,
+    /// It was set up since it last came.
+    pub(super) is_set_up: bool,
+    /// It was healthy once: whoever comes now replaces it.
+    pub(super) has_worked: bool,
+    /// It does not answer, and never will.
+    pub(super) is_stuck: bool,
+    /// How often it was started again.
+    pub(super) restarts: u32,
+}
+
+/// How a worker is reached.
+pub(super) enum Link {
+    Thread { link: ThreadLink, generation: u64 },
+    Seat(Seat),
+}
+
+/// A place for a worker that comes through the hub.
+#[derive(Debug, Default)]
+pub(super) struct Seat {
+    /// Whether a local process takes it; else whoever connects.
+    pub(super) is_local: bool,
+    pub(super) peer: Option<u32>,
+    /// The local process that was last here.
+    pub(super) child: Option<u32>,
+    /// What is asked before it comes.
+    waiting: VecDeque<Message>,
+}
+
+impl Seat {
+    pub(super) fn new(is_local: bool) -> Self {
+        Self { is_local, ..Self::default() }
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let link = match &self.link {
+            Link::Thread { .. } => "thread",
+            Link::Seat(seat) if seat.is_local => "process",
+            Link::Seat(_) => "remote",
+        };
+        f.debug_struct("Member").field("place", &self.place).field("link", &link).finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    pub(super) fn is_in_process(&self) -> bool {
+        matches!(self.link, Link::Thread { .. })
+    }
+
+    pub(super) fn seat(&self) -> Option<&Seat> {
+        match &self.link {
+            Link::Seat(seat) => Some(seat),
+            Link::Thread { .. } => None,
+        }
+    }
+
+    /// Whether it can be asked: a seat may be empty.
+    pub(super) fn is_there(&self) -> bool {
+        self.seat().is_none_or(|seat| seat.peer.is_some())
+    }
+}
+
+impl WorkerGroup {
+    /// Makes the way to a new worker.
+    pub(super) fn link(&mut self, id: WorkerId, placement: &Placement) -> std::io::Result<Link> {
+        match placement {
+            Placement::Threads => self.thread_link(id, 0),
+            Placement::Processes(_) => Ok(Link::Seat(Seat::new(true))),
+            Placement::Remote => Ok(Link::Seat(Seat::new(false))),
+        }
+    }
+
+    pub(super) fn thread_link(&self, id: WorkerId, generation: u64) -> std::io::Result<Link> {
+        let link = ThreadLink::start(id, generation, self.factory.clone(), self.news_sender.clone())?;
+        Ok(Link::Thread { link, generation })
+    }
+
+    /// Sends what the manager wants sent.
+    pub(super) fn pump(&mut self) {
+        while let Some(command) = self.manager.poll_command() {
+            self.carry(command);
+        }
+        while let Some(event) = self.manager.poll_event() {
+            if let CallEvent::WorkerUnhealthy {
+                worker,
+                cause: UnhealthyCause::CallTimeout(_) | UnhealthyCause::LeaseExpired,
+            } = event
+                && let Some(member) = self.members.get_mut(&worker)
+            {
+                member.is_stuck = true;
+            }
+            self.notice(event);
+        }
+    }
+
+    fn carry(&mut self, command: CallCommand<Request>) {
+        let CallCommand { worker, call, request } = command;
+        let Some(member) = self.members.get_mut(&worker) else { return };
+        match &mut member.link {
+            Link::Thread { link, .. } => {
+                if !link.send(call, request) {
+                    self.manager.handle_left(worker);
+                }
+            }
+            Link::Seat(seat) => match message(call, &request) {
+                Ok(message) => match (seat.peer, &self.hub) {
+                    (Some(peer), Some(hub)) => hub.order(WorkerOrder::Send { peer, message: Box::new(message) }),
+                    _ => seat.waiting.push_back(message),
+                },
+                Err(error) => {
+                    let now = self.now();
+                    self.manager.handle_result(worker, call, Err(error), now);
+                }
+            },
+        }
+    }
+
+    /// Takes in what has happened, then what time it is: nobody is blamed for what has come already.
+    pub(super) fn take_news(&mut self) {
+        while let Ok(news) = self.news.try_recv() {
+            self.handle(news);
+        }
+        self.manager.handle_timeout(self.now());
+        self.pump();
+    }
+
+    /// Waits until something is so, or for so long. True if it is so.
+    pub(super) fn wait_until(&mut self, timeout: Option<Duration>, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            self.take_news();
+            if is_so(self) {
+                return true;
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return false;
+            }
+            let due = self.manager.poll_timeout().map(|at| self.epoch + Duration::from_micros(at.0));
+            let news = match [deadline, due].into_iter().flatten().min() {
+                // Just after the deadline, so that it has passed.
+                Some(at) => self.news.recv_timeout(at.saturating_duration_since(now) + Duration::from_micros(1)).ok(),
+                // The group holds a sender itself: this does not end before something comes.
+                None => self.news.recv().ok(),
+            };
+            if let Some(news) = news {
+                self.handle(news);
+            }
+        }
+    }
+
+    fn handle(&mut self, news: News) {
+        let now = self.now();
+        match news {
+            News::Answer { worker, generation, call, result } => {
+                let is_current = self.members.get(&worker).is_some_and(
+                    |member| matches!(member.link, Link::Thread { generation: current, .. } if current == generation),
+                );
+                if is_current {
+                    self.manager.handle_result(worker, call, result, now);
+                }
+            }
+            News::Hub(WorkerNews::Result { peer, result }) => {
+                if let Some(worker) = self.sitting(peer) {
+                    let answer = WorkerAnswer::read(&result).map(TaskAnswer::Answer);
+                    self.manager.handle_result(worker, CallId(result.call), answer, now);
+                }
+            }
+            News::Hub(WorkerNews::Joined { peer, child }) => self.take_seat(peer, child),
+            News::Hub(WorkerNews::Left { peer, reason }) => {
+                if let Some(worker) = self.sitting(peer) {
+                    if let Some(Link::Seat(seat)) = self.members.get_mut(&worker).map(|member| &mut member.link) {
+                        seat.peer = None;
+                        seat.waiting.clear();
+                    }
+                    self.manager.handle_left(worker);
+                    self.notice(format_args!("worker {worker} left: {reason}"));
+                }
+            }
+            News::Hub(WorkerNews::GaveUp(reason)) => {
+                self.notice(&reason);
+                self.gave_up = Some(reason);
+            }
+        }
+        self.pump();
+    }
+
+    /// Whose seat a peer has.
+    fn sitting(&self, peer: u32) -> Option<WorkerId> {
+        let has = |member: &Member| member.seat().is_some_and(|seat| seat.peer == Some(peer));
+        self.members.iter().find(|(_, member)| has(member)).map(|(&id, _)| id)
+    }
+
+    /// Gives somebody who has come a seat: the one that it had before, else the first that is free.
+    fn take_seat(&mut self, peer: u32, child: Option<u32>) {
+        let is_free = |seat: &Seat| seat.peer.is_none() && seat.is_local == child.is_some();
+        let free = || self.members.iter().filter(|(_, member)| member.seat().is_some_and(is_free));
+        let own = free().find(|(_, member)| child.is_some() && member.seat().is_some_and(|seat| seat.child == child));
+        let Some(id) = own.or_else(|| free().next()).map(|(&id, _)| id) else {
+            // A spare one: it is let go, and comes again if it wants to.
+            if let Some(hub) = &self.hub {
+                hub.order(WorkerOrder::Dismiss { peer });
+            }
+            return self
+                .notice(format_args!("a worker came for whom the group has no place: ask for more workers first"));
+        };
+        let Some(member) = self.members.get_mut(&id) else { return };
+        let came_before = member.is_set_up;
+        (member.is_set_up, member.is_stuck) = (false, false);
+        let Link::Seat(seat) = &mut member.link else { return };
+        (seat.peer, seat.child) = (Some(peer), child);
+        if let Some(hub) = &self.hub {
+            for message in seat.waiting.drain(..) {
+                hub.order(WorkerOrder::Send { peer, message: Box::new(message) });
+            }
+        }
+        if came_before || self.manager.is_healthy(id) == Some(false) {
+            self.manager.handle_joined(id);
+        }
+    }
+}
+
+/// What is sent to a worker of another process.
+fn message(call: CallId, request: &Request) -> Result<Message, CommandError> {
+    match &request.0 {
+        Kind::Setup(setup) => setup.message(call),
+        Kind::Command(command, bytes) => {
+            let body = bytes.get_or_init(|| command.encode()).clone()?;
+            Ok(Message::Call(message::Call { call: call.0, body }))
+        }
+        Kind::Code(_) => {
+            Err(CommandError::new(CommandErrorKind::Malformed, "closures stay in their process: ask by name"))
+        }
+    }
+}

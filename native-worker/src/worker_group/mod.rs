@@ -1,0 +1,224 @@
+//! [`WorkerGroup`]: a local worker and any number of others, asked as one.
+//!
+//! The others run on threads of this process, in processes that a [launcher](crate::launch) starts, or wherever somebody
+//! runs `rollmesh worker` or opens a page with the group's token. However a worker is reached, it is asked the same way:
+//! by a [`WorkerCommand`](rollmesh_core::worker::WorkerCommand) or a function that its program has registered by name; a
+//! [`CallManager`] knows who is healthy and who owes an answer. Closures stay in this process: they are for the local
+//! worker and for threads.
+//!
+//! All methods block the calling thread, where the local worker runs; what needs an event loop has one of its own in the
+//! background, so that they can be called from anywhere. Not here: training by leases, which balances slots among workers
+//! and loses none (see [`hub`](crate::hub)).
+//!
+//! ```
+//! use rollmesh::worker_group::{WorkerGroup, in_process};
+//! use rollmesh_core::worker::{RolloutConfig, WorkerAnswer, WorkerCommand};
+//!
+//! let config = RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(50).seed(7);
+//! let mut group = WorkerGroup::builder(config).num_workers(2).build()?;
+//! // One round: 2 workers with 2 environments, 50 steps each.
+//! let batches = group.synchronous_parallel_sample(Default::default())?;
+//! assert_eq!(batches.iter().map(|batch| batch.env_steps()).sum::<usize>(), 200);
+//!
+//! // The local worker is asked first, and has no environments beside others.
+//! assert_eq!(group.foreach_worker(in_process(|worker| worker.num_envs()))?, [0, 2, 2]);
+//! assert_eq!(group.foreach_worker(WorkerCommand::Ping)?, vec![WorkerAnswer::Pong; 3]);
+//!
+//! // All act with the local worker's weights.
+//! group.sync_weights(Default::default())?;
+//! group.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A group for evaluation has environments of its own, and acts without exploring:
+//!
+//! ```
+//! use rollmesh::worker_group::{Evaluation, WorkerGroup};
+//! use rollmesh_core::{config::Config, worker::RolloutConfig};
+//!
+//! let config = RolloutConfig::new("CartPole-v1").rollout_fragment_length(20);
+//! let mut training = WorkerGroup::builder(config.clone()).num_workers(2).build()?;
+//! let evaluation = Evaluation { num_workers: 1, env_config: Some(Config::new()), ..Evaluation::default() };
+//! let mut evaluating = WorkerGroup::builder(config).evaluation(evaluation).build()?;
+//! let weights = training.weights(None)?;
+//! evaluating.sync_weights(rollmesh::worker_group::SyncWeights::from_weights(&weights))?;
+//! assert_eq!(evaluating.synchronous_parallel_sample(Default::default())?[0].env_steps(), 20);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod ask;
+mod asynchronous;
+mod builder;
+mod counts;
+mod envs;
+mod error;
+mod foreach;
+mod health;
+mod hub_thread;
+mod members;
+mod policies;
+mod sample;
+mod setup;
+mod sync_filters;
+mod sync_weights;
+mod task;
+mod thread;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::{
+    batch::AnyBatch,
+    calls::{CallManager, CallResult},
+    ids::{CallId, CallSetId, WorkerId},
+    time::Micros,
+    worker::{CommandError, RolloutConfig, RolloutWorker},
+};
+
+pub use asynchronous::Fetch;
+pub use builder::{Evaluation, Placement, WorkerGroupBuilder};
+pub use counts::SampleCounters;
+pub use error::GroupError;
+pub use foreach::{ForEachWorker, WorkerRefs, WorkerResult};
+pub use health::FailureSettings;
+pub use rollmesh_core::worker::NamedFn;
+pub use sample::ParallelSample;
+pub use sync_filters::SyncFilters;
+pub use sync_weights::{SyncWeights, WeightsSource};
+pub use task::{
+    EnvTask, InEnv, InPolicy, InProcess, PolicyTask, Request, TaskAnswer, WorkerTask, in_env, in_policy, in_process,
+    in_process_with_id,
+};
+
+pub(crate) use self::{builder::native_builder, thread::catch_panics};
+
+use self::{builder::Plan, hub_thread::HubThread, members::Member, thread::Factory};
+use crate::hub::WorkerNews;
+
+/// The local worker's id. The others count from 1, and ids are never used again.
+pub const LOCAL_WORKER: WorkerId = WorkerId(0);
+
+/// Notices that nobody took: beyond this number the oldest are forgotten.
+const MAX_NOTICES: usize = 1_024;
+
+/// A local worker and others, asked as one. See the [module](self).
+///
+/// It is not `Send`, since the local worker need not be; it ends its workers when it is dropped.
+#[doc(alias("WorkerSet", "EnvRunnerGroup"))]
+pub struct WorkerGroup {
+    plan: Plan,
+    /// The settings, with what the workers found out about spaces.
+    config: RolloutConfig,
+    factory: Factory,
+    local: Option<RolloutWorker>,
+    manager: CallManager<Request, TaskAnswer>,
+    members: BTreeMap<WorkerId, Member>,
+    news: mpsc::Receiver<News>,
+    news_sender: mpsc::Sender<News>,
+    hub: Option<HubThread>,
+    /// Samples that were begun and not taken, by worker.
+    sampling: BTreeMap<WorkerId, CallSetId>,
+    /// Samples that came along with a failure.
+    sampled: Vec<AnyBatch>,
+    /// The latest failure of a sample.
+    last_failure: Option<String>,
+    /// Filters that were asked for and not taken, by worker.
+    filtering: BTreeMap<WorkerId, CallSetId>,
+    /// Answers of asynchronous calls that came along with a failure.
+    fetched: Vec<CallResult<TaskAnswer>>,
+    counters: SampleCounters,
+    /// Workers that came for the first time: no restarts.
+    arrivals: u64,
+    notices: VecDeque<String>,
+    /// Why local processes do not start any more.
+    gave_up: Option<String>,
+    is_stopped: bool,
+    epoch: Instant,
+}
+
+/// What happens to workers.
+#[derive(Debug)]
+enum News {
+    /// A worker on a thread has answered.
+    Answer { worker: WorkerId, generation: u64, call: CallId, result: Result<TaskAnswer, CommandError> },
+    /// Something came through the hub.
+    Hub(WorkerNews),
+}
+
+impl WorkerGroup {
+    /// Sets a group up, with the names that come with this crate.
+    pub fn builder(config: RolloutConfig) -> WorkerGroupBuilder {
+        WorkerGroupBuilder::new(config)
+    }
+
+    fn from_plan(plan: Plan, config: RolloutConfig, factory: Factory) -> Self {
+        let (news_sender, news) = mpsc::channel();
+        Self {
+            manager: CallManager::new(plan.failures.call_config()),
+            plan,
+            config,
+            factory,
+            local: None,
+            members: BTreeMap::new(),
+            news,
+            news_sender,
+            hub: None,
+            sampling: BTreeMap::new(),
+            sampled: Vec::new(),
+            last_failure: None,
+            filtering: BTreeMap::new(),
+            fetched: Vec::new(),
+            counters: SampleCounters::default(),
+            arrivals: 0,
+            notices: VecDeque::new(),
+            gave_up: None,
+            is_stopped: false,
+            epoch: Instant::now(),
+        }
+    }
+
+    fn now(&self) -> Micros {
+        Micros(self.epoch.elapsed().as_micros() as u64)
+    }
+
+    /// The next thing that a person or a log should know, oldest first.
+    pub fn next_notice(&mut self) -> Option<String> {
+        self.take_news();
+        self.notices.pop_front()
+    }
+
+    fn notice(&mut self, text: impl fmt::Display) {
+        if self.notices.len() == MAX_NOTICES {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(text.to_string());
+    }
+}
+
+impl fmt::Debug for WorkerGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerGroup")
+            .field("tune_trial_id", &self.plan.tune_trial_id)
+            .field("local", &self.local)
+            .field("members", &self.members)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for WorkerGroup {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A duration on the group's clock.
+fn micros(duration: Duration) -> Micros {
+    Micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// A request, for one or many.
+type Shared = Arc<Request>;

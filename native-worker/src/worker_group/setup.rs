@@ -1,0 +1,334 @@
+//! How workers come and go.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use rollmesh_core::{
+    calls::{CallError, ForEach},
+    env::EnvSpaces,
+    ids::{PolicyId, WorkerId},
+    worker::{RolloutWorker, SetupError, WorkerAnswer, WorkerCommand, WorkerPlace, WorkerSetup},
+};
+
+use super::{
+    GroupError, LOCAL_WORKER, Placement, WorkerGroup,
+    hub_thread::HubThread,
+    members::{Link, Member},
+    micros,
+    task::Request,
+};
+use crate::{
+    hub::WorkerOrder,
+    launch::{Launcher, LocalLauncher},
+};
+
+/// How long workers have for their last words.
+const STOP: Duration = Duration::from_secs(5);
+
+impl WorkerGroup {
+    /// Makes the workers of a group that was built without them.
+    ///
+    /// # Errors
+    /// [`GroupError`]; if a worker could not be made, its own words.
+    #[doc(alias = "_setup")]
+    pub fn setup(&mut self) -> Result<(), GroupError> {
+        self.is_stopped = false;
+        let number = self.plan.num_workers;
+        let wants_local = self.plan.local_worker || number == 0;
+        // Without environments the local worker may have to hear from the others what its policies observe.
+        let mut missing = None;
+        if wants_local && self.local.is_none() {
+            match self.make_local() {
+                Err(GroupError::Setup(error @ SetupError::NoSpaces(_))) if number > 0 => missing = Some(error),
+                made => made?,
+            }
+        }
+        let placement = self.plan.placement.clone();
+        self.add_fresh(&placement, number, self.plan.validate)?;
+        if missing.is_some() {
+            self.learn_spaces()?;
+            self.make_local()?;
+        }
+        Ok(())
+    }
+
+    /// Adds workers where the others are, with ids that count on. They are told how many there are now; the others keep
+    /// the number that they know. With `validate` each must have all that it needs. They begin with the local worker's
+    /// state, policies that were added since among it.
+    ///
+    /// # Errors
+    /// [`GroupError`]; if a worker could not be made, its own words. None of the new ones is there then.
+    pub fn add_workers(&mut self, number: u32, validate: bool) -> Result<(), GroupError> {
+        let placement = self.plan.placement.clone();
+        self.add_workers_at(&placement, number, validate)
+    }
+
+    /// Adds workers as they are made.
+    fn add_fresh(&mut self, placement: &Placement, number: u32, validate: bool) -> Result<Vec<WorkerId>, GroupError> {
+        if number == 0 {
+            return Ok(Vec::new());
+        }
+        if self.plan.has_closures && !matches!(placement, Placement::Threads) {
+            return Err(GroupError::ClosuresNeedThreads);
+        }
+        let ids = self.seat(placement, number)?;
+        match self.bring_up(placement, &ids, validate) {
+            Ok(()) => Ok(ids),
+            Err(error) => {
+                self.remove(&ids);
+                Err(error)
+            }
+        }
+    }
+
+    /// [`add_workers`](Self::add_workers), elsewhere than the others.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_workers_at(&mut self, placement: &Placement, number: u32, validate: bool) -> Result<(), GroupError> {
+        if self.is_stopped {
+            return Err(GroupError::NotSetUp);
+        }
+        let ids = self.add_fresh(placement, number, validate)?;
+        let healthy = |id: &WorkerId| self.manager.is_healthy(*id) == Some(true);
+        let ids: Vec<WorkerId> = ids.into_iter().filter(healthy).collect();
+        let taken = self.state_for_others(&ids).and_then(|state| match state {
+            Some(state) => ids.iter().try_for_each(|&id| self.give_state(id, &state, self.plan.start_timeout)),
+            None => Ok(()),
+        });
+        if taken.is_err() {
+            self.remove(&ids);
+        }
+        taken
+    }
+
+    fn seat(&mut self, placement: &Placement, number: u32) -> Result<Vec<WorkerId>, GroupError> {
+        if !matches!(placement, Placement::Threads) {
+            self.start_hub(placement)?;
+        }
+        let num_workers = u32::try_from(self.members.len()).unwrap_or(u32::MAX).saturating_add(number);
+        // Ids are never used again, places are: what is sampled depends on those.
+        let indices = self.members.values().map(|member| member.place.worker_index);
+        let mut next = indices.max().unwrap_or(0);
+        let num_workers = num_workers.max(next.saturating_add(number));
+        let mut ids = Vec::new();
+        for _ in 0..number {
+            next = next.saturating_add(1);
+            let id = self.manager.add_worker();
+            ids.push(id);
+            let link = match self.link(id, placement) {
+                Ok(link) => link,
+                Err(error) => {
+                    self.remove(&ids);
+                    return Err(GroupError::Thread(error));
+                }
+            };
+            let place =
+                WorkerPlace { in_evaluation: self.plan.in_evaluation, ..WorkerPlace::remote(next, num_workers) };
+            let member = Member { place, link, is_set_up: false, has_worked: false, is_stuck: false, restarts: 0 };
+            self.members.insert(id, member);
+        }
+        Ok(ids)
+    }
+
+    fn start_hub(&mut self, placement: &Placement) -> Result<(), GroupError> {
+        if self.hub.is_none() {
+            self.plan.program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("rollmesh"));
+            let launcher: Arc<dyn Launcher> = match placement {
+                Placement::Processes(Some(launcher)) => launcher.clone(),
+                _ => Arc::new(LocalLauncher::new(&self.plan.program)),
+            };
+            let hub = HubThread::start(&self.plan, launcher, &self.plan.registry, self.news_sender.clone())?;
+            self.hub = Some(hub);
+        }
+        Ok(())
+    }
+
+    fn bring_up(&mut self, placement: &Placement, ids: &[WorkerId], validate: bool) -> Result<(), GroupError> {
+        self.gave_up = None;
+        if let (Placement::Processes(launcher), Some(hub)) = (placement, &self.hub) {
+            let number = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+            hub.start_workers(number, &self.plan.worker_spec, launcher.clone())?;
+        }
+        if matches!(placement, Placement::Remote) {
+            // Whoever they are, they come when they like: they are set up then.
+            for &id in ids {
+                self.manager.handle_left(id);
+            }
+            return Ok(());
+        }
+        let timeout = self.plan.start_timeout;
+        let all_there = |group: &mut Self| {
+            group.gave_up.is_some() || ids.iter().all(|id| group.members.get(id).is_some_and(Member::is_there))
+        };
+        if !self.wait_until(Some(timeout), all_there) || self.gave_up.is_some() {
+            let missing = ids.iter().filter(|id| !self.members.get(id).is_some_and(Member::is_there)).count();
+            let why = self.gave_up.take().map_or_else(String::new, |why| format!(": {why}"));
+            return Err(GroupError::NotJoined { missing, waited: timeout, why });
+        }
+        self.set_up(ids, false, timeout)?;
+        if validate {
+            let checked = self.ask_these(ids, Arc::new(WorkerCommand::AssertHealthy.into()), timeout)?;
+            for (worker, result) in checked {
+                match result {
+                    Ok(_) => {}
+                    Err(error) if self.plan.failures.ignore_worker_failures => {
+                        self.notice(format_args!("worker {worker} is not healthy: {error}"));
+                    }
+                    Err(error) => return Err(raised(worker, error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends workers their settings.
+    pub(super) fn set_up(&mut self, ids: &[WorkerId], recreated: bool, timeout: Duration) -> Result<(), GroupError> {
+        let mut requests = Vec::new();
+        let num_workers = self.members.values().map(|member| member.place.worker_index).max().unwrap_or(0);
+        for id in ids {
+            let Some(member) = self.members.get_mut(id) else { continue };
+            if recreated {
+                member.place = WorkerPlace { recreated_worker: true, num_workers, ..member.place };
+            }
+            requests.push(Request::setup(WorkerSetup { config: self.config.clone(), place: member.place }));
+        }
+        let what = ForEach::each(requests).workers(ids).healthy_only(false).timeout(micros(timeout));
+        let set = self.manager.foreach(what, self.now())?;
+        for result in self.wait_for_set(set) {
+            match result.result {
+                Ok(_) => {
+                    if let Some(member) = self.members.get_mut(&result.worker) {
+                        (member.is_set_up, member.has_worked) = (true, true);
+                    }
+                }
+                Err(error) => return Err(raised(result.worker, error)),
+            }
+        }
+        match ids.iter().filter(|id| !self.members.get(id).is_some_and(|member| member.is_set_up)).count() {
+            0 => Ok(()),
+            missing => Err(GroupError::NotJoined { missing, waited: timeout, why: String::new() }),
+        }
+    }
+
+    /// Replaces all workers but the local one by as many new ones as are given, whose ids count on. What the old ones
+    /// have not handed over is lost.
+    ///
+    /// # Errors
+    /// As [`add_workers`](Self::add_workers).
+    pub fn reset(&mut self, number: u32) -> Result<(), GroupError> {
+        let ids: Vec<WorkerId> = self.members.keys().copied().collect();
+        self.remove(&ids);
+        self.plan.num_workers = number;
+        self.add_workers(number, self.plan.validate)
+    }
+
+    /// Lets workers go.
+    fn remove(&mut self, ids: &[WorkerId]) {
+        for id in ids {
+            if let (Some(Member { link: Link::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub)
+                && let Some(peer) = seat.peer
+            {
+                hub.order(WorkerOrder::Dismiss { peer });
+            }
+            // A thread ends with its link.
+            let _ = self.manager.remove_worker(*id);
+            self.sampling.remove(id);
+            self.filtering.remove(id);
+        }
+    }
+
+    /// Stops all workers, the local one too, and ends their processes. Errors are [notices](Self::next_notice). A second
+    /// call does nothing.
+    pub fn stop(&mut self) {
+        if std::mem::replace(&mut self.is_stopped, true) {
+            return;
+        }
+        if let Some(local) = &mut self.local
+            && let Err(error) = local.stop()
+        {
+            self.notice(format_args!("the local worker did not stop well: {error}"));
+        }
+        let ids: Vec<WorkerId> = self.manager.healthy_worker_ids().collect();
+        match self.ask_these(&ids, Arc::new(WorkerCommand::Stop.into()), STOP) {
+            Ok(results) => {
+                for (worker, result) in results {
+                    if let Err(error) = result {
+                        self.notice(format_args!("worker {worker} did not stop well: {error}"));
+                    }
+                }
+            }
+            Err(error) => self.notice(error),
+        }
+        let ids: Vec<WorkerId> = self.members.keys().copied().collect();
+        self.remove(&ids);
+        self.hub = None;
+    }
+
+    fn make_local(&mut self) -> Result<(), GroupError> {
+        let place = WorkerPlace {
+            in_evaluation: self.plan.in_evaluation,
+            ..WorkerPlace::remote(LOCAL_WORKER.0, self.plan.num_workers)
+        };
+        let builder = (self.factory)().config(self.config.clone()).place(place);
+        self.local = Some(builder.build()?);
+        Ok(())
+    }
+
+    /// Takes over what the first worker's policies observe and do.
+    fn learn_spaces(&mut self) -> Result<(), GroupError> {
+        let spaces = match self.spaces() {
+            Err(GroupError::NoHealthyWorkers { .. }) => {
+                // Nobody has come yet: a worker with environments, which goes again, knows as well.
+                let place = WorkerPlace { in_evaluation: self.plan.in_evaluation, ..WorkerPlace::LOCAL };
+                let mut alone = (self.factory)().config(self.config.clone()).place(place).build()?;
+                let spaces = alone.spaces();
+                alone.stop()?;
+                spaces
+            }
+            spaces => spaces?,
+        };
+        for (id, spaces) in spaces {
+            let policy = self.config.policies.entry(id).or_default();
+            *policy = policy.clone().with_spaces(spaces.observation, spaces.action);
+        }
+        Ok(())
+    }
+
+    /// The local worker.
+    #[doc(alias("local_env_runner", "get_local_worker"))]
+    pub fn local_worker(&mut self) -> Option<&mut RolloutWorker> {
+        self.local.as_mut()
+    }
+
+    pub(super) fn need_local(&mut self, what: &'static str) -> Result<&mut RolloutWorker, GroupError> {
+        self.local.as_mut().ok_or(GroupError::NoLocalWorker(what))
+    }
+
+    /// Spaces of the policies, before preprocessing: of the local worker, or else of the first of the others that is
+    /// healthy.
+    ///
+    /// # Errors
+    /// [`GroupError`]; [`GroupError::NoHealthyWorkers`] if there is nobody to ask.
+    #[doc(alias = "get_spaces")]
+    pub fn spaces(&mut self) -> Result<BTreeMap<PolicyId, EnvSpaces>, GroupError> {
+        if let Some(local) = &mut self.local {
+            return Ok(local.spaces());
+        }
+        let Some(first) = self.manager.healthy_worker_ids().next() else { return Err(self.nobody()) };
+        let timeout = self.plan.start_timeout;
+        let mut said = self.ask_these(&[first], Arc::new(WorkerCommand::Spaces.into()), timeout)?;
+        let Some((worker, result)) = said.pop() else { return Err(self.nobody()) };
+        match result.map_err(|error| raised(worker, error))?.answer() {
+            Some(WorkerAnswer::Spaces(spaces)) => Ok(spaces),
+            _ => Err(GroupError::OtherAnswer(worker)),
+        }
+    }
+}
+
+/// A worker's failure as the caller's.
+pub(super) fn raised(worker: WorkerId, error: CallError) -> GroupError {
+    match error {
+        CallError::Failed(error) => GroupError::Worker { worker, error },
+        error => GroupError::Call { worker, error },
+    }
+}

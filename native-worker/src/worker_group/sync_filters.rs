@@ -1,0 +1,123 @@
+//! Statistics of observations, from where they were seen to everybody.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rollmesh_core::{
+    calls::ForEach,
+    episode::GlobalVars,
+    filter::Filter,
+    ids::{PolicyId, WorkerId},
+    worker::{WorkerAnswer, WorkerCommand},
+};
+
+use super::{ForEachWorker, GroupError, Request, WorkerGroup, setup::raised};
+
+/// How statistics are synced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncFilters {
+    /// Whether the remote workers' statistics are merged.
+    pub use_worker_filter_stats: bool,
+    /// Whether the remote workers get the merged ones.
+    pub update_worker_filter_stats: bool,
+    /// Env steps of the run, divided among the remote workers, who hear of their share.
+    pub env_steps_sampled: Option<u64>,
+    /// How long to wait for the remote workers' statistics. Those that come later are merged the next time.
+    #[doc(alias = "sync_filters_on_rollout_workers_timeout_s")]
+    pub timeout: Duration,
+}
+
+impl Default for SyncFilters {
+    /// Both ways, within a minute.
+    fn default() -> Self {
+        Self {
+            use_worker_filter_stats: true,
+            update_worker_filter_stats: true,
+            env_steps_sampled: None,
+            timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+impl WorkerGroup {
+    /// Merges what the remote workers' filters have seen since the last time into the local worker's, in the order of ids,
+    /// and gives everybody the result. Every observation is counted once: what a worker hands over too late is merged the
+    /// next time.
+    ///
+    /// # Errors
+    /// [`GroupError::NoSource`] without a local worker; [`GroupError::Worker`], [`GroupError::Filter`].
+    #[doc(alias("sync_env_runner_states", "FilterManager"))]
+    pub fn sync_filters(&mut self, sync: &SyncFilters) -> Result<(), GroupError> {
+        // Its own rows are in its statistics, and need not be given back to it.
+        let mut merged = match &mut self.local {
+            Some(local) => local.filters(true)?,
+            None => return Err(GroupError::NoSource("filters")),
+        };
+        if sync.use_worker_filter_stats {
+            self.merge_filters(&mut merged, sync.timeout)?;
+            self.need_local("sync_filters")?.sync_filters(&merged)?;
+        }
+        if sync.update_worker_filter_stats {
+            let now = ForEachWorker::remote().timeout(Duration::ZERO);
+            self.foreach_worker_with(&now, WorkerCommand::SyncFilters(merged))?;
+        }
+        if let Some(env_steps) = sync.env_steps_sampled {
+            let timestep = env_steps / self.num_remote_workers().max(1) as u64;
+            let vars = GlobalVars { timestep, ..GlobalVars::default() };
+            let now = ForEachWorker::remote().timeout(Duration::ZERO);
+            self.foreach_worker_with(&now, WorkerCommand::SetGlobalVars { vars, policies: None })?;
+        }
+        Ok(())
+    }
+
+    fn merge_filters(&mut self, merged: &mut BTreeMap<PolicyId, Filter>, timeout: Duration) -> Result<(), GroupError> {
+        self.take_news();
+        for worker in self.healthy_worker_ids() {
+            if !self.filtering.contains_key(&worker) {
+                let what = ForEach::new(Request::from(WorkerCommand::Filters { flush_after: true })).workers([worker]);
+                let set = self.manager.foreach(what, self.now())?;
+                self.filtering.insert(worker, set);
+            }
+        }
+        self.pump();
+        let mut done = BTreeMap::new();
+        self.wait_until(Some(timeout), |group| {
+            let filtering = std::mem::take(&mut group.filtering);
+            for (worker, set) in filtering {
+                match group.manager.poll_results(set) {
+                    Some(results) => _ = done.insert(worker, results),
+                    None => _ = group.filtering.insert(worker, set),
+                }
+            }
+            group.filtering.is_empty()
+        });
+        for (worker, result) in done.into_values().flatten().map(|result| (result.worker, result.result)) {
+            match result {
+                Ok(answer) => {
+                    let Some(WorkerAnswer::Filters(filters)) = answer.answer() else {
+                        return Err(GroupError::OtherAnswer(worker));
+                    };
+                    merge(merged, worker, &filters)?;
+                }
+                Err(error) if error.is_answer() && !self.plan.failures.ignore_worker_failures => {
+                    return Err(raised(worker, error));
+                }
+                Err(error) => self.notice(format_args!("worker {worker}: {error}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn merge(
+    merged: &mut BTreeMap<PolicyId, Filter>,
+    worker: WorkerId,
+    news: &BTreeMap<PolicyId, Filter>,
+) -> Result<(), GroupError> {
+    for (policy, filter) in news {
+        if let Some(own) = merged.get_mut(policy) {
+            let merged = own.apply_changes(filter, false);
+            merged.map_err(|source| GroupError::Filter { worker, policy: policy.clone(), source })?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Workers on threads of this process.
+
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, mpsc},
+    thread,
+};
+
+use rollmesh_core::{
+    ids::{CallId, WorkerId},
+    worker::{CalledWorker, CommandError, CommandErrorKind, RolloutWorkerBuilder},
+};
+
+use super::{
+    News,
+    task::{self, Kind, Request, TaskAnswer},
+};
+use crate::envs::words;
+
+/// What makes workers: it knows the program's names, and the group's closures.
+pub(super) type Factory = Arc<dyn Fn() -> RolloutWorkerBuilder + Send + Sync>;
+
+/// The way to a worker on a thread. The thread ends when this is dropped, after what it is doing.
+#[derive(Debug)]
+pub(super) struct ThreadLink {
+    calls: mpsc::Sender<(CallId, Arc<Request>)>,
+}
+
+impl ThreadLink {
+    /// Starts a thread. What it answers bears this generation, so that answers of one that was given up can be told.
+    pub(super) fn start(id: WorkerId, generation: u64, factory: Factory, news: mpsc::Sender<News>) -> io::Result<Self> {
+        let (calls, inbox) = mpsc::channel();
+        // Environments need not be able to move between threads: everything is made where it works.
+        let serve = move || serve(id, generation, &factory, &inbox, &news);
+        thread::Builder::new().name(format!("worker-{id}")).spawn(serve)?;
+        Ok(Self { calls })
+    }
+
+    /// False if the thread has ended.
+    pub(super) fn send(&self, call: CallId, request: Arc<Request>) -> bool {
+        self.calls.send((call, request)).is_ok()
+    }
+}
+
+fn serve(
+    id: WorkerId,
+    generation: u64,
+    factory: &Factory,
+    inbox: &mpsc::Receiver<(CallId, Arc<Request>)>,
+    news: &mpsc::Sender<News>,
+) {
+    let factory = factory.clone();
+    let mut called = CalledWorker::new(move || factory());
+    called.set_guard(catch_panics);
+    while let Ok((call, request)) = inbox.recv() {
+        let result = answer(id, &mut called, &request);
+        if news.send(News::Answer { worker: id, generation, call, result }).is_err() {
+            break;
+        }
+    }
+    called.stop();
+}
+
+fn answer(id: WorkerId, called: &mut CalledWorker, request: &Request) -> Result<TaskAnswer, CommandError> {
+    match &request.0 {
+        Kind::Setup(setup) => called.set_up(setup).map(TaskAnswer::Answer),
+        Kind::Command(command, _) => called.execute(command.clone()).map(TaskAnswer::Answer),
+        Kind::Code(_) => match called.worker_mut() {
+            Some(worker) => guarded(|| task::run(id, worker, request)),
+            None => Err(CommandError::new(CommandErrorKind::NotSetUp, "no worker is set up here")),
+        },
+    }
+}
+
+/// What panics has failed.
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, CommandError>) -> Result<T, CommandError> {
+    // What a panic leaves behind is no worse than what an error does: the worker is as it was when it panicked.
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(CommandError::new(CommandErrorKind::Panicked, words(&*panic))))
+}
+
+/// The same for a worker that is called.
+pub(crate) fn catch_panics(work: &mut dyn FnMut()) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| words(&*panic))
+}

@@ -1,0 +1,114 @@
+//! Local workers that need something for themselves.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rollmesh::{
+    Registry,
+    hub::Hub,
+    launch::{Inventory, LocalLauncher, WorkerSpec},
+    train::{RunEnd, TrainConfig},
+};
+use rollmesh_core::protocol::{
+    Message,
+    message::{RemoveWorker, Request},
+};
+
+use super::{TestHub, end, small, support::Process, undisturbed};
+
+/// What the system says of a process.
+fn fact(pid: u32, file: &str, name: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+    let line = text.split(['\n', '\0']).find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().into()
+}
+
+#[tokio::test]
+async fn workers_get_what_they_need_and_the_operator_hears_what_cannot_be_granted() {
+    let inventory = Inventory::new([0, 1]).with_gpus(["GPU-a", "GPU-b"]).with_resource("simulator", 2);
+    let launcher = LocalLauncher::new(env!("CARGO_BIN_EXE_rollmesh")).with_inventory(inventory);
+    let mut hub = TestHub::start_with(Arc::new(launcher), WorkerSpec::default()).await;
+    let mut operator = hub.operator().await;
+    let worker = WorkerSpec { cpus: 1, gpus: Some(1), memory: Some(256 << 20), resources: BTreeMap::new() };
+    let worker = Some(worker.with_resource("simulator", 1));
+    let run = hub.train(TrainConfig { worker, ..small(2, 1_000_000_000) }).await;
+    hub.notice(" joined: ").await;
+    hub.notice(" joined: ").await;
+    let mut confined: Vec<_> = hub
+        .hub
+        .traffic()
+        .await
+        .worker_pids
+        .into_iter()
+        .map(|pid| {
+            assert_eq!(fact(pid, "limits", "Max data size").split_whitespace().next(), Some("268435456"));
+            (fact(pid, "status", "Cpus_allowed_list:"), fact(pid, "environ", "CUDA_VISIBLE_DEVICES="))
+        })
+        .collect();
+    confined.sort();
+    assert_eq!(confined, [("0".into(), "GPU-a".into()), ("1".into(), "GPU-b".into())]);
+    let plus = |request| Message::AddWorker(Request { request });
+    let refused = operator.ask(plus).await;
+    assert_eq!(refused, "a worker needs 1 CPUs, of which 0 of 2 are free; start fewer workers or ask for less");
+    // What a worker had is the next one's.
+    assert_eq!(operator.ask(|request| Message::RemoveWorker(RemoveWorker { request, worker: 2 })).await, "");
+    hub.notice("worker 2 left").await;
+    hub.hub.traffic().await;
+    let gone = || async { hub.hub.traffic().await.worker_pids.len() == 1 };
+    while !gone().await {}
+    assert_eq!(operator.ask(plus).await, "");
+    hub.hub.stop_run().await;
+    assert_eq!(end(run).await.end, RunEnd::Stopped);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_run_whose_workers_cannot_be_granted_does_not_begin() {
+    let hub = TestHub::start().await;
+    let worker = Some(WorkerSpec::default().with_resource("simulator", 1));
+    let error = hub.hub.train(TrainConfig { worker, ..small(2, 2_000) }).await.unwrap_err();
+    assert!(error.is_usage());
+    assert_eq!(
+        error.to_string(),
+        "a worker needs the resource 'simulator', and there is none of that name; declared are: none"
+    );
+    // The next one does.
+    assert_eq!(end(hub.train(small(1, 2_000)).await).await.weights_hash.to_string(), undisturbed().await);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_program_that_is_none_is_a_notice() {
+    let mut hub = TestHub::start_with(Arc::new(LocalLauncher::new("/no/such/program")), WorkerSpec::default()).await;
+    let _run = hub.train(small(1, 2_000)).await;
+    let line = hub.notice("could not be started").await;
+    assert!(line.contains("/no/such/program cannot be started as a worker: "), "{line}");
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_command_line_says_what_workers_need() {
+    let flags = ["--worker-cpus", "1", "--worker-resource", "simulator=1", "--resources", "simulator=1"];
+    let dir = tempfile::tempdir().unwrap();
+    let refused = dir.path().join("refused");
+    let refused = refused.to_str().unwrap();
+    let train =
+        ["train", "--workers", "2", "--max-env-steps", "2000", "--no-dashboard", "--json", "--run-dir", refused];
+    let finished = Process::start(train.into_iter().chain(flags)).finish_with(2).await;
+    assert!(finished.stderr.contains("of the resource 'simulator', of which 0 of 1 are free"), "{}", finished.stderr);
+    let run_dir = dir.path().join("run");
+    let run_dir = run_dir.to_str().unwrap();
+    let train = ["train", "--workers", "1", "--max-env-steps", "2000", "--json", "--run-dir", run_dir];
+    Process::start(train.into_iter().chain(flags)).finish_with(0).await;
+    let config: TrainConfig =
+        toml::from_str(&std::fs::read_to_string(dir.path().join("run/config.toml")).unwrap()).unwrap();
+    assert_eq!(config.worker, Some(WorkerSpec { cpus: 1, ..WorkerSpec::default() }.with_resource("simulator", 1)));
+}
+
+impl TestHub {
+    async fn start_with(launcher: Arc<LocalLauncher>, worker: WorkerSpec) -> Self {
+        Self::start_by("127.0.0.1:0", |config| async {
+            Hub::start_with(config, &Registry::builtin(), launcher, worker).await
+        })
+        .await
+    }
+}

@@ -1,0 +1,151 @@
+//! `rollmesh ope`, as people run it.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::path::Path;
+
+use rollmesh::checkpoint::PolicyCheckpoint;
+use rollmesh_core::{
+    env::EnvRegistry,
+    policy::{MlpPolicySpec, init_weights},
+    run::RunSpec,
+};
+use serde_json::{Value, json};
+use support::{Process, json, keys};
+
+fn golden(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/conformance/data").join(name).display().to_string()
+}
+
+/// A folder with the policy of a run that has learned nothing.
+fn policy(folder: &Path, name: &str, seed: u64) -> String {
+    let spec = RunSpec {
+        env: "CartPole-v1".into(),
+        seed,
+        num_slots: 1,
+        num_envs_per_worker: 1,
+        rollout_fragment_length: 1,
+        hidden: vec![8],
+        env_config: "{}".parse().unwrap(),
+    };
+    let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces().unwrap();
+    let weights = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec.hidden).unwrap(), seed).unwrap();
+    let folder = folder.join(name);
+    std::fs::create_dir(&folder).unwrap();
+    PolicyCheckpoint::new("ppo", spec, weights).save(&folder).unwrap();
+    folder.display().to_string()
+}
+
+async fn run(args: &[&str], code: i32) -> (String, String) {
+    let end = Process::start(["ope"].iter().chain(args)).finish_with(code).await;
+    (end.stdout, end.stderr)
+}
+
+async fn sampled(folder: &Path, policy: &str) -> String {
+    let output = folder.join("samples").display().to_string();
+    let args =
+        ["sample", "--checkpoint", policy, "--env-steps", "1200", "--num-envs", "3", "--output", &output, "--json"];
+    Process::start(args).finish_with(0).await;
+    output
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[tokio::test]
+async fn who_acted_is_worth_what_was_earned_and_another_one_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, other) = (policy(folder.path(), "own", 1), policy(folder.path(), "other", 2));
+    let samples = sampled(folder.path(), &own).await;
+    let all = "is,pdis,trajectory-is,wis,dm,dr";
+    let passes = r#"{"n_iters": 4}"#;
+    let args = ["--input", &samples, "--estimator", all, "--q-model-config", passes, "--json", "--policy"];
+    let found = json(&run(&[&args[..], &[&own]].concat(), 0).await.0);
+    assert_eq!((&found["env"], &found["rows"], &found["gamma"]), (&json!("CartPole-v1"), &json!(1200), &json!(0.99)));
+    let estimates = found["estimates"].as_array().unwrap();
+    let names: Vec<&str> = estimates.iter().filter_map(|of| of["estimator"].as_str()).collect();
+    assert_eq!(names, ["is", "pdis", "trajectory_is", "wis", "dm", "dr"]);
+    assert_eq!(keys(&estimates[0]), ["estimator", "high", "low", "v_delta", "v_gain", "v_target", "v_target_std"],);
+    for of in estimates.iter().filter(|of| of["estimator"] != "dm") {
+        assert!((number(&of["v_gain"]) - 1.0).abs() < 1e-3, "{of}");
+        assert!(number(&of["low"]) < number(&of["v_target"]) && number(&of["v_target"]) < number(&of["high"]), "{of}");
+    }
+    let episodes = number(&found["episodes"]);
+    assert!((number(&found["effective_sample_size"]) - episodes).abs() < 0.01 * episodes);
+    assert_eq!(found["fitted_q"]["passes"], 4);
+
+    let other = json(&run(&[&args[..], &[&other]].concat(), 0).await.0);
+    assert_eq!(other["v_behavior"], found["v_behavior"]);
+    assert_eq!(other["estimates"][0]["v_target"], other["estimates"][1]["v_target"], "two names of one");
+    assert_ne!(other["estimates"][0]["v_target"], found["estimates"][0]["v_target"]);
+    assert!(number(&other["effective_sample_size"]) < episodes);
+
+    // Rows for themselves: all are worth 1, also to a policy that acts by chance.
+    let bandit =
+        ["--input", &samples, "--policy", &own, "--estimator", "wis,dr", "--bandit", "--epsilon-greedy", "0.5"];
+    let found = json(&run(&[&bandit[..], &["--json", "--seed", "7", "--confidence", "0.5"]].concat(), 0).await.0);
+    assert_eq!((&found["samples"], &found["v_behavior"]), (&json!(1200), &json!(1.0)));
+    for of in found["estimates"].as_array().unwrap() {
+        assert!((number(&of["v_target"]) - 1.0).abs() < 0.05, "{of}");
+    }
+}
+
+#[tokio::test]
+async fn people_get_a_table_with_a_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = policy(folder.path(), "own", 1);
+    let samples = sampled(folder.path(), &own).await;
+    let (table, _) = run(&["--input", &samples, "--policy", &own], 0).await;
+    for line in
+        ["data        1200 rows in ", "policy      CartPole-v1, 0 steps old", "discount    0.99", "effective   "]
+    {
+        assert!(table.lines().any(|found| found.starts_with(line)), "{line} in {table}");
+    }
+    let rows: Vec<&str> = table.lines().skip_while(|line| !line.starts_with("estimator")).collect();
+    assert!(rows[0].contains("95 % from") && rows.len() == 4, "{table}");
+    for (row, name) in rows[1..].iter().zip(["behavior", "is", "wis"]) {
+        assert!(row.starts_with(name) && row.contains('├') && row.contains('●') && row.contains('┤'), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_estimated_is_told_with_its_fix() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = policy(folder.path(), "own", 1);
+    let samples = sampled(folder.path(), &own).await;
+    let nowhere = folder.path().display().to_string();
+    let several = golden("multi_plain.json");
+    for (args, what) in [
+        (vec!["--input", &samples, "--policy", &nowhere], "holds no policy: give the directory of a run"),
+        (vec!["--input", &several, "--policy", &own], "the data are of several policies, "),
+        (vec!["--input", &samples, "--policy", &own, "--gamma", "1.5"], "it must be from 0 to 1"),
+        (vec!["--input", &samples, "--policy", &own, "--confidence", "95"], "confidence 95 is not between 0 and 1"),
+        (vec!["--input", &samples, "--policy", &own, "--epsilon-greedy", "2"], "epsilon is 2; it must be from 0 to 1"),
+        (
+            vec!["--input", &samples, "--policy", &own, "--estimator", "dm", "--q-model-config", r#"{"lr": 0}"#],
+            "the setting 'lr' is wrong: 0 must be greater than 0",
+        ),
+        (vec!["--input", &samples, "--policy", &own, "--estimator", "oracle"], "[possible values: is, pdis,"),
+    ] {
+        let (_, stderr) = run(&args, 2).await;
+        assert!(stderr.contains(what), "{stderr}");
+    }
+}
+
+/// Data sets do not say how likely actions were, which a model need not know.
+#[tokio::test]
+#[cfg(feature = "offline-parquet")]
+async fn data_without_probabilities_are_for_models_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = policy(folder.path(), "own", 1);
+    let data = golden("minari_cartpole_parquet");
+    let (_, stderr) = run(&["--input", &data, "--policy", &own, "--estimator", "dm,is"], 2).await;
+    assert!(stderr.contains("the data have neither 'action_prob' nor 'action_logp'"), "{stderr}");
+    let passes = r#"{"n_iters": 3}"#;
+    let args = ["--input", &data, "--policy", &own, "--estimator", "dm", "--q-model-config", passes, "--json"];
+    let found = json(&run(&args, 0).await.0);
+    assert_eq!((&found["episodes"], &found["effective_sample_size"]), (&json!(30), &Value::Null));
+    assert_eq!(found, json(&run(&args, 0).await.0), "the same seed");
+}

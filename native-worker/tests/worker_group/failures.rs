@@ -1,0 +1,186 @@
+//! Workers that fail, panic, hang and are killed.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use rollmesh::worker_group::{
+    FailureSettings, ForEachWorker, GroupError, ParallelSample, Placement, SyncFilters, SyncWeights, WeightsSource,
+};
+use rollmesh_core::{
+    config::Config,
+    filter::FilterKind,
+    ids::WorkerId,
+    worker::{CommandErrorKind, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand},
+};
+
+use super::rig::{builder, cart_pole, group, moody, named, placements, processes};
+
+fn flag(answer: &Config, name: &str) -> bool {
+    answer.get(name).unwrap().unwrap()
+}
+
+/// Kills a process as a crash would.
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+pub(crate) fn an_error_inside_a_call_leaves_the_worker_healthy() {
+    for placement in placements() {
+        let mut group = group(cart_pole(), &placement, 2);
+        let remote = ForEachWorker::remote();
+        for (name, kind, text) in [
+            ("fail", CommandErrorKind::Function, "as it should"),
+            ("panic", CommandErrorKind::Panicked, "panicked: as it should"),
+            ("nobody", CommandErrorKind::UnknownName, "there is no worker function 'nobody'"),
+        ] {
+            match group.foreach_worker_with(&remote, named(name)) {
+                Err(GroupError::Worker { worker: WorkerId(1), error }) => {
+                    assert_eq!(error.kind, kind);
+                    assert!(error.message.contains(text), "{error}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // The local worker's failures are the caller's.
+        let error = group.foreach_worker(named("panic")).unwrap_err();
+        assert!(error.to_string().starts_with("worker 0: panicked"), "{error}");
+        assert_eq!(group.num_healthy_workers(), 3);
+        assert_eq!(group.foreach_worker(WorkerCommand::Ping).unwrap().len(), 3);
+    }
+}
+
+pub(crate) fn a_group_goes_on_with_whoever_is_healthy() {
+    for placement in placements() {
+        let failures =
+            FailureSettings { ignore_worker_failures: true, max_sample_failures: 1, ..FailureSettings::default() };
+        let mut group = builder(moody(&[1]), &placement, 2).failures(failures.clone()).build().unwrap();
+        assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 1);
+        assert_eq!(group.healthy_worker_ids(), [WorkerId(2)]);
+        assert_eq!(group.synchronous_parallel_sample(ParallelSample::env_steps(20)).unwrap().len(), 2);
+        assert_eq!(group.sample_counters().lost, 1);
+        let notices: Vec<String> = std::iter::from_fn(|| group.next_notice()).collect();
+        assert!(notices.iter().any(|notice| notice.contains("a bad mood")), "{notices:?}");
+
+        let mut nobody = builder(moody(&[1, 2]), &placement, 2).failures(failures).build().unwrap();
+        let error = nobody.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();
+        assert!(matches!(error, GroupError::NoHealthyWorkers { workers: 2, .. }), "{error}");
+        assert!(error.to_string().contains("a bad mood"), "{error}");
+
+        // By default a failure is an error at once, and one is not enough to be unhealthy.
+        let mut strict = builder(moody(&[1]), &placement, 2).build().unwrap();
+        let error = strict.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();
+        assert!(matches!(error, GroupError::Worker { worker: WorkerId(1), .. }), "{error}");
+        assert_eq!(strict.num_healthy_remote_workers(), 2);
+    }
+}
+
+pub(crate) fn workers_that_only_fail_are_made_anew() {
+    for placement in placements() {
+        let failures = FailureSettings {
+            ignore_worker_failures: true,
+            recreate_failed_workers: true,
+            max_sample_failures: 1,
+            ..FailureSettings::default()
+        };
+        let heard = Arc::new(AtomicU32::new(0));
+        let hear = heard.clone();
+        let mut group = builder(moody(&[1, 2]), &placement, 2)
+            .failures(failures)
+            .on_workers_recreated(move |ids| _ = hear.fetch_add(ids.len() as u32, Ordering::Relaxed))
+            .build()
+            .unwrap();
+        assert!(group.synchronous_parallel_sample(ParallelSample::default()).is_err());
+        assert_eq!(group.num_healthy_remote_workers(), 0);
+        assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1), WorkerId(2)]);
+        assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
+        let places = group.foreach_worker_with(&ForEachWorker::remote(), named("place")).unwrap();
+        assert!(places.iter().all(|place| flag(place, "recreated")), "{places:?}");
+        assert_eq!((heard.load(Ordering::Relaxed), group.num_remote_worker_restarts()), (2, 2));
+        assert_eq!(group.probe_unhealthy_workers().unwrap(), []);
+    }
+}
+
+pub(crate) fn a_process_that_is_killed_comes_back_with_weights_and_filters() {
+    let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };
+    let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
+    let mut group = builder(config.clone(), &processes(), 2).failures(failures).build().unwrap();
+    group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
+    group.sync_filters(&SyncFilters::default()).unwrap();
+    let place = rollmesh_core::worker::WorkerPlace::LOCAL;
+    let mut learner = RolloutWorker::from_config(config.seed(99), &rollmesh::Registry::builtin(), place).unwrap();
+    group.sync_weights(SyncWeights { from: WeightsSource::Worker(&mut learner), ..SyncWeights::default() }).unwrap();
+
+    kill(group.worker_pids()[0]);
+    let remote = ForEachWorker::remote();
+    while group.num_healthy_remote_workers() == 2 {
+        group.foreach_worker_with(&remote, WorkerCommand::Ping).unwrap();
+    }
+    assert_eq!(group.num_healthy_remote_workers(), 1);
+    let back = group.probe_unhealthy_workers().unwrap();
+    assert_eq!((back.len(), group.num_remote_worker_restarts()), (1, 1));
+    assert_eq!(group.worker_pids().len(), 2);
+
+    let expected = WorkerAnswer::Weights(learner.weights(None).unwrap());
+    let weights = group.foreach_worker(WorkerCommand::Weights { policies: None }).unwrap();
+    assert_eq!(weights, vec![expected; 3]);
+    let filters = group.foreach_worker(WorkerCommand::Filters { flush_after: false }).unwrap();
+    assert_eq!(filters[1..], [filters[0].clone(), filters[0].clone()]);
+    let replaced = ForEachWorker::remote().remote_workers(back);
+    assert!(flag(&group.foreach_worker_with(&replaced, named("place")).unwrap()[0], "recreated"));
+    assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
+}
+
+pub(crate) fn a_process_that_is_not_recreated_stays_away() {
+    let failures = FailureSettings { health_probe_timeout: Duration::from_secs(20), ..FailureSettings::default() };
+    let mut group = builder(cart_pole(), &processes(), 2).failures(failures).build().unwrap();
+    kill(group.worker_pids()[1]);
+    let remote = ForEachWorker::remote();
+    while group.num_healthy_remote_workers() == 2 {
+        group.foreach_worker_with(&remote, WorkerCommand::Ping).unwrap();
+    }
+    assert_eq!(group.probe_unhealthy_workers().unwrap(), []);
+    // Its socket may have ended before itself.
+    while group.worker_pids().len() == 2 {
+        std::thread::yield_now();
+    }
+    assert_eq!((group.worker_pids().len(), group.num_healthy_remote_workers()), (1, 1));
+    assert_eq!(group.synchronous_parallel_sample(ParallelSample::env_steps(60)).unwrap().len(), 3);
+}
+
+pub(crate) fn a_worker_that_hangs_is_replaced() {
+    for placement in placements() {
+        let failures = FailureSettings {
+            recreate_failed_workers: true,
+            // Longer than whatever else is asked may take on a busy machine.
+            call_timeout: Some(Duration::from_secs(5)),
+            ..FailureSettings::default()
+        };
+        let mut group = builder(cart_pole(), &placement, 2).failures(failures).build().unwrap();
+        let first = ForEachWorker::remote().remote_workers([WorkerId(1)]);
+        let said = group.try_foreach_worker(&first, |_| named("hang")).unwrap();
+        assert!(said[0].1.as_ref().is_err_and(|error| !error.is_answer()), "{said:?}");
+        assert_eq!(group.healthy_worker_ids(), [WorkerId(2)]);
+        assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1)]);
+        assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
+    }
+}
+
+pub(crate) fn a_worker_that_cannot_be_made_says_why() {
+    for placement in placements() {
+        let settings = Config::new().with("refuses", [2]).unwrap();
+        let error = builder(moody(&[]).env_config(settings), &placement, 2).build().unwrap_err();
+        match error {
+            GroupError::Worker { worker: WorkerId(2), error } => assert!(error.message.contains("not here"), "{error}"),
+            other => panic!("{other}"),
+        }
+    }
+    let nobody = Placement::processes_of("/no/such/program");
+    let error = builder(cart_pole(), &nobody, 1).build().unwrap_err();
+    assert!(error.to_string().contains("/no/such/program cannot be started as a worker"), "{error}");
+}

@@ -1,0 +1,81 @@
+//! Groups of workers: the same calls, the same bits and the same errors, whether workers are threads or processes.
+//!
+//! This program is the worker processes of its groups, too, so it has a `main` of its own.
+
+#[cfg(target_os = "linux")]
+mod calls;
+#[cfg(target_os = "linux")]
+mod failures;
+#[cfg(target_os = "linux")]
+mod group;
+#[cfg(target_os = "linux")]
+mod rig;
+#[cfg(target_os = "linux")]
+mod samples;
+#[cfg(target_os = "linux")]
+mod sync;
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+/// The tests of a module, each under its name.
+#[cfg(target_os = "linux")]
+macro_rules! tests {
+    ($($module:ident: $($name:ident),+;)+) => {
+        vec![$($((concat!(stringify!($module), "::", stringify!($name)), $module::$name as fn())),+),+]
+    };
+}
+
+#[cfg(target_os = "linux")]
+fn main() -> std::process::ExitCode {
+    use libtest_mimic::{Arguments, Trial};
+
+    if std::env::args().nth(1).is_some_and(|command| command == "worker") {
+        return rollmesh::main_with(rig::registry());
+    }
+    let tests = tests! {
+        calls:
+            the_local_worker_is_asked_first,
+            calls_in_flight_are_limited,
+            a_worker_that_is_there_twice_is_asked_twice,
+            only_healthy_workers_are_asked_and_need_a_task_each,
+            calls_that_nobody_waits_for_are_done,
+            ids_and_names_reach_workers,
+            environments_and_policies_are_asked_everywhere,
+            closures_stay_in_this_process,
+            answers_wait_for_whoever_fetches_them;
+        failures:
+            an_error_inside_a_call_leaves_the_worker_healthy,
+            a_group_goes_on_with_whoever_is_healthy,
+            workers_that_only_fail_are_made_anew,
+            a_process_that_is_killed_comes_back_with_weights_and_filters,
+            a_process_that_is_not_recreated_stays_away,
+            a_worker_that_hangs_is_replaced,
+            a_worker_that_cannot_be_made_says_why;
+        group:
+            workers_come_with_ids_that_are_never_used_again,
+            a_group_can_be_set_up_later_and_stopped_twice,
+            the_arguments_of_the_constructor_reach_workers,
+            a_group_needs_a_local_worker_only_where_it_does,
+            policies_come_and_go_everywhere,
+            who_connects_by_itself_is_a_worker_like_any_other,
+            evaluation_has_a_group_of_its_own,
+            processes_get_what_they_need;
+        samples:
+            a_group_of_processes_samples_the_bits_of_one_of_threads,
+            rounds_go_on_until_there_is_enough,
+            what_is_late_is_carried_over;
+        sync:
+            weights_come_from_where_one_says,
+            filters_count_every_observation_once,
+            steps_of_the_run_are_shared_out;
+    };
+    let trial = |(name, test): (&str, fn())| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    };
+    let arguments = Arguments::from_args();
+    libtest_mimic::run(&arguments, tests.into_iter().map(trial).collect()).exit_code()
+}

@@ -1,0 +1,156 @@
+//! What the tests ask for by name, and groups of each kind.
+
+use std::{cell::Cell, io::Read as _, net::TcpStream, sync::Arc};
+
+use rollmesh::{
+    Registry, WorkerGroup,
+    launch::LocalLauncher,
+    worker_group::{Placement, WorkerGroupBuilder},
+};
+use rollmesh_core::{
+    callbacks::CallbackError,
+    config::Config,
+    env::{Env, EnvContext, EnvError, EnvSpec, Rng, Step, Vectorized},
+    space::Space,
+    worker::{NamedFn, RolloutConfig},
+};
+
+thread_local! {
+    /// How often this worker was asked to count.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Everything that the tests name.
+pub(crate) fn registry() -> Registry {
+    Registry::builtin()
+        .with_env(EnvSpec::fallible("Moody-v0", |contexts, _| {
+            let envs = contexts.iter().map(Moody::new).collect::<Result<Vec<_>, EnvError>>()?;
+            Ok(Box::new(Vectorized::new(envs)))
+        }))
+        .with_worker_fn("count", |_worker, _arguments| {
+            COUNT.set(COUNT.get() + 1);
+            Ok(Config::new().with("count", COUNT.get())?)
+        })
+        .with_worker_fn("place", |worker, _arguments| {
+            let place = worker.place();
+            Ok(Config::new()
+                .with("index", place.worker_index)?
+                .with("num_workers", place.num_workers)?
+                .with("recreated", place.recreated_worker)?
+                .with("in_evaluation", place.in_evaluation)?)
+        })
+        .with_worker_fn("fail", |_, _| Err(CallbackError::new("the function 'fail'", "as it should")))
+        .with_worker_fn("panic", |_, _| panic!("as it should"))
+        .with_worker_fn("hang", |_, _| {
+            loop {
+                std::thread::park();
+            }
+        })
+        // Waits until the other end closes.
+        .with_worker_fn("gate", |_, arguments| {
+            let failed = |error: std::io::Error| CallbackError::new("the gate", error.to_string());
+            let port: u16 = arguments.get("port")?.unwrap_or_default();
+            let mut gate = TcpStream::connect(("127.0.0.1", port)).map_err(failed)?;
+            gate.read_to_end(&mut Vec::new()).map_err(failed)?;
+            Ok(Config::new())
+        })
+        .with_env_fn("place", |_env, context, _arguments| {
+            let home = context.home;
+            Ok(Config::new().with("at", [home.worker_index, home.vector_index])?)
+        })
+        .with_policy_fn("id", |id, _policy, _arguments| Ok(Config::new().with("id", id)?))
+}
+
+/// Fails at its first step where the settings say so, unless its worker was made anew.
+struct Moody {
+    fails: bool,
+    count: i64,
+}
+
+impl Moody {
+    fn new(context: &EnvContext) -> Result<Self, EnvError> {
+        let bad: Vec<u32> = context.config.get("bad").map_err(EnvError::Config)?.unwrap_or_default();
+        let refuses: Vec<u32> = context.config.get("refuses").map_err(EnvError::Config)?.unwrap_or_default();
+        if refuses.contains(&context.home.worker_index) {
+            return Err(EnvError::Failed("not here".into()));
+        }
+        Ok(Self { fails: bad.contains(&context.home.worker_index) && !context.recreated_worker, count: 0 })
+    }
+}
+
+impl Env for Moody {
+    type Obs = i64;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::Discrete { n: 6 }
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+
+    fn reset(&mut self, _rng: &mut Rng, obs: &mut [i64]) -> Result<(), EnvError> {
+        self.count = 0;
+        obs[0] = 0;
+        Ok(())
+    }
+
+    fn step(&mut self, _action: &[i64], _rng: &mut Rng, obs: &mut [i64]) -> Result<Step, EnvError> {
+        if self.fails {
+            return Err(EnvError::Failed("a bad mood".into()));
+        }
+        self.count += 1;
+        obs[0] = self.count;
+        Ok(Step { reward: 1.0, terminated: self.count == 5, truncated: false })
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.extend(self.count.to_le_bytes());
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [i64]) -> Result<(), EnvError> {
+        let count = snapshot.try_into().map_err(|_| EnvError::BadSnapshot(snapshot.len()))?;
+        self.count = i64::from_le_bytes(count);
+        obs[0] = self.count;
+        Ok(())
+    }
+}
+
+/// Worker processes of this program.
+pub(crate) fn processes() -> Placement {
+    Placement::Processes(Some(Arc::new(LocalLauncher::new(std::env::current_exe().unwrap()))))
+}
+
+/// Everywhere where a group starts workers itself.
+pub(crate) fn placements() -> [Placement; 2] {
+    [Placement::Threads, processes()]
+}
+
+/// Small samples of an easy environment.
+pub(crate) fn cart_pole() -> RolloutConfig {
+    RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(10).fcnet_hiddens(&[8]).seed(5)
+}
+
+/// An environment that fails in these workers.
+pub(crate) fn moody(bad: &[u32]) -> RolloutConfig {
+    let settings = Config::new().with("bad", bad).unwrap();
+    RolloutConfig::new("Moody-v0").env_config(settings).rollout_fragment_length(10).fcnet_hiddens(&[8])
+}
+
+pub(crate) fn builder(config: RolloutConfig, placement: &Placement, workers: u32) -> WorkerGroupBuilder {
+    WorkerGroup::builder(config).registry(registry()).placement(placement.clone()).num_workers(workers)
+}
+
+pub(crate) fn group(config: RolloutConfig, placement: &Placement, workers: u32) -> WorkerGroup {
+    builder(config, placement, workers).build().unwrap()
+}
+
+pub(crate) fn named(name: &str) -> NamedFn {
+    NamedFn::new(name)
+}
+
+/// A number that a function has answered.
+pub(crate) fn number(answer: &Config, name: &str) -> u64 {
+    answer.get(name).unwrap().unwrap()
+}
