@@ -40,7 +40,7 @@ impl TestHub {
         Self::start_by(listen, |config| async { Hub::start(config, &Registry::builtin()).await }).await
     }
 
-    async fn start_with(security: rollmesh::hub::SecurityConfig) -> Self {
+    async fn start_watchful(security: rollmesh::hub::SecurityConfig) -> Self {
         let secured = |config| HubConfig { security, ..config };
         Self::start_by("127.0.0.1:0", |config| async { Hub::start(secured(config), &Registry::builtin()).await }).await
     }
