@@ -69,12 +69,17 @@ impl Pace {
         while first == 0 {
             first = env_steps(operator).await;
         }
-        let began = Instant::now();
+        let (mut last, began) = (first, Instant::now());
         while began.elapsed().as_secs_f64() < seconds {
-            // Taken as it comes, so that nothing waits at the hub; silence is as good.
-            let _ = tokio::time::timeout(Duration::from_millis(200), operator.hear()).await;
+            // Taken as it comes, so that nothing waits at the hub.
+            if let Ok(Some(Message::RunStatus(status))) =
+                tokio::time::timeout(Duration::from_millis(200), operator.hear()).await
+            {
+                last = status.env_steps;
+            }
         }
-        self.env_steps += env_steps(operator).await - first;
+        // Nothing comes where nothing has changed.
+        self.env_steps += env_steps(operator).await.max(last) - first;
         self.seconds += began.elapsed().as_secs_f64();
     }
 
