@@ -59,14 +59,14 @@ async fn who_acted_is_worth_what_was_earned_and_another_one_something_else() {
     let folder = tempfile::tempdir().unwrap();
     let (own, other) = (policy(folder.path(), "own", 1), policy(folder.path(), "other", 2));
     let samples = sampled(folder.path(), &own).await;
-    let all = "is,pdis,trajectory-is,wis,dm,dr";
+    let all = "is,pdis,trajectory-is,wis,cwpdis,dm,dr";
     let passes = r#"{"n_iters": 4}"#;
     let args = ["--input", &samples, "--estimator", all, "--q-model-config", passes, "--json", "--policy"];
     let found = json(&run(&[&args[..], &[&own]].concat(), 0).await.0);
     assert_eq!((&found["env"], &found["rows"], &found["gamma"]), (&json!("CartPole-v1"), &json!(1200), &json!(0.99)));
     let estimates = found["estimates"].as_array().unwrap();
     let names: Vec<&str> = estimates.iter().filter_map(|of| of["estimator"].as_str()).collect();
-    assert_eq!(names, ["is", "pdis", "trajectory_is", "wis", "dm", "dr"]);
+    assert_eq!(names, ["is", "pdis", "trajectory_is", "wis", "cwpdis", "dm", "dr"]);
     assert_eq!(keys(&estimates[0]), ["estimator", "high", "low", "v_delta", "v_gain", "v_target", "v_target_std"],);
     for of in estimates.iter().filter(|of| of["estimator"] != "dm") {
         assert!((number(&of["v_gain"]) - 1.0).abs() < 1e-3, "{of}");
@@ -104,8 +104,8 @@ async fn people_get_a_table_with_a_picture() {
         assert!(table.lines().any(|found| found.starts_with(line)), "{line} in {table}");
     }
     let rows: Vec<&str> = table.lines().skip_while(|line| !line.starts_with("estimator")).collect();
-    assert!(rows[0].contains("95 % from") && rows.len() == 4, "{table}");
-    for (row, name) in rows[1..].iter().zip(["behavior", "is", "wis"]) {
+    assert!(rows[0].contains("95 % from") && rows.len() == 5, "{table}");
+    for (row, name) in rows[1..].iter().zip(["behavior", "is", "wis", "cwpdis"]) {
         assert!(row.starts_with(name) && row.contains('├') && row.contains('●') && row.contains('┤'), "{row}");
     }
 }

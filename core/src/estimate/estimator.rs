@@ -27,9 +27,15 @@ pub enum Estimator {
     #[doc(alias = "trajectory_is")]
     TrajectoryImportanceSampling,
     /// The same with `rho_t / w_t`, `w_t` the mean of `rho_t` over the episodes that reach step `t`. Biased, small
-    /// variance.
+    /// variance; RLlib's. It does not see that a policy makes episodes longer or shorter: where every step pays the same, as
+    /// in CartPole, it says of every policy what who acted has earned.
     #[doc(alias = "wis")]
     WeightedImportanceSampling,
+    /// Consistent weighted per-decision importance sampling (Thomas, Brunskill 2016): `w_t` is the mean over all episodes, of
+    /// which those that have ended keep their last `rho` and earn nothing more. Biased, small variance, and right in the
+    /// limit also where policies differ in how long episodes last; RLlib has none.
+    #[doc(alias = "cwpdis")]
+    ConsistentWeightedImportanceSampling,
     /// A model's value of the episode's first state. No ratios; as good as the model.
     #[doc(alias = "dm")]
     DirectMethod,
@@ -41,10 +47,11 @@ pub enum Estimator {
 
 impl Estimator {
     /// All there are.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::ImportanceSampling,
         Self::TrajectoryImportanceSampling,
         Self::WeightedImportanceSampling,
+        Self::ConsistentWeightedImportanceSampling,
         Self::DirectMethod,
         Self::DoublyRobust,
     ];
@@ -56,6 +63,7 @@ impl Estimator {
             Self::ImportanceSampling => "is",
             Self::TrajectoryImportanceSampling => "trajectory_is",
             Self::WeightedImportanceSampling => "wis",
+            Self::ConsistentWeightedImportanceSampling => "cwpdis",
             Self::DirectMethod => "dm",
             Self::DoublyRobust => "dr",
         }
@@ -65,6 +73,19 @@ impl Estimator {
     #[must_use]
     pub const fn needs_model(self) -> bool {
         matches!(self, Self::DirectMethod | Self::DoublyRobust)
+    }
+
+    /// Whether the weight of an episode depends on the others.
+    pub(super) const fn weighs_together(self) -> bool {
+        matches!(self, Self::WeightedImportanceSampling | Self::ConsistentWeightedImportanceSampling)
+    }
+
+    /// What importance weights are divided by, step by step.
+    pub(super) fn normal(self, rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
+        match self {
+            Self::ConsistentWeightedImportanceSampling => means_with_ended(rho, episodes),
+            _ => means_by_step(rho, episodes),
+        }
     }
 
     /// Judges the new policy by all samples of the batch: by episodes, or, without `split_by_episode`, by rows that
@@ -88,11 +109,11 @@ impl Estimator {
     /// # Errors
     /// [`EstimateError::Batch`] for a missing column or one of another type, [`EstimateError::NotScalar`],
     /// [`EstimateError::Probability`], [`EstimateError::Value`] and [`EstimateError::Gamma`] for what is not finite,
-    /// [`EstimateError::Overflow`], and for weighted importance sampling [`EstimateError::EpisodeReturns`].
+    /// [`EstimateError::Overflow`], and for weighted estimators [`EstimateError::EpisodeReturns`].
     #[doc(alias = "estimate_on_single_episode")]
     pub fn per_episode(self, batch: &SampleBatch, gamma: f64) -> Result<Vec<Sample>, EstimateError> {
         let (rewards, episodes) = (rewards(batch)?, episodes(batch)?);
-        if self == Self::WeightedImportanceSampling {
+        if self.weighs_together() {
             check_unique(batch, &episodes)?;
         }
         self.judge(batch, &rewards, gamma, &episodes)
@@ -126,9 +147,9 @@ impl Estimator {
                 let sum = |rows: &Range<usize>| discounted(rewards, rows, gamma, |_| rho[rows.end - 1]);
                 episodes.iter().map(sum).collect::<Result<_, _>>()?
             }
-            Self::WeightedImportanceSampling => {
+            Self::WeightedImportanceSampling | Self::ConsistentWeightedImportanceSampling => {
                 let rho = cumulative(&ratios(batch)?, episodes);
-                let means = means_by_step(&rho, episodes);
+                let means = self.normal(&rho, episodes);
                 let weight = |i: usize, step: usize| if rho[i].is_zero() { rho[i] } else { rho[i] / means[step] };
                 let sum = |rows: &Range<usize>| discounted(rewards, rows, gamma, |i| weight(i, i - rows.start));
                 episodes.iter().map(sum).collect::<Result<_, _>>()?
@@ -216,7 +237,7 @@ pub(super) fn cumulative(ratios: &[Scaled], episodes: &[Range<usize>]) -> Vec<Sc
 }
 
 /// Mean over the episodes that reach it, for each step: summed on the scale of the largest.
-pub(super) fn means_by_step(rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
+fn means_by_step(rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
     let mut steps: Vec<(i64, f64, f64)> = Vec::new();
     for rows in episodes {
         steps.resize(steps.len().max(rows.len()), (i64::MIN, 0.0, 0.0));
@@ -231,6 +252,24 @@ pub(super) fn means_by_step(rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Sc
         }
     }
     steps.into_iter().map(|(scale, sum, count)| Scaled::new(sum / count).scaled_by(scale)).collect()
+}
+
+/// Mean over all episodes, for each step: those that have ended count with their last value.
+fn means_with_ended(rho: &[Scaled], episodes: &[Range<usize>]) -> Vec<Scaled> {
+    let longest = episodes.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    let (mut active, mut ended) = (vec![Scaled::ZERO; longest], vec![Scaled::ZERO; longest + 1]);
+    for rows in episodes {
+        for (sum, value) in active.iter_mut().zip(&rho[rows.clone()]) {
+            *sum = *sum + *value;
+        }
+        ended[rows.len()] = ended[rows.len()] + rho[rows.end - 1];
+    }
+    let (mut kept, count) = (Scaled::ZERO, Scaled::new(episodes.len() as f64));
+    let mean = |(sum, ended): (Scaled, Scaled)| {
+        kept = kept + ended;
+        (sum + kept) / count
+    };
+    active.into_iter().zip(ended).map(mean).collect()
 }
 
 fn largest_exponent(values: &[Scaled]) -> i64 {

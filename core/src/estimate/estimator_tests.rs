@@ -28,7 +28,8 @@ fn assert_close(found: f64, expected: f64) {
 }
 
 use Estimator::{
-    DirectMethod, DoublyRobust, ImportanceSampling, TrajectoryImportanceSampling, WeightedImportanceSampling,
+    ConsistentWeightedImportanceSampling, DirectMethod, DoublyRobust, ImportanceSampling, TrajectoryImportanceSampling,
+    WeightedImportanceSampling,
 };
 
 #[test]
@@ -59,8 +60,21 @@ fn by_whole_trajectories() {
 }
 
 #[test]
+fn who_lives_longer_is_worth_more_where_ended_episodes_count() {
+    // Every step pays 1. The new policy never makes what ended the first episode, and always what the second one did.
+    let (old, new, rewards) = ([0.5; 3], [0.0, 1.0, 1.0], [1.0; 3]);
+    let logged = batch(&[("rewards", &rewards), ("action_prob", &old), ("new_action_prob", &new)], &[1, 2, 2]);
+    let value = |estimator: Estimator| estimator.estimate(&logged, 1.0, true).unwrap().v_target;
+    assert_close(value(WeightedImportanceSampling), 1.5);
+    assert_close(value(ConsistentWeightedImportanceSampling), 2.0);
+    // Ratios 0.5, 0.75, 1.5, kept as 1.5; 0.5, 0.5, kept as 0.5: means 0.5, 0.625, 1.
+    let value = ConsistentWeightedImportanceSampling.estimate(&self::logged(NEW), 1.0, true).unwrap();
+    assert_close(value.v_target, (1.0 + 2.0 * 1.2 + 3.0 * 1.5 + 4.0 + 5.0 * 0.8) / 2.0);
+}
+
+#[test]
 fn the_same_policy_is_worth_the_same() {
-    for estimator in [ImportanceSampling, TrajectoryImportanceSampling, WeightedImportanceSampling] {
+    for estimator in Estimator::ALL.into_iter().filter(|estimator| !estimator.needs_model()) {
         let found = estimator.estimate(&logged(OLD), 0.9, true).unwrap();
         assert_close(found.v_behavior, 6.865);
         assert_close(found.v_target, 6.865);

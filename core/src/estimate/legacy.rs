@@ -52,7 +52,7 @@ impl LegacyStepEstimator {
                 let mut weight = rho;
                 if let Some(seen) = &mut seen {
                     if t == seen.len() {
-                        seen.push((Scaled::new(0.0), 0.0));
+                        seen.push((Scaled::ZERO, 0.0));
                     }
                     let (sum, count) = &mut seen[t];
                     (*sum, *count) = (*sum + rho, *count + 1.0);

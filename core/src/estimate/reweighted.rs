@@ -6,14 +6,14 @@ use super::{
     EstimateError, Estimator, Interval,
     confidence::{bootstrap_interval, resampled},
     episodes::{check_unique, episodes, ratios, rewards},
-    estimator::{cumulative, means_by_step},
+    estimator::cumulative,
     scaled::Scaled,
 };
 use crate::{batch::SampleBatch, prelude::*, rng::Streams};
 
 impl Estimator {
     /// Interval in which the value of the new policy lies with probability `confidence`: the percentile bootstrap over
-    /// episodes, as [`bootstrap_interval`] has it. Weighted importance sampling weighs every draw anew, since the weights of
+    /// episodes, as [`bootstrap_interval`] has it. Weighted estimators weigh every draw anew, since the weights of
     /// an episode depend on the others. For a bandit's log give each row an `eps_id` of its own.
     ///
     /// What a model says is taken as true, so for the direct method this is the spread of first states alone, not the
@@ -29,8 +29,8 @@ impl Estimator {
         resamples: u32,
         streams: &Streams,
     ) -> Result<Interval, EstimateError> {
-        if self == Self::WeightedImportanceSampling {
-            let mut rows = Reweighted::new(batch, gamma)?;
+        if self.weighs_together() {
+            let mut rows = Reweighted::new(self, batch, gamma)?;
             let interval = resampled(rows.episodes.len(), confidence, resamples, streams, |drawn| rows.value(drawn))?;
             let bad = !(interval.low.is_finite() && interval.high.is_finite());
             return if bad { Err(EstimateError::Overflow { row: 0 }) } else { Ok(interval) };
@@ -47,19 +47,23 @@ struct Reweighted {
     weights: Vec<f64>,
     /// The same times `gamma^t r_t`.
     terms: Vec<f64>,
-    /// Sums of terms and weights, and the episodes that reach each step.
-    steps: Vec<(f64, f64, f64)>,
+    /// Whether episodes that have ended count with their last weight; if not, they do not count.
+    ended: bool,
+    /// What a weight is a multiple of at the step before, as a multiple of what it is at each step.
+    rescale: Vec<f64>,
+    /// Sums of terms, of weights and of the last weights of episodes that end there, and the episodes that count.
+    steps: Vec<[f64; 4]>,
 }
 
 impl Reweighted {
-    fn new(batch: &SampleBatch, gamma: f64) -> Result<Self, EstimateError> {
+    fn new(estimator: Estimator, batch: &SampleBatch, gamma: f64) -> Result<Self, EstimateError> {
         if !gamma.is_finite() {
             return Err(EstimateError::Gamma(gamma));
         }
         let (rewards, episodes) = (rewards(batch)?, episodes(batch)?);
         check_unique(batch, &episodes)?;
         let rho = cumulative(&ratios(batch)?, &episodes);
-        let scales = means_by_step(&rho, &episodes);
+        let scales = estimator.normal(&rho, &episodes);
         let (mut weights, mut terms) = (Vec::with_capacity(rho.len()), Vec::with_capacity(rho.len()));
         for rows in &episodes {
             let mut discount = Scaled::ONE;
@@ -70,20 +74,40 @@ impl Reweighted {
                 discount = discount * Scaled::new(gamma);
             }
         }
-        Ok(Self { episodes, weights, terms, steps: vec![(0.0, 0.0, 0.0); scales.len()] })
+        let exponents = || scales.iter().map(|scale| scale.exponent());
+        let before = core::iter::once(0).chain(exponents());
+        let rescale =
+            before.zip(exponents()).map(|(before, here)| Scaled::ONE.scaled_by(before).at_scale(here)).collect();
+        let ended = estimator == Estimator::ConsistentWeightedImportanceSampling;
+        let steps = vec![[0.0; 4]; scales.len()];
+        Ok(Self { episodes, weights, terms, ended, rescale, steps })
     }
 
     fn value(&mut self, drawn: &[usize]) -> f64 {
-        self.steps.fill((0.0, 0.0, 0.0));
+        self.steps.fill([0.0; 4]);
         for &episode in drawn {
-            for (row, (terms, weights, count)) in self.episodes[episode].clone().zip(&mut self.steps) {
+            let rows = self.episodes[episode].clone();
+            for (row, [terms, weights, _, count]) in rows.clone().zip(&mut self.steps) {
                 *terms += self.terms[row];
                 *weights += self.weights[row];
                 *count += 1.0;
             }
+            if let (Some([_, _, last, _]), Some(weight)) =
+                (self.steps.get_mut(rows.len() - 1), self.weights.get(rows.end - 1))
+            {
+                *last += weight;
+            }
         }
-        let weighed = self.steps.iter().filter(|(_, weights, _)| *weights > 0.0);
-        let sum: f64 = weighed.map(|(terms, weights, count)| terms * count / weights).sum();
+        let (mut kept, mut sum) = (0.0, 0.0);
+        for ([terms, weights, last, count], rescale) in self.steps.iter().zip(&self.rescale) {
+            // What is nothing stays nothing, however much the scale changes.
+            kept = if kept == 0.0 { 0.0 } else { kept * rescale };
+            let (all, count) = if self.ended { (weights + kept, drawn.len() as f64) } else { (*weights, *count) };
+            if all > 0.0 {
+                sum += terms * count / all;
+            }
+            kept += last;
+        }
         sum / drawn.len() as f64
     }
 }
@@ -112,10 +136,14 @@ mod tests {
 
     #[test]
     fn all_episodes_once_are_the_estimate() {
-        let batch = log(6, |episode| episode as f64);
-        let estimate = Estimator::WeightedImportanceSampling.estimate(&batch, 0.9, true).unwrap();
-        let value = Reweighted::new(&batch, 0.9).unwrap().value(&[0, 1, 2, 3, 4, 5]);
-        assert!((value - estimate.v_target).abs() < 1e-12, "{value} {estimate:?}");
+        // Of different lengths: the last row belongs to another episode.
+        let mut batch = log(6, |episode| episode as f64);
+        batch.insert(EPS_ID.name(), ColumnData::scalars(vec![0i64, 0, 0, 1, 2, 2, 3, 3, 4, 4, 5, 6])).unwrap();
+        for estimator in Estimator::ALL.into_iter().filter(|estimator| estimator.weighs_together()) {
+            let estimate = estimator.estimate(&batch, 0.9, true).unwrap();
+            let value = Reweighted::new(estimator, &batch, 0.9).unwrap().value(&[0, 1, 2, 3, 4, 5, 6]);
+            assert!((value - estimate.v_target).abs() < 1e-12, "{value} {estimate:?}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ const FRACTION_BITS: u32 = 52;
 const BIAS: i64 = 1023;
 
 impl Scaled {
+    pub(super) const ZERO: Self = Self { mantissa: 0.0, exponent: 0 };
     pub(super) const ONE: Self = Self { mantissa: 1.0, exponent: 0 };
 
     /// A finite number.
@@ -51,7 +52,7 @@ impl Scaled {
 
     fn normal(self) -> Self {
         if self.mantissa == 0.0 {
-            return Self { mantissa: 0.0, exponent: 0 };
+            return Self::ZERO;
         }
         let lift = if self.mantissa.abs() < f64::MIN_POSITIVE { 54 } else { 0 };
         let bits = (self.mantissa * power_of_two(lift)).to_bits();

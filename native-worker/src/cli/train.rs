@@ -105,9 +105,9 @@ pub(super) struct TrainArgs {
     #[command(flatten)]
     mode: ModeFlags,
     /// What observations go through before the policy sees them: NoFilter, or MeanStdFilter, which normalises them with the
-    /// mean and standard deviation of all before
-    #[arg(long, value_name = "FILTER", default_value_t, conflicts_with = "input")]
-    observation_filter: FilterKind,
+    /// mean and standard deviation of all before [default: NoFilter]
+    #[arg(long, value_name = "FILTER", conflicts_with = "input")]
+    observation_filter: Option<FilterKind>,
     #[command(flatten)]
     pub(super) files: FileFlags,
 }
@@ -226,6 +226,7 @@ fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> 
             },
             episodes: args.files.evaluation_episodes.and_then(NonZeroU32::new).unwrap_or(usual.evaluation.episodes),
         },
+        observation_filter: args.observation_filter.unwrap_or(usual.observation_filter),
         extra_environs: if environs.is_empty() { usual.extra_environs } else { environs },
         worker: Some(args.worker_spec.spec()).filter(|spec| !spec.is_default()).or(usual.worker),
         ppo,
@@ -260,6 +261,9 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
     println!("mean return   {mean} (last 100 episodes)");
     println!("env steps     {} in {:.1} s", summary.env_steps, summary.wall_s);
     println!("weights hash  {}", summary.weights_hash);
+    if summary.tainted {
+        println!("tainted       rows were learned from that a worker made up");
+    }
 }
 
 /// A run without a stop return has reached its goal when its steps are used up.

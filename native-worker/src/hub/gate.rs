@@ -418,7 +418,8 @@ mod tests {
         let mut silent = std::pin::pin!(gate.enter(ip(1), std::future::pending()));
         let is_waiting = std::future::poll_fn(|context| Poll::Ready(silent.as_mut().poll(context).is_pending())).await;
         assert!(is_waiting);
-        assert_eq!((gate.state().outside.len(), gate.state().places.len()), (1, 0));
+        let counts = |state: MutexGuard<'_, State>| (state.outside.len(), state.places.len());
+        assert_eq!(counts(gate.state()), (1, 0));
         let pass = gate.enter(ip(1), std::future::ready(())).await;
         assert!(pass.is_some() && gate.state().places.len() == 1);
     }

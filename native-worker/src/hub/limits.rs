@@ -45,7 +45,7 @@ pub(super) const MAX_DASHBOARD_MESSAGES_PER_S: u32 = 50;
 /// What the system keeps of what is sent to a dashboard.
 pub(super) const DASHBOARD_SOCKET_BYTES: usize = 32 << 10;
 /// Notices per second about strangers and peers who break the rules; the rest is counted.
-pub(super) const MAX_LOUD_NOTICES: u32 = 5;
+pub(super) const MAX_LOUD_NOTICES: u32 = 50;
 /// The most peers at a time.
 pub(super) const MAX_PEERS: usize = 4096;
 /// What may wait for a dashboard, or a reply for an operator; beyond that it has to connect again.

@@ -265,15 +265,9 @@ impl Hub {
         }
         let way = way_here(address, fingerprint);
         let children = children::Children::new(launcher, way, events.clone());
-        let actor = Actor::new(
-            registry.envs.clone(),
-            (config.kernels, distrust),
-            tokens,
-            (children, worker_spec, config.worker_program.clone()),
-            status_sender,
-            notice_sender,
-            audit,
-        );
+        let local = (children, worker_spec, config.worker_program.clone());
+        let own = (config.kernels, distrust);
+        let actor = Actor::new(registry.envs.clone(), own, tokens, local, status_sender, notice_sender, audit);
         let reached_at = match hosts.first() {
             Some(host) if host.contains(':') => host.clone(),
             Some(host) => format!("{host}:{}", address.port()),

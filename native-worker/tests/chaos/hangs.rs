@@ -16,7 +16,7 @@ use rollmesh_core::{
 };
 
 use crate::{
-    rig::{Outcome, Rig, calm, watch},
+    rig::{Outcome, Rig, calm, until_beside, watch},
     support::{
         is_long,
         process::{Signal, children_of},
@@ -26,8 +26,9 @@ use crate::{
 
 /// A worker's patience without progress, as the group has it, …
 const LEASE: Duration = Duration::from_secs(3);
-/// … and how much later somebody who watches may learn of its end, on a busy machine.
-const LATER: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1_500 } else { 500 });
+/// … and how much later somebody who watches may learn of its end: the lease may be one that begins only after the worker
+/// has stopped, with the next iteration, and the machine may be busy.
+const LATER: Duration = Duration::from_millis(if cfg!(debug_assertions) { 8_000 } else { 1_000 });
 
 /// Steps of an episode of [`Stuck`], and the one in which it may hang.
 const EPISODE: u32 = 20;
@@ -144,13 +145,13 @@ pub(crate) async fn stopped() {
         longest = longest.max(found);
         // The others go on, and do not wait for them in each iteration.
         let (then, since) = (rig.iterations(), Instant::now());
-        until("iterations", || rig.iterations() >= then + 10).await;
+        until_beside(&mut hub, "iterations", || rig.iterations() >= then + 10).await;
         assert!(since.elapsed() < Duration::from_secs(10), "{:?} for ten iterations", since.elapsed());
         assert_eq!(hung(&hub).len(), 2);
         stopped.iter().for_each(|&pid| crate::support::process::send(pid, Signal::CONT));
         until_hung(&mut hub, 0).await;
         let then = rig.iterations();
-        until("iterations", || rig.iterations() >= then + 5).await;
+        until_beside(&mut hub, "iterations", || rig.iterations() >= then + 5).await;
     }
     let found = end(&rig, run).await;
     found.must_equal(&calm(found.env_steps, 1, 64, &[]).await);

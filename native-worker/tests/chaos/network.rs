@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::{
     proxy::{Blow, Proxy, Way, Weather},
-    rig::{Dice, Rig, calm, watch},
+    rig::{Dice, Rig, calm, until_beside, watch},
     support::{
         Process, is_long,
         process::{Invitation, Signal},
@@ -129,12 +129,14 @@ pub(crate) async fn half_open() {
         let began = Instant::now();
         hub.until("the other one to be found", is_hung).await.unwrap();
         longest = longest.max(began.elapsed());
-        scene.some_iterations(5).await;
-        sleep(held).await;
+        let (then, since) = (scene.rig.iterations(), Instant::now());
+        let is_enough = || scene.rig.iterations() >= then + 5 && since.elapsed() >= held;
+        until_beside(&mut hub, "iterations", is_enough).await;
         scene.proxies[0].set(Weather::CLEAR);
         let is_whole = |hub: &rollmesh::control::Control| hub.workers().len() == 2 && !is_hung(hub);
         hub.until("both workers", is_whole).await.unwrap();
-        scene.some_iterations(5).await;
+        let then = scene.rig.iterations();
+        until_beside(&mut hub, "iterations", || scene.rig.iterations() >= then + 5).await;
     }
     assert!(longest < Duration::from_secs(5), "{longest:?}");
     let found = scene.end().await;

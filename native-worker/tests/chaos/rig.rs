@@ -12,8 +12,9 @@ use rollmesh_core::{
     protocol::{Role, Token},
 };
 use serde_json::Value;
+use tokio::time::timeout;
 
-use crate::support::{Process, json, process::Invitation};
+use crate::support::{Process, json, process::Invitation, soon};
 
 /// Draws that a printed seed repeats; `ROLLMESH_SEED` sets it.
 pub(crate) struct Dice(u64);
@@ -184,6 +185,18 @@ pub(crate) async fn watch(hub: &Invitation) -> Control {
         patience: 6 * USUAL_PATIENCE,
     };
     Control::connect(&config).await.unwrap()
+}
+
+/// Waits for something to happen and listens to the hub meanwhile, which sends whoever is silent away.
+pub(crate) async fn until_beside(hub: &mut Control, what: &str, is_so: impl Fn() -> bool) {
+    soon(what, async {
+        while !is_so() {
+            if let Ok(heard) = timeout(Duration::from_millis(10), hub.next()).await {
+                _ = heard.unwrap();
+            }
+        }
+    })
+    .await;
 }
 
 /// Milliseconds since 1970.

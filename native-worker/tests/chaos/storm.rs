@@ -17,8 +17,8 @@ use tokio::{
 use tokio_tungstenite::{connect_async_with_config, tungstenite::Message as Frame};
 
 use crate::{
-    rig::{Rig, calm_with_slots, watch},
-    support::{is_long, process::Signal, until},
+    rig::{Rig, calm_with_slots, until_beside, watch},
+    support::{is_long, process::Signal},
 };
 
 const WORKERS: usize = 200;
@@ -114,7 +114,7 @@ async fn storms(count: u64) {
     let mut longest = Duration::ZERO;
     for _ in 0..count {
         let then = rig.iterations();
-        until("iterations", || rig.iterations() > then + 1).await;
+        until_beside(&mut hub, "iterations", || rig.iterations() > then + 1).await;
         let newest = hub.workers().keys().last().copied().unwrap_or_default();
         let began = Instant::now();
         storm.send_modify(|count| *count += 1);
@@ -125,7 +125,7 @@ async fn storms(count: u64) {
         longest = longest.max(began.elapsed());
     }
     let then = rig.iterations();
-    until("iterations", || rig.iterations() > then + 1).await;
+    until_beside(&mut hub, "iterations", || rig.iterations() > then + 1).await;
     run.signal(Signal::TERM);
     // The workers have to finish their leases meanwhile.
     run.finish_with(0).await;

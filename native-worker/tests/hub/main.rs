@@ -40,9 +40,9 @@ impl TestHub {
         Self::start_by(listen, |config| async { Hub::start(config, &Registry::builtin()).await }).await
     }
 
-    async fn start_secured(security: rollmesh::hub::SecurityConfig) -> Self {
-        let start = |config| async move { Hub::start(HubConfig { security, ..config }, &Registry::builtin()).await };
-        Self::start_by("127.0.0.1:0", start).await
+    async fn start_watchful(security: rollmesh::hub::SecurityConfig) -> Self {
+        let secured = |config| HubConfig { security, ..config };
+        Self::start_by("127.0.0.1:0", |config| async { Hub::start(secured(config), &Registry::builtin()).await }).await
     }
 
     async fn start_by<F: Future<Output = Result<Hub, HubError>>>(

@@ -169,6 +169,8 @@ pub enum InputEvaluation {
     /// By importance sampling of whole trajectories.
     #[serde(rename = "trajectory_is")]
     TrajectoryIs,
+    /// By consistent weighted importance sampling, step by step, in which episodes that have ended count.
+    Cwpdis,
     /// By a model of values.
     Dm,
     /// By a model of values that importance sampling corrects.
@@ -183,6 +185,7 @@ impl InputEvaluation {
             Self::Is => Some(Estimator::ImportanceSampling),
             Self::Wis => Some(Estimator::WeightedImportanceSampling),
             Self::TrajectoryIs => Some(Estimator::TrajectoryImportanceSampling),
+            Self::Cwpdis => Some(Estimator::ConsistentWeightedImportanceSampling),
             Self::Dm => Some(Estimator::DirectMethod),
             Self::Dr => Some(Estimator::DoublyRobust),
             Self::Simulation => None,

@@ -15,7 +15,7 @@ use crate::{Registry, checkpoint::PolicyCheckpoint};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  rollmesh ope --input samples --policy runs/first\n  \
                         rollmesh ope --input 'samples/*.json' --policy runs/first --estimator is,wis,dr --json\n  \
-                        rollmesh ope --input samples --policy runs/first --estimator wis --gamma 1 --confidence 0.9\n  \
+                        rollmesh ope --input samples --policy runs/first --estimator cwpdis --gamma 1 --confidence 0.9\n  \
                         rollmesh ope --input clicks.parquet --policy runs/ads --estimator is,dr --bandit\n\n\
                   The data must say how likely each action was, as action_prob or action_logp; for dm alone they need not. \
                   Estimates with ratios are of no use where the effective sample size is small: then log more episodes, or \
@@ -29,7 +29,7 @@ pub(super) struct OpeArgs {
     #[arg(long = "policy", value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
     /// Estimators
-    #[arg(long = "estimator", value_enum, value_delimiter = ',', default_value = "is,wis")]
+    #[arg(long = "estimator", value_enum, value_delimiter = ',', default_value = "is,wis,cwpdis")]
     estimators: Vec<EstimatorName>,
     /// Discount [default: what the policy learned with]
     #[arg(long)]
@@ -69,8 +69,10 @@ enum EstimatorName {
     Pdis,
     /// Importance sampling of whole trajectories
     TrajectoryIs,
-    /// Weighted importance sampling step by step
+    /// Weighted importance sampling step by step, as RLlib's: blind to how long episodes last
     Wis,
+    /// Consistent weighted importance sampling step by step, in which episodes that have ended count
+    Cwpdis,
     /// The direct method: a model's values of first states, by fitted Q evaluation
     Dm,
     /// Doubly robust: the model, corrected by importance sampling
@@ -83,6 +85,7 @@ impl EstimatorName {
             Self::Is | Self::Pdis => Estimator::ImportanceSampling,
             Self::TrajectoryIs => Estimator::TrajectoryImportanceSampling,
             Self::Wis => Estimator::WeightedImportanceSampling,
+            Self::Cwpdis => Estimator::ConsistentWeightedImportanceSampling,
             Self::Dm => Estimator::DirectMethod,
             Self::Dr => Estimator::DoublyRobust,
         }

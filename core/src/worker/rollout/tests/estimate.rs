@@ -105,8 +105,8 @@ fn the_old_metrics_leave_last_steps_out() {
 
 #[test]
 fn estimators_go_by_rllibs_names() {
-    let text = r#"{"input_evaluation": ["pdis", "wis", "dm", "dr", "trajectory_is", "simulation"]}"#;
+    let text = r#"{"input_evaluation": ["pdis", "wis", "dm", "dr", "trajectory_is", "cwpdis", "simulation"]}"#;
     let config: RolloutConfig = serde_json::from_str(text).unwrap();
     let names: Vec<&str> = config.input_evaluation.iter().filter_map(|by| Some(by.estimator()?.name())).collect();
-    assert_eq!(names, ["is", "wis", "trajectory_is", "dm", "dr"]);
+    assert_eq!(names, ["is", "wis", "trajectory_is", "cwpdis", "dm", "dr"]);
 }
