@@ -43,6 +43,9 @@ const LAST_WORDS: usize = 16_000;
 /// How long a process that has ended is listened to, and how long one that is to end may take.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// The lowest priority that there is: where all processors are busy, it gets about a hundredth of one.
+const NICE: i32 = 19;
+
 /// What this process may grant its engines.
 static INVENTORY: LazyLock<Inventory> = LazyLock::new(Inventory::of_machine);
 
@@ -244,7 +247,7 @@ impl Pipes {
         confine.apply().map_err(io::Error::other)?;
         if spec.is_nice {
             // Who may not be nice is so as it is.
-            let _ = rustix::process::nice(10);
+            let _ = rustix::process::nice(NICE);
         }
         let mut told = self.told;
         let makers = match spec.makers(registry) {

@@ -77,7 +77,7 @@ impl Wanted {
     }
 }
 
-/// What was found, but for the pictures' bytes.
+/// What was found, but for the bytes of pictures and observations.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Found {
     pub(super) ticket: Ticket,
@@ -89,6 +89,8 @@ struct Film {
     width: u32,
     height: u32,
     is_cut: bool,
+    /// The observations come after so many.
+    bytes: usize,
 }
 
 impl Found {
@@ -99,19 +101,28 @@ impl Found {
             found.map(|mut found| {
                 let film = found.frames.take().map(|frames| {
                     let [_, height, width, _] = frames.shape().map(|n| u32::try_from(n).unwrap_or(0));
-                    let film = Film { width, height, is_cut: frames.is_cut };
+                    let film = Film { width, height, is_cut: frames.is_cut, bytes: frames.rgb().len() };
                     bytes = frames.into_rgb();
                     film
                 });
+                // JSON knows neither NaN nor infinities, and environments show what they like.
+                let obs = found.trace.as_mut().map(|trace| std::mem::take(&mut trace.obs)).unwrap_or_default();
+                bytes.extend(obs.iter().flat_map(|value| value.to_le_bytes()));
                 (found, film)
             })
         });
         (Self { ticket, result }, bytes)
     }
 
-    pub(super) fn read(self, bytes: Vec<u8>) -> (Ticket, Result<Option<Evaluation>, EvalWorkerError>) {
+    pub(super) fn read(self, mut bytes: Vec<u8>) -> (Ticket, Result<Option<Evaluation>, EvalWorkerError>) {
         let result = self.result.map(|found| {
             found.map(|(mut found, film)| {
+                let pictures = film.as_ref().map_or(0, |film| film.bytes.min(bytes.len()));
+                let obs = bytes.split_off(pictures);
+                if let Some(trace) = &mut found.trace {
+                    let (obs, _) = obs.as_chunks();
+                    trace.obs = obs.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+                }
                 found.frames = film.and_then(|film| Frames::of(film.width, film.height, bytes, film.is_cut));
                 found
             })
@@ -122,17 +133,27 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::evaluation::EpisodeTrace;
+
     use super::*;
 
     #[test]
     fn results_come_back_with_their_pictures() {
         let frames = Frames::of(2, 1, vec![1, 2, 3, 4, 5, 6], true);
-        let found = Evaluation { env_steps: 7, frames, ..Evaluation::default() };
+        let obs = vec![1.5, -0.0, f32::INFINITY, f32::from_bits(0x7fc0_1234)];
+        let bits = |found: &Evaluation| {
+            found.trace.iter().flat_map(|trace| &trace.obs).map(|value| value.to_bits()).collect::<Vec<u32>>()
+        };
+        let trace = Some(EpisodeTrace { episode: 2, obs_len: 2, obs, is_cut: false });
+        let found = Evaluation { env_steps: 7, frames, trace, ..Evaluation::default() };
         let (message, bytes) = Found::of(Ticket(3), Ok(Some(found.clone())));
         let mut pipe = Vec::new();
         send(&mut pipe, &message, &bytes).unwrap();
         let (read, bytes): (Found, Vec<u8>) = receive(&pipe[..]).unwrap();
-        assert_eq!(read.read(bytes), (Ticket(3), Ok(Some(found))));
+        let (ticket, read) = read.read(bytes);
+        let read = read.unwrap().unwrap();
+        assert_eq!((ticket, read.env_steps, &read.frames), (Ticket(3), 7, &found.frames));
+        assert_eq!((bits(&read), bits(&read).len()), (bits(&found), 4));
         for end in 0..pipe.len() {
             assert!(receive::<Found>(&pipe[..end]).is_err());
         }
