@@ -40,14 +40,19 @@ fn main() -> ExitCode {
         ratios.push(with / without);
     }
     ratios.sort_by(f64::total_cmp);
-    let [Some(low), Some(median), Some(high)] = [0, ratios.len() / 2, ratios.len().saturating_sub(1)].map(|at| ratios.get(at))
+    let [Some(low), Some(median), Some(high)] =
+        [0, ratios.len() / 2, ratios.len().saturating_sub(1)].map(|at| ratios.get(at))
     else {
         println!("no pairs, no ratio");
         return ExitCode::FAILURE;
     };
     let each = all as f64 / ratios.len() as f64;
     println!("evaluated every {INTERVAL} iterations, {each:.1} evaluations of 20 episodes a run");
-    println!("median ratio {median:.3} ({low:.3} to {high:.3}) of {} pairs: costs {:.1} %", ratios.len(), 100.0 * (1.0 - median));
+    println!(
+        "median ratio {median:.3} ({low:.3} to {high:.3}) of {} pairs: costs {:.1} %",
+        ratios.len(),
+        100.0 * (1.0 - median)
+    );
     ExitCode::SUCCESS
 }
 
