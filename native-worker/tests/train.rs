@@ -292,7 +292,9 @@ fn evaluations(setup: &Setup) -> Vec<Value> {
 #[tokio::test]
 async fn a_run_is_evaluated_beside_itself_and_its_policy_afterwards() {
     let evaluated = ["--evaluation-interval", "3", "--evaluation-episodes", "5"];
-    let setup = Setup::new(1, 12, 1_000_000_000).with(&evaluated);
+    // The statistics of observations travel with the weights, also there.
+    let filtered = ["--observation-filter", "MeanStdFilter"];
+    let setup = Setup::new(1, 12, 1_000_000_000).with(&evaluated).with(&filtered);
     let run = setup.start();
     until("two evaluations", || evaluations(&setup).len() >= 2).await;
     run.signal(Signal::INT);

@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Read as _},
+    io::{self, ErrorKind, Read as _},
     net::{Ipv4Addr, TcpListener, TcpStream},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rollmesh_core::{
@@ -43,6 +43,10 @@ const MAX_NAME: usize = 64;
 const MAX_CONNECTIONS: usize = 64;
 /// How long an answer may take that is none to a poll.
 const ANSWER: Duration = Duration::from_secs(10);
+/// A worker that closes connections may be about to end: it is looked after again for so long, …
+const ENDING: Duration = Duration::from_secs(1);
+/// … this often.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The longest time that a poll waits at the worker; a longer one asks again.
 const LONGEST_POLL: Duration = Duration::from_secs(10);
 
@@ -146,14 +150,19 @@ impl EvalNames {
         let file = self.file(name)?;
         let unknown = || EvalWorkerError::UnknownName { name: name.into(), dir: self.dir.clone() };
         let address = read(&file).ok_or_else(unknown)?;
-        match Connection::open(&address) {
-            Ok(connection) => Ok(EvalWorker::connected(connection)),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // It did not end by itself, or its file would be gone.
-                let _ = fs::remove_file(file);
-                Err(unknown())
+        let patience = Instant::now() + ENDING;
+        loop {
+            match Connection::open(&address) {
+                Ok(connection) => return Ok(EvalWorker::connected(connection)),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    // It did not end by itself, or its file would be gone.
+                    let _ = fs::remove_file(file);
+                    return Err(unknown());
+                }
+                // One that is just ending closes its door last.
+                Err(error) if is_end(&error) && Instant::now() < patience => thread::sleep(LOOK_AGAIN),
+                Err(error) => return Err(EvalWorkerError::io(error)),
             }
-            Err(error) => Err(EvalWorkerError::io(error)),
         }
     }
 
@@ -174,6 +183,12 @@ impl EvalNames {
         }
         Ok(self.dir.join(format!("{name}.json")))
     }
+}
+
+/// Whether an error says that whoever was there has gone.
+fn is_end(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 fn read(file: &Path) -> Option<Address> {
@@ -292,7 +307,7 @@ impl Door {
         let _ = fs::remove_file(&unfinished);
         match written {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(EvalWorkerError::NameTaken(founding.name.clone()));
             }
             Err(error) => return Err(failed(error)),

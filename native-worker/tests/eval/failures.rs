@@ -21,23 +21,26 @@ use super::{
 
 pub(crate) fn what_hangs_is_given_up_once_and_replaced() {
     let dir = tempfile::tempdir().unwrap();
-    for (kind, name) in ["thread", "process"].into_iter().enumerate() {
+    // Long enough for a process to begin, however busy the machine.
+    const LIMIT_MS: u64 = 3_000;
+    let spec = |name: &str| {
         let settings = json!({ "does": "hang", "once": dir.path().join(name) });
-        let spec = EvalSpec { timeout_ms: 1_500, ..lab(settings) };
-        let mut worker = match kind {
-            0 => {
-                let makers = spec.makers(&native(registry())).unwrap();
-                EvalWorker::in_thread_with(makers, Duration::from_millis(spec.timeout_ms)).unwrap()
-            }
-            _ => EvalWorker::in_process(&spec).unwrap(),
-        };
+        EvalSpec { timeout_ms: LIMIT_MS, ..lab(settings) }
+    };
+    let makers = spec("thread").makers(&native(registry())).unwrap();
+    let workers = [
+        EvalWorker::in_thread_with(makers, Duration::from_millis(LIMIT_MS)).unwrap(),
+        EvalWorker::in_process(&spec("process")).unwrap(),
+    ];
+    let is_given_up = |mut worker: EvalWorker| {
         worker.submit(None, 100, true, true).unwrap();
         let error = worker.poll(LONG).unwrap_err();
-        assert_eq!(error, EvalWorkerError::Overdue { doing: "evaluating".into(), limit_ms: 1_500 });
+        assert_eq!(error, EvalWorkerError::Overdue { doing: "evaluating".into(), limit_ms: LIMIT_MS });
         assert_eq!(worker.poll(Duration::ZERO), Ok(None));
         worker.submit(None, 100, true, true).unwrap();
         assert_eq!(result(&mut worker).reward(), 5.0);
-    }
+    };
+    thread::scope(|scope| workers.into_iter().for_each(|worker| _ = scope.spawn(move || is_given_up(worker))));
 }
 
 pub(crate) fn what_crashes_is_told_once_and_replaced() {
