@@ -159,14 +159,15 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         let algo = args.algo().name();
         return Err(Failure::usage(format!("{algo} learns from logged experience: name it with --input")));
     }
-    let plan = plan(args)?;
-    let config = plan.config().clone();
-    config.check(&registry.envs).map_err(Failure::usage)?;
-    // Before anything is announced; the run opens it for itself.
-    config.device.open().map_err(Failure::usage)?;
-    let security = args.security.config(config.run_dir.as_ref())?;
-    let summary = runtime(2)?.block_on(async {
+    runtime(2)?.block_on(async {
+        // Before anything is said: whoever reads that the run goes on may ask it to end.
         let mut endings = signals::Endings::listen();
+        let plan = plan(args)?;
+        let config = plan.config().clone();
+        config.check(&registry.envs).map_err(Failure::usage)?;
+        // Before anything is announced; the run opens it for itself.
+        config.device.open().map_err(Failure::usage)?;
+        let security = args.security.config(config.run_dir.as_ref())?;
         let (page, assets) = (!args.no_dashboard, args.assets.clone());
         let mut hub = host::start_with(args.listen, page, assets, security, &args.worker_spec, registry).await?;
         if !args.no_dashboard && !args.json {
@@ -174,17 +175,17 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         }
         let summary = host::train(&mut hub, plan, args.json, &mut endings).await;
         hub.shutdown().await;
-        summary
-    })?;
-    if args.json {
-        println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
-    } else {
-        print_summary(&summary, config.stop_return);
-        if let Some(directory) = &config.run_dir {
-            println!("files         {}", directory.display());
+        let summary = summary?;
+        if args.json {
+            println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
+        } else {
+            print_summary(&summary, config.stop_return);
+            if let Some(directory) = &config.run_dir {
+                println!("files         {}", directory.display());
+            }
         }
-    }
-    exit_code(&summary, config.stop_return)
+        exit_code(&summary, config.stop_return)
+    })
 }
 
 /// A new run, or one that goes on.
