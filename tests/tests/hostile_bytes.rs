@@ -101,6 +101,11 @@ fn messages() -> Vec<Message> {
             obs: vec![0; 64],
             dones: vec![0; 4],
         }),
+        Message::EvaluatorName(EvaluatorName { name: "eval-1".into(), serves: true }),
+        Message::EvaluatorFound(EvaluatorFound { name: "eval-1".into(), peer: 3 }),
+        Message::EvaluatorBytes(EvaluatorBytes { peer: 3, data: vec![7; 100] }),
+        Message::EvaluatorTaken(EvaluatorTaken { peer: 3, bytes: 100 }),
+        Message::EvaluatorGone(EvaluatorGone { peer: 3 }),
         Message::Evaluation(EvaluationPoint { run: 1, iteration: 300, ..EvaluationPoint::default() }),
         Message::EvaluationTrace(EnvTrace {
             run: 1,
@@ -306,7 +311,7 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
     let allowed = 16 * frame.len() as u64 + 1024;
     prop_assert!(memory.bytes_max <= allowed, "{} bytes for a frame of {}", memory.bytes_max, frame.len());
 
-    let peers = [Role::Worker, Role::Operator, Role::Client].map(Inbox::of_peer);
+    let peers = [Role::Worker, Role::Operator, Role::Client, Role::Evaluator].map(Inbox::of_peer);
     for mut inbox in peers.into_iter().chain([Inbox::of_hub()]) {
         let _ = inbox.handle_frame(frame);
     }

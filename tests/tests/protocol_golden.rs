@@ -349,6 +349,19 @@ fn what_an_evaluation_has_found() {
     assert_bytes(&Message::EvaluationTrace(trace), "524d010051000000 01 00 03 00 01 04 0000803f 01 01");
 }
 
+#[test]
+fn evaluators_and_their_bytes() {
+    let name = |serves| Message::EvaluatorName(EvaluatorName { name: "ab".into(), serves });
+    assert_bytes(&name(true), "524d010052000000 02 6162 01");
+    assert_bytes(&name(false), "524d010052000000 02 6162 00");
+    let found = EvaluatorFound { name: "ab".into(), peer: 300 };
+    assert_bytes(&Message::EvaluatorFound(found), "524d010053000000 02 6162 ac02");
+    let bytes = EvaluatorBytes { peer: 3, data: vec![7, 8] };
+    assert_bytes(&Message::EvaluatorBytes(bytes), "524d010054000000 03 02 0708");
+    assert_bytes(&Message::EvaluatorTaken(EvaluatorTaken { peer: 3, bytes: 300 }), "524d010055000000 03 ac02");
+    assert_bytes(&Message::EvaluatorGone(EvaluatorGone { peer: 3 }), "524d010056000000 03");
+}
+
 /// The example of the document.
 #[test]
 fn an_episode_of_a_client() {
@@ -391,7 +404,8 @@ fn an_episode_of_a_client() {
 #[test]
 fn the_document_lists_every_kind_as_it_is() {
     let document = include_str!("../../PROTOCOL.md");
-    let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C')];
+    let roles =
+        [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C'), (Role::Evaluator, 'E')];
     for &kind in Kind::ALL {
         let who = |may: fn(Role, Kind) -> bool| -> String {
             let letters: String = roles.iter().filter(|(role, _)| may(*role, kind)).map(|(_, letter)| letter).collect();

@@ -134,6 +134,11 @@ messages! {
     EpisodeReply(EpisodeReply),
     Evaluation(EvaluationPoint),
     EvaluationTrace(EnvTrace),
+    EvaluatorName(EvaluatorName),
+    EvaluatorFound(EvaluatorFound),
+    EvaluatorBytes(EvaluatorBytes),
+    EvaluatorTaken(EvaluatorTaken),
+    EvaluatorGone(EvaluatorGone),
 }
 
 impl Message {
@@ -155,6 +160,7 @@ impl Message {
                 texts + 24 * upload.slots.len() + 6 * upload.cut_ends.len()
             }
             Self::WorkerSetup(setup) => setup.config.len(),
+            Self::EvaluatorBytes(bytes) => bytes.data.len(),
             Self::Call(call) => call.body.len(),
             Self::CallResult(result) => result.body.len(),
             Self::EnvTrace(trace) | Self::EvaluationTrace(trace) => trace.obs.len() + trace.dones.len(),

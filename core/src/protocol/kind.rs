@@ -110,6 +110,16 @@ wire_enum! {
         Evaluation = 0x50,
         /// Hub to dashboard: the latest episode of an evaluation.
         EvaluationTrace = 0x51,
+        /// Evaluator to hub: a name is to be its own, or who has it?
+        EvaluatorName = 0x52,
+        /// Hub to evaluator: who has a name.
+        EvaluatorFound = 0x53,
+        /// Evaluator to evaluator: the next bytes.
+        EvaluatorBytes = 0x54,
+        /// Evaluator to evaluator: so many were read.
+        EvaluatorTaken = 0x55,
+        /// Hub to evaluator: another one has left.
+        EvaluatorGone = 0x56,
     }
 }
 
@@ -139,6 +149,8 @@ impl Kind {
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
             Self::Scale | Self::Drain | Self::Checkpoint => 256,
             Self::ManageTokens | Self::NewToken => 256,
+            Self::EvaluatorName | Self::EvaluatorFound | Self::EvaluatorTaken | Self::EvaluatorGone => 256,
+            Self::EvaluatorBytes => super::message::MAX_EVALUATOR_BYTES as u32 + 16,
             Self::TokenRows => 32 * KIB,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,

@@ -13,6 +13,8 @@ wire_enum! {
         Worker = 3,
         /// Drives episodes of its own, and sees nothing else.
         Client = 4,
+        /// Evaluates for others of this role, or has them evaluate, and sees nothing else.
+        Evaluator = 5,
     }
 }
 
@@ -22,7 +24,7 @@ impl Role {
     pub const fn frame_cap(self) -> u32 {
         match self {
             Self::Viewer | Self::Operator => DASHBOARD_FRAME_BYTES,
-            Self::Worker | Self::Client => MAX_FRAME_BYTES,
+            Self::Worker | Self::Client | Self::Evaluator => MAX_FRAME_BYTES,
         }
     }
 }
@@ -61,6 +63,7 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::LogReturns
         | Kind::EndEpisode
         | Kind::AbandonEpisode => matches!(role, Role::Client),
+        Kind::EvaluatorName | Kind::EvaluatorBytes | Kind::EvaluatorTaken => matches!(role, Role::Evaluator),
         Kind::Hello
         | Kind::Welcome
         | Kind::Refused
@@ -86,7 +89,9 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::Actions
         | Kind::EpisodeReply
         | Kind::Evaluation
-        | Kind::EvaluationTrace => false,
+        | Kind::EvaluationTrace
+        | Kind::EvaluatorFound
+        | Kind::EvaluatorGone => false,
     }
 }
 
@@ -115,6 +120,9 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::EvaluationTrace => matches!(role, Role::Viewer | Role::Operator),
         Kind::Reply | Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => matches!(role, Role::Operator),
         Kind::Spaces | Kind::Actions | Kind::EpisodeReply => matches!(role, Role::Client),
+        Kind::EvaluatorFound | Kind::EvaluatorBytes | Kind::EvaluatorTaken | Kind::EvaluatorGone => {
+            matches!(role, Role::Evaluator)
+        }
         Kind::Hello
         | Kind::LeaseRefused
         | Kind::Progress
@@ -138,7 +146,8 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::LogAction
         | Kind::LogReturns
         | Kind::EndEpisode
-        | Kind::AbandonEpisode => false,
+        | Kind::AbandonEpisode
+        | Kind::EvaluatorName => false,
     }
 }
 
@@ -149,63 +158,74 @@ mod tests {
 
     /// One line per kind: who may send it to the hub and who may get it from the hub.
     const MATRIX: &str = "
-Hello              from ----  to ----
-Welcome            from ----  to VOWC
-Refused            from ----  to VOWC
-Goodbye            from VOWC  to VOWC
-Chunk              from --W-  to --W-
-Credit             from --W-  to --W-
-RunStart           from ----  to --W-
-RunEnd             from ----  to --W-
-WeightsUpdate      from ----  to --W-
-LeaseGrant         from ----  to --W-
-Revoke             from ----  to --W-
-LeaseRefused       from --W-  to ----
-Progress           from --W-  to ----
-FragmentUpload     from --W-  to ----
-WeightsApplied     from --W-  to ----
-WorkerSetup        from ----  to --W-
-Call               from ----  to --W-
-CallResult         from --W-  to ----
-RunStatus          from ----  to VO--
-Iteration          from ----  to VO--
-WorkerRow          from ----  to VO--
-WorkerGone         from ----  to VO--
-EnvTrace           from ----  to VO--
-Notice             from ----  to VO--
-LedgerReport       from ----  to VO--
-Pause              from -O--  to ----
-Resume             from -O--  to ----
-Stop               from -O--  to ----
-AddWorker          from -O--  to ----
-RemoveWorker       from -O--  to ----
-StartRun           from -O--  to ----
-Watch              from -O--  to ----
-WorkerTokenRequest from -O--  to ----
-Reply              from ----  to -O--
-WorkerToken        from ----  to -O--
-Scale              from -O--  to ----
-Drain              from -O--  to ----
-Checkpoint         from -O--  to ----
-ManageTokens       from -O--  to ----
-TokenRows          from ----  to -O--
-NewToken           from ----  to -O--
-Spaces             from ----  to ---C
-StartEpisode       from ---C  to ----
-GetAction          from ---C  to ----
-LogAction          from ---C  to ----
-LogReturns         from ---C  to ----
-EndEpisode         from ---C  to ----
-AbandonEpisode     from ---C  to ----
-Actions            from ----  to ---C
-EpisodeReply       from ----  to ---C
-Evaluation         from ----  to VO--
-EvaluationTrace    from ----  to VO--
+Hello              from -----  to -----
+Welcome            from -----  to VOWCE
+Refused            from -----  to VOWCE
+Goodbye            from VOWCE  to VOWCE
+Chunk              from --W--  to --W--
+Credit             from --W--  to --W--
+RunStart           from -----  to --W--
+RunEnd             from -----  to --W--
+WeightsUpdate      from -----  to --W--
+LeaseGrant         from -----  to --W--
+Revoke             from -----  to --W--
+LeaseRefused       from --W--  to -----
+Progress           from --W--  to -----
+FragmentUpload     from --W--  to -----
+WeightsApplied     from --W--  to -----
+WorkerSetup        from -----  to --W--
+Call               from -----  to --W--
+CallResult         from --W--  to -----
+RunStatus          from -----  to VO---
+Iteration          from -----  to VO---
+WorkerRow          from -----  to VO---
+WorkerGone         from -----  to VO---
+EnvTrace           from -----  to VO---
+Notice             from -----  to VO---
+LedgerReport       from -----  to VO---
+Pause              from -O---  to -----
+Resume             from -O---  to -----
+Stop               from -O---  to -----
+AddWorker          from -O---  to -----
+RemoveWorker       from -O---  to -----
+StartRun           from -O---  to -----
+Watch              from -O---  to -----
+WorkerTokenRequest from -O---  to -----
+Reply              from -----  to -O---
+WorkerToken        from -----  to -O---
+Scale              from -O---  to -----
+Drain              from -O---  to -----
+Checkpoint         from -O---  to -----
+ManageTokens       from -O---  to -----
+TokenRows          from -----  to -O---
+NewToken           from -----  to -O---
+Spaces             from -----  to ---C-
+StartEpisode       from ---C-  to -----
+GetAction          from ---C-  to -----
+LogAction          from ---C-  to -----
+LogReturns         from ---C-  to -----
+EndEpisode         from ---C-  to -----
+AbandonEpisode     from ---C-  to -----
+Actions            from -----  to ---C-
+EpisodeReply       from -----  to ---C-
+Evaluation         from -----  to VO---
+EvaluationTrace    from -----  to VO---
+EvaluatorName      from ----E  to -----
+EvaluatorFound     from -----  to ----E
+EvaluatorBytes     from ----E  to ----E
+EvaluatorTaken     from ----E  to ----E
+EvaluatorGone      from -----  to ----E
 ";
 
     #[test]
     fn the_matrix_of_roles_and_kinds() {
-        let roles = [(Role::Viewer, 'V'), (Role::Operator, 'O'), (Role::Worker, 'W'), (Role::Client, 'C')];
+        let roles = [
+            (Role::Viewer, 'V'),
+            (Role::Operator, 'O'),
+            (Role::Worker, 'W'),
+            (Role::Client, 'C'),
+            (Role::Evaluator, 'E'),
+        ];
         let mut matrix = String::from("\n");
         for &kind in Kind::ALL {
             let row = |may: fn(Role, Kind) -> bool| -> String {

@@ -59,6 +59,7 @@ fn role_name(role: Role) -> &'static str {
         Role::Operator => "operator",
         Role::Worker => "worker",
         Role::Client => "client",
+        Role::Evaluator => "evaluator",
     }
 }
 

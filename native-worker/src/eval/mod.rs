@@ -35,10 +35,12 @@
 //! ```
 //!
 //! In a process, environment and policy have names: [`EvalSpec`]. Workers with names of their own outlive who started
-//! them: [`EvalNames`].
+//! them: [`EvalNames`]; those that are known to a hub are found from other machines, too: [`EvalHub`].
 
 mod engine;
 mod error;
+#[cfg(unix)]
+mod hub;
 mod makers;
 #[cfg(unix)]
 mod names;
@@ -61,13 +63,13 @@ use rollmesh_core::{
     weights::Weights,
 };
 
-#[cfg(unix)]
-pub use self::names::EvalNames;
 use self::supervisor::{Outcome, Shared, Source};
 pub use self::{
     error::EvalWorkerError,
     makers::{EvalMakers, EvalSpec, InitSpec},
 };
+#[cfg(unix)]
+pub use self::{hub::EvalHub, names::EvalNames};
 #[cfg(unix)]
 pub(crate) use self::{
     names::{WORKER_COMMAND, serve_worker},

@@ -1,11 +1,12 @@
 //! Evaluation workers with names: processes that outlive whoever started them, and are found again by others.
 //!
 //! Each has a file in a directory, which only its user can read: a port of the loopback device, and a token. Whoever has
-//! the file may connect, submit, poll and shut it down.
+//! the file may connect, submit, poll and shut it down. Where they are known to a hub, evaluators of the hub may.
 
 use std::{
+    fmt,
     fs::{self, File, OpenOptions},
-    io::{self, ErrorKind, Read as _},
+    io::{self, ErrorKind, Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     EvalWorker, EvalWorkerError,
+    hub::{EvalHub, HubWay},
     makers::EvalSpec,
     process::VARIABLE,
     supervisor::{Outcome, Shared},
@@ -42,7 +44,7 @@ const MAX_NAME: usize = 64;
 /// Handles in other processes at a time.
 const MAX_CONNECTIONS: usize = 64;
 /// How long an answer may take that is none to a poll.
-const ANSWER: Duration = Duration::from_secs(10);
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
 /// A worker that closes connections may be about to end: it is looked after again for so long, …
 const ENDING: Duration = Duration::from_secs(1);
 /// … this often.
@@ -60,9 +62,10 @@ const LONGEST_POLL: Duration = Duration::from_secs(10);
 /// let error = names.find("nobody").unwrap_err().to_string();
 /// assert!(error.starts_with("there is no evaluation worker 'nobody' in "));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct EvalNames {
     dir: PathBuf,
+    hub: Option<EvalHub>,
 }
 
 /// What a name's file says.
@@ -79,6 +82,7 @@ struct Founding {
     dir: PathBuf,
     name: String,
     spec: EvalSpec,
+    hub: Option<HubWay>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -102,7 +106,15 @@ impl EvalNames {
     /// Names in this directory. It is made when the first worker gets a name.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+        Self { dir: dir.into(), hub: None }
+    }
+
+    /// Names are those of a hub, too: workers that get one are found through the hub by whoever has a token of an
+    /// evaluator, and those that are not in the directory are looked for there. A worker whose connection to the hub is
+    /// lost goes on, and connects again.
+    #[must_use]
+    pub fn with_hub(self, hub: EvalHub) -> Self {
+        Self { hub: Some(hub), ..self }
     }
 
     /// The user's own: `eval` in what `ROLLMESH_STATE_DIR` says, else in `rollmesh` where the system keeps such things.
@@ -118,8 +130,8 @@ impl EvalNames {
     /// [`main_with`](crate::main_with) or [`eval_process`](super::eval_process).
     ///
     /// # Errors
-    /// [`EvalWorkerError::BadName`], [`EvalWorkerError::NameTaken`], [`EvalWorkerError::Setup`]. What is wrong with
-    /// environment and policy is told by the first poll.
+    /// [`EvalWorkerError::BadName`], [`EvalWorkerError::NameTaken`], [`EvalWorkerError::Setup`]; [`EvalWorkerError::Io`] if
+    /// there is no such hub. What is wrong with environment and policy is told by the first poll.
     pub fn create(&self, name: &str, spec: &EvalSpec) -> Result<EvalWorker, EvalWorkerError> {
         self.file(name)?;
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
@@ -134,12 +146,13 @@ impl EvalNames {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(EvalWorkerError::setup("process", "it has no pipes"));
         };
-        let founding = Founding { dir: self.dir.clone(), name: name.into(), spec: spec.clone() };
+        let hub = self.hub.as_ref().map(HubWay::from);
+        let founding = Founding { dir: self.dir.clone(), name: name.into(), spec: spec.clone(), hub };
         let told = send(stdin, &founding, &[]).and_then(|()| receive::<Result<(), EvalWorkerError>>(stdout));
         // Whoever starts it and stays does not leave a dead process behind.
         let _ = thread::Builder::new().name("eval-worker-end".into()).spawn(move || child.wait());
         told.map_err(failed)?.0?;
-        self.find(name)
+        self.find_here(name)
     }
 
     /// A worker that was started under this name, in this process or another one, with nothing asked for by this handle.
@@ -147,6 +160,13 @@ impl EvalNames {
     /// # Errors
     /// [`EvalWorkerError::UnknownName`], [`EvalWorkerError::BadName`], [`EvalWorkerError::Io`].
     pub fn find(&self, name: &str) -> Result<EvalWorker, EvalWorkerError> {
+        match (self.find_here(name), &self.hub) {
+            (Err(EvalWorkerError::UnknownName { .. }), Some(hub)) => hub.find(name),
+            (found, _) => found,
+        }
+    }
+
+    fn find_here(&self, name: &str) -> Result<EvalWorker, EvalWorkerError> {
         let file = self.file(name)?;
         let unknown = || EvalWorkerError::UnknownName { name: name.into(), dir: self.dir.clone() };
         let address = read(&file).ok_or_else(unknown)?;
@@ -177,12 +197,18 @@ impl EvalNames {
     }
 
     fn file(&self, name: &str) -> Result<PathBuf, EvalWorkerError> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        if name.is_empty() || name.len() > MAX_NAME || name.starts_with('.') || !name.chars().all(is_plain) {
-            return Err(EvalWorkerError::BadName(name.chars().take(MAX_NAME).collect()));
-        }
+        check_name(name)?;
         Ok(self.dir.join(format!("{name}.json")))
     }
+}
+
+/// What can be part of a file's name on every system, and is no other file.
+pub(super) fn check_name(name: &str) -> Result<(), EvalWorkerError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if name.is_empty() || name.len() > MAX_NAME || name.starts_with('.') || !name.chars().all(is_plain) {
+        return Err(EvalWorkerError::BadName(name.chars().take(MAX_NAME).collect()));
+    }
+    Ok(())
 }
 
 /// Whether an error says that whoever was there has gone.
@@ -197,10 +223,22 @@ fn read(file: &Path) -> Option<Address> {
     serde_json::from_str(&text).ok()
 }
 
+/// Bytes in both directions.
+pub(super) trait Line: Read + Write + Send + fmt::Debug {
+    /// How long a read waits; none for as long as it takes.
+    fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()>;
+}
+
+impl Line for TcpStream {
+    fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        self.set_read_timeout(patience)
+    }
+}
+
 /// A connection to a worker of another process.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    line: Box<dyn Line>,
 }
 
 impl Connection {
@@ -209,17 +247,22 @@ impl Connection {
         let stream = TcpStream::connect_timeout(&to, ANSWER)?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(ANSWER))?;
-        let mut connection = Self { stream };
+        let mut connection = Self::over(stream);
         match connection.ask(&Ask::Hello { token: address.token.clone() }, &[], ANSWER)? {
             (Answer::Done, _) => Ok(connection),
             _ => Err(io::Error::other("it does not answer as an evaluation worker does")),
         }
     }
 
+    /// By a line on which nobody is asked for a token.
+    pub(super) fn over(line: impl Line + 'static) -> Self {
+        Self { line: Box::new(line) }
+    }
+
     fn ask(&mut self, ask: &Ask, bytes: &[u8], patience: Duration) -> io::Result<(Answer, Vec<u8>)> {
-        self.stream.set_read_timeout(Some(patience))?;
-        send(&self.stream, ask, bytes)?;
-        receive(&self.stream)
+        self.line.set_patience(Some(patience))?;
+        send(&mut self.line, ask, bytes)?;
+        receive(&mut self.line)
     }
 
     pub(super) fn submit(
@@ -265,7 +308,7 @@ pub(crate) fn serve_worker() -> ExitCode {
     let Ok((founding, _)) = receive::<Founding>(io::stdin().lock()) else { return ExitCode::FAILURE };
     // No terminal that closes ends it.
     let _ = rustix::process::setsid();
-    let found = Door::open(&founding);
+    let found = Door::open(founding);
     let said = found.as_ref().map(|_| ()).map_err(Clone::clone);
     let told = send(io::stdout().lock(), &said, &[]);
     match found {
@@ -283,7 +326,7 @@ struct Door {
 }
 
 impl Door {
-    fn open(founding: &Founding) -> Result<Self, EvalWorkerError> {
+    fn open(founding: Founding) -> Result<Self, EvalWorkerError> {
         let names = EvalNames::new(&founding.dir);
         let file = names.file(&founding.name)?;
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
@@ -312,7 +355,13 @@ impl Door {
             }
             Err(error) => return Err(failed(error)),
         }
-        let worker = EvalWorker::in_process(&founding.spec);
+        let worker = EvalWorker::in_process(&founding.spec).and_then(|worker| {
+            if let (Some(hub), Some(shared)) = (founding.hub.and_then(HubWay::hub), worker.shared()) {
+                let file = file.clone();
+                hub.serve(&founding.name, MAX_CONNECTIONS, move |line| serve_line(line, &shared, None, &file))?;
+            }
+            Ok(worker)
+        });
         if worker.is_err() {
             let _ = fs::remove_file(&file);
         }
@@ -330,35 +379,42 @@ impl Door {
             }
             let (shared, token, file, count) = (shared.clone(), self.token, self.file.clone(), count.clone());
             let _ = thread::Builder::new().name("eval-handle".into()).spawn(move || {
-                let is_over = converse(&stream, &shared, token).unwrap_or(false);
+                let _ = stream.set_nodelay(true);
+                let _ = stream.set_write_timeout(Some(ANSWER));
+                serve_line(stream, &shared, Some(token), &file);
                 count.fetch_sub(1, Ordering::Relaxed);
-                if is_over {
-                    let _ = fs::remove_file(file);
-                    shared.stop();
-                    let _ = send(&stream, &Answer::Done, &[]);
-                    // With it the engine's process ends: its requests do.
-                    std::process::exit(0);
-                }
             });
         }
         ExitCode::FAILURE
     }
 }
 
-/// Serves one handle; true if it wants the worker to end.
-fn converse(stream: &TcpStream, shared: &Shared, token: Token) -> io::Result<bool> {
-    stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(ANSWER))?;
-    stream.set_read_timeout(Some(ANSWER))?;
-    match receive(stream)? {
-        (Ask::Hello { token: shown }, _) if Token::from_hex(&shown).is_ok_and(|shown| shown == token) => {}
-        _ => return Ok(false),
+/// Serves one handle until it has gone; ends the process if it wants the worker to end.
+fn serve_line(mut line: impl Line, shared: &Shared, token: Option<Token>, file: &Path) {
+    if converse(&mut line, shared, token).unwrap_or(false) {
+        let _ = fs::remove_file(file);
+        shared.stop();
+        // Through a hub it need not arrive: there the end is told by the hub.
+        let _ = send(&mut line, &Answer::Done, &[]);
+        // With it the engine's process ends: its requests do.
+        std::process::exit(0);
     }
-    send(stream, &Answer::Done, &[])?;
-    stream.set_read_timeout(None)?;
+}
+
+/// Serves one handle; true if it wants the worker to end. Without a token nobody is asked for one.
+fn converse(stream: &mut impl Line, shared: &Shared, token: Option<Token>) -> io::Result<bool> {
+    if let Some(token) = token {
+        stream.set_patience(Some(ANSWER))?;
+        match receive(&mut *stream)? {
+            (Ask::Hello { token: shown }, _) if Token::from_hex(&shown).is_ok_and(|shown| shown == token) => {}
+            _ => return Ok(false),
+        }
+        send(&mut *stream, &Answer::Done, &[])?;
+    }
+    stream.set_patience(None)?;
     let asker = shared.asker();
     let result = loop {
-        let (ask, bytes) = match receive(stream) {
+        let (ask, bytes) = match receive(&mut *stream) {
             Ok(asked) => asked,
             Err(_) => break Ok(false),
         };
@@ -380,7 +436,7 @@ fn converse(stream: &TcpStream, shared: &Shared, token: Token) -> io::Result<boo
             Ask::Shutdown => break Ok(true),
             Ask::Hello { .. } => break Ok(false),
         };
-        if let Err(error) = send(stream, &answer, &bytes) {
+        if let Err(error) = send(&mut *stream, &answer, &bytes) {
             break Err(error);
         }
     };

@@ -118,6 +118,8 @@ pub(super) struct Actor {
     /// What a local worker needs, unless the run says otherwise.
     pub(super) worker: WorkerSpec,
     pub(super) peers: BTreeMap<u32, Peer>,
+    /// Who evaluates under which name.
+    pub(super) evaluators: BTreeMap<String, u32>,
     next_peer: u32,
     pub(super) run: Option<Run>,
     pub(super) next_run: u32,
@@ -202,6 +204,7 @@ impl Actor {
             program,
             worker,
             peers: BTreeMap::new(),
+            evaluators: BTreeMap::new(),
             next_peer: 1,
             run: None,
             next_run: 1,
@@ -398,6 +401,7 @@ impl Actor {
             }
             // What it needs to know it is told by its socket's task.
             Role::Client => self.notice(0, format!("client {id} joined: {name} ({kind})")),
+            Role::Evaluator => self.notice(0, format!("evaluator {id} joined: {name} ({kind})")),
         }
     }
 
@@ -424,6 +428,9 @@ impl Actor {
             self.broadcast_gone(id);
         } else if peer.role == Role::Client {
             self.notice_leave(*is_fault, format!("client {id} left: {reason}"));
+        } else if peer.role == Role::Evaluator {
+            self.notice_leave(*is_fault, format!("evaluator {id} left: {reason}"));
+            self.forget_evaluator(id);
         } else if *is_fault {
             self.notice_offence(format!("a dashboard was disconnected: {reason}"));
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rollmesh_core::protocol::{
     DASHBOARD_FRAME_BYTES, INITIAL_CREDIT, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES, handshake::MAX_TEXT_BYTES,
+    message::EVALUATOR_WINDOW,
 };
 use serde::Serialize;
 
@@ -50,6 +51,8 @@ pub(super) const MAX_LOUD_NOTICES: u32 = 50;
 pub(super) const MAX_PEERS: usize = 4096;
 /// What may wait for a dashboard, or a reply for an operator; beyond that it has to connect again.
 pub(super) const MAX_BACKLOG_BYTES: usize = 1 << 20;
+/// What may wait for an evaluator: as much as 64 who ask may have on their way to it.
+pub(super) const MAX_EVALUATOR_BACKLOG_BYTES: usize = 64 * EVALUATOR_WINDOW;
 /// A dashboard for which this much waits is not told the state of things until it has taken that, and then the latest.
 pub(super) const STATE_BACKLOG_BYTES: usize = 64 << 10;
 /// A peer takes a frame within this time, counted from when the system's buffers are full.
@@ -121,6 +124,8 @@ pub fn limits() -> Vec<Limit> {
         limit("dashboard_socket", DASHBOARD_SOCKET_BYTES as u64, "bytes", "more wait in the hub"),
         limit("dashboard_state", STATE_BACKLOG_BYTES as u64, "bytes", "told the latest once these were taken"),
         limit("dashboard_backlog", MAX_BACKLOG_BYTES as u64, "bytes", "the connection is closed"),
+        limit("evaluator_bytes", kind(Kind::EvaluatorBytes), "bytes", "closed"),
+        limit("evaluator_backlog", MAX_EVALUATOR_BACKLOG_BYTES as u64, "bytes", "the connection is closed"),
         limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
         limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),
         limit("silence", ms(SILENCE_LIMIT), "ms", "closed"),

@@ -16,6 +16,7 @@ mod client;
 mod commands;
 mod dashboard;
 mod door;
+mod evaluators;
 mod gate;
 mod limits;
 mod meter;
@@ -188,6 +189,7 @@ pub struct Hub {
     viewer: Token,
     worker: Token,
     client: Token,
+    evaluator: Token,
     events: mpsc::Sender<Event>,
     status: watch::Receiver<RunStatus>,
     notices: mpsc::Receiver<HubNotice>,
@@ -243,10 +245,12 @@ impl Hub {
         let failed = |source| HubError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let [operator, viewer, worker, client] = [(); 4].map(|()| random_token().map_err(HubError::Randomness));
-        let (operator, viewer, worker, client) = (operator?, viewer?, worker?, client?);
+        let [operator, viewer, worker, client, evaluator] =
+            [(); 5].map(|()| random_token().map_err(HubError::Randomness));
+        let (operator, viewer, worker, client, evaluator) = (operator?, viewer?, worker?, client?, evaluator?);
         let mut let_in = |token, role| tokens.add(token, TokenGrant { role, child: None, expires: None });
         let_in(&worker, Role::Worker);
+        let_in(&evaluator, Role::Evaluator);
         if clients.is_some() {
             let_in(&client, Role::Client);
         }
@@ -292,6 +296,7 @@ impl Hub {
             viewer,
             worker,
             client,
+            evaluator,
             status,
             notices,
             actor: tokio::spawn(actor.run(inbox)),
@@ -351,6 +356,12 @@ impl Hub {
     #[must_use]
     pub fn client_token(&self) -> Token {
         self.client
+    }
+
+    /// A token that lets evaluation workers in, and those who look for them: see [`EvalHub`](crate::eval::EvalHub).
+    #[must_use]
+    pub fn evaluator_token(&self) -> Token {
+        self.evaluator
     }
 
     /// The state of the run, whenever it changes.

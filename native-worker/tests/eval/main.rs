@@ -4,9 +4,13 @@
 //! This program is the process of its evaluations, too, so it has a `main` of its own.
 
 #[cfg(target_os = "linux")]
+mod beside;
+#[cfg(target_os = "linux")]
 mod contract;
 #[cfg(target_os = "linux")]
 mod failures;
+#[cfg(target_os = "linux")]
+mod hub;
 #[cfg(target_os = "linux")]
 mod lab;
 #[cfg(target_os = "linux")]
@@ -19,9 +23,10 @@ fn main() {}
 fn main() -> std::process::ExitCode {
     use libtest_mimic::{Arguments, Trial};
 
+    beside::be_a_program_that_fails();
     rollmesh::eval::eval_process(lab::registry);
     names::be_somebody_else();
-    let tests: [(&str, fn()); 15] = [
+    let tests: [(&str, fn()); 17] = [
         ("there_is_nothing_before_something_was_submitted", contract::there_is_nothing_before_something_was_submitted),
         ("a_result_has_a_reward_and_frames", contract::a_result_has_a_reward_and_frames),
         ("only_the_second_result_is_ever_returned", contract::only_the_second_result_is_ever_returned),
@@ -40,6 +45,8 @@ fn main() -> std::process::ExitCode {
         ("others_find_a_worker_by_its_name", names::others_find_a_worker_by_its_name),
         ("a_worker_outlives_who_started_it", names::a_worker_outlives_who_started_it),
         ("names_are_taken_once_and_free_again", names::names_are_taken_once_and_free_again),
+        ("others_find_a_worker_through_a_hub", hub::others_find_a_worker_through_a_hub),
+        ("no_evaluation_that_goes_wrong_stops_a_run", beside::no_evaluation_that_goes_wrong_stops_a_run),
     ];
     let arguments = Arguments::from_args();
     let trial = |(name, test): (&str, fn())| {

@@ -1,0 +1,64 @@
+//! Workers that are found through a hub.
+
+use std::{num::NonZeroU32, path::Path, thread, time::Duration};
+
+use rollmesh::{
+    Registry,
+    control::Trust,
+    eval::{EvalHub, EvalNames, EvalSpec, EvalWorkerError},
+    hub::{Hub, HubConfig, SecurityConfig},
+    kernels::AUTO,
+};
+use rollmesh_core::evaluation::{Earlier, EvaluationRequest};
+
+use super::contract::{LONG, result};
+
+/// A hub without a page, whose local workers run this program.
+pub(crate) fn config(program: &Path) -> HubConfig {
+    HubConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        dashboard: false,
+        assets: None,
+        worker_program: program.into(),
+        kernels: AUTO,
+        external: None,
+        allow_origins: Vec::new(),
+        security: SecurityConfig::default(),
+    }
+}
+
+pub(crate) fn others_find_a_worker_through_a_hub() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let hub = runtime.block_on(Hub::start(config("/nowhere".as_ref()), &Registry::builtin())).unwrap();
+    let url = format!("ws://{}", hub.address()).parse().unwrap();
+    let at_hub = EvalHub { url, token: hub.evaluator_token(), trust: Trust::default() };
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [here, elsewhere] = dirs.each_ref().map(|dir| EvalNames::new(dir.path()).with_hub(at_hub.clone()));
+
+    let spec = EvalSpec { policy: "random".into(), num_envs: 2, ..EvalSpec::new("CartPole-v1") };
+    let mut worker = here.create("judge", &spec).unwrap();
+    assert!(matches!(elsewhere.create("judge", &spec), Err(EvalWorkerError::NameTaken(_))));
+    assert!(elsewhere.list().is_empty());
+    assert!(matches!(at_hub.find("nobody"), Err(EvalWorkerError::UnknownName { .. })));
+    let stranger = EvalHub { token: hub.worker_token(), ..at_hub.clone() };
+    assert!(matches!(stranger.find("judge"), Err(EvalWorkerError::Io(_))));
+
+    let mut far = elsewhere.find("judge").unwrap();
+    assert_eq!(far.poll(Duration::ZERO), Ok(None));
+    let episodes = NonZeroU32::new(2).unwrap();
+    let request =
+        EvaluationRequest { deterministic: false, render: true, ..EvaluationRequest::of_episodes(episodes, 500) };
+    far.submit_request(None, request.clone(), Earlier::Cancel).unwrap();
+    worker.submit_request(None, request, Earlier::Cancel).unwrap();
+    let found = result(&mut far);
+    // More than may be on its way at a time.
+    assert!(found.frames.as_ref().is_some_and(|frames| frames.rgb().len() > 1 << 20));
+    assert_eq!((found.episodes.len(), result(&mut worker)), (2, found));
+
+    far.shutdown();
+    assert!(matches!(worker.poll(LONG), Err(EvalWorkerError::Io(_))));
+    while at_hub.find("judge").is_ok() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    runtime.block_on(hub.shutdown());
+}
