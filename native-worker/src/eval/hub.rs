@@ -227,6 +227,7 @@ impl HubWay {
 }
 
 /// What comes of a connection.
+#[allow(clippy::large_enum_variant)] // Each is handled at once.
 enum Heard {
     Message(Message),
     Lost(String),

@@ -1,6 +1,6 @@
 //! Workers that are found through a hub.
 
-use std::{num::NonZeroU32, path::Path, thread, time::Duration};
+use std::{num::NonZeroU32, path::Path, process::Command, thread, time::Duration};
 
 use rollmesh::{
     Registry,
@@ -9,9 +9,16 @@ use rollmesh::{
     hub::{Hub, HubConfig, SecurityConfig},
     kernels::AUTO,
 };
-use rollmesh_core::evaluation::{Earlier, EvaluationRequest};
+use rollmesh_core::{
+    evaluation::{Earlier, EvaluationRequest},
+    protocol::Token,
+};
+use serde_json::json;
 
-use super::contract::{LONG, result};
+use super::{
+    contract::{LONG, result},
+    lab::lab,
+};
 
 /// A hub without a page, whose local workers run this program.
 pub(crate) fn config(program: &Path) -> HubConfig {
@@ -60,5 +67,44 @@ pub(crate) fn others_find_a_worker_through_a_hub() {
     while at_hub.find("judge").is_ok() {
         thread::sleep(Duration::from_millis(5));
     }
+    runtime.block_on(hub.shutdown());
+}
+
+pub(crate) fn a_worker_comes_back_to_a_hub_that_was_started_again() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("tokens.json");
+    let mut create = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
+    create.args(["tokens", "create", "--role", "evaluator", "--file"]).arg(&tokens);
+    let token = String::from_utf8(create.output().unwrap().stdout).unwrap();
+    let token = token.split_whitespace().find_map(|word| Token::from_hex(word).ok()).unwrap();
+    let start = |listen| {
+        let security = SecurityConfig { token_file: Some(tokens.clone()), ..SecurityConfig::default() };
+        let config = HubConfig { listen, security, ..config("/nowhere".as_ref()) };
+        runtime.block_on(Hub::start(config, &Registry::builtin())).unwrap()
+    };
+    let hub = start("127.0.0.1:0".parse().unwrap());
+    let address = hub.address();
+    let at_hub = EvalHub { url: format!("ws://{address}").parse().unwrap(), token, trust: Trust::default() };
+    let names = EvalNames::new(dir.path().join("names")).with_hub(at_hub.clone());
+    let mut worker = names.create("judge", &lab(json!({}))).unwrap();
+    let mut far = at_hub.find("judge").unwrap();
+    runtime.block_on(hub.shutdown());
+    assert!(matches!(far.poll(LONG), Err(EvalWorkerError::Io(_))));
+    assert!(at_hub.find("judge").is_err());
+    // Here it was there all the time.
+    worker.submit(None, 100, true, true).unwrap();
+    assert_eq!(result(&mut worker).reward(), 5.0);
+
+    let hub = start(address);
+    let mut far = loop {
+        match at_hub.find("judge") {
+            Ok(found) => break found,
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    far.submit(None, 2, true, true).unwrap();
+    assert_eq!(result(&mut far).env_steps, 2);
+    worker.shutdown();
     runtime.block_on(hub.shutdown());
 }

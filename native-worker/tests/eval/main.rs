@@ -26,7 +26,7 @@ fn main() -> std::process::ExitCode {
     beside::be_a_program_that_fails();
     rollmesh::eval::eval_process(lab::registry);
     names::be_somebody_else();
-    let tests: [(&str, fn()); 17] = [
+    let tests: [(&str, fn()); 18] = [
         ("there_is_nothing_before_something_was_submitted", contract::there_is_nothing_before_something_was_submitted),
         ("a_result_has_a_reward_and_frames", contract::a_result_has_a_reward_and_frames),
         ("only_the_second_result_is_ever_returned", contract::only_the_second_result_is_ever_returned),
@@ -46,6 +46,10 @@ fn main() -> std::process::ExitCode {
         ("a_worker_outlives_who_started_it", names::a_worker_outlives_who_started_it),
         ("names_are_taken_once_and_free_again", names::names_are_taken_once_and_free_again),
         ("others_find_a_worker_through_a_hub", hub::others_find_a_worker_through_a_hub),
+        (
+            "a_worker_comes_back_to_a_hub_that_was_started_again",
+            hub::a_worker_comes_back_to_a_hub_that_was_started_again,
+        ),
         ("no_evaluation_that_goes_wrong_stops_a_run", beside::no_evaluation_that_goes_wrong_stops_a_run),
     ];
     let arguments = Arguments::from_args();

@@ -168,7 +168,7 @@ fn show(token: &Token, role: Role, expires: u64) {
 }
 
 fn line(id: TokenId, role: &str, expires: u64, connections: Option<u32>) -> String {
-    let mut line = format!("{id}  {role:<8}  {:<24}", end(expires));
+    let mut line = format!("{id}  {role:<9}  {:<24}", end(expires));
     if let Some(connections) = connections {
         let _ = write!(line, "  connections {connections}");
     }
