@@ -132,6 +132,8 @@ messages! {
     AbandonEpisode(AbandonEpisode),
     Actions(Actions),
     EpisodeReply(EpisodeReply),
+    Evaluation(EvaluationPoint),
+    EvaluationTrace(EnvTrace),
 }
 
 impl Message {
@@ -155,7 +157,7 @@ impl Message {
             Self::WorkerSetup(setup) => setup.config.len(),
             Self::Call(call) => call.body.len(),
             Self::CallResult(result) => result.body.len(),
-            Self::EnvTrace(trace) => trace.obs.len() + trace.dones.len(),
+            Self::EnvTrace(trace) | Self::EvaluationTrace(trace) => trace.obs.len() + trace.dones.len(),
             _ => 0,
         };
         large + 128
