@@ -25,15 +25,15 @@ fn main() -> ExitCode {
     // As a test it shows that it runs.
     let is_test = !arguments.iter().any(|argument| argument == "--bench");
     let pairs = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(7);
-    let (pairs, env_steps) = if is_test { (1, 8_192) } else { (pairs, ENV_STEPS) };
-    let (mut ratios, mut all) = (Vec::new(), 0);
+    let (pairs, env_steps, interval) = if is_test { (1, 8_192, 1) } else { (pairs, ENV_STEPS, INTERVAL) };
+    let (mut ratios, mut evaluations) = (Vec::new(), 0);
     for pair in 0..pairs {
         // Who comes second may find the machine warmer, or hotter.
         let mut speeds = [0.0; 2];
         for with in [pair % 2, 1 - pair % 2] {
-            let (speed, evaluations) = run(if with == 1 { INTERVAL } else { 0 }, env_steps);
+            let (speed, done) = run(if with == 1 { interval } else { 0 }, env_steps);
             speeds[with] = speed;
-            all += evaluations;
+            evaluations += done;
         }
         let [without, with] = speeds;
         println!("without {without:.0} steps/s, with {with:.0} steps/s, ratio {:.3}", with / without);
@@ -46,8 +46,12 @@ fn main() -> ExitCode {
         println!("no pairs, no ratio");
         return ExitCode::FAILURE;
     };
-    let each = all as f64 / ratios.len() as f64;
-    println!("evaluated every {INTERVAL} iterations, {each:.1} evaluations of 20 episodes a run");
+    if evaluations == 0 {
+        println!("no evaluation was done, so there is nothing to compare");
+        return ExitCode::FAILURE;
+    }
+    let each = evaluations as f64 / ratios.len() as f64;
+    println!("evaluated every {interval} iterations, {each:.1} evaluations of 20 episodes a run");
     println!(
         "median ratio {median:.3} ({low:.3} to {high:.3}) of {} pairs: costs {:.1} %",
         ratios.len(),
