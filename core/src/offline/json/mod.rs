@@ -5,6 +5,8 @@ mod decode;
 mod encode;
 mod error;
 mod lines;
+mod lists;
+mod numbers;
 mod rows;
 mod scan;
 #[cfg(test)]
