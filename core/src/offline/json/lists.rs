@@ -21,23 +21,28 @@ impl<'a> Scanner<'a> {
     /// Passes over the comma after an item of a list if a number or a word follows.
     #[inline]
     pub(super) fn eat_comma(&mut self) -> bool {
-        let next = match self.text.get(self.at..) {
-            Some([b',', b' ', next, ..]) => (2, next),
-            Some([b',', next, ..]) => (1, next),
+        let (next, len) = match self.text.get(self.at..) {
+            Some([b',', b' ', next, ..]) => (*next, 2),
+            Some([b',', next, ..]) => (*next, 1),
             _ => return false,
         };
-        let is_value = begins_value(*next.1);
-        self.at += if is_value { next.0 } else { 0 };
-        is_value
+        if !begins_value(next) {
+            return false;
+        }
+        self.at += len;
+        true
     }
 
     /// Passes over the end of a list and the beginning of the next one if a number or a word follows.
     #[inline]
     pub(super) fn eat_border(&mut self) -> bool {
-        let is_border =
-            matches!(self.text.get(self.at..), Some([b']', b',', b' ', b'[', next, ..]) if begins_value(*next));
-        self.at += if is_border { 4 } else { 0 };
-        is_border
+        match self.text.get(self.at..) {
+            Some([b']', b',', b' ', b'[', next, ..]) if begins_value(*next) => {
+                self.at += 4;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// How many times the text since `from` comes again here, without the last time.
