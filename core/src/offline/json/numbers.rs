@@ -192,9 +192,7 @@ impl Scanner<'_> {
         let value = match fast {
             Some(value) if number.negative => -value,
             Some(value) => value,
-            None => {
-                self.chars(number.end).and_then(|text| text.parse().ok()).ok_or_else(|| self.error("a number"))?
-            }
+            None => self.chars(number.end).and_then(|text| text.parse().ok()).ok_or_else(|| self.error("a number"))?,
         };
         self.at = number.end;
         Ok(value)
