@@ -14,6 +14,15 @@ pub(super) fn eight(number: u64) -> u64 {
     upper | (pairs - 10 * upper) << 8
 }
 
+/// The three digits of a number below 1,000, likewise.
+#[inline(always)]
+pub(super) fn three(number: u64) -> u64 {
+    let hundreds = (number * 41) >> 12;
+    let rest = number - 100 * hundreds;
+    let tens = (rest * 103) >> 10;
+    hundreds | tens << 8 | (rest - 10 * tens) << 16
+}
+
 /// The characters of eight digits.
 #[inline(always)]
 pub(super) fn ascii(eight: u64) -> [u8; 8] {
@@ -49,6 +58,9 @@ mod tests {
             assert_eq!(text[..len], *number.to_string().as_bytes());
             let short = format!("{number:08}").trim_end_matches('0').len();
             assert_eq!(without_zeros(eight(number)), short, "{number}");
+        }
+        for number in 0..1_000 {
+            assert_eq!(ascii(three(number))[..3], *format!("{number:03}").as_bytes());
         }
     }
 }

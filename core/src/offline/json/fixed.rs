@@ -1,6 +1,6 @@
 //! Decimal numbers with few digits before the point, as short as they can be and still the same numbers.
 
-use super::digits::{ascii, eight, small, without_zeros};
+use super::digits::{ascii, eight, small, three, without_zeros};
 
 /// Bytes that any number takes at most, with room to spare.
 pub(super) const ROOM: usize = 32;
@@ -69,8 +69,7 @@ pub(super) fn fixed(number: f64, room: &mut [u8; ROOM]) -> Option<usize> {
     // The powers of ten that do not fit into 64 bits cancel out.
     let fraction = (10 * multiple + tenths).wrapping_mul(fill).wrapping_sub(whole.wrapping_mul(10u64.pow(FRACTION)));
     let (front, back) = (fraction / 100_000_000, eight(fraction % 100_000_000));
-    // Of the first eight digits the last three.
-    let (first, middle) = (eight(front / 100_000_000) >> 40, eight(front % 100_000_000));
+    let (first, middle) = (three(front / 100_000_000), eight(front % 100_000_000));
 
     let mut start = (bits >> 63) as usize;
     *room.first_mut()? = b'-';
