@@ -75,12 +75,6 @@ def pass_over(file):
         pass
 
 
-def remove_full_ones(folder):
-    """So that what is measured does not fill the disk: all files but the last one."""
-    for file in sorted(glob.glob(os.path.join(folder, "*")), key=os.path.getmtime)[:-1]:
-        os.remove(file)
-
-
 def leaves(prefix, value):
     if isinstance(value, dict):
         for key, part in value.items():
@@ -133,14 +127,8 @@ def main():
         reading = per_second(rows, least, lambda: pass_over(file))
         decoded = read(file)
         place = os.path.join(root, "again")
-        writer = JsonWriter(place, IOContext())
-
-        def write_again():
-            for batch in decoded:
-                writer.write(batch)
-            remove_full_ones(place)
-
-        writing = per_second(rows, least, write_again)
+        writer = JsonWriter(place, IOContext(), max_file_size=1 << 40)
+        writing = per_second(rows, least, lambda: [writer.write(batch) for batch in decoded])
         timing = subprocess.run([program, "time", file, str(least)], check=True, capture_output=True, text=True)
         mine = json.loads(timing.stdout)
         for what, their_rate, our_rate in [

@@ -86,22 +86,11 @@ fn time(path: &str, least: Duration) -> Result<()> {
         Result::Ok(rows as f64 * f64::from(times) / (busy()? - start).as_secs_f64())
     };
     let reading = per_second(Box::new(|| each(path, |batch| drop(black_box(batch)))))?;
-    let mut writer = JsonWriter::new(&copies, JsonWriterOptions::default())?;
-    let writing = per_second(Box::new(|| {
-        for batch in &batches {
-            writer.append(batch)?;
-        }
-        remove_full_ones(&copies)
-    }))?;
+    // All into one file, as beside it.
+    let options = JsonWriterOptions { max_file_size: 1 << 40, ..JsonWriterOptions::default() };
+    let mut writer = JsonWriter::new(&copies, options)?;
+    let writing = per_second(Box::new(|| Ok(batches.iter().try_for_each(|batch| writer.append(batch))?)))?;
     fs::remove_dir_all(&copies)?;
     println!("{{\"rows\": {rows}, \"read_rows_per_s\": {reading:.0}, \"write_rows_per_s\": {writing:.0}}}");
     Ok(())
-}
-
-/// So that what is measured does not fill the disk: all files but the last one.
-fn remove_full_ones(folder: &str) -> Result<()> {
-    let mut files = fs::read_dir(folder)?.map(|file| Ok(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
-    files.sort_by_key(|file| file.metadata().and_then(|data| data.modified()).ok());
-    files.pop();
-    Ok(files.into_iter().try_for_each(fs::remove_file)?)
 }
