@@ -7,11 +7,11 @@ const ZEROS: u64 = 0x3030_3030_3030_3030;
 /// with multiplications that divide.
 #[inline(always)]
 pub(super) fn eight(number: u64) -> u64 {
-    let fours = number / 10_000 | (number % 10_000) << 32;
+    let fours = (number / 10_000) | ((number % 10_000) << 32);
     let upper = ((fours * 10_486) >> 20) & 0x0000_007F_0000_007F;
-    let pairs = upper | (fours - 100 * upper) << 16;
+    let pairs = upper | ((fours - 100 * upper) << 16);
     let upper = ((pairs * 103) >> 10) & 0x000F_000F_000F_000F;
-    upper | (pairs - 10 * upper) << 8
+    upper | ((pairs - 10 * upper) << 8)
 }
 
 /// The three digits of a number below 1,000, likewise.
@@ -20,7 +20,7 @@ pub(super) fn three(number: u64) -> u64 {
     let hundreds = (number * 41) >> 12;
     let rest = number - 100 * hundreds;
     let tens = (rest * 103) >> 10;
-    hundreds | tens << 8 | (rest - 10 * tens) << 16
+    hundreds | (tens << 8) | ((rest - 10 * tens) << 16)
 }
 
 /// The characters of eight digits.
@@ -40,7 +40,7 @@ pub(super) fn without_zeros(eight: u64) -> usize {
 pub(super) fn small(number: u64) -> ([u8; 8], usize) {
     let eight = eight(number);
     // Zero has a digit, too.
-    let zeros = (eight | 1 << 56).trailing_zeros() / 8;
+    let zeros = (eight | (1 << 56)).trailing_zeros() / 8;
     (((eight | ZEROS) >> (8 * zeros)).to_le_bytes(), 8 - zeros as usize)
 }
 

@@ -57,7 +57,7 @@ pub(super) fn fixed(number: f64, room: &mut [u8; ROOM]) -> Option<usize> {
     }
     // Twice the number in multiples of that power of ten, as a fraction; its last place is `five`, twice. What it is compared
     // with is odd and it is even, so it makes no difference whether ends belong to what rounds to the number.
-    let twice = u128::from(below | 1 << BITS) * u128::from(2 * five);
+    let twice = u128::from(below | (1 << BITS)) * u128::from(2 * five);
     let (one, multiple) = (1u64 << shift, (twice >> shift) as u64);
     let rest = twice as u64 & (one - 1);
     let (down, up) = (rest < five, rest + five > one);
@@ -152,9 +152,9 @@ mod tests {
 
         #[test]
         fn is_what_takes_longer(exponent in 1_075 + FIRST..=1_075 + LAST, below in 0u64..(1 << 52), few in 0u32..52) {
-            let number = |below: u64| f64::from_bits((exponent as u64) << 52 | below);
+            let number = |below: u64| f64::from_bits(((exponent as u64) << 52) | below);
             check(number(below));
-            check(-number(below >> few << few));
+            check(-number((below >> few) << few));
         }
     }
 }

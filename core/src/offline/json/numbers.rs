@@ -182,7 +182,7 @@ impl Scanner<'_> {
         let value = decimal(value * third.power() + third.value(), fraction)?;
         self.at = start + 2 + fraction;
         // Signs come as they like: no branch.
-        Some(f64::from_bits(value.to_bits() | u64::from(negative) << 63))
+        Some(f64::from_bits(value.to_bits() | (u64::from(negative) << 63)))
     }
 
     /// A number.
