@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    num::NonZeroU32,
     path::PathBuf,
     process::ExitCode,
     time::{SystemTime, UNIX_EPOCH},
@@ -24,7 +25,7 @@ use super::{
 use crate::{
     Registry,
     learner::DeviceSpec,
-    train::{RunEnd, SavedRun, Summary, TrainConfig},
+    train::{EvaluationConfig, RunEnd, SavedRun, Summary, TrainConfig},
 };
 
 #[derive(Args)]
@@ -158,14 +159,15 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         let algo = args.algo().name();
         return Err(Failure::usage(format!("{algo} learns from logged experience: name it with --input")));
     }
-    let plan = plan(args)?;
-    let config = plan.config().clone();
-    config.check(&registry.envs).map_err(Failure::usage)?;
-    // Before anything is announced; the run opens it for itself.
-    config.device.open().map_err(Failure::usage)?;
-    let security = args.security.config(config.run_dir.as_ref())?;
-    let summary = runtime(2)?.block_on(async {
+    runtime(2)?.block_on(async {
+        // Before anything is said: whoever reads that the run goes on may ask it to end.
         let mut endings = signals::Endings::listen();
+        let plan = plan(args)?;
+        let config = plan.config().clone();
+        config.check(&registry.envs).map_err(Failure::usage)?;
+        // Before anything is announced; the run opens it for itself.
+        config.device.open().map_err(Failure::usage)?;
+        let security = args.security.config(config.run_dir.as_ref())?;
         let (page, assets) = (!args.no_dashboard, args.assets.clone());
         let mut hub = host::start_with(args.listen, page, assets, security, &args.worker_spec, registry).await?;
         if !args.no_dashboard && !args.json {
@@ -173,17 +175,17 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         }
         let summary = host::train(&mut hub, plan, args.json, &mut endings).await;
         hub.shutdown().await;
-        summary
-    })?;
-    if args.json {
-        println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
-    } else {
-        print_summary(&summary, config.stop_return);
-        if let Some(directory) = &config.run_dir {
-            println!("files         {}", directory.display());
+        let summary = summary?;
+        if args.json {
+            println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
+        } else {
+            print_summary(&summary, config.stop_return);
+            if let Some(directory) = &config.run_dir {
+                println!("files         {}", directory.display());
+            }
         }
-    }
-    exit_code(&summary, config.stop_return)
+        exit_code(&summary, config.stop_return)
+    })
 }
 
 /// A new run, or one that goes on.
@@ -218,6 +220,13 @@ fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> 
         checkpoint_interval: args.checkpoint_interval.unwrap_or(usual.checkpoint_interval),
         device: args.device.unwrap_or(usual.device),
         output: args.output.clone().or(usual.output),
+        evaluation: EvaluationConfig {
+            interval: match args.files.evaluation_episodes {
+                Some(0) => 0,
+                _ => args.files.evaluation_interval.unwrap_or(usual.evaluation.interval),
+            },
+            episodes: args.files.evaluation_episodes.and_then(NonZeroU32::new).unwrap_or(usual.evaluation.episodes),
+        },
         observation_filter: args.observation_filter.unwrap_or(usual.observation_filter),
         extra_environs: if environs.is_empty() { usual.extra_environs } else { environs },
         worker: Some(args.worker_spec.spec()).filter(|spec| !spec.is_default()).or(usual.worker),

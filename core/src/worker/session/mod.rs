@@ -90,6 +90,8 @@ pub struct WorkerSession {
     outbox: Outbox,
     state: SessionState,
     welcome: Option<Welcome>,
+    /// Why this worker wishes to go, until the hub can be told: it may give a lease with its answer.
+    wish_to_leave: Option<String>,
     run: Option<ActiveRun>,
     leases: Leases,
     calls: Calls,
@@ -148,6 +150,7 @@ impl WorkerSession {
             outbox: Outbox::new(0),
             state: SessionState::Connecting,
             welcome: None,
+            wish_to_leave: None,
             run: None,
             leases: Leases::default(),
             calls: Calls::new(CalledWorker::new(workers)),
@@ -255,13 +258,13 @@ impl WorkerSession {
         }
     }
 
-    /// Tells the hub that this worker wishes to go. Work goes on until the hub says goodbye, which it does as soon as the
-    /// lease that runs has come: nothing is lost.
+    /// Tells the hub that this worker wishes to go, once the hub has answered. Work goes on until the hub says goodbye,
+    /// which it does as soon as the lease that runs has come: nothing is lost.
     pub fn leave_when_done(&mut self, reason: &str) {
-        if self.state == SessionState::Ready {
-            self.send(&Message::Goodbye(Goodbye { reason: clip(reason) }));
-        } else {
-            self.leave(reason);
+        match self.state {
+            SessionState::Connecting => self.wish_to_leave = Some(clip(reason)),
+            SessionState::Ready => self.send(&Message::Goodbye(Goodbye { reason: clip(reason) })),
+            SessionState::Refused { .. } | SessionState::Closed { .. } => {}
         }
     }
 
@@ -353,6 +356,9 @@ impl WorkerSession {
                 self.outbox.grant(welcome.credit);
                 self.welcome = Some(welcome);
                 self.state = SessionState::Ready;
+                if let Some(reason) = self.wish_to_leave.take() {
+                    self.send(&Message::Goodbye(Goodbye { reason }));
+                }
             }
             Err(HandshakeError::Refused { code, reason }) => self.end(SessionState::Refused { code, reason }),
             Err(error) => self.leave(&error.to_string()),

@@ -490,6 +490,20 @@ fn either_side_can_say_goodbye() {
     assert_eq!(hub.receive(), [Message::Goodbye(Goodbye { reason: "the tab closes".into() })]);
 }
 
+#[test]
+fn a_wish_to_leave_waits_for_the_hub_and_for_the_leases_that_it_gave() {
+    let mut hub = Hub::new();
+    hub.session.leave_when_done("asked to leave");
+    assert_eq!(hub.session.state(), &SessionState::Connecting);
+    hub.shake_hands();
+    assert_eq!(hub.receive(), [Message::Goodbye(Goodbye { reason: "asked to leave".into() })]);
+    hub.send(&Message::RunStart(RunStart { run: RUN, spec: spec() }));
+    hub.set_weights(1);
+    assert_eq!(hub.run(&lease(1, 0, 1, &new_slots(&[0]))).len(), 1);
+    hub.send(&Message::Goodbye(Goodbye { reason: "farewell".into() }));
+    assert_eq!(hub.session.state(), &SessionState::Closed { reason: "farewell".into() });
+}
+
 /// A call of the hub.
 fn call(id: u64, command: &WorkerCommand) -> Message {
     command.message(CallId(id)).unwrap()
