@@ -109,6 +109,12 @@ impl<J, R> EvaluationQueue<J, R> {
         Some((ticket, job))
     }
 
+    /// True if an evaluation has not been begun.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// The evaluation that is being done, also if it is cancelled.
     #[must_use]
     pub fn running(&self) -> Option<Ticket> {
@@ -182,12 +188,14 @@ mod tests {
         let mine = queue.submit(ME, "mine", Earlier::Cancel).unwrap();
         let yours = queue.submit(YOU, "yours", Earlier::Cancel).unwrap();
         assert_eq!(queue.start(), Some((mine, "mine")));
+        assert!(queue.has_waiting());
         let next = queue.submit(ME, "next", Earlier::Cancel).unwrap();
         assert!(queue.is_cancelled(mine));
         queue.finish(mine, 0);
         assert_eq!(queue.start(), Some((yours, "yours")));
         queue.finish(yours, 1);
         assert_eq!(queue.start(), Some((next, "next")));
+        assert!(!queue.has_waiting());
         queue.finish(next, 2);
         assert_eq!((queue.poll(YOU), queue.poll(ME)), (Some((yours, 1)), Some((next, 2))));
     }

@@ -59,6 +59,8 @@ pub enum Purpose {
     Shuffle = 6,
     /// Choice of fragments to be audited.
     Audit = 7,
+    /// Seeds of evaluations.
+    Evaluation = 8,
 }
 
 /// The streams of one purpose of a run.

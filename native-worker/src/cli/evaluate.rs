@@ -14,13 +14,11 @@ use super::exit::Failure;
 use crate::{
     Registry,
     checkpoint::PolicyCheckpoint,
-    eval::{EvalSpec, EvalWorker},
+    eval::{EvalSpec, EvalWorker, NUM_ENVS},
     monitor,
     progress::Progress,
 };
 
-/// Sub-environments of an evaluation.
-const NUM_ENVS: u32 = 8;
 /// The most steps of a sub-environment whose episodes have no limit.
 const MAX_STEPS: u32 = 1_000_000;
 /// How often a person is told that it goes on.
@@ -39,7 +37,7 @@ pub(super) struct EvaluateArgs {
     /// Episodes to play
     #[arg(long, value_name = "N", default_value = "20")]
     episodes: NonZeroU32,
-    /// Seed of the episodes [default: the run's; its evaluation episodes are others than those of training]
+    /// Seed of the episodes, which are others than those of training [default: the run's]
     #[arg(long)]
     seed: Option<u64>,
     /// Draw the actions, as in training, instead of taking the most likely ones
@@ -103,13 +101,22 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     let mut worker = EvalWorker::in_thread_with(makers, timeout).map_err(Failure::other)?;
     worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(Failure::other)?;
     let found = wait(&mut worker, !args.json)?;
-    if let Some(path) = &args.render {
-        write_film(path, &found)?;
-    }
+    let film = args.render.as_ref().map(|path| (path, film(&found)));
     let report = Report::of(&checkpoint, &spec, !args.explore, found);
     match args.json {
         true => println!("{}", serde_json::to_string(&report).map_err(Failure::other)?),
-        false => report.print(args),
+        false => report.print(),
+    }
+    // What was found is worth knowing also where there is no film.
+    if let Some((path, film)) = film {
+        let Film { gif, pictures, of } = film?;
+        fs::write(path, gif).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
+        if pictures < of {
+            eprintln!("the film is cut: it has the first {pictures} of {of} pictures");
+        }
+        if !args.json {
+            println!("film          {}", path.display());
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -124,8 +131,16 @@ fn wait(worker: &mut EvalWorker, visible: bool) -> Result<Evaluation, Failure> {
     }
 }
 
-/// The first episode of the first sub-environment, or what there is of it.
-fn write_film(path: &PathBuf, found: &Evaluation) -> Result<(), Failure> {
+/// The first episode, or what there is of it.
+struct Film {
+    gif: Vec<u8>,
+    pictures: usize,
+    /// The episode's steps.
+    of: usize,
+}
+
+/// Of the first sub-environment.
+fn film(found: &Evaluation) -> Result<Film, Failure> {
     let Some(frames) = &found.frames else {
         return Err(Failure::usage("the environment has no picture: leave --render out"));
     };
@@ -134,8 +149,8 @@ fn write_film(path: &PathBuf, found: &Evaluation) -> Result<(), Failure> {
     let [_, height, width, _] = frames.shape().map(|n| u32::try_from(n).unwrap_or(0));
     let mut frame = Frame::new();
     let pictures = frames.iter().take(len).map(|rgb| frame.set(width, height, rgb).then(|| frame.clone()));
-    let film = monitor::gif(pictures.flatten()).map_err(Failure::other)?;
-    fs::write(path, film).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
+    let (gif, pictures) = monitor::gif(pictures.flatten()).map_err(Failure::other)?;
+    Ok(Film { gif, pictures, of: len })
 }
 
 impl Report {
@@ -161,7 +176,7 @@ impl Report {
         }
     }
 
-    fn print(&self, args: &EvaluateArgs) {
+    fn print(&self) {
         let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
         let actions = if self.deterministic { "most likely actions" } else { "drawn actions" };
         println!("{} with {} after iteration {}, seed {}", self.env, self.algo, self.iteration, self.seed);
@@ -178,8 +193,5 @@ impl Report {
         }
         println!("mean length   {}, {} env steps in all", number(self.episode_len_mean), self.env_steps);
         println!("weights hash  {}", self.weights_hash);
-        if let Some(path) = &args.render {
-            println!("film          {}", path.display());
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! `rollmesh train --input`: learning from files, with the worker that samples elsewhere, and the policy's own episodes
 //! now and then.
 
-use std::{collections::BTreeMap, path::Path, process::ExitCode, time::Instant};
+use std::{collections::BTreeMap, num::NonZeroU32, path::Path, process::ExitCode, time::Instant};
 
 use clap::Args;
 use rollmesh_core::{
@@ -56,6 +56,9 @@ pub(super) struct FileFlags {
     /// Episodes to play then; 0 for none [default: 20]
     #[arg(long, value_name = "M")]
     pub(super) evaluation_episodes: Option<u32>,
+    /// Give an evaluation beside the run up if nothing moves in it for so many seconds [default: 600]
+    #[arg(long, value_name = "S", conflicts_with = "input")]
+    pub(super) evaluation_timeout: Option<NonZeroU32>,
 }
 
 /// What the policy's own episodes were like.

@@ -226,6 +226,7 @@ fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> 
                 _ => args.files.evaluation_interval.unwrap_or(usual.evaluation.interval),
             },
             episodes: args.files.evaluation_episodes.and_then(NonZeroU32::new).unwrap_or(usual.evaluation.episodes),
+            timeout_s: args.files.evaluation_timeout.unwrap_or(usual.evaluation.timeout_s),
         },
         observation_filter: args.observation_filter.unwrap_or(usual.observation_filter),
         extra_environs: if environs.is_empty() { usual.extra_environs } else { environs },
@@ -233,6 +234,11 @@ fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> 
         ppo,
         ..usual
     };
+    let speaks_of_it = args.files.evaluation_episodes.is_some_and(|n| n > 0) || args.files.evaluation_timeout.is_some();
+    if speaks_of_it && config.evaluation.interval == 0 && args.files.input.is_empty() {
+        let flags = "--evaluation-episodes and --evaluation-timeout";
+        return Err(Failure::usage(format!("{flags} are of no use without --evaluation-interval: say how often")));
+    }
     let spec = config.spec();
     let round = u64::from(spec.num_slots) * u64::from(spec.rollout_fragment_length);
     let mode = args.mode.mode(round)?.unwrap_or(config.mode);

@@ -76,7 +76,7 @@ pub(super) fn run(
         let mut told = Instant::now();
         let result = caught("evaluation", || {
             if let Some(weights) = weights {
-                evaluator.set_weights(&weights).map_err(EvalWorkerError::failed)?;
+                evaluator.set_weights(&weights).map_err(|error| EvalWorkerError::Weights(error.to_string()))?;
             }
             evaluator.begin(request).map_err(EvalWorkerError::failed)?;
             loop {

@@ -17,9 +17,12 @@ pub enum EvalWorkerError {
         /// What it says.
         reason: String,
     },
-    /// The environment, the policy or the request is wrong. The next evaluation begins anew.
+    /// The environment, the policy or the request is wrong. The next evaluation has others.
     #[error("the evaluation failed: {0}")]
     Failed(String),
+    /// The policy does not take the weights. Those before them count again.
+    #[error("the policy does not take the weights: {0}")]
+    Weights(String),
     /// Nothing has moved for too long. The process was killed, or the thread left alone; the next evaluation has another.
     #[error("the evaluation was given up: nothing has moved for {limit_ms} ms while it was {doing}")]
     Overdue {

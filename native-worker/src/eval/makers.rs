@@ -1,6 +1,6 @@
 //! Where an evaluation worker's environments and policy come from: closures, or names that travel.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use rollmesh_core::{
     callbacks::CallbackError,
@@ -9,8 +9,9 @@ use rollmesh_core::{
     evaluation::{Evaluator, EvaluatorOptions},
     ids::SlotId,
     policy::{Policy, PolicyContext, PolicyError},
+    rng::{Purpose, Streams},
     run::HomeIndex,
-    worker::{RegisteredEnv, Registry, WorkerPlace},
+    worker::{RegisteredEnv, Registry},
 };
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,9 @@ impl fmt::Debug for EvalMakers {
     }
 }
 
+/// Sub-environments of an evaluation where nobody says how many, so that the same seed means the same episodes.
+pub(crate) const NUM_ENVS: u32 = 4;
+
 /// A registered function that runs first in an evaluation worker's process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -117,7 +121,7 @@ pub struct EvalSpec {
     pub env_config: Config,
     /// Sub-environments.
     pub num_envs: u32,
-    /// Seed of the evaluation's episodes and drawn actions; those of training with the same seed are others.
+    /// Seed of the evaluation's episodes and drawn actions; those of training are others, whatever its seed.
     pub seed: u64,
     /// Registered kind of the policy.
     pub policy: String,
@@ -127,6 +131,10 @@ pub struct EvalSpec {
     pub restart_failed_sub_environments: bool,
     /// How it plays. Without a limit of its own, the registered one of the environment counts.
     pub options: EvaluatorOptions,
+    /// Environment variables of its process.
+    #[doc(alias = "runtime_env")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub environs: BTreeMap<String, String>,
     /// What its process needs of the machine, and is held to.
     #[doc(alias = "num_gpus")]
     #[serde(skip_serializing_if = "WorkerSpec::is_default")]
@@ -149,6 +157,7 @@ impl Default for EvalSpec {
             policy_config: Config::new(),
             restart_failed_sub_environments: false,
             options: EvaluatorOptions::default(),
+            environs: BTreeMap::new(),
             worker: WorkerSpec::default(),
             is_nice: false,
             timeout_ms: 60_000,
@@ -194,7 +203,8 @@ impl EvalSpec {
         };
         options.max_episode_steps = options.max_episode_steps.or(limit);
         let policy = registry.policies.spec(&self.policy).map_err(|error| unknown("policy", &error))?.clone();
-        let seed = WorkerPlace { in_evaluation: true, ..WorkerPlace::LOCAL }.seed(self.seed);
+        let mut draws = Streams::new(self.seed, Purpose::Evaluation).at(SlotId(0), 0, 0, 0);
+        let seed = (u64::from(draws.next_u32()) << 32) | u64::from(draws.next_u32());
         let (spec, known) = (self.clone(), registry.clone());
         let policy_config = self.policy_config.clone();
         let makers = EvalMakers::new(

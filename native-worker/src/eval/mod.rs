@@ -63,7 +63,8 @@ use rollmesh_core::{
     weights::Weights,
 };
 
-use self::supervisor::{Outcome, Shared, Source};
+pub(crate) use self::makers::NUM_ENVS;
+use self::supervisor::{Outcome, Polled, Shared, Source};
 pub use self::{
     error::EvalWorkerError,
     makers::{EvalMakers, EvalSpec, InitSpec},
@@ -137,11 +138,19 @@ impl EvalWorker {
     /// As there.
     #[cfg(unix)]
     pub fn in_process_of(program: &Path, spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
-        if std::env::args_os().nth(1).is_some_and(|command| command == ENGINE_COMMAND) {
-            let reason = "this is the process of an evaluation itself, and was to be nothing else: call \
-                          rollmesh::eval::eval_process first in the program's main";
-            return Err(EvalWorkerError::setup("process", reason));
-        }
+        process::check_not_started_as_one()?;
+        Self::in_any_process_of(program, spec)
+    }
+
+    /// As [`in_process`](Self::in_process), also in the process of a worker with a name.
+    #[cfg(unix)]
+    fn in_process_here(spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
+        let program = std::env::current_exe().map_err(|error| EvalWorkerError::setup("process", error))?;
+        Self::in_any_process_of(&program, spec)
+    }
+
+    #[cfg(unix)]
+    fn in_any_process_of(program: &Path, spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
         let timeout = Duration::from_millis(spec.timeout_ms);
         Self::start(Source::Process { program: program.into(), spec: Box::new(spec.clone()) }, timeout)
     }
@@ -186,7 +195,7 @@ impl EvalWorker {
     }
 
     /// Asks for an evaluation of at most `max_steps` steps of each sub-environment; without weights of those that the
-    /// worker has. With `deterministic` the most likely actions are taken, with `break_when_any_done` the first end of an
+    /// worker was given last, by whichever handle, and before any of those that its policy begins with. With `deterministic` the most likely actions are taken, with `break_when_any_done` the first end of an
     /// episode is the end; otherwise sub-environments that are done begin their next episode. Does not wait.
     ///
     /// What this handle has asked for before is cancelled, and its result never returned.
@@ -218,12 +227,18 @@ impl EvalWorker {
             Link::Here { shared, asker, .. } => shared.submit(*asker, weights.cloned(), request, earlier),
             #[cfg(unix)]
             Link::There(connection) => {
-                connection.as_mut().ok_or(EvalWorkerError::Stopped)?.submit(weights, request, earlier)
+                let asked = connection.as_mut().ok_or(EvalWorkerError::Stopped)?.submit(weights, request, earlier);
+                if matches!(asked, Err(EvalWorkerError::Io(_))) {
+                    // An answer that comes late would be taken for that to the next question.
+                    *connection = None;
+                }
+                asked
             }
         }
     }
 
-    /// What was found, or nothing if there is nothing yet or nothing was asked for. Waits at most so long.
+    /// What was found, or nothing if there is nothing yet or nothing was asked for. Waits at most so long, and for nothing
+    /// that this handle has not asked for, but for the worker's beginning.
     ///
     /// # Errors
     /// What went wrong, once.
@@ -234,21 +249,26 @@ impl EvalWorker {
     /// As [`poll`](Self::poll), with the ticket of what was asked for; without one for an error that concerns the worker.
     pub fn poll_ticket(&mut self, timeout: Duration) -> Option<(Option<Ticket>, Outcome)> {
         match &mut self.link {
-            Link::Here { shared, asker, .. } => shared.poll(*asker, timeout),
+            Link::Here { shared, asker, .. } => match shared.poll(*asker, timeout) {
+                Polled::Found(ticket, outcome) => Some((ticket, outcome)),
+                Polled::NotYet | Polled::Nothing => None,
+            },
             #[cfg(unix)]
             Link::There(link) => {
                 let connection = link.as_mut()?;
                 let until = Instant::now().checked_add(timeout);
                 loop {
                     let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
-                    let polled = connection.poll(left);
-                    if matches!(polled, Some((_, Err(EvalWorkerError::Io(_))))) {
-                        // Said once; from now on there is nothing.
-                        *link = None;
-                        return polled;
-                    }
-                    if polled.is_some() || until.is_some_and(|until| Instant::now() >= until) {
-                        return polled;
+                    match connection.poll(left) {
+                        Polled::Found(ticket, outcome) => {
+                            if matches!(outcome, Err(EvalWorkerError::Io(_))) {
+                                // Said once; from now on there is nothing.
+                                *link = None;
+                            }
+                            return Some((ticket, outcome));
+                        }
+                        Polled::NotYet if until.is_none_or(|until| Instant::now() < until) => {}
+                        Polled::NotYet | Polled::Nothing => return None,
                     }
                 }
             }

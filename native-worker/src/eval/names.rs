@@ -5,15 +5,16 @@
 
 use std::{
     fmt,
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, ErrorKind, Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -30,12 +31,14 @@ use super::{
     EvalWorker, EvalWorkerError,
     hub::{EvalHub, HubWay},
     makers::EvalSpec,
-    process::VARIABLE,
-    supervisor::{Outcome, Shared},
-    wire::{Found, Wanted, receive, send},
+    process::{VARIABLE, check_not_started_as_one},
+    supervisor::{Polled, Shared},
+    wire::{Found, Wanted, receive, receive_at_most, send},
 };
 use crate::hub::random_token;
 
+/// What a program has to do that is started again as a worker.
+const FIRST_IN_MAIN: &str = "call rollmesh::eval::eval_process first in the program's main";
 /// The hidden command of programs that can be an evaluation worker with a name.
 pub(crate) const WORKER_COMMAND: &str = "eval-worker";
 /// Where the names are, unless said otherwise.
@@ -43,8 +46,22 @@ const DIR_VARIABLE: &str = "ROLLMESH_STATE_DIR";
 const MAX_NAME: usize = 64;
 /// Handles in other processes at a time.
 const MAX_CONNECTIONS: usize = 64;
+/// Connections that have not shown the token, at a time; …
+const MAX_STRANGERS: usize = 128;
+/// … how long each has to show it, …
+const GREETING: Duration = Duration::from_secs(5);
+/// … and in how many bytes.
+const MAX_GREETING: u64 = 1 << 10;
+/// After connections could not be taken, the next is waited for so long.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How long an answer may take that is none to a poll.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
+/// How long a process has to say that it is a worker; it may ask a hub meanwhile.
+const FOUNDING: Duration = Duration::from_secs(60);
+/// The most bytes of what it says.
+const MAX_FOUNDING: u64 = 1 << 20;
+/// How long a worker that is shut down waits for the end of its evaluation's process.
+const LAST: Duration = Duration::from_secs(5);
 /// A worker that closes connections may be about to end: it is looked after again for so long, …
 const ENDING: Duration = Duration::from_secs(1);
 /// … this often.
@@ -73,6 +90,7 @@ pub struct EvalNames {
 struct Address {
     port: u16,
     token: String,
+    /// For people who wonder which process it is.
     pid: u32,
 }
 
@@ -97,6 +115,9 @@ enum Ask {
 enum Answer {
     Done,
     Ticket(Ticket),
+    /// Not so soon.
+    NotYet,
+    /// Nor ever: nothing was asked for.
     Nothing,
     Found(Found),
     Trouble(EvalWorkerError),
@@ -133,7 +154,8 @@ impl EvalNames {
     /// [`EvalWorkerError::BadName`], [`EvalWorkerError::NameTaken`], [`EvalWorkerError::Setup`]; [`EvalWorkerError::Io`] if
     /// there is no such hub. What is wrong with environment and policy is told by the first poll.
     pub fn create(&self, name: &str, spec: &EvalSpec) -> Result<EvalWorker, EvalWorkerError> {
-        self.file(name)?;
+        check_name(name)?;
+        check_not_started_as_one()?;
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
             .arg(WORKER_COMMAND)
@@ -148,10 +170,28 @@ impl EvalNames {
         };
         let hub = self.hub.as_ref().map(HubWay::from);
         let founding = Founding { dir: self.dir.clone(), name: name.into(), spec: spec.clone(), hub };
-        let told = send(stdin, &founding, &[]).and_then(|()| receive::<Result<(), EvalWorkerError>>(stdout));
+        let (tell, told) = mpsc::channel();
+        let ask = move || {
+            let said = send(stdin, &founding, &[])
+                .and_then(|()| receive_at_most::<Result<(), EvalWorkerError>>(stdout, MAX_FOUNDING, 0));
+            // Whoever does not wait any more does not hear it.
+            let _ = tell.send(said);
+        };
+        let told = match thread::Builder::new().name("eval-founding".into()).spawn(ask) {
+            Ok(_) => told.recv_timeout(FOUNDING).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())),
+            Err(error) => Err(error),
+        };
+        if told.is_err() {
+            // Whatever it is, it is no worker, and nobody else would end it.
+            let _ = child.kill();
+        }
         // Whoever starts it and stays does not leave a dead process behind.
         let _ = thread::Builder::new().name("eval-worker-end".into()).spawn(move || child.wait());
-        told.map_err(failed)?.0?;
+        told.map_err(|error| {
+            let reason = format!("it does not say that it is a worker ({error}): {FIRST_IN_MAIN}");
+            EvalWorkerError::setup("process", reason)
+        })?
+        .0?;
         self.find_here(name)
     }
 
@@ -167,18 +207,14 @@ impl EvalNames {
     }
 
     fn find_here(&self, name: &str) -> Result<EvalWorker, EvalWorkerError> {
-        let file = self.file(name)?;
-        let unknown = || EvalWorkerError::UnknownName { name: name.into(), dir: self.dir.clone() };
-        let address = read(&file).ok_or_else(unknown)?;
+        check_name(name)?;
         let patience = Instant::now() + ENDING;
         loop {
+            let Some(address) = self.address(name) else {
+                return Err(EvalWorkerError::UnknownName { name: name.into(), dir: self.dir.clone() });
+            };
             match Connection::open(&address) {
                 Ok(connection) => return Ok(EvalWorker::connected(connection)),
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                    // It did not end by itself, or its file would be gone.
-                    let _ = fs::remove_file(file);
-                    return Err(unknown());
-                }
                 // One that is just ending closes its door last.
                 Err(error) if is_end(&error) && Instant::now() < patience => thread::sleep(LOOK_AGAIN),
                 Err(error) => return Err(EvalWorkerError::io(error)),
@@ -186,19 +222,80 @@ impl EvalNames {
         }
     }
 
-    /// The names that there are, sorted; also of workers that are gone and have not said so.
+    /// The names that there are, sorted.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
         let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let name = |path: PathBuf| path.file_name()?.to_str()?.strip_suffix(".json").map(Into::into);
         let mut names: Vec<String> = files.filter_map(|file| name(file.path())).collect();
+        names.retain(|name| self.address(name).is_some());
         names.sort_unstable();
         names
     }
 
-    fn file(&self, name: &str) -> Result<PathBuf, EvalWorkerError> {
-        check_name(name)?;
-        Ok(self.dir.join(format!("{name}.json")))
+    /// Where the worker of a name is, if there is one. What one has left that ended without a word is removed.
+    fn address(&self, name: &str) -> Option<Address> {
+        let file = self.dir.join(format!("{name}.json"));
+        // While this one holds the lock nobody founds a worker, so what is removed is nobody's.
+        if let Ok(lock) = File::open(self.dir.join(format!("{name}.lock")))
+            && lock.try_lock_shared().is_ok()
+        {
+            let _ = fs::remove_file(file);
+            return None;
+        }
+        read(&file)
+    }
+}
+
+/// A name that this process has, until this is dropped or it ends in whatever way.
+struct Name {
+    file: PathBuf,
+    lock: File,
+}
+
+impl Name {
+    /// None if somebody else has it.
+    fn take(names: &EvalNames, name: &str) -> io::Result<Option<Self>> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&names.dir)?;
+        let lock = names.dir.join(format!("{name}.lock"));
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock)?;
+        let patience = Instant::now() + ENDING;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => {
+                    let name = Self { file: names.dir.join(format!("{name}.json")), lock };
+                    // Where another one was is nobody now.
+                    let _ = fs::remove_file(&name.file);
+                    return Ok(Some(name));
+                }
+                // Whoever looks whether there is a worker holds the lock for a moment.
+                Err(TryLockError::WouldBlock) if names.address(name).is_some() || Instant::now() >= patience => {
+                    return Ok(None);
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(LOOK_AGAIN),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Says where the worker is. Appears whole, in the place of what another one may have left.
+    fn write(&self, address: &Address) -> io::Result<()> {
+        let unfinished = self.file.with_extension(format!("{}.tmp", std::process::id()));
+        let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished).and_then(|file| {
+            serde_json::to_writer(&file, address)?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &self.file)
+        });
+        if written.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        written
+    }
+
+    /// From now on others can have it.
+    fn give_up(&self) {
+        let _ = fs::remove_file(&self.file);
+        let _ = self.lock.unlock();
     }
 }
 
@@ -217,9 +314,15 @@ fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
+/// None for a file of another user, or that others may read: who else could have written there is no worker of this one's.
 fn read(file: &Path) -> Option<Address> {
+    let file = File::open(file).ok()?;
+    let about = file.metadata().ok()?;
+    if about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o077 != 0 {
+        return None;
+    }
     let mut text = String::new();
-    File::open(file).ok()?.take(4096).read_to_string(&mut text).ok()?;
+    file.take(4096).read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
 
@@ -250,6 +353,7 @@ impl Connection {
         let mut connection = Self::over(stream);
         match connection.ask(&Ask::Hello { token: address.token.clone() }, &[], ANSWER)? {
             (Answer::Done, _) => Ok(connection),
+            (Answer::Trouble(error), _) => Err(io::Error::other(error.to_string())),
             _ => Err(io::Error::other("it does not answer as an evaluation worker does")),
         }
     }
@@ -280,17 +384,18 @@ impl Connection {
     }
 
     /// Waits at most so long, and no longer than [`LONGEST_POLL`].
-    pub(super) fn poll(&mut self, timeout: Duration) -> Option<(Option<Ticket>, Outcome)> {
+    pub(super) fn poll(&mut self, timeout: Duration) -> Polled {
         let timeout = timeout.min(LONGEST_POLL);
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let failed = |error| Some((None, Err(error)));
+        let failed = |error| Polled::Found(None, Err(error));
         match self.ask(&Ask::Poll { timeout_ms }, &[], timeout + ANSWER) {
-            Ok((Answer::Nothing, _)) => None,
+            Ok((Answer::NotYet, _)) => Polled::NotYet,
+            Ok((Answer::Nothing, _)) => Polled::Nothing,
             Ok((Answer::Trouble(error), _)) => failed(error),
             Ok((Answer::Found(found), bytes)) => {
                 let (ticket, result) = found.read(bytes);
                 let nothing = || EvalWorkerError::io("it answers something else");
-                Some((Some(ticket), result.and_then(|found| found.ok_or_else(nothing))))
+                Polled::Found(Some(ticket), result.and_then(|found| found.ok_or_else(nothing)))
             }
             Ok(_) => failed(EvalWorkerError::io("it answers something else")),
             Err(error) => failed(EvalWorkerError::io(error)),
@@ -317,100 +422,144 @@ pub(crate) fn serve_worker() -> ExitCode {
     }
 }
 
-/// Where handles of other processes come in. Its file goes with it.
+/// Where handles of other processes come in.
 struct Door {
     listener: TcpListener,
     token: Token,
-    file: PathBuf,
-    worker: EvalWorker,
+    host: Arc<Host>,
+}
+
+/// What all handles share.
+struct Host {
+    shared: Arc<Shared>,
+    worker: Mutex<EvalWorker>,
+    name: Arc<Name>,
 }
 
 impl Door {
     fn open(founding: Founding) -> Result<Self, EvalWorkerError> {
+        check_name(&founding.name)?;
         let names = EvalNames::new(&founding.dir);
-        let file = names.file(&founding.name)?;
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
-        if names.find(&founding.name).is_ok() {
-            return Err(EvalWorkerError::NameTaken(founding.name.clone()));
-        }
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&names.dir).map_err(failed)?;
+        let taken = || EvalWorkerError::NameTaken(founding.name.clone());
+        let name = Arc::new(Name::take(&names, &founding.name).map_err(failed)?.ok_or_else(taken)?);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         let token = random_token().map_err(|error| EvalWorkerError::setup("process", error))?;
         let port = listener.local_addr().map_err(failed)?.port();
-        let address = Address { port, token: token.to_hex(), pid: std::process::id() };
-        // Appears whole, and only where there is none: of two that want the name one gets it.
-        let unfinished = file.with_extension(format!("{}.tmp", std::process::id()));
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&unfinished)
-            .and_then(|file| Ok(serde_json::to_writer(file, &address)?))
-            .and_then(|()| fs::hard_link(&unfinished, &file));
-        let _ = fs::remove_file(&unfinished);
-        match written {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                return Err(EvalWorkerError::NameTaken(founding.name.clone()));
-            }
-            Err(error) => return Err(failed(error)),
+        let worker = EvalWorker::in_process_here(&founding.spec)?;
+        let Some(shared) = worker.shared() else {
+            return Err(EvalWorkerError::setup("process", "it is no worker of its own"));
+        };
+        let host = Arc::new(Host { shared, worker: Mutex::new(worker), name: name.clone() });
+        if let Some(hub) = founding.hub.and_then(HubWay::hub) {
+            let host = host.clone();
+            hub.serve(&founding.name, MAX_CONNECTIONS, move |line| host.serve(line))?;
         }
-        let worker = EvalWorker::in_process(&founding.spec).and_then(|worker| {
-            if let (Some(hub), Some(shared)) = (founding.hub.and_then(HubWay::hub), worker.shared()) {
-                let file = file.clone();
-                hub.serve(&founding.name, MAX_CONNECTIONS, move |line| serve_line(line, &shared, None, &file))?;
-            }
-            Ok(worker)
-        });
-        if worker.is_err() {
-            let _ = fs::remove_file(&file);
-        }
-        Ok(Self { listener, token, file, worker: worker? })
+        name.write(&Address { port, token: token.to_hex(), pid: std::process::id() }).map_err(failed)?;
+        Ok(Self { listener, token, host })
     }
 
     fn serve(self) -> ExitCode {
-        let Some(shared) = self.worker.shared() else { return ExitCode::FAILURE };
-        let count = Arc::new(AtomicUsize::new(0));
+        let (strangers, handles) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         for stream in self.listener.incoming() {
-            let Ok(stream) = stream else { continue };
-            if count.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
-                count.fetch_sub(1, Ordering::Relaxed);
+            let Ok(mut stream) = stream else {
+                // Too many open files, perhaps.
+                thread::sleep(PAUSE);
                 continue;
-            }
-            let (shared, token, file, count) = (shared.clone(), self.token, self.file.clone(), count.clone());
+            };
+            let Some(stranger) = Seat::take(&strangers, MAX_STRANGERS) else { continue };
+            let (host, token, handles) = (self.host.clone(), self.token, handles.clone());
             let _ = thread::Builder::new().name("eval-handle".into()).spawn(move || {
                 let _ = stream.set_nodelay(true);
                 let _ = stream.set_write_timeout(Some(ANSWER));
-                serve_line(stream, &shared, Some(token), &file);
-                count.fetch_sub(1, Ordering::Relaxed);
+                if !shows_token(&mut stream, token) {
+                    return;
+                }
+                drop(stranger);
+                let seat = Seat::take(&handles, MAX_CONNECTIONS);
+                let full = || Answer::Trouble(EvalWorkerError::io("too many handles are connected"));
+                let answer = seat.as_ref().map_or_else(full, |_| Answer::Done);
+                if send(&mut stream, &answer, &[]).is_ok() && seat.is_some() {
+                    host.serve(stream);
+                }
             });
         }
         ExitCode::FAILURE
     }
 }
 
-/// Serves one handle until it has gone; ends the process if it wants the worker to end.
-fn serve_line(mut line: impl Line, shared: &Shared, token: Option<Token>, file: &Path) {
-    if converse(&mut line, shared, token).unwrap_or(false) {
-        let _ = fs::remove_file(file);
-        shared.stop();
-        // Through a hub it need not arrive: there the end is told by the hub.
-        let _ = send(&mut line, &Answer::Done, &[]);
-        // With it the engine's process ends: its requests do.
-        std::process::exit(0);
+/// One of so many that there may be at a time, until it is dropped.
+struct Seat(Arc<AtomicUsize>);
+
+impl Seat {
+    fn take(count: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        // Counted first, so that it is counted down whatever comes of it.
+        let seat = Self(count.clone());
+        (count.fetch_add(1, Ordering::Relaxed) < max).then_some(seat)
     }
 }
 
-/// Serves one handle; true if it wants the worker to end. Without a token nobody is asked for one.
-fn converse(stream: &mut impl Line, shared: &Shared, token: Option<Token>) -> io::Result<bool> {
-    if let Some(token) = token {
-        stream.set_patience(Some(ANSWER))?;
-        match receive(&mut *stream)? {
-            (Ask::Hello { token: shown }, _) if Token::from_hex(&shown).is_ok_and(|shown| shown == token) => {}
-            _ => return Ok(false),
-        }
-        send(&mut *stream, &Answer::Done, &[])?;
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Whether whoever has connected knows the token. Takes little memory and little time from anybody who does not.
+fn shows_token(line: &mut impl Line, token: Token) -> bool {
+    let until = Instant::now() + GREETING;
+    matches!(
+        receive_at_most(Hasty { line, until }, MAX_GREETING, 0),
+        Ok((Ask::Hello { token: shown }, _)) if Token::from_hex(&shown).is_ok_and(|shown| shown == token)
+    )
+}
+
+/// Reads for so long and no longer, in however many pieces.
+struct Hasty<'a, L> {
+    line: &'a mut L,
+    until: Instant,
+}
+
+impl<L: Line> Read for Hasty<'_, L> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.line.set_patience(Some(left))?;
+        self.line.read(buffer)
+    }
+}
+
+impl Host {
+    /// Serves one handle that may ask until it has gone; ends the process if it wants the worker to end.
+    fn serve(self: &Arc<Self>, mut line: impl Line) {
+        if converse(&mut line, &self.shared).unwrap_or(false) {
+            self.name.give_up();
+            self.shared.stop();
+            self.end_evaluation();
+            // Through a hub it need not arrive: there the end is told by the hub.
+            let _ = send(&mut line, &Answer::Done, &[]);
+            std::process::exit(0);
+        }
+    }
+
+    /// Ends the evaluation's process and what that has started. One that the system does not let go of is left to it.
+    fn end_evaluation(self: &Arc<Self>) {
+        let (tell, told) = mpsc::channel();
+        let host = self.clone();
+        let end = move || {
+            host.worker.lock().unwrap_or_else(PoisonError::into_inner).shutdown();
+            let _ = tell.send(());
+        };
+        if thread::Builder::new().name("eval-end".into()).spawn(end).is_ok() {
+            let _ = told.recv_timeout(LAST);
+        }
+    }
+}
+
+/// Serves one handle; true if it wants the worker to end.
+fn converse(stream: &mut impl Line, shared: &Shared) -> io::Result<bool> {
     stream.set_patience(None)?;
     let asker = shared.asker();
     let result = loop {
@@ -425,13 +574,14 @@ fn converse(stream: &mut impl Line, shared: &Shared, token: Option<Token>) -> io
                 (ticket.map_or_else(Answer::Trouble, Answer::Ticket), Vec::new())
             }
             Ask::Poll { timeout_ms } => match shared.poll(asker, Duration::from_millis(timeout_ms).min(LONGEST_POLL)) {
-                None => (Answer::Nothing, Vec::new()),
-                Some((Some(ticket), outcome)) => {
+                Polled::Nothing => (Answer::Nothing, Vec::new()),
+                Polled::NotYet => (Answer::NotYet, Vec::new()),
+                Polled::Found(Some(ticket), outcome) => {
                     let (found, bytes) = Found::of(ticket, outcome.map(Some));
                     (Answer::Found(found), bytes)
                 }
-                Some((None, Err(error))) => (Answer::Trouble(error), Vec::new()),
-                Some((None, Ok(_))) => (Answer::Nothing, Vec::new()),
+                Polled::Found(None, Err(error)) => (Answer::Trouble(error), Vec::new()),
+                Polled::Found(None, Ok(_)) => (Answer::Nothing, Vec::new()),
             },
             Ask::Shutdown => break Ok(true),
             Ask::Hello { .. } => break Ok(false),
@@ -442,4 +592,10 @@ fn converse(stream: &mut impl Line, shared: &Shared, token: Option<Token>) -> io
     };
     shared.forget(asker);
     result
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        self.give_up();
+    }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     fs::File,
-    io::{self, BufReader, Read as _, Write as _},
+    io::{self, BufReader, ErrorKind, Read as _, Write as _},
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::Path,
     process::{Child, ChildStderr, Command, ExitCode, ExitStatus, Stdio},
@@ -27,7 +27,8 @@ use super::{
     EvalWorkerError,
     engine::{self, Order, Report},
     makers::EvalSpec,
-    wire::{Found, Wanted, receive, send},
+    names::WORKER_COMMAND,
+    wire::{Found, Wanted, check_len, receive, send},
 };
 use crate::{
     envs::last_lines,
@@ -38,6 +39,20 @@ use crate::{
 pub(crate) const ENGINE_COMMAND: &str = "eval-engine";
 /// Set in such processes.
 pub(super) const VARIABLE: &str = "ROLLMESH_EVAL";
+
+/// A program that is to be the process of an evaluation, or a worker with a name, and has come to start one of its own
+/// would go on so without an end.
+pub(super) fn check_not_started_as_one() -> Result<(), EvalWorkerError> {
+    let is_one = |command| command == ENGINE_COMMAND || command == WORKER_COMMAND;
+    // The variable alone is inherited by whatever an environment starts.
+    if std::env::var_os(VARIABLE).is_some() && std::env::args_os().nth(1).is_some_and(is_one) {
+        let reason = "this is the process of an evaluation itself, and was to be nothing else: call \
+                      rollmesh::eval::eval_process first in the program's main";
+        return Err(EvalWorkerError::setup("process", reason));
+    }
+    Ok(())
+}
+
 /// How much of what a process says on its standard error is kept.
 const LAST_WORDS: usize = 16_000;
 /// How long a process that has ended is listened to, and how long one that is to end may take.
@@ -96,6 +111,7 @@ impl ProcessEngine {
         let birth = Birth { spec: spec.clone(), confine: confinement.flags() };
         let mut child = Command::new(program)
             .arg(ENGINE_COMMAND)
+            .envs(&spec.environs)
             .env(VARIABLE, "1")
             .envs(confinement.variables())
             .stdin(Stdio::piped())
@@ -139,7 +155,10 @@ impl ProcessEngine {
         let said = match order {
             Order::Cancel(ticket) => Ok((Said::Cancel { ticket }, Vec::new())),
             Order::Evaluate { ticket, weights, request } => Wanted::of(request, weights.as_ref())
-                .map(|(wanted, bytes)| (Said::Evaluate { ticket, wanted }, bytes))
+                .and_then(|(wanted, bytes)| {
+                    check_len("its weights", &bytes)?;
+                    Ok((Said::Evaluate { ticket, wanted }, bytes))
+                })
                 .map_err(|error| Report::Done(ticket, Err(error))),
         };
         match said {
@@ -160,13 +179,12 @@ impl Leash {
     /// Ends it, and whatever it has started, and leaves nothing behind.
     fn end(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
-            // One that is about to end by itself says how. Before it is waited for, its number is nobody else's.
-            let ended = self.child.try_wait().ok().flatten();
+            // One that has ended by itself says how. Before it is waited for, its number is nobody else's.
             if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(pid, Signal::KILL);
             }
             let _ = self.child.kill();
-            self.status = ended.or_else(|| self.child.wait().ok());
+            self.status = self.child.wait().ok();
         }
         self.status
     }
@@ -204,6 +222,8 @@ fn listen(mut stderr: ChildStderr) -> io::Result<Receiver<Vec<u8>>> {
 
 fn farewell(error: &io::Error, status: Option<ExitStatus>, words: &[u8]) -> String {
     let end = match status.map(|status| (status.code(), status.signal())) {
+        // It was ended because of that.
+        _ if error.kind() == ErrorKind::InvalidData => error.to_string(),
         Some((Some(code), _)) => format!("exit code {code}"),
         Some((None, Some(signal))) => format!("signal {signal}"),
         _ => error.to_string(),
@@ -256,7 +276,16 @@ impl Pipes {
         };
         let (orders, heard) = mpsc::channel();
         let said = self.said;
-        let hear = move || _ = thread::Builder::new().name("eval-orders".into()).spawn(move || obey(said, orders));
+        let hear = move || {
+            let obeys = thread::Builder::new().name("eval-orders".into()).spawn(move || obey(said, orders));
+            #[cfg(target_os = "linux")]
+            if obeys.is_ok() {
+                // The end of its orders is the end of its supervisor, too, and takes what the environment has started along.
+                let _ = rustix::process::set_parent_process_death_signal(None);
+            }
+            #[cfg(not(target_os = "linux"))]
+            drop(obeys);
+        };
         engine::run(&makers, &heard, hear, |report| {
             let (message, bytes) = match report {
                 Report::Progress => (Told::Progress, Vec::new()),
@@ -264,10 +293,21 @@ impl Pipes {
                 Report::Broken(error) => (Told::Broken(error), Vec::new()),
                 Report::Done(ticket, result) => {
                     let (found, bytes) = Found::of(ticket, result);
-                    (Told::Done(found), bytes)
+                    match check_len("its result", &bytes) {
+                        Ok(()) => (Told::Done(found), bytes),
+                        Err(error) => (Told::Done(Found::of(ticket, Err(error)).0), Vec::new()),
+                    }
                 }
             };
-            send(&mut told, &message, &bytes).is_ok()
+            match send(&mut told, &message, &bytes) {
+                // Nothing of it has been sent.
+                Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                    let Told::Done(found) = message else { return false };
+                    let error = EvalWorkerError::failed(format!("its result cannot be told: {error}"));
+                    send(&mut told, &Told::Done(Found::of(found.ticket, Err(error)).0), &[]).is_ok()
+                }
+                sent => sent.is_ok(),
+            }
         });
         told.flush()
     }

@@ -25,18 +25,43 @@ use super::{makers::EvalSpec, process::ProcessEngine};
 /// An evaluation that waits.
 #[derive(Debug)]
 struct Job {
-    weights: Option<Weights>,
+    weights: Option<Given>,
     request: EvaluationRequest,
+}
+
+/// Weights, and with which evaluation they were given.
+#[derive(Clone, Debug)]
+struct Given {
+    number: u64,
+    weights: Weights,
 }
 
 /// A result, or an error, once.
 pub(super) type Outcome = Result<Evaluation, EvalWorkerError>;
+
+/// What came of waiting.
+#[derive(Debug)]
+pub(super) enum Polled {
+    /// A result or an error; without a ticket it concerns the worker.
+    Found(Option<Ticket>, Outcome),
+    /// Nothing so soon.
+    NotYet,
+    /// Nothing, and there is nothing to wait for.
+    Nothing,
+}
 
 #[derive(Debug, Default)]
 struct State {
     queue: EvaluationQueue<Job, Outcome>,
     /// The engine failed while nobody waited for anything.
     trouble: Option<EvalWorkerError>,
+    /// The first engine is there, or has failed.
+    has_begun: bool,
+    /// The weights that were given last, and how many have been.
+    weights: Option<Given>,
+    given: u64,
+    /// Those that were evaluated last.
+    accepted: Option<Given>,
     askers: u64,
     is_stopped: bool,
 }
@@ -75,7 +100,15 @@ impl Shared {
     pub(super) fn start(source: Source, timeout: Duration) -> io::Result<(Arc<Self>, thread::JoinHandle<()>)> {
         let (events, heard) = mpsc::channel();
         let shared = Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), events });
-        let supervisor = Supervisor { shared: shared.clone(), source, timeout, engine: None, number: 0, current: None };
+        let supervisor = Supervisor {
+            shared: shared.clone(),
+            source,
+            timeout,
+            engine: None,
+            number: 0,
+            current: None,
+            evaluated: None,
+        };
         let thread = thread::Builder::new().name("eval-supervisor".into()).spawn(move || supervisor.run(&heard))?;
         Ok((shared, thread))
     }
@@ -102,7 +135,14 @@ impl Shared {
         if state.is_stopped {
             return Err(EvalWorkerError::Stopped);
         }
-        let ticket = state.queue.submit(asker, Job { weights, request }, earlier)?;
+        let given = match weights {
+            Some(weights) => Some(Given { number: state.given + 1, weights }),
+            // Not what the engine has: that may be another one by then.
+            None => state.weights.clone(),
+        };
+        let ticket = state.queue.submit(asker, Job { weights: given.clone(), request }, earlier)?;
+        state.given = given.as_ref().map_or(state.given, |given| state.given.max(given.number));
+        state.weights = given;
         // What is asked for now will tell if that is still so.
         state.trouble = None;
         drop(state);
@@ -111,19 +151,22 @@ impl Shared {
     }
 
     /// The next result of an asker, waiting for it at most so long.
-    pub(super) fn poll(&self, asker: Asker, timeout: Duration) -> Option<(Option<Ticket>, Outcome)> {
+    pub(super) fn poll(&self, asker: Asker, timeout: Duration) -> Polled {
         let until = Instant::now().checked_add(timeout);
         let mut state = self.state();
         loop {
             if let Some((ticket, outcome)) = state.queue.poll(asker) {
-                return Some((Some(ticket), outcome));
+                return Polled::Found(Some(ticket), outcome);
             }
             if let Some(trouble) = state.trouble.take() {
-                return Some((None, Err(trouble)));
+                return Polled::Found(None, Err(trouble));
+            }
+            if state.is_stopped || (state.has_begun && !state.queue.is_pending(asker)) {
+                return Polled::Nothing;
             }
             let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
-            if left.is_zero() || state.is_stopped {
-                return None;
+            if left.is_zero() {
+                return Polled::NotYet;
             }
             (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
@@ -157,10 +200,14 @@ struct Supervisor {
     number: u64,
     /// What the engine is evaluating, and whether it was told that nobody wants that.
     current: Option<(Ticket, bool)>,
+    /// The weights of that, if there were some.
+    evaluated: Option<Given>,
 }
 
 struct Engine {
     hands: Hands,
+    /// The number of the weights that it was given last.
+    given: Option<u64>,
     is_ready: bool,
     last_heard: Instant,
 }
@@ -213,6 +260,9 @@ impl Supervisor {
         if let Some(engine) = &mut self.engine {
             engine.last_heard = Instant::now();
             let Job { weights, request } = job;
+            self.evaluated.clone_from(&weights);
+            let new = weights.filter(|given| engine.given.replace(given.number) != Some(given.number));
+            let weights = new.map(|given| given.weights);
             engine.tell(Order::Evaluate { ticket, weights, request });
         }
     }
@@ -243,7 +293,7 @@ impl Supervisor {
                 Hands::Process(engine.map_err(|error| EvalWorkerError::setup("process", error))?)
             }
         };
-        Ok(Engine { hands, is_ready: false, last_heard: Instant::now() })
+        Ok(Engine { hands, given: None, is_ready: false, last_heard: Instant::now() })
     }
 
     fn cancel_unwanted(&mut self) {
@@ -267,17 +317,42 @@ impl Supervisor {
         engine.last_heard = Instant::now();
         match report {
             Report::Progress => {}
-            Report::Ready => engine.is_ready = true,
+            Report::Ready => {
+                engine.is_ready = true;
+                self.shared.state().has_begun = true;
+                self.shared.changed.notify_all();
+            }
             Report::Broken(error) => {
                 self.engine = None;
                 self.fail(error);
             }
             Report::Done(ticket, result) => {
                 if self.current.take_if(|(current, _)| *current == ticket).is_some() {
+                    if result.is_err() {
+                        // Whatever state its environment and policy are in: the next evaluation has others.
+                        self.engine = None;
+                    }
+                    self.judge(&result);
                     let cancelled = || EvalWorkerError::Failed("it was cancelled".into());
                     self.finish(ticket, result.and_then(|found| found.ok_or_else(cancelled)));
                 }
             }
+        }
+    }
+
+    /// Remembers weights that could be evaluated, and forgets those that could not be taken.
+    fn judge(&mut self, result: &Result<Option<Evaluation>, EvalWorkerError>) {
+        let evaluated = self.evaluated.take();
+        let mut state = self.shared.state();
+        match result {
+            Ok(Some(_)) => state.accepted = evaluated,
+            Err(EvalWorkerError::Weights(_)) => {
+                let number = |given: &Option<Given>| given.as_ref().map(|given| given.number);
+                if number(&state.weights) == number(&evaluated) {
+                    state.weights = state.accepted.clone();
+                }
+            }
+            Ok(None) | Err(_) => {}
         }
     }
 
@@ -304,12 +379,18 @@ impl Supervisor {
         self.fail(EvalWorkerError::Overdue { doing, limit_ms });
     }
 
-    /// Tells whoever waits for the evaluation, or else whoever asks next.
+    /// Tells whoever waits for the evaluation, or else whoever asks next. An evaluation that has not been begun meets the
+    /// same trouble, and is told then.
     fn fail(&mut self, error: EvalWorkerError) {
+        self.shared.state().has_begun = true;
         match self.current.take() {
             Some((ticket, _)) => self.finish(ticket, Err(error)),
             None => {
-                self.shared.state().trouble = Some(error);
+                let mut state = self.shared.state();
+                if !state.queue.has_waiting() {
+                    state.trouble = Some(error);
+                }
+                drop(state);
                 self.shared.changed.notify_all();
             }
         }

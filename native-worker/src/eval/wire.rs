@@ -17,9 +17,23 @@ const MAX_TEXT: u64 = 256 << 20;
 /// The most bytes of what is none: weights or pictures.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// Sends a message: the lengths of its two parts, and those.
+/// Whether so much can be part of a message.
+pub(super) fn check_len(what: &str, bytes: &[u8]) -> Result<(), EvalWorkerError> {
+    if bytes.len() as u64 > MAX_BYTES {
+        let len = bytes.len();
+        return Err(EvalWorkerError::failed(format!("{what} takes {len} bytes, and at most {MAX_BYTES} can be sent")));
+    }
+    Ok(())
+}
+
+/// Sends a message: the lengths of its two parts, and those; nothing of one that nobody would read.
 pub(super) fn send(mut to: impl Write, message: &impl Serialize, bytes: &[u8]) -> io::Result<()> {
     let text = serde_json::to_vec(message)?;
+    if text.len() as u64 > MAX_TEXT || bytes.len() as u64 > MAX_BYTES {
+        let (text, bytes) = (text.len(), bytes.len());
+        let reason = format!("{text} bytes of text and {bytes} others; at most {MAX_TEXT} and {MAX_BYTES} can be sent");
+        return Err(io::Error::new(ErrorKind::InvalidInput, reason));
+    }
     let mut head = [0; 16];
     head[..8].copy_from_slice(&(text.len() as u64).to_le_bytes());
     head[8..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
@@ -32,11 +46,20 @@ pub(super) fn send(mut to: impl Write, message: &impl Serialize, bytes: &[u8]) -
 }
 
 /// The next message. Memory is taken as its bytes come, not as its lengths say.
-pub(super) fn receive<M: DeserializeOwned>(mut from: impl Read) -> io::Result<(M, Vec<u8>)> {
+pub(super) fn receive<M: DeserializeOwned>(from: impl Read) -> io::Result<(M, Vec<u8>)> {
+    receive_at_most(from, MAX_TEXT, MAX_BYTES)
+}
+
+/// As [`receive`], from somebody who has no more than this to say.
+pub(super) fn receive_at_most<M: DeserializeOwned>(
+    mut from: impl Read,
+    max_text: u64,
+    max_bytes: u64,
+) -> io::Result<(M, Vec<u8>)> {
     let mut head = [[0; 8]; 2];
     from.read_exact(head.as_flattened_mut())?;
     let [text, bytes] = head.map(u64::from_le_bytes);
-    if text > MAX_TEXT || bytes > MAX_BYTES {
+    if text > max_text || bytes > max_bytes {
         return Err(io::Error::new(ErrorKind::InvalidData, "a message is too long"));
     }
     let mut part = |len: u64| {
@@ -166,5 +189,7 @@ mod tests {
         pipe[..8].copy_from_slice(&MAX_TEXT.to_le_bytes());
         pipe[8..].copy_from_slice(&0u64.to_le_bytes());
         assert_eq!(receive::<Found>(&pipe[..]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        pipe[..8].copy_from_slice(&1025u64.to_le_bytes());
+        assert_eq!(receive_at_most::<Found>(&pipe[..], 1024, 0).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 }

@@ -7,7 +7,7 @@ use rollmesh_core::{
     ids::{WeightsVersion, WorkerId},
     protocol::{
         Frame, Message, Role, TooLarge,
-        message::{Revoke, RunEnd as RunEndMessage},
+        message::{EvaluationPoint, Revoke, RunEnd as RunEndMessage},
     },
     weights::Weights,
 };
@@ -37,6 +37,7 @@ impl Actor {
             return Err(StartError::HubGone);
         }
         let history = std::mem::take(&mut run.history);
+        let evaluations = std::mem::take(&mut run.evaluations);
         // Nobody is needed where nothing is left to do.
         let workers = if run.end_reached().is_some() { 0 } else { run.terms.num_workers as usize };
         self.next_run += 1;
@@ -45,6 +46,8 @@ impl Actor {
         self.run = Some(run);
         self.dashboard.begin_run();
         history.into_iter().for_each(|point| self.dashboard.points.push(&Message::Iteration(point)));
+        self.evaluate_again(&evaluations);
+        evaluations.into_iter().for_each(|point| self.dashboard.evaluations.push(&Message::Evaluation(point)));
         for _ in self.children.count()..workers {
             match self.add_child() {
                 Ok(_) => {}
@@ -105,6 +108,8 @@ impl Actor {
     }
 
     pub(super) fn end_run(&mut self, end: RunEnd) {
+        // What has been found by now is kept; what has not is not waited for.
+        self.poll_evaluation();
         let now = self.now();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
         let (summary, faults) = run.end(end, now);
@@ -253,6 +258,17 @@ impl Actor {
         self.go_on();
     }
 
+    /// Where a run goes on, its evaluation was still being done when it was saved.
+    fn evaluate_again(&mut self, known: &[EvaluationPoint]) {
+        let is_due = |run: &&mut Run| {
+            run.end_reached().is_none() && known.iter().all(|point| point.iteration != run.iteration())
+        };
+        let evaluated = self.run.as_mut().filter(is_due).map_or(Ok(()), |run| run.evaluate_if_due(&self.program));
+        if let Err(error) = evaluated {
+            self.notice(1, error.to_string());
+        }
+    }
+
     /// Tells what evaluations beside the run have found. What went wrong there is told, and nothing else comes of it.
     pub(super) fn poll_evaluation(&mut self) {
         let Some(run) = self.run.as_mut() else { return };
@@ -263,7 +279,7 @@ impl Actor {
             Some(Ok(evaluated)) => evaluated,
         };
         let written = run.write_evaluation(&evaluated);
-        self.dashboard.evaluations.push(&Message::Evaluation(evaluated.point(number)));
+        self.dashboard.evaluations.push(&Message::Evaluation(evaluated.metrics.point(number)));
         self.dashboard.evaluation_trace =
             evaluated.env_trace(number).and_then(|trace| Frame::new(&Message::EvaluationTrace(trace)).ok());
         self.dashboard.is_trace_new = true;

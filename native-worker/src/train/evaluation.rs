@@ -1,6 +1,6 @@
 //! Evaluation beside a run: a process of its own plays with the weights of every so many iterations.
 
-use std::{num::NonZeroU32, path::Path, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU32, path::Path, thread, time::Duration};
 
 use rollmesh_core::{
     config::Config,
@@ -11,10 +11,8 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::eval::{EvalSpec, EvalWorker, EvalWorkerError};
+use crate::eval::{EvalSpec, EvalWorker, EvalWorkerError, NUM_ENVS};
 
-/// Sub-environments of an evaluation.
-const NUM_ENVS: u32 = 4;
 /// The most env steps of each of them, so that an evaluation comes to an end whatever the policy does.
 const MAX_STEPS: u32 = 1_000_000;
 
@@ -28,12 +26,15 @@ pub struct EvaluationConfig {
     /// Episodes of an evaluation, with the most likely actions.
     #[doc(alias = "evaluation_duration")]
     pub episodes: NonZeroU32,
+    /// An evaluation in which nothing moves for so many seconds is given up. It has the lowest priority: where all
+    /// processors are busy, what takes a second takes a minute or two.
+    pub timeout_s: NonZeroU32,
 }
 
 impl Default for EvaluationConfig {
-    /// None; of 20 episodes if there were some.
+    /// None; of 20 episodes if there were some, each of which has ten minutes for a move.
     fn default() -> Self {
-        Self { interval: 0, episodes: const { NonZeroU32::new(20).unwrap() } }
+        const { Self { interval: 0, episodes: NonZeroU32::new(20).unwrap(), timeout_s: NonZeroU32::new(600).unwrap() } }
     }
 }
 
@@ -44,13 +45,13 @@ impl EvaluationConfig {
 }
 
 /// A line of `metrics.jsonl`: what an evaluation has found.
-#[derive(Debug, Serialize)]
-pub(crate) struct EvaluationLine<'a> {
-    pub(crate) evaluation: &'a EvaluationMetrics,
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct EvaluationLine<M> {
+    pub(crate) evaluation: M,
 }
 
 /// What an evaluation of a run has found.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EvaluationMetrics {
     /// Iterations behind the weights.
     pub(crate) iteration: u64,
@@ -82,6 +83,8 @@ pub(crate) struct RunEvaluation {
     pending: Option<(Ticket, Version)>,
     /// Weights that came meanwhile. Only the latest are evaluated.
     next: Option<(Weights, Version)>,
+    /// Why those could not be evaluated, until that is told.
+    trouble: Option<EvalWorkerError>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +95,7 @@ struct Version {
 
 impl RunEvaluation {
     /// None if the run is not to be evaluated.
-    pub(super) fn of(config: EvaluationConfig, run: &RunSpec) -> Option<Self> {
+    pub(super) fn of(config: EvaluationConfig, run: &RunSpec, environs: &BTreeMap<String, String>) -> Option<Self> {
         if config.is_off() {
             return None;
         }
@@ -103,10 +106,12 @@ impl RunEvaluation {
             num_envs: NUM_ENVS.min(config.episodes.get()),
             seed: run.seed,
             policy_config: Config::of(&model).unwrap_or_default(),
+            environs: environs.clone(),
             is_nice: true,
+            timeout_ms: u64::from(config.timeout_s.get()) * 1000,
             ..EvalSpec::new(run.env.clone())
         };
-        Some(Self { config, spec, worker: None, pending: None, next: None })
+        Some(Self { config, spec, worker: None, pending: None, next: None, trouble: None })
     }
 
     /// The run has new weights. They are evaluated if it is time, as soon as the evaluation before is over.
@@ -116,7 +121,7 @@ impl RunEvaluation {
         weights: &Weights,
         (iteration, env_steps): (u64, u64),
     ) -> Result<(), EvalWorkerError> {
-        if !iteration.is_multiple_of(self.config.interval) {
+        if iteration == 0 || !iteration.is_multiple_of(self.config.interval) {
             return Ok(());
         }
         self.next = Some((weights.clone(), Version { iteration, env_steps }));
@@ -138,10 +143,39 @@ impl RunEvaluation {
 
     /// What came of the evaluation, if it is over.
     pub(super) fn poll(&mut self, program: &Path) -> Option<Result<Evaluated, EvalWorkerError>> {
-        let (_, outcome) = self.worker.as_mut()?.poll_ticket(Duration::ZERO)?;
-        let (_, version) = self.pending.take()?;
-        let found = outcome.map(|found| Evaluated::of(version, found));
-        Some(found.and_then(|found| self.begin(program).map(|()| found)))
+        if let Some(error) = self.trouble.take() {
+            return Some(Err(error));
+        }
+        let (about, outcome) = self.worker.as_mut()?.poll_ticket(Duration::ZERO)?;
+        let Some(about) = about else { return outcome.err().map(Err) };
+        let (_, version) = self.pending.take_if(|(ticket, _)| *ticket == about)?;
+        // Whatever came of it, weights that came meanwhile are next.
+        self.trouble = self.begin(program).err();
+        Some(outcome.map(|found| Evaluated::of(version, found)))
+    }
+
+    /// No more evaluations. Does not wait for the end of the process either, which the system may not let go of.
+    pub(super) fn end(self) {
+        // Without a thread it is dropped here.
+        let _ = thread::Builder::new().name("evaluation-end".into()).spawn(move || drop(self));
+    }
+}
+
+impl EvaluationMetrics {
+    /// The point of the curve.
+    pub(crate) fn point(&self, run: u32) -> EvaluationPoint {
+        let number = |number: Option<f64>| number.map_or(f32::NAN, |number| number as f32);
+        EvaluationPoint {
+            run,
+            iteration: self.iteration,
+            env_steps: self.env_steps,
+            episodes: self.episodes,
+            unfinished: self.unfinished,
+            episode_return_mean: number(self.episode_return_mean.or(self.partial_return_mean)),
+            episode_return_min: number(self.episode_return_min),
+            episode_return_max: number(self.episode_return_max),
+            episode_len_mean: number(self.episode_len_mean),
+        }
     }
 }
 
@@ -160,23 +194,6 @@ impl Evaluated {
             partial_return_mean: found.partial_return_mean,
         };
         Self { metrics, trace: found.trace }
-    }
-
-    /// The point of the curve.
-    pub(crate) fn point(&self, run: u32) -> EvaluationPoint {
-        let metrics = &self.metrics;
-        let number = |number: Option<f64>| number.map_or(f32::NAN, |number| number as f32);
-        EvaluationPoint {
-            run,
-            iteration: metrics.iteration,
-            env_steps: metrics.env_steps,
-            episodes: metrics.episodes,
-            unfinished: metrics.unfinished,
-            episode_return_mean: number(metrics.episode_return_mean.or(metrics.partial_return_mean)),
-            episode_return_min: number(metrics.episode_return_min),
-            episode_return_max: number(metrics.episode_return_max),
-            episode_len_mean: number(metrics.episode_len_mean),
-        }
     }
 
     /// The latest episode, as dashboards play it.

@@ -36,6 +36,15 @@ pub(crate) fn be_a_program_that_fails() {
     }
 }
 
+pub(crate) fn who_says_how_to_evaluate_says_how_often() {
+    for flag in ["--evaluation-episodes", "--evaluation-timeout"] {
+        let mut train = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
+        let output = train.args(["train", "--env", "CartPole-v1", "--no-dashboard", flag, "5"]).output().unwrap();
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), words.contains("without --evaluation-interval")), (Some(2), true), "{words}");
+    }
+}
+
 fn run(interval: u64, max_env_steps: u64) -> TrainConfig {
     let mut config = TrainConfig {
         num_workers: 1,

@@ -3,10 +3,19 @@
 use std::{fs, num::NonZeroU32, time::Duration};
 
 use rollmesh::{
-    eval::{EvalSpec, EvalWorker, InitSpec},
+    Registry,
+    eval::{EvalMakers, EvalSpec, EvalWorker, InitSpec},
+    kernels::AUTO,
     native,
 };
-use rollmesh_core::evaluation::{Earlier, Evaluation, EvaluationRequest};
+use rollmesh_core::{
+    env::{BaseEnv, EnvContext, EnvMaker, EnvStart, InProcess},
+    evaluation::{Earlier, Evaluation, EvaluationRequest},
+    ids::SlotId,
+    policy::RandomPolicy,
+    run::HomeIndex,
+    worker::RegisteredEnv,
+};
 use serde_json::json;
 
 use super::lab::{lab, registry};
@@ -38,7 +47,8 @@ pub(crate) fn a_result_has_a_reward_and_frames() {
         let frames = found.frames.unwrap();
         assert_eq!(frames.shape(), [5, 6, 8, 3]);
         assert!(frames.iter().map(|rgb| rgb[0]).eq(1..=5));
-        assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+        // Nobody waits for what was not asked for.
+        assert_eq!(worker.poll(Duration::MAX), Ok(None));
         worker.submit(None, 0, true, true).unwrap();
         assert_eq!(result(&mut worker).reward(), 0.0);
         worker.shutdown();
@@ -129,4 +139,46 @@ pub(crate) fn a_process_has_what_its_worker_spec_says_and_no_more() {
     let mut worker = EvalWorker::in_process(&spec).unwrap();
     let error = worker.poll(LONG).unwrap_err().to_string();
     assert!(error.contains("a worker needs the resource 'simulator', and there is none of that name"), "{error}");
+    // Who does not wait for that is told once, too.
+    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    let ticket = worker.submit(None, 10, true, true).unwrap();
+    let (about, outcome) = worker.poll_ticket(LONG).unwrap();
+    assert_eq!((about, outcome.is_err()), (Some(ticket), true));
+    assert_eq!(worker.poll(Duration::MAX), Ok(None));
+}
+
+pub(crate) fn a_process_has_its_environment_variables() {
+    let init = Some(InitSpec { name: "licensed".into(), ..InitSpec::default() });
+    let environs = [("LAB_LICENCE".to_owned(), "to test".to_owned())].into();
+    let mut worker = EvalWorker::in_process(&EvalSpec { init, environs, ..lab(json!({})) }).unwrap();
+    worker.submit(None, 10, true, true).unwrap();
+    assert_eq!(result(&mut worker).reward(), 5.0);
+}
+
+pub(crate) fn other_seeds_are_other_episodes_than_those_of_training() {
+    let registry = native(Registry::builtin());
+    let RegisteredEnv::SingleAgent(env) = registry.env("CartPole-v1").unwrap() else { unreachable!() };
+    let first = |seed| {
+        let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
+        let start = EnvStart { slot: SlotId(0), episode: 0, context };
+        let env = InProcess::new(EnvMaker::single_agent(env, AUTO), vec![start], seed).unwrap();
+        let makers = EvalMakers::new(
+            {
+                let env = std::sync::Mutex::new(Some(Box::new(env)));
+                move || Ok(env.lock().unwrap().take().unwrap() as Box<dyn BaseEnv>)
+            },
+            |spaces| Ok(Box::new(RandomPolicy::for_space(&spaces.action, 7)?)),
+        );
+        trace(EvalWorker::in_thread(makers).unwrap())
+    };
+    let spec = EvalSpec { seed: 7, ..EvalSpec::new("CartPole-v1") };
+    let played = trace(EvalWorker::in_process(&spec).unwrap());
+    assert!([7, 10_007].into_iter().all(|seed| first(seed) != played));
+}
+
+/// What the first episode began with.
+fn trace(mut worker: EvalWorker) -> Vec<f32> {
+    let request = EvaluationRequest { trace: true, ..EvaluationRequest::of_episodes(NonZeroU32::MIN, 900) };
+    worker.submit_request(None, request, Earlier::Cancel).unwrap();
+    result(&mut worker).trace.unwrap().obs[..4].to_vec()
 }

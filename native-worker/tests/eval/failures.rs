@@ -9,7 +9,17 @@ use std::{
 
 use rollmesh::{
     eval::{EvalSpec, EvalWorker, EvalWorkerError, InitSpec},
+    kernels::AUTO,
     native,
+};
+use rollmesh_core::{
+    env::{EnvContext, EnvMaker, EnvStart, InProcess},
+    evaluation::{Evaluator, EvaluatorOptions},
+    ids::{SlotId, WeightsVersion},
+    policy::{NetPolicy, Policy as _, PolicyContext},
+    run::HomeIndex,
+    weights::Weights,
+    worker::RegisteredEnv,
 };
 use serde_json::json;
 
@@ -57,6 +67,31 @@ pub(crate) fn what_crashes_is_told_once_and_replaced() {
         worker.submit(None, 100, true, true).unwrap();
         assert_eq!(result(&mut worker).reward(), 5.0);
     }
+}
+
+pub(crate) fn weights_are_kept_whatever_becomes_of_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = registry();
+    let RegisteredEnv::SingleAgent(env) = registry.env("Lab-v0").unwrap() else { unreachable!() };
+    let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
+    let start = EnvStart { slot: SlotId(0), episode: 0, context };
+    let env = InProcess::new(EnvMaker::single_agent(env, AUTO), vec![start], 7).unwrap();
+    let spaces = Evaluator::policy_spaces(&env, &EvaluatorOptions::default()).unwrap();
+    let policy = NetPolicy::for_context(&PolicyContext::new(spaces, 3, AUTO)).unwrap();
+    let weights = policy.weights().with_version(WeightsVersion(9));
+
+    let settings = json!({ "does": "abort", "once": dir.path().join("once") });
+    let mut worker = EvalWorker::in_process(&EvalSpec { policy: "net".into(), ..lab(settings) }).unwrap();
+    worker.submit(Some(&weights), 100, true, true).unwrap();
+    assert!(matches!(worker.poll(LONG), Err(EvalWorkerError::Ended(_))));
+    worker.submit(None, 100, true, true).unwrap();
+    assert_eq!(result(&mut worker).weights_version, WeightsVersion(9));
+    // Those that the policy does not take do not count.
+    let none = Weights::new(WeightsVersion(10), Vec::new()).unwrap();
+    worker.submit(Some(&none), 100, true, true).unwrap();
+    assert!(matches!(worker.poll(LONG), Err(EvalWorkerError::Weights(_))));
+    worker.submit(None, 100, true, true).unwrap();
+    assert_eq!(result(&mut worker).weights_version, WeightsVersion(9));
 }
 
 pub(crate) fn what_cannot_begin_says_so_at_the_first_poll() {

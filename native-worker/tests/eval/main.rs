@@ -24,9 +24,10 @@ fn main() -> std::process::ExitCode {
     use libtest_mimic::{Arguments, Trial};
 
     beside::be_a_program_that_fails();
+    names::be_one_who_forgot();
     rollmesh::eval::eval_process(lab::registry);
     names::be_somebody_else();
-    let tests: [(&str, fn()); 18] = [
+    let tests: [(&str, fn()); 25] = [
         ("there_is_nothing_before_something_was_submitted", contract::there_is_nothing_before_something_was_submitted),
         ("a_result_has_a_reward_and_frames", contract::a_result_has_a_reward_and_frames),
         ("only_the_second_result_is_ever_returned", contract::only_the_second_result_is_ever_returned),
@@ -41,6 +42,19 @@ fn main() -> std::process::ExitCode {
         ("what_hangs_is_given_up_once_and_replaced", failures::what_hangs_is_given_up_once_and_replaced),
         ("what_crashes_is_told_once_and_replaced", failures::what_crashes_is_told_once_and_replaced),
         ("what_cannot_begin_says_so_at_the_first_poll", failures::what_cannot_begin_says_so_at_the_first_poll),
+        (
+            "weights_are_kept_whatever_becomes_of_the_process",
+            failures::weights_are_kept_whatever_becomes_of_the_process,
+        ),
+        ("a_process_has_its_environment_variables", contract::a_process_has_its_environment_variables),
+        (
+            "other_seeds_are_other_episodes_than_those_of_training",
+            contract::other_seeds_are_other_episodes_than_those_of_training,
+        ),
+        ("who_forgets_to_be_a_worker_is_told_so", names::who_forgets_to_be_a_worker_is_told_so),
+        ("strangers_keep_nobody_out", names::strangers_keep_nobody_out),
+        ("a_name_is_of_whoever_lives", names::a_name_is_of_whoever_lives),
+        ("who_says_how_to_evaluate_says_how_often", beside::who_says_how_to_evaluate_says_how_often),
         ("no_process_outlives_its_worker", failures::no_process_outlives_its_worker),
         ("others_find_a_worker_by_its_name", names::others_find_a_worker_by_its_name),
         ("a_worker_outlives_who_started_it", names::a_worker_outlives_who_started_it),

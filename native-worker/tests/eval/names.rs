@@ -2,8 +2,12 @@
 
 use std::{
     env, fs,
+    io::Write as _,
+    net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt as _,
+    path::Path,
     process::{Command, exit},
+    thread,
     time::Duration,
 };
 
@@ -18,6 +22,79 @@ use super::{
 
 /// Set in processes that are not the tests' own, to what they do and where.
 const VARIABLE: &str = "ROLLMESH_TEST_SOMEBODY_ELSE";
+
+/// Starts a worker in a program that cannot be one, and is the same as what it starts.
+pub(crate) fn be_one_who_forgot() {
+    let job = env::var(VARIABLE).unwrap_or_default();
+    let Some(dir) = job.strip_prefix("forget ") else { return };
+    let error = EvalNames::new(dir).create("nobody", &lab(json!({}))).unwrap_err();
+    let errors = fs::OpenOptions::new().create(true).append(true).open(Path::new(dir).join("errors"));
+    writeln!(errors.unwrap(), "{error}").unwrap();
+    exit(0);
+}
+
+pub(crate) fn who_forgets_to_be_a_worker_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    somebody_else("forget", dir.path());
+    let errors = fs::read_to_string(dir.path().join("errors")).unwrap();
+    let errors: Vec<&str> = errors.lines().collect();
+    // Two processes and no more.
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert!(errors[0].contains("was to be nothing else: call rollmesh::eval::eval_process first"), "{errors:?}");
+    assert!(errors[1].contains("it does not say that it is a worker"), "{errors:?}");
+}
+
+fn port(file: &Path) -> u16 {
+    let address: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    address["port"].as_u64().unwrap().try_into().unwrap()
+}
+
+pub(crate) fn strangers_keep_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = EvalNames::new(dir.path());
+    let mut worker = names.create("popular", &lab(json!({}))).unwrap();
+    let port = port(&dir.path().join("popular.json"));
+    // More than there may be handles, and none says anything.
+    let silent: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let mut again = names.find("popular").unwrap();
+    again.submit(None, 3, true, true).unwrap();
+    assert_eq!(result(&mut again).env_steps, 3);
+    drop(silent);
+    worker.shutdown();
+}
+
+pub(crate) fn a_name_is_of_whoever_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = EvalNames::new(dir.path());
+    // What somebody has left who is gone, with a port that is somebody else's by now.
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = dir.path().join("heir.json");
+    let left = json!({ "port": other.local_addr().unwrap().port(), "token": "00".repeat(16), "pid": 1 });
+    for lock in [false, true] {
+        fs::write(&file, left.to_string()).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        if lock {
+            fs::write(dir.path().join("heir.lock"), "").unwrap();
+            assert!(names.list().is_empty());
+            assert!(matches!(names.find("heir"), Err(EvalWorkerError::UnknownName { .. })));
+        }
+    }
+    // Of several that want it one gets it, and the others find that one.
+    let created: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| names.create("heir", &lab(json!({}))))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let (mut heirs, others): (Vec<_>, Vec<_>) = created.into_iter().partition(Result::is_ok);
+    assert!(heirs.len() == 1 && others.iter().all(|other| matches!(other, Err(EvalWorkerError::NameTaken(_)))));
+    assert_ne!(port(&file), other.local_addr().unwrap().port());
+    // What others can read or write is believed by nobody.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(matches!(names.find("heir"), Err(EvalWorkerError::UnknownName { .. })));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(names.list(), ["heir"]);
+    heirs.iter_mut().flatten().for_each(|heir| heir.shutdown());
+    assert!(names.list().is_empty());
+}
 
 /// Does something with a name as another process, and ends.
 pub(crate) fn be_somebody_else() {
@@ -62,7 +139,7 @@ pub(crate) fn others_find_a_worker_by_its_name() {
     worker.submit(None, 2, true, true).unwrap();
     let other: Value = serde_json::from_str(&somebody_else("evaluate", &dir.path().join("names"))).unwrap();
     assert_eq!(other, json!({ "reward": 5.0, "frames": [5, 6, 8, 3] }));
-    assert_eq!((result(&mut worker).env_steps, worker.poll(Duration::ZERO)), (2, Ok(None)));
+    assert_eq!((result(&mut worker).env_steps, worker.poll(Duration::MAX)), (2, Ok(None)));
     // And so does a second handle of this process.
     let mut again = names.find("shared").unwrap();
     again.submit(None, 3, true, true).unwrap();

@@ -23,7 +23,7 @@ use super::{
     super::{
         SampleConfig, TrainConfig, TrainConfigError,
         consumer::Consumer,
-        evaluation::RunEvaluation,
+        evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
         metrics::{Episodes, Stopwatch},
         output::RunOutput,
         run_dir::{RunDir, RunDirError},
@@ -116,6 +116,8 @@ impl Run {
                 run.warnings.push(format!("ledger.json could not be written: {error}"));
             }
             run.history = files.dir.metrics().map(|metrics| run.point(&metrics)).collect();
+            let evaluated = |line: EvaluationLine<EvaluationMetrics>| line.evaluation.point(run.number);
+            run.evaluations = files.dir.metrics().map(evaluated).collect();
             run.files = Some(files);
         }
         Ok(run)
@@ -151,7 +153,7 @@ impl Run {
             max_env_steps: config.max_env_steps,
             mode: config.mode,
         };
-        let evaluation = RunEvaluation::of(config.evaluation, &config.spec());
+        let evaluation = RunEvaluation::of(config.evaluation, &config.spec(), &config.extra_environs);
         let weights = match &mut filter {
             None => weights,
             Some(filter) => filter.publish(&weights),
@@ -235,6 +237,7 @@ impl Run {
             audit_rejected: 0,
             warnings: Vec::new(),
             history: Vec::new(),
+            evaluations: Vec::new(),
             evaluation: None,
         })
     }

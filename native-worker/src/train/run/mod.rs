@@ -24,7 +24,7 @@ use rollmesh_core::{
     protocol::{
         Message, Phase,
         convert::FragmentLimits,
-        message::{EnvTrace, Iteration, RunStart},
+        message::{EnvTrace, EvaluationPoint, Iteration, RunStart},
     },
     run::RunSpec,
     time::Micros,
@@ -128,6 +128,8 @@ pub(crate) struct Run {
     pub(crate) warnings: Vec<String>,
     /// What dashboards show of its earlier lives, until somebody takes it.
     pub(crate) history: Vec<Iteration>,
+    /// And evaluations.
+    pub(crate) evaluations: Vec<EvaluationPoint>,
     /// None if it is not evaluated, or is over.
     evaluation: Option<RunEvaluation>,
 }
@@ -345,7 +347,9 @@ impl Run {
         self.stopwatch.pause();
         let (ended, mut faults) = self.finish_saving();
         self.consumer = None;
-        self.evaluation = None;
+        if let Some(evaluation) = self.evaluation.take() {
+            evaluation.end();
+        }
         self.group.stop(now);
         self.phase = match &end {
             RunEnd::Solved => Phase::Solved,
