@@ -66,6 +66,8 @@ const LAST: Duration = Duration::from_secs(5);
 const ENDING: Duration = Duration::from_secs(1);
 /// … this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How often a worker looks whether it can still be found.
+const WATCH: Duration = Duration::from_secs(2);
 /// The longest time that a poll waits at the worker; a longer one asks again.
 const LONGEST_POLL: Duration = Duration::from_secs(10);
 
@@ -427,6 +429,7 @@ struct Door {
     listener: TcpListener,
     token: Token,
     host: Arc<Host>,
+    is_at_hub: bool,
 }
 
 /// What all handles share.
@@ -451,16 +454,30 @@ impl Door {
             return Err(EvalWorkerError::setup("process", "it is no worker of its own"));
         };
         let host = Arc::new(Host { shared, worker: Mutex::new(worker), name: name.clone() });
-        if let Some(hub) = founding.hub.and_then(HubWay::hub) {
+        let hub = founding.hub.and_then(HubWay::hub);
+        let is_at_hub = hub.is_some();
+        if let Some(hub) = hub {
             let host = host.clone();
             hub.serve(&founding.name, MAX_CONNECTIONS, move |line| host.serve(line))?;
         }
         name.write(&Address { port, token: token.to_hex(), pid: std::process::id() }).map_err(failed)?;
-        Ok(Self { listener, token, host })
+        Ok(Self { listener, token, host, is_at_hub })
     }
 
     fn serve(self) -> ExitCode {
         let (strangers, handles) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        if !self.is_at_hub {
+            let (host, handles) = (self.host.clone(), handles.clone());
+            let watch = move || {
+                while handles.load(Ordering::Relaxed) > 0 || host.name.file.exists() {
+                    thread::sleep(WATCH);
+                }
+                // Its file was removed, and nobody could ever end it.
+                host.end();
+            };
+            // Without a thread it stays.
+            let _ = thread::Builder::new().name("eval-watch".into()).spawn(watch);
+        }
         for stream in self.listener.incoming() {
             let Ok(mut stream) = stream else {
                 // Too many open files, perhaps.
@@ -535,8 +552,6 @@ impl Host {
     /// Serves one handle that may ask until it has gone; ends the process if it wants the worker to end.
     fn serve(self: &Arc<Self>, mut line: impl Line) {
         if converse(&mut line, &self.shared).unwrap_or(false) {
-            self.name.give_up();
-            self.shared.stop();
             self.end_evaluation();
             // Through a hub it need not arrive: there the end is told by the hub.
             let _ = send(&mut line, &Answer::Done, &[]);
@@ -544,8 +559,15 @@ impl Host {
         }
     }
 
+    fn end(self: &Arc<Self>) {
+        self.end_evaluation();
+        std::process::exit(0);
+    }
+
     /// Ends the evaluation's process and what that has started. One that the system does not let go of is left to it.
     fn end_evaluation(self: &Arc<Self>) {
+        self.name.give_up();
+        self.shared.stop();
         let (tell, told) = mpsc::channel();
         let host = self.clone();
         let end = move || {

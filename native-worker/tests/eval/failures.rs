@@ -8,7 +8,7 @@ use std::{
 };
 
 use rollmesh::{
-    eval::{EvalSpec, EvalWorker, EvalWorkerError, InitSpec},
+    eval::{EvalNames, EvalSpec, EvalWorker, EvalWorkerError, InitSpec},
     kernels::AUTO,
     native,
 };
@@ -121,16 +121,32 @@ pub(crate) fn what_cannot_begin_says_so_at_the_first_poll() {
 pub(crate) fn no_process_outlives_its_worker() {
     let dir = tempfile::tempdir().unwrap();
     let mut worker = hanging(dir.path());
-    let engine = pid(dir.path());
-    assert!(is_alive(engine));
+    let processes = pids(dir.path());
+    assert!(processes.len() == 2 && processes.iter().all(|&pid| is_alive(pid)));
     worker.shutdown();
-    assert!(!is_alive(engine));
+    assert!(!is_alive(processes[0]));
+    until_gone(&processes);
     // Nor one whose worker ends without a word.
     somebody_else("abandon", dir.path());
-    let engine = pid(dir.path());
+    until_gone(&pids(dir.path()));
+    // Nor one of a worker with a name.
+    let names = EvalNames::new(dir.path());
+    fs::remove_file(dir.path().join("pid")).unwrap();
+    let mut worker = names.create("hanging", &lab(json!({ "does": "hang", "pid": dir.path().join("pid") }))).unwrap();
+    worker.submit(None, 100, true, true).unwrap();
+    while !dir.path().join("pid").exists() {
+        assert_eq!(worker.poll(Duration::from_millis(10)), Ok(None));
+    }
+    let processes = pids(dir.path());
+    worker.shutdown();
+    assert!(!is_alive(processes[0]));
+    until_gone(&processes);
+}
+
+pub(crate) fn until_gone(processes: &[u32]) {
     let end = Instant::now() + LONG;
-    while is_alive(engine) {
-        assert!(Instant::now() < end, "process {engine} goes on");
+    while processes.iter().any(|&pid| is_alive(pid)) {
+        assert!(Instant::now() < end, "one of the processes {processes:?} goes on");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -146,8 +162,9 @@ pub(crate) fn hanging(dir: &Path) -> EvalWorker {
     worker
 }
 
-fn pid(dir: &Path) -> u32 {
-    fs::read_to_string(dir.join("pid")).unwrap().parse().unwrap()
+fn pids(dir: &Path) -> Vec<u32> {
+    let pids = fs::read_to_string(dir.join("pid")).unwrap();
+    pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// True for a process that has not ended, whether or not somebody has waited for its end.

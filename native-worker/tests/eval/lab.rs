@@ -29,7 +29,7 @@ struct Lab {
     does: String,
     /// It does that only where this file is not.
     once: Option<PathBuf>,
-    /// Where the number of its process is told before it hangs.
+    /// Where the numbers of its process, and of one that it has started, are told before it hangs.
     pid: Option<PathBuf>,
     t: i64,
 }
@@ -54,7 +54,8 @@ impl Lab {
         match self.does.as_str() {
             "hang" => {
                 if let Some(file) = &self.pid {
-                    fs::write(file.with_extension("tmp"), process::id().to_string()).unwrap();
+                    let child = process::Command::new("sleep").arg("1000").spawn().unwrap();
+                    fs::write(file.with_extension("tmp"), format!("{} {}", process::id(), child.id())).unwrap();
                     fs::rename(file.with_extension("tmp"), file).unwrap();
                 }
                 loop {

@@ -27,7 +27,7 @@ fn main() -> std::process::ExitCode {
     names::be_one_who_forgot();
     rollmesh::eval::eval_process(lab::registry);
     names::be_somebody_else();
-    let tests: [(&str, fn()); 25] = [
+    let tests: [(&str, fn()); 26] = [
         ("there_is_nothing_before_something_was_submitted", contract::there_is_nothing_before_something_was_submitted),
         ("a_result_has_a_reward_and_frames", contract::a_result_has_a_reward_and_frames),
         ("only_the_second_result_is_ever_returned", contract::only_the_second_result_is_ever_returned),
@@ -54,6 +54,7 @@ fn main() -> std::process::ExitCode {
         ("who_forgets_to_be_a_worker_is_told_so", names::who_forgets_to_be_a_worker_is_told_so),
         ("strangers_keep_nobody_out", names::strangers_keep_nobody_out),
         ("a_name_is_of_whoever_lives", names::a_name_is_of_whoever_lives),
+        ("who_cannot_be_found_any_more_ends", names::who_cannot_be_found_any_more_ends),
         ("who_says_how_to_evaluate_says_how_often", beside::who_says_how_to_evaluate_says_how_often),
         ("no_process_outlives_its_worker", failures::no_process_outlives_its_worker),
         ("others_find_a_worker_by_its_name", names::others_find_a_worker_by_its_name),

@@ -96,6 +96,16 @@ pub(crate) fn a_name_is_of_whoever_lives() {
     assert!(names.list().is_empty());
 }
 
+pub(crate) fn who_cannot_be_found_any_more_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let worker = EvalNames::new(dir.path()).create("lost", &lab(json!({}))).unwrap();
+    let address: Value = serde_json::from_str(&fs::read_to_string(dir.path().join("lost.json")).unwrap()).unwrap();
+    let pid = address["pid"].as_u64().unwrap().try_into().unwrap();
+    drop(dir);
+    drop(worker);
+    failures::until_gone(&[pid]);
+}
+
 /// Does something with a name as another process, and ends.
 pub(crate) fn be_somebody_else() {
     let Ok(job) = env::var(VARIABLE) else { return };
