@@ -324,7 +324,7 @@ async fn a_run_is_evaluated_beside_itself_and_its_policy_afterwards() {
 async fn a_run_that_goes_on_is_evaluated_where_it_was_saved() {
     let setup = Setup::new(1, 12, 2_000).with(&["--evaluation-interval", "1", "--evaluation-episodes", "1"]);
     setup.start().finish_with(0).await;
-    let last = setup.summary()["iterations"].as_u64().unwrap();
+    let last = setup.file("metrics.jsonl").lines().filter_map(|line| json(line)["iteration"].as_u64()).max().unwrap();
     let run_dir = setup.run_dir().display().to_string();
     let run = Process::start(["train", "--resume", &run_dir, "--max-env-steps", "1000000000"]);
     let is_of_then = |evaluation: &Value| evaluation["iteration"] == last;
