@@ -4,6 +4,7 @@
 mod support;
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -120,6 +121,45 @@ async fn merging_and_splitting_keep_every_step_of_every_episode() {
         of_parts.push(numbers(&rows(&PathBuf::from(&parts).join(part).display().to_string()).await));
     }
     assert!(of_parts[0].iter().all(|id| !of_parts[1].contains(id)), "episodes stay whole");
+}
+
+/// Ids of episodes are the same in every run.
+#[tokio::test]
+async fn episodes_end_with_their_run_and_not_with_their_file() {
+    let folder = Folder::new();
+    let (monday, tuesday) = (sampled(&folder, "monday", "1").await, sampled(&folder, "tuesday", "2").await);
+    let count = |about: &Value| {
+        let episodes = &about["policies"]["default_policy"];
+        (episodes["episodes"].as_u64().unwrap(), episodes["unfinished"].as_u64().unwrap())
+    };
+    let mut apart = (0, 0);
+    for run in [&monday, &tuesday] {
+        let (episodes, unfinished) = count(&data(&["inspect", run], 0).await);
+        apart = (apart.0 + episodes, apart.1 + unfinished);
+    }
+    assert!(apart.1 > 1, "some are open where the next run begins");
+    assert_eq!(count(&data(&["inspect", &monday, &tuesday], 0).await), apart);
+    let set = folder.path("cartpole/both-v0");
+    data(&["convert", &monday, &tuesday, "--to", "minari", "--env", "CartPole-v1", "--output", &set], 0).await;
+    assert_eq!(count(&data(&["inspect", &set], 0).await).0, apart.0 + apart.1, "Minari's all have an end");
+
+    // The same in many files.
+    let (pieces, merged, parts) = (folder.path("pieces"), folder.path("merged"), folder.path("parts"));
+    data(&["convert", &monday, &tuesday, "--to", "json", "--max-file-size", "1", "--output", &pieces], 0).await;
+    assert!(fs::read_dir(&pieces).unwrap().count() > 3);
+    assert_eq!(count(&data(&["inspect", &pieces], 0).await), apart);
+    data(&["merge", &pieces, "--output", &merged], 0).await;
+    let ids = |rows: &[Value]| rows.iter().map(|row| row["eps_id"].as_i64().unwrap()).collect::<BTreeSet<_>>();
+    assert_eq!(ids(&rows(&merged).await).len() as u64, apart.0 + apart.1);
+    assert_eq!(count(&data(&["inspect", &merged], 0).await), apart);
+    data(&["split", &pieces, "--fractions", "0.5,0.5", "--output", &parts], 0).await;
+    let mut of_parts = (0, 0);
+    for part in ["part-0", "part-1"] {
+        let part = PathBuf::from(&parts).join(part).display().to_string();
+        let (episodes, unfinished) = count(&data(&["inspect", &part], 0).await);
+        of_parts = (of_parts.0 + episodes, of_parts.1 + unfinished);
+    }
+    assert_eq!(of_parts, apart, "no episode is in both");
 }
 
 #[tokio::test]

@@ -63,6 +63,8 @@ pub struct Place {
     pub line: Option<u64>,
     /// Rows before it.
     pub row: u64,
+    /// Whether it is the first one of its file.
+    pub is_first: bool,
 }
 
 enum Open {
@@ -178,7 +180,8 @@ impl BatchStream for Logged {
             };
             let row = if line.is_some() { 0 } else { self.rows };
             self.rows += batch.agent_steps() as u64;
-            self.place = Some(Place { file, line, row });
+            let is_first = self.place.is_none_or(|before| before.file != file);
+            self.place = Some(Place { file, line, row, is_first });
             return Ok(Some(batch));
         }
     }

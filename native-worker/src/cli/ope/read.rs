@@ -36,13 +36,18 @@ pub(super) fn read(args: &OpeArgs) -> Result<Data, Failure> {
     let mut log = EpisodeLog::new(&COLUMNS);
     let mut policy: Option<PolicyId> = None;
     while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
+        if logged.place().is_some_and(|place| place.is_first) {
+            log.begin_file();
+        }
+        let is_single = batch.single().is_ok();
         for (id, rows) in batch.as_multi_agent().policy_batches {
             if let Some(other) = policy.replace(id.clone()).filter(|other| *other != id) {
                 return Err(Failure::usage(format!(
                     "the data are of several policies, '{other}' and '{id}'; estimators judge one: split the data first"
                 )));
             }
-            log.add(&rows).map_err(Failure::usage)?;
+            let added = if is_single { log.add(&rows) } else { log.add_of_agents(&rows) };
+            added.map_err(Failure::usage)?;
         }
         progress.say(logged.progress().0 >> 10, &format!("· {} rows", log.len()));
     }
