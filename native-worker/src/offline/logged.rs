@@ -102,7 +102,7 @@ impl Logged {
         self.place
     }
 
-    /// Lines so far that were no batches.
+    /// Lines that were no batches, since the [beginning](Self::rewind).
     #[must_use]
     pub fn corrupt_lines(&self) -> u64 {
         let open = if let Some(Open::Lines(lines)) = &self.open { lines.corrupt_lines() } else { 0 };
@@ -186,6 +186,10 @@ impl BatchStream for Logged {
         }
     }
 
+    fn corrupt_lines(&self) -> u64 {
+        self.corrupt_lines()
+    }
+
     fn left_out(&self) -> Vec<String> {
         let open = if let Some(Open::Dataset(stream)) = &self.open { stream.left_out() } else { Vec::new() };
         self.left_out.iter().cloned().chain(open).collect::<BTreeSet<_>>().into_iter().collect()
@@ -193,7 +197,7 @@ impl BatchStream for Logged {
 
     fn rewind(&mut self) -> Result<(), DatasetError> {
         self.skip_file();
-        (self.next, self.place, self.rows) = (0, None, 0);
+        (self.next, self.place, self.rows, self.corrupt_lines) = (0, None, 0, 0);
         Ok(())
     }
 }

@@ -44,12 +44,13 @@ struct Part {
 impl Source {
     pub(super) fn open(path: &Path) -> Result<Self, OfflineError> {
         let failed = |source| OfflineError::Read { path: path.into(), source };
-        let file = File::open(path).map_err(failed)?;
-        if path.extension().is_none_or(|ending| ending != "zip") {
-            let reader = Box::new(BufReader::with_capacity(CHUNK, file));
-            return Ok(Self { path: path.into(), reader, bytes_read: 0, parts: Vec::new() });
+        let mut reader = BufReader::with_capacity(CHUNK, File::open(path).map_err(failed)?);
+        // Whatever its name, as no line begins like an archive.
+        let is_archive = reader.fill_buf().map_err(failed)?.starts_with(b"PK");
+        if !is_archive && path.extension().is_none_or(|ending| ending != "zip") {
+            return Ok(Self { path: path.into(), reader: Box::new(reader), bytes_read: 0, parts: Vec::new() });
         }
-        let parts = parts(file).map_err(|reason| OfflineError::Zip { path: path.into(), reason })?;
+        let parts = parts(reader.into_inner()).map_err(|reason| OfflineError::Zip { path: path.into(), reason })?;
         Ok(Self { path: path.into(), reader: Box::new(io::empty()), bytes_read: 0, parts })
     }
 
