@@ -50,9 +50,13 @@ struct OutputArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
+#[command(
+    after_help = "Memory is bounded by --buffer-size; beside it, minari takes an episode as a whole, so that those that have\n\
+                        not ended yet are held.\n\n\
+                        Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
                         rollmesh data convert hopper-medium.hdf5 --to json --output samples\n  \
-                        rollmesh data convert samples --to minari --env CartPole-v1 --output ~/.minari/datasets/cartpole/mine-v0")]
+                        rollmesh data convert samples --to minari --env CartPole-v1 --output ~/.minari/datasets/cartpole/mine-v0"
+)]
 pub(super) struct ConvertArgs {
     #[command(flatten)]
     input: InputArgs,

@@ -7,7 +7,7 @@ use rollmesh_core::{
 use serde::Serialize;
 
 /// All elements; none of columns that are no numbers.
-pub(super) fn numbers(column: &Column) -> Option<Vec<f64>> {
+pub(in crate::cli) fn numbers(column: &Column) -> Option<Vec<f64>> {
     Some(match column {
         Column::F32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
         Column::F64(data) => data.values().to_vec(),
