@@ -56,14 +56,14 @@ pub(super) struct FileFlags {
     /// Rows of the input per update
     #[arg(long, value_name = "N", default_value_t = 2000, requires = "input")]
     train_batch_size: u32,
-    /// Play the policy's own episodes after every N updates from files, besides at the end [default: with a stop return 10,
-    /// else only at the end]
-    #[arg(long, value_name = "N", requires = "input")]
-    evaluation_interval: Option<u64>,
-    /// Episodes to play then; 0 for none
-    #[arg(long, value_name = "M", default_value_t = 20, requires = "input")]
-    evaluation_episodes: usize,
-    /// Steps after which those are cut off, if the environment does not do so before
+    /// Play the policy's own episodes after every N updates, with its most likely actions: beside the run, in a process of
+    /// its own; with --input in between, and at the end [default: never; with --input and a stop return 10]
+    #[arg(long, value_name = "N")]
+    pub(super) evaluation_interval: Option<u64>,
+    /// Episodes to play then; 0 for none [default: 20]
+    #[arg(long, value_name = "M")]
+    pub(super) evaluation_episodes: Option<u32>,
+    /// With --input: steps after which those are cut off, if the environment does not do so before
     #[arg(long, value_name = "N", default_value_t = 100_000, requires = "input",
         value_parser = clap::value_parser!(u32).range(1..))]
     evaluation_horizon: u32,
@@ -155,7 +155,7 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         ));
     }
     let plan = args.config()?;
-    if args.files.evaluation_episodes == 0 && plan.stop_return.is_some() {
+    if args.files.evaluation_episodes == Some(0) && plan.stop_return.is_some() {
         return Err(Failure::usage(
             "--stop-return is a mean of the policy's own episodes: let --evaluation-episodes be more than 0",
         ));
@@ -393,7 +393,10 @@ impl Evaluator {
             ..config.clone()
         };
         let config = config.batch_mode(BatchMode::CompleteEpisodes).rollout_fragment_length(1);
-        Ok(Self { worker: builder.config(config).build()?, episodes: flags.evaluation_episodes })
+        Ok(Self {
+            worker: builder.config(config).build()?,
+            episodes: flags.evaluation_episodes.map_or(20, |n| n as usize),
+        })
     }
 
     /// None also if somebody interrupts.
