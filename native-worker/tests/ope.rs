@@ -135,7 +135,7 @@ async fn what_cannot_be_estimated_is_told_with_its_fix() {
 }
 
 fn line(values: &[(&str, &str)]) -> String {
-    let mut columns = vec![
+    let mut columns = [
         ("obs", "[[0.1, 0.1, 0.1, 0.1], [0.2, 0.2, 0.2, 0.2]]"),
         ("actions", "[0, 1]"),
         ("rewards", "[1, 1]"),

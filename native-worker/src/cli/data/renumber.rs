@@ -92,11 +92,13 @@ mod tests {
 
     use super::*;
 
-    /// Rows of (episode, agent, t, whether it ends).
-    fn rows(of: &[(i64, i64, i64, bool)]) -> SampleBatch {
-        let column = |f: &dyn Fn(&(i64, i64, i64, bool)) -> i64| ColumnData::scalars(of.iter().map(f).collect());
-        let batch = SampleBatch::new().with(EPS_ID, column(&|row| row.0)).unwrap();
-        let batch = batch.with(AGENT_INDEX, column(&|row| row.1)).unwrap().with(T, column(&|row| row.2)).unwrap();
+    /// Episode, agent, t, whether it ends.
+    type Row = (i64, i64, i64, bool);
+
+    fn rows(of: &[Row]) -> SampleBatch {
+        let column = |f: fn(&Row) -> i64| ColumnData::scalars(of.iter().map(f).collect());
+        let batch = SampleBatch::new().with(EPS_ID, column(|row| row.0)).unwrap();
+        let batch = batch.with(AGENT_INDEX, column(|row| row.1)).unwrap().with(T, column(|row| row.2)).unwrap();
         batch.with(TERMINATEDS, ColumnData::scalars(of.iter().map(|row| row.3).collect())).unwrap()
     }
 
@@ -108,7 +110,7 @@ mod tests {
     #[test]
     fn episodes_go_on_in_the_next_file_and_not_in_the_next_run() {
         let mut all = Numbers::default();
-        let mut of = |rows_of: &[(i64, i64, i64, bool)]| {
+        let mut of = |rows_of: &[Row]| {
             all.begin_file();
             numbers(&mut all, rows(rows_of).into()).remove(0)
         };
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn agents_of_an_episode_stay_together() {
-        let multi = |a: &[(i64, i64, i64, bool)], b: &[(i64, i64, i64, bool)]| {
+        let multi = |a: &[Row], b: &[Row]| {
             let batches = [("a", a), ("b", b)].map(|(id, of)| (PolicyId::new(id), rows(of)));
             AnyBatch::from(MultiAgentBatch::new(batches.into(), 1))
         };
