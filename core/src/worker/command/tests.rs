@@ -177,6 +177,7 @@ fn metrics() -> WorkerMetrics {
         discarded_agent_steps: 2,
         blackholed_env_steps: 5,
         blackholed_agent_steps: 6,
+        corrupt_lines: 7,
         quarantined: vec![Quarantined { env: 4, reason: "smoke".into() }],
         estimates: vec![OffPolicyEstimate { policy: P, by: InputEvaluation::Wis, sample, legacy: true }],
         forgotten: 3,

@@ -26,6 +26,8 @@ pub struct WorkerMetrics {
     pub blackholed_env_steps: u64,
     /// Rows of agents in those.
     pub blackholed_agent_steps: u64,
+    /// Lines of the input's files that were passed over since they are no batches.
+    pub corrupt_lines: u64,
     /// The sub-environments that failed too often and are in quarantine now: the others go on. They get another chance
     /// when the worker's state is [restored](RolloutWorker::restore), or when a callback restarts them.
     pub quarantined: Vec<Quarantined>,
@@ -130,6 +132,7 @@ impl RolloutWorker {
         waiting.discarded_agent_steps += losses.agent_steps;
         waiting.blackholed_env_steps += losses.blackholed_env_steps;
         waiting.blackholed_agent_steps += losses.blackholed_agent_steps;
+        waiting.corrupt_lines += losses.corrupt_lines;
         for Quarantined { env, reason } in losses.quarantined.iter().filter(|out| !self.quarantined.contains(out)) {
             waiting.warnings.push(WorkerWarning::Quarantined { env: *env, reason: reason.clone() });
         }
