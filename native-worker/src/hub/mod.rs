@@ -6,6 +6,7 @@
 
 mod access;
 mod actor;
+mod admit;
 mod assets;
 mod audit;
 mod auditor;
@@ -18,8 +19,10 @@ mod dashboard;
 mod door;
 mod gate;
 mod limits;
+mod local;
 mod meter;
 mod movable;
+mod notices;
 mod pace;
 mod peer;
 mod private_file;
