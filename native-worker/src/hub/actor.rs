@@ -56,6 +56,8 @@ pub(super) enum Event {
     Left { peer: u32, departure: Departure },
     /// A local worker has ended.
     ChildExited { number: u32, status: String },
+    /// A local worker lost its connection some time ago.
+    ChildSilent { number: u32 },
     /// A local worker that ended is to be replaced now.
     ReplaceChild,
     /// The program wants a run.
@@ -136,6 +138,8 @@ pub(super) struct Actor {
     /// Local workers that ended unasked and were replaced.
     pub(super) num_worker_restarts: u64,
     pub(super) dashboard: Dashboard,
+    /// Workers that hang, and since when.
+    pub(super) hung: BTreeMap<u32, Micros>,
     /// Who hears of workers, besides the run.
     pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
@@ -182,6 +186,7 @@ impl Actor {
             done: None,
             num_worker_restarts: 0,
             dashboard: Dashboard::default(),
+            hung: BTreeMap::new(),
             listener: None,
             status,
             notices,
@@ -213,6 +218,7 @@ impl Actor {
                 () = until(self.draining_until) => self.end_drain(),
                 _ = refresh.tick() => {
                     self.expel_invalid();
+                    self.end_hung();
                     self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.refresh_dashboards();
@@ -253,7 +259,8 @@ impl Actor {
             Event::Message { peer, message } => self.handle_message(peer, *message),
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
-            Event::ReplaceChild => self.replace_child(),
+            Event::ChildSilent { number } => self.handle_silent_child(number),
+            Event::ReplaceChild => self.replace_awaited(),
             Event::Start { task, started, done } => {
                 let result = self.start_run(task);
                 if result.is_ok() {

@@ -56,9 +56,6 @@ impl Actor {
         let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
         // Queued before anybody here knows the peer, so that nothing can come before it. It is small.
         let _ = link.send(&Message::Welcome(welcome));
-        if let Some(child) = child {
-            self.children.joined(child);
-        }
         let (leaving, is_up_to_date, has_missed) = (None, false, false);
         let (admitted_at, has_delivered) = (self.now(), false);
         let newcomer = Peer {
@@ -114,6 +111,10 @@ impl Actor {
             }
             self.note_applied();
             self.dashboard.forget_worker(id);
+            self.hung.remove(&id);
+            if let Some(child) = peer.child {
+                self.look_after(child);
+            }
             self.tell(WorkerNews::Left { peer: id, reason: reason.clone() });
             self.notice_leave(*is_fault, format!("worker {id} left: {reason}"));
             self.broadcast_gone(id);

@@ -8,6 +8,7 @@ mod launching;
 mod liars;
 mod operators;
 mod peers;
+mod replacing;
 mod sampling;
 #[path = "../support/mod.rs"]
 mod support;

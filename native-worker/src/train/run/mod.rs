@@ -71,6 +71,8 @@ pub(crate) struct RunTerms {
     pub(crate) extra_environs: BTreeMap<String, String>,
     /// What each of them needs; as the hub says, if none.
     pub(crate) worker: Option<WorkerSpec>,
+    /// How long a local worker may hang until it is ended; none for ever.
+    pub(crate) hung_worker_timeout: Option<Micros>,
     /// The least time between two batches.
     pace: Duration,
     stop_return: Option<f64>,

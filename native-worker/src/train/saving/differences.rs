@@ -6,8 +6,8 @@ use toml::{Table, Value};
 
 use super::super::TrainConfig;
 
-/// Settings that say when a run ends and how often it is saved, and nothing about its rows.
-const FREE: [&str; 3] = ["max_env_steps", "stop_return", "checkpoint_interval"];
+/// Settings that say when a run ends, how often it is saved and whom it waits for, and nothing about its rows.
+const FREE: [&str; 4] = ["max_env_steps", "stop_return", "checkpoint_interval", "hung_worker_timeout_s"];
 
 /// A setting that two configurations do not agree on.
 #[derive(Clone, Debug, PartialEq)]
