@@ -118,7 +118,7 @@ impl Actor {
                     self.children.launch_by(launcher);
                 }
                 self.worker = *spec;
-                reply(self.start_children(number));
+                reply(self.add_children(number as usize));
             }
             WorkerOrder::Dismiss { peer } => self.dismiss(peer),
             WorkerOrder::Kill { child } => self.children.kill(child),
@@ -142,19 +142,5 @@ impl Actor {
             let error = CommandError::new(CommandErrorKind::TooLarge, error.to_string());
             self.tell(WorkerNews::Result { peer, result: CallResult { call: *call, ok: false, body: error.encode() } });
         }
-    }
-
-    fn start_children(&mut self, number: u32) -> Result<(), LaunchError> {
-        let mut started = Vec::new();
-        for _ in 0..number {
-            match self.add_child() {
-                Ok(child) => started.push(child),
-                Err(error) => {
-                    started.into_iter().for_each(|child| self.children.dismiss(child));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -87,6 +87,9 @@ impl Actor {
         let (Some(peer), Some(run)) = (self.peers.get_mut(&id).filter(is_new), &self.run) else { return };
         if run.group.workers(now).any(|worker| worker.worker == WorkerId(id) && worker.env_steps > 0) {
             peer.has_delivered = true;
+            if let Some(child) = peer.child {
+                self.children.was_useful(child);
+            }
             let after_ms = now.since(peer.admitted_at).0 / 1_000;
             self.remember(&Record::Delivered { worker: id, after_ms });
         }
@@ -146,9 +149,8 @@ impl Actor {
             return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
         }
         let wanted = num_workers as usize;
-        for _ in self.children.count()..wanted {
-            self.add_child().map_err(|error| error.to_string())?;
-        }
+        self.children.forget_replacements();
+        self.add_children(wanted.saturating_sub(self.children.count())).map_err(|error| error.to_string())?;
         for child in self.children.staying().into_iter().skip(wanted) {
             let worker = self.peers.iter().find(|(_, peer)| peer.child == Some(child)).map(|(&id, _)| id);
             match worker {

@@ -36,26 +36,21 @@ impl Actor {
         if has_secret && run.group.set_audits(self.distrust.audits, u64::from_le_bytes(secret)).is_err() {
             return Err(StartError::HubGone);
         }
-        let history = std::mem::take(&mut run.history);
         // Nobody is needed where nothing is left to do.
         let workers = if run.end_reached().is_some() { 0 } else { run.terms.num_workers as usize };
+        let started = self.add_children_for(&run.terms, workers)?;
+        if let Err(error) = run.create_files() {
+            self.send_back(started);
+            return Err(error);
+        }
+        let history = std::mem::take(&mut run.history);
         self.next_run += 1;
         self.remember(&Record::RunStarted { run: run.number, env: run.spec.env.clone() });
         run.warnings.iter().for_each(|warning| self.notice(1, warning.clone()));
         self.run = Some(run);
         self.dashboard.begin_run();
+        self.hung.clear();
         history.into_iter().for_each(|point| self.dashboard.points.push(point));
-        for _ in self.children.count()..workers {
-            match self.add_child() {
-                Ok(_) => {}
-                Err(error) if error.is_refusal() => {
-                    // Fewer workers than were asked for would be another run.
-                    self.end_run(RunEnd::Failed(error.to_string()));
-                    return Err(StartError::Launch(error));
-                }
-                Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
-            }
-        }
         let workers: Vec<u32> =
             self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(|(&id, _)| id).collect();
         for id in workers {
@@ -170,7 +165,7 @@ impl Actor {
             self.obey(command);
         }
         while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
-            self.dashboard.note_health(&event);
+            self.note_health(&event);
             let text = event.to_string();
             self.remember(&Record::Group { text: text.clone() });
             self.notice(1, text);

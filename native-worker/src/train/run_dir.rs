@@ -64,13 +64,16 @@ struct Line {
 }
 
 impl RunDir {
+    /// An error if there is a run already.
+    pub(super) fn check_free(path: &Path) -> Result<(), RunDirError> {
+        if path.join("config.toml").exists() { Err(RunDirError::Taken(path.to_owned())) } else { Ok(()) }
+    }
+
     pub(crate) fn create(path: &Path, config: &impl Serialize, has_journal: bool) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
-        if at("config.toml").exists() {
-            return Err(RunDirError::Taken(path.to_owned()));
-        }
+        Self::check_free(path)?;
         let lock = lock(path)?;
         let text = toml::to_string(config)?;
         // First, so that whoever finds a configuration finds all that belongs to it.

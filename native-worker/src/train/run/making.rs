@@ -62,15 +62,19 @@ impl Run {
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
         let spaces = config.check(envs)?;
+        config.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
         let weights = first_weights(&config.spec(), &spaces)?;
-        let run = Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)?;
-        let dir = config
-            .run_dir
-            .as_deref()
-            .map(|path| RunDir::create(path, &config, !config.mode.is_synchronous()))
-            .transpose()?;
-        let files = dir.map(|dir| RunFiles::new(dir, config.checkpoint_interval, None)).transpose()?;
-        Ok(Self { files, ..run })
+        Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)
+    }
+
+    /// Takes the directory of a run that is new: once nothing is in the way of its beginning any more.
+    pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
+        let Some(config) = self.config.as_ref().filter(|_| self.files.is_none()) else { return Ok(()) };
+        if let Some(path) = &config.run_dir {
+            let dir = RunDir::create(path, &**config, !config.mode.is_synchronous())?;
+            self.files = Some(RunFiles::new(dir, config.checkpoint_interval, None)?);
+        }
+        Ok(())
     }
 
     /// Goes on where the run was when it was saved, or begins it if it never was.
@@ -145,6 +149,7 @@ impl Run {
             num_workers: config.num_workers,
             extra_environs: config.extra_environs.clone(),
             worker: config.worker.clone(),
+            hung_worker_timeout: config.hung_worker_timeout(),
             pace: config.pace,
             stop_return: config.stop_return,
             max_env_steps: config.max_env_steps,
@@ -174,6 +179,7 @@ impl Run {
             num_workers: config.num_workers,
             extra_environs: BTreeMap::new(),
             worker: None,
+            hung_worker_timeout: TrainConfig::new(config.env.as_str()).hung_worker_timeout(),
             pace: Duration::ZERO,
             stop_return: None,
             max_env_steps: config.env_steps,
