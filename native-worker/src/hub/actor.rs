@@ -1,7 +1,7 @@
 //! The task that owns all of the hub's state.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::pending,
     net::SocketAddr,
     time::{Duration, Instant},
@@ -30,7 +30,7 @@ use super::{
     checkpoints::{Asker, Askers, next_save},
     children::Children,
     dashboard::Dashboard,
-    notices::Loud,
+    notices::{Loud, Offences},
     peer::{CloseReason, Departure, Knock, PeerLink},
 };
 use crate::{
@@ -98,6 +98,9 @@ pub(super) struct Peer {
     pub(super) is_up_to_date: bool,
     /// It took too little to be told how things stand.
     pub(super) has_missed: bool,
+    /// Calls that it has not answered yet.
+    pub(super) calls: BTreeSet<u64>,
+    pub(super) offences: Offences,
 }
 
 pub(super) struct Actor {

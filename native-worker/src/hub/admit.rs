@@ -1,6 +1,6 @@
 //! Peers come and go.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use rollmesh_core::{
     ids::WorkerId,
@@ -16,6 +16,7 @@ use super::{
     audit::Record,
     calls::WorkerNews,
     limits::MAX_PEERS,
+    notices::Offences,
     peer::{Admission, CloseReason, Departure, Knock, PeerLink},
     token_file,
 };
@@ -71,6 +72,8 @@ impl Actor {
             has_delivered,
             is_up_to_date,
             has_missed,
+            calls: BTreeSet::new(),
+            offences: Offences::default(),
         };
         self.peers.insert(peer, newcomer);
         Admission { peer, role }

@@ -2,7 +2,13 @@
 
 use rollmesh_core::time::Micros;
 
-use super::{HubNotice, actor::Actor, audit::Record, limits::MAX_LOUD_NOTICES};
+use super::{
+    HubNotice,
+    actor::Actor,
+    audit::Record,
+    limits::{MAX_LOUD_NOTICES, MAX_OFFENCES},
+    peer::Departure,
+};
 
 /// How often strangers and offenders are talked about.
 #[derive(Default)]
@@ -31,7 +37,38 @@ impl Loud {
     }
 }
 
+/// What a peer has said of late that nobody had asked for.
+#[derive(Default)]
+pub(super) struct Offences {
+    second: u64,
+    number: u32,
+}
+
+impl Offences {
+    /// Counts one more. True if these are too many.
+    fn add(&mut self, now: Micros) -> bool {
+        let second = now.0 / 1_000_000;
+        let forgotten = u32::try_from(second.saturating_sub(self.second)).unwrap_or(u32::MAX);
+        self.second = second;
+        self.number = self.number.saturating_sub(forgotten).saturating_add(1);
+        self.number > MAX_OFFENCES
+    }
+}
+
 impl Actor {
+    /// A peer has said something that nobody had asked for. Messages cross, so that this happens to the honest, too; but not
+    /// again and again.
+    pub(super) fn blame(&mut self, id: u32) {
+        const REASON: &str = "it answers what nobody has asked, again and again";
+        let now = self.now();
+        if let Some(peer) = self.peers.get_mut(&id)
+            && peer.offences.add(now)
+        {
+            peer.link.expel(REASON);
+            self.forget(id, &Departure::expelled(REASON));
+        }
+    }
+
     /// Puts something into the audit log.
     pub(super) fn remember(&mut self, record: &Record) {
         if let Err(error) = self.audit.add(record) {
@@ -71,5 +108,15 @@ mod tests {
         assert_eq!((say(20), say(999)), (None, None));
         assert_eq!(say(1000), Some("bad (and 2 more like it before)".into()));
         assert_eq!(say(1001), Some("bad".into()));
+    }
+
+    #[test]
+    fn offences_of_the_past_are_forgotten() {
+        let mut offences = Offences::default();
+        let mut add = |s: u64| offences.add(Micros::from_millis(s * 1_000));
+        // Whoever offends once a second may do so for ever.
+        assert!((0..10 * u64::from(MAX_OFFENCES)).all(|s| !add(s)));
+        assert!((1..MAX_OFFENCES).all(|_| !add(10_000)));
+        assert_eq!((add(10_000), add(10_000)), (false, true));
     }
 }

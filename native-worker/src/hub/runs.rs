@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollmesh_core::{
-    group::{GroupCommand, WorkerProfile},
+    group::{GroupCommand, GroupEvent, WorkerProfile},
     ids::{WeightsVersion, WorkerId},
     protocol::{
         Message, Role, TooLarge,
@@ -167,8 +167,14 @@ impl Actor {
         while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
             self.note_health(&event);
             let text = event.to_string();
-            self.remember(&Record::Group { text: text.clone() });
-            self.notice(1, text);
+            if let GroupEvent::FragmentsRejected { worker, .. } = event {
+                self.remember(&Record::Group { text: text.clone(), is_cheap: true });
+                self.notice_offence(text);
+                self.blame(worker.0);
+            } else {
+                self.remember(&Record::Group { text: text.clone(), is_cheap: false });
+                self.notice(1, text);
+            }
             // A worker may be out of the run by it, for whom nobody has to wait.
             self.note_applied();
         }

@@ -14,7 +14,7 @@ pub use config::{Algo, MAX_LOCAL_WORKERS, TrainConfig, TrainConfigError};
 pub(crate) use consumer::{Consuming, Update};
 pub use outcome::{RunEnd, Summary};
 pub use run::SyncError;
-pub(crate) use run::{Run, RunTerms, StartError, Submitted, Task, Undone};
+pub(crate) use run::{Run, RunTerms, StartError, Submitted, Task, Undone, UploadFault};
 pub(crate) use run_dir::RunDir;
 pub use sampling::SampleConfig;
 pub(crate) use saving::SaveReport;

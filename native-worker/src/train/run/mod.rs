@@ -44,6 +44,7 @@ use crate::{
     offline::OfflineError,
 };
 
+pub(crate) use leases::UploadFault;
 pub(crate) use undo::{RolledBack, Undone};
 pub use weights::SyncError;
 
