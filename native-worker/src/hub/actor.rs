@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
     net::SocketAddr,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -112,6 +113,8 @@ pub(super) struct Actor {
     pub(super) fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
+    /// What evaluates beside runs.
+    pub(super) program: PathBuf,
     /// What a local worker needs, unless the run says otherwise.
     pub(super) worker: WorkerSpec,
     pub(super) peers: BTreeMap<u32, Peer>,
@@ -158,7 +161,7 @@ impl Actor {
         envs: EnvRegistry,
         (kernels, distrust): (Kernels, Distrust),
         tokens: Tokens,
-        (children, worker): (Children, WorkerSpec),
+        (children, worker, program): (Children, WorkerSpec, PathBuf),
         status: watch::Sender<RunStatus>,
         notices: mpsc::Sender<HubNotice>,
         audit: Audit,
@@ -171,6 +174,7 @@ impl Actor {
             fingerprint: core_fingerprint(kernels),
             tokens,
             children,
+            program,
             worker,
             peers: BTreeMap::new(),
             next_peer: 1,
@@ -224,6 +228,7 @@ impl Actor {
                     self.end_hung();
                     self.end_unwanted_run();
                     self.begin_first_iteration();
+                    self.poll_evaluation();
                     self.refresh_dashboards();
                 }
             }

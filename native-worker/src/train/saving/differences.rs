@@ -6,8 +6,16 @@ use toml::{Table, Value};
 
 use super::super::TrainConfig;
 
-/// Settings that say when a run ends, how often it is saved and whom it waits for, and nothing about its rows.
-const FREE: [&str; 4] = ["max_env_steps", "stop_return", "checkpoint_interval", "hung_worker_timeout_s"];
+/// Settings that say when a run ends, how often it is saved and evaluated and whom it waits for, and nothing about its rows.
+const FREE: [&str; 7] = [
+    "max_env_steps",
+    "stop_return",
+    "checkpoint_interval",
+    "hung_worker_timeout_s",
+    "evaluation",
+    "evaluation.interval",
+    "evaluation.episodes",
+];
 
 /// A setting that two configurations do not agree on.
 #[derive(Clone, Debug, PartialEq)]
