@@ -239,9 +239,10 @@ impl Actor {
             Update::NotWritten(error) => return self.end_run(RunEnd::Failed(error)),
         };
         let metrics = run.handle_update(weights, &stats);
-        run.keep_for_undoing();
         let point = run.point(&metrics);
         let written = run.write_metrics(&metrics);
+        // Whoever goes back to here keeps that line.
+        run.keep_for_undoing();
         self.dashboard.points.push(&Message::Iteration(point));
         if let Err(error) = written {
             self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
