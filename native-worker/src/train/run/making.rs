@@ -38,16 +38,18 @@ impl Run {
         match task {
             Task::Train(config) => Self::training(number, *config, envs, first_lease),
             Task::Resume(saved) => {
-                let regenerated = saved.regenerated();
+                let (regenerated, on_disk) = (saved.regenerated(), saved.checkpoint());
                 let (config, saved, lock) = saved.into_parts();
-                Self::resumed(number, (config, saved, Some(lock)), regenerated, envs, first_lease)
+                let files = Some((lock, on_disk));
+                Self::resumed(number, (config, saved, files), regenerated, envs, first_lease)
             }
             Task::RollBack(from) => {
-                let RolledBack { config, saved, regenerated, audit_rejected } = *from;
+                let RolledBack { config, saved, on_disk, regenerated, audit_rejected } = *from;
                 let lock = config.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
                 // What is cut off its metrics is counted there.
                 let regenerated = if lock.is_some() { 0 } else { regenerated };
-                let mut run = Self::resumed(number, (config, saved, lock), regenerated, envs, first_lease)?;
+                let files = lock.map(|lock| (lock, on_disk));
+                let mut run = Self::resumed(number, (config, saved, files), regenerated, envs, first_lease)?;
                 run.group.count_taken_back(audit_rejected);
                 run.audit_rejected = audit_rejected;
                 Ok(run)
@@ -78,10 +80,11 @@ impl Run {
         Ok(())
     }
 
-    /// Goes on where the run was when it was saved, or begins it if it never was.
+    /// Goes on where the run was when it was saved, or begins it if it never was. With the lock of its directory comes the
+    /// iteration of the newest checkpoint there.
     fn resumed(
         number: u32,
-        (config, saved, lock): (TrainConfig, Option<Saved>, Option<File>),
+        (config, saved, files): (TrainConfig, Option<Saved>, Option<(File, Option<u64>)>),
         regenerated: u64,
         envs: &EnvRegistry,
         first_lease: LeaseId,
@@ -100,17 +103,18 @@ impl Run {
                     iteration: policy.iteration,
                     env_steps: policy.env_steps,
                     episodes: progress.episodes(),
+                    is_tainted: progress.tainted,
                     stopwatch: Stopwatch::started_at(progress.elapsed()),
                     ..run
                 }
             }
         };
-        if lock.is_none() {
+        if files.is_none() {
             run.group.count_regenerated(regenerated);
         }
-        if let (Some(path), Some(lock)) = (&config.run_dir, lock) {
+        if let (Some(path), Some((lock, on_disk))) = (&config.run_dir, files) {
             let (dir, cut) = RunDir::reopen(path, &config, kept, lock)?;
-            let files = RunFiles::new(dir, config.checkpoint_interval, Some(run.iteration))?;
+            let files = RunFiles::new(dir, config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
             run.group.count_regenerated(regenerated.saturating_add(lost));
             if cut.is_short {
