@@ -267,6 +267,9 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
     println!("mean return   {mean} (last 100 episodes)");
     println!("env steps     {} in {:.1} s", summary.env_steps, summary.wall_s);
     println!("weights hash  {}", summary.weights_hash);
+    if summary.unaudited > 0 {
+        println!("unaudited     {} fragments were to be made again, and were not in time", summary.unaudited);
+    }
     if summary.tainted {
         println!("tainted       rows were learned from that a worker made up");
     }

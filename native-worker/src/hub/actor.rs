@@ -124,6 +124,8 @@ pub(super) struct Actor {
     pub(super) next_lease: LeaseId,
     /// When the next iteration begins, if the run's pace makes it wait.
     pub(super) resting_until: Option<TokioInstant>,
+    /// How the run ends, and when, whatever is still being made again.
+    pub(super) finishing: Option<(RunEnd, TokioInstant)>,
     /// When a run that drains ends, whatever is still out.
     pub(super) draining_until: Option<TokioInstant>,
     /// Who waits for the run to have drained.
@@ -182,6 +184,7 @@ impl Actor {
             next_run: 1,
             next_lease: LeaseId(1),
             resting_until: None,
+            finishing: None,
             draining_until: None,
             drained: Vec::new(),
             is_leaving: false,
@@ -223,6 +226,7 @@ impl Actor {
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
                 () = until(self.draining_until) => self.end_drain(),
+                () = until(self.finishing.as_ref().map(|(_, at)| *at)) => {}
                 _ = refresh.tick() => {
                     self.expel_invalid();
                     self.end_hung();
@@ -236,6 +240,7 @@ impl Actor {
             self.audit_fragments();
             self.roll_back_if_due();
             self.end_drained_run();
+            self.end_finished_run();
         }
         self.say_goodbye(&mut events).await;
     }

@@ -6,6 +6,7 @@ mod checkpoints;
 mod hand_made;
 mod launching;
 mod liars;
+mod lies_at_the_end;
 mod operators;
 mod peers;
 mod replacing;
