@@ -33,6 +33,13 @@ use super::{
 };
 use crate::learner::{Learner, LearnerThread};
 
+/// The directory of a run that goes on.
+struct Directory {
+    lock: File,
+    /// The iteration of the newest checkpoint in it; none without any.
+    on_disk: Option<u64>,
+}
+
 impl Run {
     pub(crate) fn new(number: u32, task: Task, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
         match task {
@@ -40,16 +47,16 @@ impl Run {
             Task::Resume(saved) => {
                 let (regenerated, on_disk) = (saved.regenerated(), saved.checkpoint());
                 let (config, saved, lock) = saved.into_parts();
-                let files = Some((lock, on_disk));
-                Self::resumed(number, (config, saved, files), regenerated, envs, first_lease)
+                let directory = Some(Directory { lock, on_disk });
+                Self::resumed(number, (config, saved, directory), regenerated, envs, first_lease)
             }
             Task::RollBack(from) => {
                 let RolledBack { config, saved, on_disk, regenerated, audit_rejected } = *from;
                 let lock = config.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
                 // What is cut off its metrics is counted there.
                 let regenerated = if lock.is_some() { 0 } else { regenerated };
-                let files = lock.map(|lock| (lock, on_disk));
-                let mut run = Self::resumed(number, (config, saved, files), regenerated, envs, first_lease)?;
+                let directory = lock.map(|lock| Directory { lock, on_disk });
+                let mut run = Self::resumed(number, (config, saved, directory), regenerated, envs, first_lease)?;
                 run.group.count_taken_back(audit_rejected);
                 run.audit_rejected = audit_rejected;
                 Ok(run)
@@ -80,11 +87,10 @@ impl Run {
         Ok(())
     }
 
-    /// Goes on where the run was when it was saved, or begins it if it never was. With the lock of its directory comes the
-    /// iteration of the newest checkpoint there.
+    /// Goes on where the run was when it was saved, or begins it if it never was.
     fn resumed(
         number: u32,
-        (config, saved, files): (TrainConfig, Option<Saved>, Option<(File, Option<u64>)>),
+        (config, saved, directory): (TrainConfig, Option<Saved>, Option<Directory>),
         regenerated: u64,
         envs: &EnvRegistry,
         first_lease: LeaseId,
@@ -109,10 +115,10 @@ impl Run {
                 }
             }
         };
-        if files.is_none() {
+        if directory.is_none() {
             run.group.count_regenerated(regenerated);
         }
-        if let (Some(path), Some((lock, on_disk))) = (&config.run_dir, files) {
+        if let (Some(path), Some(Directory { lock, on_disk })) = (&config.run_dir, directory) {
             let (dir, cut) = RunDir::reopen(path, &config, kept, lock)?;
             let files = RunFiles::new(dir, config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
