@@ -19,17 +19,18 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Starts with an empty log at `target/xtask/logs/NAME.log`.
-    pub(crate) fn new(name: &str) -> Result<Self> {
-        let folder = workspace::target().join("xtask/logs");
-        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        let log = folder.join(format!("{name}.log"));
-        File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        Ok(Self { log, note: RefCell::default() })
+    /// Where the log of a step lies.
+    pub(crate) fn log_of(name: &str) -> PathBuf {
+        workspace::target().join("xtask/logs").join(format!("{name}.log"))
     }
 
-    pub(crate) fn log(&self) -> &Path {
-        &self.log
+    /// Starts with an empty log.
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let log = Self::log_of(name);
+        let folder = log.parent().unwrap_or(workspace::root());
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        Ok(Self { log, note: RefCell::default() })
     }
 
     /// Says in a few words what came of the step, for the line that reports it.

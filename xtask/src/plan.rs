@@ -1,8 +1,13 @@
 //! Which steps to run, running them, and the table of where the time went.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    path::Path,
+    thread::{self, ScopedJoinHandle},
+    time::Duration,
+};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use crate::{
     job::Job,
@@ -19,6 +24,8 @@ pub(crate) struct Step {
     pub(crate) needs: &'static [&'static str],
     /// Takes minutes: only run when named or asked for.
     pub(crate) long: bool,
+    /// Begun with the first step, beside the others, because only late ones need it. It needs none itself.
+    pub(crate) early: bool,
     pub(crate) run: fn(&Job) -> Result<()>,
 }
 
@@ -71,52 +78,60 @@ pub(crate) struct Report {
 
 /// Runs the steps in order. A failure stops only the steps that need the failed one.
 pub(crate) fn run(steps: &[&Step]) -> Report {
-    let mut report = Report::default();
-    for (index, step) in steps.iter().enumerate() {
-        let row = run_step(step, format!("{:2}/{}", index + 1, steps.len()), &report);
-        report.rows.push(row);
-    }
-    report
+    thread::scope(|scope| {
+        let begun: Vec<_> = steps.iter().map(|step| step.early.then(|| scope.spawn(|| work(step)))).collect();
+        let mut report = Report::default();
+        for (index, (step, begun)) in steps.iter().zip(begun).enumerate() {
+            let row = run_step(step, begun, format!("{:2}/{}", index + 1, steps.len()), &report);
+            report.rows.push(row);
+        }
+        report
+    })
 }
 
-fn run_step(step: &Step, position: String, earlier: &Report) -> Row {
+/// What came of a step, and what it notes.
+type Worked = Result<String>;
+
+fn work(step: &Step) -> Worked {
+    let job = Job::new(step.name)?;
+    (step.run)(&job)?;
+    Ok(job.into_note())
+}
+
+fn run_step(step: &Step, begun: Option<ScopedJoinHandle<'_, Worked>>, position: String, earlier: &Report) -> Row {
     if let Some(missing) = step.needs.iter().find(|needed| earlier.lacks(needed)) {
         say(format_args!("[{position}] {}: not run, because `{missing}` failed", step.name));
         return Row { name: step.name, outcome: Outcome::NotRun, took: Duration::ZERO };
     }
-    let job = match Job::new(step.name) {
-        Ok(job) => job,
-        Err(error) => {
-            say(format_args!("[{position}] {} FAILED: {error:#}", step.name));
-            return Row { name: step.name, outcome: Outcome::Failed, took: Duration::ZERO };
-        }
+    let log = Job::log_of(step.name);
+    let display = Progress::start(position.clone(), step.about, log.clone());
+    let result = match begun {
+        Some(thread) => thread.join().unwrap_or_else(|_| Err(anyhow!("the step panicked"))),
+        None => work(step),
     };
-    let display = Progress::start(position.clone(), step.about, job.log().to_path_buf());
-    let result = (step.run)(&job);
     let took = display.finish();
     let outcome = match result {
-        Ok(()) => {
-            let note = job.into_note();
+        Ok(note) => {
             let note = if note.is_empty() { note } else { format!(" ({note})") };
             say(format_args!("[{position}] {} ok, {}{note}", step.name, seconds(took)));
             Outcome::Passed
         }
         Err(error) => {
-            explain(&position, step, &job, &error, took);
+            explain(&position, step, &log, &error, took);
             Outcome::Failed
         }
     };
     Row { name: step.name, outcome, took }
 }
 
-fn explain(position: &str, step: &Step, job: &Job, error: &anyhow::Error, took: Duration) {
+fn explain(position: &str, step: &Step, log: &Path, error: &anyhow::Error, took: Duration) {
     const SHOWN_LINES: usize = 60;
-    let log = progress::last_lines(job.log(), SHOWN_LINES);
-    if !log.is_empty() {
-        say(format_args!("{log}\n"));
+    let last = progress::last_lines(log, SHOWN_LINES);
+    if !last.is_empty() {
+        say(format_args!("{last}\n"));
     }
     say(format_args!("[{position}] {} FAILED after {}: {error:#}", step.name, seconds(took)));
-    let path = job.log().strip_prefix(workspace::root()).unwrap_or_else(|_| job.log());
+    let path = log.strip_prefix(workspace::root()).unwrap_or(log);
     say(format_args!("  whole output: {}\n  to repeat it: cargo xtask test {}\n", path.display(), step.name));
 }
 
@@ -150,10 +165,12 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::OnceLock, time::Instant};
+
     use super::*;
 
     const fn step(name: &'static str, needs: &'static [&'static str], long: bool) -> Step {
-        Step { name, about: "", needs, long, run: |_| Ok(()) }
+        Step { name, about: "", needs, long, early: false, run: |_| Ok(()) }
     }
 
     const STEPS: &[Step] = &[
@@ -178,6 +195,28 @@ mod tests {
     fn long_steps_run_when_asked_for() {
         assert_eq!(names(&[], false), ["target", "page", "e2e"]);
         assert_eq!(names(&[], true), ["target", "page", "hashes", "e2e"]);
+    }
+
+    #[test]
+    fn early_steps_are_beside_the_others_and_reported_in_their_place() {
+        static BEGUN: OnceLock<()> = OnceLock::new();
+        let wait = |_: &Job| {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while BEGUN.get().is_none() && Instant::now() < deadline {
+                thread::yield_now();
+            }
+            if BEGUN.get().is_some() { Ok(()) } else { bail!("nobody has begun") }
+        };
+        let begin = |_: &Job| {
+            BEGUN.get_or_init(|| ());
+            bail!("as it should")
+        };
+        let first = Step { run: wait, ..step("xtask-test-first", &[], false) };
+        let tool = Step { early: true, run: begin, ..step("xtask-test-tool", &[], false) };
+        let last = step("xtask-test-last", &["xtask-test-tool"], false);
+        let report = run(&[&first, &tool, &last]).to_string();
+        let results: Vec<&str> = report.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(results[1..4], ["ok", "FAILED", "not"], "{report}");
     }
 
     #[test]

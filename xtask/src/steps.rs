@@ -14,11 +14,15 @@ const fn step(
     needs: &'static [&'static str],
     run: fn(&crate::job::Job) -> anyhow::Result<()>,
 ) -> Step {
-    Step { name, about, needs, long: false, run }
+    Step { name, about, needs, long: false, early: false, run }
 }
 
 const fn long(step: Step) -> Step {
     Step { long: true, ..step }
+}
+
+const fn early(step: Step) -> Step {
+    Step { early: true, ..step }
 }
 
 pub(crate) const STEPS: &[Step] = &[
@@ -35,12 +39,12 @@ pub(crate) const STEPS: &[Step] = &[
     step("test-web", "tests of the crates for browsers that need none", &["fetch"], suites::native_web),
     step("binary", "binary in release mode (some minutes the first time)", &["fetch"], artifacts::binary),
     step("test-release", "same bits in release mode", &["fetch"], suites::release),
-    step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen),
+    early(step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen)),
     step("node", "wasm in Node against the binary", &["binary", "wasm-target", "wasm-bindgen"], suites::node),
     step("python", "Python", &[], tools::python),
     step("clients", "clients in Python and Node against the program", &["fetch", "python"], suites::clients),
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
-    step("trunk", "trunk (some minutes the first time)", &[], tools::trunk),
+    early(step("trunk", "trunk (some minutes the first time)", &[], tools::trunk)),
     step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),
     step("chromium", "Chromium and its driver", &[], chromium::ensure),
     step("wasm-chromium", "wasm in Chromium", &["wasm-target", "wasm-bindgen", "chromium"], suites::chromium),
@@ -65,6 +69,7 @@ mod tests {
             for needed in step.needs {
                 assert!(earlier.iter().any(|other| other.name == *needed), "{} before {needed}", step.name);
             }
+            assert!(!step.early || step.needs.is_empty(), "{} is begun before what it needs", step.name);
         }
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::{
     job::Job,
-    workspace::{cargo, command, find, root, tools},
+    workspace::{self, cargo, command, find, root, tools},
 };
 
 const TRUNK: &str = "0.21.14";
@@ -45,8 +45,9 @@ fn cargo_install(job: &Job, package: &str, binary: &str, version: &str, options:
     if answers_version(binary, version) {
         return Ok(());
     }
-    let build = tools().join("build");
-    let mut install = cargo();
+    // One of its own: two tools may be built at the same time.
+    let build = tools().join("build").join(package);
+    let mut install = patient(cargo());
     install
         .args(["install", package, "--version", version, "--force", "--root"])
         .arg(tools())
@@ -63,6 +64,16 @@ fn cargo_install(job: &Job, package: &str, binary: &str, version: &str, options:
         bail!("{package} was installed, but `{binary} --version` does not answer {version}");
     }
     Ok(())
+}
+
+/// The same command at the lowest priority: what tests at the same time must not wait for it.
+fn patient(command: Command) -> Command {
+    if find("nice").is_none() {
+        return command;
+    }
+    let mut patient = workspace::command("nice");
+    patient.args(["-n", "19"]).arg(command.get_program());
+    patient
 }
 
 /// Whether the first `binary` that our commands would start is of this version.

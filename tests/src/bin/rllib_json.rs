@@ -9,14 +9,15 @@
 use std::{
     env, error, fs,
     hint::black_box,
-    io::{BufRead as _, BufReader, Write as _},
+    io::Write as _,
     sync::LazyLock,
     time::{Duration, Instant},
 };
 
+use rollmesh::offline::json::{JsonReader, JsonReaderOptions, JsonWriter, JsonWriterOptions};
 use rollmesh_core::{
     batch::AnyBatch,
-    offline::{COMPRESS_COLUMNS, JsonLimits, JsonLines, encode_record},
+    offline::{COMPRESS_COLUMNS, encode_record},
 };
 
 /// As the program has it.
@@ -41,16 +42,13 @@ fn read(path: &str) -> Result<Vec<AnyBatch>> {
     Ok(batches)
 }
 
-/// The batches of a file, read line by line as a worker does.
+/// The batches of a file, as a worker reads them.
 fn each(path: &str, mut take: impl FnMut(AnyBatch)) -> Result<()> {
-    let mut file = BufReader::with_capacity(256 << 10, fs::File::open(path)?);
-    let mut lines = JsonLines::strict(JsonLimits::default());
-    let mut line = Vec::new();
-    while file.read_until(b'\n', &mut line)? > 0 {
-        lines.read(&line)?.into_iter().for_each(&mut take);
-        line.clear();
+    let mut reader = JsonReader::new(vec![path.into()], JsonReaderOptions::default())?.read_all_files();
+    for batch in &mut reader {
+        take(batch?);
     }
-    Ok(())
+    if reader.corrupt_lines() > 0 { Err("there are lines that are no batches".into()) } else { Ok(()) }
 }
 
 /// Writes line by line, each as a whole.
@@ -78,7 +76,7 @@ fn busy() -> Result<Duration> {
 fn time(path: &str, least: Duration) -> Result<()> {
     let batches = read(path)?;
     let rows: usize = batches.iter().map(AnyBatch::env_steps).sum();
-    let copy = format!("{path}.copy");
+    let copies = format!("{path}.copies");
     let per_second = |mut work: Box<dyn FnMut() -> Result<()> + '_>| {
         let (start, mut times) = (busy()?, 0u32);
         while busy()? < start + least {
@@ -88,9 +86,11 @@ fn time(path: &str, least: Duration) -> Result<()> {
         Result::Ok(rows as f64 * f64::from(times) / (busy()? - start).as_secs_f64())
     };
     let reading = per_second(Box::new(|| each(path, |batch| drop(black_box(batch)))))?;
-    let mut file = fs::File::create(&copy)?;
-    let writing = per_second(Box::new(|| write(&batches, &mut file)))?;
-    fs::remove_file(&copy)?;
+    // All into one file, as beside it.
+    let options = JsonWriterOptions { max_file_size: 1 << 40, ..JsonWriterOptions::default() };
+    let mut writer = JsonWriter::new(&copies, options)?;
+    let writing = per_second(Box::new(|| Ok(batches.iter().try_for_each(|batch| writer.append(batch))?)))?;
+    fs::remove_dir_all(&copies)?;
     println!("{{\"rows\": {rows}, \"read_rows_per_s\": {reading:.0}, \"write_rows_per_s\": {writing:.0}}}");
     Ok(())
 }

@@ -22,8 +22,6 @@ const MAX_DEPTH: usize = 8;
 /// [`RecordError`].
 #[doc(alias = "from_json_data")]
 pub fn decode_record(line: &[u8], limits: &JsonLimits) -> Result<AnyBatch, RecordError> {
-    let not_text = |error: core::str::Utf8Error| RecordError::NotJson { at: error.valid_up_to(), expected: "text" };
-    let line = core::str::from_utf8(line).map_err(not_text)?;
     let multi = is_multi_agent(line)?;
     let mut scanner = Scanner::new(line);
     let mut room = limits.decompressed;
@@ -37,7 +35,7 @@ pub fn decode_record(line: &[u8], limits: &JsonLimits) -> Result<AnyBatch, Recor
 }
 
 /// What the record says it is, which most say first.
-fn is_multi_agent(line: &str) -> Result<bool, RecordError> {
+fn is_multi_agent(line: &[u8]) -> Result<bool, RecordError> {
     let mut scanner = Scanner::new(line);
     scanner.expect(b'{', "'{'")?;
     let (mut first, mut found) = (true, None);
@@ -114,7 +112,7 @@ fn read(
     let column = match scanner.peek() {
         Some(b'[') if name == INFOS => rows::texts(scanner, name)?,
         Some(b'[') => rows::column(scanner, name, out.first().map(|(_, first)| first.rows()))?,
-        Some(b'"') => return unpack(&scanner.string()?, name, room, out),
+        Some(b'"') => return unpack(&scanner.string_bytes()?, name, room, out),
         Some(b'{') if depth < MAX_DEPTH => {
             scanner.at += 1;
             let mut first = true;

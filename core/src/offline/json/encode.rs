@@ -2,10 +2,10 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::EncodeError;
+use super::{EncodeError, print::list};
 use crate::{
     batch::{AnyBatch, BatchError, SampleBatch},
-    column::{BytesKind, Column, ColumnData, Element},
+    column::{BytesKind, Column, ColumnData},
     offline::{lz4, pickle::Pickle},
     prelude::*,
 };
@@ -30,7 +30,7 @@ pub fn encode_record(batch: &AnyBatch, compress: &[&str], out: &mut Vec<u8>) -> 
         }
         AnyBatch::Multi(multi) => {
             out.extend_from_slice(b"{\"type\": \"MultiAgentBatch\", \"count\": ");
-            whole(multi.env_steps() as i64, out);
+            out.extend_from_slice(itoa::Buffer::new().format(multi.env_steps()).as_bytes());
             out.extend_from_slice(b", \"policy_batches\": {");
             for (i, (id, batch)) in multi.policy_batches.iter().enumerate() {
                 if i > 0 {
@@ -198,177 +198,6 @@ fn written_out(column: &Column, out: &mut Vec<u8>) {
             out.push(b']');
         }
         Column::Compressed(_) => out.extend_from_slice(b"[]"),
-    }
-}
-
-/// Rows as lists within lists.
-fn list<T: Written>(data: &ColumnData<T>, out: &mut Vec<u8>) {
-    let (values, shape) = (data.values(), data.shape());
-    out.reserve(values.len() * T::LEN);
-    if shape.dims().is_empty() {
-        return flat(values, out);
-    }
-    out.push(b'[');
-    for row in 0..data.rows() {
-        nested(data.row(row).unwrap_or_default(), shape.dims(), out);
-        out.extend_from_slice(b", ");
-    }
-    end(data.rows(), out);
-}
-
-fn nested<T: Written>(values: &[T], dims: &[u32], out: &mut Vec<u8>) {
-    let [_, inner @ ..] = dims else { return };
-    if inner.is_empty() {
-        return flat(values, out);
-    }
-    let width: usize = inner.iter().map(|dim| *dim as usize).product();
-    let parts = values.chunks(width.max(1));
-    let n = parts.len();
-    out.push(b'[');
-    for part in parts {
-        nested(part, inner, out);
-        out.extend_from_slice(b", ");
-    }
-    end(n, out);
-}
-
-/// The end of a list of so many items, each with the comma and the space that the last one has not.
-fn end(items: usize, out: &mut Vec<u8>) {
-    out.truncate(out.len() - if items > 0 { 2 } else { 0 });
-    out.push(b']');
-}
-
-/// Bytes that a value must have taken again before more of it are looked for.
-const REPEATED: usize = 16;
-
-fn flat<T: Written>(values: &[T], out: &mut Vec<u8>) {
-    out.push(b'[');
-    let (mut rest, mut last, mut same) = (values, None, 0);
-    while let [value, after @ ..] = rest {
-        let start = out.len();
-        value.write(out);
-        let len = out.len() - start;
-        same = if last == Some(value.bits()) { same + len } else { 0 };
-        (last, rest) = (Some(value.bits()), after);
-        if same >= REPEATED {
-            // What is the same again and again, as in many columns, is copied.
-            let more = after.iter().take_while(|next| Some(next.bits()) == last).count();
-            again(start, more, out);
-            (rest, same) = (after.get(more..).unwrap_or_default(), 0);
-        }
-    }
-    end(values.len(), out);
-}
-
-/// Appends what there is from `start` on so many times more, each time twice as much.
-fn again(start: usize, more: usize, out: &mut Vec<u8>) {
-    let mut left = (out.len() - start) * more;
-    while left > 0 {
-        let piece = left.min(out.len() - start);
-        out.extend_from_within(start..start + piece);
-        left -= piece;
-    }
-}
-
-/// An element in JSON, as Python writes it.
-trait Written: Element {
-    /// Bytes that one of them takes at most times, with comma and space.
-    const LEN: usize;
-
-    /// With comma and space.
-    fn write(self, out: &mut Vec<u8>);
-
-    /// Who has the same is written alike.
-    fn bits(self) -> u64;
-}
-
-impl Written for f64 {
-    const LEN: usize = 22;
-
-    #[inline]
-    fn write(self, out: &mut Vec<u8>) {
-        if self.is_finite() {
-            short(zmij::Buffer::new().format_finite(self).as_bytes(), out);
-        } else if self.is_nan() {
-            out.extend_from_slice(b"NaN");
-        } else {
-            out.extend_from_slice(if self > 0.0 { b"Infinity" } else { b"-Infinity" });
-        }
-        out.extend_from_slice(b", ");
-    }
-
-    fn bits(self) -> u64 {
-        self.to_bits()
-    }
-}
-
-/// Appends a text, most of which have 16 bytes and not many more: its front and its back, whose
-/// lengths are known.
-#[inline]
-fn short(text: &[u8], out: &mut Vec<u8>) {
-    let (Some(front), Some(back)) = (text.first_chunk::<16>(), text.last_chunk::<8>()) else {
-        return out.extend_from_slice(text);
-    };
-    if text.len() > 24 {
-        return out.extend_from_slice(text);
-    }
-    out.extend_from_slice(front);
-    out.truncate(out.len() - (24 - text.len()));
-    out.extend_from_slice(back);
-}
-
-impl Written for f32 {
-    const LEN: usize = 22;
-
-    /// With the digits of 64 bits: who reads them as such has the same number.
-    #[inline]
-    fn write(self, out: &mut Vec<u8>) {
-        f64::from(self).write(out);
-    }
-
-    fn bits(self) -> u64 {
-        self.to_bits().into()
-    }
-}
-
-impl Written for bool {
-    const LEN: usize = 7;
-
-    #[inline]
-    fn write(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(if self { b"true, " } else { b"false, " });
-    }
-
-    fn bits(self) -> u64 {
-        self.into()
-    }
-}
-
-macro_rules! written {
-    ($($ty:ty: $len:literal),+) => {
-        $(impl Written for $ty {
-            const LEN: usize = $len;
-
-            #[inline]
-            fn write(self, out: &mut Vec<u8>) {
-                whole(self.into(), out);
-                out.extend_from_slice(b", ");
-            }
-
-            fn bits(self) -> u64 {
-                i64::from(self) as u64
-            }
-        })+
-    };
-}
-
-written!(u8: 5, i32: 6, i64: 8);
-
-fn whole(number: i64, out: &mut Vec<u8>) {
-    match number {
-        0..=9 => out.push(b'0' + number as u8),
-        10..=99 => out.extend_from_slice(&[b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]),
-        _ => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
     }
 }
 

@@ -2,9 +2,14 @@
 
 mod decimal;
 mod decode;
+mod digits;
 mod encode;
 mod error;
+mod fixed;
 mod lines;
+mod lists;
+mod numbers;
+mod print;
 mod rows;
 mod scan;
 #[cfg(test)]

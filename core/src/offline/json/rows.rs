@@ -117,9 +117,15 @@ fn empty(scanner: &mut Scanner<'_>, name: &str, room: Room) -> Result<Option<Col
 fn floats(mut rows: Rows<f64>, scanner: &mut Scanner<'_>, name: &str) -> Result<Option<Column>, RecordError> {
     let stop = rows.fill(scanner, name, |scanner| match scanner.long_decimal() {
         Some(value) => Ok(Some(value)),
-        None => scanner.non_finite().map_or_else(|| scanner.float(), Ok).map(Some),
+        None => any_float(scanner).map(Some),
     })?;
     if stop == Stop::End { rows.column(name) } else { Ok(None) }
+}
+
+/// Rarely or never, as a column has them.
+#[inline(never)]
+fn any_float(scanner: &mut Scanner<'_>) -> Result<f64, RecordError> {
+    scanner.non_finite().map_or_else(|| scanner.float(), Ok)
 }
 
 fn ragged(name: &str, what: &'static str) -> RecordError {
@@ -203,13 +209,8 @@ impl<T: Element> Rows<T> {
                 }
                 Some(b'"' | b'{' | b'n') => return Err(ragged(name, "values among numbers that are none")),
                 Some(_) => {
-                    if self.left() == 0 {
-                        return Ok(Stop::Room);
-                    }
-                    let from = scanner.at;
-                    let Some(first) = value(scanner)? else { return Ok(Stop::Type) };
-                    self.leaf(first, name)?;
-                    if let Some(stop) = self.go_on(scanner, from, &value)? {
+                    self.begin_leaves(name)?;
+                    if let Some(stop) = self.leaves(scanner, &value)? {
                         self.after_item = false;
                         return Ok(stop);
                     }
@@ -224,51 +225,46 @@ impl<T: Element> Rows<T> {
         self.room.values.saturating_sub(self.values.len())
     }
 
-    /// The rest of a list whose first value was read from `from` on, and the next lists for as long as they are like it,
-    /// without looking at what is known of them.
+    /// The values of a list, the first of which comes next, and of the next lists for as long as they are like it, without
+    /// looking at what is known of them.
     #[inline]
-    fn go_on(
+    fn leaves(
         &mut self,
         scanner: &mut Scanner<'_>,
-        mut from: usize,
         value: &impl Fn(&mut Scanner<'_>) -> Result<Option<T>, RecordError>,
     ) -> Result<Option<Stop>, RecordError> {
-        let mut last = self.values.last().copied().unwrap_or_default();
+        // Values of this list, and how many times the last one has come again.
+        let (mut items, mut same, mut last) = (0, 0, None);
         loop {
-            let (mut items, mut same) = (0, 0);
-            let stop = loop {
-                if !scanner.eat_comma() {
-                    break None;
-                }
+            if self.left() == 0 {
+                self.count(items);
+                return Ok(Some(Stop::Room));
+            }
+            let from = scanner.at;
+            // The only place where it is called, so that it becomes a part of this loop.
+            let Some(next) = value(scanner)? else {
+                self.count(items);
+                return Ok(Some(Stop::Type));
+            };
+            self.values.push(next);
+            items += 1;
+            same = if last == Some(next) { same + 1 } else { 0 };
+            last = Some(next);
+            if scanner.eat_comma() {
                 let len = scanner.at - from;
                 if same * len >= REPEATED {
                     let more = scanner.repeats(from).min(self.left());
-                    self.values.extend(core::iter::repeat_n(last, more));
+                    self.values.extend(core::iter::repeat_n(next, more));
                     scanner.at += more * len;
                     (items, same) = (items + more, 0);
                 }
-                if self.left() == 0 {
-                    break Some(Stop::Room);
-                }
-                from = scanner.at;
-                let Some(next) = value(scanner)? else { break Some(Stop::Type) };
-                self.values.push(next);
-                items += 1;
-                same = if next == last { same + 1 } else { 0 };
-                last = next;
-            };
+                continue;
+            }
             self.count(items);
-            if stop.is_some() || !self.next_list(scanner) {
-                return Ok(stop);
+            if !self.next_list(scanner) {
+                return Ok(None);
             }
-            if self.left() == 0 {
-                return Ok(Some(Stop::Room));
-            }
-            from = scanner.at;
-            let Some(next) = value(scanner)? else { return Ok(Some(Stop::Type)) };
-            self.values.push(next);
-            self.count(1);
-            last = next;
+            (items, last) = (0, None);
         }
     }
 
@@ -311,15 +307,16 @@ impl<T: Element> Rows<T> {
         Ok(at == 0)
     }
 
-    fn leaf(&mut self, value: T, name: &str) -> Result<(), RecordError> {
+    /// A value comes next.
+    fn begin_leaves(&mut self, name: &str) -> Result<(), RecordError> {
         match self.leaves {
-            Some(leaves) if leaves == self.depth => {}
-            None if self.dims.get(self.depth).is_some_and(Option::is_none) => self.leaves = Some(self.depth),
-            _ => return Err(ragged(name, "a number where others have a list")),
+            Some(leaves) if leaves == self.depth => Ok(()),
+            None if self.dims.get(self.depth).is_some_and(Option::is_none) => {
+                self.leaves = Some(self.depth);
+                Ok(())
+            }
+            _ => Err(ragged(name, "a number where others have a list")),
         }
-        self.values.push(value);
-        self.count(1);
-        Ok(())
     }
 
     /// More items of the list that is open.

@@ -11,7 +11,7 @@ use crate::{
 
 /// Reads a compressed column, or several if it is nested. `room` is what may still be decompressed.
 pub(super) fn unpack(
-    text: &str,
+    text: &[u8],
     name: &str,
     room: &mut usize,
     out: &mut Vec<(ColumnName, Column)>,

@@ -87,7 +87,6 @@ pub struct JsonReader {
     open: Option<OpenFile>,
     started: bool,
     lines: JsonLines,
-    buffer: Vec<u8>,
     on_corrupt: Option<OnCorrupt>,
 }
 
@@ -112,8 +111,8 @@ impl JsonReader {
         let draws = Draws::new(options.seed, options.worker_index, Choice::File);
         let lines = JsonLines::lenient(options.limits());
         let usable = (0..files.len()).collect();
-        let (open, started, buffer) = (None, false, Vec::new());
-        Ok(Self { files, options, draws, usable, open, started, lines, buffer, on_corrupt: None })
+        let (open, started) = (None, false);
+        Ok(Self { files, options, draws, usable, open, started, lines, on_corrupt: None })
     }
 
     /// Tells somebody of every line that is passed over because it is no batch.
@@ -199,13 +198,13 @@ impl JsonReader {
             });
             open.line += 1;
             let before = self.lines.corrupt_lines();
-            let read = match open.source.line(mine.then_some(&mut self.buffer), room)? {
+            let read = match open.source.line(mine, room)? {
                 Line::End => return Ok(None),
-                Line::Whole if !mine => {
+                Line::Passed => {
                     self.lines.skip();
                     continue;
                 }
-                Line::Whole => self.lines.read(&self.buffer),
+                Line::Whole(line) => self.lines.read(line),
                 Line::TooLong(bytes) => self.lines.too_long(bytes).map(|()| None),
             };
             if let Some(batch) = read.map_err(|source| OfflineError::Json { path: path.clone(), source })? {

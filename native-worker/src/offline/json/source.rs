@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, Read, Seek as _, SeekFrom},
+    io::{self, BufReader, ErrorKind, Read, Seek as _, SeekFrom},
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -12,14 +12,16 @@ use zip::{CompressionMethod, ZipArchive};
 
 use crate::offline::OfflineError;
 
-/// What is read from a file at once.
+/// What is read from a file at most at once.
 const CHUNK: usize = 256 << 10;
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    /// A line, which is in the buffer.
-    Whole,
+pub(super) enum Line<'a> {
+    /// A line, without its end.
+    Whole(&'a [u8]),
+    /// A line that nobody wants.
+    Passed,
     /// A line that is longer than there is room for; so much of it is.
     TooLong(usize),
     /// The end.
@@ -29,10 +31,13 @@ pub(super) enum Line {
 /// An open file.
 pub(super) struct Source {
     path: PathBuf,
-    reader: Box<dyn BufRead + Send>,
+    reader: Box<dyn Read + Send>,
     bytes_read: u64,
     /// Where the other files of an archive are, the next one last.
     parts: Vec<Part>,
+    buffer: Vec<u8>,
+    /// What of the buffer was read from the file and not yet given away.
+    held: Range<usize>,
 }
 
 /// A file in an archive.
@@ -45,12 +50,13 @@ impl Source {
     pub(super) fn open(path: &Path) -> Result<Self, OfflineError> {
         let failed = |source| OfflineError::Read { path: path.into(), source };
         let file = File::open(path).map_err(failed)?;
-        if path.extension().is_none_or(|ending| ending != "zip") {
-            let reader = Box::new(BufReader::with_capacity(CHUNK, file));
-            return Ok(Self { path: path.into(), reader, bytes_read: 0, parts: Vec::new() });
-        }
-        let parts = parts(file).map_err(|reason| OfflineError::Zip { path: path.into(), reason })?;
-        Ok(Self { path: path.into(), reader: Box::new(io::empty()), bytes_read: 0, parts })
+        let (reader, parts): (Box<dyn Read + Send>, _) = if path.extension().is_none_or(|ending| ending != "zip") {
+            (Box::new(file), Vec::new())
+        } else {
+            let parts = parts(file).map_err(|reason| OfflineError::Zip { path: path.into(), reason })?;
+            (Box::new(io::empty()), parts)
+        };
+        Ok(Self { path: path.into(), reader, bytes_read: 0, parts, buffer: vec![0; CHUNK], held: 0..0 })
     }
 
     /// Bytes so far, as far as they are the file's own.
@@ -58,44 +64,67 @@ impl Source {
         self.bytes_read
     }
 
-    /// Reads the next line into `buffer`, without its end and at most `room` bytes of it; only passes over it if there is
-    /// no buffer.
-    pub(super) fn line(&mut self, mut buffer: Option<&mut Vec<u8>>, room: usize) -> Result<Line, OfflineError> {
-        let failed = |path: &Path, source| OfflineError::Read { path: path.into(), source };
-        if let Some(buffer) = &mut buffer {
-            buffer.clear();
-        }
-        let (mut any, mut too_long) = (false, false);
-        loop {
-            let available = match self.reader.fill_buf() {
-                Ok(available) => available,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(failed(&self.path, error)),
-            };
-            if available.is_empty() {
-                if any {
-                    break;
-                }
-                let Some(part) = self.parts.pop() else { return Ok(Line::End) };
-                self.reader = open_part(&self.path, part).map_err(|error| failed(&self.path, error))?;
+    /// Reads the next line, of which at most `room` bytes are held; only passes over it if it is not wanted.
+    pub(super) fn line(&mut self, wanted: bool, room: usize) -> Result<Line<'_>, OfflineError> {
+        // Bytes of the line that were looked at, are held, and are no longer held.
+        let (mut seen, mut any, mut too_long) = (0, false, false);
+        let line = loop {
+            let held = &self.buffer[self.held.clone()];
+            any |= !held.is_empty();
+            if let Some(end) = memchr::memchr(b'\n', &held[seen..]) {
+                let line = self.held.start..self.held.start + seen + end;
+                self.give(line.len() + 1);
+                break line;
+            }
+            seen = held.len();
+            too_long |= seen > room;
+            if too_long || !wanted {
+                self.give(seen);
+                seen = 0;
+            }
+            if self.read_on(room)? {
                 continue;
             }
-            any = true;
-            let end = memchr::memchr(b'\n', available);
-            let piece = &available[..end.unwrap_or(available.len())];
-            if let Some(buffer) = &mut buffer {
-                let fits = piece.len().min(room - buffer.len());
-                too_long |= fits < piece.len();
-                buffer.extend_from_slice(&piece[..fits]);
+            if any {
+                let line = self.held.clone();
+                self.give(line.len());
+                break line;
             }
-            let used = piece.len() + usize::from(end.is_some());
-            self.reader.consume(used);
-            self.bytes_read += used as u64;
-            if end.is_some() {
-                break;
-            }
+            let Some(part) = self.parts.pop() else { return Ok(Line::End) };
+            self.reader = open_part(&self.path, part).map_err(|error| self.failed(error))?;
+        };
+        Ok(match wanted {
+            false => Line::Passed,
+            true if too_long || line.len() > room => Line::TooLong(room),
+            true => Line::Whole(&self.buffer[line]),
+        })
+    }
+
+    /// Counts what is held no longer.
+    fn give(&mut self, bytes: usize) {
+        self.held.start += bytes;
+        self.bytes_read += bytes as u64;
+    }
+
+    /// Holds more, of a line of at most `room` bytes, with what was held moved to the front; false at the end of the file.
+    fn read_on(&mut self, room: usize) -> Result<bool, OfflineError> {
+        self.buffer.copy_within(self.held.clone(), 0);
+        self.held = 0..self.held.len();
+        if self.held.end == self.buffer.len() {
+            self.buffer.resize((2 * self.buffer.len()).min(room.saturating_add(CHUNK)), 0);
         }
-        Ok(if too_long { Line::TooLong(room) } else { Line::Whole })
+        let read = loop {
+            match self.reader.read(&mut self.buffer[self.held.end..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read.map_err(|error| self.failed(error))?,
+            }
+        };
+        self.held.end += read;
+        Ok(read > 0)
+    }
+
+    fn failed(&self, source: io::Error) -> OfflineError {
+        OfflineError::Read { path: self.path.clone(), source }
     }
 }
 
@@ -124,12 +153,9 @@ fn parts(file: File) -> Result<Vec<Part>, String> {
     Ok(parts)
 }
 
-fn open_part(path: &Path, part: Part) -> io::Result<Box<dyn BufRead + Send>> {
+fn open_part(path: &Path, part: Part) -> io::Result<Box<dyn Read + Send>> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(part.bytes.start))?;
     let bytes = file.take(part.bytes.end - part.bytes.start);
-    Ok(match part.deflated {
-        true => Box::new(BufReader::with_capacity(CHUNK, DeflateDecoder::new(bytes))),
-        false => Box::new(BufReader::with_capacity(CHUNK, bytes)),
-    })
+    Ok(if part.deflated { Box::new(DeflateDecoder::new(bytes)) } else { Box::new(bytes) })
 }
