@@ -41,6 +41,9 @@ pub struct Summary {
     /// True if rows were learned from that a worker made up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tainted: bool,
+    /// Fragments of untrusted workers that were to be made again, and were not when it ended.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unaudited: u64,
     /// Checkpoints that could not be saved.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_checkpoints: u64,

@@ -67,14 +67,18 @@ struct Line {
 }
 
 impl RunDir {
+    /// An error if there is a run already.
+    pub(super) fn check_free(path: &Path) -> Result<(), RunDirError> {
+        let Ok(config) = fs::read_to_string(path.join("config.toml")) else { return Ok(()) };
+        let goes_on = toml::from_str::<TrainConfig>(&config).is_ok();
+        Err(if goes_on { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
+    }
+
     pub(crate) fn create(path: &Path, config: &impl Serialize, has_journal: bool) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
-        if let Ok(config) = fs::read_to_string(at("config.toml")) {
-            let goes_on = toml::from_str::<TrainConfig>(&config).is_ok();
-            return Err(if goes_on { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()));
-        }
+        Self::check_free(path)?;
         let lock = lock(path)?;
         let text = toml::to_string(config)?;
         // First, so that whoever finds a configuration finds all that belongs to it.

@@ -33,6 +33,8 @@ pub(crate) struct Undone {
 pub(crate) struct RolledBack {
     pub(super) config: TrainConfig,
     pub(super) saved: Option<Saved>,
+    /// The iteration that the newest checkpoint is of that is left; none without any.
+    pub(super) on_disk: Option<u64>,
     /// Env steps that are made again.
     pub(super) regenerated: u64,
     /// Env steps that were taken back.
@@ -87,11 +89,13 @@ impl Run {
     pub(super) fn take_snapshot(&self) -> Option<Snapshot> {
         let Some(Consumer::Learner { thread, .. }) = &self.consumer else { return None };
         let bytes = self.files.as_ref().map_or((0, 0), |files| files.dir.bytes());
+        let mut progress = progress(bytes, self.stopwatch.elapsed(), &self.episodes);
+        progress.tainted = self.is_tainted;
         (!self.is_learning).then(|| Snapshot {
             policy: self.policy(),
             group: self.group.state(),
             learner: thread.state(),
-            progress: progress(bytes, self.stopwatch.elapsed(), &self.episodes),
+            progress,
         })
     }
 
@@ -110,12 +114,16 @@ impl Run {
             // What it has to report is of no interest any more.
             drop(files.finish_saving(None));
         }
+        let mut on_disk = None;
         if let Some(dir) = &config.run_dir {
             remove_newer(&dir.join(CHECKPOINTS_DIR), batch).map_err(|error| error.to_string())?;
-            let on_disk = SavedRun::load(dir).map_err(|error| error.to_string())?;
+            let found = SavedRun::load(dir).map_err(|error| error.to_string())?;
             let in_memory = saved.as_ref().map(|saved| saved.policy.iteration);
-            if in_memory.is_none_or(|iteration| iteration < on_disk.iteration()) {
-                let iteration = on_disk.iteration();
+            on_disk = found.checkpoint();
+            if in_memory.is_none_or(|iteration| iteration < found.iteration()) {
+                let iteration = found.iteration();
+                // Not all of the settings are in the directory.
+                let on_disk = found.with_config(*config).map_err(|error| error.to_string())?;
                 return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration });
             }
         }
@@ -123,7 +131,7 @@ impl Run {
             saved.as_ref().map_or((0, 0), |saved| (saved.policy.iteration, saved.policy.env_steps));
         let regenerated = self.env_steps.saturating_sub(env_steps);
         let audit_rejected = self.audit_rejected;
-        let rolled_back = RolledBack { config: *config, saved, regenerated, audit_rejected };
+        let rolled_back = RolledBack { config: *config, saved, on_disk, regenerated, audit_rejected };
         Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration })
     }
 }

@@ -6,9 +6,16 @@ use toml::{Table, Value};
 
 use super::super::TrainConfig;
 
-/// Settings that say when a run ends and how often it is saved and evaluated, and nothing about its rows.
-const FREE: [&str; 6] =
-    ["max_env_steps", "stop_return", "checkpoint_interval", "evaluation", "evaluation.interval", "evaluation.episodes"];
+/// Settings that say when a run ends, how often it is saved and evaluated and whom it waits for, and nothing about its rows.
+const FREE: [&str; 7] = [
+    "max_env_steps",
+    "stop_return",
+    "checkpoint_interval",
+    "hung_worker_timeout_s",
+    "evaluation",
+    "evaluation.interval",
+    "evaluation.episodes",
+];
 
 /// A setting that two configurations do not agree on.
 #[derive(Clone, Debug, PartialEq)]

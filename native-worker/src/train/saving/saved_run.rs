@@ -174,6 +174,11 @@ impl SavedRun {
         self.saved.as_ref().map_or(0, |saved| saved.policy.iteration)
     }
 
+    /// The iteration of its checkpoint; none without one.
+    pub(in super::super) fn checkpoint(&self) -> Option<u64> {
+        self.saved.as_ref().map(|saved| saved.policy.iteration)
+    }
+
     /// Env steps that it has learned from by then.
     #[must_use]
     pub fn env_steps(&self) -> u64 {
