@@ -7,7 +7,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     group::{
         AuditPolicy, AuditTask, Conviction, GroupCommand, GroupConfig, GroupEvent, GroupState, LeaseGroup, Ledger,
-        Outcome, Party, RejectReason, Verdict, WorkerProfile, WorkerState,
+        Outcome, Party, RejectReason, SamplingMode, Verdict, WorkerProfile, WorkerState,
     },
     ids::{FragmentNo, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
@@ -286,6 +286,30 @@ fn what_cannot_be_made_again_accuses_nobody_but_stays_in_doubt() {
     let conviction = rig.group.handle_audited(&tasks[2], replay(&tasks[2]), rig.now).unwrap();
     assert_eq!((conviction.dropped, conviction.first_doubtful), (0, Some(FragmentNo(1))));
     assert_eq!(rig.group.handle_audited(&tasks[2], Verdict::Differs, rig.now), None, "once is enough");
+}
+
+#[test]
+fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
+    let asynchronous = SamplingMode::Asynchronous { batch_env_steps: 3 * u64::from(LENGTH), max_staleness: 1 };
+    let deadline = SamplingMode::Deadline { after: Micros::from_secs(1), max_staleness: 1 };
+    for mode in [asynchronous, deadline] {
+        let config = GroupConfig { mode, max_slots_per_lease: 1, ..GroupConfig::new(3, LENGTH) };
+        let mut group = LeaseGroup::new(config).unwrap();
+        group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
+        group.distrust(WorkerId(2), Party(2));
+        group.handle_joined(WorkerId(2), WorkerProfile::NATIVE, Micros(0));
+        group.begin_iteration(WeightsVersion(0), Micros(0)).unwrap();
+        let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
+        let mut lie = FakeState::new(lease.slots[0].slot).fragment(WeightsVersion(0), LENGTH);
+        flip_a_reward_bit(&mut lie);
+        group.handle_fragments(worker, lease.id, vec![lie], Micros(0));
+        assert_eq!((group.poll_batch(), group.ledger().queued), (None, u64::from(LENGTH)));
+        let task = group.poll_audit().unwrap();
+        let conviction = group.handle_audited(&task, replay(&task), Micros(0)).unwrap();
+        assert_eq!((conviction.dropped, conviction.first_doubtful), (0, Some(FragmentNo(0))), "{mode:?}");
+        let state = group.state();
+        assert_eq!((state.next_fragment(), state.ledger().committed), (FragmentNo(0), 0));
+    }
 }
 
 proptest! {

@@ -16,6 +16,9 @@ use rollmesh_tests::{
     simnet::{Report, SimNet},
 };
 
+#[path = "group_sim/liars.rs"]
+mod liars;
+
 /// Seeds of each mode.
 const SEEDS: u64 = 1_000;
 

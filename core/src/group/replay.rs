@@ -112,7 +112,8 @@ pub struct Conviction {
     /// Fragments of the party, and such as go on from them, that no batch had taken: they are no longer committed.
     pub dropped: u32,
     /// The first batch that has a fragment of the party in it which nobody has made again; none if no batch has been taken
-    /// with one. Whatever was saved before it was taken is clean.
+    /// with one. Whatever was saved before it was taken is clean. Where slots do not keep step that may be the batch that is
+    /// not complete: what is queued cannot be dropped there but by going back to where the last batch was taken.
     pub first_doubtful: Option<FragmentNo>,
 }
 
@@ -259,7 +260,7 @@ impl LeaseGroup {
 
     /// A fragment was made again. If it differs, the party's workers get no more leases; what it has committed and no batch
     /// has taken, is no longer committed, in synchronous mode, and made again by others. What is in batches is for
-    /// the caller to undo.
+    /// the caller to undo, and in the other modes what is queued, too.
     pub fn handle_audited(&mut self, task: &AuditTask, verdict: Verdict, now: Micros) -> Option<Conviction> {
         let standing = self.audits.parties.get_mut(&task.party)?;
         let first_doubtful = standing.first_doubtful();
@@ -285,7 +286,7 @@ impl LeaseGroup {
         let dropped = self.drop_commits_of(party);
         self.advance(now);
         let taken = self.open.front().map_or(self.next_fragment, |first| first.fragment);
-        let first_doubtful = first_doubtful.filter(|&first| first < taken);
+        let first_doubtful = first_doubtful.filter(|&first| first < taken || self.is_free());
         Some(Conviction { party, workers, slot, fragment, dropped, first_doubtful })
     }
 
@@ -302,7 +303,11 @@ impl LeaseGroup {
     /// The first batch that a fragment which is committed now may be in.
     pub(super) fn batch_of(&self, fragment: &SlotFragment) -> FragmentNo {
         match self.is_free() {
-            true => self.open.front().map_or(self.next_fragment, |first| first.fragment),
+            // What comes between two batches may be dropped when the next one begins, and its slot goes on from there: then
+            // not even what is saved before that one is taken is clean.
+            true => {
+                self.open.front().map_or(FragmentNo(self.next_fragment.0.saturating_sub(1)), |first| first.fragment)
+            }
             false => fragment.fragment,
         }
     }
