@@ -299,7 +299,10 @@ fn one_lease_waits_behind_another_at_most() {
     hub.grant(&lease(3, 2, 0, &[(0, SlotSource::Held)]));
     assert_eq!(hub.session.lease(), None, "the hub has given both up");
     let messages = hub.work();
-    let [Message::LeaseRefused(refused)] = &messages[..] else { panic!("{messages:?}") };
+    let [Message::LeaseRefused(replaced), Message::LeaseRefused(refused)] = &messages[..] else {
+        panic!("{messages:?}")
+    };
+    assert_eq!((replaced.lease, &replaced.reason[..]), (2, "another lease took its place"));
     assert_eq!((refused.lease, &refused.reason[..]), (3, "the state of slot 0 is not here"));
 }
 
