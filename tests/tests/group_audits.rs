@@ -312,6 +312,52 @@ fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
     }
 }
 
+#[test]
+fn whoever_contradicts_what_is_right_is_caught_and_orders_no_work_twice() {
+    for verdict in [Verdict::Agrees, Verdict::Unknown] {
+        let (mut group, [first, second]) = hedged();
+        let now = Micros::from_secs(21);
+        group.handle_fragments(WorkerId(2), first.id, fragments(), now);
+        let mut lies = fragments();
+        flip_a_reward_bit(&mut lies[1]);
+        let contradict = |group: &mut LeaseGroup| {
+            let receipt = group.handle_fragments(WorkerId(1), second.id, lies.clone(), now);
+            assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Audit)), 2);
+            group.poll_audit()
+        };
+        let task = contradict(&mut group).unwrap();
+        assert_eq!((task.party, contradict(&mut group)), (Party(2), None), "it is being made again");
+        let is_quarantined = |group: &LeaseGroup| {
+            let mut workers = group.workers(now);
+            workers.any(|worker| worker.worker == WorkerId(1) && worker.state == WorkerState::Quarantined)
+        };
+        assert!(!is_quarantined(&group), "nobody is to blame yet");
+        assert_eq!(group.handle_audited(&task, verdict, now), None);
+        assert_eq!(is_quarantined(&group), verdict == Verdict::Agrees);
+        assert_eq!(contradict(&mut group), None, "what came of it is known");
+        assert_eq!(is_quarantined(&group), verdict == Verdict::Agrees);
+    }
+}
+
+#[test]
+fn only_so_many_fragments_wait_to_be_made_again() {
+    let mut rig = Rig::new(1, 1, AuditPolicy { share: 1.0, first_fragments: 0 }, 1);
+    rig.group.handle_left(WorkerId(1), rig.now);
+    rig.workers.clear();
+    rig.join(WorkerId(2));
+    let next = |rig: &mut Rig, version| {
+        rig.group.begin_iteration(WeightsVersion(version), rig.now).unwrap();
+        rig.work();
+        rig.work();
+        rig.group.poll_batch().unwrap();
+        rig.group.poll_audit()
+    };
+    let tasks: Vec<_> = (0..4_100).filter_map(|version| next(&mut rig, version)).collect();
+    assert_eq!(tasks.len(), 4_096, "polled or not, they take room");
+    rig.group.handle_audited(&tasks[0], Verdict::Agrees, rig.now);
+    assert!(next(&mut rig, 4_100).is_some() && next(&mut rig, 4_101).is_none());
+}
+
 proptest! {
     #[test]
     fn shares_are_checked(share in any::<f64>()) {

@@ -16,6 +16,18 @@ pub(super) struct Commit {
     pub(super) worker: WorkerId,
 }
 
+/// What came of making a fragment again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Checked {
+    /// Nobody has.
+    #[default]
+    No,
+    /// It is what it should be.
+    Agrees,
+    /// It could not be made again.
+    Unknown,
+}
+
 /// A committed fragment that no batch has taken.
 #[derive(Debug)]
 struct Queued {
@@ -26,6 +38,7 @@ struct Queued {
     asked: u32,
     /// Who made it and who answers for that, if that one is not trusted.
     by: Option<(WorkerId, Party)>,
+    checked: Checked,
 }
 
 #[derive(Debug, Default)]
@@ -58,12 +71,12 @@ impl Slot {
         self.committed.iter().chain(&self.witness).map(|queued| &queued.fragment)
     }
 
-    /// Of a committed fragment that is still of use: who made it and answers for it, if that one is not trusted, and from
-    /// which state.
-    pub(super) fn untrusted(&self, fragment: FragmentNo) -> Option<(WorkerId, Party, Option<&Vec<u8>>)> {
+    /// Of a committed fragment that is still of use: who made it and answers for it, if that one is not trusted, from
+    /// which state, and whether it was made again.
+    pub(super) fn untrusted(&self, fragment: FragmentNo) -> Option<((WorkerId, Party), Option<&Vec<u8>>, Checked)> {
         let mut known = self.committed.iter().chain(&self.witness);
         let found = known.find(|queued| queued.fragment.fragment == fragment)?;
-        found.by.map(|(worker, party)| (worker, party, found.start.as_ref()))
+        found.by.map(|by| (by, found.start.as_ref(), found.checked))
     }
 
     /// State after the last committed fragment.
@@ -95,10 +108,15 @@ impl Slot {
     }
 
     fn take_fragment(&mut self) -> Option<SlotFragment> {
-        let Queued { fragment, start, asked, by } = self.committed.pop_front()?;
+        let Queued { fragment, start, asked, by, checked } = self.committed.pop_front()?;
         // Clones share buffers, and few slots are asked for twice.
-        self.witness =
-            (asked > 1 && self.committed.is_empty()).then(|| Queued { fragment: fragment.clone(), start, asked, by });
+        self.witness = (asked > 1 && self.committed.is_empty()).then(|| Queued {
+            fragment: fragment.clone(),
+            start,
+            asked,
+            by,
+            checked,
+        });
         Some(fragment)
     }
 }
@@ -181,6 +199,7 @@ impl SlotTable {
             start,
             asked: core::mem::take(&mut slot.asked),
             by: party.map(|party| (worker, party)),
+            checked: Checked::No,
         });
         slot.witness = None;
     }
@@ -203,6 +222,17 @@ impl SlotTable {
             dropped.push((id, slot.next, fragments));
         }
         dropped
+    }
+
+    /// Notes what came of making a worker's fragment again, if that is still of use.
+    pub(super) fn check(&mut self, (slot, fragment): (SlotId, FragmentNo), worker: WorkerId, checked: Checked) {
+        let Some(slot) = self.get_mut(slot) else { return };
+        let is_meant = |queued: &&mut Queued| {
+            queued.fragment.fragment == fragment && queued.by.is_some_and(|(by, _)| by == worker)
+        };
+        if let Some(queued) = slot.committed.iter_mut().chain(&mut slot.witness).find(is_meant) {
+            queued.checked = checked;
+        }
     }
 
     /// The worker has no state of any slot any more.
