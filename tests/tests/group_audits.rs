@@ -358,6 +358,33 @@ fn only_so_many_fragments_wait_to_be_made_again() {
     assert!(next(&mut rig, 4_100).is_some() && next(&mut rig, 4_101).is_none());
 }
 
+#[test]
+fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
+    let mut rig = Rig::new(6, 3, AuditPolicy { share: 0.0, first_fragments: 0 }, 1);
+    rig.liar = Some((WorkerId(3), 1_000));
+    (0..10).for_each(|_| rig.next_batch());
+    assert!(rig.lies > 0);
+    // Somebody else is caught, and the run goes back to where it was before the sixth batch, or its hub is started again.
+    let state = GroupState::decode(&rig.saved[5].encode()).unwrap();
+    let mut group = LeaseGroup::restore(rig.config, state).unwrap();
+    assert_eq!(group.doubtful().min(), Some(FragmentNo(0)));
+    group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
+    group.distrust(WorkerId(1), Party(3));
+    group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, rig.now);
+    group.begin_iteration(WeightsVersion(5), rig.now).unwrap();
+    let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
+    let lies = lease.slots.iter().map(|leased| {
+        let SlotSource::State(bytes) = &leased.source else { panic!("no state") };
+        let mut lie = FakeState::decode(bytes).fragment(WeightsVersion(5), LENGTH);
+        flip_a_reward_bit(&mut lie);
+        lie
+    });
+    group.handle_fragments(worker, lease.id, lies.collect(), rig.now);
+    let task = group.poll_audit().unwrap();
+    let conviction = group.handle_audited(&task, replay(&task), rig.now).unwrap();
+    assert_eq!(conviction.first_doubtful, Some(FragmentNo(0)), "its lies from before are there still");
+}
+
 proptest! {
     #[test]
     fn shares_are_checked(share in any::<f64>()) {

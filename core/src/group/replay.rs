@@ -176,6 +176,22 @@ impl Audits {
         }
     }
 
+    /// The parties with a fragment in a batch before this one that nobody has made again. Tasks that are out do not outlive the
+    /// process.
+    pub(super) fn doubts_before(&self, batch: FragmentNo) -> Vec<(u64, u64, FragmentNo)> {
+        let doubt =
+            |(party, standing): (&Party, &Standing)| Some((party.0, standing.committed, standing.first_doubtful()?));
+        self.parties.iter().filter_map(doubt).filter(|(_, _, first)| *first < batch).collect()
+    }
+
+    /// Nobody is here, and nothing is being made again.
+    pub(super) fn restore(doubts: Vec<(u64, u64, FragmentNo)>) -> Self {
+        let standing = |(party, committed, first)| {
+            (Party(party), Standing { committed, unchecked: Some(first), ..Standing::default() })
+        };
+        Self { parties: doubts.into_iter().map(standing).collect(), ..Self::default() }
+    }
+
     fn distrust(&mut self, worker: WorkerId, party: Party) {
         self.of_workers.insert(worker, party);
         if self.parties.len() >= Self::MAX_PARTIES && !self.parties.contains_key(&party) {

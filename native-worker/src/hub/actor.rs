@@ -109,6 +109,8 @@ pub(super) struct Actor {
     pub(super) distrust: Distrust,
     /// The run is to go back to before this batch.
     pub(super) roll_back_before: Option<FragmentNo>,
+    /// Tells connections of this process from those of others, for runs that outlive it. Never 0.
+    pub(super) life: u32,
     fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
@@ -192,6 +194,7 @@ impl Actor {
             auditor: Auditor::new(envs.clone(), kernels),
             distrust,
             roll_back_before: None,
+            life: life(),
             envs,
             fingerprint: core_fingerprint(kernels),
             tokens,
@@ -579,6 +582,12 @@ fn random_id() -> [u8; 16] {
         id = [0; 16];
     }
     id
+}
+
+/// A number that no process before is likely to have had.
+fn life() -> u32 {
+    let [a, b, c, d, ..] = random_id();
+    u32::from_le_bytes([a, b, c, d]) | 1
 }
 
 async fn next_update(update: &mut Option<Consuming>) -> Update {

@@ -138,7 +138,8 @@ impl Actor {
         let is_asked_for = self.tokens.is_of_page(peer.token);
         let is_untrusted =
             peer.child.is_none() && (is_asked_for || peer.kind == "browser" || self.distrust.distrust_remote);
-        let of_connection = 1 << 32 | u64::from(id);
+        // A run remembers doubts longer than this process lives: no later connection must inherit them.
+        let of_connection = u64::from(self.life) << 32 | u64::from(id);
         let of_token = u64::from(peer.token.0);
         is_untrusted.then_some(Party(if self.tokens.is_shared(peer.token) { of_connection } else { of_token }))
     }
@@ -170,7 +171,9 @@ impl Actor {
                 }
                 self.notice(2, "the run goes on with what the liar made: it is tainted".into());
             }
-            (Some(first), OnLiar::RollBack) => self.roll_back_before = Some(first),
+            (Some(first), OnLiar::RollBack) => {
+                self.roll_back_before = Some(self.roll_back_before.map_or(first, |before| before.min(first)));
+            }
         }
     }
 
