@@ -1,6 +1,6 @@
 //! Untrusted workers: whoever lies is caught and leaves no trace, and nobody else is accused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use rollmesh_core::{
@@ -14,7 +14,7 @@ use rollmesh_core::{
     time::Micros,
 };
 use rollmesh_tests::{
-    fake_rows::{FakeState, calm_batches, flip_a_reward_bit},
+    fake_rows::{FakeState, calm_batches, flip_a_reward_bit, flip_a_state_bit},
     fake_worker::{FakeWorker, Said, Told},
     scenario::Dice,
 };
@@ -383,6 +383,61 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     let task = group.poll_audit().unwrap();
     let conviction = group.handle_audited(&task, replay(&task), rig.now).unwrap();
     assert_eq!(conviction.first_doubtful, Some(FragmentNo(0)), "its lies from before are there still");
+}
+
+#[test]
+fn nobody_is_accused_of_going_on_from_a_lie() {
+    let mut group = LeaseGroup::new(GroupConfig { max_slots_per_lease: 1, ..GroupConfig::new(2, LENGTH) }).unwrap();
+    let now = Micros(0);
+    group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
+    group.distrust(WorkerId(1), Party(1));
+    (1..=2).for_each(|worker| group.handle_joined(WorkerId(worker), WorkerProfile::NATIVE, now));
+    (0..2).for_each(|_| _ = group.begin_iteration(WeightsVersion(0), now).unwrap());
+    let grants = |group: &mut LeaseGroup| {
+        let commands = std::iter::from_fn(|| group.poll_command());
+        let of =
+            |command| if let GroupCommand::Grant { worker, lease } = command { Some((worker, lease)) } else { None };
+        commands.filter_map(of).filter(|(_, lease)| lease.slots[0].slot == SlotId(0)).collect::<Vec<_>>()
+    };
+    let start = |lease: &Lease| match &lease.slots[0].source {
+        SlotSource::State(bytes) => FakeState::decode(bytes),
+        _ => FakeState::new(SlotId(0)),
+    };
+    let first = grants(&mut group).remove(0);
+    assert_eq!(first.0, WorkerId(1));
+    let mut lie = start(&first.1).fragment(WeightsVersion(0), LENGTH);
+    flip_a_state_bit(&mut lie);
+    group.handle_fragments(WorkerId(1), first.1.id, vec![lie], now);
+    // The liar leaves, and somebody honest goes on from its lie until that is found out.
+    group.handle_left(WorkerId(1), now);
+    group.handle_joined(WorkerId(3), WorkerProfile::NATIVE, now);
+    let (worker, from_lie) = grants(&mut group).pop().unwrap();
+    assert_eq!(from_lie.fragment, FragmentNo(1));
+    let late = start(&from_lie).fragment(WeightsVersion(0), LENGTH);
+    let task = group.poll_audit().unwrap();
+    assert_eq!(group.handle_audited(&task, replay(&task), now).unwrap().dropped, 1);
+    // All of it is made anew before what it had made arrives.
+    let mut state = FakeState::new(SlotId(0));
+    let mut leases = VecDeque::new();
+    while state.next < FragmentNo(2) {
+        leases.extend(grants(&mut group));
+        let (worker, lease) = leases.pop_front().unwrap();
+        let fragment = state.fragment(WeightsVersion(0), LENGTH);
+        state = FakeState::decode(&fragment.state);
+        let receipt = group.handle_fragments(worker, lease.id, vec![fragment], now);
+        assert_eq!(receipt.count(Outcome::Committed), 1);
+    }
+    group.handle_fragments(worker, from_lie.id, vec![late], now);
+    assert!(group.workers(now).all(|worker| worker.state != WorkerState::Quarantined));
+}
+
+#[test]
+fn a_worker_that_comes_again_under_its_id_is_trusted_no_more_than_before() {
+    let mut rig = Rig::new(1, 2, AuditPolicy::default(), 1);
+    rig.join(WorkerId(2));
+    assert!(rig.group.has_untrusted());
+    rig.group.handle_left(WorkerId(2), rig.now);
+    assert!(!rig.group.has_untrusted());
 }
 
 proptest! {

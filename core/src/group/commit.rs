@@ -50,9 +50,13 @@ impl LeaseGroup {
     }
 
     /// True if the fragment differs from a committed one of the same slot, number and weights. One for a lease from before
-    /// the group was restored says nothing: where slots do not keep step, the slot may have come here on another way.
+    /// the group was restored says nothing: where slots do not keep step, the slot may have come here on another way. Nor
+    /// does one for a lease from before the slot was set back because somebody had lied: it may go on from the lie.
     fn contradicts(&self, lease: LeaseId, fragment: &SlotFragment) -> bool {
-        lease >= self.config.first_lease && self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
+        let is_comparable = self.slots.get(fragment.slot).is_some_and(|slot| slot.is_comparable(lease));
+        lease >= self.config.first_lease
+            && is_comparable
+            && self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
     }
 
     /// Has the committed fragments made again that these contradict, if others made them who are not trusted, each once. True

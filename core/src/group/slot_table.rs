@@ -48,6 +48,8 @@ pub(super) struct Slot {
     /// The worker that still has this very state: it committed it in its latest lease.
     pub(super) held_by: Option<WorkerId>,
     pub(super) last_commit: Option<Commit>,
+    /// Leases before this one may go on from a fragment that is no longer committed.
+    rewound: LeaseId,
     /// The fragment to commit next.
     next: FragmentNo,
     /// The committed fragments that no batch has taken, in order; in synchronous mode at most one for each open iteration.
@@ -100,6 +102,11 @@ impl Slot {
             Some(first) => SlotMark { next: first.fragment.fragment, state: first.start.clone() },
             None => SlotMark { next: self.next, state: self.state.clone() },
         }
+    }
+
+    /// True if what this lease brings must be equal to what is committed.
+    pub(super) fn is_comparable(&self, lease: LeaseId) -> bool {
+        lease >= self.rewound
     }
 
     /// True if nobody works on this fragment, and it comes next.
@@ -205,8 +212,8 @@ impl SlotTable {
     }
 
     /// Takes back the queued fragments of a party, and those that go on from them: the slots, where they are again, and how
-    /// many fragments these were.
-    pub(super) fn drop_commits_of(&mut self, party: Party) -> Vec<(SlotId, FragmentNo, u32)> {
+    /// many fragments these were. `next_lease` is the first lease that cannot have begun before.
+    pub(super) fn drop_commits_of(&mut self, party: Party, next_lease: LeaseId) -> Vec<(SlotId, FragmentNo, u32)> {
         let mut dropped = Vec::new();
         for (id, slot) in (0..).map(SlotId).zip(&mut self.slots) {
             let Some(first) = slot.committed.iter().position(|queued| queued.by.is_some_and(|(_, by)| by == party))
@@ -218,6 +225,7 @@ impl SlotTable {
             let Some(Queued { fragment, start, .. }) = taken.pop_front() else { continue };
             slot.state = start;
             slot.next = fragment.fragment;
+            slot.rewound = next_lease;
             (slot.held_by, slot.last_commit, slot.asked) = (None, None, slot.leases.len() as u32);
             dropped.push((id, slot.next, fragments));
         }
