@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{GroupConfig, GroupConfigError, LeaseGroup, Ledger, SamplingMode, replay::Audits, slot_table::SlotTable};
+use super::{
+    GroupConfig, GroupConfigError, JournalEntry, LeaseGroup, Ledger, SamplingMode, replay::Audits,
+    slot_table::SlotTable,
+};
 use crate::{
     ids::{FragmentNo, LeaseId},
     prelude::*,
@@ -183,7 +186,11 @@ impl LeaseGroup {
         let group = Self::new(GroupConfig { first_lease, ..config })?;
         let GroupState { next_fragment, ledger, slots, doubts, .. } = state;
         let (slots, audits) = (SlotTable::restore(slots), Audits::restore(doubts));
-        Ok(Self { next_fragment, ledger, slots, audits, ..group })
+        let mut group = Self { next_fragment, ledger, slots, audits, ..group };
+        if group.is_free() {
+            group.flow.journal.push_back(JournalEntry::Restored);
+        }
+        Ok(group)
     }
 
     /// Notes that env steps are made again that the state knew nothing of from which the group was restored: those after

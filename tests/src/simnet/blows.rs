@@ -87,6 +87,11 @@ impl SimNet {
     /// The hub goes on with what it saved. What was on its way to it may still arrive, under ids that are others' now.
     fn crash_hub(&mut self) {
         self.note(format_args!("the hub is gone and comes back"));
+        if self.dice.chance(500) {
+            // Whenever that was.
+            self.hub.check();
+            self.hub.save();
+        }
         self.restart_hub(u64::MAX);
     }
 

@@ -74,7 +74,7 @@ impl Hub {
         }
     }
 
-    fn save(&mut self) {
+    pub(super) fn save(&mut self) {
         let (state, weights) = (self.group.state().encode(), self.weights.clone());
         let (batches, journal) = (self.batches.len(), self.journal.len());
         self.saved.push(Save { state, batches, journal, weights });

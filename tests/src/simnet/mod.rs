@@ -39,7 +39,7 @@ pub struct Report {
     pub batches: Vec<Vec<SlotFragment>>,
     /// The group's books at the end.
     pub ledger: Ledger,
-    /// What the group wrote down since it was restored last.
+    /// What the group wrote down, over all its lives, as far as it was saved.
     pub journal: Vec<JournalEntry>,
     /// The weights after the last batch: nothing but the statistics of a filter over all observations.
     pub weights: Weights,
