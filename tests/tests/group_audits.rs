@@ -440,6 +440,18 @@ fn a_worker_that_comes_again_under_its_id_is_trusted_no_more_than_before() {
     assert!(!rig.group.has_untrusted());
 }
 
+#[test]
+fn lies_of_an_earlier_life_count_once() {
+    let mut group = LeaseGroup::new(GroupConfig::new(1, LENGTH)).unwrap();
+    group.count_taken_back(8);
+    let state = GroupState::decode(&group.state().encode()).unwrap();
+    let mut restored = LeaseGroup::restore(GroupConfig::new(1, LENGTH), state).unwrap();
+    // It had 12 at the end, and 8 of them when it was saved.
+    restored.count_taken_back(12);
+    assert_eq!((restored.ledger().rejected.audit, restored.ledger().granted), (12, 12));
+    assert!(restored.ledger().balances());
+}
+
 proptest! {
     #[test]
     fn shares_are_checked(share in any::<f64>()) {

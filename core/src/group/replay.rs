@@ -318,10 +318,12 @@ impl LeaseGroup {
         self.audits.parties.values().filter_map(Standing::first_doubtful)
     }
 
-    /// Counts env steps that were committed in an earlier life of the run and turned out to be lies.
+    /// Says how many env steps the run's earlier life had [rejected](super::Rejected::audit) as lies: those that the state knew
+    /// nothing of from which the group was restored are counted, the others were.
     pub fn count_taken_back(&mut self, env_steps: u64) {
-        self.ledger.granted += env_steps;
-        self.ledger.rejected.audit += env_steps;
+        let unknown = env_steps.saturating_sub(self.ledger.rejected.audit);
+        self.ledger.granted += unknown;
+        self.ledger.rejected.audit += unknown;
     }
 
     /// A fragment to make again, with [its lease](AuditTask::lease) and the weights of its version, from somebody who is

@@ -160,7 +160,6 @@ impl Actor {
         let now = self.now();
         let Some(run) = self.run.as_mut().filter(|run| run.number == audited.run && !run.is_over()) else { return };
         let Some(conviction) = run.group.handle_audited(&audited.task, audited.verdict, now) else { return };
-        run.audit_rejected += u64::from(conviction.dropped) * u64::from(run.spec.rollout_fragment_length);
         self.drain_group();
         self.expel_liar(&conviction);
         match (conviction.first_doubtful, self.distrust.on_liar) {
@@ -213,12 +212,16 @@ impl Actor {
         let (before, undone) = (run.iteration(), run.undo(first));
         drop(run);
         let restarted = match undone {
-            Ok(Undone { task, iteration }) => {
+            Ok(Undone { task, iteration, rejected }) => {
                 self.notice(
                     1,
                     format!("the run goes back from iteration {before} to {iteration}, before what a liar made"),
                 );
-                self.start_run(task).map_err(|error| error.to_string())
+                let started = self.start_run(task).map_err(|error| error.to_string());
+                if let Some(run) = &mut self.run {
+                    run.group.count_taken_back(rejected);
+                }
+                started
             }
             Err(error) => Err(error),
         };

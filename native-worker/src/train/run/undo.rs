@@ -26,6 +26,8 @@ pub(crate) struct Undone {
     pub(crate) task: Task,
     /// The iteration after which it goes on.
     pub(crate) iteration: u64,
+    /// Env steps that its books have as lies.
+    pub(crate) rejected: u64,
 }
 
 /// A run that goes on from memory.
@@ -35,8 +37,6 @@ pub(crate) struct RolledBack {
     pub(super) saved: Option<Saved>,
     /// Env steps that are made again.
     pub(super) regenerated: u64,
-    /// Env steps that were taken back.
-    pub(super) audit_rejected: u64,
 }
 
 impl Run {
@@ -105,6 +105,7 @@ impl Run {
     pub(crate) fn undo(&mut self, batch: u64) -> Result<Undone, String> {
         self.snapshots.retain(|iteration, _| *iteration <= batch);
         let saved = self.snapshots.pop_last().and_then(|(_, snapshot)| snapshot.into_saved());
+        let rejected = self.group.ledger().rejected.audit;
         let config = self.config.take().ok_or("nobody learns")?;
         if let Some(files) = self.files.take() {
             // What it has to report is of no interest any more.
@@ -116,15 +117,14 @@ impl Run {
             let in_memory = saved.as_ref().map(|saved| saved.policy.iteration);
             if in_memory.is_none_or(|iteration| iteration < on_disk.iteration()) {
                 let iteration = on_disk.iteration();
-                return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration });
+                return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration, rejected });
             }
         }
         let (iteration, env_steps) =
             saved.as_ref().map_or((0, 0), |saved| (saved.policy.iteration, saved.policy.env_steps));
         let regenerated = self.env_steps.saturating_sub(env_steps);
-        let audit_rejected = self.audit_rejected;
-        let rolled_back = RolledBack { config: *config, saved, regenerated, audit_rejected };
-        Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration })
+        let rolled_back = RolledBack { config: *config, saved, regenerated };
+        Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration, rejected })
     }
 }
 
