@@ -41,7 +41,8 @@ pub struct Distrust {
     pub on_liar: OnLiar,
 }
 
-/// What becomes of a run in which an untrusted worker has lied, after that one's token was revoked.
+/// What becomes of a run in which an untrusted worker has lied, after that one's token was revoked. A run that only samples
+/// goes on, tainted, in any case: its batches are where nothing can fetch them back from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnLiar {
     /// It goes back to where it was before the liar's first fragment that was not made again.
@@ -160,9 +161,11 @@ impl Actor {
         let now = self.now();
         let Some(run) = self.run.as_mut().filter(|run| run.number == audited.run && !run.is_over()) else { return };
         let Some(conviction) = run.group.handle_audited(&audited.task, audited.verdict, now) else { return };
+        let can_be_undone = run.can_be_undone();
         self.drain_group();
         self.expel_liar(&conviction);
-        match (conviction.first_doubtful, self.distrust.on_liar) {
+        let on_liar = if can_be_undone { self.distrust.on_liar } else { OnLiar::Continue };
+        match (conviction.first_doubtful, on_liar) {
             (None, _) => {}
             (Some(_), OnLiar::Continue) => {
                 if let Some(run) = &mut self.run {

@@ -3,7 +3,7 @@
 use rollmesh::{
     checkpoint::PolicyCheckpoint,
     hub::{Distrust, OnLiar, SecurityConfig},
-    train::{RunEnd, TrainConfig},
+    train::{RunEnd, SampleConfig, TrainConfig},
 };
 use rollmesh_core::{
     batch::{REWARDS, SlotFragment},
@@ -97,6 +97,31 @@ async fn a_run_may_go_on_tainted() {
     hub.notice("it is tainted").await;
     let helper = hub.worker();
     let summary = end(run).await;
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, true));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn a_run_that_only_samples_goes_on_tainted() {
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let config = SampleConfig {
+        num_workers: 0,
+        num_envs: 4,
+        rollout_fragment_length: 16,
+        env_steps: 1_280,
+        ..SampleConfig::new("CartPole-v1")
+    };
+    let mut sampling = hub.hub.sample(config).await.unwrap();
+    let batches = tokio::spawn(async move {
+        while sampling.batches.recv().await.is_some() {}
+        end(sampling.summary).await
+    });
+    let token = token_of_page(&hub).await;
+    lie_after(&hub, token, 1).await;
+    hub.notice("it is tainted").await;
+    let helper = hub.worker();
+    let summary = batches.await.unwrap();
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, true));
     hub.hub.shutdown().await;
     helper.finish_with(0).await;

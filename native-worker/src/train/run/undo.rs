@@ -40,6 +40,11 @@ pub(crate) struct RolledBack {
 }
 
 impl Run {
+    /// True if it can go back: what was sampled for others has left.
+    pub(crate) fn can_be_undone(&self) -> bool {
+        !self.has_taker()
+    }
+
     pub(crate) fn iteration(&self) -> u64 {
         self.iteration
     }
