@@ -90,7 +90,7 @@ impl Watch {
     /// Who answers for the worker at this place of [`Scenario::workers`], unless it is trusted. Some honest ones are.
     #[must_use]
     pub fn party(&self, place: usize) -> Option<Party> {
-        (place < self.liars || place % 2 == 0).then_some(Party(place as u64))
+        (place < self.liars || place.is_multiple_of(2)).then_some(Party(place as u64))
     }
 
     /// Whether this party lies.

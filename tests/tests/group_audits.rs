@@ -397,14 +397,17 @@ fn nobody_is_accused_of_going_on_from_a_lie() {
         let commands = std::iter::from_fn(|| group.poll_command());
         let of =
             |command| if let GroupCommand::Grant { worker, lease } = command { Some((worker, lease)) } else { None };
-        commands.filter_map(of).filter(|(_, lease)| lease.slots[0].slot == SlotId(0)).collect::<Vec<_>>()
+        commands.filter_map(of).collect::<Vec<_>>()
     };
     let start = |lease: &Lease| match &lease.slots[0].source {
         SlotSource::State(bytes) => FakeState::decode(bytes),
-        _ => FakeState::new(SlotId(0)),
+        _ => FakeState::new(lease.slots[0].slot),
     };
-    let first = grants(&mut group).remove(0);
-    assert_eq!(first.0, WorkerId(1));
+    let mut first = grants(&mut group);
+    let (of_other, first) = (first.remove(1), first.remove(0));
+    assert_eq!((first.0, of_other.0, of_other.1.fragment), (WorkerId(1), WorkerId(2), FragmentNo(0)));
+    let other = start(&of_other.1).fragment(WeightsVersion(0), LENGTH);
+    group.handle_fragments(WorkerId(2), of_other.1.id, vec![other], now);
     let mut lie = start(&first.1).fragment(WeightsVersion(0), LENGTH);
     flip_a_state_bit(&mut lie);
     group.handle_fragments(WorkerId(1), first.1.id, vec![lie], now);

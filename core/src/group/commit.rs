@@ -3,7 +3,7 @@
 use super::{
     End, GroupEvent, LeaseGroup, Outcome, QuarantineCause, Receipt, RejectReason,
     audit::same_bits,
-    slot_table::{Checked, Commit},
+    slot_table::{Checked, Commit, Untrusted},
 };
 use crate::{
     batch::SlotFragment,
@@ -71,14 +71,16 @@ impl LeaseGroup {
             }
             let slot = self.slots.get(fragment.slot);
             let first = slot.and_then(|slot| slot.untrusted(fragment.fragment));
-            let first = first.map(|(by, start, checked)| (by, start.cloned(), checked));
-            let (Some((by, start, checked)), Some(twin)) = (first, self.twin(fragment).cloned()) else { continue };
+            let (Some(Untrusted { by, start, checked }), Some(twin)) = (first, self.twin(fragment)) else { continue };
             if Some(by.1) == party {
                 continue;
             }
             is_refuted |= checked == Checked::Agrees;
             is_disputed |= match checked {
-                Checked::No => self.audits.demand(by, twin, start, self.batch_of(fragment), worker),
+                Checked::No => {
+                    let (twin, start, batch) = (twin.clone(), start.cloned(), self.batch_of(fragment));
+                    self.audits.demand(by, twin, start, batch, worker)
+                }
                 Checked::Unknown => true,
                 Checked::Agrees => false,
             };

@@ -391,7 +391,8 @@ impl LeaseGroup {
             // What comes between two batches may be dropped when the next one begins, and its slot goes on from there: then
             // not even what is saved before that one is taken is clean.
             true => {
-                self.open.front().map_or(FragmentNo(self.next_fragment.0.saturating_sub(1)), |first| first.fragment)
+                let before = FragmentNo(self.next_fragment.0.saturating_sub(1));
+                self.open.front().map_or(before, |first| first.fragment)
             }
             false => fragment.fragment,
         }

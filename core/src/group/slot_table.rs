@@ -41,6 +41,15 @@ struct Queued {
     checked: Checked,
 }
 
+/// A committed fragment of somebody who is not trusted.
+pub(super) struct Untrusted<'a> {
+    /// Who made it, and who answers for that.
+    pub(super) by: (WorkerId, Party),
+    /// The state that it began with.
+    pub(super) start: Option<&'a Vec<u8>>,
+    pub(super) checked: Checked,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     /// State after the last committed fragment; none before the first.
@@ -73,12 +82,11 @@ impl Slot {
         self.committed.iter().chain(&self.witness).map(|queued| &queued.fragment)
     }
 
-    /// Of a committed fragment that is still of use: who made it and answers for it, if that one is not trusted, from
-    /// which state, and whether it was made again.
-    pub(super) fn untrusted(&self, fragment: FragmentNo) -> Option<((WorkerId, Party), Option<&Vec<u8>>, Checked)> {
+    /// What is known of a committed fragment that is still of use, if whoever made it is not trusted.
+    pub(super) fn untrusted(&self, fragment: FragmentNo) -> Option<Untrusted<'_>> {
         let mut known = self.committed.iter().chain(&self.witness);
         let found = known.find(|queued| queued.fragment.fragment == fragment)?;
-        found.by.map(|by| (by, found.start.as_ref(), found.checked))
+        found.by.map(|by| Untrusted { by, start: found.start.as_ref(), checked: found.checked })
     }
 
     /// State after the last committed fragment.

@@ -8,7 +8,7 @@ use rollmesh::{
 use rollmesh_core::{
     batch::{REWARDS, SlotFragment},
     column::ColumnData,
-    group::AuditPolicy,
+    group::{AuditPolicy, SamplingMode},
     hash::weights_hash,
     protocol::{
         Message, Role, Token,
@@ -86,6 +86,23 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
         hub.hub.shutdown().await;
         helper.finish_with(0).await;
     }
+}
+
+#[tokio::test]
+async fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    // Two rounds of all slots.
+    let mode = SamplingMode::Asynchronous { batch_env_steps: 2 * 12 * 16, max_staleness: 1 };
+    let run = hub.train(TrainConfig { mode, ..small(0, 2_000) }).await;
+    let token = token_of_page(&hub).await;
+    lie_after(&hub, token, 0).await;
+    let line = hub.notice("the run goes back").await;
+    assert!(line.contains(" to 0, before what a liar made"), "{line}");
+    let helper = hub.worker();
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
 }
 
 #[tokio::test]

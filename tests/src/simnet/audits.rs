@@ -118,8 +118,9 @@ impl SimNet {
     }
 
     pub(super) fn check_accusation(&self, worker: WorkerId, cause: QuarantineCause) {
+        let Some(watch) = self.scenario.watch else { return };
         let party = self.hub.watched.of_workers.get(&worker);
-        let is_liar = || party.is_some_and(|&party| self.scenario.watch.is_some_and(|watch| watch.is_liar(party)));
+        let is_liar = || party.is_some_and(|&party| watch.is_liar(party));
         assert!(cause == QuarantineCause::Failures || is_liar(), "worker {worker} is honest: {cause}");
     }
 }

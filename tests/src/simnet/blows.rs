@@ -1,6 +1,6 @@
 //! What hits workers and hub of a simulated run.
 
-use rollmesh_core::time::Micros;
+use rollmesh_core::{group::SamplingMode, time::Micros};
 
 use super::{Event, Peer, SimNet, workers::Clock};
 use crate::scenario::BlowKind;
@@ -87,8 +87,8 @@ impl SimNet {
     /// The hub goes on with what it saved. What was on its way to it may still arrive, under ids that are others' now.
     fn crash_hub(&mut self) {
         self.note(format_args!("the hub is gone and comes back"));
-        if self.dice.chance(500) {
-            // Whenever that was.
+        if self.scenario.mode != SamplingMode::Synchronous && self.dice.chance(500) {
+            // With whatever is queued.
             self.hub.check();
             self.hub.save();
         }

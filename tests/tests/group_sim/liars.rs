@@ -60,11 +60,11 @@ fn liars_leave_no_trace_where_slots_keep_step() {
 #[test]
 fn liars_leave_no_trace_where_slots_do_not_keep_step() {
     let caught = run_watched(|seed| Scenario::chaotic(seed).asynchronous(), follow);
-    assert_caught(caught, [100, 100, 20]);
+    assert_caught(caught, [100, 100, 10]);
 }
 
 #[test]
 fn liars_leave_no_trace_under_deadlines() {
     let caught = run_watched(|seed| Scenario::chaotic(seed).with_deadlines(), follow);
-    assert_caught(caught, [100, 100, 20]);
+    assert_caught(caught, [100, 100, 10]);
 }

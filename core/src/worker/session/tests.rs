@@ -250,7 +250,12 @@ fn a_new_lease_takes_the_place_of_the_one_before() {
     hub.session.work(10, hub.now);
     hub.grant(&lease(2, 0, 9, &new_slots(&[1])));
     assert_eq!((hub.session.lease(), hub.session.has_work()), (None, false));
-    assert_eq!(hub.run(&lease(3, 0, 0, &new_slots(&[2])))[0].slot, SlotId(2));
+    hub.grant(&lease(3, 0, 0, &new_slots(&[2])));
+    let messages = hub.work();
+    let [Message::LeaseRefused(replaced), Message::FragmentUpload(upload)] = &messages[..] else {
+        panic!("{messages:?}")
+    };
+    assert_eq!((replaced.lease, &upload.slots[..]), (2, &[2][..]), "the one that had begun is known to be over");
 }
 
 #[test]
