@@ -15,6 +15,7 @@ mod cli;
 pub mod control;
 pub mod data_parallel;
 pub mod envs;
+pub mod eval;
 pub mod external;
 pub mod hub;
 pub mod kernels;

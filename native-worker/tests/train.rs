@@ -277,3 +277,45 @@ async fn no_worker_outlives_a_hub_that_is_killed() {
     run.finish().await;
     until("the end of both workers", || workers.iter().all(|&worker| has_ended(worker))).await;
 }
+
+fn evaluations(setup: &Setup) -> Vec<Value> {
+    let lines = std::fs::read_to_string(setup.run_dir().join("metrics.jsonl")).unwrap_or_default();
+    let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
+    whole
+        .lines()
+        .map(json)
+        .filter(|line| !line["evaluation"].is_null())
+        .map(|line| line["evaluation"].clone())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_run_is_evaluated_beside_itself_and_its_policy_afterwards() {
+    let evaluated = ["--evaluation-interval", "3", "--evaluation-episodes", "5"];
+    // The statistics of observations travel with the weights, also there.
+    let filtered = ["--observation-filter", "MeanStdFilter"];
+    let setup = Setup::new(1, 12, 1_000_000_000).with(&evaluated).with(&filtered);
+    let run = setup.start();
+    until("two evaluations", || evaluations(&setup).len() >= 2).await;
+    run.signal(Signal::INT);
+    run.finish_with(3).await;
+    for evaluation in evaluations(&setup) {
+        assert_eq!(evaluation["iteration"].as_u64().unwrap() % 3, 0);
+        assert_eq!((&evaluation["episodes"], &evaluation["unfinished"]), (&5.into(), &0.into()));
+        assert!(evaluation["episode_return_mean"].as_f64().unwrap() >= 8.0, "{evaluation}");
+    }
+    let checkpoint = setup.run_dir().display().to_string();
+    let gif = setup.directory.path().join("first.gif").display().to_string();
+    let evaluate =
+        ["evaluate", "--checkpoint", &checkpoint, "--episodes", "5", "--seed", "3", "--json", "--render", &gif];
+    let report = json(&Process::start(evaluate).finish_with(0).await.stdout);
+    assert_eq!((report["episodes"].as_array().unwrap().len(), &report["unfinished"]), (5, &0.into()));
+    assert_eq!(report["weights_hash"], setup.summary()["weights_hash"]);
+    let again = json(&Process::start(evaluate).finish_with(0).await.stdout);
+    assert_eq!(again, report);
+    assert!(std::fs::read(&gif).unwrap().starts_with(b"GIF89a"));
+    // It leaves no trace in the run.
+    let beside = Setup::new(1, 12, 2_000).with(&evaluated);
+    beside.start().finish_with(0).await;
+    assert_eq!(beside.weights_hash(), undisturbed(2_000).await);
+}

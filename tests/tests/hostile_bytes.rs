@@ -101,6 +101,16 @@ fn messages() -> Vec<Message> {
             obs: vec![0; 64],
             dones: vec![0; 4],
         }),
+        Message::Evaluation(EvaluationPoint { run: 1, iteration: 300, ..EvaluationPoint::default() }),
+        Message::EvaluationTrace(EnvTrace {
+            run: 1,
+            slot: 0,
+            episode: 3,
+            t: 0,
+            obs_len: 2,
+            obs: vec![0; 16],
+            dones: vec![0, 1],
+        }),
         Message::RunStatus(RunStatus { env: "CartPole-v1".into(), error: "none".into(), ..RunStatus::default() }),
         Message::WorkerRow(WorkerRow { name: "worker".into(), ..WorkerRow::default() }),
         Message::LedgerReport(LedgerReport {

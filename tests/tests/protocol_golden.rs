@@ -328,6 +328,27 @@ fn the_books_of_a_run() {
     );
 }
 
+#[test]
+fn what_an_evaluation_has_found() {
+    let point = EvaluationPoint {
+        run: 1,
+        iteration: 300,
+        env_steps: 1000,
+        episodes: 20,
+        unfinished: 2,
+        episode_return_mean: 1.5,
+        episode_return_min: -1.0,
+        episode_return_max: 2.0,
+        episode_len_mean: 0.5,
+    };
+    assert_bytes(
+        &Message::Evaluation(point),
+        "524d010050000000 01 ac02 e807 14 02 0000c03f 000080bf 00000040 0000003f",
+    );
+    let trace = EnvTrace { run: 1, slot: 0, episode: 3, t: 0, obs_len: 1, obs: vec![0, 0, 128, 63], dones: vec![1] };
+    assert_bytes(&Message::EvaluationTrace(trace), "524d010051000000 01 00 03 00 01 04 0000803f 01 01");
+}
+
 /// The example of the document.
 #[test]
 fn an_episode_of_a_client() {

@@ -57,8 +57,8 @@ impl Playback {
         *self = Self::default();
     }
 
-    /// Lets time pass. At the end of a trace its last moment stays until there is a newer trace.
-    pub(crate) fn advance(&mut self, ms: f64) {
+    /// Lets time pass. At the end of a trace its last moment stays until there is a newer trace, or it is played again.
+    pub(crate) fn advance(&mut self, ms: f64, again: bool) {
         let Some(Now { trace, kind, place }) = &mut self.now else { return };
         *place += ms.clamp(0.0, LONGEST_PAUSE_MS) * f64::from(kind.steps_per_s()) / 1_000.0;
         let end = rows(trace) as f64;
@@ -68,6 +68,7 @@ impl Playback {
                     *trace = next;
                     0.0
                 }
+                None if again => 0.0,
                 None => end,
             };
         }
@@ -116,10 +117,12 @@ mod tests {
         assert_eq!(playback.frame(), None);
         playback.offer(&trace(0, &[0.0, 0.1, 0.2]), Kind::CartPole);
         assert_eq!(playback.frame(), frame(0, 0, false, 0.0));
-        playback.advance(20.0);
+        playback.advance(20.0, false);
         assert_eq!(playback.frame(), frame(0, 1, false, 0.1));
-        playback.advance(200.0);
+        playback.advance(200.0, false);
         assert_eq!(playback.frame(), frame(0, 2, true, 0.2));
+        playback.advance(20.0, true);
+        assert_eq!(playback.frame(), frame(0, 0, false, 0.0));
     }
 
     #[test]
@@ -129,7 +132,7 @@ mod tests {
         playback.offer(&trace(0, &[0.2, 0.3]), Kind::CartPole);
         playback.offer(&trace(0, &[0.4, 0.5]), Kind::CartPole);
         assert_eq!(playback.frame(), frame(0, 0, false, 0.0));
-        playback.advance(100.0);
+        playback.advance(100.0, false);
         assert_eq!(playback.frame(), frame(0, 0, false, 0.4));
         playback.offer(&trace(7, &[0.0]), Kind::CartPole);
         assert_eq!(playback.frame(), frame(7, 0, true, 0.0));
@@ -148,7 +151,7 @@ mod tests {
         for trace in broken {
             let mut playback = Playback::default();
             playback.offer(&Arc::new(trace), Kind::CartPole);
-            playback.advance(1_000.0);
+            playback.advance(1_000.0, false);
             assert_eq!(playback.frame(), None);
         }
     }

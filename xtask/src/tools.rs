@@ -35,7 +35,8 @@ pub(crate) fn wasm_bindgen(job: &Job) -> Result<()> {
 }
 
 pub(crate) fn trunk(job: &Job) -> Result<()> {
-    cargo_install(job, "trunk", "trunk", TRUNK, &["--locked"])
+    // Without its look for newer versions of itself.
+    cargo_install(job, "trunk", "trunk", TRUNK, &["--locked", "--no-default-features", "--features", "rustls"])
 }
 
 /// Installs a crate's binary unless one of that version is found. Built to be ready soon, not to be fast.

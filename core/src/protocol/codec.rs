@@ -132,6 +132,8 @@ messages! {
     AbandonEpisode(AbandonEpisode),
     Actions(Actions),
     EpisodeReply(EpisodeReply),
+    Evaluation(EvaluationPoint),
+    EvaluationTrace(EnvTrace),
 }
 
 impl Message {
@@ -155,7 +157,7 @@ impl Message {
             Self::WorkerSetup(setup) => setup.config.len(),
             Self::Call(call) => call.body.len(),
             Self::CallResult(result) => result.body.len(),
-            Self::EnvTrace(trace) => trace.obs.len() + trace.dones.len(),
+            Self::EnvTrace(trace) | Self::EvaluationTrace(trace) => trace.obs.len() + trace.dones.len(),
             _ => 0,
         };
         large + 128
@@ -179,11 +181,14 @@ impl Message {
 }
 
 impl<'a> ChunkRef<'a> {
-    /// The frame of the chunk up to its data, of which so many bytes are to follow.
-    pub(super) fn begin(&self, bytes: usize) -> Vec<u8> {
+    /// The frame of the chunk up to its data, of which so many bytes are to follow, after so many that are not of it.
+    pub(super) fn begin(&self, lead: usize, bytes: usize) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(lead + HEADER_BYTES + bytes + 32);
+        frame.resize(lead, 0);
+        frame.extend_from_slice(&header::write(Kind::Chunk));
         let place = (self.stream, self.total, self.offset);
         // As above.
-        let mut frame = postcard::to_extend(&place, begin(Kind::Chunk, bytes + 32)).expect("no sequences");
+        let mut frame = postcard::to_extend(&place, frame).expect("no sequences");
         push_length(&mut frame, bytes);
         frame
     }
@@ -231,7 +236,7 @@ mod tests {
         let chunk = Chunk { stream: 300, total: 9, offset: 2, data: vec![0, 200, 7] };
         let view = ChunkRef { stream: 300, total: 9, offset: 2, data: &[0, 200, 7] };
         let frame = Message::Chunk(chunk).encode();
-        assert_eq!([&view.begin(3)[..], view.data].concat(), frame);
+        assert_eq!([&view.begin(5, 3)[5..], view.data].concat(), frame);
         assert_eq!(ChunkRef::decode(&frame[HEADER_BYTES..]), Ok(view));
         let kind = Kind::Chunk;
         assert_eq!(ChunkRef::decode(&frame[HEADER_BYTES..frame.len() - 1]), Err(DecodeError::Body { kind }));

@@ -106,6 +106,10 @@ wire_enum! {
         Actions = 0x47,
         /// Hub to client: something was done, or why not.
         EpisodeReply = 0x48,
+        /// Hub to dashboard: what an evaluation has found, one more point of its curve.
+        Evaluation = 0x50,
+        /// Hub to dashboard: the latest episode of an evaluation.
+        EvaluationTrace = 0x51,
     }
 }
 
@@ -130,7 +134,7 @@ impl Kind {
     pub const fn body_cap(self) -> u32 {
         match self {
             Self::Credit | Self::RunEnd | Self::Revoke | Self::Progress | Self::WeightsApplied => 256,
-            Self::WorkerGone | Self::Iteration => 256,
+            Self::WorkerGone | Self::Iteration | Self::Evaluation => 256,
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
             Self::Scale | Self::Drain | Self::Checkpoint => 256,
@@ -141,7 +145,9 @@ impl Kind {
             Self::RunStatus | Self::WorkerRow | Self::StartRun | Self::EpisodeReply => 4 * KIB,
             Self::LedgerReport => 16 * KIB,
             Self::RunStart => 4 * KIB + RunSpec::MAX_ENV_CONFIG_BYTES as u32,
-            Self::EnvTrace | Self::Spaces | Self::Actions => CHUNK_BYTES - super::HEADER_BYTES as u32,
+            Self::EnvTrace | Self::EvaluationTrace | Self::Spaces | Self::Actions => {
+                CHUNK_BYTES - super::HEADER_BYTES as u32
+            }
             Self::GetAction | Self::LogAction | Self::LogReturns | Self::EndEpisode => {
                 CHUNK_BYTES - super::HEADER_BYTES as u32
             }

@@ -363,6 +363,29 @@ pub struct Iteration {
     pub kl: f32,
 }
 
+/// What an evaluation has found: a point of its curve. Numbers that there are none of are NaN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationPoint {
+    /// Number of the run.
+    pub run: u32,
+    /// Iterations behind the weights.
+    pub iteration: u64,
+    /// Env steps behind the weights.
+    pub env_steps: u64,
+    /// Episodes that ended.
+    pub episodes: u32,
+    /// Episodes that had begun and not ended.
+    pub unfinished: u32,
+    /// Mean return of those that ended; of what the others had brought if none did.
+    pub episode_return_mean: f32,
+    /// The lowest return.
+    pub episode_return_min: f32,
+    /// The highest return.
+    pub episode_return_max: f32,
+    /// Mean length.
+    pub episode_len_mean: f32,
+}
+
 /// A worker as dashboards show it. Sent when it changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {

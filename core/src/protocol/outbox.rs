@@ -11,6 +11,10 @@ use crate::{
     weights::{Tensor, Weights},
 };
 
+/// Bytes in front of a chunk that are not sent. Without them WebSocket's header would let the chunk be copied to 1 to 31 bytes
+/// behind its own place in a page of memory, which takes AMD's Zen sixteen times as long.
+const LEAD: usize = 64;
+
 /// A message that is ready to be sent. Cheap to clone: the hub queues one of weights for every worker. Large weights stay
 /// where they are until their chunks are sent, so nowhere do all their bytes lie in memory a second time.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,12 +131,12 @@ impl Sending {
         self.sent..self.frame.body.chunk_end(self.sent)
     }
 
-    fn chunk(&self, part: Range<usize>) -> Vec<u8> {
+    fn chunk(&self, part: Range<usize>) -> Bytes {
         // A frame is below 2^32 bytes: the caps of all kinds are.
         let (total, offset) = (self.frame.body.len() as u32, part.start as u32);
-        let mut frame = ChunkRef { stream: self.stream, total, offset, data: &[] }.begin(part.len());
+        let mut frame = ChunkRef { stream: self.stream, total, offset, data: &[] }.begin(LEAD, part.len());
         self.frame.body.append(part, &mut frame);
-        frame
+        Bytes::from(frame).slice(LEAD..)
     }
 }
 
@@ -231,7 +235,7 @@ impl Outbox {
         if sending.sent == sending.frame.body.len() {
             self.sending = None;
         }
-        Some(chunk.into())
+        Some(chunk)
     }
 
     /// Begins the next large message only if its first chunk, a full one, can leave at once: until then newer

@@ -84,7 +84,9 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::NewToken
         | Kind::Spaces
         | Kind::Actions
-        | Kind::EpisodeReply => false,
+        | Kind::EpisodeReply
+        | Kind::Evaluation
+        | Kind::EvaluationTrace => false,
     }
 }
 
@@ -108,7 +110,9 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::WorkerGone
         | Kind::EnvTrace
         | Kind::Notice
-        | Kind::LedgerReport => matches!(role, Role::Viewer | Role::Operator),
+        | Kind::LedgerReport
+        | Kind::Evaluation
+        | Kind::EvaluationTrace => matches!(role, Role::Viewer | Role::Operator),
         Kind::Reply | Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => matches!(role, Role::Operator),
         Kind::Spaces | Kind::Actions | Kind::EpisodeReply => matches!(role, Role::Client),
         Kind::Hello
@@ -195,6 +199,8 @@ EndEpisode         from ---C  to ----
 AbandonEpisode     from ---C  to ----
 Actions            from ----  to ---C
 EpisodeReply       from ----  to ---C
+Evaluation         from ----  to VO--
+EvaluationTrace    from ----  to VO--
 ";
 
     #[test]

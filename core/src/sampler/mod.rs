@@ -49,6 +49,7 @@ mod state;
 
 pub use budget::Budget;
 pub use drive::{DriveError, drive};
+pub(crate) use episodic::RowBuffer;
 pub use episodic::{Episodic, EpisodicOptions, Progress, RecordColumns};
 pub use error::SampleError;
 pub(crate) use input::check_interrupt;

@@ -45,8 +45,8 @@ pub use fingerprint::{core_fingerprint, rollout_hash};
 pub use functions::{EnvFn, NamedFn, PolicyFn, PolicyMappingFactory};
 pub use place::WorkerPlace;
 pub use registry::{
-    BaseEnvFactory, CallbacksFactory, FileInputFactory, FileOutputFactory, InputFactory, OutputFactory, QModelContext,
-    QModelFactory, RegisteredEnv, Registry, Unknown, WorkerFn,
+    BaseEnvFactory, CallbacksFactory, FileInputFactory, FileOutputFactory, InitFn, InputFactory, OutputFactory,
+    QModelContext, QModelFactory, RegisteredEnv, Registry, Unknown, WorkerFn,
 };
 pub use rollout::{
     OffPolicyEstimate, PoliciesToTrain, RolloutWorker, Samples, SgdOptions, TrainInfo, WorkerMetrics, WorkerStateError,

@@ -24,6 +24,9 @@ pub type CallbacksFactory = Arc<dyn Fn(&Config) -> Result<Box<dyn Callbacks>, Ca
 /// Does something with a worker, wherever it is: the arguments and the answer are settings, so that they can travel.
 pub type WorkerFn = Arc<dyn Fn(&mut RolloutWorker, &Config) -> Result<Config, CallbackError> + Send + Sync>;
 
+/// Does something first in a process that is about to evaluate, before there is anything else in it.
+pub type InitFn = Arc<dyn Fn(&Config) -> Result<(), CallbackError> + Send + Sync>;
+
 /// Opens where batches come from.
 #[doc(alias = "input_creator")]
 pub type InputFactory = Arc<dyn Fn(&mut IoContext) -> Result<Box<dyn InputReader>, SampleError> + Send + Sync>;
@@ -115,6 +118,7 @@ pub struct Registry {
     worker_fns: BTreeMap<String, WorkerFn>,
     pub(super) env_fns: BTreeMap<String, EnvFn>,
     pub(super) policy_fns: BTreeMap<String, PolicyFn>,
+    init_fns: BTreeMap<String, InitFn>,
     inputs: BTreeMap<String, InputFactory>,
     outputs: BTreeMap<String, OutputFactory>,
     /// For inputs that nobody has registered, if the program has files.
@@ -143,6 +147,7 @@ impl Registry {
             worker_fns: BTreeMap::new(),
             env_fns: BTreeMap::new(),
             policy_fns: BTreeMap::new(),
+            init_fns: BTreeMap::new(),
             inputs: BTreeMap::new(),
             outputs: BTreeMap::new(),
             file_input: None,
@@ -251,6 +256,17 @@ impl Registry {
         self
     }
 
+    /// Adds something that runs first in the process of an evaluation.
+    #[must_use]
+    pub fn with_init_fn(
+        mut self,
+        name: impl Into<String>,
+        init: impl Fn(&Config) -> Result<(), CallbackError> + Send + Sync + 'static,
+    ) -> Self {
+        self.init_fns.insert(name.into(), Arc::new(init));
+        self
+    }
+
     /// Adds somewhere for batches to come from.
     #[must_use]
     pub fn with_input(
@@ -332,6 +348,14 @@ impl Registry {
     /// [`Unknown`].
     pub fn worker_fn(&self, name: &str) -> Result<&WorkerFn, Unknown> {
         find(&self.worker_fns, "worker function", name)
+    }
+
+    /// Something that runs first in the process of an evaluation.
+    ///
+    /// # Errors
+    /// [`Unknown`].
+    pub fn init_fn(&self, name: &str) -> Result<&InitFn, Unknown> {
+        find(&self.init_fns, "init function", name)
     }
 
     /// Where batches come from.

@@ -19,7 +19,7 @@ mod policy;
 mod storage;
 #[cfg(test)]
 mod tests;
-mod weights_file;
+pub(crate) mod weights_file;
 
 use std::{
     collections::BTreeMap,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// Why bytes are no weights.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WeightsFileError {
+pub(crate) enum WeightsFileError {
     /// They are no safetensors file.
     #[error("no safetensors file: {0}")]
     Format(#[from] SafeTensorError),
@@ -36,7 +36,7 @@ pub(super) enum WeightsFileError {
 ///
 /// # Errors
 /// [`WeightsFileError::Format`] for more tensors than a header can name.
-pub(super) fn to_bytes(weights: &Weights) -> Result<Vec<u8>, WeightsFileError> {
+pub(crate) fn to_bytes(weights: &Weights) -> Result<Vec<u8>, WeightsFileError> {
     let bytes_of =
         |tensor: &Tensor| -> Vec<u8> { tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect() };
     let contents: Vec<Vec<u8>> = weights.tensors().iter().map(bytes_of).collect();
@@ -51,7 +51,7 @@ pub(super) fn to_bytes(weights: &Weights) -> Result<Vec<u8>, WeightsFileError> {
 ///
 /// # Errors
 /// [`WeightsFileError`], for any bytes that are no weights.
-pub(super) fn from_bytes(bytes: &[u8], version: WeightsVersion) -> Result<Weights, WeightsFileError> {
+pub(crate) fn from_bytes(bytes: &[u8], version: WeightsVersion) -> Result<Weights, WeightsFileError> {
     check_offsets(bytes)?;
     let file = SafeTensors::deserialize(bytes)?;
     let tensors = file.iter().map(|(name, view)| {

@@ -49,13 +49,13 @@ pub(super) struct FileFlags {
     /// Rows of the input per update
     #[arg(long, value_name = "N", default_value_t = 2000, requires = "input")]
     train_batch_size: u32,
-    /// Play the policy's own episodes after every N updates from files, besides at the end [default: with a stop return 10,
-    /// else only at the end]
-    #[arg(long, value_name = "N", requires = "input")]
-    evaluation_interval: Option<u64>,
-    /// Episodes to play then; 0 for none
-    #[arg(long, value_name = "M", default_value_t = 20, requires = "input")]
-    evaluation_episodes: usize,
+    /// Play the policy's own episodes after every N updates, with its most likely actions: beside the run, in a process of
+    /// its own; with --input in between, and at the end [default: never; with --input and a stop return 10]
+    #[arg(long, value_name = "N")]
+    pub(super) evaluation_interval: Option<u64>,
+    /// Episodes to play then; 0 for none [default: 20]
+    #[arg(long, value_name = "M")]
+    pub(super) evaluation_episodes: Option<u32>,
 }
 
 /// What the policy's own episodes were like.
@@ -109,7 +109,8 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     let log = Log::new(&config).map_err(Failure::usage)?;
     let builder = || RolloutWorkerBuilder::new(registry.clone()).native();
     let worker = builder().config(config.clone()).build().map_err(Failure::usage)?;
-    let evaluator = Evaluator::new(builder(), &config, args.files.evaluation_episodes).map_err(Failure::usage)?;
+    let evaluator = Evaluator::new(builder(), &config, args.files.evaluation_episodes.map_or(20, |n| n as usize))
+        .map_err(Failure::usage)?;
     let path = plan.run_dir.clone().unwrap_or_default();
     let dir = RunDir::create(&path, &config, false).map_err(Failure::usage)?;
     let progress = Progress::new(plan.max_env_steps, "rows", !args.json);

@@ -5,6 +5,7 @@ mod cpu_time;
 mod data;
 mod demo;
 mod envs;
+mod evaluate;
 mod exit;
 mod external;
 mod from_files;
@@ -68,6 +69,8 @@ enum Command {
     Tokens(control::TokensArgs),
     /// Step environments with a policy in this process, and say how fast and with which hash
     Sample(sample::SampleArgs),
+    /// Play episodes with the policy of a checkpoint, and say how good it is
+    Evaluate(evaluate::EvaluateArgs),
     /// Let the policies of a file of settings learn, in this process
     Learn(learn::LearnArgs),
     /// Look at logged experience, and bring it into other forms
@@ -82,6 +85,14 @@ enum Command {
     #[cfg(unix)]
     #[command(name = crate::envs::remote::COMMAND, hide = true)]
     RemoteEnv,
+    /// Be the process of an evaluation
+    #[cfg(unix)]
+    #[command(name = crate::eval::ENGINE_COMMAND, hide = true)]
+    EvalEngine,
+    /// Be an evaluation worker with a name
+    #[cfg(unix)]
+    #[command(name = crate::eval::WORKER_COMMAND, hide = true)]
+    EvalWorker,
 }
 
 /// Runs the command line of a program that knows `registry`.
@@ -106,6 +117,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Stop(args) => args.run(),
         Command::Tokens(args) => control::tokens(&args),
         Command::Sample(args) => sample::run(&args, &registry),
+        Command::Evaluate(args) => evaluate::run(&args, &registry),
         Command::Learn(args) => learn::run(&args, &registry),
         Command::Data(args) => data::run(&args, &registry),
         Command::Ope(args) => ope::run(&args, &registry),
@@ -113,6 +125,10 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Policies(args) => policies::run(&args, &registry),
         #[cfg(unix)]
         Command::RemoteEnv => Ok(crate::envs::remote::serve(&registry)),
+        #[cfg(unix)]
+        Command::EvalEngine => Ok(crate::eval::serve_engine(&registry)),
+        #[cfg(unix)]
+        Command::EvalWorker => Ok(crate::eval::serve_worker()),
     };
     match result {
         Ok(code) => code,

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    num::NonZeroU32,
     path::PathBuf,
     process::ExitCode,
     time::{SystemTime, UNIX_EPOCH},
@@ -24,7 +25,7 @@ use super::{
 use crate::{
     Registry,
     learner::DeviceSpec,
-    train::{RunEnd, SavedRun, Summary, TrainConfig},
+    train::{EvaluationConfig, RunEnd, SavedRun, Summary, TrainConfig},
 };
 
 #[derive(Args)]
@@ -219,6 +220,13 @@ fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> 
         checkpoint_interval: args.checkpoint_interval.unwrap_or(usual.checkpoint_interval),
         device: args.device.unwrap_or(usual.device),
         output: args.output.clone().or(usual.output),
+        evaluation: EvaluationConfig {
+            interval: match args.files.evaluation_episodes {
+                Some(0) => 0,
+                _ => args.files.evaluation_interval.unwrap_or(usual.evaluation.interval),
+            },
+            episodes: args.files.evaluation_episodes.and_then(NonZeroU32::new).unwrap_or(usual.evaluation.episodes),
+        },
         observation_filter: args.observation_filter.unwrap_or(usual.observation_filter),
         extra_environs: if environs.is_empty() { usual.extra_environs } else { environs },
         worker: Some(args.worker_spec.spec()).filter(|spec| !spec.is_default()).or(usual.worker),

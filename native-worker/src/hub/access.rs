@@ -1,6 +1,9 @@
 //! Who gets in: tokens for peers, Host and Origin for requests.
 
-use std::{collections::VecDeque, net::SocketAddr};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    net::SocketAddr,
+};
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use rollmesh_core::{
@@ -31,8 +34,8 @@ pub(super) struct Tokens {
     /// Both, for whoever knocks.
     all: TokenTable,
     of_pages: VecDeque<TokenId>,
-    /// The hub's own of its workers, which many may show.
-    shared: Option<TokenId>,
+    /// The hub's own of its workers, which many may show, and what came of it when it was rotated.
+    shared: BTreeSet<TokenId>,
 }
 
 impl Tokens {
@@ -55,9 +58,9 @@ impl Tokens {
         hash.id()
     }
 
-    /// A token for a page's own worker.
-    pub(super) fn add_for_page(&mut self, token: &Token) {
-        if self.of_pages.len() == MAX_PAGE_TOKENS
+    /// A token for a page's own worker; returns its id and the second in which it runs out.
+    pub(super) fn add_for_page(&mut self, token: &Token) -> (TokenId, Option<u64>) {
+        while self.of_pages.len() >= MAX_PAGE_TOKENS
             && let Some(oldest) = self.of_pages.pop_front()
         {
             self.forget(oldest);
@@ -65,15 +68,16 @@ impl Tokens {
         let expires = Some(now().saturating_add(PAGE_TOKEN_SECONDS));
         let id = self.add(token, TokenGrant { role: Role::Worker, child: None, expires });
         self.of_pages.push_back(id);
+        (id, expires)
     }
 
     /// Notes that many workers may show this one.
     pub(super) fn share(&mut self, token: &Token) {
-        self.shared = Some(TokenHash::of(token).id());
+        self.shared.insert(TokenHash::of(token).id());
     }
 
     pub(super) fn is_shared(&self, id: TokenId) -> bool {
-        self.shared == Some(id)
+        self.shared.contains(&id)
     }
 
     /// The token that a party stands for, if it is one and still there.
@@ -135,7 +139,14 @@ impl Tokens {
             (Some(grant), _) => {
                 let token = random_token().map_err(TokenFileError::Randomness)?;
                 self.own.expire_at(id, now().saturating_add(seconds));
-                self.add(&token, grant);
+                let new = self.add(&token, grant);
+                // Whoever holds it is whoever held the old one.
+                if self.is_shared(id) {
+                    self.shared.insert(new);
+                }
+                if self.is_of_page(id) {
+                    self.of_pages.push_back(new);
+                }
                 (token, grant)
             }
             (None, Some(file)) => file.rotate(id, seconds)?,
@@ -235,6 +246,8 @@ pub(super) fn is_origin(text: &str) -> bool {
 /// The names of this machine for itself; its own address may be another one of 127.0.0.0/8.
 pub(super) fn own_hosts(address: SocketAddr) -> [String; 4] {
     let port = address.port();
+    // A socket of both kinds names IPv4 addresses in IPv6's way; nobody else does.
+    let address = SocketAddr::new(address.ip().to_canonical(), port);
     [address.to_string(), format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")]
 }
 
@@ -254,10 +267,33 @@ mod tests {
     fn pages_cannot_fill_the_table() {
         let mut tokens = Tokens::default();
         let token = |i: usize| Token::new(std::array::from_fn(|byte| (i >> (8 * (byte % 2))) as u8));
-        (0..MAX_PAGE_TOKENS + 2).for_each(|i| tokens.add_for_page(&token(i)));
+        (0..MAX_PAGE_TOKENS + 2).for_each(|i| _ = tokens.add_for_page(&token(i)));
         assert_eq!(tokens.table().find(&token(1), 0), None);
         assert!(tokens.table().find(&token(2), now()).is_some());
         assert!(tokens.table().find(&token(2), now() + 2 * PAGE_TOKEN_SECONDS).is_none());
+    }
+
+    #[test]
+    fn what_comes_of_a_token_is_for_whom_it_was_for() {
+        let mut tokens = Tokens::default();
+        let (of_all, of_page) = (Token::new([1; 32]), Token::new([2; 32]));
+        tokens.add(&of_all, TokenGrant { role: Role::Worker, child: None, expires: None });
+        tokens.share(&of_all);
+        tokens.add_for_page(&of_page);
+        let mut rotate = |token: &Token| {
+            let (new, grant) = tokens.rotate(TokenHash::of(token).id(), 5).unwrap();
+            assert_eq!(grant.role, Role::Worker);
+            (tokens.is_shared(TokenHash::of(&new).id()), tokens.is_of_page(TokenHash::of(&new).id()))
+        };
+        assert_eq!(rotate(&of_all), (true, false));
+        assert_eq!(rotate(&of_page), (false, true));
+    }
+
+    #[test]
+    fn a_hub_for_both_kinds_of_addresses_has_the_usual_names() {
+        let names = Names::new("[::ffff:10.0.0.1]:7878".parse().unwrap(), false, &[], &[]);
+        let headers = [(header::HOST, "10.0.0.1:7878".parse().unwrap())].into_iter().collect();
+        assert!(names.is_own(&headers));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     future::pending,
     net::SocketAddr,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -114,6 +115,8 @@ pub(super) struct Actor {
     fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
+    /// What evaluates beside runs.
+    pub(super) program: PathBuf,
     /// What a local worker needs, unless the run says otherwise.
     pub(super) worker: WorkerSpec,
     pub(super) peers: BTreeMap<u32, Peer>,
@@ -185,7 +188,7 @@ impl Actor {
         envs: EnvRegistry,
         (kernels, distrust): (Kernels, Distrust),
         tokens: Tokens,
-        (children, worker): (Children, WorkerSpec),
+        (children, worker, program): (Children, WorkerSpec, PathBuf),
         status: watch::Sender<RunStatus>,
         notices: mpsc::Sender<HubNotice>,
         audit: Audit,
@@ -199,6 +202,7 @@ impl Actor {
             fingerprint: core_fingerprint(kernels),
             tokens,
             children,
+            program,
             worker,
             peers: BTreeMap::new(),
             next_peer: 1,
@@ -250,6 +254,7 @@ impl Actor {
                     self.expel_invalid();
                     self.end_unwanted_run();
                     self.begin_first_iteration();
+                    self.poll_evaluation();
                     self.refresh_dashboards();
                 }
             }

@@ -1,5 +1,7 @@
 //! The page's files: from a directory, else built into the program, else a page that says how to get them.
 
+#[cfg(feature = "embed")]
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use http_body_util::Full;
@@ -15,6 +17,7 @@ use super::HubError;
 pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Where trunk puts the page, seen from the repository.
+#[cfg(not(feature = "embed"))]
 const USUAL_DIRECTORY: &str = "dist";
 
 pub(super) enum Assets {
@@ -40,19 +43,20 @@ impl Assets {
             None if !dashboard => Self::Off,
             Some(directory) if holds_page(directory) => Self::Directory(directory.to_owned()),
             Some(directory) => return Err(HubError::NoAssets(directory.to_owned())),
-            None if holds_page(Path::new(USUAL_DIRECTORY)) => Self::Directory(USUAL_DIRECTORY.into()),
-            None => Self::built_in(),
+            None => Self::usual(),
         })
     }
 
+    /// A page that happens to lie where the program was started would get the operator's token, so the one within goes first.
     #[cfg(feature = "embed")]
-    fn built_in() -> Self {
+    fn usual() -> Self {
         Self::Embedded
     }
 
     #[cfg(not(feature = "embed"))]
-    fn built_in() -> Self {
-        Self::Missing
+    fn usual() -> Self {
+        let directory = PathBuf::from(USUAL_DIRECTORY);
+        if directory.join("index.html").is_file() { Self::Directory(directory) } else { Self::Missing }
     }
 
     pub(super) async fn answer(&self, path: &str) -> Answer {
@@ -64,7 +68,10 @@ impl Assets {
             Self::Off => text(StatusCode::NOT_FOUND, "This hub has no dashboard.\n"),
             Self::Missing => content("index.html", HOW_TO_BUILD.into()),
             #[cfg(feature = "embed")]
-            Self::Embedded => Embedded::get(path).map_or_else(not_found, |file| content(path, file.data.into_owned())),
+            Self::Embedded => Embedded::get(path).map_or_else(not_found, |file| match file.data {
+                Cow::Borrowed(bytes) => content(path, Bytes::from_static(bytes)),
+                Cow::Owned(bytes) => content(path, bytes.into()),
+            }),
             Self::Directory(directory) => {
                 // Nothing but plain names below the directory.
                 if !Path::new(path).components().all(|part| matches!(part, Component::Normal(_))) {
@@ -73,7 +80,7 @@ impl Assets {
                 let file = directory.join(path);
                 let read = tokio::task::spawn_blocking(move || std::fs::read(file));
                 match read.await {
-                    Ok(Ok(bytes)) => content(path, bytes),
+                    Ok(Ok(bytes)) => content(path, bytes.into()),
                     _ => not_found(),
                 }
             }
@@ -81,7 +88,7 @@ impl Assets {
     }
 }
 
-fn content(path: &str, bytes: Vec<u8>) -> Answer {
+fn content(path: &str, bytes: Bytes) -> Answer {
     let kind = match Path::new(path).extension().and_then(|extension| extension.to_str()) {
         Some("html") => "text/html; charset=utf-8",
         Some("js") => "text/javascript; charset=utf-8",
@@ -92,7 +99,7 @@ fn content(path: &str, bytes: Vec<u8>) -> Answer {
         Some("json") => "application/json",
         _ => "application/octet-stream",
     };
-    answer(StatusCode::OK, kind, bytes.into())
+    answer(StatusCode::OK, kind, bytes)
 }
 
 /// A sentence for people.

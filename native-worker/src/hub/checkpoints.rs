@@ -2,9 +2,10 @@
 
 use std::future::pending;
 
+use rollmesh_core::protocol::Kind;
 use tokio::sync::oneshot;
 
-use super::actor::Actor;
+use super::{actor::Actor, audit::Record};
 use crate::train::{Run, SaveReport};
 
 /// A checkpoint that somebody asked for.
@@ -67,11 +68,12 @@ impl Actor {
         self.answer_asker(asker, Err(error));
     }
 
-    fn answer_asker(&self, asker: Asker, answer: Answer) {
+    fn answer_asker(&mut self, asker: Asker, answer: Answer) {
         match asker {
             // Whoever asked may have gone.
             Asker::Program(sender) => _ = sender.send(answer),
             Asker::Peer { peer, request } => {
+                self.remember(&Record::Command { peer, kind: Kind::Checkpoint, done: answer.is_ok() });
                 let error = answer.err().map_or_else(String::new, |error| error.to_string());
                 self.answer_request(peer, request, error);
             }

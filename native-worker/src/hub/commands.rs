@@ -224,12 +224,14 @@ impl Actor {
     fn give_worker_token(&mut self, peer: u32, request: u32) {
         let message = match random_token() {
             Ok(token) => {
-                self.tokens.add_for_page(&token);
+                let (token_id, expires) = self.tokens.add_for_page(&token);
+                self.remember(&Record::TokenMade { token: token_id, role: Role::Worker, expires });
                 Message::WorkerToken(WorkerToken { request, token })
             }
             Err(error) => Message::Reply(Reply { request, error: error.to_string() }),
         };
-        self.remember(&Record::Command { peer, kind: Kind::WorkerTokenRequest, done: true });
+        let done = matches!(message, Message::WorkerToken(_));
+        self.remember(&Record::Command { peer, kind: Kind::WorkerTokenRequest, done });
         self.answer_operator(peer, &message);
     }
 }

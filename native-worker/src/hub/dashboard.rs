@@ -7,7 +7,7 @@ use rollmesh_core::{
     ids::WorkerId,
     protocol::{
         Frame, Message, Phase, Role, WorkerState,
-        message::{EnvTrace, Iteration, LedgerReport, Notice, RunStatus, WorkerGone, WorkerRow},
+        message::{EnvTrace, LedgerReport, Notice, RunStatus, WorkerGone, WorkerRow},
     },
 };
 
@@ -29,6 +29,11 @@ pub(super) struct Dashboard {
     unhealthy: BTreeMap<u32, String>,
     pub(super) trace: Option<EnvTrace>,
     pub(super) points: Points,
+    /// The curve of the run's evaluations.
+    pub(super) evaluations: Points,
+    /// The latest episode of those, and whether dashboards have yet to be told of it.
+    pub(super) evaluation_trace: Option<Frame>,
+    pub(super) is_trace_new: bool,
 }
 
 /// The curves of the run.
@@ -41,7 +46,7 @@ pub(super) struct Points {
 }
 
 impl Points {
-    pub(super) fn push(&mut self, point: Iteration) {
+    pub(super) fn push(&mut self, point: &Message) {
         if self.all.len() == MAX_POINTS {
             let mut index = 0;
             self.all.retain(|_| {
@@ -51,13 +56,22 @@ impl Points {
             self.sent = self.all.len();
         }
         // A point is small.
-        self.all.extend(Frame::new(&Message::Iteration(point)));
+        self.all.extend(Frame::new(point));
+    }
+
+    /// Those that nobody has been sent.
+    fn take_fresh(&mut self) -> Vec<Frame> {
+        let fresh = self.all.get(self.sent..).unwrap_or_default().to_vec();
+        self.sent = self.all.len();
+        fresh
     }
 }
 
 impl Dashboard {
     pub(super) fn begin_run(&mut self) {
         self.points = Points::default();
+        self.evaluations = Points::default();
+        self.evaluation_trace = None;
         self.trace = None;
         self.unhealthy.clear();
     }
@@ -94,7 +108,9 @@ impl Actor {
         let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
         // All of these are small.
         std::iter::once(Message::RunStatus(status)).chain(rows).for_each(|message| _ = peer.link.send(&message));
-        self.dashboard.points.all.iter().for_each(|point| peer.link.send_frame(point.clone()));
+        let Dashboard { points, evaluations, evaluation_trace, .. } = &self.dashboard;
+        let frames = points.all.iter().chain(&evaluations.all).chain(evaluation_trace);
+        frames.for_each(|frame| peer.link.send_frame(frame.clone()));
         let _ = peer.link.send(&Message::LedgerReport(self.dashboard.ledger.clone()));
     }
 
@@ -122,10 +138,13 @@ impl Actor {
         }
         news.extend(self.dashboard.trace.take().map(Message::EnvTrace));
         news.iter().for_each(|message| self.broadcast(message));
-        let points = &mut self.dashboard.points;
-        let fresh: Vec<Frame> = points.all.get(points.sent..).unwrap_or_default().to_vec();
-        points.sent = points.all.len();
+        let Dashboard { points, evaluations, .. } = &mut self.dashboard;
+        let fresh = [points.take_fresh(), evaluations.take_fresh()].concat();
         fresh.iter().for_each(|point| self.broadcast_frame(point, false));
+        let is_new = std::mem::take(&mut self.dashboard.is_trace_new);
+        if let Some(trace) = self.dashboard.evaluation_trace.clone().filter(|_| is_new) {
+            self.broadcast_frame(&trace, true);
+        }
         self.catch_up();
     }
 

@@ -265,7 +265,7 @@ impl Hub {
         }
         let way = way_here(address, fingerprint);
         let children = children::Children::new(launcher, way, events.clone());
-        let local = (children, worker_spec);
+        let local = (children, worker_spec, config.worker_program.clone());
         let own = (config.kernels, distrust);
         let actor = Actor::new(registry.envs.clone(), own, tokens, local, status_sender, notice_sender, audit);
         let reached_at = match hosts.first() {

@@ -15,7 +15,21 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = options().write(true).create_new(true).open(&unfinished)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(unfinished, path)
+    fs::rename(unfinished, path)?;
+    #[cfg(unix)]
+    {
+        // So that the old one does not come back when the power goes.
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Waits until no other process holds the lock of this name, and holds it as long as the file that is returned.
+pub(super) fn lock(path: &Path) -> io::Result<File> {
+    let file = append(path)?;
+    file.lock()?;
+    Ok(file)
 }
 
 /// Opens a file to write at its end, and makes one that only its owner may read if there is none.

@@ -6,7 +6,7 @@ use rollmesh_core::{
     group::{GroupCommand, WorkerProfile},
     ids::{WeightsVersion, WorkerId},
     protocol::{
-        Message, Role, TooLarge,
+        Frame, Message, Role, TooLarge,
         message::{Revoke, RunEnd as RunEndMessage},
     },
     weights::Weights,
@@ -45,7 +45,7 @@ impl Actor {
         self.run = Some(run);
         self.roll_back_before = None;
         self.dashboard.begin_run();
-        history.into_iter().for_each(|point| self.dashboard.points.push(point));
+        history.into_iter().for_each(|point| self.dashboard.points.push(&Message::Iteration(point)));
         for _ in self.children.count()..workers {
             match self.add_child() {
                 Ok(_) => {}
@@ -242,12 +242,35 @@ impl Actor {
         run.keep_for_undoing();
         let point = run.point(&metrics);
         let written = run.write_metrics(&metrics);
-        self.dashboard.points.push(point);
+        self.dashboard.points.push(&Message::Iteration(point));
         if let Err(error) = written {
             self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
         }
+        let evaluated = self.run.as_mut().map_or(Ok(()), |run| run.evaluate_if_due(&self.program));
+        if let Err(error) = evaluated {
+            self.notice(1, error.to_string());
+        }
         self.publish_status();
         self.go_on();
+    }
+
+    /// Tells what evaluations beside the run have found. What went wrong there is told, and nothing else comes of it.
+    pub(super) fn poll_evaluation(&mut self) {
+        let Some(run) = self.run.as_mut() else { return };
+        let number = run.number;
+        let evaluated = match run.poll_evaluation(&self.program) {
+            None => return,
+            Some(Err(error)) => return self.notice(1, error.to_string()),
+            Some(Ok(evaluated)) => evaluated,
+        };
+        let written = run.write_evaluation(&evaluated);
+        self.dashboard.evaluations.push(&Message::Evaluation(evaluated.point(number)));
+        self.dashboard.evaluation_trace =
+            evaluated.env_trace(number).and_then(|trace| Frame::new(&Message::EvaluationTrace(trace)).ok());
+        self.dashboard.is_trace_new = true;
+        if let Err(error) = written {
+            self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
+        }
     }
 
     /// After a batch: the end, or the next one.

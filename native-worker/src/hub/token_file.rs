@@ -94,20 +94,22 @@ impl TokenFile {
     /// # Errors
     /// [`TokenFileError`]; then the tokens are as before.
     pub(crate) fn follow(&mut self) -> Result<bool, TokenFileError> {
-        let failed = |error| TokenFileError::Io(self.path.clone(), error);
-        let found = match fs::metadata(&self.path) {
-            Ok(metadata) => Some((metadata.modified().map_err(failed)?, metadata.len())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(failed(error)),
-        };
+        let found = self.find()?;
         if found == self.seen {
             return Ok(false);
         }
+        self.read(found)?;
+        Ok(true)
+    }
+
+    /// Reads the file, which was found with this time and length, or was not.
+    fn read(&mut self, found: Option<(SystemTime, u64)>) -> Result<(), TokenFileError> {
+        let failed = |error| TokenFileError::Io(self.path.clone(), error);
         // Also if it cannot be read: it is complained about once.
         self.seen = found;
         if found.is_none() {
             self.rows.clear();
-            return Ok(true);
+            return Ok(());
         }
         if private_file::is_public(&self.path).map_err(failed)? {
             return Err(TokenFileError::Public(self.path.clone()));
@@ -124,7 +126,17 @@ impl TokenFile {
             Ok((hash, TokenGrant { role, child: None, expires: row.expires }))
         };
         self.rows = file.tokens.into_iter().map(row).collect::<Result<_, _>>()?;
-        Ok(true)
+        Ok(())
+    }
+
+    /// When the file was changed, and its length; none without a file.
+    fn find(&self) -> Result<Option<(SystemTime, u64)>, TokenFileError> {
+        let failed = |error| TokenFileError::Io(self.path.clone(), error);
+        match fs::metadata(&self.path) {
+            Ok(metadata) => Ok(Some((metadata.modified().map_err(failed)?, metadata.len()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     pub(crate) fn rows(&self) -> &[(TokenHash, TokenGrant)] {
@@ -136,17 +148,16 @@ impl TokenFile {
     /// # Errors
     /// [`TokenFileError`]; then there is none.
     pub(crate) fn create(&mut self, role: Role, seconds: Option<u64>) -> Result<(Token, TokenGrant), TokenFileError> {
-        self.follow()?;
-        let now = now();
-        self.rows.retain(|(_, grant)| !grant.is_over(now));
-        if self.rows.len() >= MAX_TOKENS {
-            return Err(TokenFileError::Full);
-        }
-        let token = random_token().map_err(TokenFileError::Randomness)?;
-        let grant = TokenGrant { role, child: None, expires: seconds.map(|seconds| now.saturating_add(seconds)) };
-        self.rows.push((TokenHash::of(&token), grant));
-        self.save()?;
-        Ok((token, grant))
+        self.change(|rows, now| {
+            rows.retain(|(_, grant)| !grant.is_over(now));
+            if rows.len() >= MAX_TOKENS {
+                return Err(TokenFileError::Full);
+            }
+            let token = random_token().map_err(TokenFileError::Randomness)?;
+            let grant = TokenGrant { role, child: None, expires: seconds.map(|seconds| now.saturating_add(seconds)) };
+            rows.push((TokenHash::of(&token), grant));
+            Ok((token, grant))
+        })
     }
 
     /// Makes a token invalid.
@@ -154,13 +165,11 @@ impl TokenFile {
     /// # Errors
     /// [`TokenFileError`].
     pub(crate) fn revoke(&mut self, id: TokenId) -> Result<(), TokenFileError> {
-        self.follow()?;
-        let before = self.rows.len();
-        self.rows.retain(|(hash, _)| hash.id() != id);
-        if self.rows.len() == before {
-            return Err(TokenFileError::Unknown(id));
-        }
-        self.save()
+        self.change(|rows, _| {
+            let before = rows.len();
+            rows.retain(|(hash, _)| hash.id() != id);
+            if rows.len() == before { Err(TokenFileError::Unknown(id)) } else { Ok(()) }
+        })
     }
 
     /// Makes a token of the same role and remaining life, and lets the old one run out after some seconds.
@@ -168,36 +177,51 @@ impl TokenFile {
     /// # Errors
     /// [`TokenFileError`].
     pub(crate) fn rotate(&mut self, id: TokenId, seconds: u64) -> Result<(Token, TokenGrant), TokenFileError> {
-        self.follow()?;
-        let now = now();
-        let found = self.rows.iter_mut().find(|(hash, _)| hash.id() == id);
-        let (_, old) = found.ok_or(TokenFileError::Unknown(id))?;
-        let (role, left) = (old.role, old.expires.map(|expires| expires.saturating_sub(now)));
-        let end = now.saturating_add(seconds);
-        old.expires = Some(old.expires.map_or(end, |expires| expires.min(end)));
-        // Saved together with the new one.
-        let token = random_token().map_err(TokenFileError::Randomness)?;
-        let grant = TokenGrant { role, child: None, expires: left.map(|left| now.saturating_add(left)) };
-        self.rows.push((TokenHash::of(&token), grant));
-        self.save()?;
-        Ok((token, grant))
+        self.change(|rows, now| {
+            let found = rows.iter_mut().find(|(hash, _)| hash.id() == id);
+            let (_, old) = found.ok_or(TokenFileError::Unknown(id))?;
+            let (role, left) = (old.role, old.expires.map(|expires| expires.saturating_sub(now)));
+            let end = now.saturating_add(seconds);
+            old.expires = Some(old.expires.map_or(end, |expires| expires.min(end)));
+            // Saved together with the new one.
+            let token = random_token().map_err(TokenFileError::Randomness)?;
+            let grant = TokenGrant { role, child: None, expires: left.map(|left| now.saturating_add(left)) };
+            rows.push((TokenHash::of(&token), grant));
+            Ok((token, grant))
+        })
     }
 
-    fn save(&mut self) -> Result<(), TokenFileError> {
+    /// Changes what the file holds now, with nobody in between. After an error the file is as before, and so are the tokens.
+    fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut Vec<(TokenHash, TokenGrant)>, u64) -> Result<T, TokenFileError>,
+    ) -> Result<T, TokenFileError> {
+        let failed = |error| TokenFileError::Io(self.path.clone(), error);
+        if let Some(directory) = self.path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            fs::create_dir_all(directory).map_err(failed)?;
+        }
+        let mut lock = self.path.as_os_str().to_owned();
+        lock.push(".lock");
+        let _held = private_file::lock(Path::new(&lock)).map_err(failed)?;
+        self.read(self.find()?)?;
+        let mut rows = self.rows.clone();
+        let changed = change(&mut rows, now())?;
+        self.save(&rows)?;
+        self.rows = rows;
+        Ok(changed)
+    }
+
+    fn save(&mut self, rows: &[(TokenHash, TokenGrant)]) -> Result<(), TokenFileError> {
         let failed = |error| TokenFileError::Io(self.path.clone(), error);
         let row = |(hash, grant): &(TokenHash, TokenGrant)| Row {
             sha256: hash.to_hex(),
             role: role_name(grant.role).into(),
             expires: grant.expires,
         };
-        let file = File { tokens: self.rows.iter().map(row).collect() };
+        let file = File { tokens: rows.iter().map(row).collect() };
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
-        if let Some(directory) = self.path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            fs::create_dir_all(directory).map_err(failed)?;
-        }
         private_file::write(&self.path, &text).map_err(failed)?;
-        let metadata = fs::metadata(&self.path).map_err(failed)?;
-        self.seen = Some((metadata.modified().map_err(failed)?, metadata.len()));
+        self.seen = self.find()?;
         Ok(())
     }
 }
@@ -229,6 +253,18 @@ mod tests {
         file.revoke(old).unwrap();
         assert!(matches!(file.revoke(old), Err(TokenFileError::Unknown(id)) if id == old));
         assert_eq!(TokenFile::open(&path).unwrap().rows().len(), 1);
+    }
+
+    #[test]
+    fn whoever_writes_at_the_same_time_loses_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens.json");
+        let write = || {
+            let mut file = TokenFile::open(&path).unwrap();
+            (0..20).for_each(|_| _ = file.create(Role::Viewer, None).unwrap());
+        };
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(write))));
+        assert_eq!(TokenFile::open(&path).unwrap().rows().len(), 80);
     }
 
     #[test]

@@ -4,12 +4,13 @@
 use std::io;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 /// The environment variable by which programs find their GPUs.
 pub(super) const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// What a launcher tells a worker's process of its grant.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfineFlags {
     /// Run on these CPUs only
     #[arg(long, hide = true, value_delimiter = ',', value_name = "CPU")]
@@ -27,6 +28,11 @@ pub(crate) struct Confinement<'a> {
 }
 
 impl Confinement<'_> {
+    /// The same for a process that is told otherwise than by its arguments.
+    pub(crate) fn flags(&self) -> ConfineFlags {
+        ConfineFlags { only_cpus: self.cpus.to_vec(), memory_limit: self.memory }
+    }
+
     /// Arguments of the worker's process.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();

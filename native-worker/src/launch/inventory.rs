@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use super::{LaunchError, WorkerSpec};
@@ -13,7 +13,7 @@ pub struct Inventory {
     shared: Arc<Mutex<Stock>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Stock {
     cpus: Amounts<u32>,
     gpus: Amounts<String>,
@@ -24,7 +24,7 @@ struct Stock {
 }
 
 /// Things that can be told apart.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Amounts<T> {
     all: usize,
     free: BTreeSet<T>,
@@ -68,36 +68,43 @@ impl Inventory {
 
     /// What this process may use of this machine: its CPUs, its memory, and the GPUs that `CUDA_VISIBLE_DEVICES` names, else
     /// those whose devices are there. Numbered CPUs need Linux; elsewhere there are none to be granted.
+    ///
+    /// The whole process has one account of it: what one group's workers have is not free for those of another.
     #[must_use]
     pub fn of_machine() -> Self {
-        let inventory = Self::new(own_cpus()).with_gpus(own_gpus());
-        match total_memory() {
-            Some(memory) => inventory.with_memory(memory),
-            None => inventory,
-        }
+        static MACHINE: OnceLock<Inventory> = OnceLock::new();
+        let take_stock = || {
+            let inventory = Self::new(own_cpus()).with_gpus(own_gpus());
+            match memory_limit() {
+                Some(memory) => inventory.with_memory(memory),
+                None => inventory,
+            }
+        };
+        MACHINE.get_or_init(take_stock).clone()
     }
 
-    /// Sets the GPUs, as `CUDA_VISIBLE_DEVICES` names them.
+    /// Sets the GPUs, as `CUDA_VISIBLE_DEVICES` names them. This has an account of its own then.
     #[must_use]
     pub fn with_gpus<T: Into<String>>(self, gpus: impl IntoIterator<Item = T>) -> Self {
-        self.stock().gpus = Amounts::new(gpus.into_iter().map(Into::into));
-        self
+        self.with(|stock| stock.gpus = Amounts::new(gpus.into_iter().map(Into::into)))
     }
 
-    /// Sets the bytes of memory.
+    /// Sets the bytes of memory. This has an account of its own then.
     #[must_use]
     pub fn with_memory(self, bytes: u64) -> Self {
-        let mut stock = self.stock();
-        (stock.memory, stock.memory_left) = (bytes, bytes);
-        drop(stock);
-        self
+        self.with(|stock| (stock.memory, stock.memory_left) = (bytes, bytes))
     }
 
-    /// Declares a resource: licences, simulators, whatever workers have to share.
+    /// Declares a resource: licences, simulators, whatever workers have to share. This has an account of its own then.
     #[must_use]
     pub fn with_resource(self, name: impl Into<String>, amount: u32) -> Self {
-        self.stock().resources.insert(name.into(), (amount, amount));
-        self
+        self.with(|stock| _ = stock.resources.insert(name.into(), (amount, amount)))
+    }
+
+    fn with(self, set: impl FnOnce(&mut Stock)) -> Self {
+        let mut stock = self.stock().clone();
+        set(&mut stock);
+        Self { shared: Arc::new(Mutex::new(stock)) }
     }
 
     /// Reserves what a worker needs, until the grant is dropped.
@@ -216,11 +223,15 @@ fn own_gpus() -> Vec<String> {
     numbers.iter().map(u32::to_string).collect()
 }
 
-/// None where nobody says.
-fn total_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+/// The machine's memory, or what this process's container may have of it. None where nobody says.
+fn memory_limit() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    // Control groups of the second and the first version; "max" is no limit.
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let of_groups = limits.iter().filter_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok());
+    of_groups.chain(kilobytes?.checked_mul(1024)).min()
 }
 
 #[cfg(test)]
@@ -277,9 +288,14 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_machine_has_cpus_and_memory() {
+    fn a_machine_has_cpus_and_memory_and_one_account_of_them() {
         let inventory = Inventory::of_machine();
-        assert!(!inventory.grant(&worker(1)).unwrap().cpus().is_empty());
+        let cpus = own_cpus().len() as u32;
+        let taken = inventory.grant(&worker(cpus)).unwrap();
+        assert_eq!(taken.cpus().len() as u32, cpus);
+        assert!(matches!(Inventory::of_machine().grant(&worker(1)), Err(LaunchError::Short { what: "CPUs", .. })));
+        assert!(Inventory::of_machine().with_resource("licence", 1).grant(&worker(1)).is_err());
+        drop(taken);
         let all = WorkerSpec { memory: Some(u64::MAX), ..WorkerSpec::default() };
         assert!(matches!(inventory.grant(&all), Err(LaunchError::Short { what: "bytes of memory", .. })));
     }

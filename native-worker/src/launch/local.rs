@@ -58,8 +58,9 @@ impl Launcher for LocalLauncher {
             .args(order.way)
             .args(["--name", &format!("local-{}", order.number), "--until-stdin-closes"])
             .args(confinement.arguments())
-            .envs(confinement.variables())
             .envs(order.environs)
+            // After what the user says, so that nobody sees the GPU of another one.
+            .envs(confinement.variables())
             .env(TOKEN_VARIABLE, order.token.to_hex())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -227,6 +227,16 @@ impl Monitor {
     }
 }
 
+/// Pictures of one size as a GIF, as many as a [`Monitor`] would take.
+pub(crate) fn gif(frames: impl Iterator<Item = Frame>) -> io::Result<Vec<u8>> {
+    let MonitorOptions { max_frames, max_bytes, .. } = MonitorOptions::default();
+    let mut film = Film::new(max_frames, max_bytes);
+    for frame in frames {
+        film.add(&frame).map_err(|_| io::Error::other("a picture has another size than the first one"))?;
+    }
+    film.encode().map_err(io::Error::other)
+}
+
 impl Drop for Monitor {
     fn drop(&mut self) {
         // Nobody is there to hear of an error.

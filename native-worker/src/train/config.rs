@@ -13,6 +13,7 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::EvaluationConfig;
 use crate::{
     hub::TOKEN_VARIABLE,
     launch::WorkerSpec,
@@ -99,6 +100,9 @@ pub struct TrainConfig {
     /// on before the weights were made, and travel with these.
     #[serde(default, skip_serializing_if = "is_no_filter")]
     pub observation_filter: FilterKind,
+    /// Evaluation beside the run. Has no influence on its rows.
+    #[serde(default, skip_serializing_if = "EvaluationConfig::is_off")]
+    pub evaluation: EvaluationConfig,
     /// Settings of the algorithm.
     pub ppo: PpoConfig,
 }
@@ -160,6 +164,7 @@ impl TrainConfig {
             worker: None,
             mode: SamplingMode::Synchronous,
             observation_filter: FilterKind::NoFilter,
+            evaluation: EvaluationConfig::default(),
             ppo: PpoConfig::default(),
         }
     }

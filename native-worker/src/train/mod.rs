@@ -2,6 +2,7 @@
 
 mod config;
 mod consumer;
+mod evaluation;
 mod metrics;
 mod outcome;
 mod output;
@@ -12,6 +13,7 @@ mod saving;
 
 pub use config::{Algo, MAX_LOCAL_WORKERS, TrainConfig, TrainConfigError};
 pub(crate) use consumer::{Consuming, Update};
+pub use evaluation::EvaluationConfig;
 pub use outcome::{RunEnd, Summary};
 pub use run::SyncError;
 pub(crate) use run::Undone;

@@ -35,8 +35,8 @@ pub enum Placement {
     /// In processes that a launcher starts; without one, of this program, which has to be one that begins with
     /// [`main_with`](crate::main_with).
     Processes(Option<Arc<dyn Launcher>>),
-    /// Wherever somebody runs `rollmesh worker` or opens a page with the group's
-    /// [address and token](WorkerGroup::worker_url).
+    /// Wherever somebody runs `rollmesh worker` with the group's [address and token](WorkerGroup::worker_url), or opens a
+    /// [page of the group](WorkerGroupBuilder::page) that does the same.
     Remote,
 }
 
@@ -75,6 +75,7 @@ pub(super) struct Plan {
     pub(super) worker_spec: WorkerSpec,
     pub(super) program: PathBuf,
     pub(super) listen: SocketAddr,
+    pub(super) page: Option<PathBuf>,
     pub(super) security: SecurityConfig,
     pub(super) failures: FailureSettings,
     pub(super) start_timeout: Duration,
@@ -113,6 +114,7 @@ impl WorkerGroupBuilder {
                 worker_spec: WorkerSpec::default(),
                 program: PathBuf::new(),
                 listen: (Ipv4Addr::LOCALHOST, 0).into(),
+                page: None,
                 security: SecurityConfig::default(),
                 failures: FailureSettings::default(),
                 start_timeout: Duration::from_secs(60),
@@ -264,6 +266,14 @@ impl WorkerGroupBuilder {
     #[doc(alias = "fault_tolerance")]
     pub fn failures(mut self, failures: FailureSettings) -> Self {
         self.plan.failures = failures;
+        self
+    }
+
+    /// Serves the files of a directory at the group's address, for browsers: a page whose Web Worker joins the group. What
+    /// `trunk build` makes has such a Web Worker, `rollmesh_worker_loader.js`: it says `{state: "ready"}` and is then posted
+    /// `{url, token, name}`.
+    pub fn page(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.plan.page = Some(directory.into());
         self
     }
 

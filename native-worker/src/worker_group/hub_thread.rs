@@ -28,7 +28,7 @@ pub(super) struct HubThread {
 }
 
 impl HubThread {
-    /// Starts a hub without a page, whose workers are the group's.
+    /// Starts a hub without a dashboard, whose workers are the group's.
     pub(super) fn start(
         plan: &Plan,
         launcher: Arc<dyn Launcher>,
@@ -41,7 +41,7 @@ impl HubThread {
         let config = HubConfig {
             listen: plan.listen,
             dashboard: false,
-            assets: None,
+            assets: plan.page.clone(),
             worker_program: plan.program.clone(),
             kernels: AUTO,
             external: None,

@@ -1,7 +1,7 @@
 //! Workers are killed, one after the other.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -56,26 +56,32 @@ fn numbered(pid: u32) -> Option<(u64, u32)> {
     Some((std::str::from_utf8(args.next()?).ok()?.strip_prefix("local-")?.parse().ok()?, pid))
 }
 
-/// Milliseconds from each kill to the end of its connection, and to the first accepted fragment of its replacement. One
-/// that was killed itself before that counts as long as it had.
-fn measure(kills: &[Kill], audit: &[Value]) -> (Vec<u64>, Vec<u64>) {
-    let (left, delivered) = (times_by_name(audit, "left"), times_by_name(audit, "delivered"));
-    let killed: BTreeMap<&str, u64> = kills.iter().map(|kill| (&*kill.name, kill.at_ms)).collect();
-    let detected = kills.iter().filter_map(|kill| Some(left.get(&kill.name)?.saturating_sub(kill.at_ms)));
-    // The hub replaces the killed in their order.
-    let recovered = kills.iter().enumerate().filter_map(|(done, kill)| {
-        let replacement = format!("local-{}", WORKERS + 1 + done as u64);
-        let useful = delivered.get(&replacement).or_else(|| killed.get(&*replacement))?;
-        Some(useful.saturating_sub(kill.at_ms))
-    });
-    (detected.collect(), recovered.collect())
-}
-
 /// Times in milliseconds, of all kills of a test.
 #[derive(Default)]
 struct Times {
+    /// From a kill to the end of its connection.
     detected: Vec<u64>,
+    /// From a kill to the first accepted fragment of its replacement.
     recovered: Vec<u64>,
+    /// Replacements that were killed before they could do anything.
+    killed_first: usize,
+}
+
+impl Times {
+    fn add(&mut self, kills: &[Kill], audit: &[Value]) {
+        let (left, delivered) = (times_by_name(audit, "left"), times_by_name(audit, "delivered"));
+        let killed: BTreeSet<&str> = kills.iter().map(|kill| &*kill.name).collect();
+        let detected = kills.iter().filter_map(|kill| Some(left.get(&kill.name)?.saturating_sub(kill.at_ms)));
+        self.detected.extend(detected);
+        // The hub replaces the killed in their order.
+        for (done, kill) in kills.iter().enumerate() {
+            let replacement = format!("local-{}", WORKERS + 1 + done as u64);
+            match delivered.get(&replacement) {
+                Some(useful) => self.recovered.push(useful.saturating_sub(kill.at_ms)),
+                None => self.killed_first += usize::from(killed.contains(&*replacement)),
+            }
+        }
+    }
 }
 
 /// One calm run for so long, and then the same one under fire. Its goodput, and the times.
@@ -89,8 +95,9 @@ async fn calm_and_under_fire(env: &str, time: Duration, dice: &mut Dice, times: 
     found.must_equal(&calm);
     let expired = found.ledger.expired;
     assert_eq!(expired.timed_out, 0, "{expired:?}");
-    let (detected, recovered) = measure(&kills, &rig.audit());
-    assert!(kills.len() >= 4 && detected.len() + 3 >= kills.len(), "{} kills", kills.len());
+    let detected = times.detected.len();
+    times.add(&kills, &rig.audit());
+    assert!(kills.len() >= 4 && times.detected.len() - detected + 3 >= kills.len(), "{} kills", kills.len());
     let goodput = found.speed() / calm.speed();
     println!(
         "{env}: {} kills, {} env steps, {} lost and made again, goodput {goodput:.3} ({:.0} of {:.0} env steps/s)",
@@ -100,8 +107,6 @@ async fn calm_and_under_fire(env: &str, time: Duration, dice: &mut Dice, times: 
         found.speed(),
         calm.speed(),
     );
-    times.detected.extend(detected);
-    times.recovered.extend(recovered);
     goodput
 }
 
@@ -116,10 +121,10 @@ pub(crate) async fn twice_a_second() {
             goodputs.push(calm_and_under_fire("CartPole-v1", time, &mut dice, &mut times).await);
         }
     }
-    let Times { mut detected, mut recovered } = times;
+    let Times { mut detected, mut recovered, killed_first } = times;
     println!(
         "end of connection seen after p50 {} ms, p99 {} ms, at most {} ms; replacement useful after p50 {} ms, p99 {} ms, at \
-         most {} ms ({} kills)",
+         most {} ms ({} kills, and {killed_first} replacements that were killed first)",
         percentile(&mut detected, 50),
         percentile(&mut detected, 99),
         percentile(&mut detected, 100),

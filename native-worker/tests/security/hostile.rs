@@ -37,24 +37,6 @@ const ATTACKERS: usize = 8;
 /// Frames that are sent before anybody looks whether the hub still listens.
 const BURST: usize = 24;
 
-/// Env steps that the run has learned from, as an operator is told.
-async fn env_steps(operator: &mut Client) -> u64 {
-    // What was said before is old: the answer to this comes after it, with the state of the run in front.
-    let mut steps = 0;
-    operator.say(&Message::ManageTokens(ManageTokens { request: 5, action: 0, ..ManageTokens::default() })).await;
-    operator
-        .wait_for(|message| match message {
-            Message::RunStatus(status) => {
-                steps = status.env_steps;
-                None
-            }
-            Message::TokenRows(_) => Some(()),
-            _ => None,
-        })
-        .await;
-    steps
-}
-
 /// Env steps, and the time that they took.
 #[derive(Default)]
 pub(crate) struct Pace {
@@ -63,29 +45,35 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Watches for some seconds.
+    /// Watches for some seconds, from one piece of news to the last one, so that nothing waits at the hub.
     pub(crate) async fn watch(&mut self, operator: &mut Client, seconds: f64) {
-        let mut first = 0;
-        while first == 0 {
-            first = env_steps(operator).await;
+        // What was said before is old: the answer to this comes after it.
+        let wish = ManageTokens { request: 5, ..ManageTokens::default() };
+        operator.say(&Message::ManageTokens(wish)).await;
+        let is_answer = |message: &Message| matches!(message, Message::TokenRows(rows) if rows.request == 5);
+        operator.wait_for(|message| is_answer(message).then_some(())).await;
+        let began = news(operator).await;
+        let mut last = began;
+        while began.0.elapsed().as_secs_f64() < seconds {
+            last = news(operator).await;
         }
-        let (mut last, began) = (first, Instant::now());
-        while began.elapsed().as_secs_f64() < seconds {
-            // Taken as it comes, so that nothing waits at the hub.
-            if let Ok(Some(Message::RunStatus(status))) =
-                tokio::time::timeout(Duration::from_millis(200), operator.hear()).await
-            {
-                last = status.env_steps;
-            }
-        }
-        // Nothing comes where nothing has changed.
-        self.env_steps += env_steps(operator).await.max(last) - first;
-        self.seconds += began.elapsed().as_secs_f64();
+        self.env_steps += last.1 - began.1;
+        self.seconds += last.0.duration_since(began.0).as_secs_f64();
     }
 
     pub(crate) fn per_second(&self) -> f64 {
         self.env_steps as f64 / self.seconds.max(1e-9)
     }
+}
+
+/// When the run learned something, and the env steps that it has learned from then.
+async fn news(operator: &mut Client) -> (Instant, u64) {
+    let steps = operator.wait_for(|message| match message {
+        Message::RunStatus(status) if status.env_steps > 0 => Some(status.env_steps),
+        _ => None,
+    });
+    let steps = steps.await;
+    (Instant::now(), steps)
 }
 
 /// What attackers share.

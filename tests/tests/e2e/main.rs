@@ -10,6 +10,7 @@ mod dashboard;
 mod determinism;
 mod driver;
 mod front;
+mod group;
 mod program;
 mod runs;
 mod training;

@@ -10,7 +10,12 @@ use rollmesh_core::protocol::message::Iteration;
 
 pub(crate) use self::canvas::{Canvas, style_value};
 use self::draw::{Palette, Plot, draw};
-use crate::{format, shell::Store, state::Source, theme::Theme};
+use crate::{
+    format,
+    shell::Store,
+    state::{Curves, Source, State},
+    theme::Theme,
+};
 
 /// What a chart shows of the iterations.
 #[derive(Clone, Copy)]
@@ -19,6 +24,8 @@ pub(crate) struct Curve {
     pub(crate) title: &'static str,
     /// Name for tests: `chart-…`.
     pub(crate) id: &'static str,
+    /// The points that it is a value of.
+    pub(crate) of: fn(&State) -> &Curves,
     /// The value of an iteration.
     pub(crate) value: fn(&Iteration) -> f32,
     /// The value as text.
@@ -51,14 +58,14 @@ pub(crate) fn Chart(
     let theme = expect_context::<Theme>();
     let node = NodeRef::<html::Canvas>::new();
     let canvas = Canvas::new(node);
-    let revision = store.select(|state| state.curves.revision());
+    let revision = store.select(move |state| (curve.of)(state).revision());
     let goal = store.select(move |state| state.run.as_ref().filter(|_| curve.is_main).map(|run| run.stop_return));
     let marked = RwSignal::new(None::<usize>);
 
     let redraw = move || {
         canvas.draw(|context, size| {
             store.peek(|state| {
-                let points = curve.points(state.curves.points());
+                let points = curve.points((curve.of)(state).points());
                 let marked = marked.get_untracked().and_then(|index| points.get(index).copied());
                 let plot = plot(&curve, &points, goal.get_untracked(), marked);
                 draw(context, size, &plot, &palette())
@@ -77,13 +84,13 @@ pub(crate) fn Chart(
     let mark_nearest = move |event: ev::PointerEvent| {
         let (width, height) = canvas.size_now();
         marked.set(store.peek(|state| {
-            let points = curve.points(state.curves.points());
+            let points = curve.points((curve.of)(state).points());
             let axes = plot(&curve, &points, goal.get_untracked(), None).axes(width, height)?;
             nearest(&points, axes.x.value(f64::from(event.offset_x())))
         }));
     };
     let move_mark = move |event: ev::KeyboardEvent| {
-        let Some(last) = store.peek(|state| state.curves.points().len().checked_sub(1)) else { return };
+        let Some(last) = store.peek(|state| (curve.of)(state).points().len().checked_sub(1)) else { return };
         if let Some(moved) = moved(&event.key(), marked.get_untracked(), last) {
             marked.set(moved);
             event.prevent_default();
@@ -94,7 +101,7 @@ pub(crate) fn Chart(
         revision.track();
         let marked = marked.get();
         store.peek(|state| {
-            let points = state.curves.points();
+            let points = (curve.of)(state).points();
             let iteration = marked.and_then(|index| points.get(index)).or_else(|| points.last())?;
             let (steps, value) = curve.point(iteration);
             Some((value, marked.map(|_| (steps as u64, iteration.iteration))))
@@ -107,7 +114,7 @@ pub(crate) fn Chart(
     };
     let count = move || {
         revision.track();
-        store.peek(|state| state.curves.points().len())
+        store.peek(|state| (curve.of)(state).points().len())
     };
 
     let empty = store.select(move |state| match state.source {

@@ -51,6 +51,10 @@ pub struct State {
     pub ledger: Option<LedgerReport>,
     /// The iterations so far.
     pub curves: Curves,
+    /// The evaluations beside the run so far: their points have returns and lengths alone.
+    pub evaluations: Curves,
+    /// The latest episode of those.
+    pub evaluation_trace: Option<Arc<EnvTrace>>,
     /// The workers by id.
     pub workers: BTreeMap<u32, WorkerRow>,
     /// The latest fragment of the watched slot.
@@ -225,7 +229,17 @@ impl State {
     /// What the watched slot did; none while there is no trace of the run that is shown.
     #[must_use]
     pub fn watched(&self) -> Option<Watched> {
-        let (run, trace) = (self.run.as_ref()?, self.trace.as_ref()?);
+        self.watched_of(self.trace.as_ref()?)
+    }
+
+    /// The latest episode of an evaluation; none while there is none of the run that is shown.
+    #[must_use]
+    pub fn evaluated(&self) -> Option<Watched> {
+        self.watched_of(self.evaluation_trace.as_ref()?)
+    }
+
+    fn watched_of(&self, trace: &Arc<EnvTrace>) -> Option<Watched> {
+        let run = self.run.as_ref()?;
         (run.run == trace.run).then(|| Watched { env: run.env.clone(), trace: trace.clone() })
     }
 

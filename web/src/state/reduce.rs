@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rollmesh_core::{
     protocol::{
         Message, RefusalCode,
-        message::{Refused, Reply, WorkerToken},
+        message::{EvaluationPoint, Iteration, Refused, Reply, WorkerToken},
         reconnect_delay,
     },
     time::Micros,
@@ -77,6 +77,8 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.curves.clear();
             state.workers.clear();
             state.trace = None;
+            state.evaluations.clear();
+            state.evaluation_trace = None;
             effects
         }
         Message::Refused(Refused { code, .. }) if code == RefusalCode::Busy.to_wire() => vec![],
@@ -105,8 +107,10 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         Message::RunStatus(status) => {
             if state.run.as_ref().is_some_and(|run| run.run != status.run) {
                 state.trace = None;
+                state.evaluation_trace = None;
             }
             state.curves.begin(status.run);
+            state.evaluations.begin(status.run);
             state.run = Some(status);
         }
         Message::LedgerReport(ledger) => state.ledger = Some(ledger),
@@ -117,6 +121,8 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         Message::WorkerGone(gone) => {
             state.workers.remove(&gone.worker);
         }
+        Message::Evaluation(point) => state.evaluations.push(evaluated(point)),
+        Message::EvaluationTrace(trace) => state.evaluation_trace = Some(Arc::new(trace)),
         Message::EnvTrace(trace) => state.trace = Some(Arc::new(trace)),
         Message::Notice(notice) => {
             let level = match notice.level {
@@ -130,6 +136,12 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         _ => {}
     }
     vec![]
+}
+
+/// An evaluation as a point of curves.
+fn evaluated(point: EvaluationPoint) -> Iteration {
+    let EvaluationPoint { run, iteration, env_steps, episode_return_mean, episode_len_mean, .. } = point;
+    Iteration { run, iteration, env_steps, episode_return_mean, episode_len_mean, ..Iteration::default() }
 }
 
 fn refuse(state: &mut State, reason: String, mut effects: Vec<Effect>) -> Vec<Effect> {

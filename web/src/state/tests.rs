@@ -4,8 +4,8 @@ use rollmesh_core::{
     protocol::{
         Message, Phase, RefusalCode, Role, Token,
         message::{
-            EnvTrace, Iteration, LedgerReport, Notice, Refused, Reply, Request, RunStatus, Welcome, WorkerGone,
-            WorkerRow, WorkerToken,
+            EnvTrace, EvaluationPoint, Iteration, LedgerReport, Notice, Refused, Reply, Request, RunStatus, Welcome,
+            WorkerGone, WorkerRow, WorkerToken,
         },
     },
     time::Micros,
@@ -169,6 +169,23 @@ fn a_new_run_clears_the_old_ones_curves_and_trace() {
     reduce(&mut state, status(2, Phase::Running));
     assert_eq!(state.curves.points(), []);
     assert_eq!(state.trace, None);
+}
+
+#[test]
+fn evaluations_have_a_curve_and_an_episode_of_their_own() {
+    let mut state = online();
+    reduce(&mut state, status(1, Phase::Running));
+    let point = |iteration| EvaluationPoint { run: 1, iteration, episode_return_mean: 9.0, ..Default::default() };
+    for iteration in [10, 20, 20] {
+        reduce(&mut state, Event::Received(Message::Evaluation(point(iteration))));
+    }
+    reduce(&mut state, Event::Received(Message::EvaluationTrace(trace(1))));
+    let returns: Vec<(u64, f32)> =
+        state.evaluations.points().iter().map(|point| (point.iteration, point.episode_return_mean)).collect();
+    assert_eq!(returns, [(10, 9.0), (20, 9.0)]);
+    assert!(state.evaluated().is_some() && state.watched().is_none() && state.curves.points().is_empty());
+    reduce(&mut state, status(2, Phase::Running));
+    assert!(state.evaluated().is_none() && state.evaluations.points().is_empty());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use leptos::prelude::*;
 use crate::{
     chart::{Chart, Curve},
     format,
+    shell::Store,
 };
 
 const NO_EPISODE: &str = "No episode has ended yet";
@@ -13,11 +14,20 @@ const NOT_LEARNING: &str = "Not in the demo, where nothing learns";
 const RETURN: Curve = Curve {
     title: "Mean return",
     id: "chart-return",
+    of: |state| &state.curves,
     value: |iteration| iteration.episode_return_mean,
     format: format::mean,
     from_zero: true,
     empty_in_demo: NO_EPISODE,
     is_main: true,
+};
+
+const EVALUATION: Curve = Curve {
+    title: "Mean return of evaluations",
+    id: "chart-evaluation",
+    of: |state| &state.evaluations,
+    is_main: false,
+    ..RETURN
 };
 
 const SMALL: [Curve; 6] = [
@@ -36,15 +46,28 @@ const fn small(
     empty_in_demo: &'static str,
     value: fn(&rollmesh_core::protocol::message::Iteration) -> f32,
 ) -> Curve {
-    Curve { title, id, value, format: format::short, from_zero, empty_in_demo, is_main: false }
+    Curve {
+        title,
+        id,
+        of: |state| &state.curves,
+        value,
+        format: format::short,
+        from_zero,
+        empty_in_demo,
+        is_main: false,
+    }
 }
 
 /// The curve that one looks at first.
 #[component]
 pub(crate) fn ReturnCurve() -> impl IntoView {
+    let is_evaluated = expect_context::<Store>().select(|state| !state.evaluations.points().is_empty());
     view! {
         <section class="card" aria-label="Return">
             <Chart curve=RETURN/>
+            <Show when=move || is_evaluated.get()>
+                <Chart curve=EVALUATION/>
+            </Show>
         </section>
     }
 }

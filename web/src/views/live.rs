@@ -15,6 +15,14 @@ pub(crate) fn Live() -> impl IntoView {
     let is_demo = store.select(|state| state.source == Source::Demo);
     let slot = store.select(|state| state.run.as_ref().map_or(0, |run| run.watched_slot));
     let slots = store.select(|state| state.run.as_ref().map_or(0, |run| run.num_slots));
+    let is_evaluated = store.select(|state| state.evaluated().is_some());
+    let evaluation = RwSignal::new(false);
+    // A run without one has nothing of that kind to show.
+    Effect::new(move |_| {
+        if !is_evaluated.get() {
+            evaluation.set(false);
+        }
+    });
     let watch = move |event: leptos::ev::Event| {
         if let Ok(wanted) = event_target_value(&event).parse() {
             store.act(Action::Watch { slot: wanted });
@@ -28,7 +36,7 @@ pub(crate) fn Live() -> impl IntoView {
                     "Slot"
                     <select
                         data-testid="live-slot"
-                        disabled=move || slots.get() == 0
+                        disabled=move || slots.get() == 0 || evaluation.get()
                         prop:value=move || slot.get().to_string()
                         on:change=watch
                     >
@@ -42,7 +50,18 @@ pub(crate) fn Live() -> impl IntoView {
             <Show when=move || is_demo.get()>
                 <DemoChoice/>
             </Show>
-            <LivePicture/>
+            <Show when=move || is_evaluated.get()>
+                <label class="inline-field">
+                    <input
+                        type="checkbox"
+                        data-testid="live-evaluation"
+                        prop:checked=move || evaluation.get()
+                        on:change=move |event| evaluation.set(event_target_checked(&event))
+                    />
+                    "Latest evaluation"
+                </label>
+            </Show>
+            <LivePicture evaluation=evaluation/>
         </section>
     }
 }

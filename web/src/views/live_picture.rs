@@ -16,7 +16,10 @@ const STILL_MS: f64 = 1_000.0;
 
 /// Plays the watched slot back; says so where there is nothing to draw.
 #[component]
-pub(crate) fn LivePicture() -> impl IntoView {
+pub(crate) fn LivePicture(
+    /// Is the latest episode of an evaluation to be seen, again and again, instead of the slot?
+    evaluation: RwSignal<bool>,
+) -> impl IntoView {
     let store = expect_context::<Store>();
     let theme = expect_context::<Theme>();
     let node = NodeRef::<html::Canvas>::new();
@@ -25,8 +28,14 @@ pub(crate) fn LivePicture() -> impl IntoView {
     let shown = RwSignal::new(None::<Frame>);
     let kind = store.select(kind);
 
-    let watched = store.select(State::watched);
-    Effect::new(move |_| {
+    let slot = store.select(State::watched);
+    let evaluated = store.select(State::evaluated);
+    Effect::new(move |before: Option<bool>| {
+        let is_evaluation = evaluation.get();
+        if before.is_some_and(|before| before != is_evaluation) {
+            playback.update_value(Playback::clear);
+        }
+        let watched = if is_evaluation { evaluated } else { slot };
         watched.with(|watched| {
             let drawn = watched.as_ref().and_then(|watched| Some((watched, Kind::of(&watched.env)?)));
             playback.update_value(|playback| match drawn {
@@ -34,6 +43,7 @@ pub(crate) fn LivePicture() -> impl IntoView {
                 None => playback.clear(),
             });
         });
+        is_evaluation
     });
 
     // Frames go on for as long as the page is there; hidden pages get none.
@@ -45,7 +55,8 @@ pub(crate) fn LivePicture() -> impl IntoView {
             return;
         }
         last.set_value(Some(now));
-        playback.update_value(|playback| playback.advance(passed));
+        let again = evaluation.get_untracked();
+        playback.update_value(|playback| playback.advance(passed, again));
         let frame = playback.with_value(Playback::frame);
         if shown.with_untracked(|shown| *shown != frame) {
             shown.set(frame);
@@ -71,9 +82,12 @@ pub(crate) fn LivePicture() -> impl IntoView {
 
     let caption = move || {
         shown.with(|frame| {
-            frame.as_ref().map(|Frame { picture, slot, .. }| match picture.caption() {
-                numbers if numbers.is_empty() => format!("slot {slot}"),
-                numbers => format!("{numbers}   slot {slot}"),
+            frame.as_ref().map(|Frame { picture, slot, .. }| {
+                let whose = if evaluation.get() { "evaluation".to_owned() } else { format!("slot {slot}") };
+                match picture.caption() {
+                    numbers if numbers.is_empty() => whose,
+                    numbers => format!("{numbers}   {whose}"),
+                }
             })
         })
     };

@@ -24,6 +24,7 @@ const LAYERS: &[&[&str]] = &[
     &["policy"],
     &["callbacks"],
     &["sampler"],
+    &["evaluation"],
     &["protocol", "offline"],
     &["worker", "group"],
     &["calls"],

@@ -13,12 +13,12 @@ mod trajectory;
 mod wants;
 
 pub use options::{EpisodicOptions, RecordColumns};
+pub(crate) use rows::RowBuffer;
 
 use self::{
     inference::Inference,
     lane::{Lane, Round},
     perf::{Stopwatch, lap},
-    rows::RowBuffer,
 };
 use super::{Budget, SampleError, SamplerHost, SamplerInput};
 use crate::{

@@ -15,13 +15,13 @@ macro_rules! buffers {
     ($($variant:ident($ty:ty)),+ $(,)?) => {
         /// Elements of one type at a time.
         #[derive(Clone, Debug)]
-        pub(super) enum RowBuffer {
+        pub(crate) enum RowBuffer {
             $($variant(Vec<$ty>)),+
         }
 
         impl RowBuffer {
             /// Forgets everything; elements of this type follow.
-            pub(super) fn start(&mut self, dtype: DType) {
+            pub(crate) fn start(&mut self, dtype: DType) {
                 match (&mut *self, dtype) {
                     $((Self::$variant(values), DType::$variant) => values.clear(),)+
                     $((_, DType::$variant) => *self = Self::$variant(Vec::new())),+
@@ -29,7 +29,7 @@ macro_rules! buffers {
             }
 
             /// Appends elements of the type that it was started with. False for those of another one.
-            pub(super) fn push(&mut self, rows: RowsRef<'_>) -> bool {
+            pub(crate) fn push(&mut self, rows: RowsRef<'_>) -> bool {
                 match (self, rows) {
                     $((Self::$variant(values), RowsRef::$variant(more)) => values.extend_from_slice(more),)+
                     _ => return false,
@@ -38,7 +38,7 @@ macro_rules! buffers {
             }
 
             /// Makes it so many elements, new ones zero.
-            pub(super) fn resize(&mut self, elements: usize) {
+            pub(crate) fn resize(&mut self, elements: usize) {
                 match self { $(Self::$variant(values) => values.resize(elements, <$ty>::default())),+ }
             }
 
@@ -47,23 +47,23 @@ macro_rules! buffers {
                 match self { $(Self::$variant(values) => values.fill(<$ty>::default())),+ }
             }
 
-            pub(super) fn all(&self) -> RowsRef<'_> {
+            pub(crate) fn all(&self) -> RowsRef<'_> {
                 match self { $(Self::$variant(values) => RowElement::erase_rows(values)),+ }
             }
 
-            pub(super) fn all_mut(&mut self) -> RowsMut<'_> {
+            pub(crate) fn all_mut(&mut self) -> RowsMut<'_> {
                 match self { $(Self::$variant(values) => RowElement::erase_rows_mut(values)),+ }
             }
 
             /// A range of the elements, nothing if they are not there.
-            pub(super) fn part(&self, range: Range<usize>) -> RowsRef<'_> {
+            pub(crate) fn part(&self, range: Range<usize>) -> RowsRef<'_> {
                 match self {
                     $(Self::$variant(values) => RowElement::erase_rows(values.get(range).unwrap_or_default())),+
                 }
             }
 
             /// Transforms an action on its way to the environment.
-            pub(super) fn transform(&mut self, transform: ActionTransform, space: &Space) -> Result<(), PointError> {
+            pub(crate) fn transform(&mut self, transform: ActionTransform, space: &Space) -> Result<(), PointError> {
                 match self { $(Self::$variant(values) => transform.apply_rows(space, values)),+ }
             }
         }
@@ -91,12 +91,12 @@ impl Default for RowBuffer {
 
 impl RowBuffer {
     /// Becomes these elements.
-    pub(super) fn set(&mut self, rows: RowsRef<'_>) {
+    pub(crate) fn set(&mut self, rows: RowsRef<'_>) {
         self.start(rows.dtype());
         self.push(rows);
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all().len()
     }
 }

@@ -10,7 +10,7 @@
 //! listen: [`poll`](BaseEnv::poll) does, for all processes together.
 
 mod child;
-mod process;
+pub(crate) mod process;
 mod sub;
 mod wait;
 mod wire;

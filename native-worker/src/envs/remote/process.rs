@@ -301,7 +301,7 @@ impl Drop for Process {
 
 /// The last lines, at most five of them and 500 characters, as text. Rust's backtraces, which name this program's functions
 /// and not what went wrong, are left out.
-fn last_lines(bytes: &[u8]) -> String {
+pub(crate) fn last_lines(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if let Some(backtrace) = lines.iter().rposition(|line| *line == "stack backtrace:") {

@@ -23,6 +23,7 @@ use super::{
     super::{
         SampleConfig, TrainConfig, TrainConfigError,
         consumer::Consumer,
+        evaluation::RunEvaluation,
         metrics::{Episodes, Stopwatch},
         output::RunOutput,
         run_dir::{RunDir, RunDirError},
@@ -147,12 +148,13 @@ impl Run {
             max_env_steps: config.max_env_steps,
             mode: config.mode,
         };
+        let evaluation = RunEvaluation::of(config.evaluation, &config.spec());
         let weights = match &mut filter {
             None => weights,
             Some(filter) => filter.publish(&weights),
         };
         let run = Self::with(number, (config.spec(), spaces), terms, weights, (consumer, group), first_lease)?;
-        Ok(Self { filter, config: Some(Box::new(config.clone())), ..run })
+        Ok(Self { evaluation, filter, config: Some(Box::new(config.clone())), ..run })
     }
 
     fn sampling(
@@ -229,6 +231,7 @@ impl Run {
             is_tainted: false,
             warnings: Vec::new(),
             history: Vec::new(),
+            evaluation: None,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! A run as the hub drives it: group, consumer and measurements, without sockets.
 
+mod evaluation;
 mod leases;
 mod making;
 mod report;
@@ -34,6 +35,7 @@ use tokio::sync::mpsc;
 use super::{
     RunEnd, SampleConfig, SavedRun, Summary, TrainConfig, TrainConfigError,
     consumer::{Consumer, Consuming, SubmitError},
+    evaluation::RunEvaluation,
     metrics::{Episodes, IterationMetrics, Stopwatch},
     run_dir::RunDirError,
     saving::{RunFiles, Snapshot},
@@ -124,6 +126,8 @@ pub(crate) struct Run {
     pub(crate) warnings: Vec<String>,
     /// What dashboards show of its earlier lives, until somebody takes it.
     pub(crate) history: Vec<Iteration>,
+    /// None if it is not evaluated, or is over.
+    evaluation: Option<RunEvaluation>,
 }
 
 /// A batch that is being consumed.
@@ -339,6 +343,7 @@ impl Run {
         self.stopwatch.pause();
         let (ended, mut faults) = self.finish_saving();
         self.consumer = None;
+        self.evaluation = None;
         self.group.stop(now);
         self.phase = match &end {
             RunEnd::Solved => Phase::Solved,

@@ -6,8 +6,9 @@ use toml::{Table, Value};
 
 use super::super::TrainConfig;
 
-/// Settings that say when a run ends and how often it is saved, and nothing about its rows.
-const FREE: [&str; 3] = ["max_env_steps", "stop_return", "checkpoint_interval"];
+/// Settings that say when a run ends and how often it is saved and evaluated, and nothing about its rows.
+const FREE: [&str; 6] =
+    ["max_env_steps", "stop_return", "checkpoint_interval", "evaluation", "evaluation.interval", "evaluation.episodes"];
 
 /// A setting that two configurations do not agree on.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,185 @@
+//! `rollmesh evaluate`: how good the policy of a checkpoint is, in episodes of its own.
+
+use std::{fs, num::NonZeroU32, path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Args;
+use rollmesh_core::{
+    env::Frame,
+    evaluation::{Earlier, EvaluatedEpisode, Evaluation, EvaluationRequest, RewardKey},
+    hash::weights_hash,
+};
+use serde::Serialize;
+
+use super::exit::Failure;
+use crate::{
+    Registry,
+    checkpoint::PolicyCheckpoint,
+    eval::{EvalSpec, EvalWorker},
+    monitor,
+    progress::Progress,
+};
+
+/// Sub-environments of an evaluation.
+const NUM_ENVS: u32 = 8;
+/// The most steps of a sub-environment whose episodes have no limit.
+const MAX_STEPS: u32 = 1_000_000;
+/// How often a person is told that it goes on.
+const LOOK: Duration = Duration::from_millis(200);
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+                        rollmesh evaluate --checkpoint runs/first --episodes 20 --seed 7\n  \
+                        rollmesh evaluate --checkpoint runs/first --episodes 1 --render first.gif\n  \
+                        rollmesh evaluate --checkpoint runs/first --explore --json\n\n\
+                        The same checkpoint, seed and flags give the same episodes, with the same bits, on every machine.")]
+pub(super) struct EvaluateArgs {
+    /// A run's directory, also of one that goes on, or one of its checkpoints
+    #[arg(long, value_name = "DIR")]
+    checkpoint: PathBuf,
+    /// Episodes to play
+    #[arg(long, value_name = "N", default_value = "20")]
+    episodes: NonZeroU32,
+    /// Seed of the episodes [default: the run's; its evaluation episodes are others than those of training]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Draw the actions, as in training, instead of taking the most likely ones
+    #[arg(long)]
+    explore: bool,
+    /// The signal that returns are sums of: reward, reward/AGENT or infos/NAME
+    #[arg(long, value_name = "KEY", default_value = "reward")]
+    reward_key: RewardKey,
+    /// The most env steps of each of the sub-environments [default: as many as the episodes may take]
+    #[arg(long, value_name = "T")]
+    max_steps: Option<u32>,
+    /// Give up if nothing moves for so many seconds
+    #[arg(long, value_name = "S", default_value = "60")]
+    timeout: NonZeroU32,
+    /// Write the first episode into this GIF
+    #[arg(long, value_name = "FILE")]
+    render: Option<PathBuf>,
+    /// Print one JSON object, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    env: String,
+    algo: String,
+    /// Iterations behind the weights.
+    iteration: u64,
+    weights_hash: String,
+    seed: u64,
+    deterministic: bool,
+    reward_key: RewardKey,
+    episode_return_mean: Option<f64>,
+    episode_return_std: Option<f64>,
+    episode_return_min: Option<f64>,
+    episode_return_max: Option<f64>,
+    episode_len_mean: Option<f64>,
+    /// Episodes that were cut by `--max-steps`, and what they had brought.
+    unfinished: u32,
+    partial_return_mean: Option<f64>,
+    env_steps: u64,
+    episodes: Vec<EvaluatedEpisode>,
+}
+
+pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
+    let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
+    let usual = EvalSpec::of_checkpoint(&checkpoint);
+    let num_envs = NUM_ENVS.min(args.episodes.get());
+    let mut spec = EvalSpec { num_envs, seed: args.seed.unwrap_or(usual.seed), ..usual };
+    spec.options.reward_key = args.reward_key.clone();
+    let makers = spec.makers(registry).map_err(Failure::usage)?;
+    let limit = makers.options().max_episode_steps;
+    let all = limit.map(|limit| limit.saturating_mul(args.episodes.get().div_ceil(num_envs)));
+    let request = EvaluationRequest {
+        deterministic: !args.explore,
+        render: args.render.is_some(),
+        ..EvaluationRequest::of_episodes(args.episodes, args.max_steps.or(all).unwrap_or(MAX_STEPS))
+    };
+    let timeout = Duration::from_secs(args.timeout.get().into());
+    let mut worker = EvalWorker::in_thread_with(makers, timeout).map_err(Failure::other)?;
+    worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(Failure::other)?;
+    let found = wait(&mut worker, !args.json)?;
+    if let Some(path) = &args.render {
+        write_film(path, &found)?;
+    }
+    let report = Report::of(&checkpoint, &spec, !args.explore, found);
+    match args.json {
+        true => println!("{}", serde_json::to_string(&report).map_err(Failure::other)?),
+        false => report.print(args),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wait(worker: &mut EvalWorker, visible: bool) -> Result<Evaluation, Failure> {
+    let progress = Progress::new(0, "playing", visible);
+    loop {
+        match worker.poll(LOOK).map_err(Failure::other)? {
+            Some(found) => return Ok(found),
+            None => progress.at(0),
+        }
+    }
+}
+
+/// The first episode of the first sub-environment, or what there is of it.
+fn write_film(path: &PathBuf, found: &Evaluation) -> Result<(), Failure> {
+    let Some(frames) = &found.frames else {
+        return Err(Failure::usage("the environment has no picture: leave --render out"));
+    };
+    let first = found.episodes.iter().find(|episode| episode.env == 0);
+    let len = first.map_or(frames.len(), |episode| episode.len as usize);
+    let [_, height, width, _] = frames.shape().map(|n| u32::try_from(n).unwrap_or(0));
+    let mut frame = Frame::new();
+    let pictures = frames.iter().take(len).map(|rgb| frame.set(width, height, rgb).then(|| frame.clone()));
+    let film = monitor::gif(pictures.flatten()).map_err(Failure::other)?;
+    fs::write(path, film).map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
+}
+
+impl Report {
+    fn of(checkpoint: &PolicyCheckpoint, spec: &EvalSpec, deterministic: bool, found: Evaluation) -> Self {
+        let returns = || found.episodes.iter().map(|episode| episode.episode_return);
+        Self {
+            env: checkpoint.spec.env.clone(),
+            algo: checkpoint.algo.clone(),
+            iteration: checkpoint.iteration,
+            weights_hash: weights_hash(&checkpoint.weights).to_string(),
+            seed: spec.seed,
+            deterministic,
+            reward_key: spec.options.reward_key.clone(),
+            episode_return_mean: found.episode_return_mean,
+            episode_return_std: found.episode_return_std(),
+            episode_return_min: returns().reduce(f64::min),
+            episode_return_max: returns().reduce(f64::max),
+            episode_len_mean: found.episode_len_mean,
+            unfinished: found.unfinished,
+            partial_return_mean: found.partial_return_mean,
+            env_steps: found.env_steps,
+            episodes: found.episodes,
+        }
+    }
+
+    fn print(&self, args: &EvaluateArgs) {
+        let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
+        let actions = if self.deterministic { "most likely actions" } else { "drawn actions" };
+        println!("{} with {} after iteration {}, seed {}", self.env, self.algo, self.iteration, self.seed);
+        println!(
+            "mean return   {} ± {} (from {} to {}, {} episodes, {actions})",
+            number(self.episode_return_mean),
+            number(self.episode_return_std),
+            number(self.episode_return_min),
+            number(self.episode_return_max),
+            self.episodes.len(),
+        );
+        if self.unfinished > 0 {
+            println!("unfinished    {} episodes, {} so far", self.unfinished, number(self.partial_return_mean));
+        }
+        println!("mean length   {}, {} env steps in all", number(self.episode_len_mean), self.env_steps);
+        println!("weights hash  {}", self.weights_hash);
+        if let Some(path) = &args.render {
+            println!("film          {}", path.display());
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What an evaluation worker says when it cannot.
+
+use std::path::PathBuf;
+
+use rollmesh_core::evaluation::QueueFull;
+use serde::{Deserialize, Serialize};
+
+/// Why there is no evaluation. Says the same in whatever process it is read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvalWorkerError {
+    /// The worker did not get so far as to evaluate.
+    #[error("the evaluation worker cannot begin: its {part} failed: {reason}")]
+    Setup {
+        /// `init function`, `environment`, `policy` or `process`.
+        part: String,
+        /// What it says.
+        reason: String,
+    },
+    /// The environment, the policy or the request is wrong. The next evaluation begins anew.
+    #[error("the evaluation failed: {0}")]
+    Failed(String),
+    /// Nothing has moved for too long. The process was killed, or the thread left alone; the next evaluation has another.
+    #[error("the evaluation was given up: nothing has moved for {limit_ms} ms while it was {doing}")]
+    Overdue {
+        /// What it was about.
+        doing: String,
+        /// How long it had.
+        limit_ms: u64,
+    },
+    /// Its process ended in the middle. The next evaluation has another.
+    #[error("the evaluation's process ended: {0}")]
+    Ended(String),
+    /// Too much was asked for in advance.
+    #[error("{max} evaluations wait already: poll for their results first", max = MAX_QUEUED)]
+    QueueFull,
+    /// There is no such worker, or it has ended.
+    #[error("there is no evaluation worker '{name}' in {dir}")]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// Where names are kept.
+        dir: PathBuf,
+    },
+    /// There is such a worker already.
+    #[error("there is an evaluation worker '{0}' already: use EvalWorker::from_name, or shut it down first")]
+    NameTaken(String),
+    /// No worker can have that name.
+    #[error("'{0}' cannot be the name of an evaluation worker: take up to 64 of a-z, A-Z, 0-9, '_', '-' and '.'")]
+    BadName(String),
+    /// The system says no.
+    #[error("the evaluation worker cannot be reached: {0}")]
+    Io(String),
+    /// It was shut down.
+    #[error("the evaluation worker has been shut down")]
+    Stopped,
+}
+
+const MAX_QUEUED: usize = rollmesh_core::evaluation::EvaluationQueue::<(), ()>::MAX_PER_ASKER;
+
+impl EvalWorkerError {
+    pub(super) fn setup(part: &str, reason: impl std::fmt::Display) -> Self {
+        Self::Setup { part: part.into(), reason: reason.to_string() }
+    }
+
+    pub(super) fn failed(reason: impl std::fmt::Display) -> Self {
+        Self::Failed(reason.to_string())
+    }
+
+    pub(super) fn io(reason: impl std::fmt::Display) -> Self {
+        Self::Io(reason.to_string())
+    }
+}
+
+impl From<QueueFull> for EvalWorkerError {
+    fn from(_: QueueFull) -> Self {
+        Self::QueueFull
+    }
+}

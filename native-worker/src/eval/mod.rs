@@ -1,0 +1,300 @@
+//! Evaluation beside everything else: a worker that plays with weights that it is given, in a process or thread of its own.
+//!
+//! An [`EvalWorker`] is given weights by [`submit`](EvalWorker::submit) and asked for the mean episode return by
+//! [`poll`](EvalWorker::poll); neither waits unless it is told to. Whatever the evaluation's environment or policy does,
+//! hang, crash or panic, comes as one typed error, and the next evaluation has another process.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use rollmesh::{eval::{EvalMakers, EvalWorker}, kernels};
+//! use rollmesh_core::{
+//!     env::{EnvContext, EnvMaker, EnvRegistry, EnvStart, InProcess},
+//!     ids::SlotId,
+//!     policy::RandomPolicy,
+//!     run::HomeIndex,
+//! };
+//!
+//! let makers = EvalMakers::new(
+//!     || {
+//!         let registry = EnvRegistry::builtin();
+//!         let spec = registry.spec("CartPole-v1").expect("a built-in environment");
+//!         let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
+//!         let start = EnvStart { slot: SlotId(0), episode: 0, context };
+//!         Ok(Box::new(InProcess::new(EnvMaker::single_agent(spec, kernels::AUTO), vec![start], 7)?))
+//!     },
+//!     |spaces| Ok(Box::new(RandomPolicy::for_space(&spaces.action, 7)?)),
+//! );
+//! let mut worker = EvalWorker::in_thread(makers)?;
+//! assert!(worker.poll(Duration::ZERO)?.is_none()); // nothing was submitted
+//! worker.submit(None, 500, true, true)?;
+//! let found = worker.poll(Duration::from_secs(30))?.expect("a result");
+//! assert!(found.reward() > 5.0 && found.frames.is_some_and(|frames| frames.shape()[1..] == [200, 300, 3]));
+//! worker.shutdown();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! In a process, environment and policy have names: [`EvalSpec`]. Workers with names of their own outlive who started
+//! them: [`EvalNames`].
+
+mod engine;
+mod error;
+mod makers;
+#[cfg(unix)]
+mod names;
+#[cfg(unix)]
+mod process;
+mod supervisor;
+#[cfg(unix)]
+mod wire;
+
+use std::{
+    io,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::{
+    evaluation::{Asker, Earlier, Evaluation, EvaluationRequest, Ticket},
+    weights::Weights,
+};
+
+#[cfg(unix)]
+pub use self::names::EvalNames;
+use self::supervisor::{Outcome, Shared, Source};
+pub use self::{
+    error::EvalWorkerError,
+    makers::{EvalMakers, EvalSpec, InitSpec},
+};
+#[cfg(unix)]
+pub(crate) use self::{
+    names::{WORKER_COMMAND, serve_worker},
+    process::{ENGINE_COMMAND, serve_engine},
+};
+
+/// How long a worker in a thread may be silent.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Evaluates weights asynchronously.
+///
+/// A worker does one evaluation at a time. Who submits another one before it has polled the result of the first never sees
+/// that: it is cancelled, wherever it is. With [`Earlier::Keep`] it comes first instead. Other handles of the same worker,
+/// in whatever process, are not concerned by that.
+///
+/// A worker without a name ends when this is dropped.
+#[doc(alias = "RayEvalWorker")]
+#[derive(Debug)]
+pub struct EvalWorker {
+    link: Link,
+}
+
+#[derive(Debug)]
+enum Link {
+    /// Supervised by this process.
+    Here { shared: Arc<Shared>, asker: Asker, supervisor: Option<thread::JoinHandle<()>> },
+    /// Found by its name.
+    #[cfg(unix)]
+    There(Option<names::Connection>),
+}
+
+impl EvalWorker {
+    /// Evaluates in a thread of this process. Its init function, environment and policy are made there, in this order; what
+    /// goes wrong is told by the first poll. A thread that hangs for a minute is left alone, and replaced by another one.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::Setup`] if there can be no thread.
+    pub fn in_thread(makers: EvalMakers) -> Result<Self, EvalWorkerError> {
+        Self::in_thread_with(makers, TIMEOUT)
+    }
+
+    /// As [`in_thread`](Self::in_thread), with another deadline for a thread that does not move.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn in_thread_with(makers: EvalMakers, timeout: Duration) -> Result<Self, EvalWorkerError> {
+        Self::start(Source::Thread(makers), timeout)
+    }
+
+    /// Evaluates in a process of its own: this program again, which begins with [`main_with`](crate::main_with) or
+    /// [`eval_process`]. There the init function runs first, before there is any thread, then the environment is made, then
+    /// the policy. What goes wrong is told by the first poll. The process ends with this one, however that ends.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::Setup`] if this program cannot be started.
+    #[cfg(unix)]
+    pub fn in_process(spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
+        let program = std::env::current_exe().map_err(|error| EvalWorkerError::setup("process", error))?;
+        Self::in_process_of(&program, spec)
+    }
+
+    /// As [`in_process`](Self::in_process), with another program that begins so.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(unix)]
+    pub fn in_process_of(program: &Path, spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
+        if std::env::args_os().nth(1).is_some_and(|command| command == ENGINE_COMMAND) {
+            let reason = "this is the process of an evaluation itself, and was to be nothing else: call \
+                          rollmesh::eval::eval_process first in the program's main";
+            return Err(EvalWorkerError::setup("process", reason));
+        }
+        let timeout = Duration::from_millis(spec.timeout_ms);
+        Self::start(Source::Process { program: program.into(), spec: Box::new(spec.clone()) }, timeout)
+    }
+
+    /// Starts a worker that outlives this process, under a name of the user's: see [`EvalNames::create`].
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(unix)]
+    #[doc(alias = "name")]
+    pub fn named(name: &str, spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
+        EvalNames::of_user().create(name, spec)
+    }
+
+    /// A worker that was started under a name, by this process or another one: see [`EvalNames::find`].
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(unix)]
+    pub fn from_name(name: &str) -> Result<Self, EvalWorkerError> {
+        EvalNames::of_user().find(name)
+    }
+
+    fn start(source: Source, timeout: Duration) -> Result<Self, EvalWorkerError> {
+        let started: io::Result<_> = Shared::start(source, timeout);
+        let (shared, supervisor) = started.map_err(|error| EvalWorkerError::setup("thread", error))?;
+        let asker = shared.asker();
+        Ok(Self { link: Link::Here { shared, asker, supervisor: Some(supervisor) } })
+    }
+
+    #[cfg(unix)]
+    fn connected(connection: names::Connection) -> Self {
+        Self { link: Link::There(Some(connection)) }
+    }
+
+    #[cfg(unix)]
+    fn shared(&self) -> Option<Arc<Shared>> {
+        match &self.link {
+            Link::Here { shared, .. } => Some(shared.clone()),
+            Link::There(_) => None,
+        }
+    }
+
+    /// Asks for an evaluation of at most `max_steps` steps of each sub-environment; without weights of those that the
+    /// worker has. With `deterministic` the most likely actions are taken, with `break_when_any_done` the first end of an
+    /// episode is the end; otherwise sub-environments that are done begin their next episode. Does not wait.
+    ///
+    /// What this handle has asked for before is cancelled, and its result never returned.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::Stopped`], [`EvalWorkerError::Io`] for a worker of another process that is gone.
+    pub fn submit(
+        &mut self,
+        weights: Option<&Weights>,
+        max_steps: u32,
+        deterministic: bool,
+        break_when_any_done: bool,
+    ) -> Result<Ticket, EvalWorkerError> {
+        let request = EvaluationRequest { deterministic, break_when_any_done, ..EvaluationRequest::new(max_steps) };
+        self.submit_request(weights, request, Earlier::Cancel)
+    }
+
+    /// Asks for an evaluation in all its details, and says what becomes of those that this handle has asked for before.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); [`EvalWorkerError::QueueFull`].
+    pub fn submit_request(
+        &mut self,
+        weights: Option<&Weights>,
+        request: EvaluationRequest,
+        earlier: Earlier,
+    ) -> Result<Ticket, EvalWorkerError> {
+        match &mut self.link {
+            Link::Here { shared, asker, .. } => shared.submit(*asker, weights.cloned(), request, earlier),
+            #[cfg(unix)]
+            Link::There(connection) => {
+                connection.as_mut().ok_or(EvalWorkerError::Stopped)?.submit(weights, request, earlier)
+            }
+        }
+    }
+
+    /// What was found, or nothing if there is nothing yet or nothing was asked for. Waits at most so long.
+    ///
+    /// # Errors
+    /// What went wrong, once.
+    pub fn poll(&mut self, timeout: Duration) -> Result<Option<Evaluation>, EvalWorkerError> {
+        self.poll_ticket(timeout).map(|(_, outcome)| outcome).transpose()
+    }
+
+    /// As [`poll`](Self::poll), with the ticket of what was asked for; without one for an error that concerns the worker.
+    pub fn poll_ticket(&mut self, timeout: Duration) -> Option<(Option<Ticket>, Outcome)> {
+        match &mut self.link {
+            Link::Here { shared, asker, .. } => shared.poll(*asker, timeout),
+            #[cfg(unix)]
+            Link::There(link) => {
+                let connection = link.as_mut()?;
+                let until = Instant::now().checked_add(timeout);
+                loop {
+                    let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
+                    let polled = connection.poll(left);
+                    if matches!(polled, Some((_, Err(EvalWorkerError::Io(_))))) {
+                        // Said once; from now on there is nothing.
+                        *link = None;
+                        return polled;
+                    }
+                    if polled.is_some() || until.is_some_and(|until| Instant::now() >= until) {
+                        return polled;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the worker, for all who have a handle of it. Does nothing the second time.
+    pub fn shutdown(&mut self) {
+        match &mut self.link {
+            Link::Here { shared, supervisor, .. } => {
+                shared.stop();
+                if let Some(supervisor) = supervisor.take() {
+                    let _ = supervisor.join();
+                }
+            }
+            #[cfg(unix)]
+            Link::There(connection) => {
+                if let Some(mut connection) = connection.take() {
+                    connection.shutdown();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for EvalWorker {
+    fn drop(&mut self) {
+        if matches!(self.link, Link::Here { .. }) {
+            self.shutdown();
+        }
+    }
+}
+
+/// Lets this program be the process of an evaluation, or an evaluation worker with a name, if it was started as one: then
+/// it serves what the registry knows and does not come back. [`main_with`](crate::main_with) does it by itself; other
+/// programs call it first in `main`.
+#[cfg(unix)]
+pub fn eval_process(registry: impl FnOnce() -> crate::Registry) {
+    let Some(command) = std::env::args_os().nth(1) else { return };
+    if std::env::var_os(process::VARIABLE).is_none() {
+        return;
+    }
+    let code = if command == ENGINE_COMMAND {
+        serve_engine(&crate::native(registry()))
+    } else if command == WORKER_COMMAND {
+        serve_worker()
+    } else {
+        return;
+    };
+    std::process::exit(if code == std::process::ExitCode::SUCCESS { 0 } else { 1 });
+}

@@ -1,0 +1,132 @@
+//! What is asked of an evaluation worker, and what it answers.
+
+use std::{fs, num::NonZeroU32, time::Duration};
+
+use rollmesh::{
+    eval::{EvalSpec, EvalWorker, InitSpec},
+    native,
+};
+use rollmesh_core::evaluation::{Earlier, Evaluation, EvaluationRequest};
+use serde_json::json;
+
+use super::lab::{lab, registry};
+
+/// As long as anybody could mean to wait.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+pub(crate) fn result(worker: &mut EvalWorker) -> Evaluation {
+    worker.poll(LONG).unwrap().expect("a result")
+}
+
+/// The same in a thread and in a process.
+fn both(spec: &EvalSpec) -> [EvalWorker; 2] {
+    let makers = spec.makers(&native(registry())).unwrap();
+    [EvalWorker::in_thread(makers).unwrap(), EvalWorker::in_process(spec).unwrap()]
+}
+
+pub(crate) fn there_is_nothing_before_something_was_submitted() {
+    for mut worker in both(&lab(json!({}))) {
+        assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+    }
+}
+
+pub(crate) fn a_result_has_a_reward_and_frames() {
+    for mut worker in both(&lab(json!({}))) {
+        worker.submit(None, 100, true, true).unwrap();
+        let found = worker.poll(Duration::from_secs(30)).unwrap().unwrap();
+        assert_eq!((found.reward(), found.env_steps, found.episodes.len()), (5.0, 5, 1));
+        let frames = found.frames.unwrap();
+        assert_eq!(frames.shape(), [5, 6, 8, 3]);
+        assert!(frames.iter().map(|rgb| rgb[0]).eq(1..=5));
+        assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+        worker.submit(None, 0, true, true).unwrap();
+        assert_eq!(result(&mut worker).reward(), 0.0);
+        worker.shutdown();
+        worker.shutdown();
+        assert!(worker.submit(None, 1, true, true).is_err());
+    }
+}
+
+pub(crate) fn only_the_second_result_is_ever_returned() {
+    for mut worker in both(&lab(json!({ "does": "endless" }))) {
+        // It would take for ever.
+        let first = worker.submit(None, u32::MAX, true, true).unwrap();
+        let second = worker.submit(None, 3, true, true).unwrap();
+        assert!(second > first);
+        let (ticket, found) = worker.poll_ticket(LONG).unwrap();
+        assert_eq!((ticket, found.unwrap().env_steps), (Some(second), 3));
+        assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+        // One whose result is there and was not asked for is gone, too.
+        worker.submit(None, 1, true, true).unwrap();
+        worker.submit(None, 2, true, true).unwrap();
+        assert_eq!((result(&mut worker).env_steps, worker.poll(Duration::ZERO)), (2, Ok(None)));
+    }
+}
+
+pub(crate) fn who_asks_for_it_gets_all_results_in_order() {
+    for mut worker in both(&lab(json!({}))) {
+        for steps in 1..=4 {
+            worker.submit_request(None, EvaluationRequest::new(steps), Earlier::Keep).unwrap();
+        }
+        let steps: Vec<u64> = (0..4).map(|_| result(&mut worker).env_steps).collect();
+        assert_eq!(steps, [1, 2, 3, 4]);
+    }
+}
+
+pub(crate) fn a_process_finds_what_a_thread_finds() {
+    let spec = EvalSpec { num_envs: 3, seed: 5, ..EvalSpec::new("CartPole-v1") };
+    let request =
+        EvaluationRequest { deterministic: false, render: true, ..EvaluationRequest::of_episodes(seven(), 900) };
+    let found = both(&spec).map(|mut worker| {
+        worker.submit_request(None, request.clone(), Earlier::Cancel).unwrap();
+        result(&mut worker)
+    });
+    assert_eq!(found[0], found[1]);
+    assert_eq!((found[0].episodes.len(), found[0].unfinished), (7, 0));
+}
+
+fn seven() -> NonZeroU32 {
+    NonZeroU32::new(7).unwrap()
+}
+
+pub(crate) fn the_init_function_comes_before_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let notes = dir.path().join("notes");
+    let settings: rollmesh_core::config::Config = json!({ "notes": notes }).to_string().parse().unwrap();
+    let init = Some(InitSpec { name: "note".into(), arguments: settings.clone() });
+    let spec = EvalSpec { init, policy: "noted".into(), policy_config: settings, ..lab(json!({ "notes": notes })) };
+    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    worker.submit(None, 10, true, true).unwrap();
+    assert_eq!(result(&mut worker).reward(), 5.0);
+    assert_eq!(fs::read_to_string(notes).unwrap(), "init\nenvironment\npolicy\n");
+}
+
+pub(crate) fn any_signal_can_be_the_reward() {
+    let mut spec = EvalSpec { policy: "random".into(), ..EvalSpec::new("Walk-v0") };
+    for (key, reward) in [("infos/progress/metres", 10.0), ("reward", 0.0)] {
+        spec.options.reward_key = key.parse().unwrap();
+        let mut worker = EvalWorker::in_process(&spec).unwrap();
+        worker.submit(None, 100, true, true).unwrap();
+        let found = result(&mut worker);
+        assert_eq!((found.reward(), found.frames), (reward, None));
+    }
+    spec.options.reward_key = "infos/height".parse().unwrap();
+    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    worker.submit(None, 100, true, true).unwrap();
+    let error = worker.poll(LONG).unwrap_err().to_string();
+    assert!(error.contains("no step brought the reward signal 'infos/height'"), "{error}");
+    assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+}
+
+pub(crate) fn a_process_has_what_its_worker_spec_says_and_no_more() {
+    let init = Some(InitSpec { name: "one_cpu".into(), ..InitSpec::default() });
+    let mut spec = EvalSpec { init, ..lab(json!({})) };
+    spec.worker.cpus = 1;
+    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    worker.submit(None, 10, true, true).unwrap();
+    assert_eq!(result(&mut worker).reward(), 5.0);
+    spec.worker.resources.insert("simulator".into(), 1);
+    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    let error = worker.poll(LONG).unwrap_err().to_string();
+    assert!(error.contains("a worker needs the resource 'simulator', and there is none of that name"), "{error}");
+}

@@ -1,0 +1,177 @@
+//! An environment that does what its settings say.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::PathBuf,
+    process::{self, abort},
+    thread,
+};
+
+use rollmesh::{Registry, eval::EvalSpec};
+use rollmesh_core::{
+    callbacks::CallbackError,
+    column::DType,
+    config::Config,
+    env::EnvSpaces,
+    env::{
+        Env, EnvContext, EnvError, EnvSpec, Frame, MultiAgentEnv, MultiAgentSpec, Rng, RowsRef, SnapshotReader, Step,
+        Vectorized,
+        multi_agent::{AgentRows, Turn},
+    },
+    ids::AgentId,
+    policy::{PolicySpec, RandomPolicy},
+    space::Space,
+};
+
+/// Five steps, each of which pays 1; or none that ends, or the third of which ends badly.
+struct Lab {
+    does: String,
+    /// It does that only where this file is not.
+    once: Option<PathBuf>,
+    /// Where the number of its process is told before it hangs.
+    pid: Option<PathBuf>,
+    t: i64,
+}
+
+impl Lab {
+    fn new(context: &EnvContext) -> Result<Self, EnvError> {
+        let text = |name| context.config.get::<String>(name).map_err(EnvError::Config);
+        note(&context.config, "environment");
+        let does = text("does")?.unwrap_or_default();
+        if does == "refuse" {
+            return Err(EnvError::Failed("closed today".into()));
+        }
+        Ok(Self { does, once: text("once")?.map(Into::into), pid: text("pid")?.map(Into::into), t: 0 })
+    }
+
+    fn misbehave(&self) {
+        if let Some(mark) = &self.once
+            && fs::OpenOptions::new().write(true).create_new(true).open(mark).is_err()
+        {
+            return;
+        }
+        match self.does.as_str() {
+            "hang" => {
+                if let Some(file) = &self.pid {
+                    fs::write(file.with_extension("tmp"), process::id().to_string()).unwrap();
+                    fs::rename(file.with_extension("tmp"), file).unwrap();
+                }
+                loop {
+                    thread::park();
+                }
+            }
+            "abort" => {
+                eprintln!("the lab burns");
+                abort();
+            }
+            "panic" => panic!("a mouse"),
+            _ => {}
+        }
+    }
+}
+
+impl Env for Lab {
+    type Obs = i64;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::Discrete { n: 6 }
+    }
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+    fn reset(&mut self, _: &mut Rng, obs: &mut [i64]) -> Result<(), EnvError> {
+        (self.t, obs[0]) = (0, 0);
+        Ok(())
+    }
+    fn step(&mut self, _: &[i64], _: &mut Rng, obs: &mut [i64]) -> Result<Step, EnvError> {
+        self.t += 1;
+        if self.t == 3 {
+            self.misbehave();
+        }
+        obs[0] = self.t.min(5);
+        Ok(Step { reward: 1.0, terminated: self.t == 5 && self.does != "endless", truncated: false })
+    }
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.push(self.t as u8);
+    }
+    fn restore(&mut self, snapshot: &[u8], _: &mut [i64]) -> Result<(), EnvError> {
+        SnapshotReader::new(snapshot).finish()
+    }
+    fn render(&self, frame: &mut Frame) -> bool {
+        frame.fill(8, 6, [self.t as u8; 3]);
+        true
+    }
+}
+
+/// Pays nothing, and says in its infos how far it has come.
+struct Walk(u32);
+
+impl MultiAgentEnv for Walk {
+    fn agents(&self) -> Vec<AgentId> {
+        vec![AgentId::SINGLE]
+    }
+    fn spaces(&self, _: &AgentId) -> Option<EnvSpaces> {
+        let space = || Space::Discrete { n: 2 };
+        Some(EnvSpaces { observation: space(), observation_type: DType::I64, action: space(), action_type: DType::I64 })
+    }
+    fn reset(&mut self, _: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
+        self.0 = 0;
+        turn.observe(&AgentId::SINGLE, RowsRef::I64(&[0]));
+        Ok(())
+    }
+    fn step(&mut self, _: &AgentRows, _: &mut Rng, turn: &mut Turn) -> Result<(), EnvError> {
+        self.0 += 1;
+        turn.observe(&AgentId::SINGLE, RowsRef::I64(&[1]));
+        turn.reward(&AgentId::SINGLE, 0.0);
+        turn.info(&AgentId::SINGLE, format!(r#"{{"progress": {{"metres": {}}}}}"#, self.0));
+        if self.0 == 4 {
+            turn.truncate_all();
+        }
+        Ok(())
+    }
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+pub(crate) fn registry() -> Registry {
+    Registry::builtin()
+        .with_env(EnvSpec::fallible("Lab-v0", |contexts, _| {
+            let labs: Result<Vec<Lab>, EnvError> = contexts.iter().map(Lab::new).collect();
+            Ok(Box::new(Vectorized::new(labs?)))
+        }))
+        .with_multi_agent_env(MultiAgentSpec::new("Walk-v0", |_| Ok(Box::new(Walk(0)))))
+        .with_policy(PolicySpec::new("noted", |context| {
+            note(&context.config, "policy");
+            Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
+        }))
+        .with_init_fn("note", |config| {
+            note(config, "init");
+            let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+            match status.lines().find(|line| line.starts_with("Threads:")) {
+                Some(line) if line.trim_start_matches("Threads:").trim() == "1" => Ok(()),
+                line => Err(CallbackError::new("note", format!("not the first: {line:?}"))),
+            }
+        })
+        .with_init_fn("one_cpu", |_| {
+            let cpus = rustix::thread::sched_getaffinity(None).map_or(0, |set| set.count());
+            if cpus == 1 { Ok(()) } else { Err(CallbackError::new("one_cpu", format!("{cpus} CPUs"))) }
+        })
+        .with_init_fn("fail", |_| Err(CallbackError::new("fail", "no device")))
+}
+
+/// Adds a line to the file that the settings name.
+fn note(config: &Config, what: &str) {
+    if let Ok(Some(file)) = config.get::<PathBuf>("notes") {
+        let file = fs::OpenOptions::new().create(true).append(true).open(file);
+        writeln!(file.unwrap(), "{what}").unwrap();
+    }
+}
+
+/// A lab with a policy that knows nothing.
+pub(crate) fn lab(settings: serde_json::Value) -> EvalSpec {
+    let env_config = settings.to_string().parse().unwrap();
+    EvalSpec { env_config, policy: "random".into(), ..EvalSpec::new("Lab-v0") }
+}
