@@ -20,7 +20,7 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     {
         // So that the old one does not come back when the power goes.
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
     }
     Ok(())
 }
