@@ -25,6 +25,7 @@ use tokio::{
 use super::{
     HubNotice, Traffic,
     access::Tokens,
+    admit::random_id,
     audit::{Audit, Record},
     auditor::{Auditor, Distrust},
     calls::{NewsSink, WorkerOrder},
@@ -110,6 +111,8 @@ pub(super) struct Actor {
     pub(super) distrust: Distrust,
     /// The run is to go back to before this batch.
     pub(super) roll_back_before: Option<FragmentNo>,
+    /// Tells connections of this process from those of others, for runs that outlive it. Never 0.
+    pub(super) life: u32,
     pub(super) fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
@@ -174,6 +177,7 @@ impl Actor {
             auditor: Auditor::new(envs.clone(), kernels),
             distrust,
             roll_back_before: None,
+            life: life(),
             envs,
             fingerprint: core_fingerprint(kernels),
             tokens,
@@ -340,6 +344,12 @@ impl Actor {
         };
         let _ = tokio::time::timeout(Duration::from_secs(4), farewell).await;
     }
+}
+
+/// A number that no process before is likely to have had.
+fn life() -> u32 {
+    let [a, b, c, d, ..] = random_id();
+    u32::from_le_bytes([a, b, c, d]) | 1
 }
 
 async fn next_update(update: &mut Option<Consuming>) -> Update {

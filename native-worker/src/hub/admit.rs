@@ -174,7 +174,7 @@ fn why(refused: &Refused) -> &'static str {
 }
 
 /// A name for a session. Nothing secret: without randomness zeros, which resume nothing, will do.
-fn random_id() -> [u8; 16] {
+pub(super) fn random_id() -> [u8; 16] {
     let mut id = [0; 16];
     if getrandom::fill(&mut id).is_err() {
         id = [0; 16];

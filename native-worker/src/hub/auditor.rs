@@ -41,7 +41,8 @@ pub struct Distrust {
     pub on_liar: OnLiar,
 }
 
-/// What becomes of a run in which an untrusted worker has lied, after that one's token was revoked.
+/// What becomes of a run in which an untrusted worker has lied, after that one's token was revoked. A run that only samples
+/// goes on, tainted, in any case: its batches are where nothing can fetch them back from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnLiar {
     /// It goes back to where it was before the liar's first fragment that was not made again.
@@ -150,7 +151,8 @@ impl Actor {
         let is_asked_for = self.tokens.is_of_page(peer.token);
         let is_untrusted =
             peer.child.is_none() && (is_asked_for || peer.kind == "browser" || self.distrust.distrust_remote);
-        let of_connection = 1 << 32 | u64::from(id);
+        // A run remembers doubts longer than this process lives: no later connection must inherit them.
+        let of_connection = u64::from(self.life) << 32 | u64::from(id);
         let of_token = u64::from(peer.token.0);
         is_untrusted.then_some(Party(if self.tokens.is_shared(peer.token) { of_connection } else { of_token }))
     }
@@ -172,7 +174,7 @@ impl Actor {
         let Some(run) = self.run.as_mut().filter(|run| run.number == audited.run) else { return };
         let is_over = run.is_over();
         let Some(conviction) = run.group.handle_audited(&audited.task, audited.verdict, now) else { return };
-        run.audit_rejected += u64::from(conviction.dropped) * u64::from(run.spec.rollout_fragment_length);
+        let can_be_undone = run.can_be_undone();
         self.drain_group();
         self.expel_liar(&conviction);
         if is_over {
@@ -181,7 +183,8 @@ impl Actor {
             }
             return;
         }
-        match (conviction.first_doubtful, self.distrust.on_liar) {
+        let on_liar = if can_be_undone { self.distrust.on_liar } else { OnLiar::Continue };
+        match (conviction.first_doubtful, on_liar) {
             (None, _) => {}
             (Some(_), OnLiar::Continue) => {
                 if let Some(run) = &mut self.run {
@@ -232,12 +235,16 @@ impl Actor {
         let (before, phase, undone) = (run.iteration(), run.phase, run.undo(first));
         drop(run);
         let restarted = match undone {
-            Ok(Undone { task, iteration }) => {
+            Ok(Undone { task, iteration, rejected }) => {
                 self.notice(
                     1,
                     format!("the run goes back from iteration {before} to {iteration}, before what a liar made"),
                 );
-                self.begin_run(task).map_err(|error| error.to_string())
+                let started = self.begin_run(task).map_err(|error| error.to_string());
+                if let Some(run) = &mut self.run {
+                    run.group.count_taken_back(rejected);
+                }
+                started
             }
             Err(error) => Err(error),
         };

@@ -53,6 +53,7 @@ impl Actor {
         self.remember(&Record::RunStarted { run: run.number, env: run.spec.env.clone() });
         run.warnings.iter().for_each(|warning| self.notice(1, warning.clone()));
         self.run = Some(run);
+        self.roll_back_before = None;
         self.dashboard.begin_run();
         self.hung.clear();
         history.into_iter().for_each(|point| self.dashboard.points.push(&Message::Iteration(point)));

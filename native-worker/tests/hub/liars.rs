@@ -5,12 +5,12 @@ use std::path::Path;
 use rollmesh::{
     checkpoint::PolicyCheckpoint,
     hub::{Distrust, OnLiar, SecurityConfig},
-    train::{RunEnd, SavedRun, TrainConfig},
+    train::{RunEnd, SampleConfig, SavedRun, TrainConfig},
 };
 use rollmesh_core::{
     batch::{REWARDS, SlotFragment},
     column::ColumnData,
-    group::AuditPolicy,
+    group::{AuditPolicy, SamplingMode},
     hash::weights_hash,
     protocol::{
         Message, Phase, Role, Token,
@@ -117,6 +117,23 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
 }
 
 #[tokio::test]
+async fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    // Two rounds of all slots.
+    let mode = SamplingMode::Asynchronous { batch_env_steps: 2 * 12 * 16, max_staleness: 1 };
+    let run = hub.train(TrainConfig { mode, ..small(0, 2_000) }).await;
+    let token = token_of_page(&hub).await;
+    lie_after(&hub, token, 0).await;
+    let line = hub.notice("the run goes back").await;
+    assert!(line.contains(" to 0, before what a liar made"), "{line}");
+    let helper = hub.worker();
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
 async fn a_run_may_go_on_tainted() {
     let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::Continue)).await;
     let run = hub.train(small(0, 2_000)).await;
@@ -146,6 +163,31 @@ async fn a_tainted_run_stays_tainted_in_another_hub() {
     let run = hub.hub.resume(SavedRun::load(run_dir).unwrap()).await.unwrap();
     let helper = hub.worker();
     let summary = end(run).await;
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, true));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn a_run_that_only_samples_goes_on_tainted() {
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let config = SampleConfig {
+        num_workers: 0,
+        num_envs: 4,
+        rollout_fragment_length: 16,
+        env_steps: 1_280,
+        ..SampleConfig::new("CartPole-v1")
+    };
+    let mut sampling = hub.hub.sample(config).await.unwrap();
+    let batches = tokio::spawn(async move {
+        while sampling.batches.recv().await.is_some() {}
+        end(sampling.summary).await
+    });
+    let token = token_of_page(&hub).await;
+    lie_after(&hub, token, 1).await;
+    hub.notice("it is tainted").await;
+    let helper = hub.worker();
+    let summary = batches.await.unwrap();
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, true));
     hub.hub.shutdown().await;
     helper.finish_with(0).await;

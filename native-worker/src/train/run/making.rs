@@ -51,15 +51,12 @@ impl Run {
                 Self::resumed(number, (config, saved, directory), regenerated, envs, first_lease)
             }
             Task::RollBack(from) => {
-                let RolledBack { config, saved, on_disk, regenerated, audit_rejected } = *from;
+                let RolledBack { config, saved, on_disk, regenerated } = *from;
                 let lock = config.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
                 // What is cut off its metrics is counted there.
                 let regenerated = if lock.is_some() { 0 } else { regenerated };
                 let directory = lock.map(|lock| Directory { lock, on_disk });
-                let mut run = Self::resumed(number, (config, saved, directory), regenerated, envs, first_lease)?;
-                run.group.count_taken_back(audit_rejected);
-                run.audit_rejected = audit_rejected;
-                Ok(run)
+                Self::resumed(number, (config, saved, directory), regenerated, envs, first_lease)
             }
             Task::Sample(config, batches) => Self::sampling(number, config, batches, envs, first_lease),
         }
@@ -248,7 +245,6 @@ impl Run {
             recent_weights: VecDeque::new(),
             snapshots: BTreeMap::new(),
             is_tainted: false,
-            audit_rejected: 0,
             warnings: Vec::new(),
             history: Vec::new(),
             evaluation: None,

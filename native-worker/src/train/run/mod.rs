@@ -125,8 +125,6 @@ pub(crate) struct Run {
     snapshots: BTreeMap<u64, Snapshot>,
     /// A liar's rows were learned from.
     is_tainted: bool,
-    /// Env steps that were committed and turned out to be lies.
-    pub(crate) audit_rejected: u64,
     /// What people should know of its beginning.
     pub(crate) warnings: Vec<String>,
     /// What dashboards show of its earlier lives, until somebody takes it.

@@ -26,6 +26,8 @@ pub(crate) struct Undone {
     pub(crate) task: Task,
     /// The iteration after which it goes on.
     pub(crate) iteration: u64,
+    /// Env steps that its books have as lies.
+    pub(crate) rejected: u64,
 }
 
 /// A run that goes on from memory.
@@ -37,11 +39,14 @@ pub(crate) struct RolledBack {
     pub(super) on_disk: Option<u64>,
     /// Env steps that are made again.
     pub(super) regenerated: u64,
-    /// Env steps that were taken back.
-    pub(super) audit_rejected: u64,
 }
 
 impl Run {
+    /// True if it can go back: what was sampled for others has left.
+    pub(crate) fn can_be_undone(&self) -> bool {
+        !self.has_taker()
+    }
+
     pub(crate) fn iteration(&self) -> u64 {
         self.iteration
     }
@@ -109,6 +114,7 @@ impl Run {
     pub(crate) fn undo(&mut self, batch: u64) -> Result<Undone, String> {
         self.snapshots.retain(|iteration, _| *iteration <= batch);
         let saved = self.snapshots.pop_last().and_then(|(_, snapshot)| snapshot.into_saved());
+        let rejected = self.group.ledger().rejected.audit;
         let config = self.config.take().ok_or("nobody learns")?;
         if let Some(files) = self.files.take() {
             // What it has to report is of no interest any more.
@@ -124,15 +130,14 @@ impl Run {
                 let iteration = found.iteration();
                 // Not all of the settings are in the directory.
                 let on_disk = found.with_config(*config).map_err(|error| error.to_string())?;
-                return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration });
+                return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration, rejected });
             }
         }
         let (iteration, env_steps) =
             saved.as_ref().map_or((0, 0), |saved| (saved.policy.iteration, saved.policy.env_steps));
         let regenerated = self.env_steps.saturating_sub(env_steps);
-        let audit_rejected = self.audit_rejected;
-        let rolled_back = RolledBack { config: *config, saved, on_disk, regenerated, audit_rejected };
-        Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration })
+        let rolled_back = RolledBack { config: *config, saved, on_disk, regenerated };
+        Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration, rejected })
     }
 }
 
