@@ -4,12 +4,13 @@
 mod support;
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
 
 use serde_json::{Value, json};
-use support::{Process, json, keys};
+use support::{Process, json, keys, process::Signal, until};
 
 fn golden(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/conformance/data").join(name).display().to_string()
@@ -41,9 +42,14 @@ async fn rows(input: &str) -> Vec<Value> {
 }
 
 async fn sampled(folder: &Folder, name: &str, seed: &str) -> String {
+    sampled_in(folder, name, seed, "200").await
+}
+
+/// As many steps of three environments at once are in a line.
+async fn sampled_in(folder: &Folder, name: &str, seed: &str, fragment: &str) -> String {
     let output = folder.path(name);
     let args = ["sample", "--env-steps", "600", "--num-envs", "3", "--seed", seed, "--output", &output, "--json"];
-    Process::start(args).finish_with(0).await;
+    Process::start(args.into_iter().chain(["--rollout-fragment-length", fragment])).finish_with(0).await;
     output
 }
 
@@ -122,6 +128,46 @@ async fn merging_and_splitting_keep_every_step_of_every_episode() {
     assert!(of_parts[0].iter().all(|id| !of_parts[1].contains(id)), "episodes stay whole");
 }
 
+/// Ids of episodes are the same in every run.
+#[tokio::test]
+async fn episodes_end_with_their_run_and_not_with_their_file() {
+    let folder = Folder::new();
+    let (monday, tuesday) =
+        (sampled_in(&folder, "monday", "1", "10").await, sampled_in(&folder, "tuesday", "2", "10").await);
+    let count = |about: &Value| {
+        let episodes = &about["policies"]["default_policy"];
+        (episodes["episodes"].as_u64().unwrap(), episodes["unfinished"].as_u64().unwrap())
+    };
+    let mut apart = (0, 0);
+    for run in [&monday, &tuesday] {
+        let (episodes, unfinished) = count(&data(&["inspect", run], 0).await);
+        apart = (apart.0 + episodes, apart.1 + unfinished);
+    }
+    assert!(apart.1 > 1, "some are open where the next run begins");
+    assert_eq!(count(&data(&["inspect", &monday, &tuesday], 0).await), apart);
+    let set = folder.path("cartpole/both-v0");
+    data(&["convert", &monday, &tuesday, "--to", "minari", "--env", "CartPole-v1", "--output", &set], 0).await;
+    assert_eq!(count(&data(&["inspect", &set], 0).await).0, apart.0 + apart.1, "Minari's all have an end");
+
+    // The same in many files.
+    let (pieces, merged, parts) = (folder.path("pieces"), folder.path("merged"), folder.path("parts"));
+    data(&["convert", &monday, &tuesday, "--to", "json", "--max-file-size", "1", "--output", &pieces], 0).await;
+    assert!(fs::read_dir(&pieces).unwrap().count() > 30);
+    assert_eq!(count(&data(&["inspect", &pieces], 0).await), apart);
+    data(&["merge", &pieces, "--output", &merged], 0).await;
+    let ids = |rows: &[Value]| rows.iter().map(|row| row["eps_id"].as_i64().unwrap()).collect::<BTreeSet<_>>();
+    assert_eq!(ids(&rows(&merged).await).len() as u64, apart.0 + apart.1);
+    assert_eq!(count(&data(&["inspect", &merged], 0).await), apart);
+    data(&["split", &pieces, "--fractions", "0.5,0.5", "--output", &parts], 0).await;
+    let mut of_parts = (0, 0);
+    for part in ["part-0", "part-1"] {
+        let part = PathBuf::from(&parts).join(part).display().to_string();
+        let (episodes, unfinished) = count(&data(&["inspect", &part], 0).await);
+        of_parts = (of_parts.0 + episodes, of_parts.1 + unfinished);
+    }
+    assert_eq!(of_parts, apart, "no episode is in both");
+}
+
 #[tokio::test]
 async fn problems_are_told_with_their_rows() {
     let folder = Folder::new();
@@ -142,6 +188,120 @@ async fn problems_are_told_with_their_rows() {
     assert!(keys(&outside["problems"]).contains(&"batches with 'obs' outside of the space"), "{outside}");
     let nothing = data(&["validate", &golden("mal_blank.json")], 1).await;
     assert_eq!(nothing["problems"]["files without any batch"]["count"], 1);
+}
+
+/// A file with the lines of another and more.
+fn with_lines(folder: &Folder, samples: &str, name: &str, more: &str) -> String {
+    let file = fs::read_dir(samples).unwrap().next().unwrap().unwrap().path();
+    let path = folder.path(name);
+    fs::write(&path, fs::read_to_string(file).unwrap() + more).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn lines_are_passed_over_once() {
+    let folder = Folder::new();
+    let samples = sampled(&folder, "samples", "1").await;
+    let lines = with_lines(&folder, &samples, "lines.json", "no line\n");
+    let set = folder.path("cartpole/mine-v0");
+    let lost = data(&["convert", &lines, "--to", "minari", "--output", &set], 0).await["lost"].clone();
+    let lost: Vec<&str> = lost.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(lost.contains(&"1 corrupt lines (see `rollmesh data validate`)"), "{lost:?}");
+}
+
+#[tokio::test]
+async fn what_was_learned_before_an_error_is_kept() {
+    let folder = Folder::new();
+    let samples = sampled_in(&folder, "samples", "1", "10").await;
+    let (lines, run) = (with_lines(&folder, &samples, "lines.json", &"no line\n".repeat(1000)), folder.path("run"));
+    #[rustfmt::skip]
+    let args = [
+        "train", "--input", &lines, "--input-config", r#"{"read_all_files": true}"#, "--train-batch-size", "300",
+        "--run-dir", &run, "--json",
+    ];
+    let end = Process::start(args).finish_with(1).await;
+    assert!(end.stderr.contains("2 updates from 600 rows before the error is in"), "{}", end.stderr);
+    let summary = json(&fs::read_to_string(Path::new(&run).join("summary.json")).unwrap());
+    assert_eq!((&summary["iterations"], &summary["env_steps"]), (&2.into(), &600.into()));
+    assert!(summary["error"].as_str().unwrap().contains("in a row"), "{summary}");
+    let policy = json(&fs::read_to_string(Path::new(&run).join("policy.json")).unwrap());
+    assert_eq!(policy["env_steps"], 600);
+    // No run goes on from there.
+    let again = Process::start(args).finish_with(2).await;
+    assert!(again.stderr.contains("cannot be gone on with; choose another directory"), "{}", again.stderr);
+    let resumed = Process::start(["train", "--resume", &run]).finish_with(2).await;
+    assert!(resumed.stderr.contains("learned from files, and no run goes on with those"), "{}", resumed.stderr);
+}
+
+#[tokio::test]
+async fn evaluations_of_runs_from_files_are_bounded_and_interrupted() {
+    let folder = Folder::new();
+    let samples = sampled(&folder, "samples", "1").await;
+    let (short, endless) = (folder.path("short"), folder.path("endless"));
+    let args = ["train", "--input", &samples, "--train-batch-size", "600", "--max-env-steps", "600", "--json"];
+    let bounds = ["--evaluation-episodes", "3", "--evaluation-horizon", "5", "--run-dir", &short];
+    let bounded = json(&Process::start(args.iter().chain(&bounds)).finish_with(0).await.stdout);
+    assert_eq!((&bounded["evaluation"]["len_mean"], &bounded["evaluation"]["episodes"]), (&5.0.into(), &3.into()));
+
+    let run = Process::start(args.iter().chain(&["--evaluation-episodes", "1000000000", "--run-dir", &endless]));
+    let policy = Path::new(&endless).join("policy.json");
+    until("the policy, which is written before it is judged", || policy.is_file()).await;
+    run.signal(Signal::INT);
+    let summary = json(&run.finish_with(3).await.stdout);
+    assert_eq!((&summary["env_steps"], &summary["evaluation"]), (&600.into(), &Value::Null));
+}
+
+#[tokio::test]
+async fn what_means_nothing_to_files_is_refused() {
+    let folder = Folder::new();
+    let samples = sampled(&folder, "samples", "1").await;
+    for (args, what) in [
+        (["--workers", "2"], "cannot be used with '--workers"),
+        (["--device", "cpu"], "cannot be used with '--device"),
+        (["--mode", "async"], "cannot be used with '--mode"),
+        (["--listen", "127.0.0.1:0"], "cannot be used with '--listen"),
+        (["--tokens", "file"], "cannot be used with '--tokens"),
+        (["--input-config", r#"{"shufle_buffer_size": 3}"#], "'shufle_buffer_size'; known are: shuffle_buffer_size, "),
+    ] {
+        let end = Process::start(["train", "--input", &samples].iter().chain(&args)).finish_with(2).await;
+        assert!(end.stderr.contains(what), "{}", end.stderr);
+    }
+    let args = ["train", "--input", &samples, "--stop-return", "9", "--evaluation-episodes", "0"];
+    let end = Process::start(args).finish_with(2).await;
+    assert!(end.stderr.contains("let --evaluation-episodes be more than 0"), "{}", end.stderr);
+}
+
+#[tokio::test]
+async fn estimates_and_corrupt_lines_are_told() {
+    let folder = Folder::new();
+    let samples = sampled_in(&folder, "samples", "1", "10").await;
+    let lines = with_lines(&folder, &samples, "lines.json", "no line\n");
+    let config = folder.path("config.json");
+    let settings = json!({
+        "input": lines, "io_config": {"read_all_files": true}, "input_evaluation": ["is", "wis", "simulation"],
+        "rollout_fragment_length": 600, "train_batch_size": 600,
+        "policies": {"default_policy": {"policy": "bc", "config": {"model": {"fcnet_hiddens": [8]}}}},
+    });
+    fs::write(&config, settings.to_string()).unwrap();
+    let args = ["sample", "--config", &config, "--env-steps", "1200"];
+    let told = json(&Process::start(args.iter().chain(&["--json"])).finish_with(0).await.stdout);
+    assert_eq!((&told["corrupt_lines"], &told["blackholed_env_steps"]), (&1.into(), &1200.into()));
+    assert!(told["estimates"]["is"]["v_behavior"].as_f64() > Some(1.0), "{told}");
+    assert_eq!(told["estimates"]["is"]["episodes"], told["estimates"]["wis"]["episodes"]);
+    let text = Process::start(args).finish_with(0).await.stdout;
+    assert!(text.contains("\nestimate wis: v_behavior ") && text.contains("1200 env steps, of which none"), "{text}");
+    assert!(text.contains("passed over     1 lines"), "{text}");
+    let args = ["learn", "--config", &config, "--iterations", "2", "--json"];
+    let told = json(&Process::start(args).finish_with(0).await.stdout);
+    assert_eq!((&told["corrupt_lines"], &told["blackholed_env_steps"]), (&1.into(), &1200.into()));
+    assert!(told["estimates"]["wis"]["v_target"].is_f64(), "{told}");
+    let run = folder.path("run");
+    #[rustfmt::skip]
+    let args = [
+        "train", "--input", &lines, "--input-config", r#"{"read_all_files": true}"#, "--train-batch-size", "600",
+        "--max-env-steps", "1200", "--evaluation-episodes", "1", "--run-dir", &run, "--json",
+    ];
+    assert_eq!(json(&Process::start(args).finish_with(0).await.stdout)["corrupt_lines"], 1);
 }
 
 #[tokio::test]

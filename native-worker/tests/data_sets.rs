@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use rollmesh::offline::{
     d4rl::D4rlFile,
-    dataset::{BatchStream, DatasetError, DatasetReader},
+    dataset::{BatchStream, DEFAULT_BUFFER, DatasetError, DatasetReader},
     hdf5::{FileSource, Hdf5File},
     json::{JsonReader, JsonReaderOptions},
     minari::{MinariDataset, MinariInfo, MinariWriter},
@@ -447,8 +447,7 @@ mod damage {
     }
 
     fn read_d4rl(file: Vec<u8>) {
-        let len = file.len();
-        if let Ok(file) = D4rlFile::open(file, len) {
+        if let Ok(file) = D4rlFile::open(file, DEFAULT_BUFFER) {
             let _ = file.summary();
             let _ = all_of(&mut file.stream());
         }
@@ -461,8 +460,7 @@ mod damage {
     }
 
     fn read_tree(file: Vec<u8>) {
-        let len = file.len();
-        let Ok(root) = Hdf5File::open(file, len).and_then(|file| file.root()) else { return };
+        let Ok(root) = Hdf5File::open(file, DEFAULT_BUFFER).and_then(|file| file.root()) else { return };
         let Ok(links) = root.links() else { return };
         for (_, link) in links.iter().take(3) {
             let Ok(group) = link.open() else { continue };
@@ -591,6 +589,24 @@ mod damage {
             let file = damaged(bytes("minari_cartpole_arrow/data/0/part-0.arrow"), &changes, cut.as_ref());
             bounded("arrow", file.len(), 64 << 10, || read_arrow(folder.path(), &file));
         }
+    }
+
+    /// Chunks may be deflated to a thousandth, but nobody takes memory for what is not in them.
+    #[test]
+    fn rows_that_no_chunk_holds_cost_nothing() {
+        let mut file = bytes("pendulum_random_d4rl.hdf5");
+        let (rows, many) = (2000u64.to_le_bytes(), 400_000u64.to_le_bytes());
+        let places: Vec<usize> = (0..file.len() - 8).filter(|at| file[*at..*at + 8] == rows).collect();
+        assert!(!places.is_empty());
+        for at in places {
+            file[at..at + 8].copy_from_slice(&many);
+        }
+        let len = file.len();
+        bounded("rows", len, 64 << 10, || {
+            let read = D4rlFile::open(file, DEFAULT_BUFFER).and_then(|file| all_of(&mut file.stream()));
+            let error = read.unwrap_err().to_string();
+            assert!(error.contains("a data set is larger than its chunks"), "{error}");
+        });
     }
 
     #[test]

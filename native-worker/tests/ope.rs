@@ -134,6 +134,69 @@ async fn what_cannot_be_estimated_is_told_with_its_fix() {
     }
 }
 
+fn line(values: &[(&str, &str)]) -> String {
+    let mut columns = [
+        ("obs", "[[0.1, 0.1, 0.1, 0.1], [0.2, 0.2, 0.2, 0.2]]"),
+        ("actions", "[0, 1]"),
+        ("rewards", "[1, 1]"),
+        ("terminateds", "[false, true]"),
+        ("truncateds", "[false, false]"),
+        ("action_prob", "[0.5, 0.5]"),
+        ("eps_id", "[4, 4]"),
+        ("t", "[0, 1]"),
+    ];
+    for (name, value) in values {
+        columns.iter_mut().filter(|(column, _)| column == name).for_each(|column| column.1 = value);
+    }
+    let columns: Vec<String> = columns.iter().map(|(name, value)| format!("{name:?}: {value}")).collect();
+    format!("{{\"type\": \"SampleBatch\", {}}}\n", columns.join(", "))
+}
+
+#[tokio::test]
+async fn whole_numbers_are_rewards_too_and_errors_name_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = policy(folder.path(), "own", 1);
+    let lines = folder.path().join("lines.json").display().to_string();
+    std::fs::write(&lines, [line(&[]), line(&[("rewards", "[1, 0.5]"), ("eps_id", "[5, 5]")])].concat()).unwrap();
+    let args = ["--input", &lines, "--policy", &own, "--gamma", "1", "--json"];
+    let found = json(&run(&args, 0).await.0);
+    assert_eq!((&found["v_behavior"], &found["episodes"]), (&json!(1.75), &json!(2)));
+
+    for (column, values, what) in [
+        ("action_prob", "[0.5, 0.0]", "line 2: 'action_prob' is 0 at row 1; an action that was taken"),
+        ("rewards", "[NaN, 1.0]", "line 2: 'rewards' is NaN at row 0"),
+        ("actions", "[0, 7]", "line 2: the action at row 1 is not in the policy's action space"),
+    ] {
+        std::fs::write(&lines, [line(&[]), line(&[(column, values)])].concat()).unwrap();
+        let (_, stderr) = run(&args, 2).await;
+        assert!(stderr.contains(what), "{stderr}");
+    }
+    // A model does not look at probabilities.
+    std::fs::write(&lines, [line(&[]), line(&[("action_prob", "[0.5, 0.0]")])].concat().repeat(4)).unwrap();
+    let dm = ["--estimator", "dm", "--q-model-config", r#"{"n_iters": 2}"#];
+    assert_eq!(json(&run(&[&args[..], &dm].concat(), 0).await.0)["effective_sample_size"], Value::Null);
+}
+
+#[tokio::test]
+async fn runs_with_the_same_ids_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = policy(folder.path(), "own", 1);
+    let file = |name: &str, ends: &str, t: &str| {
+        let path = folder.path().join(name).display().to_string();
+        std::fs::write(&path, line(&[("terminateds", ends), ("t", t)])).unwrap();
+        path
+    };
+    let (monday, later) = (file("a.json", "[false, false]", "[0, 1]"), file("b.json", "[false, true]", "[2, 3]"));
+    let tuesday = file("c.json", "[false, true]", "[0, 1]");
+    let counts = async |inputs: &[&str]| {
+        let args = [&["--policy", own.as_str(), "--json", "--input"], inputs].concat();
+        let found = json(&run(&args, 0).await.0);
+        ["episodes", "unfinished", "begun_late"].map(|name| found[name].as_u64().unwrap())
+    };
+    assert_eq!(counts(&[&monday, &later]).await, [1, 0, 0]);
+    assert_eq!(counts(&[&monday, &tuesday]).await, [2, 1, 0]);
+}
+
 /// Data sets do not say how likely actions were, which a model need not know.
 #[tokio::test]
 #[cfg(feature = "offline-parquet")]

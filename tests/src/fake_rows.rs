@@ -113,6 +113,14 @@ pub fn calm_batches_of(num_slots: u32, length: u32, iterations: u64, per_version
     (0..iterations).map(&mut iteration).collect()
 }
 
+/// The state after the fragment, changed by one bit: whoever goes on from it makes other rows.
+///
+/// # Panics
+/// If it has no state.
+pub fn flip_a_state_bit(fragment: &mut SlotFragment) {
+    *fragment.state.last_mut().expect("a digest") ^= 1;
+}
+
 /// A reward of the fragment, changed by one bit: what a liar sends.
 ///
 /// # Panics

@@ -1,6 +1,9 @@
 //! What goes wrong in a simulated run, all of it drawn from one seed.
 
-use rollmesh_core::{group::SamplingMode, time::Micros};
+use rollmesh_core::{
+    group::{AuditPolicy, Party, SamplingMode},
+    time::Micros,
+};
 
 use crate::fake_rows::splitmix64;
 
@@ -64,6 +67,37 @@ pub struct Scenario {
     pub workers: Vec<u64>,
     /// What goes wrong.
     pub faults: Faults,
+    /// Whom the hub does not trust; it trusts everybody if this is not there.
+    pub watch: Option<Watch>,
+}
+
+/// Workers that are not trusted, and some that should not be.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    /// Which fragments the hub makes again.
+    pub audits: AuditPolicy,
+    /// So many of the first workers lie.
+    pub liars: usize,
+    /// Fragments of theirs that are lies, in cases of a thousand.
+    pub lies: u64,
+    /// The longest time that it takes to make a fragment again, in milliseconds.
+    pub audit_ms: u64,
+    /// Fragments that cannot be made again, in cases of a thousand.
+    pub unknown: u64,
+}
+
+impl Watch {
+    /// Who answers for the worker at this place of [`Scenario::workers`], unless it is trusted. Some honest ones are.
+    #[must_use]
+    pub fn party(&self, place: usize) -> Option<Party> {
+        (place < self.liars || place.is_multiple_of(2)).then_some(Party(place as u64))
+    }
+
+    /// Whether this party lies.
+    #[must_use]
+    pub fn is_liar(&self, party: Party) -> bool {
+        party.0 < self.liars as u64
+    }
 }
 
 /// What goes wrong, in cases of a thousand unless said otherwise.
@@ -150,6 +184,7 @@ impl Scenario {
             save_every: 1,
             workers: vec![100; workers],
             faults: Faults::default(),
+            watch: None,
         }
     }
 
@@ -183,6 +218,7 @@ impl Scenario {
             save_every: dice.between(1, 4) as usize,
             workers: (0..workers).map(|_| 10u64.pow(dice.between(1, 4) as u32)).collect(),
             faults,
+            watch: None,
         }
     }
 
@@ -202,6 +238,21 @@ impl Scenario {
         let mut dice = Dice::new(self.seed ^ 0xdead);
         let mode = SamplingMode::Deadline { after: dice.within_ms(400), max_staleness: dice.between(0, 3) };
         Self { mode, learner_ms: dice.between(1, 300), per_version: dice.between(1, 2), ..self }
+    }
+
+    /// The same run with up to two liars among its workers.
+    #[must_use]
+    pub fn watched(mut self) -> Self {
+        let mut dice = Dice::new(self.seed ^ 0x11a2);
+        let liars = dice.between(1, 2) as usize;
+        for _ in 0..liars {
+            self.workers.insert(0, 10u64.pow(dice.between(1, 4) as u32));
+        }
+        let audits =
+            AuditPolicy { share: dice.between(1, 5) as f64 / 10.0, first_fragments: dice.between(0, 2) as u32 };
+        let (lies, audit_ms, unknown) = (dice.between(20, 400), dice.between(1, 1_000), dice.between(0, 50));
+        self.watch = Some(Watch { audits, liars, lies, audit_ms, unknown });
+        self
     }
 
     /// The same run with new weights only before every so many iterations.

@@ -1,20 +1,20 @@
 //! Untrusted workers: whoever lies is caught and leaves no trace, and nobody else is accused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
         AuditPolicy, AuditTask, Conviction, GroupCommand, GroupConfig, GroupEvent, GroupState, LeaseGroup, Ledger,
-        Outcome, Party, RejectReason, Verdict, WorkerProfile, WorkerState,
+        Outcome, Party, RejectReason, SamplingMode, Verdict, WorkerProfile, WorkerState,
     },
     ids::{FragmentNo, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
     time::Micros,
 };
 use rollmesh_tests::{
-    fake_rows::{FakeState, calm_batches, flip_a_reward_bit},
+    fake_rows::{FakeState, calm_batches, flip_a_reward_bit, flip_a_state_bit},
     fake_worker::{FakeWorker, Said, Told},
     scenario::Dice,
 };
@@ -286,6 +286,173 @@ fn what_cannot_be_made_again_accuses_nobody_but_stays_in_doubt() {
     let conviction = rig.group.handle_audited(&tasks[2], replay(&tasks[2]), rig.now).unwrap();
     assert_eq!((conviction.dropped, conviction.first_doubtful), (0, Some(FragmentNo(1))));
     assert_eq!(rig.group.handle_audited(&tasks[2], Verdict::Differs, rig.now), None, "once is enough");
+}
+
+#[test]
+fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
+    let asynchronous = SamplingMode::Asynchronous { batch_env_steps: 3 * u64::from(LENGTH), max_staleness: 1 };
+    let deadline = SamplingMode::Deadline { after: Micros::from_secs(1), max_staleness: 1 };
+    for mode in [asynchronous, deadline] {
+        let config = GroupConfig { mode, max_slots_per_lease: 1, ..GroupConfig::new(3, LENGTH) };
+        let mut group = LeaseGroup::new(config).unwrap();
+        group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
+        group.distrust(WorkerId(2), Party(2));
+        group.handle_joined(WorkerId(2), WorkerProfile::NATIVE, Micros(0));
+        group.begin_iteration(WeightsVersion(0), Micros(0)).unwrap();
+        let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
+        let mut lie = FakeState::new(lease.slots[0].slot).fragment(WeightsVersion(0), LENGTH);
+        flip_a_reward_bit(&mut lie);
+        group.handle_fragments(worker, lease.id, vec![lie], Micros(0));
+        assert_eq!((group.poll_batch(), group.ledger().queued), (None, u64::from(LENGTH)));
+        let task = group.poll_audit().unwrap();
+        let conviction = group.handle_audited(&task, replay(&task), Micros(0)).unwrap();
+        assert_eq!((conviction.dropped, conviction.first_doubtful), (0, Some(FragmentNo(0))), "{mode:?}");
+        let state = group.state();
+        assert_eq!((state.next_fragment(), state.ledger().committed), (FragmentNo(0), 0));
+    }
+}
+
+#[test]
+fn whoever_contradicts_what_is_right_is_caught_and_orders_no_work_twice() {
+    for verdict in [Verdict::Agrees, Verdict::Unknown] {
+        let (mut group, [first, second]) = hedged();
+        let now = Micros::from_secs(21);
+        group.handle_fragments(WorkerId(2), first.id, fragments(), now);
+        let mut lies = fragments();
+        flip_a_reward_bit(&mut lies[1]);
+        let contradict = |group: &mut LeaseGroup| {
+            let receipt = group.handle_fragments(WorkerId(1), second.id, lies.clone(), now);
+            assert_eq!(receipt.count(Outcome::Rejected(RejectReason::Audit)), 2);
+            group.poll_audit()
+        };
+        let task = contradict(&mut group).unwrap();
+        assert_eq!((task.party, contradict(&mut group)), (Party(2), None), "it is being made again");
+        let is_quarantined = |group: &LeaseGroup| {
+            let mut workers = group.workers(now);
+            workers.any(|worker| worker.worker == WorkerId(1) && worker.state == WorkerState::Quarantined)
+        };
+        assert!(!is_quarantined(&group), "nobody is to blame yet");
+        assert_eq!(group.handle_audited(&task, verdict, now), None);
+        assert_eq!(is_quarantined(&group), verdict == Verdict::Agrees);
+        assert_eq!(contradict(&mut group), None, "what came of it is known");
+        assert_eq!(is_quarantined(&group), verdict == Verdict::Agrees);
+    }
+}
+
+#[test]
+fn only_so_many_fragments_wait_to_be_made_again() {
+    let mut rig = Rig::new(1, 1, AuditPolicy { share: 1.0, first_fragments: 0 }, 1);
+    rig.group.handle_left(WorkerId(1), rig.now);
+    rig.workers.clear();
+    rig.join(WorkerId(2));
+    let next = |rig: &mut Rig, version| {
+        rig.group.begin_iteration(WeightsVersion(version), rig.now).unwrap();
+        rig.work();
+        rig.work();
+        rig.group.poll_batch().unwrap();
+        rig.group.poll_audit()
+    };
+    let tasks: Vec<_> = (0..4_100).filter_map(|version| next(&mut rig, version)).collect();
+    assert_eq!(tasks.len(), 4_096, "polled or not, they take room");
+    rig.group.handle_audited(&tasks[0], Verdict::Agrees, rig.now);
+    assert!(next(&mut rig, 4_100).is_some() && next(&mut rig, 4_101).is_none());
+}
+
+#[test]
+fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
+    let mut rig = Rig::new(6, 3, AuditPolicy { share: 0.0, first_fragments: 0 }, 1);
+    rig.liar = Some((WorkerId(3), 1_000));
+    (0..10).for_each(|_| rig.next_batch());
+    assert!(rig.lies > 0);
+    // Somebody else is caught, and the run goes back to where it was before the sixth batch, or its hub is started again.
+    let state = GroupState::decode(&rig.saved[5].encode()).unwrap();
+    let mut group = LeaseGroup::restore(rig.config, state).unwrap();
+    assert_eq!(group.doubtful().min(), Some(FragmentNo(0)));
+    group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
+    group.distrust(WorkerId(1), Party(3));
+    group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, rig.now);
+    group.begin_iteration(WeightsVersion(5), rig.now).unwrap();
+    let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
+    let lies = lease.slots.iter().map(|leased| {
+        let SlotSource::State(bytes) = &leased.source else { panic!("no state") };
+        let mut lie = FakeState::decode(bytes).fragment(WeightsVersion(5), LENGTH);
+        flip_a_reward_bit(&mut lie);
+        lie
+    });
+    group.handle_fragments(worker, lease.id, lies.collect(), rig.now);
+    let task = group.poll_audit().unwrap();
+    let conviction = group.handle_audited(&task, replay(&task), rig.now).unwrap();
+    assert_eq!(conviction.first_doubtful, Some(FragmentNo(0)), "its lies from before are there still");
+}
+
+#[test]
+fn nobody_is_accused_of_going_on_from_a_lie() {
+    let mut group = LeaseGroup::new(GroupConfig { max_slots_per_lease: 1, ..GroupConfig::new(2, LENGTH) }).unwrap();
+    let now = Micros(0);
+    group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
+    group.distrust(WorkerId(1), Party(1));
+    (1..=2).for_each(|worker| group.handle_joined(WorkerId(worker), WorkerProfile::NATIVE, now));
+    (0..2).for_each(|_| _ = group.begin_iteration(WeightsVersion(0), now).unwrap());
+    let grants = |group: &mut LeaseGroup| {
+        let commands = std::iter::from_fn(|| group.poll_command());
+        let of =
+            |command| if let GroupCommand::Grant { worker, lease } = command { Some((worker, lease)) } else { None };
+        commands.filter_map(of).collect::<Vec<_>>()
+    };
+    let start = |lease: &Lease| match &lease.slots[0].source {
+        SlotSource::State(bytes) => FakeState::decode(bytes),
+        _ => FakeState::new(lease.slots[0].slot),
+    };
+    let mut first = grants(&mut group);
+    let (of_other, first) = (first.remove(1), first.remove(0));
+    assert_eq!((first.0, of_other.0, of_other.1.fragment), (WorkerId(1), WorkerId(2), FragmentNo(0)));
+    let other = start(&of_other.1).fragment(WeightsVersion(0), LENGTH);
+    group.handle_fragments(WorkerId(2), of_other.1.id, vec![other], now);
+    let mut lie = start(&first.1).fragment(WeightsVersion(0), LENGTH);
+    flip_a_state_bit(&mut lie);
+    group.handle_fragments(WorkerId(1), first.1.id, vec![lie], now);
+    // The liar leaves, and somebody honest goes on from its lie until that is found out.
+    group.handle_left(WorkerId(1), now);
+    group.handle_joined(WorkerId(3), WorkerProfile::NATIVE, now);
+    let (worker, from_lie) = grants(&mut group).pop().unwrap();
+    assert_eq!(from_lie.fragment, FragmentNo(1));
+    let late = start(&from_lie).fragment(WeightsVersion(0), LENGTH);
+    let task = group.poll_audit().unwrap();
+    assert_eq!(group.handle_audited(&task, replay(&task), now).unwrap().dropped, 1);
+    // All of it is made anew before what it had made arrives.
+    let mut state = FakeState::new(SlotId(0));
+    let mut leases = VecDeque::new();
+    while state.next < FragmentNo(2) {
+        leases.extend(grants(&mut group));
+        let (worker, lease) = leases.pop_front().unwrap();
+        let fragment = state.fragment(WeightsVersion(0), LENGTH);
+        state = FakeState::decode(&fragment.state);
+        let receipt = group.handle_fragments(worker, lease.id, vec![fragment], now);
+        assert_eq!(receipt.count(Outcome::Committed), 1);
+    }
+    group.handle_fragments(worker, from_lie.id, vec![late], now);
+    assert!(group.workers(now).all(|worker| worker.state != WorkerState::Quarantined));
+}
+
+#[test]
+fn a_worker_that_comes_again_under_its_id_is_trusted_no_more_than_before() {
+    let mut rig = Rig::new(1, 2, AuditPolicy::default(), 1);
+    rig.join(WorkerId(2));
+    assert!(rig.group.has_untrusted());
+    rig.group.handle_left(WorkerId(2), rig.now);
+    assert!(!rig.group.has_untrusted());
+}
+
+#[test]
+fn lies_of_an_earlier_life_count_once() {
+    let mut group = LeaseGroup::new(GroupConfig::new(1, LENGTH)).unwrap();
+    group.count_taken_back(8);
+    let state = GroupState::decode(&group.state().encode()).unwrap();
+    let mut restored = LeaseGroup::restore(GroupConfig::new(1, LENGTH), state).unwrap();
+    // It had 12 at the end, and 8 of them when it was saved.
+    restored.count_taken_back(12);
+    assert_eq!((restored.ledger().rejected.audit, restored.ledger().granted), (12, 12));
+    assert!(restored.ledger().balances());
 }
 
 proptest! {

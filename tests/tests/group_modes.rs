@@ -352,6 +352,46 @@ fn a_journal_that_cannot_be_is_refused() {
 }
 
 #[test]
+fn a_journal_goes_on_when_the_group_was_restored() {
+    let config = GroupConfig { mode: asynchronous(1, 0), max_slots_per_lease: 1, ..GroupConfig::new(2, LENGTH) };
+    let drain = |group: &mut LeaseGroup| std::iter::from_fn(|| group.poll_journal()).collect::<Vec<_>>();
+    let mut group = LeaseGroup::new(config).unwrap();
+    [A, B].into_iter().for_each(|worker| group.handle_joined(worker, WorkerProfile::NATIVE, ms(0)));
+    group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
+    let (mut rows, a, b) = (Rows::default(), grant(&mut group, A), grant(&mut group, B));
+    rows.deliver(&mut group, B, &b, ms(1));
+    rows.deliver(&mut group, A, &a, ms(1));
+    let first = group.poll_batch().unwrap();
+    assert_eq!(group.ledger().queued, u64::from(LENGTH), "the other one is in the journal already");
+    let mut journal = drain(&mut group);
+
+    let mut restored = LeaseGroup::restore(config, group.state()).unwrap();
+    restored.handle_joined(A, WorkerProfile::NATIVE, ms(2));
+    restored.begin_iteration(WeightsVersion(0), ms(2)).unwrap();
+    // Begun, and back again.
+    journal.extend(drain(&mut restored));
+    let mut restored = LeaseGroup::restore(config, restored.state()).unwrap();
+    restored.handle_joined(A, WorkerProfile::NATIVE, ms(3));
+    restored.begin_iteration(WeightsVersion(0), ms(3)).unwrap();
+    let lease = grant(&mut restored, A);
+    Rows::default().deliver(&mut restored, A, &lease, ms(4));
+    let second = restored.poll_batch().unwrap();
+    journal.extend(drain(&mut restored));
+    assert_eq!(journal.iter().filter(|entry| **entry == JournalEntry::Restored).count(), 2);
+
+    let (mut again, mut rows) = (LeaseGroup::new(config).unwrap(), Rows::default());
+    again.replay(journal).unwrap();
+    again.handle_joined(A, WorkerProfile::NATIVE, ms(0));
+    for expected in [first, second] {
+        again.begin_iteration(WeightsVersion(0), ms(1)).unwrap();
+        let lease = grant(&mut again, A);
+        rows.deliver(&mut again, A, &lease, ms(1));
+        assert_eq!(again.poll_batch(), Some(expected));
+    }
+    assert_eq!(again.poll_journal(), None);
+}
+
+#[test]
 fn a_restored_group_makes_the_batches_that_the_other_one_would_have_made() {
     let config = GroupConfig::new(4, LENGTH);
     let calm = calm_batches(4, LENGTH, 4);

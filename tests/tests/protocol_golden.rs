@@ -250,7 +250,7 @@ fn answers_keep_their_numbers() {
         (WorkerAnswer::GlobalVars(GlobalVars::default()), "06 00 00"),
         (WorkerAnswer::Filters(BTreeMap::new()), "07 00"),
         (WorkerAnswer::State(vec![7]), "08 01 07"),
-        (WorkerAnswer::Metrics(Box::default()), "09 00 00 00 00 00 00 00 00 00"),
+        (WorkerAnswer::Metrics(Box::default()), "09 00 00 00 00 00 00 00 00 00 00"),
         (WorkerAnswer::PolicyIds(BTreeSet::from([PolicyId::new("p")])), "0a 01 01 70"),
         (WorkerAnswer::Spaces(BTreeMap::new()), "0b 00"),
         (WorkerAnswer::Text("h".into()), "0d 01 68"),

@@ -39,6 +39,7 @@ mod intercept;
 #[cfg(test)]
 mod laws;
 mod multi_agent;
+mod open;
 mod parts;
 mod rows;
 mod sample_batch;
@@ -57,6 +58,7 @@ pub use error::BatchError;
 pub use fragment::{Cut, CutReason, EpisodeMetrics, SlotFragment};
 pub use intercept::Intercepted;
 pub use multi_agent::MultiAgentBatch;
+pub use open::{Continuation, OpenEpisodes, TrajectoryKey};
 pub use parts::BatchParts;
 pub use rows::{Row, RowValue};
 pub use sample_batch::SampleBatch;

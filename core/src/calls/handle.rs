@@ -29,7 +29,7 @@ impl<R, T> CallManager<R, T> {
             }
             Whose::Async(tag) => {
                 self.counters.returned += 1;
-                self.ready.push_back(CallResult { worker, result: result.map_err(CallError::Failed), tag });
+                self.keep_result(CallResult { worker, result: result.map_err(CallError::Failed), tag });
             }
             Whose::TimedOut => self.counters.late += 1,
             Whose::Forgotten => {

@@ -53,12 +53,13 @@ impl<R, T> CallManager<R, T> {
                 }
                 Whose::Async(tag) => {
                     self.counters.lost += 1;
-                    self.ready.push_back(CallResult { worker, result: Err(error), tag });
+                    self.keep_result(CallResult { worker, result: Err(error), tag });
                 }
                 Whose::TimedOut | Whose::Forgotten => {}
             }
         }
         let Some(known) = self.workers.get_mut(&worker) else { return };
+        known.life += 1;
         if core::mem::replace(&mut known.is_healthy, false) {
             self.event(CallEvent::WorkerUnhealthy { worker, cause });
         }

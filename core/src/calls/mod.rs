@@ -83,8 +83,9 @@ pub struct CallManager<R, T> {
     next_call: CallId,
     next_set: CallSetId,
     sets: BTreeMap<CallSetId, CallSet<T>>,
-    /// Answers of asynchronous calls that nobody has fetched, in the order in which they came.
-    ready: VecDeque<CallResult<T>>,
+    /// Answers of asynchronous calls that nobody has fetched, in the order in which they came, each with the life of its
+    /// worker then.
+    ready: VecDeque<(u64, CallResult<T>)>,
     counters: CallCounters,
     commands: VecDeque<CallCommand<R>>,
     events: VecDeque<CallEvent>,
@@ -134,7 +135,7 @@ impl<R, T> CallManager<R, T> {
         self.check_known(worker)?;
         self.drop_calls(worker);
         self.workers.remove(&worker);
-        self.ready.retain(|result| result.worker != worker);
+        self.ready.retain(|(_, result)| result.worker != worker);
         debug_assert!(self.is_consistent());
         Ok(())
     }
@@ -172,24 +173,27 @@ impl<R, T> CallManager<R, T> {
     }
 
     /// Answers of asynchronous calls that nobody has fetched, in the order in which they came: of those with one of
-    /// these tags, or of all without any. With `mark_healthy` whoever has answered is healthy.
+    /// these tags, or of all without any. With `mark_healthy` whoever has answered is healthy, unless it has
+    /// left or become unhealthy since.
     ///
     /// Waits for nothing: whoever wants to wait looks at [`num_pending_async`](Self::num_pending_async).
     #[doc(alias("fetch_ready_async_reqs", "fetch_ready"))]
     pub fn fetch_ready_async(&mut self, tags: &[&str], mark_healthy: bool) -> Vec<CallResult<T>> {
-        let is_wanted = |result: &CallResult<T>| has_tag(tags, result.tag.as_deref());
+        let is_wanted = |(_, result): &(u64, CallResult<T>)| has_tag(tags, result.tag.as_deref());
         let (fetched, kept): (Vec<_>, Vec<_>) = self.ready.drain(..).partition(is_wanted);
         self.ready = kept.into();
-        for result in &fetched {
+        for (life, result) in &fetched {
+            let mut is_same = false;
             if let Some(worker) = self.workers.get_mut(&result.worker) {
                 worker.in_flight = worker.in_flight.saturating_sub(1);
+                is_same = worker.life == *life;
             }
-            if mark_healthy && matches!(result.result, Ok(_) | Err(CallError::Failed(_))) {
+            if mark_healthy && is_same && matches!(result.result, Ok(_) | Err(CallError::Failed(_))) {
                 self.mark_healthy(result.worker);
             }
         }
         debug_assert!(self.is_consistent());
-        fetched
+        fetched.into_iter().map(|(_, result)| result).collect()
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) at the latest, if nothing happens before.
@@ -265,6 +269,12 @@ impl<R, T> CallManager<R, T> {
         if self.workers.contains_key(&worker) { Ok(()) } else { Err(ForEachError::UnknownWorker(worker)) }
     }
 
+    /// Keeps the result of an asynchronous call until somebody fetches it.
+    fn keep_result(&mut self, result: CallResult<T>) {
+        let life = self.workers.get(&result.worker).map_or(0, |worker| worker.life);
+        self.ready.push_back((life, result));
+    }
+
     fn event(&mut self, event: CallEvent) {
         if self.events.len() == Self::MAX_EVENTS {
             self.events.pop_front();
@@ -278,7 +288,7 @@ impl<R, T> CallManager<R, T> {
         let by_set: usize = self.sets.values().map(|set| set.open).sum();
         let of_sets: usize = self.workers.values().map(Called::num_in_sets).sum();
         let in_flight = |id: WorkerId, worker: &Called| {
-            let ready = self.ready.iter().filter(|result| result.worker == id).count();
+            let ready = self.ready.iter().filter(|(_, result)| result.worker == id).count();
             worker.num_pending(&[]) + ready
         };
         self.counters.started == self.counters.ended() + open as u64

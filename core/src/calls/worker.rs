@@ -13,6 +13,8 @@ pub(super) struct Called {
     pub(super) is_healthy: bool,
     /// False once it has left.
     pub(super) is_there: bool,
+    /// Counts how often it has left or become unhealthy: what it said before says nothing of it since.
+    pub(super) life: u64,
     pub(super) restarts: u64,
     pub(super) sample_failures: u32,
     /// Asynchronous calls that were begun and not fetched.
@@ -49,6 +51,7 @@ impl Called {
         Self {
             is_healthy: true,
             is_there: true,
+            life: 0,
             restarts: 0,
             sample_failures: 0,
             in_flight: 0,

@@ -14,6 +14,8 @@ pub struct Losses {
     pub blackholed_env_steps: u64,
     /// Rows of agents in those.
     pub blackholed_agent_steps: u64,
+    /// Lines of files that were passed over since they are no batches; once per time that they were read.
+    pub corrupt_lines: u64,
     /// The sub-environments that are in quarantine now, in the order of their indices.
     pub quarantined: Vec<Quarantined>,
 }
@@ -34,6 +36,7 @@ impl Losses {
         self.agent_steps = self.agent_steps.saturating_add(later.agent_steps);
         self.blackholed_env_steps = self.blackholed_env_steps.saturating_add(later.blackholed_env_steps);
         self.blackholed_agent_steps = self.blackholed_agent_steps.saturating_add(later.blackholed_agent_steps);
+        self.corrupt_lines = self.corrupt_lines.saturating_add(later.corrupt_lines);
         self.quarantined = later.quarantined;
     }
 }
@@ -50,6 +53,7 @@ mod tests {
             agent_steps,
             blackholed_env_steps: blackholed,
             blackholed_agent_steps: blackholed,
+            corrupt_lines: env_steps,
             quarantined,
         };
         let mut sum = losses(1, 2, 3, vec![out(0), out(3)]);

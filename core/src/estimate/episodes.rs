@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Probability, or density, of the logged action under the policy to be judged.
-pub(crate) const NEW_ACTION_PROB: &str = "new_action_prob";
+pub const NEW_ACTION_PROB: &str = "new_action_prob";
 
 /// A column of one number per row, as doubles.
 pub(super) fn numbers(batch: &SampleBatch, name: &str) -> Result<Vec<f64>, EstimateError> {
@@ -35,6 +35,16 @@ pub(super) fn finite(batch: &SampleBatch, column: &'static str) -> Result<Vec<f6
 
 pub(crate) fn rewards(batch: &SampleBatch) -> Result<Vec<f64>, EstimateError> {
     finite(batch, REWARDS.name())
+}
+
+/// Checks what estimators will read of these rows, where somebody still knows where they come from: rewards, and with `probs`
+/// the probabilities.
+///
+/// # Errors
+/// [`EstimateError`], with the first row that is wrong.
+pub fn check_rows(batch: &SampleBatch, probs: bool) -> Result<(), EstimateError> {
+    rewards(batch)?;
+    if probs { ratios(batch).map(drop) } else { Ok(()) }
 }
 
 /// How much likelier each action is under the new policy than under the one that took it.

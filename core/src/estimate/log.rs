@@ -2,7 +2,7 @@
 
 use super::EstimateError;
 use crate::{
-    batch::{AGENT_INDEX, BatchError, EPS_ID, SampleBatch, T, TERMINATEDS},
+    batch::{AGENT_INDEX, BatchError, Continuation, EPS_ID, OpenEpisodes, SampleBatch, T, TERMINATEDS},
     column::ColumnData,
     prelude::*,
 };
@@ -35,9 +35,11 @@ pub struct EpisodeLog {
     /// Of each row so far, the number of its episode.
     places: Vec<u32>,
     /// Numbers of those that have not ended, by id and agent.
-    open: BTreeMap<(i64, i64), u32>,
+    open: OpenEpisodes<u32>,
     episodes: u32,
     begun_late: usize,
+    /// Those that will not go on, though they were not seen to end.
+    abandoned: usize,
 }
 
 /// The rows of an [`EpisodeLog`].
@@ -58,7 +60,8 @@ impl EpisodeLog {
     #[must_use]
     pub fn new(columns: &[&str]) -> Self {
         let columns = columns.iter().map(|name| String::from(*name)).collect();
-        Self { columns, parts: Vec::new(), places: Vec::new(), open: BTreeMap::new(), episodes: 0, begun_late: 0 }
+        let (parts, places, open) = (Vec::new(), Vec::new(), OpenEpisodes::default());
+        Self { columns, parts, places, open, episodes: 0, begun_late: 0, abandoned: 0 }
     }
 
     /// Rows so far.
@@ -73,13 +76,30 @@ impl EpisodeLog {
         self.places.is_empty()
     }
 
+    /// Another file begins: episodes of rows without `t` do not go on there, since nobody could tell.
+    pub fn begin_file(&mut self) {
+        self.abandoned += self.open.begin_file().len();
+    }
+
     /// Adds rows. Episodes are told apart by `eps_id` and `agent_index`, and by flags: an id that comes again after an end
-    /// is another episode.
+    /// is another episode. So is one whose `t` does not go on where it was, as where another run has the same ids.
     ///
     /// # Errors
     /// [`EstimateError::Batch`] with neither `eps_id` nor `terminateds`, for columns of other types, for damaged compressed
     /// ones, and beyond 2^32 rows.
     pub fn add(&mut self, batch: &SampleBatch) -> Result<(), EstimateError> {
+        self.add_rows(batch, false)
+    }
+
+    /// [Adds](Self::add) rows of a policy among several agents, who need not act at every step: `t` may leave some out.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_of_agents(&mut self, batch: &SampleBatch) -> Result<(), EstimateError> {
+        self.add_rows(batch, true)
+    }
+
+    fn add_rows(&mut self, batch: &SampleBatch, gaps: bool) -> Result<(), EstimateError> {
         let mut batch = batch.clone();
         batch.decompress_if_needed()?;
         let rows = batch.len();
@@ -94,19 +114,23 @@ impl EpisodeLog {
         let nothing = vec![0; rows];
         let ids = batch.get_or(EPS_ID, &nothing)?;
         let agents = batch.get_or(AGENT_INDEX, &nothing)?;
-        let steps = batch.get_or(T, &nothing)?;
+        let steps = if has(T.name()) { Some(batch.get(T)?) } else { None };
         let ends = if has(TERMINATEDS.name()) { batch.dones()? } else { vec![false; rows] };
-        for (((&id, &agent), &t), end) in ids.iter().zip(agents).zip(steps).zip(ends) {
-            let place = self.open.get(&(id, agent)).copied().unwrap_or_else(|| {
-                self.begun_late += usize::from(t > 0);
-                self.episodes += 1;
-                self.episodes - 1
-            });
+        for (row, ((&id, &agent), end)) in ids.iter().zip(agents).zip(ends).enumerate() {
+            let t = steps.and_then(|steps| steps.get(row)).copied();
+            let continuation = self.open.place((id, agent), t, gaps);
+            self.abandoned += usize::from(matches!(continuation, Continuation::Instead(_)));
+            let place = match continuation {
+                Continuation::GoesOn(place) => place,
+                Continuation::Begins | Continuation::Instead(_) => {
+                    self.begun_late += usize::from(t > Some(0));
+                    self.episodes += 1;
+                    self.episodes - 1
+                }
+            };
             self.places.push(place);
-            if end {
-                self.open.remove(&(id, agent));
-            } else {
-                self.open.insert((id, agent), place);
+            if !end {
+                self.open.leave((id, agent), t.map(|t| t.saturating_add(1)), place);
             }
         }
         let mut part = SampleBatch::new();
@@ -135,7 +159,7 @@ impl EpisodeLog {
         ids.sort_unstable();
         let mut rows = joined.gather(&order)?;
         rows.insert(EPS_ID.name(), ColumnData::scalars(ids))?;
-        let (episodes, unfinished) = (self.episodes as usize, self.open.len());
+        let (episodes, unfinished) = (self.episodes as usize, self.open.len() + self.abandoned);
         Ok(LoggedEpisodes { rows, episodes, unfinished, begun_late: self.begun_late })
     }
 }
@@ -164,6 +188,37 @@ mod tests {
         assert_eq!(logged.rows.get(EPS_ID).unwrap(), [0, 0, 1, 1, 2, 3]);
         assert_eq!((logged.episodes, logged.unfinished, logged.begun_late), (4, 1, 1));
         assert_eq!(logged.rows.iter().count(), 2);
+    }
+
+    #[test]
+    fn other_runs_with_the_same_ids_have_other_episodes() {
+        let at = |steps: &[i64], end: bool| {
+            let mut ends = vec![false; steps.len()];
+            ends[steps.len() - 1] = end;
+            let rewards: Vec<f32> = steps.iter().map(|t| *t as f32).collect();
+            batch(&vec![5; steps.len()], &rewards, &ends).with(T, ColumnData::scalars(steps.to_vec())).unwrap()
+        };
+        let mut log = EpisodeLog::new(&["rewards"]);
+        log.add(&at(&[0, 1], false)).unwrap();
+        log.begin_file();
+        log.add(&at(&[2, 3], false)).unwrap();
+        log.begin_file();
+        log.add(&at(&[0, 1], true)).unwrap();
+        // A step is missing: nobody knows what it was worth.
+        log.add(&at(&[0, 2], true)).unwrap();
+        log.add_of_agents(&at(&[0, 2], true)).unwrap();
+        let logged = log.finish().unwrap();
+        assert_eq!(logged.rows.get(EPS_ID).unwrap(), [0, 0, 0, 0, 1, 1, 2, 3, 4, 4]);
+        assert_eq!((logged.episodes, logged.unfinished, logged.begun_late), (5, 2, 1));
+
+        let mut log = EpisodeLog::new(&["rewards"]);
+        let nameless = || batch(&[5], &[1.0], &[false]);
+        log.add(&nameless()).unwrap();
+        log.add(&nameless()).unwrap();
+        log.begin_file();
+        log.add(&nameless()).unwrap();
+        let logged = log.finish().unwrap();
+        assert_eq!((logged.rows.get(EPS_ID).unwrap(), logged.unfinished), (&[0, 0, 1][..], 2));
     }
 
     #[test]

@@ -38,7 +38,8 @@ mod reweighted;
 mod scaled;
 
 pub use confidence::{Interval, bootstrap_interval, effective_sample_size};
-pub(crate) use episodes::{NEW_ACTION_PROB, rewards};
+pub(crate) use episodes::rewards;
+pub use episodes::{NEW_ACTION_PROB, check_rows};
 pub use estimator::{Estimator, importance_weights};
 pub(crate) use estimator::{Q_VALUES, V_VALUES};
 pub use legacy::LegacyStepEstimator;

@@ -1,7 +1,9 @@
 //! Fragments arrive.
 
 use super::{
-    End, GroupEvent, LeaseGroup, Outcome, QuarantineCause, Receipt, RejectReason, audit::same_bits, slot_table::Commit,
+    End, GroupEvent, LeaseGroup, Outcome, QuarantineCause, Receipt, RejectReason,
+    audit::same_bits,
+    slot_table::{Checked, Commit, Untrusted},
 };
 use crate::{
     batch::SlotFragment,
@@ -15,8 +17,8 @@ impl LeaseGroup {
     ///
     /// Every fragment is judged for itself, with one exception: if one of them contradicts what is
     /// committed, none is believed and the worker is quarantined; unless an untrusted one committed it, whose fragment is
-    /// then [made again](super::AuditPolicy). The group cannot know who of the two
-    /// is right; the event names both. A fragment that several workers were asked for is compared until the
+    /// then [made again](super::AuditPolicy), and the worker quarantined if that is what it should be. The group cannot know
+    /// who of the two is right; the event names both. A fragment that several workers were asked for is compared until the
     /// slot's next one is committed, also when the batch has been taken and the lease is over.
     ///
     /// A worker whose lease has ended brings nothing, even if it is right and the slot is open: the slot is
@@ -48,31 +50,42 @@ impl LeaseGroup {
     }
 
     /// True if the fragment differs from a committed one of the same slot, number and weights. One for a lease from before
-    /// the group was restored says nothing: where slots do not keep step, the slot may have come here on another way.
+    /// the group was restored says nothing: where slots do not keep step, the slot may have come here on another way. Nor
+    /// does one for a lease from before the slot was set back because somebody had lied: it may go on from the lie.
     fn contradicts(&self, lease: LeaseId, fragment: &SlotFragment) -> bool {
-        lease >= self.config.first_lease && self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
+        let is_comparable = self.slots.get(fragment.slot).is_some_and(|slot| slot.is_comparable(lease));
+        lease >= self.config.first_lease
+            && is_comparable
+            && self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
     }
 
-    /// Has the committed fragments made again that these contradict, if others made them who are not trusted. True if
-    /// there are such: then nobody is to blame yet.
+    /// Has the committed fragments made again that these contradict, if others made them who are not trusted, each once. True
+    /// if there are such: then nobody is to blame yet. False if one of them is known to be what it should be.
     fn dispute(&mut self, worker: WorkerId, lease: LeaseId, fragments: &[SlotFragment]) -> bool {
         let party = self.audits.party(worker);
         let mut is_disputed = false;
+        let mut is_refuted = false;
         for fragment in fragments {
             if !self.contradicts(lease, fragment) {
                 continue;
             }
             let slot = self.slots.get(fragment.slot);
             let first = slot.and_then(|slot| slot.untrusted(fragment.fragment));
-            let first = first.map(|(worker, party, start)| (worker, party, start.cloned()));
-            if let (Some((first, of, start)), Some(twin)) = (first, self.twin(fragment).cloned())
-                && Some(of) != party
-            {
-                let batch = self.batch_of(fragment);
-                is_disputed |= self.audits.demand((first, of), twin, start, batch);
+            let (Some(Untrusted { by, start, checked }), Some(twin)) = (first, self.twin(fragment)) else { continue };
+            if Some(by.1) == party {
+                continue;
             }
+            is_refuted |= checked == Checked::Agrees;
+            is_disputed |= match checked {
+                Checked::No => {
+                    let (twin, start, batch) = (twin.clone(), start.cloned(), self.batch_of(fragment));
+                    self.audits.demand(by, twin, start, batch, worker)
+                }
+                Checked::Unknown => true,
+                Checked::Agrees => false,
+            };
         }
-        is_disputed
+        is_disputed && !is_refuted
     }
 
     /// The committed fragment that this one must be equal to.

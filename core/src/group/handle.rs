@@ -14,9 +14,14 @@ impl LeaseGroup {
     /// Failures in a row after which a worker gets no more leases.
     const MAX_STRIKES: u32 = 3;
 
-    /// A worker is ready for leases. If the id is known, that worker has left and this is another one.
+    /// A worker is ready for leases. If the id is known, that worker has left and this is another one, which is trusted no
+    /// more than it was.
     pub fn handle_joined(&mut self, worker: WorkerId, profile: WorkerProfile, now: Micros) {
+        let party = self.audits.party(worker);
         self.forget(worker);
+        if let Some(party) = party {
+            self.distrust(worker, party);
+        }
         self.workers.insert(worker, Worker::new(profile, now));
         self.advance(now);
     }

@@ -31,6 +31,9 @@ pub enum JournalEntry {
         /// How many.
         fragments: u64,
     },
+    /// The group was [restored](LeaseGroup::restore) from the state that it had here: what was queued is no longer committed,
+    /// and an iteration whose batch had not been taken has not begun.
+    Restored,
 }
 
 /// Why a group cannot follow a journal.
@@ -59,7 +62,8 @@ impl LeaseGroup {
     /// entry the group goes on by itself, and only then keeps a journal of its own, which continues this one.
     ///
     /// The other one must have begun where this one does: at the beginning of the run, or at the
-    /// [state](Self::state) that both were restored from.
+    /// [state](Self::state) that both were restored from. A journal goes on over later restarts if it is cut off, each time,
+    /// behind what had been polled when the state was asked for.
     ///
     /// A batch comes once all that was made with weights before its update is there, since nobody has these afterwards.
     ///
@@ -72,20 +76,22 @@ impl LeaseGroup {
         if self.flow.newest.is_some() || self.flow.script.is_some() {
             return Err(JournalError::Begun);
         }
-        let journal: VecDeque<JournalEntry> = journal.into_iter().collect();
+        let journal = without_what_was_undone(self.config.mode, journal);
         self.check_journal(&journal)?;
+        self.flow.journal.clear();
+        let journal = journal.into_iter().map(|(_, entry)| entry).collect();
         self.flow.script = Script::new(journal, self.slots.iter().map(|(_, slot)| slot.next()).collect());
         Ok(())
     }
 
     /// Goes through a journal as the group that wrote it.
-    fn check_journal(&self, journal: &VecDeque<JournalEntry>) -> Result<(), JournalError> {
+    fn check_journal(&self, journal: &[(u64, JournalEntry)]) -> Result<(), JournalError> {
         let mut slots: Vec<(FragmentNo, WeightsVersion)> =
             self.slots.iter().map(|(_, slot)| (slot.next(), WeightsVersion(0))).collect();
         let mut queued = VecDeque::<WeightsVersion>::new();
         let (mut first, mut newest, mut is_open) = (None, WeightsVersion(0), false);
-        for (index, entry) in (0..).zip(journal) {
-            let is_possible = match *entry {
+        for &(index, entry) in journal {
+            let is_possible = match entry {
                 JournalEntry::Began { weights_version } => {
                     let is_next = !is_open && newest <= weights_version;
                     (is_open, newest) = (true, weights_version);
@@ -111,6 +117,8 @@ impl LeaseGroup {
                     queued.drain(..usize::try_from(fragments).map_or(0, |fragments| fragments.min(queued.len())));
                     is_there
                 }
+                // Nothing is left of it.
+                JournalEntry::Restored => true,
             };
             if !is_possible {
                 return Err(JournalError::Impossible(index));
@@ -129,4 +137,39 @@ impl LeaseGroup {
             self.flow.script = None;
         }
     }
+}
+
+/// The entries that still counted at the end, each with its place.
+fn without_what_was_undone(
+    mode: SamplingMode,
+    journal: impl IntoIterator<Item = JournalEntry>,
+) -> Vec<(u64, JournalEntry)> {
+    let mut entries: Vec<Option<(u64, JournalEntry)>> = Vec::new();
+    // Where the queued fragments are with their weights, and the iteration whose batch was not taken.
+    let mut queued = VecDeque::<(usize, WeightsVersion)>::new();
+    let mut open = None;
+    for (index, entry) in (0..).zip(journal) {
+        match entry {
+            JournalEntry::Began { weights_version: newest } => {
+                queued.retain(|(_, version)| mode.allows(newest.0.saturating_sub(version.0)));
+                open = Some(entries.len());
+            }
+            JournalEntry::Committed { weights_version, .. } => queued.push_back((entries.len(), weights_version)),
+            JournalEntry::Batch { fragments } => {
+                queued
+                    .drain(..usize::try_from(fragments).map_or(queued.len(), |fragments| fragments.min(queued.len())));
+                open = None;
+            }
+            JournalEntry::Restored => {
+                for undone in queued.drain(..).map(|(place, _)| place).chain(open.take()) {
+                    if let Some(entry) = entries.get_mut(undone) {
+                        *entry = None;
+                    }
+                }
+                continue;
+            }
+        }
+        entries.push(Some((index, entry)));
+    }
+    entries.into_iter().flatten().collect()
 }

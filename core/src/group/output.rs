@@ -224,7 +224,7 @@ pub enum GroupEvent {
 /// Why a worker gets no more leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuarantineCause {
-    /// It contradicted a committed fragment.
+    /// It contradicted a committed fragment, which was made again if somebody untrusted had made it.
     Audit,
     /// A fragment of its party was made again and differs.
     Replay,

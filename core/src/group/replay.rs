@@ -4,7 +4,7 @@
 //! ([`LeaseGroup::handle_audited`]); it waits for nothing. Which fragments these are is decided by random numbers that are
 //! addressed by a secret, so nobody can foresee it, and who is caught is not told by which.
 
-use super::{ExpiryCause, GroupEvent, LeaseGroup, QuarantineCause, audit::same_bits};
+use super::{ExpiryCause, GroupEvent, LeaseGroup, QuarantineCause, audit::same_bits, slot_table::Checked};
 use crate::{
     batch::SlotFragment,
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
@@ -112,7 +112,8 @@ pub struct Conviction {
     /// Fragments of the party, and such as go on from them, that no batch had taken: they are no longer committed.
     pub dropped: u32,
     /// The first batch that has a fragment of the party in it which nobody has made again; none if no batch has been taken
-    /// with one. Whatever was saved before it was taken is clean.
+    /// with one. Whatever was saved before it was taken is clean. Where slots do not keep step that may be the batch that is
+    /// not complete: what is queued cannot be dropped there but by going back to where the last batch was taken.
     pub first_doubtful: Option<FragmentNo>,
 }
 
@@ -122,7 +123,11 @@ pub(super) struct Audits {
     policy: Option<(AuditPolicy, Streams)>,
     of_workers: BTreeMap<WorkerId, Party>,
     parties: BTreeMap<Party, Standing>,
+    /// What nobody has polled.
     tasks: VecDeque<AuditTask>,
+    /// Bytes of the tasks of which nobody has said what came of them, by number, and all of them together.
+    outstanding: BTreeMap<u64, usize>,
+    bytes: usize,
     next: u64,
 }
 
@@ -131,19 +136,32 @@ struct Standing {
     committed: u64,
     /// The batch of the first fragment that nobody has made again, or will.
     unchecked: Option<FragmentNo>,
-    /// Batches of the fragments that are being made again, by number of the task.
-    pending: BTreeMap<u64, FragmentNo>,
+    /// The fragments that are being made again, by number of the task.
+    pending: BTreeMap<u64, Pending>,
+}
+
+/// A fragment that is being made again.
+#[derive(Debug)]
+struct Pending {
+    batch: FragmentNo,
+    slot: SlotId,
+    fragment: FragmentNo,
+    worker: WorkerId,
+    /// Who contradicts it.
+    contradicted_by: BTreeSet<WorkerId>,
 }
 
 impl Standing {
     fn first_doubtful(&self) -> Option<FragmentNo> {
-        self.pending.values().copied().chain(self.unchecked).min()
+        self.pending.values().map(|pending| pending.batch).chain(self.unchecked).min()
     }
 }
 
 impl Audits {
-    /// Fragments that wait to be made again, at most; what is more is not made again.
+    /// Fragments that wait to be made again or are being made, at most; what is more is not made again.
     const MAX_TASKS: usize = 4096;
+    /// Bytes of those, about.
+    const MAX_BYTES: usize = 256 << 20;
     /// Parties that are remembered, at most, besides those with something pending or somebody here.
     const MAX_PARTIES: usize = 4096;
 
@@ -153,6 +171,25 @@ impl Audits {
 
     pub(super) fn forget_worker(&mut self, worker: WorkerId) {
         self.of_workers.remove(&worker);
+        for pending in self.parties.values_mut().flat_map(|standing| standing.pending.values_mut()) {
+            pending.contradicted_by.remove(&worker);
+        }
+    }
+
+    /// The parties with a fragment in a batch before this one that nobody has made again. Tasks that are out do not outlive the
+    /// process.
+    pub(super) fn doubts_before(&self, batch: FragmentNo) -> Vec<(u64, u64, FragmentNo)> {
+        let doubt =
+            |(party, standing): (&Party, &Standing)| Some((party.0, standing.committed, standing.first_doubtful()?));
+        self.parties.iter().filter_map(doubt).filter(|(_, _, first)| *first < batch).collect()
+    }
+
+    /// Nobody is here, and nothing is being made again.
+    pub(super) fn restore(doubts: Vec<(u64, u64, FragmentNo)>) -> Self {
+        let standing = |(party, committed, first)| {
+            (Party(party), Standing { committed, unchecked: Some(first), ..Standing::default() })
+        };
+        Self { parties: doubts.into_iter().map(standing).collect(), ..Self::default() }
     }
 
     fn distrust(&mut self, worker: WorkerId, party: Party) {
@@ -177,32 +214,49 @@ impl Audits {
         batch: FragmentNo,
     ) {
         let (Some(party), Some((policy, streams))) = (self.party(worker), self.policy) else { return };
+        let has_room = self.has_room();
         let standing = self.parties.entry(party).or_default();
         standing.committed += 1;
         let FragmentNo(number) = fragment.fragment;
         let mut rng = streams.at(fragment.slot, number as u32, (number >> 32) as u32, lease.0 as u16);
         let is_first = standing.committed <= u64::from(policy.first_fragments);
-        if (is_first || rng.uniform_f64() < policy.share) && self.tasks.len() < Self::MAX_TASKS {
+        if (is_first || rng.uniform_f64() < policy.share) && has_room {
             self.push((worker, party), fragment.clone(), start.cloned(), batch);
         } else {
             standing.unchecked = Some(standing.unchecked.map_or(batch, |first| first.min(batch)));
         }
     }
 
-    /// Has a committed fragment made again that somebody contradicts. False if nothing is made again.
+    fn has_room(&self) -> bool {
+        self.outstanding.len() < Self::MAX_TASKS && self.bytes < Self::MAX_BYTES
+    }
+
+    /// Has a committed fragment made again that somebody contradicts, unless it is being made again already or there is no
+    /// room. False if nothing is made again ever.
     pub(super) fn demand(
         &mut self,
-        by: (WorkerId, Party),
+        (worker, party): (WorkerId, Party),
         fragment: SlotFragment,
         start: Option<Vec<u8>>,
         batch: FragmentNo,
+        contradicted_by: WorkerId,
     ) -> bool {
-        let is_known =
-            |task: &AuditTask| task.fragment.slot == fragment.slot && task.fragment.fragment == fragment.fragment;
-        if self.policy.is_some() && !self.tasks.iter().any(is_known) {
-            self.push(by, fragment, start, batch);
+        if self.policy.is_none() {
+            return false;
         }
-        self.policy.is_some()
+        let wanted = (fragment.slot, fragment.fragment, worker);
+        let standing = self.parties.entry(party).or_default();
+        let mut pending = standing.pending.values_mut();
+        if let Some(known) = pending.find(|known| (known.slot, known.fragment, known.worker) == wanted) {
+            known.contradicted_by.insert(contradicted_by);
+        } else if self.has_room() {
+            let number = self.push((worker, party), fragment, start, batch);
+            let standing = self.parties.entry(party).or_default();
+            if let Some(pending) = standing.pending.get_mut(&number) {
+                pending.contradicted_by.insert(contradicted_by);
+            }
+        }
+        true
     }
 
     fn push(
@@ -211,11 +265,30 @@ impl Audits {
         fragment: SlotFragment,
         start: Option<Vec<u8>>,
         batch: FragmentNo,
-    ) {
+    ) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.parties.entry(party).or_default().pending.insert(number, batch);
+        let (slot, contradicted_by) = (fragment.slot, BTreeSet::new());
+        let pending = Pending { batch, slot, fragment: fragment.fragment, worker, contradicted_by };
+        self.parties.entry(party).or_default().pending.insert(number, pending);
+        let states = fragment.state.len() + start.as_ref().map_or(0, Vec::len);
+        let bytes = fragment.rows.size_bytes() + fragment.final_obs.size_bytes() + states;
+        self.bytes += bytes;
+        self.outstanding.insert(number, bytes);
         self.tasks.push_back(AuditTask { number, party, worker, start, fragment });
+        number
+    }
+
+    /// A task takes no room any more.
+    fn done(&mut self, number: u64) {
+        self.bytes -= self.outstanding.remove(&number).unwrap_or(0);
+    }
+
+    /// Forgets what was not begun of a party.
+    fn forget_tasks(&mut self, party: Party) {
+        let (gone, kept): (VecDeque<_>, VecDeque<_>) = self.tasks.drain(..).partition(|task| task.party == party);
+        self.tasks = kept;
+        gone.iter().for_each(|task| self.done(task.number));
     }
 }
 
@@ -245,10 +318,12 @@ impl LeaseGroup {
         self.audits.parties.values().filter_map(Standing::first_doubtful)
     }
 
-    /// Counts env steps that were committed in an earlier life of the run and turned out to be lies.
+    /// Says how many env steps the run's earlier life had [rejected](super::Rejected::audit) as lies: those that the state knew
+    /// nothing of from which the group was restored are counted, the others were.
     pub fn count_taken_back(&mut self, env_steps: u64) {
-        self.ledger.granted += env_steps;
-        self.ledger.rejected.audit += env_steps;
+        let unknown = env_steps.saturating_sub(self.ledger.rejected.audit);
+        self.ledger.granted += unknown;
+        self.ledger.rejected.audit += unknown;
     }
 
     /// A fragment to make again, with [its lease](AuditTask::lease) and the weights of its version, from somebody who is
@@ -257,17 +332,28 @@ impl LeaseGroup {
         self.audits.tasks.pop_front()
     }
 
-    /// A fragment was made again. If it differs, the party's workers get no more leases; what it has committed and no batch
+    /// A fragment was made again. If it is what it should be, whoever contradicted it gets no more leases. If it differs, the party's workers get no more leases; what it has committed and no batch
     /// has taken, is no longer committed, in synchronous mode, and made again by others. What is in batches is for
-    /// the caller to undo.
+    /// the caller to undo, and in the other modes what is queued, too.
     pub fn handle_audited(&mut self, task: &AuditTask, verdict: Verdict, now: Micros) -> Option<Conviction> {
+        self.audits.done(task.number);
         let standing = self.audits.parties.get_mut(&task.party)?;
         let first_doubtful = standing.first_doubtful();
-        let batch = standing.pending.remove(&task.number)?;
+        let pending = standing.pending.remove(&task.number)?;
+        let place = (task.fragment.slot, task.fragment.fragment);
         match verdict {
-            Verdict::Agrees => return None,
+            Verdict::Agrees => {
+                self.slots.check(place, task.worker, Checked::Agrees);
+                for liar in pending.contradicted_by {
+                    self.quarantine(liar, QuarantineCause::Audit);
+                }
+                self.advance(now);
+                return None;
+            }
             Verdict::Unknown => {
+                let batch = pending.batch;
                 standing.unchecked = Some(standing.unchecked.map_or(batch, |first| first.min(batch)));
+                self.slots.check(place, task.worker, Checked::Unknown);
                 return None;
             }
             Verdict::Differs => {}
@@ -275,7 +361,7 @@ impl LeaseGroup {
         let AuditTask { party, worker, fragment: SlotFragment { slot, fragment, .. }, .. } = *task;
         // What else it has pending is of no interest any more.
         *standing = Standing { committed: standing.committed, ..Standing::default() };
-        self.audits.tasks.retain(|waiting| waiting.party != party);
+        self.audits.forget_tasks(party);
         self.event(GroupEvent::ReplayMismatch { worker, slot, fragment });
         let of_party = |(&worker, &of): (&WorkerId, &Party)| (of == party).then_some(worker);
         let workers: Vec<WorkerId> = self.audits.of_workers.iter().filter_map(of_party).collect();
@@ -285,7 +371,7 @@ impl LeaseGroup {
         let dropped = self.drop_commits_of(party);
         self.advance(now);
         let taken = self.open.front().map_or(self.next_fragment, |first| first.fragment);
-        let first_doubtful = first_doubtful.filter(|&first| first < taken);
+        let first_doubtful = first_doubtful.filter(|&first| first < taken || self.is_free());
         Some(Conviction { party, workers, slot, fragment, dropped, first_doubtful })
     }
 
@@ -302,7 +388,12 @@ impl LeaseGroup {
     /// The first batch that a fragment which is committed now may be in.
     pub(super) fn batch_of(&self, fragment: &SlotFragment) -> FragmentNo {
         match self.is_free() {
-            true => self.open.front().map_or(self.next_fragment, |first| first.fragment),
+            // What comes between two batches may be dropped when the next one begins, and its slot goes on from there: then
+            // not even what is saved before that one is taken is clean.
+            true => {
+                let before = FragmentNo(self.next_fragment.0.saturating_sub(1));
+                self.open.front().map_or(before, |first| first.fragment)
+            }
             false => fragment.fragment,
         }
     }
@@ -314,7 +405,7 @@ impl LeaseGroup {
             return 0;
         }
         let mut dropped = 0;
-        for (slot, next, fragments) in self.slots.drop_commits_of(party) {
+        for (slot, next, fragments) in self.slots.drop_commits_of(party, self.leases.next_id()) {
             dropped += fragments;
             let length = u64::from(self.config.rollout_fragment_length);
             self.ledger.take_back(u64::from(fragments) * length);

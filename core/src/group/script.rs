@@ -48,7 +48,7 @@ impl Script {
                         *wanted = FragmentNo(fragment.0 + 1);
                     }
                 }
-                JournalEntry::Began { .. } => {}
+                JournalEntry::Began { .. } | JournalEntry::Restored => {}
                 JournalEntry::Batch { .. } => break,
             }
         }

@@ -16,6 +16,18 @@ pub(super) struct Commit {
     pub(super) worker: WorkerId,
 }
 
+/// What came of making a fragment again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Checked {
+    /// Nobody has.
+    #[default]
+    No,
+    /// It is what it should be.
+    Agrees,
+    /// It could not be made again.
+    Unknown,
+}
+
 /// A committed fragment that no batch has taken.
 #[derive(Debug)]
 struct Queued {
@@ -26,6 +38,16 @@ struct Queued {
     asked: u32,
     /// Who made it and who answers for that, if that one is not trusted.
     by: Option<(WorkerId, Party)>,
+    checked: Checked,
+}
+
+/// A committed fragment of somebody who is not trusted.
+pub(super) struct Untrusted<'a> {
+    /// Who made it, and who answers for that.
+    pub(super) by: (WorkerId, Party),
+    /// The state that it began with.
+    pub(super) start: Option<&'a Vec<u8>>,
+    pub(super) checked: Checked,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +57,8 @@ pub(super) struct Slot {
     /// The worker that still has this very state: it committed it in its latest lease.
     pub(super) held_by: Option<WorkerId>,
     pub(super) last_commit: Option<Commit>,
+    /// Leases before this one may go on from a fragment that is no longer committed.
+    rewound: LeaseId,
     /// The fragment to commit next.
     next: FragmentNo,
     /// The committed fragments that no batch has taken, in order; in synchronous mode at most one for each open iteration.
@@ -58,12 +82,11 @@ impl Slot {
         self.committed.iter().chain(&self.witness).map(|queued| &queued.fragment)
     }
 
-    /// Of a committed fragment that is still of use: who made it and answers for it, if that one is not trusted, and from
-    /// which state.
-    pub(super) fn untrusted(&self, fragment: FragmentNo) -> Option<(WorkerId, Party, Option<&Vec<u8>>)> {
+    /// What is known of a committed fragment that is still of use, if whoever made it is not trusted.
+    pub(super) fn untrusted(&self, fragment: FragmentNo) -> Option<Untrusted<'_>> {
         let mut known = self.committed.iter().chain(&self.witness);
         let found = known.find(|queued| queued.fragment.fragment == fragment)?;
-        found.by.map(|(worker, party)| (worker, party, found.start.as_ref()))
+        found.by.map(|by| Untrusted { by, start: found.start.as_ref(), checked: found.checked })
     }
 
     /// State after the last committed fragment.
@@ -89,16 +112,26 @@ impl Slot {
         }
     }
 
+    /// True if what this lease brings must be equal to what is committed.
+    pub(super) fn is_comparable(&self, lease: LeaseId) -> bool {
+        lease >= self.rewound
+    }
+
     /// True if nobody works on this fragment, and it comes next.
     pub(super) fn is_open(&self, fragment: FragmentNo) -> bool {
         self.leases.is_empty() && self.next() == fragment
     }
 
     fn take_fragment(&mut self) -> Option<SlotFragment> {
-        let Queued { fragment, start, asked, by } = self.committed.pop_front()?;
+        let Queued { fragment, start, asked, by, checked } = self.committed.pop_front()?;
         // Clones share buffers, and few slots are asked for twice.
-        self.witness =
-            (asked > 1 && self.committed.is_empty()).then(|| Queued { fragment: fragment.clone(), start, asked, by });
+        self.witness = (asked > 1 && self.committed.is_empty()).then(|| Queued {
+            fragment: fragment.clone(),
+            start,
+            asked,
+            by,
+            checked,
+        });
         Some(fragment)
     }
 }
@@ -181,13 +214,14 @@ impl SlotTable {
             start,
             asked: core::mem::take(&mut slot.asked),
             by: party.map(|party| (worker, party)),
+            checked: Checked::No,
         });
         slot.witness = None;
     }
 
     /// Takes back the queued fragments of a party, and those that go on from them: the slots, where they are again, and how
-    /// many fragments these were.
-    pub(super) fn drop_commits_of(&mut self, party: Party) -> Vec<(SlotId, FragmentNo, u32)> {
+    /// many fragments these were. `next_lease` is the first lease that cannot have begun before.
+    pub(super) fn drop_commits_of(&mut self, party: Party, next_lease: LeaseId) -> Vec<(SlotId, FragmentNo, u32)> {
         let mut dropped = Vec::new();
         for (id, slot) in (0..).map(SlotId).zip(&mut self.slots) {
             let Some(first) = slot.committed.iter().position(|queued| queued.by.is_some_and(|(_, by)| by == party))
@@ -199,10 +233,22 @@ impl SlotTable {
             let Some(Queued { fragment, start, .. }) = taken.pop_front() else { continue };
             slot.state = start;
             slot.next = fragment.fragment;
+            slot.rewound = next_lease;
             (slot.held_by, slot.last_commit, slot.asked) = (None, None, slot.leases.len() as u32);
             dropped.push((id, slot.next, fragments));
         }
         dropped
+    }
+
+    /// Notes what came of making a worker's fragment again, if that is still of use.
+    pub(super) fn check(&mut self, (slot, fragment): (SlotId, FragmentNo), worker: WorkerId, checked: Checked) {
+        let Some(slot) = self.get_mut(slot) else { return };
+        let is_meant = |queued: &&mut Queued| {
+            queued.fragment.fragment == fragment && queued.by.is_some_and(|(by, _)| by == worker)
+        };
+        if let Some(queued) = slot.committed.iter_mut().chain(&mut slot.witness).find(is_meant) {
+            queued.checked = checked;
+        }
     }
 
     /// The worker has no state of any slot any more.

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{GroupConfig, GroupConfigError, LeaseGroup, Ledger, SamplingMode, slot_table::SlotTable};
+use super::{
+    GroupConfig, GroupConfigError, JournalEntry, LeaseGroup, Ledger, SamplingMode, replay::Audits,
+    slot_table::SlotTable,
+};
 use crate::{
     ids::{FragmentNo, LeaseId},
     prelude::*,
@@ -12,7 +15,7 @@ use crate::{
 /// A group as it was when its last batch was taken.
 ///
 /// What is queued or outstanding is not in it: a group that is [restored](LeaseGroup::restore) has it made again, with the
-/// same bits in synchronous mode.
+/// same bits in synchronous mode. Doubts are: who is caught lying later has lied before, too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupState {
     rollout_fragment_length: u32,
@@ -20,6 +23,9 @@ pub struct GroupState {
     next_lease: LeaseId,
     ledger: Ledger,
     slots: Vec<SlotMark>,
+    /// Parties in order, each with the fragments that it had committed and the first batch that one is in which nobody had
+    /// made again.
+    doubts: Vec<(u64, u64, FragmentNo)>,
 }
 
 /// Where a slot was.
@@ -65,7 +71,7 @@ pub enum RestoreError {
 
 impl GroupState {
     /// Version of the encoding, its first byte.
-    pub const VERSION: u8 = 1;
+    pub const VERSION: u8 = 2;
     /// Lease ids below which all leases of one life of a group are: a restored one begins with the next multiple.
     const LEASES_PER_LIFE: u64 = 1 << 32;
     /// No count that a group keeps gets there.
@@ -114,7 +120,12 @@ impl GroupState {
                 && slot.state.is_some() == (slot.next.0 > 0)
                 && slot.state.as_ref().is_none_or(|state| state.len() <= SlotState::MAX_BYTES)
         };
-        numbers.into_iter().all(|number| number < Self::IMPLAUSIBLE)
+        let is_doubt = |&(_, committed, first): &(u64, u64, FragmentNo)| {
+            committed < Self::IMPLAUSIBLE && first < self.next_fragment
+        };
+        self.doubts.is_sorted_by(|(a, ..), (b, ..)| a < b)
+            && self.doubts.iter().all(is_doubt)
+            && numbers.into_iter().all(|number| number < Self::IMPLAUSIBLE)
             && (outstanding, queued) == (0, 0)
             && self.ledger.balances()
             && self.slots.iter().all(is_slot)
@@ -126,16 +137,19 @@ impl LeaseGroup {
     /// made of that batch, so ask for it before the next one is taken.
     #[must_use]
     pub fn state(&self) -> GroupState {
+        let next_fragment = self.open.front().map_or(self.next_fragment, |first| first.fragment);
         GroupState {
             rollout_fragment_length: self.config.rollout_fragment_length,
-            next_fragment: self.open.front().map_or(self.next_fragment, |first| first.fragment),
+            next_fragment,
             next_lease: self.next_lease_id(),
             ledger: self.ledger.settled(),
             slots: self.slots.marks(),
+            doubts: self.audits.doubts_before(next_fragment),
         }
     }
 
-    /// A group without workers that goes on where another one was. `config` is the other one's, but for `first_lease`.
+    /// A group without workers that goes on where another one was; what it doubted it doubts still, so a party must be named as
+    /// before, and no other one may have its name. `config` is the other one's, but for `first_lease`.
     ///
     /// Ids of leases begin there, or above all of the process that saved the state. Whoever may restore from one state
     /// several times gives a `first_lease` above those of all processes before, for example the number of restarts times
@@ -170,8 +184,13 @@ impl LeaseGroup {
         let life = state.next_lease.0 / GroupState::LEASES_PER_LIFE + 1;
         let first_lease = config.first_lease.max(LeaseId(life * GroupState::LEASES_PER_LIFE));
         let group = Self::new(GroupConfig { first_lease, ..config })?;
-        let GroupState { next_fragment, ledger, slots, .. } = state;
-        Ok(Self { next_fragment, ledger, slots: SlotTable::restore(slots), ..group })
+        let GroupState { next_fragment, ledger, slots, doubts, .. } = state;
+        let (slots, audits) = (SlotTable::restore(slots), Audits::restore(doubts));
+        let mut group = Self { next_fragment, ledger, slots, audits, ..group };
+        if group.is_free() {
+            group.flow.journal.push_back(JournalEntry::Restored);
+        }
+        Ok(group)
     }
 
     /// Notes that env steps are made again that the state knew nothing of from which the group was restored: those after
@@ -189,6 +208,7 @@ mod tests {
         let mut state = LeaseGroup::new(GroupConfig::new(2, 4)).unwrap().state();
         state.slots = vec![SlotMark { next: FragmentNo(1), state: Some(vec![7]) }; 2];
         state.next_fragment = FragmentNo(1);
+        state.doubts = vec![(3, 7, FragmentNo(0)), (4, 0, FragmentNo(0))];
         state.ledger = Ledger { granted: 8, committed: 8, consumed: 8, ..Ledger::default() };
         state
     }
@@ -212,13 +232,16 @@ mod tests {
         assert_eq!(restore(2, 4, state()), Ok(()));
         assert_eq!(restore(3, 4, state()), Err(RestoreError::Slots { expected: 3, found: 2 }));
         assert_eq!(restore(2, 8, state()), Err(RestoreError::FragmentLength { expected: 8, found: 4 }));
-        let damages: [fn(&mut GroupState); 6] = [
+        let damages: [fn(&mut GroupState); 9] = [
             |state| state.ledger.granted += 1,
             |state| state.ledger.consumed -= 1,
             |state| state.slots[0].state = None,
             |state| state.slots[1].next = FragmentNo(2),
             |state| state.next_fragment = FragmentNo(u64::MAX),
             |state| state.next_lease = LeaseId(u64::MAX),
+            |state| state.doubts[0].0 = 4,
+            |state| state.doubts[0].1 = u64::MAX,
+            |state| state.doubts[0].2 = FragmentNo(1),
         ];
         for damage in damages {
             let mut state = state();

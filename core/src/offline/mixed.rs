@@ -97,9 +97,10 @@ impl InputReader for MixedInput {
     fn losses(&mut self) -> Losses {
         let mut all = Losses::default();
         for losses in self.sources.iter_mut().map(|(_, source)| source.losses()) {
-            all.env_steps = all.env_steps.saturating_add(losses.env_steps);
-            all.agent_steps = all.agent_steps.saturating_add(losses.agent_steps);
-            all.quarantined.extend(losses.quarantined);
+            // Each source has its own environments.
+            let mut quarantined = core::mem::take(&mut all.quarantined);
+            quarantined.extend_from_slice(&losses.quarantined);
+            all.add(Losses { quarantined, ..losses });
         }
         all
     }

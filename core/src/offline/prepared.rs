@@ -36,6 +36,15 @@ impl Preparation {
     /// # Errors
     /// [`SampleError::Input`] for settings of another form.
     pub fn from_context(context: &IoContext) -> Result<Self, SampleError> {
+        Self::from_context_or(context, true)
+    }
+
+    /// As [`from_context`](Self::from_context), with another default of `actions_in_input_normalized`: false for data that
+    /// were recorded where no policy acts within [-1, 1].
+    ///
+    /// # Errors
+    /// As [`from_context`](Self::from_context).
+    pub fn from_context_or(context: &IoContext, normalized: bool) -> Result<Self, SampleError> {
         let setting = |name: &str, default: bool| {
             let found = context.config.get::<bool>(name).map_err(|error| SampleError::Input(error.to_string()));
             Ok::<_, SampleError>(found?.unwrap_or(default))
@@ -43,7 +52,7 @@ impl Preparation {
         Ok(Self {
             postprocess_inputs: setting("postprocess_inputs", false)?,
             clip_actions: setting("clip_actions", context.clip_actions)?,
-            normalize_actions: !setting("actions_in_input_normalized", true)?
+            normalize_actions: !setting("actions_in_input_normalized", normalized)?
                 && setting("normalize_actions", context.normalize_actions)?,
             action_spaces: context.action_spaces.clone(),
         })
@@ -145,7 +154,8 @@ fn parts(space: &Space, name: String) -> Vec<(String, &Space)> {
     }
 }
 
-/// Every episode through the policy's postprocessing.
+/// Every episode through the policy's postprocessing, those with gaps piece by piece: workers share lines, and what came of a
+/// step is not in the step that others have read.
 fn postprocess(batch: &SampleBatch, host: &mut SamplerHost<'_>) -> Result<SampleBatch, SampleError> {
     let id = match host.policies.ids().next() {
         Some(id) if !host.policies.contains(&PolicyId::DEFAULT) => id.clone(),
@@ -154,7 +164,7 @@ fn postprocess(batch: &SampleBatch, host: &mut SamplerHost<'_>) -> Result<Sample
     let policy = host.policies.policy_mut(&id)?;
     let failed = |source: PolicyError| SampleError::Policy { id: id.clone(), source };
     let mut done = Vec::new();
-    for piece in batch.split_by_episode(None)? {
+    for piece in batch.split_by_trajectory()? {
         done.push(match policy.postprocessing() {
             Postprocessing::None => piece,
             Postprocessing::Advantages(config) => {

@@ -7,6 +7,7 @@ use crate::{
     column::{ColumnData, ColumnKey},
     config::Config,
     env::RowsRef,
+    episode::{Losses, Quarantined},
     ids::PolicyId,
     policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicyMap, Postprocessing, RandomPolicy},
     postprocess::AdvantageConfig,
@@ -66,6 +67,37 @@ fn sources_are_mixed_by_their_probabilities() {
     assert_ne!(mixed(8), drawn);
 }
 
+/// Has always lost something.
+struct Losing(u64);
+
+impl InputReader for Losing {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        Err(SampleError::Input("lost".into()))
+    }
+
+    fn losses(&mut self) -> Losses {
+        let quarantined = vec![Quarantined { env: self.0 as usize, reason: "smoke".into() }];
+        let n = self.0;
+        Losses {
+            env_steps: n,
+            agent_steps: n,
+            blackholed_env_steps: n,
+            blackholed_agent_steps: n,
+            corrupt_lines: n,
+            quarantined,
+        }
+    }
+}
+
+#[test]
+fn losses_of_all_sources_add_up() {
+    let sources: Vec<(f64, Box<dyn InputReader>)> = vec![(0.5, Box::new(Losing(1))), (0.5, Box::new(Losing(2)))];
+    let mut losses = MixedInput::new(sources, 0, 0).unwrap().losses();
+    assert_eq!(losses.quarantined.iter().map(|out| out.env).collect::<Vec<_>>(), [1, 2]);
+    losses.quarantined = Losing(3).losses().quarantined;
+    assert_eq!(losses, Losing(3).losses());
+}
+
 #[test]
 fn probabilities_sum_to_one() {
     let sum = |probabilities: &[f64]| {
@@ -122,6 +154,10 @@ fn actions_of_the_environment_become_those_of_policies() {
     assert_eq!(actions("{}"), [-2.0, 2.0, 10.0]);
     assert_eq!(actions(r#"{"actions_in_input_normalized": false}"#), [-1.0, 0.0, 2.0]);
     assert_eq!(actions(r#"{"clip_actions": true}"#), [-2.0, 2.0, 6.0]);
+    let recorded = Preparation::from_context_or(&box_context("{}"), false).unwrap();
+    assert!(recorded.normalize_actions);
+    let said = box_context(r#"{"actions_in_input_normalized": true}"#);
+    assert!(!Preparation::from_context_or(&said, false).unwrap().normalize_actions);
     assert_eq!(actions(r#"{"actions_in_input_normalized": false, "clip_actions": true}"#), [-1.0, 0.0, 1.0]);
     assert_eq!(actions(r#"{"actions_in_input_normalized": false, "normalize_actions": false}"#), [-2.0, 2.0, 10.0]);
 }
@@ -189,6 +225,11 @@ fn every_episode_is_postprocessed_by_itself() {
     let done = with_policies(policies(), |host| preparation.prepare(batch.clone().into(), host)).unwrap();
     // The first one terminates; the second goes on from an observation worth 8.
     assert_eq!(done.single().unwrap().get(ADVANTAGES).unwrap(), [1.5, 1.0, 3.5, 5.0]);
+
+    // A step is missing in the second one: two pieces, the first of which goes on from an observation worth 3.
+    let gap = batch.clone().with(T, ColumnData::scalars(vec![0, 1, 0, 2])).unwrap();
+    let done = with_policies(policies(), |host| preparation.prepare(gap.into(), host)).unwrap();
+    assert_eq!(done.single().unwrap().get(ADVANTAGES).unwrap(), [1.5, 1.0, 2.5, 5.0]);
 
     let several = crate::batch::MultiAgentBatch::new([(PolicyId::new("a"), batch)].into(), 4);
     let error = with_policies(policies(), |host| preparation.prepare(several.into(), host)).unwrap_err();

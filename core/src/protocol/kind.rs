@@ -177,9 +177,17 @@ impl Kind {
         matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload) || self.is_of_calls()
     }
 
-    /// Messages of these kinds never overtake each other, whatever their sizes: calls are done in the order in which they
-    /// began.
-    pub(super) const fn is_of_calls(self) -> bool {
+    /// Messages of these two kinds never overtake each other, whatever their sizes: calls are done in the order in which they
+    /// began; a lease may go on from the one before it, and so may its fragments.
+    pub(super) const fn keeps_its_place_behind(self, before: Self) -> bool {
+        match self {
+            Self::LeaseGrant => matches!(before, Self::LeaseGrant),
+            Self::FragmentUpload => matches!(before, Self::FragmentUpload),
+            _ => self.is_of_calls() && before.is_of_calls(),
+        }
+    }
+
+    const fn is_of_calls(self) -> bool {
         matches!(self, Self::WorkerSetup | Self::Call | Self::CallResult)
     }
 }

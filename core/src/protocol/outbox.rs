@@ -143,7 +143,7 @@ impl Sending {
 /// The sending side of a connection.
 ///
 /// Messages of up to [`CHUNK_BYTES`] keep their order, and so do larger ones; a small one may overtake a large
-/// one, but no call another one. Weights take the place of older ones that are not yet being sent.
+/// one, but no call another one, no lease another one, and no upload. Weights take the place of older ones that are not yet being sent.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     small: VecDeque<Frame>,
@@ -193,15 +193,15 @@ impl Outbox {
             self.waiting_bytes = self.small.iter().chain(&self.large).map(|queued| queued.body.len()).sum();
         }
         self.waiting_bytes += frame.body.len();
-        let is_large = frame.body.len() > CHUNK_BYTES as usize || frame.kind.is_of_calls() && self.is_calling();
+        let is_large = frame.body.len() > CHUNK_BYTES as usize || self.holds_up(frame.kind);
         let queue = if is_large { &mut self.large } else { &mut self.small };
         queue.push_back(frame);
     }
 
-    /// Whether a call waits among the large messages: the next one must not overtake it, and goes in chunks, too.
-    fn is_calling(&self) -> bool {
+    /// Whether a message waits among the large ones that one of this kind must not overtake: it goes in chunks, too.
+    fn holds_up(&self, kind: Kind) -> bool {
         let sending = self.sending.iter().map(|sending| &sending.frame);
-        self.large.iter().chain(sending).any(|frame| frame.kind.is_of_calls())
+        self.large.iter().chain(sending).any(|frame| kind.keeps_its_place_behind(frame.kind))
     }
 
     /// The receiver has room for more bytes of chunks.
@@ -269,7 +269,7 @@ mod tests {
     use super::{
         super::{
             Inbox, Role,
-            message::{Call, Goodbye, WeightsUpdate},
+            message::{Call, Goodbye, LeaseGrant, WeightsUpdate},
         },
         *,
     };
@@ -323,6 +323,37 @@ mod tests {
         assert_eq!(exchange(&mut outbox, &mut inbox), expected);
         outbox.push(&calls[0]).unwrap();
         assert_eq!(outbox.poll_frame().unwrap(), calls[0].encode(), "nothing is left that it could overtake");
+    }
+
+    #[test]
+    fn no_lease_overtakes_another_one_and_no_upload() {
+        let lease = |lease, bytes: u32| {
+            let (slots, sources, state_ends) = (vec![0], vec![2], vec![bytes]);
+            let states = vec![7; bytes as usize];
+            let (run, fragment, weights_version) = (1, lease, 0);
+            Message::LeaseGrant(LeaseGrant {
+                run,
+                lease,
+                fragment,
+                weights_version,
+                slots,
+                sources,
+                state_ends,
+                states,
+            })
+        };
+        let (mut outbox, mut inbox) = (Outbox::default(), Inbox::of_peer(Role::Worker));
+        let leases = [lease(1, 2 * CHUNK_BYTES), lease(2, 1)];
+        leases.iter().for_each(|lease| outbox.push(lease).unwrap());
+        outbox.push(&goodbye("between")).unwrap();
+        assert_eq!(exchange(&mut outbox, &mut inbox), [&[goodbye("between")], &leases[..]].concat());
+        outbox.push(&leases[1]).unwrap();
+        assert_eq!(outbox.poll_frame().unwrap(), leases[1].encode(), "nothing is left that it could overtake");
+
+        let upload = |bytes: u32| Frame::of_bytes(Kind::FragmentUpload, vec![7; bytes as usize]).unwrap();
+        outbox.push_frame(upload(2 * CHUNK_BYTES));
+        outbox.push_frame(upload(100));
+        assert_eq!((outbox.small.len(), outbox.large.len()), (0, 2));
     }
 
     #[test]

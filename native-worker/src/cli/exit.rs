@@ -1,6 +1,9 @@
 //! How commands end.
 
-use std::{fmt::Display, process::ExitCode};
+use std::{
+    fmt::{self, Display},
+    process::ExitCode,
+};
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
@@ -9,6 +12,13 @@ pub(crate) enum Failure {
     Usage(String),
     /// Something else went wrong. Exit code 1.
     Other(String),
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Usage(message) | Self::Other(message)) = self;
+        f.write_str(message)
+    }
 }
 
 impl Failure {

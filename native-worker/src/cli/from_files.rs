@@ -1,7 +1,13 @@
 //! `rollmesh train --input`: learning from files, with the worker that samples elsewhere, and the policy's own episodes
 //! now and then.
 
-use std::{collections::BTreeMap, num::NonZeroU32, path::Path, process::ExitCode, time::Instant};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU32,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use rollmesh_core::{
@@ -12,6 +18,7 @@ use rollmesh_core::{
     policy::{LearnInfo, ModelConfig},
     run::RunSpec,
     sampler::BatchMode,
+    time::Micros,
     weights::Weights,
     worker::{InputSource, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, SetupError},
 };
@@ -28,6 +35,7 @@ use crate::{
     NativeWorker as _, Registry,
     checkpoint::PolicyCheckpoint,
     learner::Algorithm,
+    offline::INPUT_SETTINGS,
     progress::Progress,
     train::{RunDir, TrainConfig},
 };
@@ -37,7 +45,7 @@ use crate::{
 pub(super) struct FileFlags {
     /// Learn from logged experience instead of sampling: files, folders, patterns, data sets by their ids, or a mixture as a
     /// JSON object, {"NAME": PROBABILITY}; may be given several times
-    #[arg(long, value_name = "DATA", num_args = 1..)]
+    #[arg(long, value_name = "DATA", num_args = 1.., conflicts_with_all = OF_HUBS)]
     pub(super) input: Vec<String>,
     /// Settings of the input, as a JSON object: shuffle_buffer_size, buffer_size, read_all_files,
     /// actions_in_input_normalized, …
@@ -59,7 +67,47 @@ pub(super) struct FileFlags {
     /// Give an evaluation beside the run up if nothing moves in it for so many seconds [default: 600]
     #[arg(long, value_name = "S", conflicts_with = "input")]
     pub(super) evaluation_timeout: Option<NonZeroU32>,
+    /// With --input: steps after which those are cut off, if the environment does not do so before
+    #[arg(long, value_name = "N", default_value_t = 100_000, requires = "input",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    evaluation_horizon: u32,
 }
+
+/// Flags of hubs and workers, which mean nothing here: better refused than passed over.
+const OF_HUBS: [&str; 27] = [
+    "workers",
+    "num_envs_per_worker",
+    "rollout_fragment_length",
+    "listen",
+    "assets",
+    "device",
+    "extra_environ",
+    "mode",
+    "max_staleness",
+    "batch_env_steps",
+    "deadline_ms",
+    "tls_cert",
+    "tls_key",
+    "tls_self_signed",
+    "i_know_this_is_not_encrypted",
+    "public_host",
+    "tokens",
+    "audit_log",
+    "audit_share",
+    "distrust_workers",
+    "on_liar",
+    "state_dir",
+    "worker_cpus",
+    "worker_gpus",
+    "worker_memory",
+    "worker_resource",
+    "resources",
+];
+
+/// How long the policy stays unwritten at most, an update and an evaluation aside.
+const SAVED_EVERY: Duration = Duration::from_secs(10);
+/// How long an evaluation goes on before it asks whether somebody has interrupted.
+const LOOK_EVERY: Micros = Micros(50_000);
 
 /// What the policy's own episodes were like.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -98,6 +146,9 @@ struct Summary {
     evaluation: Option<Evaluation>,
     wall_s: f64,
     weights_hash: String,
+    /// Why it ended before its time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
@@ -108,29 +159,63 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         ));
     }
     let plan = args.config()?;
+    if args.files.evaluation_episodes == Some(0) && plan.stop_return.is_some() {
+        return Err(Failure::usage(
+            "--stop-return is a mean of the policy's own episodes: let --evaluation-episodes be more than 0",
+        ));
+    }
     let config = config(args, &plan, algo)?;
+    check_settings(&config, registry)?;
     let log = Log::new(&config).map_err(Failure::usage)?;
     let builder = || RolloutWorkerBuilder::new(registry.clone()).native();
     let worker = builder().config(config.clone()).build().map_err(Failure::usage)?;
-    let evaluator = Evaluator::new(builder(), &config, args.files.evaluation_episodes.map_or(20, |n| n as usize))
-        .map_err(Failure::usage)?;
+    let evaluator = Evaluator::new(builder(), &config, registry, &args.files).map_err(Failure::usage)?;
     let path = plan.run_dir.clone().unwrap_or_default();
     let dir = RunDir::create(&path, &config, false).map_err(Failure::usage)?;
     let progress = Progress::new(plan.max_env_steps, "rows", !args.json);
     let training = Training::new(worker, log.above(&progress), config.train_batch_size as usize, Interruption::watch());
-    let mut run = FromFiles { args, plan: &plan, evaluator, training, dir, evaluation: None, start: Instant::now() };
+    let start = Instant::now();
+    let mut run = FromFiles {
+        args,
+        plan: &plan,
+        config: &config,
+        evaluator,
+        training,
+        dir,
+        evaluation: None,
+        start,
+        saved: start,
+    };
     let ran = run.learn(&progress);
     progress.finish();
-    ran?;
-    let summary = run.finish(&config, algo)?;
+    let (read, is_cut) = (run.training.read().clone(), run.training.interruption().is_noticed());
+    let summary = match ran {
+        Ok(()) => run.finish(None)?,
+        // Nothing is lost of what was learned up to there.
+        Err(failure) if run.training.done() > 0 => {
+            let (done, env_steps) = (run.training.done(), run.training.env_steps());
+            match run.finish(Some(failure.to_string())) {
+                Ok(_) => eprintln!(
+                    "what was learned in {done} updates from {env_steps} rows before the error is in {}",
+                    path.display()
+                ),
+                Err(unsaved) => eprintln!("error: {unsaved}; what was learned is lost"),
+            }
+            return Err(failure);
+        }
+        Err(failure) => return Err(failure),
+    };
     if args.json {
-        println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
+        let mut object = serde_json::to_value(&summary).map_err(Failure::other)?;
+        read.add_to(&mut object);
+        println!("{object}");
     } else {
         print(&summary, &path);
+        read.print();
     }
     let is_short = summary.env_steps < plan.max_env_steps && !summary.solved;
     let missed = plan.stop_return.is_some() && !summary.solved;
-    Ok(if missed || is_short { ExitCode::from(3) } else { ExitCode::SUCCESS })
+    Ok(if missed || is_short || is_cut { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
 
 /// What [`rollmesh learn --config`](super::learn) takes, too.
@@ -159,18 +244,36 @@ fn config(args: &TrainArgs, plan: &TrainConfig, algo: TrainAlgo) -> Result<Rollo
         .fcnet_hiddens(&plan.hidden))
 }
 
+/// A setting that means nothing to files is a mistake; those of registered inputs are their own.
+fn check_settings(config: &RolloutConfig, registry: &Registry) -> Result<(), Failure> {
+    let is_file = |name: &String| registry.input(name).is_err();
+    let only_files = match &config.input {
+        InputSource::Name(name) => is_file(name),
+        InputSource::Files(_) => true,
+        InputSource::Mixture(mixture) => mixture.keys().all(is_file),
+    };
+    match config.io_config.check_known(&INPUT_SETTINGS) {
+        Err(unknown) if only_files => Err(Failure::usage(format!("--input-config: {unknown}"))),
+        _ => Ok(()),
+    }
+}
+
 struct FromFiles<'a> {
     args: &'a TrainArgs,
     plan: &'a TrainConfig,
+    config: &'a RolloutConfig,
     evaluator: Evaluator,
     training: Training,
     dir: RunDir,
     evaluation: Option<Evaluation>,
     start: Instant,
+    /// When the policy was written last.
+    saved: Instant,
 }
 
 impl FromFiles<'_> {
-    /// Goes on until all rows are used up, the stop return is reached or somebody interrupts. Ends with an evaluation.
+    /// Goes on until all rows are used up, the stop return is reached or somebody interrupts. Ends with an evaluation,
+    /// unless somebody does not want to wait. The policy is written beside it, as checkpoints of other runs are.
     fn learn(&mut self, progress: &Progress) -> Result<(), Failure> {
         let flags = &self.args.files;
         let interval =
@@ -181,6 +284,12 @@ impl FromFiles<'_> {
             self.training.add(number, iteration);
             let is_last = env_steps >= self.plan.max_env_steps;
             let is_due = is_last || number % interval == 0;
+            let is_late = self.saved.elapsed() >= SAVED_EVERY;
+            if is_due || is_late || number % self.plan.checkpoint_interval.max(1) == 0 {
+                let policy = self.checkpoint()?;
+                self.dir.write_policy(&policy).map_err(Failure::other)?;
+                self.saved = Instant::now();
+            }
             let evaluation = if is_due { self.evaluate()? } else { None };
             let wall_s = self.start.elapsed().as_secs_f64();
             let line = Line { iteration: number, env_steps, wall_s, learner: learner.as_ref(), evaluation };
@@ -190,13 +299,12 @@ impl FromFiles<'_> {
                 return Ok(());
             }
         }
-        // Interrupted: what was learned is worth looking at.
-        if self.training.done() > 0 { self.evaluate().map(|_| ()) } else { Ok(()) }
+        Ok(())
     }
 
     fn evaluate(&mut self) -> Result<Option<Evaluation>, Failure> {
         let weights = self.training.worker().weights(None).map_err(Failure::other)?;
-        let evaluation = self.evaluator.run(&weights).map_err(Failure::other)?;
+        let evaluation = self.evaluator.run(&weights, self.training.interruption()).map_err(Failure::other)?;
         self.evaluation = evaluation.or(self.evaluation);
         Ok(evaluation)
     }
@@ -212,8 +320,9 @@ impl FromFiles<'_> {
         format!("loss {loss:.4}{own}")
     }
 
-    /// Writes what the run has come to.
-    fn finish(mut self, config: &RolloutConfig, algo: TrainAlgo) -> Result<Summary, Failure> {
+    /// The policy so far.
+    fn checkpoint(&mut self) -> Result<PolicyCheckpoint, Failure> {
+        let (algo, config) = (self.args.algo(), self.config);
         let weights = self.training.worker().weights(None).map_err(Failure::other)?;
         let weights: Weights = weights.into_values().next().ok_or_else(|| Failure::other("there is no policy"))?;
         let settings = config.policies.get(&PolicyId::DEFAULT).map_or_else(Config::new, |policy| policy.config.clone());
@@ -221,17 +330,6 @@ impl FromFiles<'_> {
         let parsed = match algo {
             TrainAlgo::Marwil => Algorithm::marwil(&settings),
             _ => Algorithm::bc(&settings),
-        };
-        let summary = Summary {
-            env: self.plan.env.clone(),
-            algo: algo.name(),
-            seed: self.plan.seed,
-            solved: self.is_solved(),
-            iterations: self.training.done(),
-            env_steps: self.training.env_steps(),
-            evaluation: self.evaluation,
-            wall_s: self.start.elapsed().as_secs_f64(),
-            weights_hash: weights_hash(&weights).to_string(),
         };
         let spec = RunSpec {
             env: self.plan.env.clone(),
@@ -242,12 +340,29 @@ impl FromFiles<'_> {
             hidden: self.plan.hidden.clone(),
             env_config: self.plan.env_config.clone(),
         };
-        let checkpoint = PolicyCheckpoint {
+        Ok(PolicyCheckpoint {
             model: ModelConfig::of(&settings).map_err(Failure::other)?,
             gamma: parsed.map_err(Failure::other)?.advantages().gamma,
-            iteration: summary.iterations,
-            env_steps: summary.env_steps,
+            iteration: self.training.done(),
+            env_steps: self.training.env_steps(),
             ..PolicyCheckpoint::new(algo.name(), spec, weights)
+        })
+    }
+
+    /// Writes what the run has come to.
+    fn finish(mut self, error: Option<String>) -> Result<Summary, Failure> {
+        let checkpoint = self.checkpoint()?;
+        let summary = Summary {
+            env: self.plan.env.clone(),
+            algo: self.args.algo().name(),
+            seed: self.plan.seed,
+            solved: self.is_solved(),
+            iterations: self.training.done(),
+            env_steps: self.training.env_steps(),
+            evaluation: self.evaluation,
+            wall_s: self.start.elapsed().as_secs_f64(),
+            weights_hash: weights_hash(&checkpoint.weights).to_string(),
+            error,
         };
         self.dir.write_end(&checkpoint, &summary).map_err(Failure::other)?;
         self.training.stop().map_err(Failure::other)?;
@@ -262,24 +377,45 @@ struct Evaluator {
 }
 
 impl Evaluator {
-    fn new(builder: RolloutWorkerBuilder, config: &RolloutConfig, episodes: usize) -> Result<Self, SetupError> {
+    fn new(
+        builder: RolloutWorkerBuilder,
+        config: &RolloutConfig,
+        registry: &Registry,
+        flags: &FileFlags,
+    ) -> Result<Self, SetupError> {
+        // A horizon takes the place of the environment's own limit.
+        let env = config.env.as_ref().and_then(|env| registry.envs.spec(env).ok());
+        let limit = env.and_then(|env| env.max_episode_steps);
+        let horizon = Some(flags.evaluation_horizon).filter(|horizon| limit.is_none_or(|limit| *horizon < limit));
         // One environment, since of several the short episodes would come first.
         let config = RolloutConfig {
             input: InputSource::default(),
             io_config: Config::new(),
             explore: false,
             num_envs: 1,
+            horizon,
             ..config.clone()
         };
         let config = config.batch_mode(BatchMode::CompleteEpisodes).rollout_fragment_length(1);
-        Ok(Self { worker: builder.config(config).build()?, episodes })
+        Ok(Self {
+            worker: builder.config(config).build()?,
+            episodes: flags.evaluation_episodes.map_or(20, |n| n as usize),
+        })
     }
 
-    fn run(&mut self, weights: &BTreeMap<PolicyId, Weights>) -> Result<Option<Evaluation>, RolloutError> {
+    /// None also if somebody interrupts.
+    fn run(
+        &mut self,
+        weights: &BTreeMap<PolicyId, Weights>,
+        interruption: &Interruption,
+    ) -> Result<Option<Evaluation>, RolloutError> {
         self.worker.set_weights(weights, None, None)?;
         let mut ended = Vec::new();
         while ended.len() < self.episodes {
-            self.worker.sample()?;
+            if interruption.is_noticed() {
+                return Ok(None);
+            }
+            self.worker.sample_within(LOOK_EVERY)?;
             ended.extend(self.worker.metrics().episodes);
         }
         let EpisodeSummary { episode_return, length, episodes, .. } = EpisodeSummary::of(&ended);

@@ -26,6 +26,7 @@ use super::{
     external::ListenFlags,
     log::Log,
     ranks::{self, RankFlags},
+    read_metrics::ReadMetrics,
     settings::WorkerFlags,
     signals::Interruption,
 };
@@ -115,6 +116,7 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
     if let Some(file) = save.filter(|_| is_kept) {
         file.write(&training.worker.save().map_err(Failure::other)?).map_err(Failure::other)?;
     }
+    let read = training.read.clone();
     training.worker.stop().map_err(Failure::other)?;
     if let Some(clients) = clients {
         clients.close();
@@ -123,7 +125,8 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
     if args.json {
         println!("{summary}")
     } else {
-        print(&summary)
+        print(&summary);
+        read.print();
     }
     Ok(if training.done < args.iterations { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
@@ -132,6 +135,7 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
 pub(super) struct Iteration {
     pub(super) env_steps: u64,
     episodes: EpisodeSummary,
+    read: ReadMetrics,
     pub(super) infos: BTreeMap<PolicyId, LearnInfo>,
     wall_s: f64,
 }
@@ -145,12 +149,14 @@ pub(super) struct Training {
     interruption: Interruption,
     done: u64,
     latest: Option<Iteration>,
+    read: ReadMetrics,
 }
 
 impl Training {
     /// Nothing was learned yet.
     pub(super) fn new(worker: RolloutWorker, log: Log, train_batch_size: usize, interruption: Interruption) -> Self {
-        Self { worker, log, curve: None, train_batch_size, interruption, done: 0, latest: None }
+        let (curve, done, latest, read) = (None, 0, None, ReadMetrics::default());
+        Self { worker, log, curve, train_batch_size, interruption, done, latest, read }
     }
 
     pub(super) fn worker(&mut self) -> &mut RolloutWorker {
@@ -169,7 +175,17 @@ impl Training {
 
     /// An iteration is complete.
     pub(super) fn add(&mut self, number: u64, iteration: Iteration) {
+        self.read.follow(iteration.read.clone());
         (self.latest, self.done) = (Some(iteration), number);
+    }
+
+    /// What reading said beside its batches.
+    pub(super) fn read(&self) -> &ReadMetrics {
+        &self.read
+    }
+
+    pub(super) fn interruption(&self) -> &Interruption {
+        &self.interruption
     }
 
     pub(super) fn stop(mut self) -> Result<(), RolloutError> {
@@ -194,13 +210,16 @@ impl Training {
     /// somebody has interrupted, also another rank: then nothing is learned.
     pub(super) fn iterate(&mut self, start: Instant) -> Result<Option<Iteration>, RolloutError> {
         let (mut batches, mut steps, mut ended) = (Vec::new(), 0, Vec::<RolloutMetrics>::new());
+        let mut read = ReadMetrics::default();
         while steps < self.train_batch_size {
             let batch = match self.worker.sample() {
                 // The other ranks are told below.
                 Err(_) if self.interruption.is_noticed() => break,
                 batch => batch?,
             };
-            let WorkerMetrics { episodes, warnings, .. } = self.worker.metrics();
+            let metrics = self.worker.metrics();
+            read.add(&metrics);
+            let WorkerMetrics { episodes, warnings, .. } = metrics;
             self.log.episodes(&episodes);
             self.log.batch(&batch);
             self.log.warnings(&warnings);
@@ -228,13 +247,15 @@ impl Training {
             ("episode_len_mean".to_owned(), episodes.length.mean),
         ]);
         self.worker.callbacks_mut().on_train_result(&mut results)?;
-        Ok(Some(Iteration { env_steps: vars.timestep, episodes, infos, wall_s: start.elapsed().as_secs_f64() }))
+        let wall_s = start.elapsed().as_secs_f64();
+        Ok(Some(Iteration { env_steps: vars.timestep, episodes, read, infos, wall_s }))
     }
 
     fn summary(&mut self, ranks: &RankFlags) -> Result<Value, Failure> {
         let weights = self.worker.weights(None).map_err(Failure::other)?.into_iter();
         let hashes = weights.map(|(id, weights)| (id.to_string(), weights_hash(&weights).to_string()));
         let mut summary = self.results();
+        self.read.add_to(&mut summary);
         summary["weights_hash"] = json!(hashes.collect::<BTreeMap<_, _>>());
         if let Some((rank, world_size)) = ranks.numbers() {
             summary["rank"] = json!(rank);

@@ -17,6 +17,7 @@ mod mode;
 mod ope;
 mod policies;
 mod ranks;
+mod read_metrics;
 mod sample;
 mod security;
 mod settings;

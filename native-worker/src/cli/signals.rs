@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 /// Notices that the program is asked to end, for work that asks now and then. Asked a second time, the program ends at
 /// once.
+#[derive(Clone)]
 pub(super) struct Interruption(Arc<AtomicBool>);
 
 impl Interruption {

@@ -38,7 +38,7 @@ use crate::{
                         the return is that of the policy's own episodes, played with its most likely actions.")]
 pub(super) struct TrainArgs {
     /// Go on with the run in this directory, from its newest checkpoint, with the same bits as if it had never ended. Of the
-    /// run's settings --max-env-steps, --stop-return and --checkpoint-interval may be others
+    /// run's settings --max-env-steps, --stop-return, --checkpoint-interval and --hung-worker-timeout may be others
     #[arg(long, value_name = "DIR", conflicts_with_all = ["run_dir", "input"])]
     resume: Option<PathBuf>,
     /// Environment, see `rollmesh envs` [default: CartPole-v1]
@@ -77,6 +77,10 @@ pub(super) struct TrainArgs {
     /// Save a checkpoint every so many iterations, and every ten seconds in any case [default: 100]
     #[arg(long, value_name = "N")]
     checkpoint_interval: Option<u64>,
+    /// End a local worker, and start another one, once it has hung for so long after its lease expired; 0 for never
+    /// [default: 60]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "input")]
+    hung_worker_timeout: Option<f64>,
     /// Write what is sampled into this directory, as RLlib's JSON [default: nowhere]
     #[arg(long, value_name = "DIR", conflicts_with = "input")]
     output: Option<PathBuf>,
@@ -218,6 +222,7 @@ fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> 
         stop_return: args.stop_return.or(usual.stop_return),
         max_env_steps: args.max_env_steps.unwrap_or(usual.max_env_steps),
         checkpoint_interval: args.checkpoint_interval.unwrap_or(usual.checkpoint_interval),
+        hung_worker_timeout_s: args.hung_worker_timeout.unwrap_or(usual.hung_worker_timeout_s),
         device: args.device.unwrap_or(usual.device),
         output: args.output.clone().or(usual.output),
         evaluation: EvaluationConfig {
@@ -268,6 +273,9 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
     println!("mean return   {mean} (last 100 episodes)");
     println!("env steps     {} in {:.1} s", summary.env_steps, summary.wall_s);
     println!("weights hash  {}", summary.weights_hash);
+    if summary.unaudited > 0 {
+        println!("unaudited     {} fragments were to be made again, and were not in time", summary.unaudited);
+    }
     if summary.tainted {
         println!("tainted       rows were learned from that a worker made up");
     }

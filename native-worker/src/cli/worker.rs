@@ -75,7 +75,8 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         device: args.device.to_string(),
         kernels: args.kernels.table(),
     };
-    let end = runtime(1)?.block_on(async {
+    let runtime = runtime(1)?;
+    let end = runtime.block_on(async {
         let mut endings = signals::Endings::listen();
         let (leave, wish) = watch::channel(false);
         let run = worker::run(config, registry.clone(), wish, |line| eprintln!("{line}"));
@@ -90,6 +91,8 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
             end = notice => end,
         }
     });
+    // Whatever still hangs ends with the process.
+    runtime.shutdown_background();
     match end {
         WorkerEnd::Refused(reason) => Err(Failure::usage(format!("the hub refused this worker: {reason}"))),
         WorkerEnd::Closed(reason) => {

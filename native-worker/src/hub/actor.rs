@@ -1,7 +1,7 @@
 //! The task that owns all of the hub's state.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::pending,
     net::SocketAddr,
     path::PathBuf,
@@ -10,13 +10,9 @@ use std::{
 
 use rollmesh_core::{
     env::EnvRegistry,
-    ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
+    ids::{FragmentNo, LeaseId, WeightsVersion},
     kernels::Kernels,
-    protocol::{
-        INITIAL_CREDIT, Message, RefusalCode, Role, TokenGrant, TokenId,
-        handshake::{Accepted, busy, check_hello},
-        message::{Refused, RunStatus, Welcome},
-    },
+    protocol::{Message, Role, TokenId, message::RunStatus},
     time::Micros,
     weights::Weights,
     worker::core_fingerprint,
@@ -29,18 +25,18 @@ use tokio::{
 use super::{
     HubNotice, Traffic,
     access::Tokens,
+    admit::random_id,
     audit::{Audit, Record},
     auditor::{Auditor, Distrust},
-    calls::{NewsSink, WorkerNews, WorkerOrder},
+    calls::{NewsSink, WorkerOrder},
     checkpoints::{Asker, Askers, next_save},
-    children::{Children, Ended},
+    children::Children,
     dashboard::Dashboard,
-    limits::{MAX_LOUD_NOTICES, MAX_PEERS},
-    peer::{Admission, CloseReason, Departure, Knock, PeerLink},
-    token_file,
+    notices::{Loud, Offences},
+    peer::{CloseReason, Departure, Knock, PeerLink},
 };
 use crate::{
-    launch::{LaunchError, WorkerSpec},
+    launch::WorkerSpec,
     train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update},
 };
 
@@ -62,6 +58,8 @@ pub(super) enum Event {
     Left { peer: u32, departure: Departure },
     /// A local worker has ended.
     ChildExited { number: u32, status: String },
+    /// A local worker lost its connection some time ago.
+    ChildSilent { number: u32 },
     /// A local worker that ended is to be replaced now.
     ReplaceChild,
     /// The program wants a run.
@@ -102,6 +100,9 @@ pub(super) struct Peer {
     pub(super) is_up_to_date: bool,
     /// It took too little to be told how things stand.
     pub(super) has_missed: bool,
+    /// Calls that it has not answered yet.
+    pub(super) calls: BTreeSet<u64>,
+    pub(super) offences: Offences,
 }
 
 pub(super) struct Actor {
@@ -110,7 +111,9 @@ pub(super) struct Actor {
     pub(super) distrust: Distrust,
     /// The run is to go back to before this batch.
     pub(super) roll_back_before: Option<FragmentNo>,
-    fingerprint: [u8; 16],
+    /// Tells connections of this process from those of others, for runs that outlive it. Never 0.
+    pub(super) life: u32,
+    pub(super) fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
     /// What evaluates beside runs.
@@ -120,12 +123,14 @@ pub(super) struct Actor {
     pub(super) peers: BTreeMap<u32, Peer>,
     /// Who evaluates under which name.
     pub(super) evaluators: BTreeMap<String, u32>,
-    next_peer: u32,
+    pub(super) next_peer: u32,
     pub(super) run: Option<Run>,
     pub(super) next_run: u32,
     pub(super) next_lease: LeaseId,
     /// When the next iteration begins, if the run's pace makes it wait.
     pub(super) resting_until: Option<TokioInstant>,
+    /// How the run ends, and when, whatever is still being made again.
+    pub(super) finishing: Option<(RunEnd, TokioInstant)>,
     /// When a run that drains ends, whatever is still out.
     pub(super) draining_until: Option<TokioInstant>,
     /// Who waits for the run to have drained.
@@ -141,46 +146,21 @@ pub(super) struct Actor {
     /// Who waits for weights to act everywhere.
     pub(super) syncing: Vec<(WeightsVersion, oneshot::Sender<Result<WeightsVersion, SyncError>>)>,
     /// Bytes that workers sent which have left.
-    left_bytes: u64,
+    pub(super) left_bytes: u64,
     pub(super) done: Option<oneshot::Sender<Summary>>,
     /// Local workers that ended unasked and were replaced.
     pub(super) num_worker_restarts: u64,
     pub(super) dashboard: Dashboard,
+    /// Workers that hang, and since when.
+    pub(super) hung: BTreeMap<u32, Micros>,
     /// Who hears of workers, besides the run.
     pub(super) listener: Option<NewsSink>,
     status: watch::Sender<RunStatus>,
-    notices: mpsc::Sender<HubNotice>,
+    pub(super) notices: mpsc::Sender<HubNotice>,
     /// Notices of this second about strangers and offenders, and how many were left out before.
-    loud: Loud,
-    audit: Audit,
+    pub(super) loud: Loud,
+    pub(super) audit: Audit,
     epoch: Instant,
-}
-
-/// How often strangers and offenders are talked about.
-#[derive(Default)]
-struct Loud {
-    second: u64,
-    said: u32,
-    left_out: u32,
-}
-
-impl Loud {
-    /// The notice with what was left out before it; none if there are too many.
-    fn say(&mut self, text: String, now: Micros) -> Option<String> {
-        let second = now.0 / 1_000_000;
-        if second != self.second {
-            (self.second, self.said) = (second, 0);
-        }
-        if self.said >= MAX_LOUD_NOTICES {
-            self.left_out = self.left_out.saturating_add(1);
-            return None;
-        }
-        self.said += 1;
-        match std::mem::take(&mut self.left_out) {
-            0 => Some(text),
-            more => Some(format!("{text} (and {more} more like it before)")),
-        }
-    }
 }
 
 impl Actor {
@@ -197,6 +177,7 @@ impl Actor {
             auditor: Auditor::new(envs.clone(), kernels),
             distrust,
             roll_back_before: None,
+            life: life(),
             envs,
             fingerprint: core_fingerprint(kernels),
             tokens,
@@ -210,6 +191,7 @@ impl Actor {
             next_run: 1,
             next_lease: LeaseId(1),
             resting_until: None,
+            finishing: None,
             draining_until: None,
             drained: Vec::new(),
             is_leaving: false,
@@ -221,6 +203,7 @@ impl Actor {
             done: None,
             num_worker_restarts: 0,
             dashboard: Dashboard::default(),
+            hung: BTreeMap::new(),
             listener: None,
             status,
             notices,
@@ -250,8 +233,10 @@ impl Actor {
                 () = until(deadline) => self.handle_deadline(&mut events),
                 () = until(self.resting_until) => self.next_iteration(),
                 () = until(self.draining_until) => self.end_drain(),
+                () = until(self.finishing.as_ref().map(|(_, at)| *at)) => {}
                 _ = refresh.tick() => {
                     self.expel_invalid();
+                    self.end_hung();
                     self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.poll_evaluation();
@@ -262,6 +247,7 @@ impl Actor {
             self.audit_fragments();
             self.roll_back_if_due();
             self.end_drained_run();
+            self.end_finished_run();
         }
         self.say_goodbye(&mut events).await;
     }
@@ -293,7 +279,8 @@ impl Actor {
             Event::Message { peer, message } => self.handle_message(peer, *message),
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
-            Event::ReplaceChild => self.replace_child(),
+            Event::ChildSilent { number } => self.handle_silent_child(number),
+            Event::ReplaceChild => self.replace_awaited(),
             Event::Start { task, started, done } => {
                 let result = self.start_run(task);
                 if result.is_ok() {
@@ -329,223 +316,10 @@ impl Actor {
         Traffic { received_bytes: self.left_bytes + received, worker_pids: self.children.pids() }
     }
 
-    fn answer(&mut self, knock: Knock) {
-        let verdict = if self.peers.len() >= MAX_PEERS {
-            Err(busy("the hub has as many peers as it takes; try again later"))
-        } else {
-            let (tokens, now) = (self.tokens.table(), token_file::now());
-            check_hello(&knock.hello, tokens, now, self.fingerprint).and_then(|accepted| match accepted.role {
-                Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
-                _ => Ok(accepted),
-            })
-        };
-        let from = knock.from;
-        if let Err(refused) = &verdict {
-            self.remember(&Record::Refused { from, why: why(refused) });
-        }
-        let answer = verdict.map(|accepted| self.admit(accepted, from, knock.link));
-        match &answer {
-            Ok(admission) => self.introduce(admission.peer),
-            Err(Refused { reason, .. }) => self.notice_offence(format!("a peer was refused: {reason}")),
-        }
-        // A peer that has gone meanwhile leaves as soon as its task sees that; without a task it has left.
-        if let Err(Ok(Admission { peer, .. })) = knock.answer.send(answer) {
-            self.forget(peer, &Departure::expelled("its connection is gone"));
-        }
-    }
-
-    fn admit(&mut self, accepted: Accepted, from: SocketAddr, link: PeerLink) -> Admission {
-        let peer = self.next_peer;
-        self.next_peer += 1;
-        let Accepted { protocol, role, token, child, resume, kind, name, device } = accepted;
-        self.remember(&Record::Admitted { from, peer, role, token, kind: kind.clone(), name: name.clone() });
-        let resume_id = resume.unwrap_or_else(random_id);
-        let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
-        let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
-        // Queued before anybody here knows the peer, so that nothing can come before it. It is small.
-        let _ = link.send(&Message::Welcome(welcome));
-        if let Some(child) = child {
-            self.children.joined(child);
-        }
-        let (leaving, is_up_to_date, has_missed) = (None, false, false);
-        let (admitted_at, has_delivered) = (self.now(), false);
-        let newcomer = Peer {
-            role,
-            link,
-            kind,
-            name,
-            device,
-            child,
-            token,
-            leaving,
-            admitted_at,
-            has_delivered,
-            is_up_to_date,
-            has_missed,
-        };
-        self.peers.insert(peer, newcomer);
-        Admission { peer, role }
-    }
-
-    /// Tells a new peer what it has to know, and makes use of it.
-    fn introduce(&mut self, id: u32) {
-        let Some(Peer { role, kind, name, device, .. }) = self.peers.get(&id) else { return };
-        match role {
-            Role::Viewer | Role::Operator => self.show_everything(id),
-            Role::Worker => {
-                self.notice(0, format!("worker {id} joined: {name} ({kind}, {device})"));
-                let child = self.peers.get(&id).and_then(|peer| peer.child);
-                self.tell(WorkerNews::Joined { peer: id, child });
-                self.bring_into_run(id);
-                self.begin_first_iteration();
-            }
-            // What it needs to know it is told by its socket's task.
-            Role::Client => self.notice(0, format!("client {id} joined: {name} ({kind})")),
-            Role::Evaluator => self.notice(0, format!("evaluator {id} joined: {name} ({kind})")),
-        }
-    }
-
-    pub(super) fn forget(&mut self, id: u32, departure: &Departure) {
-        let Some(peer) = self.peers.remove(&id) else { return };
-        let Departure { reason, is_fault, denied, .. } = departure;
-        if let Some(kind) = *denied {
-            self.remember(&Record::Denied { peer: id, role: peer.role, kind });
-        }
-        self.remember(&Record::Left { peer: id, role: peer.role, fault: is_fault.then(|| reason.clone()) });
-        let Departure { reason, is_fault, .. } = departure;
-        let reason = peer.leaving.as_ref().filter(|_| !is_fault).unwrap_or(reason);
-        if peer.role == Role::Worker {
-            let now = self.now();
-            self.left_bytes += peer.link.received_bytes();
-            if let Some(run) = &mut self.run {
-                run.group.handle_left(WorkerId(id), now);
-                run.forget_worker(WorkerId(id));
-            }
-            self.note_applied();
-            self.dashboard.forget_worker(id);
-            self.tell(WorkerNews::Left { peer: id, reason: reason.clone() });
-            self.notice_leave(*is_fault, format!("worker {id} left: {reason}"));
-            self.broadcast_gone(id);
-        } else if peer.role == Role::Client {
-            self.notice_leave(*is_fault, format!("client {id} left: {reason}"));
-        } else if peer.role == Role::Evaluator {
-            self.notice_leave(*is_fault, format!("evaluator {id} left: {reason}"));
-            self.forget_evaluator(id);
-        } else if *is_fault {
-            self.notice_offence(format!("a dashboard was disconnected: {reason}"));
-        }
-    }
-
-    pub(super) fn dismiss(&mut self, id: u32) {
-        let Some(peer) = self.peers.get(&id) else { return };
-        let (reason, child) = (peer.leaving.as_deref(), peer.child);
-        peer.link.close(CloseReason::Done, reason.unwrap_or("the hub dismissed this worker"));
-        // One that goes by itself is replaced.
-        if let Some(child) = child.filter(|_| reason.is_none()) {
-            self.children.dismiss(child);
-        }
-    }
-
-    /// Starts a local worker as the run wants it, or as the hub does without one.
-    pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
-        let none = BTreeMap::new();
-        let terms = self.run.as_ref().map(|run| &run.terms);
-        let spec = terms.and_then(|terms| terms.worker.as_ref()).unwrap_or(&self.worker);
-        let (number, token) = self.children.start(spec, terms.map_or(&none, |terms| &terms.extra_environs))?;
-        let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
-        self.tokens.add(&token, grant);
-        Ok(number)
-    }
-
-    fn replace_child(&mut self) {
-        if let Err(error) = self.add_child() {
-            self.tell(WorkerNews::GaveUp(error.to_string()));
-            self.notice(2, format!("a local worker could not be started: {error}"));
-        }
-    }
-
-    fn handle_child_exit(&mut self, number: u32, status: &str) {
-        let Some((token, ended)) = self.children.handle_exit(number) else { return };
-        self.tokens.forget(token);
-        match ended {
-            Ended::AsWished => {}
-            Ended::NotReplaced => {
-                let text = format!("local worker {number} ended ({status}), and is not replaced");
-                self.tell(WorkerNews::GaveUp(text.clone()));
-                self.notice(1, text);
-            }
-            // Whoever ends the hub may have told its workers, too.
-            Ended::Replace(_) if self.is_leaving => {}
-            Ended::Replace(pause) => {
-                self.num_worker_restarts += 1;
-                self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
-                if pause.is_zero() {
-                    self.replace_child();
-                } else {
-                    self.children.replace_after(pause);
-                }
-            }
-            Ended::GiveUp => {
-                let reason = format!("local workers end as soon as they start ({status}); no more attempts");
-                self.notice(2, reason.clone());
-                self.tell(WorkerNews::GaveUp(reason.clone()));
-                let has_workers = self.peers.values().any(|peer| peer.role == Role::Worker);
-                if !has_workers && self.done.is_some() {
-                    // Nobody would ever work for it.
-                    self.end_run(RunEnd::Failed(reason));
-                }
-            }
-        }
-    }
-
     pub(super) fn publish_status(&self) {
         if let Some(run) = &self.run {
             // Nobody may be listening.
             let _ = self.status.send(run.status());
-        }
-    }
-
-    /// Sends those away whose token is no longer valid: it was revoked, or has run out.
-    pub(super) fn expel_invalid(&mut self) {
-        if let Err(error) = self.tokens.follow() {
-            self.notice(2, error.to_string());
-        }
-        let (now, table) = (token_file::now(), self.tokens.table());
-        let invalid = self.peers.iter().filter(|(_, peer)| !table.is_valid(peer.token, now));
-        let invalid: Vec<u32> = invalid.map(|(id, _)| *id).collect();
-        for id in invalid {
-            const REASON: &str = "its token is no longer valid";
-            if let Some(peer) = self.peers.get(&id) {
-                peer.link.expel(REASON);
-            }
-            // From now on nothing that it said before is heard any more.
-            self.forget(id, &Departure::expelled(REASON));
-        }
-    }
-
-    /// Puts something into the audit log.
-    pub(super) fn remember(&mut self, record: &Record) {
-        if let Err(error) = self.audit.add(record) {
-            self.notice(2, format!("the audit log cannot be written, no more is: {error}"));
-        }
-    }
-
-    /// Tells people: dashboards, and the terminal.
-    pub(super) fn notice(&mut self, level: u8, text: String) {
-        self.broadcast_notice(level, &text);
-        // Whoever does not listen misses something.
-        let _ = self.notices.try_send(HubNotice { level, text });
-    }
-
-    fn notice_leave(&mut self, is_fault: bool, text: String) {
-        if is_fault { self.notice_offence(text) } else { self.notice(0, text) }
-    }
-
-    /// As [`notice`](Self::notice), for what anybody may cause as often as they like.
-    fn notice_offence(&mut self, text: String) {
-        let now = self.now();
-        if let Some(text) = self.loud.say(text, now) {
-            self.notice(1, text);
         }
     }
 
@@ -572,25 +346,10 @@ impl Actor {
     }
 }
 
-/// Why somebody was refused, without what they said.
-fn why(refused: &Refused) -> &'static str {
-    match RefusalCode::try_from(refused.code) {
-        Ok(RefusalCode::ProtocolVersion) => "protocol version",
-        Ok(RefusalCode::Fingerprint) => "fingerprint",
-        Ok(RefusalCode::Token) => "token",
-        Ok(RefusalCode::Malformed) => "no Hello",
-        Ok(RefusalCode::Busy) => "busy",
-        Err(_) => "other",
-    }
-}
-
-/// A name for a session. Nothing secret: without randomness zeros, which resume nothing, will do.
-fn random_id() -> [u8; 16] {
-    let mut id = [0; 16];
-    if getrandom::fill(&mut id).is_err() {
-        id = [0; 16];
-    }
-    id
+/// A number that no process before is likely to have had.
+fn life() -> u32 {
+    let [a, b, c, d, ..] = random_id();
+    u32::from_le_bytes([a, b, c, d]) | 1
 }
 
 async fn next_update(update: &mut Option<Consuming>) -> Update {
@@ -604,20 +363,5 @@ async fn until(deadline: Option<TokioInstant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn offenders_are_not_talked_about_all_the_time() {
-        let mut loud = Loud::default();
-        let mut say = |ms: u64| loud.say("bad".into(), Micros::from_millis(ms));
-        assert!((0..MAX_LOUD_NOTICES).all(|_| say(10) == Some("bad".into())));
-        assert_eq!((say(20), say(999)), (None, None));
-        assert_eq!(say(1000), Some("bad (and 2 more like it before)".into()));
-        assert_eq!(say(1001), Some("bad".into()));
     }
 }

@@ -13,7 +13,7 @@ use rollmesh_core::protocol::{Kind, Role, TokenId};
 use serde::{Serialize, Serializer};
 
 use super::{
-    limits::{MAX_AUDIT_BYTES, MAX_AUDIT_STRANGERS},
+    limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS},
     private_file,
 };
 
@@ -98,6 +98,9 @@ pub(super) enum Record {
     /// What the group of leases has to say: expiries, rejections, quarantines.
     Group {
         text: String,
+        /// A worker can cause it as often as it likes.
+        #[serde(skip)]
+        is_cheap: bool,
     },
     RunStarted {
         run: u32,
@@ -125,16 +128,35 @@ pub(super) enum Record {
         #[serde(serialize_with = "display")]
         token: TokenId,
     },
-    /// Records about strangers that were left out, there being too many.
+    /// Records that were left out, there being too many of what strangers or peers do.
     LeftOut {
         records: u32,
+        of: Causer,
     },
 }
 
+/// Who can cause a record as often as they like.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Causer {
+    /// Somebody without a token.
+    Strangers,
+    /// Somebody with one, whatever its role.
+    Peers,
+}
+
 impl Record {
-    /// Whether somebody without a token can cause it.
-    fn is_of_strangers(&self) -> bool {
-        matches!(self, Self::Connected { .. } | Self::Refused { .. } | Self::Foreign { .. } | Self::Limit { .. })
+    /// Who can cause it as often as they like, if anybody can.
+    fn causer(&self) -> Option<Causer> {
+        match self {
+            Self::Connected { .. } | Self::Refused { .. } | Self::Foreign { .. } | Self::Limit { .. } => {
+                Some(Causer::Strangers)
+            }
+            Self::LeaseRefused { .. } | Self::UploadRejected { .. } | Self::Group { is_cheap: true, .. } => {
+                Some(Causer::Peers)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -158,19 +180,27 @@ struct Line<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     log: Option<Log>,
-    strangers: Strangers,
+    strangers: Budget,
+    peers: Budget,
 }
 
-/// The second in which strangers were last heard of, and how often.
+/// The second in which some were last heard of, and how often.
 #[derive(Debug, Default)]
-struct Strangers {
+struct Budget {
     second: u64,
     records: u32,
 }
 
-impl Strangers {
-    fn left_out(&self) -> u32 {
-        self.records.saturating_sub(MAX_AUDIT_STRANGERS)
+impl Budget {
+    /// Takes one record of a second, if there is one left. How many were left out before.
+    fn take(&mut self, second: u64) -> (bool, u32) {
+        let mut left_out = 0;
+        if self.second != second {
+            left_out = self.records.saturating_sub(MAX_AUDIT_RECORDS);
+            (self.second, self.records) = (second, 0);
+        }
+        self.records = self.records.saturating_add(1);
+        (self.records <= MAX_AUDIT_RECORDS, left_out)
     }
 }
 
@@ -210,16 +240,16 @@ impl Audit {
     }
 
     fn add_at(&mut self, record: &Record, at_ms: u64) -> io::Result<()> {
-        let second = at_ms / 1000;
-        if record.is_of_strangers() {
-            if self.strangers.second != second {
-                let left_out = std::mem::replace(&mut self.strangers, Strangers { second, records: 0 }).left_out();
-                if left_out > 0 {
-                    self.write(&Line { at_ms, record: &Record::LeftOut { records: left_out } })?;
-                }
+        if let Some(of) = record.causer() {
+            let budget = match of {
+                Causer::Strangers => &mut self.strangers,
+                Causer::Peers => &mut self.peers,
+            };
+            let (has_room, records) = budget.take(at_ms / 1000);
+            if records > 0 {
+                self.write(&Line { at_ms, record: &Record::LeftOut { records, of } })?;
             }
-            self.strangers.records = self.strangers.records.saturating_add(1);
-            if self.strangers.left_out() > 0 {
+            if !has_room {
                 return Ok(());
             }
         }
@@ -301,8 +331,34 @@ mod tests {
         audit.add_at(&Record::Stopped, 5_000).unwrap();
         audit.add_at(&Record::Limit { from: from(), what: "pending" }, 6_000).unwrap();
         let lines = lines(&path);
-        assert_eq!(lines.len(), MAX_AUDIT_STRANGERS as usize + 3);
-        assert_eq!(lines[lines.len() - 2]["records"], 1000 - MAX_AUDIT_STRANGERS);
+        assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 3);
+        assert_eq!(lines[lines.len() - 2]["records"], 1000 - MAX_AUDIT_RECORDS);
+        assert_eq!(lines[lines.len() - 2]["of"], "strangers");
         assert_eq!(lines[lines.len() - 1]["what"], "pending");
+    }
+
+    #[test]
+    fn workers_cannot_flood_it_either_nor_hide_what_strangers_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let mut audit = Audit::open(&path).unwrap();
+        for lease in 0..1000 {
+            let text = String::new();
+            for record in [
+                Record::LeaseRefused { worker: 1, lease },
+                Record::UploadRejected { worker: 1, lease, why: String::new() },
+                Record::Group { text: text.clone(), is_cheap: true },
+            ] {
+                audit.add_at(&record, 5_000).unwrap();
+            }
+        }
+        audit.add_at(&Record::Connected { from: from() }, 5_000).unwrap();
+        audit.add_at(&Record::Group { text: "expired".into(), is_cheap: false }, 5_000).unwrap();
+        let lines = lines(&path);
+        assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 2);
+        assert_eq!(
+            (&lines[lines.len() - 2]["event"], &lines[lines.len() - 1]["text"]),
+            (&"connected".into(), &"expired".into())
+        );
     }
 }

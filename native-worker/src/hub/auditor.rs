@@ -12,7 +12,7 @@ use rollmesh_core::{
     group::{AuditPolicy, AuditTask, Conviction, Party, Verdict},
     ids::{FragmentNo, WorkerId},
     kernels::Kernels,
-    protocol::{Message, Role, message::RunEnd as RunEndMessage},
+    protocol::{Message, Phase, Role, message::RunEnd as RunEndMessage},
     run::RunSpec,
     weights::Weights,
     worker::SlotRunner,
@@ -24,7 +24,7 @@ use super::{
     audit::Record,
     peer::Departure,
 };
-use crate::train::{RunEnd, Undone};
+use crate::train::{Run, RunEnd, Undone};
 
 /// Which workers a hub does not trust, and what it does about that.
 ///
@@ -41,7 +41,8 @@ pub struct Distrust {
     pub on_liar: OnLiar,
 }
 
-/// What becomes of a run in which an untrusted worker has lied, after that one's token was revoked.
+/// What becomes of a run in which an untrusted worker has lied, after that one's token was revoked. A run that only samples
+/// goes on, tainted, in any case: its batches are where nothing can fetch them back from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnLiar {
     /// It goes back to where it was before the liar's first fragment that was not made again.
@@ -56,6 +57,8 @@ pub(super) struct Auditor {
     envs: EnvRegistry,
     kernels: Kernels,
     jobs: Option<std_mpsc::Sender<Job>>,
+    /// Fragments that are being made again, and of which run.
+    pending: Vec<u32>,
     results: (mpsc::UnboundedSender<Audited>, mpsc::UnboundedReceiver<Audited>),
 }
 
@@ -75,15 +78,25 @@ pub(super) struct Audited {
 
 impl Auditor {
     pub(super) fn new(envs: EnvRegistry, kernels: Kernels) -> Self {
-        Self { envs, kernels, jobs: None, results: mpsc::unbounded_channel() }
+        Self { envs, kernels, jobs: None, pending: Vec::new(), results: mpsc::unbounded_channel() }
     }
 
     /// The next result.
     pub(super) async fn next(&mut self) -> Option<Audited> {
-        self.results.1.recv().await
+        let audited = self.results.1.recv().await?;
+        if let Some(done) = self.pending.iter().position(|run| *run == audited.run) {
+            self.pending.swap_remove(done);
+        }
+        Some(audited)
+    }
+
+    /// Fragments of a run that are being made again.
+    pub(super) fn pending_of(&self, run: u32) -> u64 {
+        self.pending.iter().filter(|of| **of == run).count() as u64
     }
 
     fn submit(&mut self, job: Job) {
+        self.pending.push(job.run);
         if self.jobs.is_none() {
             let (jobs, queue) = std_mpsc::channel();
             let (envs, kernels, results) = (self.envs.clone(), self.kernels, self.results.0.clone());
@@ -138,7 +151,8 @@ impl Actor {
         let is_asked_for = self.tokens.is_of_page(peer.token);
         let is_untrusted =
             peer.child.is_none() && (is_asked_for || peer.kind == "browser" || self.distrust.distrust_remote);
-        let of_connection = 1 << 32 | u64::from(id);
+        // A run remembers doubts longer than this process lives: no later connection must inherit them.
+        let of_connection = u64::from(self.life) << 32 | u64::from(id);
         let of_token = u64::from(peer.token.0);
         is_untrusted.then_some(Party(if self.tokens.is_shared(peer.token) { of_connection } else { of_token }))
     }
@@ -157,20 +171,30 @@ impl Actor {
 
     pub(super) fn handle_audited(&mut self, audited: &Audited) {
         let now = self.now();
-        let Some(run) = self.run.as_mut().filter(|run| run.number == audited.run && !run.is_over()) else { return };
+        let Some(run) = self.run.as_mut().filter(|run| run.number == audited.run) else { return };
+        let is_over = run.is_over();
         let Some(conviction) = run.group.handle_audited(&audited.task, audited.verdict, now) else { return };
-        run.audit_rejected += u64::from(conviction.dropped) * u64::from(run.spec.rollout_fragment_length);
+        let can_be_undone = run.can_be_undone();
         self.drain_group();
         self.expel_liar(&conviction);
-        match (conviction.first_doubtful, self.distrust.on_liar) {
+        if is_over {
+            if conviction.first_doubtful.is_some() {
+                self.notice(2, "the run that has ended has in it what a liar made: it is tainted".into());
+            }
+            return;
+        }
+        let on_liar = if can_be_undone { self.distrust.on_liar } else { OnLiar::Continue };
+        match (conviction.first_doubtful, on_liar) {
             (None, _) => {}
             (Some(_), OnLiar::Continue) => {
                 if let Some(run) = &mut self.run {
-                    run.is_tainted = true;
+                    run.taint();
                 }
                 self.notice(2, "the run goes on with what the liar made: it is tainted".into());
             }
-            (Some(first), OnLiar::RollBack) => self.roll_back_before = Some(first),
+            (Some(first), OnLiar::RollBack) => {
+                self.roll_back_before = Some(self.roll_back_before.map_or(first, |before| before.min(first)));
+            }
         }
     }
 
@@ -202,30 +226,50 @@ impl Actor {
         self.roll_back_before = None;
         self.update = None;
         self.resting_until = None;
+        self.finishing = None;
         self.next_lease = run.group.next_lease_id();
         let over = Message::RunEnd(RunEndMessage { run: run.number });
         for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
             let _ = peer.link.send(&over);
         }
-        let (before, undone) = (run.iteration(), run.undo(first));
+        let (before, phase, undone) = (run.iteration(), run.phase, run.undo(first));
         drop(run);
         let restarted = match undone {
-            Ok(Undone { task, iteration }) => {
+            Ok(Undone { task, iteration, rejected }) => {
                 self.notice(
                     1,
                     format!("the run goes back from iteration {before} to {iteration}, before what a liar made"),
                 );
-                self.start_run(task).map_err(|error| error.to_string())
+                let started = self.begin_run(task).map_err(|error| error.to_string());
+                if let Some(run) = &mut self.run {
+                    run.group.count_taken_back(rejected);
+                }
+                started
             }
             Err(error) => Err(error),
         };
         match restarted {
-            Ok(()) => self.begin_first_iteration(),
+            Ok(()) => self.be_again(phase),
             Err(error) => {
                 self.notice(2, format!("the run could not go back to before a lie, and is over: {error}"));
                 self.run_is_lost(RunEnd::Failed(error));
             }
         }
+    }
+
+    /// What operators have wished of a run holds after it went back, too.
+    fn be_again(&mut self, phase: Phase) {
+        self.askers.ask_again();
+        let now_paused = self.run.as_mut().filter(|_| phase == Phase::Paused).map_or(Ok(()), Run::pause);
+        debug_assert!(now_paused.is_ok(), "a run that has just begun can be paused");
+        if self.is_stopping {
+            return self.end_run(RunEnd::Stopped);
+        }
+        if phase == Phase::Draining {
+            self.drain_run();
+        }
+        self.begin_first_iteration();
+        self.save_if_due();
     }
 
     /// There is no run any more that could say what it has come to.

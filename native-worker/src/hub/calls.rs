@@ -118,7 +118,7 @@ impl Actor {
                     self.children.launch_by(launcher);
                 }
                 self.worker = *spec;
-                reply(self.start_children(number));
+                reply(self.add_children(number as usize));
             }
             WorkerOrder::Dismiss { peer } => self.dismiss(peer),
             WorkerOrder::Kill { child } => self.children.kill(child),
@@ -133,28 +133,34 @@ impl Actor {
         }
     }
 
-    fn send_to_worker(&self, peer: u32, message: &Message) {
-        let Some(known) = self.peers.get(&peer) else { return };
-        let Err(error) = known.link.send(message) else { return };
-        if let Message::Call(message::Call { call, .. }) | Message::WorkerSetup(message::WorkerSetup { call, .. }) =
+    fn send_to_worker(&mut self, peer: u32, message: &Message) {
+        let Some(known) = self.peers.get_mut(&peer) else { return };
+        let (Message::Call(message::Call { call, .. }) | Message::WorkerSetup(message::WorkerSetup { call, .. })) =
             message
-        {
-            let error = CommandError::new(CommandErrorKind::TooLarge, error.to_string());
-            self.tell(WorkerNews::Result { peer, result: CallResult { call: *call, ok: false, body: error.encode() } });
+        else {
+            // Nothing else is sent like this.
+            return;
+        };
+        match known.link.send(message) {
+            Ok(()) => _ = known.calls.insert(*call),
+            Err(error) => {
+                let error = CommandError::new(CommandErrorKind::TooLarge, error.to_string());
+                let result = CallResult { call: *call, ok: false, body: error.encode() };
+                self.tell(WorkerNews::Result { peer, result });
+            }
         }
     }
 
-    fn start_children(&mut self, number: u32) -> Result<(), LaunchError> {
-        let mut started = Vec::new();
-        for _ in 0..number {
-            match self.add_child() {
-                Ok(child) => started.push(child),
-                Err(error) => {
-                    started.into_iter().for_each(|child| self.children.dismiss(child));
-                    return Err(error);
-                }
-            }
+    /// Passes on what a worker was asked for, once; what it says besides would only fill the memory.
+    pub(super) fn handle_result(&mut self, peer: u32, result: CallResult) {
+        let Some(known) = self.peers.get_mut(&peer) else { return };
+        if !known.calls.remove(&result.call) {
+            self.notice_offence(format!("worker {peer} answered call {}, which nobody has made", result.call));
+            return self.blame(peer);
         }
-        Ok(())
+        if let Some(child) = known.child {
+            self.children.was_useful(child);
+        }
+        self.tell(WorkerNews::Result { peer, result });
     }
 }

@@ -54,6 +54,13 @@ pub(super) struct Askers {
     being_served: Vec<Asker>,
 }
 
+impl Askers {
+    /// What was being saved is of a run that goes on elsewhere.
+    pub(super) fn ask_again(&mut self) {
+        self.waiting.append(&mut self.being_served);
+    }
+}
+
 impl Actor {
     /// Saves the run as soon as its learner is idle and the checkpoint before is on the disk.
     pub(super) fn checkpoint_now(&mut self, asker: Asker) {

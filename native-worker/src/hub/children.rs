@@ -15,10 +15,12 @@ use tokio::{
 use super::{actor::Event, calls::Replacement, random_token};
 use crate::launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec};
 
-/// A child that ends before this time without having reached the hub has failed to start.
+/// A child that ends before this time without having been of any use has failed to start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 /// Starts in a row that may fail.
 const MAX_FAILED_STARTS: u32 = 5;
+/// Children in a row that may fail before the next one has to wait: somebody may kill them.
+const FREE_FAILED_STARTS: u32 = 2;
 /// A child that was dismissed may take this long to go by itself.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -33,14 +35,16 @@ pub(super) struct Children {
     failed_starts: u32,
     replacement: Replacement,
     replaced: u32,
+    /// Replacements that wait for their time.
+    awaited: usize,
 }
 
 struct Running {
     token: TokenId,
     pid: Option<u32>,
     began: Instant,
-    /// It has reached the hub: whatever ends it later, it can start.
-    joined: bool,
+    /// It has done something for somebody: whatever ends it later, it can work.
+    is_useful: bool,
     /// It is about to go, and not to be replaced.
     dismissed: bool,
     kill: Option<oneshot::Sender<()>>,
@@ -70,6 +74,7 @@ impl Children {
             failed_starts: 0,
             replacement: Replacement::default(),
             replaced: 0,
+            awaited: 0,
         }
     }
 
@@ -85,10 +90,10 @@ impl Children {
 
     /// Workers that are there or about to be.
     pub(super) fn count(&self) -> usize {
-        self.running.values().filter(|child| !child.dismissed).count()
+        self.running.values().filter(|child| !child.dismissed).count() + self.awaited
     }
 
-    /// The numbers of those, oldest first.
+    /// The numbers of those that are there, oldest first.
     pub(super) fn staying(&self) -> Vec<u32> {
         self.running.iter().filter(|(_, child)| !child.dismissed).map(|(&number, _)| number).collect()
     }
@@ -110,7 +115,7 @@ impl Children {
         tokio::spawn(watch(number, worker, killed, self.events.clone()));
         let id = TokenHash::of(&token).id();
         let running =
-            Running { token: id, pid, began: Instant::now(), joined: false, dismissed: false, kill: Some(kill) };
+            Running { token: id, pid, began: Instant::now(), is_useful: false, dismissed: false, kill: Some(kill) };
         self.running.insert(number, running);
         Ok((number, token))
     }
@@ -120,11 +125,23 @@ impl Children {
         self.running.values().filter_map(|child| child.pid).collect()
     }
 
-    /// The child has reached the hub.
-    pub(super) fn joined(&mut self, number: u32) {
+    /// The child has done something for somebody.
+    pub(super) fn was_useful(&mut self, number: u32) {
         if let Some(child) = self.running.get_mut(&number) {
-            child.joined = true;
+            child.is_useful = true;
+            self.failed_starts = 0;
         }
+    }
+
+    /// True until the child has ended.
+    pub(super) fn is_running(&self, number: u32) -> bool {
+        self.running.contains_key(&number)
+    }
+
+    /// True if another child follows this one, or nobody wants one.
+    pub(super) fn may_end(&self, number: u32) -> bool {
+        let more = self.replaced < self.replacement.max;
+        self.running.get(&number).is_some_and(|child| child.dismissed || more)
     }
 
     /// The child is about to be dismissed: if it ends before, that is as well.
@@ -157,12 +174,40 @@ impl Children {
     }
 
     /// Asks for a replacement after a pause.
-    pub(super) fn replace_after(&self, pause: Duration) {
+    pub(super) fn replace_after(&mut self, pause: Duration) {
+        self.awaited += 1;
         let events = self.events.clone();
         tokio::spawn(async move {
             sleep(pause).await;
             // The hub may have stopped meanwhile.
             let _ = events.send(Event::ReplaceChild).await;
+        });
+    }
+
+    /// It is time for a replacement. False if nobody wants it any more.
+    pub(super) fn begin_replacement(&mut self) -> bool {
+        let is_wanted = self.awaited > 0;
+        self.awaited = self.awaited.saturating_sub(1);
+        is_wanted
+    }
+
+    /// Nobody wants the replacements any more that wait for their time.
+    pub(super) fn forget_replacements(&mut self) {
+        self.awaited = 0;
+    }
+
+    /// True if replacements wait for their time.
+    pub(super) fn awaits_any(&self) -> bool {
+        self.awaited > 0
+    }
+
+    /// Asks, after a while, whether a child that has lost its connection has another one.
+    pub(super) fn ask_for(&self, number: u32, patience: Duration) {
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            sleep(patience).await;
+            // The hub may have stopped meanwhile.
+            let _ = events.send(Event::ChildSilent { number }).await;
         });
     }
 
@@ -182,18 +227,35 @@ impl Children {
         if child.dismissed {
             return Some((child.token, Ended::AsWished));
         }
-        let failed = !child.joined && child.began.elapsed() < SHORT_LIFE;
-        self.failed_starts = if failed { self.failed_starts + 1 } else { 0 };
-        let Replacement { delay, max } = self.replacement;
-        let ended = match self.failed_starts {
-            _ if self.replaced >= max => Ended::NotReplaced,
-            0 | 1 => Ended::Replace(delay),
-            n if n <= MAX_FAILED_STARTS => Ended::Replace(delay.max(Duration::from_millis(100 << n))),
-            _ => Ended::GiveUp,
-        };
+        let failed = !child.is_useful && child.began.elapsed() < SHORT_LIFE;
+        self.failed_starts = if failed { self.failed_starts.saturating_add(1) } else { 0 };
+        let ended = if self.replaced >= self.replacement.max { Ended::NotReplaced } else { self.next_attempt() };
         self.replaced = self.replaced.saturating_add(u32::from(matches!(ended, Ended::Replace(_))));
         Some((child.token, ended))
     }
+
+    /// A child could not even be started: what follows.
+    pub(super) fn handle_failed_start(&mut self) -> Ended {
+        self.failed_starts = self.failed_starts.saturating_add(1);
+        match self.next_attempt() {
+            Ended::Replace(pause) => Ended::Replace(pause.max(pause_after(self.failed_starts))),
+            ended => ended,
+        }
+    }
+
+    fn next_attempt(&self) -> Ended {
+        let delay = self.replacement.delay;
+        match self.failed_starts {
+            0..=FREE_FAILED_STARTS => Ended::Replace(delay),
+            n if n <= MAX_FAILED_STARTS => Ended::Replace(delay.max(pause_after(n))),
+            _ => Ended::GiveUp,
+        }
+    }
+}
+
+/// The pause after so many failures in a row.
+fn pause_after(failed_starts: u32) -> Duration {
+    Duration::from_millis(100 << failed_starts.min(MAX_FAILED_STARTS))
 }
 
 /// Waits for the end of a child, or kills it.
@@ -218,4 +280,87 @@ async fn watch(
     // What it was granted is free before anybody asks for it again.
     drop(worker);
     let _ = events.send(Event::ChildExited { number, status }).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, pin::Pin};
+
+    use super::*;
+
+    /// Starts nothing.
+    #[derive(Debug)]
+    struct Idle;
+
+    impl Launcher for Idle {
+        fn launch(&self, _order: &LaunchOrder<'_>) -> Result<Box<dyn LaunchedWorker>, LaunchError> {
+            Ok(Box::new(Self))
+        }
+    }
+
+    impl LaunchedWorker for Idle {
+        fn pid(&self) -> Option<u32> {
+            None
+        }
+
+        fn kill(&mut self) {}
+
+        fn ended(&mut self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
+            Box::pin(pending())
+        }
+    }
+
+    fn children() -> Children {
+        Children::new(Arc::new(Idle), Vec::new(), mpsc::channel(1).0)
+    }
+
+    fn start(children: &mut Children) -> u32 {
+        children.start(&WorkerSpec::default(), &BTreeMap::new()).unwrap().0
+    }
+
+    /// What follows from the end of a child that was of some use, or of none.
+    fn end(children: &mut Children, is_useful: bool) -> Ended {
+        let number = start(children);
+        if is_useful {
+            children.was_useful(number);
+        }
+        children.handle_exit(number).unwrap().1
+    }
+
+    const AT_ONCE: Ended = Ended::Replace(Duration::ZERO);
+
+    #[tokio::test]
+    async fn children_that_are_of_no_use_are_replaced_ever_later_and_then_given_up() {
+        let mut children = children();
+        let ends: Vec<Ended> = (0..7).map(|_| end(&mut children, false)).collect();
+        let pause = |ms| Ended::Replace(Duration::from_millis(ms));
+        assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800), pause(1600), pause(3200), Ended::GiveUp, Ended::GiveUp]);
+        // One that works proves that it is worth the while.
+        assert_eq!(end(&mut children, true), AT_ONCE);
+        assert_eq!(end(&mut children, false), AT_ONCE);
+    }
+
+    #[tokio::test]
+    async fn starts_that_fail_are_tried_again_and_then_given_up() {
+        let mut children = children();
+        let pauses: Vec<Ended> = (0..6).map(|_| children.handle_failed_start()).collect();
+        let pause = |ms| Ended::Replace(Duration::from_millis(ms));
+        assert_eq!(pauses, [pause(200), pause(400), pause(800), pause(1600), pause(3200), Ended::GiveUp]);
+        // A replacement that waits counts, until nobody wants it any more.
+        children.replace_after(Duration::from_secs(3600));
+        assert_eq!((children.count(), children.staying().len(), children.awaits_any()), (1, 0, true));
+        children.forget_replacements();
+        assert_eq!((children.count(), children.begin_replacement()), (0, false));
+    }
+
+    #[tokio::test]
+    async fn a_child_that_nobody_would_replace_is_not_ended() {
+        let mut children = children();
+        let number = start(&mut children);
+        assert!(children.may_end(number));
+        children.replace_as(Replacement { max: 0, ..Replacement::default() });
+        assert!(!children.may_end(number));
+        children.do_not_replace(number);
+        assert!(children.may_end(number) && !children.may_end(number + 1));
+    }
 }

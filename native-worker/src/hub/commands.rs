@@ -11,13 +11,12 @@ use rollmesh_core::{
 use super::{
     actor::{Actor, Peer},
     audit::Record,
-    calls::WorkerNews,
     checkpoints::Asker,
     limits::MAX_BACKLOG_BYTES,
     peer::printable,
     random_token,
 };
-use crate::train::{Algo, MAX_LOCAL_WORKERS, Task, TrainConfig};
+use crate::train::{Algo, MAX_LOCAL_WORKERS, Task, TrainConfig, UploadFault};
 
 impl Actor {
     pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
@@ -39,7 +38,10 @@ impl Actor {
                 if let Some(fault) = fault {
                     let (worker, lease, why) = (peer, upload.lease, fault.to_string());
                     self.remember(&Record::UploadRejected { worker, lease, why });
-                    self.notice(1, format!("an upload of worker {peer} was not accepted: {fault}"));
+                    self.notice_offence(format!("an upload of worker {peer} was not accepted: {fault}"));
+                    if matches!(fault, UploadFault::Unknown) {
+                        self.blame(peer);
+                    }
                 }
             }
             Message::WeightsApplied(applied) => {
@@ -50,12 +52,14 @@ impl Actor {
             }
             Message::LeaseRefused(refused) => {
                 let now = self.now();
-                self.remember(&Record::LeaseRefused { worker: peer, lease: refused.lease });
-                if let Some(run) = &mut self.run {
-                    run.group.handle_refused(WorkerId(peer), LeaseId(refused.lease), now);
+                let had = self.run.as_mut().is_some_and(|run| run.handle_refused(WorkerId(peer), &refused, now));
+                if had {
+                    self.remember(&Record::LeaseRefused { worker: peer, lease: refused.lease });
+                } else {
+                    self.blame(peer);
                 }
             }
-            Message::CallResult(result) => self.tell(WorkerNews::Result { peer, result }),
+            Message::CallResult(result) => self.handle_result(peer, result),
             Message::Goodbye(goodbye) => self.let_leave(peer, &goodbye.reason),
             Message::Pause(request) => self.reply(peer, Kind::Pause, request.request, Self::pause),
             Message::Resume(request) => self.reply(peer, Kind::Resume, request.request, Self::resume),
@@ -90,6 +94,9 @@ impl Actor {
         let (Some(peer), Some(run)) = (self.peers.get_mut(&id).filter(is_new), &self.run) else { return };
         if run.group.workers(now).any(|worker| worker.worker == WorkerId(id) && worker.env_steps > 0) {
             peer.has_delivered = true;
+            if let Some(child) = peer.child {
+                self.children.was_useful(child);
+            }
             let after_ms = now.since(peer.admitted_at).0 / 1_000;
             self.remember(&Record::Delivered { worker: id, after_ms });
         }
@@ -149,9 +156,8 @@ impl Actor {
             return Err(format!("a hub has at most {MAX_LOCAL_WORKERS} local workers"));
         }
         let wanted = num_workers as usize;
-        for _ in self.children.count()..wanted {
-            self.add_child().map_err(|error| error.to_string())?;
-        }
+        self.children.forget_replacements();
+        self.add_children(wanted.saturating_sub(self.children.count())).map_err(|error| error.to_string())?;
         for child in self.children.staying().into_iter().skip(wanted) {
             let worker = self.peers.iter().find(|(_, peer)| peer.child == Some(child)).map(|(&id, _)| id);
             match worker {

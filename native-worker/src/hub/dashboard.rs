@@ -99,6 +99,16 @@ impl Dashboard {
 }
 
 impl Actor {
+    /// Remembers how a worker is.
+    pub(super) fn note_health(&mut self, event: &GroupEvent) {
+        self.dashboard.note_health(event);
+        match event {
+            GroupEvent::WorkerHung { worker, .. } => _ = self.hung.insert(worker.0, self.now()),
+            GroupEvent::WorkerRecovered { worker } => _ = self.hung.remove(&worker.0),
+            _ => {}
+        }
+    }
+
     /// Tells a new dashboard everything.
     pub(super) fn show_everything(&mut self, id: u32) {
         self.refresh_dashboards();

@@ -67,8 +67,10 @@ pub(super) const MAX_TOKENS: usize = 1024;
 pub(super) const MAX_PAGE_TOKENS: usize = 256;
 /// A file of the audit log; there is one older.
 pub(super) const MAX_AUDIT_BYTES: u64 = 16 << 20;
-/// Records per second of what strangers do; the rest is counted.
-pub(super) const MAX_AUDIT_STRANGERS: u32 = 50;
+/// Records per second of what strangers do, and as many of what peers do as often as they like; the rest is counted.
+pub(super) const MAX_AUDIT_RECORDS: u32 = 50;
+/// Answers of a worker to what nobody has asked it, until it is sent away; one is forgotten every second.
+pub(super) const MAX_OFFENCES: u32 = 100;
 
 /// One limit of a hub.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -133,7 +135,8 @@ pub fn limits() -> Vec<Limit> {
         limit("tokens", MAX_TOKENS as u64, "tokens", "no more are made"),
         limit("page_tokens", MAX_PAGE_TOKENS as u64, "tokens", "the oldest is revoked"),
         limit("audit_file", MAX_AUDIT_BYTES, "bytes", "a new file is begun, one older is kept"),
-        limit("audit_strangers", u64::from(MAX_AUDIT_STRANGERS), "records per second", "counted"),
+        limit("audit_records", u64::from(MAX_AUDIT_RECORDS), "records per second about strangers, or peers", "counted"),
+        limit("offences", u64::from(MAX_OFFENCES), "answers of a worker that nobody asked for", "closed"),
     ]
 }
 

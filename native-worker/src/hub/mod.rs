@@ -6,6 +6,7 @@
 
 mod access;
 mod actor;
+mod admit;
 mod assets;
 mod audit;
 mod auditor;
@@ -19,8 +20,10 @@ mod door;
 mod evaluators;
 mod gate;
 mod limits;
+mod local;
 mod meter;
 mod movable;
+mod notices;
 mod pace;
 mod peer;
 mod private_file;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollmesh_core::{
-    group::{GroupCommand, WorkerProfile},
+    group::{GroupCommand, GroupEvent, WorkerProfile},
     ids::{WeightsVersion, WorkerId},
     protocol::{
         Frame, Message, Role, TooLarge,
@@ -18,14 +18,18 @@ use crate::train::{Run, RunEnd, StartError, Submitted, SyncError, Task, Update};
 
 /// The leases of a run that drains have this long to end.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
+/// What is being made again at the end of a run has this long to be done.
+const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
 /// A run begins without the local workers that have not joined after this time.
 const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 
 impl Actor {
     pub(super) fn start_run(&mut self, task: Task) -> Result<(), StartError> {
-        if self.is_leaving {
-            return Err(StartError::HubGone);
-        }
+        if self.is_leaving { Err(StartError::HubGone) } else { self.begin_run(task) }
+    }
+
+    /// As [`start_run`](Self::start_run), also for a hub that is about to end.
+    pub(super) fn begin_run(&mut self, task: Task) -> Result<(), StartError> {
         if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
             return Err(StartError::Busy);
         }
@@ -36,29 +40,26 @@ impl Actor {
         if has_secret && run.group.set_audits(self.distrust.audits, u64::from_le_bytes(secret)).is_err() {
             return Err(StartError::HubGone);
         }
+        // Nobody is needed where nothing is left to do.
+        let is_at_end = self.is_leaving || run.end_reached().is_some();
+        let workers = if is_at_end { 0 } else { run.terms.num_workers as usize };
+        let started = self.add_children_for(&run.terms, workers)?;
+        if let Err(error) = run.create_files() {
+            self.send_back(started);
+            return Err(error);
+        }
         let history = std::mem::take(&mut run.history);
         let evaluations = std::mem::take(&mut run.evaluations);
-        // Nobody is needed where nothing is left to do.
-        let workers = if run.end_reached().is_some() { 0 } else { run.terms.num_workers as usize };
         self.next_run += 1;
         self.remember(&Record::RunStarted { run: run.number, env: run.spec.env.clone() });
         run.warnings.iter().for_each(|warning| self.notice(1, warning.clone()));
         self.run = Some(run);
+        self.roll_back_before = None;
         self.dashboard.begin_run();
+        self.hung.clear();
         history.into_iter().for_each(|point| self.dashboard.points.push(&Message::Iteration(point)));
         self.evaluate_again(&evaluations);
         evaluations.into_iter().for_each(|point| self.dashboard.evaluations.push(&Message::Evaluation(point)));
-        for _ in self.children.count()..workers {
-            match self.add_child() {
-                Ok(_) => {}
-                Err(error) if error.is_refusal() => {
-                    // Fewer workers than were asked for would be another run.
-                    self.end_run(RunEnd::Failed(error.to_string()));
-                    return Err(StartError::Launch(error));
-                }
-                Err(error) => self.notice(2, format!("a local worker could not be started: {error}")),
-            }
-        }
         let workers: Vec<u32> =
             self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(|(&id, _)| id).collect();
         for id in workers {
@@ -73,7 +74,7 @@ impl Actor {
         let now = self.now();
         let is_new = |run: &&Run| !run.is_over() && !run.has_begun();
         if let Some(end) = self.run.as_ref().filter(is_new).and_then(Run::end_reached) {
-            return self.end_run(end);
+            return self.finish_run(end);
         }
         let workers = self.peers.values().filter(|peer| peer.role == Role::Worker).count();
         let may_begin = |run: &&mut Run| !run.is_over() && !run.has_begun() && !run.is_draining();
@@ -111,8 +112,14 @@ impl Actor {
         // What has been found by now is kept; what has not is not waited for.
         self.poll_evaluation();
         let now = self.now();
+        let unaudited = self.num_unaudited();
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        let (summary, faults) = run.end(end, now);
+        // Whoever is in a hurry does not change what the run has come to.
+        let end = match (self.finishing.take(), end) {
+            (Some((reached, _)), RunEnd::Stopped) => reached,
+            (_, end) => end,
+        };
+        let (summary, faults) = run.end(end, unaudited, now);
         self.next_lease = run.group.next_lease_id();
         let run = run.number;
         let over = Message::RunEnd(RunEndMessage { run });
@@ -120,6 +127,7 @@ impl Actor {
         self.update = None;
         self.resting_until = None;
         self.draining_until = None;
+        self.roll_back_before = None;
         self.syncing.clear();
         self.drain_group();
         for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
@@ -150,15 +158,39 @@ impl Actor {
     /// Ends a run that has drained.
     pub(super) fn end_drained_run(&mut self) {
         // A batch on its way is still learned from.
-        if self.update.is_none() && self.run.as_ref().is_some_and(Run::is_drained) {
+        if self.update.is_none() && self.finishing.is_none() && self.run.as_ref().is_some_and(Run::is_drained) {
             self.end_drain();
         }
     }
 
     /// Ends a run that drains, whatever is still out.
     pub(super) fn end_drain(&mut self) {
+        self.draining_until = None;
         let end = self.run.as_ref().and_then(Run::end_reached);
-        self.end_run(end.unwrap_or(RunEnd::Drained));
+        self.finish_run(end.unwrap_or(RunEnd::Drained));
+    }
+
+    /// Ends a run that has come to its end, as soon as it is known whether it is an honest one.
+    fn finish_run(&mut self, end: RunEnd) {
+        if self.finishing.is_none() {
+            self.finishing = Some((end, Instant::now() + AUDIT_PATIENCE));
+        }
+    }
+
+    /// Ends a run that has come to its end, if nothing of it is being made again any more, or that takes too long.
+    pub(super) fn end_finished_run(&mut self) {
+        let Some((_, until)) = &self.finishing else { return };
+        let in_doubt = self.num_unaudited() > 0 || self.roll_back_before.is_some();
+        if (!in_doubt || *until <= Instant::now())
+            && let Some((end, _)) = self.finishing.take()
+        {
+            self.end_run(end);
+        }
+    }
+
+    /// Fragments of the run that are being made again.
+    fn num_unaudited(&self) -> u64 {
+        self.run.as_ref().map_or(0, |run| self.auditor.pending_of(run.number))
     }
 
     /// Ends a run whose batches nobody takes any more, also before the next one is there.
@@ -175,16 +207,22 @@ impl Actor {
             self.obey(command);
         }
         while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
-            self.dashboard.note_health(&event);
+            self.note_health(&event);
             let text = event.to_string();
-            self.remember(&Record::Group { text: text.clone() });
-            self.notice(1, text);
+            if let GroupEvent::FragmentsRejected { worker, .. } = event {
+                self.remember(&Record::Group { text: text.clone(), is_cheap: true });
+                self.notice_offence(text);
+                self.blame(worker.0);
+            } else {
+                self.remember(&Record::Group { text: text.clone(), is_cheap: false });
+                self.notice(1, text);
+            }
             // A worker may be out of the run by it, for whom nobody has to wait.
             self.note_applied();
         }
         let Some(run) = &mut self.run else { return };
         // A batch waits in the group as long as the one before it is being consumed.
-        let batch = if self.update.is_none() { run.poll_update() } else { None };
+        let batch = if self.update.is_none() && self.finishing.is_none() { run.poll_update() } else { None };
         let journalled = run.write_journal();
         // Weights that were set meanwhile need not wait until somebody takes the batch.
         let has_next_weights = run.has_next_weights();
@@ -243,9 +281,10 @@ impl Actor {
             Update::NotWritten(error) => return self.end_run(RunEnd::Failed(error)),
         };
         let metrics = run.handle_update(weights, &stats);
-        run.keep_for_undoing();
         let point = run.point(&metrics);
         let written = run.write_metrics(&metrics);
+        // Whoever goes back to here keeps that line.
+        run.keep_for_undoing();
         self.dashboard.points.push(&Message::Iteration(point));
         if let Err(error) = written {
             self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
@@ -263,6 +302,9 @@ impl Actor {
         let is_due = |run: &&mut Run| {
             run.end_reached().is_none() && known.iter().all(|point| point.iteration != run.iteration())
         };
+        if self.is_leaving {
+            return;
+        }
         let evaluated = self.run.as_mut().filter(is_due).map_or(Ok(()), |run| run.evaluate_if_due(&self.program));
         if let Err(error) = evaluated {
             self.notice(1, error.to_string());
@@ -291,7 +333,7 @@ impl Actor {
     /// After a batch: the end, or the next one.
     fn go_on(&mut self) {
         match self.run.as_ref().and_then(Run::end_reached) {
-            Some(end) => self.end_run(end),
+            Some(end) => self.finish_run(end),
             // It ends when all its leases have.
             None if self.run.as_ref().is_some_and(Run::is_draining) => {}
             None if self.is_stopping => self.end_run(RunEnd::Stopped),

@@ -1,6 +1,7 @@
 //! Which files are meant.
 
 use std::{
+    cmp::Ordering,
     collections::BTreeSet,
     env,
     path::{Path, PathBuf},
@@ -9,8 +10,8 @@ use std::{
 use super::OfflineError;
 
 /// The files that these texts mean, in their order: paths, directories (all files in them with one of the endings) and
-/// patterns with `*`, `?`, `[…]` and `**`; `~` is the home directory. What a directory or a pattern means is sorted. No
-/// file comes twice.
+/// patterns with `*`, `?`, `[…]` and `**`; `~` is the home directory. What a directory or a pattern means is sorted,
+/// numbers by their values. No file comes twice.
 ///
 /// # Errors
 /// [`OfflineError::NoFiles`] if there are none, [`OfflineError::Pattern`], [`OfflineError::Remote`] for the URL of
@@ -54,7 +55,42 @@ pub(super) fn matching_pattern(input: &str, pattern: &Path) -> Result<Vec<PathBu
     let found = glob::glob(&pattern.to_string_lossy());
     let found = found.map_err(|source| OfflineError::Pattern { pattern: input.into(), source })?;
     // What cannot be looked into does not match.
-    Ok(found.filter_map(Result::ok).collect())
+    let mut files: Vec<PathBuf> = found.filter_map(Result::ok).collect();
+    files.sort_by(|a, b| by_number(a, b));
+    Ok(files)
+}
+
+/// Numbers in names count as numbers: `…_10.json` was written after `…_9.json`, and episodes go on in it.
+fn by_number(a: &Path, b: &Path) -> Ordering {
+    let (left, right) = (a.to_string_lossy(), b.to_string_lossy());
+    let (mut left, mut right) = (left.as_bytes(), right.as_bytes());
+    loop {
+        let (one, other) = match (left.split_first(), right.split_first()) {
+            (Some(one), Some(other)) => (one, other),
+            // Nothing comes first; names that differ in leading zeros only must not be the same.
+            (one, other) => return one.is_some().cmp(&other.is_some()).then_with(|| a.cmp(b)),
+        };
+        let order = if one.0.is_ascii_digit() && other.0.is_ascii_digit() {
+            let (number, rest) = number(left);
+            let (other_number, other_rest) = self::number(right);
+            (left, right) = (rest, other_rest);
+            number.len().cmp(&other_number.len()).then_with(|| number.cmp(other_number))
+        } else {
+            (left, right) = (one.1, other.1);
+            one.0.cmp(other.0)
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+}
+
+/// The digits at the start without leading zeros, and what follows on them.
+fn number(text: &[u8]) -> (&[u8], &[u8]) {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    (&digits[zeros..], rest)
 }
 
 pub(super) fn in_directory(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, OfflineError> {
@@ -67,7 +103,7 @@ pub(super) fn in_directory(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>
             files.push(file);
         }
     }
-    files.sort();
+    files.sort_by(|a, b| by_number(a, b));
     Ok(files)
 }
 
@@ -92,6 +128,24 @@ mod tests {
         assert_eq!(names(&[format!("{root}/*.json")]), ["a.json", "b.json"]);
         let list = [format!("{root}/notes.txt"), format!("{root}/b*"), root.into()];
         assert_eq!(names(&list), ["notes.txt", "b.json", "a.json", "c.zip"]);
+    }
+
+    #[test]
+    fn rotated_files_come_as_they_were_written() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in [10, 9, 0, 100, 2] {
+            fs::write(folder.path().join(format!("output_2026-01-02_worker-3_{number}.json")), "").unwrap();
+        }
+        let root = folder.path().to_str().unwrap();
+        for input in [root.to_owned(), format!("{root}/*.json")] {
+            let found = find(&[input], &["json"]).unwrap();
+            let number =
+                |file: &PathBuf| file.file_stem().unwrap().to_str().unwrap().rsplit_once('_').unwrap().1.to_owned();
+            assert_eq!(found.iter().map(number).collect::<Vec<_>>(), ["0", "2", "9", "10", "100"]);
+        }
+        let order = |a: &str, b: &str| by_number(a.as_ref(), b.as_ref());
+        assert_eq!((order("a1b", "a01b"), order("a1b", "a1b")), (Ordering::Greater, Ordering::Equal));
+        assert_eq!((order("a", "a1"), order("a2", "b1")), (Ordering::Less, Ordering::Less));
     }
 
     #[test]

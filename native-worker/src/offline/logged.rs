@@ -63,6 +63,8 @@ pub struct Place {
     pub line: Option<u64>,
     /// Rows before it.
     pub row: u64,
+    /// Whether it is the first one of its file.
+    pub is_first: bool,
 }
 
 enum Open {
@@ -100,7 +102,7 @@ impl Logged {
         self.place
     }
 
-    /// Lines so far that were no batches.
+    /// Lines that were no batches, since the [beginning](Self::rewind).
     #[must_use]
     pub fn corrupt_lines(&self) -> u64 {
         let open = if let Some(Open::Lines(lines)) = &self.open { lines.corrupt_lines() } else { 0 };
@@ -178,9 +180,14 @@ impl BatchStream for Logged {
             };
             let row = if line.is_some() { 0 } else { self.rows };
             self.rows += batch.agent_steps() as u64;
-            self.place = Some(Place { file, line, row });
+            let is_first = self.place.is_none_or(|before| before.file != file);
+            self.place = Some(Place { file, line, row, is_first });
             return Ok(Some(batch));
         }
+    }
+
+    fn corrupt_lines(&self) -> u64 {
+        self.corrupt_lines()
     }
 
     fn left_out(&self) -> Vec<String> {
@@ -190,7 +197,7 @@ impl BatchStream for Logged {
 
     fn rewind(&mut self) -> Result<(), DatasetError> {
         self.skip_file();
-        (self.next, self.place, self.rows) = (0, None, 0);
+        (self.next, self.place, self.rows, self.corrupt_lines) = (0, None, 0, 0);
         Ok(())
     }
 }

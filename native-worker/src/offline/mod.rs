@@ -44,19 +44,34 @@ use self::{
     logged::Logged,
 };
 
+/// Settings of inputs from files, as `io_config` has them.
+pub const INPUT_SETTINGS: [&str; 8] = [
+    "shuffle_buffer_size",
+    "buffer_size",
+    "train_batch_size",
+    "read_all_files",
+    "postprocess_inputs",
+    "clip_actions",
+    "actions_in_input_normalized",
+    "normalize_actions",
+];
+
 /// Opens files as an input: what the [names](inputs) mean, all of one format.
 ///
 /// Lines of JSON are read as RLlib reads them, endlessly, files by chance. Data sets are read in epochs, each batch once and
 /// in order, as are lines with the setting `read_all_files`. Either way no two workers read the same rows, and what is
-/// held is `buffer_size` bytes at most.
+/// held is `buffer_size` bytes at most. Actions of D4RL's and Minari's data sets are those of the environment, and become
+/// the policies' unless `actions_in_input_normalized` says otherwise.
 ///
 /// # Errors
 /// [`SampleError::Input`] for settings of another form, for names that mean nothing or two things, and for files of several
 /// formats.
 pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn InputReader>, SampleError> {
-    let preparation = Preparation::from_context(context)?;
     let located = locate(names, &DatasetFolders::of_this_user()).map_err(input)?;
     let format = one_format(&located).map_err(input)?;
+    // Those data sets hold what environments took.
+    let normalized = !matches!(format, Format::D4rl | Format::Minari);
+    let preparation = Preparation::from_context_or(context, normalized)?;
     let setting = |error: ConfigError| SampleError::Input(error.to_string());
     let in_epochs = context.config.get::<bool>("read_all_files").map_err(setting)?.unwrap_or(format != Format::Json);
     let say = |path: &Path, error: &JsonError| eprintln!("warning: {}: {error}; passed over", path.display());

@@ -10,6 +10,7 @@ use rollmesh_core::{
     ids::SlotId,
     policy::{MlpPolicySpec, PolicyError},
     run::{RunSpec, SpecError},
+    time::Micros,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,11 @@ fn usual_interval() -> u64 {
     100
 }
 
+/// Far longer than a step of an environment takes.
+fn usual_hung_worker_timeout_s() -> f64 {
+    60.0
+}
+
 /// Configuration of a training run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,6 +80,10 @@ pub struct TrainConfig {
     /// Iterations between two checkpoints; one is saved every ten seconds in any case, if the run has a directory.
     #[serde(default = "usual_interval")]
     pub checkpoint_interval: u64,
+    /// Seconds after which a local worker that hangs is ended, and another one takes its place; 0 for never. They count
+    /// from when its lease has expired.
+    #[serde(default = "usual_hung_worker_timeout_s")]
+    pub hung_worker_timeout_s: f64,
     /// Where the learner computes.
     #[serde(with = "device_text")]
     pub device: DeviceSpec,
@@ -124,6 +134,9 @@ pub enum TrainConfigError {
     /// A number that must not be zero is.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
+    /// A time is none.
+    #[error("{0} must be a number of seconds, 0 for never")]
+    Seconds(&'static str),
     /// The stop return is not a number.
     #[error("the stop return must be a finite number")]
     StopReturn,
@@ -156,6 +169,7 @@ impl TrainConfig {
             stop_return: None,
             max_env_steps: 1_000_000,
             checkpoint_interval: usual_interval(),
+            hung_worker_timeout_s: usual_hung_worker_timeout_s(),
             device: DeviceSpec::Cpu,
             pace: Duration::ZERO,
             run_dir: None,
@@ -167,6 +181,12 @@ impl TrainConfig {
             evaluation: EvaluationConfig::default(),
             ppo: PpoConfig::default(),
         }
+    }
+
+    /// How long a local worker may hang; none for ever.
+    pub(super) fn hung_worker_timeout(&self) -> Option<Micros> {
+        let seconds = Some(self.hung_worker_timeout_s).filter(|seconds| *seconds > 0.0)?;
+        Some(Micros((seconds * 1e6) as u64))
     }
 
     /// What workers must know of the run.
@@ -197,6 +217,9 @@ impl TrainConfig {
         }
         if self.stop_return.is_some_and(|target| !target.is_finite()) {
             return Err(TrainConfigError::StopReturn);
+        }
+        if !(self.hung_worker_timeout_s.is_finite() && self.hung_worker_timeout_s >= 0.0) {
+            return Err(TrainConfigError::Seconds("hung_worker_timeout_s"));
         }
         if self.num_workers > MAX_LOCAL_WORKERS {
             let (what, max, found) = ("the number of local workers", MAX_LOCAL_WORKERS, self.num_workers);

@@ -38,9 +38,12 @@ pub struct Summary {
     /// Hash of the last weights.
     #[serde(serialize_with = "as_text")]
     pub weights_hash: Hash128,
-    /// True if rows were learned from that a worker made up.
+    /// True if rows were learned from, or handed out, that a worker made up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tainted: bool,
+    /// Fragments of untrusted workers that were to be made again, and were not when it ended.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unaudited: u64,
     /// Checkpoints that could not be saved.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_checkpoints: u64,

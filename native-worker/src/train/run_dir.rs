@@ -38,6 +38,9 @@ pub(crate) enum RunDirError {
     /// Another run's files would be overwritten.
     #[error("{0} already holds a run; choose another directory with --run-dir, or go on with that run: --resume {0}")]
     Taken(PathBuf),
+    /// Another run's files would be overwritten, with which no run goes on.
+    #[error("{0} already holds a run, which cannot be gone on with; choose another directory with --run-dir")]
+    TakenForGood(PathBuf),
     /// The system says no.
     #[error("cannot write {path}: {source}")]
     Io { path: PathBuf, source: io::Error },
@@ -64,13 +67,18 @@ struct Line {
 }
 
 impl RunDir {
+    /// An error if there is a run already.
+    pub(super) fn check_free(path: &Path) -> Result<(), RunDirError> {
+        let Ok(config) = fs::read_to_string(path.join("config.toml")) else { return Ok(()) };
+        let goes_on = toml::from_str::<TrainConfig>(&config).is_ok();
+        Err(if goes_on { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
+    }
+
     pub(crate) fn create(path: &Path, config: &impl Serialize, has_journal: bool) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
-        if at("config.toml").exists() {
-            return Err(RunDirError::Taken(path.to_owned()));
-        }
+        Self::check_free(path)?;
         let lock = lock(path)?;
         let text = toml::to_string(config)?;
         // First, so that whoever finds a configuration finds all that belongs to it.
@@ -140,9 +148,14 @@ impl RunDir {
         (self.metrics.bytes, self.journal.as_ref().map_or(0, |journal| journal.bytes))
     }
 
+    /// The policy so far; each file appears whole or not at all.
+    pub(crate) fn write_policy(&self, policy: &PolicyCheckpoint) -> io::Result<()> {
+        policy.save(&self.path).map_err(io::Error::other)
+    }
+
     /// What the run has come to; each file appears whole or not at all.
     pub(crate) fn write_end(&self, policy: &PolicyCheckpoint, summary: &impl Serialize) -> io::Result<()> {
-        policy.save(&self.path).map_err(io::Error::other)?;
+        self.write_policy(policy)?;
         replace(&self.path.join("summary.json"), &serde_json::to_vec_pretty(summary)?)
     }
 }

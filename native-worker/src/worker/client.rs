@@ -13,7 +13,7 @@ use rollmesh_core::{
     worker::{Registry, SessionState, WorkerSession, core_fingerprint},
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     time::{sleep, timeout},
 };
 use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
@@ -151,10 +151,12 @@ async fn serve(
 ) -> SessionEnd {
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
-    let Ok(work) = thread::Builder::new().name("rollout".into()).spawn(move || work(session(), incoming, &outgoing))
-    else {
+    let (done, ended) = oneshot::channel();
+    // Nobody may be left who wants to know.
+    let work = move || _ = done.send(work(session(), incoming, &outgoing));
+    if thread::Builder::new().name("rollout".into()).spawn(work).is_err() {
         return SessionEnd::Lost { reason: "the system gives no thread".into(), was_ready: false };
-    };
+    }
     let wish = leave.clone();
     let overdue = async {
         asked(&mut leave).await;
@@ -165,8 +167,16 @@ async fn serve(
         lost = carry(socket, from_hub, to_hub, wish) => lost,
         lost = overdue => lost,
     };
-    // The thread sees that its channels are closed and ends within a slice.
-    let Ok(Ok((state, resume_id))) = tokio::task::spawn_blocking(move || work.join()).await else {
+    // The thread sees that its channels are closed and ends within a slice, unless an environment hangs: whoever was asked
+    // to leave goes without it.
+    let ended = tokio::select! {
+        ended = ended => ended,
+        () = async { asked(&mut leave).await; sleep(LAST_WORDS).await } => {
+            let lost = lost.unwrap_or_else(|| "the connection was lost".into());
+            return SessionEnd::Lost { reason: format!("{lost}; its environments hang"), was_ready: false };
+        }
+    };
+    let Ok((state, resume_id)) = ended else {
         return SessionEnd::Lost { reason: "the rollout thread panicked".into(), was_ready: false };
     };
     *resume = resume_id.or(*resume);
@@ -291,5 +301,35 @@ fn exchange(
             Some(Incoming::Leave) => session.leave_when_done(ASKED_TO_LEAVE),
             None => return false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_was_asked_to_leave_goes_without_what_hangs() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}", listener.local_addr().unwrap());
+        let hub = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio_tungstenite::accept_async(stream).await.unwrap()
+        };
+        let trust = Trust::default();
+        let (hub, socket) = tokio::join!(hub, connect(&url, &trust));
+        // Nobody listens any more, and nothing ever ends.
+        drop(hub);
+        let (_wish, leave) = watch::channel(true);
+        let hangs = || -> WorkerSession {
+            loop {
+                thread::park();
+            }
+        };
+        let end = timeout(Duration::from_secs(60), serve(hangs, socket.unwrap(), &mut None, leave)).await;
+        let Ok(SessionEnd::Lost { reason, was_ready: false }) = end else { panic!("it waits for ever") };
+        assert!(reason.ends_with("; its environments hang"), "{reason}");
     }
 }

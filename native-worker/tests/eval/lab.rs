@@ -54,9 +54,10 @@ impl Lab {
         match self.does.as_str() {
             "hang" => {
                 if let Some(file) = &self.pid {
-                    let child = process::Command::new("sleep").arg("1000").spawn().unwrap();
+                    let mut child = process::Command::new("sleep").arg("1000").spawn().unwrap();
                     fs::write(file.with_extension("tmp"), format!("{} {}", process::id(), child.id())).unwrap();
                     fs::rename(file.with_extension("tmp"), file).unwrap();
+                    let _ = child.wait();
                 }
                 loop {
                     thread::park();

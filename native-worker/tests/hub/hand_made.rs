@@ -22,6 +22,7 @@ use super::{TestHub, support::client::Client};
 /// A worker that does what it should, as far as its frames are not changed on the way.
 pub(crate) struct HandMade {
     pub(crate) client: Client,
+    envs: EnvRegistry,
     session: WorkerSession,
     spec: Option<RunSpec>,
     run: u32,
@@ -34,6 +35,10 @@ impl HandMade {
     }
 
     pub(crate) async fn join_as(hub: &TestHub, token: Token, kind: &str) -> Self {
+        Self::join_with(hub, token, kind, EnvRegistry::builtin()).await
+    }
+
+    pub(crate) async fn join_with(hub: &TestHub, token: Token, kind: &str, envs: EnvRegistry) -> Self {
         let identity = Identity {
             role: Role::Worker,
             token,
@@ -43,8 +48,8 @@ impl HandMade {
             name: "by-hand".into(),
             device: "cpu".into(),
         };
-        let session = WorkerSession::new(identity, EnvRegistry::builtin(), AUTO);
-        Self { client: hub.connect().await, session, spec: None, run: 0, lease: None }
+        let session = WorkerSession::new(identity, envs.clone(), AUTO);
+        Self { client: hub.connect().await, envs, session, spec: None, run: 0, lease: None }
     }
 
     /// Works until there is something to upload. None once the hub has hung up.
@@ -72,10 +77,26 @@ impl HandMade {
         }
     }
 
+    /// Works as it should until the hub hangs up.
+    pub(crate) async fn stay(&mut self) {
+        while let Some(upload) = self.next_upload().await {
+            self.client.say_if_heard(&Message::FragmentUpload(upload)).await;
+        }
+    }
+
+    /// Uploads so many times what it should, and gives the next upload.
+    pub(crate) async fn upload_after(&mut self, uploads: u32) -> FragmentUpload {
+        for _ in 0..uploads {
+            let upload = self.next_upload().await.unwrap();
+            self.client.say(&Message::FragmentUpload(upload)).await;
+        }
+        self.next_upload().await.unwrap()
+    }
+
     /// The upload with its fragments changed.
     pub(crate) fn changed(&self, upload: &FragmentUpload, change: impl Fn(&mut SlotFragment)) -> FragmentUpload {
         let (spec, lease) = (self.spec.as_ref().unwrap(), self.lease.as_ref().unwrap());
-        let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces().unwrap();
+        let spaces = self.envs.spec(&spec.env).unwrap().spaces().unwrap();
         let limits = FragmentLimits::new(spec, &spaces);
         let mut fragments = convert::slot_fragments(upload, self.run, lease, &limits).unwrap();
         fragments.iter_mut().for_each(change);

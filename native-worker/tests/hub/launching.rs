@@ -10,10 +10,14 @@ use rollmesh::{
 };
 use rollmesh_core::protocol::{
     Message,
-    message::{RemoveWorker, Request},
+    message::{RemoveWorker, Request, Scale},
 };
 
-use super::{TestHub, end, small, support::Process, undisturbed};
+use super::{
+    TestHub, end, small,
+    support::{Process, soon},
+    undisturbed,
+};
 
 /// What the system says of a process.
 fn fact(pid: u32, file: &str, name: &str) -> String {
@@ -73,6 +77,27 @@ async fn a_run_whose_workers_cannot_be_granted_does_not_begin() {
     );
     // The next one does.
     assert_eq!(end(hub.train(small(1, 2_000)).await).await.weights_hash.to_string(), undisturbed().await);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn whoever_is_refused_some_workers_gets_none_and_leaves_nothing_behind() {
+    let launcher = LocalLauncher::new(env!("CARGO_BIN_EXE_rollmesh")).with_inventory(Inventory::new([0, 1]));
+    let spec = WorkerSpec { cpus: 1, ..WorkerSpec::default() };
+    let hub = TestHub::start_with(Arc::new(launcher), spec).await;
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = Some(directory.path().join("run"));
+    let refused = "a worker needs 1 CPUs, of which 0 of 2 are free; start fewer workers or ask for less";
+    let error = hub.hub.train(TrainConfig { run_dir: run_dir.clone(), ..small(4, 2_000) }).await.unwrap_err();
+    assert_eq!(error.to_string(), refused);
+    let nobody = || async { hub.hub.traffic().await.worker_pids.is_empty() };
+    soon("the end of the workers", async { while !nobody().await {} }).await;
+    let mut operator = hub.operator().await;
+    assert_eq!(operator.ask(|request| Message::Scale(Scale { request, num_workers: 3 })).await, refused);
+    soon("the end of the workers", async { while !nobody().await {} }).await;
+    // The directory is as free as the CPUs are.
+    let run = hub.train(TrainConfig { run_dir, ..small(2, 2_000) }).await;
+    assert_eq!(end(run).await.end, RunEnd::Finished);
     hub.hub.shutdown().await;
 }
 

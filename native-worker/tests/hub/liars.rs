@@ -1,36 +1,43 @@
 //! Untrusted workers that lie: they are caught, and what they made is undone.
 
+use std::path::Path;
+
 use rollmesh::{
     checkpoint::PolicyCheckpoint,
     hub::{Distrust, OnLiar, SecurityConfig},
-    train::{RunEnd, TrainConfig},
+    train::{RunEnd, SampleConfig, SavedRun, TrainConfig},
 };
 use rollmesh_core::{
     batch::{REWARDS, SlotFragment},
     column::ColumnData,
-    group::AuditPolicy,
+    group::{AuditPolicy, SamplingMode},
     hash::weights_hash,
     protocol::{
-        Message, Role, Token,
+        Message, Phase, Role, Token,
         message::{Request, WorkerToken},
     },
 };
+
+use serde_json::Value;
 
 use super::{
     TestHub, end,
     hand_made::HandMade,
     small,
-    support::client::{Client, hello},
+    support::{
+        client::{Client, hello},
+        json,
+    },
     undisturbed,
 };
 
-fn watchful(share: f64, on_liar: OnLiar) -> SecurityConfig {
+pub(crate) fn watchful(share: f64, on_liar: OnLiar) -> SecurityConfig {
     let audits = AuditPolicy { share, first_fragments: 0 };
     SecurityConfig { distrust: Distrust { audits, on_liar, ..Distrust::default() }, ..SecurityConfig::default() }
 }
 
 /// A token as a page asks for one, for its tab's worker.
-async fn token_of_page(hub: &TestHub) -> Token {
+pub(crate) async fn token_of_page(hub: &TestHub) -> Token {
     let mut page = hub.operator().await;
     page.say(&Message::WorkerTokenRequest(Request { request: 7 })).await;
     page.wait_for(|message| match message {
@@ -40,10 +47,30 @@ async fn token_of_page(hub: &TestHub) -> Token {
     .await
 }
 
-fn flip_a_reward(fragment: &mut SlotFragment) {
+pub(crate) fn flip_a_reward(fragment: &mut SlotFragment) {
     let mut rewards = fragment.rows.get(REWARDS).unwrap().to_vec();
     rewards[0] = f32::from_bits(rewards[0].to_bits() ^ 1);
     fragment.rows.insert(REWARDS.name(), ColumnData::scalars(rewards)).unwrap();
+}
+
+/// What a run has measured, but for time.
+fn metrics(run_dir: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(run_dir.join("metrics.jsonl")).unwrap();
+    let without_time = |mut line: Value| {
+        (line["wall_s"], line["steps_per_s"]) = (Value::Null, Value::Null);
+        line
+    };
+    text.lines().map(json).map(without_time).collect()
+}
+
+/// The metrics of 2,000 steps without anything that disturbs.
+async fn undisturbed_metrics() -> Vec<Value> {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    let hub = TestHub::start().await;
+    end(hub.train(TrainConfig { run_dir: Some(run_dir.clone()), ..small(1, 2_000) }).await).await;
+    hub.hub.shutdown().await;
+    metrics(&run_dir)
 }
 
 /// A tab that is honest for so many uploads and then lies, until it is thrown out.
@@ -81,11 +108,29 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
             (RunEnd::Finished, expected.clone(), false)
         );
         if let Some(run_dir) = run_dir {
+            assert_eq!(metrics(&run_dir), undisturbed_metrics().await);
             assert_eq!(weights_hash(&PolicyCheckpoint::load(run_dir).unwrap().weights).to_string(), expected);
         }
         hub.hub.shutdown().await;
         helper.finish_with(0).await;
     }
+}
+
+#[tokio::test]
+async fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    // Two rounds of all slots.
+    let mode = SamplingMode::Asynchronous { batch_env_steps: 2 * 12 * 16, max_staleness: 1 };
+    let run = hub.train(TrainConfig { mode, ..small(0, 2_000) }).await;
+    let token = token_of_page(&hub).await;
+    lie_after(&hub, token, 0).await;
+    let line = hub.notice("the run goes back").await;
+    assert!(line.contains(" to 0, before what a liar made"), "{line}");
+    let helper = hub.worker();
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
 }
 
 #[tokio::test]
@@ -103,20 +148,80 @@ async fn a_run_may_go_on_tainted() {
 }
 
 #[tokio::test]
+async fn a_tainted_run_stays_tainted_in_another_hub() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::Continue)).await;
+    let run = hub.train(TrainConfig { run_dir: Some(run_dir.clone()), ..small(0, 2_000) }).await;
+    let token = token_of_page(&hub).await;
+    lie_after(&hub, token, 1).await;
+    hub.notice("it is tainted").await;
+    hub.hub.stop_run().await;
+    assert!(end(run).await.tainted);
+    hub.hub.shutdown().await;
+    let hub = TestHub::start().await;
+    let run = hub.hub.resume(SavedRun::load(run_dir).unwrap()).await.unwrap();
+    let helper = hub.worker();
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, true));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn a_run_that_only_samples_goes_on_tainted() {
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let config = SampleConfig {
+        num_workers: 0,
+        num_envs: 4,
+        rollout_fragment_length: 16,
+        env_steps: 1_280,
+        ..SampleConfig::new("CartPole-v1")
+    };
+    let mut sampling = hub.hub.sample(config).await.unwrap();
+    let batches = tokio::spawn(async move {
+        while sampling.batches.recv().await.is_some() {}
+        end(sampling.summary).await
+    });
+    let token = token_of_page(&hub).await;
+    lie_after(&hub, token, 1).await;
+    hub.notice("it is tainted").await;
+    let helper = hub.worker();
+    let summary = batches.await.unwrap();
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, true));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn a_run_that_goes_back_is_still_paused() {
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let mut operator = hub.operator().await;
+    let run = hub.train(small(0, 2_000)).await;
+    let mut tab = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
+    let lie = tab.upload_after(3).await;
+    assert_eq!(operator.ask(|request| Message::Pause(Request { request })).await, "");
+    tab.client.say(&Message::FragmentUpload(tab.changed(&lie, flip_a_reward))).await;
+    hub.notice("the run goes back").await;
+    let status = hub.status("a run that went back", |status| status.run == 2).await;
+    assert_eq!((status.phase, status.iteration), (Phase::Paused.to_wire(), 3));
+    assert_eq!(operator.ask(|request| Message::Resume(Request { request })).await, "");
+    let helper = hub.worker();
+    assert_eq!(end(run).await.weights_hash.to_string(), undisturbed().await);
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
 async fn no_honest_tab_is_accused() {
     let expected = undisturbed().await;
     let hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
     let run = hub.train(small(0, 2_000)).await;
     let mut tab = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
-    let honest = async {
-        while let Some(upload) = tab.next_upload().await {
-            tab.client.say_if_heard(&Message::FragmentUpload(upload)).await;
-        }
-    };
     // It has work as long as the run goes on.
     let summary = tokio::select! {
         summary = end(run) => summary,
-        () = honest => panic!("an honest tab was thrown out"),
+        () = tab.stay() => panic!("an honest tab was thrown out"),
     };
     assert_eq!((summary.weights_hash.to_string(), summary.tainted), (expected, false));
     hub.hub.shutdown().await;

@@ -6,8 +6,10 @@ mod checkpoints;
 mod hand_made;
 mod launching;
 mod liars;
+mod lies_at_the_end;
 mod operators;
 mod peers;
+mod replacing;
 mod sampling;
 #[path = "../support/mod.rs"]
 mod support;

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use rollmesh::train::{RunEnd, TrainConfig};
+use rollmesh::{
+    hub::SecurityConfig,
+    train::{RunEnd, TrainConfig},
+};
 use rollmesh_core::{
     batch::REWARDS,
     column::ColumnData,
     protocol::{
         Message, Token,
-        message::{FragmentUpload, Request},
+        message::{CallResult, FragmentUpload, LeaseRefused, Request},
     },
 };
 
@@ -60,6 +63,38 @@ async fn garbage_for_a_lease_is_refused_and_done_again() {
     let helper = hub.worker();
     let summary = end(run).await;
     assert_eq!((summary.end, summary.weights_hash.to_string()), (RunEnd::Finished, expected));
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+/// Whoever has a worker's token may neither fill the audit log nor the terminal nor the memory.
+#[tokio::test]
+async fn a_worker_that_answers_what_nobody_has_asked_is_sent_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let audit = directory.path().join("audit.jsonl");
+    let hub =
+        TestHub::start_watchful(SecurityConfig { audit_log: Some(audit.clone()), ..SecurityConfig::default() }).await;
+    let run = hub.train(small(0, 2_000)).await;
+    let answers: [fn(u64) -> Message; 3] = [
+        |lease| Message::LeaseRefused(LeaseRefused { lease: lease + 1_000, reason: String::new() }),
+        |lease| Message::FragmentUpload(FragmentUpload { run: 1, lease: lease + 1_000, ..FragmentUpload::default() }),
+        |call| Message::CallResult(CallResult { call, ok: true, body: vec![0; 1_000] }),
+    ];
+    let hub_says = || std::fs::read_to_string(&audit).unwrap();
+    for (sent_away, answer) in answers.into_iter().enumerate() {
+        let mut worker = hub.hand_made_worker().await;
+        for number in 0..200 {
+            worker.say_if_heard(&answer(number)).await;
+        }
+        let fault = r#""fault":"it answers what nobody has asked, again and again""#;
+        until("the end of its connection", || hub_says().matches(fault).count() == sent_away + 1).await;
+    }
+    let log = hub_says();
+    assert_eq!(log.matches(r#""event":"lease_refused""#).count(), 0);
+    // At most fifty in each of two seconds.
+    assert!(log.matches(r#""event":"upload_rejected""#).count() <= 100);
+    let helper = hub.worker();
+    assert_eq!(end(run).await.end, RunEnd::Finished);
     hub.hub.shutdown().await;
     helper.finish_with(0).await;
 }

@@ -1,6 +1,6 @@
 //! What hits workers and hub of a simulated run.
 
-use rollmesh_core::time::Micros;
+use rollmesh_core::{group::SamplingMode, time::Micros};
 
 use super::{Event, Peer, SimNet, workers::Clock};
 use crate::scenario::BlowKind;
@@ -42,7 +42,7 @@ impl SimNet {
         let (to_worker, to_hub) = self.dice.one_of(&[(true, false), (false, true), (true, true)]);
         let clock = self.any_clock();
         let Some(process) = self.processes.get_mut(&victim) else { return };
-        let us_per_step = process.us_per_step;
+        let who = process.who;
         match kind {
             BlowKind::Freeze => process.frozen_until = now + span,
             BlowKind::Partition => {
@@ -54,12 +54,12 @@ impl SimNet {
                 self.processes.remove(&victim);
                 let (noticed, restarted) = (self.dice.within_ms(5_000), self.dice.within_ms(3_000));
                 self.after(noticed, Event::Lost(victim));
-                self.after(restarted, Event::Join { us_per_step });
+                self.after(restarted, Event::Join(who));
             }
             BlowKind::Remove => {
                 self.hub.group.remove_worker(victim.worker, now);
                 let replaced = self.dice.within_ms(1_000);
-                self.after(replaced, Event::Join { us_per_step });
+                self.after(replaced, Event::Join(who));
             }
             BlowKind::Pause | BlowKind::Storm | BlowKind::HubCrash | BlowKind::HubFreeze => {}
         }
@@ -80,18 +80,28 @@ impl SimNet {
             let delay = self.delay();
             self.after(delay, Event::Lost(peer));
             let back = process.frozen_until.since(self.now) + self.dice.within_ms(1_000);
-            self.after(back, Event::Join { us_per_step: process.us_per_step });
+            self.after(back, Event::Join(process.who));
         }
     }
 
     /// The hub goes on with what it saved. What was on its way to it may still arrive, under ids that are others' now.
     fn crash_hub(&mut self) {
         self.note(format_args!("the hub is gone and comes back"));
-        self.hub.restart();
+        if self.scenario.mode != SamplingMode::Synchronous && self.dice.chance(500) {
+            // With whatever is queued.
+            self.hub.check();
+            self.hub.save();
+        }
+        self.restart_hub(u64::MAX);
+    }
+
+    /// The hub goes on with what it saved last before this batch.
+    pub(super) fn restart_hub(&mut self, before: u64) {
+        self.hub.restart(before);
         let down = self.dice.within_ms(500);
         for (_, process) in std::mem::take(&mut self.processes) {
             let back = process.frozen_until.since(self.now).max(down) + self.dice.within_ms(1_000);
-            self.after(back, Event::Join { us_per_step: process.us_per_step });
+            self.after(back, Event::Join(process.who));
         }
         self.after(down, Event::BeginIteration);
     }

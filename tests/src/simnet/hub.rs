@@ -4,13 +4,13 @@ use rollmesh_core::{
     batch::SlotFragment,
     column::RowShape,
     filter::{FilterKind, FrozenStat, RunFilter},
-    group::{GroupCommand, GroupConfig, GroupState, JournalEntry, LeaseGroup, Ledger, Outcome},
+    group::{GroupCommand, GroupConfig, GroupEvent, GroupState, JournalEntry, LeaseGroup, Ledger, Outcome},
     ids::{LeaseId, WeightsVersion, WorkerId},
     time::Micros,
     weights::Weights,
 };
 
-use super::{Event, Peer, SimNet};
+use super::{Event, Peer, SimNet, Watched};
 use crate::{
     fake_worker::{Said, Told},
     history::{Happened, History},
@@ -31,9 +31,21 @@ pub(super) struct Hub {
     /// Statistics of the observations in all batches, and as they are among the weights after the last one.
     filter: RunFilter,
     pub(super) weights: Weights,
-    /// The group's state as bytes, how many batches there were then, and the weights.
-    saved: (Vec<u8>, usize, Weights),
+    /// Oldest first.
+    saved: Vec<Save>,
+    pub(super) watched: Watched,
     books: Ledger,
+}
+
+/// What another process, or this one after a lie, can go on with.
+#[derive(Clone)]
+struct Save {
+    /// The group's state as bytes.
+    state: Vec<u8>,
+    /// How many batches there were, and entries of the journal.
+    batches: usize,
+    journal: usize,
+    weights: Weights,
 }
 
 impl Hub {
@@ -43,7 +55,7 @@ impl Hub {
         let filter = RunFilter::new(FilterKind::MeanStdFilter, shape, WeightsVersion(0)).expect("a shape");
         let mut filter = filter.expect("a filter");
         let weights = filter.publish(&Weights::new(WeightsVersion(0), Vec::new()).expect("no tensors"));
-        let saved = (group.state().encode(), 0, weights.clone());
+        let saved = vec![Save { state: group.state().encode(), batches: 0, journal: 0, weights: weights.clone() }];
         Self {
             config,
             group,
@@ -57,31 +69,36 @@ impl Hub {
             filter,
             weights,
             saved,
+            watched: Watched::new(config.num_slots),
             books: Ledger::default(),
         }
     }
 
-    fn save(&mut self) {
-        self.saved = (self.group.state().encode(), self.batches.len(), self.weights.clone());
+    pub(super) fn save(&mut self) {
+        let (state, weights) = (self.group.state().encode(), self.weights.clone());
+        let (batches, journal) = (self.batches.len(), self.journal.len());
+        self.saved.push(Save { state, batches, journal, weights });
         self.history.0.push(Happened::Saved);
     }
 
-    /// Goes on with what was saved last, as another process.
-    pub(super) fn restart(&mut self) {
-        let (bytes, batches, weights) = &self.saved;
-        let (plain, filter) = RunFilter::split_from(weights).expect("what was saved");
+    /// Goes on with what was saved last before this batch, as another process.
+    pub(super) fn restart(&mut self, before: u64) {
+        self.saved.retain(|save| save.batches as u64 <= before);
+        let Save { state, batches, journal, weights } = self.saved.last().cloned().expect("the beginning");
+        let (plain, filter) = RunFilter::split_from(&weights).expect("what was saved");
         self.filter = filter.expect("a filter");
         self.weights = self.filter.publish(&plain);
-        let state = GroupState::decode(bytes).expect("what was saved");
-        assert_eq!(state.next_fragment().0, *batches as u64);
-        self.batches.truncate(*batches);
-        self.begun = *batches as u64;
+        let state = GroupState::decode(&state).expect("what was saved");
+        assert_eq!(state.next_fragment().0, batches as u64);
+        self.batches.truncate(batches);
+        self.begun = batches as u64;
         self.life += 1;
         // The state may have been restored from before.
         let first_lease = LeaseId(u64::from(self.life) << 40);
         self.group = LeaseGroup::restore(GroupConfig { first_lease, ..self.config }, state).expect("the same run");
         self.next_worker = 1;
-        self.journal.clear();
+        self.journal.truncate(journal);
+        self.watched.restart(&mut self.group, self.life);
         self.history.0.push(Happened::Restored);
     }
 
@@ -156,6 +173,7 @@ impl SimNet {
         self.note(format_args!("worker {worker} uploads lease {lease}: {receipt:?}"));
         for ((_, outcome), fragment) in receipt.outcomes.iter().zip(fragments) {
             if *outcome == Outcome::Committed {
+                self.hub.watched.committed(worker, &fragment);
                 let fragment = Box::new(fragment);
                 self.hub.history.0.push(Happened::Committed { worker, lease, fragment });
             }
@@ -180,7 +198,11 @@ impl SimNet {
         }
         while let Some(event) = self.hub.group.poll_event() {
             self.note(format_args!("{event}"));
+            if let GroupEvent::WorkerQuarantined { worker, cause } = event {
+                self.check_accusation(worker, cause);
+            }
         }
+        self.audit();
         self.hub.journal.extend(std::iter::from_fn(|| self.hub.group.poll_journal()));
         if let Some(at) = self.hub.group.poll_timeout() {
             self.after(at.since(self.now), Event::Timer);

@@ -3,6 +3,7 @@
 //! Everything follows from the scenario: the same one gives the same log, byte for byte. After every call of the group its
 //! books are checked, and at the end the [history](crate::history) of the run.
 
+mod audits;
 mod blows;
 mod hub;
 mod workers;
@@ -11,13 +12,17 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use rollmesh_core::{
     batch::SlotFragment,
-    group::{GroupConfig, JournalEntry, Ledger},
+    group::{AuditTask, GroupConfig, JournalEntry, Ledger, Verdict},
     ids::WorkerId,
     time::Micros,
     weights::Weights,
 };
 
-use self::{hub::Hub, workers::Process};
+pub use self::audits::Watched;
+use self::{
+    hub::Hub,
+    workers::{Process, Who},
+};
 use crate::{
     fake_worker::{Said, Told},
     history::{Happened, History, Rules},
@@ -34,7 +39,7 @@ pub struct Report {
     pub batches: Vec<Vec<SlotFragment>>,
     /// The group's books at the end.
     pub ledger: Ledger,
-    /// What the group wrote down since it was restored last.
+    /// What the group wrote down, over all its lives, as far as it was saved.
     pub journal: Vec<JournalEntry>,
     /// The weights after the last batch: nothing but the statistics of a filter over all observations.
     pub weights: Weights,
@@ -42,6 +47,8 @@ pub struct Report {
     pub finished_at: Micros,
     /// What was seen from outside.
     pub history: History,
+    /// What became of those who are not trusted.
+    pub watched: Watched,
     /// Everything that happened.
     pub log: String,
 }
@@ -50,7 +57,8 @@ pub struct Report {
 enum Event {
     ToGroup { from: Peer, said: Said, corrupted: bool },
     ToWorker { to: Peer, told: Told },
-    Join { us_per_step: u64 },
+    Join(Who),
+    Audited { life: u32, task: Box<AuditTask>, verdict: Verdict },
     Lost(Peer),
     Tick(Peer),
     Timer,
@@ -101,9 +109,11 @@ impl SimNet {
             log: String::new(),
             scenario,
         };
-        for us_per_step in net.scenario.workers.clone() {
+        net.hub.watch(net.scenario.watch.as_ref().map(|watch| (watch.audits, net.scenario.seed)));
+        for (place, us_per_step) in net.scenario.workers.clone().into_iter().enumerate() {
             let delay = net.delay();
-            net.after(delay, Event::Join { us_per_step });
+            let party = net.scenario.watch.and_then(|watch| watch.party(place));
+            net.after(delay, Event::Join(Who { us_per_step, party }));
         }
         net.after(Micros::from_millis(1), Event::BeginIteration);
         if net.scenario.faults.blow_every_ms > 0 {
@@ -112,7 +122,7 @@ impl SimNet {
         let until = net.scenario.faults.until;
         if until > Micros(0) {
             // However the chaos ends, one sound worker is there afterwards.
-            net.after(until, Event::Join { us_per_step: 1_000 });
+            net.after(until, Event::Join(Who { us_per_step: 1_000, party: None }));
         }
         net
     }
@@ -141,8 +151,9 @@ impl SimNet {
             self.happen(event);
         }
         assert_eq!(self.hub.observed(), self.hub.group.ledger().consumed, "every consumed observation counts once");
-        let Hub { group, batches, history, journal, weights, .. } = self.hub;
-        Report { batches, ledger: *group.ledger(), journal, weights, finished_at: self.now, history, log: self.log }
+        let Hub { group, batches, history, journal, weights, watched, .. } = self.hub;
+        let (ledger, finished_at) = (*group.ledger(), self.now);
+        Report { batches, ledger, journal, weights, finished_at, history, watched, log: self.log }
     }
 
     fn happen(&mut self, event: Event) {
@@ -157,7 +168,8 @@ impl SimNet {
                 self.hub.group.handle_timeout(self.now);
                 assert!(self.hub.group.poll_timeout().is_none_or(|at| at > self.now), "the timer would spin");
             }
-            Event::Join { us_per_step } => self.join(us_per_step),
+            Event::Join(who) => self.join(who),
+            Event::Audited { life, task, verdict } => self.audited(life, &task, verdict),
             Event::Lost(peer) => self.lose(peer),
             Event::BeginIteration => self.begin_iterations(),
             Event::Resume => self.hub.group.resume(self.now),

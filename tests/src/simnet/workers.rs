@@ -1,14 +1,15 @@
 //! The workers of a simulated run, and the network between them and the hub.
 
 use rollmesh_core::{
-    group::{SamplingMode, WorkerProfile},
+    batch::SlotFragment,
+    group::{Party, SamplingMode, WorkerProfile},
     ids::WorkerId,
     time::Micros,
 };
 
 use super::{Event, Peer, SimNet};
 use crate::{
-    fake_rows::flip_a_reward_bit,
+    fake_rows::{flip_a_reward_bit, flip_a_state_bit},
     fake_worker::{FakeWorker, Said, Told},
 };
 
@@ -18,9 +19,17 @@ const CHUNK: u64 = 5;
 /// A worker reports its progress this often, on its own clock, as the real one does.
 const PROGRESS_INTERVAL: Micros = Micros::from_millis(250);
 
+/// What stays of a worker over all its connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Who {
+    pub(super) us_per_step: u64,
+    /// Who answers for it, if it is not trusted.
+    pub(super) party: Option<Party>,
+}
+
 pub(super) struct Process {
     machine: FakeWorker,
-    pub(super) us_per_step: u64,
+    pub(super) who: Who,
     ticking: bool,
     pub(super) frozen_until: Micros,
     /// Until when nothing comes from the hub, and nothing gets there.
@@ -48,7 +57,10 @@ impl Clock {
 }
 
 impl SimNet {
-    pub(super) fn join(&mut self, us_per_step: u64) {
+    pub(super) fn join(&mut self, who: Who) {
+        if who.party.is_some_and(|party| self.hub.is_expelled(party)) {
+            return;
+        }
         let worker = WorkerId(self.hub.next_worker);
         self.hub.next_worker += 1;
         self.note(format_args!("worker {worker} joins"));
@@ -57,7 +69,7 @@ impl SimNet {
         let process = Process {
             // Where leases follow each other, one may be lost and the next one not.
             machine: FakeWorker::new(self.scenario.length, is_synchronous && self.scenario.per_version > 1),
-            us_per_step,
+            who,
             ticking: false,
             frozen_until: never,
             deaf_until: never,
@@ -66,6 +78,9 @@ impl SimNet {
             reported: never,
         };
         self.processes.insert(Peer { life: self.hub.life, worker }, process);
+        if let Some(party) = who.party {
+            self.hub.distrust(worker, party);
+        }
         self.hub.group.handle_joined(worker, WorkerProfile::NATIVE, self.now);
     }
 
@@ -110,7 +125,7 @@ impl SimNet {
         let Some(process) = self.processes.get_mut(&worker) else { return };
         if process.machine.is_busy() && !process.ticking {
             process.ticking = true;
-            let took = Micros(process.us_per_step * CHUNK);
+            let took = Micros(process.who.us_per_step * CHUNK);
             self.after(took, Event::Tick(worker));
         }
     }
@@ -122,10 +137,27 @@ impl SimNet {
         {
             fragments.iter_mut().take(1).for_each(flip_a_reward_bit);
         }
+        if let Said::Upload(_, fragments) = &mut said {
+            self.lie(from, fragments);
+        }
         let corrupted = self.is_chaos() && self.dice.chance(self.scenario.faults.corrupted);
         let cut_off = self.processes.get(&from).map_or(Micros(0), |process| process.mute_until);
         for delay in self.deliveries(cut_off) {
             self.after(delay, Event::ToGroup { from, said: said.clone(), corrupted });
+        }
+    }
+
+    /// What a liar makes of its fragments.
+    fn lie(&mut self, from: Peer, fragments: &mut [SlotFragment]) {
+        let Some(watch) = self.scenario.watch else { return };
+        let party = self.processes.get(&from).and_then(|process| process.who.party);
+        if !party.is_some_and(|party| watch.is_liar(party)) {
+            return;
+        }
+        for fragment in fragments {
+            if self.dice.chance(watch.lies) {
+                self.dice.one_of(&[flip_a_reward_bit, flip_a_state_bit])(fragment);
+            }
         }
     }
 

@@ -197,3 +197,25 @@ fn an_answer_can_be_a_sign_of_health() {
     assert_eq!(workers.calls.fetch_ready_async(&[], true).len(), 2);
     assert_eq!((workers.healthy(), workers.calls.num_restarts()), (vec![1, 2], 2));
 }
+
+#[test]
+fn an_answer_says_nothing_of_whoever_came_since() {
+    let happens: [fn(&mut Workers, WorkerId); 3] = [
+        |workers, id| workers.calls.handle_joined(id),
+        |workers, id| workers.calls.handle_lease_expired(id),
+        |workers, id| workers.calls.set_worker_state(id, false).unwrap(),
+    ];
+    for happens in happens {
+        let mut workers = Workers::new(1);
+        let id = ids(&[1])[0];
+        workers.calls.foreach_async(ask(), None, workers.now).unwrap();
+        workers.work();
+        happens(&mut workers, id);
+        let fetched = workers.calls.fetch_ready_async(&[], true);
+        assert_eq!((outcomes(fetched), workers.healthy()), (ok(&[(1, 1)]), vec![]), "it was another one, or before");
+        workers.calls.foreach_async(ask().healthy_only(false), None, workers.now).unwrap();
+        workers.work();
+        workers.calls.fetch_ready_async(&[], true);
+        assert_eq!(workers.healthy(), [1]);
+    }
+}

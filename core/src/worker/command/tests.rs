@@ -10,7 +10,7 @@ use crate::{
     estimate::Sample,
     filter::FilterKind,
     ids::{AgentId, CallId, WeightsVersion},
-    protocol::{Message, message},
+    protocol::{Kind, Message, message},
     space::Space,
     weights::Tensor,
     worker::{
@@ -177,6 +177,7 @@ fn metrics() -> WorkerMetrics {
         discarded_agent_steps: 2,
         blackholed_env_steps: 5,
         blackholed_agent_steps: 6,
+        corrupt_lines: 7,
         quarantined: vec![Quarantined { env: 4, reason: "smoke".into() }],
         estimates: vec![OffPolicyEstimate { policy: P, by: InputEvaluation::Wis, sample, legacy: true }],
         forgotten: 3,
@@ -255,6 +256,30 @@ fn what_would_take_much_memory_is_refused() {
     let Message::CallResult(result) = WorkerAnswer::message(CallId(1), &state) else { panic!("no result") };
     let error = WorkerAnswer::read(&result).unwrap_err();
     assert_eq!(error.to_string(), "an answer of 67108869 bytes is larger than the 67108832 that can be sent");
+}
+
+#[test]
+fn metrics_that_are_too_much_are_cut_and_counted() {
+    let names = |count: u32| (0..count).map(|name| (format!("{name:05}"), 0.5)).collect::<BTreeMap<String, f64>>();
+    let travelled =
+        |metrics: WorkerMetrics| match WorkerAnswer::decode(&WorkerAnswer::Metrics(Box::new(metrics)).encode()?)? {
+            WorkerAnswer::Metrics(metrics) => Ok::<_, CommandError>(*metrics),
+            other => panic!("{other:?}"),
+        };
+    let episode = RolloutMetrics { custom_metrics: names(4_100), length: 7, ..RolloutMetrics::default() };
+    let found = travelled(WorkerMetrics { episodes: vec![episode], forgotten: 1, ..WorkerMetrics::default() }).unwrap();
+    assert_eq!((found.episodes[0].length, found.forgotten), (7, 5));
+    assert_eq!(found.episodes[0].custom_metrics, names(4_096));
+
+    let film = vec![0; Kind::CallResult.body_cap() as usize];
+    let large = RolloutMetrics { media: [("film".into(), film)].into(), ..RolloutMetrics::default() };
+    let episodes = vec![large, RolloutMetrics { length: 7, ..RolloutMetrics::default() }];
+    let found = travelled(WorkerMetrics { episodes, discarded_env_steps: 3, ..metrics() }).unwrap();
+    assert_eq!((found.episodes.len(), found.episodes[0].length, found.discarded_env_steps), (1, 7, 3));
+    assert_eq!(found.forgotten, metrics().forgotten + 1 + metrics().estimates.len().div_ceil(2) as u64);
+    // What cannot be cut says so where it is written.
+    let ids = WorkerAnswer::PolicyIds((0..4_097).map(|id| PolicyId::new(format!("{id}"))).collect());
+    assert_eq!(ids.encode().unwrap_err().kind, CommandErrorKind::TooLarge);
 }
 
 #[test]

@@ -2,15 +2,27 @@
 
 use super::{OffPolicyEstimate, RolloutWorker};
 use crate::{
-    batch::AnyBatch,
+    batch::{AnyBatch, SampleBatch},
     config::Config,
     env::EnvSpaces,
-    estimate::{Estimator, LegacyStepEstimator, NEW_ACTION_PROB, Q_VALUES, V_VALUES},
+    estimate::{EpisodeLog, Estimator, LegacyStepEstimator, NEW_ACTION_PROB, Q_VALUES, V_VALUES},
     ids::PolicyId,
     policy::Judge,
     prelude::*,
     worker::{QModelContext, RolloutError, SetupError, config::InputEvaluation},
 };
+
+/// The rows of each episode together: several environments write theirs by turns, and long ones in several lines.
+fn by_episode(rows: SampleBatch) -> Result<SampleBatch, RolloutError> {
+    // Sequences have an order of their own.
+    if rows.is_empty() || rows.seq_lens().is_some() || rows.zero_padded() {
+        return Ok(rows);
+    }
+    let names: Vec<&str> = rows.iter().map(|(name, _)| name).collect();
+    let mut log = EpisodeLog::new(&names);
+    log.add(&rows)?;
+    Ok(log.finish()?.rows)
+}
 
 impl RolloutWorker {
     /// What every episode of a batch says of the default policy, by all estimators that are wanted. The batch tells with
@@ -29,6 +41,7 @@ impl RolloutWorker {
         let (policy, mut rows) = (PolicyId::DEFAULT, batch.clone());
         let gamma = self.gamma(&policy)?;
         rows.decompress_if_needed()?;
+        rows = by_episode(rows)?;
         Judge::add_logged_probs(&mut rows)?;
         let is_missing = |name: &str| rows.column(name).is_none();
         let probs = is_missing(NEW_ACTION_PROB) && wanted.iter().any(|(_, of)| *of != Estimator::DirectMethod);

@@ -26,12 +26,15 @@ pub struct WorkerMetrics {
     pub blackholed_env_steps: u64,
     /// Rows of agents in those.
     pub blackholed_agent_steps: u64,
+    /// Lines of the input's files that were passed over since they are no batches.
+    pub corrupt_lines: u64,
     /// The sub-environments that failed too often and are in quarantine now: the others go on. They get another chance
     /// when the worker's state is [restored](RolloutWorker::restore), or when a callback restarts them.
     pub quarantined: Vec<Quarantined>,
     /// How good policies would have been in the episodes that were read.
     pub estimates: Vec<OffPolicyEstimate>,
-    /// Episodes and estimates that nobody asked for in time: the oldest ones, beyond [`MOST`](Self::MOST) of each.
+    /// Episodes and estimates that nobody asked for in time: the oldest ones, beyond [`MOST`](Self::MOST) of each. Over a wire
+    /// also those that one message has no room for, and names of an episode's numbers beyond 4,096.
     pub forgotten: u64,
     /// What may be a mistake; everything is said once.
     pub warnings: Vec<WorkerWarning>,
@@ -65,6 +68,24 @@ pub enum WorkerWarning {
 impl WorkerMetrics {
     /// Episodes, and estimates, that at least wait for somebody to ask.
     pub const MOST: usize = 100_000;
+
+    /// True if there is something to forget.
+    pub(in crate::worker) fn can_be_cut(&self) -> bool {
+        !self.episodes.is_empty() || !self.estimates.is_empty()
+    }
+
+    /// Without the older half of the episodes and of the estimates.
+    pub(in crate::worker) fn later_half(&self) -> Self {
+        let (episodes, estimates) = (self.episodes.len().div_ceil(2), self.estimates.len().div_ceil(2));
+        Self {
+            episodes: self.episodes.get(episodes..).unwrap_or_default().to_vec(),
+            estimates: self.estimates.get(estimates..).unwrap_or_default().to_vec(),
+            forgotten: self.forgotten + (episodes + estimates) as u64,
+            quarantined: self.quarantined.clone(),
+            warnings: self.warnings.clone(),
+            ..*self
+        }
+    }
 
     /// The episodes in a few numbers.
     #[must_use]
@@ -130,6 +151,7 @@ impl RolloutWorker {
         waiting.discarded_agent_steps += losses.agent_steps;
         waiting.blackholed_env_steps += losses.blackholed_env_steps;
         waiting.blackholed_agent_steps += losses.blackholed_agent_steps;
+        waiting.corrupt_lines += losses.corrupt_lines;
         for Quarantined { env, reason } in losses.quarantined.iter().filter(|out| !self.quarantined.contains(out)) {
             waiting.warnings.push(WorkerWarning::Quarantined { env: *env, reason: reason.clone() });
         }

@@ -106,8 +106,10 @@ impl RolloutWorker {
     /// Does with a sample what is done once all of it is there.
     fn finish(&mut self, mut batch: AnyBatch) -> Result<AnyBatch, RolloutError> {
         self.parts.callbacks.on_sample_end(&self.parts.info, &mut batch)?;
+        // What cannot be estimated is not written either: nobody gets it.
+        let estimates = self.estimates_of(&batch)?;
         self.parts.opened.output.write(&batch)?;
-        self.estimate(&batch)?;
+        self.metrics.estimates.extend(estimates);
         self.compress(&mut batch)?;
         if self.parts.config.fake_sampler {
             self.first = Some(batch.clone());
@@ -241,12 +243,6 @@ impl RolloutWorker {
             AnyBatch::Single(batch) => tell(&PolicyId::DEFAULT, batch),
             AnyBatch::Multi(multi) => multi.policy_batches.iter_mut().for_each(|(id, batch)| tell(id, batch)),
         }
-    }
-
-    fn estimate(&mut self, batch: &AnyBatch) -> Result<(), RolloutError> {
-        let estimates = self.estimates_of(batch)?;
-        self.metrics.estimates.extend(estimates);
-        Ok(())
     }
 
     fn compress(&self, batch: &mut AnyBatch) -> Result<(), RolloutError> {

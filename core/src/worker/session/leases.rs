@@ -77,20 +77,18 @@ impl Leases {
         (self.running.is_none() && wanted > acting).then_some(weights)
     }
 
-    /// Lets a lease wait: behind the one that it follows, else in place of all that are here; true if it took the place
-    /// of others. `acting` is the version of the weights in use.
-    pub(super) fn queue(&mut self, lease: Lease, acting: WeightsVersion) -> Result<bool, Outdated> {
+    /// Lets a lease wait: behind the one that it follows, else in place of all that are here; then it gives those that
+    /// waited, and the running one is none any more. `acting` is the version of the weights in use.
+    pub(super) fn queue(&mut self, lease: Lease, acting: WeightsVersion) -> Result<Option<Vec<LeaseId>>, Outdated> {
         if let Some(Err(error)) = self.weights_for(&lease, acting) {
             return Err(error);
         }
         let has_room = self.waiting.len() + usize::from(self.running.is_some()) < MAX_LEASES;
         let last = self.waiting.back().or(self.running.as_ref());
         let follows = has_room && last.is_some_and(|last| lease.is_follow_up_of(last));
-        if !follows {
-            self.waiting.clear();
-        }
+        let replaced = (!follows).then(|| self.waiting.drain(..).map(|lease| lease.id).collect());
         self.waiting.push_back(lease);
-        Ok(!follows)
+        Ok(replaced)
     }
 
     /// Forgets a lease that waits, or one that is still to come.

@@ -250,7 +250,12 @@ fn a_new_lease_takes_the_place_of_the_one_before() {
     hub.session.work(10, hub.now);
     hub.grant(&lease(2, 0, 9, &new_slots(&[1])));
     assert_eq!((hub.session.lease(), hub.session.has_work()), (None, false));
-    assert_eq!(hub.run(&lease(3, 0, 0, &new_slots(&[2])))[0].slot, SlotId(2));
+    hub.grant(&lease(3, 0, 0, &new_slots(&[2])));
+    let messages = hub.work();
+    let [Message::LeaseRefused(replaced), Message::FragmentUpload(upload)] = &messages[..] else {
+        panic!("{messages:?}")
+    };
+    assert_eq!((replaced.lease, &upload.slots[..]), (2, &[2][..]), "the one that had begun is known to be over");
 }
 
 #[test]
@@ -299,7 +304,10 @@ fn one_lease_waits_behind_another_at_most() {
     hub.grant(&lease(3, 2, 0, &[(0, SlotSource::Held)]));
     assert_eq!(hub.session.lease(), None, "the hub has given both up");
     let messages = hub.work();
-    let [Message::LeaseRefused(refused)] = &messages[..] else { panic!("{messages:?}") };
+    let [Message::LeaseRefused(replaced), Message::LeaseRefused(refused)] = &messages[..] else {
+        panic!("{messages:?}")
+    };
+    assert_eq!((replaced.lease, &replaced.reason[..]), (2, "another lease took its place"));
     assert_eq!((refused.lease, &refused.reason[..]), (3, "the state of slot 0 is not here"));
 }
 

@@ -14,7 +14,8 @@ use crate::{
 };
 
 impl WorkerSession {
-    /// A new lease follows the one before or takes its place: then the hub has given that up.
+    /// A new lease follows the one before or takes its place: then the hub has given that up. It hears of those that had not
+    /// begun, should it know nothing of that.
     pub(super) fn take_lease(&mut self, grant: &LeaseGrant) {
         let id = LeaseId(grant.lease);
         if self.leases.was_revoked(id) {
@@ -27,8 +28,11 @@ impl WorkerSession {
             .read_lease(grant)
             .and_then(|(lease, acting)| self.leases.queue(lease, acting).map_err(|error| error.to_string()));
         match queued {
-            Ok(true) => self.abandon(),
-            Ok(false) => {}
+            Ok(Some(replaced)) => {
+                self.abandon();
+                replaced.into_iter().for_each(|replaced| self.refuse(replaced, "another lease took its place"));
+            }
+            Ok(None) => {}
             Err(reason) => self.refuse(id, &reason),
         }
     }

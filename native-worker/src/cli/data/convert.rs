@@ -1,11 +1,11 @@
 //! `rollmesh data convert`, `merge` and `split`.
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, slice};
+use std::{path::PathBuf, process::ExitCode, slice};
 
 use clap::Args;
 use rollmesh_core::{
-    batch::{AnyBatch, EPS_ID, SampleBatch},
-    column::{Column, ColumnData},
+    batch::{AnyBatch, Continuation, OpenEpisodes, SampleBatch},
+    column::Column,
     offline::with_usual_types,
     space::Space,
 };
@@ -13,7 +13,8 @@ use serde_json::{Map, json};
 
 use super::{
     InputArgs, Reading,
-    numbers::integers,
+    numbers::Steps,
+    renumber::Numbers,
     sink::{Losses, Sink, Target},
     spaces::{SeenSpaces, dataset_id},
 };
@@ -49,9 +50,13 @@ struct OutputArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
+#[command(
+    after_help = "Memory is bounded by --buffer-size; beside it, minari takes an episode as a whole, so that those that have\n\
+                        not ended yet are held.\n\n\
+                        Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
                         rollmesh data convert hopper-medium.hdf5 --to json --output samples\n  \
-                        rollmesh data convert samples --to minari --env CartPole-v1 --output ~/.minari/datasets/cartpole/mine-v0")]
+                        rollmesh data convert samples --to minari --env CartPole-v1 --output ~/.minari/datasets/cartpole/mine-v0"
+)]
 pub(super) struct ConvertArgs {
     #[command(flatten)]
     input: InputArgs,
@@ -92,31 +97,16 @@ pub(super) fn convert(args: &ConvertArgs, registry: &Registry) -> Result<ExitCod
 
 pub(super) fn merge(args: &MergeArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let mut job = Job::open(&args.input, &args.output, registry, slice::from_ref(&args.output.output))?;
-    // By file and former number.
-    let mut numbers: BTreeMap<(usize, i64), i64> = BTreeMap::new();
+    let mut numbers = Numbers::default();
     job.run(&args.input, |batch, place, losses| {
         // Lines of JSON do not tell types; all rows are to go together.
         let usual = with_usual_types(batch.clone()).map_err(Failure::other)?;
         narrowed(&batch, &usual, losses)?;
-        let batch = usual;
-        let renumber = |mut rows: SampleBatch, numbers: &mut BTreeMap<(usize, i64), i64>| {
-            let Some(ids) = integers(&rows, EPS_ID.name()) else { return Ok(rows) };
-            let ids = ids.into_iter().map(|id| {
-                let next = numbers.len() as i64;
-                *numbers.entry((place.file, id)).or_insert(next)
-            });
-            rows.insert(EPS_ID.name(), ColumnData::scalars(ids.collect())).map_err(Failure::other)?;
-            Ok::<_, Failure>(rows)
-        };
-        let batch = match batch {
-            AnyBatch::Single(rows) => renumber(rows, &mut numbers)?.into(),
-            AnyBatch::Multi(mut multi) => {
-                for rows in multi.policy_batches.values_mut() {
-                    *rows = renumber(std::mem::take(rows), &mut numbers)?;
-                }
-                multi.into()
-            }
-        };
+        let mut batch = usual;
+        if place.is_first {
+            numbers.begin_file();
+        }
+        numbers.renumber(&mut batch).map_err(Failure::other)?;
         Ok(vec![(0, batch)])
     })
 }
@@ -150,18 +140,20 @@ pub(super) fn split(args: &SplitArgs, registry: &Registry) -> Result<ExitCode, F
     let parts: Vec<PathBuf> =
         (0..args.fractions.len()).map(|part| args.output.output.join(format!("part-{part}"))).collect();
     let mut job = Job::open(&args.input, &args.output, registry, &parts)?;
-    let mut deal = Deal { fractions: args.fractions.clone(), rows: vec![0; parts.len()], open: BTreeMap::new() };
+    let mut deal =
+        Deal { fractions: args.fractions.clone(), rows: vec![0; parts.len()], open: OpenEpisodes::default() };
     job.run(&args.input, |batch, place, _| {
+        if place.is_first {
+            deal.open.begin_file();
+        }
         let AnyBatch::Single(rows) = batch else {
             let part = deal.next();
             deal.count(part, batch.agent_steps());
             return Ok(vec![(part, batch)]);
         };
         let mut dealt = Vec::new();
-        for piece in rows.split_by_episode(None).map_err(Failure::other)? {
-            let id = integers(&piece, EPS_ID.name()).and_then(|ids| ids.first().copied()).unwrap_or(0);
-            let ended = piece.dones().is_ok_and(|dones| dones.last() == Some(&true));
-            let part = deal.part((place.file, id), ended);
+        for piece in rows.split_by_trajectory().map_err(Failure::other)? {
+            let part = deal.part(&piece);
             deal.count(part, piece.len());
             dealt.push((part, piece.into()));
         }
@@ -173,8 +165,8 @@ pub(super) fn split(args: &SplitArgs, registry: &Registry) -> Result<ExitCode, F
 struct Deal {
     fractions: Vec<f64>,
     rows: Vec<u64>,
-    /// Episodes of which more is to come.
-    open: BTreeMap<(usize, i64), usize>,
+    /// Parts of episodes of which more is to come.
+    open: OpenEpisodes<usize>,
 }
 
 impl Deal {
@@ -184,10 +176,15 @@ impl Deal {
         (0..self.rows.len()).max_by(|a, b| lacks(*a).total_cmp(&lacks(*b)).then(b.cmp(a))).unwrap_or(0)
     }
 
-    fn part(&mut self, episode: (usize, i64), ended: bool) -> usize {
-        let part = self.open.remove(&episode).unwrap_or_else(|| self.next());
-        if !ended {
-            self.open.insert(episode, part);
+    fn part(&mut self, piece: &SampleBatch) -> usize {
+        let steps = Steps::of(piece);
+        let key = steps.keys.first().copied().unwrap_or_default();
+        let part = match self.open.place(key, steps.t(0), false) {
+            Continuation::GoesOn(part) => part,
+            Continuation::Begins | Continuation::Instead(_) => self.next(),
+        };
+        if steps.ends.last() != Some(&true) {
+            self.open.leave(key, steps.after(), part);
         }
         part
     }
@@ -245,6 +242,9 @@ impl Job {
         let Self { logged, reading, sinks, losses } = self;
         let mut steps = vec![0; sinks.len()];
         reading.each(logged, |batch, place| {
+            if place.is_first {
+                sinks.iter_mut().try_for_each(|sink| sink.begin_file(losses))?;
+            }
             for (part, batch) in deal(batch, place, losses)? {
                 if let (Some(sink), Some(steps)) = (sinks.get_mut(part), steps.get_mut(part)) {
                     *steps += batch.env_steps() as u64;

@@ -35,7 +35,12 @@ pub(super) fn run(args: &InspectArgs) -> Result<ExitCode, Failure> {
     let mut logged = args.input.open()?;
     let reading = args.input.progress(&logged);
     let mut survey = Survey::default();
-    reading.each(&mut logged, |batch, _| survey.add(&batch).map_err(Failure::other))?;
+    reading.each(&mut logged, |batch, place| {
+        if place.is_first {
+            survey.begin_file();
+        }
+        survey.add(&batch).map_err(Failure::other)
+    })?;
     reading.progress.finish();
     if args.input.json {
         say!("{}", object(&logged, &survey));

@@ -14,6 +14,8 @@ mod histogram;
 mod inspect;
 pub(in crate::cli) mod numbers;
 #[cfg(feature = "offline-parquet")]
+mod renumber;
+#[cfg(feature = "offline-parquet")]
 mod sink;
 #[cfg(feature = "offline-parquet")]
 mod spaces;

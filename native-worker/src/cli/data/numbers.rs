@@ -1,13 +1,13 @@
 //! Columns as numbers, whatever their types.
 
 use rollmesh_core::{
-    batch::{AGENT_INDEX, EPS_ID, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS},
+    batch::{AGENT_INDEX, EPS_ID, REWARDS, SampleBatch, T, TERMINATEDS, TRUNCATEDS},
     column::Column,
 };
 use serde::Serialize;
 
 /// All elements; none of columns that are no numbers.
-pub(super) fn numbers(column: &Column) -> Option<Vec<f64>> {
+pub(in crate::cli) fn numbers(column: &Column) -> Option<Vec<f64>> {
     Some(match column {
         Column::F32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),
         Column::F64(data) => data.values().to_vec(),
@@ -43,6 +43,8 @@ pub(super) struct Steps {
     pub(super) keys: Vec<(i64, i64)>,
     /// Whether the ids of episodes are in the data; else all have the same.
     pub(super) has_ids: bool,
+    /// The step within the episode.
+    pub(super) ts: Option<Vec<i64>>,
     pub(super) rewards: Option<Vec<f64>>,
     /// The last row of an episode.
     pub(super) ends: Vec<bool>,
@@ -50,6 +52,16 @@ pub(super) struct Steps {
 }
 
 impl Steps {
+    pub(super) fn t(&self, row: usize) -> Option<i64> {
+        self.ts.as_ref().and_then(|ts| ts.get(row)).copied()
+    }
+
+    /// The step that follows on the last one.
+    #[cfg(feature = "offline-parquet")]
+    pub(super) fn after(&self) -> Option<i64> {
+        self.ts.as_ref().and_then(|ts| ts.last()).map(|t| t.saturating_add(1))
+    }
+
     pub(super) fn of(batch: &SampleBatch) -> Self {
         let rows = batch.len();
         let ids = integers(batch, EPS_ID.name()).filter(|ids| ids.len() == rows);
@@ -65,6 +77,7 @@ impl Steps {
         Self {
             keys: (0..rows).map(key).collect(),
             has_ids: ids.is_some(),
+            ts: integers(batch, T.name()).filter(|ts| ts.len() == rows),
             rewards,
             ends: (0..rows).map(|row| at(&terminateds, row) || at(&truncateds, row)).collect(),
             has_ends: terminateds.is_some() || truncateds.is_some(),

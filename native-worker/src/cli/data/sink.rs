@@ -1,16 +1,19 @@
 //! Where converted batches go, and what is lost there.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     path::{Path, PathBuf},
 };
 
 use rollmesh_core::{
-    batch::{AnyBatch, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS},
+    batch::{
+        AnyBatch, Continuation, EPS_ID, NEW_OBS, OBS, OpenEpisodes, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS,
+    },
     column::{Column, ColumnData},
     offline::{COMPRESS_COLUMNS, JsonLimits, decode_record, encode_record, with_usual_types},
 };
 
+use super::numbers::Steps;
 use crate::{
     cli::exit::Failure,
     offline::{
@@ -47,8 +50,16 @@ pub(super) struct MinariSink {
     writer: MinariWriter,
     folder: PathBuf,
     /// Pieces of episodes that have not ended yet, by their ids.
-    open: BTreeMap<i64, Vec<SampleBatch>>,
+    open: OpenEpisodes<Unfinished>,
+    /// Episodes that were given an end.
+    cut_off: usize,
     episodes: i64,
+}
+
+/// An episode without an end so far.
+struct Unfinished {
+    id: Option<i64>,
+    pieces: Vec<SampleBatch>,
 }
 
 impl Sink {
@@ -66,7 +77,8 @@ impl Sink {
 
     pub(super) fn minari(folder: &Path, info: MinariInfo) -> Result<Self, Failure> {
         let writer = MinariWriter::create(folder, info).map_err(Failure::usage)?;
-        Ok(Self::Minari(Box::new(MinariSink { writer, folder: folder.into(), open: BTreeMap::new(), episodes: 0 })))
+        let open = OpenEpisodes::default();
+        Ok(Self::Minari(Box::new(MinariSink { writer, folder: folder.into(), open, cut_off: 0, episodes: 0 })))
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -74,6 +86,13 @@ impl Sink {
             Self::Json { folder, .. } | Self::Parquet { folder, .. } => folder,
             Self::Minari(sink) => &sink.folder,
         }
+    }
+
+    /// Another file of the input begins.
+    pub(super) fn begin_file(&mut self, losses: &mut Losses) -> Result<(), Failure> {
+        let Self::Minari(sink) = self else { return Ok(()) };
+        let unknown = sink.open.begin_file();
+        unknown.into_iter().try_for_each(|episode| sink.cut_off(episode, losses)).map_err(Failure::other)
     }
 
     pub(super) fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
@@ -168,13 +187,22 @@ impl MinariSink {
                 losses.insert("digits of rewards beyond 32 bits".into());
             }
         }
-        for piece in rows.split_by_episode(None)? {
-            let id = super::numbers::integers(&piece, EPS_ID.name()).and_then(|ids| ids.first().copied());
-            let ended = piece.dones()?.last() == Some(&true);
-            let key = id.unwrap_or(0);
-            self.open.entry(key).or_default().push(piece);
-            if ended && let Some(pieces) = self.open.remove(&key) {
-                self.episode(id, &pieces, losses)?;
+        for piece in rows.split_by_trajectory()? {
+            let steps = Steps::of(&piece);
+            let key = steps.keys.first().copied().unwrap_or_default();
+            let mut episode = match self.open.place(key, steps.t(0), false) {
+                Continuation::GoesOn(episode) => episode,
+                Continuation::Begins => Unfinished { id: steps.has_ids.then_some(key.0), pieces: Vec::new() },
+                Continuation::Instead(before) => {
+                    self.cut_off(before, losses)?;
+                    Unfinished { id: steps.has_ids.then_some(key.0), pieces: Vec::new() }
+                }
+            };
+            episode.pieces.push(piece);
+            if steps.ends.last() == Some(&true) {
+                self.episode(episode.id, &episode.pieces, losses)?;
+            } else {
+                self.open.leave(key, steps.after(), episode);
             }
         }
         Ok(())
@@ -189,16 +217,20 @@ impl MinariSink {
     }
 
     /// Episodes without an end get one: Minari has no other.
+    fn cut_off(&mut self, episode: Unfinished, losses: &mut Losses) -> Result<(), DatasetError> {
+        self.cut_off += 1;
+        let mut whole = SampleBatch::concat(&episode.pieces)?;
+        let rows = whole.len();
+        whole.insert(TRUNCATEDS.name(), ColumnData::scalars((1..=rows).map(|row| row == rows).collect()))?;
+        self.episode(episode.id, &[whole], losses)
+    }
+
     fn finish(&mut self, losses: &mut Losses) -> Result<(), DatasetError> {
-        let open = std::mem::take(&mut self.open);
-        if !open.is_empty() {
-            losses.insert(format!("that {} episodes have no end: their last steps are truncated", open.len()));
+        for episode in std::mem::take(&mut self.open).into_values() {
+            self.cut_off(episode, losses)?;
         }
-        for (id, pieces) in open {
-            let mut whole = SampleBatch::concat(&pieces)?;
-            let rows = whole.len();
-            whole.insert(TRUNCATEDS.name(), ColumnData::scalars((1..=rows).map(|row| row == rows).collect()))?;
-            self.episode(Some(id), &[whole], losses)?;
+        if self.cut_off > 0 {
+            losses.insert(format!("that {} episodes have no end: their last steps are truncated", self.cut_off));
         }
         Ok(())
     }

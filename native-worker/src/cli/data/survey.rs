@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rollmesh_core::batch::{AnyBatch, BatchError, SampleBatch};
+use rollmesh_core::batch::{AnyBatch, BatchError, Continuation, OpenEpisodes, SampleBatch};
 use serde::Serialize;
 
 use super::{
@@ -42,8 +42,8 @@ pub(super) struct ColumnSurvey {
 #[derive(Debug)]
 pub(super) struct Episodes {
     /// Those that were not seen to end: return and length so far.
-    open: BTreeMap<(i64, i64), (f64, u64)>,
-    /// Some of those, of which there are too many to hold.
+    open: OpenEpisodes<(f64, u64)>,
+    /// Some of those: there are too many to hold, or other episodes have their ids.
     given_up: u64,
     pub(super) returns: Spread,
     pub(super) lengths: Spread,
@@ -54,16 +54,24 @@ impl Episodes {
     /// More are open at once in no data that say where episodes end.
     const MOST_OPEN: usize = 1 << 16;
 
-    fn add(&mut self, batch: &SampleBatch) {
-        let Steps { keys, rewards, ends, .. } = Steps::of(batch);
-        for (row, (key, end)) in keys.into_iter().zip(ends).enumerate() {
-            let reward = rewards.as_ref().and_then(|rewards| rewards.get(row)).copied().unwrap_or(0.0);
-            let (episode_return, length) = self.open.entry(key).or_default();
-            (*episode_return, *length) = (*episode_return + reward, *length + 1);
-            if end && let Some((episode_return, length)) = self.open.remove(&key) {
+    fn add(&mut self, batch: &SampleBatch, gaps: bool) {
+        let steps = Steps::of(batch);
+        for (row, (&key, &end)) in steps.keys.iter().zip(&steps.ends).enumerate() {
+            let (t, rewards) = (steps.t(row), steps.rewards.as_ref());
+            let reward = rewards.and_then(|rewards| rewards.get(row)).copied().unwrap_or(0.0);
+            let continuation = self.open.place(key, t, gaps);
+            self.given_up += u64::from(matches!(continuation, Continuation::Instead(_)));
+            let (episode_return, length) = match continuation {
+                Continuation::GoesOn(so_far) => so_far,
+                Continuation::Begins | Continuation::Instead(_) => (0.0, 0),
+            };
+            let (episode_return, length) = (episode_return + reward, length + 1);
+            if end {
                 self.returns.add(episode_return);
                 self.lengths.add(length as f64);
                 self.histogram.add(episode_return);
+            } else {
+                self.open.leave(key, t.map(|t| t.saturating_add(1)), (episode_return, length));
             }
             if self.open.len() > Self::MOST_OPEN {
                 self.open.pop_first();
@@ -78,16 +86,24 @@ impl Episodes {
 }
 
 impl Survey {
+    /// Another file begins.
+    pub(super) fn begin_file(&mut self) {
+        for PolicySurvey { episodes, .. } in self.policies.values_mut() {
+            episodes.given_up += episodes.open.begin_file().len() as u64;
+        }
+    }
+
     pub(super) fn add(&mut self, batch: &AnyBatch) -> Result<(), BatchError> {
         self.batches += 1;
         self.env_steps += batch.env_steps() as u64;
+        let gaps = batch.single().is_err();
         for (id, mut rows) in batch.as_multi_agent().policy_batches {
             rows.decompress_if_needed()?;
             let policy = self.policies.entry(id.to_string()).or_insert_with(|| PolicySurvey {
                 rows: 0,
                 columns: BTreeMap::new(),
                 episodes: Episodes {
-                    open: BTreeMap::new(),
+                    open: OpenEpisodes::default(),
                     given_up: 0,
                     returns: Spread::default(),
                     lengths: Spread::default(),
@@ -107,7 +123,7 @@ impl Survey {
                 known.rows += column.rows() as u64;
                 numbers(column).unwrap_or_default().into_iter().for_each(|number| known.values.add(number));
             }
-            policy.episodes.add(&rows);
+            policy.episodes.add(&rows, gaps);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 use rollmesh_core::{
-    batch::{ACTIONS, NEW_OBS, OBS, REWARDS, SampleBatch, T},
+    batch::{ACTIONS, NEW_OBS, OBS, REWARDS, SampleBatch},
     column::Column,
     env::EnvSpaces,
     space::Space,
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::{
     InputArgs,
-    numbers::{Steps, integers, numbers},
+    numbers::{Steps, numbers},
 };
 use crate::{
     Registry,
@@ -224,9 +224,8 @@ impl Check {
         if !steps.has_ids {
             return;
         }
-        let ts = integers(rows, T.name()).filter(|ts| ts.len() == rows.len());
-        for (row, ((id, agent), end)) in steps.keys.into_iter().zip(steps.ends).enumerate() {
-            let t = ts.as_ref().and_then(|ts| ts.get(row)).copied();
+        for (row, (&(id, agent), &end)) in steps.keys.iter().zip(&steps.ends).enumerate() {
+            let t = steps.t(row);
             let key = (at.place.file, at.policy.clone(), id, agent);
             if let Some((before, ended)) = self.last.insert(key, (t, end)) {
                 if ended {

@@ -1,23 +1,18 @@
 //! The numbers.
 
 use rollmesh_core::{
-    batch::{ACTION_LOGP, ACTION_PROB, EPS_ID, SampleBatch, TERMINATEDS},
+    batch::{ACTION_PROB, EPS_ID, SampleBatch, TERMINATEDS},
     column::ColumnData,
-    env::EnvContext,
     estimate::{
         Estimate, Estimator, Interval, LoggedEpisodes, bootstrap_interval, effective_sample_size, importance_weights,
     },
-    ids::SlotId,
     policy::Judge,
     rng::{Purpose, Streams},
 };
 
 use super::{EstimatorName, OpeArgs};
 use crate::{
-    Registry,
-    checkpoint::PolicyCheckpoint,
     cli::exit::Failure,
-    kernels::AUTO,
     learner::{Fit, FittedQ, FittedQConfig},
     progress::Progress,
 };
@@ -28,7 +23,7 @@ pub(super) struct Found {
     pub(super) samples: usize,
     /// Of the policy that acted.
     pub(super) behavior: (Estimate, Interval),
-    /// None where the data do not tell ratios.
+    /// None where no estimator looks at ratios.
     pub(super) effective_samples: Option<f64>,
     pub(super) estimates: Vec<(EstimatorName, Estimate, Interval)>,
     pub(super) fit: Option<Fit>,
@@ -36,29 +31,20 @@ pub(super) struct Found {
 
 pub(super) fn estimate(
     args: &OpeArgs,
-    checkpoint: &PolicyCheckpoint,
-    registry: &Registry,
+    judge: &mut Judge<'_>,
     gamma: f64,
     logged: &LoggedEpisodes,
 ) -> Result<Found, Failure> {
-    let mut policy = checkpoint.policy(&registry.envs, AUTO).map_err(Failure::usage)?;
-    let env = registry.envs.spec(&checkpoint.spec.env).map_err(Failure::usage)?;
-    let spaces = env.spaces_in(&EnvContext::of_slot(&checkpoint.spec, SlotId(0))).map_err(Failure::usage)?;
     let estimators: Vec<Estimator> = args.estimators.iter().map(|name| name.estimator()).collect();
-    let mut judge = Judge::new(&mut policy, &spaces).epsilon_greedy(args.epsilon_greedy).map_err(Failure::usage)?;
     let mut rows = if args.bandit { one_by_one(&logged.rows).map_err(Failure::usage)? } else { logged.rows.clone() };
     let gamma = if args.bandit { 1.0 } else { gamma };
 
-    let has_probs = [ACTION_PROB.name(), ACTION_LOGP.name()].iter().any(|name| rows.column(name).is_some());
-    let has_ratios = has_probs || estimators.iter().any(|of| *of != Estimator::DirectMethod);
-    if has_ratios {
-        judge.add_probs(&mut rows).map_err(Failure::usage)?;
-    } else {
+    let has_ratios = args.wants_ratios();
+    if !has_ratios {
         // The model does not look at them.
         rows.insert(ACTION_PROB.name(), ColumnData::scalars(vec![1.0f32; rows.len()])).map_err(Failure::other)?;
     }
-    let wants_model = estimators.iter().any(|of| of.needs_model());
-    let fit = if wants_model { Some(add_values(args, gamma, &mut judge, &mut rows)?) } else { None };
+    let fit = if args.wants_model() { Some(add_values(args, gamma, judge, &mut rows)?) } else { None };
 
     let streams = Streams::new(args.seed, Purpose::Shuffle);
     let interval = |of: Estimator| of.interval(&rows, gamma, args.confidence, args.resamples, &streams);

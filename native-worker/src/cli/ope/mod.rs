@@ -7,10 +7,10 @@ mod report;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum};
-use rollmesh_core::{config::Config, estimate::Estimator};
+use rollmesh_core::{config::Config, env::EnvContext, estimate::Estimator, ids::SlotId, policy::Judge};
 
 use super::exit::Failure;
-use crate::{Registry, checkpoint::PolicyCheckpoint};
+use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::AUTO};
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  rollmesh ope --input samples --policy runs/first\n  \
@@ -53,7 +53,8 @@ pub(super) struct OpeArgs {
     /// Seed of the model of values, and of the draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Bytes that reading holds at most of files [default: 1 GiB for JSON; else 64 MiB]
+    /// Bytes that reading holds at most of files [default: 1 GiB for JSON; else 64 MiB]. Beside it are held some 40 bytes per
+    /// row, and for dm and dr its observations and action
     #[arg(long, value_name = "BYTES")]
     buffer_size: Option<usize>,
     /// Print one JSON object, and no progress
@@ -99,14 +100,30 @@ impl EstimatorName {
     }
 }
 
+impl OpeArgs {
+    /// Whether any estimator looks at how likely actions were.
+    fn wants_ratios(&self) -> bool {
+        self.estimators.iter().any(|name| name.estimator() != Estimator::DirectMethod)
+    }
+
+    /// Whether any estimator takes a model of values.
+    fn wants_model(&self) -> bool {
+        self.estimators.iter().any(|name| name.estimator().needs_model())
+    }
+}
+
 pub(super) fn run(args: &OpeArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
     let gamma = args.gamma.unwrap_or(checkpoint.gamma);
     if !(0.0..=1.0).contains(&gamma) {
         return Err(Failure::usage(format!("--gamma is {gamma}; it must be from 0 to 1")));
     }
-    let data = read::read(args)?;
-    let found = estimate::estimate(args, &checkpoint, registry, gamma, &data.logged)?;
+    let mut policy = checkpoint.policy(&registry.envs, AUTO).map_err(Failure::usage)?;
+    let env = registry.envs.spec(&checkpoint.spec.env).map_err(Failure::usage)?;
+    let spaces = env.spaces_in(&EnvContext::of_slot(&checkpoint.spec, SlotId(0))).map_err(Failure::usage)?;
+    let mut judge = Judge::new(&mut policy, &spaces).epsilon_greedy(args.epsilon_greedy).map_err(Failure::usage)?;
+    let data = read::read(args, &mut judge)?;
+    let found = estimate::estimate(args, &mut judge, gamma, &data.logged)?;
     let report = report::Report { args, checkpoint: &checkpoint, gamma, data: &data, found: &found };
     if args.json {
         println!("{}", report.json())

@@ -1,27 +1,45 @@
 //! What was logged.
 
 use rollmesh_core::{
-    batch::{ACTION_LOGP, ACTION_PROB, ACTIONS, NEW_OBS, OBS, REWARDS, TERMINATEDS},
-    estimate::{EpisodeLog, LoggedEpisodes},
+    batch::{
+        ACTION_LOGP, ACTION_PROB, ACTIONS, AGENT_INDEX, EPS_ID, NEW_OBS, OBS, REWARDS, SampleBatch, T, TERMINATEDS,
+        TRUNCATEDS,
+    },
+    column::ColumnData,
+    estimate::{EpisodeLog, EstimateError, LoggedEpisodes, NEW_ACTION_PROB, check_rows},
     ids::PolicyId,
+    offline::with_usual_types,
+    policy::{Judge, JudgeError},
 };
 
 use super::OpeArgs;
 use crate::{
-    cli::exit::Failure,
-    offline::{self, dataset::BatchStream as _},
+    cli::{data::numbers::numbers, exit::Failure},
+    offline::{
+        self,
+        dataset::BatchStream as _,
+        logged::{Logged, Place},
+    },
     progress::Progress,
 };
 
-/// The columns that somebody asks for.
-const COLUMNS: [&str; 7] = [
+/// The columns that every estimator asks for.
+const COLUMNS: [&str; 4] = [REWARDS.name(), TERMINATEDS.name(), ACTION_PROB.name(), NEW_ACTION_PROB];
+/// Those that models of values learn from.
+const OF_MODELS: [&str; 3] = [OBS.name(), NEW_OBS.name(), ACTIONS.name()];
+/// Everything that is looked at.
+const LOOKED_AT: [&str; 11] = [
     OBS.name(),
     NEW_OBS.name(),
     ACTIONS.name(),
     REWARDS.name(),
     TERMINATEDS.name(),
+    TRUNCATEDS.name(),
     ACTION_PROB.name(),
     ACTION_LOGP.name(),
+    EPS_ID.name(),
+    AGENT_INDEX.name(),
+    T.name(),
 ];
 
 pub(super) struct Data {
@@ -30,19 +48,31 @@ pub(super) struct Data {
     pub(super) corrupt_lines: u64,
 }
 
-pub(super) fn read(args: &OpeArgs) -> Result<Data, Failure> {
+/// Reads everything, asks the policy for its probabilities at once, and keeps what estimators look at.
+pub(super) fn read(args: &OpeArgs, judge: &mut Judge<'_>) -> Result<Data, Failure> {
     let mut logged = offline::open_logged(&args.inputs, args.buffer_size).map_err(Failure::usage)?;
     let progress = Progress::new(logged.progress().1 >> 10, "KiB", !args.json);
-    let mut log = EpisodeLog::new(&COLUMNS);
+    let columns = if args.wants_model() { [&COLUMNS[..], &OF_MODELS].concat() } else { COLUMNS.to_vec() };
+    let mut log = EpisodeLog::new(&columns);
     let mut policy: Option<PolicyId> = None;
     while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
-        for (id, rows) in batch.as_multi_agent().policy_batches {
-            if let Some(other) = policy.replace(id.clone()).filter(|other| *other != id) {
+        let place = logged.place();
+        if place.is_some_and(|place| place.is_first) {
+            log.begin_file();
+        }
+        let (is_single, batches) = (batch.single().is_ok(), batch.as_multi_agent().policy_batches);
+        for id in batches.keys() {
+            if let Some(other) = policy.replace(id.clone()).filter(|other| other != id) {
                 return Err(Failure::usage(format!(
                     "the data are of several policies, '{other}' and '{id}'; estimators judge one: split the data first"
                 )));
             }
-            log.add(&rows).map_err(Failure::usage)?;
+        }
+        for rows in batches.into_values() {
+            let rows = prepared(&rows, args, judge);
+            let rows = rows.map_err(|error| Failure::usage(at(&logged, place, error)))?;
+            let added = if is_single { log.add(&rows) } else { log.add_of_agents(&rows) };
+            added.map_err(|error| Failure::usage(at(&logged, place, error.into())))?;
         }
         progress.say(logged.progress().0 >> 10, &format!("· {} rows", log.len()));
     }
@@ -52,4 +82,61 @@ pub(super) fn read(args: &OpeArgs) -> Result<Data, Failure> {
     }
     let (files, corrupt_lines) = (logged.files().len(), logged.corrupt_lines());
     Ok(Data { logged: log.finish().map_err(Failure::usage)?, files, corrupt_lines })
+}
+
+/// The rows as estimators take them, checked while their place is known.
+fn prepared(rows: &SampleBatch, args: &OpeArgs, judge: &mut Judge<'_>) -> Result<SampleBatch, JudgeError> {
+    let mut kept = SampleBatch::new();
+    for name in LOOKED_AT {
+        if let Some(column) = rows.column(name) {
+            kept.insert(name, column.clone())?;
+        }
+    }
+    kept.decompress_if_needed()?;
+    // Rewards and probabilities are double precision if the data are; in other lines the same ones may be integers.
+    let wide = [REWARDS.name(), ACTION_PROB.name()].map(|name| (name, one_number(&kept, name)));
+    // Of a single policy: what comes out is what went in.
+    let mut rows = with_usual_types(kept.into())?.single()?.clone();
+    for (name, values) in wide {
+        if let Some(values) = values {
+            rows.insert(name, ColumnData::scalars(values))?;
+        }
+    }
+    if args.wants_ratios() {
+        judge.add_probs(&mut rows)?;
+        // What was made of logarithms is like what was logged.
+        if let Some(values) = one_number(&rows, ACTION_PROB.name()) {
+            rows.insert(ACTION_PROB.name(), ColumnData::scalars(values))?;
+        }
+    } else {
+        rows.remove(ACTION_PROB.name());
+    }
+    check_rows(&rows, args.wants_ratios())?;
+    Ok(rows)
+}
+
+/// A column of one number per row, as doubles.
+fn one_number(rows: &SampleBatch, name: &str) -> Option<Vec<f64>> {
+    let column = rows.column(name).filter(|column| column.shape().elements() == 1)?;
+    numbers(column)
+}
+
+/// The error with the place where its row is.
+fn at(logged: &Logged, place: Option<Place>, error: JudgeError) -> String {
+    let Some((place, file)) = place.and_then(|place| Some((place, logged.files().get(place.file)?))) else {
+        return error.to_string();
+    };
+    let here = |row: usize| row.saturating_add(usize::try_from(place.row).unwrap_or(usize::MAX));
+    let error = match error {
+        JudgeError::Action { row, space } => JudgeError::Action { row: here(row), space },
+        JudgeError::Estimate(EstimateError::Value { column, row, value }) => {
+            EstimateError::Value { column, row: here(row), value }.into()
+        }
+        JudgeError::Estimate(EstimateError::Probability { column, row, value }) => {
+            EstimateError::Probability { column, row: here(row), value }.into()
+        }
+        other => other,
+    };
+    let line = place.line.map_or_else(String::new, |line| format!(", line {line}"));
+    format!("{}{line}: {error}", file.path.display())
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::{SampleArgs, exit_code};
 use crate::{
     Registry,
-    cli::{exit::Failure, external::Clients, log::Log, signals::Interruption},
+    cli::{exit::Failure, external::Clients, log::Log, read_metrics::ReadMetrics, signals::Interruption},
     progress::Progress,
 };
 
@@ -36,6 +36,8 @@ struct Summary {
     episode_length: Option<Numbers>,
     policies: BTreeMap<PolicyId, PolicySummary>,
     custom_metrics: BTreeMap<String, Numbers>,
+    #[serde(skip)]
+    read: ReadMetrics,
     /// Without hashing.
     steps_per_s: f64,
     batch_hash: String,
@@ -83,7 +85,9 @@ pub(super) fn run(
     let summary = summary.map_err(Failure::other)?;
     worker.stop().map_err(Failure::other)?;
     if args.json {
-        println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
+        let mut object = serde_json::to_value(&summary).map_err(Failure::other)?;
+        summary.read.add_to(&mut object);
+        println!("{object}");
     } else {
         print(&summary);
     }
@@ -101,12 +105,14 @@ fn sample(
     let mut ended: Vec<RolloutMetrics> = Vec::new();
     let mut policies: BTreeMap<PolicyId, PolicySummary> = BTreeMap::new();
     let (mut samples, mut env_steps, mut agent_steps, mut discarded) = (0, 0, 0, 0);
-    let mut sampling = Duration::ZERO;
+    let (mut sampling, mut read) = (Duration::ZERO, ReadMetrics::default());
     while env_steps < args.env_steps && !interruption.is_noticed() {
         let start = Instant::now();
         let sampled = worker.sample();
         sampling += start.elapsed();
-        let WorkerMetrics { episodes, warnings, discarded_env_steps, .. } = worker.metrics();
+        let metrics = worker.metrics();
+        read.add(&metrics);
+        let WorkerMetrics { episodes, warnings, discarded_env_steps, .. } = metrics;
         // Also what led to an error.
         log.episodes(&episodes);
         log.warnings(&warnings);
@@ -142,6 +148,7 @@ fn sample(
         episode_length: Numbers::of(summary.length),
         policies,
         custom_metrics: summary.custom_metrics.iter().filter_map(numbers).collect(),
+        read,
         steps_per_s: env_steps as f64 / sampling.as_secs_f64().max(1e-9),
         batch_hash: hasher.finish().to_string(),
     })
@@ -164,6 +171,7 @@ fn print(summary: &Summary) {
     for (name, value) in &summary.custom_metrics {
         println!("metric {name}: {}", numbers(Some(*value)));
     }
+    summary.read.print();
     println!("steps/s         {:.0}", summary.steps_per_s);
     println!("batch hash      {}", summary.batch_hash);
 }

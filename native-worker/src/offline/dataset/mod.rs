@@ -130,6 +130,11 @@ pub trait BatchStream: Send {
     /// [`DatasetError`].
     fn rewind(&mut self) -> Result<(), DatasetError>;
 
+    /// Lines that were no batches and were passed over, since the beginning.
+    fn corrupt_lines(&self) -> u64 {
+        0
+    }
+
     /// What is in the file, but in no batch so far, in words.
     fn left_out(&self) -> Vec<String> {
         Vec::new()
@@ -143,6 +148,10 @@ impl<S: BatchStream + ?Sized> BatchStream for Box<S> {
 
     fn rewind(&mut self) -> Result<(), DatasetError> {
         (**self).rewind()
+    }
+
+    fn corrupt_lines(&self) -> u64 {
+        (**self).corrupt_lines()
     }
 
     fn left_out(&self) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use rollmesh_core::{
     batch::AnyBatch,
+    episode::Losses,
     sampler::{InputReader, SampleError, SamplerHost},
 };
 
@@ -18,6 +19,9 @@ pub struct DatasetReader<S> {
     /// Batches passed in this epoch.
     passed: u64,
     epochs: u64,
+    /// Corrupt lines of this epoch that were told, and those of earlier ones that were not.
+    told: u64,
+    untold: u64,
 }
 
 impl<S: BatchStream> DatasetReader<S> {
@@ -29,7 +33,7 @@ impl<S: BatchStream> DatasetReader<S> {
     /// A reader of one shard of so many, or of all without.
     pub fn sharded(stream: S, shard: Option<(u32, u32)>) -> Self {
         let (shard, shards) = shard.unwrap_or((0, 1));
-        Self { stream, shard, shards: shards.max(1), passed: 0, epochs: 0 }
+        Self { stream, shard, shards: shards.max(1), passed: 0, epochs: 0, told: 0, untold: 0 }
     }
 
     /// Epochs that are complete.
@@ -50,9 +54,15 @@ impl<S: BatchStream> DatasetReader<S> {
                 return Ok(Some(batch));
             }
         }
-        (self.passed, self.epochs) = (0, self.epochs + 1);
-        self.stream.rewind()?;
+        self.epochs += 1;
+        self.rewind()?;
         Ok(None)
+    }
+
+    fn rewind(&mut self) -> Result<(), DatasetError> {
+        self.untold += self.stream.corrupt_lines().saturating_sub(self.told);
+        (self.passed, self.told) = (0, 0);
+        self.stream.rewind()
     }
 
     /// All batches of one epoch, from its beginning.
@@ -63,8 +73,7 @@ impl<S: BatchStream> DatasetReader<S> {
     pub fn read_all(
         &mut self,
     ) -> Result<impl Iterator<Item = Result<AnyBatch, DatasetError>> + use<'_, S>, DatasetError> {
-        self.stream.rewind()?;
-        self.passed = 0;
+        self.rewind()?;
         let mut done = false;
         Ok(std::iter::from_fn(move || {
             let next = if done { None } else { self.next_in_epoch().transpose() };
@@ -86,5 +95,12 @@ impl<S: BatchStream> InputReader for DatasetReader<S> {
             Ok(None) => Err(SampleError::Input("there is no batch for this worker: use fewer workers".to_string())),
             Err(error) => Err(SampleError::Input(error.to_string())),
         }
+    }
+
+    fn losses(&mut self) -> Losses {
+        let corrupt = self.stream.corrupt_lines();
+        let corrupt_lines = std::mem::take(&mut self.untold) + corrupt.saturating_sub(self.told);
+        self.told = corrupt;
+        Losses { corrupt_lines, ..Losses::default() }
     }
 }

@@ -1,7 +1,7 @@
 //! Data in chunks: found in a tree, decoded one after the other, and copied row by row.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -81,6 +81,25 @@ impl Chunks {
         self.dims.first().copied().unwrap_or(1)
     }
 
+    /// That the chunks with rows in `range` have so many bytes, by decoding them one after the other.
+    pub(super) fn check_holds(&self, context: &Context, range: &Range<u64>, bytes: u64) -> Result<(), Hdf5Error> {
+        let chunk_bytes = self.bytes()?;
+        let (mut held, mut seen) = (0u64, BTreeSet::new());
+        for chunk in self.overlapping(context, range, chunk_bytes)? {
+            // A chunk that stands in the tree twice is no more than one.
+            if seen.insert(chunk.address) {
+                held = held.saturating_add(self.decoded(context, &chunk, chunk_bytes)?.len() as u64);
+            }
+        }
+        if held < bytes { Err(Hdf5Error::Corrupt("a data set is larger than its chunks")) } else { Ok(()) }
+    }
+
+    /// Bytes of a chunk.
+    fn bytes(&self) -> Result<u64, Hdf5Error> {
+        let bytes = self.dims.iter().try_fold(self.element as u64, |bytes, dim| bytes.checked_mul(*dim));
+        bytes.ok_or(Hdf5Error::Corrupt("dimensions of chunks"))
+    }
+
     /// Copies the rows in `range` of an array with these dimensions to `out`, which has room for just these.
     pub(super) fn read(
         &self,
@@ -89,8 +108,7 @@ impl Chunks {
         range: Range<u64>,
         out: &mut [u8],
     ) -> Result<(), Hdf5Error> {
-        let chunk_bytes = self.dims.iter().try_fold(self.element as u64, |bytes, dim| bytes.checked_mul(*dim));
-        let chunk_bytes = chunk_bytes.ok_or(Hdf5Error::Corrupt("dimensions of chunks"))?;
+        let chunk_bytes = self.bytes()?;
         for chunk in self.overlapping(context, &range, chunk_bytes)? {
             let data = self.decoded(context, &chunk, chunk_bytes)?;
             self.copy(&chunk, &data, dims, &range, out)?;

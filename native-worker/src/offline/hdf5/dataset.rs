@@ -145,6 +145,10 @@ impl Dataset {
                 self.context.bytes(start, bytes as u64, "a range of rows")?
             }
             Layout::Chunked(chunks) => {
+                // Chunks are deflated to any size: what is larger than the file must be in them before there is room for it.
+                if bytes as u64 > self.context.source.size() {
+                    chunks.check_holds(&self.context, &range, bytes as u64)?;
+                }
                 let mut raw = self.filled(bytes);
                 chunks.read(&self.context, &self.dims, range, &mut raw)?;
                 raw

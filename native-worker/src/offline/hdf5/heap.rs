@@ -123,7 +123,7 @@ pub(super) fn global_object(context: &Context, address: u64, number: u64) -> Res
     cursor.skip(4)?;
     let size = cursor.length()?;
     let mut at = 8 + length;
-    while at + 8 + length <= size {
+    while at.checked_add(8 + length).is_some_and(|end| end <= size) {
         let head = context.bytes(address.saturating_add(at), 8 + length, "a heap of text")?;
         let mut cursor = context.cursor(&head);
         let index = u64::from(cursor.u16()?);
@@ -140,4 +140,21 @@ pub(super) fn global_object(context: &Context, address: u64, number: u64) -> Res
         }
     }
     Err(Hdf5Error::Corrupt("a text that is not in its heap"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_beyond_all_numbers_are_damage() {
+        let mut heap = b"GCOL\x01\0\0\0".to_vec();
+        heap.extend(u64::MAX.to_le_bytes());
+        // Object 5, behind which the next one begins 8 bytes before the last address.
+        heap.extend(5u64.to_le_bytes());
+        heap.extend((u64::MAX - 39).to_le_bytes());
+        let context = Context { source: Box::new(heap), base: 0, offset_size: 8, length_size: 8, buffer: 1024 };
+        let error = global_object(&context, 0, 6).unwrap_err();
+        assert_eq!(error.to_string(), "the file is damaged: a text that is not in its heap");
+    }
 }

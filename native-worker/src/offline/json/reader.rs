@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rollmesh_core::{
     batch::AnyBatch,
     config::ConfigError,
+    episode::Losses,
     offline::{Choice, Draws, JsonError, JsonLimits, JsonLines},
     sampler::{InputReader, IoContext, SampleError, SamplerHost},
 };
@@ -88,6 +89,8 @@ pub struct JsonReader {
     started: bool,
     lines: JsonLines,
     on_corrupt: Option<OnCorrupt>,
+    /// Corrupt lines that somebody was told of by [`losses`](InputReader::losses).
+    told: u64,
 }
 
 struct OpenFile {
@@ -112,7 +115,7 @@ impl JsonReader {
         let lines = JsonLines::lenient(options.limits());
         let usable = (0..files.len()).collect();
         let (open, started) = (None, false);
-        Ok(Self { files, options, draws, usable, open, started, lines, on_corrupt: None })
+        Ok(Self { files, options, draws, usable, open, started, lines, on_corrupt: None, told: 0 })
     }
 
     /// Tells somebody of every line that is passed over because it is no batch.
@@ -150,9 +153,16 @@ impl JsonReader {
         loop {
             if self.open.is_none() {
                 let file = self.choose()?;
-                self.begin(file)?;
+                self.begin(file).inspect_err(|_| self.usable.retain(|other| *other != file))?;
             }
-            match self.read_line()? {
+            let read = self.read_line();
+            if let Err(OfflineError::Read { .. }) = read
+                && let Some(broken) = self.open.take()
+            {
+                // It would fail again and again.
+                self.usable.retain(|file| *file != broken.file);
+            }
+            match read? {
                 Some(batch) if batch.agent_steps() > 0 => return Ok(batch),
                 Some(_) => {}
                 None => {
@@ -283,6 +293,12 @@ impl Iterator for AllFiles {
 impl InputReader for JsonReader {
     fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
         self.next_batch().map_err(|error| SampleError::Input(error.to_string()))
+    }
+
+    fn losses(&mut self) -> Losses {
+        let corrupt = self.corrupt_lines();
+        let corrupt_lines = corrupt - std::mem::replace(&mut self.told, corrupt);
+        Losses { corrupt_lines, ..Losses::default() }
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

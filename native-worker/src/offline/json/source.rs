@@ -49,14 +49,19 @@ struct Part {
 impl Source {
     pub(super) fn open(path: &Path) -> Result<Self, OfflineError> {
         let failed = |source| OfflineError::Read { path: path.into(), source };
-        let file = File::open(path).map_err(failed)?;
-        let (reader, parts): (Box<dyn Read + Send>, _) = if path.extension().is_none_or(|ending| ending != "zip") {
-            (Box::new(file), Vec::new())
-        } else {
+        let mut file = File::open(path).map_err(failed)?;
+        let mut buffer = Vec::with_capacity(CHUNK);
+        let held = file.by_ref().take(CHUNK as u64).read_to_end(&mut buffer).map_err(failed)?;
+        buffer.resize(CHUNK, 0);
+        // Whatever its name, as no line begins like an archive.
+        let is_archive = buffer.starts_with(b"PK") || path.extension().is_some_and(|ending| ending == "zip");
+        let (reader, parts, held): (Box<dyn Read + Send>, _, _) = if is_archive {
             let parts = parts(file).map_err(|reason| OfflineError::Zip { path: path.into(), reason })?;
-            (Box::new(io::empty()), parts)
+            (Box::new(io::empty()), parts, 0)
+        } else {
+            (Box::new(file), Vec::new(), held)
         };
-        Ok(Self { path: path.into(), reader, bytes_read: 0, parts, buffer: vec![0; CHUNK], held: 0..0 })
+        Ok(Self { path: path.into(), reader, bytes_read: 0, parts, buffer, held: 0..held })
     }
 
     /// Bytes so far, as far as they are the file's own.

@@ -10,13 +10,21 @@ use std::{
 use rollmesh_core::{
     batch::{ACTIONS, AnyBatch, OBS, REWARDS, SampleBatch, T, TERMINATEDS},
     column::{ColumnData, RowShape},
-    sampler::{BatchMode, OutputWriter as _},
+    sampler::{BatchMode, InputReader as _, OutputWriter as _},
     worker::{InputSource, Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, WorkerPlace},
 };
 use tempfile::TempDir;
 
 use super::*;
-use crate::{NativeWorker as _, offline::OfflineError};
+use crate::{
+    NativeWorker as _,
+    offline::{
+        OfflineError,
+        dataset::DatasetReader,
+        inputs::{Format, Located},
+        logged::Logged,
+    },
+};
 
 /// A row whose `t` tells it from all others.
 fn row(t: i64) -> AnyBatch {
@@ -206,9 +214,58 @@ fn archives_are_read_in_place() {
     let read = || reader(&folder, JsonReaderOptions::default()).read_all_files();
     assert_eq!(read().map(|batch| t(&batch.unwrap())).collect::<Vec<_>>(), (0..1_010).collect::<Vec<_>>());
 
+    // Whatever its name.
+    fs::rename(folder.path().join("a.zip"), folder.path().join("a.json")).unwrap();
+    assert_eq!(read().map(|batch| t(&batch.unwrap())).collect::<Vec<_>>(), (0..1_010).collect::<Vec<_>>());
+    fs::remove_file(folder.path().join("a.json")).unwrap();
+
     fs::write(folder.path().join("a.zip"), b"no archive").unwrap();
     let error = read().next().unwrap().unwrap_err();
     assert!(matches!(error, OfflineError::Zip { .. }), "{error}");
+}
+
+#[test]
+fn what_cannot_be_read_is_left_alone_after_its_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut archive = zip::ZipWriter::new(fs::File::create(folder.path().join("a.zip")).unwrap());
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+    archive.start_file("one.json", options).unwrap();
+    archive.write_all((0..1_000).map(line).collect::<String>().as_bytes()).unwrap();
+    archive.finish().unwrap();
+    let path = folder.path().join("a.zip");
+    let mut bytes = fs::read(&path).unwrap();
+    // The deflated bytes begin after 30 bytes and the name.
+    bytes[38..70].fill(0xff);
+    fs::write(&path, bytes).unwrap();
+    fs::write(folder.path().join("b.json"), line(7)).unwrap();
+    fs::write(folder.path().join("c.zip"), "no archive").unwrap();
+    let mut reader = reader(&folder, JsonReaderOptions { seed: 3, ..JsonReaderOptions::default() });
+    let (mut errors, mut rows) = (Vec::new(), Vec::new());
+    for _ in 0..50 {
+        match reader.next_batch() {
+            Ok(batch) => rows.push(t(&batch)),
+            Err(error) => errors.push(error.to_string()),
+        }
+    }
+    assert_eq!((errors.len(), rows), (2, vec![7; 48]), "{errors:?}");
+}
+
+#[test]
+fn corrupt_lines_are_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.json"), format!("nonsense\n{}", line(7))).unwrap();
+    let mut endless = reader(&folder, JsonReaderOptions::default());
+    endless.next_batch().unwrap();
+    assert_eq!((endless.losses().corrupt_lines, endless.losses().corrupt_lines), (1, 0));
+    let files = vec![Located { path: folder.path().join("a.json"), format: Format::Json }];
+    let mut epochs = DatasetReader::new(Logged::new(files, None));
+    for _ in 0..2 {
+        assert!(epochs.next_in_epoch().unwrap().is_some());
+        assert!(epochs.next_in_epoch().unwrap().is_none());
+    }
+    assert_eq!((epochs.losses().corrupt_lines, epochs.losses().corrupt_lines), (2, 0), "once per epoch");
+    assert!(epochs.next_in_epoch().unwrap().is_some());
+    assert_eq!(epochs.losses().corrupt_lines, 1);
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use rollmesh_core::{
     ids::{LeaseId, WorkerId},
     lease::Lease,
-    protocol::{Message, convert, message::FragmentUpload},
+    protocol::{
+        Message, convert,
+        message::{FragmentUpload, LeaseRefused},
+    },
     time::Micros,
 };
 
@@ -43,6 +46,17 @@ impl Run {
 
     pub(crate) fn forget_worker(&mut self, worker: WorkerId) {
         self.granted.retain(|_, (owner, _)| *owner != worker);
+    }
+
+    /// A worker does not want a lease. False if it has none of that number.
+    pub(crate) fn handle_refused(&mut self, worker: WorkerId, refused: &LeaseRefused, now: Micros) -> bool {
+        let id = LeaseId(refused.lease);
+        let had = self.granted.get(&id).is_some_and(|(owner, _)| *owner == worker);
+        if had {
+            self.granted.remove(&id);
+        }
+        self.group.handle_refused(worker, id, now);
+        had
     }
 
     /// Reads an upload and hands it to the group.

@@ -33,24 +33,30 @@ use super::{
 };
 use crate::learner::{Learner, LearnerThread};
 
+/// The directory of a run that goes on.
+struct Directory {
+    lock: File,
+    /// The iteration of the newest checkpoint in it; none without any.
+    on_disk: Option<u64>,
+}
+
 impl Run {
     pub(crate) fn new(number: u32, task: Task, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
         match task {
             Task::Train(config) => Self::training(number, *config, envs, first_lease),
             Task::Resume(saved) => {
-                let regenerated = saved.regenerated();
+                let (regenerated, on_disk) = (saved.regenerated(), saved.checkpoint());
                 let (config, saved, lock) = saved.into_parts();
-                Self::resumed(number, (config, saved, Some(lock)), regenerated, envs, first_lease)
+                let directory = Some(Directory { lock, on_disk });
+                Self::resumed(number, (config, saved, directory), regenerated, envs, first_lease)
             }
             Task::RollBack(from) => {
-                let RolledBack { config, saved, regenerated, audit_rejected } = *from;
+                let RolledBack { config, saved, on_disk, regenerated } = *from;
                 let lock = config.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
                 // What is cut off its metrics is counted there.
                 let regenerated = if lock.is_some() { 0 } else { regenerated };
-                let mut run = Self::resumed(number, (config, saved, lock), regenerated, envs, first_lease)?;
-                run.group.count_taken_back(audit_rejected);
-                run.audit_rejected = audit_rejected;
-                Ok(run)
+                let directory = lock.map(|lock| Directory { lock, on_disk });
+                Self::resumed(number, (config, saved, directory), regenerated, envs, first_lease)
             }
             Task::Sample(config, batches) => Self::sampling(number, config, batches, envs, first_lease),
         }
@@ -63,21 +69,25 @@ impl Run {
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
         let spaces = config.check(envs)?;
+        config.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
         let weights = first_weights(&config.spec(), &spaces)?;
-        let run = Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)?;
-        let dir = config
-            .run_dir
-            .as_deref()
-            .map(|path| RunDir::create(path, &config, !config.mode.is_synchronous()))
-            .transpose()?;
-        let files = dir.map(|dir| RunFiles::new(dir, config.checkpoint_interval, None)).transpose()?;
-        Ok(Self { files, ..run })
+        Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)
+    }
+
+    /// Takes the directory of a run that is new: once nothing is in the way of its beginning any more.
+    pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
+        let Some(config) = self.config.as_ref().filter(|_| self.files.is_none()) else { return Ok(()) };
+        if let Some(path) = &config.run_dir {
+            let dir = RunDir::create(path, &**config, !config.mode.is_synchronous())?;
+            self.files = Some(RunFiles::new(dir, config.checkpoint_interval, None)?);
+        }
+        Ok(())
     }
 
     /// Goes on where the run was when it was saved, or begins it if it never was.
     fn resumed(
         number: u32,
-        (config, saved, lock): (TrainConfig, Option<Saved>, Option<File>),
+        (config, saved, directory): (TrainConfig, Option<Saved>, Option<Directory>),
         regenerated: u64,
         envs: &EnvRegistry,
         first_lease: LeaseId,
@@ -96,17 +106,18 @@ impl Run {
                     iteration: policy.iteration,
                     env_steps: policy.env_steps,
                     episodes: progress.episodes(),
+                    is_tainted: progress.tainted,
                     stopwatch: Stopwatch::started_at(progress.elapsed()),
                     ..run
                 }
             }
         };
-        if lock.is_none() {
+        if directory.is_none() {
             run.group.count_regenerated(regenerated);
         }
-        if let (Some(path), Some(lock)) = (&config.run_dir, lock) {
+        if let (Some(path), Some(Directory { lock, on_disk })) = (&config.run_dir, directory) {
             let (dir, cut) = RunDir::reopen(path, &config, kept, lock)?;
-            let files = RunFiles::new(dir, config.checkpoint_interval, Some(run.iteration))?;
+            let files = RunFiles::new(dir, config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
             run.group.count_regenerated(regenerated.saturating_add(lost));
             if cut.is_short {
@@ -148,6 +159,7 @@ impl Run {
             num_workers: config.num_workers,
             extra_environs: config.extra_environs.clone(),
             worker: config.worker.clone(),
+            hung_worker_timeout: config.hung_worker_timeout(),
             pace: config.pace,
             stop_return: config.stop_return,
             max_env_steps: config.max_env_steps,
@@ -178,6 +190,7 @@ impl Run {
             num_workers: config.num_workers,
             extra_environs: BTreeMap::new(),
             worker: None,
+            hung_worker_timeout: TrainConfig::new(config.env.as_str()).hung_worker_timeout(),
             pace: Duration::ZERO,
             stop_return: None,
             max_env_steps: config.env_steps,
@@ -234,7 +247,6 @@ impl Run {
             recent_weights: VecDeque::new(),
             snapshots: BTreeMap::new(),
             is_tainted: false,
-            audit_rejected: 0,
             warnings: Vec::new(),
             history: Vec::new(),
             evaluations: Vec::new(),

@@ -46,6 +46,7 @@ use crate::{
     offline::OfflineError,
 };
 
+pub(crate) use leases::UploadFault;
 pub(crate) use undo::{RolledBack, Undone};
 pub use weights::SyncError;
 
@@ -73,6 +74,8 @@ pub(crate) struct RunTerms {
     pub(crate) extra_environs: BTreeMap<String, String>,
     /// What each of them needs; as the hub says, if none.
     pub(crate) worker: Option<WorkerSpec>,
+    /// How long a local worker may hang until it is ended; none for ever.
+    pub(crate) hung_worker_timeout: Option<Micros>,
     /// The least time between two batches.
     pace: Duration,
     stop_return: Option<f64>,
@@ -121,9 +124,7 @@ pub(crate) struct Run {
     /// The run after iterations to which it may have to go back.
     snapshots: BTreeMap<u64, Snapshot>,
     /// A liar's rows were learned from.
-    pub(crate) is_tainted: bool,
-    /// Env steps that were committed and turned out to be lies.
-    pub(crate) audit_rejected: u64,
+    is_tainted: bool,
     /// What people should know of its beginning.
     pub(crate) warnings: Vec<String>,
     /// What dashboards show of its earlier lives, until somebody takes it.
@@ -342,8 +343,9 @@ impl Run {
         self.is_draining() && self.group.ledger().outstanding == 0
     }
 
-    /// Ends the run and writes its last files. Files that cannot be written are told beside the summary.
-    pub(crate) fn end(&mut self, end: RunEnd, now: Micros) -> (Summary, Vec<String>) {
+    /// Ends the run, of which so many fragments are still being made again, and writes its last files. Files that cannot be
+    /// written are told beside the summary.
+    pub(crate) fn end(&mut self, end: RunEnd, unaudited: u64, now: Micros) -> (Summary, Vec<String>) {
         self.stopwatch.pause();
         let (ended, mut faults) = self.finish_saving();
         self.consumer = None;
@@ -370,6 +372,7 @@ impl Run {
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
             weights_hash: weights_hash(&self.weights),
             tainted: self.is_tainted,
+            unaudited,
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
             end,
         };

@@ -28,6 +28,14 @@ impl Run {
         self.take_snapshot()
     }
 
+    /// A liar's rows were learned from. Whoever goes on with the run has to know, so it is saved soon.
+    pub(crate) fn taint(&mut self) {
+        self.is_tainted = true;
+        if let Some(files) = &mut self.files {
+            files.saver.hurry();
+        }
+    }
+
     /// Saves a checkpoint if it is time for one. The report follows.
     pub(crate) fn save_if_due(&mut self) {
         if self.files.as_ref().is_some_and(|files| files.saver.is_due(self.iteration)) {

@@ -26,6 +26,8 @@ pub(crate) struct Undone {
     pub(crate) task: Task,
     /// The iteration after which it goes on.
     pub(crate) iteration: u64,
+    /// Env steps that its books have as lies.
+    pub(crate) rejected: u64,
 }
 
 /// A run that goes on from memory.
@@ -33,13 +35,18 @@ pub(crate) struct Undone {
 pub(crate) struct RolledBack {
     pub(super) config: TrainConfig,
     pub(super) saved: Option<Saved>,
+    /// The iteration that the newest checkpoint is of that is left; none without any.
+    pub(super) on_disk: Option<u64>,
     /// Env steps that are made again.
     pub(super) regenerated: u64,
-    /// Env steps that were taken back.
-    pub(super) audit_rejected: u64,
 }
 
 impl Run {
+    /// True if it can go back: what was sampled for others has left.
+    pub(crate) fn can_be_undone(&self) -> bool {
+        !self.has_taker()
+    }
+
     pub(crate) fn iteration(&self) -> u64 {
         self.iteration
     }
@@ -87,11 +94,13 @@ impl Run {
     pub(super) fn take_snapshot(&self) -> Option<Snapshot> {
         let Some(Consumer::Learner { thread, .. }) = &self.consumer else { return None };
         let bytes = self.files.as_ref().map_or((0, 0), |files| files.dir.bytes());
+        let mut progress = progress(bytes, self.stopwatch.elapsed(), &self.episodes);
+        progress.tainted = self.is_tainted;
         (!self.is_learning).then(|| Snapshot {
             policy: self.policy(),
             group: self.group.state(),
             learner: thread.state(),
-            progress: progress(bytes, self.stopwatch.elapsed(), &self.episodes),
+            progress,
         })
     }
 
@@ -105,26 +114,30 @@ impl Run {
     pub(crate) fn undo(&mut self, batch: u64) -> Result<Undone, String> {
         self.snapshots.retain(|iteration, _| *iteration <= batch);
         let saved = self.snapshots.pop_last().and_then(|(_, snapshot)| snapshot.into_saved());
+        let rejected = self.group.ledger().rejected.audit;
         let config = self.config.take().ok_or("nobody learns")?;
         if let Some(files) = self.files.take() {
             // What it has to report is of no interest any more.
             drop(files.finish_saving(None));
         }
+        let mut on_disk = None;
         if let Some(dir) = &config.run_dir {
             remove_newer(&dir.join(CHECKPOINTS_DIR), batch).map_err(|error| error.to_string())?;
-            let on_disk = SavedRun::load(dir).map_err(|error| error.to_string())?;
+            let found = SavedRun::load(dir).map_err(|error| error.to_string())?;
             let in_memory = saved.as_ref().map(|saved| saved.policy.iteration);
-            if in_memory.is_none_or(|iteration| iteration < on_disk.iteration()) {
-                let iteration = on_disk.iteration();
-                return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration });
+            on_disk = found.checkpoint();
+            if in_memory.is_none_or(|iteration| iteration < found.iteration()) {
+                let iteration = found.iteration();
+                // Not all of the settings are in the directory.
+                let on_disk = found.with_config(*config).map_err(|error| error.to_string())?;
+                return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration, rejected });
             }
         }
         let (iteration, env_steps) =
             saved.as_ref().map_or((0, 0), |saved| (saved.policy.iteration, saved.policy.env_steps));
         let regenerated = self.env_steps.saturating_sub(env_steps);
-        let audit_rejected = self.audit_rejected;
-        let rolled_back = RolledBack { config: *config, saved, regenerated, audit_rejected };
-        Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration })
+        let rolled_back = RolledBack { config: *config, saved, on_disk, regenerated };
+        Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration, rejected })
     }
 }
 

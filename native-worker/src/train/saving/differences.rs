@@ -6,11 +6,12 @@ use toml::{Table, Value};
 
 use super::super::TrainConfig;
 
-/// Settings that say when a run ends and how often it is saved and evaluated, and nothing about its rows.
-const FREE: [&str; 7] = [
+/// Settings that say when a run ends, how often it is saved and evaluated and whom it waits for, and nothing about its rows.
+const FREE: [&str; 8] = [
     "max_env_steps",
     "stop_return",
     "checkpoint_interval",
+    "hung_worker_timeout_s",
     "evaluation",
     "evaluation.interval",
     "evaluation.episodes",

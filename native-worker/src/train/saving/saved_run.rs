@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rollmesh_core::group::{GroupState, Ledger};
+use rollmesh_core::{
+    group::{GroupState, Ledger},
+    worker::RolloutConfig,
+};
 
 use super::{
     super::TrainConfig,
@@ -52,6 +55,9 @@ pub enum ResumeError {
     /// There was never a run.
     #[error("{0} holds no run: begin one with --run-dir {0}")]
     NoRun(PathBuf),
+    /// It learned from files.
+    #[error("the run in {0} learned from files, and no run goes on with those: begin another one with --input")]
+    FromFiles(PathBuf),
     /// Another process has it.
     #[error("the run in {0} is going on in another process: stop that first")]
     Busy(PathBuf),
@@ -128,7 +134,11 @@ impl SavedRun {
             let bad = |error: toml::de::Error| ResumeError::Config { path: path.into(), reason: error.to_string() };
             toml::from_str::<TrainConfig>(text).map_err(bad)
         };
-        let config = TrainConfig { run_dir: Some(dir.clone()), ..parse(&text, &path)? };
+        let config = match parse(&text, &path) {
+            // Those of runs from files are a worker's.
+            Err(_) if toml::from_str::<RolloutConfig>(&text).is_ok() => return Err(ResumeError::FromFiles(dir)),
+            config => TrainConfig { run_dir: Some(dir.clone()), ..config? },
+        };
         let checkpoints = dir.join(CHECKPOINTS_DIR);
         let found = match checkpoints.is_dir() {
             true => {
@@ -162,6 +172,11 @@ impl SavedRun {
     #[must_use]
     pub fn iteration(&self) -> u64 {
         self.saved.as_ref().map_or(0, |saved| saved.policy.iteration)
+    }
+
+    /// The iteration of its checkpoint; none without one.
+    pub(in super::super) fn checkpoint(&self) -> Option<u64> {
+        self.saved.as_ref().map(|saved| saved.policy.iteration)
     }
 
     /// Env steps that it has learned from by then.

@@ -70,6 +70,12 @@ impl Saver {
         !self.is_busy && iteration > last && (iteration - last >= self.interval || at.elapsed() >= MOST_BETWEEN)
     }
 
+    /// The next iteration is to be saved.
+    pub(in super::super) fn hurry(&mut self) {
+        let (at, iteration) = self.last;
+        self.last = (at.checked_sub(MOST_BETWEEN).unwrap_or(at), iteration);
+    }
+
     /// False while a checkpoint is being saved.
     pub(in super::super) fn is_free(&self) -> bool {
         !self.is_busy

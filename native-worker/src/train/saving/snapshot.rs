@@ -43,6 +43,9 @@ pub(in super::super) struct Progress {
     /// Seconds that the run has been running, without pauses.
     wall_s: f64,
     finished_episodes: u64,
+    /// A liar's rows were learned from.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(in super::super) tainted: bool,
     /// The latest ones, oldest first.
     recent_episodes: Vec<Episode>,
 }
@@ -74,6 +77,7 @@ pub(in super::super) fn progress(
         journal_bytes,
         wall_s: elapsed.as_secs_f64(),
         finished_episodes: episodes.finished,
+        tainted: false,
         recent_episodes: recent.collect(),
     }
 }

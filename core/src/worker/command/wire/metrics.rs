@@ -28,6 +28,7 @@ pub(super) struct MetricsForm<'a> {
     discarded_agent_steps: u64,
     blackholed_env_steps: u64,
     blackholed_agent_steps: u64,
+    corrupt_lines: u64,
     quarantined: AtMost<(u64, String), MAX_EPISODES>,
     estimates: AtMost<EstimateForm, MAX_EPISODES>,
     forgotten: u64,
@@ -61,8 +62,15 @@ enum WarningForm {
     Quarantined { env: u64, reason: String },
 }
 
+/// The first items, as many as a hub takes; counts the others.
+fn cut<T, const N: usize>(items: impl ExactSizeIterator<Item = T>, forgotten: &mut u64) -> AtMost<T, N> {
+    *forgotten += items.len().saturating_sub(N) as u64;
+    items.take(N).collect()
+}
+
 impl<'a> EpisodeForm<'a> {
-    fn of(episode: &'a RolloutMetrics) -> Self {
+    /// Counts what does not go along.
+    fn of(episode: &'a RolloutMetrics, forgotten: &mut u64) -> Self {
         let SamplerPerf {
             iterations,
             env_wait_ms,
@@ -81,10 +89,10 @@ impl<'a> EpisodeForm<'a> {
             env: episode.env as u64,
             length: episode.length,
             episode_return: episode.episode_return,
-            agent_rewards: episode.agent_rewards.iter().cloned().collect(),
-            custom_metrics: episode.custom_metrics.iter().map(|(name, number)| (name.clone(), *number)).collect(),
-            hist_data: episode.hist_data.iter().map(numbers).collect(),
-            media: episode.media.iter().map(|(name, media)| (name.clone(), Bytes(media.into()))).collect(),
+            agent_rewards: cut(episode.agent_rewards.iter().cloned(), forgotten),
+            custom_metrics: cut(episode.custom_metrics.iter().map(|(name, number)| (name.clone(), *number)), forgotten),
+            hist_data: cut(episode.hist_data.iter().map(numbers), forgotten),
+            media: cut(episode.media.iter().map(|(name, media)| (name.clone(), Bytes(media.into()))), forgotten),
             faulty: episode.faulty.clone(),
             iterations,
             perf: [env_wait_ms, obs_processing_ms, inference_ms, action_processing_ms, env_render_ms],
@@ -127,15 +135,17 @@ impl<'a> MetricsForm<'a> {
         };
         let estimate =
             |of: &OffPolicyEstimate| (of.policy.clone(), of.by, of.sample.v_behavior, of.sample.v_target, of.legacy);
+        let mut forgotten = metrics.forgotten;
         Self {
-            episodes: metrics.episodes.iter().map(EpisodeForm::of).collect(),
+            episodes: metrics.episodes.iter().map(|episode| EpisodeForm::of(episode, &mut forgotten)).collect(),
             discarded_env_steps: metrics.discarded_env_steps,
             discarded_agent_steps: metrics.discarded_agent_steps,
             blackholed_env_steps: metrics.blackholed_env_steps,
             blackholed_agent_steps: metrics.blackholed_agent_steps,
+            corrupt_lines: metrics.corrupt_lines,
             quarantined: metrics.quarantined.iter().map(|out| (out.env as u64, out.reason.clone())).collect(),
             estimates: metrics.estimates.iter().map(estimate).collect(),
-            forgotten: metrics.forgotten,
+            forgotten,
             warnings: metrics.warnings.iter().map(warning).collect(),
         }
     }
@@ -162,6 +172,7 @@ impl<'a> MetricsForm<'a> {
             discarded_agent_steps: self.discarded_agent_steps,
             blackholed_env_steps: self.blackholed_env_steps,
             blackholed_agent_steps: self.blackholed_agent_steps,
+            corrupt_lines: self.corrupt_lines,
             quarantined: self.quarantined.0.into_iter().map(out).collect::<Result<_, CommandError>>()?,
             estimates: self.estimates.0.into_iter().map(estimate).collect(),
             forgotten: self.forgotten,

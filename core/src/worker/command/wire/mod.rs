@@ -30,7 +30,12 @@ struct ErrorForm<'a> {
 /// Writes a form.
 fn write(form: &impl Serialize) -> Result<Vec<u8>, CommandError> {
     // Memory grows, and all lengths are known.
-    postcard::to_allocvec(form).map_err(|why| CommandError::malformed("it has no form as bytes", why))
+    postcard::to_allocvec(form).map_err(|why| match why {
+        postcard::Error::SerdeSerCustom => {
+            CommandError::new(CommandErrorKind::TooLarge, "a list in it is longer than any that can be sent")
+        }
+        why => CommandError::malformed("it has no form as bytes", why),
+    })
 }
 
 /// Reads a form, and nothing behind it.
@@ -86,11 +91,18 @@ impl WorkerAnswer {
     /// As bytes.
     ///
     /// # Errors
-    /// [`CommandErrorKind::TooLarge`] for what no hub would take.
+    /// [`CommandErrorKind::TooLarge`] for what no hub would take. Metrics are cut so that it takes them, and what is missing is
+    /// counted: the worker has forgotten them when it answers.
     pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
         let bytes = answer::write(self)?;
         let most = content_cap(Kind::CallResult);
-        if bytes.len() > most { Err(too_large("an answer", bytes.len(), most)) } else { Ok(bytes) }
+        if bytes.len() <= most {
+            return Ok(bytes);
+        }
+        match self {
+            Self::Metrics(metrics) if metrics.can_be_cut() => Self::Metrics(Box::new(metrics.later_half())).encode(),
+            _ => Err(too_large("an answer", bytes.len(), most)),
+        }
     }
 
     /// From bytes, which may come from anybody.

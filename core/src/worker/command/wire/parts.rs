@@ -5,6 +5,7 @@ use core::{fmt, marker::PhantomData};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{DeserializeOwned, Error, SeqAccess, Visitor},
+    ser,
 };
 
 use super::{MAX_JSON_BYTES, MAX_POLICIES};
@@ -35,11 +36,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
     }
 }
 
-/// A list of at most so many, checked while it is read.
+/// A list of at most so many, checked while it is read, and when it is written: nobody sends what nobody takes.
 pub(super) struct AtMost<T, const N: usize>(pub(super) Vec<T>);
 
 impl<T: Serialize, const N: usize> Serialize for AtMost<T, N> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.len() > N {
+            return Err(ser::Error::custom("a list is too long"));
+        }
         self.0.serialize(serializer)
     }
 }

@@ -4,8 +4,11 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::*;
 use crate::{
+    batch::{ACTION_PROB, AnyBatch, EPS_ID, REWARDS, SampleBatch, T},
+    column::{ColumnData, ColumnKey},
     config::Config,
     estimate::{EstimateError, Transitions},
+    sampler::{InputReader, OutputWriter, SampleError, SamplerHost},
     worker::QModelContext,
 };
 
@@ -101,6 +104,60 @@ fn the_old_metrics_leave_last_steps_out() {
         assert!(gap > 0.5 && gap <= 1.0, "{gap}");
         assert!((old.metrics()[2].1 - 1.0).abs() < 1e-3);
     }
+}
+
+/// Joined lines of two environments, or rows of which nobody says how likely their actions were.
+struct Lines {
+    probs: bool,
+}
+
+impl InputReader for Lines {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        let column = |values: &[f32]| ColumnData::scalars(values.to_vec());
+        let batch = SampleBatch::new()
+            .with(REWARDS, column(&[1.0, 10.0, 2.0, 20.0]))?
+            .with(EPS_ID, ColumnData::scalars(vec![7, 8, 7, 8]))?
+            .with(T, ColumnData::scalars(vec![0, 0, 1, 1]))?
+            .with(ColumnKey::new("new_action_prob"), column(&[0.5, 0.25, 0.5, 0.25]))?;
+        Ok(if self.probs { batch.with(ACTION_PROB, column(&[0.5; 4]))? } else { batch }.into())
+    }
+}
+
+/// Counts what is written.
+#[derive(Clone, Default)]
+struct Written(Arc<AtomicUsize>);
+
+impl OutputWriter for Written {
+    fn write(&mut self, _batch: &AnyBatch) -> Result<(), SampleError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn reading(by: &[InputEvaluation], probs: bool, written: &Written) -> RolloutWorker {
+    let (config, output) = (config(by).rollout_fragment_length(4), written.clone());
+    let config = RolloutConfig { policy_config: Config::new().with("gamma", 1.0).unwrap(), ..config };
+    let worker = RolloutWorker::builder().config(config).input_creator(move |_| Ok(Box::new(Lines { probs })));
+    worker.output_creator(move |_| Ok(Box::new(output))).build().unwrap()
+}
+
+#[test]
+fn episodes_of_several_environments_are_told_apart() {
+    let by = [InputEvaluation::Is, InputEvaluation::Wis, InputEvaluation::Cwpdis];
+    let written = Written::default();
+    let estimates = sampled(reading(&by, true, &written)).estimates;
+    let of = |by| estimates.iter().filter(move |of| of.by == by).map(|of| (of.sample.v_behavior, of.sample.v_target));
+    assert_eq!(of(by[0]).collect::<Vec<_>>(), [(3.0, 3.0), (30.0, 10.0)], "half and a quarter of it");
+    assert_eq!((of(by[1]).count(), of(by[2]).count()), (2, 2));
+    assert_eq!(written.0.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn what_cannot_be_estimated_is_not_written() {
+    let written = Written::default();
+    let mut worker = reading(&[InputEvaluation::Is], false, &written);
+    assert!(worker.sample().is_err());
+    assert_eq!((written.0.load(Ordering::Relaxed), worker.metrics().discarded_env_steps), (0, 4));
 }
 
 #[test]

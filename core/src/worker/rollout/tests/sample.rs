@@ -254,7 +254,7 @@ impl OutputWriter for Log {
 }
 
 #[test]
-fn a_sample_is_read_joined_changed_written_estimated_and_compressed_in_this_order() {
+fn a_sample_is_read_joined_changed_estimated_written_and_compressed_in_this_order() {
     let log = Log::default();
     let (input, output) = (log.clone(), log.clone());
     let config = RolloutConfig {

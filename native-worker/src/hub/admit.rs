@@ -1,0 +1,183 @@
+//! Peers come and go.
+
+use std::{collections::BTreeSet, net::SocketAddr};
+
+use rollmesh_core::{
+    ids::WorkerId,
+    protocol::{
+        INITIAL_CREDIT, Message, RefusalCode, Role,
+        handshake::{Accepted, busy, check_hello},
+        message::{Refused, Welcome},
+    },
+};
+
+use super::{
+    actor::{Actor, Peer},
+    audit::Record,
+    calls::WorkerNews,
+    limits::MAX_PEERS,
+    notices::Offences,
+    peer::{Admission, CloseReason, Departure, Knock, PeerLink},
+    token_file,
+};
+
+impl Actor {
+    pub(super) fn answer(&mut self, knock: Knock) {
+        let verdict = if self.peers.len() >= MAX_PEERS {
+            Err(busy("the hub has as many peers as it takes; try again later"))
+        } else {
+            let (tokens, now) = (self.tokens.table(), token_file::now());
+            check_hello(&knock.hello, tokens, now, self.fingerprint).and_then(|accepted| match accepted.role {
+                Role::Worker if self.is_leaving => Err(busy("the hub is about to end")),
+                _ => Ok(accepted),
+            })
+        };
+        let from = knock.from;
+        if let Err(refused) = &verdict {
+            self.remember(&Record::Refused { from, why: why(refused) });
+        }
+        let answer = verdict.map(|accepted| self.admit(accepted, from, knock.link));
+        match &answer {
+            Ok(admission) => self.introduce(admission.peer),
+            Err(Refused { reason, .. }) => self.notice_offence(format!("a peer was refused: {reason}")),
+        }
+        // A peer that has gone meanwhile leaves as soon as its task sees that; without a task it has left.
+        if let Err(Ok(Admission { peer, .. })) = knock.answer.send(answer) {
+            self.forget(peer, &Departure::expelled("its connection is gone"));
+        }
+    }
+
+    pub(super) fn admit(&mut self, accepted: Accepted, from: SocketAddr, link: PeerLink) -> Admission {
+        let peer = self.next_peer;
+        self.next_peer += 1;
+        let Accepted { protocol, role, token, child, resume, kind, name, device } = accepted;
+        self.remember(&Record::Admitted { from, peer, role, token, kind: kind.clone(), name: name.clone() });
+        let resume_id = resume.unwrap_or_else(random_id);
+        let server = concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into();
+        let welcome = Welcome { protocol, peer, resume_id, credit: INITIAL_CREDIT, server };
+        // Queued before anybody here knows the peer, so that nothing can come before it. It is small.
+        let _ = link.send(&Message::Welcome(welcome));
+        let (leaving, is_up_to_date, has_missed) = (None, false, false);
+        let (admitted_at, has_delivered) = (self.now(), false);
+        let newcomer = Peer {
+            role,
+            link,
+            kind,
+            name,
+            device,
+            child,
+            token,
+            leaving,
+            admitted_at,
+            has_delivered,
+            is_up_to_date,
+            has_missed,
+            calls: BTreeSet::new(),
+            offences: Offences::default(),
+        };
+        self.peers.insert(peer, newcomer);
+        Admission { peer, role }
+    }
+
+    /// Tells a new peer what it has to know, and makes use of it.
+    pub(super) fn introduce(&mut self, id: u32) {
+        let Some(Peer { role, kind, name, device, .. }) = self.peers.get(&id) else { return };
+        match role {
+            Role::Viewer | Role::Operator => self.show_everything(id),
+            Role::Worker => {
+                self.notice(0, format!("worker {id} joined: {name} ({kind}, {device})"));
+                let child = self.peers.get(&id).and_then(|peer| peer.child);
+                self.tell(WorkerNews::Joined { peer: id, child });
+                self.bring_into_run(id);
+                self.begin_first_iteration();
+            }
+            // What it needs to know it is told by its socket's task.
+            Role::Client => self.notice(0, format!("client {id} joined: {name} ({kind})")),
+            Role::Evaluator => self.notice(0, format!("evaluator {id} joined: {name} ({kind})")),
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: u32, departure: &Departure) {
+        let Some(peer) = self.peers.remove(&id) else { return };
+        let Departure { reason, is_fault, denied, .. } = departure;
+        if let Some(kind) = *denied {
+            self.remember(&Record::Denied { peer: id, role: peer.role, kind });
+        }
+        self.remember(&Record::Left { peer: id, role: peer.role, fault: is_fault.then(|| reason.clone()) });
+        let Departure { reason, is_fault, .. } = departure;
+        let reason = peer.leaving.as_ref().filter(|_| !is_fault).unwrap_or(reason);
+        if peer.role == Role::Worker {
+            let now = self.now();
+            self.left_bytes += peer.link.received_bytes();
+            if let Some(run) = &mut self.run {
+                run.group.handle_left(WorkerId(id), now);
+                run.forget_worker(WorkerId(id));
+            }
+            self.note_applied();
+            self.dashboard.forget_worker(id);
+            self.hung.remove(&id);
+            if let Some(child) = peer.child {
+                self.look_after(child);
+            }
+            self.tell(WorkerNews::Left { peer: id, reason: reason.clone() });
+            self.notice_leave(*is_fault, format!("worker {id} left: {reason}"));
+            self.broadcast_gone(id);
+        } else if peer.role == Role::Client {
+            self.notice_leave(*is_fault, format!("client {id} left: {reason}"));
+        } else if peer.role == Role::Evaluator {
+            self.notice_leave(*is_fault, format!("evaluator {id} left: {reason}"));
+            self.forget_evaluator(id);
+        } else if *is_fault {
+            self.notice_offence(format!("a dashboard was disconnected: {reason}"));
+        }
+    }
+
+    pub(super) fn dismiss(&mut self, id: u32) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        let (reason, child) = (peer.leaving.as_deref(), peer.child);
+        peer.link.close(CloseReason::Done, reason.unwrap_or("the hub dismissed this worker"));
+        // One that goes by itself is replaced.
+        if let Some(child) = child.filter(|_| reason.is_none()) {
+            self.children.dismiss(child);
+        }
+    }
+
+    /// Sends those away whose token is no longer valid: it was revoked, or has run out.
+    pub(super) fn expel_invalid(&mut self) {
+        if let Err(error) = self.tokens.follow() {
+            self.notice(2, error.to_string());
+        }
+        let (now, table) = (token_file::now(), self.tokens.table());
+        let invalid = self.peers.iter().filter(|(_, peer)| !table.is_valid(peer.token, now));
+        let invalid: Vec<u32> = invalid.map(|(id, _)| *id).collect();
+        for id in invalid {
+            const REASON: &str = "its token is no longer valid";
+            if let Some(peer) = self.peers.get(&id) {
+                peer.link.expel(REASON);
+            }
+            // From now on nothing that it said before is heard any more.
+            self.forget(id, &Departure::expelled(REASON));
+        }
+    }
+}
+
+/// Why somebody was refused, without what they said.
+fn why(refused: &Refused) -> &'static str {
+    match RefusalCode::try_from(refused.code) {
+        Ok(RefusalCode::ProtocolVersion) => "protocol version",
+        Ok(RefusalCode::Fingerprint) => "fingerprint",
+        Ok(RefusalCode::Token) => "token",
+        Ok(RefusalCode::Malformed) => "no Hello",
+        Ok(RefusalCode::Busy) => "busy",
+        Err(_) => "other",
+    }
+}
+
+/// A name for a session. Nothing secret: without randomness zeros, which resume nothing, will do.
+pub(super) fn random_id() -> [u8; 16] {
+    let mut id = [0; 16];
+    if getrandom::fill(&mut id).is_err() {
+        id = [0; 16];
+    }
+    id
+}

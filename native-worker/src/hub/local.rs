@@ -1,0 +1,172 @@
+//! The hub's own workers: started, replaced, ended, given up.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rollmesh_core::protocol::{Role, TokenGrant};
+
+use super::{actor::Actor, calls::WorkerNews, children::Ended};
+use crate::{
+    launch::{LaunchError, WorkerSpec},
+    train::{RunEnd, RunTerms, StartError},
+};
+
+/// A local worker that has lost its connection has this long to come back.
+const SILENCE: Duration = Duration::from_secs(2);
+
+impl Actor {
+    /// Starts a local worker as the run wants it, or as the hub does without one.
+    pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
+        let (spec, environs) = self.terms_of_child(self.run.as_ref().map(|run| &run.terms));
+        self.start_child(&spec, &environs)
+    }
+
+    /// Starts the local workers that a run lacks. Some may come later; if one is refused, none is started.
+    pub(super) fn add_children_for(&mut self, terms: &RunTerms, wanted: usize) -> Result<Vec<u32>, StartError> {
+        let (spec, environs) = self.terms_of_child(Some(terms));
+        let mut started = Vec::new();
+        for _ in self.children.count()..wanted {
+            match self.start_child(&spec, &environs) {
+                Ok(child) => started.push(child),
+                Err(error) if error.is_refusal() => {
+                    // Fewer workers than were asked for would be another run.
+                    self.send_back(started);
+                    return Err(StartError::Launch(error));
+                }
+                Err(error) => self.handle_failed_start(&error),
+            }
+        }
+        Ok(started)
+    }
+
+    /// Starts so many local workers; all or none.
+    pub(super) fn add_children(&mut self, number: usize) -> Result<(), LaunchError> {
+        let mut started = Vec::new();
+        for _ in 0..number {
+            match self.add_child() {
+                Ok(child) => started.push(child),
+                Err(error) => {
+                    self.send_back(started);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends local workers that were started for nothing.
+    pub(super) fn send_back(&mut self, started: Vec<u32>) {
+        for child in started {
+            self.children.do_not_replace(child);
+            self.children.kill(child);
+        }
+    }
+
+    fn terms_of_child(&self, terms: Option<&RunTerms>) -> (WorkerSpec, BTreeMap<String, String>) {
+        let spec = terms.and_then(|terms| terms.worker.as_ref()).unwrap_or(&self.worker);
+        (spec.clone(), terms.map_or_else(BTreeMap::new, |terms| terms.extra_environs.clone()))
+    }
+
+    fn start_child(&mut self, spec: &WorkerSpec, environs: &BTreeMap<String, String>) -> Result<u32, LaunchError> {
+        let (number, token) = self.children.start(spec, environs)?;
+        let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
+        self.tokens.add(&token, grant);
+        Ok(number)
+    }
+
+    /// It is time for a replacement that had to wait.
+    pub(super) fn replace_awaited(&mut self) {
+        if self.children.begin_replacement() && !self.is_leaving {
+            self.replace_child();
+        }
+    }
+
+    fn replace_child(&mut self) {
+        if let Err(error) = self.add_child() {
+            self.handle_failed_start(&error);
+        }
+    }
+
+    fn handle_failed_start(&mut self, error: &LaunchError) {
+        match self.children.handle_failed_start() {
+            Ended::Replace(pause) => {
+                let again = pause.as_secs_f64();
+                self.notice(2, format!("a local worker could not be started: {error}; trying again in {again:.1} s"));
+                self.children.replace_after(pause);
+            }
+            _ => self.give_up(format!("a local worker could not be started: {error}; no more attempts")),
+        }
+    }
+
+    /// A local worker has lost its connection: a process that stands still keeps its place and never comes back.
+    pub(super) fn look_after(&self, child: u32) {
+        self.children.ask_for(child, SILENCE);
+    }
+
+    pub(super) fn handle_silent_child(&mut self, number: u32) {
+        let is_back = self.peers.values().any(|peer| peer.child == Some(number));
+        if !is_back && self.children.may_end(number) {
+            self.notice(
+                1,
+                format!("local worker {number} has lost its connection and does not come back: it is ended"),
+            );
+            self.children.kill(number);
+        }
+    }
+
+    /// Ends local workers that have hung for longer than the run wants to wait, so that others take their places.
+    pub(super) fn end_hung(&mut self) {
+        let now = self.now();
+        let Some(run) = self.run.as_ref().filter(|run| !run.is_over()) else { return };
+        let Some(patience) = run.terms.hung_worker_timeout else { return };
+        let of_child = |id: &u32| self.peers.get(id).and_then(|peer| peer.child);
+        let overdue = self.hung.iter().filter(|(_, since)| now.since(**since) >= patience);
+        let overdue: Vec<(u32, u32)> = overdue.filter_map(|(id, _)| Some((*id, of_child(id)?))).collect();
+        for (id, child) in overdue {
+            self.hung.remove(&id);
+            if self.children.may_end(child) {
+                self.notice(1, format!("worker {id} hangs for {patience}: it is ended"));
+                self.children.kill(child);
+            }
+        }
+    }
+
+    pub(super) fn handle_child_exit(&mut self, number: u32, status: &str) {
+        let Some((token, ended)) = self.children.handle_exit(number) else { return };
+        self.tokens.forget(token);
+        match ended {
+            Ended::AsWished => {}
+            Ended::NotReplaced => {
+                let text = format!("local worker {number} ended ({status}), and is not replaced");
+                self.tell(WorkerNews::GaveUp(text.clone()));
+                self.notice(1, text);
+            }
+            // Whoever ends the hub may have told its workers, too.
+            Ended::Replace(_) if self.is_leaving => {}
+            Ended::Replace(pause) => {
+                self.num_worker_restarts += 1;
+                self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
+                if pause.is_zero() {
+                    self.replace_child();
+                } else {
+                    self.children.replace_after(pause);
+                }
+            }
+            Ended::GiveUp => {
+                self.give_up(format!("local workers end as soon as they start ({status}); no more attempts"));
+            }
+        }
+    }
+
+    /// A place remains empty.
+    fn give_up(&mut self, reason: String) {
+        self.notice(2, reason.clone());
+        self.tell(WorkerNews::GaveUp(reason.clone()));
+        // A process may have ended before its connection.
+        let lives = |child: Option<u32>| child.is_none_or(|child| self.children.is_running(child));
+        let has_workers = self.peers.values().any(|peer| peer.role == Role::Worker && lives(peer.child));
+        if !has_workers && !self.children.awaits_any() && self.done.is_some() {
+            // Nobody would ever work for it.
+            self.end_run(RunEnd::Failed(reason));
+        }
+    }
+}

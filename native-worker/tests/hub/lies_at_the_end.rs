@@ -1,0 +1,128 @@
+//! Lies that come so late that the run is about to end.
+
+use std::{
+    sync::{Condvar, Mutex},
+    thread,
+};
+
+use rollmesh::{
+    Registry,
+    hub::{Hub, HubConfig, OnLiar},
+    train::{RunEnd, TrainConfig},
+};
+use rollmesh_core::{
+    column::{DType, RowShape},
+    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
+    protocol::Message,
+    space::Space,
+};
+
+use super::{
+    TestHub, end,
+    hand_made::HandMade,
+    liars::{flip_a_reward, token_of_page, watchful},
+    small,
+};
+
+/// Env steps of an iteration.
+const ROUND: u64 = 12 * 16;
+
+/// Whether fragments may be made again.
+static GATE: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
+/// Counts its actions. Whoever makes fragments again has to wait.
+#[derive(Clone)]
+struct Gated {
+    t: u8,
+}
+
+impl Env for Gated {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::uniform(DType::F32, RowShape::new(&[1]).unwrap(), 0.0, 1.0)
+    }
+
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+
+    fn reset(&mut self, _rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        (self.t, obs[0]) = (0, 0.0);
+        Ok(())
+    }
+
+    fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        if thread::current().name() == Some("audits") {
+            let (is_open, opened) = &GATE;
+            drop(opened.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+        }
+        self.t += 1;
+        obs[0] = f32::from(self.t) / 10.0;
+        Ok(Step { reward: action[0] as f64, terminated: self.t == 10, truncated: false })
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.push(self.t);
+    }
+
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        let &[t] = snapshot else { return Err(EnvError::BadSnapshot(snapshot.len())) };
+        (self.t, obs[0]) = (t, f32::from(t) / 10.0);
+        Ok(())
+    }
+}
+
+fn registry() -> Registry {
+    Registry::builtin().with_env(EnvSpec::fallible("Gated-v0", |contexts, _| {
+        Ok(Box::new(Vectorized::new(vec![Gated { t: 0 }; contexts.len()])))
+    }))
+}
+
+#[tokio::test]
+async fn a_run_does_not_end_before_the_last_lie_is_found() {
+    let secured = |config| HubConfig { security: watchful(1.0, OnLiar::RollBack), ..config };
+    let mut hub =
+        TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(secured(config), &registry()).await }).await;
+    let run = hub.train(TrainConfig { env: "Gated-v0".into(), ..small(0, 3 * ROUND) }).await;
+    let mut liar = HandMade::join_with(&hub, token_of_page(&hub).await, "browser", registry().envs).await;
+    let last = liar.upload_after(2).await;
+    liar.client.say(&Message::FragmentUpload(liar.changed(&last, flip_a_reward))).await;
+    let status = hub.status("all iterations", |status| status.iteration == 3).await;
+    assert_eq!(status.env_steps, 3 * ROUND);
+    let (is_open, opened) = &GATE;
+    *is_open.lock().unwrap() = true;
+    opened.notify_all();
+    let line = hub.notice("the run goes back").await;
+    // Nothing of it had been made again when later snapshots were taken.
+    assert!(line.contains(" from iteration 3 to 0"), "{line}");
+    let mut honest = HandMade::join_with(&hub, token_of_page(&hub).await, "browser", registry().envs).await;
+    let summary = tokio::select! {
+        summary = end(run) => summary,
+        () = honest.stay() => panic!("an honest tab was thrown out"),
+    };
+    assert_eq!((summary.end, summary.env_steps), (RunEnd::Finished, 3 * ROUND));
+    assert_eq!((summary.tainted, summary.unaudited), (false, 0));
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_hub_that_is_about_to_end_goes_back_first() {
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = Some(directory.path().join("run"));
+    let run = hub.train(TrainConfig { run_dir, ..small(0, 1_000_000_000) }).await;
+    let mut liar = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
+    let lie = liar.upload_after(3).await;
+    let lie = liar.changed(&lie, flip_a_reward);
+    let said = async {
+        hub.hub.traffic().await;
+        liar.client.say(&Message::FragmentUpload(lie)).await;
+    };
+    tokio::join!(biased; hub.hub.drain(), said);
+    hub.notice("the run goes back").await;
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.env_steps, summary.tainted), (RunEnd::Drained, 3 * ROUND, false));
+    hub.hub.shutdown().await;
+}

@@ -1,0 +1,139 @@
+//! Local workers that stand still, hang or cannot be started, and what takes their places.
+
+use std::{
+    future::pending,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use rollmesh::{
+    Registry,
+    hub::Hub,
+    launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec},
+    train::{RunEnd, TrainConfig},
+};
+use rollmesh_core::protocol::{Message, Role, Token, message::Scale};
+use tokio::sync::mpsc;
+
+use super::{
+    TestHub, end, small,
+    support::{client::Client, soon},
+};
+
+/// Starts nothing, and tells the test who should have been started.
+#[derive(Debug)]
+struct Stage {
+    started: mpsc::UnboundedSender<Token>,
+    /// Starts that succeed before the next ones fail, and how many do.
+    succeed: u32,
+    fail: u32,
+    orders: AtomicU32,
+}
+
+impl Stage {
+    /// A stage on which some starts fail after others, and the tokens of those that do not.
+    fn new(succeed: u32, fail: u32) -> (Arc<Self>, mpsc::UnboundedReceiver<Token>) {
+        let (started, tokens) = mpsc::unbounded_channel();
+        (Arc::new(Self { started, succeed, fail, orders: AtomicU32::new(0) }), tokens)
+    }
+}
+
+impl Launcher for Stage {
+    fn launch(&self, order: &LaunchOrder<'_>) -> Result<Box<dyn LaunchedWorker>, LaunchError> {
+        let before = self.orders.fetch_add(1, Ordering::Relaxed);
+        if (self.succeed..self.succeed + self.fail).contains(&before) {
+            return Err(LaunchError::Failed("not now".into()));
+        }
+        self.started.send(*order.token).unwrap();
+        Ok(Box::new(Process { is_killed: false }))
+    }
+}
+
+/// A process that stands still until it is killed.
+struct Process {
+    is_killed: bool,
+}
+
+impl LaunchedWorker for Process {
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+
+    fn kill(&mut self) {
+        self.is_killed = true;
+    }
+
+    fn ended(&mut self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
+        if self.is_killed { Box::pin(async { "killed".into() }) } else { Box::pin(pending()) }
+    }
+}
+
+impl TestHub {
+    async fn on_stage(stage: Arc<Stage>) -> Self {
+        Self::start_by("127.0.0.1:0", |config| async {
+            Hub::start_with(config, &Registry::builtin(), stage, WorkerSpec::default()).await
+        })
+        .await
+    }
+
+    async fn join_as(&self, token: Token) -> Client {
+        Client::join(self.hub.address(), Role::Worker, token).await
+    }
+}
+
+async fn next(tokens: &mut mpsc::UnboundedReceiver<Token>) -> Token {
+    soon("the start of a worker", tokens.recv()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_process_that_lost_its_connection_and_stands_still_is_replaced() {
+    let (stage, mut tokens) = Stage::new(u32::MAX, 0);
+    let mut hub = TestHub::on_stage(stage).await;
+    let _run = hub.train(small(1, 2_000)).await;
+    let frozen = next(&mut tokens).await;
+    drop(hub.join_as(frozen).await);
+    hub.notice(" left: ").await;
+    hub.notice("does not come back: it is ended").await;
+    hub.notice("ended (killed); another one takes its place").await;
+    assert_ne!(next(&mut tokens).await, frozen);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_hangs_for_too_long_is_replaced() {
+    let (stage, mut tokens) = Stage::new(u32::MAX, 0);
+    let mut hub = TestHub::on_stage(stage).await;
+    let _run = hub.train(TrainConfig { hung_worker_timeout_s: 0.1, ..small(1, 2_000) }).await;
+    let mut hangs = hub.join_as(next(&mut tokens).await).await;
+    hangs.wait_for(|message| matches!(message, Message::LeaseGrant(_)).then_some(())).await;
+    hub.notice("it is ended").await;
+    next(&mut tokens).await;
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_replacement_that_does_not_start_is_tried_again() {
+    let (stage, mut tokens) = Stage::new(1, 2);
+    let mut hub = TestHub::on_stage(stage.clone()).await;
+    let mut operator = hub.operator().await;
+    assert_eq!(operator.ask(|request| Message::Scale(Scale { request, num_workers: 1 })).await, "");
+    drop(hub.join_as(next(&mut tokens).await).await);
+    hub.notice("could not be started: not now; trying again in ").await;
+    hub.notice("could not be started: not now; trying again in ").await;
+    next(&mut tokens).await;
+    assert_eq!(stage.orders.load(Ordering::Relaxed), 4);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_run_whose_workers_never_start_fails() {
+    let (stage, _tokens) = Stage::new(0, u32::MAX);
+    let mut hub = TestHub::on_stage(stage).await;
+    let run = hub.train(small(2, 2_000)).await;
+    hub.notice("no more attempts").await;
+    assert!(matches!(end(run).await.end, RunEnd::Failed(why) if why.contains("not now")));
+    hub.hub.shutdown().await;
+}
