@@ -14,12 +14,13 @@ pub(crate) fn root() -> &'static Path {
 }
 
 /// Cargo's target directory, wherever the user's configuration has put it: this program is run as
-/// `TARGET/debug/xtask`.
+/// `TARGET/debug/xtask`, and its tests from `TARGET/debug/deps`.
 pub(crate) fn target() -> &'static Path {
     static TARGET: LazyLock<PathBuf> = LazyLock::new(|| {
         let exe = env::current_exe().ok();
-        let target = exe.as_deref().and_then(|exe| exe.parent()?.parent());
-        target.map_or_else(|| root().join("target"), Path::to_path_buf)
+        let folder = exe.as_deref().and_then(Path::parent);
+        let profile = folder.and_then(|folder| if folder.ends_with("deps") { folder.parent() } else { Some(folder) });
+        profile.and_then(Path::parent).map_or_else(|| root().join("target"), Path::to_path_buf)
     });
     &TARGET
 }
