@@ -27,7 +27,7 @@ impl Job {
     /// Starts with an empty log.
     pub(crate) fn new(name: &str) -> Result<Self> {
         let log = Self::log_of(name);
-        let folder = log.parent().unwrap_or(workspace::root());
+        let folder = log.parent().unwrap_or_else(|| workspace::root());
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         Ok(Self { log, note: RefCell::default() })
