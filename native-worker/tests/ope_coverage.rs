@@ -125,13 +125,13 @@ fn the_value_of_a_policy_lies_in_the_intervals_of_another_ones_log() {
         WeightedImportanceSampling,
     };
     let fast = [ImportanceSampling, ConsistentWeightedImportanceSampling, DoublyRobust];
-    let (repetitions, count, estimators) =
-        if is_long() { (100, 200, &Estimator::ALL[..]) } else { (10, 100, &fast[..]) };
-    for (estimator, hits, ..) in hold(repetitions, count, estimators) {
+    // Nine of ten at least; of a few repetitions one more may fail.
+    let (repetitions, enough, estimators) = if is_long() { (100, 90, &Estimator::ALL[..]) } else { (10, 8, &fast[..]) };
+    for (estimator, hits, ..) in hold(repetitions, 200, estimators) {
         match estimator {
             // What the model gets wrong is not in its interval; and RLlib's weights do not see that episodes last longer.
             DirectMethod | WeightedImportanceSampling => {}
-            _ => assert!(hits * 10 >= repetitions * 9, "{}: {hits} of {repetitions}", estimator.name()),
+            _ => assert!(hits >= enough, "{}: {hits} of {repetitions}", estimator.name()),
         }
     }
 }
