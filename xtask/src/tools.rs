@@ -31,16 +31,25 @@ fn locked_version(lock: &str, package: &str) -> Option<String> {
 
 pub(crate) fn wasm_bindgen(job: &Job) -> Result<()> {
     // Without --locked: its lock file names a version of a crate that has been withdrawn.
-    cargo_install(job, "wasm-bindgen-cli", "wasm-bindgen", &wasm_bindgen_version()?, &[])
+    cargo_install(job, "wasm-bindgen-cli", "wasm-bindgen", &wasm_bindgen_version()?, "1", &[])
 }
 
 pub(crate) fn trunk(job: &Job) -> Result<()> {
     // Without its look for newer versions of itself.
-    cargo_install(job, "trunk", "trunk", TRUNK, &["--locked", "--no-default-features", "--features", "rustls"])
+    let options = ["--locked", "--no-default-features", "--features", "rustls"];
+    // It lets others work.
+    cargo_install(job, "trunk", "trunk", TRUNK, "0", &options)
 }
 
 /// Installs a crate's binary unless one of that version is found. Built to be ready soon, not to be fast.
-fn cargo_install(job: &Job, package: &str, binary: &str, version: &str, options: &[&str]) -> Result<()> {
+fn cargo_install(
+    job: &Job,
+    package: &str,
+    binary: &str,
+    version: &str,
+    opt_level: &str,
+    options: &[&str],
+) -> Result<()> {
     job.note(version);
     if answers_version(binary, version) {
         return Ok(());
@@ -53,7 +62,7 @@ fn cargo_install(job: &Job, package: &str, binary: &str, version: &str, options:
         .arg(tools())
         .args(options)
         .env("CARGO_TARGET_DIR", &build)
-        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", opt_level)
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     job.run(&mut install)

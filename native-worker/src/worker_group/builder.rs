@@ -271,7 +271,7 @@ impl WorkerGroupBuilder {
 
     /// Serves the files of a directory at the group's address, for browsers: a page whose Web Worker joins the group. What
     /// `trunk build` makes has such a Web Worker, `rollmesh_worker_loader.js`: it says `{state: "ready"}` and is then posted
-    /// `{url, token, name}`.
+    /// `{url, token, name}`, where the URL is the [group's](WorkerGroup::worker_url) and `/ws`.
     pub fn page(mut self, directory: impl Into<PathBuf>) -> Self {
         self.plan.page = Some(directory.into());
         self

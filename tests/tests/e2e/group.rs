@@ -40,7 +40,8 @@ async fn join(browser: &Browser, group: &WorkerGroup) {
     let url = group.worker_url().expect("a hub");
     let token = group.worker_token().expect("a hub").to_hex();
     browser.client.goto(&url.replace("ws://", "http://")).await.expect("the group's page");
-    let said = browser.client.execute_async(JOIN, vec![json!(url), json!(token)]).await;
+    let socket = format!("{url}/ws");
+    let said = browser.client.execute_async(JOIN, vec![json!(socket), json!(token)]).await;
     assert_eq!(said.expect("the script runs"), "", "the tab has joined");
 }
 
