@@ -146,8 +146,8 @@ async fn whoever_guesses_tokens_waits_for_the_answer() {
     let mut waits = Vec::new();
     for _ in 0..6 {
         let mut client = Client::connect_from(from, hub.hub.address()).await;
-        client.say(&Message::Hello(hello(Role::Operator, rollmesh_core::protocol::Token::new([9; 32])))).await;
         let asked = Instant::now();
+        client.say(&Message::Hello(hello(Role::Operator, rollmesh_core::protocol::Token::new([9; 32])))).await;
         assert!(client.refusal().await.is_some());
         waits.push(asked.elapsed());
     }
