@@ -1,8 +1,9 @@
 //! Intervals of off-policy estimates hold what they promise: on CartPole, with two policies that are known, the value of the
 //! one that did not act lies in them as often as they say.
 //!
-//! Not so for the direct method, whose interval leaves out what its model gets wrong, and for RLlib's weighted importance
-//! sampling, which cannot tell policies apart where every step pays the same.
+//! Not so for the direct method, whose interval leaves out what its model gets wrong, for RLlib's weighted importance
+//! sampling, which cannot tell policies apart where every step pays the same, and not quite for weights of whole trajectories,
+//! of which a few among two hundred carry nearly everything: their interval held in 83 of 100 repetitions.
 //!
 //! `ROLLMESH_LONG=1` takes a hundred repetitions, and prints how many intervals held by estimator.
 
@@ -122,7 +123,7 @@ fn hold(repetitions: u64, count: i64, estimators: &[Estimator]) -> Vec<(Estimato
 fn the_value_of_a_policy_lies_in_the_intervals_of_another_ones_log() {
     use Estimator::{
         ConsistentWeightedImportanceSampling, DirectMethod, DoublyRobust, ImportanceSampling,
-        WeightedImportanceSampling,
+        TrajectoryImportanceSampling, WeightedImportanceSampling,
     };
     let fast = [ImportanceSampling, ConsistentWeightedImportanceSampling, DoublyRobust];
     // Nine of ten at least; of a few repetitions one more may fail.
@@ -131,6 +132,7 @@ fn the_value_of_a_policy_lies_in_the_intervals_of_another_ones_log() {
         match estimator {
             // What the model gets wrong is not in its interval; and RLlib's weights do not see that episodes last longer.
             DirectMethod | WeightedImportanceSampling => {}
+            TrajectoryImportanceSampling => assert!(hits * 10 >= repetitions * 8, "{hits} of {repetitions}"),
             _ => assert!(hits >= enough, "{}: {hits} of {repetitions}", estimator.name()),
         }
     }
