@@ -16,11 +16,7 @@ use std::{
 };
 
 use rollmesh_core::{evaluation::Ticket, worker::Registry};
-use rustix::{
-    io::fcntl_dupfd_cloexec,
-    process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process_group},
-    stdio::{dup2_stdin, dup2_stdout},
-};
+use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process_group};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -32,7 +28,7 @@ use super::{
 };
 use crate::{
     envs::last_lines,
-    launch::{ConfineFlags, Confinement, Grant, Inventory},
+    launch::{ConfineFlags, Confinement, Grant, Inventory, take_stdio},
 };
 
 /// The hidden command of programs that can be the process of an evaluation.
@@ -243,7 +239,7 @@ pub(crate) fn serve_engine(registry: &Registry) -> ExitCode {
     }
 }
 
-/// What the process hears and says. The environment gets neither.
+/// What the process hears and says.
 struct Pipes {
     said: BufReader<File>,
     told: File,
@@ -254,12 +250,8 @@ impl Pipes {
         // Also in the middle of an init function that hangs, no process outlives its supervisor.
         #[cfg(target_os = "linux")]
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Above the three that every program knows, and closed in programs that the environment starts.
-        let said = fcntl_dupfd_cloexec(io::stdin(), 3)?;
-        let told = fcntl_dupfd_cloexec(io::stdout(), 3)?;
-        dup2_stdin(File::open("/dev/null")?)?;
-        dup2_stdout(io::stderr())?;
-        Ok(Self { said: BufReader::new(File::from(said)), told: File::from(told) })
+        let (said, told) = take_stdio()?;
+        Ok(Self { said: BufReader::new(said), told })
     }
 
     fn serve(mut self, registry: &Registry) -> io::Result<()> {

@@ -27,6 +27,8 @@ mod confine;
 mod inventory;
 mod local;
 mod spec;
+#[cfg(unix)]
+mod stdio;
 
 use std::{collections::BTreeMap, fmt, io, path::PathBuf, pin::Pin};
 
@@ -38,6 +40,8 @@ pub(crate) use confine::{ConfineFlags, Confinement};
 pub use inventory::{Grant, Inventory};
 pub use local::LocalLauncher;
 pub use spec::{BadAmount, WorkerSpec};
+#[cfg(unix)]
+pub(crate) use stdio::take_stdio;
 
 /// Starts workers, wherever it likes.
 ///

@@ -14,13 +14,15 @@ use rollmesh_core::{
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    io::{Errno, fcntl_dupfd_cloexec},
+    io::Errno,
     process::{Signal, getpgrp, getpid, kill_current_process_group},
-    stdio::{dup2_stdin, dup2_stdout},
 };
 
 use super::wire::{HEAD, Head, Made, Order, Reply, Request, Said, SpacesOf, message, put_part};
-use crate::{kernels, launch::limit_memory};
+use crate::{
+    kernels,
+    launch::{limit_memory, take_stdio},
+};
 
 /// Answers requests until there are no more.
 pub(super) fn serve(registry: &Registry) -> ExitCode {
@@ -33,8 +35,7 @@ pub(super) fn serve(registry: &Registry) -> ExitCode {
     }
 }
 
-/// What the process hears and says. The environment gets neither: for it, standard input is empty, and standard output goes
-/// where standard error goes.
+/// What the process hears and says.
 struct Pipes {
     requests: BufReader<File>,
     replies: File,
@@ -44,11 +45,7 @@ struct Pipes {
 
 impl Pipes {
     fn take() -> io::Result<Self> {
-        // Above the three that every program knows, and closed in programs that the environment starts.
-        let requests = fcntl_dupfd_cloexec(io::stdin(), 3)?;
-        let replies = fcntl_dupfd_cloexec(io::stdout(), 3)?;
-        dup2_stdin(File::open("/dev/null")?)?;
-        dup2_stdout(io::stderr())?;
+        let (requests, replies) = take_stdio()?;
         let watched = requests.try_clone()?;
         thread::spawn(move || {
             loop {
@@ -65,8 +62,7 @@ impl Pipes {
             }
             std::process::exit(1);
         });
-        let requests = BufReader::with_capacity(1 << 16, File::from(requests));
-        Ok(Self { requests, replies: File::from(replies), bytes: Vec::new() })
+        Ok(Self { requests: BufReader::with_capacity(1 << 16, requests), replies, bytes: Vec::new() })
     }
 
     /// The next request; none at the end. Its body is in `bytes`.
