@@ -181,6 +181,27 @@ async fn a_run_directory_holds_what_was_run_and_what_came_of_it() {
 }
 
 #[tokio::test]
+async fn a_run_is_repeated_from_its_configuration() {
+    let first = Setup::new(1, 4, 512).with(&["--policy-config", r#"{"lr": 0.02, "num_sgd_iter": 2}"#]);
+    first.start().finish_with(0).await;
+    let config: TrainConfig = toml::from_str(&first.file("config.toml")).unwrap();
+    assert_eq!((config.ppo.lr, config.ppo.num_epochs, config.ppo.gamma), (0.02, 2, TrainConfig::default().ppo.gamma));
+
+    let repeat = |args: &[&str]| {
+        let run_dir = first.directory.path().join(format!("again-{}", args.len()));
+        let config = first.run_dir().join("config.toml").display().to_string();
+        let flags = ["--config", &config, "--run-dir", &run_dir.display().to_string()].map(str::to_owned);
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        async move {
+            Process::start(["train".to_owned()].into_iter().chain(flags).chain(args)).finish_with(0).await;
+            json(&read(&run_dir.join("summary.json")))["weights_hash"].as_str().unwrap().to_owned()
+        }
+    };
+    assert_eq!(repeat(&[]).await, first.summary()["weights_hash"]);
+    assert_ne!(repeat(&["--policy-config", r#"{"lr": 0.01}"#]).await, first.summary()["weights_hash"], "flags override");
+}
+
+#[tokio::test]
 async fn a_stop_return_that_is_reached_ends_the_run_with_0() {
     let setup = Setup::new(2, 6, 100_000).with(&["--stop-return", "9"]);
     setup.start().finish_with(0).await;
@@ -201,7 +222,7 @@ async fn json_is_one_object_and_nothing_else() {
 
 #[tokio::test]
 async fn wrong_usage_ends_with_2_and_says_what_to_do() {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--device", "cuda:0"], "`--features cuda`; use --device cpu otherwise"),
         (&["--device", "abacus"], "'abacus' is no device; use cpu, cuda:N or metal"),
@@ -210,6 +231,9 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--hidden", "0"], "the width of a hidden layer must be between 1 and 256, not 0"),
         (&["--max-env-steps", "0"], "max_env_steps must be at least 1"),
         (&["--stop-return", "NaN"], "the stop return must be a finite number"),
+        (&["--policy-config", r#"{"learning_rate": 1}"#], "--policy-config: unknown field `learning_rate`, expected one of"),
+        (&["--policy-config", r#"{"lr": -1}"#], "lr is -1, but must be"),
+        (&["--config", "nowhere.toml"], "nowhere.toml: No such file or directory"),
     ];
     for (args, message) in cases {
         let directory = tempfile::tempdir().unwrap();

@@ -54,6 +54,8 @@ pub(crate) const STEPS: &[Step] = &[
     long(step("test-native-cpu", "long rollouts for this CPU", &["fetch"], suites::native_cpu)),
     long(step("kills", "hubs killed at fifty points", &["fetch"], suites::kills)),
     long(step("chaos", "workers killed, stopped and cut off for minutes", &["fetch"], suites::chaos)),
+    long(step("security", "crowds and a million hostile frames", &["fetch"], suites::security)),
+    long(step("coverage", "intervals of estimators, a hundred times each", &["fetch"], suites::coverage)),
     long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
 ];
 

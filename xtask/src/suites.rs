@@ -65,6 +65,18 @@ pub(crate) fn chaos(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
+/// Crowds, a million hostile frames, and hubs that are asked to end.
+pub(crate) fn security(job: &Job) -> Result<()> {
+    let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "security", "--test", "control"];
+    job.run_tests(cargo().args(tests).args(["--", "--nocapture"]).env("ROLLMESH_LONG", "1"))
+}
+
+/// Intervals of estimators, a hundred times each.
+pub(crate) fn coverage(job: &Job) -> Result<()> {
+    let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "ope_coverage", "--", "--nocapture"];
+    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
+}
+
 /// The wasm module in Node against the binary.
 pub(crate) fn node(job: &Job) -> Result<()> {
     let module = artifacts::node_module(job)?;

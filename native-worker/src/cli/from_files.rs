@@ -51,9 +51,10 @@ pub(super) struct FileFlags {
     /// actions_in_input_normalized, …
     #[arg(long, value_name = "JSON", default_value = "{}", requires = "input")]
     input_config: Config,
-    /// Settings of bc or marwil over the usual ones, as a JSON object: lr, beta, minibatch_size, …
-    #[arg(long, value_name = "JSON", default_value = "{}", requires = "input")]
-    policy_config: Config,
+    /// Settings of the algorithm over the usual ones, as a JSON object: lr, gamma, clip_param, num_epochs, minibatch_size, … of
+    /// ppo, lr, beta, minibatch_size, … of bc and marwil
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub(super) policy_config: Config,
     /// Rows of the input per update
     #[arg(long, value_name = "N", default_value_t = 2000, requires = "input")]
     train_batch_size: u32,

@@ -11,6 +11,7 @@ use rollmesh_core::{
     filter::FilterKind,
     worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, WorkerPlace, config::LogLevel},
 };
+use serde::de::DeserializeOwned;
 
 use super::exit::Failure;
 use crate::{NativeWorker as _, kernels::KernelChoice};
@@ -18,7 +19,7 @@ use crate::{NativeWorker as _, kernels::KernelChoice};
 /// The flags that every command with a worker in this process has.
 #[derive(Args, Clone, Debug)]
 pub(super) struct WorkerFlags {
-    /// Settings of the worker, a JSON object or TOML by the file's ending; flags go before it
+    /// Settings of the worker, a JSON object or TOML by the file's ending; flags override it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// Environment, see `rollmesh envs` [default: the file's, else CartPole-v1]
@@ -108,7 +109,8 @@ impl WorkerFlags {
     }
 }
 
-fn read(path: &Path) -> Result<RolloutConfig, Failure> {
+/// Settings in a file of JSON or TOML.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
     match path.extension().and_then(|extension| extension.to_str()) {

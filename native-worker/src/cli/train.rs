@@ -19,12 +19,12 @@ use super::{
     mode::ModeFlags,
     runtime,
     security::SecurityFlags,
-    signals,
+    settings, signals,
     worker_spec::SpecFlags,
 };
 use crate::{
     Registry,
-    learner::DeviceSpec,
+    learner::{DeviceSpec, PpoConfig},
     train::{EvaluationConfig, RunEnd, SavedRun, Summary, TrainConfig},
 };
 
@@ -32,6 +32,7 @@ use crate::{
 #[command(after_help = "Examples:\n  \
                         rollmesh train --env CartPole-v1 --workers 2 --num-envs-per-worker 8 --stop-return 475\n  \
                         rollmesh train --resume runs/first\n  \
+                        rollmesh train --config runs/first/config.toml --policy-config '{\"lr\": 0.0005}' --seed 2\n  \
                         rollmesh train --env CartPole-v1 --input samples --stop-return 475\n  \
                         rollmesh train --env CartPole-v1 --input 'samples/*.json' --algo marwil --max-env-steps 200000\n\n\
                         With --input there are neither workers nor a dashboard: every update takes --train-batch-size rows, and\n\
@@ -41,6 +42,10 @@ pub(super) struct TrainArgs {
     /// run's settings --max-env-steps, --stop-return, --checkpoint-interval and --hung-worker-timeout may be others
     #[arg(long, value_name = "DIR", conflicts_with_all = ["run_dir", "input"])]
     resume: Option<PathBuf>,
+    /// Settings of the run, in a file like the `config.toml` of a run's directory, as TOML or JSON. What it leaves out is as
+    /// usual; flags override it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume", "input"])]
+    config: Option<PathBuf>,
     /// Environment, see `rollmesh envs` [default: CartPole-v1]
     #[arg(long)]
     env: Option<String>,
@@ -142,9 +147,10 @@ impl TrainArgs {
         self.algo.unwrap_or(if self.files.input.is_empty() { TrainAlgo::Ppo } else { TrainAlgo::Bc })
     }
 
-    /// A new run, by these flags.
+    /// A new run, by the file and these flags.
     pub(super) fn config(&self) -> Result<TrainConfig, Failure> {
-        let mut config = config(self, TrainConfig::new("CartPole-v1"))?;
+        let usual = self.config.as_deref().map(settings::read).transpose()?;
+        let mut config = config(self, usual.unwrap_or_default())?;
         config.run_dir = Some(self.run_dir.clone().unwrap_or_else(|| new_directory(&config.env, config.seed)));
         Ok(config)
     }
@@ -209,8 +215,13 @@ fn plan(args: &TrainArgs) -> Result<Plan, Failure> {
 
 /// What the flags say, and what `usual` says where they say nothing.
 fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> {
-    let mut ppo = usual.ppo.clone();
-    ppo.rollout_fragment_length = args.rollout_fragment_length.unwrap_or(ppo.rollout_fragment_length);
+    let ppo = match args.algo() {
+        TrainAlgo::Ppo => usual.ppo.with(&args.files.policy_config),
+        TrainAlgo::Bc | TrainAlgo::Marwil => Ok(usual.ppo.clone()),
+    };
+    let ppo = ppo.map_err(|error| Failure::usage(format!("--policy-config: {error}")))?;
+    let length = args.rollout_fragment_length.unwrap_or(ppo.rollout_fragment_length);
+    let ppo = PpoConfig { rollout_fragment_length: length, ..ppo };
     let environs: BTreeMap<String, String> = args.extra_environ.iter().cloned().collect();
     let config = TrainConfig {
         env: args.env.clone().unwrap_or(usual.env),

@@ -43,24 +43,14 @@ impl Algo {
 /// The most local workers of a hub.
 pub const MAX_LOCAL_WORKERS: u32 = 64;
 
-/// Some seconds in small runs, and no more than the ten seconds in large ones.
-fn usual_interval() -> u64 {
-    100
-}
-
-/// Far longer than a step of an environment takes.
-fn usual_hung_worker_timeout_s() -> f64 {
-    60.0
-}
-
-/// Configuration of a training run.
+/// Configuration of a training run. What a file leaves out is as in [`TrainConfig::default`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
     /// Registered name of the environment.
     pub env: String,
     /// Settings of the environment.
-    #[serde(default, skip_serializing_if = "Config::is_empty")]
+    #[serde(skip_serializing_if = "Config::is_empty")]
     pub env_config: Config,
     /// The algorithm.
     pub algo: Algo,
@@ -78,11 +68,9 @@ pub struct TrainConfig {
     /// The run ends after this many env steps.
     pub max_env_steps: u64,
     /// Iterations between two checkpoints; one is saved every ten seconds in any case, if the run has a directory.
-    #[serde(default = "usual_interval")]
     pub checkpoint_interval: u64,
     /// Seconds after which a local worker that hangs is ended, and another one takes its place; 0 for never. They count
     /// from when its lease has expired.
-    #[serde(default = "usual_hung_worker_timeout_s")]
     pub hung_worker_timeout_s: f64,
     /// Where the learner computes.
     #[serde(with = "device_text")]
@@ -98,20 +86,20 @@ pub struct TrainConfig {
     pub output: Option<PathBuf>,
     /// Environment variables of the local workers that the run starts, besides those of the hub.
     #[doc(alias = "extra_python_environs_for_worker")]
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra_environs: BTreeMap<String, String>,
     /// What each of these local workers needs of the machine; as the hub says, if none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerSpec>,
     /// Which fragments make a batch. In other modes than the synchronous one two runs are not the same.
-    #[serde(default, skip_serializing_if = "SamplingMode::is_synchronous")]
+    #[serde(skip_serializing_if = "SamplingMode::is_synchronous")]
     pub mode: SamplingMode,
     /// What observations go through before the policy sees them. Statistics are those of all observations that were acted
     /// on before the weights were made, and travel with these.
-    #[serde(default, skip_serializing_if = "is_no_filter")]
+    #[serde(skip_serializing_if = "is_no_filter")]
     pub observation_filter: FilterKind,
     /// Evaluation beside the run. Has no influence on its rows.
-    #[serde(default, skip_serializing_if = "EvaluationConfig::is_off")]
+    #[serde(skip_serializing_if = "EvaluationConfig::is_off")]
     pub evaluation: EvaluationConfig,
     /// Settings of the algorithm.
     pub ppo: PpoConfig,
@@ -154,6 +142,12 @@ pub enum TrainConfigError {
     Ppo(#[from] ConfigError),
 }
 
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self::new("CartPole-v1")
+    }
+}
+
 impl TrainConfig {
     /// Two workers with eight environments each, until solved where the environment says when that is.
     #[must_use]
@@ -168,8 +162,10 @@ impl TrainConfig {
             hidden: vec![64, 64],
             stop_return: None,
             max_env_steps: 1_000_000,
-            checkpoint_interval: usual_interval(),
-            hung_worker_timeout_s: usual_hung_worker_timeout_s(),
+            // Some seconds in small runs, and no more than the ten seconds in large ones.
+            checkpoint_interval: 100,
+            // Far longer than a step of an environment takes.
+            hung_worker_timeout_s: 60.0,
             device: DeviceSpec::Cpu,
             pace: Duration::ZERO,
             run_dir: None,

@@ -197,6 +197,12 @@ async fn hostile_frames_do_not_disturb_a_run() {
         signal.send_replace(true);
         attacked.watch(&mut operator, attack_seconds).await;
         rss_most = rss_most.max(memory(run.pid()));
+        eprintln!(
+            "{} of {frames} frames after {:.0} s, {:.1} % of the calm pace",
+            shared.sent.load(Ordering::Relaxed),
+            began.elapsed().as_secs_f64(),
+            100.0 * attacked.per_second() / calm.per_second(),
+        );
         signal.send_replace(false);
         until("the attackers rest", || shared.busy.load(Ordering::SeqCst) == 0).await;
     }

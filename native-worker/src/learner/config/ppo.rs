@@ -1,5 +1,6 @@
 //! The settings of PPO.
 
+use rollmesh_core::config::{Config, ConfigError as ParseError};
 use serde::{Deserialize, Serialize};
 
 use super::{Common, ConfigError, at_least_1, not_negative, positive};
@@ -86,7 +87,24 @@ impl Default for PpoConfig {
     }
 }
 
+/// Settings that RLlib has called something else, and its name for each.
+const ALIASES: [(&str, &str); 2] = [("num_epochs", "num_sgd_iter"), ("minibatch_size", "sgd_minibatch_size")];
+
 impl PpoConfig {
+    /// These settings with others over them, which may be under RLlib's names.
+    ///
+    /// # Errors
+    /// One of them is unknown, or is not of its type.
+    pub fn with(&self, settings: &Config) -> Result<Self, ParseError> {
+        let mut merged = Config::of(self)?;
+        for (name, alias) in ALIASES {
+            if settings.names().any(|given| given == alias) {
+                merged = merged.without(&[name]);
+            }
+        }
+        merged.merged(settings).parse()
+    }
+
     /// Checks every setting.
     ///
     /// # Errors
@@ -139,6 +157,22 @@ mod tests {
     #[test]
     fn defaults_are_valid() {
         PpoConfig::default().validate().unwrap();
+    }
+
+    #[test]
+    fn settings_go_over_others_under_either_name() {
+        let usual = PpoConfig { gamma: 0.9, ..PpoConfig::default() };
+        let with = |settings: &str| usual.with(&settings.parse().unwrap());
+        assert_eq!(with("{}").unwrap(), usual);
+        let wanted = PpoConfig { lr: 0.5, num_epochs: 3, minibatch_size: 7, grad_clip: None, ..usual.clone() };
+        for names in ["num_epochs minibatch_size", "num_sgd_iter sgd_minibatch_size"] {
+            let (epochs, size) = names.split_once(' ').unwrap();
+            let settings = format!(r#"{{"lr": 0.5, "{epochs}": 3, "{size}": 7, "grad_clip": null}}"#);
+            assert_eq!(with(&settings).unwrap(), wanted);
+        }
+        let error = with(r#"{"learning_rate": 1}"#).unwrap_err().to_string();
+        assert!(error.contains("learning_rate") && error.contains("minibatch_size"), "{error}");
+        assert!(with(r#"{"num_epochs": 1.5}"#).is_err());
     }
 
     #[test]
