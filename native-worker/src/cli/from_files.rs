@@ -68,7 +68,7 @@ pub(super) struct FileFlags {
     /// Give an evaluation beside the run up if nothing moves in it for so many seconds [default: 600]
     #[arg(long, value_name = "S", conflicts_with = "input")]
     pub(super) evaluation_timeout: Option<NonZeroU32>,
-    /// With --input: steps after which those are cut off, if the environment does not do so before
+    /// With --input: most steps of an evaluation episode, if the environment does not do so before
     #[arg(long, value_name = "N", default_value_t = 100_000, requires = "input",
         value_parser = clap::value_parser!(u32).range(1..))]
     evaluation_horizon: u32,

@@ -54,11 +54,11 @@ enum Command {
     Status(control::StatusArgs),
     /// List the workers of a hub
     Workers(control::WorkersArgs),
-    /// Have so many local workers
+    /// Set the number of local workers
     Scale(control::ScaleArgs),
-    /// Let a hub's run rest
+    /// Pause a hub's run
     Pause(control::PauseArgs),
-    /// Let a hub's run go on
+    /// Resume a hub's run
     Resume(control::ResumeArgs),
     /// Let the leases of a hub's run end, and then the run; or one worker
     Drain(control::DrainArgs),

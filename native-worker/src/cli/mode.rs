@@ -10,7 +10,7 @@ pub(super) struct ModeFlags {
     /// Which fragments make a batch [default: sync]
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<Mode>,
-    /// How many versions the weights of a batch's rows may be behind the newest, but with --mode sync, where they never are
+    /// How many versions the weights of a batch's rows may be behind the newest, 0 by nature with --mode sync
     #[arg(long, value_name = "VERSIONS", default_value_t = 1)]
     max_staleness: u64,
     /// Env steps of a batch with --mode async, rounded up to whole fragments [default: a fragment of every environment]

@@ -45,7 +45,7 @@ pub(super) struct SecurityFlags {
     /// What becomes of a run in which somebody has lied
     #[arg(long, value_enum, default_value_t)]
     on_liar: OnLiar,
-    /// Directory of what outlives the hub [default: rollmesh in $XDG_STATE_HOME or ~/.local/state]
+    /// Directory for the certificate and the audit log [default: rollmesh in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }

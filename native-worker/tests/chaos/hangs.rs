@@ -130,7 +130,7 @@ async fn end(rig: &Rig, run: crate::support::Process) -> Outcome {
 }
 
 /// Stopped workers go on after their leases are over, and bring what nobody wants any more.
-pub(crate) async fn stopped() {
+pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
     let rounds = if is_long() { 20 } else { 1 };
     let rig = Rig::new(4, u64::MAX, 64, &[]);
     let mut run = rig.start();
@@ -160,7 +160,7 @@ pub(crate) async fn stopped() {
 }
 
 /// A worker whose environment hangs answers pings and is not well.
-pub(crate) async fn forever() {
+pub(crate) async fn an_environment_that_hangs_is_found_by_its_lease() {
     let rig = Rig::new(3, u64::MAX, 64, &["--env", "Stuck-v0"]);
     let mut run = rig.start();
     let mut hub = watch(&run.invitation().await).await;

@@ -110,7 +110,7 @@ async fn calm_and_under_fire(env: &str, time: Duration, dice: &mut Dice, times: 
     goodput
 }
 
-pub(crate) async fn twice_a_second() {
+pub(crate) async fn workers_that_are_killed_twice_a_second_cost_time_but_no_data() {
     let mut dice = Dice::new();
     let (mut times, mut goodputs) = (Times::default(), Vec::new());
     let time = Duration::from_secs(if is_long() { 60 } else { 6 });
@@ -144,7 +144,7 @@ pub(crate) async fn twice_a_second() {
 }
 
 /// Whoever is ready goes on: batches are not the calm run's, but every slot's fragments are there, in order, once.
-pub(crate) async fn asynchronously() {
+pub(crate) async fn slots_that_do_not_keep_step_have_no_gaps_either() {
     let time = Duration::from_secs(if is_long() { 60 } else { 4 });
     let mut dice = Dice::new();
     let rig = Rig::new(WORKERS, u64::MAX, LENGTH, &["--mode", "async"]);

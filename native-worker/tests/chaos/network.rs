@@ -72,7 +72,7 @@ impl Scene {
 }
 
 /// Every fault by itself, and then all of them as they come.
-pub(crate) async fn bad_weather() {
+pub(crate) async fn a_network_that_does_what_it_wants_changes_nothing() {
     let ms = |millis| Way::Late(Duration::from_millis(millis));
     let scene = Scene::start().await;
     for blow in [Blow::Cut, Blow::ResetMidFrame, Blow::Twice, Blow::Replay] {
@@ -110,7 +110,7 @@ pub(crate) async fn bad_weather() {
 }
 
 /// A worker's connection is cut off, and nobody is told: first in both directions, then in one.
-pub(crate) async fn half_open() {
+pub(crate) async fn connections_that_nobody_has_closed_are_found_by_their_leases() {
     let scene = Scene::start().await;
     let mut hub = watch(&scene.hub).await;
     hub.until("both workers", |hub| hub.workers().len() == 2).await.unwrap();
@@ -144,7 +144,7 @@ pub(crate) async fn half_open() {
 }
 
 /// Under TLS a bit that flips ends the connection, and nothing else.
-pub(crate) async fn flipped_bits() {
+pub(crate) async fn a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else() {
     let proxy = Proxy::start().await;
     let address = proxy.address.to_string();
     let rig = Rig::new(0, u64::MAX, LENGTH, &["--tls-self-signed", "--public-host", &address]);

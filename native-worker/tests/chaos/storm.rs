@@ -94,7 +94,7 @@ impl Light {
     }
 }
 
-pub(crate) async fn two_hundred() {
+pub(crate) async fn two_hundred_workers_that_come_back_at_once_change_nothing() {
     LocalSet::new().run_until(storms(if is_long() { 20 } else { 2 })).await;
 }
 

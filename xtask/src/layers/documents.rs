@@ -6,11 +6,15 @@ use anyhow::Result;
 
 use super::{Violation, read, source::line_at};
 
-const DOCUMENTS: [&str; 11] = [
+const DOCUMENTS: [&str; 16] = [
     "README.md",
     "ARCHITECTURE.md",
     "PROTOCOL.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/command-line.md",
+    "docs/same-bits.md",
     "docs/performance.md",
     "docs/reliability.md",
     "docs/rllib-differences.md",
@@ -18,6 +22,7 @@ const DOCUMENTS: [&str; 11] = [
     "examples/traffic_grid/README.md",
     "examples/own-env/README.md",
     "examples/external/README.md",
+    "tests/peers/README.md",
 ];
 
 pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
