@@ -4,6 +4,8 @@ mod control;
 mod cpu_time;
 mod data;
 mod demo;
+#[cfg(test)]
+mod documented;
 mod envs;
 mod evaluate;
 mod exit;
@@ -60,13 +62,13 @@ enum Command {
     Pause(control::PauseArgs),
     /// Resume a hub's run
     Resume(control::ResumeArgs),
-    /// Let the leases of a hub's run end, and then the run; or one worker
+    /// End a run, or remove a worker, once its leases are finished
     Drain(control::DrainArgs),
     /// Write a checkpoint of a hub's run now
     Checkpoint(control::CheckpointArgs),
     /// End a hub's run at once
     Stop(control::StopArgs),
-    /// Say who may get into a hub: list, make, revoke and rotate tokens
+    /// Manage a hub's tokens: list, create, revoke and rotate
     Tokens(control::TokensArgs),
     /// Step environments with a policy in this process, and say how fast and with which hash
     Sample(sample::SampleArgs),
