@@ -198,7 +198,11 @@ async fn a_run_is_repeated_from_its_configuration() {
         }
     };
     assert_eq!(repeat(&[]).await, first.summary()["weights_hash"]);
-    assert_ne!(repeat(&["--policy-config", r#"{"lr": 0.01}"#]).await, first.summary()["weights_hash"], "flags override");
+    assert_ne!(
+        repeat(&["--policy-config", r#"{"lr": 0.01}"#]).await,
+        first.summary()["weights_hash"],
+        "flags override"
+    );
 }
 
 #[tokio::test]
@@ -231,7 +235,10 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--hidden", "0"], "the width of a hidden layer must be between 1 and 256, not 0"),
         (&["--max-env-steps", "0"], "max_env_steps must be at least 1"),
         (&["--stop-return", "NaN"], "the stop return must be a finite number"),
-        (&["--policy-config", r#"{"learning_rate": 1}"#], "--policy-config: unknown field `learning_rate`, expected one of"),
+        (
+            &["--policy-config", r#"{"learning_rate": 1}"#],
+            "--policy-config: unknown field `learning_rate`, expected one of",
+        ),
         (&["--policy-config", r#"{"lr": -1}"#], "lr is -1, but must be"),
         (&["--config", "nowhere.toml"], "nowhere.toml: No such file or directory"),
     ];

@@ -73,7 +73,8 @@ pub(crate) fn security(job: &Job) -> Result<()> {
 
 /// Intervals of estimators, a hundred times each.
 pub(crate) fn coverage(job: &Job) -> Result<()> {
-    let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "ope_coverage", "--", "--nocapture"];
+    let tests =
+        ["test", "--locked", "--release", "--package", "rollmesh", "--test", "ope_coverage", "--", "--nocapture"];
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
