@@ -79,8 +79,8 @@ pub(super) fn fit(args: &OpeArgs, gamma: f64, judge: &mut Judge<'_>, rows: &mut 
 }
 
 /// A model of each, in a thread of its own; who waits hears of every pass.
-fn side_by_side(
-    tasks: &[Task],
+fn side_by_side<'tasks>(
+    tasks: &'tasks [Task],
     gamma: f64,
     config: &FittedQConfig,
     seed: u64,
@@ -88,8 +88,7 @@ fn side_by_side(
 ) -> Vec<Result<(FittedQ, Fit), EstimateError>> {
     thread::scope(|scope| {
         let (said, heard) = mpsc::channel();
-        let start = |task| {
-            let Task { number, transitions, .. } = task;
+        let start = |Task { number, transitions, .. }: &'tasks Task| {
             let said = said.clone();
             let fit = move || {
                 let hear = |fit| {
