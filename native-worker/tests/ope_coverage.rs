@@ -101,7 +101,7 @@ fn intervals(care: f32, seed: u64, estimators: &[Estimator]) -> Vec<(Interval, f
     let with_model = estimators.iter().any(|estimator| estimator.needs_model());
     // Doubly robust estimates are right with any model, but for their spread.
     let (refits, usual) = (if is_long() { REFITS } else { 0 }, FittedQConfig::at_once(GAMMA));
-    let config = if is_long() { usual } else { FittedQConfig { n_iters: 8, ..usual } };
+    let config = if is_long() { usual } else { FittedQConfig { n_iters: 4, ..usual } };
     let mut fitted = |mut rows: SampleBatch, seed: u64| {
         let transitions = judge.transitions(&rows).unwrap();
         let (mut model, _) = FittedQ::of_log(&transitions, GAMMA, config.clone(), seed, |_| ()).unwrap();
@@ -120,7 +120,7 @@ fn intervals(care: f32, seed: u64, estimators: &[Estimator]) -> Vec<(Interval, f
             let refits: Vec<f64> = draws.iter().map(|drawn| value(*estimator, drawn)).collect();
             refit_interval(estimate, &refits, 0.95).unwrap()
         } else {
-            estimator.interval(&rows, GAMMA, 0.95, 1_000, &streams).unwrap()
+            estimator.interval(&rows, GAMMA, 0.95, if is_long() { 1_000 } else { 300 }, &streams).unwrap()
         };
         (interval, estimate)
     };

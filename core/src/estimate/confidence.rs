@@ -105,14 +105,14 @@ fn quantiles(mut values: Vec<f64>, confidence: f64) -> Result<(f64, f64), Estima
 /// "Bootstrapping fitted Q-evaluation for off-policy inference", 2021), but not what it gets wrong of any.
 ///
 /// # Errors
-/// [`EstimateError::NoSamples`] of fewer than [`MIN_REFITS`], [`EstimateError::Confidence`] unless it is between 0 and 1,
+/// [`EstimateError::TooFewRefits`] below [`MIN_REFITS`], [`EstimateError::Confidence`] unless it is between 0 and 1,
 /// [`EstimateError::NotFinite`].
 pub fn refit_interval(estimate: f64, refits: &[f64], confidence: f64) -> Result<Interval, EstimateError> {
     check_confidence(confidence)?;
     all_finite(&[estimate])?;
     all_finite(refits)?;
     if refits.len() < MIN_REFITS {
-        return Err(EstimateError::NoSamples);
+        return Err(EstimateError::TooFewRefits(refits.len()));
     }
     let center = mean(refits.iter().copied());
     let squares: f64 = refits.iter().map(|x| (x - center) * (x - center)).sum();
@@ -244,7 +244,7 @@ mod tests {
         // Three of standard deviation 1.
         let Interval { low, high } = refit_interval(10.0, &[6.0, 7.0, 8.0], 0.95).unwrap();
         assert!((low - (10.0 - 4.302_653)).abs() < 1e-6 && (high - (10.0 + 4.302_653)).abs() < 1e-6, "{low} {high}");
-        assert_eq!(refit_interval(1.0, &[1.0, 2.0], 0.95).unwrap_err(), EstimateError::NoSamples);
+        assert_eq!(refit_interval(1.0, &[1.0, 2.0], 0.95).unwrap_err(), EstimateError::TooFewRefits(2));
         assert_eq!(refit_interval(1.0, &[1.0; 3], 95.0).unwrap_err(), EstimateError::Confidence(95.0));
         assert_eq!(refit_interval(1.0, &[1.0, f64::NAN, 2.0], 0.9).unwrap_err(), EstimateError::NotFinite { index: 1 });
     }

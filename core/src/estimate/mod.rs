@@ -171,6 +171,9 @@ pub enum EstimateError {
     /// No episodes, no rows or no resamples.
     #[error("there are no samples to estimate from")]
     NoSamples,
+    /// A standard deviation of one or two numbers says next to nothing.
+    #[error("an interval needs at least {MIN_REFITS} refits, not {0}")]
+    TooFewRefits(usize),
     /// A confidence is a probability, and neither impossible nor certain.
     #[error("confidence {0} is not between 0 and 1")]
     Confidence(f64),
