@@ -3,7 +3,8 @@
 //!
 //! Not so for RLlib's weighted importance sampling, which cannot tell policies apart where every step pays the same. And weights
 //! of whole trajectories hold less the farther the policies are apart: then a few episodes carry nearly everything, and the ones
-//! that would carry more are not in the log.
+//! that would carry more are not in the log. Between the policies that are far apart their interval held in 90 of 100
+//! repetitions (83 by the percentile bootstrap), that of `is` in 97, of `cwpdis` in 94.
 //!
 //! `ROLLMESH_LONG=1` takes a hundred repetitions, and prints how many intervals held by estimator.
 

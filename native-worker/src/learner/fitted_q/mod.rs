@@ -36,6 +36,9 @@ const SHUFFLE: u16 = 1;
 /// the mean over the policy's actions of what an older copy of it says of the next observation (Le, Voloshin, Yue: "Batch
 /// policy learning under constraints", 2019). RLlib's `FQETorchModel`, with tanh instead of ReLU.
 ///
+/// [`new`](Self::new) makes one that learns a bit of every batch, as a worker has them; [`of_log`](Self::of_log) one that is
+/// fitted to a whole log at once.
+///
 /// On a CPU what it learns is a function of settings, seed and steps alone, as of the [learner](super). An episode that was
 /// truncated goes on in the model: only what terminates has no value.
 ///
