@@ -67,14 +67,35 @@ async fn who_acted_is_worth_what_was_earned_and_another_one_something_else() {
     let estimates = found["estimates"].as_array().unwrap();
     let names: Vec<&str> = estimates.iter().filter_map(|of| of["estimator"].as_str()).collect();
     assert_eq!(names, ["is", "pdis", "trajectory_is", "wis", "cwpdis", "dm", "dr"]);
-    assert_eq!(keys(&estimates[0]), ["estimator", "high", "low", "v_delta", "v_gain", "v_target", "v_target_std"],);
+    assert_eq!(
+        keys(&estimates[0]),
+        ["estimator", "high", "interval_holds", "low", "v_delta", "v_gain", "v_target", "v_target_std"]
+    );
     for of in estimates.iter().filter(|of| of["estimator"] != "dm") {
         assert!((number(&of["v_gain"]) - 1.0).abs() < 1e-3, "{of}");
         assert!(number(&of["low"]) < number(&of["v_target"]) && number(&of["v_target"]) < number(&of["high"]), "{of}");
     }
     let episodes = number(&found["episodes"]);
     assert!((number(&found["effective_sample_size"]) - episodes).abs() < 0.01 * episodes);
-    assert_eq!(found["fitted_q"]["passes"], 4);
+    assert_eq!((&found["fitted_q"]["passes"], &found["refits"]), (&json!(4), &json!(10)));
+    let holds = |found: &Value| {
+        let of = |i: usize| found["estimates"][i]["interval_holds"].as_str().unwrap().to_owned();
+        [0, 5, 6].map(of)
+    };
+    assert_eq!(holds(&found), ["episodes", "refits", "refits"]);
+    // Every step of CartPole pays 1.
+    assert_eq!(found["hints"], json!(["every step pays the same: there wis cannot tell policies apart, take cwpdis"]));
+    let given = json(&run(&[&args[..], &[&own, "--refits", "0"]].concat(), 0).await.0);
+    assert_eq!(holds(&given), ["episodes", "first_states", "episodes"]);
+    assert!(given["hints"][1].as_str().unwrap().contains("--refits 10"), "{given}");
+    for i in [5, 6] {
+        let [refits, given] = [&found, &given].map(|found| &found["estimates"][i]);
+        assert_eq!(refits["v_target"], given["v_target"]);
+        assert!(
+            number(&refits["high"]) > number(&refits["low"]) && refits["high"] != given["high"],
+            "{refits} {given}"
+        );
+    }
 
     let other = json(&run(&[&args[..], &[&other]].concat(), 0).await.0);
     assert_eq!(other["v_behavior"], found["v_behavior"]);
@@ -85,7 +106,9 @@ async fn who_acted_is_worth_what_was_earned_and_another_one_something_else() {
     // Rows for themselves: all are worth 1, also to a policy that acts by chance.
     let bandit =
         ["--input", &samples, "--policy", &own, "--estimator", "wis,dr", "--bandit", "--epsilon-greedy", "0.5"];
-    let found = json(&run(&[&bandit[..], &["--json", "--seed", "7", "--confidence", "0.5"]].concat(), 0).await.0);
+    let found = json(
+        &run(&[&bandit[..], &["--json", "--seed", "7", "--confidence", "0.5", "--refits", "0"]].concat(), 0).await.0,
+    );
     assert_eq!((&found["samples"], &found["v_behavior"]), (&json!(1200), &json!(1.0)));
     for of in found["estimates"].as_array().unwrap() {
         assert!((number(&of["v_target"]) - 1.0).abs() < 0.05, "{of}");
@@ -104,7 +127,8 @@ async fn people_get_a_table_with_a_picture() {
         assert!(table.lines().any(|found| found.starts_with(line)), "{line} in {table}");
     }
     let rows: Vec<&str> = table.lines().skip_while(|line| !line.starts_with("estimator")).collect();
-    assert!(rows[0].contains("95 % from") && rows.len() == 5, "{table}");
+    assert!(rows[0].contains("95 % from") && rows.len() == 7, "{table}");
+    assert!(rows[6].contains("wis cannot tell policies apart, take cwpdis"), "{table}");
     for (row, name) in rows[1..].iter().zip(["behavior", "is", "wis", "cwpdis"]) {
         assert!(row.starts_with(name) && row.contains('├') && row.contains('●') && row.contains('┤'), "{row}");
     }
@@ -122,6 +146,7 @@ async fn what_cannot_be_estimated_is_told_with_its_fix() {
         (vec!["--input", &several, "--policy", &own], "the data are of several policies, "),
         (vec!["--input", &samples, "--policy", &own, "--gamma", "1.5"], "it must be from 0 to 1"),
         (vec!["--input", &samples, "--policy", &own, "--confidence", "95"], "confidence 95 is not between 0 and 1"),
+        (vec!["--input", &samples, "--policy", &own, "--refits", "2"], "it must be 0, or from 3 to 1000"),
         (vec!["--input", &samples, "--policy", &own, "--epsilon-greedy", "2"], "epsilon is 2; it must be from 0 to 1"),
         (
             vec!["--input", &samples, "--policy", &own, "--estimator", "dm", "--q-model-config", r#"{"lr": 0}"#],

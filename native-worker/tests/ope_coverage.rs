@@ -1,9 +1,10 @@
 //! Intervals of off-policy estimates hold what they promise: on CartPole, with two policies that are known, the value of the
 //! one that did not act lies in them as often as they say.
 //!
-//! Not so for the direct method, whose interval leaves out what its model gets wrong, for RLlib's weighted importance
-//! sampling, which cannot tell policies apart where every step pays the same, and not quite for weights of whole trajectories,
-//! of which a few among two hundred carry nearly everything: their interval held in 83 of 100 repetitions.
+//! Not so for RLlib's weighted importance sampling, which cannot tell policies apart where every step pays the same. And weights
+//! of whole trajectories hold less the farther the policies are apart: then a few episodes carry nearly everything, and the ones
+//! that would carry more are not in the log. Between the policies that are far apart their interval held in 90 of 100
+//! repetitions (83 by the percentile bootstrap), that of `is` in 97, of `cwpdis` in 94.
 //!
 //! `ROLLMESH_LONG=1` takes a hundred repetitions, and prints how many intervals held by estimator.
 
@@ -14,7 +15,7 @@ use rollmesh::{
 use rollmesh_core::{
     batch::{ACTION_LOGP, ACTIONS, EPS_ID, OBS, REWARDS, SampleBatch, TERMINATEDS},
     env::{EnvRegistry, EnvSpaces},
-    estimate::{EpisodeLog, Estimator},
+    estimate::{EpisodeLog, Estimator, Interval, draw_episodes, refit_interval},
     ids::{PolicyId, WeightsVersion},
     policy::{Judge, ModelConfig, NetPolicy},
     rng::{Purpose, Streams},
@@ -23,9 +24,14 @@ use rollmesh_core::{
 };
 
 const GAMMA: f64 = 0.95;
-/// How much whoever acted cares where the pole falls, and how much the policy in question does.
-const BEHAVIOR: f32 = 0.5;
+/// How much the policy in question cares where the pole falls, and how much whoever acted does: a bit less, or half as much.
 const TARGET: f32 = 1.0;
+const NEAR: f32 = 0.7;
+const FAR: f32 = 0.5;
+/// Episodes of a log.
+const EPISODES: i64 = 200;
+/// As many as `rollmesh ope` makes.
+const REFITS: u32 = 10;
 /// What the latter earns: the mean of 50,000 of its episodes.
 const TRUTH: f64 = 17.461;
 
@@ -86,54 +92,94 @@ fn truth(count: i64) -> f64 {
     Estimator::ImportanceSampling.estimate(&rows, GAMMA, true).unwrap().v_behavior
 }
 
-/// For each estimator, how often its interval held the truth, the mean of its estimates and the mean width of its intervals.
-fn hold(repetitions: u64, count: i64, estimators: &[Estimator]) -> Vec<(Estimator, u64, f64, f64)> {
-    let truth = if is_long() { truth(50_000) } else { TRUTH };
-    let mut held: Vec<_> = estimators.iter().map(|estimator| (*estimator, 0, 0.0, 0.0)).collect();
-    for seed in 0..repetitions {
-        let mut rows = episodes(BEHAVIOR, seed, count);
-        let mut target = policy(TARGET, 0);
-        let mut judge = Judge::new(&mut target, &spaces());
-        judge.add_probs(&mut rows).unwrap();
-        if estimators.iter().any(|estimator| estimator.needs_model()) {
-            // Doubly robust estimates are right with any model, but for their spread.
-            let usual = FittedQConfig::at_once(GAMMA);
-            let config = if is_long() { usual } else { FittedQConfig { n_iters: 8, ..usual } };
-            let mut model = FittedQ::new(4, 2, GAMMA, config, seed).unwrap();
-            model.fit_with(&judge.transitions(&rows).unwrap(), |_| ()).unwrap();
-            judge.add_values(&mut rows, &mut model).unwrap();
-        }
-        let streams = Streams::new(seed, Purpose::Shuffle);
-        for (estimator, hits, mean, width) in &mut held {
-            let interval = estimator.interval(&rows, GAMMA, 0.95, 1_000, &streams).unwrap();
-            *hits += u64::from((interval.low..=interval.high).contains(&truth));
-            *mean += estimator.estimate(&rows, GAMMA, true).unwrap().v_target / repetitions as f64;
-            *width += (interval.high - interval.low) / repetitions as f64;
-        }
+/// An interval and the estimate in it, by estimator.
+fn intervals(care: f32, seed: u64, estimators: &[Estimator]) -> Vec<(Interval, f64)> {
+    let mut rows = episodes(care, seed, EPISODES);
+    let mut target = policy(TARGET, 0);
+    let mut judge = Judge::new(&mut target, &spaces());
+    judge.add_probs(&mut rows).unwrap();
+    let streams = Streams::new(seed, Purpose::Shuffle);
+    let with_model = estimators.iter().any(|estimator| estimator.needs_model());
+    // Doubly robust estimates are right with any model, but for their spread.
+    let (refits, usual) = (if is_long() { REFITS } else { 0 }, FittedQConfig::at_once(GAMMA));
+    let config = if is_long() { usual } else { FittedQConfig { n_iters: 4, ..usual } };
+    let mut fitted = |mut rows: SampleBatch, seed: u64| {
+        let transitions = judge.transitions(&rows).unwrap();
+        let (mut model, _) = FittedQ::of_log(&transitions, GAMMA, config.clone(), seed, |_| ()).unwrap();
+        judge.add_values(&mut rows, &mut model).unwrap();
+        rows
+    };
+    let draws = (1..=if with_model { refits } else { 0 }).map(|draw| draw_episodes(&rows, &streams, draw).unwrap());
+    let draws: Vec<SampleBatch> = draws.zip(1..).map(|(drawn, draw)| fitted(drawn, seed + 1_000 * draw)).collect();
+    if with_model {
+        rows = fitted(rows, seed);
     }
-    println!("the truth is {truth:.3}");
-    for (estimator, hits, mean, width) in &held {
-        println!("{:<13} {hits} of {repetitions}, mean {mean:.3}, width {width:.3}", estimator.name());
-    }
-    assert!((truth - TRUTH).abs() < 0.05);
-    held
+    let value = |estimator: Estimator, rows| estimator.estimate(rows, GAMMA, true).unwrap().v_target;
+    let interval = |estimator: &Estimator| {
+        let estimate = value(*estimator, &rows);
+        let interval = if estimator.needs_model() && !draws.is_empty() {
+            let refits: Vec<f64> = draws.iter().map(|drawn| value(*estimator, drawn)).collect();
+            refit_interval(estimate, &refits, 0.95).unwrap()
+        } else {
+            estimator.interval(&rows, GAMMA, 0.95, if is_long() { 1_000 } else { 300 }, &streams).unwrap()
+        };
+        (interval, estimate)
+    };
+    estimators.iter().map(interval).collect()
 }
+
+/// For each estimator, how many of its intervals held the truth.
+fn hold(care: f32, repetitions: u64, estimators: &[Estimator]) -> Vec<u64> {
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+    let share = |first: u64| {
+        let seeds = (first..repetitions).step_by(threads as usize);
+        seeds.map(|seed| intervals(care, seed, estimators)).collect::<Vec<_>>()
+    };
+    let found: Vec<Vec<(Interval, f64)>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|first| scope.spawn(move || share(first))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let judged = estimators.iter().enumerate().map(|(i, estimator)| {
+        let mean = |of: &dyn Fn(&(Interval, f64)) -> f64| {
+            found.iter().map(|found| of(&found[i])).sum::<f64>() / found.len() as f64
+        };
+        let hits = found.iter().filter(|found| (found[i].0.low..=found[i].0.high).contains(&TRUTH)).count() as u64;
+        let (value, width) = (mean(&|found| found.1), mean(&|found| found.0.high - found.0.low));
+        let spread = mean(&|found| (found.1 - value).powi(2)).sqrt();
+        println!(
+            "{care} {:<13} {hits} of {repetitions}, mean {value:.3}, standard deviation {spread:.3}, width {width:.3}",
+            estimator.name()
+        );
+        hits
+    });
+    judged.collect()
+}
+
+use Estimator::{
+    ConsistentWeightedImportanceSampling, DoublyRobust, ImportanceSampling, TrajectoryImportanceSampling,
+    WeightedImportanceSampling,
+};
 
 #[test]
 fn the_value_of_a_policy_lies_in_the_intervals_of_another_ones_log() {
-    use Estimator::{
-        ConsistentWeightedImportanceSampling, DirectMethod, DoublyRobust, ImportanceSampling,
-        TrajectoryImportanceSampling, WeightedImportanceSampling,
-    };
-    let fast = [ImportanceSampling, ConsistentWeightedImportanceSampling, DoublyRobust];
+    let fast = [ImportanceSampling, TrajectoryImportanceSampling, ConsistentWeightedImportanceSampling, DoublyRobust];
     // Nine of ten at least; of a few repetitions one more may fail.
     let (repetitions, enough, estimators) = if is_long() { (100, 90, &Estimator::ALL[..]) } else { (10, 8, &fast[..]) };
-    for (estimator, hits, ..) in hold(repetitions, 200, estimators) {
-        match estimator {
-            // What the model gets wrong is not in its interval; and RLlib's weights do not see that episodes last longer.
-            DirectMethod | WeightedImportanceSampling => {}
-            TrajectoryImportanceSampling => assert!(hits * 10 >= repetitions * 8, "{hits} of {repetitions}"),
-            _ => assert!(hits >= enough, "{}: {hits} of {repetitions}", estimator.name()),
-        }
+    if is_long() {
+        let truth = truth(50_000);
+        assert!((truth - TRUTH).abs() < 0.05, "{truth}");
     }
+    for (estimator, hits) in estimators.iter().zip(hold(NEAR, repetitions, estimators)) {
+        let blind = *estimator == WeightedImportanceSampling;
+        assert!(blind || hits >= enough, "{}: {hits} of {repetitions}", estimator.name());
+    }
+}
+
+/// What weights of whole trajectories say is worth less then, and said to be: the others hold.
+#[test]
+fn policies_that_are_far_apart_are_judged_step_by_step() {
+    let estimators = [ImportanceSampling, TrajectoryImportanceSampling, ConsistentWeightedImportanceSampling];
+    let (repetitions, enough) = if is_long() { (100, [90, 85, 90]) } else { (5, [4, 3, 4]) };
+    let hits = hold(FAR, repetitions, &estimators);
+    assert!(hits.iter().zip(enough).all(|(hits, enough)| *hits >= enough), "{hits:?}");
 }

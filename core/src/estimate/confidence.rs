@@ -1,7 +1,7 @@
 //! How far estimates can be trusted.
 
 use super::{EstimateError, mean};
-use crate::{ids::SlotId, prelude::*, rng::Streams};
+use crate::{ids::SlotId, math, prelude::*, rng::Streams};
 
 /// Two ends between which a mean lies with some confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,8 +15,20 @@ pub struct Interval {
 /// Draws that one stream serves, with room for those that are rejected.
 const DRAWS: usize = 1 << 16;
 
-/// Interval in which the mean of what the samples stand for lies with probability `confidence`, by the percentile
-/// bootstrap (Efron 1979): the means of `resamples` draws of as many samples with replacement.
+/// A statistic of samples, and how far it strays from one set of them to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Studied {
+    pub(super) value: f64,
+    pub(super) std_error: f64,
+}
+
+/// Interval in which the mean of what the samples stand for lies with probability `confidence`, by the bootstrap-t (Efron,
+/// Tibshirani 1993, chapter 12; of means of skewed samples the usual one that holds best, Hesterberg 2015): of `resamples`
+/// draws of as many samples with replacement, the quantiles of how many of its own standard errors a draw's mean is away
+/// from the samples'.
+///
+/// Where too many draws have no spread, as of few samples or of rewards that are nearly always 0, an end is that of the
+/// percentile bootstrap, which needs none. A lone sample says nothing of its spread: both ends are its value.
 ///
 /// `values` are one number per episode, such as `v_target`. The same streams give the same interval; 1,000 resamples
 /// are usual.
@@ -30,44 +42,118 @@ pub fn bootstrap_interval(
     resamples: u32,
     streams: &Streams,
 ) -> Result<Interval, EstimateError> {
-    if let Some(index) = values.iter().position(|value| !value.is_finite()) {
-        return Err(EstimateError::NotFinite { index });
-    }
-    resampled(values.len(), confidence, resamples, streams, |drawn| mean(drawn.iter().map(|&index| values[index])))
+    all_finite(values)?;
+    let n = values.len() as f64;
+    bootstrap_t(values.len(), confidence, resamples, streams, |counts| {
+        let sum = |of: &dyn Fn(f64) -> f64| {
+            values.iter().zip(counts).map(|(value, count)| f64::from(*count) * of(*value)).sum::<f64>()
+        };
+        let value = sum(&|value| value) / n;
+        Studied { value, std_error: math::sqrt_f64(sum(&|x| (x - value) * (x - value))) / n }
+    })
 }
 
-/// The same of any statistic of `count` samples; it is told which ones were drawn, all of them below `count`.
-pub(super) fn resampled(
+/// The same of any statistic of `count` samples; it is told how often each of them counts.
+pub(super) fn bootstrap_t(
     count: usize,
     confidence: f64,
     resamples: u32,
     streams: &Streams,
-    mut statistic: impl FnMut(&[usize]) -> f64,
+    mut statistic: impl FnMut(&[u32]) -> Studied,
 ) -> Result<Interval, EstimateError> {
-    if !(confidence > 0.0 && confidence < 1.0) {
-        return Err(EstimateError::Confidence(confidence));
-    }
+    check_confidence(confidence)?;
     let below = u32::try_from(count).unwrap_or(u32::MAX);
-    let (mut found, mut drawn) = (Vec::new(), Vec::with_capacity(count));
+    let mut counts = vec![1; count];
+    let all = statistic(&counts);
+    let (mut values, mut errors) = (Vec::new(), Vec::new());
     for resample in 0..if count == 0 { 0 } else { resamples } {
         let mut rng = streams.at(SlotId(0), 0, resample, 0);
-        drawn.clear();
-        drawn.extend((0..count).map(|draw| {
+        counts.fill(0);
+        for draw in 0..count {
             if draw > 0 && draw.is_multiple_of(DRAWS) {
                 rng = streams.at(SlotId((draw / DRAWS) as u32), 0, resample, 0);
             }
-            rng.below(below) as usize
-        }));
-        found.push(statistic(&drawn));
+            counts[rng.below(below) as usize] += 1;
+        }
+        let drawn = statistic(&counts);
+        values.push(drawn.value);
+        // Infinite without spread, and then the end that hangs on it is the percentile bootstrap's.
+        errors.push(if drawn.value == all.value { 0.0 } else { (drawn.value - all.value) / drawn.std_error });
     }
-    found.sort_unstable_by(f64::total_cmp);
+    let ((least, most), (low, high)) = (quantiles(values, confidence)?, quantiles(errors, confidence)?);
+    let end = |errors: f64, percentile: f64| {
+        let end = all.value - errors * all.std_error;
+        if end.is_finite() { end } else { percentile }
+    };
+    let (low, high) = (end(high, least), end(low, most));
+    Ok(Interval { low, high: high.max(low) })
+}
+
+/// Those between which the values lie but for equal tails.
+fn quantiles(mut values: Vec<f64>, confidence: f64) -> Result<(f64, f64), EstimateError> {
+    values.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
     // Truncation is meant: the order statistic below the quantile, and its mirror image.
-    let below = ((tail * found.len() as f64) as usize).min(found.len().saturating_sub(1) / 2);
-    let above = found.len().saturating_sub(below + 1);
-    match (found.get(below), found.get(above)) {
-        (Some(&low), Some(&high)) => Ok(Interval { low, high }),
-        _ => Err(EstimateError::NoSamples),
+    let below = ((tail * values.len() as f64) as usize).min(values.len().saturating_sub(1) / 2);
+    let above = values.len().saturating_sub(below + 1);
+    Ok((*values.get(below).ok_or(EstimateError::NoSamples)?, *values.get(above).ok_or(EstimateError::NoSamples)?))
+}
+
+/// Interval around an estimate, from what the same estimate came to when everything that was learned for it was learned again
+/// from draws of as many episodes with replacement: their standard deviation on both sides, times Student's quantile. Holds what
+/// a model owes to the episodes that it happened to see (for fitted Q evaluation: Hao, Ji, Duan, Lu, Szepesvari, Wang:
+/// "Bootstrapping fitted Q-evaluation for off-policy inference", 2021), but not what it gets wrong of any.
+///
+/// # Errors
+/// [`EstimateError::TooFewRefits`] below [`MIN_REFITS`], [`EstimateError::Confidence`] unless it is between 0 and 1,
+/// [`EstimateError::NotFinite`].
+pub fn refit_interval(estimate: f64, refits: &[f64], confidence: f64) -> Result<Interval, EstimateError> {
+    check_confidence(confidence)?;
+    all_finite(&[estimate])?;
+    all_finite(refits)?;
+    if refits.len() < MIN_REFITS {
+        return Err(EstimateError::TooFewRefits(refits.len()));
+    }
+    let center = mean(refits.iter().copied());
+    let squares: f64 = refits.iter().map(|x| (x - center) * (x - center)).sum();
+    let freedom = refits.len() - 1;
+    // The next lower even number, whose distribution is a polynomial: a little wider.
+    let reach = student_quantile(confidence, freedom - freedom % 2) * math::sqrt_f64(squares / freedom as f64);
+    Ok(Interval { low: estimate - reach, high: estimate + reach })
+}
+
+/// What a standard deviation can be made of, with some degrees of freedom to spare.
+pub const MIN_REFITS: usize = 3;
+
+/// Within how many standard errors Student's distribution lies with probability `confidence`, for an even number of degrees of
+/// freedom, by bisection of the finite series (Abramowitz, Stegun 1964, 26.7.4).
+fn student_quantile(confidence: f64, freedom: usize) -> f64 {
+    let freedom_f64 = freedom as f64;
+    let within = |sine: f64| {
+        let cosine_squared = 1.0 - sine * sine;
+        let terms = (1..freedom / 2).scan(1.0, |term, k| {
+            *term *= cosine_squared * (2 * k - 1) as f64 / (2 * k) as f64;
+            Some(*term)
+        });
+        sine * (1.0 + terms.sum::<f64>())
+    };
+    // In the sine of the angle whose tangent is t over the root of the degrees of freedom.
+    let (mut low, mut high) = (0.0f64, 1.0f64);
+    for _ in 0..f64::MANTISSA_DIGITS {
+        let middle = 0.5 * (low + high);
+        *(if within(middle) < confidence { &mut low } else { &mut high }) = middle;
+    }
+    low * math::sqrt_f64(freedom_f64 / (1.0 - low * low))
+}
+
+fn check_confidence(confidence: f64) -> Result<(), EstimateError> {
+    if confidence > 0.0 && confidence < 1.0 { Ok(()) } else { Err(EstimateError::Confidence(confidence)) }
+}
+
+fn all_finite(values: &[f64]) -> Result<(), EstimateError> {
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(index) => Err(EstimateError::NotFinite { index }),
+        None => Ok(()),
     }
 }
 
@@ -107,6 +193,29 @@ mod tests {
         assert_eq!(many, bootstrap_interval(&values(2000), 0.9, 400, &STREAMS).unwrap());
     }
 
+    /// What is rare among the samples may be more: the upper end is farther away than the lower one, and farther than the
+    /// percentile bootstrap has it, whose draws know no more than the samples.
+    #[test]
+    fn intervals_of_skewed_samples_lean_to_where_the_rare_ones_are() {
+        let mut values = vec![0.0; 95];
+        values.extend([8.0, 16.0, 24.0, 32.0, 40.0]);
+        let Interval { low, high } = bootstrap_interval(&values, 0.95, 2_000, &STREAMS).unwrap();
+        // The mean is 1.2 with a standard error of 0.58.
+        assert!((0.2..0.6).contains(&low) && (3.0..4.5).contains(&high), "{low} {high}");
+    }
+
+    #[test]
+    fn draws_without_spread_leave_an_end_to_percentiles() {
+        // More than a tenth of the draws hold the two that differ not once.
+        let mut values = vec![0.0; 198];
+        values.extend([1.0; 2]);
+        let Interval { low, high } = bootstrap_interval(&values, 0.95, 2_000, &STREAMS).unwrap();
+        assert!(low > 0.0 && low < 0.005 && (high - 0.025).abs() < 1e-9, "{low} {high}");
+        // Squares beyond the range of doubles are no spread either.
+        let Interval { low, high } = bootstrap_interval(&[1e200, 3e200], 0.9, 200, &STREAMS).unwrap();
+        assert_eq!((low, high), (1e200, 3e200));
+    }
+
     #[test]
     fn a_lone_sample_is_all_there_is() {
         let interval = bootstrap_interval(&[2.5], 0.95, 1, &STREAMS).unwrap();
@@ -123,6 +232,21 @@ mod tests {
         assert_eq!(of(&[1.0, f64::NAN], 0.9, 10).unwrap_err(), EstimateError::NotFinite { index: 1 });
         // Tails of one half each must not cross over.
         assert!(of(&[1.0, 2.0, 4.0], 1e-17, 8).is_ok_and(|interval| interval.low <= interval.high));
+    }
+
+    #[test]
+    fn refits_tell_how_far_an_estimate_strays() {
+        // Quantiles as they are in tables.
+        for (freedom, quantile) in [(2, 4.302_653), (4, 2.776_445), (18, 2.100_922), (100, 1.983_972)] {
+            assert!((student_quantile(0.95, freedom) - quantile).abs() < 1e-6, "{freedom}");
+        }
+        assert!((student_quantile(0.5, 2) - 0.816_497).abs() < 1e-6);
+        // Three of standard deviation 1.
+        let Interval { low, high } = refit_interval(10.0, &[6.0, 7.0, 8.0], 0.95).unwrap();
+        assert!((low - (10.0 - 4.302_653)).abs() < 1e-6 && (high - (10.0 + 4.302_653)).abs() < 1e-6, "{low} {high}");
+        assert_eq!(refit_interval(1.0, &[1.0, 2.0], 0.95).unwrap_err(), EstimateError::TooFewRefits(2));
+        assert_eq!(refit_interval(1.0, &[1.0; 3], 95.0).unwrap_err(), EstimateError::Confidence(95.0));
+        assert_eq!(refit_interval(1.0, &[1.0, f64::NAN, 2.0], 0.9).unwrap_err(), EstimateError::NotFinite { index: 1 });
     }
 
     #[test]

@@ -5,7 +5,10 @@ use core::ops::Range;
 use super::{EstimateError, scaled::Scaled};
 use crate::{
     batch::{ACTION_PROB, BatchError, EPS_ID, REWARDS, SampleBatch},
+    column::ColumnData,
+    ids::SlotId,
     prelude::*,
+    rng::Streams,
 };
 
 /// Probability, or density, of the logged action under the policy to be judged.
@@ -76,6 +79,25 @@ pub(super) fn episodes(batch: &SampleBatch) -> Result<Vec<Range<usize>>, Estimat
         }
     }
     Ok(episodes)
+}
+
+/// As many episodes as there are, drawn with replacement, whole and under ids of their own from 0 on: what a model learns from
+/// again for [`refit_interval`](super::refit_interval). The same streams and `draw` give the same episodes.
+///
+/// # Errors
+/// [`EstimateError::Batch`] without `eps_id`, [`EstimateError::NotScalar`].
+pub fn draw_episodes(rows: &SampleBatch, streams: &Streams, draw: u32) -> Result<SampleBatch, EstimateError> {
+    let episodes = episodes(rows)?;
+    let (mut order, mut ids) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+    for id in 0..episodes.len() {
+        let mut rng = streams.at(SlotId(id as u32), 1, draw, 0);
+        let drawn = episodes[rng.below(episodes.len() as u32) as usize].clone();
+        ids.extend(drawn.clone().map(|_| id as i64));
+        order.extend(drawn.map(|row| row as u32));
+    }
+    let mut drawn = rows.gather(&order)?;
+    drawn.insert(EPS_ID.name(), ColumnData::scalars(ids))?;
+    Ok(drawn)
 }
 
 /// That no id comes back after another one.

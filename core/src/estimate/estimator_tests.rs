@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     batch::{BatchError, EPS_ID, SampleBatch},
     column::ColumnData,
+    rng::{Purpose, Streams},
 };
 
 fn batch(columns: &[(&'static str, &[f64])], ids: &[i64]) -> SampleBatch {
@@ -105,6 +106,23 @@ fn with_a_model() {
     assert_close(samples[0].v_target, 3.8125);
     // Rows: 1 + 0.5 (0.5), 2 + 1.5 (1.5), 3 + 2 (2.5), 4 + 0.5 (3.5), 5 + 4.5
     assert_close(DoublyRobust.estimate(&logged, 0.5, false).unwrap().v_target, (1.25 + 4.25 + 8.0 + 5.75 + 9.5) / 5.0);
+}
+
+#[test]
+fn drawn_episodes_are_whole_and_have_ids_of_their_own() {
+    let rewards: Vec<f64> = (0..40).map(f64::from).collect();
+    let ids: Vec<i64> = (0..40).map(|row| 7 - row / 4).collect();
+    let logged = batch(&[("rewards", &rewards)], &ids);
+    let streams = Streams::new(3, Purpose::Shuffle);
+    let drawn = draw_episodes(&logged, &streams, 0).unwrap();
+    assert_eq!(drawn.get(EPS_ID).unwrap(), (0..40).map(|row| row / 4).collect::<Vec<i64>>());
+    let rewards = drawn.column("rewards").unwrap().typed::<f64>().unwrap().values();
+    let firsts: Vec<f64> = rewards.chunks(4).map(|rows| rows[0]).collect();
+    assert!(rewards.chunks(4).all(|rows| rows[0] % 4.0 == 0.0 && rows[3] == rows[0] + 3.0), "{rewards:?}");
+    assert!((2..10).contains(&firsts.iter().map(|first| *first as i64).collect::<BTreeSet<_>>().len()), "{firsts:?}");
+    assert_eq!(draw_episodes(&logged, &streams, 0).unwrap(), drawn);
+    assert_ne!(draw_episodes(&logged, &streams, 1).unwrap(), drawn);
+    assert!(draw_episodes(&batch(&[("rewards", &[])], &[]), &streams, 0).unwrap().is_empty());
 }
 
 #[test]

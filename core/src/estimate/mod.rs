@@ -22,7 +22,7 @@
 //! ```
 //!
 //! [`EpisodeLog`] puts the rows of episodes together that lie apart; a [`QModel`] learns the values that some estimators need;
-//! [`bootstrap_interval`] and [`effective_sample_size`] say how far to trust them.
+//! [`bootstrap_interval`], [`refit_interval`] and [`effective_sample_size`] say how far to trust them.
 //!
 //! Not here: the probabilities, which `policy::Judge` asks a policy for, and any model.
 
@@ -37,9 +37,9 @@ mod model;
 mod reweighted;
 mod scaled;
 
-pub use confidence::{Interval, bootstrap_interval, effective_sample_size};
+pub use confidence::{Interval, MIN_REFITS, bootstrap_interval, effective_sample_size, refit_interval};
 pub(crate) use episodes::rewards;
-pub use episodes::{NEW_ACTION_PROB, check_rows};
+pub use episodes::{NEW_ACTION_PROB, check_rows, draw_episodes};
 pub use estimator::{Estimator, importance_weights};
 pub(crate) use estimator::{Q_VALUES, V_VALUES};
 pub use legacy::LegacyStepEstimator;
@@ -171,6 +171,9 @@ pub enum EstimateError {
     /// No episodes, no rows or no resamples.
     #[error("there are no samples to estimate from")]
     NoSamples,
+    /// A standard deviation of one or two numbers says next to nothing.
+    #[error("an interval needs at least {MIN_REFITS} refits, not {0}")]
+    TooFewRefits(usize),
     /// A confidence is a probability, and neither impossible nor certain.
     #[error("confidence {0} is not between 0 and 1")]
     Confidence(f64),

@@ -4,20 +4,24 @@ use core::ops::Range;
 
 use super::{
     EstimateError, Estimator, Interval,
-    confidence::{bootstrap_interval, resampled},
+    confidence::{Studied, bootstrap_interval, bootstrap_t},
     episodes::{check_unique, episodes, ratios, rewards},
     estimator::cumulative,
     scaled::Scaled,
 };
-use crate::{batch::SampleBatch, prelude::*, rng::Streams};
+use crate::{batch::SampleBatch, math, prelude::*, rng::Streams};
 
 impl Estimator {
-    /// Interval in which the value of the new policy lies with probability `confidence`: the percentile bootstrap over
-    /// episodes, as [`bootstrap_interval`] has it. Weighted estimators weigh every draw anew, since the weights of
-    /// an episode depend on the others. For a bandit's log give each row an `eps_id` of its own.
+    /// Interval in which the value of the new policy lies with probability `confidence`: the bootstrap-t over episodes, as
+    /// [`bootstrap_interval`] has it. Weighted estimators weigh every draw anew, since the weights of an episode depend on
+    /// the others; their standard error is that of the episodes' influences (the infinitesimal jackknife: Jaeckel 1972). For
+    /// a bandit's log give each row an `eps_id` of its own.
     ///
-    /// What a model says is taken as true, so for the direct method this is the spread of first states alone, not the
-    /// model's error.
+    /// What a model says is taken as given, so for the direct method this is the spread of first states alone, and for the
+    /// doubly robust one a little too narrow if the model has learned from the same episodes. [`refit_interval`] holds what a
+    /// model owes to them.
+    ///
+    /// [`refit_interval`]: super::refit_interval
     ///
     /// # Errors
     /// As [`per_episode`](Self::per_episode) and [`bootstrap_interval`].
@@ -31,7 +35,8 @@ impl Estimator {
     ) -> Result<Interval, EstimateError> {
         if self.weighs_together() {
             let mut rows = Reweighted::new(self, batch, gamma)?;
-            let interval = resampled(rows.episodes.len(), confidence, resamples, streams, |drawn| rows.value(drawn))?;
+            let interval =
+                bootstrap_t(rows.episodes.len(), confidence, resamples, streams, |counts| rows.study(counts))?;
             let bad = !(interval.low.is_finite() && interval.high.is_finite());
             return if bad { Err(EstimateError::Overflow { row: 0 }) } else { Ok(interval) };
         }
@@ -51,8 +56,23 @@ struct Reweighted {
     ended: bool,
     /// What a weight is a multiple of at the step before, as a multiple of what it is at each step.
     rescale: Vec<f64>,
-    /// Sums of terms, of weights and of the last weights of episodes that end there, and the episodes that count.
-    steps: Vec<[f64; 4]>,
+    /// Of the episodes that count.
+    steps: Vec<Step>,
+}
+
+/// What episodes come to at a step.
+#[derive(Clone, Copy, Default)]
+struct Step {
+    /// Sum of their terms there.
+    terms: f64,
+    /// Sum of their weights there.
+    weights: f64,
+    /// Sum of the weights of those for which it is the last one.
+    last: f64,
+    /// How many reach it.
+    count: f64,
+    /// By how much a term, a weight, being there, and a weight that was kept from the step before, move the sum over steps.
+    slopes: [f64; 4],
 }
 
 impl Reweighted {
@@ -79,36 +99,78 @@ impl Reweighted {
         let rescale =
             before.zip(exponents()).map(|(before, here)| Scaled::ONE.scaled_by(before).at_scale(here)).collect();
         let ended = estimator == Estimator::ConsistentWeightedImportanceSampling;
-        let steps = vec![[0.0; 4]; scales.len()];
+        let steps = vec![Step::default(); scales.len()];
         Ok(Self { episodes, weights, terms, ended, rescale, steps })
     }
 
-    fn value(&mut self, drawn: &[usize]) -> f64 {
-        self.steps.fill([0.0; 4]);
-        for &episode in drawn {
-            let rows = self.episodes[episode].clone();
-            for (row, [terms, weights, _, count]) in rows.clone().zip(&mut self.steps) {
-                *terms += self.terms[row];
-                *weights += self.weights[row];
-                *count += 1.0;
+    /// The estimate of episodes that count as often as this, and its standard error.
+    fn study(&mut self, counts: &[u32]) -> Studied {
+        self.sum_up(counts);
+        let n = counts.iter().map(|count| f64::from(*count)).sum::<f64>();
+        let value = self.weigh(n) / n;
+        let squares = |(rows, count): (&Range<usize>, &u32)| {
+            let influence = if *count == 0 { 0.0 } else { self.influence(rows, value) };
+            f64::from(*count) * influence * influence
+        };
+        let squares: f64 = self.episodes.iter().zip(counts).map(squares).sum();
+        Studied { value, std_error: math::sqrt_f64(squares) / n }
+    }
+
+    fn sum_up(&mut self, counts: &[u32]) {
+        self.steps.fill(Step::default());
+        for (rows, count) in self.episodes.iter().zip(counts).filter(|(_, count)| **count > 0) {
+            let times = f64::from(*count);
+            for (row, step) in rows.clone().zip(&mut self.steps) {
+                step.terms += times * self.terms[row];
+                step.weights += times * self.weights[row];
+                step.count += times;
             }
-            if let (Some([_, _, last, _]), Some(weight)) =
-                (self.steps.get_mut(rows.len() - 1), self.weights.get(rows.end - 1))
-            {
-                *last += weight;
+            if let (Some(step), Some(weight)) = (self.steps.get_mut(rows.len() - 1), self.weights.get(rows.end - 1)) {
+                step.last += times * weight;
             }
         }
+    }
+
+    /// The sum over steps of `n` episodes, and its slopes.
+    fn weigh(&mut self, n: f64) -> f64 {
         let (mut kept, mut sum) = (0.0, 0.0);
-        for ([terms, weights, last, count], rescale) in self.steps.iter().zip(&self.rescale) {
+        for (step, rescale) in self.steps.iter_mut().zip(&self.rescale) {
             // What is nothing stays nothing, however much the scale changes.
             kept = if kept == 0.0 { 0.0 } else { kept * rescale };
-            let (all, count) = if self.ended { (weights + kept, drawn.len() as f64) } else { (*weights, *count) };
+            let (all, count) = if self.ended { (step.weights + kept, n) } else { (step.weights, step.count) };
             if all > 0.0 {
-                sum += terms * count / all;
+                let (mean, share) = (step.terms / all, count / all);
+                sum += mean * count;
+                // Where those that have ended count, being there is no news.
+                step.slopes = [share, -mean * share, if self.ended { 0.0 } else { mean }, 0.0];
             }
-            kept += last;
+            kept += step.last;
         }
-        sum / drawn.len() as f64
+        if self.ended {
+            let mut later = 0.0;
+            for (step, rescale) in self.steps.iter_mut().zip(&self.rescale).rev() {
+                let [_, weight, _, kept] = &mut step.slopes;
+                later += *weight;
+                later = if later == 0.0 { 0.0 } else { later * rescale };
+                *kept = later;
+            }
+        }
+        sum
+    }
+
+    /// By how much an episode moves the estimate, times the number of episodes. Of all that count together nothing.
+    fn influence(&self, rows: &Range<usize>, value: f64) -> f64 {
+        let moved = rows.clone().zip(&self.steps).map(|(row, step)| {
+            let [term, weight, there, _] = step.slopes;
+            self.terms[row] * term + self.weights[row] * weight + there
+        });
+        let moved: f64 = moved.sum();
+        if !self.ended {
+            return moved - value;
+        }
+        let last = self.weights.get(rows.end.wrapping_sub(1)).copied().unwrap_or(0.0);
+        let kept = self.steps.get(rows.len()).map_or(0.0, |step| step.slopes[3]);
+        if last == 0.0 { moved } else { moved + last * kept }
     }
 }
 
@@ -141,8 +203,27 @@ mod tests {
         batch.insert(EPS_ID.name(), ColumnData::scalars(vec![0i64, 0, 0, 1, 2, 2, 3, 3, 4, 4, 5, 6])).unwrap();
         for estimator in Estimator::ALL.into_iter().filter(|estimator| estimator.weighs_together()) {
             let estimate = estimator.estimate(&batch, 0.9, true).unwrap();
-            let value = Reweighted::new(estimator, &batch, 0.9).unwrap().value(&[0, 1, 2, 3, 4, 5, 6]);
+            let value = Reweighted::new(estimator, &batch, 0.9).unwrap().study(&[1; 7]).value;
             assert!((value - estimate.v_target).abs() < 1e-12, "{value} {estimate:?}");
+        }
+    }
+
+    /// A little more of an episode moves the estimate by as much as its influence says.
+    #[test]
+    fn influences_are_slopes() {
+        let mut batch = log(6, |episode| episode as f64);
+        batch.insert(EPS_ID.name(), ColumnData::scalars(vec![0i64, 0, 0, 1, 2, 2, 3, 3, 4, 4, 5, 6])).unwrap();
+        for estimator in Estimator::ALL.into_iter().filter(|estimator| estimator.weighs_together()) {
+            let mut rows = Reweighted::new(estimator, &batch, 0.9).unwrap();
+            let times = 1_000_000;
+            for episode in 0..7 {
+                let mut more = [times; 7];
+                more[episode] += 1;
+                let value = rows.study(&[times; 7]).value;
+                let influence = rows.influence(&rows.episodes[episode].clone(), value);
+                let moved = (rows.study(&more).value - value) * f64::from(7 * times);
+                assert!((moved - influence).abs() < 1e-3, "{estimator:?} {episode}: {moved} {influence}");
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod codec;
 mod control;
 pub mod convert;
 mod episode_driver;
+mod episode_fault;
 mod evaluators;
 mod external;
 pub mod handshake;

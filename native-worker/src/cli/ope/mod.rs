@@ -1,13 +1,20 @@
 //! `rollmesh ope`: how good a policy would have been in the episodes that another one has played.
 
 mod estimate;
+mod model;
 mod read;
 mod report;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum};
-use rollmesh_core::{config::Config, env::EnvContext, estimate::Estimator, ids::SlotId, policy::Judge};
+use rollmesh_core::{
+    config::Config,
+    env::EnvContext,
+    estimate::{EstimateError, Estimator, MIN_REFITS},
+    ids::SlotId,
+    policy::Judge,
+};
 
 use super::exit::Failure;
 use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::AUTO};
@@ -19,8 +26,11 @@ use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::AUTO};
                         rollmesh ope --input clicks.parquet --policy runs/ads --estimator is,dr --bandit\n\n\
                   The data must say how likely each action was, as action_prob or action_logp; for dm alone they need not. \
                   Estimates with ratios are of no use where the effective sample size is small: then log more episodes, or \
-                  of a policy that is more like the one in question. The interval of dm is that of first states; what the \
-                  model gets wrong is not in it.")]
+                  of a policy that is more like the one in question. Where every step pays the same, wis cannot tell policies apart; \
+                  cwpdis can.\n\n\
+                  Intervals are those of which episodes happened to be logged. With --refits those of dm and dr also hold what \
+                  the model owes to them; without, that of dm is of first states alone, and far too narrow. None holds what \
+                  a model gets wrong of any episodes.")]
 pub(super) struct OpeArgs {
     /// Logged episodes: files, folders, patterns, or data sets by their ids, in any format that `rollmesh data` reads
     #[arg(long = "input", value_name = "DATA", required = true, num_args = 1..)]
@@ -44,8 +54,12 @@ pub(super) struct OpeArgs {
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
     /// Draws of as many episodes from which intervals are made
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     resamples: u32,
+    /// Models that learn again from draws of as many episodes, from which the intervals of dm and dr are made, as many at a time
+    /// as there are processors; each takes as long as the first one. 0, or from 3 to 1,000
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = refits)]
+    refits: u32,
     /// Settings of the model of values, which dm and dr need: n_iters, lr, minibatch_size, polyak_coef, min_loss_threshold,
     /// clip_grad_norm, fcnet_hiddens
     #[arg(long, value_name = "JSON", default_value = "{}")]
@@ -100,6 +114,16 @@ impl EstimatorName {
     }
 }
 
+/// More say no more.
+const MAX_REFITS: usize = 1_000;
+
+fn refits(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(refits) if refits == 0 || (MIN_REFITS..=MAX_REFITS).contains(&(refits as usize)) => Ok(refits),
+        _ => Err(format!("it must be 0, or from {MIN_REFITS} to {MAX_REFITS}")),
+    }
+}
+
 impl OpeArgs {
     /// Whether any estimator looks at how likely actions were.
     fn wants_ratios(&self) -> bool {
@@ -117,6 +141,9 @@ pub(super) fn run(args: &OpeArgs, registry: &Registry) -> Result<ExitCode, Failu
     let gamma = args.gamma.unwrap_or(checkpoint.gamma);
     if !(0.0..=1.0).contains(&gamma) {
         return Err(Failure::usage(format!("--gamma is {gamma}; it must be from 0 to 1")));
+    }
+    if !(args.confidence > 0.0 && args.confidence < 1.0) {
+        return Err(Failure::usage(EstimateError::Confidence(args.confidence)));
     }
     let mut policy = checkpoint.policy(&registry.envs, AUTO).map_err(Failure::usage)?;
     let env = registry.envs.spec(&checkpoint.spec.env).map_err(Failure::usage)?;

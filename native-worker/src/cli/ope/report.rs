@@ -1,14 +1,18 @@
 //! What is printed.
 
-use rollmesh_core::estimate::{Estimate, Interval};
+use rollmesh_core::estimate::Interval;
 use serde_json::{Value, json};
 
-use super::{OpeArgs, estimate::Found, read::Data};
+use super::{
+    EstimatorName, OpeArgs,
+    estimate::{Found, Holds},
+    read::Data,
+};
 use crate::{checkpoint::PolicyCheckpoint, cli::data::numbers::short};
 
 /// Characters of the picture of intervals.
 const PICTURE: usize = 40;
-/// Below so many effective samples, estimates by ratios hang on a few episodes.
+/// Below so many samples, intervals are guesses; below so many effective ones, estimates by ratios hang on a few episodes.
 const FEW: f64 = 10.0;
 
 pub(super) struct Report<'a> {
@@ -23,10 +27,11 @@ impl Report<'_> {
     pub(super) fn json(&self) -> Value {
         let Self { args, checkpoint, data, found, .. } = self;
         let (behavior, interval) = &found.behavior;
-        let estimates = found.estimates.iter().map(|(name, of, Interval { low, high })| {
+        let estimates = found.estimates.iter().map(|line| {
+            let (of, Interval { low, high }) = (&line.estimate, line.interval);
             json!({
-                "estimator": name.name(), "v_target": of.v_target, "v_target_std": of.v_target_std,
-                "low": low, "high": high, "v_gain": of.v_gain, "v_delta": of.v_delta,
+                "estimator": line.name.name(), "v_target": of.v_target, "v_target_std": of.v_target_std,
+                "low": low, "high": high, "interval_holds": line.holds.name(), "v_gain": of.v_gain, "v_delta": of.v_delta,
             })
         });
         let fit = found.fit.map(|fit| json!({"passes": fit.passes, "loss": fit.loss}));
@@ -46,6 +51,7 @@ impl Report<'_> {
             "epsilon_greedy": args.epsilon_greedy,
             "confidence": args.confidence,
             "resamples": args.resamples,
+            "refits": args.wants_model().then_some(args.refits),
             "seed": args.seed,
             "effective_sample_size": found.effective_samples,
             "v_behavior": behavior.v_behavior,
@@ -54,7 +60,26 @@ impl Report<'_> {
             "v_behavior_high": interval.high,
             "fitted_q": fit,
             "estimates": estimates.collect::<Vec<_>>(),
+            "hints": self.hints(),
         })
+    }
+
+    /// What else to know before anybody trusts the numbers.
+    fn hints(&self) -> Vec<String> {
+        let Self { args, found, .. } = self;
+        let mut hints = Vec::new();
+        let has = |name| found.estimates.iter().any(|line| line.name == name);
+        if has(EstimatorName::Wis) && found.equal_rewards && !args.bandit {
+            hints.push("every step pays the same: there wis cannot tell policies apart, take cwpdis".into());
+        }
+        if found.estimates.iter().any(|line| line.holds == Holds::FirstStates) {
+            let what = "the interval of dm is of first states alone, not of what the model learned";
+            hints.push(format!("{what}: --refits 10 holds that, too"));
+        }
+        if (found.samples as f64) < FEW {
+            hints.push(format!("intervals from {} samples are guesses: log more", found.samples));
+        }
+        hints
     }
 
     pub(super) fn print(&self) {
@@ -77,7 +102,7 @@ impl Report<'_> {
             if args.bandit { "none, rows stand for themselves".into() } else { short(self.gamma) }
         );
         if let Some(fit) = found.fit {
-            println!("fitted Q    {} passes, loss {}", fit.passes, short(fit.loss));
+            println!("fitted Q    {} passes, loss {}, {} refits", fit.passes, short(fit.loss), args.refits);
         }
         if let Some(samples) = found.effective_samples {
             let few = if samples < FEW { ": too few to trust estimates by ratios" } else { "" };
@@ -86,14 +111,16 @@ impl Report<'_> {
         println!();
         let (behavior, interval) = &found.behavior;
         let own = Line::new("behavior", behavior.v_behavior, behavior.v_behavior_std, *interval, None);
-        let estimate = |of: &Estimate| (of.v_target, of.v_target_std, Some(of.v_gain));
-        let lines = found.estimates.iter().map(|(name, of, interval)| {
-            let (value, std, gain) = estimate(of);
-            Line::new(name.name(), value, std, *interval, gain)
+        let lines = found.estimates.iter().map(|line| {
+            let of = &line.estimate;
+            Line::new(line.name.name(), of.v_target, of.v_target_std, line.interval, Some(of.v_gain))
         });
         let lines: Vec<Line> = std::iter::once(own).chain(lines).collect();
         let percent = short(100.0 * args.confidence);
         table(&lines, &percent);
+        for hint in self.hints() {
+            println!("\n{hint}");
+        }
     }
 }
 

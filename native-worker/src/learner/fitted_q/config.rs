@@ -45,12 +45,13 @@ impl Default for FittedQConfig {
 }
 
 impl FittedQConfig {
-    /// For a log that is all there is, and fitted once: a value reaches as many steps back as there are passes, so there are
-    /// several times as many as a discount looks ahead, and none of them is spared.
+    /// For a log that is all there is, and fitted [once](super::FittedQ::of_log): a value reaches as many steps back as there
+    /// are passes, and every pass comes only part of the way, so there are eight times as many as a discount looks ahead, and
+    /// none of them is spared.
     #[must_use]
     pub fn at_once(gamma: f64) -> Self {
         let horizon = 1.0 / (1.0 - gamma.clamp(0.0, 0.999));
-        let n_iters = (4.0 * horizon).round().clamp(60.0, 1_000.0) as u32;
+        let n_iters = (8.0 * horizon).round().clamp(60.0, 1_000.0) as u32;
         Self { n_iters, min_loss_threshold: 0.0, minibatch_size: Some(256), ..Self::default() }
     }
 
@@ -100,7 +101,7 @@ mod tests {
             ..FittedQConfig::default()
         };
         assert_eq!(found, wanted);
-        assert_eq!(FittedQConfig::at_once(0.99).n_iters, 400);
+        assert_eq!(FittedQConfig::at_once(0.95).n_iters, 160);
         assert_eq!((FittedQConfig::at_once(1.0).n_iters, FittedQConfig::at_once(0.0).n_iters), (1_000, 60));
     }
 

@@ -1,6 +1,7 @@
 //! Fitted Q evaluation: values of a policy's actions, from what another one did.
 
 mod config;
+mod scale;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use rollmesh_core::{
     worker::QModelContext,
 };
 
+use self::scale::Scale;
 use super::{
     config::PolicyGradientConfig,
     error::LearnError,
@@ -33,6 +35,9 @@ const SHUFFLE: u16 = 1;
 /// Values of all actions in an observation, by a perceptron that is fitted to `r + gamma V'` again and again, where `V'` is
 /// the mean over the policy's actions of what an older copy of it says of the next observation (Le, Voloshin, Yue: "Batch
 /// policy learning under constraints", 2019). RLlib's `FQETorchModel`, with tanh instead of ReLU.
+///
+/// [`new`](Self::new) makes one that learns a bit of every batch, as a worker has them; [`of_log`](Self::of_log) one that is
+/// fitted to a whole log at once.
 ///
 /// On a CPU what it learns is a function of settings, seed and steps alone, as of the [learner](super). An episode that was
 /// truncated goes on in the model: only what terminates has no value.
@@ -68,9 +73,10 @@ pub struct FittedQ {
     target_variables: Vec<Var>,
     optimizer: Optimizer,
     config: FittedQConfig,
+    scale: Scale,
     gamma: f64,
     /// Passes so far: the address of each one's shuffle.
-    passes: u32,
+    seen: u32,
     shuffles: Streams,
 }
 
@@ -120,7 +126,29 @@ impl FittedQ {
         };
         let optimizer = Optimizer::new(variables.clone(), &adam.common())?;
         let shuffles = Streams::new(seed, Purpose::Shuffle);
-        Ok(Self { q, target, variables, target_variables, optimizer, config, gamma, passes: 0, shuffles })
+        let scale = Scale::none(obs_len);
+        Ok(Self { q, target, variables, target_variables, optimizer, config, scale, gamma, seen: 0, shuffles })
+    }
+
+    /// A model of a log that is all there is, fitted to it once, to convergence: observations and values are scaled as the log
+    /// has them, and the learning rate falls to nothing by the last pass. Somebody is told after every pass how far it is.
+    ///
+    /// # Errors
+    /// [`EstimateError::Model`], [`EstimateError::NoSamples`].
+    pub fn of_log(
+        transitions: &Transitions,
+        gamma: f64,
+        config: FittedQConfig,
+        seed: u64,
+        hear: impl FnMut(Fit),
+    ) -> Result<(Self, Fit), EstimateError> {
+        transitions.check()?;
+        let (obs_len, num_actions) = (transitions.obs_len, transitions.num_actions);
+        let mut model = Self::new(obs_len, num_actions, gamma, config, seed).map_err(failed)?;
+        model.scale = Scale::of(transitions, gamma);
+        let (lr, passes) = (model.config.lr, f64::from(model.config.n_iters));
+        let fit = model.passes(transitions, |pass| lr * (1.0 - f64::from(pass) / passes), hear)?;
+        Ok((model, fit))
     }
 
     /// For the input evaluations `dm` and `dr` of a worker.
@@ -132,11 +160,13 @@ impl FittedQ {
         Self::new(context.obs_len, context.num_actions, context.gamma, config, context.seed).map_err(failed)
     }
 
-    /// [Fits](QModel::fit), and tells somebody after every pass how far it is.
-    ///
-    /// # Errors
-    /// [`EstimateError::Model`], [`EstimateError::NoSamples`].
-    pub fn fit_with(&mut self, transitions: &Transitions, mut hear: impl FnMut(Fit)) -> Result<Fit, EstimateError> {
+    /// As many passes as the settings say, with a learning rate for each.
+    fn passes(
+        &mut self,
+        transitions: &Transitions,
+        lr: impl Fn(u32) -> f64,
+        mut hear: impl FnMut(Fit),
+    ) -> Result<Fit, EstimateError> {
         transitions.check()?;
         if transitions.is_empty() {
             return Err(EstimateError::NoSamples);
@@ -151,6 +181,7 @@ impl FittedQ {
         let mut order: Vec<u32> = (0..transitions.len() as u32).collect();
         let mut fit = Fit::default();
         while fit.passes < self.config.n_iters {
+            self.optimizer.set_learning_rate(lr(fit.passes));
             fit = Fit { passes: fit.passes + 1, loss: self.pass(&rows, &mut order).map_err(failed)? };
             hear(fit);
             if fit.loss < self.config.min_loss_threshold {
@@ -169,19 +200,20 @@ impl FittedQ {
             probs.iter().map(|prob| discount * prob).collect::<Vec<_>>()
         };
         let shares: Vec<f32> = steps.flat_map(share).collect();
+        let rewards: Vec<f32> = transitions.rewards.iter().map(|reward| reward / self.scale.value).collect();
         Ok(Rows {
-            obs: matrix(&transitions.obs, transitions.obs_len)?,
-            new_obs: matrix(&transitions.new_obs, transitions.obs_len)?,
+            obs: matrix(&self.scale.obs(&transitions.obs), transitions.obs_len)?,
+            new_obs: matrix(&self.scale.obs(&transitions.new_obs), transitions.obs_len)?,
             actions: Tensor::from_slice(&transitions.actions, (n, 1), device)?,
-            rewards: Tensor::from_slice(&transitions.rewards, n, device)?,
+            rewards: Tensor::from_slice(&rewards, n, device)?,
             shares: matrix(&shares, transitions.num_actions)?,
         })
     }
 
-    /// One pass over all steps, in an order of its own. Gives the mean squared error.
+    /// One pass over all steps, in an order of its own. Gives the mean squared error, of values as they are.
     fn pass(&mut self, rows: &Rows, order: &mut [u32]) -> candle_core::Result<f64> {
         let targets = self.targets(rows)?;
-        self.shuffles.at(SlotId(0), self.passes, 0, SHUFFLE).shuffle(order);
+        self.shuffles.at(SlotId(0), self.seen, 0, SHUFFLE).shuffle(order);
         let size = self.config.minibatch_size.map_or(order.len(), |size| size as usize);
         let (mut sum, mut minibatches) = (0.0, 0.0);
         for minibatch in order.chunks(size.max(1)) {
@@ -197,12 +229,12 @@ impl FittedQ {
             };
             self.optimizer.step(&gradient)?;
         }
-        self.passes = self.passes.wrapping_add(1);
+        self.seen = self.seen.wrapping_add(1);
         let tau = self.config.polyak_coef;
         for (target, variable) in self.target_variables.iter().zip(&self.variables) {
             target.set(&((variable.as_tensor() * tau)? + (target.as_tensor() * (1.0 - tau))?)?.detach())?;
         }
-        Ok(sum / minibatches)
+        Ok(sum / minibatches * f64::from(self.scale.value).powi(2))
     }
 
     /// What each step was worth, as the older copy has it.
@@ -220,7 +252,8 @@ impl FittedQ {
 
 impl QModel for FittedQ {
     fn fit(&mut self, transitions: &Transitions) -> Result<f64, EstimateError> {
-        self.fit_with(transitions, |_| ()).map(|fit| fit.loss)
+        let lr = self.config.lr;
+        self.passes(transitions, |_| lr, |_| ()).map(|fit| fit.loss)
     }
 
     fn q_values(&mut self, obs: &[f32], q: &mut [f32]) -> Result<(), EstimateError> {
@@ -231,8 +264,12 @@ impl QModel for FittedQ {
             return Err(EstimateError::Model(problem));
         }
         for (obs, q) in obs.chunks(ROWS * inputs).zip(q.chunks_mut(ROWS * outputs)) {
-            let obs = Tensor::from_slice(obs, (q.len() / outputs, inputs), &Device::Cpu).map_err(failed)?;
-            let values = self.q.forward(&obs).and_then(|values| values.flatten_all()?.to_vec1());
+            let obs = self.scale.obs(obs);
+            let obs = Tensor::from_slice(&obs, (q.len() / outputs, inputs), &Device::Cpu).map_err(failed)?;
+            let values = self
+                .q
+                .forward(&obs)
+                .and_then(|values| (values * f64::from(self.scale.value))?.flatten_all()?.to_vec1());
             q.copy_from_slice(&values.map_err(failed)?);
         }
         Ok(())

@@ -25,7 +25,10 @@ fn chain() -> Transitions {
 
 fn fitted(config: FittedQConfig, seed: u64) -> (Vec<f32>, Fit) {
     let mut model = FittedQ::new(2, 2, GAMMA, config, seed).unwrap();
-    let fit = model.fit_with(&chain(), |_| ()).unwrap();
+    let mut passes = 0;
+    let lr = model.config.lr;
+    let fit = model.passes(&chain(), |_| lr, |_| passes += 1).unwrap();
+    assert_eq!(fit.passes, passes);
     let mut q = vec![0.0; 4];
     model.q_values(&[1.0, 0.0, 0.0, 1.0], &mut q).unwrap();
     (q, fit)
@@ -58,6 +61,27 @@ fn values_of_a_chain_are_found() {
     }
 }
 
+/// What a fit must not depend on: in which units observations and rewards are, and how many settings suit them.
+#[test]
+fn a_log_is_fitted_in_any_units() {
+    let v = (0.75 + 0.45) / (1.0 - 0.675);
+    let wanted = [1.0 + 0.9 * v, 1.8, 2.0, 2.0];
+    for (obs_unit, origin, reward_unit) in [(1.0, 0.0, 1.0), (1e-3, 5.0, 1e4), (300.0, -1e3, 1e-3)] {
+        let obs = |obs: f32| origin + obs_unit * obs;
+        let mut chain = chain();
+        chain.obs.iter_mut().chain(&mut chain.new_obs).for_each(|x| *x = obs(*x));
+        chain.rewards.iter_mut().for_each(|reward| *reward *= reward_unit);
+        let config = FittedQConfig { minibatch_size: Some(8), ..FittedQConfig::at_once(0.97) };
+        let (mut model, fit) = FittedQ::of_log(&chain, GAMMA, config, 3, |_| ()).unwrap();
+        let mut q = vec![0.0; 4];
+        model.q_values(&[obs(1.0), obs(0.0), obs(0.0), obs(1.0)], &mut q).unwrap();
+        for (found, wanted) in q.iter().zip(wanted) {
+            assert!((f64::from(*found / reward_unit) - wanted).abs() < 0.05, "{q:?} {wanted:?}");
+        }
+        assert!(fit.loss < 1e-3 * f64::from(reward_unit).powi(2), "{fit:?}");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bits() {
     let short = FittedQConfig { n_iters: 20, ..config() };
@@ -79,6 +103,7 @@ fn what_does_not_fit_is_refused() {
     assert!(model.q_values(&[0.0; 4], &mut [0.0; 2]).is_err() && model.q_values(&[0.0; 3], &mut [0.0; 3]).is_err());
     let nothing = Transitions { obs_len: 3, num_actions: 2, ..Transitions::default() };
     assert_eq!(model.fit(&nothing), Err(EstimateError::NoSamples));
+    assert_eq!(FittedQ::of_log(&nothing, GAMMA, config(), 3, |_| ()).err(), Some(EstimateError::NoSamples));
     assert!(FittedQ::new(0, 2, GAMMA, config(), 3).is_err());
     assert!(FittedQ::new(2, 2, GAMMA, FittedQConfig { lr: f64::NAN, ..config() }, 3).is_err());
     let mut huge = chain();

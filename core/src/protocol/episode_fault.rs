@@ -1,0 +1,76 @@
+//! Why something that a client has asked for was not done, and how it is told.
+
+use super::{EpisodeCode, Kind, Message, convert::AgentRowsError, message::EpisodeReply};
+use crate::{env::external::ExternalError, prelude::*};
+
+/// Why something was not done.
+pub(super) struct Fault {
+    pub(super) code: EpisodeCode,
+    pub(super) reason: String,
+}
+
+impl Fault {
+    /// The client's number stands for the episode.
+    pub(super) fn of(number: u32, error: ExternalError) -> Self {
+        let error = renumbered(error, u64::from(number));
+        let code = match error {
+            ExternalError::UnknownEpisode(_) | ExternalError::FinishedEpisode(_) => EpisodeCode::NotOpen,
+            ExternalError::LostEpisode(_) => EpisodeCode::Lost,
+            ExternalError::DuplicateEpisode(_) => EpisodeCode::AlreadyOpen,
+            ExternalError::BadReward { .. } | ExternalError::UnknownAgent { .. } | ExternalError::NoObservation(_) => {
+                EpisodeCode::BadRows
+            }
+            ExternalError::BadObservation { .. } => EpisodeCode::BadObservation,
+            ExternalError::BadAction { .. } => EpisodeCode::BadAction,
+            ExternalError::TooManyEpisodes(_) | ExternalError::QueueFull { .. } => EpisodeCode::TooMany,
+            ExternalError::AwaitsActions(_)
+            | ExternalError::NothingAsked(_)
+            | ExternalError::EarlyReturns(_)
+            | ExternalError::AgentDone { .. } => EpisodeCode::OutOfTurn,
+            ExternalError::Stopped => EpisodeCode::Stopped,
+        };
+        Self { code, reason: error.to_string() }
+    }
+
+    /// The episode is not there to go on with.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self.code, EpisodeCode::NotOpen | EpisodeCode::Lost | EpisodeCode::Stopped)
+    }
+}
+
+impl From<AgentRowsError> for Fault {
+    fn from(error: AgentRowsError) -> Self {
+        Self { code: EpisodeCode::BadRows, reason: error.to_string() }
+    }
+}
+
+/// What the client is told of what became of its message.
+pub(super) fn reply(episode: u32, about: Kind, done: Result<(), Fault>) -> Message {
+    let (code, reason) = match done {
+        Ok(()) => (EpisodeCode::Done, String::new()),
+        // Far below what the message may have.
+        Err(Fault { code, reason }) => (code, reason.chars().take(512).collect()),
+    };
+    Message::EpisodeReply(EpisodeReply { episode, about: about.to_wire(), code: code.to_wire(), reason })
+}
+
+/// The error with another number for the episode.
+fn renumbered(error: ExternalError, id: u64) -> ExternalError {
+    match error {
+        ExternalError::UnknownEpisode(_) => ExternalError::UnknownEpisode(id),
+        ExternalError::FinishedEpisode(_) => ExternalError::FinishedEpisode(id),
+        ExternalError::LostEpisode(_) => ExternalError::LostEpisode(id),
+        ExternalError::DuplicateEpisode(_) => ExternalError::DuplicateEpisode(id),
+        ExternalError::AwaitsActions(_) => ExternalError::AwaitsActions(id),
+        ExternalError::NothingAsked(_) => ExternalError::NothingAsked(id),
+        ExternalError::NoObservation(_) => ExternalError::NoObservation(id),
+        ExternalError::EarlyReturns(_) => ExternalError::EarlyReturns(id),
+        ExternalError::QueueFull { turns, .. } => ExternalError::QueueFull { id, turns },
+        ExternalError::UnknownAgent { agent, .. } => ExternalError::UnknownAgent { id, agent },
+        ExternalError::AgentDone { agent, .. } => ExternalError::AgentDone { id, agent },
+        ExternalError::BadObservation { agent, reason, .. } => ExternalError::BadObservation { id, agent, reason },
+        ExternalError::BadAction { agent, reason, .. } => ExternalError::BadAction { id, agent, reason },
+        ExternalError::BadReward { agent, reward, .. } => ExternalError::BadReward { id, agent, reward },
+        ExternalError::TooManyEpisodes(_) | ExternalError::Stopped => error,
+    }
+}

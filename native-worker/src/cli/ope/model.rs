@@ -1,0 +1,110 @@
+//! The model of values that dm and dr need, and the same one learned again from draws of the episodes.
+
+use std::{sync::mpsc, thread};
+
+use rollmesh_core::{
+    batch::SampleBatch,
+    estimate::{EstimateError, Estimator, Transitions, draw_episodes},
+    policy::{Judge, JudgeError},
+    rng::{Purpose, Streams},
+};
+
+use super::OpeArgs;
+use crate::{
+    cli::exit::Failure,
+    learner::{Fit, FittedQ, FittedQConfig},
+    progress::Progress,
+};
+
+pub(super) struct Model {
+    pub(super) fit: Fit,
+    /// Of each estimator that takes a model, what it came to with every refit.
+    refits: Vec<(Estimator, Vec<f64>)>,
+}
+
+impl Model {
+    pub(super) fn refits(&self, of: Estimator) -> &[f64] {
+        self.refits.iter().find(|(estimator, _)| *estimator == of).map_or(&[], |(_, values)| values)
+    }
+}
+
+/// Rows that a model learns from: fit 0 is of all episodes, the others are of draws.
+struct Task {
+    number: u32,
+    rows: SampleBatch,
+    transitions: Transitions,
+}
+
+/// Lets a model learn from all rows, and tell their values; and as many others from draws of the episodes, as many at a time as
+/// there are processors.
+pub(super) fn fit(args: &OpeArgs, gamma: f64, judge: &mut Judge<'_>, rows: &mut SampleBatch) -> Result<Model, Failure> {
+    let config = FittedQConfig::at_once(if args.bandit { 0.0 } else { gamma });
+    let config = config.with(&args.q_model_config).map_err(Failure::usage)?;
+    let streams = Streams::new(args.seed, Purpose::Shuffle);
+    let passes = u64::from(config.n_iters) * (u64::from(args.refits) + 1);
+    let progress = Progress::new(passes, "passes of fitted Q evaluation", !args.json);
+    let mut model = Model { fit: Fit::default(), refits: Vec::new() };
+    for estimator in args.estimators.iter().map(|name| name.estimator()).filter(|of| of.needs_model()) {
+        model.refits.push((estimator, Vec::new()));
+    }
+    let logged = rows.clone();
+    let numbers: Vec<u32> = (0..=args.refits).collect();
+    let mut done = 0;
+    for numbers in numbers.chunks(thread::available_parallelism().map_or(1, usize::from)) {
+        let task = |number: &u32| {
+            let rows = if *number == 0 { logged.clone() } else { draw_episodes(&logged, &streams, *number)? };
+            Ok(Task { number: *number, transitions: judge.transitions(&rows)?, rows })
+        };
+        let tasks: Result<Vec<Task>, JudgeError> = numbers.iter().map(task).collect();
+        let tasks = tasks.map_err(Failure::usage)?;
+        let models = side_by_side(&tasks, gamma, &config, args.seed, |fit| {
+            done += 1;
+            progress.say(done, &format!("· loss {:.4}", fit.loss));
+        });
+        for (task, fitted) in tasks.into_iter().zip(models) {
+            let (mut fitted, fit) = fitted.map_err(Failure::usage)?;
+            let mut judged = task.rows;
+            judge.add_values(&mut judged, &mut fitted).map_err(Failure::usage)?;
+            if task.number == 0 {
+                (*rows, model.fit) = (judged, fit);
+                continue;
+            }
+            for (estimator, values) in &mut model.refits {
+                values.push(estimator.estimate(&judged, gamma, true).map_err(Failure::usage)?.v_target);
+            }
+        }
+    }
+    progress.finish();
+    Ok(model)
+}
+
+/// A model of each, in a thread of its own; who waits hears of every pass.
+fn side_by_side<'tasks>(
+    tasks: &'tasks [Task],
+    gamma: f64,
+    config: &FittedQConfig,
+    seed: u64,
+    mut hear: impl FnMut(Fit),
+) -> Vec<Result<(FittedQ, Fit), EstimateError>> {
+    thread::scope(|scope| {
+        let (said, heard) = mpsc::channel();
+        let start = |Task { number, transitions, .. }: &'tasks Task| {
+            let said = said.clone();
+            let fit = move || {
+                let hear = |fit| {
+                    // Whoever heard would be gone only with this thread.
+                    let _ = said.send(fit);
+                };
+                FittedQ::of_log(transitions, gamma, config.clone(), seed.wrapping_add(u64::from(*number)), hear)
+            };
+            scope.spawn(fit)
+        };
+        let threads: Vec<_> = tasks.iter().map(start).collect();
+        drop(said);
+        heard.iter().for_each(&mut hear);
+        let ended = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_| Err(EstimateError::Model("it has panicked".into())))
+        };
+        threads.into_iter().map(ended).collect()
+    })
+}
