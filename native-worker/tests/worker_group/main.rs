@@ -49,6 +49,7 @@ fn main() -> std::process::ExitCode {
             a_group_goes_on_with_whoever_is_healthy,
             workers_that_only_fail_are_made_anew,
             a_process_that_is_killed_comes_back_with_weights_and_filters,
+            a_process_is_replaced_by_its_own_launcher,
             a_process_that_is_not_recreated_stays_away,
             a_worker_that_hangs_is_replaced,
             a_worker_that_cannot_be_made_says_why;
@@ -60,7 +61,8 @@ fn main() -> std::process::ExitCode {
             policies_come_and_go_everywhere,
             who_connects_by_itself_is_a_worker_like_any_other,
             evaluation_has_a_group_of_its_own,
-            processes_get_what_they_need;
+            processes_get_what_they_need,
+            what_workers_had_is_free_once_they_are_removed;
         samples:
             a_group_of_processes_samples_the_bits_of_one_of_threads,
             rounds_go_on_until_there_is_enough,
