@@ -24,7 +24,11 @@ struct HubProcess {
 
 impl HubProcess {
     async fn start() -> Self {
-        let mut process = Process::start(["hub", "--listen", "127.0.0.1:0"]);
+        Self::start_with(&[]).await
+    }
+
+    async fn start_with(args: &[&str]) -> Self {
+        let mut process = Process::start(["hub", "--listen", "127.0.0.1:0"].iter().chain(args));
         let invitation = process.invitation().await;
         Self { process, invitation }
     }
