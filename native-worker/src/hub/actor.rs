@@ -60,8 +60,8 @@ pub(super) enum Event {
     ChildExited { number: u32, status: String },
     /// A local worker lost its connection some time ago.
     ChildSilent { number: u32 },
-    /// A local worker that ended is to be replaced now.
-    ReplaceChild,
+    /// A local worker that ended, or did not start, is to be replaced now.
+    ReplaceChild { number: u32 },
     /// The program wants a run.
     Start { task: Task, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
     /// The program sets weights.
@@ -159,6 +159,8 @@ pub(super) struct Actor {
     pub(super) notices: mpsc::Sender<HubNotice>,
     /// Notices of this second about strangers and offenders, and how many were left out before.
     pub(super) loud: Loud,
+    /// The same of peers who come and go.
+    pub(super) comings: Loud,
     pub(super) audit: Audit,
     epoch: Instant,
 }
@@ -208,6 +210,7 @@ impl Actor {
             status,
             notices,
             loud: Loud::default(),
+            comings: Loud::default(),
             audit,
             epoch: Instant::now(),
         }
@@ -280,7 +283,7 @@ impl Actor {
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
             Event::ChildSilent { number } => self.handle_silent_child(number),
-            Event::ReplaceChild => self.replace_awaited(),
+            Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Start { task, started, done } => {
                 let result = self.start_run(task);
                 if result.is_ok() {
