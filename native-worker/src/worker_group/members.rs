@@ -8,7 +8,7 @@ use std::{
 
 use rollmesh_core::{
     calls::{CallCommand, CallEvent, UnhealthyCause},
-    ids::{CallId, WorkerId},
+    ids::{CallId, WeightsVersion, WorkerId},
     protocol::{Message, message},
     worker::{CommandError, CommandErrorKind, WorkerAnswer, WorkerPlace},
 };
@@ -33,6 +33,8 @@ pub(super) struct Member {
     pub(super) is_stuck: bool,
     /// How often it was started again.
     pub(super) restarts: u32,
+    /// The weights with which it acts once it has done what it was asked so far; the first ones before any sync.
+    pub(super) weights: WeightsVersion,
 }
 
 /// How a worker is reached.
@@ -71,6 +73,11 @@ impl fmt::Debug for Member {
 }
 
 impl Member {
+    pub(super) fn new(place: WorkerPlace, link: Link) -> Self {
+        let (is_set_up, has_worked, is_stuck) = (false, false, false);
+        Self { place, link, is_set_up, has_worked, is_stuck, restarts: 0, weights: WeightsVersion::default() }
+    }
+
     pub(super) fn is_in_process(&self) -> bool {
         matches!(self.link, Link::Thread { .. })
     }

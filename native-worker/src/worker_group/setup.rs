@@ -124,8 +124,7 @@ impl WorkerGroup {
             };
             let place =
                 WorkerPlace { in_evaluation: self.plan.in_evaluation, ..WorkerPlace::remote(next, num_workers) };
-            let member = Member { place, link, is_set_up: false, has_worked: false, is_stuck: false, restarts: 0 };
-            self.members.insert(id, member);
+            self.members.insert(id, Member::new(place, link));
         }
         Ok(ids)
     }
@@ -239,7 +238,7 @@ impl WorkerGroup {
                 }
             }
             let _ = self.manager.remove_worker(*id);
-            self.sampling.remove(id);
+            self.samples.forget(*id);
             self.filtering.remove(id);
         }
         if let Some(hub) = &self.hub {

@@ -25,7 +25,7 @@ fn flag(answer: &Config, name: &str) -> bool {
 }
 
 /// Kills a process as a crash would.
-fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

@@ -66,7 +66,11 @@ fn main() -> std::process::ExitCode {
         samples:
             a_group_of_processes_samples_the_bits_of_one_of_threads,
             rounds_go_on_until_there_is_enough,
-            what_is_late_is_carried_over;
+            what_is_late_is_carried_over,
+            nobody_waits_for_the_slowest_and_weights_are_not_too_old,
+            a_deadline_takes_what_is_ready_and_carries_the_rest,
+            samples_of_workers_that_die_or_fail_are_counted,
+            every_mode_has_batches_without_workers;
         sync:
             weights_come_from_where_one_says,
             filters_count_every_observation_once,
