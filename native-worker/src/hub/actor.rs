@@ -247,6 +247,7 @@ impl Actor {
                 }
             }
             self.drain_group();
+            self.convict_liars();
             self.audit_fragments();
             self.roll_back_if_due();
             self.end_drained_run();
