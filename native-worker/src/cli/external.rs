@@ -38,6 +38,7 @@ pub(super) struct ListenFlags {
     /// Serve the files of this directory at the address, for example a page with a game [default: none]
     #[arg(long, value_name = "DIR", requires = "listen")]
     assets: Option<PathBuf>,
+    runs_dir: None,
     #[command(flatten)]
     security: SecurityFlags,
 }

@@ -118,6 +118,8 @@ pub(super) struct Actor {
     pub(super) children: Children,
     /// What evaluates beside runs.
     pub(super) program: PathBuf,
+    /// Where runs that pages start keep their files.
+    pub(super) runs_dir: Option<PathBuf>,
     /// What a local worker needs, unless the run says otherwise.
     pub(super) worker: WorkerSpec,
     pub(super) peers: BTreeMap<u32, Peer>,
@@ -170,7 +172,7 @@ impl Actor {
         envs: EnvRegistry,
         (kernels, distrust): (Kernels, Distrust),
         tokens: Tokens,
-        (children, worker, program): (Children, WorkerSpec, PathBuf),
+        (children, worker, program, runs_dir): (Children, WorkerSpec, PathBuf, Option<PathBuf>),
         status: watch::Sender<RunStatus>,
         notices: mpsc::Sender<HubNotice>,
         audit: Audit,
@@ -185,6 +187,7 @@ impl Actor {
             tokens,
             children,
             program,
+            runs_dir,
             worker,
             peers: BTreeMap::new(),
             evaluators: BTreeMap::new(),

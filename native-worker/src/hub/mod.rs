@@ -29,6 +29,7 @@ mod peer;
 mod private_file;
 mod runs;
 mod server;
+mod start;
 mod tls;
 mod token_file;
 mod tokens;
@@ -94,6 +95,9 @@ pub struct HubConfig {
     pub dashboard: bool,
     /// Directory of the page's files, if not the usual ones; without a dashboard of any files to be served.
     pub assets: Option<PathBuf>,
+    /// Where runs that pages start keep their files, each in a new directory; nowhere if absent, and then they cannot be
+    /// saved.
+    pub runs_dir: Option<PathBuf>,
     /// The program that local workers run, with its first arguments.
     pub worker_program: PathBuf,
     /// Kernels with which the hub proves itself.
@@ -272,7 +276,7 @@ impl Hub {
         }
         let way = way_here(address, fingerprint);
         let children = children::Children::new(launcher, way, events.clone());
-        let local = (children, worker_spec, config.worker_program.clone());
+        let local = (children, worker_spec, config.worker_program.clone(), config.runs_dir.clone());
         let own = (config.kernels, distrust);
         let actor = Actor::new(registry.envs.clone(), own, tokens, local, status_sender, notice_sender, audit);
         let reached_at = match hosts.first() {

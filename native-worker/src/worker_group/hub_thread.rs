@@ -42,6 +42,7 @@ impl HubThread {
             listen: plan.listen,
             dashboard: false,
             assets: plan.page.clone(),
+            runs_dir: None,
             worker_program: plan.program.clone(),
             kernels: AUTO,
             external: None,

@@ -31,6 +31,7 @@ struct TestHub {
     hub: Hub,
     seen: Vec<String>,
     assets: tempfile::TempDir,
+    runs_dir: None,
 }
 
 impl TestHub {
