@@ -45,17 +45,8 @@ pub(super) async fn start_with(
     let worker_program = std::env::current_exe().map_err(Failure::other)?;
     let (external, allow_origins) = (None, Vec::new());
     let kernels = AUTO;
-    let config = HubConfig {
-        listen,
-        dashboard,
-        assets,
-        runs_dir,
-        worker_program,
-        kernels,
-        external,
-        allow_origins,
-        security,
-    };
+    let config =
+        HubConfig { listen, dashboard, assets, runs_dir, worker_program, kernels, external, allow_origins, security };
     let launcher = workers.launcher(&config.worker_program);
     Hub::start_with(config, registry, launcher, workers.spec()).await.map_err(Failure::usage)
 }

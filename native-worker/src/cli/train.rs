@@ -1,12 +1,6 @@
 //! `rollmesh train`: a hub, local workers and a learner, for one run.
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    num::NonZeroU32,
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use rollmesh_core::{config::Config, filter::FilterKind};
@@ -147,7 +141,8 @@ impl TrainArgs {
     /// A new run, by these flags.
     pub(super) fn config(&self) -> Result<TrainConfig, Failure> {
         let mut config = config(self, TrainConfig::new("CartPole-v1"))?;
-        config.run_dir = Some(self.run_dir.clone().unwrap_or_else(|| new_run_dir(RUNS.as_ref(), &config.env, config.seed)));
+        config.run_dir =
+            Some(self.run_dir.clone().unwrap_or_else(|| new_run_dir(RUNS.as_ref(), &config.env, config.seed)));
         Ok(config)
     }
 }
@@ -175,7 +170,8 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         config.device.open().map_err(Failure::usage)?;
         let security = args.security.config(config.run_dir.as_ref())?;
         let (page, assets) = (!args.no_dashboard, args.assets.clone());
-        let mut hub = host::start_with(args.listen, page, (assets, None), security, &args.worker_spec, registry).await?;
+        let mut hub =
+            host::start_with(args.listen, page, (assets, None), security, &args.worker_spec, registry).await?;
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         }

@@ -133,11 +133,21 @@ pub fn limits() -> Vec<Limit> {
         limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
         limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),
         limit("silence", ms(SILENCE_LIMIT), "ms", "closed"),
-        limit("loud_notices", MAX_LOUD_NOTICES.into(), "notices per second about strangers, or comings and goings", "counted"),
+        limit(
+            "loud_notices",
+            MAX_LOUD_NOTICES.into(),
+            "notices per second about strangers, or comings and goings",
+            "counted",
+        ),
         limit("tokens", MAX_TOKENS as u64, "tokens", "no more are made"),
         limit("page_tokens", MAX_PAGE_TOKENS as u64, "tokens", "the oldest is revoked"),
         limit("audit_file", MAX_AUDIT_BYTES, "bytes", "a new file is begun, one older is kept"),
-        limit("audit_records", MAX_AUDIT_RECORDS.into(), "records per second about strangers, peers, or a role", "counted"),
+        limit(
+            "audit_records",
+            MAX_AUDIT_RECORDS.into(),
+            "records per second about strangers, peers, or a role",
+            "counted",
+        ),
         limit("offences", u64::from(MAX_OFFENCES), "answers of a worker that nobody asked for", "closed"),
     ]
 }

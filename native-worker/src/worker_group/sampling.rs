@@ -155,7 +155,9 @@ impl WorkerGroup {
         let (mut came, asked) = (Vec::new(), std::mem::take(&mut self.samples.asked));
         for (worker, asked) in asked {
             match self.manager.poll_results(asked.set) {
-                Some(mut results) => came.push(Came { worker, asked, result: results.pop().map(|result| result.result) }),
+                Some(mut results) => {
+                    came.push(Came { worker, asked, result: results.pop().map(|result| result.result) })
+                }
                 None => _ = self.samples.asked.insert(worker, asked),
             }
         }

@@ -16,10 +16,7 @@ use super::{
     micros,
     task::Request,
 };
-use crate::{
-    hub::WorkerOrder,
-    launch::LocalLauncher,
-};
+use crate::{hub::WorkerOrder, launch::LocalLauncher};
 
 /// How long workers have for their last words.
 const STOP: Duration = Duration::from_secs(5);

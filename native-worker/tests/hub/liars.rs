@@ -247,7 +247,8 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
     let directory = tempfile::tempdir().unwrap();
     let (run_dir, output) = (directory.path().join("run"), directory.path().join("output"));
     let lines = || -> usize {
-        let files = std::fs::read_dir(&output).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+        let files =
+            std::fs::read_dir(&output).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
         files.map(|text| text.lines().count()).sum()
     };
     // From the end of one update to that of the one after the next.

@@ -93,7 +93,10 @@ async fn an_operator_starts_a_run() {
         (StartRun { num_envs_per_worker: 0, ..start(0) }, "num_"),
         (StartRun { observation_filter: "Magic".into(), ..start(0) }, "'Magic'"),
         (StartRun { mode: "magic".into(), ..start(0) }, "there is no sampling mode 'magic'"),
-        (StartRun { mode: "deadline".into(), deadline_ms: u64::MAX, ..start(0) }, "deadline_ms is 18446744073709551615"),
+        (
+            StartRun { mode: "deadline".into(), deadline_ms: u64::MAX, ..start(0) },
+            "deadline_ms is 18446744073709551615",
+        ),
         (StartRun { num_workers: u32::MAX, num_envs_per_worker: u32::MAX, ..start(0) }, "number of local workers"),
     ] {
         let answer = operator.ask(|request| Message::StartRun(StartRun { request, ..wrong })).await;

@@ -160,7 +160,10 @@ pub(crate) fn a_process_is_replaced_by_its_own_launcher() {
     }
     let back = group.probe_unhealthy_workers().unwrap();
     let again = (first.launched() - 2, second.launched() - 2);
-    assert!((back == [WorkerId(1)] && again == (1, 0)) || (back == [WorkerId(2)] && again == (0, 1)), "{back:?} {again:?}");
+    assert!(
+        (back == [WorkerId(1)] && again == (1, 0)) || (back == [WorkerId(2)] && again == (0, 1)),
+        "{back:?} {again:?}"
+    );
 }
 
 pub(crate) fn a_process_that_is_not_recreated_stays_away() {

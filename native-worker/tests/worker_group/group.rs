@@ -224,9 +224,8 @@ pub(crate) fn processes_get_what_they_need() {
 
 pub(crate) fn what_workers_had_is_free_once_they_are_removed() {
     let inventory = Inventory::new([0, 1]);
-    let placement = |launcher: LocalLauncher| {
-        Placement::Processes(Some(Arc::new(launcher.with_inventory(inventory.clone()))))
-    };
+    let placement =
+        |launcher: LocalLauncher| Placement::Processes(Some(Arc::new(launcher.with_inventory(inventory.clone()))));
     let spec = WorkerSpec { cpus: 1, ..WorkerSpec::default() };
     let mut group = builder(cart_pole(), &placement(launcher()), 1)
         .worker_spec(spec)

@@ -83,7 +83,8 @@ fn with_mode(mode: SamplingMode, placement: &Placement) -> WorkerGroup {
 
 fn zeros(weights: BTreeMap<PolicyId, Weights>) -> BTreeMap<PolicyId, Weights> {
     let zero = |tensor: &Tensor| Tensor { values: vec![0.0; tensor.values.len()], ..tensor.clone() };
-    let zero = |weights: Weights| Weights::new(weights.version(), weights.tensors().iter().map(zero).collect()).unwrap();
+    let zero =
+        |weights: Weights| Weights::new(weights.version(), weights.tensors().iter().map(zero).collect()).unwrap();
     weights.into_iter().map(|(id, weights)| (id, zero(weights))).collect()
 }
 
