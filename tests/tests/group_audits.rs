@@ -374,7 +374,8 @@ fn hedged_by_a_party_that_was_here_before() -> (LeaseGroup, [Lease; 2], Vec<Slot
     join(&mut group, WorkerId(4), party);
     group.handle_timeout(Micros::from_secs(1));
     let second = grant(&mut group);
-    let next = fragments().iter().map(|before| FakeState::decode(&before.state).fragment(WeightsVersion(1), LENGTH));
+    let next =
+        fragments().into_iter().map(|before| FakeState::decode(&before.state).fragment(WeightsVersion(1), LENGTH));
     (group, [first, second], next.collect())
 }
 

@@ -38,7 +38,6 @@ pub(super) struct ListenFlags {
     /// Serve the files of this directory at the address, for example a page with a game [default: none]
     #[arg(long, value_name = "DIR", requires = "listen")]
     assets: Option<PathBuf>,
-    runs_dir: None,
     #[command(flatten)]
     security: SecurityFlags,
 }
@@ -105,6 +104,7 @@ impl ListenFlags {
             listen,
             dashboard: false,
             assets: self.assets.clone(),
+            runs_dir: None,
             // It starts none.
             worker_program: PathBuf::new(),
             kernels: AUTO,
