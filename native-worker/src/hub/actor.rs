@@ -32,8 +32,10 @@ use super::{
     checkpoints::{Asker, Askers, next_save},
     children::Children,
     dashboard::Dashboard,
+    departure::Departure,
+    link::{CloseReason, PeerLink},
     notices::{Loud, Offences},
-    peer::{CloseReason, Departure, Knock, PeerLink},
+    peer::Knock,
 };
 use crate::{
     launch::WorkerSpec,

@@ -15,9 +15,11 @@ use super::{
     actor::{Actor, Peer},
     audit::Record,
     calls::WorkerNews,
+    departure::Departure,
     limits::MAX_PEERS,
+    link::{CloseReason, PeerLink},
     notices::Offences,
-    peer::{Admission, CloseReason, Departure, Knock, PeerLink},
+    peer::{Admission, Knock},
     token_file,
 };
 

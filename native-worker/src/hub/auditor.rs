@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use super::{
     actor::{Actor, Peer},
     audit::Record,
-    peer::Departure,
+    departure::Departure,
 };
 use crate::train::{Run, RunEnd, Undone};
 

@@ -12,8 +12,8 @@ use super::{
     actor::{Actor, Peer},
     audit::Record,
     checkpoints::Asker,
+    departure::printable,
     limits::MAX_BACKLOG_BYTES,
-    peer::printable,
     random_token,
 };
 use crate::train::{MAX_LOCAL_WORKERS, UploadFault};

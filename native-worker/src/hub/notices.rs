@@ -6,8 +6,8 @@ use super::{
     HubNotice,
     actor::Actor,
     audit::Record,
+    departure::Departure,
     limits::{MAX_LOUD_NOTICES, MAX_OFFENCES},
-    peer::Departure,
 };
 
 /// How often something is talked about that anybody may cause.

@@ -1,60 +1,171 @@
-//! Runs that operators ask for.
+//! How a hub comes to be.
 
-use rollmesh_core::{group::SamplingMode, protocol::message::StartRun, time::Micros};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
-use super::actor::Actor;
-use crate::train::{Algo, Task, TrainConfig, new_run_dir};
+use rollmesh_core::protocol::{Role, TokenGrant, message::RunStatus};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+};
 
-impl Actor {
-    /// Begins a run as a page asks for it, in a new directory if the hub has one for such runs.
-    pub(super) fn start_from_page(&mut self, start: &StartRun) -> Result<(), String> {
-        let mut config = config(start)?;
-        config.run_dir = self.runs_dir.as_deref().map(|runs| new_run_dir(runs, &config.env, config.seed));
-        self.start_run(Task::Train(Box::new(config))).map_err(|error| error.to_string())?;
-        self.begin_first_iteration();
-        Ok(())
+use super::{
+    Distrust, Hub, HubConfig, HubError, HubNotice, SecurityConfig, UNENCRYPTED_FLAG, access,
+    actor::Actor,
+    assets,
+    audit::{Audit, Record},
+    children, client, door, random_token, server, tls,
+    token_file::TokenFile,
+};
+use crate::{
+    Registry,
+    launch::{Launcher, LocalLauncher, WorkerSpec},
+    net::Fingerprint,
+};
+
+impl Hub {
+    /// Listens, and serves workers and dashboards from now on.
+    ///
+    /// # Errors
+    /// [`HubError`], which says what to change.
+    pub async fn start(config: HubConfig, registry: &Registry) -> Result<Self, HubError> {
+        let launcher = Arc::new(LocalLauncher::new(&config.worker_program));
+        Self::start_with(config, registry, launcher, WorkerSpec::default()).await
+    }
+
+    /// [`start`](Self::start) with a launcher of one's own for local workers, instead of processes of the configured
+    /// program; and with what each of them needs, unless a run says otherwise.
+    ///
+    /// # Errors
+    /// [`HubError`], which says what to change.
+    pub async fn start_with(
+        config: HubConfig,
+        registry: &Registry,
+        launcher: Arc<dyn Launcher>,
+        worker_spec: WorkerSpec,
+    ) -> Result<Self, HubError> {
+        let SecurityConfig { tls, allow_unencrypted, hosts, token_file, audit_log, distrust } = config.security.clone();
+        let audits = distrust.audits.check()?;
+        let distrust = Distrust { audits, ..distrust };
+        let is_local = config.listen.ip().is_loopback();
+        if !is_local && tls.is_none() && !allow_unencrypted {
+            return Err(HubError::NotEncrypted(config.listen));
+        }
+        if let Some(text) = config.allow_origins.iter().find(|text| !access::is_origin(text)) {
+            return Err(HubError::Origin(text.clone()));
+        }
+        if let Some(text) = hosts.iter().find(|text| !access::is_host(text)) {
+            return Err(HubError::Host(text.clone()));
+        }
+        let hosts = names(config.listen, hosts);
+        let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts)).transpose()?;
+        let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
+        let mut audit = match &audit_log {
+            Some(path) => Audit::open(path).map_err(|error| HubError::Audit(path.clone(), error))?,
+            None => Audit::default(),
+        };
+        let mut tokens = access::Tokens::new(token_file.as_deref().map(TokenFile::open).transpose()?);
+        let clients = config.external.clone().map(client::Clients::new).transpose()?.map(Arc::new);
+        let assets = assets::Assets::find(config.dashboard, config.assets.as_deref())?;
+        let failed = |source| HubError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let [operator, viewer, worker, client, evaluator] =
+            [(); 5].map(|()| random_token().map_err(HubError::Randomness));
+        let (operator, viewer, worker, client, evaluator) = (operator?, viewer?, worker?, client?, evaluator?);
+        let mut let_in = |token, role| tokens.add(token, TokenGrant { role, child: None, expires: None });
+        let_in(&worker, Role::Worker);
+        let_in(&evaluator, Role::Evaluator);
+        if clients.is_some() {
+            let_in(&client, Role::Client);
+        }
+        if config.dashboard {
+            let_in(&operator, Role::Operator);
+            let_in(&viewer, Role::Viewer);
+        }
+        tokens.share(&worker);
+        let started = Record::Started { address, encrypted: tls.is_some() };
+        audit.add(&started).map_err(|error| HubError::Audit(audit_log.unwrap_or_default(), error))?;
+        let (events, inbox) = mpsc::channel(1024);
+        let (status_sender, status) = watch::channel(RunStatus::default());
+        let (notice_sender, notices) = mpsc::channel(1024);
+        if !is_local && tls.is_none() {
+            tokio::spawn(warn_each_minute(address, notice_sender.clone()));
+        }
+        let way = way_here(address, fingerprint);
+        let children = children::Children::new(launcher, way, events.clone());
+        let local = (children, worker_spec, config.worker_program.clone(), config.runs_dir.clone());
+        let own = (config.kernels, distrust);
+        let actor = Actor::new(registry.envs.clone(), own, tokens, local, status_sender, notice_sender, audit);
+        let reached_at = match hosts.first() {
+            Some(host) if host.contains(':') => host.clone(),
+            Some(host) => format!("{host}:{}", address.port()),
+            None => address.to_string(),
+        };
+        let server = server::Shared {
+            tls: tls.map(|tls| tls.acceptor),
+            hosts,
+            allow_origins: config.allow_origins,
+            assets,
+            events: events.clone(),
+            clients,
+            gate: Arc::default(),
+            inside: tokio::runtime::Handle::current(),
+        };
+        let door = door::Door::open(listener, server).map_err(failed)?;
+        Ok(Self {
+            address,
+            reached_at,
+            fingerprint,
+            operator,
+            viewer,
+            worker,
+            client,
+            evaluator,
+            status,
+            notices,
+            actor: tokio::spawn(actor.run(inbox)),
+            _door: door,
+            events,
+        })
     }
 }
 
-/// What is asked for, where names are what they should be; the rest is checked as of any other run.
-fn config(start: &StartRun) -> Result<TrainConfig, String> {
-    if start.algo != Algo::Ppo.name() {
-        let known = Algo::Ppo.name();
-        return Err(format!("there is no algorithm '{}'; known is {known}", start.algo.escape_debug()));
+/// The names of a hub: those that were given; where it listens on all addresses, the machine's if none was.
+fn names(listen: SocketAddr, given: Vec<String>) -> Vec<String> {
+    if !given.is_empty() || !listen.ip().is_unspecified() {
+        return given;
     }
-    let config = TrainConfig {
-        seed: start.seed,
-        num_workers: start.num_workers,
-        num_envs_per_worker: start.num_envs_per_worker,
-        stop_return: start.stop_return.is_finite().then_some(f64::from(start.stop_return)),
-        max_env_steps: start.max_env_steps,
-        observation_filter: start.observation_filter.parse().map_err(|error| format!("{error}"))?,
-        ..TrainConfig::new(&*start.env)
+    let machine = gethostname::gethostname().into_string().ok();
+    machine.filter(|name| access::is_host(name)).into_iter().collect()
+}
+
+/// How the hub's own workers reach it: arguments of `worker`.
+fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Vec<String> {
+    let host = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
     };
-    let spec = config.spec();
-    let round = u64::from(spec.num_slots) * u64::from(spec.rollout_fragment_length);
-    Ok(TrainConfig { mode: mode(start, round)?, ..config })
-}
-
-/// The sampling mode, for so many env steps in a fragment of every slot.
-fn mode(start: &StartRun, round: u64) -> Result<SamplingMode, String> {
-    let max_staleness = start.max_staleness;
-    match &*start.mode {
-        "sync" => Ok(SamplingMode::Synchronous),
-        "async" => {
-            let batch_env_steps = if start.batch_env_steps == 0 { round } else { start.batch_env_steps };
-            Ok(SamplingMode::Asynchronous { batch_env_steps, max_staleness })
+    let address = SocketAddr::new(host, address.port());
+    match fingerprint {
+        Some(fingerprint) => {
+            vec!["--hub".into(), format!("wss://{address}"), "--tls-fingerprint".into(), fingerprint.to_string()]
         }
-        "deadline" if start.deadline_ms > MAX_DEADLINE_MS => {
-            Err(format!("deadline_ms is {}; it must be at most {MAX_DEADLINE_MS}", start.deadline_ms))
-        }
-        "deadline" => Ok(SamplingMode::Deadline { after: Micros::from_millis(start.deadline_ms), max_staleness }),
-        other => Err(format!(
-            "there is no sampling mode '{}'; known are sync, async, deadline",
-            other.chars().take(100).collect::<String>().escape_debug()
-        )),
+        None => vec!["--hub".into(), format!("ws://{address}"), UNENCRYPTED_FLAG.into()],
     }
 }
 
-/// A day.
-const MAX_DEADLINE_MS: u64 = 86_400_000;
+/// Says again and again what nobody should forget.
+async fn warn_each_minute(address: SocketAddr, notices: mpsc::Sender<HubNotice>) {
+    let mut minutes = tokio::time::interval(Duration::from_secs(60));
+    let text = format!("{address} is not encrypted: whoever is on the way reads tokens and everything else");
+    // Until the hub is gone, and its notices with it.
+    while !notices.is_closed() {
+        minutes.tick().await;
+        let _ = notices.try_send(HubNotice { level: 1, text: text.clone() });
+    }
+}
