@@ -164,7 +164,7 @@ impl Actor {
             let (number, spec) = (run.number, run.spec.clone());
             match run.weights_of(task.fragment.weights_version) {
                 Some(weights) => self.auditor.submit(Job { run: number, spec, weights, task }),
-                None => _ = run.group.handle_audited(&task, Verdict::Unknown, rollmesh_core::time::Micros(0)),
+                None => run.group.handle_audited(&task, Verdict::Unknown, rollmesh_core::time::Micros(0)),
             }
         }
     }

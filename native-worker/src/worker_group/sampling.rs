@@ -146,7 +146,8 @@ impl WorkerGroup {
         came.sort_by_key(|came| came.worker);
         let mut failure = None;
         for came in came {
-            failure = failure.or(self.take_in(came).err());
+            let taken = self.take_in(came);
+            failure = failure.or(taken.err());
         }
         failure.map_or(Ok(()), Err)
     }
