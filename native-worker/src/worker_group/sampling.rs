@@ -147,7 +147,7 @@ impl WorkerGroup {
         let mut failure = None;
         for came in came {
             let taken = self.take_in(came);
-            failure = failure.or(taken.err());
+            failure = failure.or_else(|| taken.err());
         }
         failure.map_or(Ok(()), Err)
     }
