@@ -117,9 +117,7 @@ async fn a_run_that_an_operator_starts_has_a_directory_and_goes_on_from_there() 
     let directory = tempfile::tempdir().unwrap();
     let runs_dir = directory.path().join("runs");
     let at = |config| HubConfig { runs_dir: Some(runs_dir.clone()), ..config };
-    let hub = TestHub::start_by("127.0.0.1:0", |config| async {
-        Hub::start(at(config), &Registry::builtin()).await
-    });
+    let hub = TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(at(config), &Registry::builtin()).await });
     let hub = hub.await;
     let mut operator = hub.operator().await;
     let (after, max_staleness) = (Micros::from_millis(50), 2);
