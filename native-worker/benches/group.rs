@@ -41,6 +41,7 @@ impl Group {
             listen: "127.0.0.1:0".parse().unwrap(),
             dashboard: false,
             assets: None,
+            runs_dir: None,
             worker_program: env!("CARGO_BIN_EXE_rollmesh").into(),
             kernels: AUTO,
             external: None,

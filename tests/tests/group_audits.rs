@@ -32,6 +32,12 @@ fn replay(task: &AuditTask) -> Verdict {
     task.verdict(&start.fragment(lease.weights_version, LENGTH))
 }
 
+/// Whom it convicts that a fragment is made again.
+fn judge(group: &mut LeaseGroup, task: &AuditTask, now: Micros) -> Option<Conviction> {
+    group.handle_audited(task, replay(task), now);
+    group.poll_conviction()
+}
+
 /// A group whose workers answer at once.
 struct Rig {
     config: GroupConfig,
@@ -104,7 +110,8 @@ impl Rig {
 
     fn judge(&mut self, waiting: &mut Vec<AuditTask>) {
         for task in waiting.drain(..) {
-            self.convictions.extend(self.group.handle_audited(&task, replay(&task), self.now));
+            self.group.handle_audited(&task, replay(&task), self.now);
+            self.convictions.extend(self.group.poll_conviction());
         }
     }
 
@@ -251,7 +258,7 @@ fn an_honest_worker_that_comes_second_is_not_accused_by_a_liar() {
     assert_eq!(quarantined(&mut group), []);
 
     let task = group.poll_audit().unwrap();
-    let conviction = group.handle_audited(&task, replay(&task), now).unwrap();
+    let conviction = judge(&mut group, &task, now).unwrap();
     assert_eq!(quarantined(&mut group), [WorkerId(2)]);
     assert_eq!((conviction.slot, conviction.dropped, conviction.first_doubtful), (SlotId(1), 2, None));
     let Ledger { committed, rejected, .. } = *group.ledger();
@@ -281,11 +288,12 @@ fn what_cannot_be_made_again_accuses_nobody_but_stays_in_doubt() {
         rig.group.poll_audit().unwrap()
     };
     let tasks = [0, 1, 2].map(|version| next(&mut rig, version));
-    assert_eq!(rig.group.handle_audited(&tasks[0], Verdict::Agrees, rig.now), None);
-    assert_eq!(rig.group.handle_audited(&tasks[1], Verdict::Unknown, rig.now), None);
-    let conviction = rig.group.handle_audited(&tasks[2], replay(&tasks[2]), rig.now).unwrap();
+    rig.group.handle_audited(&tasks[0], Verdict::Agrees, rig.now);
+    rig.group.handle_audited(&tasks[1], Verdict::Unknown, rig.now);
+    assert_eq!(rig.group.poll_conviction(), None);
+    let conviction = judge(&mut rig.group, &tasks[2], rig.now).unwrap();
     assert_eq!((conviction.dropped, conviction.first_doubtful), (0, Some(FragmentNo(1))));
-    assert_eq!(rig.group.handle_audited(&tasks[2], Verdict::Differs, rig.now), None, "once is enough");
+    assert_eq!(judge(&mut rig.group, &tasks[2], rig.now), None, "once is enough");
 }
 
 #[test]
@@ -305,7 +313,7 @@ fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
         group.handle_fragments(worker, lease.id, vec![lie], Micros(0));
         assert_eq!((group.poll_batch(), group.ledger().queued), (None, u64::from(LENGTH)));
         let task = group.poll_audit().unwrap();
-        let conviction = group.handle_audited(&task, replay(&task), Micros(0)).unwrap();
+        let conviction = judge(&mut group, &task, Micros(0)).unwrap();
         assert_eq!((conviction.dropped, conviction.first_doubtful), (0, Some(FragmentNo(0))), "{mode:?}");
         let state = group.state();
         assert_eq!((state.next_fragment(), state.ledger().committed), (FragmentNo(0), 0));
@@ -332,11 +340,96 @@ fn whoever_contradicts_what_is_right_is_caught_and_orders_no_work_twice() {
             workers.any(|worker| worker.worker == WorkerId(1) && worker.state == WorkerState::Quarantined)
         };
         assert!(!is_quarantined(&group), "nobody is to blame yet");
-        assert_eq!(group.handle_audited(&task, verdict, now), None);
+        group.handle_audited(&task, verdict, now);
+        assert_eq!(group.poll_conviction(), None, "nobody answers for a trusted one");
         assert_eq!(is_quarantined(&group), verdict == Verdict::Agrees);
         assert_eq!(contradict(&mut group), None, "what came of it is known");
         assert_eq!(is_quarantined(&group), verdict == Verdict::Agrees);
     }
+}
+
+/// Worker 3, which is not trusted, has made the first batch and left. Then worker 2, which is not trusted either, and
+/// another worker of worker 3's party were asked for the next one.
+fn hedged_by_a_party_that_was_here_before() -> (LeaseGroup, [Lease; 2], Vec<SlotFragment>) {
+    let (party, start) = (Party(3), Micros(0));
+    let mut group = LeaseGroup::new(GroupConfig::new(2, LENGTH)).unwrap();
+    group.set_audits(AuditPolicy::NONE, 1).unwrap();
+    let join = |group: &mut LeaseGroup, worker, party| {
+        group.distrust(worker, party);
+        group.handle_joined(worker, WorkerProfile::NATIVE, start);
+    };
+    let grant = |group: &mut LeaseGroup| match group.poll_command() {
+        Some(GroupCommand::Grant { lease, .. }) => lease,
+        other => panic!("{other:?}"),
+    };
+    join(&mut group, WorkerId(3), party);
+    group.begin_iteration(WeightsVersion(0), start).unwrap();
+    let lease = grant(&mut group);
+    group.handle_fragments(WorkerId(3), lease.id, fragments(), start);
+    group.poll_batch().unwrap();
+    group.handle_left(WorkerId(3), start);
+    join(&mut group, WorkerId(2), Party(2));
+    group.begin_iteration(WeightsVersion(1), start).unwrap();
+    let first = grant(&mut group);
+    join(&mut group, WorkerId(4), party);
+    group.handle_timeout(Micros::from_secs(1));
+    let second = grant(&mut group);
+    let next =
+        fragments().into_iter().map(|before| FakeState::decode(&before.state).fragment(WeightsVersion(1), LENGTH));
+    (group, [first, second], next.collect())
+}
+
+#[test]
+fn whoever_is_only_contradicted_is_convicted_by_what_was_made_again() {
+    let now = Micros::from_secs(1);
+    // Before the replay is done, then gone by then, and after it was done.
+    for (is_gone, is_known) in [(false, false), (true, false), (false, true)] {
+        let (mut group, [first, second], right) = hedged_by_a_party_that_was_here_before();
+        let mut lies = right.clone();
+        flip_a_reward_bit(&mut lies[1]);
+        group.handle_fragments(WorkerId(2), first.id, right, now);
+        group.handle_fragments(WorkerId(4), second.id, lies.clone(), now);
+        let task = group.poll_audit().unwrap();
+        assert_eq!((task.worker, group.poll_conviction()), (WorkerId(2), None), "nobody is to blame yet");
+        if is_gone {
+            group.handle_left(WorkerId(4), now);
+        }
+        group.handle_audited(&task, replay(&task), now);
+        let mut conviction = group.poll_conviction().unwrap();
+        if is_known {
+            // It tries again, under another name.
+            group.distrust(WorkerId(5), Party(5));
+            group.handle_joined(WorkerId(5), WorkerProfile::NATIVE, now);
+            group.handle_fragments(WorkerId(5), second.id, lies, now);
+            conviction = group.poll_conviction().unwrap();
+        }
+        let (party, workers, doubtful) = match (is_gone, is_known) {
+            (_, true) => (Party(5), vec![WorkerId(5)], None),
+            (true, false) => (Party(3), vec![], Some(FragmentNo(0))),
+            (false, false) => (Party(3), vec![WorkerId(4)], Some(FragmentNo(0))),
+        };
+        assert_eq!((conviction.party, &conviction.workers), (party, &workers));
+        assert_eq!((conviction.slot, conviction.fragment), (SlotId(1), FragmentNo(1)));
+        // What it has committed was never made again, and is in a batch.
+        assert_eq!((conviction.dropped, conviction.first_doubtful), (0, doubtful));
+        assert_eq!(group.poll_conviction(), None);
+        let honest = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
+        assert!(honest.state != WorkerState::Quarantined && group.ledger().balances());
+    }
+}
+
+#[test]
+fn nobody_is_convicted_of_contradicting_somebody_trusted() {
+    let (mut group, [first, second]) = hedged();
+    let now = Micros::from_secs(21);
+    group.handle_fragments(WorkerId(1), second.id, fragments(), now);
+    let mut lies = fragments();
+    flip_a_reward_bit(&mut lies[1]);
+    group.handle_fragments(WorkerId(2), first.id, lies, now);
+    // Nothing was made again, so that it only gets no more leases.
+    assert_eq!((group.poll_audit(), group.poll_conviction()), (None, None));
+    let liar = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
+    assert_eq!(liar.state, WorkerState::Quarantined);
 }
 
 #[test]
@@ -381,7 +474,7 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     });
     group.handle_fragments(worker, lease.id, lies.collect(), rig.now);
     let task = group.poll_audit().unwrap();
-    let conviction = group.handle_audited(&task, replay(&task), rig.now).unwrap();
+    let conviction = judge(&mut group, &task, rig.now).unwrap();
     assert_eq!(conviction.first_doubtful, Some(FragmentNo(0)), "its lies from before are there still");
 }
 
@@ -418,7 +511,7 @@ fn nobody_is_accused_of_going_on_from_a_lie() {
     assert_eq!(from_lie.fragment, FragmentNo(1));
     let late = start(&from_lie).fragment(WeightsVersion(0), LENGTH);
     let task = group.poll_audit().unwrap();
-    assert_eq!(group.handle_audited(&task, replay(&task), now).unwrap().dropped, 1);
+    assert_eq!(judge(&mut group, &task, now).unwrap().dropped, 1);
     // All of it is made anew before what it had made arrives.
     let mut state = FakeState::new(SlotId(0));
     let mut leases = VecDeque::new();

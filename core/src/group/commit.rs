@@ -7,17 +7,28 @@ use super::{
 };
 use crate::{
     batch::SlotFragment,
-    ids::{LeaseId, WorkerId},
+    ids::{FragmentNo, LeaseId, SlotId, WorkerId},
     prelude::*,
     time::Micros,
 };
+
+/// What is known of a contradiction between a worker and others who are not trusted.
+#[derive(Clone, Copy, Debug)]
+enum Dispute {
+    /// There is none.
+    None,
+    /// Nobody is to blame yet.
+    Open,
+    /// What it contradicts here was made again, and is what it should be.
+    Lost((SlotId, FragmentNo)),
+}
 
 impl LeaseGroup {
     /// A worker hands over fragments of a lease: all of it, or a part.
     ///
     /// Every fragment is judged for itself, with one exception: if one of them contradicts what is
     /// committed, none is believed and the worker is quarantined; unless an untrusted one committed it, whose fragment is
-    /// then [made again](super::AuditPolicy), and the worker quarantined if that is what it should be. The group cannot know
+    /// then [made again](super::AuditPolicy), and the worker convicted if that is what it should be. The group cannot know
     /// who of the two is right; the event names both. A fragment that several workers were asked for is compared until the
     /// slot's next one is committed, also when the batch has been taken and the lease is over.
     ///
@@ -32,7 +43,7 @@ impl LeaseGroup {
     ) -> Receipt {
         self.heard_of(worker);
         let liar = fragments.iter().any(|fragment| self.contradicts(lease, fragment));
-        let is_disputed = liar && self.dispute(worker, lease, &fragments);
+        let dispute = if liar { self.dispute(worker, lease, &fragments) } else { Dispute::None };
         let mut receipt = Receipt::default();
         for fragment in fragments {
             let outcome = match liar {
@@ -43,7 +54,7 @@ impl LeaseGroup {
             self.settle(worker, lease, fragment, outcome, now);
         }
         self.close_if_done(worker, lease, &receipt, now);
-        self.draw_consequences(worker, lease, &receipt, is_disputed);
+        self.draw_consequences(worker, lease, &receipt, dispute);
         self.retire_losers(now);
         self.advance(now);
         receipt
@@ -59,12 +70,11 @@ impl LeaseGroup {
             && self.twin(fragment).is_some_and(|twin| !same_bits(twin, fragment))
     }
 
-    /// Has the committed fragments made again that these contradict, if others made them who are not trusted, each once. True
-    /// if there are such: then nobody is to blame yet. False if one of them is known to be what it should be.
-    fn dispute(&mut self, worker: WorkerId, lease: LeaseId, fragments: &[SlotFragment]) -> bool {
+    /// Has the committed fragments made again that these contradict, if others made them who are not trusted, each once.
+    fn dispute(&mut self, worker: WorkerId, lease: LeaseId, fragments: &[SlotFragment]) -> Dispute {
         let party = self.audits.party(worker);
-        let mut is_disputed = false;
-        let mut is_refuted = false;
+        let mut is_open = false;
+        let mut refuted = None;
         for fragment in fragments {
             if !self.contradicts(lease, fragment) {
                 continue;
@@ -75,17 +85,20 @@ impl LeaseGroup {
             if Some(by.1) == party {
                 continue;
             }
-            is_refuted |= checked == Checked::Agrees;
-            is_disputed |= match checked {
+            match checked {
                 Checked::No => {
                     let (twin, start, batch) = (twin.clone(), start.cloned(), self.batch_of(fragment));
-                    self.audits.demand(by, twin, start, batch, worker)
+                    is_open |= self.audits.demand(by, twin, start, batch, (worker, party));
                 }
-                Checked::Unknown => true,
-                Checked::Agrees => false,
-            };
+                Checked::Unknown => is_open = true,
+                Checked::Agrees => refuted = Some((fragment.slot, fragment.fragment)),
+            }
         }
-        is_disputed && !is_refuted
+        match refuted {
+            Some(place) => Dispute::Lost(place),
+            None if is_open => Dispute::Open,
+            None => Dispute::None,
+        }
     }
 
     /// The committed fragment that this one must be equal to.
@@ -187,7 +200,7 @@ impl LeaseGroup {
         }
     }
 
-    fn draw_consequences(&mut self, worker: WorkerId, lease: LeaseId, receipt: &Receipt, is_disputed: bool) {
+    fn draw_consequences(&mut self, worker: WorkerId, lease: LeaseId, receipt: &Receipt, dispute: Dispute) {
         let mut rejected = BTreeMap::<RejectReason, u32>::new();
         for (_, outcome) in &receipt.outcomes {
             if let Outcome::Rejected(reason) = outcome {
@@ -197,9 +210,11 @@ impl LeaseGroup {
         for (&reason, &fragments) in &rejected {
             self.event(GroupEvent::FragmentsRejected { worker, lease, fragments, reason });
         }
-        if is_disputed {
+        match (dispute, self.audits.party(worker)) {
             // Who of the two lies will be seen.
-            return;
+            (Dispute::Open, _) => return,
+            (Dispute::Lost(place), Some(party)) => return self.convict_contradicting(party, place),
+            (Dispute::Lost(_), None) | (Dispute::None, _) => {}
         }
         if rejected.contains_key(&RejectReason::Audit) {
             self.quarantine(worker, QuarantineCause::Audit);

@@ -1,10 +1,15 @@
 //! Untrusted workers: a share of what they commit is made again by somebody who is trusted, and compared.
 //!
 //! The group says what is to be made again ([`LeaseGroup::poll_audit`]) and hears what came of it
-//! ([`LeaseGroup::handle_audited`]); it waits for nothing. Which fragments these are is decided by random numbers that are
-//! addressed by a secret, so nobody can foresee it, and who is caught is not told by which.
+//! ([`LeaseGroup::handle_audited`]), and who is convicted by that ([`LeaseGroup::poll_conviction`]); it waits for nothing.
+//! Which fragments these are is decided by random numbers that are addressed by a secret, so nobody can foresee it, and who
+//! is caught is not told by which.
 
-use super::{ExpiryCause, GroupEvent, LeaseGroup, QuarantineCause, audit::same_bits, slot_table::Checked};
+mod convict;
+
+pub use convict::Conviction;
+
+use super::{GroupEvent, LeaseGroup, QuarantineCause, audit::same_bits, slot_table::Checked};
 use crate::{
     batch::SlotFragment,
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
@@ -98,25 +103,6 @@ pub enum Verdict {
     Unknown,
 }
 
-/// A party whose fragment was not what it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conviction {
-    /// The party.
-    pub party: Party,
-    /// Its workers that are here.
-    pub workers: Vec<WorkerId>,
-    /// The slot of the fragment.
-    pub slot: SlotId,
-    /// Its number.
-    pub fragment: FragmentNo,
-    /// Fragments of the party, and such as go on from them, that no batch had taken: they are no longer committed.
-    pub dropped: u32,
-    /// The first batch that has a fragment of the party in it which nobody has made again; none if no batch has been taken
-    /// with one. Whatever was saved before it was taken is clean. Where slots do not keep step that may be the batch that is
-    /// not complete: what is queued cannot be dropped there but by going back to where the last batch was taken.
-    pub first_doubtful: Option<FragmentNo>,
-}
-
 /// What is known of untrusted workers.
 #[derive(Debug, Default)]
 pub(super) struct Audits {
@@ -129,6 +115,8 @@ pub(super) struct Audits {
     outstanding: BTreeMap<u64, usize>,
     bytes: usize,
     next: u64,
+    /// What nobody has polled.
+    convictions: VecDeque<Conviction>,
 }
 
 #[derive(Debug, Default)]
@@ -147,8 +135,16 @@ struct Pending {
     slot: SlotId,
     fragment: FragmentNo,
     worker: WorkerId,
-    /// Who contradicts it.
+    /// Who contradicts it, and who answers for those who are not trusted.
     contradicted_by: BTreeSet<WorkerId>,
+    contradicting: BTreeSet<Party>,
+}
+
+impl Pending {
+    fn contradict(&mut self, (worker, party): (WorkerId, Option<Party>)) {
+        self.contradicted_by.insert(worker);
+        self.contradicting.extend(party);
+    }
 }
 
 impl Standing {
@@ -239,7 +235,7 @@ impl Audits {
         fragment: SlotFragment,
         start: Option<Vec<u8>>,
         batch: FragmentNo,
-        contradicted_by: WorkerId,
+        contradicted_by: (WorkerId, Option<Party>),
     ) -> bool {
         if self.policy.is_none() {
             return false;
@@ -248,12 +244,12 @@ impl Audits {
         let standing = self.parties.entry(party).or_default();
         let mut pending = standing.pending.values_mut();
         if let Some(known) = pending.find(|known| (known.slot, known.fragment, known.worker) == wanted) {
-            known.contradicted_by.insert(contradicted_by);
+            known.contradict(contradicted_by);
         } else if self.has_room() {
             let number = self.push((worker, party), fragment, start, batch);
             let standing = self.parties.entry(party).or_default();
             if let Some(pending) = standing.pending.get_mut(&number) {
-                pending.contradicted_by.insert(contradicted_by);
+                pending.contradict(contradicted_by);
             }
         }
         true
@@ -268,8 +264,8 @@ impl Audits {
     ) -> u64 {
         let number = self.next;
         self.next += 1;
-        let (slot, contradicted_by) = (fragment.slot, BTreeSet::new());
-        let pending = Pending { batch, slot, fragment: fragment.fragment, worker, contradicted_by };
+        let (slot, contradicted_by, contradicting) = (fragment.slot, BTreeSet::new(), BTreeSet::new());
+        let pending = Pending { batch, slot, fragment: fragment.fragment, worker, contradicted_by, contradicting };
         self.parties.entry(party).or_default().pending.insert(number, pending);
         let states = fragment.state.len() + start.as_ref().map_or(0, Vec::len);
         let bytes = fragment.rows.size_bytes() + fragment.final_obs.size_bytes() + states;
@@ -332,14 +328,14 @@ impl LeaseGroup {
         self.audits.tasks.pop_front()
     }
 
-    /// A fragment was made again. If it is what it should be, whoever contradicted it gets no more leases. If it differs, the party's workers get no more leases; what it has committed and no batch
-    /// has taken, is no longer committed, in synchronous mode, and made again by others. What is in batches is for
-    /// the caller to undo, and in the other modes what is queued, too.
-    pub fn handle_audited(&mut self, task: &AuditTask, verdict: Verdict, now: Micros) -> Option<Conviction> {
+    /// A fragment was made again. If it is what it should be, whoever contradicted it is convicted, or gets no more leases if
+    /// nobody answers for it; if it differs, its party is convicted. [`poll_conviction`](Self::poll_conviction) says what
+    /// follows.
+    pub fn handle_audited(&mut self, task: &AuditTask, verdict: Verdict, now: Micros) {
         self.audits.done(task.number);
-        let standing = self.audits.parties.get_mut(&task.party)?;
+        let Some(standing) = self.audits.parties.get_mut(&task.party) else { return };
         let first_doubtful = standing.first_doubtful();
-        let pending = standing.pending.remove(&task.number)?;
+        let Some(pending) = standing.pending.remove(&task.number) else { return };
         let place = (task.fragment.slot, task.fragment.fragment);
         match verdict {
             Verdict::Agrees => {
@@ -347,32 +343,23 @@ impl LeaseGroup {
                 for liar in pending.contradicted_by {
                     self.quarantine(liar, QuarantineCause::Audit);
                 }
+                for party in pending.contradicting {
+                    self.convict_contradicting(party, place);
+                }
                 self.advance(now);
-                return None;
             }
             Verdict::Unknown => {
                 let batch = pending.batch;
                 standing.unchecked = Some(standing.unchecked.map_or(batch, |first| first.min(batch)));
                 self.slots.check(place, task.worker, Checked::Unknown);
-                return None;
             }
-            Verdict::Differs => {}
+            Verdict::Differs => {
+                let (slot, fragment) = place;
+                self.event(GroupEvent::ReplayMismatch { worker: task.worker, slot, fragment });
+                self.convict(task.party, place, first_doubtful, QuarantineCause::Replay);
+                self.advance(now);
+            }
         }
-        let AuditTask { party, worker, fragment: SlotFragment { slot, fragment, .. }, .. } = *task;
-        // What else it has pending is of no interest any more.
-        *standing = Standing { committed: standing.committed, ..Standing::default() };
-        self.audits.forget_tasks(party);
-        self.event(GroupEvent::ReplayMismatch { worker, slot, fragment });
-        let of_party = |(&worker, &of): (&WorkerId, &Party)| (of == party).then_some(worker);
-        let workers: Vec<WorkerId> = self.audits.of_workers.iter().filter_map(of_party).collect();
-        for &worker in &workers {
-            self.quarantine(worker, QuarantineCause::Replay);
-        }
-        let dropped = self.drop_commits_of(party);
-        self.advance(now);
-        let taken = self.open.front().map_or(self.next_fragment, |first| first.fragment);
-        let first_doubtful = first_doubtful.filter(|&first| first < taken || self.is_free());
-        Some(Conviction { party, workers, slot, fragment, dropped, first_doubtful })
     }
 
     /// Notes a fragment that is about to be committed.
@@ -396,23 +383,5 @@ impl LeaseGroup {
             }
             false => fragment.fragment,
         }
-    }
-
-    /// Takes back what a party has committed and no batch has taken, with all that goes on from it.
-    fn drop_commits_of(&mut self, party: Party) -> u32 {
-        if self.is_free() {
-            // The order of commits is written down already.
-            return 0;
-        }
-        let mut dropped = 0;
-        for (slot, next, fragments) in self.slots.drop_commits_of(party, self.leases.next_id()) {
-            dropped += fragments;
-            let length = u64::from(self.config.rollout_fragment_length);
-            self.ledger.take_back(u64::from(fragments) * length);
-            for lease in self.leases.ids(|lease| lease.fragment > next && lease.slots.contains(&slot)) {
-                self.expire(lease, ExpiryCause::Revoked);
-            }
-        }
-        dropped
     }
 }

@@ -126,10 +126,8 @@ pub fn check_hello(
     let protocol = common_version(hello)?;
     let no_token = || refusal(RefusalCode::Token, "the token is not valid for this role".into());
     let (token, grant) = tokens.find(&hello.token, now).ok_or_else(no_token)?;
-    if grant.role.to_wire() != hello.role {
-        return Err(no_token());
-    }
-    if grant.role == Role::Worker && hello.core_fingerprint != core_fingerprint {
+    let role = Role::try_from(hello.role).ok().filter(|&role| grant.role.may_act_as(role)).ok_or_else(no_token)?;
+    if role == Role::Worker && hello.core_fingerprint != core_fingerprint {
         return Err(refusal(
             RefusalCode::Fingerprint,
             format!(
@@ -147,7 +145,7 @@ pub fn check_hello(
     }
     Ok(Accepted {
         protocol,
-        role: grant.role,
+        role,
         token,
         child: grant.child,
         resume: Some(hello.resume_id).filter(|id| *id != [0; 16]),
@@ -243,6 +241,24 @@ mod tests {
         assert_eq!((accepted.protocol, accepted.role, accepted.child), (1, Role::Worker, Some(7)));
         assert_eq!((accepted.resume, &*accepted.name), (Some([3; 16]), "worker-1"));
         assert_eq!(check(&hello(&identity(Role::Viewer))).unwrap().resume, None);
+    }
+
+    #[test]
+    fn an_operator_may_come_as_a_viewer_and_nobody_else_as_somebody_else() {
+        for &role in Role::ALL {
+            for &asked in Role::ALL {
+                let mut hello = hello(&identity(role));
+                hello.role = asked.to_wire();
+                let accepted = check(&hello).map(|accepted| accepted.role);
+                if role == Role::Client {
+                    assert!(accepted.is_err(), "its token has run out");
+                } else if role == asked || (role, asked) == (Role::Operator, Role::Viewer) {
+                    assert_eq!(accepted, Ok(asked));
+                } else {
+                    assert_eq!(accepted.unwrap_err().0, RefusalCode::Token, "{role:?} as {asked:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -338,6 +338,8 @@ pub struct RunStatus {
     pub outstanding: u64,
     /// Why the run failed, else empty.
     pub error: String,
+    /// Where the hub keeps the run's files, for people; empty if nowhere.
+    pub run_dir: String,
 }
 
 /// One iteration: a point of every curve.
@@ -496,6 +498,16 @@ pub struct StartRun {
     pub stop_return: f32,
     /// Env steps at which the run ends.
     pub max_env_steps: u64,
+    /// What observations go through: `NoFilter`, `MeanStdFilter`, ….
+    pub observation_filter: String,
+    /// Which fragments make a batch: `sync`, `async` or `deadline`.
+    pub mode: String,
+    /// How many versions the weights of a batch's rows may be behind the newest; has no meaning for `sync`.
+    pub max_staleness: u64,
+    /// Env steps of a batch, rounded up to whole fragments, 0 for a fragment of every slot; for `async` alone.
+    pub batch_env_steps: u64,
+    /// Milliseconds from the begin of an iteration to its batch; for `deadline` alone.
+    pub deadline_ms: u64,
 }
 
 /// Answer to a request.

@@ -19,6 +19,13 @@ wire_enum! {
 }
 
 impl Role {
+    /// Whether the token of this role lets its holder in as `asked`. Whoever may control a run may ask for less, and only
+    /// look.
+    #[must_use]
+    pub const fn may_act_as(self, asked: Self) -> bool {
+        self as u8 == asked as u8 || matches!((self, asked), (Self::Operator, Self::Viewer))
+    }
+
     /// The longest frame that the hub buffers from a peer of this role.
     #[must_use]
     pub const fn frame_cap(self) -> u32 {

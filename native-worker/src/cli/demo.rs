@@ -41,9 +41,10 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
     let pace = if args.full_speed { Duration::ZERO } else { PACE };
     let config = TrainConfig { stop_return: Some(475.0), seed: 1, pace, ..TrainConfig::new("CartPole-v1") };
     let security = args.security.config(None)?;
+    let directories = (args.assets.clone(), Some(args.security.runs_dir()?));
     runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
-        let mut hub = host::start(args.listen, true, args.assets.clone(), security, registry).await?;
+        let mut hub = host::start(args.listen, true, directories, security, registry).await?;
         eprintln!("Two workers learn to balance a pole (CartPole-v1, PPO). Watch them, and join as a worker:\n");
         if !args.full_speed {
             eprintln!("Slowed down to about half a minute, for you to watch; --full-speed takes a second or two.\n");

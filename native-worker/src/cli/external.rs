@@ -104,6 +104,7 @@ impl ListenFlags {
             listen,
             dashboard: false,
             assets: self.assets.clone(),
+            runs_dir: None,
             // It starts none.
             worker_program: PathBuf::new(),
             kernels: AUTO,

@@ -24,18 +24,19 @@ pub(super) const USUAL_ADDRESS: &str = "127.0.0.1:7878";
 pub(super) async fn start(
     listen: SocketAddr,
     dashboard: bool,
-    assets: Option<PathBuf>,
+    directories: (Option<PathBuf>, Option<PathBuf>),
     security: SecurityConfig,
     registry: &Registry,
 ) -> Result<Hub, Failure> {
-    start_with(listen, dashboard, assets, security, &SpecFlags::default(), registry).await
+    start_with(listen, dashboard, directories, security, &SpecFlags::default(), registry).await
 }
 
-/// [`start`], with local workers as the flags say.
+/// [`start`], with local workers as the flags say. The directories are that of the page's files, and that of the runs that
+/// the page starts.
 pub(super) async fn start_with(
     listen: SocketAddr,
     dashboard: bool,
-    assets: Option<PathBuf>,
+    (assets, runs_dir): (Option<PathBuf>, Option<PathBuf>),
     security: SecurityConfig,
     workers: &SpecFlags,
     registry: &Registry,
@@ -43,8 +44,9 @@ pub(super) async fn start_with(
     raise_file_limit();
     let worker_program = std::env::current_exe().map_err(Failure::other)?;
     let (external, allow_origins) = (None, Vec::new());
+    let kernels = AUTO;
     let config =
-        HubConfig { listen, dashboard, assets, worker_program, kernels: AUTO, external, allow_origins, security };
+        HubConfig { listen, dashboard, assets, runs_dir, worker_program, kernels, external, allow_origins, security };
     let launcher = workers.launcher(&config.worker_program);
     Hub::start_with(config, registry, launcher, workers.spec()).await.map_err(Failure::usage)
 }

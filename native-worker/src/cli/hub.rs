@@ -21,6 +21,10 @@ pub(super) struct HubArgs {
     /// Directory of the dashboard's files
     #[arg(long, value_name = "DIR")]
     assets: Option<PathBuf>,
+    /// Directory of the runs that the page starts, each in a new one; `rollmesh train --resume` goes on with them
+    /// [default: runs in the state directory]
+    #[arg(long, value_name = "DIR")]
+    runs_dir: Option<PathBuf>,
     #[command(flatten)]
     workers: SpecFlags,
     #[command(flatten)]
@@ -38,10 +42,11 @@ pub(super) fn run(args: &HubArgs, registry: &Registry) -> Result<ExitCode, Failu
         return print_limits(args.json);
     }
     let security = args.security.config(None)?;
+    let runs_dir = args.runs_dir.clone().map_or_else(|| args.security.runs_dir(), Ok)?;
+    let directories = (args.assets.clone(), Some(runs_dir));
     runtime(2)?.block_on(async {
         let mut endings = signals::Endings::listen();
-        let mut hub =
-            host::start_with(args.listen, true, args.assets.clone(), security, &args.workers, registry).await?;
+        let mut hub = host::start_with(args.listen, true, directories, security, &args.workers, registry).await?;
         host::print_invitations(&hub);
         host::serve(&mut hub, &mut endings).await;
         hub.shutdown().await;

@@ -77,6 +77,11 @@ impl SecurityFlags {
         })
     }
 
+    /// Where runs that a hub's page starts keep their files, if nobody says otherwise.
+    pub(super) fn runs_dir(&self) -> Result<PathBuf, Failure> {
+        Ok(self.state_dir()?.join("runs"))
+    }
+
     fn state_dir(&self) -> Result<PathBuf, Failure> {
         let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let usual = || {

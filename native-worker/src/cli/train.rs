@@ -1,13 +1,6 @@
 //! `rollmesh train`: a hub, local workers and a learner, for one run.
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    num::NonZeroU32,
-    path::PathBuf,
-    process::ExitCode,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use rollmesh_core::{config::Config, filter::FilterKind};
@@ -25,8 +18,11 @@ use super::{
 use crate::{
     Registry,
     learner::{DeviceSpec, PpoConfig},
-    train::{EvaluationConfig, RunEnd, SavedRun, Summary, TrainConfig},
+    train::{EvaluationConfig, RunEnd, SavedRun, Summary, TrainConfig, new_run_dir},
 };
+
+/// Where runs without a directory of their own have one.
+const RUNS: &str = "runs";
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -151,7 +147,8 @@ impl TrainArgs {
     pub(super) fn config(&self) -> Result<TrainConfig, Failure> {
         let usual = self.config.as_deref().map(settings::read).transpose()?;
         let mut config = config(self, usual.unwrap_or_default())?;
-        config.run_dir = Some(self.run_dir.clone().unwrap_or_else(|| new_directory(&config.env, config.seed)));
+        config.run_dir =
+            Some(self.run_dir.clone().unwrap_or_else(|| new_run_dir(RUNS.as_ref(), &config.env, config.seed)));
         Ok(config)
     }
 }
@@ -179,7 +176,8 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         config.device.open().map_err(Failure::usage)?;
         let security = args.security.config(config.run_dir.as_ref())?;
         let (page, assets) = (!args.no_dashboard, args.assets.clone());
-        let mut hub = host::start_with(args.listen, page, assets, security, &args.worker_spec, registry).await?;
+        let mut hub =
+            host::start_with(args.listen, page, (assets, None), security, &args.worker_spec, registry).await?;
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
         }
@@ -259,13 +257,6 @@ fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> 
     let round = u64::from(spec.num_slots) * u64::from(spec.rollout_fragment_length);
     let mode = args.mode.mode(round)?.unwrap_or(config.mode);
     Ok(TrainConfig { mode, ..config })
-}
-
-fn new_directory(env: &str, seed: u64) -> PathBuf {
-    // The name of an environment need not be one of a file.
-    let env: String = env.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    PathBuf::from("runs").join(format!("{env}-seed{seed}-{}", now.as_millis()))
 }
 
 pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {

@@ -32,8 +32,10 @@ use super::{
     checkpoints::{Asker, Askers, next_save},
     children::Children,
     dashboard::Dashboard,
+    departure::Departure,
+    link::{CloseReason, PeerLink},
     notices::{Loud, Offences},
-    peer::{CloseReason, Departure, Knock, PeerLink},
+    peer::Knock,
 };
 use crate::{
     launch::WorkerSpec,
@@ -60,8 +62,8 @@ pub(super) enum Event {
     ChildExited { number: u32, status: String },
     /// A local worker lost its connection some time ago.
     ChildSilent { number: u32 },
-    /// A local worker that ended is to be replaced now.
-    ReplaceChild,
+    /// A local worker that ended, or did not start, is to be replaced now.
+    ReplaceChild { number: u32 },
     /// The program wants a run.
     Start { task: Task, started: oneshot::Sender<Result<(), StartError>>, done: oneshot::Sender<Summary> },
     /// The program sets weights.
@@ -118,6 +120,8 @@ pub(super) struct Actor {
     pub(super) children: Children,
     /// What evaluates beside runs.
     pub(super) program: PathBuf,
+    /// Where runs that pages start keep their files.
+    pub(super) runs_dir: Option<PathBuf>,
     /// What a local worker needs, unless the run says otherwise.
     pub(super) worker: WorkerSpec,
     pub(super) peers: BTreeMap<u32, Peer>,
@@ -159,6 +163,8 @@ pub(super) struct Actor {
     pub(super) notices: mpsc::Sender<HubNotice>,
     /// Notices of this second about strangers and offenders, and how many were left out before.
     pub(super) loud: Loud,
+    /// The same of peers who come and go.
+    pub(super) comings: Loud,
     pub(super) audit: Audit,
     epoch: Instant,
 }
@@ -168,7 +174,7 @@ impl Actor {
         envs: EnvRegistry,
         (kernels, distrust): (Kernels, Distrust),
         tokens: Tokens,
-        (children, worker, program): (Children, WorkerSpec, PathBuf),
+        (children, worker, program, runs_dir): (Children, WorkerSpec, PathBuf, Option<PathBuf>),
         status: watch::Sender<RunStatus>,
         notices: mpsc::Sender<HubNotice>,
         audit: Audit,
@@ -183,6 +189,7 @@ impl Actor {
             tokens,
             children,
             program,
+            runs_dir,
             worker,
             peers: BTreeMap::new(),
             evaluators: BTreeMap::new(),
@@ -208,6 +215,7 @@ impl Actor {
             status,
             notices,
             loud: Loud::default(),
+            comings: Loud::default(),
             audit,
             epoch: Instant::now(),
         }
@@ -244,6 +252,7 @@ impl Actor {
                 }
             }
             self.drain_group();
+            self.convict_liars();
             self.audit_fragments();
             self.roll_back_if_due();
             self.end_drained_run();
@@ -280,7 +289,7 @@ impl Actor {
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
             Event::ChildSilent { number } => self.handle_silent_child(number),
-            Event::ReplaceChild => self.replace_awaited(),
+            Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Start { task, started, done } => {
                 let result = self.start_run(task);
                 if result.is_ok() {

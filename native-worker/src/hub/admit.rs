@@ -15,9 +15,11 @@ use super::{
     actor::{Actor, Peer},
     audit::Record,
     calls::WorkerNews,
+    departure::Departure,
     limits::MAX_PEERS,
+    link::{CloseReason, PeerLink},
     notices::Offences,
-    peer::{Admission, CloseReason, Departure, Knock, PeerLink},
+    peer::{Admission, Knock},
     token_file,
 };
 
@@ -85,15 +87,15 @@ impl Actor {
         match role {
             Role::Viewer | Role::Operator => self.show_everything(id),
             Role::Worker => {
-                self.notice(0, format!("worker {id} joined: {name} ({kind}, {device})"));
+                self.notice_coming(format!("worker {id} joined: {name} ({kind}, {device})"));
                 let child = self.peers.get(&id).and_then(|peer| peer.child);
                 self.tell(WorkerNews::Joined { peer: id, child });
                 self.bring_into_run(id);
                 self.begin_first_iteration();
             }
             // What it needs to know it is told by its socket's task.
-            Role::Client => self.notice(0, format!("client {id} joined: {name} ({kind})")),
-            Role::Evaluator => self.notice(0, format!("evaluator {id} joined: {name} ({kind})")),
+            Role::Client => self.notice_coming(format!("client {id} joined: {name} ({kind})")),
+            Role::Evaluator => self.notice_coming(format!("evaluator {id} joined: {name} ({kind})")),
         }
     }
 

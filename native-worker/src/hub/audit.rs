@@ -2,6 +2,7 @@
 //! added to; never a token, nor anything else that peers send beyond their printable names.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io::{self, Write as _},
     net::SocketAddr,
@@ -135,14 +136,32 @@ pub(super) enum Record {
     },
 }
 
-/// Who can cause a record as often as they like.
-#[derive(Clone, Copy, Debug, Serialize)]
+/// Who can cause a record as often as they like. Each has a budget, so that nobody hides what others do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Causer {
     /// Somebody without a token.
     Strangers,
-    /// Somebody with one, whatever its role.
+    /// Somebody with one, whatever its role, who breaks the rules.
     Peers,
+    /// Viewers, who come and go; and so on.
+    Viewers,
+    Operators,
+    Workers,
+    Clients,
+    Evaluators,
+}
+
+impl From<Role> for Causer {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Viewer => Self::Viewers,
+            Role::Operator => Self::Operators,
+            Role::Worker => Self::Workers,
+            Role::Client => Self::Clients,
+            Role::Evaluator => Self::Evaluators,
+        }
+    }
 }
 
 impl Record {
@@ -155,6 +174,7 @@ impl Record {
             Self::LeaseRefused { .. } | Self::UploadRejected { .. } | Self::Group { is_cheap: true, .. } => {
                 Some(Causer::Peers)
             }
+            Self::Admitted { role, .. } | Self::Left { role, .. } => Some((*role).into()),
             _ => None,
         }
     }
@@ -180,8 +200,7 @@ struct Line<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     log: Option<Log>,
-    strangers: Budget,
-    peers: Budget,
+    budgets: BTreeMap<Causer, Budget>,
 }
 
 /// The second in which some were last heard of, and how often.
@@ -241,11 +260,7 @@ impl Audit {
 
     fn add_at(&mut self, record: &Record, at_ms: u64) -> io::Result<()> {
         if let Some(of) = record.causer() {
-            let budget = match of {
-                Causer::Strangers => &mut self.strangers,
-                Causer::Peers => &mut self.peers,
-            };
-            let (has_room, records) = budget.take(at_ms / 1000);
+            let (has_room, records) = self.budgets.entry(of).or_default().take(at_ms / 1000);
             if records > 0 {
                 self.write(&Line { at_ms, record: &Record::LeftOut { records, of } })?;
             }
@@ -360,5 +375,28 @@ mod tests {
             (&lines[lines.len() - 2]["event"], &lines[lines.len() - 1]["text"]),
             (&"connected".into(), &"expired".into())
         );
+    }
+    #[test]
+    fn whoever_comes_and_goes_cannot_flood_it_nor_hide_an_operator() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let mut audit = Audit::open(&path).unwrap();
+        let admitted = |peer, role| {
+            let (kind, name) = ("native".into(), "a".into());
+            Record::Admitted { from: from(), peer, role, token: TokenId(7), kind, name }
+        };
+        for peer in 0..1000 {
+            audit.add_at(&admitted(peer, Role::Worker), 5_000).unwrap();
+            audit.add_at(&Record::Left { peer, role: Role::Worker, fault: None }, 5_000).unwrap();
+        }
+        audit.add_at(&admitted(1000, Role::Operator), 5_000).unwrap();
+        audit.add_at(&Record::UploadRejected { worker: 1, lease: 1, why: String::new() }, 5_000).unwrap();
+        audit.add_at(&Record::Left { peer: 1001, role: Role::Worker, fault: None }, 6_000).unwrap();
+        let lines = lines(&path);
+        let [.., operator, rejected, left_out, left] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 4);
+        assert_eq!((&operator["role"], &rejected["event"]), (&"Operator".into(), &"upload_rejected".into()));
+        assert_eq!((&left_out["records"], &left_out["of"]), (&(2000 - MAX_AUDIT_RECORDS).into(), &"workers".into()));
+        assert_eq!(left["peer"], 1001);
     }
 }

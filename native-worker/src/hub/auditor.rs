@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use super::{
     actor::{Actor, Peer},
     audit::Record,
-    peer::Departure,
+    departure::Departure,
 };
 use crate::train::{Run, RunEnd, Undone};
 
@@ -164,43 +164,45 @@ impl Actor {
             let (number, spec) = (run.number, run.spec.clone());
             match run.weights_of(task.fragment.weights_version) {
                 Some(weights) => self.auditor.submit(Job { run: number, spec, weights, task }),
-                None => _ = run.group.handle_audited(&task, Verdict::Unknown, rollmesh_core::time::Micros(0)),
+                None => run.group.handle_audited(&task, Verdict::Unknown, rollmesh_core::time::Micros(0)),
             }
         }
     }
 
     pub(super) fn handle_audited(&mut self, audited: &Audited) {
         let now = self.now();
-        let Some(run) = self.run.as_mut().filter(|run| run.number == audited.run) else { return };
-        let is_over = run.is_over();
-        let Some(conviction) = run.group.handle_audited(&audited.task, audited.verdict, now) else { return };
-        let can_be_undone = run.can_be_undone();
-        self.drain_group();
-        self.expel_liar(&conviction);
-        if is_over {
-            if conviction.first_doubtful.is_some() {
-                self.notice(2, "the run that has ended has in it what a liar made: it is tainted".into());
-            }
-            return;
+        if let Some(run) = self.run.as_mut().filter(|run| run.number == audited.run) {
+            run.group.handle_audited(&audited.task, audited.verdict, now);
         }
-        let on_liar = if can_be_undone { self.distrust.on_liar } else { OnLiar::Continue };
-        match (conviction.first_doubtful, on_liar) {
-            (None, _) => {}
-            (Some(_), OnLiar::Continue) => {
-                if let Some(run) = &mut self.run {
-                    run.taint();
-                }
-                self.notice(2, "the run goes on with what the liar made: it is tainted".into());
-            }
-            (Some(first), OnLiar::RollBack) => {
+    }
+
+    /// Draws the consequences of lies that were found, also in a run that is over.
+    pub(super) fn convict_liars(&mut self) {
+        while let Some(conviction) = self.run.as_mut().and_then(|run| run.group.poll_conviction()) {
+            self.expel_liar(&conviction);
+            self.undo_lies(&conviction);
+        }
+    }
+
+    fn undo_lies(&mut self, Conviction { first_doubtful, .. }: &Conviction) {
+        let (Some(first), Some(run)) = (*first_doubtful, &mut self.run) else { return };
+        if run.is_over() {
+            return self.notice(2, "the run that has ended has in it what a liar made: it is tainted".into());
+        }
+        match self.distrust.on_liar {
+            OnLiar::RollBack if run.can_be_undone() => {
                 self.roll_back_before = Some(self.roll_back_before.map_or(first, |before| before.min(first)));
+            }
+            OnLiar::RollBack | OnLiar::Continue => {
+                run.taint();
+                self.notice(2, "the run goes on with what the liar made: it is tainted".into());
             }
         }
     }
 
     /// Whoever lied is gone, and with it the token that it showed.
     fn expel_liar(&mut self, conviction: &Conviction) {
-        const REASON: &str = "a fragment of it was made again and is another one";
+        const REASON: &str = "a fragment was made again and is another one than its";
         for &WorkerId(id) in &conviction.workers {
             let Some(peer) = self.peers.get(&id) else { continue };
             let token = peer.token;

@@ -1,6 +1,6 @@
 //! Workers that the program itself asks, not a run: who comes and goes, what is sent to them and what they answer.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use rollmesh_core::{
     protocol::{
@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::{
     Hub,
     actor::{Actor, Event},
+    children::ChildTerms,
 };
 use crate::launch::{LaunchError, Launcher, WorkerSpec};
 
@@ -26,6 +27,8 @@ pub(crate) enum WorkerNews {
     Left { peer: u32, reason: String },
     /// One has answered a call.
     Result { peer: u32, result: CallResult },
+    /// A local process has ended, and another one takes its place.
+    Replaced { child: u32, by: u32 },
     /// A local process has ended, and no other one takes its place.
     GaveUp(String),
 }
@@ -49,7 +52,7 @@ impl Default for Replacement {
     }
 }
 
-type Reply<T> = Box<dyn FnOnce(T) + Send>;
+pub(super) type Reply<T> = Box<dyn FnOnce(T) + Send>;
 
 /// What is to be done with workers.
 pub(crate) enum WorkerOrder {
@@ -57,15 +60,18 @@ pub(crate) enum WorkerOrder {
     Listen { sink: NewsSink, replacement: Replacement },
     /// Send one something.
     Send { peer: u32, message: Box<Message> },
-    /// Start local processes; all or none.
+    /// Start local processes, all or none, by this launcher or the hub's own; their numbers.
     Start {
         number: u32,
         spec: Box<WorkerSpec>,
         launcher: Option<Arc<dyn Launcher>>,
-        reply: Reply<Result<(), LaunchError>>,
+        reply: Reply<Result<Vec<u32>, LaunchError>>,
     },
     /// Say goodbye to one, and do not replace it.
     Dismiss { peer: u32 },
+    /// End a local process and do not replace it: after a goodbye if it has joined, else at once. Tells when it is gone,
+    /// and what it was granted is free.
+    End { child: u32, gone: Reply<()> },
     /// End a local process at once; it is replaced as if it had ended by itself.
     Kill { child: u32 },
     /// Which processes the local ones are.
@@ -79,6 +85,7 @@ impl fmt::Debug for WorkerOrder {
             Self::Send { .. } => "Send",
             Self::Start { .. } => "Start",
             Self::Dismiss { .. } => "Dismiss",
+            Self::End { .. } => "End",
             Self::Kill { .. } => "Kill",
             Self::Pids(_) => "Pids",
         })
@@ -114,13 +121,12 @@ impl Actor {
             }
             WorkerOrder::Send { peer, message } => self.send_to_worker(peer, &message),
             WorkerOrder::Start { number, spec, launcher, reply } => {
-                if let Some(launcher) = launcher {
-                    self.children.launch_by(launcher);
-                }
-                self.worker = *spec;
-                reply(self.add_children(number as usize));
+                let launcher = launcher.unwrap_or_else(|| self.children.launcher());
+                let terms = ChildTerms { launcher, spec: *spec, environs: BTreeMap::new() };
+                reply(self.add_children_on(&Arc::new(terms), number as usize));
             }
             WorkerOrder::Dismiss { peer } => self.dismiss(peer),
+            WorkerOrder::End { child, gone } => self.end_child(child, gone),
             WorkerOrder::Kill { child } => self.children.kill(child),
             WorkerOrder::Pids(reply) => reply(self.children.pids()),
         }

@@ -1,5 +1,8 @@
 //! Local workers: child processes of the hub, each with a token of its own.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -12,7 +15,11 @@ use tokio::{
     time::sleep,
 };
 
-use super::{actor::Event, calls::Replacement, random_token};
+use super::{
+    actor::Event,
+    calls::{Replacement, Reply},
+    random_token,
+};
 use crate::launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec};
 
 /// A child that ends before this time without having been of any use has failed to start.
@@ -24,8 +31,18 @@ const FREE_FAILED_STARTS: u32 = 2;
 /// A child that was dismissed may take this long to go by itself.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// With what a child is started, and whoever takes its place.
+#[derive(Clone, Debug)]
+pub(super) struct ChildTerms {
+    pub(super) launcher: Arc<dyn Launcher>,
+    pub(super) spec: WorkerSpec,
+    /// Environment variables besides the hub's.
+    pub(super) environs: BTreeMap<String, String>,
+}
+
 /// The local workers that should be there.
 pub(super) struct Children {
+    /// Who starts those of whom nobody says anything else.
     launcher: Arc<dyn Launcher>,
     /// How they reach the hub: arguments of `worker`.
     way: Vec<String>,
@@ -35,11 +52,12 @@ pub(super) struct Children {
     failed_starts: u32,
     replacement: Replacement,
     replaced: u32,
-    /// Replacements that wait for their time.
-    awaited: usize,
+    /// Replacements that wait for their time, by the child whose place they take.
+    awaited: BTreeMap<u32, Arc<ChildTerms>>,
 }
 
 struct Running {
+    terms: Arc<ChildTerms>,
     token: TokenId,
     pid: Option<u32>,
     began: Instant,
@@ -48,6 +66,16 @@ struct Running {
     /// It is about to go, and not to be replaced.
     dismissed: bool,
     kill: Option<oneshot::Sender<()>>,
+    /// Who wants to know when it is gone.
+    when_gone: Vec<Reply<()>>,
+}
+
+/// A child is gone.
+pub(super) struct Exit {
+    /// To be revoked.
+    pub(super) token: TokenId,
+    pub(super) terms: Arc<ChildTerms>,
+    pub(super) ended: Ended,
 }
 
 /// What follows from the end of a child.
@@ -74,13 +102,13 @@ impl Children {
             failed_starts: 0,
             replacement: Replacement::default(),
             replaced: 0,
-            awaited: 0,
+            awaited: BTreeMap::new(),
         }
     }
 
-    /// Sets who starts workers from now on.
-    pub(super) fn launch_by(&mut self, launcher: Arc<dyn Launcher>) {
-        self.launcher = launcher;
+    /// Who starts workers, unless somebody else is to.
+    pub(super) fn launcher(&self) -> Arc<dyn Launcher> {
+        self.launcher.clone()
     }
 
     /// Sets when workers that ended are replaced.
@@ -90,7 +118,7 @@ impl Children {
 
     /// Workers that are there or about to be.
     pub(super) fn count(&self) -> usize {
-        self.running.values().filter(|child| !child.dismissed).count() + self.awaited
+        self.running.values().filter(|child| !child.dismissed).count() + self.awaited.len()
     }
 
     /// The numbers of those that are there, oldest first.
@@ -98,24 +126,33 @@ impl Children {
         self.running.iter().filter(|(_, child)| !child.dismissed).map(|(&number, _)| number).collect()
     }
 
-    /// Starts a worker with these environment variables besides the hub's; its number, and the token that it will
-    /// present.
-    pub(super) fn start(
-        &mut self,
-        spec: &WorkerSpec,
-        extra_environs: &BTreeMap<String, String>,
-    ) -> Result<(u32, Token), LaunchError> {
-        let number = self.next;
-        let token = random_token().map_err(|error| LaunchError::Failed(format!("there is no token: {error}")))?;
-        let order = LaunchOrder { number, way: &self.way, token: &token, spec, environs: extra_environs };
-        let worker = self.launcher.launch(&order)?;
+    /// A number that no child has had.
+    pub(super) fn next_number(&mut self) -> u32 {
         self.next += 1;
+        self.next - 1
+    }
+
+    /// Starts a worker; its number, and the token that it will present.
+    pub(super) fn start(&mut self, terms: &Arc<ChildTerms>) -> Result<(u32, Token), LaunchError> {
+        let number = self.next_number();
+        let token = random_token().map_err(|error| LaunchError::Failed(format!("there is no token: {error}")))?;
+        let (spec, environs) = (&terms.spec, &terms.environs);
+        let order = LaunchOrder { number, way: &self.way, token: &token, spec, environs };
+        let worker = terms.launcher.launch(&order)?;
         let pid = worker.pid();
         let (kill, killed) = oneshot::channel();
         tokio::spawn(watch(number, worker, killed, self.events.clone()));
         let id = TokenHash::of(&token).id();
-        let running =
-            Running { token: id, pid, began: Instant::now(), is_useful: false, dismissed: false, kill: Some(kill) };
+        let running = Running {
+            terms: terms.clone(),
+            token: id,
+            pid,
+            began: Instant::now(),
+            is_useful: false,
+            dismissed: false,
+            kill: Some(kill),
+            when_gone: Vec::new(),
+        };
         self.running.insert(number, running);
         Ok((number, token))
     }
@@ -174,31 +211,29 @@ impl Children {
     }
 
     /// Asks for a replacement after a pause.
-    pub(super) fn replace_after(&mut self, pause: Duration) {
-        self.awaited += 1;
+    pub(super) fn replace_after(&mut self, number: u32, terms: Arc<ChildTerms>, pause: Duration) {
+        self.awaited.insert(number, terms);
         let events = self.events.clone();
         tokio::spawn(async move {
             sleep(pause).await;
             // The hub may have stopped meanwhile.
-            let _ = events.send(Event::ReplaceChild).await;
+            let _ = events.send(Event::ReplaceChild { number }).await;
         });
     }
 
-    /// It is time for a replacement. False if nobody wants it any more.
-    pub(super) fn begin_replacement(&mut self) -> bool {
-        let is_wanted = self.awaited > 0;
-        self.awaited = self.awaited.saturating_sub(1);
-        is_wanted
+    /// It is time for a replacement, on these terms; none if nobody wants it any more.
+    pub(super) fn begin_replacement(&mut self, number: u32) -> Option<Arc<ChildTerms>> {
+        self.awaited.remove(&number)
     }
 
     /// Nobody wants the replacements any more that wait for their time.
     pub(super) fn forget_replacements(&mut self) {
-        self.awaited = 0;
+        self.awaited.clear();
     }
 
     /// True if replacements wait for their time.
     pub(super) fn awaits_any(&self) -> bool {
-        self.awaited > 0
+        !self.awaited.is_empty()
     }
 
     /// Asks, after a while, whether a child that has lost its connection has another one.
@@ -221,17 +256,26 @@ impl Children {
         numbers.into_iter().for_each(|number| self.dismiss(number));
     }
 
-    /// A child is gone: its token, to be revoked, and what follows.
-    pub(super) fn handle_exit(&mut self, number: u32) -> Option<(TokenId, Ended)> {
-        let child = self.running.remove(&number)?;
-        if child.dismissed {
-            return Some((child.token, Ended::AsWished));
+    /// Tells when a child is gone, and what it was granted is free.
+    pub(super) fn tell_when_gone(&mut self, number: u32, reply: Reply<()>) {
+        match self.running.get_mut(&number) {
+            Some(child) => child.when_gone.push(reply),
+            None => reply(()),
         }
-        let failed = !child.is_useful && child.began.elapsed() < SHORT_LIFE;
+    }
+
+    /// A child is gone: what follows.
+    pub(super) fn handle_exit(&mut self, number: u32) -> Option<Exit> {
+        let Running { terms, token, began, is_useful, dismissed, when_gone, .. } = self.running.remove(&number)?;
+        when_gone.into_iter().for_each(|reply| reply(()));
+        if dismissed {
+            return Some(Exit { token, terms, ended: Ended::AsWished });
+        }
+        let failed = !is_useful && began.elapsed() < SHORT_LIFE;
         self.failed_starts = if failed { self.failed_starts.saturating_add(1) } else { 0 };
         let ended = if self.replaced >= self.replacement.max { Ended::NotReplaced } else { self.next_attempt() };
         self.replaced = self.replaced.saturating_add(u32::from(matches!(ended, Ended::Replace(_))));
-        Some((child.token, ended))
+        Some(Exit { token, terms, ended })
     }
 
     /// A child could not even be started: what follows.
@@ -280,87 +324,4 @@ async fn watch(
     // What it was granted is free before anybody asks for it again.
     drop(worker);
     let _ = events.send(Event::ChildExited { number, status }).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{future::pending, pin::Pin};
-
-    use super::*;
-
-    /// Starts nothing.
-    #[derive(Debug)]
-    struct Idle;
-
-    impl Launcher for Idle {
-        fn launch(&self, _order: &LaunchOrder<'_>) -> Result<Box<dyn LaunchedWorker>, LaunchError> {
-            Ok(Box::new(Self))
-        }
-    }
-
-    impl LaunchedWorker for Idle {
-        fn pid(&self) -> Option<u32> {
-            None
-        }
-
-        fn kill(&mut self) {}
-
-        fn ended(&mut self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
-            Box::pin(pending())
-        }
-    }
-
-    fn children() -> Children {
-        Children::new(Arc::new(Idle), Vec::new(), mpsc::channel(1).0)
-    }
-
-    fn start(children: &mut Children) -> u32 {
-        children.start(&WorkerSpec::default(), &BTreeMap::new()).unwrap().0
-    }
-
-    /// What follows from the end of a child that was of some use, or of none.
-    fn end(children: &mut Children, is_useful: bool) -> Ended {
-        let number = start(children);
-        if is_useful {
-            children.was_useful(number);
-        }
-        children.handle_exit(number).unwrap().1
-    }
-
-    const AT_ONCE: Ended = Ended::Replace(Duration::ZERO);
-
-    #[tokio::test]
-    async fn children_that_are_of_no_use_are_replaced_ever_later_and_then_given_up() {
-        let mut children = children();
-        let ends: Vec<Ended> = (0..7).map(|_| end(&mut children, false)).collect();
-        let pause = |ms| Ended::Replace(Duration::from_millis(ms));
-        assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800), pause(1600), pause(3200), Ended::GiveUp, Ended::GiveUp]);
-        // One that works proves that it is worth the while.
-        assert_eq!(end(&mut children, true), AT_ONCE);
-        assert_eq!(end(&mut children, false), AT_ONCE);
-    }
-
-    #[tokio::test]
-    async fn starts_that_fail_are_tried_again_and_then_given_up() {
-        let mut children = children();
-        let pauses: Vec<Ended> = (0..6).map(|_| children.handle_failed_start()).collect();
-        let pause = |ms| Ended::Replace(Duration::from_millis(ms));
-        assert_eq!(pauses, [pause(200), pause(400), pause(800), pause(1600), pause(3200), Ended::GiveUp]);
-        // A replacement that waits counts, until nobody wants it any more.
-        children.replace_after(Duration::from_secs(3600));
-        assert_eq!((children.count(), children.staying().len(), children.awaits_any()), (1, 0, true));
-        children.forget_replacements();
-        assert_eq!((children.count(), children.begin_replacement()), (0, false));
-    }
-
-    #[tokio::test]
-    async fn a_child_that_nobody_would_replace_is_not_ended() {
-        let mut children = children();
-        let number = start(&mut children);
-        assert!(children.may_end(number));
-        children.replace_as(Replacement { max: 0, ..Replacement::default() });
-        assert!(!children.may_end(number));
-        children.do_not_replace(number);
-        assert!(children.may_end(number) && !children.may_end(number + 1));
-    }
 }

@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::peer::PeerLink;
+use super::link::PeerLink;
 use crate::external::ExternalMultiAgentEnv;
 
 /// A client for which about this much waits to be sent has to take some before it is heard again.

@@ -4,7 +4,7 @@ use rollmesh_core::{
     ids::{LeaseId, WorkerId},
     protocol::{
         Kind, Message, Role,
-        message::{RemoveWorker, Reply, Scale, StartRun, Watch, WorkerToken},
+        message::{RemoveWorker, Reply, Scale, Watch, WorkerToken},
     },
 };
 
@@ -12,11 +12,11 @@ use super::{
     actor::{Actor, Peer},
     audit::Record,
     checkpoints::Asker,
+    departure::printable,
     limits::MAX_BACKLOG_BYTES,
-    peer::printable,
     random_token,
 };
-use crate::train::{Algo, MAX_LOCAL_WORKERS, Task, TrainConfig, UploadFault};
+use crate::train::{MAX_LOCAL_WORKERS, UploadFault};
 
 impl Actor {
     pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
@@ -209,24 +209,6 @@ impl Actor {
             return Err(format!("the run has {} slots, there is no slot {slot}", run.spec.num_slots));
         }
         run.watched_slot = slot;
-        Ok(())
-    }
-
-    fn start_from_page(&mut self, start: &StartRun) -> Result<(), String> {
-        if start.algo != Algo::Ppo.name() {
-            let known = Algo::Ppo.name();
-            return Err(format!("there is no algorithm '{}'; known is {known}", start.algo.escape_debug()));
-        }
-        let config = TrainConfig {
-            seed: start.seed,
-            num_workers: start.num_workers,
-            num_envs_per_worker: start.num_envs_per_worker,
-            stop_return: start.stop_return.is_finite().then_some(f64::from(start.stop_return)),
-            max_env_steps: start.max_env_steps,
-            ..TrainConfig::new(&*start.env)
-        };
-        self.start_run(Task::Train(Box::new(config))).map_err(|error| error.to_string())?;
-        self.begin_first_iteration();
         Ok(())
     }
 

@@ -6,8 +6,12 @@
 //! and a crowd that only waits delays nobody. What goes wrong is charged to its address and to all strangers together;
 //! beyond some credit connections wait outside until that is paid for with time.
 
+mod debt;
+#[cfg(test)]
+mod tests;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -18,6 +22,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
+use self::debt::{Debt, Failing, source};
 use super::limits::{
     FAILURE_DELAY, FAILURE_WINDOW, FAILURES_PER_S, FAILURES_PER_S_AND_ADDRESS, FREE_FAILURES, HANDSHAKE_DEADLINE,
     MAX_PENDING, MAX_PENDING_PER_ADDRESS, MAX_WAITING, PENDING_GRACE, REQUEST_GRACE,
@@ -65,28 +70,6 @@ struct Outside {
     has_spoken: bool,
     /// It is to look whether its turn has come, or it was sent away.
     wake: Arc<Notify>,
-}
-
-/// What an address has got wrong lately.
-#[derive(Default)]
-struct Failing {
-    times: VecDeque<Instant>,
-    debt: Debt,
-}
-
-/// Failures, each of which takes its share of a second to be paid for.
-#[derive(Default)]
-struct Debt(Option<Instant>);
-
-impl Debt {
-    fn add(&mut self, now: Instant, per_s: u32) {
-        self.0 = Some(self.0.map_or(now, |paid| paid.max(now)) + Duration::from_secs(1) / per_s);
-    }
-
-    /// When no more than a second of it is left.
-    fn bearable_from(&self, now: Instant) -> Instant {
-        self.0.and_then(|paid| paid.checked_sub(Duration::from_secs(1))).map_or(now, |bearable| bearable.max(now))
-    }
 }
 
 /// A place of a connection that has not shown a token yet. Dropping it frees the place.
@@ -300,158 +283,5 @@ impl Gate {
             return Duration::ZERO;
         }
         FAILURE_DELAY
-    }
-}
-
-/// What counts as one address: of IPv6 a network, since everybody has as many addresses of one as they like.
-fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
-        }
-        address => address,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::task::Poll;
-
-    use super::*;
-
-    fn ip(last: u8) -> IpAddr {
-        [10, 0, 0, last].into()
-    }
-
-    /// Somebody comes and speaks.
-    fn come(gate: &Gate, from: IpAddr) -> Waiting<'_> {
-        let waiting = gate.wait(from);
-        gate.state().outside.get_mut(&waiting.number).expect("it waits").has_spoken = true;
-        waiting
-    }
-
-    /// Whether somebody who comes and speaks now gets in, or when to look again.
-    fn enter(gate: &Arc<Gate>, from: IpAddr, now: Instant) -> Result<Pass, Option<Instant>> {
-        let waiting = come(gate, from);
-        match gate.try_enter(waiting.number, now) {
-            Turn::In(pass) => Ok(pass),
-            Turn::At(time) => Err(Some(time)),
-            Turn::Later | Turn::SentAway => Err(None),
-        }
-    }
-
-    fn when(result: Result<Pass, Option<Instant>>) -> Option<Instant> {
-        result.err().flatten()
-    }
-
-    #[test]
-    fn the_longest_silent_one_of_the_most_crowded_address_goes_first() {
-        let (gate, now) = (Arc::new(Gate::default()), Instant::now());
-        let room = |from: u8, at: Instant| enter(&gate, ip(from), at).unwrap();
-        let mut passes: Vec<Pass> = (0..MAX_PENDING_PER_ADDRESS).map(|_| room(1, now)).collect();
-        assert_eq!(when(enter(&gate, ip(1), now)), Some(now + PENDING_GRACE), "they are not silent yet");
-        let numbers: Vec<u64> = passes.iter().map(|pass| pass.number).collect();
-        passes[0].ask();
-        // The second one's place.
-        passes.push(room(1, now + PENDING_GRACE));
-        let has = |number: usize| gate.state().places.contains_key(&numbers[number]);
-        assert!(has(0) && !has(1));
-        drop(passes.remove(1));
-        assert_eq!(gate.state().places.len(), MAX_PENDING_PER_ADDRESS, "a lost place is not freed twice");
-
-        for other in 2..=4 {
-            passes.extend((0..MAX_PENDING_PER_ADDRESS).map(|_| room(other, now)));
-        }
-        assert_eq!(gate.state().places.len(), MAX_PENDING);
-        assert!(enter(&gate, ip(5), now).is_err());
-        passes.push(room(5, now + PENDING_GRACE));
-        assert_eq!(gate.state().places.len(), MAX_PENDING);
-        drop(passes);
-        assert!(gate.state().places.is_empty());
-    }
-
-    #[test]
-    fn a_crowd_that_waits_delays_nobody() {
-        let (gate, now) = (Arc::new(Gate::default()), Instant::now());
-        let silent = gate.wait(ip(1));
-        let crowd: Vec<Waiting<'_>> = (0..5).map(|_| come(&gate, ip(1))).collect();
-        assert!(matches!(gate.try_enter(crowd[0].number, now), Turn::Later), "the last one comes first");
-        let place = enter(&gate, ip(1), now);
-        assert!(place.is_ok());
-        // An address with fewer places comes first, whoever came last.
-        let other = come(&gate, ip(2));
-        let last = come(&gate, ip(1));
-        assert!(matches!(gate.try_enter(last.number, now), Turn::Later));
-        assert!(matches!(gate.try_enter(other.number, now), Turn::In(_)));
-        // Where too many wait, the oldest one goes.
-        let more: Vec<Waiting<'_>> = (crowd.len() + 2..=MAX_WAITING).map(|_| gate.wait(ip(3))).collect();
-        assert!(matches!(gate.try_enter(silent.number, now), Turn::SentAway), "{} wait", more.len());
-        assert_eq!(gate.state().outside.len(), MAX_WAITING);
-        drop((silent, crowd, other, last, more, place));
-        assert!(gate.state().outside.is_empty() && gate.state().places.is_empty());
-    }
-
-    #[test]
-    fn failures_have_to_be_paid_for_with_time() {
-        let (gate, now) = (Arc::new(Gate::default()), Instant::now());
-        for _ in 0..FAILURES_PER_S_AND_ADDRESS {
-            gate.fail_at(ip(1), now);
-        }
-        assert!(enter(&gate, ip(1), now).is_ok());
-        gate.fail_at(ip(1), now);
-        let again = when(enter(&gate, ip(1), now)).expect("a time");
-        assert!(again > now && again <= now + Duration::from_secs(1));
-        assert!(enter(&gate, ip(2), now).is_ok(), "others have nothing to do with it");
-        assert!(enter(&gate, ip(1), again).is_ok());
-        // Whoever has many addresses finds that all of them together have a limit.
-        for i in 0..=FAILURES_PER_S {
-            gate.fail_at(IpAddr::from((0x0b00_0000 + i).to_be_bytes()), now);
-        }
-        assert!(when(enter(&gate, ip(2), now)).is_some_and(|again| again > now));
-        assert!(enter(&gate, ip(2), now + Duration::from_secs(2)).is_ok());
-    }
-
-    #[tokio::test]
-    async fn whoever_says_nothing_takes_no_place() {
-        let gate = Arc::new(Gate::default());
-        let mut silent = std::pin::pin!(gate.enter(ip(1), std::future::pending()));
-        let is_waiting = std::future::poll_fn(|context| Poll::Ready(silent.as_mut().poll(context).is_pending())).await;
-        assert!(is_waiting);
-        let counts = |state: MutexGuard<'_, State>| (state.outside.len(), state.places.len());
-        assert_eq!(counts(gate.state()), (1, 0));
-        let pass = gate.enter(ip(1), std::future::ready(())).await;
-        assert!(pass.is_some() && gate.state().places.len() == 1);
-    }
-
-    #[test]
-    fn more_failures_than_a_person_makes_are_answered_late() {
-        let (gate, now) = (Gate::default(), Instant::now());
-        for _ in 0..FREE_FAILURES {
-            assert_eq!(gate.fail_at(ip(1), now), Duration::ZERO);
-        }
-        assert_eq!(gate.fail_at(ip(1), now), FAILURE_DELAY);
-        assert_eq!(gate.fail_at(ip(2), now), Duration::ZERO, "others have nothing to do with it");
-        assert_eq!(gate.fail_at(ip(1), now + FAILURE_WINDOW), Duration::ZERO);
-    }
-
-    #[test]
-    fn many_failing_addresses_take_no_more_memory() {
-        let (gate, now) = (Gate::default(), Instant::now());
-        for i in 0..2 * MAX_FAILING as u32 {
-            gate.fail_at(IpAddr::from(i.to_be_bytes()), now);
-        }
-        assert_eq!(gate.state().failing.len(), MAX_FAILING);
-        assert_eq!(gate.fail_at(ip(1), now), FAILURE_DELAY);
-        assert_eq!(gate.fail_at(ip(1), now + FAILURE_WINDOW), Duration::ZERO);
-    }
-
-    #[test]
-    fn an_ipv6_network_is_one_address() {
-        let of = |text: &str| source(text.parse().unwrap());
-        assert_eq!(of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::1"));
-        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), ip(1));
-        assert_eq!(of("::1"), "::1".parse::<IpAddr>().unwrap());
     }
 }

@@ -45,7 +45,8 @@ pub(super) const MAX_CONNECTIONS_PER_S: u32 = 1000;
 pub(super) const MAX_DASHBOARD_MESSAGES_PER_S: u32 = 50;
 /// What the system keeps of what is sent to a dashboard.
 pub(super) const DASHBOARD_SOCKET_BYTES: usize = 32 << 10;
-/// Notices per second about strangers and peers who break the rules; the rest is counted.
+/// Notices per second about strangers and peers who break the rules, and as many about peers who come and go; the rest is
+/// counted.
 pub(super) const MAX_LOUD_NOTICES: u32 = 50;
 /// The most peers at a time.
 pub(super) const MAX_PEERS: usize = 4096;
@@ -67,7 +68,8 @@ pub(super) const MAX_TOKENS: usize = 1024;
 pub(super) const MAX_PAGE_TOKENS: usize = 256;
 /// A file of the audit log; there is one older.
 pub(super) const MAX_AUDIT_BYTES: u64 = 16 << 20;
-/// Records per second of what strangers do, and as many of what peers do as often as they like; the rest is counted.
+/// Records per second of what strangers do, as many of what peers do as often as they like, and as many of peers of each
+/// role who come and go; the rest is counted.
 pub(super) const MAX_AUDIT_RECORDS: u32 = 50;
 /// Answers of a worker to what nobody has asked it, until it is sent away; one is forgotten every second.
 pub(super) const MAX_OFFENCES: u32 = 100;
@@ -131,11 +133,21 @@ pub fn limits() -> Vec<Limit> {
         limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
         limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),
         limit("silence", ms(SILENCE_LIMIT), "ms", "closed"),
-        limit("loud_notices", MAX_LOUD_NOTICES.into(), "notices per second about strangers", "counted"),
+        limit(
+            "loud_notices",
+            MAX_LOUD_NOTICES.into(),
+            "notices per second about strangers, or comings and goings",
+            "counted",
+        ),
         limit("tokens", MAX_TOKENS as u64, "tokens", "no more are made"),
         limit("page_tokens", MAX_PAGE_TOKENS as u64, "tokens", "the oldest is revoked"),
         limit("audit_file", MAX_AUDIT_BYTES, "bytes", "a new file is begun, one older is kept"),
-        limit("audit_records", u64::from(MAX_AUDIT_RECORDS), "records per second about strangers, or peers", "counted"),
+        limit(
+            "audit_records",
+            MAX_AUDIT_RECORDS.into(),
+            "records per second about strangers, peers, or a role",
+            "counted",
+        ),
         limit("offences", u64::from(MAX_OFFENCES), "answers of a worker that nobody asked for", "closed"),
     ]
 }

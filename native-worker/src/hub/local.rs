@@ -1,12 +1,16 @@
 //! The hub's own workers: started, replaced, ended, given up.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use rollmesh_core::protocol::{Role, TokenGrant};
 
-use super::{actor::Actor, calls::WorkerNews, children::Ended};
+use super::{
+    actor::Actor,
+    calls::{Reply, WorkerNews},
+    children::{ChildTerms, Ended, Exit},
+};
 use crate::{
-    launch::{LaunchError, WorkerSpec},
+    launch::LaunchError,
     train::{RunEnd, RunTerms, StartError},
 };
 
@@ -16,33 +20,42 @@ const SILENCE: Duration = Duration::from_secs(2);
 impl Actor {
     /// Starts a local worker as the run wants it, or as the hub does without one.
     pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
-        let (spec, environs) = self.terms_of_child(self.run.as_ref().map(|run| &run.terms));
-        self.start_child(&spec, &environs)
+        let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.terms));
+        self.start_child(&terms)
     }
 
     /// Starts the local workers that a run lacks. Some may come later; if one is refused, none is started.
     pub(super) fn add_children_for(&mut self, terms: &RunTerms, wanted: usize) -> Result<Vec<u32>, StartError> {
-        let (spec, environs) = self.terms_of_child(Some(terms));
+        let terms = self.terms_of_child(Some(terms));
         let mut started = Vec::new();
         for _ in self.children.count()..wanted {
-            match self.start_child(&spec, &environs) {
+            match self.start_child(&terms) {
                 Ok(child) => started.push(child),
                 Err(error) if error.is_refusal() => {
                     // Fewer workers than were asked for would be another run.
                     self.send_back(started);
                     return Err(StartError::Launch(error));
                 }
-                Err(error) => self.handle_failed_start(&error),
+                Err(error) => {
+                    let number = self.children.next_number();
+                    self.handle_failed_start(number, &terms, &error);
+                }
             }
         }
         Ok(started)
     }
 
-    /// Starts so many local workers; all or none.
+    /// Starts so many local workers as the run wants them; all or none.
     pub(super) fn add_children(&mut self, number: usize) -> Result<(), LaunchError> {
+        let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.terms));
+        self.add_children_on(&terms, number).map(|_| ())
+    }
+
+    /// Starts so many local workers, all or none; their numbers.
+    pub(super) fn add_children_on(&mut self, terms: &Arc<ChildTerms>, number: usize) -> Result<Vec<u32>, LaunchError> {
         let mut started = Vec::new();
         for _ in 0..number {
-            match self.add_child() {
+            match self.start_child(terms) {
                 Ok(child) => started.push(child),
                 Err(error) => {
                     self.send_back(started);
@@ -50,7 +63,7 @@ impl Actor {
                 }
             }
         }
-        Ok(())
+        Ok(started)
     }
 
     /// Ends local workers that were started for nothing.
@@ -61,37 +74,55 @@ impl Actor {
         }
     }
 
-    fn terms_of_child(&self, terms: Option<&RunTerms>) -> (WorkerSpec, BTreeMap<String, String>) {
-        let spec = terms.and_then(|terms| terms.worker.as_ref()).unwrap_or(&self.worker);
-        (spec.clone(), terms.map_or_else(BTreeMap::new, |terms| terms.extra_environs.clone()))
+    /// Ends a local worker that nobody wants any more, wherever it is on its way.
+    pub(super) fn end_child(&mut self, child: u32, gone: Reply<()>) {
+        // One that has ended may be about to be replaced.
+        self.children.begin_replacement(child);
+        self.children.do_not_replace(child);
+        match self.peers.iter().find(|(_, peer)| peer.child == Some(child)).map(|(&id, _)| id) {
+            Some(peer) => {
+                self.dismiss(peer);
+                self.children.dismiss(child);
+            }
+            None => self.children.kill(child),
+        }
+        self.children.tell_when_gone(child, gone);
     }
 
-    fn start_child(&mut self, spec: &WorkerSpec, environs: &BTreeMap<String, String>) -> Result<u32, LaunchError> {
-        let (number, token) = self.children.start(spec, environs)?;
+    fn terms_of_child(&self, terms: Option<&RunTerms>) -> Arc<ChildTerms> {
+        let spec = terms.and_then(|terms| terms.worker.as_ref()).unwrap_or(&self.worker).clone();
+        let environs = terms.map(|terms| terms.extra_environs.clone()).unwrap_or_default();
+        Arc::new(ChildTerms { launcher: self.children.launcher(), spec, environs })
+    }
+
+    fn start_child(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
+        let (number, token) = self.children.start(terms)?;
         let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
         self.tokens.add(&token, grant);
         Ok(number)
     }
 
     /// It is time for a replacement that had to wait.
-    pub(super) fn replace_awaited(&mut self) {
-        if self.children.begin_replacement() && !self.is_leaving {
-            self.replace_child();
+    pub(super) fn replace_awaited(&mut self, number: u32) {
+        if let Some(terms) = self.children.begin_replacement(number).filter(|_| !self.is_leaving) {
+            self.replace_child(number, &terms);
         }
     }
 
-    fn replace_child(&mut self) {
-        if let Err(error) = self.add_child() {
-            self.handle_failed_start(&error);
+    /// Starts another local worker in the place of one, on the same terms.
+    fn replace_child(&mut self, number: u32, terms: &Arc<ChildTerms>) {
+        match self.start_child(terms) {
+            Ok(by) => self.tell(WorkerNews::Replaced { child: number, by }),
+            Err(error) => self.handle_failed_start(number, terms, &error),
         }
     }
 
-    fn handle_failed_start(&mut self, error: &LaunchError) {
+    fn handle_failed_start(&mut self, number: u32, terms: &Arc<ChildTerms>, error: &LaunchError) {
         match self.children.handle_failed_start() {
             Ended::Replace(pause) => {
                 let again = pause.as_secs_f64();
                 self.notice(2, format!("a local worker could not be started: {error}; trying again in {again:.1} s"));
-                self.children.replace_after(pause);
+                self.children.replace_after(number, terms.clone(), pause);
             }
             _ => self.give_up(format!("a local worker could not be started: {error}; no more attempts")),
         }
@@ -131,7 +162,7 @@ impl Actor {
     }
 
     pub(super) fn handle_child_exit(&mut self, number: u32, status: &str) {
-        let Some((token, ended)) = self.children.handle_exit(number) else { return };
+        let Some(Exit { token, terms, ended }) = self.children.handle_exit(number) else { return };
         self.tokens.forget(token);
         match ended {
             Ended::AsWished => {}
@@ -146,9 +177,9 @@ impl Actor {
                 self.num_worker_restarts += 1;
                 self.notice(1, format!("local worker {number} ended ({status}); another one takes its place"));
                 if pause.is_zero() {
-                    self.replace_child();
+                    self.replace_child(number, &terms);
                 } else {
-                    self.children.replace_after(pause);
+                    self.children.replace_after(number, terms, pause);
                 }
             }
             Ended::GiveUp => {

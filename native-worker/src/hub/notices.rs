@@ -6,11 +6,11 @@ use super::{
     HubNotice,
     actor::Actor,
     audit::Record,
+    departure::Departure,
     limits::{MAX_LOUD_NOTICES, MAX_OFFENCES},
-    peer::Departure,
 };
 
-/// How often strangers and offenders are talked about.
+/// How often something is talked about that anybody may cause.
 #[derive(Default)]
 pub(super) struct Loud {
     second: u64,
@@ -84,7 +84,15 @@ impl Actor {
     }
 
     pub(super) fn notice_leave(&mut self, is_fault: bool, text: String) {
-        if is_fault { self.notice_offence(text) } else { self.notice(0, text) }
+        if is_fault { self.notice_offence(text) } else { self.notice_coming(text) }
+    }
+
+    /// As [`notice`](Self::notice), of peers who come and go, which they may do as often as they like.
+    pub(super) fn notice_coming(&mut self, text: String) {
+        let now = self.now();
+        if let Some(text) = self.comings.say(text, now) {
+            self.notice(0, text);
+        }
     }
 
     /// As [`notice`](Self::notice), for what anybody may cause as often as they like.

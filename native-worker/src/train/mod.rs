@@ -17,7 +17,7 @@ pub use evaluation::EvaluationConfig;
 pub use outcome::{RunEnd, Summary};
 pub use run::SyncError;
 pub(crate) use run::{Run, RunTerms, StartError, Submitted, Task, Undone, UploadFault};
-pub(crate) use run_dir::RunDir;
+pub(crate) use run_dir::{RunDir, new_run_dir};
 pub use sampling::SampleConfig;
 pub(crate) use saving::SaveReport;
 pub use saving::{Difference, Differences, ResumeError, SavedRun};

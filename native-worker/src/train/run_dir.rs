@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -30,6 +31,14 @@ pub(crate) struct RunDir {
     config: String,
     /// Keeps other processes out.
     _lock: File,
+}
+
+/// A name for the directory of a new run, beside others.
+pub(crate) fn new_run_dir(runs: &Path, env: &str, seed: u64) -> PathBuf {
+    // The name of an environment need not be one of a file.
+    let env: String = env.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    runs.join(format!("{env}-seed{seed}-{}", now.as_millis()))
 }
 
 /// Why a run's files cannot be written.

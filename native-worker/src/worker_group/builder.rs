@@ -11,6 +11,7 @@ use std::{
 use rollmesh_core::{
     config::Config,
     env::{Env, EnvContext, EnvError, EnvSpec, RowElement, SubEnv},
+    group::{GroupConfigError, SamplingMode},
     ids::{PolicyId, WorkerId},
     space::Scalar,
     time::Micros,
@@ -80,6 +81,7 @@ pub(super) struct Plan {
     pub(super) failures: FailureSettings,
     pub(super) start_timeout: Duration,
     pub(super) validate: bool,
+    pub(super) sampling_mode: SamplingMode,
     pub(super) tune_trial_id: Option<String>,
     pub(super) on_workers_recreated: Vec<Recreated>,
     /// The builder has code, which does not travel.
@@ -119,6 +121,7 @@ impl WorkerGroupBuilder {
                 failures: FailureSettings::default(),
                 start_timeout: Duration::from_secs(60),
                 validate: true,
+                sampling_mode: SamplingMode::Synchronous,
                 tune_trial_id: None,
                 on_workers_recreated: Vec::new(),
                 has_closures: false,
@@ -262,6 +265,14 @@ impl WorkerGroupBuilder {
         self
     }
 
+    /// Sets which samples make a [batch](WorkerGroup::sample), and how old their weights may be; by default one of every
+    /// worker.
+    #[doc(alias("sample_async", "max_sample_age", "broadcast_interval"))]
+    pub fn sampling_mode(mut self, mode: SamplingMode) -> Self {
+        self.plan.sampling_mode = mode;
+        self
+    }
+
     /// Sets what becomes of failures.
     #[doc(alias = "fault_tolerance")]
     pub fn failures(mut self, failures: FailureSettings) -> Self {
@@ -301,6 +312,9 @@ impl WorkerGroupBuilder {
     /// [`GroupError`]; if a worker could not be made, its own words.
     pub fn build(self) -> Result<WorkerGroup, GroupError> {
         let Self { config, mut plan, setup, changes } = self;
+        if matches!(plan.sampling_mode, SamplingMode::Asynchronous { batch_env_steps: 0, .. }) {
+            return Err(GroupConfigError::EmptyBatches.into());
+        }
         plan.registry = native(plan.registry);
         let registry = plan.registry.clone();
         let factory: Factory = Arc::new(move || {

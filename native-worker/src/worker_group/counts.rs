@@ -4,13 +4,37 @@ use rollmesh_core::{ids::WorkerId, protocol::Token};
 
 use super::WorkerGroup;
 
-/// What became of samples that were not there in time.
+/// The books of what remote workers were asked to sample: each sample is in exactly one place.
+///
+/// `granted == committed + lost + outstanding` and `committed == consumed + queued + dropped_stale`, after every call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(alias = "Ledger")]
 pub struct SampleCounters {
-    /// Samples that were late for a round, and were handed over in a later one.
-    pub carried: u64,
-    /// Samples that failed, or whose worker was lost before it was done.
+    /// Samples that workers were asked for.
+    pub granted: u64,
+    /// Samples that came.
+    pub committed: u64,
+    /// Samples that failed, or whose worker was lost or removed before it was done.
     pub lost: u64,
+    /// Samples that are being made.
+    pub outstanding: u64,
+    /// Samples that were handed over.
+    pub consumed: u64,
+    /// Samples that came and wait to be handed over.
+    pub queued: u64,
+    /// Samples that came and were not handed over: their weights had become too old.
+    pub dropped_stale: u64,
+    /// Of those that were handed over: they were not there yet when the batch before was.
+    pub carried: u64,
+}
+
+impl SampleCounters {
+    /// True if no sample is lost silently or counted twice.
+    #[must_use]
+    pub fn balances(&self) -> bool {
+        self.granted == self.committed + self.lost + self.outstanding
+            && self.committed == self.consumed + self.queued + self.dropped_stale
+    }
 }
 
 impl WorkerGroup {
@@ -55,10 +79,10 @@ impl WorkerGroup {
         self.manager.num_restarts().saturating_sub(self.arrivals)
     }
 
-    /// What became of samples that were late.
+    /// What became of samples.
     #[must_use]
     pub fn sample_counters(&self) -> SampleCounters {
-        self.counters
+        self.samples.counters()
     }
 
     /// Name of the trial that the group belongs to.

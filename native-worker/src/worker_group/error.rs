@@ -7,6 +7,7 @@ use rollmesh_core::{
     callbacks::CallbackError,
     calls::{CallError, ForEachError},
     filter::FilterError,
+    group::GroupConfigError,
     ids::{PolicyId, WorkerId},
     worker::{CommandError, RolloutError, SetupError},
 };
@@ -83,6 +84,9 @@ pub enum GroupError {
     /// A limit too many.
     #[error("give max_agent_steps or max_env_steps, not both")]
     BothLimits,
+    /// Batches would be empty.
+    #[error(transparent)]
+    Mode(#[from] GroupConfigError),
     /// All workers are unhealthy.
     #[error("none of the {workers} remote workers is healthy{why}")]
     NoHealthyWorkers {

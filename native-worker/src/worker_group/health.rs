@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollmesh_core::{
     callbacks::Callbacks as _,
     calls::{CallConfig, CallResult},
-    ids::WorkerId,
+    ids::{WeightsVersion, WorkerId},
     worker::{WorkerAnswer, WorkerCommand},
 };
 
@@ -78,6 +78,12 @@ impl FailureSettings {
             call_timeout: self.call_timeout.map(micros),
         }
     }
+}
+
+/// What a worker is and knows, for others to go on from.
+pub(super) struct State {
+    bytes: Vec<u8>,
+    weights: WeightsVersion,
 }
 
 impl WorkerGroup {
@@ -158,7 +164,7 @@ impl WorkerGroup {
         let state = self.state_for_others(ids)?;
         let mut restored = Vec::new();
         for &id in ids {
-            match self.bring_back(id, state.as_deref(), timeout) {
+            match self.bring_back(id, state.as_ref(), timeout) {
                 Ok(()) => restored.push(id),
                 Err(error) => self.notice(format_args!("worker {id} could not be brought back: {error}")),
             }
@@ -170,22 +176,23 @@ impl WorkerGroup {
     }
 
     /// The state that everybody should have: the local worker's, or of somebody who is healthy.
-    pub(super) fn state_for_others(&mut self, ids: &[WorkerId]) -> Result<Option<Vec<u8>>, GroupError> {
+    pub(super) fn state_for_others(&mut self, ids: &[WorkerId]) -> Result<Option<State>, GroupError> {
         if let Some(local) = &mut self.local {
-            return Ok(Some(local.save()?));
+            return Ok(Some(State { bytes: local.save()?, weights: self.samples.newest }));
         }
         let Some(healthy) = self.manager.healthy_worker_ids().find(|id| !ids.contains(id)) else { return Ok(None) };
         let timeout = self.plan.failures.restore_timeout;
         for (worker, result) in self.ask_these(&[healthy], Request::from(WorkerCommand::State).into(), timeout)? {
             let answer = result.map_err(|error| raised(worker, error))?;
-            if let Some(WorkerAnswer::State(state)) = answer.answer() {
-                return Ok(Some(state));
+            if let Some(WorkerAnswer::State(bytes)) = answer.answer() {
+                let weights = self.members.get(&worker).map(|member| member.weights).unwrap_or_default();
+                return Ok(Some(State { bytes, weights }));
             }
         }
         Ok(None)
     }
 
-    fn bring_back(&mut self, id: WorkerId, state: Option<&[u8]>, timeout: Duration) -> Result<(), GroupError> {
+    fn bring_back(&mut self, id: WorkerId, state: Option<&State>, timeout: Duration) -> Result<(), GroupError> {
         let recreate = self.plan.failures.recreate_failed_workers;
         let Some((is_set_up, has_worked)) = self.members.get(&id).map(|member| (member.is_set_up, member.has_worked))
         else {
@@ -200,17 +207,17 @@ impl WorkerGroup {
         self.manager.set_worker_state(id, true)?;
         self.arrivals += u64::from(!has_worked);
         // What was asked of it before is lost.
-        self.sampling.remove(&id);
+        self.samples.forget(id);
         self.filtering.remove(&id);
         self.pump();
         Ok(())
     }
 
     /// Lets a worker go on from a state.
-    pub(super) fn give_state(&mut self, id: WorkerId, state: &[u8], timeout: Duration) -> Result<(), GroupError> {
+    pub(super) fn give_state(&mut self, id: WorkerId, state: &State, timeout: Duration) -> Result<(), GroupError> {
         // What the one whose state it is has not handed over yet is its own to hand over.
         let forget = WorkerCommand::Filters { flush_after: true };
-        for command in [WorkerCommand::SetState(state.to_vec()), forget] {
+        for command in [WorkerCommand::SetState(state.bytes.clone()), forget] {
             let said = self.ask_these(&[id], Request::from(command).into(), timeout)?;
             if said.is_empty() {
                 return Err(GroupError::NotJoined { missing: 1, waited: timeout, why: String::new() });
@@ -218,6 +225,9 @@ impl WorkerGroup {
             for (worker, result) in said {
                 result.map_err(|error| raised(worker, error))?;
             }
+        }
+        if let Some(member) = self.members.get_mut(&id) {
+            member.weights = state.weights;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, mpsc},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rollmesh_core::protocol::Token;
@@ -16,7 +16,7 @@ use crate::{
     launch::{Launcher, WorkerSpec},
 };
 
-/// How long workers have to go when the group stops.
+/// How long workers have to go.
 const FAREWELL: Duration = Duration::from_secs(6);
 
 pub(super) struct HubThread {
@@ -42,6 +42,7 @@ impl HubThread {
             listen: plan.listen,
             dashboard: false,
             assets: plan.page.clone(),
+            runs_dir: None,
             worker_program: plan.program.clone(),
             kernels: AUTO,
             external: None,
@@ -81,17 +82,32 @@ impl HubThread {
         let _ = self.orders.send(order);
     }
 
-    /// Starts local processes.
+    /// Starts local processes; their numbers.
     pub(super) fn start_workers(
         &self,
         number: u32,
         spec: &WorkerSpec,
         launcher: Option<Arc<dyn Launcher>>,
-    ) -> Result<(), GroupError> {
+    ) -> Result<Vec<u32>, GroupError> {
         let (started, answer) = mpsc::channel();
         let reply = Box::new(move |result| _ = started.send(result));
         self.order(WorkerOrder::Start { number, spec: Box::new(spec.clone()), launcher, reply });
         Ok(answer.recv().map_err(|_| GroupError::HubGone)??)
+    }
+
+    /// Ends local processes, and waits until they are gone and what they were granted is free.
+    pub(super) fn end_workers(&self, children: impl IntoIterator<Item = u32>) {
+        let (gone, is_gone) = mpsc::channel();
+        let mut ending = 0;
+        for child in children {
+            let gone = gone.clone();
+            self.order(WorkerOrder::End { child, gone: Box::new(move |()| _ = gone.send(())) });
+            ending += 1;
+        }
+        let deadline = Instant::now() + FAREWELL;
+        // Whoever does not go is killed meanwhile.
+        let wait = |_: &u32| is_gone.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok();
+        (0..ending).take_while(wait).for_each(drop);
     }
 
     pub(super) fn url(&self) -> String {

@@ -8,7 +8,7 @@ use std::{
 
 use rollmesh_core::{
     calls::{CallCommand, CallEvent, UnhealthyCause},
-    ids::{CallId, WorkerId},
+    ids::{CallId, WeightsVersion, WorkerId},
     protocol::{Message, message},
     worker::{CommandError, CommandErrorKind, WorkerAnswer, WorkerPlace},
 };
@@ -33,6 +33,8 @@ pub(super) struct Member {
     pub(super) is_stuck: bool,
     /// How often it was started again.
     pub(super) restarts: u32,
+    /// The weights with which it acts once it has done what it was asked so far; the first ones before any sync.
+    pub(super) weights: WeightsVersion,
 }
 
 /// How a worker is reached.
@@ -47,7 +49,7 @@ pub(super) struct Seat {
     /// Whether a local process takes it; else whoever connects.
     pub(super) is_local: bool,
     pub(super) peer: Option<u32>,
-    /// The local process that was last here.
+    /// The local process that is to take it.
     pub(super) child: Option<u32>,
     /// What is asked before it comes.
     waiting: VecDeque<Message>,
@@ -71,12 +73,24 @@ impl fmt::Debug for Member {
 }
 
 impl Member {
+    pub(super) fn new(place: WorkerPlace, link: Link) -> Self {
+        let (is_set_up, has_worked, is_stuck) = (false, false, false);
+        Self { place, link, is_set_up, has_worked, is_stuck, restarts: 0, weights: WeightsVersion::default() }
+    }
+
     pub(super) fn is_in_process(&self) -> bool {
         matches!(self.link, Link::Thread { .. })
     }
 
     pub(super) fn seat(&self) -> Option<&Seat> {
         match &self.link {
+            Link::Seat(seat) => Some(seat),
+            Link::Thread { .. } => None,
+        }
+    }
+
+    pub(super) fn seat_mut(&mut self) -> Option<&mut Seat> {
+        match &mut self.link {
             Link::Seat(seat) => Some(seat),
             Link::Thread { .. } => None,
         }
@@ -197,12 +211,18 @@ impl WorkerGroup {
             News::Hub(WorkerNews::Joined { peer, child }) => self.take_seat(peer, child),
             News::Hub(WorkerNews::Left { peer, reason }) => {
                 if let Some(worker) = self.sitting(peer) {
-                    if let Some(Link::Seat(seat)) = self.members.get_mut(&worker).map(|member| &mut member.link) {
+                    if let Some(seat) = self.members.get_mut(&worker).and_then(Member::seat_mut) {
                         seat.peer = None;
                         seat.waiting.clear();
                     }
                     self.manager.handle_left(worker);
                     self.notice(format_args!("worker {worker} left: {reason}"));
+                }
+            }
+            News::Hub(WorkerNews::Replaced { child, by }) => {
+                let mut seats = self.members.values_mut().filter_map(Member::seat_mut);
+                if let Some(seat) = seats.find(|seat| seat.child == Some(child)) {
+                    seat.child = Some(by);
                 }
             }
             News::Hub(WorkerNews::GaveUp(reason)) => {
@@ -219,12 +239,15 @@ impl WorkerGroup {
         self.members.iter().find(|(_, member)| has(member)).map(|(&id, _)| id)
     }
 
-    /// Gives somebody who has come a seat: the one that it had before, else the first that is free.
+    /// Gives somebody who has come a seat: a local process its own, anybody else the first that is free.
     fn take_seat(&mut self, peer: u32, child: Option<u32>) {
-        let is_free = |seat: &Seat| seat.peer.is_none() && seat.is_local == child.is_some();
-        let free = || self.members.iter().filter(|(_, member)| member.seat().is_some_and(is_free));
-        let own = free().find(|(_, member)| child.is_some() && member.seat().is_some_and(|seat| seat.child == child));
-        let Some(id) = own.or_else(|| free().next()).map(|(&id, _)| id) else {
+        let is_for_it = |seat: &Seat| match child {
+            // Whoever may still be there is a connection that it has lost.
+            Some(_) => seat.child == child,
+            None => !seat.is_local && seat.peer.is_none(),
+        };
+        let mut seats = self.members.iter().filter(|(_, member)| member.seat().is_some_and(is_for_it));
+        let Some(id) = seats.next().map(|(&id, _)| id) else {
             // A spare one: it is let go, and comes again if it wants to.
             if let Some(hub) = &self.hub {
                 hub.order(WorkerOrder::Dismiss { peer });
@@ -236,13 +259,13 @@ impl WorkerGroup {
         let came_before = member.is_set_up;
         (member.is_set_up, member.is_stuck) = (false, false);
         let Link::Seat(seat) = &mut member.link else { return };
-        (seat.peer, seat.child) = (Some(peer), child);
+        let was_taken = seat.peer.replace(peer).is_some();
         if let Some(hub) = &self.hub {
             for message in seat.waiting.drain(..) {
                 hub.order(WorkerOrder::Send { peer, message: Box::new(message) });
             }
         }
-        if came_before || self.manager.is_healthy(id) == Some(false) {
+        if came_before || was_taken || self.manager.is_healthy(id) == Some(false) {
             self.manager.handle_joined(id);
         }
     }

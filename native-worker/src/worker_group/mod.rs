@@ -58,6 +58,7 @@ mod hub_thread;
 mod members;
 mod policies;
 mod sample;
+mod sampling;
 mod setup;
 mod sync_filters;
 mod sync_weights;
@@ -72,7 +73,6 @@ use std::{
 };
 
 use rollmesh_core::{
-    batch::AnyBatch,
     calls::{CallManager, CallResult},
     ids::{CallId, CallSetId, WorkerId},
     time::Micros,
@@ -96,7 +96,7 @@ pub use task::{
 
 pub(crate) use self::{builder::native_builder, thread::catch_panics};
 
-use self::{builder::Plan, hub_thread::HubThread, members::Member, thread::Factory};
+use self::{builder::Plan, hub_thread::HubThread, members::Member, sampling::Samples, thread::Factory};
 use crate::hub::WorkerNews;
 
 /// The local worker's id. The others count from 1, and ids are never used again.
@@ -120,17 +120,11 @@ pub struct WorkerGroup {
     news: mpsc::Receiver<News>,
     news_sender: mpsc::Sender<News>,
     hub: Option<HubThread>,
-    /// Samples that were begun and not taken, by worker.
-    sampling: BTreeMap<WorkerId, CallSetId>,
-    /// Samples that came along with a failure.
-    sampled: Vec<AnyBatch>,
-    /// The latest failure of a sample.
-    last_failure: Option<String>,
+    samples: Samples,
     /// Filters that were asked for and not taken, by worker.
     filtering: BTreeMap<WorkerId, CallSetId>,
     /// Answers of asynchronous calls that came along with a failure.
     fetched: Vec<CallResult<TaskAnswer>>,
-    counters: SampleCounters,
     /// Workers that came for the first time: no restarts.
     arrivals: u64,
     notices: VecDeque<String>,
@@ -167,12 +161,9 @@ impl WorkerGroup {
             news,
             news_sender,
             hub: None,
-            sampling: BTreeMap::new(),
-            sampled: Vec::new(),
-            last_failure: None,
+            samples: Samples::default(),
             filtering: BTreeMap::new(),
             fetched: Vec::new(),
-            counters: SampleCounters::default(),
             arrivals: 0,
             notices: VecDeque::new(),
             gave_up: None,

@@ -1,15 +1,10 @@
 //! Samples of all workers.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use rollmesh_core::{
-    batch::AnyBatch,
-    calls::{CallError, CallResult, ForEach},
-    ids::WorkerId,
-    worker::{WorkerAnswer, WorkerCommand},
-};
+use rollmesh_core::{batch::AnyBatch, group::SamplingMode};
 
-use super::{GroupError, Request, TaskAnswer, WorkerGroup, setup::raised};
+use super::{GroupError, WorkerGroup};
 
 /// How much to sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,16 +31,80 @@ impl ParallelSample {
         Self { max_agent_steps: Some(steps), ..Self::default() }
     }
 
-    fn is_enough(&self, batches: &[AnyBatch]) -> bool {
+    fn is_enough<'a>(&self, batches: impl Iterator<Item = &'a AnyBatch>) -> bool {
         match (self.max_env_steps, self.max_agent_steps) {
-            (Some(most), _) => batches.iter().map(AnyBatch::env_steps).sum::<usize>() >= most,
-            (None, Some(most)) => batches.iter().map(AnyBatch::agent_steps).sum::<usize>() >= most,
+            (Some(most), _) => batches.map(AnyBatch::env_steps).sum::<usize>() >= most,
+            (None, Some(most)) => batches.map(AnyBatch::agent_steps).sum::<usize>() >= most,
             (None, None) => true,
         }
     }
 }
 
 impl WorkerGroup {
+    /// The next batch, as the group's [mode](super::WorkerGroupBuilder::sampling_mode) has it; of the local worker if it is
+    /// alone.
+    ///
+    /// - Synchronous: a sample of each healthy worker, [once](Self::synchronous_parallel_sample).
+    /// - Asynchronous: what came first, as many samples as it takes. Workers go on while the caller learns, unless a whole
+    ///   batch waits already.
+    /// - Deadline: what is there when the time is up, at most one sample of each worker, but at least one; or what all have
+    ///   made, if that is earlier. Who is not done goes on, and hands in for a later batch.
+    ///
+    /// In the latter two what was made with weights that are too many [syncs](Self::sync_weights) old is dropped and counted;
+    /// [`sample_counters`](Self::sample_counters) has the books.
+    ///
+    /// # Errors
+    /// As [`synchronous_parallel_sample`](Self::synchronous_parallel_sample). What others have made is handed over the next
+    /// time.
+    pub fn sample(&mut self) -> Result<Vec<AnyBatch>, GroupError> {
+        match self.plan.sampling_mode {
+            SamplingMode::Synchronous => self.synchronous_parallel_sample(ParallelSample::default()),
+            SamplingMode::Asynchronous { batch_env_steps, .. } if self.members.is_empty() => {
+                let enough = usize::try_from(batch_env_steps).unwrap_or(usize::MAX);
+                self.synchronous_parallel_sample(ParallelSample::env_steps(enough))
+            }
+            SamplingMode::Deadline { .. } if self.members.is_empty() => {
+                self.synchronous_parallel_sample(ParallelSample::default())
+            }
+            SamplingMode::Asynchronous { batch_env_steps, max_staleness } => {
+                self.sample_asynchronously(batch_env_steps, max_staleness)
+            }
+            SamplingMode::Deadline { after, max_staleness } => {
+                self.sample_until(Duration::from_micros(after.0), max_staleness)
+            }
+        }
+    }
+
+    fn sample_asynchronously(&mut self, batch_env_steps: u64, max_staleness: u64) -> Result<Vec<AnyBatch>, GroupError> {
+        self.samples.drop_stale(max_staleness);
+        while self.samples.env_steps() < batch_env_steps {
+            self.take_news();
+            self.wait_for_one()?;
+            self.samples.drop_stale(max_staleness);
+        }
+        let batches = self.samples.take(batch_env_steps);
+        if self.samples.env_steps() < batch_env_steps {
+            self.begin_samples()?;
+        }
+        Ok(batches)
+    }
+
+    fn sample_until(&mut self, after: Duration, max_staleness: u64) -> Result<Vec<AnyBatch>, GroupError> {
+        self.take_news();
+        self.begin_samples()?;
+        self.wait_for_samples(Some(after), true)?;
+        self.samples.drop_stale(max_staleness);
+        while self.samples.made().len() == 0 {
+            self.wait_for_one()?;
+            self.samples.drop_stale(max_staleness);
+        }
+        Ok(self.samples.take(u64::MAX))
+    }
+
+    fn wait_for_one(&mut self) -> Result<(), GroupError> {
+        if self.begin_samples()? { self.wait_for_samples(None, false) } else { Err(self.nobody()) }
+    }
+
     /// A sample of each healthy remote worker, or of the local one if it is alone; once, or until there is as much as is
     /// wanted. Batches come in the order of ids, round by round, so that they are the same ones however fast workers are,
     /// unless time is limited. [`AnyBatch::concat`] makes one of them.
@@ -57,83 +116,47 @@ impl WorkerGroup {
     ///
     /// # Errors
     /// [`GroupError::BothLimits`]; [`GroupError::NoHealthyWorkers`] if all remote workers have failed;
-    /// [`GroupError::Worker`].
+    /// [`GroupError::Worker`]. What others have made is handed over the next time.
     pub fn synchronous_parallel_sample(&mut self, sample: ParallelSample) -> Result<Vec<AnyBatch>, GroupError> {
         if sample.max_agent_steps.is_some() && sample.max_env_steps.is_some() {
             return Err(GroupError::BothLimits);
         }
-        let mut batches = std::mem::take(&mut self.sampled);
+        if self.members.is_empty() {
+            return self.sample_alone(&sample);
+        }
         loop {
             self.take_news();
-            if self.members.is_empty() {
-                batches.push(self.need_local("sampling")?.sample()?);
-            } else if let Err(error) = self.sample_round(&mut batches, sample.timeout) {
-                // What others have made is handed over the next time.
-                self.sampled = batches;
-                return Err(error);
+            self.sample_round(sample.timeout)?;
+            if sample.is_enough(self.samples.made()) {
+                return Ok(self.samples.take(u64::MAX));
             }
-            if sample.is_enough(&batches) {
+        }
+    }
+
+    fn sample_alone(&mut self, sample: &ParallelSample) -> Result<Vec<AnyBatch>, GroupError> {
+        self.need_local("sampling")?;
+        let mut batches = self.samples.take(u64::MAX);
+        loop {
+            batches.push(self.need_local("sampling")?.sample()?);
+            if sample.is_enough(batches.iter()) {
                 return Ok(batches);
             }
         }
     }
 
-    fn sample_round(&mut self, batches: &mut Vec<AnyBatch>, timeout: Option<Duration>) -> Result<(), GroupError> {
-        let late: Vec<WorkerId> = self.sampling.keys().copied().collect();
-        for worker in self.healthy_worker_ids() {
-            if !self.sampling.contains_key(&worker) {
-                let set = self
-                    .manager
-                    .foreach(ForEach::new(Request::from(WorkerCommand::Sample)).workers([worker]), self.now())?;
-                self.sampling.insert(worker, set);
-            }
-        }
-        if self.sampling.is_empty() {
+    fn sample_round(&mut self, timeout: Option<Duration>) -> Result<(), GroupError> {
+        let before = self.samples.made().len();
+        if !self.begin_samples()? {
             return Err(self.nobody());
         }
-        self.pump();
-        let mut done: BTreeMap<WorkerId, Vec<CallResult<TaskAnswer>>> = BTreeMap::new();
-        self.wait_until(timeout, |group| {
-            let sampling = std::mem::take(&mut group.sampling);
-            for (worker, set) in sampling {
-                match group.manager.poll_results(set) {
-                    Some(results) => _ = done.insert(worker, results),
-                    None => _ = group.sampling.insert(worker, set),
-                }
-            }
-            group.sampling.is_empty()
-        });
-        let mut failure = None;
-        let mut made = 0;
-        for CallResult { worker, result, .. } in done.into_values().flatten() {
-            match result.map(TaskAnswer::answer) {
-                Ok(Some(WorkerAnswer::Sample(batch))) => {
-                    self.counters.carried += u64::from(late.contains(&worker));
-                    made += 1;
-                    batches.push(batch);
-                }
-                Ok(_) => failure = failure.or(Some(GroupError::OtherAnswer(worker))),
-                Err(error) => {
-                    self.counters.lost += 1;
-                    let is_raised = matches!(error, CallError::Failed(_)) && !self.plan.failures.ignore_worker_failures;
-                    self.last_failure = Some(format!("worker {worker}: {error}"));
-                    self.notice(format_args!("a sample of worker {worker} was lost: {error}"));
-                    if is_raised && failure.is_none() {
-                        failure = Some(raised(worker, error));
-                    }
-                }
-            }
-        }
-        match failure {
-            Some(failure) => Err(failure),
-            None if made == 0 && self.manager.num_healthy_workers() == 0 => Err(self.nobody()),
-            None => Ok(()),
-        }
+        self.wait_for_samples(timeout, true)?;
+        let is_over = self.samples.made().len() == before && self.manager.num_healthy_workers() == 0;
+        if is_over { Err(self.nobody()) } else { Ok(()) }
     }
 
     /// Nobody is healthy.
     pub(super) fn nobody(&self) -> GroupError {
-        let why = self.last_failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        let why = self.samples.last_failure().map_or_else(String::new, |why| format!(": {why}"));
         GroupError::NoHealthyWorkers { workers: self.num_remote_workers(), why }
     }
 }

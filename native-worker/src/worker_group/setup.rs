@@ -12,14 +12,11 @@ use rollmesh_core::{
 use super::{
     GroupError, LOCAL_WORKER, Placement, WorkerGroup,
     hub_thread::HubThread,
-    members::{Link, Member},
+    members::{Link, Member, Seat},
     micros,
     task::Request,
 };
-use crate::{
-    hub::WorkerOrder,
-    launch::{Launcher, LocalLauncher},
-};
+use crate::{hub::WorkerOrder, launch::LocalLauncher};
 
 /// How long workers have for their last words.
 const STOP: Duration = Duration::from_secs(5);
@@ -103,7 +100,7 @@ impl WorkerGroup {
 
     fn seat(&mut self, placement: &Placement, number: u32) -> Result<Vec<WorkerId>, GroupError> {
         if !matches!(placement, Placement::Threads) {
-            self.start_hub(placement)?;
+            self.start_hub()?;
         }
         let num_workers = u32::try_from(self.members.len()).unwrap_or(u32::MAX).saturating_add(number);
         // Ids are never used again, places are: what is sampled depends on those.
@@ -124,19 +121,16 @@ impl WorkerGroup {
             };
             let place =
                 WorkerPlace { in_evaluation: self.plan.in_evaluation, ..WorkerPlace::remote(next, num_workers) };
-            let member = Member { place, link, is_set_up: false, has_worked: false, is_stuck: false, restarts: 0 };
-            self.members.insert(id, member);
+            self.members.insert(id, Member::new(place, link));
         }
         Ok(ids)
     }
 
-    fn start_hub(&mut self, placement: &Placement) -> Result<(), GroupError> {
+    fn start_hub(&mut self) -> Result<(), GroupError> {
         if self.hub.is_none() {
             self.plan.program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("rollmesh"));
-            let launcher: Arc<dyn Launcher> = match placement {
-                Placement::Processes(Some(launcher)) => launcher.clone(),
-                _ => Arc::new(LocalLauncher::new(&self.plan.program)),
-            };
+            // Of processes for which nobody names another one.
+            let launcher = Arc::new(LocalLauncher::new(&self.plan.program));
             let hub = HubThread::start(&self.plan, launcher, &self.plan.registry, self.news_sender.clone())?;
             self.hub = Some(hub);
         }
@@ -147,7 +141,12 @@ impl WorkerGroup {
         self.gave_up = None;
         if let (Placement::Processes(launcher), Some(hub)) = (placement, &self.hub) {
             let number = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-            hub.start_workers(number, &self.plan.worker_spec, launcher.clone())?;
+            let children = hub.start_workers(number, &self.plan.worker_spec, launcher.clone())?;
+            for (id, child) in ids.iter().zip(children) {
+                if let Some(seat) = self.members.get_mut(id).and_then(Member::seat_mut) {
+                    seat.child = Some(child);
+                }
+            }
         }
         if matches!(placement, Placement::Remote) {
             // Whoever they are, they come when they like: they are set up then.
@@ -222,18 +221,25 @@ impl WorkerGroup {
         self.add_workers(number, self.plan.validate)
     }
 
-    /// Lets workers go.
+    /// Lets workers go, and waits for the end of their processes: what those were granted is free then.
     fn remove(&mut self, ids: &[WorkerId]) {
+        let mut children = Vec::new();
         for id in ids {
-            if let (Some(Member { link: Link::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub)
-                && let Some(peer) = seat.peer
-            {
-                hub.order(WorkerOrder::Dismiss { peer });
-            }
             // A thread ends with its link.
+            if let (Some(Member { link: Link::Seat(seat), .. }), Some(hub)) = (self.members.remove(id), &self.hub) {
+                match seat {
+                    Seat { child: Some(child), .. } => children.push(child),
+                    Seat { peer: Some(peer), .. } => hub.order(WorkerOrder::Dismiss { peer }),
+                    // Nobody has come.
+                    Seat { .. } => {}
+                }
+            }
             let _ = self.manager.remove_worker(*id);
-            self.sampling.remove(id);
+            self.samples.forget(*id);
             self.filtering.remove(id);
+        }
+        if let Some(hub) = &self.hub {
+            hub.end_workers(children);
         }
     }
 

@@ -94,12 +94,22 @@ impl WorkerGroup {
                 local.set_global_vars(vars, None)?;
             }
         }
+        let is_news = !weights.is_empty();
         let command = WorkerCommand::SetWeights { weights, global_vars: global_vars.cloned(), weights_seq_no: None };
         let options = ForEachWorker {
             remote_worker_ids: to_worker_indices.map(<[WorkerId]>::to_vec),
             timeout: Some(timeout),
             ..ForEachWorker::remote()
         };
-        self.foreach_worker_with(&options, command).map(|_| ())
+        // Where that fails, everybody counts as having the old ones.
+        self.samples.newest.0 += u64::from(is_news);
+        self.foreach_worker_with(&options, command)?;
+        let is_synced = |id: &WorkerId| to_worker_indices.is_none_or(|ids| ids.contains(id));
+        for (id, member) in self.members.iter_mut().filter(|(id, _)| is_news && is_synced(id)) {
+            if self.manager.is_healthy(*id) == Some(true) {
+                member.weights = self.samples.newest;
+            }
+        }
+        Ok(())
     }
 }

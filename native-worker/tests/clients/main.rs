@@ -34,6 +34,7 @@ async fn hub(env: &ExternalMultiAgentEnv) -> Hub {
         listen: "127.0.0.1:0".parse().unwrap(),
         dashboard: false,
         assets: None,
+        runs_dir: None,
         worker_program: env!("CARGO_BIN_EXE_rollmesh").into(),
         kernels: AUTO,
         external: Some(env.clone()),

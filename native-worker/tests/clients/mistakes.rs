@@ -99,6 +99,7 @@ async fn pages_of_allowed_origins_connect_and_others_do_not() {
         listen: "127.0.0.1:0".parse().unwrap(),
         dashboard: false,
         assets: None,
+        runs_dir: None,
         worker_program: "rollmesh".into(),
         kernels: rollmesh::kernels::AUTO,
         external: None,

@@ -198,3 +198,26 @@ async fn a_status_that_is_watched_ends_with_its_hub() {
     let last = super::json(seen.lines().last().expect("a line"));
     assert_eq!(last["phase"], "stopped");
 }
+
+#[tokio::test]
+async fn looking_takes_a_viewers_token_and_nothing_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let audit = directory.path().join("audit.jsonl");
+    let hub = HubProcess::start_with(&["--audit-log", audit.to_str().unwrap()]).await;
+    let viewer = hub.succeed(&["tokens", "create", "--role", "viewer"]).await;
+    let url = format!("ws://{}", hub.invitation.address);
+    // More often than somebody may be refused before the answers come late.
+    for command in ["status", "workers"].repeat(3) {
+        let look = |process: &mut tokio::process::Command| _ = process.env("ROLLMESH_TOKEN", viewer.trim());
+        Process::start_with([command, "--hub", &url], look).finish_with(0).await;
+    }
+    hub.status().await;
+    let text = std::fs::read_to_string(&audit).unwrap();
+    let records: Vec<Value> = text.lines().map(super::json).collect();
+    let roles = |wanted: &str| {
+        records.iter().filter(|record| record["event"] == "admitted" && record["role"] == wanted).count()
+    };
+    assert!(records.iter().all(|record| record["event"] != "refused"), "{text}");
+    // Whoever made the token, and those who looked, one of them with the operator's.
+    assert_eq!((roles("Operator"), roles("Viewer")), (1, 7), "{text}");
+}

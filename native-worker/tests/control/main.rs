@@ -24,7 +24,11 @@ struct HubProcess {
 
 impl HubProcess {
     async fn start() -> Self {
-        let mut process = Process::start(["hub", "--listen", "127.0.0.1:0"]);
+        Self::start_with(&[]).await
+    }
+
+    async fn start_with(args: &[&str]) -> Self {
+        let mut process = Process::start(["hub", "--listen", "127.0.0.1:0"].iter().chain(args));
         let invitation = process.invitation().await;
         Self { process, invitation }
     }
@@ -46,6 +50,11 @@ impl HubProcess {
                 num_envs_per_worker: 4,
                 stop_return: f32::NAN,
                 max_env_steps: u64::MAX,
+                observation_filter: "NoFilter".into(),
+                mode: "sync".into(),
+                max_staleness: 0,
+                batch_env_steps: 0,
+                deadline_ms: 0,
             })
         };
         assert_eq!(self.operator().await.ask(start).await, "");

@@ -26,6 +26,7 @@ pub(crate) fn config(program: &Path) -> HubConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         dashboard: false,
         assets: None,
+        runs_dir: None,
         worker_program: program.into(),
         kernels: AUTO,
         external: None,

@@ -1,6 +1,6 @@
 //! Untrusted workers that lie: they are caught, and what they made is undone.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use rollmesh::{
     checkpoint::PolicyCheckpoint,
@@ -208,6 +208,77 @@ async fn a_run_that_goes_back_is_still_paused() {
     assert_eq!(operator.ask(|request| Message::Resume(Request { request })).await, "");
     let helper = hub.worker();
     assert_eq!(end(run).await.weights_hash.to_string(), undisturbed().await);
+    hub.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+#[tokio::test]
+async fn a_tab_that_is_only_contradicted_is_thrown_out() {
+    let SecurityConfig { distrust, .. } = watchful(0.0, OnLiar::RollBack);
+    // As fast as any other worker, so that nobody has to wait long for it to be overdue.
+    let distrust = Distrust { distrust_remote: true, ..distrust };
+    let mut hub = TestHub::start_watchful(SecurityConfig { distrust, ..SecurityConfig::default() }).await;
+    let run = hub.train(small(0, 2_000)).await;
+    let (of_liar, of_honest) = (token_of_page(&hub).await, token_of_page(&hub).await);
+    let mut liar = HandMade::join_as(&hub, of_liar, "native").await;
+    let lie = liar.next_upload().await.unwrap();
+    let lie = liar.changed(&lie, flip_a_reward);
+    // Somebody else is asked for the same, and done first.
+    let mut honest = HandMade::join_as(&hub, of_honest, "native").await;
+    let right = honest.next_upload().await.unwrap();
+    honest.client.say(&Message::FragmentUpload(right)).await;
+    hub.status("the first iteration", |status| status.iteration == 1).await;
+    liar.client.say(&Message::FragmentUpload(lie)).await;
+    hub.notice("a fragment was made again and is another one than its").await;
+    let mut again = Client::connect(hub.hub.address()).await;
+    again.say(&Message::Hello(hello(Role::Worker, of_liar))).await;
+    assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
+    let summary = tokio::select! {
+        summary = end(run) => summary,
+        () = honest.stay() => panic!("an honest tab was thrown out"),
+    };
+    assert_eq!((summary.weights_hash.to_string(), summary.tainted), (undisturbed().await, false));
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
+    const PACE: Duration = Duration::from_millis(400);
+    let directory = tempfile::tempdir().unwrap();
+    let (run_dir, output) = (directory.path().join("run"), directory.path().join("output"));
+    let lines = || -> usize {
+        let files =
+            std::fs::read_dir(&output).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+        files.map(|text| text.lines().count()).sum()
+    };
+    // From the end of one update to that of the one after the next.
+    let took = |iteration: usize| {
+        let text = std::fs::read_to_string(run_dir.join("metrics.jsonl")).unwrap();
+        let at: Vec<f64> = text.lines().map(|line| json(line)["wall_s"].as_f64().unwrap()).collect();
+        Duration::from_secs_f64(at[iteration + 1] - at[iteration - 1])
+    };
+    let config = TrainConfig {
+        pace: PACE,
+        run_dir: Some(run_dir.clone()),
+        output: Some(output.clone()),
+        ..small(0, 5 * 12 * 16)
+    };
+    let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
+    let run = hub.train(config.clone()).await;
+    let token = token_of_page(&hub).await;
+    lie_after(&hub, token, 2).await;
+    let line = hub.notice("the run goes back").await;
+    assert!(line.contains(" to 2, before what a liar made"), "{line}");
+    let helper = hub.worker();
+    assert_eq!(end(run).await.end, RunEnd::Finished);
+    assert!(lines() >= 5 && took(3) > PACE * 3 / 2, "{} {:?}", lines(), took(3));
+    // So does one that goes on in another process, if whoever starts it says so again.
+    let before = lines();
+    let later = TrainConfig { max_env_steps: 8 * 12 * 16, ..config };
+    let run = hub.hub.resume(SavedRun::load(&run_dir).unwrap().with_config(later).unwrap()).await.unwrap();
+    assert_eq!(end(run).await.end, RunEnd::Finished);
+    assert_eq!(lines(), before + 3);
+    assert!(took(6) > PACE * 3 / 2, "{:?}", took(6));
     hub.hub.shutdown().await;
     helper.finish_with(0).await;
 }

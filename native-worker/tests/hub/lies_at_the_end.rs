@@ -1,7 +1,7 @@
 //! Lies that come so late that the run is about to end.
 
 use std::{
-    sync::{Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex},
     thread,
 };
 
@@ -13,7 +13,7 @@ use rollmesh::{
 use rollmesh_core::{
     column::{DType, RowShape},
     env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
-    protocol::Message,
+    protocol::{Message, Role},
     space::Space,
 };
 
@@ -22,18 +22,36 @@ use super::{
     hand_made::HandMade,
     liars::{flip_a_reward, token_of_page, watchful},
     small,
+    support::client::hello,
 };
 
 /// Env steps of an iteration.
 const ROUND: u64 = 12 * 16;
 
 /// Whether fragments may be made again.
-static GATE: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+struct Gate(Mutex<bool>, Condvar);
+
+impl Gate {
+    /// Every test has its own.
+    fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(false), Condvar::new()))
+    }
+
+    fn open(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_all();
+    }
+
+    fn pass(&self) {
+        drop(self.1.wait_while(self.0.lock().unwrap(), |is_open| !*is_open).unwrap());
+    }
+}
 
 /// Counts its actions. Whoever makes fragments again has to wait.
 #[derive(Clone)]
 struct Gated {
     t: u8,
+    gate: Arc<Gate>,
 }
 
 impl Env for Gated {
@@ -55,8 +73,7 @@ impl Env for Gated {
 
     fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
         if thread::current().name() == Some("audits") {
-            let (is_open, opened) = &GATE;
-            drop(opened.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+            self.gate.pass();
         }
         self.t += 1;
         obs[0] = f32::from(self.t) / 10.0;
@@ -74,36 +91,64 @@ impl Env for Gated {
     }
 }
 
-fn registry() -> Registry {
-    Registry::builtin().with_env(EnvSpec::fallible("Gated-v0", |contexts, _| {
-        Ok(Box::new(Vectorized::new(vec![Gated { t: 0 }; contexts.len()])))
+fn registry(gate: &Arc<Gate>) -> Registry {
+    let gate = gate.clone();
+    Registry::builtin().with_env(EnvSpec::fallible("Gated-v0", move |contexts, _| {
+        Ok(Box::new(Vectorized::new(vec![Gated { t: 0, gate: gate.clone() }; contexts.len()])))
     }))
+}
+
+async fn start(registry: &Registry) -> TestHub {
+    let secured = |config| HubConfig { security: watchful(1.0, OnLiar::RollBack), ..config };
+    TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(secured(config), registry).await }).await
 }
 
 #[tokio::test]
 async fn a_run_does_not_end_before_the_last_lie_is_found() {
-    let secured = |config| HubConfig { security: watchful(1.0, OnLiar::RollBack), ..config };
-    let mut hub =
-        TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(secured(config), &registry()).await }).await;
+    let gate = Gate::new();
+    let registry = registry(&gate);
+    let mut hub = start(&registry).await;
     let run = hub.train(TrainConfig { env: "Gated-v0".into(), ..small(0, 3 * ROUND) }).await;
-    let mut liar = HandMade::join_with(&hub, token_of_page(&hub).await, "browser", registry().envs).await;
+    let mut liar = HandMade::join_with(&hub, token_of_page(&hub).await, "browser", registry.envs.clone()).await;
     let last = liar.upload_after(2).await;
     liar.client.say(&Message::FragmentUpload(liar.changed(&last, flip_a_reward))).await;
     let status = hub.status("all iterations", |status| status.iteration == 3).await;
     assert_eq!(status.env_steps, 3 * ROUND);
-    let (is_open, opened) = &GATE;
-    *is_open.lock().unwrap() = true;
-    opened.notify_all();
+    gate.open();
     let line = hub.notice("the run goes back").await;
     // Nothing of it had been made again when later snapshots were taken.
     assert!(line.contains(" from iteration 3 to 0"), "{line}");
-    let mut honest = HandMade::join_with(&hub, token_of_page(&hub).await, "browser", registry().envs).await;
+    let mut honest = HandMade::join_with(&hub, token_of_page(&hub).await, "browser", registry.envs.clone()).await;
     let summary = tokio::select! {
         summary = end(run) => summary,
         () = honest.stay() => panic!("an honest tab was thrown out"),
     };
     assert_eq!((summary.end, summary.env_steps), (RunEnd::Finished, 3 * ROUND));
     assert_eq!((summary.tainted, summary.unaudited), (false, 0));
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_lie_that_is_found_after_the_end_taints_the_run() {
+    let gate = Gate::new();
+    let registry = registry(&gate);
+    let mut hub = start(&registry).await;
+    let run = hub.train(TrainConfig { env: "Gated-v0".into(), ..small(0, 1_000_000_000) }).await;
+    let token = token_of_page(&hub).await;
+    let mut liar = HandMade::join_with(&hub, token, "browser", registry.envs.clone()).await;
+    let lie = liar.upload_after(1).await;
+    liar.client.say(&Message::FragmentUpload(liar.changed(&lie, flip_a_reward))).await;
+    hub.status("the lie in a batch", |status| status.iteration == 2).await;
+    hub.hub.stop_run().await;
+    // Nobody waits for what is being made again: the summary says so.
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.env_steps, summary.tainted), (RunEnd::Stopped, 2 * ROUND, false));
+    assert_eq!(summary.unaudited, 2 * 12);
+    gate.open();
+    hub.notice("the run that has ended has in it what a liar made: it is tainted").await;
+    let mut again = hub.connect().await;
+    again.say(&Message::Hello(hello(Role::Worker, token))).await;
+    assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
     hub.hub.shutdown().await;
 }
 

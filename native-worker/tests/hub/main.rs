@@ -59,6 +59,7 @@ impl TestHub {
             listen: listen.parse().unwrap(),
             dashboard: true,
             assets: Some(assets.path().join("page")),
+            runs_dir: None,
             worker_program: env!("CARGO_BIN_EXE_rollmesh").into(),
             kernels: AUTO,
             external: None,

@@ -1,9 +1,18 @@
 //! What an operator asks for, over the socket.
 
-use rollmesh::train::RunEnd;
-use rollmesh_core::protocol::{
-    Message, Phase,
-    message::{RemoveWorker, Request, RunStatus, StartRun, Watch},
+use rollmesh::{
+    Registry,
+    hub::{Hub, HubConfig},
+    train::{RunEnd, SavedRun, TrainConfig},
+};
+use rollmesh_core::{
+    filter::FilterKind,
+    group::SamplingMode,
+    protocol::{
+        Message, Phase,
+        message::{RemoveWorker, Request, RunStatus, StartRun, Watch},
+    },
+    time::Micros,
 };
 
 use super::{
@@ -65,6 +74,11 @@ fn start(request: u32) -> StartRun {
         num_envs_per_worker: 4,
         stop_return: f32::NAN,
         max_env_steps: 100,
+        observation_filter: "NoFilter".into(),
+        mode: "sync".into(),
+        max_staleness: 1,
+        batch_env_steps: 0,
+        deadline_ms: 50,
     }
 }
 
@@ -77,6 +91,12 @@ async fn an_operator_starts_a_run() {
         (StartRun { algo: "magic".into(), ..start(0) }, "there is no algorithm 'magic'"),
         (StartRun { max_env_steps: 0, ..start(0) }, "max_env_steps must be at least 1"),
         (StartRun { num_envs_per_worker: 0, ..start(0) }, "num_"),
+        (StartRun { observation_filter: "Magic".into(), ..start(0) }, "'Magic'"),
+        (StartRun { mode: "magic".into(), ..start(0) }, "there is no sampling mode 'magic'"),
+        (
+            StartRun { mode: "deadline".into(), deadline_ms: u64::MAX, ..start(0) },
+            "deadline_ms is 18446744073709551615",
+        ),
         (StartRun { num_workers: u32::MAX, num_envs_per_worker: u32::MAX, ..start(0) }, "number of local workers"),
     ] {
         let answer = operator.ask(|request| Message::StartRun(StartRun { request, ..wrong })).await;
@@ -90,6 +110,38 @@ async fn an_operator_starts_a_run() {
     assert_eq!(operator.ask(|request| Message::StartRun(start(request))).await, "");
     let again = hub.status("another run", |status| status.run == 2 && status.phase == Phase::Finished.to_wire()).await;
     assert_eq!(again.env_steps, status.env_steps);
+}
+
+#[tokio::test]
+async fn a_run_that_an_operator_starts_has_a_directory_and_goes_on_from_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs_dir = directory.path().join("runs");
+    let at = |config| HubConfig { runs_dir: Some(runs_dir.clone()), ..config };
+    let hub = TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(at(config), &Registry::builtin()).await });
+    let hub = hub.await;
+    let mut operator = hub.operator().await;
+    let (after, max_staleness) = (Micros::from_millis(50), 2);
+    // A batch of an iteration is at most a fragment of each of the four slots.
+    for (mode, wanted) in [
+        ("sync", SamplingMode::Synchronous),
+        ("async", SamplingMode::Asynchronous { batch_env_steps: 4 * 64, max_staleness }),
+        ("deadline", SamplingMode::Deadline { after, max_staleness }),
+    ] {
+        let filter = FilterKind::MeanStdFilter;
+        let (observation_filter, mode) = (filter.name().into(), mode.into());
+        let start = StartRun { seed: 7, observation_filter, mode, max_staleness, ..start(0) };
+        assert_eq!(operator.ask(|request| Message::StartRun(StartRun { request, ..start })).await, "");
+        let run_dir = phase(&mut operator, Phase::Running).await.run_dir;
+        assert!(run_dir.starts_with(runs_dir.join("CartPole-v1-seed7-").to_str().unwrap()), "{run_dir}");
+        phase(&mut operator, Phase::Finished).await;
+        let saved = SavedRun::load(&run_dir).unwrap();
+        assert_eq!((saved.config().mode, saved.config().observation_filter), (wanted, filter));
+        assert!(saved.iteration() > 0, "it was saved at its end");
+        let later = TrainConfig { max_env_steps: saved.env_steps() + 100, ..saved.config().clone() };
+        let again = hub.hub.resume(saved.with_config(later).unwrap()).await.unwrap();
+        assert_eq!(end(again).await.end, RunEnd::Finished);
+    }
+    assert_eq!(std::fs::read_dir(&runs_dir).unwrap().count(), 3);
 }
 
 #[tokio::test]

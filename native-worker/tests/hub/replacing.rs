@@ -4,7 +4,7 @@ use std::{
     future::pending,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -31,13 +31,16 @@ struct Stage {
     succeed: u32,
     fail: u32,
     orders: AtomicU32,
+    /// What the workers should have needed.
+    specs: Mutex<Vec<WorkerSpec>>,
 }
 
 impl Stage {
     /// A stage on which some starts fail after others, and the tokens of those that do not.
     fn new(succeed: u32, fail: u32) -> (Arc<Self>, mpsc::UnboundedReceiver<Token>) {
         let (started, tokens) = mpsc::unbounded_channel();
-        (Arc::new(Self { started, succeed, fail, orders: AtomicU32::new(0) }), tokens)
+        let (orders, specs) = (AtomicU32::new(0), Mutex::default());
+        (Arc::new(Self { started, succeed, fail, orders, specs }), tokens)
     }
 }
 
@@ -47,6 +50,7 @@ impl Launcher for Stage {
         if (self.succeed..self.succeed + self.fail).contains(&before) {
             return Err(LaunchError::Failed("not now".into()));
         }
+        self.specs.lock().unwrap().push(order.spec.clone());
         self.started.send(*order.token).unwrap();
         Ok(Box::new(Process { is_killed: false }))
     }
@@ -125,6 +129,25 @@ async fn a_replacement_that_does_not_start_is_tried_again() {
     hub.notice("could not be started: not now; trying again in ").await;
     next(&mut tokens).await;
     assert_eq!(stage.orders.load(Ordering::Relaxed), 4);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_replacement_needs_what_its_predecessor_needed() {
+    let (stage, mut tokens) = Stage::new(u32::MAX, 0);
+    let mut hub = TestHub::on_stage(stage.clone()).await;
+    let spec = |cpus| WorkerSpec { cpus, ..WorkerSpec::default() };
+    let first = hub.train(TrainConfig { worker: Some(spec(1)), ..small(1, 2_000) }).await;
+    let token = next(&mut tokens).await;
+    hub.hub.stop_run().await;
+    assert_eq!(end(first).await.end, RunEnd::Stopped);
+    // The next run has it still, and one of its own.
+    let _second = hub.train(TrainConfig { worker: Some(spec(2)), ..small(2, 2_000) }).await;
+    next(&mut tokens).await;
+    drop(hub.join_as(token).await);
+    hub.notice("another one takes its place").await;
+    next(&mut tokens).await;
+    assert_eq!(*stage.specs.lock().unwrap(), [spec(1), spec(2), spec(1)]);
     hub.hub.shutdown().await;
 }
 

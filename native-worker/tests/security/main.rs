@@ -82,6 +82,7 @@ fn config() -> HubConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         dashboard: true,
         assets: None,
+        runs_dir: None,
         worker_program: env!("CARGO_BIN_EXE_rollmesh").into(),
         kernels: AUTO,
         external: None,

@@ -18,14 +18,14 @@ use rollmesh_core::{
     worker::{CommandErrorKind, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand},
 };
 
-use super::rig::{builder, cart_pole, group, moody, named, placements, processes};
+use super::rig::{Counting, builder, cart_pole, group, moody, named, placements, processes};
 
 fn flag(answer: &Config, name: &str) -> bool {
     answer.get(name).unwrap().unwrap()
 }
 
 /// Kills a process as a crash would.
-fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
@@ -134,6 +134,36 @@ pub(crate) fn a_process_that_is_killed_comes_back_with_weights_and_filters() {
     let replaced = ForEachWorker::remote().remote_workers(back);
     assert!(flag(&group.foreach_worker_with(&replaced, named("place")).unwrap()[0], "recreated"));
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
+}
+
+pub(crate) fn a_process_is_replaced_by_its_own_launcher() {
+    let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
+    let (first, second) = (Counting::new(), Counting::new());
+    let placement = Placement::Processes(Some(first.clone()));
+    let mut group = builder(cart_pole(), &placement, 1).failures(failures).build().unwrap();
+    group.add_workers_at(&Placement::Processes(Some(second.clone())), 1, true).unwrap();
+    assert_eq!((first.launched(), second.launched()), (1, 1));
+    // Both at once, so that a replacement could take the wrong place.
+    group.worker_pids().into_iter().for_each(kill);
+    let remote = ForEachWorker::remote();
+    while group.num_healthy_remote_workers() > 0 {
+        group.foreach_worker_with(&remote, WorkerCommand::Ping).unwrap();
+    }
+    assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1), WorkerId(2)]);
+    assert_eq!((first.launched(), second.launched()), (2, 2));
+    // One that is started again by the first is in the first one's place.
+    let pids = group.worker_pids();
+    assert_eq!(pids.len(), 2);
+    kill(pids[0]);
+    while group.num_healthy_remote_workers() == 2 {
+        group.foreach_worker_with(&remote, WorkerCommand::Ping).unwrap();
+    }
+    let back = group.probe_unhealthy_workers().unwrap();
+    let again = (first.launched() - 2, second.launched() - 2);
+    assert!(
+        (back == [WorkerId(1)] && again == (1, 0)) || (back == [WorkerId(2)] && again == (0, 1)),
+        "{back:?} {again:?}"
+    );
 }
 
 pub(crate) fn a_process_that_is_not_recreated_stays_away() {

@@ -1,6 +1,8 @@
 //! How groups come to be, grow and end.
 
 use std::{
+    fs::Permissions,
+    os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
     sync::Arc,
     time::Duration,
@@ -19,7 +21,7 @@ use rollmesh_core::{
     worker::{CommandErrorKind, NewPolicy, PolicyConfig, PolicyRoles, RolloutConfig, WorkerCommand},
 };
 
-use super::rig::{builder, cart_pole, group, named, number, placements, processes};
+use super::rig::{builder, cart_pole, group, launcher, named, number, placements, processes};
 
 pub(crate) fn workers_come_with_ids_that_are_never_used_again() {
     for placement in placements() {
@@ -217,5 +219,32 @@ pub(crate) fn processes_get_what_they_need() {
     assert!(matches!(error, GroupError::Launch(LaunchError::Short { what: "CPUs", .. })), "{error}");
     // Nothing has changed by that.
     assert_eq!((group.num_remote_workers(), group.worker_pids().len()), (2, 2));
+    assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
+}
+
+pub(crate) fn what_workers_had_is_free_once_they_are_removed() {
+    let inventory = Inventory::new([0, 1]);
+    let placement =
+        |launcher: LocalLauncher| Placement::Processes(Some(Arc::new(launcher.with_inventory(inventory.clone()))));
+    let spec = WorkerSpec { cpus: 1, ..WorkerSpec::default() };
+    let mut group = builder(cart_pole(), &placement(launcher()), 1)
+        .worker_spec(spec)
+        .start_timeout(Duration::from_secs(3))
+        .build()
+        .unwrap();
+    // A program that runs and never comes.
+    let directory = tempfile::tempdir().unwrap();
+    let (program, pid) = (directory.path().join("silent"), directory.path().join("pid"));
+    std::fs::write(&program, format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", pid.display())).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
+    let silent = placement(LocalLauncher::new(&program));
+    let error = group.add_workers_at(&silent, 1, true).unwrap_err();
+    assert!(matches!(error, GroupError::NotJoined { missing: 1, .. }), "{error}");
+    let pid = std::fs::read_to_string(&pid).unwrap();
+    assert!(!std::path::Path::new("/proc").join(pid.trim()).exists(), "it has ended");
+    // Its CPU is the next one's, and so are those of workers that had joined.
+    group.add_workers(1, true).unwrap();
+    group.reset(2).unwrap();
+    assert_eq!((group.remote_workers(), group.worker_pids().len()), (vec![WorkerId(4), WorkerId(5)], 2));
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
 }

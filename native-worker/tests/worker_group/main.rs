@@ -49,6 +49,7 @@ fn main() -> std::process::ExitCode {
             a_group_goes_on_with_whoever_is_healthy,
             workers_that_only_fail_are_made_anew,
             a_process_that_is_killed_comes_back_with_weights_and_filters,
+            a_process_is_replaced_by_its_own_launcher,
             a_process_that_is_not_recreated_stays_away,
             a_worker_that_hangs_is_replaced,
             a_worker_that_cannot_be_made_says_why;
@@ -60,11 +61,16 @@ fn main() -> std::process::ExitCode {
             policies_come_and_go_everywhere,
             who_connects_by_itself_is_a_worker_like_any_other,
             evaluation_has_a_group_of_its_own,
-            processes_get_what_they_need;
+            processes_get_what_they_need,
+            what_workers_had_is_free_once_they_are_removed;
         samples:
             a_group_of_processes_samples_the_bits_of_one_of_threads,
             rounds_go_on_until_there_is_enough,
-            what_is_late_is_carried_over;
+            what_is_late_is_carried_over,
+            nobody_waits_for_the_slowest_and_weights_are_not_too_old,
+            a_deadline_takes_what_is_ready_and_carries_the_rest,
+            samples_of_workers_that_die_or_fail_are_counted,
+            every_mode_has_batches_without_workers;
         sync:
             weights_come_from_where_one_says,
             filters_count_every_observation_once,

@@ -1,10 +1,18 @@
 //! What the tests ask for by name, and groups of each kind.
 
-use std::{cell::Cell, io::Read as _, net::TcpStream, sync::Arc};
+use std::{
+    cell::Cell,
+    io::Read as _,
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use rollmesh::{
     Registry, WorkerGroup,
-    launch::LocalLauncher,
+    launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, LocalLauncher},
     worker_group::{Placement, WorkerGroupBuilder},
 };
 use rollmesh_core::{
@@ -119,7 +127,36 @@ impl Env for Moody {
 
 /// Worker processes of this program.
 pub(crate) fn processes() -> Placement {
-    Placement::Processes(Some(Arc::new(LocalLauncher::new(std::env::current_exe().unwrap()))))
+    Placement::Processes(Some(Arc::new(launcher())))
+}
+
+/// Starts this program.
+pub(crate) fn launcher() -> LocalLauncher {
+    LocalLauncher::new(std::env::current_exe().unwrap())
+}
+
+/// Starts this program, and counts how often it does.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    inner: LocalLauncher,
+    launched: AtomicU32,
+}
+
+impl Counting {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { inner: launcher(), launched: AtomicU32::new(0) })
+    }
+
+    pub(crate) fn launched(&self) -> u32 {
+        self.launched.load(Ordering::Relaxed)
+    }
+}
+
+impl Launcher for Counting {
+    fn launch(&self, order: &LaunchOrder<'_>) -> Result<Box<dyn LaunchedWorker>, LaunchError> {
+        self.launched.fetch_add(1, Ordering::Relaxed);
+        self.inner.launch(order)
+    }
 }
 
 /// Everywhere where a group starts workers itself.

@@ -94,7 +94,12 @@ impl SimNet {
         if life != self.hub.life {
             return;
         }
-        if let Some(conviction) = self.hub.group.handle_audited(task, verdict, self.now) {
+        self.hub.group.handle_audited(task, verdict, self.now);
+        self.convict_liars();
+    }
+
+    pub(super) fn convict_liars(&mut self) {
+        while let Some(conviction) = self.hub.group.poll_conviction() {
             self.convict(&conviction);
         }
     }

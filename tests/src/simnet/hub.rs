@@ -178,6 +178,7 @@ impl SimNet {
                 self.hub.history.0.push(Happened::Committed { worker, lease, fragment });
             }
         }
+        self.convict_liars();
     }
 
     pub(super) fn lose(&mut self, peer: Peer) {

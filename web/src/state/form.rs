@@ -1,6 +1,6 @@
 //! The form that starts a run.
 
-use rollmesh_core::protocol::message::StartRun;
+use rollmesh_core::{filter::FilterKind, protocol::message::StartRun};
 
 /// The run to start. Fields hold what is valid; [`StartForm::parse`] makes them from text.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +17,18 @@ pub struct StartForm {
     pub stop_return: f32,
     /// Env steps at which the run ends.
     pub max_env_steps: u64,
+    /// What observations go through.
+    pub observation_filter: String,
+    /// Which fragments make a batch, by the name that the hub knows.
+    pub mode: String,
+    /// How many versions the weights of a batch's rows may be behind the newest, in other modes than the synchronous one.
+    pub max_staleness: u64,
+    /// Milliseconds of an iteration in deadline mode.
+    pub deadline_ms: u64,
 }
+
+/// The sampling modes, as the hub and as people call them.
+pub const MODES: [(&str, &str); 3] = [("sync", "Synchronous"), ("async", "Asynchronous"), ("deadline", "Deadline")];
 
 impl Default for StartForm {
     fn default() -> Self {
@@ -28,6 +39,10 @@ impl Default for StartForm {
             num_envs_per_worker: 8,
             stop_return: 475.0,
             max_env_steps: 500_000,
+            observation_filter: FilterKind::NoFilter.name().into(),
+            mode: "sync".into(),
+            max_staleness: 1,
+            deadline_ms: 1_000,
         }
     }
 }
@@ -48,13 +63,19 @@ impl std::fmt::Display for FormError {
 }
 
 impl StartForm {
-    /// Reads the fields as a person typed them: seed, workers, envs per worker, stop return, most env steps.
+    /// Reads what a person chose, environment, filter and mode, and the fields as typed: seed, workers, envs per worker,
+    /// stop return, most env steps, max staleness and deadline.
     ///
     /// # Errors
     /// The first field that is not valid, and what it must be.
-    pub fn parse(env: &str, [seed, workers, envs, stop_return, steps]: [&str; 5]) -> Result<Self, FormError> {
+    pub fn parse(
+        [env, filter, mode]: [&str; 3],
+        [seed, workers, envs, stop_return, steps, staleness, deadline]: [&str; 7],
+    ) -> Result<Self, FormError> {
         Ok(Self {
             env: env.into(),
+            observation_filter: filter.into(),
+            mode: mode.into(),
             seed: whole(seed).ok_or(error("Seed", "a whole number from 0"))?,
             num_workers: in_range(workers, 0, 64).ok_or(error("Workers", "a whole number from 0 to 64"))?,
             num_envs_per_worker: in_range(envs, 1, 4096)
@@ -63,6 +84,10 @@ impl StartForm {
             max_env_steps: whole(steps)
                 .filter(|steps| *steps > 0)
                 .ok_or(error("Most env steps", "a whole number from 1"))?,
+            max_staleness: whole(staleness).ok_or(error("Max staleness", "a whole number from 0"))?,
+            deadline_ms: in_range(deadline, 0, 86_400_000)
+                .ok_or(error("Deadline in ms", "a whole number from 0 to 86,400,000"))?
+                .into(),
         })
     }
 
@@ -76,6 +101,12 @@ impl StartForm {
             num_envs_per_worker: self.num_envs_per_worker,
             stop_return: self.stop_return,
             max_env_steps: self.max_env_steps,
+            observation_filter: self.observation_filter.clone(),
+            mode: self.mode.clone(),
+            max_staleness: self.max_staleness,
+            // A fragment of every slot.
+            batch_env_steps: 0,
+            deadline_ms: self.deadline_ms,
         }
     }
 }
@@ -101,20 +132,31 @@ fn number(text: &str) -> Option<f32> {
 mod tests {
     use super::*;
 
+    const CHOSEN: [&str; 3] = ["CartPole-v1", "MeanStdFilter", "deadline"];
+
     #[test]
     fn typed_fields_become_a_run() {
-        let form = StartForm::parse("CartPole-v1", ["7", "3", "4", " 475 ", "100,000"]).expect("valid");
+        let form = StartForm::parse(CHOSEN, ["7", "3", "4", " 475 ", "100,000", "2", "1 500"]).expect("valid");
         assert_eq!((form.seed, form.num_workers, form.num_envs_per_worker), (7, 3, 4));
         assert_eq!((form.stop_return, form.max_env_steps), (475.0, 100_000));
+        let start = form.message(9);
+        assert_eq!((start.request, &*start.observation_filter, &*start.mode), (9, "MeanStdFilter", "deadline"));
+        assert_eq!((start.max_staleness, start.batch_env_steps, start.deadline_ms), (2, 0, 1_500));
     }
 
     #[test]
     fn the_first_bad_field_is_named() {
-        let field = |fields| StartForm::parse("CartPole-v1", fields).expect_err("a bad field").field;
-        assert_eq!(field(["-1", "2", "8", "475", "1"]), "Seed");
-        assert_eq!(field(["1", "65", "8", "475", "1"]), "Workers");
-        assert_eq!(field(["1", "2", "0", "475", "1"]), "Envs per worker");
-        assert_eq!(field(["1", "2", "8", "nan", "1"]), "Stop return");
-        assert_eq!(field(["1", "2", "8", "475", "0"]), "Most env steps");
+        let field = |at: usize, text| {
+            let mut fields = ["1", "2", "8", "475", "1", "1", "1000"];
+            fields[at] = text;
+            StartForm::parse(CHOSEN, fields).expect_err("a bad field").field
+        };
+        assert_eq!(field(0, "-1"), "Seed");
+        assert_eq!(field(1, "65"), "Workers");
+        assert_eq!(field(2, "0"), "Envs per worker");
+        assert_eq!(field(3, "nan"), "Stop return");
+        assert_eq!(field(4, "0"), "Most env steps");
+        assert_eq!(field(5, "-1"), "Max staleness");
+        assert_eq!(field(6, "86400001"), "Deadline in ms");
     }
 }

@@ -28,7 +28,7 @@ pub use self::{
     connection::Connection,
     curves::Curves,
     envs::{DemoEnv, Player, TrainableEnv, trainable_envs},
-    form::{FormError, StartForm},
+    form::{FormError, MODES, StartForm},
     reduce::reduce,
     requests::{Action, Requests},
     tab_worker::{TabStatus, TabWorker},

@@ -15,6 +15,7 @@ pub(crate) fn Controls() -> impl IntoView {
     let store = expect_context::<Store>();
     let phase = store.select(State::phase);
     let note = store.select(|state| state.obstacle(&Action::Stop));
+    let run_dir = store.select(|state| state.run.as_ref().map(|run| run.run_dir.clone()).unwrap_or_default());
     let can_start = store.select(|state| state.is_online() && !state.phase().is_active());
     view! {
         <section class="card" aria-labelledby="controls-title">
@@ -33,6 +34,9 @@ pub(crate) fn Controls() -> impl IntoView {
                 <StopButtons/>
             </div>
             <LocalWorkers/>
+            <p class="run-dir" data-testid="run-dir" hidden=move || run_dir.with(String::is_empty)>
+                "Files on the hub: " {run_dir}
+            </p>
             <Show when=move || can_start.get()>
                 <StartRunForm/>
             </Show>

@@ -1,12 +1,13 @@
 //! The form for the next run.
 
 use leptos::{html, prelude::*};
+use rollmesh_core::filter::FilterKind;
 use rollmesh_web_registry::registry;
 
 use crate::{
     format,
     shell::Store,
-    state::{Action, StartForm, trainable_envs},
+    state::{Action, MODES, StartForm, trainable_envs},
 };
 
 /// Asks for a run and says what is wrong with a field before the hub has to.
@@ -14,15 +15,17 @@ use crate::{
 pub(crate) fn StartRunForm() -> impl IntoView {
     let store = expect_context::<Store>();
     let preset = StartForm::default();
-    let env = NodeRef::<html::Select>::new();
-    let fields: [NodeRef<html::Input>; 5] = std::array::from_fn(|_| NodeRef::new());
-    let [.., stop_return, _] = fields;
+    let [env, filter, mode]: [NodeRef<html::Select>; 3] = std::array::from_fn(|_| NodeRef::new());
+    let fields: [NodeRef<html::Input>; 7] = std::array::from_fn(|_| NodeRef::new());
+    let [_, _, _, stop_return, ..] = fields;
     let presets = [
         preset.seed.to_string(),
         preset.num_workers.to_string(),
         preset.num_envs_per_worker.to_string(),
         preset.stop_return.to_string(),
         format::count(preset.max_env_steps),
+        preset.max_staleness.to_string(),
+        preset.deadline_ms.to_string(),
     ];
     let names = [
         ("start-seed", "Seed"),
@@ -30,13 +33,16 @@ pub(crate) fn StartRunForm() -> impl IntoView {
         ("start-envs", "Envs per worker"),
         ("start-stop-return", "Stop return"),
         ("start-max-steps", "Most env steps"),
+        ("start-max-staleness", "Max staleness"),
+        ("start-deadline", "Deadline in ms"),
     ];
     let error = RwSignal::new(None::<String>);
     let submit = move |event: leptos::ev::SubmitEvent| {
         event.prevent_default();
-        let env = env.get_untracked().map(|select| select.value()).unwrap_or_default();
+        let chosen =
+            [env, filter, mode].map(|select| select.get_untracked().map(|select| select.value()).unwrap_or_default());
         let values = fields.map(|field| field.get_untracked().map(|input| input.value()).unwrap_or_default());
-        match StartForm::parse(&env, values.each_ref().map(String::as_str)) {
+        match StartForm::parse(chosen.each_ref().map(String::as_str), values.each_ref().map(String::as_str)) {
             Ok(form) => {
                 error.set(None);
                 store.act(Action::Start(form));
@@ -60,6 +66,22 @@ pub(crate) fn StartRunForm() -> impl IntoView {
                 <select node_ref=env data-testid="start-env" on:change=preset_stop_return>
                     {names_of_envs.into_iter().map(|name| view! {
                         <option selected=name == preset.env>{name.clone()}</option>
+                    }).collect_view()}
+                </select>
+            </label>
+            <label class="field">
+                "Observation filter"
+                <select node_ref=filter data-testid="start-filter">
+                    {FilterKind::ALL.into_iter().map(FilterKind::name).map(|name| view! {
+                        <option selected=name == preset.observation_filter>{name}</option>
+                    }).collect_view()}
+                </select>
+            </label>
+            <label class="field">
+                "Sampling"
+                <select node_ref=mode data-testid="start-mode">
+                    {MODES.into_iter().map(|(value, name)| view! {
+                        <option value=value selected=value == preset.mode>{name}</option>
                     }).collect_view()}
                 </select>
             </label>

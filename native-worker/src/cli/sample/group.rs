@@ -45,7 +45,7 @@ pub(super) fn run(args: &SampleArgs, config: SampleConfig, registry: &Registry) 
     spare_memory();
     let summary = runtime(2)?.block_on(async {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut hub = host::start(listen, false, None, SecurityConfig::default(), registry).await?;
+        let mut hub = host::start(listen, false, (None, None), SecurityConfig::default(), registry).await?;
         let summary = sample(&mut hub, args, config).await;
         hub.shutdown().await;
         summary

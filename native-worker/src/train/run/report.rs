@@ -8,6 +8,9 @@ use rollmesh_core::{
 
 use super::{super::metrics::IterationMetrics, Run};
 
+/// A directory's name that fits into a status beside everything else.
+const MAX_RUN_DIR_BYTES: usize = 1_024;
+
 impl Run {
     pub(crate) fn status(&self) -> RunStatus {
         let ledger = self.group.ledger();
@@ -34,7 +37,15 @@ impl Run {
             expired: ledger.expired.total(),
             outstanding: ledger.outstanding,
             error: self.error.clone(),
+            run_dir: self.run_dir(),
         }
+    }
+
+    /// The directory as people are told it, where that is not far too long.
+    fn run_dir(&self) -> String {
+        let directory = self.config.as_ref().and_then(|config| config.run_dir.as_ref());
+        let text = directory.map_or_else(String::new, |directory| directory.display().to_string());
+        if text.len() <= MAX_RUN_DIR_BYTES { text } else { String::new() }
     }
 
     /// The books for dashboards, without what the hub adds about its workers.

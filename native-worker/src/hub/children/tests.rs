@@ -1,0 +1,86 @@
+use std::{future::pending, pin::Pin};
+
+use super::*;
+
+/// Starts nothing.
+#[derive(Debug)]
+struct Idle;
+
+impl Launcher for Idle {
+    fn launch(&self, _order: &LaunchOrder<'_>) -> Result<Box<dyn LaunchedWorker>, LaunchError> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl LaunchedWorker for Idle {
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+
+    fn kill(&mut self) {}
+
+    fn ended(&mut self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
+        Box::pin(pending())
+    }
+}
+
+fn children() -> Children {
+    Children::new(Arc::new(Idle), Vec::new(), mpsc::channel(1).0)
+}
+
+fn terms(children: &Children) -> Arc<ChildTerms> {
+    let (spec, environs) = (WorkerSpec::default(), BTreeMap::new());
+    Arc::new(ChildTerms { launcher: children.launcher(), spec, environs })
+}
+
+fn start(children: &mut Children) -> u32 {
+    let terms = terms(children);
+    children.start(&terms).unwrap().0
+}
+
+/// What follows from the end of a child that was of some use, or of none.
+fn end(children: &mut Children, is_useful: bool) -> Ended {
+    let number = start(children);
+    if is_useful {
+        children.was_useful(number);
+    }
+    children.handle_exit(number).unwrap().ended
+}
+
+const AT_ONCE: Ended = Ended::Replace(Duration::ZERO);
+
+#[tokio::test]
+async fn children_that_are_of_no_use_are_replaced_ever_later_and_then_given_up() {
+    let mut children = children();
+    let ends: Vec<Ended> = (0..7).map(|_| end(&mut children, false)).collect();
+    let pause = |ms| Ended::Replace(Duration::from_millis(ms));
+    assert_eq!(ends, [AT_ONCE, AT_ONCE, pause(800), pause(1600), pause(3200), Ended::GiveUp, Ended::GiveUp]);
+    // One that works proves that it is worth the while.
+    assert_eq!(end(&mut children, true), AT_ONCE);
+    assert_eq!(end(&mut children, false), AT_ONCE);
+}
+
+#[tokio::test]
+async fn starts_that_fail_are_tried_again_and_then_given_up() {
+    let mut children = children();
+    let pauses: Vec<Ended> = (0..6).map(|_| children.handle_failed_start()).collect();
+    let pause = |ms| Ended::Replace(Duration::from_millis(ms));
+    assert_eq!(pauses, [pause(200), pause(400), pause(800), pause(1600), pause(3200), Ended::GiveUp]);
+    // A replacement that waits counts, until nobody wants it any more.
+    let (terms, number) = (terms(&children), children.next_number());
+    children.replace_after(number, terms, Duration::from_secs(3600));
+    assert_eq!((children.count(), children.staying().len(), children.awaits_any()), (1, 0, true));
+    children.forget_replacements();
+    assert_eq!((children.count(), children.begin_replacement(number).is_some()), (0, false));
+}
+
+#[tokio::test]
+async fn a_child_that_nobody_would_replace_is_not_ended() {
+    let mut children = children();
+    let number = start(&mut children);
+    assert!(children.may_end(number));
+    children.replace_as(Replacement { max: 0, ..Replacement::default() });
+    assert!(!children.may_end(number));
+    children.do_not_replace(number);
+    assert!(children.may_end(number) && !children.may_end(number + 1));
+}

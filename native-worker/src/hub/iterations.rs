@@ -1,0 +1,231 @@
+//! The iterations of a run: what the group wants, what comes of its batches, and the weights that follow.
+
+use rollmesh_core::{
+    group::{GroupCommand, GroupEvent},
+    ids::WeightsVersion,
+    protocol::{
+        Frame, Message, Role, TooLarge,
+        message::{EvaluationPoint, Revoke},
+    },
+    weights::Weights,
+};
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{actor::Actor, audit::Record};
+use crate::train::{Run, RunEnd, Submitted, SyncError, Update};
+
+impl Actor {
+    /// Does what the group wants, until it wants nothing more.
+    pub(super) fn drain_group(&mut self) {
+        while let Some(command) = self.run.as_mut().and_then(|run| run.group.poll_command()) {
+            self.obey(command);
+        }
+        while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
+            self.note_health(&event);
+            let text = event.to_string();
+            if let GroupEvent::FragmentsRejected { worker, .. } = event {
+                self.remember(&Record::Group { text: text.clone(), is_cheap: true });
+                self.notice_offence(text);
+                self.blame(worker.0);
+            } else {
+                self.remember(&Record::Group { text: text.clone(), is_cheap: false });
+                self.notice(1, text);
+            }
+            // A worker may be out of the run by it, for whom nobody has to wait.
+            self.note_applied();
+        }
+        let Some(run) = &mut self.run else { return };
+        // A batch waits in the group as long as the one before it is being consumed.
+        let batch = if self.update.is_none() && self.finishing.is_none() { run.poll_update() } else { None };
+        let journalled = run.write_journal();
+        // Weights that were set meanwhile need not wait until somebody takes the batch.
+        let has_next_weights = run.has_next_weights();
+        match batch {
+            None => {}
+            Some(Ok(Submitted { update, trace })) => {
+                self.update = Some(update);
+                self.dashboard.trace = Some(trace);
+            }
+            Some(Err(error)) => return self.end_run(RunEnd::Failed(error.to_string())),
+        }
+        if let Err(error) = journalled {
+            self.notice(2, format!("journal.jsonl could not be written, no more of it follows: {error}"));
+        }
+        if has_next_weights && let Err(error) = self.publish_weights() {
+            self.end_run(RunEnd::Failed(error.to_string()));
+        }
+    }
+
+    pub(super) fn obey(&mut self, command: GroupCommand) {
+        let worker = command.worker();
+        let record = match &command {
+            GroupCommand::Grant { lease, .. } => {
+                Some(Record::LeaseGranted { worker: worker.0, lease: lease.id.0, slots: lease.slots.len() })
+            }
+            GroupCommand::Revoke { lease, .. } => Some(Record::LeaseRevoked { worker: worker.0, lease: lease.0 }),
+            GroupCommand::Dismiss { .. } => None,
+        };
+        record.iter().for_each(|record| self.remember(record));
+        let Some(peer) = self.peers.get(&worker.0) else { return };
+        let message = match command {
+            GroupCommand::Grant { lease, .. } => match &mut self.run {
+                Some(run) => run.grant(worker, lease),
+                None => return,
+            },
+            GroupCommand::Revoke { lease, .. } => Message::Revoke(Revoke { lease: lease.0 }),
+            GroupCommand::Dismiss { .. } => return self.dismiss(worker.0),
+        };
+        if let Err(error) = peer.link.send(&message) {
+            // A lease that cannot be sent can never be done.
+            self.end_run(RunEnd::Failed(error.to_string()));
+        }
+    }
+
+    pub(super) fn handle_update(&mut self, update: Update) {
+        self.update = None;
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
+        let (weights, stats) = match update {
+            Update::Learned(weights, stats) => (weights, stats),
+            Update::Taken => {
+                run.count_batch();
+                return self.go_on();
+            }
+            Update::Unwanted => return self.end_run(RunEnd::Stopped),
+            Update::Failed(error) => return self.end_run(RunEnd::Failed(error.to_string())),
+            Update::NotWritten(error) => return self.end_run(RunEnd::Failed(error)),
+        };
+        let metrics = run.handle_update(weights, &stats);
+        let point = run.point(&metrics);
+        let written = run.write_metrics(&metrics);
+        // Whoever goes back to here keeps that line.
+        run.keep_for_undoing();
+        self.dashboard.points.push(&Message::Iteration(point));
+        if let Err(error) = written {
+            self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
+        }
+        let evaluated = self.run.as_mut().map_or(Ok(()), |run| run.evaluate_if_due(&self.program));
+        if let Err(error) = evaluated {
+            self.notice(1, error.to_string());
+        }
+        self.publish_status();
+        self.go_on();
+    }
+
+    /// Where a run goes on, its evaluation was still being done when it was saved.
+    pub(super) fn evaluate_again(&mut self, known: &[EvaluationPoint]) {
+        let is_due = |run: &&mut Run| {
+            run.end_reached().is_none() && known.iter().all(|point| point.iteration != run.iteration())
+        };
+        if self.is_leaving {
+            return;
+        }
+        let evaluated = self.run.as_mut().filter(is_due).map_or(Ok(()), |run| run.evaluate_if_due(&self.program));
+        if let Err(error) = evaluated {
+            self.notice(1, error.to_string());
+        }
+    }
+
+    /// Tells what evaluations beside the run have found. What went wrong there is told, and nothing else comes of it.
+    pub(super) fn poll_evaluation(&mut self) {
+        let Some(run) = self.run.as_mut() else { return };
+        let number = run.number;
+        let evaluated = match run.poll_evaluation(&self.program) {
+            None => return,
+            Some(Err(error)) => return self.notice(1, error.to_string()),
+            Some(Ok(evaluated)) => evaluated,
+        };
+        let written = run.write_evaluation(&evaluated);
+        self.dashboard.evaluations.push(&Message::Evaluation(evaluated.metrics.point(number)));
+        self.dashboard.evaluation_trace =
+            evaluated.env_trace(number).and_then(|trace| Frame::new(&Message::EvaluationTrace(trace)).ok());
+        self.dashboard.is_trace_new = true;
+        if let Err(error) = written {
+            self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
+        }
+    }
+
+    /// After a batch: the end, or the next one.
+    fn go_on(&mut self) {
+        match self.run.as_ref().and_then(Run::end_reached) {
+            Some(end) => self.finish_run(end),
+            // It ends when all its leases have.
+            None if self.run.as_ref().is_some_and(Run::is_draining) => {}
+            None if self.is_stopping => self.end_run(RunEnd::Stopped),
+            None => {
+                self.save_if_due();
+                self.rest();
+            }
+        }
+    }
+
+    pub(super) fn rest(&mut self) {
+        match self.run.as_ref().map(Run::rest) {
+            Some(rest) if !rest.is_zero() => self.resting_until = Some(Instant::now() + rest),
+            _ => self.next_iteration(),
+        }
+    }
+
+    pub(super) fn next_iteration(&mut self) {
+        self.resting_until = None;
+        let now = self.now();
+        let published = self.publish_weights();
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
+        let failed = match published {
+            Ok(()) => run.begin_iteration(now).err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(failed) = failed {
+            self.end_run(RunEnd::Failed(failed));
+        }
+    }
+
+    /// Sends new weights to all workers, encoded once.
+    fn publish_weights(&mut self) -> Result<(), TooLarge> {
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return Ok(()) };
+        if let Some(frame) = run.news()? {
+            for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
+                peer.link.send_frame(frame.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets weights of a run without a learner. While nothing is being made they go out at once, else before the next
+    /// iteration that has not begun.
+    pub(super) fn sync_weights(
+        &mut self,
+        weights: &Weights,
+        applied: oneshot::Sender<Result<WeightsVersion, SyncError>>,
+    ) {
+        let set = self.run.as_mut().ok_or(SyncError::NoRun).and_then(|run| {
+            let version = run.set_weights(weights)?;
+            Ok((version, run.is_between_iterations()))
+        });
+        let sent = set.and_then(|(version, at_once)| {
+            if at_once {
+                self.publish_weights()?;
+            }
+            Ok(version)
+        });
+        match sent {
+            Ok(version) => self.syncing.push((version, applied)),
+            // Whoever asked may have gone.
+            Err(error) => _ = applied.send(Err(error)),
+        }
+        self.note_applied();
+    }
+
+    /// Tells whoever waits for weights to act everywhere that they do.
+    pub(super) fn note_applied(&mut self) {
+        let now = self.now();
+        let Some(run) = &self.run else { return };
+        let (done, open) =
+            std::mem::take(&mut self.syncing).into_iter().partition(|(version, _)| run.have_applied(*version, now));
+        self.syncing = open;
+        let done: Vec<_> = done;
+        for (version, applied) in done {
+            // Whoever asked may have gone.
+            let _ = applied.send(Ok(version));
+        }
+    }
+}

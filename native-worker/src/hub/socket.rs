@@ -1,0 +1,173 @@
+//! Frames of a peer that was let in: read until it goes, written as far as it takes them.
+
+use std::time::{Duration, Instant};
+
+use futures_util::{
+    SinkExt as _, StreamExt as _,
+    stream::{SplitSink, SplitStream},
+};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use rollmesh_core::protocol::{Inbox, Message, Role};
+use tokio::{
+    sync::mpsc,
+    time::{interval, timeout},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message as Frame, Utf8Bytes, protocol::CloseFrame},
+};
+
+use super::{
+    actor::Event,
+    client::Client,
+    departure::{Departure, is_offence, wish},
+    limits::{MAX_DASHBOARD_MESSAGES_PER_S, PING_INTERVAL, SILENCE_LIMIT, WRITE_DEADLINE},
+    link::{CloseReason, PeerLink},
+    meter::Meter,
+    pace::Pace,
+};
+
+pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
+pub(super) type Sink = SplitSink<Socket, Frame>;
+pub(super) type Stream = SplitStream<Socket>;
+
+pub(super) fn close_frame(code: CloseReason) -> Frame {
+    Frame::Close(Some(CloseFrame { code: (code as u16).into(), reason: Utf8Bytes::default() }))
+}
+
+/// What a peer may say before its next message is complete.
+pub(super) struct Hearing {
+    pub(super) cap: usize,
+    pub(super) meter: Meter,
+}
+
+impl Hearing {
+    /// The message before is complete.
+    pub(super) fn next(&self) {
+        self.meter.allow(self.cap);
+    }
+}
+
+/// Passes a client's messages to its episodes until it goes; there is no more reading while they have no room.
+pub(super) async fn read_client(
+    client: &mut Client,
+    stream: &mut Stream,
+    inbox: &mut Inbox,
+    link: &PeerLink,
+    hearing: &Hearing,
+) -> Departure {
+    loop {
+        let has_room = client.has_room();
+        let heard = tokio::select! {
+            biased;
+            () = client.changed() => continue,
+            heard = next_message(stream, inbox, link, hearing), if has_room => heard,
+        };
+        match heard {
+            Ok(Some(Message::Goodbye(goodbye))) => return wish(&goodbye),
+            Ok(message) => message.into_iter().for_each(|message| client.handle(message)),
+            Err(departure) => return departure,
+        }
+    }
+}
+
+/// Passes messages on until the peer goes; the channel's bound holds back who sends too fast.
+pub(super) async fn read(
+    (peer, role): (u32, Role),
+    stream: &mut Stream,
+    inbox: &mut Inbox,
+    link: &PeerLink,
+    hearing: &Hearing,
+    events: &mpsc::Sender<Event>,
+) -> Departure {
+    let is_dashboard = matches!(role, Role::Viewer | Role::Operator);
+    let mut pace = is_dashboard.then(|| Pace::new(MAX_DASHBOARD_MESSAGES_PER_S));
+    loop {
+        if let Some(pace) = &mut pace {
+            pace.next().await;
+        }
+        match next_message(stream, inbox, link, hearing).await {
+            Ok(None) => {}
+            Ok(Some(Message::Credit(credit))) => link.grant(credit.bytes),
+            Ok(Some(Message::Goodbye(goodbye))) if role != Role::Worker => return wish(&goodbye),
+            // A worker's is the actor's affair, too: it may have a lease to finish.
+            Ok(Some(message)) => {
+                if events.send(Event::Message { peer, message: Box::new(message) }).await.is_err() {
+                    return Departure::wished("the hub has stopped");
+                }
+            }
+            Err(departure) => return departure,
+        }
+        if let Some(credit) = inbox.take_credit_due() {
+            let _ = link.send(&Message::Credit(credit));
+        }
+    }
+}
+
+/// What the next frame says, if that is complete; why the peer goes, if it does.
+async fn next_message(
+    stream: &mut Stream,
+    inbox: &mut Inbox,
+    link: &PeerLink,
+    hearing: &Hearing,
+) -> Result<Option<Message>, Departure> {
+    let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
+        Err(_) => return Err(Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()))),
+        Ok(None | Some(Ok(Frame::Close(_)))) => return Err(Departure::wished("the connection was closed")),
+        Ok(Some(Err(error))) if is_offence(&error) => return Err(Departure::fault(error)),
+        Ok(Some(Err(error))) => return Err(Departure::lost(format_args!("the connection broke: {error}"))),
+        Ok(Some(Ok(Frame::Text(_)))) => return Err(Departure::fault("text frames have no place here")),
+        Ok(Some(Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_)))) => {
+            hearing.next();
+            return Ok(None);
+        }
+        Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
+    };
+    hearing.next();
+    link.count_received(socket_bytes(frame.len()));
+    inbox.handle_frame(&frame).map_err(Departure::from)
+}
+
+/// Bytes of a client's frame on the socket: its payload, a mask, and a header that is longer for longer frames.
+fn socket_bytes(payload: usize) -> u64 {
+    let header = match payload {
+        ..126 => 2,
+        126..0x1_0000 => 4,
+        _ => 10,
+    };
+    payload as u64 + header + 4
+}
+
+pub(super) async fn write(sink: &mut Sink, link: &PeerLink) -> Departure {
+    let mut pings = interval(PING_INTERVAL);
+    loop {
+        let sent = tokio::select! {
+            () = link.woken() => flush(sink, link).await,
+            _ = pings.tick() => deliver(sink, Frame::Ping(Vec::new().into())).await,
+        };
+        if let Err(reason) = sent {
+            // It would not take more words either.
+            return Departure { last_words: Duration::ZERO, ..Departure::lost(reason) };
+        }
+        if link.why_closing().is_some() && link.queued_bytes() == 0 {
+            return Departure::wished("the hub closed the connection");
+        }
+    }
+}
+
+pub(super) async fn flush(sink: &mut Sink, link: &PeerLink) -> Result<(), String> {
+    while let Some(bytes) = link.poll_frame() {
+        deliver(sink, Frame::Binary(bytes)).await?;
+    }
+    Ok(())
+}
+
+async fn deliver(sink: &mut Sink, frame: Frame) -> Result<(), String> {
+    let began = Instant::now();
+    match timeout(WRITE_DEADLINE, sink.send(frame)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(format!("the connection broke: {error}")),
+        Err(_) => Err(format!("nothing was taken for {} s", began.elapsed().as_secs())),
+    }
+}

@@ -1,0 +1,171 @@
+//! How a hub comes to be.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use rollmesh_core::protocol::{Role, TokenGrant, message::RunStatus};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+};
+
+use super::{
+    Distrust, Hub, HubConfig, HubError, HubNotice, SecurityConfig, UNENCRYPTED_FLAG, access,
+    actor::Actor,
+    assets,
+    audit::{Audit, Record},
+    children, client, door, random_token, server, tls,
+    token_file::TokenFile,
+};
+use crate::{
+    Registry,
+    launch::{Launcher, LocalLauncher, WorkerSpec},
+    net::Fingerprint,
+};
+
+impl Hub {
+    /// Listens, and serves workers and dashboards from now on.
+    ///
+    /// # Errors
+    /// [`HubError`], which says what to change.
+    pub async fn start(config: HubConfig, registry: &Registry) -> Result<Self, HubError> {
+        let launcher = Arc::new(LocalLauncher::new(&config.worker_program));
+        Self::start_with(config, registry, launcher, WorkerSpec::default()).await
+    }
+
+    /// [`start`](Self::start) with a launcher of one's own for local workers, instead of processes of the configured
+    /// program; and with what each of them needs, unless a run says otherwise.
+    ///
+    /// # Errors
+    /// [`HubError`], which says what to change.
+    pub async fn start_with(
+        config: HubConfig,
+        registry: &Registry,
+        launcher: Arc<dyn Launcher>,
+        worker_spec: WorkerSpec,
+    ) -> Result<Self, HubError> {
+        let SecurityConfig { tls, allow_unencrypted, hosts, token_file, audit_log, distrust } = config.security.clone();
+        let audits = distrust.audits.check()?;
+        let distrust = Distrust { audits, ..distrust };
+        let is_local = config.listen.ip().is_loopback();
+        if !is_local && tls.is_none() && !allow_unencrypted {
+            return Err(HubError::NotEncrypted(config.listen));
+        }
+        if let Some(text) = config.allow_origins.iter().find(|text| !access::is_origin(text)) {
+            return Err(HubError::Origin(text.clone()));
+        }
+        if let Some(text) = hosts.iter().find(|text| !access::is_host(text)) {
+            return Err(HubError::Host(text.clone()));
+        }
+        let hosts = names(config.listen, hosts);
+        let tls = tls.map(|tls| tls::Tls::open(&tls, config.listen, &hosts)).transpose()?;
+        let fingerprint = tls.as_ref().map(|tls| tls.fingerprint);
+        let mut audit = match &audit_log {
+            Some(path) => Audit::open(path).map_err(|error| HubError::Audit(path.clone(), error))?,
+            None => Audit::default(),
+        };
+        let mut tokens = access::Tokens::new(token_file.as_deref().map(TokenFile::open).transpose()?);
+        let clients = config.external.clone().map(client::Clients::new).transpose()?.map(Arc::new);
+        let assets = assets::Assets::find(config.dashboard, config.assets.as_deref())?;
+        let failed = |source| HubError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let [operator, viewer, worker, client, evaluator] =
+            [(); 5].map(|()| random_token().map_err(HubError::Randomness));
+        let (operator, viewer, worker, client, evaluator) = (operator?, viewer?, worker?, client?, evaluator?);
+        let mut let_in = |token, role| tokens.add(token, TokenGrant { role, child: None, expires: None });
+        let_in(&worker, Role::Worker);
+        let_in(&evaluator, Role::Evaluator);
+        if clients.is_some() {
+            let_in(&client, Role::Client);
+        }
+        if config.dashboard {
+            let_in(&operator, Role::Operator);
+            let_in(&viewer, Role::Viewer);
+        }
+        tokens.share(&worker);
+        let started = Record::Started { address, encrypted: tls.is_some() };
+        audit.add(&started).map_err(|error| HubError::Audit(audit_log.unwrap_or_default(), error))?;
+        let (events, inbox) = mpsc::channel(1024);
+        let (status_sender, status) = watch::channel(RunStatus::default());
+        let (notice_sender, notices) = mpsc::channel(1024);
+        if !is_local && tls.is_none() {
+            tokio::spawn(warn_each_minute(address, notice_sender.clone()));
+        }
+        let way = way_here(address, fingerprint);
+        let children = children::Children::new(launcher, way, events.clone());
+        let local = (children, worker_spec, config.worker_program.clone(), config.runs_dir.clone());
+        let own = (config.kernels, distrust);
+        let actor = Actor::new(registry.envs.clone(), own, tokens, local, status_sender, notice_sender, audit);
+        let reached_at = match hosts.first() {
+            Some(host) if host.contains(':') => host.clone(),
+            Some(host) => format!("{host}:{}", address.port()),
+            None => address.to_string(),
+        };
+        let server = server::Shared {
+            tls: tls.map(|tls| tls.acceptor),
+            hosts,
+            allow_origins: config.allow_origins,
+            assets,
+            events: events.clone(),
+            clients,
+            gate: Arc::default(),
+            inside: tokio::runtime::Handle::current(),
+        };
+        let door = door::Door::open(listener, server).map_err(failed)?;
+        Ok(Self {
+            address,
+            reached_at,
+            fingerprint,
+            operator,
+            viewer,
+            worker,
+            client,
+            evaluator,
+            status,
+            notices,
+            actor: tokio::spawn(actor.run(inbox)),
+            _door: door,
+            events,
+        })
+    }
+}
+
+/// The names of a hub: those that were given; where it listens on all addresses, the machine's if none was.
+fn names(listen: SocketAddr, given: Vec<String>) -> Vec<String> {
+    if !given.is_empty() || !listen.ip().is_unspecified() {
+        return given;
+    }
+    let machine = gethostname::gethostname().into_string().ok();
+    machine.filter(|name| access::is_host(name)).into_iter().collect()
+}
+
+/// How the hub's own workers reach it: arguments of `worker`.
+fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Vec<String> {
+    let host = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let address = SocketAddr::new(host, address.port());
+    match fingerprint {
+        Some(fingerprint) => {
+            vec!["--hub".into(), format!("wss://{address}"), "--tls-fingerprint".into(), fingerprint.to_string()]
+        }
+        None => vec!["--hub".into(), format!("ws://{address}"), UNENCRYPTED_FLAG.into()],
+    }
+}
+
+/// Says again and again what nobody should forget.
+async fn warn_each_minute(address: SocketAddr, notices: mpsc::Sender<HubNotice>) {
+    let mut minutes = tokio::time::interval(Duration::from_secs(60));
+    let text = format!("{address} is not encrypted: whoever is on the way reads tokens and everything else");
+    // Until the hub is gone, and its notices with it.
+    while !notices.is_closed() {
+        minutes.tick().await;
+        let _ = notices.try_send(HubNotice { level: 1, text: text.clone() });
+    }
+}

@@ -1,0 +1,190 @@
+//! Samples on their way: who was asked for one, with which weights, what came of it, and what waits to be handed over.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use rollmesh_core::{
+    batch::AnyBatch,
+    calls::{CallError, ForEach},
+    ids::{CallSetId, WeightsVersion, WorkerId},
+    worker::{WorkerAnswer, WorkerCommand},
+};
+
+use super::{GroupError, Request, SampleCounters, TaskAnswer, WorkerGroup, setup::raised};
+
+/// The samples of all workers but the local one.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    /// The newest weights: syncs are counted.
+    pub(super) newest: WeightsVersion,
+    asked: BTreeMap<WorkerId, Asked>,
+    /// In the order in which they are handed over.
+    made: VecDeque<Made>,
+    counters: SampleCounters,
+    /// The latest failure.
+    last_failure: Option<String>,
+}
+
+/// A sample that a worker is to make.
+#[derive(Debug)]
+struct Asked {
+    set: CallSetId,
+    weights: WeightsVersion,
+    /// It was not there when others were handed over that were asked for at the same time.
+    is_late: bool,
+}
+
+/// A sample that nobody has taken.
+#[derive(Debug)]
+struct Made {
+    weights: WeightsVersion,
+    is_late: bool,
+    batch: AnyBatch,
+}
+
+/// What has become of a sample; nothing was answered if the worker's calls were dropped.
+pub(super) struct Came {
+    worker: WorkerId,
+    asked: Asked,
+    result: Option<Result<TaskAnswer, CallError>>,
+}
+
+impl Samples {
+    /// What became of all samples.
+    pub(super) fn counters(&self) -> SampleCounters {
+        SampleCounters { outstanding: self.asked.len() as u64, queued: self.made.len() as u64, ..self.counters }
+    }
+
+    /// True while workers make samples.
+    pub(super) fn is_any_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// A worker will not make its sample any more, if it was asked for one.
+    pub(super) fn forget(&mut self, worker: WorkerId) {
+        self.counters.lost += u64::from(self.asked.remove(&worker).is_some());
+    }
+
+    fn ask(&mut self, worker: WorkerId, set: CallSetId, weights: WeightsVersion) {
+        self.asked.insert(worker, Asked { set, weights, is_late: false });
+        self.counters.granted += 1;
+    }
+
+    fn commit(&mut self, asked: &Asked, batch: AnyBatch) {
+        self.made.push_back(Made { weights: asked.weights, is_late: asked.is_late, batch });
+        self.counters.committed += 1;
+    }
+
+    /// Drops what was made with weights that are more than so many versions behind the newest.
+    pub(super) fn drop_stale(&mut self, max_staleness: u64) {
+        let before = self.made.len();
+        let newest = self.newest.0;
+        self.made.retain(|made| newest.saturating_sub(made.weights.0) <= max_staleness);
+        self.counters.dropped_stale += (before - self.made.len()) as u64;
+    }
+
+    /// What waits to be handed over.
+    pub(super) fn made(&self) -> impl ExactSizeIterator<Item = &AnyBatch> {
+        self.made.iter().map(|made| &made.batch)
+    }
+
+    /// Env steps that wait.
+    pub(super) fn env_steps(&self) -> u64 {
+        self.made().map(|batch| batch.env_steps() as u64).sum()
+    }
+
+    /// Hands over the first ones, until they have so many env steps.
+    pub(super) fn take(&mut self, env_steps: u64) -> Vec<AnyBatch> {
+        let (mut batches, mut taken) = (Vec::new(), 0);
+        while taken < env_steps
+            && let Some(Made { is_late, batch, .. }) = self.made.pop_front()
+        {
+            taken += batch.env_steps() as u64;
+            self.counters.consumed += 1;
+            self.counters.carried += u64::from(is_late);
+            batches.push(batch);
+        }
+        self.asked.values_mut().for_each(|asked| asked.is_late = true);
+        debug_assert!(self.counters().balances(), "{:?}", self.counters());
+        batches
+    }
+
+    pub(super) fn last_failure(&self) -> Option<&str> {
+        self.last_failure.as_deref()
+    }
+}
+
+impl WorkerGroup {
+    /// Asks every healthy worker for a sample, but those that make one. False if nobody makes one then.
+    pub(super) fn begin_samples(&mut self) -> Result<bool, GroupError> {
+        for worker in self.healthy_worker_ids() {
+            let Some(member) = self.members.get(&worker).filter(|_| !self.samples.asked.contains_key(&worker)) else {
+                continue;
+            };
+            let weights = member.weights;
+            let sample = ForEach::new(Request::from(WorkerCommand::Sample)).workers([worker]);
+            let set = self.manager.foreach(sample, self.now())?;
+            self.samples.ask(worker, set, weights);
+        }
+        self.pump();
+        Ok(self.samples.is_any_asked())
+    }
+
+    /// Waits until all who make samples are done, or any is, and takes in what they have made, by worker; all of it,
+    /// whatever has failed.
+    ///
+    /// # Errors
+    /// The first failure, unless failures are to be ignored.
+    pub(super) fn wait_for_samples(&mut self, timeout: Option<Duration>, all: bool) -> Result<(), GroupError> {
+        let mut came = Vec::new();
+        self.wait_until(timeout, |group| {
+            came.extend(group.poll_samples());
+            !group.samples.is_any_asked() || (!all && !came.is_empty())
+        });
+        came.sort_by_key(|came| came.worker);
+        let mut failure = None;
+        for came in came {
+            let taken = self.take_in(came);
+            failure = failure.or_else(|| taken.err());
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn poll_samples(&mut self) -> Vec<Came> {
+        let (mut came, asked) = (Vec::new(), std::mem::take(&mut self.samples.asked));
+        for (worker, asked) in asked {
+            match self.manager.poll_results(asked.set) {
+                Some(mut results) => {
+                    came.push(Came { worker, asked, result: results.pop().map(|result| result.result) })
+                }
+                None => _ = self.samples.asked.insert(worker, asked),
+            }
+        }
+        came
+    }
+
+    fn take_in(&mut self, Came { worker, asked, result }: Came) -> Result<(), GroupError> {
+        match result.map(|result| result.map(TaskAnswer::answer)) {
+            Some(Ok(Some(WorkerAnswer::Sample(batch)))) => {
+                self.samples.commit(&asked, batch);
+                return Ok(());
+            }
+            Some(Ok(_)) => {
+                self.samples.counters.lost += 1;
+                return Err(GroupError::OtherAnswer(worker));
+            }
+            None => self.samples.counters.lost += 1,
+            Some(Err(error)) => {
+                self.samples.counters.lost += 1;
+                self.samples.last_failure = Some(format!("worker {worker}: {error}"));
+                self.notice(format_args!("a sample of worker {worker} was lost: {error}"));
+                if matches!(error, CallError::Failed(_)) && !self.plan.failures.ignore_worker_failures {
+                    return Err(raised(worker, error));
+                }
+            }
+        }
+        Ok(())
+    }
+}
