@@ -38,6 +38,7 @@ use super::{
     pace::Pace,
     server::READ_BYTES,
 };
+use crate::pulse::Pulse;
 
 /// A peer that is sent away has this time to hear why.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -62,6 +63,8 @@ struct Shared {
     expelled: Notify,
     /// Bytes of the frames that came, with what WebSocket adds to them.
     received: AtomicU64,
+    /// When one of them came.
+    pulse: Pulse,
 }
 
 impl PeerLink {
@@ -73,6 +76,7 @@ impl PeerLink {
             closing: Mutex::new(None),
             expelled: Notify::new(),
             received: AtomicU64::new(0),
+            pulse: Pulse::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -116,6 +120,11 @@ impl PeerLink {
     /// Bytes that came from the peer since it was admitted.
     pub(super) fn received_bytes(&self) -> u64 {
         self.shared.received.load(Ordering::Relaxed)
+    }
+
+    /// When the peer last said something: a sign of life of its socket alone is none of it.
+    pub(super) fn pulse(&self) -> Pulse {
+        self.shared.pulse.clone()
     }
 
     /// Nothing waits to be sent.
@@ -482,6 +491,7 @@ async fn next_message(
     };
     hearing.next();
     link.shared.received.fetch_add(socket_bytes(frame.len()), Ordering::Relaxed);
+    link.shared.pulse.beat();
     inbox.handle_frame(&frame).map_err(Departure::from)
 }
 

@@ -59,6 +59,7 @@ mod members;
 mod policies;
 mod sample;
 mod setup;
+mod state;
 mod sync_filters;
 mod sync_weights;
 mod task;
@@ -96,7 +97,7 @@ pub use task::{
 
 pub(crate) use self::{builder::native_builder, thread::catch_panics};
 
-use self::{builder::Plan, hub_thread::HubThread, members::Member, thread::Factory};
+use self::{builder::Plan, hub_thread::HubThread, members::Member, state::Synced, thread::Factory};
 use crate::hub::WorkerNews;
 
 /// The local worker's id. The others count from 1, and ids are never used again.
@@ -128,6 +129,8 @@ pub struct WorkerGroup {
     last_failure: Option<String>,
     /// Filters that were asked for and not taken, by worker.
     filtering: BTreeMap<WorkerId, CallSetId>,
+    /// What is known of everybody's state without a local worker.
+    synced: Synced,
     /// Answers of asynchronous calls that came along with a failure.
     fetched: Vec<CallResult<TaskAnswer>>,
     counters: SampleCounters,
@@ -158,7 +161,7 @@ impl WorkerGroup {
     fn from_plan(plan: Plan, config: RolloutConfig, factory: Factory) -> Self {
         let (news_sender, news) = mpsc::channel();
         Self {
-            manager: CallManager::new(plan.failures.call_config()),
+            manager: CallManager::new(plan.failures.call_config(&config)),
             plan,
             config,
             factory,
@@ -171,6 +174,7 @@ impl WorkerGroup {
             sampled: Vec::new(),
             last_failure: None,
             filtering: BTreeMap::new(),
+            synced: Synced::default(),
             fetched: Vec::new(),
             counters: SampleCounters::default(),
             arrivals: 0,

@@ -51,6 +51,8 @@ fn main() -> std::process::ExitCode {
             a_process_that_is_killed_comes_back_with_weights_and_filters,
             a_process_that_is_not_recreated_stays_away,
             a_worker_that_hangs_is_replaced,
+            a_sample_that_makes_no_progress_is_found_by_its_lease,
+            a_sample_that_takes_longer_than_its_lease_but_gets_on_is_awaited,
             a_worker_that_cannot_be_made_says_why;
         group:
             workers_come_with_ids_that_are_never_used_again,

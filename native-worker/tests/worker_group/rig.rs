@@ -1,6 +1,6 @@
 //! What the tests ask for by name, and groups of each kind.
 
-use std::{cell::Cell, io::Read as _, net::TcpStream, sync::Arc};
+use std::{cell::Cell, io::Read as _, net::TcpStream, sync::Arc, time::Duration};
 
 use rollmesh::{
     Registry, WorkerGroup,
@@ -41,11 +41,7 @@ pub(crate) fn registry() -> Registry {
         })
         .with_worker_fn("fail", |_, _| Err(CallbackError::new("the function 'fail'", "as it should")))
         .with_worker_fn("panic", |_, _| panic!("as it should"))
-        .with_worker_fn("hang", |_, _| {
-            loop {
-                std::thread::park();
-            }
-        })
+        .with_worker_fn("hang", |_, _| hang())
         // Waits until the other end closes.
         .with_worker_fn("gate", |_, arguments| {
             let failed = |error: std::io::Error| CallbackError::new("the gate", error.to_string());
@@ -61,20 +57,28 @@ pub(crate) fn registry() -> Registry {
         .with_policy_fn("id", |id, _policy, _arguments| Ok(Config::new().with("id", id)?))
 }
 
-/// Fails at its first step where the settings say so, unless its worker was made anew.
+/// In workers that the settings name, unless they were made anew, it fails at its first step (`bad`), hangs at the 13th
+/// (`hangs`) or takes its time from the 11th on (`slow`).
 struct Moody {
     fails: bool,
+    hangs: bool,
+    is_slow: bool,
+    steps: u32,
     count: i64,
 }
 
 impl Moody {
     fn new(context: &EnvContext) -> Result<Self, EnvError> {
-        let bad: Vec<u32> = context.config.get("bad").map_err(EnvError::Config)?.unwrap_or_default();
-        let refuses: Vec<u32> = context.config.get("refuses").map_err(EnvError::Config)?.unwrap_or_default();
-        if refuses.contains(&context.home.worker_index) {
+        let is_named = |name: &str| -> Result<bool, EnvError> {
+            let workers: Vec<u32> = context.config.get(name).map_err(EnvError::Config)?.unwrap_or_default();
+            Ok(workers.contains(&context.home.worker_index))
+        };
+        if is_named("refuses")? {
             return Err(EnvError::Failed("not here".into()));
         }
-        Ok(Self { fails: bad.contains(&context.home.worker_index) && !context.recreated_worker, count: 0 })
+        let is_first = !context.recreated_worker;
+        let (fails, hangs, is_slow) = (is_named("bad")?, is_named("hangs")?, is_named("slow")?);
+        Ok(Self { fails: fails && is_first, hangs: hangs && is_first, is_slow, steps: 0, count: 0 })
     }
 }
 
@@ -99,6 +103,13 @@ impl Env for Moody {
     fn step(&mut self, _action: &[i64], _rng: &mut Rng, obs: &mut [i64]) -> Result<Step, EnvError> {
         if self.fails {
             return Err(EnvError::Failed("a bad mood".into()));
+        }
+        self.steps += 1;
+        if self.hangs && self.steps > 12 {
+            hang();
+        }
+        if self.is_slow && self.steps > 10 {
+            std::thread::sleep(SLOW_STEP);
         }
         self.count += 1;
         obs[0] = self.count;
@@ -132,9 +143,23 @@ pub(crate) fn cart_pole() -> RolloutConfig {
     RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(10).fcnet_hiddens(&[8]).seed(5)
 }
 
+/// What a slow step takes.
+const SLOW_STEP: Duration = Duration::from_millis(200);
+
+fn hang() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
 /// An environment that fails in these workers.
 pub(crate) fn moody(bad: &[u32]) -> RolloutConfig {
-    let settings = Config::new().with("bad", bad).unwrap();
+    moody_in("bad", bad)
+}
+
+/// An environment with this [mood](Moody) in these workers.
+pub(crate) fn moody_in(mood: &str, workers: &[u32]) -> RolloutConfig {
+    let settings = Config::new().with(mood, workers).unwrap();
     RolloutConfig::new("Moody-v0").env_config(settings).rollout_fragment_length(10).fcnet_hiddens(&[8])
 }
 
