@@ -21,16 +21,10 @@ use rollmesh_core::{
     worker::{CommandErrorKind, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand},
 };
 
-use super::rig::{builder, cart_pole, group, moody, moody_in, named, placements, processes};
+use super::rig::{builder, cart_pole, group, kill, moody, moody_in, named, placements, processes};
 
 fn flag(answer: &Config, name: &str) -> bool {
     answer.get(name).unwrap().unwrap()
-}
-
-/// Kills a process as a crash would.
-fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
 pub(crate) fn an_error_inside_a_call_leaves_the_worker_healthy() {

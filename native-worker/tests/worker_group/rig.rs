@@ -1,18 +1,20 @@
 //! What the tests ask for by name, and groups of each kind.
 
-use std::{cell::Cell, io::Read as _, net::TcpStream, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::BTreeMap, io::Read as _, net::{TcpListener, TcpStream}, sync::Arc, time::Duration};
 
 use rollmesh::{
     Registry, WorkerGroup,
     launch::LocalLauncher,
-    worker_group::{Placement, WorkerGroupBuilder},
+    worker_group::{ForEachWorker, Placement, WorkerGroupBuilder},
 };
 use rollmesh_core::{
     callbacks::CallbackError,
     config::Config,
     env::{Env, EnvContext, EnvError, EnvSpec, Rng, Step, Vectorized},
+    ids::PolicyId,
     space::Space,
-    worker::{NamedFn, RolloutConfig},
+    weights::Weights,
+    worker::{NamedFn, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerPlace},
 };
 
 thread_local! {
@@ -58,8 +60,9 @@ pub(crate) fn registry() -> Registry {
 }
 
 /// In workers that the settings name, unless they were made anew, it fails at its first step (`bad`), hangs at the 13th
-/// (`hangs`) or takes its time from the 11th on (`slow`).
-struct Moody {
+/// (`hangs`) or takes its time from the 11th on (`slow`). It cannot be made (`refuses`), or is never done with that, always
+/// (`stalls`) or where it replaces one (`stalls_anew`).
+pub(crate) struct Moody {
     fails: bool,
     hangs: bool,
     is_slow: bool,
@@ -68,7 +71,7 @@ struct Moody {
 }
 
 impl Moody {
-    fn new(context: &EnvContext) -> Result<Self, EnvError> {
+    pub(crate) fn new(context: &EnvContext) -> Result<Self, EnvError> {
         let is_named = |name: &str| -> Result<bool, EnvError> {
             let workers: Vec<u32> = context.config.get(name).map_err(EnvError::Config)?.unwrap_or_default();
             Ok(workers.contains(&context.home.worker_index))
@@ -77,6 +80,9 @@ impl Moody {
             return Err(EnvError::Failed("not here".into()));
         }
         let is_first = !context.recreated_worker;
+        if is_named("stalls")? || !is_first && is_named("stalls_anew")? {
+            hang();
+        }
         let (fails, hangs, is_slow) = (is_named("bad")?, is_named("hangs")?, is_named("slow")?);
         Ok(Self { fails: fails && is_first, hangs: hangs && is_first, is_slow, steps: 0, count: 0 })
     }
@@ -175,7 +181,51 @@ pub(crate) fn named(name: &str) -> NamedFn {
     NamedFn::new(name)
 }
 
+/// A function that waits at a gate.
+pub(crate) fn waiting_at(gate: &TcpListener) -> NamedFn {
+    named("gate").with(Config::new().with("port", gate.local_addr().unwrap().port()).unwrap())
+}
+
 /// A number that a function has answered.
 pub(crate) fn number(answer: &Config, name: &str) -> u64 {
     answer.get(name).unwrap().unwrap()
+}
+
+/// Kills a process as a crash would.
+pub(crate) fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Loses all remote workers: processes are killed, threads are given up.
+pub(crate) fn lose_all(group: &mut WorkerGroup) {
+    let pids = group.worker_pids();
+    if pids.is_empty() {
+        group.remote_workers().into_iter().for_each(|id| group.set_worker_state(id, false).unwrap());
+    }
+    pids.into_iter().for_each(kill);
+    while group.num_healthy_remote_workers() > 0 {
+        group.foreach_worker_with(&ForEachWorker::remote(), WorkerCommand::Ping).unwrap();
+    }
+}
+
+/// Weights of another seed.
+pub(crate) fn other_weights(seed: u64) -> BTreeMap<PolicyId, Weights> {
+    let config = cart_pole().seed(seed);
+    RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL).unwrap().weights(None).unwrap()
+}
+
+/// With which weights everybody acts, the local worker first.
+pub(crate) fn everybodys_weights(group: &mut WorkerGroup) -> Vec<BTreeMap<PolicyId, Weights>> {
+    let answers = group.foreach_worker(WorkerCommand::Weights { policies: None }).unwrap();
+    let weights = |answer| match answer {
+        WorkerAnswer::Weights(weights) => weights,
+        other => panic!("{other:?}"),
+    };
+    answers.into_iter().map(weights).collect()
+}
+
+/// What the group has to say to people.
+pub(crate) fn notices(group: &mut WorkerGroup) -> Vec<String> {
+    std::iter::from_fn(|| group.next_notice()).collect()
 }

@@ -3,9 +3,9 @@
 use std::{net::TcpListener, time::Duration};
 
 use rollmesh::worker_group::{ForEachWorker, GroupError, ParallelSample, Placement};
-use rollmesh_core::{batch::AnyBatch, config::Config, ids::WorkerId};
+use rollmesh_core::{batch::AnyBatch, ids::WorkerId};
 
-use super::rig::{cart_pole, group, named, placements, processes};
+use super::rig::{cart_pole, group, placements, processes, waiting_at};
 
 pub(crate) fn a_group_of_processes_samples_the_bits_of_one_of_threads() {
     let mut threads = group(cart_pole(), &Placement::Threads, 3);
@@ -38,7 +38,7 @@ pub(crate) fn what_is_late_is_carried_over() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let gate = TcpListener::bind("127.0.0.1:0").unwrap();
-        let closed = named("gate").with(Config::new().with("port", gate.local_addr().unwrap().port()).unwrap());
+        let closed = waiting_at(&gate);
         let first = ForEachWorker::remote().remote_workers([WorkerId(1)]);
         // What it is asked next has to wait behind this.
         group.foreach_worker_async(&first, closed, None).unwrap();
