@@ -74,12 +74,7 @@ impl WorkerGroup {
     }
 
     /// Lets a worker go on from a state.
-    pub(super) fn give_state(
-        &mut self,
-        id: WorkerId,
-        state: &GroupState,
-        timeout: Duration,
-    ) -> Result<(), GroupError> {
+    pub(super) fn give_state(&mut self, id: WorkerId, state: &GroupState, timeout: Duration) -> Result<(), GroupError> {
         for command in state.commands.clone() {
             let said = self.ask_these(&[id], Request::from(command).into(), timeout)?;
             if said.is_empty() {

@@ -3,9 +3,9 @@
 use rollmesh_core::protocol::{
     Kind, Message, Role, Token, allow,
     message::{
-        AbandonEpisode, CallProgress, Chunk, Credit, EndEpisode, EvaluatorBytes, EvaluatorName, EvaluatorTaken, FragmentUpload,
-        GetAction, Goodbye, LeaseRefused, LogAction, LogReturns, ManageTokens, Progress, Request, StartEpisode, Watch,
-        WeightsApplied,
+        AbandonEpisode, CallProgress, Chunk, Credit, EndEpisode, EvaluatorBytes, EvaluatorName, EvaluatorTaken,
+        FragmentUpload, GetAction, Goodbye, LeaseRefused, LogAction, LogReturns, ManageTokens, Progress, Request,
+        StartEpisode, Watch, WeightsApplied,
     },
 };
 

@@ -12,9 +12,7 @@ use rollmesh_core::{
     worker::{CommandErrorKind, PolicyConfig, RolloutConfig, WorkerAnswer, WorkerCommand},
 };
 
-use super::rig::{
-    Moody, builder, cart_pole, group, kill, moody, moody_in, named, notices, placements, processes,
-};
+use super::rig::{Moody, builder, cart_pole, group, kill, moody, moody_in, named, notices, placements, processes};
 
 pub(crate) fn environments_can_be_made_by_a_closure() {
     let config = RolloutConfig::default().rollout_fragment_length(7).fcnet_hiddens(&[8]);
@@ -155,7 +153,8 @@ pub(crate) fn workers_of_all_kinds_are_one_group() {
     let sample = |group: &mut WorkerGroup| group.synchronous_parallel_sample(ParallelSample::env_steps(120)).unwrap();
     assert!(sample(&mut mixed) == sample(&mut threads));
     // Closures stay here.
-    let ask = |ids: &[u32]| ForEachWorker::remote().remote_workers(ids.iter().copied().map(WorkerId).collect::<Vec<_>>());
+    let ask =
+        |ids: &[u32]| ForEachWorker::remote().remote_workers(ids.iter().copied().map(WorkerId).collect::<Vec<_>>());
     let closure = || rollmesh::worker_group::in_process(|worker| worker.num_envs());
     assert_eq!(mixed.foreach_worker_with(&ask(&[1]), closure()).unwrap(), [2]);
     for abroad in [2, 3] {

@@ -1,6 +1,13 @@
 //! What the tests ask for by name, and groups of each kind.
 
-use std::{cell::Cell, collections::BTreeMap, io::Read as _, net::{TcpListener, TcpStream}, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    io::Read as _,
+    net::{TcpListener, TcpStream},
+    sync::Arc,
+    time::Duration,
+};
 
 use rollmesh::{
     Registry, WorkerGroup,

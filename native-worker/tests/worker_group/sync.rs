@@ -32,12 +32,8 @@ pub(crate) fn weights_come_from_where_one_says() {
         assert_eq!(everybodys_weights(&mut group), [two.clone(), one.clone(), two.clone()]);
         // Of no policy, but with news; and somebody waits.
         let vars = GlobalVars { timestep: 77, ..GlobalVars::default() };
-        let news = SyncWeights {
-            policies: Some(&[]),
-            global_vars: Some(&vars),
-            timeout: SOON,
-            ..SyncWeights::default()
-        };
+        let news =
+            SyncWeights { policies: Some(&[]), global_vars: Some(&vars), timeout: SOON, ..SyncWeights::default() };
         group.sync_weights(news).unwrap();
         assert_eq!(everybodys_weights(&mut group)[1], one);
         let heard = group.foreach_worker(WorkerCommand::GlobalVars).unwrap();
@@ -75,7 +71,8 @@ pub(crate) fn weights_of_some_policies_are_those_policies_alone() {
         let only = [second.clone()];
         let from = WeightsSource::Worker(&mut other);
         group.sync_weights(SyncWeights { policies: Some(&only), from, ..SyncWeights::default() }).unwrap();
-        let expected = BTreeMap::from([(first.clone(), before[&first].clone()), (second.clone(), after[&second].clone())]);
+        let expected =
+            BTreeMap::from([(first.clone(), before[&first].clone()), (second.clone(), after[&second].clone())]);
         assert_ne!(before[&second], after[&second]);
         assert_eq!(everybodys_weights(&mut group), vec![expected; 2]);
     }
@@ -89,7 +86,8 @@ pub(crate) fn weights_that_do_not_fit_are_heard_of() {
         group.sync_weights(SyncWeights::from_weights(&strange)).unwrap();
         group.foreach_worker(WorkerCommand::Ping).unwrap();
         let heard = notices(&mut group);
-        let says = |notice: &String| notice.contains("for which nobody waits, has failed") && notice.contains("stranger");
+        let says =
+            |notice: &String| notice.contains("for which nobody waits, has failed") && notice.contains("stranger");
         assert!(heard.iter().any(says), "{heard:?}");
         let waits = SyncWeights { timeout: SOON, ..SyncWeights::from_weights(&strange) };
         let error = group.sync_weights(waits).unwrap_err();
