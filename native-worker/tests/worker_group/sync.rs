@@ -11,7 +11,7 @@ use rollmesh_core::{
     episode::GlobalVars,
     filter::{Filter, FilterKind},
     ids::{PolicyId, WorkerId},
-    worker::{PolicyConfig, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerPlace},
+    worker::{PolicyConfig, PolicyRoles, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerPlace},
 };
 
 use super::rig::{builder, cart_pole, everybodys_weights, group, notices, other_weights, placements, waiting_at};
@@ -61,20 +61,22 @@ pub(crate) fn weights_come_from_where_one_says() {
 
 pub(crate) fn weights_of_some_policies_are_those_policies_alone() {
     for placement in placements() {
+        let mut group = group(cart_pole(), &placement, 1);
         let (first, second) = (PolicyId::DEFAULT, PolicyId::new("second"));
-        let config = cart_pole().policy(first.clone(), PolicyConfig::default());
-        let config = config.policy(second.clone(), PolicyConfig::default());
-        let mut group = builder(config.clone(), &placement, 1).build().unwrap();
+        let (all, kind) = (ForEachWorker::default(), PolicyConfig::default());
+        group.add_policy(&all, second.clone(), kind, None, PolicyRoles::default()).unwrap();
         let before = group.weights(None).unwrap();
-        let mut other = RolloutWorker::from_config(config.seed(77), &Registry::builtin(), WorkerPlace::LOCAL).unwrap();
-        let after = other.weights(None).unwrap();
+        let [other] = <[_; 1]>::try_from(other_weights(77).into_values().collect::<Vec<_>>()).unwrap();
+        let from = BTreeMap::from([(first.clone(), other.clone()), (second.clone(), other.clone())]);
         let only = [second.clone()];
-        let from = WeightsSource::Worker(&mut other);
-        group.sync_weights(SyncWeights { policies: Some(&only), from, ..SyncWeights::default() }).unwrap();
-        let expected =
-            BTreeMap::from([(first.clone(), before[&first].clone()), (second.clone(), after[&second].clone())]);
-        assert_ne!(before[&second], after[&second]);
+        group.sync_weights(SyncWeights { policies: Some(&only), ..SyncWeights::from_weights(&from) }).unwrap();
+        let expected = BTreeMap::from([(first.clone(), before[&first].clone()), (second, other)]);
         assert_eq!(everybodys_weights(&mut group), vec![expected; 2]);
+        // From the local worker, too.
+        let two = [first.clone()];
+        group.local_worker().unwrap().set_weights(&from, None, None).unwrap();
+        group.sync_weights(SyncWeights { policies: Some(&two), ..SyncWeights::default() }).unwrap();
+        assert_eq!(everybodys_weights(&mut group), vec![from; 2]);
     }
 }
 
