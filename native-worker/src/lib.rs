@@ -26,6 +26,7 @@ mod net;
 pub mod offline;
 pub mod policies;
 mod progress;
+mod pulse;
 mod registry;
 mod shell;
 pub mod tensors;

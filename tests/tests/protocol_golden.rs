@@ -172,6 +172,7 @@ fn calls_and_what_they_bring() {
     assert_bytes(&Message::Call(Call { call: 300, body: vec![1, 0xff] }), "524d01001a000000 ac02 02 01ff");
     let done = CallResult { call: 300, ok: true, body: vec![0] };
     assert_bytes(&Message::CallResult(done), "524d01001b000000 ac02 01 01 00");
+    assert_bytes(&Message::CallProgress(CallProgress { call: 300 }), "524d01001c000000 ac02");
     let error = CommandError::new(CommandErrorKind::Busy, "no").encode();
     let failed = CallResult { call: 300, ok: false, body: error };
     assert_bytes(&Message::CallResult(failed), "524d01001b000000 ac02 00 04 11 02 6e6f");

@@ -1,6 +1,6 @@
 //! Settings of a manager of calls.
 
-use crate::time::Micros;
+use crate::{group::WorkerProfile, time::Micros};
 
 /// Settings of a [`CallManager`](super::CallManager).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +15,24 @@ pub struct CallConfig {
     /// unhealthy. None to wait forever.
     #[doc(alias = "sample_timeout_s")]
     pub call_timeout: Option<Micros>,
+    /// How long a sample may go without progress until its worker is unhealthy; [`UNHURRIED`](Self::UNHURRIED) times as
+    /// long before a worker's first one, while it warms up, and for a [throttled](super::CallManager::set_throttled) one.
+    /// None to wait forever.
+    pub progress_timeout: Option<Micros>,
+}
+
+impl CallConfig {
+    /// How many times as long those may take who cannot help it.
+    pub const UNHURRIED: u64 = 10;
 }
 
 impl Default for CallConfig {
     fn default() -> Self {
-        Self { max_in_flight: 2, max_sample_failures: 3, call_timeout: Some(Micros::from_secs(300)) }
+        Self {
+            max_in_flight: 2,
+            max_sample_failures: 3,
+            call_timeout: Some(Micros::from_secs(300)),
+            progress_timeout: Some(WorkerProfile::NATIVE.progress_timeout),
+        }
     }
 }

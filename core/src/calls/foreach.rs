@@ -18,11 +18,20 @@ pub trait CallRequest {
     fn is_sample(&self) -> bool {
         false
     }
+
+    /// Whether workers tell that they get on with it: then they have a lease, which runs out without progress.
+    fn reports_progress(&self) -> bool {
+        false
+    }
 }
 
 impl CallRequest for WorkerCommand {
     fn is_sample(&self) -> bool {
         Self::is_sample(self)
+    }
+
+    fn reports_progress(&self) -> bool {
+        Self::reports_progress(self)
     }
 }
 
@@ -219,7 +228,8 @@ impl<R: CallRequest, T> CallManager<R, T> {
         let call = self.next_call;
         let Some(known) = self.workers.get_mut(&worker) else { return };
         self.next_call = CallId(call.0 + 1);
-        known.begin(Waiting { call, is_sample: request.is_sample(), whose }, now);
+        let (is_sample, reports_progress) = (request.is_sample(), request.reports_progress());
+        known.begin(Waiting { call, is_sample, reports_progress, whose }, now);
         self.commands.push_back(CallCommand { worker, call, request });
         self.counters.started += 1;
     }

@@ -8,12 +8,15 @@ use crate::{
     worker::CommandError,
 };
 
+/// A lease whose end was seen later than this ran out while nobody looked: the caller did something else, or was suspended.
+const LATE: Micros = Micros::from_secs(1);
+
 impl<R, T> CallManager<R, T> {
     /// A worker has answered a call. An error is an answer, too. What comes for a call that is over, or that is not this
     /// worker's, is counted and nothing else.
     pub fn handle_result(&mut self, worker: WorkerId, call: CallId, result: Result<T, CommandError>, now: Micros) {
         let known = self.workers.get_mut(&worker);
-        let Some(waiting) = known.and_then(|known| known.take(call, now)) else {
+        let Some(waiting) = known.and_then(|known| known.take(call, result.is_ok(), now)) else {
             self.counters.late += 1;
             return;
         };
@@ -61,9 +64,12 @@ impl<R, T> CallManager<R, T> {
         }
     }
 
-    /// A worker made no progress with its lease: it hangs, whatever else it says.
-    pub fn handle_lease_expired(&mut self, worker: WorkerId) {
-        self.make_unhealthy(worker, UnhealthyCause::LeaseExpired);
+    /// A worker got on with its sample at a time that is not after now: its lease is extended. What it said before the
+    /// sample had its turn changes nothing.
+    pub fn handle_progress(&mut self, worker: WorkerId, at: Micros) {
+        if let Some(known) = self.workers.get_mut(&worker) {
+            known.get_on(at);
+        }
     }
 
     /// Time has passed.
@@ -72,10 +78,26 @@ impl<R, T> CallManager<R, T> {
         let late: Vec<CallSetId> =
             self.sets.iter().filter(|(_, set)| is_due(set.deadline)).map(|(&id, _)| id).collect();
         late.into_iter().for_each(|set| self.time_out(set));
+        self.end_leases(now);
         let Some(limit) = self.config.call_timeout else { return };
         let hung = self.workers.iter().filter(|(_, worker)| is_due(worker.deadline(Some(limit))));
         let hung: Vec<WorkerId> = hung.map(|(&id, _)| id).collect();
         hung.into_iter().for_each(|worker| self.make_unhealthy(worker, UnhealthyCause::CallTimeout(limit)));
+    }
+
+    /// Who made no progress in time hangs, whatever else it says. Where nobody looked at the time when a lease ran out,
+    /// nobody may have heard of its progress either: it is begun anew, once.
+    fn end_leases(&mut self, now: Micros) {
+        let mut hung = Vec::new();
+        for (&id, worker) in &mut self.workers {
+            let Some(end) = worker.lease_end(self.config.progress_timeout).filter(|end| *end <= now) else { continue };
+            if worker.renewed.is_none() && now.since(end) > LATE {
+                worker.renewed = Some(now);
+            } else {
+                hung.push(id);
+            }
+        }
+        hung.into_iter().for_each(|worker| self.make_unhealthy(worker, UnhealthyCause::LeaseExpired));
     }
 
     /// The caller waits no longer. Workers go on with what was asked.

@@ -22,6 +22,19 @@ impl<R, T> CallManager<R, T> {
         Ok(())
     }
 
+    /// Says whether a worker may be slowed down at any time, as a browser does with its tabs: then it may take longer to
+    /// get on.
+    ///
+    /// # Errors
+    /// [`ForEachError::UnknownWorker`].
+    pub fn set_throttled(&mut self, worker: WorkerId, is_throttled: bool) -> Result<(), ForEachError> {
+        self.check_known(worker)?;
+        if let Some(known) = self.workers.get_mut(&worker) {
+            known.is_throttled = is_throttled;
+        }
+        Ok(())
+    }
+
     /// Whether a worker is healthy; none for an unknown one.
     #[doc(alias = "is_actor_healthy")]
     #[must_use]
@@ -60,6 +73,8 @@ impl<R, T> CallManager<R, T> {
         }
         let Some(known) = self.workers.get_mut(&worker) else { return };
         known.life += 1;
+        // Whoever comes back warms up again.
+        known.progress = None;
         if core::mem::replace(&mut known.is_healthy, false) {
             self.event(CallEvent::WorkerUnhealthy { worker, cause });
         }

@@ -5,7 +5,7 @@
 //! its calls one after the other, in the order in which they began.
 //!
 //! There are four kinds of method, as those of [`LeaseGroup`](crate::group::LeaseGroup):
-//! - `handle_*` take what happened, and when: an answer, a worker that left or came back, a lease that expired;
+//! - `handle_*` take what happened, and when: an answer, a worker that left or came back, progress with a sample;
 //! - mutators ([`foreach`](CallManager::foreach), [`foreach_async`](CallManager::foreach_async),
 //!   [`set_worker_state`](CallManager::set_worker_state), …) take what somebody wants;
 //! - `poll_*` give what follows, until `None`: after every call of the first two kinds drain
@@ -19,6 +19,8 @@
 //!   make it unhealthy.
 //! - A worker is unhealthy once it is gone, once a call takes longer than any may, and once its lease has expired. Its
 //!   calls end then, with an error for whoever waits.
+//! - The lease is for a sample that has its turn. Only progress extends it, as in [`group`](crate::group): other signs of
+//!   life do not.
 //! - The time that a caller waits is another matter: calls that have no answer by then are dropped, which is no error, and
 //!   the worker stays healthy and goes on with them.
 //! - An unhealthy worker stays so until somebody says otherwise, or asks for its answers to count as a sign of health: it
@@ -200,7 +202,10 @@ impl<R, T> CallManager<R, T> {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Micros> {
         let sets = self.sets.values().filter(|set| !set.is_complete()).filter_map(|set| set.deadline);
-        sets.chain(self.workers.values().filter_map(|worker| worker.deadline(self.config.call_timeout))).min()
+        let CallConfig { call_timeout, progress_timeout, .. } = self.config;
+        let calls = self.workers.values().filter_map(|worker| worker.deadline(call_timeout));
+        let leases = self.workers.values().filter_map(|worker| worker.lease_end(progress_timeout));
+        sets.chain(calls).chain(leases).min()
     }
 
     /// All workers by id.

@@ -1,6 +1,6 @@
 //! A worker as its manager sees it.
 
-use super::{WorkerHealth, has_tag};
+use super::{CallConfig, WorkerHealth, has_tag};
 use crate::{
     ids::{CallId, CallSetId, WorkerId},
     prelude::*,
@@ -23,6 +23,12 @@ pub(super) struct Called {
     pub(super) waiting: VecDeque<Waiting>,
     /// Since when the first of them has its turn.
     pub(super) turn: Micros,
+    /// When it last got on with a sample, in this life.
+    pub(super) progress: Option<Micros>,
+    /// When the lease of the first call was begun anew, after it had run out while nobody looked.
+    pub(super) renewed: Option<Micros>,
+    /// Somebody may slow it down at any time.
+    pub(super) is_throttled: bool,
 }
 
 /// A call that has no answer.
@@ -30,6 +36,7 @@ pub(super) struct Called {
 pub(super) struct Waiting {
     pub(super) call: CallId,
     pub(super) is_sample: bool,
+    pub(super) reports_progress: bool,
     pub(super) whose: Whose,
 }
 
@@ -57,30 +64,57 @@ impl Called {
             in_flight: 0,
             waiting: VecDeque::new(),
             turn: Micros(0),
+            progress: None,
+            renewed: None,
+            is_throttled: false,
         }
     }
 
     /// Begins a call behind the others.
     pub(super) fn begin(&mut self, call: Waiting, now: Micros) {
         if self.waiting.is_empty() {
-            self.turn = now;
+            self.next_turn(now);
         }
         self.waiting.push_back(call);
     }
 
-    /// Takes a call out that was answered.
-    pub(super) fn take(&mut self, call: CallId, now: Micros) -> Option<Waiting> {
+    /// Takes a call out that was answered. A sample that was made is progress.
+    pub(super) fn take(&mut self, call: CallId, is_done: bool, now: Micros) -> Option<Waiting> {
         let place = self.waiting.iter().position(|waiting| waiting.call == call)?;
+        if is_done && self.waiting.get(place).is_some_and(|waiting| waiting.reports_progress) {
+            self.progress = Some(now);
+        }
         // Another one that is refused says nothing of the first one.
         if place == 0 {
-            self.turn = now;
+            self.next_turn(now);
         }
         self.waiting.remove(place)
+    }
+
+    fn next_turn(&mut self, now: Micros) {
+        (self.turn, self.renewed) = (now, None);
+    }
+
+    /// It has got on with its first call.
+    pub(super) fn get_on(&mut self, at: Micros) {
+        let reports = self.waiting.front().is_some_and(|call| call.reports_progress);
+        if reports && at > self.turn && self.progress.is_none_or(|before| at > before) {
+            (self.progress, self.renewed) = (Some(at), None);
+        }
     }
 
     /// When it has taken too long for its first call.
     pub(super) fn deadline(&self, call_timeout: Option<Micros>) -> Option<Micros> {
         self.waiting.front().and(call_timeout).map(|limit| self.turn + limit)
+    }
+
+    /// When the lease of its first call runs out, if that has one.
+    pub(super) fn lease_end(&self, progress_timeout: Option<Micros>) -> Option<Micros> {
+        let timeout = progress_timeout.filter(|_| self.waiting.front().is_some_and(|call| call.reports_progress))?;
+        let is_unhurried = self.is_throttled || self.progress.is_none();
+        let patience = if is_unhurried { timeout.times(CallConfig::UNHURRIED) } else { timeout };
+        let begun = self.turn.max(self.progress.unwrap_or_default()).max(self.renewed.unwrap_or_default());
+        Some(begun + patience)
     }
 
     /// Asynchronous calls with one of these tags, or with any, that have no answer.

@@ -100,6 +100,7 @@ messages! {
     WorkerSetup(WorkerSetup),
     Call(Call),
     CallResult(CallResult),
+    CallProgress(CallProgress),
     RunStatus(RunStatus),
     Iteration(Iteration),
     WorkerRow(WorkerRow),

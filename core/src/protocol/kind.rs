@@ -42,6 +42,8 @@ wire_enum! {
         Call = 0x1A,
         /// Worker to hub: it was done, or why not.
         CallResult = 0x1B,
+        /// Worker to hub: a call is being worked on.
+        CallProgress = 0x1C,
         /// Hub to dashboard: state of the run.
         RunStatus = 0x20,
         /// Hub to dashboard: one more point of every curve.
@@ -144,7 +146,7 @@ impl Kind {
     pub const fn body_cap(self) -> u32 {
         match self {
             Self::Credit | Self::RunEnd | Self::Revoke | Self::Progress | Self::WeightsApplied => 256,
-            Self::WorkerGone | Self::Iteration | Self::Evaluation => 256,
+            Self::CallProgress | Self::WorkerGone | Self::Iteration | Self::Evaluation => 256,
             Self::Pause | Self::Resume | Self::Stop | Self::AddWorker | Self::WorkerTokenRequest => 256,
             Self::RemoveWorker | Self::Watch | Self::WorkerToken | Self::StartEpisode | Self::AbandonEpisode => 256,
             Self::Scale | Self::Drain | Self::Checkpoint => 256,

@@ -291,6 +291,13 @@ pub struct CallResult {
     pub body: Vec<u8>,
 }
 
+/// A worker gets on with a call: with a sample, of which each step of an environment is progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallProgress {
+    /// Id of the call.
+    pub call: u64,
+}
+
 /// The state of the hub's run, for dashboards. Sent when anything in it changed, at most ten times a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunStatus {

@@ -51,7 +51,8 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::Progress
         | Kind::FragmentUpload
         | Kind::WeightsApplied
-        | Kind::CallResult => matches!(role, Role::Worker),
+        | Kind::CallResult
+        | Kind::CallProgress => matches!(role, Role::Worker),
         Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -136,6 +137,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::FragmentUpload
         | Kind::WeightsApplied
         | Kind::CallResult
+        | Kind::CallProgress
         | Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -183,6 +185,7 @@ WeightsApplied     from --W--  to -----
 WorkerSetup        from -----  to --W--
 Call               from -----  to --W--
 CallResult         from --W--  to -----
+CallProgress       from --W--  to -----
 RunStatus          from -----  to VO---
 Iteration          from -----  to VO---
 WorkerRow          from -----  to VO---

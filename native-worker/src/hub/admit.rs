@@ -83,13 +83,13 @@ impl Actor {
 
     /// Tells a new peer what it has to know, and makes use of it.
     pub(super) fn introduce(&mut self, id: u32) {
-        let Some(Peer { role, kind, name, device, .. }) = self.peers.get(&id) else { return };
+        let Some(newcomer) = self.peers.get(&id) else { return };
+        let (joined, Peer { role, kind, name, device, .. }) = (newcomer.joined(id), newcomer);
         match role {
             Role::Viewer | Role::Operator => self.show_everything(id),
             Role::Worker => {
                 self.notice_coming(format!("worker {id} joined: {name} ({kind}, {device})"));
-                let child = self.peers.get(&id).and_then(|peer| peer.child);
-                self.tell(WorkerNews::Joined { peer: id, child });
+                self.tell(joined);
                 self.bring_into_run(id);
                 self.begin_first_iteration();
             }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use rollmesh_core::{
     protocol::{
         Message, Role,
-        message::{self, CallResult},
+        message::{self, CallProgress, CallResult},
     },
     worker::{CommandError, CommandErrorKind},
 };
@@ -13,16 +13,19 @@ use tokio::sync::mpsc;
 
 use super::{
     Hub,
-    actor::{Actor, Event},
+    actor::{Actor, Event, Peer},
     children::ChildTerms,
 };
-use crate::launch::{LaunchError, Launcher, WorkerSpec};
+use crate::{
+    launch::{LaunchError, Launcher, WorkerSpec},
+    pulse::Pulse,
+};
 
 /// What happens to workers.
 #[derive(Debug)]
 pub(crate) enum WorkerNews {
-    /// One has come; a local process has a number.
-    Joined { peer: u32, child: Option<u32> },
+    /// One has come; a local process has a number. A browser may throttle its tabs.
+    Joined { peer: u32, child: Option<u32>, pulse: Pulse, is_throttled: bool },
     /// One has gone.
     Left { peer: u32, reason: String },
     /// One has answered a call.
@@ -115,7 +118,7 @@ impl Actor {
             WorkerOrder::Listen { sink, replacement } => {
                 self.children.replace_as(replacement);
                 for (&peer, known) in self.peers.iter().filter(|(_, known)| known.role == Role::Worker) {
-                    sink(WorkerNews::Joined { peer, child: known.child });
+                    sink(known.joined(peer));
                 }
                 self.listener = Some(sink);
             }
@@ -157,6 +160,14 @@ impl Actor {
         }
     }
 
+    /// That it came is progress by itself. A worker may say so of what it was asked alone.
+    pub(super) fn handle_call_progress(&mut self, peer: u32, progress: CallProgress) {
+        if self.peers.get(&peer).is_some_and(|known| !known.calls.contains(&progress.call)) {
+            self.notice_offence(format!("worker {peer} works on call {}, which nobody has made", progress.call));
+            self.blame(peer);
+        }
+    }
+
     /// Passes on what a worker was asked for, once; what it says besides would only fill the memory.
     pub(super) fn handle_result(&mut self, peer: u32, result: CallResult) {
         let Some(known) = self.peers.get_mut(&peer) else { return };
@@ -168,5 +179,17 @@ impl Actor {
             self.children.was_useful(child);
         }
         self.tell(WorkerNews::Result { peer, result });
+    }
+}
+
+impl Peer {
+    /// What is told of a worker that has come.
+    pub(super) fn joined(&self, peer: u32) -> WorkerNews {
+        WorkerNews::Joined { peer, child: self.child, pulse: self.link.pulse(), is_throttled: self.is_throttled() }
+    }
+
+    /// Whether it may be slowed down at any time.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.kind == "browser"
     }
 }

@@ -60,6 +60,7 @@ impl Actor {
                 }
             }
             Message::CallResult(result) => self.handle_result(peer, result),
+            Message::CallProgress(progress) => self.handle_call_progress(peer, progress),
             Message::Goodbye(goodbye) => self.let_leave(peer, &goodbye.reason),
             Message::Pause(request) => self.reply(peer, Kind::Pause, request.request, Self::pause),
             Message::Resume(request) => self.reply(peer, Kind::Resume, request.request, Self::resume),

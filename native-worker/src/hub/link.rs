@@ -9,6 +9,8 @@ use hyper::body::Bytes;
 use rollmesh_core::protocol::{Frame, Message, Outbox, TooLarge, message::Goodbye};
 use tokio::sync::Notify;
 
+use crate::pulse::Pulse;
+
 /// What the actor holds of a peer: a way to send, and to close.
 #[derive(Clone, Debug)]
 pub(super) struct PeerLink {
@@ -27,6 +29,8 @@ struct Shared {
     expelled: Notify,
     /// Bytes of the frames that came, with what WebSocket adds to them.
     received: AtomicU64,
+    /// When one of them came.
+    pulse: Pulse,
 }
 
 impl PeerLink {
@@ -38,6 +42,7 @@ impl PeerLink {
             closing: Mutex::new(None),
             expelled: Notify::new(),
             received: AtomicU64::new(0),
+            pulse: Pulse::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -98,9 +103,15 @@ impl PeerLink {
         self.shared.expelled.notified().await;
     }
 
-    /// Counts bytes that came.
-    pub(super) fn count_received(&self, bytes: u64) {
+    /// A frame of so many bytes came.
+    pub(super) fn note_received(&self, bytes: u64) {
         self.shared.received.fetch_add(bytes, Ordering::Relaxed);
+        self.shared.pulse.beat();
+    }
+
+    /// When the peer last said something: a sign of life of its socket alone is none of it.
+    pub(super) fn pulse(&self) -> Pulse {
+        self.shared.pulse.clone()
     }
 
     /// Messages that wait to be sent.

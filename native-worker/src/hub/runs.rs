@@ -96,7 +96,7 @@ impl Actor {
         if let Ok(weights) = run.weights_frame() {
             peer.link.send_frame(weights);
         }
-        let profile = if peer.kind == "browser" { WorkerProfile::BROWSER } else { WorkerProfile::NATIVE };
+        let profile = if peer.is_throttled() { WorkerProfile::BROWSER } else { WorkerProfile::NATIVE };
         if let Some(party) = party {
             run.group.distrust(WorkerId(id), party);
             run.keep_for_undoing();

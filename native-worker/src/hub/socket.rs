@@ -125,7 +125,7 @@ async fn next_message(
         Ok(Some(Ok(Frame::Binary(bytes)))) => bytes,
     };
     hearing.next();
-    link.count_received(socket_bytes(frame.len()));
+    link.note_received(socket_bytes(frame.len()));
     inbox.handle_frame(&frame).map_err(Departure::from)
 }
 

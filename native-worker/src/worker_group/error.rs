@@ -78,6 +78,12 @@ pub enum GroupError {
     /// There is nothing to be synced.
     #[error("there is no local worker to take {0} from: say where they come from")]
     NoSource(&'static str),
+    /// A worker that was lost had more than anybody still knows.
+    #[error(
+        "what it had is lost: there is no local worker and nobody healthy to go on from, and no weights, or not weights \
+         alone, were synced; sync them, or reset the group to begin anew"
+    )]
+    NoState,
     /// What was asked needs the local worker.
     #[error("the group has no local worker, which {0} needs")]
     NoLocalWorker(&'static str),

@@ -5,15 +5,16 @@ use std::time::Duration;
 use rollmesh_core::{
     callbacks::Callbacks as _,
     calls::{CallConfig, CallResult},
-    ids::{WeightsVersion, WorkerId},
-    worker::{WorkerAnswer, WorkerCommand},
+    ids::WorkerId,
+    time::Micros,
+    worker::{RolloutConfig, WorkerCommand},
 };
 
 use super::{
     GroupError, WorkerGroup,
     members::{Link, Member},
     micros,
-    setup::raised,
+    state::GroupState,
     task::Request,
 };
 use crate::hub::WorkerOrder;
@@ -21,7 +22,7 @@ use crate::hub::WorkerOrder;
 /// What becomes of failures.
 ///
 /// An error inside a call is an answer: it is returned, and its worker stays healthy. A worker becomes unhealthy when it is
-/// gone, when a call takes longer than any may, and when its samples fail again and again.
+/// gone, when a call takes longer than any may, when a sample makes no progress, and when its samples fail again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureSettings {
     /// Whether failures of workers are [notices](WorkerGroup::next_notice) instead of errors, as long as one is healthy.
@@ -45,6 +46,13 @@ pub struct FailureSettings {
     pub max_in_flight: usize,
     /// How long a call may take until its worker is unhealthy; none for ever.
     pub call_timeout: Option<Duration>,
+    /// How long a sample may go without progress, a round of steps of its worker's environments, until the worker is
+    /// unhealthy. Ten times as long for whoever has not made a round since it was set up, and in a browser's tab, which the
+    /// browser may throttle; longer by the [deadline](RolloutConfig::remote_env_timeout_ms) of environments that have one.
+    /// Workers that wait for [external](crate::external) environments get on, and so do those whose sampler runs ahead in a
+    /// [thread of its own](RolloutConfig::sample_async): for them [`call_timeout`](Self::call_timeout) alone holds. None for
+    /// ever: for environments whose steps take longer than this, and readers that wait.
+    pub progress_timeout: Option<Duration>,
     /// How long to wait for a sign of life.
     #[doc(alias = "worker_health_probe_timeout_s")]
     pub health_probe_timeout: Duration,
@@ -64,6 +72,7 @@ impl Default for FailureSettings {
             max_sample_failures: calls.max_sample_failures,
             max_in_flight: calls.max_in_flight,
             call_timeout: calls.call_timeout.map(|timeout| Duration::from_micros(timeout.0)),
+            progress_timeout: calls.progress_timeout.map(|timeout| Duration::from_micros(timeout.0)),
             health_probe_timeout: Duration::from_secs(60),
             restore_timeout: Duration::from_secs(1_800),
         }
@@ -71,11 +80,17 @@ impl Default for FailureSettings {
 }
 
 impl FailureSettings {
-    pub(super) fn call_config(&self) -> CallConfig {
+    pub(super) fn call_config(&self, config: &RolloutConfig) -> CallConfig {
+        // A worker looks after such environments itself, and is silent while it waits for one.
+        let own_deadline = match config.remote_worker_envs {
+            true => Micros::from_millis(config.remote_env_timeout_ms.into()),
+            false => Micros(0),
+        };
         CallConfig {
             max_in_flight: self.max_in_flight,
             max_sample_failures: self.max_sample_failures,
             call_timeout: self.call_timeout.map(micros),
+            progress_timeout: self.progress_timeout.map(|timeout| micros(timeout) + own_deadline),
         }
     }
 }
@@ -154,6 +169,10 @@ impl WorkerGroup {
     /// Gives workers that are there settings, if they need any, and the group's state; then they are healthy. Gives those
     /// of whom that is so now.
     ///
+    /// The state is the local worker's; without one, that of another worker which is healthy; without that, the weights that
+    /// were last [synced](Self::sync_weights). Whoever has lost more than there is, filters in particular, is not made anew:
+    /// it stays unhealthy, with a notice.
+    ///
     /// # Errors
     /// As [`probe_unhealthy_workers`](Self::probe_unhealthy_workers).
     pub fn restore(&mut self, ids: &[WorkerId]) -> Result<Vec<WorkerId>, GroupError> {
@@ -164,7 +183,7 @@ impl WorkerGroup {
         let state = self.state_for_others(ids)?;
         let mut restored = Vec::new();
         for &id in ids {
-            match self.bring_back(id, state.as_ref(), timeout) {
+            match self.bring_back(id, &state, timeout) {
                 Ok(()) => restored.push(id),
                 Err(error) => self.notice(format_args!("worker {id} could not be brought back: {error}")),
             }
@@ -175,60 +194,25 @@ impl WorkerGroup {
         Ok(restored)
     }
 
-    /// The state that everybody should have: the local worker's, or of somebody who is healthy.
-    pub(super) fn state_for_others(&mut self, ids: &[WorkerId]) -> Result<Option<State>, GroupError> {
-        if let Some(local) = &mut self.local {
-            return Ok(Some(State { bytes: local.save()?, weights: self.samples.newest }));
-        }
-        let Some(healthy) = self.manager.healthy_worker_ids().find(|id| !ids.contains(id)) else { return Ok(None) };
-        let timeout = self.plan.failures.restore_timeout;
-        for (worker, result) in self.ask_these(&[healthy], Request::from(WorkerCommand::State).into(), timeout)? {
-            let answer = result.map_err(|error| raised(worker, error))?;
-            if let Some(WorkerAnswer::State(bytes)) = answer.answer() {
-                let weights = self.members.get(&worker).map(|member| member.weights).unwrap_or_default();
-                return Ok(Some(State { bytes, weights }));
-            }
-        }
-        Ok(None)
-    }
-
-    fn bring_back(&mut self, id: WorkerId, state: Option<&State>, timeout: Duration) -> Result<(), GroupError> {
+    fn bring_back(&mut self, id: WorkerId, state: &GroupState, timeout: Duration) -> Result<(), GroupError> {
         let recreate = self.plan.failures.recreate_failed_workers;
         let Some((is_set_up, has_worked)) = self.members.get(&id).map(|member| (member.is_set_up, member.has_worked))
         else {
             return Ok(());
         };
         if recreate || !is_set_up {
+            if has_worked && !state.is_whole {
+                return Err(GroupError::NoState);
+            }
             self.set_up(&[id], has_worked, timeout)?;
         }
-        if let Some(state) = state {
-            self.give_state(id, state, timeout)?;
-        }
+        self.give_state(id, state, timeout)?;
         self.manager.set_worker_state(id, true)?;
         self.arrivals += u64::from(!has_worked);
         // What was asked of it before is lost.
         self.samples.forget(id);
         self.filtering.remove(&id);
         self.pump();
-        Ok(())
-    }
-
-    /// Lets a worker go on from a state.
-    pub(super) fn give_state(&mut self, id: WorkerId, state: &State, timeout: Duration) -> Result<(), GroupError> {
-        // What the one whose state it is has not handed over yet is its own to hand over.
-        let forget = WorkerCommand::Filters { flush_after: true };
-        for command in [WorkerCommand::SetState(state.bytes.clone()), forget] {
-            let said = self.ask_these(&[id], Request::from(command).into(), timeout)?;
-            if said.is_empty() {
-                return Err(GroupError::NotJoined { missing: 1, waited: timeout, why: String::new() });
-            }
-            for (worker, result) in said {
-                result.map_err(|error| raised(worker, error))?;
-            }
-        }
-        if let Some(member) = self.members.get_mut(&id) {
-            member.weights = state.weights;
-        }
         Ok(())
     }
 

@@ -16,10 +16,14 @@ use rollmesh_core::{
 use super::{
     News, WorkerGroup,
     builder::Placement,
+    micros,
     task::{Kind, Request, TaskAnswer},
     thread::ThreadLink,
 };
-use crate::hub::{WorkerNews, WorkerOrder};
+use crate::{
+    hub::{WorkerNews, WorkerOrder},
+    pulse::Pulse,
+};
 
 /// A worker of the group that is not the local one.
 pub(super) struct Member {
@@ -49,6 +53,8 @@ pub(super) struct Seat {
     /// Whether a local process takes it; else whoever connects.
     pub(super) is_local: bool,
     pub(super) peer: Option<u32>,
+    /// When that one last said something.
+    pulse: Option<Pulse>,
     /// The local process that is to take it.
     pub(super) child: Option<u32>,
     /// What is asked before it comes.
@@ -93,6 +99,14 @@ impl Member {
         match &mut self.link {
             Link::Seat(seat) => Some(seat),
             Link::Thread { .. } => None,
+        }
+    }
+
+    /// When it last got on, as far as that can be seen from here.
+    fn last_progress(&self) -> Option<Instant> {
+        match &self.link {
+            Link::Thread { link, .. } => Some(link.last_progress()),
+            Link::Seat(seat) => seat.pulse.as_ref().map(Pulse::last),
         }
     }
 
@@ -162,8 +176,17 @@ impl WorkerGroup {
         while let Ok(news) = self.news.try_recv() {
             self.handle(news);
         }
+        self.feel_pulses();
         self.manager.handle_timeout(self.now());
         self.pump();
+    }
+
+    fn feel_pulses(&mut self) {
+        for (&id, member) in &self.members {
+            if let Some(last) = member.last_progress() {
+                self.manager.handle_progress(id, micros(last.saturating_duration_since(self.epoch)));
+            }
+        }
     }
 
     /// Waits until something is so, or for so long. True if it is so.
@@ -208,11 +231,16 @@ impl WorkerGroup {
                     self.manager.handle_result(worker, CallId(result.call), answer, now);
                 }
             }
-            News::Hub(WorkerNews::Joined { peer, child }) => self.take_seat(peer, child),
+            News::Hub(WorkerNews::Joined { peer, child, pulse, is_throttled }) => {
+                if let Some(worker) = self.take_seat(peer, child, pulse) {
+                    // It is known: it has a seat.
+                    let _ = self.manager.set_throttled(worker, is_throttled);
+                }
+            }
             News::Hub(WorkerNews::Left { peer, reason }) => {
                 if let Some(worker) = self.sitting(peer) {
                     if let Some(seat) = self.members.get_mut(&worker).and_then(Member::seat_mut) {
-                        seat.peer = None;
+                        (seat.peer, seat.pulse) = (None, None);
                         seat.waiting.clear();
                     }
                     self.manager.handle_left(worker);
@@ -239,8 +267,8 @@ impl WorkerGroup {
         self.members.iter().find(|(_, member)| has(member)).map(|(&id, _)| id)
     }
 
-    /// Gives somebody who has come a seat: a local process its own, anybody else the first that is free.
-    fn take_seat(&mut self, peer: u32, child: Option<u32>) {
+    /// Gives somebody who has come a seat: a local process its own, anybody else the first that is free. Says whose it is.
+    fn take_seat(&mut self, peer: u32, child: Option<u32>, pulse: Pulse) -> Option<WorkerId> {
         let is_for_it = |seat: &Seat| match child {
             // Whoever may still be there is a connection that it has lost.
             Some(_) => seat.child == child,
@@ -252,14 +280,15 @@ impl WorkerGroup {
             if let Some(hub) = &self.hub {
                 hub.order(WorkerOrder::Dismiss { peer });
             }
-            return self
-                .notice(format_args!("a worker came for whom the group has no place: ask for more workers first"));
+            self.notice(format_args!("a worker came for whom the group has no place: ask for more workers first"));
+            return None;
         };
-        let Some(member) = self.members.get_mut(&id) else { return };
+        let member = self.members.get_mut(&id)?;
         let came_before = member.is_set_up;
         (member.is_set_up, member.is_stuck) = (false, false);
-        let Link::Seat(seat) = &mut member.link else { return };
+        let Link::Seat(seat) = &mut member.link else { return None };
         let was_taken = seat.peer.replace(peer).is_some();
+        seat.pulse = Some(pulse);
         if let Some(hub) = &self.hub {
             for message in seat.waiting.drain(..) {
                 hub.order(WorkerOrder::Send { peer, message: Box::new(message) });
@@ -268,6 +297,7 @@ impl WorkerGroup {
         if came_before || was_taken || self.manager.is_healthy(id) == Some(false) {
             self.manager.handle_joined(id);
         }
+        Some(id)
     }
 }
 

@@ -60,6 +60,7 @@ mod policies;
 mod sample;
 mod sampling;
 mod setup;
+mod state;
 mod sync_filters;
 mod sync_weights;
 mod task;
@@ -96,7 +97,7 @@ pub use task::{
 
 pub(crate) use self::{builder::native_builder, thread::catch_panics};
 
-use self::{builder::Plan, hub_thread::HubThread, members::Member, sampling::Samples, thread::Factory};
+use self::{builder::Plan, hub_thread::HubThread, members::Member, sampling::Samples, state::Synced, thread::Factory};
 use crate::hub::WorkerNews;
 
 /// The local worker's id. The others count from 1, and ids are never used again.
@@ -123,6 +124,8 @@ pub struct WorkerGroup {
     samples: Samples,
     /// Filters that were asked for and not taken, by worker.
     filtering: BTreeMap<WorkerId, CallSetId>,
+    /// What is known of everybody's state without a local worker.
+    synced: Synced,
     /// Answers of asynchronous calls that came along with a failure.
     fetched: Vec<CallResult<TaskAnswer>>,
     /// Workers that came for the first time: no restarts.
@@ -152,7 +155,7 @@ impl WorkerGroup {
     fn from_plan(plan: Plan, config: RolloutConfig, factory: Factory) -> Self {
         let (news_sender, news) = mpsc::channel();
         Self {
-            manager: CallManager::new(plan.failures.call_config()),
+            manager: CallManager::new(plan.failures.call_config(&config)),
             plan,
             config,
             factory,
@@ -163,6 +166,7 @@ impl WorkerGroup {
             hub: None,
             samples: Samples::default(),
             filtering: BTreeMap::new(),
+            synced: Synced::default(),
             fetched: Vec::new(),
             arrivals: 0,
             notices: VecDeque::new(),

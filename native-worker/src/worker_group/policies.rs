@@ -47,6 +47,7 @@ impl WorkerGroup {
         state: Option<PolicyState>,
         roles: PolicyRoles,
     ) -> Result<(), GroupError> {
+        self.synced.note_changed_policies();
         let command = WorkerCommand::AddPolicy { id, policy, state, roles };
         self.foreach_worker_with(options, command).map(|_| ())
     }
@@ -61,6 +62,7 @@ impl WorkerGroup {
         id: PolicyId,
         roles: PolicyRoles,
     ) -> Result<(), GroupError> {
+        self.synced.note_changed_policies();
         self.foreach_worker_with(options, WorkerCommand::RemovePolicy { id, roles }).map(|_| ())
     }
 

@@ -14,6 +14,7 @@ use super::{
     hub_thread::HubThread,
     members::{Link, Member, Seat},
     micros,
+    state::Synced,
     task::Request,
 };
 use crate::{hub::WorkerOrder, launch::LocalLauncher};
@@ -50,7 +51,7 @@ impl WorkerGroup {
 
     /// Adds workers where the others are, with ids that count on. They are told how many there are now; the others keep
     /// the number that they know. With `validate` each must have all that it needs. They begin with the local worker's
-    /// state, policies that were added since among it.
+    /// state, policies that were added since among it; without one as workers do that come [back](Self::restore).
     ///
     /// # Errors
     /// [`GroupError`]; if a worker could not be made, its own words. None of the new ones is there then.
@@ -88,10 +89,9 @@ impl WorkerGroup {
         let ids = self.add_fresh(placement, number, validate)?;
         let healthy = |id: &WorkerId| self.manager.is_healthy(*id) == Some(true);
         let ids: Vec<WorkerId> = ids.into_iter().filter(healthy).collect();
-        let taken = self.state_for_others(&ids).and_then(|state| match state {
-            Some(state) => ids.iter().try_for_each(|&id| self.give_state(id, &state, self.plan.start_timeout)),
-            None => Ok(()),
-        });
+        let taken = self
+            .state_for_others(&ids)
+            .and_then(|state| ids.iter().try_for_each(|&id| self.give_state(id, &state, self.plan.start_timeout)));
         if taken.is_err() {
             self.remove(&ids);
         }
@@ -210,13 +210,14 @@ impl WorkerGroup {
     }
 
     /// Replaces all workers but the local one by as many new ones as are given, whose ids count on. What the old ones
-    /// have not handed over is lost.
+    /// have not handed over is lost; without a local worker so is what they were told.
     ///
     /// # Errors
     /// As [`add_workers`](Self::add_workers).
     pub fn reset(&mut self, number: u32) -> Result<(), GroupError> {
         let ids: Vec<WorkerId> = self.members.keys().copied().collect();
         self.remove(&ids);
+        self.synced = Synced::default();
         self.plan.num_workers = number;
         self.add_workers(number, self.plan.validate)
     }

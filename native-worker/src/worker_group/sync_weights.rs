@@ -86,13 +86,16 @@ impl WorkerGroup {
             WeightsSource::Weights(weights) => weights.clone(),
         };
         let weights: BTreeMap<_, _> = weights.into_iter().filter(|(id, _)| is_wanted(id)).collect();
-        if let Some(local) = &mut self.local {
-            if !is_local {
-                local.set_weights(&weights, None, None)?;
+        match &mut self.local {
+            Some(local) => {
+                if !is_local {
+                    local.set_weights(&weights, None, None)?;
+                }
+                if let Some(vars) = global_vars {
+                    local.set_global_vars(vars, None)?;
+                }
             }
-            if let Some(vars) = global_vars {
-                local.set_global_vars(vars, None)?;
-            }
+            None => self.synced.note(&weights, global_vars),
         }
         let is_news = !weights.is_empty();
         let command = WorkerCommand::SetWeights { weights, global_vars: global_vars.cloned(), weights_seq_no: None };

@@ -85,6 +85,10 @@ impl CallRequest for Request {
     fn is_sample(&self) -> bool {
         matches!(&self.0, Kind::Command(command, _) if command.is_sample())
     }
+
+    fn reports_progress(&self) -> bool {
+        matches!(&self.0, Kind::Command(command, _) if command.reports_progress())
+    }
 }
 
 /// What a worker has answered to a [`WorkerTask`].

@@ -5,18 +5,19 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc},
     thread,
+    time::Instant,
 };
 
 use rollmesh_core::{
     ids::{CallId, WorkerId},
-    worker::{CalledWorker, CommandError, CommandErrorKind, RolloutWorkerBuilder},
+    worker::{CalledWorker, CommandError, CommandErrorKind, RolloutWorkerBuilder, WorkerCommand},
 };
 
 use super::{
     News,
     task::{self, Kind, Request, TaskAnswer},
 };
-use crate::envs::words;
+use crate::{envs::words, pulse::Pulse};
 
 /// What makes workers: it knows the program's names, and the group's closures.
 pub(super) type Factory = Arc<dyn Fn() -> RolloutWorkerBuilder + Send + Sync>;
@@ -25,6 +26,7 @@ pub(super) type Factory = Arc<dyn Fn() -> RolloutWorkerBuilder + Send + Sync>;
 #[derive(Debug)]
 pub(super) struct ThreadLink {
     calls: mpsc::Sender<(CallId, Arc<Request>)>,
+    pulse: Pulse,
 }
 
 impl ThreadLink {
@@ -32,9 +34,16 @@ impl ThreadLink {
     pub(super) fn start(id: WorkerId, generation: u64, factory: Factory, news: mpsc::Sender<News>) -> io::Result<Self> {
         let (calls, inbox) = mpsc::channel();
         // Environments need not be able to move between threads: everything is made where it works.
-        let serve = move || serve(id, generation, &factory, &inbox, &news);
+        let pulse = Pulse::new();
+        let felt = pulse.clone();
+        let serve = move || serve(id, generation, &factory, &inbox, &news, &felt);
         thread::Builder::new().name(format!("worker-{id}")).spawn(serve)?;
-        Ok(Self { calls })
+        Ok(Self { calls, pulse })
+    }
+
+    /// When it last got on with a sample.
+    pub(super) fn last_progress(&self) -> Instant {
+        self.pulse.last()
     }
 
     /// False if the thread has ended.
@@ -49,12 +58,13 @@ fn serve(
     factory: &Factory,
     inbox: &mpsc::Receiver<(CallId, Arc<Request>)>,
     news: &mpsc::Sender<News>,
+    pulse: &Pulse,
 ) {
     let factory = factory.clone();
     let mut called = CalledWorker::new(move || factory());
     called.set_guard(catch_panics);
     while let Ok((call, request)) = inbox.recv() {
-        let result = answer(id, &mut called, &request);
+        let result = answer(id, &mut called, &request, pulse);
         if news.send(News::Answer { worker: id, generation, call, result }).is_err() {
             break;
         }
@@ -62,8 +72,19 @@ fn serve(
     called.stop();
 }
 
-fn answer(id: WorkerId, called: &mut CalledWorker, request: &Request) -> Result<TaskAnswer, CommandError> {
+fn answer(
+    id: WorkerId,
+    called: &mut CalledWorker,
+    request: &Request,
+    pulse: &Pulse,
+) -> Result<TaskAnswer, CommandError> {
     match &request.0 {
+        Kind::Command(WorkerCommand::Sample, _) => loop {
+            if let Some(sample) = called.sample_within(CalledWorker::SAMPLE_SPAN)? {
+                return Ok(TaskAnswer::Answer(sample));
+            }
+            pulse.beat();
+        },
         Kind::Setup(setup) => called.set_up(setup).map(TaskAnswer::Answer),
         Kind::Command(command, _) => called.execute(command.clone()).map(TaskAnswer::Answer),
         Kind::Code(_) => match called.worker_mut() {

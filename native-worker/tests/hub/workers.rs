@@ -11,7 +11,7 @@ use rollmesh_core::{
     column::ColumnData,
     protocol::{
         Message, Token,
-        message::{CallResult, FragmentUpload, LeaseRefused, Request},
+        message::{CallProgress, CallResult, FragmentUpload, LeaseRefused, Request},
     },
 };
 
@@ -75,10 +75,11 @@ async fn a_worker_that_answers_what_nobody_has_asked_is_sent_away() {
     let hub =
         TestHub::start_watchful(SecurityConfig { audit_log: Some(audit.clone()), ..SecurityConfig::default() }).await;
     let run = hub.train(small(0, 2_000)).await;
-    let answers: [fn(u64) -> Message; 3] = [
+    let answers: [fn(u64) -> Message; 4] = [
         |lease| Message::LeaseRefused(LeaseRefused { lease: lease + 1_000, reason: String::new() }),
         |lease| Message::FragmentUpload(FragmentUpload { run: 1, lease: lease + 1_000, ..FragmentUpload::default() }),
         |call| Message::CallResult(CallResult { call, ok: true, body: vec![0; 1_000] }),
+        |call| Message::CallProgress(CallProgress { call }),
     ];
     let hub_says = || std::fs::read_to_string(&audit).unwrap();
     for (sent_away, answer) in answers.into_iter().enumerate() {

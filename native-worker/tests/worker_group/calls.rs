@@ -2,17 +2,20 @@
 
 use std::{net::TcpListener, time::Duration};
 
-use rollmesh::worker_group::{
-    Fetch, ForEachWorker, GroupError, NamedFn, Placement, in_env, in_policy, in_process, in_process_with_id,
+use rollmesh::{
+    WorkerGroup,
+    worker_group::{
+        Fetch, ForEachWorker, GroupError, NamedFn, Placement, in_env, in_policy, in_process, in_process_with_id,
+    },
 };
 use rollmesh_core::{
     calls::ForEachError,
     config::Config,
     ids::{PolicyId, WorkerId},
-    worker::{WorkerAnswer, WorkerCommand},
+    worker::{PolicyConfig, PolicyRoles, TrainedPolicies, WorkerAnswer, WorkerCommand},
 };
 
-use super::rig::{cart_pole, group, named, number, placements, processes};
+use super::rig::{cart_pole, group, named, number, placements, processes, waiting_at};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -102,6 +105,79 @@ pub(crate) fn calls_that_nobody_waits_for_are_done() {
     }
 }
 
+pub(crate) fn whoever_is_late_is_left_out_and_stays_healthy() {
+    for placement in placements() {
+        let mut group = group(cart_pole(), &placement, 2);
+        let gate = TcpListener::bind("127.0.0.1:0").unwrap();
+        let first = ForEachWorker::remote().remote_workers(ids(&[1])).timeout(Duration::from_millis(200));
+        assert_eq!(group.foreach_worker_with(&first, waiting_at(&gate)).unwrap(), []);
+        assert_eq!(group.num_healthy_remote_workers(), 2);
+        // It goes on, and what it says then is no answer to what it is asked next.
+        drop(gate.accept().unwrap());
+        let answers = group.foreach_worker_with(&ForEachWorker::remote(), named("place")).unwrap();
+        assert_eq!(answers.iter().map(|place| number(place, "index")).collect::<Vec<_>>(), [1, 2]);
+    }
+}
+
+pub(crate) fn answers_can_be_signs_of_health() {
+    for placement in placements() {
+        let mut group = group(cart_pole(), &placement, 2);
+        let remote = ForEachWorker::remote();
+        let ask = |group: &mut WorkerGroup, options: &ForEachWorker| {
+            let answers = group.foreach_worker_with(options, WorkerCommand::Ping).unwrap().len();
+            (answers, group.num_healthy_remote_workers())
+        };
+        group.set_worker_state(WorkerId(2), false).unwrap();
+        assert_eq!(ask(&mut group, &remote), (1, 1));
+        assert_eq!(ask(&mut group, &remote.clone().unhealthy_too()), (2, 1));
+        assert_eq!(ask(&mut group, &remote.clone().unhealthy_too().mark_healthy()), (2, 2));
+
+        group.set_worker_state(WorkerId(2), false).unwrap();
+        for (mark_healthy, healthy) in [(false, 1), (true, 2)] {
+            let begun = group.foreach_worker_async(&remote.clone().unhealthy_too(), WorkerCommand::Ping, None);
+            assert_eq!(begun.unwrap(), 2);
+            let fetch = Fetch { timeout: SOON, mark_healthy, ..Fetch::default() };
+            assert_eq!(group.fetch_ready_async_reqs(&fetch).unwrap().len(), 2);
+            assert_eq!(group.num_healthy_remote_workers(), healthy);
+        }
+        assert_eq!(group.num_remote_worker_restarts(), 2);
+    }
+}
+
+pub(crate) fn everybody_can_be_asked_something_else_without_waiting() {
+    for placement in placements() {
+        let mut group = group(cart_pole(), &placement, 2);
+        let task = |id| if id == WorkerId(1) { WorkerCommand::Ping } else { WorkerCommand::Apply(named("place")) };
+        assert_eq!(group.foreach_worker_with_id_async(&ForEachWorker::remote(), task, None).unwrap(), 2);
+        let fetch = Fetch { timeout: SOON, ..Fetch::default() };
+        let answers = group.fetch_ready_async_reqs(&fetch).unwrap();
+        let mut answers: Vec<_> = answers.into_iter().map(|(worker, answer)| (worker.0, answer.answer())).collect();
+        answers.sort_by_key(|(worker, _)| *worker);
+        assert!(
+            matches!(&answers[..], [(1, Some(WorkerAnswer::Pong)), (2, Some(WorkerAnswer::Value(place)))] if number(place, "index") == 2),
+            "{answers:?}"
+        );
+    }
+}
+
+pub(crate) fn only_policies_that_are_trained_are_asked() {
+    for placement in placements() {
+        let mut group = group(cart_pole(), &placement, 1);
+        let trained = TrainedPolicies::Ids([PolicyId::DEFAULT].into());
+        let roles = PolicyRoles { policies_to_train: Some(trained), ..PolicyRoles::default() };
+        let (all, kind) = (ForEachWorker::default(), PolicyConfig::new("random"));
+        group.add_policy(&all, PolicyId::new("second"), kind, None, roles).unwrap();
+        assert_eq!(group.foreach_policy(named("id")).unwrap().len(), 4);
+        let id = |answer: &Config| answer.get::<PolicyId>("id").unwrap().unwrap();
+        let asked = group.foreach_policy_to_train(named("id")).unwrap();
+        assert_eq!(asked.iter().map(id).collect::<Vec<_>>(), vec![PolicyId::DEFAULT; 2]);
+        if matches!(placement, Placement::Threads) {
+            let asked = group.foreach_policy_to_train(in_policy(|id, _policy| id.clone())).unwrap();
+            assert_eq!(asked, vec![PolicyId::DEFAULT; 2]);
+        }
+    }
+}
+
 pub(crate) fn ids_and_names_reach_workers() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
@@ -164,7 +240,7 @@ pub(crate) fn answers_wait_for_whoever_fetches_them() {
     for placement in placements() {
         let mut group = group(cart_pole(), &placement, 2);
         let gate = TcpListener::bind("127.0.0.1:0").unwrap();
-        let closed = named("gate").with(Config::new().with("port", gate.local_addr().unwrap().port()).unwrap());
+        let closed = waiting_at(&gate);
         let one = |id| ForEachWorker::remote().remote_workers([WorkerId(id)]);
         assert_eq!(group.foreach_worker_async(&one(1), closed, Some("slow")).unwrap(), 1);
         assert_eq!(group.foreach_worker_async(&one(2), named("place"), Some("fast")).unwrap(), 1);

@@ -5,11 +5,14 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use rollmesh::worker_group::{
-    FailureSettings, ForEachWorker, GroupError, ParallelSample, Placement, SyncFilters, SyncWeights, WeightsSource,
+use rollmesh::{
+    WorkerGroup,
+    worker_group::{
+        FailureSettings, ForEachWorker, GroupError, ParallelSample, Placement, SyncFilters, SyncWeights, WeightsSource,
+    },
 };
 use rollmesh_core::{
     config::Config,
@@ -18,16 +21,10 @@ use rollmesh_core::{
     worker::{CommandErrorKind, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand},
 };
 
-use super::rig::{Counting, builder, cart_pole, group, moody, named, placements, processes};
+use super::rig::{Counting, builder, cart_pole, group, kill, moody, moody_in, named, placements, processes};
 
 fn flag(answer: &Config, name: &str) -> bool {
     answer.get(name).unwrap().unwrap()
-}
-
-/// Kills a process as a crash would.
-pub(crate) fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
 pub(crate) fn an_error_inside_a_call_leaves_the_worker_healthy() {
@@ -199,6 +196,40 @@ pub(crate) fn a_worker_that_hangs_is_replaced() {
         assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1)]);
         assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
     }
+}
+
+/// Threads and processes, side by side in one group.
+fn mixed(config: RolloutConfig, failures: FailureSettings) -> WorkerGroup {
+    let mut group = builder(config, &Placement::Threads, 2).failures(failures).build().unwrap();
+    group.add_workers_at(&processes(), 2, true).unwrap();
+    group
+}
+
+pub(crate) fn a_sample_that_makes_no_progress_is_found_by_its_lease() {
+    let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
+    let mut group = mixed(moody_in("hangs", &[1, 3]), failures);
+    assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 4);
+    let start = Instant::now();
+    assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(group.healthy_worker_ids(), [WorkerId(2), WorkerId(4)]);
+    assert_eq!(group.sample_counters().lost, 2);
+    let notices: Vec<String> = std::iter::from_fn(|| group.next_notice()).collect();
+    let found = |id: u32| format!("worker {id} is unhealthy: its lease expired without progress");
+    assert!([1, 3].iter().all(|&id| notices.contains(&found(id))), "{notices:?}");
+
+    assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1), WorkerId(3)]);
+    assert_eq!(group.synchronous_parallel_sample(ParallelSample::env_steps(80)).unwrap().len(), 8);
+}
+
+pub(crate) fn a_sample_that_takes_longer_than_its_lease_but_gets_on_is_awaited() {
+    let failures =
+        FailureSettings { progress_timeout: Some(Duration::from_millis(1_500)), ..FailureSettings::default() };
+    let mut group = mixed(moody_in("slow", &[1, 3]), failures);
+    for _ in 0..2 {
+        assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 4);
+    }
+    assert_eq!(group.num_healthy_remote_workers(), 4);
 }
 
 pub(crate) fn a_worker_that_cannot_be_made_says_why() {

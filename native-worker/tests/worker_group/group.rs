@@ -21,7 +21,7 @@ use rollmesh_core::{
     worker::{CommandErrorKind, NewPolicy, PolicyConfig, PolicyRoles, RolloutConfig, WorkerCommand},
 };
 
-use super::rig::{builder, cart_pole, group, launcher, named, number, placements, processes};
+use super::rig::{builder, cart_pole, group, launcher, moody, named, number, placements, processes};
 
 pub(crate) fn workers_come_with_ids_that_are_never_used_again() {
     for placement in placements() {
@@ -182,8 +182,7 @@ pub(crate) fn who_connects_by_itself_is_a_worker_like_any_other() {
 pub(crate) fn evaluation_has_a_group_of_its_own() {
     for placement in placements() {
         let mut training = group(cart_pole(), &placement, 1);
-        let settings = Config::new();
-        let evaluation = Evaluation { num_workers: 1, env_config: Some(settings), ..Evaluation::default() };
+        let evaluation = Evaluation { num_workers: 1, ..Evaluation::default() };
         let mut evaluating = builder(cart_pole(), &placement, 0).evaluation(evaluation).build().unwrap();
         let place = evaluating.foreach_worker_with(&ForEachWorker::remote(), named("place")).unwrap().remove(0);
         assert_eq!(place.get("in_evaluation").unwrap(), Some(true));
@@ -196,6 +195,19 @@ pub(crate) fn evaluation_has_a_group_of_its_own() {
         assert!(explores.iter().all(
             |answer| matches!(answer, rollmesh_core::worker::WorkerAnswer::CreationArgs(config) if !config.explore)
         ));
+
+        // Its environments are its own, and it explores if it is to.
+        let mut training = super::rig::group(moody(&[]), &placement, 1);
+        let bad = Config::new().with("bad", [1]).unwrap();
+        let evaluation = Evaluation { num_workers: 1, env_config: Some(bad), explore: true };
+        let mut evaluating = builder(moody(&[]), &placement, 0).evaluation(evaluation).build().unwrap();
+        let explores = evaluating.foreach_worker(WorkerCommand::CreationArgs).unwrap();
+        assert!(explores.iter().all(
+            |answer| matches!(answer, rollmesh_core::worker::WorkerAnswer::CreationArgs(config) if config.explore)
+        ));
+        let error = evaluating.synchronous_parallel_sample(ParallelSample::default()).unwrap_err();
+        assert!(error.to_string().contains("a bad mood"), "{error}");
+        sample(&mut training);
     }
 }
 

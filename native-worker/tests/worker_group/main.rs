@@ -3,11 +3,15 @@
 //! This program is the worker processes of its groups, too, so it has a `main` of its own.
 
 #[cfg(target_os = "linux")]
+mod arguments;
+#[cfg(target_os = "linux")]
 mod calls;
 #[cfg(target_os = "linux")]
 mod failures;
 #[cfg(target_os = "linux")]
 mod group;
+#[cfg(target_os = "linux")]
+mod restore;
 #[cfg(target_os = "linux")]
 mod rig;
 #[cfg(target_os = "linux")]
@@ -34,12 +38,26 @@ fn main() -> std::process::ExitCode {
         return rollmesh::main_with(rig::registry());
     }
     let tests = tests! {
+        arguments:
+            environments_can_be_made_by_a_closure,
+            workers_are_checked_unless_somebody_says_otherwise,
+            workers_have_so_long_to_come,
+            calls_in_flight_have_the_limit_that_one_sets,
+            so_many_samples_may_fail_in_a_row,
+            processes_are_replaced_after_a_while_and_so_often,
+            a_thread_is_replaced_so_often,
+            workers_have_so_long_to_be_brought_back,
+            workers_of_all_kinds_are_one_group;
         calls:
             the_local_worker_is_asked_first,
             calls_in_flight_are_limited,
             a_worker_that_is_there_twice_is_asked_twice,
             only_healthy_workers_are_asked_and_need_a_task_each,
             calls_that_nobody_waits_for_are_done,
+            whoever_is_late_is_left_out_and_stays_healthy,
+            answers_can_be_signs_of_health,
+            everybody_can_be_asked_something_else_without_waiting,
+            only_policies_that_are_trained_are_asked,
             ids_and_names_reach_workers,
             environments_and_policies_are_asked_everywhere,
             closures_stay_in_this_process,
@@ -52,6 +70,8 @@ fn main() -> std::process::ExitCode {
             a_process_is_replaced_by_its_own_launcher,
             a_process_that_is_not_recreated_stays_away,
             a_worker_that_hangs_is_replaced,
+            a_sample_that_makes_no_progress_is_found_by_its_lease,
+            a_sample_that_takes_longer_than_its_lease_but_gets_on_is_awaited,
             a_worker_that_cannot_be_made_says_why;
         group:
             workers_come_with_ids_that_are_never_used_again,
@@ -63,6 +83,9 @@ fn main() -> std::process::ExitCode {
             evaluation_has_a_group_of_its_own,
             processes_get_what_they_need,
             what_workers_had_is_free_once_they_are_removed;
+        restore:
+            weights_that_were_synced_last_come_back_without_anybody_to_ask,
+            what_nobody_knows_any_more_is_not_made_up;
         samples:
             a_group_of_processes_samples_the_bits_of_one_of_threads,
             rounds_go_on_until_there_is_enough,
@@ -73,7 +96,11 @@ fn main() -> std::process::ExitCode {
             every_mode_has_batches_without_workers;
         sync:
             weights_come_from_where_one_says,
+            weights_of_some_policies_are_those_policies_alone,
+            weights_that_do_not_fit_are_heard_of,
             filters_count_every_observation_once,
+            statistics_of_workers_can_be_left_to_them,
+            statistics_that_are_late_are_merged_the_next_time,
             steps_of_the_run_are_shared_out;
     };
     let trial = |(name, test): (&str, fn())| {

@@ -2,25 +2,29 @@
 
 use std::{
     cell::Cell,
+    collections::BTreeMap,
     io::Read as _,
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use rollmesh::{
     Registry, WorkerGroup,
     launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, LocalLauncher},
-    worker_group::{Placement, WorkerGroupBuilder},
+    worker_group::{ForEachWorker, Placement, WorkerGroupBuilder},
 };
 use rollmesh_core::{
     callbacks::CallbackError,
     config::Config,
     env::{Env, EnvContext, EnvError, EnvSpec, Rng, Step, Vectorized},
+    ids::PolicyId,
     space::Space,
-    worker::{NamedFn, RolloutConfig},
+    weights::Weights,
+    worker::{NamedFn, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerPlace},
 };
 
 thread_local! {
@@ -49,11 +53,7 @@ pub(crate) fn registry() -> Registry {
         })
         .with_worker_fn("fail", |_, _| Err(CallbackError::new("the function 'fail'", "as it should")))
         .with_worker_fn("panic", |_, _| panic!("as it should"))
-        .with_worker_fn("hang", |_, _| {
-            loop {
-                std::thread::park();
-            }
-        })
+        .with_worker_fn("hang", |_, _| hang())
         // Waits until the other end closes.
         .with_worker_fn("gate", |_, arguments| {
             let failed = |error: std::io::Error| CallbackError::new("the gate", error.to_string());
@@ -69,20 +69,32 @@ pub(crate) fn registry() -> Registry {
         .with_policy_fn("id", |id, _policy, _arguments| Ok(Config::new().with("id", id)?))
 }
 
-/// Fails at its first step where the settings say so, unless its worker was made anew.
-struct Moody {
+/// In workers that the settings name, unless they were made anew, it fails at its first step (`bad`), hangs at the 13th
+/// (`hangs`) or takes its time from the 11th on (`slow`). It cannot be made (`refuses`), or is never done with that, always
+/// (`stalls`) or where it replaces one (`stalls_anew`).
+pub(crate) struct Moody {
     fails: bool,
+    hangs: bool,
+    is_slow: bool,
+    steps: u32,
     count: i64,
 }
 
 impl Moody {
-    fn new(context: &EnvContext) -> Result<Self, EnvError> {
-        let bad: Vec<u32> = context.config.get("bad").map_err(EnvError::Config)?.unwrap_or_default();
-        let refuses: Vec<u32> = context.config.get("refuses").map_err(EnvError::Config)?.unwrap_or_default();
-        if refuses.contains(&context.home.worker_index) {
+    pub(crate) fn new(context: &EnvContext) -> Result<Self, EnvError> {
+        let is_named = |name: &str| -> Result<bool, EnvError> {
+            let workers: Vec<u32> = context.config.get(name).map_err(EnvError::Config)?.unwrap_or_default();
+            Ok(workers.contains(&context.home.worker_index))
+        };
+        if is_named("refuses")? {
             return Err(EnvError::Failed("not here".into()));
         }
-        Ok(Self { fails: bad.contains(&context.home.worker_index) && !context.recreated_worker, count: 0 })
+        let is_first = !context.recreated_worker;
+        if is_named("stalls")? || !is_first && is_named("stalls_anew")? {
+            hang();
+        }
+        let (fails, hangs, is_slow) = (is_named("bad")?, is_named("hangs")?, is_named("slow")?);
+        Ok(Self { fails: fails && is_first, hangs: hangs && is_first, is_slow, steps: 0, count: 0 })
     }
 }
 
@@ -107,6 +119,13 @@ impl Env for Moody {
     fn step(&mut self, _action: &[i64], _rng: &mut Rng, obs: &mut [i64]) -> Result<Step, EnvError> {
         if self.fails {
             return Err(EnvError::Failed("a bad mood".into()));
+        }
+        self.steps += 1;
+        if self.hangs && self.steps > 12 {
+            hang();
+        }
+        if self.is_slow && self.steps > 10 {
+            std::thread::sleep(SLOW_STEP);
         }
         self.count += 1;
         obs[0] = self.count;
@@ -169,9 +188,23 @@ pub(crate) fn cart_pole() -> RolloutConfig {
     RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(10).fcnet_hiddens(&[8]).seed(5)
 }
 
+/// What a slow step takes.
+const SLOW_STEP: Duration = Duration::from_millis(200);
+
+fn hang() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
 /// An environment that fails in these workers.
 pub(crate) fn moody(bad: &[u32]) -> RolloutConfig {
-    let settings = Config::new().with("bad", bad).unwrap();
+    moody_in("bad", bad)
+}
+
+/// An environment with this [mood](Moody) in these workers.
+pub(crate) fn moody_in(mood: &str, workers: &[u32]) -> RolloutConfig {
+    let settings = Config::new().with(mood, workers).unwrap();
     RolloutConfig::new("Moody-v0").env_config(settings).rollout_fragment_length(10).fcnet_hiddens(&[8])
 }
 
@@ -187,7 +220,51 @@ pub(crate) fn named(name: &str) -> NamedFn {
     NamedFn::new(name)
 }
 
+/// A function that waits at a gate.
+pub(crate) fn waiting_at(gate: &TcpListener) -> NamedFn {
+    named("gate").with(Config::new().with("port", gate.local_addr().unwrap().port()).unwrap())
+}
+
 /// A number that a function has answered.
 pub(crate) fn number(answer: &Config, name: &str) -> u64 {
     answer.get(name).unwrap().unwrap()
+}
+
+/// Kills a process as a crash would.
+pub(crate) fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Loses all remote workers: processes are killed, threads are given up.
+pub(crate) fn lose_all(group: &mut WorkerGroup) {
+    let pids = group.worker_pids();
+    if pids.is_empty() {
+        group.remote_workers().into_iter().for_each(|id| group.set_worker_state(id, false).unwrap());
+    }
+    pids.into_iter().for_each(kill);
+    while group.num_healthy_remote_workers() > 0 {
+        group.foreach_worker_with(&ForEachWorker::remote(), WorkerCommand::Ping).unwrap();
+    }
+}
+
+/// Weights of another seed.
+pub(crate) fn other_weights(seed: u64) -> BTreeMap<PolicyId, Weights> {
+    let config = cart_pole().seed(seed);
+    RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL).unwrap().weights(None).unwrap()
+}
+
+/// With which weights everybody acts, the local worker first.
+pub(crate) fn everybodys_weights(group: &mut WorkerGroup) -> Vec<BTreeMap<PolicyId, Weights>> {
+    let answers = group.foreach_worker(WorkerCommand::Weights { policies: None }).unwrap();
+    let weights = |answer| match answer {
+        WorkerAnswer::Weights(weights) => weights,
+        other => panic!("{other:?}"),
+    };
+    answers.into_iter().map(weights).collect()
+}
+
+/// What the group has to say to people.
+pub(crate) fn notices(group: &mut WorkerGroup) -> Vec<String> {
+    std::iter::from_fn(|| group.next_notice()).collect()
 }

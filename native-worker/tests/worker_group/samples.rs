@@ -8,17 +8,13 @@ use rollmesh::{
 };
 use rollmesh_core::{
     batch::{AnyBatch, VF_PREDS},
-    config::Config,
     group::SamplingMode,
     ids::{PolicyId, WorkerId},
     time::Micros,
     weights::{Tensor, Weights},
 };
 
-use super::{
-    failures::kill,
-    rig::{builder, cart_pole, group, named, placements, processes},
-};
+use super::rig::{builder, cart_pole, group, kill, placements, processes, waiting_at};
 
 pub(crate) fn a_group_of_processes_samples_the_bits_of_one_of_threads() {
     let mut threads = group(cart_pole(), &Placement::Threads, 3);
@@ -53,7 +49,7 @@ struct Gate(TcpListener);
 impl Gate {
     fn close(group: &mut WorkerGroup, worker: WorkerId) -> Self {
         let gate = TcpListener::bind("127.0.0.1:0").unwrap();
-        let closed = named("gate").with(Config::new().with("port", gate.local_addr().unwrap().port()).unwrap());
+        let closed = waiting_at(&gate);
         group.foreach_worker_async(&ForEachWorker::remote().remote_workers([worker]), closed, None).unwrap();
         Self(gate)
     }

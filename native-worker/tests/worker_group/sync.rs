@@ -1,35 +1,22 @@
 //! Weights and statistics that travel.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::TcpListener, time::Duration};
 
 use rollmesh::{
-    Registry,
+    Registry, WorkerGroup,
     learner::{DeviceSpec, Learner, PpoConfig},
-    worker_group::{ForEachWorker, GroupError, ParallelSample, SyncFilters, SyncWeights, WeightsSource},
+    worker_group::{ForEachWorker, GroupError, ParallelSample, Placement, SyncFilters, SyncWeights, WeightsSource},
 };
 use rollmesh_core::{
     episode::GlobalVars,
     filter::{Filter, FilterKind},
     ids::{PolicyId, WorkerId},
-    weights::Weights,
-    worker::{RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerPlace},
+    worker::{PolicyConfig, PolicyRoles, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerPlace},
 };
 
-use super::rig::{builder, cart_pole, group, placements};
+use super::rig::{builder, cart_pole, everybodys_weights, group, notices, other_weights, placements, waiting_at};
 
-fn other_weights(seed: u64) -> BTreeMap<PolicyId, Weights> {
-    let config = cart_pole().seed(seed);
-    RolloutWorker::from_config(config, &Registry::builtin(), WorkerPlace::LOCAL).unwrap().weights(None).unwrap()
-}
-
-fn everybodys(group: &mut rollmesh::WorkerGroup) -> Vec<BTreeMap<PolicyId, Weights>> {
-    let answers = group.foreach_worker(WorkerCommand::Weights { policies: None }).unwrap();
-    let weights = |answer| match answer {
-        WorkerAnswer::Weights(weights) => weights,
-        other => panic!("{other:?}"),
-    };
-    answers.into_iter().map(weights).collect()
-}
+const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn weights_come_from_where_one_says() {
     for placement in placements() {
@@ -37,22 +24,18 @@ pub(crate) fn weights_come_from_where_one_says() {
         let (one, two) = (other_weights(11), other_weights(12));
         // From elsewhere they reach the local worker, too.
         group.sync_weights(SyncWeights::from_weights(&one)).unwrap();
-        assert_eq!(everybodys(&mut group), vec![one.clone(); 3]);
+        assert_eq!(everybodys_weights(&mut group), vec![one.clone(); 3]);
         // From the local worker, to one of the others alone.
         group.local_worker().unwrap().set_weights(&two, None, None).unwrap();
         let second = SyncWeights { to_worker_indices: Some(&[WorkerId(2)]), ..SyncWeights::default() };
         group.sync_weights(second).unwrap();
-        assert_eq!(everybodys(&mut group), [two.clone(), one.clone(), two.clone()]);
+        assert_eq!(everybodys_weights(&mut group), [two.clone(), one.clone(), two.clone()]);
         // Of no policy, but with news; and somebody waits.
         let vars = GlobalVars { timestep: 77, ..GlobalVars::default() };
-        let news = SyncWeights {
-            policies: Some(&[]),
-            global_vars: Some(&vars),
-            timeout: Duration::from_secs(60),
-            ..SyncWeights::default()
-        };
+        let news =
+            SyncWeights { policies: Some(&[]), global_vars: Some(&vars), timeout: SOON, ..SyncWeights::default() };
         group.sync_weights(news).unwrap();
-        assert_eq!(everybodys(&mut group)[1], one);
+        assert_eq!(everybodys_weights(&mut group)[1], one);
         let heard = group.foreach_worker(WorkerCommand::GlobalVars).unwrap();
         assert_eq!(heard, vec![WorkerAnswer::GlobalVars(vars); 3]);
         // What does not fit is said by whoever is first to see it.
@@ -67,12 +50,98 @@ pub(crate) fn weights_come_from_where_one_says() {
         remote
             .sync_weights(SyncWeights { from: WeightsSource::Worker(&mut learner), ..SyncWeights::default() })
             .unwrap();
-        assert_eq!(everybodys(&mut remote), [two]);
+        assert_eq!(everybodys_weights(&mut remote), [two]);
         let spaces = group.spaces().unwrap().remove(&PolicyId::DEFAULT).unwrap();
         let first = &one[&PolicyId::DEFAULT];
         let learner = Learner::new(PpoConfig::default(), &spaces, 3, first, DeviceSpec::Cpu.open().unwrap()).unwrap();
         group.sync_weights(SyncWeights { from: WeightsSource::Learner(&learner), ..SyncWeights::default() }).unwrap();
-        assert_eq!(everybodys(&mut group), vec![one; 3]);
+        assert_eq!(everybodys_weights(&mut group), vec![one; 3]);
+    }
+}
+
+pub(crate) fn weights_of_some_policies_are_those_policies_alone() {
+    for placement in placements() {
+        let mut group = group(cart_pole(), &placement, 1);
+        let (first, second) = (PolicyId::DEFAULT, PolicyId::new("second"));
+        let (all, kind) = (ForEachWorker::default(), PolicyConfig::default());
+        group.add_policy(&all, second.clone(), kind, None, PolicyRoles::default()).unwrap();
+        let before = group.weights(None).unwrap();
+        let [other] = <[_; 1]>::try_from(other_weights(77).into_values().collect::<Vec<_>>()).unwrap();
+        let from = BTreeMap::from([(first.clone(), other.clone()), (second.clone(), other.clone())]);
+        let only = [second.clone()];
+        group.sync_weights(SyncWeights { policies: Some(&only), ..SyncWeights::from_weights(&from) }).unwrap();
+        let expected = BTreeMap::from([(first.clone(), before[&first].clone()), (second, other)]);
+        assert_eq!(everybodys_weights(&mut group), vec![expected; 2]);
+        // From the local worker, too.
+        let two = [first.clone()];
+        group.local_worker().unwrap().set_weights(&from, None, None).unwrap();
+        group.sync_weights(SyncWeights { policies: Some(&two), ..SyncWeights::default() }).unwrap();
+        assert_eq!(everybodys_weights(&mut group), vec![from; 2]);
+    }
+}
+
+pub(crate) fn weights_that_do_not_fit_are_heard_of() {
+    for placement in placements() {
+        let mut group = builder(cart_pole(), &placement, 1).local_worker(false).build().unwrap();
+        let strange: BTreeMap<_, _> = other_weights(3).into_values().map(|w| (PolicyId::new("stranger"), w)).collect();
+        // Whoever does not wait hears of it later.
+        group.sync_weights(SyncWeights::from_weights(&strange)).unwrap();
+        group.foreach_worker(WorkerCommand::Ping).unwrap();
+        let heard = notices(&mut group);
+        let says =
+            |notice: &String| notice.contains("for which nobody waits, has failed") && notice.contains("stranger");
+        assert!(heard.iter().any(says), "{heard:?}");
+        let waits = SyncWeights { timeout: SOON, ..SyncWeights::from_weights(&strange) };
+        let error = group.sync_weights(waits).unwrap_err();
+        assert!(matches!(&error, GroupError::Worker { worker: WorkerId(1), .. }), "{error}");
+    }
+}
+
+/// How many observations everybody's filter has counted, the local worker's first.
+fn counts(group: &mut WorkerGroup) -> Vec<u64> {
+    let answers = group.foreach_worker(WorkerCommand::Filters { flush_after: false }).unwrap();
+    let count = |filter: &Filter| filter.mean_std().unwrap().running().n();
+    let n = |answer| match answer {
+        WorkerAnswer::Filters(filters) => count(&filters[&PolicyId::DEFAULT]),
+        other => panic!("{other:?}"),
+    };
+    answers.into_iter().map(n).collect()
+}
+
+/// A group with filters that has synced them once and sampled once more, and what everybody has counted.
+fn with_news<const N: usize>(placement: &Placement) -> (WorkerGroup, [u64; N]) {
+    let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };
+    let mut group = group(config, placement, N as u32 - 1);
+    group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
+    group.sync_filters(&SyncFilters::default()).unwrap();
+    group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
+    let counted = counts(&mut group).try_into().unwrap();
+    (group, counted)
+}
+
+pub(crate) fn statistics_of_workers_can_be_left_to_them() {
+    for placement in placements() {
+        let (mut group, [shared, one, two]) = with_news(&placement);
+        assert!(one > shared && two > shared, "{shared} {one} {two}");
+        group.sync_filters(&SyncFilters { use_worker_filter_stats: false, ..SyncFilters::default() }).unwrap();
+        assert_eq!(counts(&mut group), [shared, one, two]);
+        // They are still theirs to hand over.
+        group.sync_filters(&SyncFilters::default()).unwrap();
+        assert_eq!(counts(&mut group), [one + two - shared; 3]);
+    }
+}
+
+pub(crate) fn statistics_that_are_late_are_merged_the_next_time() {
+    for placement in placements() {
+        let (mut group, [shared, one]) = with_news(&placement);
+        let gate = TcpListener::bind("127.0.0.1:0").unwrap();
+        let closed = waiting_at(&gate);
+        group.foreach_worker_async(&ForEachWorker::remote(), closed, None).unwrap();
+        group.sync_filters(&SyncFilters { timeout: Duration::from_millis(200), ..SyncFilters::default() }).unwrap();
+        drop(gate.accept().unwrap());
+        assert_eq!(counts(&mut group), [shared; 2]);
+        group.sync_filters(&SyncFilters::default()).unwrap();
+        assert_eq!(counts(&mut group), [one; 2]);
     }
 }
 
@@ -80,30 +149,21 @@ pub(crate) fn filters_count_every_observation_once() {
     for placement in placements() {
         let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };
         let mut group = group(config, &placement, 2);
-        let count = |filter: &Filter| filter.mean_std().unwrap().running().n();
-        let everybodys = |group: &mut rollmesh::WorkerGroup| -> Vec<u64> {
-            let answers = group.foreach_worker(WorkerCommand::Filters { flush_after: false }).unwrap();
-            let n = |answer| match answer {
-                WorkerAnswer::Filters(filters) => count(&filters[&PolicyId::DEFAULT]),
-                other => panic!("{other:?}"),
-            };
-            answers.into_iter().map(n).collect()
-        };
         let mut seen = 0;
         for round in 1..=3 {
             group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
-            let remote: u64 = everybodys(&mut group)[1..].iter().map(|n| n - seen).sum();
+            let remote: u64 = counts(&mut group)[1..].iter().map(|n| n - seen).sum();
             // Two workers with two environments: their steps, and the observations that episodes begin with.
             assert!(remote >= 40, "{remote}");
             seen += remote;
             group.sync_filters(&SyncFilters::default()).unwrap();
-            assert_eq!(everybodys(&mut group), [seen; 3], "round {round}");
+            assert_eq!(counts(&mut group), [seen; 3], "round {round}");
         }
         // One way only.
         group.synchronous_parallel_sample(ParallelSample::default()).unwrap();
         group.sync_filters(&SyncFilters { update_worker_filter_stats: false, ..SyncFilters::default() }).unwrap();
-        let counts = everybodys(&mut group);
-        assert!(counts[0] > seen && counts[1] < counts[0], "{counts:?}");
+        let counted = counts(&mut group);
+        assert!(counted[0] > seen && counted[1] < counted[0], "{counted:?}");
 
         let mut remote = builder(cart_pole(), &placement, 1).local_worker(false).build().unwrap();
         let error = remote.sync_filters(&SyncFilters::default()).unwrap_err();

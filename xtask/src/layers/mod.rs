@@ -2,6 +2,7 @@
 //!
 //! Reads text, not types, so it takes milliseconds; what it cannot see, the compiler or a test does.
 
+mod api_map;
 mod crates;
 mod documents;
 mod modules;
@@ -37,6 +38,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Violation>> {
     let mut violations = modules::check(root)?;
     violations.extend(crates::check(root)?);
     violations.extend(documents::check(root)?);
+    violations.extend(api_map::check(root)?);
     Ok(violations)
 }
 

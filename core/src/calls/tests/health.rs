@@ -32,10 +32,86 @@ fn who_is_gone_answers_with_an_error() {
     assert_eq!(workers.calls.set_worker_state(WorkerId(1), true), Err(ForEachError::NotThere(WorkerId(1))));
 }
 
+/// Two workers, of which the first has made a sample and is silent from then on, asked for another one.
+fn sampling() -> (Workers, CallSetId) {
+    let mut workers = Workers::new(2);
+    workers.now = Micros(1);
+    workers.foreach(ForEach::new(Ask::Sample));
+    workers.silent.insert(WorkerId(1));
+    let set = workers.calls.foreach(ForEach::new(Ask::Sample), workers.now).unwrap();
+    workers.work();
+    (workers, set)
+}
+
+const LEASE: Micros = Micros::from_secs(3);
+
 #[test]
 fn who_makes_no_progress_with_its_lease_is_unhealthy() {
-    let (workers, results) = when(|workers| workers.calls.handle_lease_expired(WorkerId(1)));
-    assert_eq!(results, [(1, Err(CallError::Lost(UnhealthyCause::LeaseExpired))), (2, Ok(1))]);
+    let (mut workers, set) = sampling();
+    assert_eq!(workers.calls.poll_timeout(), Some(Micros(1) + LEASE));
+    for _ in 0..5 {
+        workers.wait(Micros(LEASE.0 - 1));
+        workers.calls.handle_progress(WorkerId(1), workers.now);
+    }
+    // What was said before changes nothing, and whoever is idle need not get on.
+    workers.wait(Micros(LEASE.0 - 1));
+    workers.calls.handle_progress(WorkerId(1), Micros(2));
+    assert_eq!(workers.healthy(), [1, 2]);
+    workers.wait(Micros(1));
+    let results = outcomes(workers.calls.poll_results(set).unwrap());
+    assert_eq!(results, [(1, Err(CallError::Lost(UnhealthyCause::LeaseExpired))), (2, Ok(2))]);
+    assert_eq!((workers.healthy(), workers.calls.poll_timeout()), (vec![2], None));
+    assert_eq!(workers.events(), ["worker 1 is unhealthy: its lease expired without progress"]);
+}
+
+#[test]
+fn what_is_no_sample_has_no_lease() {
+    let mut workers = Workers::new(1);
+    workers.silent.insert(WorkerId(1));
+    workers.calls.foreach(ask(), Micros(0)).unwrap();
+    workers.calls.foreach(ForEach::new(Ask::Sample), Micros(0)).unwrap();
+    workers.calls.handle_progress(WorkerId(1), Micros(1));
+    assert_eq!(workers.calls.poll_timeout(), Some(Micros::from_secs(300)), "the sample has not had its turn");
+    let mut patient = Workers::with(1, CallConfig { progress_timeout: None, ..CallConfig::default() });
+    patient.calls.foreach(ForEach::new(Ask::Sample), Micros(0)).unwrap();
+    assert_eq!(patient.calls.poll_timeout(), Some(Micros::from_secs(300)));
+}
+
+#[test]
+fn who_warms_up_or_is_throttled_has_ten_times_as_long() {
+    let end = |workers: &mut Workers| {
+        workers.silent.insert(WorkerId(1));
+        workers.calls.foreach(ForEach::new(Ask::Sample).workers(ids(&[1])).healthy_only(false), workers.now).unwrap();
+        workers.calls.poll_timeout().unwrap().since(workers.now)
+    };
+    let mut fresh = Workers::new(1);
+    assert_eq!(end(&mut fresh), LEASE.times(10));
+    fresh.now = Micros(5);
+    fresh.calls.handle_progress(WorkerId(1), fresh.now);
+    assert_eq!(fresh.calls.poll_timeout(), Some(fresh.now + LEASE));
+
+    // Whoever comes back, or in its place, warms up again.
+    fresh.calls.handle_joined(WorkerId(1));
+    assert_eq!(end(&mut fresh), LEASE.times(10));
+
+    let (mut warm, _) = sampling();
+    assert_eq!(warm.calls.poll_timeout(), Some(warm.now + LEASE));
+    warm.calls.set_throttled(WorkerId(1), true).unwrap();
+    assert_eq!(warm.calls.poll_timeout(), Some(warm.now + LEASE.times(10)));
+    assert_eq!(warm.calls.set_throttled(WorkerId(9), true), Err(ForEachError::UnknownWorker(WorkerId(9))));
+}
+
+#[test]
+fn a_lease_that_ran_out_while_nobody_looked_is_begun_anew_once() {
+    let (mut workers, _) = sampling();
+    workers.wait(MINUTE);
+    assert_eq!(workers.healthy(), [1, 2], "nobody could hear of progress");
+    assert_eq!(workers.calls.poll_timeout(), Some(workers.now + LEASE));
+    workers.calls.handle_progress(WorkerId(1), workers.now);
+    workers.wait(MINUTE);
+    assert_eq!(workers.healthy(), [1, 2], "it has got on since");
+    // Whoever looks now and then only finds it, too.
+    workers.wait(MINUTE);
     assert_eq!(workers.healthy(), [2]);
 }
 
@@ -202,7 +278,10 @@ fn an_answer_can_be_a_sign_of_health() {
 fn an_answer_says_nothing_of_whoever_came_since() {
     let happens: [fn(&mut Workers, WorkerId); 3] = [
         |workers, id| workers.calls.handle_joined(id),
-        |workers, id| workers.calls.handle_lease_expired(id),
+        |workers, id| {
+            workers.calls.foreach(ForEach::new(Ask::Sample).workers([id]), workers.now).unwrap();
+            workers.wait(LEASE.times(10));
+        },
         |workers, id| workers.calls.set_worker_state(id, false).unwrap(),
     ];
     for happens in happens {

@@ -29,7 +29,7 @@ enum Op {
     Mark(u32, bool),
     Left(u32),
     Joined(u32),
-    Expired(u32),
+    Progress(u32),
     /// Lets the worker that was sent something answer, the first or a later call, once or twice.
     Answer {
         place: usize,
@@ -58,7 +58,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (worker(), any::<bool>()).prop_map(|(worker, healthy)| Op::Mark(worker, healthy)),
         2 => worker().prop_map(Op::Left),
         2 => worker().prop_map(Op::Joined),
-        1 => worker().prop_map(Op::Expired),
+        2 => worker().prop_map(Op::Progress),
         12 => (0..4usize, any::<bool>(), any::<bool>())
             .prop_map(|(place, ok, twice)| Op::Answer { place, ok, twice }),
         3 => (0..8usize).prop_map(Op::Take),
@@ -108,7 +108,7 @@ impl Onlooker {
             Op::Mark(id, healthy) => _ = calls.set_worker_state(WorkerId(id), healthy),
             Op::Left(id) => calls.handle_left(WorkerId(id)),
             Op::Joined(id) => calls.handle_joined(WorkerId(id)),
-            Op::Expired(id) => calls.handle_lease_expired(WorkerId(id)),
+            Op::Progress(id) => calls.handle_progress(WorkerId(id), now),
             Op::Answer { place, ok, twice } => {
                 while let Some(command) = calls.poll_command() {
                     self.sent.push(command);
@@ -147,7 +147,12 @@ impl Onlooker {
 proptest! {
     #[test]
     fn every_call_ends_in_one_place(ops in vec(op(), 0..80)) {
-        let config = CallConfig { max_in_flight: 2, max_sample_failures: 2, call_timeout: Some(Micros(4)) };
+        let config = CallConfig {
+            max_in_flight: 2,
+            max_sample_failures: 2,
+            call_timeout: Some(Micros(4)),
+            progress_timeout: Some(Micros(2)),
+        };
         let (sent, sets) = (vec![], vec![]);
         let (asynchronous, fetched, taken, answered) = (0, 0, 0, 0);
         let calls = CallManager::new(config);
@@ -176,7 +181,8 @@ proptest! {
     #[test]
     fn the_same_calls_give_the_same_answers(ops in vec(op(), 0..40)) {
         let run = || {
-            let config = CallConfig { call_timeout: Some(Micros(4)), ..CallConfig::default() };
+            let (call_timeout, progress_timeout) = (Some(Micros(4)), Some(Micros(2)));
+            let config = CallConfig { call_timeout, progress_timeout, ..CallConfig::default() };
             let mut onlooker = Onlooker {
                 calls: CallManager::new(config),
                 sent: vec![],

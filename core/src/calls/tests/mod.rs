@@ -18,6 +18,10 @@ impl CallRequest for Ask {
     fn is_sample(&self) -> bool {
         *self == Self::Sample
     }
+
+    fn reports_progress(&self) -> bool {
+        *self == Self::Sample
+    }
 }
 
 /// Ids of workers, and what became of their calls.

@@ -39,6 +39,9 @@ fn unguarded(work: &mut dyn FnMut()) -> Result<(), String> {
 }
 
 impl CalledWorker {
+    /// How long a sample is made at a time where others want to hear that it gets on.
+    pub const SAMPLE_SPAN: Micros = Micros::from_millis(20);
+
     /// Without a worker yet. `builder` gives what knows the names of the program, and its shell, host and clock, if there
     /// are any.
     pub fn new(builder: impl FnMut() -> RolloutWorkerBuilder + 'static) -> Self {

@@ -177,6 +177,12 @@ pub enum WorkerCommand {
 }
 
 impl WorkerCommand {
+    /// Whether workers tell that they get on with it while they do it. Learning is done in one go.
+    #[must_use]
+    pub fn reports_progress(&self) -> bool {
+        matches!(self, Self::Sample)
+    }
+
     /// Whether it samples.
     #[must_use]
     pub fn is_sample(&self) -> bool {

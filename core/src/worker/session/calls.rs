@@ -1,5 +1,6 @@
 //! Calls of the hub, which are done one after the other.
 
+use super::is_report_due;
 use crate::{
     ids::CallId,
     prelude::*,
@@ -12,14 +13,14 @@ use crate::{
 const MAX_WAITING: usize = 2_048;
 /// Bytes of the calls that may wait: a few of the largest.
 const MAX_WAITING_BYTES: usize = 256 << 20;
-/// How long a sample is made at a time. Between two spans the session hears messages.
-const SAMPLE_SPAN: Micros = Micros::from_millis(20);
 
 /// The calls of a session, and the worker that they are for.
 pub(super) struct Calls {
     worker: CalledWorker,
     waiting: VecDeque<(CallId, Task)>,
     bytes: usize,
+    /// When it was last told that a call is worked on.
+    reported: Micros,
 }
 
 /// What is to be done.
@@ -41,12 +42,21 @@ impl Task {
     }
 }
 
+/// What a part of a call has come to.
+pub(super) enum Advanced {
+    /// There is more to do. Not worth a message each time.
+    Working,
+    /// There is more to do, which the hub is to hear.
+    Report(CallId),
+    Done(Done),
+}
+
 /// What a call has brought.
 pub(super) type Done = (CallId, Result<WorkerAnswer, CommandError>);
 
 impl Calls {
     pub(super) fn new(worker: CalledWorker) -> Self {
-        Self { worker, waiting: VecDeque::new(), bytes: 0 }
+        Self { worker, waiting: VecDeque::new(), bytes: 0, reported: Micros(0) }
     }
 
     pub(super) fn set_guard(&mut self, guard: Guard) {
@@ -78,30 +88,39 @@ impl Calls {
         None
     }
 
-    /// Does the first call, or a part of it. What it has brought, if it is done.
-    pub(super) fn advance(&mut self) -> Option<Done> {
+    /// Does the first call, or a part of it. None if there is none.
+    pub(super) fn advance(&mut self, now: Micros) -> Option<Advanced> {
         let (call, task) = self.waiting.pop_front()?;
         self.bytes = self.bytes.saturating_sub(task.bytes());
         let command = match task {
             Task::SetUp(setup) => {
                 let made = WorkerSetup::read(&setup).and_then(|setup| self.worker.set_up(&setup));
-                return Some((call, made));
+                return Some(Advanced::Done((call, made)));
             }
             Task::Command(body) => WorkerCommand::decode(&body),
             Task::Sample => Ok(WorkerCommand::Sample),
         };
         let result = match command {
-            Ok(WorkerCommand::Sample) => match self.worker.sample_within(SAMPLE_SPAN).transpose() {
+            Ok(WorkerCommand::Sample) => match self.worker.sample_within(CalledWorker::SAMPLE_SPAN).transpose() {
                 Some(sampled) => sampled,
                 None => {
                     self.waiting.push_front((call, Task::Sample));
-                    return None;
+                    return Some(self.got_on(call, now));
                 }
             },
             Ok(command) => self.worker.execute(command),
             Err(error) => Err(error),
         };
-        Some((call, result))
+        Some(Advanced::Done((call, result)))
+    }
+
+    /// A part of a sample was made, which takes a round of the environments at least.
+    fn got_on(&mut self, call: CallId, now: Micros) -> Advanced {
+        if !is_report_due(self.reported, now) {
+            return Advanced::Working;
+        }
+        self.reported = now;
+        Advanced::Report(call)
     }
 
     /// Forgets all calls, and stops the worker.

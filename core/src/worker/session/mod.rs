@@ -7,7 +7,7 @@ mod tests;
 mod work;
 
 use bytes::Bytes;
-use calls::{Calls, Done};
+use calls::{Advanced, Calls, Done};
 use leases::{Leases, Turn};
 
 use super::{CalledWorker, Guard, Registry, RolloutWorkerBuilder, RunnerError, SlotRunner, WorkerAnswer};
@@ -21,13 +21,13 @@ use crate::{
         Inbox, Message, Outbox, Received, RefusalCode, Role,
         convert::{self, FragmentLimits},
         handshake::{self, HandshakeError, Identity},
-        message::{Goodbye, LeaseGrant, RunStart, WeightsApplied, Welcome},
+        message::{CallProgress, Goodbye, LeaseGrant, RunStart, WeightsApplied, Welcome},
     },
     run::RunSpec,
     time::Micros,
 };
 
-/// A running lease is reported on this often: only progress extends it.
+/// A running lease is reported on this often, and so is a sample: only progress extends them.
 const PROGRESS_INTERVAL: Micros = Micros::from_millis(250);
 
 /// No lease is begun, and no call, while this much waits to be sent: the hub is not taking it.
@@ -237,10 +237,12 @@ impl WorkerSession {
     /// can keep to a time budget. A call for a sample is done in spans of a few milliseconds on the worker's clock, if it
     /// has one; any other takes as long as it takes.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) {
-        if self.may_call()
-            && let Some(done) = self.calls.advance()
-        {
-            self.answer(done);
+        if self.may_call() {
+            match self.calls.advance(now) {
+                Some(Advanced::Done(done)) => self.answer(done),
+                Some(Advanced::Report(call)) => self.send(&Message::CallProgress(CallProgress { call: call.0 })),
+                Some(Advanced::Working) | None => {}
+            }
         }
         if self.leases.running().is_none() && self.may_begin() {
             self.begin_next(now);
@@ -401,6 +403,11 @@ impl WorkerSession {
             self.end(SessionState::Closed { reason: error.to_string() });
         }
     }
+}
+
+/// Whether it is time for the next report. A clock that was set back must not keep the hub in the dark.
+fn is_report_due(reported: Micros, now: Micros) -> bool {
+    now.since(reported) >= PROGRESS_INTERVAL || now < reported
 }
 
 fn clip(text: &str) -> String {

@@ -610,13 +610,22 @@ fn a_sample_is_made_in_spans_between_which_the_session_hears() {
     hub.send(&set_up(1, RolloutConfig { callbacks: vec![], ..cart_pole() }));
     hub.work();
     hub.send(&call(2, &WorkerCommand::Sample));
-    let mut slices = 0;
+    let (mut slices, mut reported) = (0, vec![]);
+    let mut messages = vec![];
     while hub.session.has_work() {
-        hub.session.work(1, hub.now);
+        hub.session.work(1, START + Micros::from_millis(100 * slices));
+        messages.extend(hub.receive());
+        if let Some(Message::CallProgress(progress)) = messages.last() {
+            reported.push((slices, progress.call));
+            messages.pop();
+        }
         slices += 1;
     }
     assert!(slices > 5, "{slices}");
-    let results = results(&hub.receive());
+    // Every quarter of a second, while there is more to do.
+    let expected: Vec<(u64, u64)> = (0..slices - 1).step_by(3).map(|slice| (slice, 2)).collect();
+    assert_eq!(reported, expected);
+    let results = results(&messages);
     let mut alone = RolloutWorker::from_config(cart_pole(), &Registry::builtin(), WorkerPlace::remote(1, 2)).unwrap();
     assert_eq!(results, [(2, Ok(WorkerAnswer::Sample(alone.sample().unwrap())))]);
 }

@@ -1,6 +1,6 @@
 //! Leases: taken, run, handed over, given up.
 
-use super::{ActiveRun, MAX_BACKLOG_BYTES, PROGRESS_INTERVAL, Turn, WorkerSession, clip};
+use super::{ActiveRun, MAX_BACKLOG_BYTES, Turn, WorkerSession, clip, is_report_due};
 use crate::{
     batch::SlotFragment,
     ids::LeaseId,
@@ -99,8 +99,7 @@ impl WorkerSession {
         match runner.slots.advance(max_vector_steps) {
             Ok(Advance::Idle) => self.finish(),
             Ok(Advance::Working { lease, env_steps }) => {
-                // A clock that was set back must not keep the hub in the dark.
-                if now.since(*reported) >= PROGRESS_INTERVAL || now < *reported {
+                if is_report_due(*reported, now) {
                     *reported = now;
                     self.send(&Message::Progress(Progress { lease: lease.0, env_steps }));
                 }

@@ -6,7 +6,7 @@ use rollmesh_core::{
     kernels::Kernels,
     protocol::{RefusalCode, Role, handshake::Identity, reconnect_delay},
     time::Micros,
-    worker::{SessionState, WorkerSession, core_fingerprint},
+    worker::{RolloutWorkerBuilder, SessionState, WorkerSession, core_fingerprint},
 };
 use rollmesh_web_registry::registry;
 use wasm_bindgen::prelude::*;
@@ -206,7 +206,9 @@ fn connect(agent: &Shared) {
         Heard::Closed => reconnect(&hearing),
     };
     let mut this = agent.borrow_mut();
-    let session = WorkerSession::new(this.identity(), registry().envs, Kernels::PORTABLE);
+    // With a clock, samples are made in spans, between which messages are heard and sent.
+    let session = WorkerSession::new(this.identity(), registry().envs, Kernels::PORTABLE)
+        .with_workers(|| RolloutWorkerBuilder::new(registry()).clock(page::now));
     match Socket::open(&this.task.url, hear) {
         Some(socket) => this.link = Some(Link { socket, session }),
         None => {

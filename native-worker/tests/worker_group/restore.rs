@@ -1,0 +1,77 @@
+//! What workers go on from that were lost where there is no local worker.
+
+use rollmesh::{
+    WorkerGroup,
+    worker_group::{FailureSettings, ForEachWorker, ParallelSample, Placement, SyncWeights},
+};
+use rollmesh_core::{
+    episode::GlobalVars,
+    filter::FilterKind,
+    ids::{PolicyId, WorkerId},
+    worker::{PolicyConfig, PolicyRoles, RolloutConfig, WorkerAnswer, WorkerCommand},
+};
+
+use super::rig::{builder, cart_pole, everybodys_weights, lose_all, notices, other_weights, placements};
+
+fn without_local(config: RolloutConfig, placement: &Placement, workers: u32) -> WorkerGroup {
+    let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
+    builder(config, placement, workers).local_worker(false).failures(failures).build().unwrap()
+}
+
+/// All workers are lost, and none can be brought back.
+fn stay_away(group: &mut WorkerGroup) {
+    lose_all(group);
+    assert_eq!(group.probe_unhealthy_workers().unwrap(), []);
+    assert_eq!(group.num_healthy_remote_workers(), 0);
+    let notices = notices(group);
+    assert!(notices.iter().any(|notice| notice.contains("what it had is lost")), "{notices:?}");
+}
+
+pub(crate) fn weights_that_were_synced_last_come_back_without_anybody_to_ask() {
+    for placement in placements() {
+        let mut group = without_local(cart_pole(), &placement, 2);
+        let (one, two) = (other_weights(11), other_weights(12));
+        let vars = GlobalVars { timestep: 77, ..GlobalVars::default() };
+        let sync = SyncWeights { global_vars: Some(&vars), ..SyncWeights::from_weights(&one) };
+        group.sync_weights(sync).unwrap();
+        group.sync_weights(SyncWeights::from_weights(&two)).unwrap();
+        lose_all(&mut group);
+        assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1), WorkerId(2)]);
+        assert_eq!(everybodys_weights(&mut group), vec![two.clone(); 2]);
+        let heard = group.foreach_worker(WorkerCommand::GlobalVars).unwrap();
+        assert_eq!(heard, vec![WorkerAnswer::GlobalVars(vars); 2]);
+        // Whoever is new hears of them, too, also where there is nobody else.
+        lose_all(&mut group);
+        group.add_workers(1, true).unwrap();
+        let last = ForEachWorker::remote().remote_workers([WorkerId(3)]);
+        let weights = group.foreach_worker_with(&last, WorkerCommand::Weights { policies: None }).unwrap();
+        assert_eq!(weights, [WorkerAnswer::Weights(two)]);
+    }
+}
+
+pub(crate) fn what_nobody_knows_any_more_is_not_made_up() {
+    for placement in placements() {
+        let mut group = without_local(cart_pole(), &placement, 1);
+        stay_away(&mut group);
+        // Somebody says what they are to act with.
+        let weights = other_weights(11);
+        group.sync_weights(SyncWeights::from_weights(&weights)).unwrap();
+        assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1)]);
+        assert_eq!(everybodys_weights(&mut group), [weights]);
+    }
+    // Weights are not all that there was.
+    let filtering = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..cart_pole() };
+    let mut filtering = without_local(filtering, &Placement::Threads, 1);
+    filtering.sync_weights(SyncWeights::from_weights(&other_weights(11))).unwrap();
+    stay_away(&mut filtering);
+    // One can begin anew.
+    filtering.reset(1).unwrap();
+    assert_eq!(filtering.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 1);
+
+    let mut changed = without_local(cart_pole(), &Placement::Threads, 1);
+    let second = PolicyId::new("second");
+    let kind = PolicyConfig::new("random");
+    changed.add_policy(&ForEachWorker::default(), second, kind, None, PolicyRoles::default()).unwrap();
+    changed.sync_weights(SyncWeights::from_weights(&other_weights(11))).unwrap();
+    stay_away(&mut changed);
+}
