@@ -95,12 +95,6 @@ impl FailureSettings {
     }
 }
 
-/// What a worker is and knows, for others to go on from.
-pub(super) struct State {
-    bytes: Vec<u8>,
-    weights: WeightsVersion,
-}
-
 impl WorkerGroup {
     /// Asks the unhealthy workers for a sign of life, and brings back those that give one: they are set up, if they have
     /// lost what they were, and take over the local worker's state, its weights and filters in particular, before they
