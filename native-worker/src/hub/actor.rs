@@ -240,6 +240,7 @@ impl Actor {
                     self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.poll_evaluation();
+                    self.retry_lines();
                     self.refresh_dashboards();
                 }
             }

@@ -8,6 +8,8 @@ use rollmesh_core::protocol::{
 };
 use serde::Serialize;
 
+use crate::lines::MAX_WAITING_BYTES;
+
 /// From its connection to its Hello a peer has this time, with TLS and the request.
 pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(2);
 /// The head of a request.
@@ -136,6 +138,7 @@ pub fn limits() -> Vec<Limit> {
         limit("page_tokens", MAX_PAGE_TOKENS as u64, "tokens", "the oldest is revoked"),
         limit("audit_file", MAX_AUDIT_BYTES, "bytes", "a new file is begun, one older is kept"),
         limit("audit_records", u64::from(MAX_AUDIT_RECORDS), "records per second about strangers, or peers", "counted"),
+        limit("waiting_lines", MAX_WAITING_BYTES as u64, "bytes for a file on a full disk", "lost and counted"),
         limit("offences", u64::from(MAX_OFFENCES), "answers of a worker that nobody asked for", "closed"),
     ]
 }

@@ -64,6 +64,7 @@ use crate::{
     external::ExternalMultiAgentEnv,
     launch::{Launcher, LocalLauncher, WorkerSpec},
     net::Fingerprint,
+    lines::LineNews,
     train::{SampleConfig, SavedRun, StartError, Summary, Task, TrainConfig},
 };
 
@@ -263,7 +264,9 @@ impl Hub {
         }
         tokens.share(&worker);
         let started = Record::Started { address, encrypted: tls.is_some() };
-        audit.add(&started).map_err(|error| HubError::Audit(audit_log.unwrap_or_default(), error))?;
+        if let Some(LineNews::Waiting { error, .. }) = audit.add(&started) {
+            return Err(HubError::Audit(audit_log.unwrap_or_default(), error));
+        }
         let (events, inbox) = mpsc::channel(1024);
         let (status_sender, status) = watch::channel(RunStatus::default());
         let (notice_sender, notices) = mpsc::channel(1024);
@@ -380,6 +383,11 @@ impl Hub {
     }
 
     /// Begins a run and starts its local workers. The receiver gets the summary when the run is over.
+    /// The next notice that is there already.
+    pub(crate) fn take_notice(&mut self) -> Option<HubNotice> {
+        self.notices.try_recv().ok()
+    }
+
     ///
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.

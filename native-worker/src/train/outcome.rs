@@ -60,3 +60,6 @@ fn is_zero(count: &u64) -> bool {
 fn as_text<S: Serializer>(hash: &Hash128, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(hash)
 }
+    /// Lines of `metrics.jsonl` and `journal.jsonl` that are not there, since there was no room for them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost_lines: u64,

@@ -46,6 +46,7 @@ use crate::{
     offline::OfflineError,
 };
 
+    lines::LineNews,
 pub(crate) use leases::UploadFault;
 pub(crate) use undo::{RolledBack, Undone};
 pub use weights::SyncError;
@@ -280,16 +281,22 @@ impl Run {
     }
 
     /// Writes down what decided on the batches, if the run has files and needs it to be repeated.
-    pub(crate) fn write_journal(&mut self) -> io::Result<()> {
+    pub(crate) fn write_journal(&mut self) -> Vec<LineNews> {
+        let mut news = Vec::new();
         while let Some(entry) = self.group.poll_journal() {
-            self.files.as_mut().map_or(Ok(()), |files| files.dir.add_to_journal(&entry))?;
+            news.extend(self.files.as_mut().and_then(|files| files.dir.add_to_journal(&entry)));
         }
-        Ok(())
+        news
     }
 
     /// Writes a line of metrics, if the run has files.
-    pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> io::Result<()> {
-        self.files.as_mut().map_or(Ok(()), |files| files.dir.add_metrics(metrics))
+    pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> Option<LineNews> {
+        self.files.as_mut()?.dir.add_metrics(metrics)
+    }
+
+    /// Tries again to write the lines for which there was no room.
+    pub(crate) fn retry_lines(&mut self) -> Vec<LineNews> {
+        self.files.as_mut().map_or_else(Vec::new, |files| files.dir.retry())
     }
 
     /// Why the run should end now, if it should.
@@ -388,6 +395,7 @@ mod tests {
     use rollmesh_core::{
         env::EnvRegistry,
         group::{GroupCommand, WorkerProfile},
+            lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
         kernels::Kernels,
         worker::{Advance, SlotRunner},
     };

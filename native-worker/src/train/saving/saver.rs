@@ -27,8 +27,8 @@ pub(in super::super) struct SaverFiles {
     pub(in super::super) dir: PathBuf,
     /// The configuration as it is in the run's directory.
     pub(in super::super) config: String,
-    /// `metrics.jsonl`: on the disk before a checkpoint that counts its lines.
-    pub(in super::super) metrics: Option<File>,
+    /// `metrics.jsonl` and the journal: on the disk before a checkpoint that counts their lines.
+    pub(in super::super) lines: Vec<File>,
 }
 
 /// How an attempt to save went.
@@ -126,7 +126,7 @@ fn save(files: &SaverFiles, checkpoints: &mut Option<Checkpoints>, snapshot: Sna
     let ledger = snapshot.ledger();
     let contents = snapshot.into_files(&files.config)?;
     let contents: Vec<(&str, &[u8])> = contents.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
-    files.metrics.as_ref().map_or(Ok(()), File::sync_data)?;
+    files.lines.iter().try_for_each(File::sync_data)?;
     // The directory may be one again that it was not the last time.
     let mut open = match checkpoints.take() {
         Some(open) => open,
