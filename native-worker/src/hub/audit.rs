@@ -8,20 +8,23 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use rollmesh_core::protocol::{Kind, Role, TokenId};
+use rollmesh_core::{
+    group::Ledger,
+    protocol::{Kind, Role, TokenId},
+};
 use serde::{Serialize, Serializer};
 
 use super::{
     limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS},
     private_file,
 };
-
-/// Something to be remembered.
-#[derive(Clone, Debug, Serialize)]
 use crate::lines::{Backlog, LineFile, LineNews};
 
 /// What people call it.
 const FILE: &str = "the audit log";
+
+/// Something to be remembered.
+#[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Record {
     Started {
@@ -111,6 +114,11 @@ pub(super) enum Record {
     },
     RunEnded {
         run: u32,
+    },
+    /// Env steps of a run were lost or counted twice.
+    BooksUnbalanced {
+        run: u32,
+        ledger: Box<Ledger>,
     },
     /// An operator asked for something.
     Command {
@@ -209,13 +217,6 @@ impl Budget {
 
 #[derive(Debug)]
 struct Log {
-    path: PathBuf,
-    newest: LineFile,
-    max_bytes: u64,
-}
-
-impl Audit {
-    /// Goes on at the end of a file.
     files: Files,
     backlog: Backlog,
 }
@@ -223,6 +224,13 @@ impl Audit {
 /// The file that is written, and one older.
 #[derive(Debug)]
 struct Files {
+    path: PathBuf,
+    newest: LineFile,
+    max_bytes: u64,
+}
+
+impl Audit {
+    /// Goes on at the end of a file.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Self::open_with(path, MAX_AUDIT_BYTES)
     }
@@ -325,6 +333,11 @@ mod tests {
             assert!(audit.add(&Record::LeaseRevoked { worker: 1, lease }).is_none());
         }
         let older = directory.path().join("state/audit.jsonl.1");
+        // As it is when a new file could not be made.
+        fs::rename(&path, &older).unwrap();
+        for lease in 100..120 {
+            assert!(audit.add(&Record::LeaseRevoked { worker: 1, lease }).is_none());
+        }
         assert!(fs::metadata(&older).unwrap().len() <= 1000 && fs::metadata(&path).unwrap().len() <= 1000);
         assert_eq!(lines(&path).last().unwrap()["lease"], 119);
         #[cfg(unix)]
@@ -333,11 +346,6 @@ mod tests {
 
     #[test]
     fn strangers_cannot_flood_it() {
-        // As it is when a new file could not be made.
-        fs::rename(&path, &older).unwrap();
-        for lease in 100..120 {
-            assert!(audit.add(&Record::LeaseRevoked { worker: 1, lease }).is_none());
-        }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
         let mut audit = Audit::open(&path).unwrap();

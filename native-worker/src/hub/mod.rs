@@ -10,6 +10,7 @@ mod admit;
 mod assets;
 mod audit;
 mod auditor;
+mod books;
 mod calls;
 mod checkpoints;
 mod children;
@@ -63,8 +64,8 @@ use crate::{
     Registry,
     external::ExternalMultiAgentEnv,
     launch::{Launcher, LocalLauncher, WorkerSpec},
-    net::Fingerprint,
     lines::LineNews,
+    net::Fingerprint,
     train::{SampleConfig, SavedRun, StartError, Summary, Task, TrainConfig},
 };
 
@@ -382,12 +383,12 @@ impl Hub {
         self.notices.recv().await
     }
 
-    /// Begins a run and starts its local workers. The receiver gets the summary when the run is over.
     /// The next notice that is there already.
     pub(crate) fn take_notice(&mut self) -> Option<HubNotice> {
         self.notices.try_recv().ok()
     }
 
+    /// Begins a run and starts its local workers. The receiver gets the summary when the run is over.
     ///
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.

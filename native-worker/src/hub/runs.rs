@@ -122,6 +122,7 @@ impl Actor {
         let (summary, faults) = run.end(end, unaudited, now);
         self.next_lease = run.group.next_lease_id();
         let run = run.number;
+        self.report_books(run, &summary.end);
         let over = Message::RunEnd(RunEndMessage { run });
         self.remember(&Record::RunEnded { run });
         self.update = None;
@@ -226,8 +227,8 @@ impl Actor {
         let news = run.write_journal();
         // Weights that were set meanwhile need not wait until somebody takes the batch.
         let has_next_weights = run.has_next_weights();
-        match batch {
         self.note_lines(news);
+        match batch {
             None => {}
             Some(Ok(Submitted { update, trace })) => {
                 self.update = Some(update);

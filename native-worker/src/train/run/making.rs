@@ -250,6 +250,8 @@ impl Run {
             history: Vec::new(),
             evaluations: Vec::new(),
             evaluation: None,
+            #[cfg(test)]
+            false_books: None,
         })
     }
 }
