@@ -21,6 +21,7 @@ pub mod hub;
 pub mod kernels;
 pub mod launch;
 pub mod learner;
+mod lines;
 pub mod monitor;
 mod net;
 pub mod offline;

@@ -170,7 +170,7 @@ fn three_hundred_lies_are_caught_in_99_of_100_runs() {
         group.distrust(WorkerId(1), Party(0));
         group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, Micros(0));
         let mut state = FakeState::new(SlotId(0));
-        let is_audited = |version| {
+        let is_caught = |version| {
             group.begin_iteration(WeightsVersion(version), Micros(0)).unwrap();
             let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
             let mut fragment = state.fragment(WeightsVersion(version), LENGTH);
@@ -178,9 +178,12 @@ fn three_hundred_lies_are_caught_in_99_of_100_runs() {
             flip_a_reward_bit(&mut fragment);
             group.handle_fragments(worker, lease.id, vec![fragment], Micros(0));
             group.poll_batch().unwrap();
-            group.poll_audit().is_some()
+            let Some(task) = group.poll_audit() else { return false };
+            let conviction = group.handle_audited(&task, replay(&task), Micros(0)).expect("it differs");
+            assert_eq!((conviction.party, conviction.first_doubtful), (Party(0), Some(FragmentNo(0))));
+            true
         };
-        !(0..300).any(is_audited)
+        !(0..300).any(is_caught)
     });
     let escapes = escapes.count() as u64;
     assert!(escapes * 100 <= RUNS, "{escapes} of {RUNS} were not caught");

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ExpiryCause, Outcome, RejectReason};
+use crate::prelude::*;
 
 /// Where the granted env steps are, over the life of a run.
 ///
@@ -81,6 +82,16 @@ pub struct Uninvited {
     pub rejected: Rejected,
 }
 
+/// Env steps are lost or counted twice: the books do not balance.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the books do not balance: of {} granted env steps {} are committed, {} superseded, {} rejected, {} expired and {} \
+     outstanding; of the committed ones {} are consumed, {} queued and {} dropped as stale",
+    .0.granted, .0.committed, .0.superseded, .0.rejected.total(), .0.expired.total(), .0.outstanding,
+    .0.consumed, .0.queued, .0.dropped_stale
+)]
+pub struct UnbalancedLedger(pub Box<Ledger>);
+
 /// How a grant ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -95,6 +106,14 @@ impl Ledger {
         let ended = [self.committed, self.superseded, self.rejected.total(), self.expired.total(), self.outstanding];
         let taken = [self.consumed, self.queued, self.dropped_stale];
         sum(ended) == Some(self.granted) && sum(taken) == Some(self.committed)
+    }
+
+    /// An error unless the books [balance](Self::balances).
+    ///
+    /// # Errors
+    /// [`UnbalancedLedger`].
+    pub fn check(&self) -> Result<(), UnbalancedLedger> {
+        if self.balances() { Ok(()) } else { Err(UnbalancedLedger(Box::new(*self))) }
     }
 
     /// The books at the end of the batches that were taken: what is queued or outstanding will be made again.
@@ -206,7 +225,6 @@ impl Expired {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prelude::*;
 
     #[test]
     fn every_end_has_its_own_bucket_and_keeps_the_balance() {
@@ -255,6 +273,8 @@ mod tests {
         ledger.open(8);
         ledger.outstanding -= 1;
         assert!(!ledger.balances());
+        let text = ledger.check().unwrap_err().to_string();
+        assert!(text.contains("of 8 granted env steps 0 are committed") && text.contains("7 outstanding"), "{text}");
         let lost_in_the_queue = Ledger { granted: 8, committed: 8, consumed: 4, queued: 3, ..Ledger::default() };
         assert!(!lost_in_the_queue.balances());
         let more_than_can_be = Ledger { committed: u64::MAX, consumed: u64::MAX, queued: 1, ..Ledger::default() };

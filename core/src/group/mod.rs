@@ -78,7 +78,7 @@ mod worker;
 
 pub use config::{BeginError, GroupConfig, GroupConfigError, SamplingMode};
 pub use journal::{JournalEntry, JournalError};
-pub use ledger::{Expired, Ledger, Rejected, Uninvited};
+pub use ledger::{Expired, Ledger, Rejected, UnbalancedLedger, Uninvited};
 pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};
 pub use replay::{AuditPolicy, AuditTask, BadShare, Conviction, Party, Verdict};
 pub use state::{GroupState, RestoreError};

@@ -111,6 +111,13 @@ impl GroupState {
         self.next_fragment
     }
 
+    /// The first batch with a fragment of an untrusted worker that nobody has made again; none if there is no such. What was
+    /// saved before it was taken is clean.
+    #[must_use]
+    pub fn first_doubt(&self) -> Option<FragmentNo> {
+        self.doubts.iter().map(|(_, _, first)| *first).min()
+    }
+
     /// False for what no group says of itself.
     fn is_sound(&self) -> bool {
         let Ledger { granted, outstanding, queued, regenerated, .. } = self.ledger;
@@ -217,6 +224,7 @@ mod tests {
     fn states_survive_as_bytes_and_damage_is_found() {
         let state = state();
         let bytes = state.encode();
+        assert_eq!(GroupState::decode(&bytes).map(|state| state.first_doubt()), Ok(Some(FragmentNo(0))));
         assert_eq!(GroupState::decode(&bytes), Ok(state));
         assert_eq!(GroupState::decode(&[]), Err(RestoreError::Damaged));
         assert_eq!(GroupState::decode(&[9, 1]), Err(RestoreError::Version(9)));

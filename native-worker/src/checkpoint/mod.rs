@@ -57,6 +57,8 @@ pub struct Checkpoints<S = Disk> {
     storage: S,
     dir: PathBuf,
     next: u64,
+    /// One that stays beside the newest.
+    kept: Option<u64>,
 }
 
 /// The files of a checkpoint.
@@ -129,7 +131,7 @@ fn join(damaged: &[Damage]) -> String {
 /// # Errors
 /// [`CheckpointError::AllDamaged`], [`CheckpointError::Io`].
 pub fn newest(dir: impl Into<PathBuf>) -> Result<Option<Found>, CheckpointError> {
-    let checkpoints = Checkpoints { storage: Disk, dir: dir.into(), next: 0 };
+    let checkpoints = Checkpoints { storage: Disk, dir: dir.into(), next: 0, kept: None };
     let mut numbers = checkpoints.numbers()?;
     loop {
         let found = checkpoints.load();
@@ -165,7 +167,7 @@ impl Checkpoints {
 }
 
 impl<S: Storage> Checkpoints<S> {
-    /// How many are kept: the newest, and another one in case that is damaged.
+    /// How many are kept: the newest, and another one in case that is damaged. [`keep`](Self::keep) keeps one more.
     pub const KEPT: usize = 2;
 
     /// As [`open`](Checkpoints::open), somewhere else than on the disk.
@@ -182,9 +184,15 @@ impl<S: Storage> Checkpoints<S> {
                 let _ = storage.remove_dir(&dir.join(name));
             }
         }
-        let mut checkpoints = Self { storage, dir, next: 0 };
+        let mut checkpoints = Self { storage, dir, next: 0, kept: None };
         checkpoints.next = checkpoints.numbers()?.first().map_or(0, |newest| newest + 1);
         Ok(checkpoints)
+    }
+
+    /// From now on the checkpoint of this number stays, however many newer ones come; the one before that was to stay need
+    /// not any more.
+    pub fn keep(&mut self, number: Option<u64>) {
+        self.kept = number;
     }
 
     /// Saves a checkpoint: name and contents of its files. It is on the disk when this returns its number. If it fails,
@@ -194,7 +202,7 @@ impl<S: Storage> Checkpoints<S> {
     /// [`CheckpointError`].
     pub fn save(&mut self, files: &[(&str, &[u8])]) -> Result<u64, CheckpointError> {
         let manifest = Manifest::of(self.next, files)?;
-        let place = self.dir.join(name_of(self.next));
+        let place = self.place(self.next);
         let unfinished = place.with_extension(&UNFINISHED[1..]);
         let written = self.write(&unfinished, files, &manifest).and_then(|()| self.storage.rename(&unfinished, &place));
         if let Err(source) = written {
@@ -239,11 +247,16 @@ impl<S: Storage> Checkpoints<S> {
     }
 
     fn read(&self, number: u64) -> Result<BTreeMap<String, Vec<u8>>, String> {
-        read_in(&self.storage, &self.dir.join(name_of(number)), Some(number)).map(|(_, files)| files)
+        read_in(&self.storage, &self.place(number), Some(number)).map(|(_, files)| files)
+    }
+
+    /// The directory of a checkpoint.
+    pub(crate) fn place(&self, number: u64) -> PathBuf {
+        self.dir.join(name_of(number))
     }
 
     /// Numbers of the checkpoints, newest first.
-    fn numbers(&self) -> Result<Vec<u64>, CheckpointError> {
+    pub(crate) fn numbers(&self) -> Result<Vec<u64>, CheckpointError> {
         let names = self.storage.list(&self.dir);
         let names = names.map_err(|source| CheckpointError::Io { path: self.dir.clone(), source })?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
@@ -254,8 +267,8 @@ impl<S: Storage> Checkpoints<S> {
     /// What cannot be removed now is removed after the next one: the new checkpoint is safe.
     fn remove_old(&mut self) {
         let Ok(numbers) = self.numbers() else { return };
-        for number in numbers.into_iter().skip(Self::KEPT) {
-            let place = self.dir.join(name_of(number));
+        for number in numbers.into_iter().skip(Self::KEPT).filter(|number| Some(*number) != self.kept) {
+            let place = self.place(number);
             let going = place.with_extension(&UNFINISHED[1..]);
             // Gone as a whole, so that a half removed one does not look damaged.
             if self.storage.rename(&place, &going).is_ok() {

@@ -294,7 +294,7 @@ impl FromFiles<'_> {
             let evaluation = if is_due { self.evaluate()? } else { None };
             let wall_s = self.start.elapsed().as_secs_f64();
             let line = Line { iteration: number, env_steps, wall_s, learner: learner.as_ref(), evaluation };
-            self.dir.add_metrics(&line).map_err(Failure::other)?;
+            self.dir.add_metrics(&line).iter().for_each(|news| eprintln!("{news}"));
             progress.say(env_steps.min(self.plan.max_env_steps), &self.say(learner.as_ref()));
             if is_last || self.is_solved() {
                 return Ok(());
@@ -365,6 +365,8 @@ impl FromFiles<'_> {
             weights_hash: weights_hash(&checkpoint.weights).to_string(),
             error,
         };
+        let (_, faults) = self.dir.finish();
+        faults.iter().for_each(|fault| eprintln!("{fault}"));
         self.dir.write_end(&checkpoint, &summary).map_err(Failure::other)?;
         self.training.stop().map_err(Failure::other)?;
         Ok(summary)

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Registry,
-    hub::{Hub, HubConfig, SecurityConfig, TOKEN_VARIABLE},
+    hub::{Hub, HubConfig, HubNotice, SecurityConfig, TOKEN_VARIABLE},
     kernels::AUTO,
     progress::Progress,
     train::{SavedRun, Summary, TrainConfig},
@@ -130,6 +130,11 @@ pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut 
         begun.map_err(|error| if error.is_usage() { Failure::usage(error) } else { Failure::other(error) })?;
     let mut status = hub.status();
     let mut is_ending = false;
+    let show = |notice: HubNotice| match quiet {
+        false => progress.println(&notice.text),
+        true if notice.level > 0 => eprintln!("{}", notice.text),
+        true => {}
+    };
     let summary = loop {
         tokio::select! {
             summary = &mut summary => break summary.map_err(|_| Failure::other("the hub stopped in the middle of the run"))?,
@@ -137,11 +142,7 @@ pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut 
                 let now = status.borrow_and_update().clone();
                 progress.say(now.env_steps, &describe(&now, target));
             }
-            Some(notice) = hub.next_notice() => match quiet {
-                false => progress.println(&notice.text),
-                true if notice.level > 0 => eprintln!("{}", notice.text),
-                true => {}
-            },
+            Some(notice) = hub.next_notice() => show(notice),
             ending = endings.first(), if !is_ending => {
                 is_ending = true;
                 match ending {
@@ -152,6 +153,8 @@ pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut 
             }
         }
     };
+    // What went wrong at the end was said before the summary.
+    std::iter::from_fn(|| hub.take_notice()).for_each(show);
     progress.finish();
     Ok(summary)
 }

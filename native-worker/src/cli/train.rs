@@ -269,7 +269,7 @@ pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {
         },
         RunEnd::Stopped => "stopped".to_owned(),
         RunEnd::Drained => "drained".to_owned(),
-        RunEnd::Failed(error) => format!("failed: {error}"),
+        end @ (RunEnd::Failed(_) | RunEnd::Unbalanced(_)) => format!("failed: {}", end.error().unwrap_or_default()),
     };
     println!("{} with {}, seed {}: {end}", summary.env, summary.algo, summary.seed);
     println!("mean return   {mean} (last 100 episodes)");
@@ -289,6 +289,6 @@ pub(super) fn exit_code(summary: &Summary, stop_return: Option<f64>) -> Result<E
         RunEnd::Solved | RunEnd::Drained => Ok(ExitCode::SUCCESS),
         RunEnd::Finished if stop_return.is_none() => Ok(ExitCode::SUCCESS),
         RunEnd::Finished | RunEnd::Stopped => Ok(ExitCode::from(3)),
-        RunEnd::Failed(error) => Err(Failure::Other(error.clone())),
+        end @ (RunEnd::Failed(_) | RunEnd::Unbalanced(_)) => Err(Failure::Other(end.error().unwrap_or_default())),
     }
 }

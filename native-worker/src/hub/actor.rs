@@ -80,6 +80,9 @@ pub(super) enum Event {
     Drain { drained: oneshot::Sender<()> },
     /// The program ends.
     Shutdown,
+    /// The run's books are to be these.
+    #[cfg(test)]
+    Falsify(rollmesh_core::group::Ledger),
 }
 
 pub(super) struct Peer {
@@ -248,6 +251,8 @@ impl Actor {
                     self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.poll_evaluation();
+                    self.retry_lines();
+                    self.check_books();
                     self.refresh_dashboards();
                 }
             }
@@ -316,6 +321,8 @@ impl Actor {
             Event::CountTraffic { reply } => _ = reply.send(self.traffic()),
             Event::Workers(order) => self.obey_program(order),
             Event::Shutdown => {}
+            #[cfg(test)]
+            Event::Falsify(books) => self.run.iter_mut().for_each(|run| run.false_books = Some(books)),
         }
     }
 

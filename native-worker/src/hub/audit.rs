@@ -3,20 +3,26 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Write as _},
+    fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use rollmesh_core::protocol::{Kind, Role, TokenId};
+use rollmesh_core::{
+    group::Ledger,
+    protocol::{Kind, Role, TokenId},
+};
 use serde::{Serialize, Serializer};
 
 use super::{
     limits::{MAX_AUDIT_BYTES, MAX_AUDIT_RECORDS},
     private_file,
 };
+use crate::lines::{Backlog, LineFile, LineNews};
+
+/// What people call it.
+const FILE: &str = "the audit log";
 
 /// Something to be remembered.
 #[derive(Clone, Debug, Serialize)]
@@ -109,6 +115,11 @@ pub(super) enum Record {
     },
     RunEnded {
         run: u32,
+    },
+    /// Env steps of a run were lost or counted twice.
+    BooksUnbalanced {
+        run: u32,
+        ledger: Box<Ledger>,
     },
     /// An operator asked for something.
     Command {
@@ -225,9 +236,15 @@ impl Budget {
 
 #[derive(Debug)]
 struct Log {
+    files: Files,
+    backlog: Backlog,
+}
+
+/// The file that is written, and one older.
+#[derive(Debug)]
+struct Files {
     path: PathBuf,
-    file: File,
-    bytes: u64,
+    newest: LineFile,
     max_bytes: u64,
 }
 
@@ -243,59 +260,61 @@ impl Audit {
         }
         let file = private_file::append(path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self { log: Some(Log { path: path.to_owned(), file, bytes, max_bytes }), ..Self::default() })
+        let newest = LineFile::new(file, bytes);
+        let files = Files { path: path.to_owned(), newest, max_bytes };
+        Ok(Self { log: Some(Log { files, backlog: Backlog::new(FILE) }), ..Self::default() })
     }
 
-    /// Adds a record.
-    ///
-    /// # Errors
-    /// What the system says if it cannot be written; then nothing more is.
-    pub(super) fn add(&mut self, record: &Record) -> io::Result<()> {
-        if self.log.is_none() {
-            return Ok(());
-        }
+    /// Adds a record. If it cannot be written now, it waits.
+    pub(super) fn add(&mut self, record: &Record) -> Option<LineNews> {
+        self.log.as_ref()?;
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
         self.add_at(record, at_ms)
     }
 
-    fn add_at(&mut self, record: &Record, at_ms: u64) -> io::Result<()> {
+    fn add_at(&mut self, record: &Record, at_ms: u64) -> Option<LineNews> {
+        let mut news = None;
         if let Some(of) = record.causer() {
             let (has_room, records) = self.budgets.entry(of).or_default().take(at_ms / 1000);
             if records > 0 {
-                self.write(&Line { at_ms, record: &Record::LeftOut { records, of } })?;
+                news = self.write(&Line { at_ms, record: &Record::LeftOut { records, of } });
             }
             if !has_room {
-                return Ok(());
+                return news;
             }
         }
-        self.write(&Line { at_ms, record })
+        self.write(&Line { at_ms, record }).or(news)
     }
 
-    fn write(&mut self, line: &Line<'_>) -> io::Result<()> {
-        let Some(log) = &mut self.log else { return Ok(()) };
-        let mut bytes = serde_json::to_vec(line)?;
-        bytes.push(b'\n');
-        let written = log.write(&bytes);
-        if written.is_err() {
-            self.log = None;
+    fn write(&mut self, line: &Line<'_>) -> Option<LineNews> {
+        let Log { files, backlog } = self.log.as_mut()?;
+        match serde_json::to_vec(line) {
+            Ok(bytes) => backlog.add([bytes, b"\n".to_vec()].concat(), |line| files.add(line)),
+            Err(error) => Some(LineNews::NoJson { file: FILE, error }),
         }
-        written
+    }
+
+    /// Tries again to write what could not be written.
+    pub(super) fn retry(&mut self) -> Option<LineNews> {
+        let Log { files, backlog } = self.log.as_mut()?;
+        backlog.retry(|line| files.add(line))
     }
 }
 
-impl Log {
-    /// One write per line, so that a reader never sees half of one.
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.bytes + line.len() as u64 > self.max_bytes && self.bytes > 0 {
+impl Files {
+    fn add(&mut self, line: &[u8]) -> io::Result<()> {
+        let bytes = self.newest.bytes();
+        if bytes + line.len() as u64 > self.max_bytes && bytes > 0 {
             let mut older = self.path.as_os_str().to_owned();
             older.push(".1");
-            fs::rename(&self.path, older)?;
-            self.file = private_file::append(&self.path)?;
-            self.bytes = 0;
+            // It has that name already if there was no room for a new one then.
+            fs::rename(&self.path, older).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            })?;
+            self.newest = LineFile::new(private_file::append(&self.path)?, 0);
         }
-        self.file.write_all(line)?;
-        self.bytes += line.len() as u64;
-        Ok(())
+        self.newest.add(line)
     }
 }
 
@@ -315,9 +334,9 @@ mod tests {
     fn records_are_added_and_files_are_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state/audit.jsonl");
-        Audit::open(&path).unwrap().add(&Record::Stopped).unwrap();
+        assert!(Audit::open(&path).unwrap().add(&Record::Stopped).is_none());
         let mut audit = Audit::open_with(&path, 1000).unwrap();
-        audit.add(&Record::Denied { peer: 3, role: Role::Viewer, kind: Kind::Stop }).unwrap();
+        assert!(audit.add(&Record::Denied { peer: 3, role: Role::Viewer, kind: Kind::Stop }).is_none());
         let [first, second] = &lines(&path)[..] else { panic!("two lines") };
         assert_eq!(first["event"], "stopped");
         assert!(first["at_ms"].as_u64().unwrap() > 1_600_000_000_000);
@@ -326,11 +345,16 @@ mod tests {
             (&"denied".into(), &"Viewer".into(), &"Stop".into())
         );
         for lease in 0..100 {
-            audit.add(&Record::LeaseRevoked { worker: 1, lease }).unwrap();
+            assert!(audit.add(&Record::LeaseRevoked { worker: 1, lease }).is_none());
         }
         let older = directory.path().join("state/audit.jsonl.1");
+        // As it is when a new file could not be made.
+        fs::rename(&path, &older).unwrap();
+        for lease in 100..120 {
+            assert!(audit.add(&Record::LeaseRevoked { worker: 1, lease }).is_none());
+        }
         assert!(fs::metadata(&older).unwrap().len() <= 1000 && fs::metadata(&path).unwrap().len() <= 1000);
-        assert_eq!(lines(&path).last().unwrap()["lease"], 99);
+        assert_eq!(lines(&path).last().unwrap()["lease"], 119);
         #[cfg(unix)]
         assert!(!private_file::is_public(&path).unwrap() && !private_file::is_public(&older).unwrap());
     }
@@ -341,10 +365,10 @@ mod tests {
         let path = directory.path().join("audit.jsonl");
         let mut audit = Audit::open(&path).unwrap();
         for _ in 0..1000 {
-            audit.add_at(&Record::Connected { from: from() }, 5_000).unwrap();
+            assert!(audit.add_at(&Record::Connected { from: from() }, 5_000).is_none());
         }
-        audit.add_at(&Record::Stopped, 5_000).unwrap();
-        audit.add_at(&Record::Limit { from: from(), what: "pending" }, 6_000).unwrap();
+        assert!(audit.add_at(&Record::Stopped, 5_000).is_none());
+        assert!(audit.add_at(&Record::Limit { from: from(), what: "pending" }, 6_000).is_none());
         let lines = lines(&path);
         assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 3);
         assert_eq!(lines[lines.len() - 2]["records"], 1000 - MAX_AUDIT_RECORDS);
@@ -364,11 +388,11 @@ mod tests {
                 Record::UploadRejected { worker: 1, lease, why: String::new() },
                 Record::Group { text: text.clone(), is_cheap: true },
             ] {
-                audit.add_at(&record, 5_000).unwrap();
+                assert!(audit.add_at(&record, 5_000).is_none());
             }
         }
-        audit.add_at(&Record::Connected { from: from() }, 5_000).unwrap();
-        audit.add_at(&Record::Group { text: "expired".into(), is_cheap: false }, 5_000).unwrap();
+        assert!(audit.add_at(&Record::Connected { from: from() }, 5_000).is_none());
+        assert!(audit.add_at(&Record::Group { text: "expired".into(), is_cheap: false }, 5_000).is_none());
         let lines = lines(&path);
         assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 2);
         assert_eq!(
@@ -386,12 +410,12 @@ mod tests {
             Record::Admitted { from: from(), peer, role, token: TokenId(7), kind, name }
         };
         for peer in 0..1000 {
-            audit.add_at(&admitted(peer, Role::Worker), 5_000).unwrap();
-            audit.add_at(&Record::Left { peer, role: Role::Worker, fault: None }, 5_000).unwrap();
+            assert!(audit.add_at(&admitted(peer, Role::Worker), 5_000).is_none());
+            assert!(audit.add_at(&Record::Left { peer, role: Role::Worker, fault: None }, 5_000).is_none());
         }
-        audit.add_at(&admitted(1000, Role::Operator), 5_000).unwrap();
-        audit.add_at(&Record::UploadRejected { worker: 1, lease: 1, why: String::new() }, 5_000).unwrap();
-        audit.add_at(&Record::Left { peer: 1001, role: Role::Worker, fault: None }, 6_000).unwrap();
+        assert!(audit.add_at(&admitted(1000, Role::Operator), 5_000).is_none());
+        assert!(audit.add_at(&Record::UploadRejected { worker: 1, lease: 1, why: String::new() }, 5_000).is_none());
+        assert!(audit.add_at(&Record::Left { peer: 1001, role: Role::Worker, fault: None }, 6_000).is_none());
         let lines = lines(&path);
         let [.., operator, rejected, left_out, left] = &lines[..] else { panic!("{lines:?}") };
         assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 4);

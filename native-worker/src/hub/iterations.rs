@@ -37,9 +37,10 @@ impl Actor {
         let Some(run) = &mut self.run else { return };
         // A batch waits in the group as long as the one before it is being consumed.
         let batch = if self.update.is_none() && self.finishing.is_none() { run.poll_update() } else { None };
-        let journalled = run.write_journal();
+        let news = run.write_journal();
         // Weights that were set meanwhile need not wait until somebody takes the batch.
         let has_next_weights = run.has_next_weights();
+        self.note_lines(news);
         match batch {
             None => {}
             Some(Ok(Submitted { update, trace })) => {
@@ -47,9 +48,6 @@ impl Actor {
                 self.dashboard.trace = Some(trace);
             }
             Some(Err(error)) => return self.end_run(RunEnd::Failed(error.to_string())),
-        }
-        if let Err(error) = journalled {
-            self.notice(2, format!("journal.jsonl could not be written, no more of it follows: {error}"));
         }
         if has_next_weights && let Err(error) = self.publish_weights() {
             self.end_run(RunEnd::Failed(error.to_string()));
@@ -96,13 +94,11 @@ impl Actor {
         };
         let metrics = run.handle_update(weights, &stats);
         let point = run.point(&metrics);
-        let written = run.write_metrics(&metrics);
+        let news = run.write_metrics(&metrics);
         // Whoever goes back to here keeps that line.
         run.keep_for_undoing();
         self.dashboard.points.push(&Message::Iteration(point));
-        if let Err(error) = written {
-            self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
-        }
+        self.note_lines(news);
         let evaluated = self.run.as_mut().map_or(Ok(()), |run| run.evaluate_if_due(&self.program));
         if let Err(error) = evaluated {
             self.notice(1, error.to_string());
@@ -134,14 +130,12 @@ impl Actor {
             Some(Err(error)) => return self.notice(1, error.to_string()),
             Some(Ok(evaluated)) => evaluated,
         };
-        let written = run.write_evaluation(&evaluated);
+        let news = run.write_evaluation(&evaluated);
         self.dashboard.evaluations.push(&Message::Evaluation(evaluated.metrics.point(number)));
         self.dashboard.evaluation_trace =
             evaluated.env_trace(number).and_then(|trace| Frame::new(&Message::EvaluationTrace(trace)).ok());
         self.dashboard.is_trace_new = true;
-        if let Err(error) = written {
-            self.notice(2, format!("metrics.jsonl could not be written, no more metrics follow: {error}"));
-        }
+        self.note_lines(news);
     }
 
     /// After a batch: the end, or the next one.

@@ -8,6 +8,8 @@ use rollmesh_core::protocol::{
 };
 use serde::Serialize;
 
+use crate::lines::MAX_WAITING_BYTES;
+
 /// From its connection to its Hello a peer has this time, with TLS and the request.
 pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(2);
 /// The head of a request.
@@ -148,6 +150,7 @@ pub fn limits() -> Vec<Limit> {
             "records per second about strangers, peers, or a role",
             "counted",
         ),
+        limit("waiting_lines", MAX_WAITING_BYTES as u64, "bytes for a file on a full disk", "lost and counted"),
         limit("offences", u64::from(MAX_OFFENCES), "answers of a worker that nobody asked for", "closed"),
     ]
 }

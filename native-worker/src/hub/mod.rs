@@ -10,6 +10,7 @@ mod admit;
 mod assets;
 mod audit;
 mod auditor;
+mod books;
 mod calls;
 mod checkpoints;
 mod children;
@@ -162,6 +163,11 @@ impl Hub {
     /// latest are lost.
     pub async fn next_notice(&mut self) -> Option<HubNotice> {
         self.notices.recv().await
+    }
+
+    /// The next notice that is there already.
+    pub(crate) fn take_notice(&mut self) -> Option<HubNotice> {
+        self.notices.try_recv().ok()
     }
 }
 

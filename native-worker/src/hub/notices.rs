@@ -9,6 +9,7 @@ use super::{
     departure::Departure,
     limits::{MAX_LOUD_NOTICES, MAX_OFFENCES},
 };
+use crate::{lines::LineNews, train::Run};
 
 /// How often something is talked about that anybody may cause.
 #[derive(Default)]
@@ -71,9 +72,21 @@ impl Actor {
 
     /// Puts something into the audit log.
     pub(super) fn remember(&mut self, record: &Record) {
-        if let Err(error) = self.audit.add(record) {
-            self.notice(2, format!("the audit log cannot be written, no more is: {error}"));
-        }
+        let news = self.audit.add(record);
+        self.note_lines(news);
+    }
+
+    /// Tries again to write the lines for which there was no room.
+    pub(super) fn retry_lines(&mut self) {
+        let news = self.run.as_mut().map_or_else(Vec::new, Run::retry_lines);
+        self.note_lines(news);
+        let news = self.audit.retry();
+        self.note_lines(news);
+    }
+
+    /// Tells how it is with the files of lines.
+    pub(super) fn note_lines(&mut self, news: impl IntoIterator<Item = LineNews>) {
+        news.into_iter().for_each(|news| self.notice(news.level(), news.to_string()));
     }
 
     /// Tells people: dashboards, and the terminal.

@@ -118,6 +118,7 @@ impl Actor {
         let (summary, faults) = run.end(end, unaudited, now);
         self.next_lease = run.group.next_lease_id();
         let run = run.number;
+        self.report_books(run, &summary.end);
         let over = Message::RunEnd(RunEndMessage { run });
         self.remember(&Record::RunEnded { run });
         self.update = None;

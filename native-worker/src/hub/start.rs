@@ -23,6 +23,7 @@ use super::{
 use crate::{
     Registry,
     launch::{Launcher, LocalLauncher, WorkerSpec},
+    lines::LineNews,
     net::Fingerprint,
 };
 
@@ -88,7 +89,9 @@ impl Hub {
         }
         tokens.share(&worker);
         let started = Record::Started { address, encrypted: tls.is_some() };
-        audit.add(&started).map_err(|error| HubError::Audit(audit_log.unwrap_or_default(), error))?;
+        if let Some(LineNews::Waiting { error, .. }) = audit.add(&started) {
+            return Err(HubError::Audit(audit_log.unwrap_or_default(), error));
+        }
         let (events, inbox) = mpsc::channel(1024);
         let (status_sender, status) = watch::channel(RunStatus::default());
         let (notice_sender, notices) = mpsc::channel(1024);

@@ -1,6 +1,6 @@
 //! How a run ends.
 
-use rollmesh_core::hash::Hash128;
+use rollmesh_core::{group::UnbalancedLedger, hash::Hash128};
 use serde::{Serialize, Serializer};
 
 /// Why a run is over.
@@ -16,6 +16,20 @@ pub enum RunEnd {
     Drained,
     /// The learner could not go on.
     Failed(String),
+    /// Env steps were lost or counted twice. The run is not saved as it was then.
+    Unbalanced(UnbalancedLedger),
+}
+
+impl RunEnd {
+    /// What went wrong; none if nothing did.
+    #[must_use]
+    pub fn error(&self) -> Option<String> {
+        match self {
+            Self::Solved | Self::Finished | Self::Stopped | Self::Drained => None,
+            Self::Failed(error) => Some(error.clone()),
+            Self::Unbalanced(error) => Some(error.to_string()),
+        }
+    }
 }
 
 /// What a run has come to; `summary.json` in its directory.
@@ -47,6 +61,9 @@ pub struct Summary {
     /// Checkpoints that could not be saved.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_checkpoints: u64,
+    /// Lines of `metrics.jsonl` and `journal.jsonl` that are not there, since there was no room for them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost_lines: u64,
     /// How it ended.
     #[serde(skip)]
     pub end: RunEnd,

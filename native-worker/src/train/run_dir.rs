@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -13,14 +13,17 @@ use super::{
     TrainConfig,
     saving::{ResumeError, lock},
 };
-use crate::checkpoint::{PolicyCheckpoint, replace};
+use crate::{
+    checkpoint::{PolicyCheckpoint, replace},
+    lines::{Backlog, LineFile, LineNews},
+};
 
 const METRICS: &str = "metrics.jsonl";
 const JOURNAL: &str = "journal.jsonl";
 
 /// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end
 /// `summary.json` and the policy, `policy.json` with `weights.safetensors`. Where batches depend on who is how fast, also
-/// `journal.jsonl`, from which they follow.
+/// `journal.jsonl`, from which they follow. Lines for which there is no room wait until there is.
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
@@ -61,13 +64,13 @@ pub(crate) enum RunDirError {
     Lock(#[from] ResumeError),
 }
 
-/// What was in `metrics.jsonl` behind the checkpoint.
+/// What the files of lines had behind the checkpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Env steps up to its last line; none without a whole one.
+    /// Env steps up to the last line of metrics; none without a whole one.
     pub(super) env_steps: Option<u64>,
-    /// True if lines before the checkpoint are missing.
-    pub(super) is_short: bool,
+    /// The files that lack lines from before the checkpoint.
+    pub(super) short: Vec<&'static str>,
 }
 
 #[derive(Deserialize)]
@@ -91,11 +94,11 @@ impl RunDir {
         let lock = lock(path)?;
         let text = toml::to_string(config)?;
         // First, so that whoever finds a configuration finds all that belongs to it.
-        let new = |name: &str| {
+        let new = |name: &'static str| {
             if fs::metadata(at(name)).is_ok_and(|file| file.len() > 0) {
                 return Err(RunDirError::Taken(path.to_owned()));
             }
-            Lines::open(&at(name), 0).map(|(lines, _)| lines).map_err(failed(at(name)))
+            Lines::open(path, name, 0).map(|(lines, _)| lines).map_err(failed(at(name)))
         };
         let metrics = new(METRICS)?;
         let journal = has_journal.then(|| new(JOURNAL)).transpose()?;
@@ -116,10 +119,14 @@ impl RunDir {
         replace(&at("config.toml"), text.as_bytes()).map_err(failed(at("config.toml")))?;
         // It was written at an end that is none any more.
         let _ = fs::remove_file(at("summary.json"));
-        let reopen = |name: &str, bytes: u64| Lines::open(&at(name), bytes).map_err(failed(at(name)));
-        let (metrics, cut) = reopen(METRICS, metrics_bytes)?;
-        let has_journal = !config.mode.is_synchronous();
-        let journal = has_journal.then(|| reopen(JOURNAL, journal_bytes)).transpose()?.map(|(lines, _)| lines);
+        let reopen = |name: &'static str, bytes: u64| Lines::open(path, name, bytes).map_err(failed(at(name)));
+        let (metrics, mut cut) = reopen(METRICS, metrics_bytes)?;
+        let mut journal = None;
+        if !config.mode.is_synchronous() {
+            let (lines, behind) = reopen(JOURNAL, journal_bytes)?;
+            journal = Some(lines);
+            cut.short.extend(behind.short);
+        }
         Ok((Self { path: path.into(), metrics, journal, config: text, _lock: lock }, cut))
     }
 
@@ -132,17 +139,40 @@ impl RunDir {
         &self.config
     }
 
-    /// A handle of `metrics.jsonl`, for whoever makes sure that it is on the disk.
-    pub(super) fn share_metrics(&self) -> io::Result<Option<File>> {
-        self.metrics.file.as_ref().map(File::try_clone).transpose()
+    /// Handles of `metrics.jsonl` and the journal, for whoever makes sure that they are on the disk.
+    pub(super) fn share_lines(&self) -> io::Result<Vec<File>> {
+        self.lines().map(|lines| lines.file.file().try_clone()).collect()
     }
 
-    pub(crate) fn add_metrics(&mut self, line: &impl Serialize) -> io::Result<()> {
+    /// Adds a line to `metrics.jsonl`. If it cannot be written now, it waits.
+    pub(crate) fn add_metrics(&mut self, line: &impl Serialize) -> Option<LineNews> {
         self.metrics.add(line)
     }
 
-    pub(crate) fn add_to_journal(&mut self, line: &impl Serialize) -> io::Result<()> {
-        self.journal.as_mut().map_or(Ok(()), |journal| journal.add(line))
+    /// As [`add_metrics`](Self::add_metrics), to the journal, if there is one.
+    pub(crate) fn add_to_journal(&mut self, line: &impl Serialize) -> Option<LineNews> {
+        self.journal.as_mut()?.add(line)
+    }
+
+    /// Tries again to write what could not be written.
+    pub(crate) fn retry(&mut self) -> Vec<LineNews> {
+        self.lines_mut().filter_map(Lines::retry).collect()
+    }
+
+    /// Tries it for the last time. How many lines are missing in the files, and what to say of those that still wait.
+    pub(crate) fn finish(&mut self) -> (u64, Vec<String>) {
+        let _ = self.retry();
+        let waiting = self.lines().filter(|lines| lines.backlog.waiting_bytes() > 0);
+        let faults = waiting.map(|lines| format!("{} lacks its last lines: there was no room for them", lines.name));
+        (self.lines().map(|lines| lines.backlog.missing()).sum(), faults.collect())
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &Lines> {
+        [Some(&self.metrics), self.journal.as_ref()].into_iter().flatten()
+    }
+
+    fn lines_mut(&mut self) -> impl Iterator<Item = &mut Lines> {
+        [Some(&mut self.metrics), self.journal.as_mut()].into_iter().flatten()
     }
 
     /// The lines of `metrics.jsonl` that can be read.
@@ -152,9 +182,10 @@ impl RunDir {
         lines.filter_map(|line| serde_json::from_str(&line).ok())
     }
 
-    /// Of `metrics.jsonl` and of the journal.
+    /// Of `metrics.jsonl` and of the journal, with what waits to be written: whoever goes on from here misses it if it never
+    /// is.
     pub(super) fn bytes(&self) -> (u64, u64) {
-        (self.metrics.bytes, self.journal.as_ref().map_or(0, |journal| journal.bytes))
+        (self.metrics.bytes(), self.journal.as_ref().map_or(0, Lines::bytes))
     }
 
     /// The policy so far; each file appears whole or not at all.
@@ -172,51 +203,58 @@ impl RunDir {
 /// A file of JSON lines.
 #[derive(Debug)]
 struct Lines {
-    /// None after a write failed: a gap in the lines would be worse than their end.
-    file: Option<File>,
-    /// Of the lines that are whole.
-    bytes: u64,
+    name: &'static str,
+    file: LineFile,
+    backlog: Backlog,
 }
 
 impl Lines {
     /// Opens the file, which need not exist, and leaves so many bytes of it.
-    fn open(path: &Path, bytes: u64) -> io::Result<(Self, Cut)> {
-        let mut file = File::options().create(true).read(true).append(true).open(path)?;
-        let (cut, bytes) = cut_back(&mut file, bytes)?;
-        Ok((Self { file: Some(file), bytes }, cut))
+    fn open(dir: &Path, name: &'static str, bytes: u64) -> io::Result<(Self, Cut)> {
+        let mut file = File::options().create(true).read(true).append(true).open(dir.join(name))?;
+        let (env_steps, left) = cut_back(&mut file, bytes)?;
+        let short = if left < bytes { vec![name] } else { Vec::new() };
+        Ok((Self { name, file: LineFile::new(file, left), backlog: Backlog::new(name) }, Cut { env_steps, short }))
     }
 
-    /// One write per line, so that a reader never sees half of one.
-    fn add(&mut self, line: &impl Serialize) -> io::Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
-        let mut bytes = serde_json::to_vec(line)?;
+    fn add(&mut self, line: &impl Serialize) -> Option<LineNews> {
+        let mut bytes = match serde_json::to_vec(line) {
+            Ok(bytes) => bytes,
+            Err(error) => return Some(LineNews::NoJson { file: self.name, error }),
+        };
         bytes.push(b'\n');
-        let written = file.write_all(&bytes);
-        match written {
-            Ok(()) => self.bytes += bytes.len() as u64,
-            Err(_) => self.file = None,
-        }
-        written
+        self.backlog.add(bytes, |line| self.file.add(line))
+    }
+
+    fn retry(&mut self) -> Option<LineNews> {
+        self.backlog.retry(|line| self.file.add(line))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.file.bytes() + self.backlog.waiting_bytes()
     }
 }
 
-/// Leaves whole lines, of so many bytes if there are as many. Returns what was behind them and how many are left.
-fn cut_back(metrics: &mut File, wanted: u64) -> io::Result<(Cut, u64)> {
-    let is_short = metrics.metadata()?.len() < wanted;
+/// Leaves whole lines, of so many bytes if there are as many. Returns the env steps up to the last line of metrics behind
+/// them, and how many bytes are left.
+fn cut_back(lines: &mut File, wanted: u64) -> io::Result<(Option<u64>, u64)> {
+    let is_short = lines.metadata()?.len() < wanted;
     let begin = if is_short { 0 } else { wanted };
-    metrics.seek(SeekFrom::Start(begin))?;
+    lines.seek(SeekFrom::Start(begin))?;
     let mut behind = Vec::new();
-    metrics.read_to_end(&mut behind)?;
+    lines.read_to_end(&mut behind)?;
     let whole = behind.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let left = if is_short { whole as u64 } else { wanted };
-    metrics.set_len(left)?;
+    lines.set_len(left)?;
     let mut lines = behind[..whole].split(|&byte| byte == b'\n').rev();
     let env_steps = lines.find_map(|line| serde_json::from_slice::<Line>(line).ok()).map(|line| line.env_steps);
-    Ok((Cut { env_steps: env_steps.filter(|_| !is_short), is_short }, left))
+    Ok((env_steps.filter(|_| !is_short), left))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -229,17 +267,44 @@ mod tests {
         let cut = |wanted: u64| {
             fs::write(&path, &all).unwrap();
             let mut file = File::options().read(true).append(true).open(&path).unwrap();
-            let (cut, left) = cut_back(&mut file, wanted).unwrap();
+            let (env_steps, left) = cut_back(&mut file, wanted).unwrap();
             file.write_all(b"next").unwrap();
             let text = fs::read_to_string(&path).unwrap();
             assert_eq!(text.len() as u64, left + 4);
-            (cut, text)
+            (env_steps, text)
         };
-        let env_steps = Some(30);
-        assert_eq!(cut(kept), (Cut { env_steps, is_short: false }, format!("{}next", line(10))));
-        assert_eq!(cut(0), (Cut { env_steps, is_short: false }, "next".into()));
+        assert_eq!(cut(kept), (Some(30), format!("{}next", line(10))));
+        assert_eq!(cut(0), (Some(30), "next".into()));
         let short = [line(10), line(20), line(30), "next".into()].concat();
-        assert_eq!(cut(1_000), (Cut { env_steps: None, is_short: true }, short.clone()));
-        assert_eq!(cut(3 * kept), (Cut { env_steps: None, is_short: false }, short));
+        assert_eq!(cut(1_000), (None, short.clone()));
+        assert_eq!(cut(3 * kept), (None, short));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn whoever_saves_makes_sure_of_the_journal_and_misses_what_was_to_be_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run");
+        let mode = rollmesh_core::group::SamplingMode::Asynchronous { batch_env_steps: 64, max_staleness: 1 };
+        let config = TrainConfig { mode, ..TrainConfig::new("CartPole-v1") };
+        let mut dir = RunDir::create(&path, &config, true).unwrap();
+        assert_eq!(dir.share_lines().unwrap().len(), 2);
+        assert!(dir.add_metrics(&1).is_none() && dir.add_to_journal(&22).is_none());
+        assert_eq!(dir.bytes(), (2, 3));
+        let full = File::options().append(true).open("/dev/full").unwrap();
+        if let Some(journal) = &mut dir.journal {
+            journal.file = LineFile::new(full, 3);
+        }
+        assert!(matches!(dir.add_to_journal(&333), Some(LineNews::Waiting { file: JOURNAL, .. })));
+        assert_eq!(dir.bytes(), (2, 7));
+        let (missing, faults) = dir.finish();
+        assert_eq!(
+            (missing, &faults[..]),
+            (1, &["journal.jsonl lacks its last lines: there was no room for them".into()][..])
+        );
+        let bytes = dir.bytes();
+        drop(dir);
+        let (dir, cut) = RunDir::reopen(&path, &config, bytes, lock(&path).unwrap()).unwrap();
+        assert_eq!((cut, dir.bytes()), (Cut { env_steps: None, short: vec![JOURNAL] }, (2, 3)));
     }
 }

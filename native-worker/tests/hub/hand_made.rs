@@ -1,5 +1,7 @@
 //! A worker of which the test sees every word.
 
+use std::fmt::Display;
+
 use rollmesh::kernels::AUTO;
 use rollmesh_core::{
     batch::SlotFragment,
@@ -39,6 +41,11 @@ impl HandMade {
     }
 
     pub(crate) async fn join_with(hub: &TestHub, token: Token, kind: &str, envs: EnvRegistry) -> Self {
+        Self::join_at(hub.hub.address(), token, kind, envs).await
+    }
+
+    /// Joins a hub of any process.
+    pub(crate) async fn join_at(address: impl Display, token: Token, kind: &str, envs: EnvRegistry) -> Self {
         let identity = Identity {
             role: Role::Worker,
             token,
@@ -49,7 +56,7 @@ impl HandMade {
             device: "cpu".into(),
         };
         let session = WorkerSession::new(identity, envs.clone(), AUTO);
-        Self { client: hub.connect().await, envs, session, spec: None, run: 0, lease: None }
+        Self { client: Client::connect(address).await, envs, session, spec: None, run: 0, lease: None }
     }
 
     /// Works until there is something to upload. None once the hub has hung up.

@@ -54,7 +54,7 @@ pub(crate) fn flip_a_reward(fragment: &mut SlotFragment) {
 }
 
 /// What a run has measured, but for time.
-fn metrics(run_dir: &Path) -> Vec<Value> {
+pub(crate) fn metrics(run_dir: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(run_dir.join("metrics.jsonl")).unwrap();
     let without_time = |mut line: Value| {
         (line["wall_s"], line["steps_per_s"]) = (Value::Null, Value::Null);
@@ -64,7 +64,7 @@ fn metrics(run_dir: &Path) -> Vec<Value> {
 }
 
 /// The metrics of 2,000 steps without anything that disturbs.
-async fn undisturbed_metrics() -> Vec<Value> {
+pub(crate) async fn undisturbed_metrics() -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
     let hub = TestHub::start().await;
@@ -74,7 +74,7 @@ async fn undisturbed_metrics() -> Vec<Value> {
 }
 
 /// A tab that is honest for so many uploads and then lies, until it is thrown out.
-async fn lie_after(hub: &TestHub, token: Token, honest: u32) {
+pub(crate) async fn lie_after(hub: &TestHub, token: Token, honest: u32) {
     let mut tab = HandMade::join_as(hub, token, "browser").await;
     let mut uploads = 0;
     while let Some(upload) = tab.next_upload().await {

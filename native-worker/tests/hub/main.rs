@@ -7,6 +7,7 @@ mod hand_made;
 mod launching;
 mod liars;
 mod lies_at_the_end;
+mod lies_found_later;
 mod operators;
 mod peers;
 mod replacing;

@@ -3,10 +3,11 @@
 use std::fs;
 
 use rollmesh::checkpoint::{self, PolicyCheckpoint};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::{
     rig::{Rig, undisturbed},
-    support::{process::Signal, until},
+    support::{Process, json, process::Signal, soon, until},
 };
 
 /// A run that was killed and has two checkpoints.
@@ -87,4 +88,89 @@ async fn metrics_that_lost_their_end_are_told_and_go_on() {
     assert!(end.stderr.contains("metrics.jsonl lacks lines from before the checkpoint"), "{}", end.stderr);
     assert_eq!(rig.outcome().weights_hash, undisturbed(60).await.weights_hash);
     assert!(rig.outcome().metrics.len() < 60);
+}
+
+#[tokio::test]
+async fn a_journal_that_lost_its_end_is_told() {
+    let rig = Rig::new(20).with(&["--mode", "async"]);
+    rig.begin().finish_with(0).await;
+    let journal = rig.text("journal.jsonl");
+    fs::write(rig.path("journal.jsonl"), &journal[..journal.len() / 2]).unwrap();
+    let end = rig.go_on_with(&["--max-env-steps", &(30 * 192).to_string()]).finish_with(0).await;
+    assert!(end.stderr.contains("journal.jsonl lacks lines from before the checkpoint"), "{}", end.stderr);
+    assert!(!end.stderr.contains("metrics.jsonl lacks"), "{}", end.stderr);
+}
+
+/// Lets no file of a process grow beyond so many bytes, or lets them again.
+fn limit_files(process: &Process, bytes: Option<u64>) {
+    let pid = Pid::from_raw(process.pid() as i32);
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    prlimit(pid, Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).unwrap();
+}
+
+/// Waits for lines with these texts, in any order.
+async fn lines(process: &mut Process, texts: &[&str]) {
+    let mut awaited = texts.to_vec();
+    while !awaited.is_empty() {
+        let line = soon(awaited[0], process.next_line()).await.unwrap_or_else(|| panic!("no line with {awaited:?}"));
+        awaited.retain(|text| !line.contains(text));
+    }
+}
+
+#[tokio::test]
+async fn lines_for_which_a_full_disk_has_no_room_are_written_once_it_has() {
+    let rig = Rig::new(100_000);
+    let mut process = rig.begin_on_small_disk();
+    let invitation = process.invitation().await;
+    until("some iterations", || rig.iterations() > 3).await;
+    limit_files(&process, Some(512));
+    let waiting = ["metrics.jsonl", "the audit log"].map(|file| format!("{file} cannot be written, its lines wait"));
+    lines(&mut process, &waiting.each_ref().map(String::as_str)).await;
+    let written = rig.iterations() as u64;
+    // The run goes on meanwhile.
+    let hub = format!("ws://{}", invitation.address);
+    loop {
+        let asked = Process::start_with(["status", "--json", "--hub", &hub], |command| {
+            _ = command.env("ROLLMESH_TOKEN", &invitation.operator_token)
+        });
+        let status = json(&asked.finish_with(0).await.stdout);
+        if status["iteration"].as_u64().unwrap() > written + 10 {
+            break;
+        }
+    }
+    assert_eq!(rig.iterations() as u64, written);
+    limit_files(&process, None);
+    let again =
+        ["metrics.jsonl", "the audit log"].map(|file| format!("{file} is written again, nothing of it is lost"));
+    lines(&mut process, &again.each_ref().map(String::as_str)).await;
+    process.signal(Signal::INT);
+    process.finish_with(3).await;
+
+    let found = rig.outcome();
+    let calm = undisturbed(found.metrics.len() as u64).await;
+    assert_eq!((&found.weights_hash, &found.metrics), (&calm.weights_hash, &calm.metrics));
+    assert!(found.summary["lost_lines"].is_null());
+    let audit = rig.text("audit.jsonl");
+    let leases = audit.lines().map(json).filter(|record| record["event"] == "lease_granted");
+    let leases: Vec<u64> = leases.map(|record| record["lease"].as_u64().unwrap()).collect();
+    assert!(leases.len() >= found.metrics.len() && leases.windows(2).all(|pair| pair[1] == pair[0] + 1), "{leases:?}");
+}
+
+#[tokio::test]
+async fn a_disk_that_stays_full_changes_no_weights_and_is_told() {
+    let calm = undisturbed(60).await;
+    let rig = Rig::new(60);
+    let process = rig.begin_on_small_disk();
+    // Enough for a checkpoint, but not for all metrics.
+    limit_files(&process, Some(16_384));
+    let end = process.finish_with(0).await;
+    assert!(end.stderr.contains("metrics.jsonl lacks its last lines: there was no room for them"), "{}", end.stderr);
+    let found = rig.outcome();
+    assert_eq!((&found.weights_hash, &found.weights), (&calm.weights_hash, &calm.weights));
+    let written = found.metrics.len();
+    assert!((1..60).contains(&written) && found.metrics[..] == calm.metrics[..written], "{written} lines");
+    assert_eq!(found.summary["lost_lines"], 60 - written);
+    // Whoever goes on is told, too.
+    let end = rig.go_on().finish_with(0).await;
+    assert!(end.stderr.contains("metrics.jsonl lacks lines from before the checkpoint"), "{}", end.stderr);
 }

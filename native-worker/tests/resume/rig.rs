@@ -1,6 +1,9 @@
 //! A run in a directory, begun and gone on with as often as a test wants.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 
@@ -40,6 +43,12 @@ impl Rig {
         Self { directory: tempfile::tempdir().unwrap(), args }
     }
 
+    /// With these flags, too.
+    pub(crate) fn with(mut self, flags: &[&str]) -> Self {
+        self.args.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self
+    }
+
     pub(crate) fn dir(&self) -> PathBuf {
         self.directory.path().join("run")
     }
@@ -49,9 +58,20 @@ impl Rig {
     }
 
     pub(crate) fn begin_with(&self, args: &[&str]) -> Process {
-        let dir = self.dir();
-        let all = self.args.iter().map(AsRef::as_ref).chain(["--run-dir".as_ref(), dir.as_os_str()]);
-        Process::start(all.chain(args.iter().map(AsRef::as_ref)))
+        Process::start(self.args_with(args))
+    }
+
+    /// As [`begin`](Self::begin), so that files which must not grow are an error, as on a full disk, and not the end.
+    pub(crate) fn begin_on_small_disk(&self) -> Process {
+        let program = [env!("CARGO_BIN_EXE_rollmesh").into()];
+        let args = program.into_iter().chain(self.args_with(&["--checkpoint-interval", "3"]));
+        let shell = ["-c", "trap '' XFSZ; exec \"$0\" \"$@\""].map(OsString::from);
+        Process::start_program("sh", shell.into_iter().chain(args), |_| {})
+    }
+
+    fn args_with(&self, args: &[&str]) -> Vec<OsString> {
+        let ours = self.args.iter().map(OsString::from).chain(["--run-dir".into(), self.dir().into()]);
+        ours.chain(args.iter().map(OsString::from)).collect()
     }
 
     pub(crate) fn go_on(&self) -> Process {
@@ -96,7 +116,8 @@ impl Rig {
             line
         });
         let mut ledger = json(&self.text("ledger.json"));
-        ledger["regenerated"] = Value::Null;
+        // What was made again depends on when the process ended.
+        ledger["regenerated"] = 0.into();
         Outcome {
             weights_hash: summary["weights_hash"].as_str().unwrap().into(),
             metrics: metrics.collect(),

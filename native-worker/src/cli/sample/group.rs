@@ -175,7 +175,7 @@ async fn sample(hub: &mut Hub, args: &SampleArgs, config: SampleConfig) -> Resul
     progress.finish();
     drop(batches);
     if let Ok(ended) = summary.await
-        && let crate::train::RunEnd::Failed(error) = ended.end
+        && let Some(error) = ended.end.error()
     {
         return Err(Failure::Other(error));
     }

@@ -1,12 +1,12 @@
 //! What is found about a run's weights beside it.
 
-use std::{io, path::Path};
+use std::path::Path;
 
 use super::{
     super::evaluation::{Evaluated, EvaluationLine},
     Run,
 };
-use crate::eval::EvalWorkerError;
+use crate::{eval::EvalWorkerError, lines::LineNews};
 
 impl Run {
     /// Has the weights evaluated, if it is time. `program` is what local workers are.
@@ -21,8 +21,8 @@ impl Run {
     }
 
     /// Writes a line of metrics, if the run has files.
-    pub(crate) fn write_evaluation(&mut self, evaluated: &Evaluated) -> io::Result<()> {
+    pub(crate) fn write_evaluation(&mut self, evaluated: &Evaluated) -> Option<LineNews> {
         let line = EvaluationLine { evaluation: &evaluated.metrics };
-        self.files.as_mut().map_or(Ok(()), |files| files.dir.add_metrics(&line))
+        self.files.as_mut()?.dir.add_metrics(&line)
     }
 }

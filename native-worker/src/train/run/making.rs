@@ -120,9 +120,8 @@ impl Run {
             let files = RunFiles::new(dir, config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
             run.group.count_regenerated(regenerated.saturating_add(lost));
-            if cut.is_short {
-                run.warnings.push("metrics.jsonl lacks lines from before the checkpoint".into());
-            }
+            let lacks = |file: &&str| format!("{file} lacks lines from before the checkpoint");
+            run.warnings.extend(cut.short.iter().map(lacks));
             if let Err(error) = files.write_ledger(run.group.ledger()) {
                 run.warnings.push(format!("ledger.json could not be written: {error}"));
             }
@@ -251,6 +250,8 @@ impl Run {
             history: Vec::new(),
             evaluations: Vec::new(),
             evaluation: None,
+            #[cfg(test)]
+            false_books: None,
         })
     }
 }

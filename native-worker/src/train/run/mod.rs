@@ -17,7 +17,7 @@ use std::{
 use rollmesh_core::{
     batch::SlotFragment,
     filter::{FilterError, FilterTensorError, RunFilter},
-    group::{BeginError, GroupConfigError, LeaseGroup, RestoreError, SamplingMode},
+    group::{BeginError, GroupConfigError, LeaseGroup, RestoreError, SamplingMode, UnbalancedLedger},
     hash::weights_hash,
     ids::{LeaseId, WeightsVersion, WorkerId},
     lease::Lease,
@@ -32,6 +32,9 @@ use rollmesh_core::{
 };
 use tokio::sync::mpsc;
 
+#[cfg(test)]
+use rollmesh_core::group::Ledger;
+
 use super::{
     RunEnd, SampleConfig, SavedRun, Summary, TrainConfig, TrainConfigError,
     consumer::{Consumer, Consuming, SubmitError},
@@ -43,6 +46,7 @@ use super::{
 use crate::{
     launch::{LaunchError, WorkerSpec},
     learner::{DeviceError, LearnError, UpdateStats},
+    lines::LineNews,
     offline::OfflineError,
 };
 
@@ -133,6 +137,9 @@ pub(crate) struct Run {
     pub(crate) evaluations: Vec<EvaluationPoint>,
     /// None if it is not evaluated, or is over.
     evaluation: Option<RunEvaluation>,
+    /// Books that are none, to see what comes of them.
+    #[cfg(test)]
+    pub(crate) false_books: Option<Ledger>,
 }
 
 /// A batch that is being consumed.
@@ -280,16 +287,22 @@ impl Run {
     }
 
     /// Writes down what decided on the batches, if the run has files and needs it to be repeated.
-    pub(crate) fn write_journal(&mut self) -> io::Result<()> {
+    pub(crate) fn write_journal(&mut self) -> Vec<LineNews> {
+        let mut news = Vec::new();
         while let Some(entry) = self.group.poll_journal() {
-            self.files.as_mut().map_or(Ok(()), |files| files.dir.add_to_journal(&entry))?;
+            news.extend(self.files.as_mut().and_then(|files| files.dir.add_to_journal(&entry)));
         }
-        Ok(())
+        news
     }
 
     /// Writes a line of metrics, if the run has files.
-    pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> io::Result<()> {
-        self.files.as_mut().map_or(Ok(()), |files| files.dir.add_metrics(metrics))
+    pub(crate) fn write_metrics(&mut self, metrics: &IterationMetrics) -> Option<LineNews> {
+        self.files.as_mut()?.dir.add_metrics(metrics)
+    }
+
+    /// Tries again to write the lines for which there was no room.
+    pub(crate) fn retry_lines(&mut self) -> Vec<LineNews> {
+        self.files.as_mut().map_or_else(Vec::new, |files| files.dir.retry())
     }
 
     /// Why the run should end now, if it should.
@@ -298,6 +311,15 @@ impl Run {
             return Some(RunEnd::Solved);
         }
         (self.env_steps >= self.terms.max_env_steps).then_some(RunEnd::Finished)
+    }
+
+    /// An error if an env step was lost or counted twice.
+    pub(crate) fn check_books(&self) -> Result<(), UnbalancedLedger> {
+        #[cfg(test)]
+        if let Some(books) = &self.false_books {
+            return books.check();
+        }
+        self.group.ledger().check()
     }
 
     pub(crate) fn pause(&mut self) -> Result<(), &'static str> {
@@ -346,6 +368,7 @@ impl Run {
     /// Ends the run, of which so many fragments are still being made again, and writes its last files. Files that cannot be
     /// written are told beside the summary.
     pub(crate) fn end(&mut self, end: RunEnd, unaudited: u64, now: Micros) -> (Summary, Vec<String>) {
+        let end = self.check_books().map_or_else(RunEnd::Unbalanced, |()| end);
         self.stopwatch.pause();
         let (ended, mut faults) = self.finish_saving();
         self.consumer = None;
@@ -357,11 +380,9 @@ impl Run {
             RunEnd::Solved => Phase::Solved,
             RunEnd::Finished => Phase::Finished,
             RunEnd::Stopped | RunEnd::Drained => Phase::Stopped,
-            RunEnd::Failed(error) => {
-                self.error = error.clone();
-                Phase::Failed
-            }
+            RunEnd::Failed(_) | RunEnd::Unbalanced(_) => Phase::Failed,
         };
+        self.error = end.error().unwrap_or_default();
         let summary = Summary {
             env: self.spec.env.clone(),
             algo: self.terms.algo,
@@ -374,6 +395,7 @@ impl Run {
             tainted: self.is_tainted,
             unaudited,
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
+            lost_lines: ended.as_ref().map_or(0, |ended| ended.lost_lines),
             end,
         };
         if let Some(Err(error)) = ended.map(|ended| ended.write(&self.policy(), self.group.ledger(), &summary)) {
@@ -394,11 +416,7 @@ mod tests {
 
     use super::*;
 
-    /// Between the first batch and its update there is neither a fragment in the making nor an iteration counted;
-    /// a run that seemed not to have begun then would be begun a second time, with the first weights.
-    #[test]
-    fn a_run_begins_once() {
-        let envs = EnvRegistry::builtin();
+    fn run() -> Run {
         let config = TrainConfig {
             num_workers: 1,
             num_envs_per_worker: 2,
@@ -406,7 +424,15 @@ mod tests {
             ppo: crate::learner::PpoConfig { rollout_fragment_length: 8, ..Default::default() },
             ..TrainConfig::new("CartPole-v1")
         };
-        let mut run = Run::new(1, Task::Train(Box::new(config)), &envs, LeaseId(0)).unwrap();
+        Run::new(1, Task::Train(Box::new(config)), &EnvRegistry::builtin(), LeaseId(0)).unwrap()
+    }
+
+    /// Between the first batch and its update there is neither a fragment in the making nor an iteration counted;
+    /// a run that seemed not to have begun then would be begun a second time, with the first weights.
+    #[test]
+    fn a_run_begins_once() {
+        let envs = EnvRegistry::builtin();
+        let mut run = run();
         assert!(!run.has_begun());
         let (worker, now) = (WorkerId(1), Micros(0));
         run.group.handle_joined(worker, WorkerProfile::NATIVE, now);
@@ -419,5 +445,17 @@ mod tests {
         run.group.handle_fragments(worker, id, fragments, now);
         assert!(run.poll_update().is_some_and(|submitted| submitted.is_ok()));
         assert!(run.has_begun() && run.group.fragment().is_none());
+    }
+
+    #[test]
+    fn a_run_that_lost_a_step_fails_and_is_not_saved() {
+        let mut run = run();
+        assert!(run.take_snapshot().is_some());
+        let books = Ledger { granted: 8, committed: 7, consumed: 7, ..Ledger::default() };
+        run.false_books = Some(books);
+        assert!(run.take_snapshot().is_none());
+        let (summary, _) = run.end(RunEnd::Finished, 0, Micros(0));
+        assert_eq!((summary.end, run.phase), (RunEnd::Unbalanced(UnbalancedLedger(Box::new(books))), Phase::Failed));
+        assert!(run.status().error.starts_with("the books do not balance: of 8 granted"));
     }
 }

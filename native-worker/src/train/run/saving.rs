@@ -83,11 +83,11 @@ impl Run {
         let snapshot = self.snapshot();
         let Some(files) = self.files.take() else { return (None, Vec::new()) };
         let (reports, mut ended) = files.finish_saving(snapshot);
-        let faults = reports.into_iter().filter_map(|report| report.saved.err()).map(|error| {
+        let mut faults = std::mem::take(&mut ended.faults);
+        faults.extend(reports.into_iter().filter_map(|report| report.saved.err()).map(|error| {
             ended.failed_checkpoints += 1;
             format!("the last checkpoint could not be saved: {error}")
-        });
-        let faults = faults.collect();
+        }));
         (Some(ended), faults)
     }
 }

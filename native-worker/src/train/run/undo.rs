@@ -90,13 +90,13 @@ impl Run {
         }
     }
 
-    /// The run after its last update, whether it has files or not.
+    /// The run after its last update, whether it has files or not; none if its books are wrong.
     pub(super) fn take_snapshot(&self) -> Option<Snapshot> {
         let Some(Consumer::Learner { thread, .. }) = &self.consumer else { return None };
         let bytes = self.files.as_ref().map_or((0, 0), |files| files.dir.bytes());
         let mut progress = progress(bytes, self.stopwatch.elapsed(), &self.episodes);
         progress.tainted = self.is_tainted;
-        (!self.is_learning).then(|| Snapshot {
+        (!self.is_learning && self.check_books().is_ok()).then(|| Snapshot {
             policy: self.policy(),
             group: self.group.state(),
             learner: thread.state(),

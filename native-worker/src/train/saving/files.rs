@@ -25,7 +25,7 @@ pub(in super::super) struct RunFiles {
 impl RunFiles {
     /// Saves every `interval` iterations; a run that goes on has a checkpoint after the iteration `saved`.
     pub(in super::super) fn new(dir: RunDir, interval: u64, saved: Option<u64>) -> io::Result<Self> {
-        let files = SaverFiles { dir: dir.path().into(), config: dir.config().into(), metrics: dir.share_metrics()? };
+        let files = SaverFiles { dir: dir.path().into(), config: dir.config().into(), lines: dir.share_lines()? };
         let saver = Saver::spawn(files, interval, saved)?;
         Ok(Self { dir, saver, failed_checkpoints: 0, is_failing: false })
     }
@@ -35,8 +35,9 @@ impl RunFiles {
     }
 
     /// Waits for the last checkpoint, `last` if there is one to save; the reports of the latest.
-    pub(in super::super) fn finish_saving(self, last: Option<Snapshot>) -> (Vec<SaveReport>, Ended) {
-        let ended = Ended { dir: self.dir, failed_checkpoints: self.failed_checkpoints };
+    pub(in super::super) fn finish_saving(mut self, last: Option<Snapshot>) -> (Vec<SaveReport>, Ended) {
+        let (lost_lines, faults) = self.dir.finish();
+        let ended = Ended { dir: self.dir, failed_checkpoints: self.failed_checkpoints, lost_lines, faults };
         (self.saver.finish(last), ended)
     }
 }
@@ -45,6 +46,10 @@ impl RunFiles {
 pub(in super::super) struct Ended {
     dir: RunDir,
     pub(in super::super) failed_checkpoints: u64,
+    /// Of `metrics.jsonl` and the journal.
+    pub(in super::super) lost_lines: u64,
+    /// What to say of them.
+    pub(in super::super) faults: Vec<String>,
 }
 
 impl Ended {

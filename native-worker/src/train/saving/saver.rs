@@ -1,6 +1,7 @@
 //! Saves checkpoints on a thread of its own, so that no disk ever holds up the run.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io,
     path::PathBuf,
@@ -9,11 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rollmesh_core::group::Ledger;
+use rollmesh_core::{group::Ledger, ids::FragmentNo};
 use tokio::sync::mpsc;
 
 use super::Snapshot;
-use crate::checkpoint::{CHECKPOINTS_DIR, Checkpoints, replace};
+use crate::checkpoint::{CHECKPOINTS_DIR, Checkpoints, PolicyCheckpoint, replace};
 
 /// The longest time between two checkpoints, unless an iteration takes longer.
 const MOST_BETWEEN: Duration = Duration::from_secs(10);
@@ -27,8 +28,8 @@ pub(in super::super) struct SaverFiles {
     pub(in super::super) dir: PathBuf,
     /// The configuration as it is in the run's directory.
     pub(in super::super) config: String,
-    /// `metrics.jsonl`: on the disk before a checkpoint that counts its lines.
-    pub(in super::super) metrics: Option<File>,
+    /// `metrics.jsonl` and the journal: on the disk before a checkpoint that counts their lines.
+    pub(in super::super) lines: Vec<File>,
 }
 
 /// How an attempt to save went.
@@ -46,10 +47,7 @@ pub(in super::super) struct Saver {
     jobs: std_mpsc::Sender<Snapshot>,
     reports: mpsc::UnboundedReceiver<SaveReport>,
     thread: JoinHandle<()>,
-    /// Iterations between two checkpoints.
-    interval: u64,
-    /// When and after which iteration the last attempt was made.
-    last: (Instant, u64),
+    timetable: Timetable,
     /// After which iteration the last one was that is on the disk.
     saved: Option<u64>,
     is_busy: bool,
@@ -61,19 +59,19 @@ impl Saver {
         let (jobs, queue) = std_mpsc::channel();
         let (sender, reports) = mpsc::unbounded_channel();
         let thread = thread::Builder::new().name("checkpoints".into()).spawn(move || run(&files, &queue, &sender))?;
-        Ok(Self { jobs, reports, thread, interval, last: (Instant::now(), saved.unwrap_or(0)), saved, is_busy: false })
+        let last = (Instant::now(), saved.unwrap_or(0));
+        let timetable = Timetable { interval, last, is_hurried: false };
+        Ok(Self { jobs, reports, thread, timetable, saved, is_busy: false })
     }
 
     /// True if a checkpoint is due after this iteration, and the one before is on the disk.
     pub(in super::super) fn is_due(&self, iteration: u64) -> bool {
-        let (at, last) = self.last;
-        !self.is_busy && iteration > last && (iteration - last >= self.interval || at.elapsed() >= MOST_BETWEEN)
+        !self.is_busy && self.timetable.is_due(iteration, Instant::now())
     }
 
     /// The next iteration is to be saved.
     pub(in super::super) fn hurry(&mut self) {
-        let (at, iteration) = self.last;
-        self.last = (at.checked_sub(MOST_BETWEEN).unwrap_or(at), iteration);
+        self.timetable.is_hurried = true;
     }
 
     /// False while a checkpoint is being saved.
@@ -83,7 +81,7 @@ impl Saver {
 
     /// Begins to save. The report follows.
     pub(in super::super) fn save(&mut self, snapshot: Snapshot) {
-        self.last = (Instant::now(), snapshot.policy.iteration);
+        self.timetable.note_attempt(snapshot.policy.iteration, Instant::now());
         // Without the thread no report comes, and nothing more is saved.
         self.is_busy = true;
         let _ = self.jobs.send(snapshot);
@@ -112,33 +110,140 @@ impl Saver {
     }
 }
 
+/// When it is time for a checkpoint.
+#[derive(Debug)]
+struct Timetable {
+    /// Iterations between two checkpoints.
+    interval: u64,
+    /// When and after which iteration the last attempt was made.
+    last: (Instant, u64),
+    /// The next iteration is to be saved.
+    is_hurried: bool,
+}
+
+impl Timetable {
+    fn is_due(&self, iteration: u64, now: Instant) -> bool {
+        let (at, last) = self.last;
+        let is_late = now.saturating_duration_since(at) >= MOST_BETWEEN;
+        iteration > last && (iteration - last >= self.interval || is_late || self.is_hurried)
+    }
+
+    fn note_attempt(&mut self, iteration: u64, now: Instant) {
+        (self.last, self.is_hurried) = ((now, iteration), false);
+    }
+}
+
 fn run(files: &SaverFiles, queue: &std_mpsc::Receiver<Snapshot>, reports: &mpsc::UnboundedSender<SaveReport>) {
-    let mut checkpoints = None;
+    let mut shelf = None;
     while let Ok(snapshot) = queue.recv() {
         let iteration = snapshot.policy.iteration;
-        let saved = save(files, &mut checkpoints, snapshot).map_err(|error| error.to_string());
+        let saved = save(files, &mut shelf, snapshot).map_err(|error| error.to_string());
         // Whoever asked may be gone; the next ones are saved all the same.
         let _ = reports.send(SaveReport { iteration, saved });
     }
 }
 
-fn save(files: &SaverFiles, checkpoints: &mut Option<Checkpoints>, snapshot: Snapshot) -> io::Result<u64> {
-    let ledger = snapshot.ledger();
+fn save(files: &SaverFiles, shelf: &mut Option<Shelf>, snapshot: Snapshot) -> io::Result<u64> {
+    let (ledger, iteration, doubt) = (snapshot.ledger(), snapshot.policy.iteration, snapshot.group.first_doubt());
     let contents = snapshot.into_files(&files.config)?;
     let contents: Vec<(&str, &[u8])> = contents.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
-    files.metrics.as_ref().map_or(Ok(()), File::sync_data)?;
+    files.lines.iter().try_for_each(File::sync_data)?;
     // The directory may be one again that it was not the last time.
-    let mut open = match checkpoints.take() {
+    let mut open = match shelf.take() {
         Some(open) => open,
-        None => Checkpoints::open(files.dir.join(CHECKPOINTS_DIR)).map_err(io::Error::other)?,
+        None => Shelf::open(files.dir.join(CHECKPOINTS_DIR))?,
     };
-    let number = open.save(&contents).map_err(io::Error::other)?;
-    *checkpoints = Some(open);
+    let number = open.save(&contents, iteration, doubt)?;
+    *shelf = Some(open);
     write_ledger(&files.dir, &ledger)?;
     Ok(number)
+}
+
+/// The checkpoints of a run, and after which iteration each of them is.
+struct Shelf {
+    checkpoints: Checkpoints,
+    /// By number.
+    iterations: BTreeMap<u64, u64>,
+}
+
+impl Shelf {
+    fn open(dir: PathBuf) -> io::Result<Self> {
+        let checkpoints = Checkpoints::open(&dir).map_err(io::Error::other)?;
+        let numbers = checkpoints.numbers().map_err(io::Error::other)?;
+        // Nobody goes back to one that is damaged.
+        let iteration = |number| PolicyCheckpoint::load(checkpoints.place(number)).ok().map(|found| found.iteration);
+        let iterations = numbers.into_iter().filter_map(|number| Some((number, iteration(number)?))).collect();
+        Ok(Self { checkpoints, iterations })
+    }
+
+    /// Saves a checkpoint. Beside the usual ones the newest from before the first batch stays that is in doubt: whoever has to
+    /// go back because of that goes on from there.
+    fn save(&mut self, contents: &[(&str, &[u8])], iteration: u64, doubt: Option<FragmentNo>) -> io::Result<u64> {
+        let is_clean = |iteration: u64| doubt.is_some_and(|FragmentNo(batch)| iteration <= batch);
+        let clean = self.iterations.iter().rev().find(|(_, iteration)| is_clean(**iteration));
+        self.checkpoints.keep(clean.map(|(number, _)| *number));
+        let number = self.checkpoints.save(contents).map_err(io::Error::other)?;
+        self.iterations.insert(number, iteration);
+        let there = self.checkpoints.numbers().map_err(io::Error::other)?;
+        self.iterations.retain(|number, _| there.contains(number));
+        Ok(number)
+    }
 }
 
 /// Writes the books of a run; they appear whole or not at all.
 pub(in super::super) fn write_ledger(dir: &std::path::Path, ledger: &Ledger) -> io::Result<()> {
     replace(&dir.join(LEDGER), &serde_json::to_vec_pretty(ledger)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::snapshot::tests::snapshot, *};
+
+    #[test]
+    fn it_is_time_after_so_many_iterations_or_ten_seconds() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let mut timetable = Timetable { interval: 100, last: (began, 7), is_hurried: false };
+        assert!(!timetable.is_due(106, at(9_999)) && timetable.is_due(107, at(0)));
+        assert!(timetable.is_due(8, at(10_000)), "ten seconds are long enough");
+        assert!(!timetable.is_due(7, at(60_000)), "that one is saved");
+        timetable.note_attempt(8, at(10_000));
+        assert!(!timetable.is_due(9, at(19_999)) && timetable.is_due(9, at(20_000)));
+        timetable.is_hurried = true;
+        assert!(timetable.is_due(9, at(10_001)) && !timetable.is_due(8, at(10_001)));
+        timetable.note_attempt(9, at(10_001));
+        assert!(!timetable.is_due(10, at(10_002)), "once");
+    }
+
+    #[test]
+    fn no_checkpoint_counts_lines_that_are_not_on_the_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = |lines| SaverFiles { dir: directory.path().into(), config: String::new(), lines };
+        let metrics = || File::create(directory.path().join("metrics.jsonl")).unwrap();
+        // Nothing makes sure of what is written there.
+        let journal = File::open("/dev/null").unwrap();
+        assert!(save(&files(vec![metrics(), journal]), &mut None, snapshot()).is_err());
+        assert!(!directory.path().join(CHECKPOINTS_DIR).exists());
+        assert_eq!(save(&files(vec![metrics()]), &mut None, snapshot()).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_newest_checkpoint_from_before_a_doubt_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut shelf = Shelf::open(directory.path().into()).unwrap();
+        let mut kept = |iteration, doubt: Option<u64>| {
+            shelf.save(&[], iteration, doubt.map(FragmentNo)).unwrap();
+            let mut kept = shelf.checkpoints.numbers().unwrap();
+            kept.reverse();
+            kept
+        };
+        // Their numbers are those of the calls.
+        assert_eq!((kept(10, None), kept(20, None), kept(30, None)), (vec![0], vec![0, 1], vec![1, 2]));
+        assert_eq!((kept(40, Some(35)), kept(50, Some(35))), (vec![2, 3], vec![2, 3, 4]));
+        assert_eq!(kept(60, Some(35)), [2, 4, 5]);
+        assert_eq!(kept(65, Some(45)), [2, 5, 6], "the one after iteration 40 is gone");
+        assert_eq!(kept(70, Some(62)), [5, 6, 7], "what was in doubt before was made again");
+        assert_eq!(kept(80, Some(5)), [7, 8], "there is none from before that");
+        assert_eq!(kept(90, None), [8, 9]);
+    }
 }

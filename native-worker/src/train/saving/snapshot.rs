@@ -170,7 +170,7 @@ mod float_text {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use rollmesh_core::{
         env::EnvRegistry,
         group::{GroupConfig, LeaseGroup},
@@ -190,16 +190,22 @@ mod tests {
 
     type Files = BTreeMap<String, Vec<u8>>;
 
-    /// The files of a run that has done nothing yet, whose episodes are from elsewhere.
-    fn files() -> Files {
-        let config = TrainConfig { hidden: vec![4], ..TrainConfig::new("CartPole-v1") };
-        let run = Run::new(1, Task::Train(Box::new(config.clone())), &EnvRegistry::builtin(), LeaseId(0)).unwrap();
+    fn config() -> TrainConfig {
+        TrainConfig { hidden: vec![4], ..TrainConfig::new("CartPole-v1") }
+    }
+
+    /// Of a run that has done nothing yet, whose episodes are from elsewhere.
+    pub(in super::super) fn snapshot() -> Snapshot {
+        let run = Run::new(1, Task::Train(Box::new(config())), &EnvRegistry::builtin(), LeaseId(0)).unwrap();
         let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
         let (sender, learner) = oneshot::channel();
         sender.send(Ok(vec![1, 2, 3])).unwrap();
         let progress = progress((11, 5), Duration::from_millis(1_500), &episodes());
-        let snapshot = Snapshot { policy: run.policy(), group, learner, progress };
-        let files = snapshot.into_files(&toml::to_string(&config).unwrap()).unwrap();
+        Snapshot { policy: run.policy(), group, learner, progress }
+    }
+
+    fn files() -> Files {
+        let files = snapshot().into_files(&toml::to_string(&config()).unwrap()).unwrap();
         files.into_iter().map(|(name, contents)| (name.to_owned(), contents)).collect()
     }
 

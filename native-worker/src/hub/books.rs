@@ -1,0 +1,75 @@
+//! The books of the run are looked at as it goes.
+
+use rollmesh_core::group::UnbalancedLedger;
+
+use super::{actor::Actor, audit::Record};
+use crate::train::{Run, RunEnd};
+
+impl Actor {
+    /// Ends a run that has lost an env step, or counts one twice: whatever it went on to would rest on that.
+    pub(super) fn check_books(&mut self) {
+        let checked = self.run.as_ref().filter(|run| !run.is_over()).map_or(Ok(()), Run::check_books);
+        if let Err(error) = checked {
+            self.end_run(RunEnd::Unbalanced(error));
+        }
+    }
+
+    /// Says so if that is how a run has ended.
+    pub(super) fn report_books(&mut self, run: u32, end: &RunEnd) {
+        if let RunEnd::Unbalanced(error @ UnbalancedLedger(ledger)) = end {
+            self.remember(&Record::BooksUnbalanced { run, ledger: ledger.clone() });
+            self.notice(2, format!("the run has failed: {error}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rollmesh_core::group::Ledger;
+
+    use super::*;
+    use crate::{
+        Registry,
+        hub::{Hub, HubConfig, SecurityConfig, actor::Event},
+        kernels::AUTO,
+        train::TrainConfig,
+    };
+
+    #[tokio::test]
+    async fn a_lost_step_ends_the_run_and_is_written_down() {
+        let directory = tempfile::tempdir().unwrap();
+        let audit_log = directory.path().join("audit.jsonl");
+        let config = HubConfig {
+            listen: ([127, 0, 0, 1], 0).into(),
+            dashboard: false,
+            assets: None,
+            worker_program: "/nowhere".into(),
+            kernels: AUTO,
+            external: None,
+            allow_origins: Vec::new(),
+            security: SecurityConfig { audit_log: Some(audit_log.clone()), ..SecurityConfig::default() },
+        };
+        let mut hub = Hub::start(config, &Registry::builtin()).await.unwrap();
+        // Nobody works for it: only the hub's own clock finds it.
+        let config = TrainConfig { num_workers: 0, hidden: vec![4], ..TrainConfig::new("CartPole-v1") };
+        let summary = hub.train(config).await.unwrap();
+        let ledger = Ledger { granted: 8, outstanding: 7, ..Ledger::default() };
+        hub.events.send(Event::Falsify(ledger)).await.unwrap();
+        let end = tokio::time::timeout(Duration::from_secs(60), summary).await.expect("it is found").unwrap().end;
+        assert_eq!(end, RunEnd::Unbalanced(UnbalancedLedger(Box::new(ledger))));
+        let text = loop {
+            let notice = hub.next_notice().await.unwrap();
+            if notice.level == 2 {
+                break notice.text;
+            }
+        };
+        assert_eq!(text, format!("the run has failed: {}", end.error().unwrap()));
+        let log = std::fs::read_to_string(audit_log).unwrap();
+        let mut records = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let record = records.find(|record| record["event"] == "books_unbalanced").unwrap();
+        assert_eq!((&record["run"], &record["ledger"]["outstanding"]), (&1.into(), &7.into()));
+        hub.shutdown().await;
+    }
+}

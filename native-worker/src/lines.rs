@@ -1,0 +1,267 @@
+//! Files of lines that are only added to, and outlive a full disk.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{self, Write as _},
+};
+
+/// Bytes of lines that wait for room, at most, for each file. Thousands of iterations.
+pub(crate) const MAX_WAITING_BYTES: usize = 4 << 20;
+
+/// The line that stands where others are missing.
+const GAP: &[u8] = b"{\"gap\":\"lines are missing here, there was no room for them\"}\n";
+
+/// A file that whole lines are added to.
+#[derive(Debug)]
+pub(crate) struct LineFile {
+    /// Open for appending.
+    file: File,
+    /// Of whole lines.
+    bytes: u64,
+    /// There may be a part of a line behind them.
+    is_torn: bool,
+}
+
+impl LineFile {
+    /// A file that holds so many bytes.
+    pub(crate) fn new(file: File, bytes: u64) -> Self {
+        Self { file, bytes, is_torn: false }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds a line, or leaves the file as it was. One write, so that a reader never sees half of a line.
+    pub(crate) fn add(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.is_torn {
+            self.file.set_len(self.bytes)?;
+            self.is_torn = false;
+        }
+        let written = self.file.write_all(line);
+        match written {
+            Ok(()) => self.bytes += line.len() as u64,
+            Err(_) => self.is_torn = self.file.set_len(self.bytes).is_err(),
+        }
+        written
+    }
+}
+
+/// Lines that could not be written, in memory until they can. They keep their order; those beyond a bound are lost, and
+/// counted.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    /// How people call the file.
+    file: &'static str,
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    state: State,
+    /// Lines that were lost since there was room the last time, and ever.
+    missing: u64,
+    lost: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Writing,
+    Waiting,
+    Losing,
+}
+
+/// What people should know of a file of lines.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LineNews {
+    /// A line could not be written.
+    #[error("{file} cannot be written, its lines wait in memory and are tried again: {error}")]
+    Waiting { file: &'static str, error: io::Error },
+    /// More lines could not be written than may wait.
+    #[error("{file} still cannot be written, lines that cannot wait any more are lost: {error}")]
+    Losing { file: &'static str, error: io::Error },
+    /// A line could not be made: it will never be there.
+    #[error("a line of {file} cannot be written as JSON: {error}")]
+    NoJson { file: &'static str, error: serde_json::Error },
+    /// All that waited is written.
+    #[error("{file} is written again, nothing of it is lost: there is room again")]
+    Whole { file: &'static str },
+    /// All that waited is written, with a gap.
+    #[error("{file} is written again, {lost} lines of it are lost: there is room again")]
+    Gap { file: &'static str, lost: u64 },
+}
+
+impl LineNews {
+    /// As notices have it: 0 is good, 2 is bad.
+    pub(crate) fn level(&self) -> u8 {
+        match self {
+            Self::Waiting { .. } | Self::Losing { .. } | Self::NoJson { .. } => 2,
+            Self::Whole { .. } => 0,
+            Self::Gap { .. } => 1,
+        }
+    }
+}
+
+impl Backlog {
+    pub(crate) fn new(file: &'static str) -> Self {
+        Self { file, waiting: VecDeque::new(), waiting_bytes: 0, state: State::Writing, missing: 0, lost: 0 }
+    }
+
+    /// Writes a line behind those that wait, or lets it wait, too.
+    pub(crate) fn add(&mut self, line: Vec<u8>, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> Option<LineNews> {
+        let written = self.write_waiting(&mut write).and_then(|()| write(&line));
+        if written.is_err() {
+            self.hold(line);
+        }
+        self.note(written)
+    }
+
+    /// Tries again to write what waits.
+    pub(crate) fn retry(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> Option<LineNews> {
+        let written = self.write_waiting(&mut write);
+        self.note(written)
+    }
+
+    /// Of the lines that wait.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes as u64
+    }
+
+    /// Lines that are not in the file, and never will be unless there is room again.
+    pub(crate) fn missing(&self) -> u64 {
+        let waiting = self.waiting.iter().filter(|line| *line != GAP).count();
+        self.lost + waiting as u64
+    }
+
+    fn write_waiting(&mut self, write: &mut impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        while let Some(line) = self.waiting.front() {
+            write(line)?;
+            self.waiting_bytes -= line.len();
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, line: Vec<u8>) {
+        if self.waiting_bytes + line.len() <= MAX_WAITING_BYTES {
+            return self.push(line);
+        }
+        self.missing += 1;
+        self.lost += 1;
+        if self.waiting.back().is_none_or(|last| last != GAP) {
+            self.push(GAP.to_vec());
+        }
+    }
+
+    fn push(&mut self, line: Vec<u8>) {
+        self.waiting_bytes += line.len();
+        self.waiting.push_back(line);
+    }
+
+    /// What is news of that.
+    fn note(&mut self, written: io::Result<()>) -> Option<LineNews> {
+        let state = match &written {
+            Ok(()) => State::Writing,
+            Err(_) if self.missing > 0 => State::Losing,
+            Err(_) => State::Waiting,
+        };
+        let before = std::mem::replace(&mut self.state, state);
+        let file = self.file;
+        match written {
+            _ if state == before => None,
+            Err(error) if state == State::Losing => Some(LineNews::Losing { file, error }),
+            Err(error) => Some(LineNews::Waiting { file, error }),
+            Ok(()) => Some(match std::mem::take(&mut self.missing) {
+                0 => LineNews::Whole { file },
+                lost => LineNews::Gap { file, lost },
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, io::ErrorKind};
+
+    use super::*;
+
+    /// A disk with room for so many more bytes, and what is on it.
+    #[derive(Default)]
+    struct Disk {
+        room: usize,
+        text: Vec<u8>,
+    }
+
+    impl Disk {
+        fn write(&mut self, line: &[u8]) -> io::Result<()> {
+            self.room = self.room.checked_sub(line.len()).ok_or(ErrorKind::StorageFull)?;
+            self.text.extend(line);
+            Ok(())
+        }
+    }
+
+    fn line(number: usize) -> Vec<u8> {
+        format!("{number:06}\n").into_bytes()
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_written_later_in_its_order() {
+        let disk = RefCell::new(Disk { room: 3 * 7, ..Disk::default() });
+        let mut lines = Backlog::new("lines");
+        let write = |line: &[u8]| disk.borrow_mut().write(line);
+        let news: Vec<String> = (0..6).filter_map(|n| lines.add(line(n), write)).map(|n| n.to_string()).collect();
+        assert_eq!(news.len(), 1, "{news:?}");
+        assert!(news[0].starts_with("lines cannot be written, its lines wait in memory"), "{news:?}");
+        assert_eq!((lines.waiting_bytes(), lines.missing(), disk.borrow().text.len()), (21, 3, 21));
+        disk.borrow_mut().room = 7;
+        assert!(lines.retry(write).is_none(), "there is more to write");
+        disk.borrow_mut().room = 1_000;
+        assert!(matches!(lines.add(line(6), write), Some(LineNews::Whole { .. })));
+        assert!(lines.retry(write).is_none() && lines.add(line(7), write).is_none());
+        assert_eq!(disk.borrow().text, (0..8).flat_map(line).collect::<Vec<u8>>());
+        assert_eq!((lines.waiting_bytes(), lines.missing()), (0, 0));
+    }
+
+    #[test]
+    fn what_cannot_wait_is_counted_and_leaves_a_gap() {
+        let disk = RefCell::new(Disk::default());
+        let mut lines = Backlog::new("lines");
+        let write = |line: &[u8]| disk.borrow_mut().write(line);
+        let fit = MAX_WAITING_BYTES / 7;
+        let mut news: Vec<LineNews> = (0..fit + 10).filter_map(|n| lines.add(line(n), write)).collect();
+        assert!(matches!(news[..], [LineNews::Waiting { .. }, LineNews::Losing { .. }]), "{news:?}");
+        assert_eq!((lines.missing(), lines.waiting_bytes()), (fit as u64 + 10, (fit * 7 + GAP.len()) as u64));
+        disk.borrow_mut().room = usize::MAX;
+        news.extend(lines.add(line(fit + 10), write));
+        assert!(matches!(news[2..], [LineNews::Gap { lost: 10, .. }]), "{news:?}");
+        let written = [(0..fit).flat_map(line).collect(), GAP.to_vec(), line(fit + 10)].concat();
+        assert!(disk.borrow().text == written, "a gap is marked where it is");
+        // The next one is counted by itself, and all of them together.
+        disk.borrow_mut().room = 0;
+        assert!((0..fit + 2).filter_map(|n| lines.add(line(n), write)).count() == 2);
+        disk.borrow_mut().room = usize::MAX;
+        assert!(matches!(lines.retry(write), Some(LineNews::Gap { lost: 2, .. })));
+        assert_eq!(lines.missing(), 12);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn half_a_line_is_taken_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lines");
+        let file = File::options().create(true).append(true).open(&path).unwrap();
+        let mut lines = LineFile::new(file, 0);
+        lines.add(b"first\n").unwrap();
+        // As a disk leaves it that is full in the middle of a line, and cannot be cut either.
+        File::options().append(true).open(&path).unwrap().write_all(b"hal").unwrap();
+        lines.is_torn = true;
+        lines.add(b"second\n").unwrap();
+        assert_eq!((std::fs::read(&path).unwrap(), lines.bytes()), (b"first\nsecond\n".to_vec(), 13));
+        // A file that takes nothing at all.
+        let mut full = LineFile::new(File::options().append(true).open("/dev/full").unwrap(), 0);
+        assert_eq!(full.add(b"line\n").unwrap_err().kind(), ErrorKind::StorageFull);
+        assert_eq!(full.bytes(), 0);
+    }
+}

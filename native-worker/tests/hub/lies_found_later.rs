@@ -1,0 +1,123 @@
+//! Lies that are found after a restart, and hubs that are told on the command line whom to trust.
+
+use std::{path::Path, process::Command};
+
+use rollmesh::{
+    checkpoint::PolicyCheckpoint,
+    hub::{OnLiar, SecurityConfig},
+    train::{RunEnd, SavedRun, Summary, TrainConfig},
+};
+use rollmesh_core::{env::EnvRegistry, hash::weights_hash, protocol::Token};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::{
+    TestHub, end,
+    hand_made::HandMade,
+    liars::{flip_a_reward, lie_after, metrics, undisturbed_metrics, watchful},
+    small,
+    support::{Process, json},
+    undisturbed,
+};
+
+/// A worker's token that outlives hubs.
+fn lasting_token(file: &Path) -> Token {
+    let mut create = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
+    let printed = create.args(["tokens", "create", "--role", "worker", "--file"]).arg(file).output().unwrap().stdout;
+    let printed = String::from_utf8(printed).unwrap();
+    printed.split_whitespace().find_map(|word| Token::from_hex(word).ok()).unwrap()
+}
+
+/// A life of a hub in which the run gets to an iteration, with uploads that are lies or not.
+async fn live(hub: TestHub, run: oneshot::Receiver<Summary>, token: Token, (iteration, lies): (u64, bool)) {
+    let mut worker = HandMade::join_as(&hub, token, "native").await;
+    while hub.hub.status().borrow().iteration < iteration {
+        let upload = worker.next_upload().await.unwrap();
+        let done = hub.hub.status().borrow().iteration + 1;
+        let upload = if lies { worker.changed(&upload, flip_a_reward) } else { upload };
+        worker.client.say(&rollmesh_core::protocol::Message::FragmentUpload(upload)).await;
+        hub.status("the next iteration", |status| status.iteration == done).await;
+    }
+    hub.hub.stop_run().await;
+    assert_eq!(end(run).await.env_steps, iteration * 192);
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let (run_dir, tokens) = (directory.path().join("run"), directory.path().join("tokens.json"));
+    let token = lasting_token(&tokens);
+    let hub = async |share, distrust_remote| {
+        let SecurityConfig { distrust, .. } = watchful(share, OnLiar::RollBack);
+        let distrust = rollmesh::hub::Distrust { distrust_remote, ..distrust };
+        let token_file = Some(tokens.clone());
+        TestHub::start_watchful(SecurityConfig { distrust, token_file, ..SecurityConfig::default() }).await
+    };
+    let resume = async |hub: &TestHub| hub.hub.resume(SavedRun::load(&run_dir).unwrap()).await.unwrap();
+
+    // Everybody is trusted at first; then somebody who is not lies, and nobody looks.
+    let first = hub(0.0, false).await;
+    let config = TrainConfig { run_dir: Some(run_dir.clone()), checkpoint_interval: 1, ..small(0, 2_000) };
+    let run = first.train(config).await;
+    live(first, run, token, (3, false)).await;
+    let second = hub(0.0, true).await;
+    let run = resume(&second).await;
+    live(second, run, token, (7, true)).await;
+
+    let mut third = hub(1.0, true).await;
+    let run = resume(&third).await;
+    lie_after(&third, token, 0).await;
+    let line = third.notice("the run goes back").await;
+    assert!(line.contains(" to 3, before what a liar made"), "{line}");
+    let helper = third.worker();
+    let summary = end(run).await;
+    assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
+    assert_eq!(summary.weights_hash.to_string(), undisturbed().await);
+    assert_eq!(metrics(&run_dir), undisturbed_metrics().await);
+    assert_eq!(weights_hash(&PolicyCheckpoint::load(run_dir).unwrap().weights), summary.weights_hash);
+    third.hub.shutdown().await;
+    helper.finish_with(0).await;
+}
+
+/// What comes of a run whose worker lies once, after as many fragments as are made again in any case. If it is found out,
+/// an honest one takes its place.
+async fn lied_to(flags: &str, is_found: bool) -> (String, Value) {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    let fixed = "train --env CartPole-v1 --hidden 16,16 --rollout-fragment-length 16 --seed 1 --workers 0 \
+                 --num-envs-per-worker 12 --max-env-steps 2000 --run-dir";
+    let words = fixed.split_whitespace().map(Into::into).chain([run_dir.clone().into_os_string()]);
+    let mut run = Process::start(words.chain(flags.split_whitespace().map(Into::into)));
+    let invitation = run.invitation().await;
+    let token = Token::from_hex(&invitation.worker_token).unwrap();
+    let mut liar = HandMade::join_at(&invitation.address, token, "native", EnvRegistry::builtin()).await;
+    let lie = liar.upload_after(4).await;
+    let lie = liar.changed(&lie, flip_a_reward);
+    liar.client.say(&rollmesh_core::protocol::Message::FragmentUpload(lie)).await;
+    liar.stay().await;
+    let helper = is_found.then(|| Process::worker(&invitation.address, &invitation.worker_token));
+    let finished = run.finish_with(0).await;
+    if let Some(helper) = helper {
+        helper.finish_with(0).await;
+    }
+    (finished.stderr, json(&std::fs::read_to_string(run_dir.join("summary.json")).unwrap()))
+}
+
+#[tokio::test]
+async fn the_command_line_says_whom_to_trust_how_often_to_look_and_what_to_do() {
+    let expected = undisturbed().await;
+    let (told, summary) = lied_to("--distrust-workers --audit-share 1", true).await;
+    assert!(told.contains("the run goes back from iteration"), "{told}");
+    assert_eq!((&summary["weights_hash"], &summary["tainted"]), (&expected.as_str().into(), &Value::Null));
+
+    let (told, summary) = lied_to("--distrust-workers --audit-share 1 --on-liar continue", true).await;
+    assert!(told.contains("the run goes on with what the liar made: it is tainted"), "{told}");
+    assert_eq!(summary["tainted"], true);
+
+    for flags in ["--audit-share 1", "--distrust-workers --audit-share 0"] {
+        let (told, summary) = lied_to(flags, false).await;
+        assert!(!told.contains("liar") && summary["tainted"].is_null(), "{flags}: {told}");
+        assert_ne!(summary["weights_hash"], expected.as_str(), "{flags}: the lie was learned from");
+    }
+}
