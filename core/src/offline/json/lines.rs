@@ -50,17 +50,31 @@ impl JsonLines {
     /// # Errors
     /// [`JsonError::Line`], or [`JsonError::TooMany`] for a lenient one.
     pub fn read(&mut self, line: &[u8]) -> Result<Option<AnyBatch>, JsonError> {
+        self.take(Self::decode(line, &self.limits))
+    }
+
+    /// What there is in a line, with its end or without; nothing in a blank one. Threads may do that ahead of the books,
+    /// which [`take`](Self::take) keeps.
+    #[must_use]
+    pub fn decode(line: &[u8], limits: &JsonLimits) -> Option<Result<AnyBatch, RecordError>> {
+        let is_blank = line.iter().all(u8::is_ascii_whitespace);
+        (!is_blank).then(|| decode_record(line, limits))
+    }
+
+    /// Takes what was [found](Self::decode) in the next line; none for one that is passed over.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn take(&mut self, found: Option<Result<AnyBatch, RecordError>>) -> Result<Option<AnyBatch>, JsonError> {
         self.line += 1;
-        if line.iter().all(u8::is_ascii_whitespace) {
-            return Ok(None);
-        }
-        match decode_record(line, &self.limits) {
-            Ok(batch) => {
+        match found {
+            None => Ok(None),
+            Some(Ok(batch)) => {
                 self.batches += 1;
                 self.in_a_row = 0;
                 Ok(Some(batch))
             }
-            Err(source) => self.bad(source),
+            Some(Err(source)) => self.corrupt(JsonError::Line { line: self.line, source }).map(|()| None),
         }
     }
 
@@ -81,10 +95,6 @@ impl JsonLines {
     /// Begins another file: lines are counted from 1 again, and what was wrong before has no influence any more.
     pub fn begin_file(&mut self) {
         (self.line, self.in_a_row) = (0, 0);
-    }
-
-    fn bad(&mut self, source: RecordError) -> Result<Option<AnyBatch>, JsonError> {
-        self.corrupt(JsonError::Line { line: self.line, source }).map(|()| None)
     }
 
     fn corrupt(&mut self, error: JsonError) -> Result<(), JsonError> {

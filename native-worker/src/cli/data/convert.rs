@@ -29,6 +29,9 @@ use crate::{
     },
 };
 
+/// Bytes that are read before what was gathered of them is written: enough for all threads.
+const GATHERED: usize = 4 << 20;
+
 /// Where to write, and how.
 #[derive(Args, Clone, Debug)]
 struct OutputArgs {
@@ -51,8 +54,8 @@ struct OutputArgs {
 
 #[derive(Args)]
 #[command(
-    after_help = "Memory is bounded by --buffer-size; beside it, minari takes an episode as a whole, so that those that have\n\
-                        not ended yet are held.\n\n\
+    after_help = "Memory is bounded by --buffer-size; beside it, json gathers some MiB of rows, and minari takes an episode as a\n\
+                        whole, so that those that have not ended yet are held.\n\n\
                         Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
                         rollmesh data convert hopper-medium.hdf5 --to json --output samples\n  \
                         rollmesh data convert samples --to minari --env CartPole-v1 --output ~/.minari/datasets/cartpole/mine-v0"
@@ -240,16 +243,22 @@ impl Job {
         mut deal: impl FnMut(AnyBatch, Place, &mut Losses) -> Result<Vec<(usize, AnyBatch)>, Failure>,
     ) -> Result<ExitCode, Failure> {
         let Self { logged, reading, sinks, losses } = self;
-        let mut steps = vec![0; sinks.len()];
+        let (mut steps, mut read) = (vec![0; sinks.len()], 0);
         reading.each(logged, |batch, place| {
             if place.is_first {
                 sinks.iter_mut().try_for_each(|sink| sink.begin_file(losses))?;
             }
+            read += batch.as_multi_agent().size_bytes();
             for (part, batch) in deal(batch, place, losses)? {
                 if let (Some(sink), Some(steps)) = (sinks.get_mut(part), steps.get_mut(part)) {
                     *steps += batch.env_steps() as u64;
                     sink.write(&batch, losses)?;
                 }
+            }
+            // What is gathered may keep all of the batches in memory that it is from.
+            if read >= GATHERED {
+                read = 0;
+                sinks.iter_mut().try_for_each(Sink::flush)?;
             }
             Ok(())
         })?;

@@ -10,7 +10,10 @@ use rollmesh_core::{
     sampler::{InputReader, IoContext, SampleError, SamplerHost},
 };
 
-use super::source::{Line, Source};
+use super::{
+    decoded::{Decoded, DecodedLines, Shard, Terms},
+    in_order::helpers,
+};
 use crate::offline::OfflineError;
 
 /// How sample files are read.
@@ -37,10 +40,11 @@ impl Default for JsonReaderOptions {
 }
 
 impl JsonReaderOptions {
-    /// Lines have at most this part of the buffer: their numbers take four times as much, and so may each of
-    /// what compressed columns hold, what it is decompressed to, and what is made of that.
+    /// A line has at most this part of the buffer, and is held twice where threads help; what its compressed columns hold has
+    /// at most the second part, and decoding takes four times either. The rest is for lines that are decoded ahead.
     const LINE_PART: usize = 16;
     const COMPRESSED_PART: usize = 8;
+    const AHEAD_PART: usize = 8;
 
     /// What the settings say: `train_batch_size` (the worker's unless set), divided among the workers, and
     /// `buffer_size` in bytes (1 GiB).
@@ -62,12 +66,19 @@ impl JsonReaderOptions {
         })
     }
 
-    fn line_room(&self) -> usize {
-        self.buffer_size / Self::LINE_PART
-    }
-
     fn limits(&self) -> JsonLimits {
         JsonLimits { decompressed: self.buffer_size / Self::COMPRESSED_PART }
+    }
+
+    /// How one of the files is read.
+    fn terms(&self, file: usize, helpers: usize) -> Terms {
+        Terms {
+            shard: self.shard.map(|(shard, shards)| Shard { file: file as u64, shard, shards }),
+            line: self.buffer_size / Self::LINE_PART,
+            limits: self.limits(),
+            ahead: self.buffer_size / Self::AHEAD_PART,
+            helpers,
+        }
     }
 }
 
@@ -79,6 +90,9 @@ type OnCorrupt = Box<dyn FnMut(&Path, &JsonError) + Send>;
 ///
 /// Workers of a run share the lines instead of all reading the same: line `l` of the `f`-th file is of shard
 /// `(f + l) mod n`.
+///
+/// In files of more than a megabyte lines are decoded ahead by as many threads as there are processors, which does not show in
+/// what is read: neither in its order, nor in what is counted, nor where an error comes.
 pub struct JsonReader {
     files: Vec<PathBuf>,
     options: JsonReaderOptions,
@@ -91,11 +105,13 @@ pub struct JsonReader {
     on_corrupt: Option<OnCorrupt>,
     /// Corrupt lines that somebody was told of by [`losses`](InputReader::losses).
     told: u64,
+    /// Threads that help.
+    helpers: usize,
 }
 
 struct OpenFile {
     file: usize,
-    source: Source,
+    lines: DecodedLines,
     /// Lines so far.
     line: u64,
     /// Whether there was any batch in it.
@@ -115,7 +131,14 @@ impl JsonReader {
         let lines = JsonLines::lenient(options.limits());
         let usable = (0..files.len()).collect();
         let (open, started) = (None, false);
-        Ok(Self { files, options, draws, usable, open, started, lines, on_corrupt: None, told: 0 })
+        let helpers = helpers();
+        Ok(Self { files, options, draws, usable, open, started, lines, on_corrupt: None, told: 0, helpers })
+    }
+
+    /// Has other than as many threads as there are processors.
+    #[cfg(test)]
+    pub(super) fn with_helpers(self, helpers: usize) -> Self {
+        Self { helpers, ..self }
     }
 
     /// Tells somebody of every line that is passed over because it is no batch.
@@ -192,30 +215,27 @@ impl JsonReader {
     }
 
     fn begin(&mut self, file: usize) -> Result<(), OfflineError> {
-        let source = Source::open(&self.files[file])?;
+        let lines = DecodedLines::open(&self.files[file], self.options.terms(file, self.helpers))?;
         self.lines.begin_file();
-        self.open = Some(OpenFile { file, source, line: 0, fruitful: false });
+        self.open = Some(OpenFile { file, lines, line: 0, fruitful: false });
         Ok(())
     }
 
     /// The next batch of the open file; none at its end.
     fn read_line(&mut self) -> Result<Option<AnyBatch>, OfflineError> {
         let Some(open) = &mut self.open else { return Ok(None) };
-        let (path, room) = (&self.files[open.file], self.options.line_room());
+        let path = &self.files[open.file];
         loop {
-            let mine = self.options.shard.is_none_or(|(shard, shards)| {
-                (open.file as u64).wrapping_add(open.line) % u64::from(shards.max(1)) == u64::from(shard)
-            });
             open.line += 1;
             let before = self.lines.corrupt_lines();
-            let read = match open.source.line(mine, room)? {
-                Line::End => return Ok(None),
-                Line::Passed => {
+            let read = match open.lines.next()? {
+                Decoded::End => return Ok(None),
+                Decoded::Passed => {
                     self.lines.skip();
                     continue;
                 }
-                Line::Whole(line) => self.lines.read(line),
-                Line::TooLong(bytes) => self.lines.too_long(bytes).map(|()| None),
+                Decoded::Line(found) => self.lines.take(found),
+                Decoded::TooLong(bytes) => self.lines.too_long(bytes).map(|()| None),
             };
             if let Some(batch) = read.map_err(|source| OfflineError::Json { path: path.clone(), source })? {
                 open.fruitful = true;
@@ -260,7 +280,7 @@ impl AllFiles {
     /// Bytes of the open file that were read; of an archive nobody knows.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
-        self.reader.open.as_ref().map_or(0, |open| open.source.bytes_read())
+        self.reader.open.as_ref().map_or(0, |open| open.lines.bytes_read())
     }
 
     fn advance(&mut self) -> Result<Option<AnyBatch>, OfflineError> {
