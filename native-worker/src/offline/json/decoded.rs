@@ -69,6 +69,15 @@ impl DecodedLines {
         Ok(Self { source: Source::open(path)?, terms, lines: 0, ahead: None })
     }
 
+    /// Passes over so many lines, which were read before.
+    pub(super) fn pass_over(&mut self, lines: u64) -> Result<(), OfflineError> {
+        self.lines += lines;
+        for _ in 0..lines {
+            self.source.line(false, self.terms.line)?;
+        }
+        Ok(())
+    }
+
     /// Bytes that were read of the file, as far as they are its own.
     pub(super) fn bytes_read(&self) -> u64 {
         self.source.bytes_read()
@@ -245,5 +254,39 @@ impl Chunk {
             Piece::Ready(decoded) => Ok(decoded),
             Piece::Failed(error) => Err(error),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_is_done_ahead_has_room_for_all_that_may_come_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines.json");
+        let numbers = |n: usize| format!("{{\"type\": \"SampleBatch\", \"t\": [1{}]}}\n", ", 7".repeat(n));
+        for (text, longest) in [(numbers(10).repeat(60_000), 0), (numbers(9_000).repeat(200), 0), (numbers(20_000).repeat(60), 1)] {
+            fs::write(&path, &text).unwrap();
+            let limits = JsonLimits { decompressed: 8 << 20 };
+            let terms = Terms { shard: None, line: 4 << 20, limits, ahead: 4 << 20, helpers: 1 };
+            let (mut source, mut lines) = (Source::open(&path).unwrap(), 0);
+            let mut ahead = Ahead::new(&terms).unwrap();
+            ahead.fill(&mut source, &terms, &mut lines);
+            let (mut room, mut long) = (0, 0);
+            while let Some(chunk) = ahead.chunks.next() {
+                let count = chunk.pieces.len();
+                assert!((1..=Ahead::MOST_LINES).contains(&count));
+                room += 4 * count * chunk.limits.decompressed;
+                room += if chunk.is_long { 0 } else { 5 * chunk.text.len() };
+                long += usize::from(chunk.is_long);
+            }
+            assert!(room <= terms.ahead && room > terms.ahead / 8, "{room}");
+            assert_eq!(long, longest, "one long line waits, and nothing behind it");
+        }
+        let little = Terms { shard: None, line: 4 << 20, limits: JsonLimits::default(), ahead: 1 << 20, helpers: 1 };
+        assert!(Ahead::new(&little).is_none() && Ahead::new(&Terms { ahead: 4 << 20, helpers: 0, ..little }).is_none());
     }
 }

@@ -1,14 +1,18 @@
 //! Reading sample files: endlessly, in a worker, or each once.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use rollmesh_core::{
     batch::AnyBatch,
     config::ConfigError,
     episode::Losses,
-    offline::{Choice, Draws, JsonError, JsonLimits, JsonLines},
-    sampler::{InputReader, IoContext, SampleError, SamplerHost},
+    offline::{Choice, Draws, JsonBooks, JsonError, JsonLimits, JsonLines},
+    sampler::{InputReader, IoContext, Position, SampleError, SamplerHost},
 };
+use serde::{Deserialize, Serialize};
 
 use super::{
     decoded::{Decoded, DecodedLines, Shard, Terms},
@@ -112,10 +116,22 @@ pub struct JsonReader {
 struct OpenFile {
     file: usize,
     lines: DecodedLines,
-    /// Lines so far.
-    line: u64,
     /// Whether there was any batch in it.
     fruitful: bool,
+}
+
+/// Where it is.
+#[derive(Serialize, Deserialize)]
+struct JsonPosition {
+    /// Bytes of each file, by which somebody notices that it has changed.
+    sizes: Vec<u64>,
+    drawn: u64,
+    started: bool,
+    usable: Vec<u32>,
+    /// The file that is open, and whether there was any batch in it.
+    open: Option<(u32, bool)>,
+    books: JsonBooks,
+    told: u64,
 }
 
 impl JsonReader {
@@ -217,7 +233,7 @@ impl JsonReader {
     fn begin(&mut self, file: usize) -> Result<(), OfflineError> {
         let lines = DecodedLines::open(&self.files[file], self.options.terms(file, self.helpers))?;
         self.lines.begin_file();
-        self.open = Some(OpenFile { file, lines, line: 0, fruitful: false });
+        self.open = Some(OpenFile { file, lines, fruitful: false });
         Ok(())
     }
 
@@ -226,7 +242,6 @@ impl JsonReader {
         let Some(open) = &mut self.open else { return Ok(None) };
         let path = &self.files[open.file];
         loop {
-            open.line += 1;
             let before = self.lines.corrupt_lines();
             let read = match open.lines.next()? {
                 Decoded::End => return Ok(None),
@@ -247,6 +262,37 @@ impl JsonReader {
                 hear(path, error);
             }
         }
+    }
+
+    fn sizes(&self) -> Vec<u64> {
+        // One that is gone is found to be so when it is read.
+        self.files.iter().map(|file| fs::metadata(file).map_or(0, |about| about.len())).collect()
+    }
+
+    fn go_on(&mut self, position: JsonPosition) -> Result<(), OfflineError> {
+        let JsonPosition { sizes, drawn, started, usable, open, books, told } = position;
+        let files = self.files.len();
+        let known = |file: u32| (file as usize) < files;
+        if sizes.len() != files || !usable.iter().copied().chain(open.map(|(file, _)| file)).all(known) {
+            return Err(OfflineError::OtherFiles { then: sizes.len(), now: files });
+        }
+        let sizes = self.sizes().into_iter().zip(sizes);
+        if let Some((path, (now, then))) = self.files.iter().zip(sizes).find(|(_, (now, then))| now != then) {
+            return Err(OfflineError::Changed { path: path.clone(), then, now });
+        }
+        self.open = None;
+        if let Some((file, fruitful)) = open {
+            self.begin(file as usize)?;
+            if let Some(open) = &mut self.open {
+                open.lines.pass_over(books.line)?;
+                open.fruitful = fruitful;
+            }
+        }
+        self.draws.go_on(drawn);
+        self.lines.go_on(books);
+        self.usable = usable.into_iter().map(|file| file as usize).collect();
+        (self.started, self.told) = (started, told);
+        Ok(())
     }
 
     /// Every line of every file once, in the order of the files; of a shard, its lines.
@@ -274,7 +320,7 @@ impl AllFiles {
     /// The line of the batch that was given last, from 1; 0 before the first one of a file.
     #[must_use]
     pub fn line(&self) -> u64 {
-        self.reader.open.as_ref().map_or(0, |open| open.line)
+        self.reader.open.as_ref().map_or(0, |_| self.reader.lines.books().line)
     }
 
     /// Bytes of the open file that were read; of an archive nobody knows.
@@ -319,6 +365,27 @@ impl InputReader for JsonReader {
         let corrupt = self.corrupt_lines();
         let corrupt_lines = corrupt - std::mem::replace(&mut self.told, corrupt);
         Losses { corrupt_lines, ..Losses::default() }
+    }
+
+    fn position(&self) -> Option<Position> {
+        let number = |file: usize| u32::try_from(file).ok();
+        let open = match &self.open {
+            Some(open) => Some((number(open.file)?, open.fruitful)),
+            None => None,
+        };
+        Some(Position::new(&JsonPosition {
+            sizes: self.sizes(),
+            drawn: self.draws.drawn(),
+            started: self.started,
+            usable: self.usable.iter().map(|file| number(*file)).collect::<Option<_>>()?,
+            open,
+            books: self.lines.books(),
+            told: self.told,
+        }))
+    }
+
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        self.go_on(position.read()?).map_err(|error| SampleError::Input(error.to_string()))
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {
