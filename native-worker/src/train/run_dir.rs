@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rollmesh_core::worker::RolloutConfig;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
@@ -16,6 +17,8 @@ use crate::checkpoint::{PolicyCheckpoint, replace};
 
 const METRICS: &str = "metrics.jsonl";
 const JOURNAL: &str = "journal.jsonl";
+/// What the configuration of a run from files does not say.
+pub(crate) const PLAN: &str = "plan.toml";
 
 /// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end
 /// `summary.json` and the policy, `policy.json` with `weights.safetensors`. Where batches depend on who is how fast, also
@@ -30,6 +33,33 @@ pub(crate) struct RunDir {
     config: String,
     /// Keeps other processes out.
     _lock: File,
+}
+
+/// What the directory of a run says of it.
+pub(crate) struct RunSettings {
+    config: String,
+    plan: Option<String>,
+    has_journal: bool,
+}
+
+impl RunSettings {
+    pub(crate) fn of_hub(config: &TrainConfig) -> Result<Self, RunDirError> {
+        let has_journal = !config.mode.is_synchronous();
+        Ok(Self { config: toml::to_string(config)?, plan: None, has_journal })
+    }
+
+    pub(crate) fn of_files(config: &RolloutConfig, plan: &impl Serialize) -> Result<Self, RunDirError> {
+        Ok(Self { config: toml::to_string(config)?, plan: Some(toml::to_string(plan)?), has_journal: false })
+    }
+
+    /// The plan first: whoever finds a configuration finds all that belongs to it.
+    fn write(&self, dir: &Path) -> Result<(), RunDirError> {
+        let texts = [self.plan.as_deref().map(|plan| (PLAN, plan)), Some(("config.toml", &*self.config))];
+        texts.into_iter().flatten().try_for_each(|(name, text)| {
+            let path = dir.join(name);
+            replace(&path, text.as_bytes()).map_err(|source| RunDirError::Io { path, source })
+        })
+    }
 }
 
 /// Why a run's files cannot be written.
@@ -54,7 +84,7 @@ pub(crate) enum RunDirError {
 
 /// What was in `metrics.jsonl` behind the checkpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// Env steps up to its last line; none without a whole one.
     pub(super) env_steps: Option<u64>,
     /// True if lines before the checkpoint are missing.
@@ -70,17 +100,16 @@ impl RunDir {
     /// An error if there is a run already.
     pub(super) fn check_free(path: &Path) -> Result<(), RunDirError> {
         let Ok(config) = fs::read_to_string(path.join("config.toml")) else { return Ok(()) };
-        let goes_on = toml::from_str::<TrainConfig>(&config).is_ok();
+        let goes_on = toml::from_str::<TrainConfig>(&config).is_ok() || path.join(PLAN).is_file();
         Err(if goes_on { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
     }
 
-    pub(crate) fn create(path: &Path, config: &impl Serialize, has_journal: bool) -> Result<Self, RunDirError> {
+    pub(crate) fn create(path: &Path, settings: RunSettings) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
         Self::check_free(path)?;
         let lock = lock(path)?;
-        let text = toml::to_string(config)?;
         // First, so that whoever finds a configuration finds all that belongs to it.
         let new = |name: &str| {
             if fs::metadata(at(name)).is_ok_and(|file| file.len() > 0) {
@@ -89,42 +118,41 @@ impl RunDir {
             Lines::open(&at(name), 0).map(|(lines, _)| lines).map_err(failed(at(name)))
         };
         let metrics = new(METRICS)?;
-        let journal = has_journal.then(|| new(JOURNAL)).transpose()?;
-        replace(&at("config.toml"), text.as_bytes()).map_err(failed(at("config.toml")))?;
-        Ok(Self { path: path.into(), metrics, journal, config: text, _lock: lock })
+        let journal = settings.has_journal.then(|| new(JOURNAL)).transpose()?;
+        settings.write(path)?;
+        Ok(Self { path: path.into(), metrics, journal, config: settings.config, _lock: lock })
     }
 
     /// Goes on with so many bytes of `metrics.jsonl` and of the journal; what is behind them is cut off, and made again.
-    pub(super) fn reopen(
+    pub(crate) fn reopen(
         path: &Path,
-        config: &TrainConfig,
+        settings: RunSettings,
         (metrics_bytes, journal_bytes): (u64, u64),
         lock: File,
     ) -> Result<(Self, Cut), RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
-        let text = toml::to_string(config)?;
-        replace(&at("config.toml"), text.as_bytes()).map_err(failed(at("config.toml")))?;
+        settings.write(path)?;
         // It was written at an end that is none any more.
         let _ = fs::remove_file(at("summary.json"));
         let reopen = |name: &str, bytes: u64| Lines::open(&at(name), bytes).map_err(failed(at(name)));
         let (metrics, cut) = reopen(METRICS, metrics_bytes)?;
-        let has_journal = !config.mode.is_synchronous();
-        let journal = has_journal.then(|| reopen(JOURNAL, journal_bytes)).transpose()?.map(|(lines, _)| lines);
-        Ok((Self { path: path.into(), metrics, journal, config: text, _lock: lock }, cut))
+        let journal = settings.has_journal.then(|| reopen(JOURNAL, journal_bytes)).transpose()?;
+        let journal = journal.map(|(lines, _)| lines);
+        Ok((Self { path: path.into(), metrics, journal, config: settings.config, _lock: lock }, cut))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The configuration, as it is in the directory.
-    pub(super) fn config(&self) -> &str {
+    pub(crate) fn config(&self) -> &str {
         &self.config
     }
 
     /// A handle of `metrics.jsonl`, for whoever makes sure that it is on the disk.
-    pub(super) fn share_metrics(&self) -> io::Result<Option<File>> {
+    pub(crate) fn share_metrics(&self) -> io::Result<Option<File>> {
         self.metrics.file.as_ref().map(File::try_clone).transpose()
     }
 
@@ -144,7 +172,7 @@ impl RunDir {
     }
 
     /// Of `metrics.jsonl` and of the journal.
-    pub(super) fn bytes(&self) -> (u64, u64) {
+    pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.metrics.bytes, self.journal.as_ref().map_or(0, |journal| journal.bytes))
     }
 

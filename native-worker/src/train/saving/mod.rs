@@ -6,7 +6,10 @@ mod saved_run;
 mod saver;
 mod snapshot;
 
-pub(crate) use self::saver::SaveReport;
+pub(crate) use self::{
+    saved_run::{Left, differences},
+    saver::SaveReport,
+};
 pub use self::{
     differences::{Difference, Differences},
     saved_run::{ResumeError, SavedRun},
