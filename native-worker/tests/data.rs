@@ -99,6 +99,15 @@ async fn conversions_lose_nothing_or_say_what() {
     let d4rl = folder.path("d4rl");
     let lost = data(&["convert", &golden("pendulum_random_d4rl.hdf5"), "--to", "json", "--output", &d4rl], 0).await;
     assert_eq!(lost["lost"][0], "10 rows that only gave their observation, as the last ones before a cut");
+    for (input, to, what) in [
+        (golden("multi_plain.json"), "minari", "minari holds episodes of single agents, "),
+        (samples.clone(), "hdf5", "HDF5 is read, but not written: take minari"),
+        (samples.clone(), "csv", "json, parquet and minari can be written"),
+    ] {
+        let args = ["data", "convert", &input, "--to", to, "--output", &folder.path("refused")];
+        let end = Process::start(args).finish_with(2).await;
+        assert!(end.stderr.contains(what), "{}", end.stderr);
+    }
     let taken = Process::start(["data", "convert", &samples, "--output", &samples]).finish_with(2).await;
     assert!(taken.stderr.contains("is not empty"), "{}", taken.stderr);
 }

@@ -143,9 +143,9 @@ async fn a_run_is_interrupted_and_prolonged() {
     run.signal(Signal::INT);
     run.finish_with(3).await;
     let rows = (40 * UPDATES).to_string();
-    let end = rig.go_on(&["--max-env-steps", &rows]).finish_with(0).await;
+    rig.go_on(&["--max-env-steps", &rows]).finish_with(0).await;
     let prolonged = rig.outcome();
-    assert_eq!((&prolonged.weights, prolonged.summary["env_steps"].as_u64()), (&calm.weights, Some(40 * UPDATES)), "{end:?}");
+    assert_eq!((&prolonged.weights, prolonged.summary["env_steps"].as_u64()), (&calm.weights, Some(40 * UPDATES)));
     // Nothing is left to do.
     rig.go_on(&[]).finish_with(0).await;
     assert_eq!(rig.outcome(), prolonged);

@@ -10,7 +10,7 @@ use crate::{
     ids::PolicyId,
     policy::{PolicyEntry, PolicyState, Stash as _, StashError},
     prelude::*,
-    sampler::{InputReader as _, Position, SamplerInput as _},
+    sampler::{Position, SamplerInput as _},
     worker::RolloutError,
 };
 

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, slice};
 
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use rollmesh_core::{
     batch::{AnyBatch, Continuation, OpenEpisodes, SampleBatch},
     column::Column,
@@ -15,7 +15,7 @@ use super::{
     InputArgs, Reading,
     numbers::Steps,
     renumber::Numbers,
-    sink::{Losses, Sink, Target},
+    sink::{Losses, Sink, Target, single},
     spaces::{SeenSpaces, dataset_id},
 };
 use crate::{
@@ -38,8 +38,8 @@ struct OutputArgs {
     /// Folder for what is written; it is made if it is not there
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Format to write [default: that of the first file; of D4RL's, parquet]
-    #[arg(long, value_enum)]
+    /// Format to write: json, parquet, or minari for its Parquet layout [default: that of the first file; of D4RL's, parquet]
+    #[arg(long, value_name = "FORMAT", value_parser = target)]
     to: Option<Target>,
     /// Bytes after which a new file begins
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
@@ -50,6 +50,15 @@ struct OutputArgs {
     /// For minari: id of the data set [default: the last two folders of --output]
     #[arg(long, value_name = "ID")]
     dataset_id: Option<String>,
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    Target::from_str(text, true).map_err(|_| match text {
+        "hdf5" | "h5" | "d4rl" => {
+            "HDF5 is read, but not written: take minari, whose Parquet layout the minari package reads, too".into()
+        }
+        _ => "json, parquet and minari can be written".into(),
+    })
 }
 
 #[derive(Args)]
@@ -294,7 +303,7 @@ fn spaces(logged: &mut Logged, output: &OutputArgs, registry: &Registry) -> Resu
     }
     let mut seen = SeenSpaces::default();
     while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
-        let mut rows = batch.single().map_err(Failure::usage)?.clone();
+        let mut rows = single(&batch)?.clone();
         rows.decompress_if_needed().map_err(Failure::other)?;
         seen.add(&rows);
     }

@@ -35,6 +35,12 @@ pub(super) enum Target {
     Minari,
 }
 
+/// The rows of a batch for Minari.
+pub(super) fn single(batch: &AnyBatch) -> Result<&SampleBatch, Failure> {
+    let refused = |error| format!("minari holds episodes of single agents, and {error}: take --to json or parquet");
+    batch.single().map_err(|error| Failure::usage(refused(error)))
+}
+
 /// What the target does not hold, in words.
 pub(super) type Losses = BTreeSet<String>;
 
@@ -109,7 +115,7 @@ impl Sink {
         match self {
             Self::Json(sink) => sink.write(batch, losses),
             Self::Parquet { writer, .. } => writer.write(batch).map_err(Failure::other),
-            Self::Minari(sink) => sink.write(batch, losses).map_err(Failure::other),
+            Self::Minari(sink) => sink.write(single(batch)?, losses).map_err(Failure::other),
         }
     }
 
@@ -195,8 +201,8 @@ fn json_losses(batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
 }
 
 impl MinariSink {
-    fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), DatasetError> {
-        let mut rows = batch.single()?.clone();
+    fn write(&mut self, batch: &SampleBatch, losses: &mut Losses) -> Result<(), DatasetError> {
+        let mut rows = batch.clone();
         rows.decompress_if_needed()?;
         for (name, column) in rows.iter() {
             let first = name.split('.').next().unwrap_or_default();

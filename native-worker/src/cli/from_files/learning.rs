@@ -51,21 +51,21 @@ struct Line<'a> {
 
 #[derive(Serialize)]
 pub(super) struct Summary {
-    env: String,
-    algo: &'static str,
-    seed: u64,
+    pub(super) env: String,
+    pub(super) algo: &'static str,
+    pub(super) seed: u64,
     /// Whether the stop return was reached.
-    solved: bool,
-    iterations: u64,
+    pub(super) solved: bool,
+    pub(super) iterations: u64,
     /// Rows learned from.
-    env_steps: u64,
+    pub(super) env_steps: u64,
     /// The last one.
-    evaluation: Option<Evaluation>,
-    wall_s: f64,
-    weights_hash: String,
+    pub(super) evaluation: Option<Evaluation>,
+    pub(super) wall_s: f64,
+    pub(super) weights_hash: String,
     /// Why it ended before its time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 pub(super) struct FromFiles {
@@ -169,12 +169,7 @@ impl FromFiles {
             return self.dir.write_policy(&policy).map_err(Failure::other);
         };
         let (metrics_bytes, _) = self.dir.bytes();
-        let read = self.training.read();
-        let progress = Measured {
-            blackholed_env_steps: read.blackholed_env_steps,
-            corrupt_lines: read.corrupt_lines,
-            ..Measured::new(metrics_bytes, self.elapsed(), self.evaluation)
-        };
+        let progress = Measured::new(metrics_bytes, self.elapsed(), self.evaluation, self.training.read());
         let worker = self.training.worker().save().map_err(Failure::other)?;
         let evaluator = self.evaluator.save().map_err(Failure::other)?;
         match self.write(Saved { policy, worker, input, evaluator, progress }) {

@@ -21,7 +21,7 @@ use self::{
     saved::{Saved, SavedRun},
 };
 use super::{
-    exit::Failure, given, learn::Training, log::Log, read_metrics::ReadMetrics, signals::Interruption, train::TrainArgs,
+    exit::Failure, given, learn::Training, log::Log, signals::Interruption, train::TrainArgs,
 };
 use crate::{
     NativeWorker as _, Registry,
@@ -148,8 +148,7 @@ pub(super) fn resume(args: &TrainArgs, dir: &Path, registry: &Registry) -> Resul
         match &saved {
             None => FromFiles::new((config, plan.clone()), training, evaluator, files),
             Some(Saved { policy, progress, .. }) => {
-                let read = ReadMetrics::counted(progress.blackholed_env_steps, progress.corrupt_lines);
-                let training = training.go_on(policy.iteration, read);
+                let training = training.go_on(policy.iteration, progress.read());
                 FromFiles::new((config, plan.clone()), training, evaluator, files).go_on(progress)
             }
         }

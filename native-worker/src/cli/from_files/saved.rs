@@ -14,7 +14,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::{evaluator::Evaluation, plan::Plan};
 use crate::{
     checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint},
-    cli::train::{TrainAlgo, TrainArgs},
+    cli::{
+        read_metrics::ReadMetrics,
+        train::{TrainAlgo, TrainArgs},
+    },
     train::{Left, PLAN, ResumeError, differences},
 };
 
@@ -47,14 +50,24 @@ pub(super) struct Progress {
     pub(super) metrics_bytes: u64,
     wall_s: f64,
     pub(super) evaluation: Option<Evaluation>,
-    pub(super) blackholed_env_steps: u64,
-    pub(super) corrupt_lines: u64,
+    blackholed_env_steps: u64,
+    corrupt_lines: u64,
 }
 
 impl Progress {
-    pub(super) fn new(metrics_bytes: u64, elapsed: Duration, evaluation: Option<Evaluation>) -> Self {
+    pub(super) fn new(
+        metrics_bytes: u64,
+        elapsed: Duration,
+        evaluation: Option<Evaluation>,
+        read: &ReadMetrics,
+    ) -> Self {
+        let ReadMetrics { blackholed_env_steps, corrupt_lines, .. } = *read;
         let wall_s = elapsed.as_secs_f64();
-        Self { format: FORMAT, metrics_bytes, wall_s, evaluation, blackholed_env_steps: 0, corrupt_lines: 0 }
+        Self { format: FORMAT, metrics_bytes, wall_s, evaluation, blackholed_env_steps, corrupt_lines }
+    }
+
+    pub(super) fn read(&self) -> ReadMetrics {
+        ReadMetrics::counted(self.blackholed_env_steps, self.corrupt_lines)
     }
 
     pub(super) fn elapsed(&self) -> Duration {
