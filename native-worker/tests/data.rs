@@ -239,7 +239,11 @@ async fn what_was_learned_before_an_error_is_kept() {
     assert!(again.stderr.contains("or go on with that run: --resume"), "{}", again.stderr);
     // Whoever goes on meets the same lines.
     let resumed = Process::start(["train", "--resume", &run]).finish_with(1).await;
-    assert!(resumed.stderr.contains("it begins from the start") && resumed.stderr.contains("in a row"), "{}", resumed.stderr);
+    assert!(
+        resumed.stderr.contains("it begins from the start") && resumed.stderr.contains("in a row"),
+        "{}",
+        resumed.stderr
+    );
 }
 
 #[tokio::test]

@@ -108,9 +108,9 @@ fn a_worker_goes_on_where_another_one_was() {
     let place = WorkerPlace { worker_index: 1, num_workers: 2, ..WorkerPlace::LOCAL };
     for (input, settings) in [
         (&tables, "{}"),
-        (&lines, "{}"),
+        (&lines, r#"{"train_batch_size": 4}"#),
         (&lines, r#"{"read_all_files": true, "shuffle_buffer_size": 4}"#),
-        (&mixture, r#"{"shuffle_buffer_size": 5}"#),
+        (&mixture, r#"{"shuffle_buffer_size": 5, "train_batch_size": 4}"#),
     ] {
         for samples in [0, 1, 5, 30] {
             let mut first = worker(input, settings, place).unwrap();

@@ -19,5 +19,5 @@ pub use run::SyncError;
 pub(crate) use run::{Run, RunTerms, StartError, Submitted, Task, Undone, UploadFault};
 pub(crate) use run_dir::{PLAN, RunDir, RunSettings};
 pub use sampling::SampleConfig;
-pub(crate) use saving::{Left, SaveReport, differences};
 pub use saving::{Difference, Differences, ResumeError, SavedRun};
+pub(crate) use saving::{Left, SaveReport, differences};

@@ -17,7 +17,7 @@ use crate::{
 
 /// A network and updates so small that one takes milliseconds.
 const SMALL: [&str; 8] = ["train", "--hidden", "8,8", "--seed", "3", "--train-batch-size", "40", "--json"];
-const UPDATES: u64 = 90;
+const UPDATES: u64 = 100;
 
 struct FilesRig {
     directory: tempfile::TempDir,
@@ -38,7 +38,8 @@ impl FilesRig {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         for (name, seed) in [("lines", "1"), ("samples", "2")] {
-            let sample = ["sample", "--env-steps", "600", "--num-envs", "3", "--rollout-fragment-length", "8", "--json"];
+            let sample =
+                ["sample", "--env-steps", "600", "--num-envs", "3", "--rollout-fragment-length", "8", "--json"];
             Process::start(sample.into_iter().chain(["--seed", seed, "--output", &path(name)])).finish_with(0).await;
         }
         let file = fs::read_dir(path("lines")).unwrap().next().unwrap().unwrap().path();
@@ -55,6 +56,7 @@ impl FilesRig {
         self.directory.path().join("run")
     }
 
+    /// Ends after at most so many updates.
     fn begin(&self, updates: u64) -> Process {
         let (dir, rows) = (self.dir().display().to_string(), (40 * updates).to_string());
         let more = ["--run-dir", &dir, "--max-env-steps", &rows, "--checkpoint-interval", "3"];
@@ -95,13 +97,13 @@ async fn killed_and_not(input: &str, config: Value, more: &[&str]) {
     let rig = FilesRig::new(input, &config, more).await;
     let told = json(&rig.begin(UPDATES).finish_with(0).await.stdout);
     let calm = rig.outcome();
-    assert_eq!(calm.metrics.len() as u64, UPDATES);
+    let updates = calm.metrics.len() as u64;
     let (mut state, points, mut kills) = (seed(), if is_long() { 20 } else { 3 }, 0);
     fs::remove_dir_all(rig.dir()).unwrap();
     for point in 0..points {
         let run = rig.start();
         let done = rig.updates();
-        let left = UPDATES.saturating_sub(done + 20);
+        let left = updates.saturating_sub(done + 20);
         let target = done + random(&mut state) % (2 * left / (points - point + 1) + 1);
         until("an update", || rig.updates() >= target.min(done + left)).await;
         // Anywhere within what follows.
@@ -145,7 +147,8 @@ async fn a_run_is_interrupted_and_prolonged() {
     let rows = (40 * UPDATES).to_string();
     rig.go_on(&["--max-env-steps", &rows]).finish_with(0).await;
     let prolonged = rig.outcome();
-    assert_eq!((&prolonged.weights, prolonged.summary["env_steps"].as_u64()), (&calm.weights, Some(40 * UPDATES)));
+    assert!(prolonged.weights == calm.weights);
+    assert_eq!(prolonged.summary["env_steps"], calm.summary["env_steps"]);
     // Nothing is left to do.
     rig.go_on(&[]).finish_with(0).await;
     assert_eq!(rig.outcome(), prolonged);

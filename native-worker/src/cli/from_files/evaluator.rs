@@ -9,7 +9,7 @@ use rollmesh_core::{
     sampler::BatchMode,
     time::Micros,
     weights::Weights,
-    worker::{InputSource, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder, SetupError},
+    worker::{InputSource, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder},
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -40,11 +40,13 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
 /// Plays a policy's own episodes, with the most likely actions.
 pub(super) struct Evaluator {
     worker: RolloutWorker,
+    /// What the next evaluation begins with: episodes that are open are not in it, so every one begins with what was saved.
+    state: Vec<u8>,
     episodes: usize,
 }
 
 impl Evaluator {
-    pub(super) fn new(config: &RolloutConfig, registry: &Registry, plan: &Plan) -> Result<Self, SetupError> {
+    pub(super) fn new(config: &RolloutConfig, registry: &Registry, plan: &Plan) -> Result<Self, RolloutError> {
         // A horizon takes the place of the environment's own limit.
         let env = config.env.as_ref().and_then(|env| registry.envs.spec(env).ok());
         let limit = env.and_then(|env| env.max_episode_steps);
@@ -59,17 +61,21 @@ impl Evaluator {
             ..config.clone()
         };
         let config = config.batch_mode(BatchMode::CompleteEpisodes).rollout_fragment_length(1);
-        let worker = RolloutWorkerBuilder::new(registry.clone()).native().config(config).build()?;
-        Ok(Self { worker, episodes: plan.evaluation_episodes as usize })
+        let mut worker = RolloutWorkerBuilder::new(registry.clone()).native().config(config).build()?;
+        let state = worker.save()?;
+        Ok(Self { worker, state, episodes: plan.evaluation_episodes as usize })
     }
 
     /// What the next evaluation depends on beside the weights.
-    pub(super) fn save(&mut self) -> Result<Vec<u8>, RolloutError> {
-        self.worker.save()
+    pub(super) fn state(&self) -> &[u8] {
+        &self.state
     }
 
-    pub(super) fn restore(&mut self, state: &[u8]) -> Result<(), RolloutError> {
-        self.worker.restore(state)
+    /// Goes on as one that had this state.
+    pub(super) fn restore(&mut self, state: Vec<u8>) -> Result<(), RolloutError> {
+        self.worker.restore(&state)?;
+        self.state = state;
+        Ok(())
     }
 
     /// None also if somebody interrupts.
@@ -78,6 +84,7 @@ impl Evaluator {
         weights: &BTreeMap<PolicyId, Weights>,
         interruption: &Interruption,
     ) -> Result<Option<Evaluation>, RolloutError> {
+        self.worker.restore(&self.state)?;
         self.worker.set_weights(weights, None, None)?;
         let mut ended = Vec::new();
         while ended.len() < self.episodes {
@@ -87,6 +94,7 @@ impl Evaluator {
             self.worker.sample_within(LOOK_EVERY)?;
             ended.extend(self.worker.metrics().episodes);
         }
+        self.state = self.worker.save()?;
         let EpisodeSummary { episode_return, length, episodes, .. } = EpisodeSummary::of(&ended);
         Ok((episodes > 0).then_some(Evaluation {
             episodes,
@@ -97,4 +105,3 @@ impl Evaluator {
         }))
     }
 }
-

@@ -171,7 +171,7 @@ impl FromFiles {
         let (metrics_bytes, _) = self.dir.bytes();
         let progress = Measured::new(metrics_bytes, self.elapsed(), self.evaluation, self.training.read());
         let worker = self.training.worker().save().map_err(Failure::other)?;
-        let evaluator = self.evaluator.save().map_err(Failure::other)?;
+        let evaluator = self.evaluator.state().to_vec();
         match self.write(Saved { policy, worker, input, evaluator, progress }) {
             Ok(()) => self.saved.1 = Some(self.training.done()),
             Err(error) => eprintln!("warning: no checkpoint was saved: {error}"),

@@ -20,9 +20,7 @@ use self::{
     plan::{Plan, check_settings, config},
     saved::{Saved, SavedRun},
 };
-use super::{
-    exit::Failure, given, learn::Training, log::Log, signals::Interruption, train::TrainArgs,
-};
+use super::{exit::Failure, given, learn::Training, log::Log, signals::Interruption, train::TrainArgs};
 use crate::{
     NativeWorker as _, Registry,
     progress::Progress,
@@ -103,7 +101,9 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
     check_settings(&config, registry)?;
     let (worker, evaluator) = workers(&config, registry, &plan)?;
     if worker.input_position().is_none() {
-        eprintln!("this input can only be read from its beginning: the policy is saved, and the run cannot be gone on with");
+        eprintln!(
+            "this input can only be read from its beginning: the policy is saved, and the run cannot be gone on with"
+        );
     }
     let path = run.run_dir.unwrap_or_default();
     let settings = RunSettings::of_files(&config, &plan).map_err(Failure::usage)?;
@@ -123,7 +123,10 @@ pub(super) fn is_in(dir: &Path) -> bool {
 /// Goes on with a run.
 pub(super) fn resume(args: &TrainArgs, dir: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
     if let Some(flag) = given(&[&OF_HUBS[..], &OF_SAMPLING].concat()) {
-        return Err(Failure::usage(format!("{flag} means nothing to the run in {}, which learns from files", dir.display())));
+        return Err(Failure::usage(format!(
+            "{flag} means nothing to the run in {}, which learns from files",
+            dir.display()
+        )));
     }
     let run = SavedRun::load(dir).map_err(Failure::usage)?;
     run.check(args).map_err(Failure::usage)?;
@@ -134,7 +137,7 @@ pub(super) fn resume(args: &TrainArgs, dir: &Path, registry: &Registry) -> Resul
     if let Some(Saved { policy, worker: state, input, evaluator: evaluated, .. }) = &saved {
         worker.restore(state).map_err(Failure::usage)?;
         worker.set_input_position(input).map_err(Failure::usage)?;
-        evaluator.restore(evaluated).map_err(Failure::usage)?;
+        evaluator.restore(evaluated.clone()).map_err(Failure::usage)?;
         if !args.json {
             eprintln!("going on after iteration {}, {} rows", policy.iteration, policy.env_steps);
         }

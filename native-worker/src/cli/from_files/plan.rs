@@ -124,4 +124,3 @@ pub(super) fn check_settings(config: &RolloutConfig, registry: &Registry) -> Res
         _ => Ok(()),
     }
 }
-

@@ -132,7 +132,10 @@ impl<S: BatchStream> InputReader for DatasetReader<S> {
         let input = |error: DatasetError| SampleError::Input(error.to_string());
         self.stream.rewind().map_err(input)?;
         for _ in 0..passed {
-            self.stream.next_batch().map_err(input)?.ok_or_else(|| changed("there are fewer batches than there were"))?;
+            self.stream
+                .next_batch()
+                .map_err(input)?
+                .ok_or_else(|| changed("there are fewer batches than there were"))?;
         }
         (self.passed, self.epochs, self.told, self.untold) = (passed, epochs, told, untold);
         Ok(())

@@ -248,9 +248,7 @@ impl Chunk {
     /// The next line of it; decodes it if nobody had room for that.
     fn next(&mut self, limits: &JsonLimits) -> Option<Result<Decoded, OfflineError>> {
         Some(match self.pieces.pop_front()? {
-            Piece::Line(line) => {
-                Ok(Decoded::Line(JsonLines::decode(self.text.get(line).unwrap_or_default(), limits)))
-            }
+            Piece::Line(line) => Ok(Decoded::Line(JsonLines::decode(self.text.get(line).unwrap_or_default(), limits))),
             Piece::Ready(decoded) => Ok(decoded),
             Piece::Failed(error) => Err(error),
         })
@@ -268,7 +266,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines.json");
         let numbers = |n: usize| format!("{{\"type\": \"SampleBatch\", \"t\": [1{}]}}\n", ", 7".repeat(n));
-        for (text, longest) in [(numbers(10).repeat(60_000), 0), (numbers(9_000).repeat(200), 0), (numbers(20_000).repeat(60), 1)] {
+        for (text, longest) in
+            [(numbers(10).repeat(60_000), 0), (numbers(9_000).repeat(200), 0), (numbers(20_000).repeat(60), 1)]
+        {
             fs::write(&path, &text).unwrap();
             let limits = JsonLimits { decompressed: 8 << 20 };
             let terms = Terms { shard: None, line: 4 << 20, limits, ahead: 4 << 20, helpers: 1 };

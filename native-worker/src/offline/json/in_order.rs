@@ -42,8 +42,7 @@ struct Queue<T, R> {
 impl<T: Send + 'static, R: Send + 'static> InOrder<T, R> {
     pub(super) fn new(work: fn(T) -> R, helpers: usize) -> Self {
         let queue = Queue { waiting: VecDeque::new(), begun: VecDeque::new(), taken: 0, is_closed: false };
-        let shared =
-            Arc::new(Shared { work, queue: Mutex::new(queue), to_do: Condvar::new(), done: Condvar::new() });
+        let shared = Arc::new(Shared { work, queue: Mutex::new(queue), to_do: Condvar::new(), done: Condvar::new() });
         let help = |_| {
             let shared = shared.clone();
             thread::Builder::new().name("json".into()).spawn(move || shared.help()).ok()
@@ -152,7 +151,8 @@ mod tests {
     fn results_come_in_order_whoever_is_first() {
         for helpers in [0, 1, 3] {
             // Later jobs are shorter.
-            let work = InOrder::new(|n: u64| (n, (0..(100 - n) * 100).fold(n, |sum, x| sum.wrapping_mul(31) ^ x)).0, helpers);
+            let work =
+                InOrder::new(|n: u64| (n, (0..(100 - n) * 100).fold(n, |sum, x| sum.wrapping_mul(31) ^ x)).0, helpers);
             (0..50).for_each(|n| work.push(n));
             assert_eq!(work.len(), 50);
             let first: Vec<u64> = std::iter::from_fn(|| work.next()).take(20).collect();

@@ -213,12 +213,12 @@ fn motley(from: i64) -> String {
         10 => "\n".into(),
         20 => "no line\n".into(),
         30 => numbers(t, 40_000),
-        40 => flat_line(100_000, t),
-        50 => flat_line(1_000_000, t),
+        40 => flat_line(40_000, t),
+        50 if t % 500 == 50 => flat_line(600_000, t),
         60 if t % 500 == 60 => numbers(t, 800_000),
         _ => numbers(t, 1_000),
     };
-    (from..from + 1_000).map(odd).collect::<String>() + "the end is missing"
+    (from..from + 600).map(odd).collect::<String>() + "the end is missing"
 }
 
 /// What whoever reads hears, line by line: an error is the last thing.
@@ -247,7 +247,7 @@ fn threads_do_not_show() {
     for shard in [None, Some((1, 3))] {
         let alone = all_of(reader(&folder, options(shard)).with_helpers(0));
         let kinds = |what: &str| alone.iter().filter(|heard| heard.contains(what)).count();
-        assert!(kinds("corrupt") > 500 && kinds("no JSON") > 2 && kinds("there is room for") > 2, "{alone:?}");
+        assert!(kinds("corrupt") > 190 && kinds("no JSON") > 2 && kinds("there is room for") > 0, "{alone:?}");
         assert!(kinds("raise the buffer's size") > 0, "{alone:?}");
         for helpers in [1, 3] {
             assert_eq!(all_of(reader(&folder, options(shard)).with_helpers(helpers)), alone, "{helpers} of {shard:?}");
@@ -255,7 +255,7 @@ fn threads_do_not_show() {
     }
     let endless = |helpers| {
         let mut reader = reader(&folder, options(None)).with_helpers(helpers);
-        (0..3_000).map(|_| t(&reader.next_batch().unwrap())).collect::<Vec<_>>()
+        (0..1_500).map(|_| t(&reader.next_batch().unwrap())).collect::<Vec<_>>()
     };
     assert_eq!(endless(2), endless(0));
 }
@@ -263,15 +263,18 @@ fn threads_do_not_show() {
 #[test]
 fn an_error_comes_behind_what_could_be_read_before() {
     let folder = folder_of(&[("a.json", motley(0) + &"\nno line".repeat(200))]);
-    let mut archive = zip::ZipWriter::new(fs::File::create(folder.path().join("b.zip")).unwrap());
-    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
-    archive.start_file("one.json", options).unwrap();
-    archive.write_all(motley(1_000).as_bytes()).unwrap();
-    archive.finish().unwrap();
     let damaged = folder.path().join("b.zip");
+    let mut archive = zip::ZipWriter::new(fs::File::create(&damaged).unwrap());
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+    for (name, text) in [("one.json", motley(1_000)), ("two.json", line(7))] {
+        archive.start_file(name, options).unwrap();
+        archive.write_all(text.as_bytes()).unwrap();
+    }
+    archive.finish().unwrap();
     let mut bytes = fs::read(&damaged).unwrap();
-    let place = bytes.len() * 4 / 5;
-    bytes[place..place + 64].fill(0xff);
+    // The deflated bytes begin behind the name.
+    let place = bytes.windows(8).position(|name| name == b"two.json").unwrap() + 8;
+    bytes[place] = 0xff;
     fs::write(&damaged, bytes).unwrap();
     for file in ["a.json", "b.zip"] {
         let read = |helpers| {
@@ -279,7 +282,7 @@ fn an_error_comes_behind_what_could_be_read_before() {
             all_of(reader.with_helpers(helpers))
         };
         let alone = read(0);
-        assert!(alone.len() > 500 && alone.last().unwrap().contains("Err("), "{:?}", alone.last());
+        assert!(alone.len() > 400 && alone.last().unwrap().contains("Err("), "{:?}", alone.last());
         assert_eq!(read(2), alone, "{file}");
     }
 }

@@ -58,7 +58,9 @@ pub enum ResumeError {
     #[error("{0} holds no run: begin one with --run-dir {0}")]
     NoRun(PathBuf),
     /// It learns from files, without a hub.
-    #[error("the run in {0} learns from files: no hub goes on with it, and `rollmesh train --resume {0}` needs its plan.toml")]
+    #[error(
+        "the run in {0} learns from files: no hub goes on with it, and `rollmesh train --resume {0}` needs its plan.toml"
+    )]
     FromFiles(PathBuf),
     /// Another process has it.
     #[error("the run in {0} is going on in another process: stop that first")]
@@ -241,7 +243,11 @@ impl Left {
 }
 
 /// Between two configurations of the same form.
-pub(crate) fn differences<T: Serialize>(stored: &T, other: &T, path: &Path) -> Result<Option<Differences>, ResumeError> {
+pub(crate) fn differences<T: Serialize>(
+    stored: &T,
+    other: &T,
+    path: &Path,
+) -> Result<Option<Differences>, ResumeError> {
     between(stored, other).map_err(|error| ResumeError::Config { path: path.into(), reason: error.to_string() })
 }
 
