@@ -75,6 +75,18 @@ async fn files_are_inspected_in_every_format() {
 }
 
 #[tokio::test]
+async fn people_see_numbers_whole_and_nothing_that_is_empty() {
+    let plain = Process::start(["data", "inspect", &golden("single_plain.json")]).finish_with(0).await.stdout;
+    assert!(plain.contains("  1000000000000001  "), "ids: {plain}");
+    let bars = plain.split_once("episodes by return\n").unwrap().1.lines().count();
+    assert!(bars <= 4, "two episodes: {plain}");
+    let corrupt = Process::start(["data", "inspect", &golden("mal_forbidden_pickle3.json")]).finish_with(0).await.stdout;
+    assert!(corrupt.contains("corrupt     1 line, "), "{corrupt}");
+    let head = Process::start(["data", "head", &golden("multi_plain.json"), "--rows", "3"]).finish_with(0).await.stdout;
+    assert!(head.contains("[-0.589, 1.115") && !head.contains("policy p1"), "{head}");
+}
+
+#[tokio::test]
 async fn conversions_lose_nothing_or_say_what() {
     let folder = Folder::new();
     let samples = sampled(&folder, "samples", "1").await;
@@ -99,6 +111,15 @@ async fn conversions_lose_nothing_or_say_what() {
     let d4rl = folder.path("d4rl");
     let lost = data(&["convert", &golden("pendulum_random_d4rl.hdf5"), "--to", "json", "--output", &d4rl], 0).await;
     assert_eq!(lost["lost"][0], "10 rows that only gave their observation, as the last ones before a cut");
+    for (input, to, what) in [
+        (golden("multi_plain.json"), "minari", "minari holds episodes of single agents, "),
+        (samples.clone(), "hdf5", "HDF5 is read, but not written: take minari"),
+        (samples.clone(), "csv", "json, parquet and minari can be written"),
+    ] {
+        let args = ["data", "convert", &input, "--to", to, "--output", &folder.path("refused")];
+        let end = Process::start(args).finish_with(2).await;
+        assert!(end.stderr.contains(what), "{}", end.stderr);
+    }
     let taken = Process::start(["data", "convert", &samples, "--output", &samples]).finish_with(2).await;
     assert!(taken.stderr.contains("is not empty"), "{}", taken.stderr);
 }
@@ -226,11 +247,15 @@ async fn what_was_learned_before_an_error_is_kept() {
     assert!(summary["error"].as_str().unwrap().contains("in a row"), "{summary}");
     let policy = json(&fs::read_to_string(Path::new(&run).join("policy.json")).unwrap());
     assert_eq!(policy["env_steps"], 600);
-    // No run goes on from there.
     let again = Process::start(args).finish_with(2).await;
-    assert!(again.stderr.contains("cannot be gone on with; choose another directory"), "{}", again.stderr);
-    let resumed = Process::start(["train", "--resume", &run]).finish_with(2).await;
-    assert!(resumed.stderr.contains("learned from files, and no run goes on with those"), "{}", resumed.stderr);
+    assert!(again.stderr.contains("or go on with that run: --resume"), "{}", again.stderr);
+    // Whoever goes on meets the same lines.
+    let resumed = Process::start(["train", "--resume", &run]).finish_with(1).await;
+    assert!(
+        resumed.stderr.contains("it begins from the start") && resumed.stderr.contains("in a row"),
+        "{}",
+        resumed.stderr
+    );
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 """RLlib 2.9.3's JsonReader and JsonWriter beside ours, see README.md in this directory.
 
-usage: python rllib_json.py PATH_OF_RLLIB_JSON [SECONDS_PER_TIMING]
+usage: python rllib_json.py PATH_OF_RLLIB_JSON [SECONDS_PER_TIMING [TURNS]]
 """
 
 import glob
@@ -101,41 +101,51 @@ def same(ours, theirs):
 
 
 def per_second(rows, least, work):
-    """Of the processor's time, which other programs do not take away."""
-    start, times = time.process_time(), 0
-    while time.process_time() - start < least:
+    """By the clock, and of the processor's time, which other programs do not take away."""
+    start, clock, times = time.process_time(), time.perf_counter(), 0
+    while time.perf_counter() - clock < least:
         work()
         times += 1
-    return rows * times / (time.process_time() - start)
+    return {"clock": rows * times / (time.perf_counter() - clock), "busy": rows * times / (time.process_time() - start)}
+
+
+def ours(program, file, least, processors):
+    """In a process of its own, which may run on so many processors."""
+    allowed = sorted(os.sched_getaffinity(0))[:processors]
+    timing = [program, "time", file, str(least)]
+    ran = subprocess.run(timing, check=True, capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, allowed))
+    return json.loads(ran.stdout)
 
 
 def main():
     program, least = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 3.0
+    turns = int(sys.argv[3]) if len(sys.argv) > 3 else 3
     rng = np.random.default_rng(7)
     batches = [cart_pole(200, rng, number) for number in range(50)]
     with tempfile.TemporaryDirectory() as root:
         theirs = write(batches + odd_ones(rng), os.path.join(root, "rllib"))
-        ours = os.path.join(root, "ours.json")
-        subprocess.run([program, "rewrite", theirs, ours], check=True)
+        rewritten = os.path.join(root, "ours.json")
+        subprocess.run([program, "rewrite", theirs, rewritten], check=True)
         # They read what we wrote of what they wrote as they read what they wrote.
-        pairs = list(zip(read(ours), read(theirs), strict=True))
+        pairs = list(zip(read(rewritten), read(theirs), strict=True))
         columns = sum(same(a, b) for a, b in pairs)
         print(f"{len(pairs)} batches, {columns} columns equal in both directions")
 
-        file = write(batches, os.path.join(root, "timing"))
-        rows = sum(batch.count for batch in batches)
-        reading = per_second(rows, least, lambda: pass_over(file))
+        # Batches of which a file of several megabytes is made, as after an hour of sampling.
+        file = write(batches * 20, os.path.join(root, "timing"))
+        rows = 20 * sum(batch.count for batch in batches)
         decoded = read(file)
-        place = os.path.join(root, "again")
-        writer = JsonWriter(place, IOContext(), max_file_size=1 << 40)
-        writing = per_second(rows, least, lambda: [writer.write(batch) for batch in decoded])
-        timing = subprocess.run([program, "time", file, str(least)], check=True, capture_output=True, text=True)
-        mine = json.loads(timing.stdout)
-        for what, their_rate, our_rate in [
-            ("reading", reading, mine["read_rows_per_s"]),
-            ("writing", writing, mine["write_rows_per_s"]),
-        ]:
-            print(f"{what}: RLlib {their_rate:,.0f} rows/s, rollmesh {our_rate:,.0f} rows/s, {our_rate / their_rate:.1f}x")
+        writer = JsonWriter(os.path.join(root, "again"), IOContext(), max_file_size=1 << 40)
+        for turn in range(turns):
+            reading = per_second(rows, least, lambda: pass_over(file))
+            writing = per_second(rows, least, lambda: [writer.write(batch) for batch in decoded])
+            os.truncate(glob.glob(os.path.join(root, "again", "*.json"))[0], 0)
+            for processors in sorted({1, os.cpu_count()}):
+                mine = ours(program, file, least, processors)
+                for what, theirs in [("read", reading), ("write_one_by_one", writing), ("write", writing)]:
+                    ratios = ", ".join(f"{mine[what][of] / theirs[of]:.1f}x {of}" for of in ("clock", "busy"))
+                    print(f"turn {turn}, {processors} processors, {what}: RLlib {theirs['clock']:,.0f} rows/s, rollmesh "
+                          f"{mine[what]['clock']:,.0f} rows/s: {ratios}", flush=True)
 
 
 if __name__ == "__main__":

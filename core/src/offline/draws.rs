@@ -33,6 +33,17 @@ impl Draws {
         Self { streams: Streams::new(seed, Purpose::Shuffle), worker: worker_index, choice, drawn: 0 }
     }
 
+    /// Choices so far.
+    #[must_use]
+    pub fn drawn(&self) -> u64 {
+        self.drawn
+    }
+
+    /// Goes on behind so many choices.
+    pub fn go_on(&mut self, drawn: u64) {
+        self.drawn = drawn;
+    }
+
     /// Random numbers of the next choice.
     pub fn next_rng(&mut self) -> Rng {
         let (high, low) = ((self.drawn >> 32) as u32, self.drawn as u32);

@@ -1,12 +1,14 @@
 //! Several inputs as one.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Choice, Draws};
 use crate::{
     batch::AnyBatch,
     env::SubEnv,
     episode::{Losses, RolloutMetrics},
     prelude::*,
-    sampler::{Budget, InputReader, SampleError, SamplerHost},
+    sampler::{Budget, InputReader, Position, SampleError, SamplerHost},
 };
 
 /// Takes each batch from one of several inputs, chosen by chance.
@@ -15,6 +17,14 @@ pub struct MixedInput {
     draws: Draws,
     /// Which source was chosen, as long as its batch is awaited.
     choice: Option<usize>,
+}
+
+/// Where it is.
+#[derive(Serialize, Deserialize)]
+struct MixedPosition {
+    drawn: u64,
+    choice: Option<u32>,
+    sources: Vec<Position>,
 }
 
 impl MixedInput {
@@ -115,6 +125,22 @@ impl InputReader for MixedInput {
 
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         self.sources.iter_mut().for_each(|(_, source)| source.for_each_env(f));
+    }
+
+    fn position(&self) -> Option<Position> {
+        let sources = self.sources.iter().map(|(_, source)| source.position()).collect::<Option<_>>()?;
+        let choice = self.choice.and_then(|choice| u32::try_from(choice).ok());
+        Some(Position::new(&MixedPosition { drawn: self.draws.drawn(), choice, sources }))
+    }
+
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        let MixedPosition { drawn, choice, sources } = position.read()?;
+        if sources.len() != self.sources.len() {
+            return Err(SampleError::Input(format!("there are {} inputs, not {}", self.sources.len(), sources.len())));
+        }
+        self.draws.go_on(drawn);
+        self.choice = choice.map(|choice| choice as usize);
+        self.sources.iter_mut().zip(&sources).try_for_each(|((_, source), position)| source.set_position(position))
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

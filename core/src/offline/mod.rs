@@ -35,7 +35,8 @@ mod usual;
 
 pub use draws::{Choice, Draws};
 pub use json::{
-    COMPRESS_COLUMNS, EncodeError, JsonError, JsonLimits, JsonLines, RecordError, decode_record, encode_record,
+    COMPRESS_COLUMNS, EncodeError, JsonBooks, JsonError, JsonLimits, JsonLines, RecordError, decode_record,
+    encode_record,
 };
 pub use lz4::Lz4Error;
 pub use mixed::MixedInput;

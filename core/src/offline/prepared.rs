@@ -11,7 +11,7 @@ use crate::{
     policy::{Policy, PolicyError, Postprocessing},
     postprocess::{compute_advantages, last_r},
     prelude::*,
-    sampler::{Budget, InputReader, IoContext, SampleError, SamplerHost},
+    sampler::{Budget, InputReader, IoContext, Position, SampleError, SamplerHost},
     space::{PointError, Scalar, Space},
 };
 
@@ -256,6 +256,14 @@ impl<R: InputReader> InputReader for PreparedInput<R> {
 
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         self.input.for_each_env(f);
+    }
+
+    fn position(&self) -> Option<Position> {
+        self.input.position()
+    }
+
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        self.input.set_position(position)
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

@@ -1,12 +1,14 @@
 //! Batches in another order.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Choice, Draws};
 use crate::{
-    batch::AnyBatch,
+    batch::{AnyBatch, codec},
     env::SubEnv,
     episode::{Losses, RolloutMetrics},
     prelude::*,
-    sampler::{Budget, InputReader, SampleError, SamplerHost},
+    sampler::{Budget, InputReader, Position, SampleError, SamplerHost},
 };
 
 /// Holds back some batches of another input and gives one of them by chance, in whose place the next one goes: every
@@ -16,6 +18,38 @@ pub struct ShuffledInput {
     size: usize,
     waiting: Vec<AnyBatch>,
     draws: Draws,
+}
+
+/// Where it is.
+#[derive(Serialize, Deserialize)]
+struct ShuffledPosition {
+    drawn: u64,
+    waiting: Vec<Waiting>,
+    input: Position,
+}
+
+/// A batch that waits, encoded.
+#[derive(Serialize, Deserialize)]
+enum Waiting {
+    Single(Vec<u8>),
+    Multi(Vec<u8>),
+}
+
+impl Waiting {
+    fn of(batch: &AnyBatch) -> Self {
+        match batch {
+            AnyBatch::Single(batch) => Self::Single(codec::encode(batch)),
+            AnyBatch::Multi(batch) => Self::Multi(codec::encode_multi_agent(batch)),
+        }
+    }
+
+    fn batch(&self) -> Result<AnyBatch, SampleError> {
+        let damaged = |error: codec::CodecError| SampleError::Input(format!("a batch that waits: {error}"));
+        match self {
+            Self::Single(bytes) => codec::decode(bytes).map(AnyBatch::Single).map_err(damaged),
+            Self::Multi(bytes) => codec::decode_multi_agent(bytes).map(AnyBatch::Multi).map_err(damaged),
+        }
+    }
 }
 
 impl ShuffledInput {
@@ -79,6 +113,21 @@ impl InputReader for ShuffledInput {
 
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         self.input.for_each_env(f);
+    }
+
+    fn position(&self) -> Option<Position> {
+        let waiting = self.waiting.iter().map(Waiting::of).collect();
+        Some(Position::new(&ShuffledPosition { drawn: self.draws.drawn(), waiting, input: self.input.position()? }))
+    }
+
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        let ShuffledPosition { drawn, waiting, input } = position.read()?;
+        if waiting.len() > self.size {
+            return Err(SampleError::Input(format!("{} batches wait, for which there is no room", waiting.len())));
+        }
+        self.waiting = waiting.iter().map(Waiting::batch).collect::<Result<_, _>>()?;
+        self.draws.go_on(drawn);
+        self.input.set_position(&input)
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Budget, SampleError};
+use super::{Budget, Position, SampleError};
 use crate::{
     batch::AnyBatch,
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
@@ -95,6 +95,20 @@ pub trait InputReader: Send {
     /// Shows each of those to `f`, also where they are lanes of one environment and cannot be lent all at once.
     fn for_each_env(&mut self, f: &mut dyn FnMut(SubEnv<'_>)) {
         self.sub_environments().into_iter().for_each(f);
+    }
+
+    /// Where it is between two batches. None for one that can only begin again.
+    fn position(&self) -> Option<Position> {
+        None
+    }
+
+    /// Goes on at the [position](Self::position) of a reader of the same, with the same settings: what comes is what came
+    /// there. After an error it is anywhere.
+    ///
+    /// # Errors
+    /// [`SampleError::Input`] if it can only begin again, for a position of something else, and if what is read has changed.
+    fn set_position(&mut self, _position: &Position) -> Result<(), SampleError> {
+        Err(SampleError::Input("it can only be read from its beginning".into()))
     }
 
     /// Releases what it holds. Does nothing the second time.

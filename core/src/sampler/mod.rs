@@ -45,6 +45,7 @@ mod lockstep;
 #[cfg(test)]
 mod lockstep_tests;
 mod modes;
+mod position;
 mod state;
 
 pub use budget::Budget;
@@ -57,6 +58,7 @@ pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, SamplerHost, S
 pub use lanes::{LaneStart, Lanes};
 pub use lockstep::Lockstep;
 pub use modes::{BatchMode, CountStepsBy, Horizon, RewardClipping};
+pub use position::Position;
 pub use state::{SlotState, StateError};
 
 use crate::{

@@ -168,9 +168,14 @@ impl Training {
         self.done
     }
 
+    /// Goes on after so many iterations, with a worker that was restored.
+    pub(super) fn go_on(self, done: u64, read: ReadMetrics) -> Self {
+        Self { done, read, ..self }
+    }
+
     /// Env steps learned from.
     pub(super) fn env_steps(&self) -> u64 {
-        self.latest.as_ref().map_or(0, |latest| latest.env_steps)
+        self.worker.global_vars().timestep
     }
 
     /// An iteration is complete.

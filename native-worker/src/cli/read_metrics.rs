@@ -12,11 +12,16 @@ use super::data::numbers::short;
 pub(super) struct ReadMetrics {
     /// By estimator: how many samples there are, and the sums of their numbers.
     estimates: BTreeMap<&'static str, (u64, BTreeMap<&'static str, f64>)>,
-    blackholed_env_steps: u64,
-    corrupt_lines: u64,
+    pub(super) blackholed_env_steps: u64,
+    pub(super) corrupt_lines: u64,
 }
 
 impl ReadMetrics {
+    /// Without estimates.
+    pub(super) fn counted(blackholed_env_steps: u64, corrupt_lines: u64) -> Self {
+        Self { blackholed_env_steps, corrupt_lines, ..Self::default() }
+    }
+
     pub(super) fn add(&mut self, metrics: &WorkerMetrics) {
         self.blackholed_env_steps += metrics.blackholed_env_steps;
         self.corrupt_lines += metrics.corrupt_lines;

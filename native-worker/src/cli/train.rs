@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf
 
 use clap::Args;
 use rollmesh_core::{config::Config, filter::FilterKind};
+use serde::{Deserialize, Serialize};
 
 use super::{
     exit::Failure,
@@ -29,13 +30,15 @@ const RUNS: &str = "runs";
                         rollmesh train --env CartPole-v1 --workers 2 --num-envs-per-worker 8 --stop-return 475\n  \
                         rollmesh train --resume runs/first\n  \
                         rollmesh train --config runs/first/config.toml --policy-config '{\"lr\": 0.0005}' --seed 2\n  \
-                        rollmesh train --env CartPole-v1 --input samples --stop-return 475\n  \
+                        rollmesh train --env CartPole-v1 --input samples --stop-return 475 --run-dir runs/clone\n  \
+                        rollmesh train --resume runs/clone --stop-return 490\n  \
                         rollmesh train --env CartPole-v1 --input 'samples/*.json' --algo marwil --max-env-steps 200000\n\n\
                         With --input there are neither workers nor a dashboard: every update takes --train-batch-size rows, and\n\
                         the return is that of the policy's own episodes, played with its most likely actions.")]
 pub(super) struct TrainArgs {
-    /// Go on with the run in this directory, from its newest checkpoint, with the same bits as if it had never ended. Of the
-    /// run's settings --max-env-steps, --stop-return, --checkpoint-interval and --hung-worker-timeout may be others
+    /// Go on with the run in this directory, from its newest checkpoint, with the same bits as if it had never ended; one that
+    /// learns from files reads on where it was. Of the run's settings --max-env-steps, --stop-return, --checkpoint-interval,
+    /// --hung-worker-timeout and when it is evaluated may be others
     #[arg(long, value_name = "DIR", conflicts_with_all = ["run_dir", "input"])]
     resume: Option<PathBuf>,
     /// Settings of the run, in a file like the `config.toml` of a run's directory, as TOML or JSON. What it leaves out is as
@@ -44,13 +47,13 @@ pub(super) struct TrainArgs {
     config: Option<PathBuf>,
     /// Environment, see `rollmesh envs` [default: CartPole-v1]
     #[arg(long)]
-    env: Option<String>,
+    pub(super) env: Option<String>,
     /// Settings of the environment, as a JSON object [default: {}]
     #[arg(long, value_name = "JSON")]
-    env_config: Option<Config>,
+    pub(super) env_config: Option<Config>,
     /// Learning algorithm [default: ppo, and bc with --input]
     #[arg(long, value_enum)]
-    algo: Option<TrainAlgo>,
+    pub(super) algo: Option<TrainAlgo>,
     /// Local worker processes [default: 2]
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
@@ -59,16 +62,16 @@ pub(super) struct TrainArgs {
     num_envs_per_worker: Option<u32>,
     /// Seed of everything random [default: 0]
     #[arg(long)]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// Stop when the mean return of the last 100 finished episodes reaches this
     #[arg(long, value_name = "R", allow_negative_numbers = true)]
-    stop_return: Option<f64>,
+    pub(super) stop_return: Option<f64>,
     /// Stop after this many env steps, or rows of the input [default: 1000000]
     #[arg(long, value_name = "T")]
-    max_env_steps: Option<u64>,
+    pub(super) max_env_steps: Option<u64>,
     /// Widths of the networks' hidden layers [default: 64,64]
     #[arg(long, value_delimiter = ',')]
-    hidden: Option<Vec<u32>>,
+    pub(super) hidden: Option<Vec<u32>>,
     /// Steps of each environment per update [default: 64]
     #[arg(long)]
     rollout_fragment_length: Option<u32>,
@@ -77,7 +80,7 @@ pub(super) struct TrainArgs {
     run_dir: Option<PathBuf>,
     /// Save a checkpoint every so many iterations, and every ten seconds in any case [default: 100]
     #[arg(long, value_name = "N")]
-    checkpoint_interval: Option<u64>,
+    pub(super) checkpoint_interval: Option<u64>,
     /// End a local worker, and start another one, once it has hung for so long after its lease expired; 0 for never
     /// [default: 60]
     #[arg(long, value_name = "SECONDS", conflicts_with = "input")]
@@ -118,7 +121,8 @@ pub(super) struct TrainArgs {
 }
 
 /// What can be learned by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum TrainAlgo {
     /// Proximal policy optimisation
     Ppo,
@@ -161,6 +165,9 @@ fn variable(text: &str) -> Result<(String, String), String> {
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     if !args.files.input.is_empty() {
         return from_files::run(args, registry);
+    }
+    if let Some(dir) = args.resume.as_ref().filter(|dir| from_files::is_in(dir)) {
+        return from_files::resume(args, dir, registry);
     }
     if args.algo() != TrainAlgo::Ppo {
         let algo = args.algo().name();

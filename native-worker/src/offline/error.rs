@@ -109,6 +109,27 @@ pub enum OfflineError {
         /// What was wrong with the last line that was no batch.
         last: Option<String>,
     },
+    /// Somebody who goes on where another one was finds other files.
+    #[error("there are {now} files, but there were {then}: bring them back, or begin again")]
+    OtherFiles {
+        /// How many there were.
+        then: usize,
+        /// How many there are.
+        now: usize,
+    },
+    /// Somebody who goes on where another one was finds another file.
+    #[error(
+        "{path} has {now} bytes, but had {then}: bring back what was read, or begin again",
+        path = path.display()
+    )]
+    Changed {
+        /// The file, or the first of several.
+        path: PathBuf,
+        /// Bytes that it had.
+        then: u64,
+        /// Bytes that it has.
+        now: u64,
+    },
     /// Batches cannot be joined.
     #[error(transparent)]
     Batch(#[from] BatchError),

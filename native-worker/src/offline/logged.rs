@@ -190,6 +190,10 @@ impl BatchStream for Logged {
         self.corrupt_lines()
     }
 
+    fn bytes(&self) -> u64 {
+        self.sizes.iter().sum()
+    }
+
     fn left_out(&self) -> Vec<String> {
         let open = if let Some(Open::Dataset(stream)) = &self.open { stream.left_out() } else { Vec::new() };
         self.left_out.iter().cloned().chain(open).collect::<BTreeSet<_>>().into_iter().collect()

@@ -96,6 +96,60 @@ fn formats_are_mixed_by_probabilities_and_shuffled() {
 }
 
 #[test]
+fn a_worker_goes_on_where_another_one_was() {
+    let folder = tempfile::tempdir().unwrap();
+    write_parquet(&folder.path().join("tables"), 0..7);
+    for part in 0..4 {
+        write_json(&folder.path().join("lines"), 100 + 10 * part..109 + 10 * part);
+    }
+    let name = |name: &str| folder.path().join(name).display().to_string();
+    let (tables, lines) = (format!("{:?}", name("tables")), format!("{:?}", name("lines")));
+    let mixture = serde_json::json!({name("tables"): 0.4, name("lines"): 0.6}).to_string();
+    let place = WorkerPlace { worker_index: 1, num_workers: 2, ..WorkerPlace::LOCAL };
+    for (input, settings) in [
+        (&tables, "{}"),
+        (&lines, r#"{"train_batch_size": 4}"#),
+        (&lines, r#"{"read_all_files": true, "shuffle_buffer_size": 4}"#),
+        (&mixture, r#"{"shuffle_buffer_size": 5, "train_batch_size": 4}"#),
+    ] {
+        for samples in [0, 1, 5, 30] {
+            let mut first = worker(input, settings, place).unwrap();
+            ids(&mut first, samples);
+            let position = first.input_position().unwrap();
+            assert_eq!(first.input_position().as_ref(), Some(&position), "looking changes nothing");
+            // Wherever the other one was before.
+            let mut second = worker(input, settings, place).unwrap();
+            ids(&mut second, 3);
+            second.set_input_position(&position).unwrap();
+            assert_eq!(ids(&mut second, 40), ids(&mut first, 40), "{input} {settings} behind {samples}");
+        }
+    }
+    let error = |input: &str, other: &str| {
+        let position = worker(other, "{}", place).unwrap().input_position().unwrap();
+        worker(input, "{}", place).unwrap().set_input_position(&position).unwrap_err().to_string()
+    };
+    assert!(error(&tables, &lines).contains("the position is that of another input, or damaged"));
+    assert!(error(&mixture, &tables).contains("the position is that of another input, or damaged"));
+    assert_eq!(worker(r#""sampler""#, "{}", WorkerPlace::LOCAL).unwrap().input_position(), None);
+}
+
+#[test]
+fn what_has_changed_since_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    write_json(folder.path(), 0..3);
+    let lines = format!("{:?}", folder.path());
+    for settings in ["{}", r#"{"read_all_files": true}"#] {
+        let mut before = worker(&lines, settings, WorkerPlace::LOCAL).unwrap();
+        ids(&mut before, 2);
+        let position = before.input_position().unwrap();
+        write_json(folder.path(), 3..4);
+        let mut after = worker(&lines, settings, WorkerPlace::LOCAL).unwrap();
+        let error = after.set_input_position(&position).unwrap_err().to_string();
+        assert!(error.contains("bring") && error.contains("begin again"), "{error}");
+    }
+}
+
+#[test]
 fn actions_of_recorded_environments_become_those_of_policies() {
     let golden =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/conformance/data/pendulum_random_d4rl.hdf5");

@@ -7,6 +7,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use rollmesh_core::worker::RolloutConfig;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
@@ -20,6 +21,8 @@ use crate::{
 
 const METRICS: &str = "metrics.jsonl";
 const JOURNAL: &str = "journal.jsonl";
+/// What the configuration of a run from files does not say.
+pub(crate) const PLAN: &str = "plan.toml";
 
 /// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end
 /// `summary.json` and the policy, `policy.json` with `weights.safetensors`. Where batches depend on who is how fast, also
@@ -44,6 +47,33 @@ pub(crate) fn new_run_dir(runs: &Path, env: &str, seed: u64) -> PathBuf {
     runs.join(format!("{env}-seed{seed}-{}", now.as_millis()))
 }
 
+/// What the directory of a run says of it.
+pub(crate) struct RunSettings {
+    config: String,
+    plan: Option<String>,
+    has_journal: bool,
+}
+
+impl RunSettings {
+    pub(crate) fn of_hub(config: &TrainConfig) -> Result<Self, RunDirError> {
+        let has_journal = !config.mode.is_synchronous();
+        Ok(Self { config: toml::to_string(config)?, plan: None, has_journal })
+    }
+
+    pub(crate) fn of_files(config: &RolloutConfig, plan: &impl Serialize) -> Result<Self, RunDirError> {
+        Ok(Self { config: toml::to_string(config)?, plan: Some(toml::to_string(plan)?), has_journal: false })
+    }
+
+    /// The plan first: whoever finds a configuration finds all that belongs to it.
+    fn write(&self, dir: &Path) -> Result<(), RunDirError> {
+        let texts = [self.plan.as_deref().map(|plan| (PLAN, plan)), Some(("config.toml", &*self.config))];
+        texts.into_iter().flatten().try_for_each(|(name, text)| {
+            let path = dir.join(name);
+            replace(&path, text.as_bytes()).map_err(|source| RunDirError::Io { path, source })
+        })
+    }
+}
+
 /// Why a run's files cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunDirError {
@@ -66,7 +96,7 @@ pub(crate) enum RunDirError {
 
 /// What the files of lines had behind the checkpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// Env steps up to the last line of metrics; none without a whole one.
     pub(super) env_steps: Option<u64>,
     /// The files that lack lines from before the checkpoint.
@@ -82,17 +112,16 @@ impl RunDir {
     /// An error if there is a run already.
     pub(super) fn check_free(path: &Path) -> Result<(), RunDirError> {
         let Ok(config) = fs::read_to_string(path.join("config.toml")) else { return Ok(()) };
-        let goes_on = toml::from_str::<TrainConfig>(&config).is_ok();
+        let goes_on = toml::from_str::<TrainConfig>(&config).is_ok() || path.join(PLAN).is_file();
         Err(if goes_on { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
     }
 
-    pub(crate) fn create(path: &Path, config: &impl Serialize, has_journal: bool) -> Result<Self, RunDirError> {
+    pub(crate) fn create(path: &Path, settings: RunSettings) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
         Self::check_free(path)?;
         let lock = lock(path)?;
-        let text = toml::to_string(config)?;
         // First, so that whoever finds a configuration finds all that belongs to it.
         let new = |name: &'static str| {
             if fs::metadata(at(name)).is_ok_and(|file| file.len() > 0) {
@@ -101,46 +130,45 @@ impl RunDir {
             Lines::open(path, name, 0).map(|(lines, _)| lines).map_err(failed(at(name)))
         };
         let metrics = new(METRICS)?;
-        let journal = has_journal.then(|| new(JOURNAL)).transpose()?;
-        replace(&at("config.toml"), text.as_bytes()).map_err(failed(at("config.toml")))?;
-        Ok(Self { path: path.into(), metrics, journal, config: text, _lock: lock })
+        let journal = settings.has_journal.then(|| new(JOURNAL)).transpose()?;
+        settings.write(path)?;
+        Ok(Self { path: path.into(), metrics, journal, config: settings.config, _lock: lock })
     }
 
     /// Goes on with so many bytes of `metrics.jsonl` and of the journal; what is behind them is cut off, and made again.
-    pub(super) fn reopen(
+    pub(crate) fn reopen(
         path: &Path,
-        config: &TrainConfig,
+        settings: RunSettings,
         (metrics_bytes, journal_bytes): (u64, u64),
         lock: File,
     ) -> Result<(Self, Cut), RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
-        let text = toml::to_string(config)?;
-        replace(&at("config.toml"), text.as_bytes()).map_err(failed(at("config.toml")))?;
+        settings.write(path)?;
         // It was written at an end that is none any more.
         let _ = fs::remove_file(at("summary.json"));
         let reopen = |name: &'static str, bytes: u64| Lines::open(path, name, bytes).map_err(failed(at(name)));
         let (metrics, mut cut) = reopen(METRICS, metrics_bytes)?;
         let mut journal = None;
-        if !config.mode.is_synchronous() {
+        if settings.has_journal {
             let (lines, behind) = reopen(JOURNAL, journal_bytes)?;
             journal = Some(lines);
             cut.short.extend(behind.short);
         }
-        Ok((Self { path: path.into(), metrics, journal, config: text, _lock: lock }, cut))
+        Ok((Self { path: path.into(), metrics, journal, config: settings.config, _lock: lock }, cut))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The configuration, as it is in the directory.
-    pub(super) fn config(&self) -> &str {
+    pub(crate) fn config(&self) -> &str {
         &self.config
     }
 
     /// Handles of `metrics.jsonl` and the journal, for whoever makes sure that they are on the disk.
-    pub(super) fn share_lines(&self) -> io::Result<Vec<File>> {
+    pub(crate) fn share_lines(&self) -> io::Result<Vec<File>> {
         self.lines().map(|lines| lines.file.file().try_clone()).collect()
     }
 
@@ -184,7 +212,7 @@ impl RunDir {
 
     /// Of `metrics.jsonl` and of the journal, with what waits to be written: whoever goes on from here misses it if it never
     /// is.
-    pub(super) fn bytes(&self) -> (u64, u64) {
+    pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.metrics.bytes(), self.journal.as_ref().map_or(0, Lines::bytes))
     }
 
@@ -287,7 +315,7 @@ mod tests {
         let path = directory.path().join("run");
         let mode = rollmesh_core::group::SamplingMode::Asynchronous { batch_env_steps: 64, max_staleness: 1 };
         let config = TrainConfig { mode, ..TrainConfig::new("CartPole-v1") };
-        let mut dir = RunDir::create(&path, &config, true).unwrap();
+        let mut dir = RunDir::create(&path, RunSettings::of_hub(&config).unwrap()).unwrap();
         assert_eq!(dir.share_lines().unwrap().len(), 2);
         assert!(dir.add_metrics(&1).is_none() && dir.add_to_journal(&22).is_none());
         assert_eq!(dir.bytes(), (2, 3));
@@ -304,7 +332,7 @@ mod tests {
         );
         let bytes = dir.bytes();
         drop(dir);
-        let (dir, cut) = RunDir::reopen(&path, &config, bytes, lock(&path).unwrap()).unwrap();
+        let (dir, cut) = RunDir::reopen(&path, RunSettings::of_hub(&config).unwrap(), bytes, lock(&path).unwrap()).unwrap();
         assert_eq!((cut, dir.bytes()), (Cut { env_steps: None, short: vec![JOURNAL] }, (2, 3)));
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 const FILTER: [&str; 2] = ["--observation-filter", "MeanStdFilter"];
 
 /// A seed that is printed; set `ROLLMESH_SEED` to have one again.
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = std::env::var("ROLLMESH_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ 0x9e37_79b9_7f4a_7c15);
     println!("ROLLMESH_SEED={seed}");
@@ -25,7 +25,7 @@ fn seed() -> u64 {
 }
 
 /// SplitMix64.
-fn random(state: &mut u64) -> u64 {
+pub(crate) fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

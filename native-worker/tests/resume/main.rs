@@ -3,6 +3,8 @@
 
 mod asked;
 mod damage;
+#[cfg(feature = "offline-parquet")]
+mod from_files;
 mod kills;
 mod rig;
 mod settings;

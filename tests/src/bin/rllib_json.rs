@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! rllib_json rewrite IN OUT    read every line of a sample file and write it again, with what was compressed compressed
-//! rllib_json time FILE SECS    read and write a file's batches for so many seconds, and print rows per second of the
-//!                              processor's time, which other programs do not take away
+//! rllib_json time FILE SECS    read and write a file's batches for so many seconds each, with as many threads as there are
+//!                              processors to run on, and print rows per second: by the clock, and of the processors' time,
+//!                              which other programs do not take away
 //! ```
 
 use std::{
@@ -19,6 +20,7 @@ use rollmesh_core::{
     batch::AnyBatch,
     offline::{COMPRESS_COLUMNS, encode_record},
 };
+use serde_json::json;
 
 /// As the program has it.
 #[global_allocator]
@@ -78,19 +80,22 @@ fn time(path: &str, least: Duration) -> Result<()> {
     let rows: usize = batches.iter().map(AnyBatch::env_steps).sum();
     let copies = format!("{path}.copies");
     let per_second = |mut work: Box<dyn FnMut() -> Result<()> + '_>| {
-        let (start, mut times) = (busy()?, 0u32);
-        while busy()? < start + least {
+        let (start, clock, mut times) = (busy()?, Instant::now(), 0u32);
+        while clock.elapsed() < least {
             work()?;
             times += 1;
         }
-        Result::Ok(rows as f64 * f64::from(times) / (busy()? - start).as_secs_f64())
+        let rate = |span: Duration| (rows as f64 * f64::from(times) / span.as_secs_f64()).round();
+        Result::Ok(json!({"clock": rate(clock.elapsed()), "busy": rate(busy()? - start)}))
     };
     let reading = per_second(Box::new(|| each(path, |batch| drop(black_box(batch)))))?;
     // All into one file, as beside it.
     let options = JsonWriterOptions { max_file_size: 1 << 40, ..JsonWriterOptions::default() };
     let mut writer = JsonWriter::new(&copies, options)?;
-    let writing = per_second(Box::new(|| Ok(batches.iter().try_for_each(|batch| writer.append(batch))?)))?;
+    let one_by_one = per_second(Box::new(|| Ok(batches.iter().try_for_each(|batch| writer.append(batch))?)))?;
+    let many = || Ok(writer.append_all(&mut batches.iter().cloned().collect())?);
+    let writing = per_second(Box::new(many))?;
     fs::remove_dir_all(&copies)?;
-    println!("{{\"rows\": {rows}, \"read_rows_per_s\": {reading:.0}, \"write_rows_per_s\": {writing:.0}}}");
+    println!("{}", json!({"rows": rows, "read": reading, "write": writing, "write_one_by_one": one_by_one}));
     Ok(())
 }

@@ -60,6 +60,14 @@ pub enum RecordError {
     Batch(#[from] BatchError),
 }
 
+impl RecordError {
+    /// Whether the line may well be a batch for whoever has more room for what is decompressed.
+    #[must_use]
+    pub fn is_lack_of_room(&self) -> bool {
+        matches!(self, Self::Lz4 { source: Lz4Error::TooLarge { .. }, .. })
+    }
+}
+
 fn found_type(found: &Option<String>) -> String {
     found.as_ref().map_or_else(|| "missing".into(), |found| format!("'{found}'"))
 }

@@ -19,4 +19,4 @@ mod unpack;
 pub use decode::decode_record;
 pub use encode::{COMPRESS_COLUMNS, encode_record};
 pub use error::{EncodeError, JsonError, RecordError};
-pub use lines::{JsonLimits, JsonLines};
+pub use lines::{JsonBooks, JsonLimits, JsonLines};

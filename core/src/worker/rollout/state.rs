@@ -10,7 +10,7 @@ use crate::{
     ids::PolicyId,
     policy::{PolicyEntry, PolicyState, Stash as _, StashError},
     prelude::*,
-    sampler::SamplerInput as _,
+    sampler::{Position, SamplerInput as _},
     worker::RolloutError,
 };
 
@@ -176,6 +176,32 @@ impl RolloutWorker {
         self.set_global_vars(&vars, None)?;
         // What policies made of the run's progress before they were saved goes before what they hear of it now.
         self.put_states(&known, &mut Vec::new())
+    }
+
+    /// Where the worker's input is in what it reads, which is no part of the [state](Self::save): other workers read
+    /// something else. None without an input, for one that can only begin again, and while a sample has
+    /// [begun](Self::sample_within).
+    #[must_use]
+    pub fn input_position(&self) -> Option<Position> {
+        match &self.parts.opened.source {
+            Source::Input(reader) if self.read.is_empty() && self.making.is_none() => reader.position(),
+            _ => None,
+        }
+    }
+
+    /// Lets the input go on at the [position](Self::input_position) of a worker with the same input and settings. A sample
+    /// that has begun is given up.
+    ///
+    /// # Errors
+    /// [`RolloutError::NoInput`] without one, [`RolloutError::Sample`] for a position of something else, and if what is read
+    /// has changed: then the input is anywhere.
+    pub fn set_input_position(&mut self, position: &Position) -> Result<(), RolloutError> {
+        self.check_running()?;
+        self.give_up_sample()?;
+        match &mut self.parts.opened.source {
+            Source::Input(reader) => Ok(reader.set_position(position)?),
+            _ => Err(RolloutError::NoInput),
+        }
     }
 
     /// What was read for a sample in the making is lost.

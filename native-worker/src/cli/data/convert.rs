@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, slice};
 
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use rollmesh_core::{
     batch::{AnyBatch, Continuation, OpenEpisodes, SampleBatch},
     column::Column,
@@ -15,7 +15,7 @@ use super::{
     InputArgs, Reading,
     numbers::Steps,
     renumber::Numbers,
-    sink::{Losses, Sink, Target},
+    sink::{Losses, Sink, Target, single},
     spaces::{SeenSpaces, dataset_id},
 };
 use crate::{
@@ -29,14 +29,17 @@ use crate::{
     },
 };
 
+/// Bytes that are read before what was gathered of them is written: enough for all threads.
+const GATHERED: usize = 4 << 20;
+
 /// Where to write, and how.
 #[derive(Args, Clone, Debug)]
 struct OutputArgs {
     /// Folder for what is written; it is made if it is not there
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Format to write [default: that of the first file; of D4RL's, parquet]
-    #[arg(long, value_enum)]
+    /// Format to write: json, parquet, or minari for its Parquet layout [default: that of the first file; of D4RL's, parquet]
+    #[arg(long, value_name = "FORMAT", value_parser = target)]
     to: Option<Target>,
     /// Bytes after which a new file begins
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
@@ -49,10 +52,19 @@ struct OutputArgs {
     dataset_id: Option<String>,
 }
 
+fn target(text: &str) -> Result<Target, String> {
+    Target::from_str(text, true).map_err(|_| match text {
+        "hdf5" | "h5" | "d4rl" => {
+            "HDF5 is read, but not written: take minari, whose Parquet layout the minari package reads, too".into()
+        }
+        _ => "json, parquet and minari can be written".into(),
+    })
+}
+
 #[derive(Args)]
 #[command(
-    after_help = "Memory is bounded by --buffer-size; beside it, minari takes an episode as a whole, so that those that have\n\
-                        not ended yet are held.\n\n\
+    after_help = "Memory is bounded by --buffer-size; beside it, json gathers some MiB of rows, and minari takes an episode as a\n\
+                        whole, so that those that have not ended yet are held.\n\n\
                         Examples:\n  rollmesh data convert samples --to parquet --output tables\n  \
                         rollmesh data convert hopper-medium.hdf5 --to json --output samples\n  \
                         rollmesh data convert samples --to minari --env CartPole-v1 --output ~/.minari/datasets/cartpole/mine-v0"
@@ -240,16 +252,22 @@ impl Job {
         mut deal: impl FnMut(AnyBatch, Place, &mut Losses) -> Result<Vec<(usize, AnyBatch)>, Failure>,
     ) -> Result<ExitCode, Failure> {
         let Self { logged, reading, sinks, losses } = self;
-        let mut steps = vec![0; sinks.len()];
+        let (mut steps, mut read) = (vec![0; sinks.len()], 0);
         reading.each(logged, |batch, place| {
             if place.is_first {
                 sinks.iter_mut().try_for_each(|sink| sink.begin_file(losses))?;
             }
+            read += batch.as_multi_agent().size_bytes();
             for (part, batch) in deal(batch, place, losses)? {
                 if let (Some(sink), Some(steps)) = (sinks.get_mut(part), steps.get_mut(part)) {
                     *steps += batch.env_steps() as u64;
                     sink.write(&batch, losses)?;
                 }
+            }
+            // What is gathered may keep all of the batches in memory that it is from.
+            if read >= GATHERED {
+                read = 0;
+                sinks.iter_mut().try_for_each(Sink::flush)?;
             }
             Ok(())
         })?;
@@ -285,7 +303,7 @@ fn spaces(logged: &mut Logged, output: &OutputArgs, registry: &Registry) -> Resu
     }
     let mut seen = SeenSpaces::default();
     while let Some(batch) = logged.next_batch().map_err(Failure::other)? {
-        let mut rows = batch.single().map_err(Failure::usage)?.clone();
+        let mut rows = single(&batch)?.clone();
         rows.decompress_if_needed().map_err(Failure::other)?;
         seen.add(&rows);
     }

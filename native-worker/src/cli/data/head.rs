@@ -36,6 +36,9 @@ pub(super) fn run(args: &HeadArgs) -> Result<ExitCode, Failure> {
     {
         let multi = batch.single().is_err();
         for (id, mut rows) in batch.as_multi_agent().policy_batches {
+            if left == 0 {
+                break;
+            }
             rows.decompress_if_needed().map_err(Failure::other)?;
             let policy = multi.then(|| id.to_string());
             let shown =
@@ -119,6 +122,10 @@ fn text(value: RowValue<'_>) -> String {
     }
     match value {
         RowValue::F32(values) => list(values),
+        // Lines of JSON do not tell that numbers had 32 bits.
+        RowValue::F64(values) if values.iter().all(|x| f64::from(*x as f32) == *x) => {
+            list(&values.iter().map(|x| *x as f32).collect::<Vec<_>>())
+        }
         RowValue::F64(values) => list(values),
         RowValue::I32(values) => list(values),
         RowValue::I64(values) => list(values),

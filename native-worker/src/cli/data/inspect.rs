@@ -84,12 +84,12 @@ fn print(logged: &Logged, survey: &Survey) {
     say!("batches     {}", survey.batches);
     say!("env steps   {}", survey.env_steps);
     if logged.corrupt_lines() > 0 {
-        say!("corrupt     {} lines, passed over (see `rollmesh data validate`)", logged.corrupt_lines());
+        say!("corrupt     {}, passed over (see `rollmesh data validate`)", count(logged.corrupt_lines(), "line"));
     }
     logged.left_out().iter().for_each(|what| say!("left out    {what}"));
     for (id, policy) in &survey.policies {
         if survey.policies.len() > 1 {
-            say!("\npolicy {id}: {} rows", policy.rows);
+            say!("\npolicy {id}: {}", count(policy.rows, "row"));
         }
         print_policy(policy);
     }
@@ -108,13 +108,19 @@ fn print_policy(policy: &PolicySurvey) {
     let header = ["column", "type", "rows", "min", "mean", "max"].map(String::from);
     let rows = policy.columns.iter().map(|(name, column)| {
         let values = &column.values;
-        let number = |number: f64| if values.count == 0 { "-".into() } else { short(number) };
+        let number = |number: f64| match values.count {
+            0 => "-".into(),
+            // Numbers of episodes differ in their last digits.
+            _ if number.fract() == 0.0 && number.abs() < 2f64.powi(53) => format!("{number}"),
+            _ => short(number),
+        };
         let odd = if values.not_finite > 0 { format!(" ({} not finite)", values.not_finite) } else { String::new() };
         let (min, mean, max) = (number(values.min), number(values.mean), number(values.max) + &odd);
         [name.clone(), column.kinds.join(" or "), column.rows.to_string(), min, mean, max]
     });
     table(&std::iter::once(header).chain(rows).collect::<Vec<_>>());
-    let bins = episodes.histogram.rows(BINS);
+    // Of few episodes few bins are not empty.
+    let bins = episodes.histogram.rows(BINS.min(2 * (episodes.returns.count as f64).sqrt().ceil() as i64));
     let Some(most) = bins.iter().map(|bin| bin.count).max().filter(|most| *most > 0) else { return };
     say!("\nepisodes by return");
     let all_equal = episodes.returns.min == episodes.returns.max;
@@ -128,6 +134,11 @@ fn print_policy(policy: &PolicySurvey) {
         let bar = "█".repeat((bin.count * BAR).div_ceil(most) as usize);
         say!("{range:>width$}  {bar}{}{}", if bin.count > 0 { " " } else { "" }, bin.count);
     }
+}
+
+/// `1 line`, `2 lines`.
+fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Cells under each other: the first two columns to the left, numbers to the right.

@@ -1,7 +1,7 @@
 //! Where converted batches go, and what is lost there.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     path::{Path, PathBuf},
 };
 
@@ -35,14 +35,28 @@ pub(super) enum Target {
     Minari,
 }
 
+/// The rows of a batch for Minari.
+pub(super) fn single(batch: &AnyBatch) -> Result<&SampleBatch, Failure> {
+    let refused = |error| format!("minari holds episodes of single agents, and {error}: take --to json or parquet");
+    batch.single().map_err(|error| Failure::usage(refused(error)))
+}
+
 /// What the target does not hold, in words.
 pub(super) type Losses = BTreeSet<String>;
 
 /// Writes batches.
 pub(super) enum Sink {
-    Json { writer: JsonWriter, seen: BTreeSet<String>, folder: PathBuf },
+    Json(Box<JsonSink>),
     Parquet { writer: Box<ParquetWriter>, folder: PathBuf },
     Minari(Box<MinariSink>),
+}
+
+/// Gathers batches, whose lines are made by several threads.
+pub(super) struct JsonSink {
+    writer: JsonWriter,
+    folder: PathBuf,
+    gathered: VecDeque<AnyBatch>,
+    seen: BTreeSet<String>,
 }
 
 /// Puts episodes together, which Minari writes as a whole.
@@ -66,7 +80,8 @@ impl Sink {
     pub(super) fn json(folder: &Path, max_file_size: u64) -> Result<Self, Failure> {
         let options = JsonWriterOptions { max_file_size, ..JsonWriterOptions::default() };
         let writer = JsonWriter::new(folder, options).map_err(Failure::usage)?;
-        Ok(Self::Json { writer, seen: BTreeSet::new(), folder: folder.into() })
+        let (gathered, seen) = (VecDeque::new(), BTreeSet::new());
+        Ok(Self::Json(Box::new(JsonSink { writer, folder: folder.into(), gathered, seen })))
     }
 
     pub(super) fn parquet(folder: &Path, max_file_size: u64) -> Result<Self, Failure> {
@@ -83,7 +98,8 @@ impl Sink {
 
     pub(super) fn folder(&self) -> &Path {
         match self {
-            Self::Json { folder, .. } | Self::Parquet { folder, .. } => folder,
+            Self::Json(sink) => &sink.folder,
+            Self::Parquet { folder, .. } => folder,
             Self::Minari(sink) => &sink.folder,
         }
     }
@@ -97,24 +113,38 @@ impl Sink {
 
     pub(super) fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
         match self {
-            Self::Json { writer, seen, .. } => {
-                // What is lost depends on names and types alone.
-                if seen.insert(kind(batch)) {
-                    json_losses(batch, losses)?;
-                }
-                writer.append(batch).map_err(Failure::other)
-            }
+            Self::Json(sink) => sink.write(batch, losses),
             Self::Parquet { writer, .. } => writer.write(batch).map_err(Failure::other),
-            Self::Minari(sink) => sink.write(batch, losses).map_err(Failure::other),
+            Self::Minari(sink) => sink.write(single(batch)?, losses).map_err(Failure::other),
         }
+    }
+
+    /// Writes what is gathered.
+    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+        if let Self::Json(sink) = self { sink.flush() } else { Ok(()) }
     }
 
     pub(super) fn finish(self, losses: &mut Losses) -> Result<(), Failure> {
         match self {
-            Self::Json { .. } => Ok(()),
+            Self::Json(mut sink) => sink.flush(),
             Self::Parquet { mut writer, .. } => writer.finish().map(drop).map_err(Failure::other),
             Self::Minari(mut sink) => sink.finish(losses).map_err(Failure::other),
         }
+    }
+}
+
+impl JsonSink {
+    fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
+        // What is lost depends on names and types alone.
+        if self.seen.insert(kind(batch)) {
+            json_losses(batch, losses)?;
+        }
+        self.gathered.push_back(batch.clone());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.writer.append_all(&mut self.gathered).map_err(Failure::other)
     }
 }
 
@@ -171,8 +201,8 @@ fn json_losses(batch: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
 }
 
 impl MinariSink {
-    fn write(&mut self, batch: &AnyBatch, losses: &mut Losses) -> Result<(), DatasetError> {
-        let mut rows = batch.single()?.clone();
+    fn write(&mut self, batch: &SampleBatch, losses: &mut Losses) -> Result<(), DatasetError> {
+        let mut rows = batch.clone();
         rows.decompress_if_needed()?;
         for (name, column) in rows.iter() {
             let first = name.split('.').next().unwrap_or_default();

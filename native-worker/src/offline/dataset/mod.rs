@@ -135,6 +135,11 @@ pub trait BatchStream: Send {
         0
     }
 
+    /// Bytes of all files, by which somebody notices that they have changed; 0 if nobody knows.
+    fn bytes(&self) -> u64 {
+        0
+    }
+
     /// What is in the file, but in no batch so far, in words.
     fn left_out(&self) -> Vec<String> {
         Vec::new()
@@ -152,6 +157,10 @@ impl<S: BatchStream + ?Sized> BatchStream for Box<S> {
 
     fn corrupt_lines(&self) -> u64 {
         (**self).corrupt_lines()
+    }
+
+    fn bytes(&self) -> u64 {
+        (**self).bytes()
     }
 
     fn left_out(&self) -> Vec<String> {

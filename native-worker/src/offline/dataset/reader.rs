@@ -3,8 +3,9 @@
 use rollmesh_core::{
     batch::AnyBatch,
     episode::Losses,
-    sampler::{InputReader, SampleError, SamplerHost},
+    sampler::{InputReader, Position, SampleError, SamplerHost},
 };
+use serde::{Deserialize, Serialize};
 
 use super::{BatchStream, DatasetError};
 
@@ -20,6 +21,17 @@ pub struct DatasetReader<S> {
     passed: u64,
     epochs: u64,
     /// Corrupt lines of this epoch that were told, and those of earlier ones that were not.
+    told: u64,
+    untold: u64,
+}
+
+/// Where it is.
+#[derive(Serialize, Deserialize)]
+struct EpochPosition {
+    /// Of all files.
+    bytes: u64,
+    passed: u64,
+    epochs: u64,
     told: u64,
     untold: u64,
 }
@@ -102,5 +114,30 @@ impl<S: BatchStream> InputReader for DatasetReader<S> {
         let corrupt_lines = std::mem::take(&mut self.untold) + corrupt.saturating_sub(self.told);
         self.told = corrupt;
         Losses { corrupt_lines, ..Losses::default() }
+    }
+
+    fn position(&self) -> Option<Position> {
+        let Self { passed, epochs, told, untold, .. } = *self;
+        Some(Position::new(&EpochPosition { bytes: self.stream.bytes(), passed, epochs, told, untold }))
+    }
+
+    /// Passes over what was read of the epoch.
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        let EpochPosition { bytes, passed, epochs, told, untold } = position.read()?;
+        let changed = |what: &str| SampleError::Input(format!("{what}: bring back what was read, or begin again"));
+        let now = self.stream.bytes();
+        if now != bytes {
+            return Err(changed(&format!("the files have {now} bytes, but had {bytes}")));
+        }
+        let input = |error: DatasetError| SampleError::Input(error.to_string());
+        self.stream.rewind().map_err(input)?;
+        for _ in 0..passed {
+            self.stream
+                .next_batch()
+                .map_err(input)?
+                .ok_or_else(|| changed("there are fewer batches than there were"))?;
+        }
+        (self.passed, self.epochs, self.told, self.untold) = (passed, epochs, told, untold);
+        Ok(())
     }
 }

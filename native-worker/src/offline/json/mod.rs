@@ -20,6 +20,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod decoded;
+mod in_order;
 mod reader;
 mod source;
 #[cfg(test)]

@@ -1,16 +1,23 @@
 //! Reading sample files: endlessly, in a worker, or each once.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use rollmesh_core::{
     batch::AnyBatch,
     config::ConfigError,
     episode::Losses,
-    offline::{Choice, Draws, JsonError, JsonLimits, JsonLines},
-    sampler::{InputReader, IoContext, SampleError, SamplerHost},
+    offline::{Choice, Draws, JsonBooks, JsonError, JsonLimits, JsonLines},
+    sampler::{InputReader, IoContext, Position, SampleError, SamplerHost},
 };
+use serde::{Deserialize, Serialize};
 
-use super::source::{Line, Source};
+use super::{
+    decoded::{Decoded, DecodedLines, Shard, Terms},
+    in_order::helpers,
+};
 use crate::offline::OfflineError;
 
 /// How sample files are read.
@@ -37,10 +44,11 @@ impl Default for JsonReaderOptions {
 }
 
 impl JsonReaderOptions {
-    /// Lines have at most this part of the buffer: their numbers take four times as much, and so may each of
-    /// what compressed columns hold, what it is decompressed to, and what is made of that.
+    /// A line has at most this part of the buffer, and is held twice where threads help; what its compressed columns hold has
+    /// at most the second part, and decoding takes four times either. The rest is for lines that are decoded ahead.
     const LINE_PART: usize = 16;
     const COMPRESSED_PART: usize = 8;
+    const AHEAD_PART: usize = 8;
 
     /// What the settings say: `train_batch_size` (the worker's unless set), divided among the workers, and
     /// `buffer_size` in bytes (1 GiB).
@@ -62,12 +70,19 @@ impl JsonReaderOptions {
         })
     }
 
-    fn line_room(&self) -> usize {
-        self.buffer_size / Self::LINE_PART
-    }
-
     fn limits(&self) -> JsonLimits {
         JsonLimits { decompressed: self.buffer_size / Self::COMPRESSED_PART }
+    }
+
+    /// How one of the files is read.
+    fn terms(&self, file: usize, helpers: usize) -> Terms {
+        Terms {
+            shard: self.shard.map(|(shard, shards)| Shard { file: file as u64, shard, shards }),
+            line: self.buffer_size / Self::LINE_PART,
+            limits: self.limits(),
+            ahead: self.buffer_size / Self::AHEAD_PART,
+            helpers,
+        }
     }
 }
 
@@ -79,6 +94,9 @@ type OnCorrupt = Box<dyn FnMut(&Path, &JsonError) + Send>;
 ///
 /// Workers of a run share the lines instead of all reading the same: line `l` of the `f`-th file is of shard
 /// `(f + l) mod n`.
+///
+/// In files of more than a megabyte lines are decoded ahead by as many threads as there are processors, which does not show in
+/// what is read: neither in its order, nor in what is counted, nor where an error comes.
 pub struct JsonReader {
     files: Vec<PathBuf>,
     options: JsonReaderOptions,
@@ -91,15 +109,29 @@ pub struct JsonReader {
     on_corrupt: Option<OnCorrupt>,
     /// Corrupt lines that somebody was told of by [`losses`](InputReader::losses).
     told: u64,
+    /// Threads that help.
+    helpers: usize,
 }
 
 struct OpenFile {
     file: usize,
-    source: Source,
-    /// Lines so far.
-    line: u64,
+    lines: DecodedLines,
     /// Whether there was any batch in it.
     fruitful: bool,
+}
+
+/// Where it is.
+#[derive(Serialize, Deserialize)]
+struct JsonPosition {
+    /// Bytes of each file, by which somebody notices that it has changed.
+    sizes: Vec<u64>,
+    drawn: u64,
+    started: bool,
+    usable: Vec<u32>,
+    /// The file that is open, and whether there was any batch in it.
+    open: Option<(u32, bool)>,
+    books: JsonBooks,
+    told: u64,
 }
 
 impl JsonReader {
@@ -115,7 +147,14 @@ impl JsonReader {
         let lines = JsonLines::lenient(options.limits());
         let usable = (0..files.len()).collect();
         let (open, started) = (None, false);
-        Ok(Self { files, options, draws, usable, open, started, lines, on_corrupt: None, told: 0 })
+        let helpers = helpers();
+        Ok(Self { files, options, draws, usable, open, started, lines, on_corrupt: None, told: 0, helpers })
+    }
+
+    /// Has other than as many threads as there are processors.
+    #[cfg(test)]
+    pub(super) fn with_helpers(self, helpers: usize) -> Self {
+        Self { helpers, ..self }
     }
 
     /// Tells somebody of every line that is passed over because it is no batch.
@@ -192,30 +231,26 @@ impl JsonReader {
     }
 
     fn begin(&mut self, file: usize) -> Result<(), OfflineError> {
-        let source = Source::open(&self.files[file])?;
+        let lines = DecodedLines::open(&self.files[file], self.options.terms(file, self.helpers))?;
         self.lines.begin_file();
-        self.open = Some(OpenFile { file, source, line: 0, fruitful: false });
+        self.open = Some(OpenFile { file, lines, fruitful: false });
         Ok(())
     }
 
     /// The next batch of the open file; none at its end.
     fn read_line(&mut self) -> Result<Option<AnyBatch>, OfflineError> {
         let Some(open) = &mut self.open else { return Ok(None) };
-        let (path, room) = (&self.files[open.file], self.options.line_room());
+        let path = &self.files[open.file];
         loop {
-            let mine = self.options.shard.is_none_or(|(shard, shards)| {
-                (open.file as u64).wrapping_add(open.line) % u64::from(shards.max(1)) == u64::from(shard)
-            });
-            open.line += 1;
             let before = self.lines.corrupt_lines();
-            let read = match open.source.line(mine, room)? {
-                Line::End => return Ok(None),
-                Line::Passed => {
+            let read = match open.lines.next()? {
+                Decoded::End => return Ok(None),
+                Decoded::Passed => {
                     self.lines.skip();
                     continue;
                 }
-                Line::Whole(line) => self.lines.read(line),
-                Line::TooLong(bytes) => self.lines.too_long(bytes).map(|()| None),
+                Decoded::Line(found) => self.lines.take(found),
+                Decoded::TooLong(bytes) => self.lines.too_long(bytes).map(|()| None),
             };
             if let Some(batch) = read.map_err(|source| OfflineError::Json { path: path.clone(), source })? {
                 open.fruitful = true;
@@ -227,6 +262,37 @@ impl JsonReader {
                 hear(path, error);
             }
         }
+    }
+
+    fn sizes(&self) -> Vec<u64> {
+        // One that is gone is found to be so when it is read.
+        self.files.iter().map(|file| fs::metadata(file).map_or(0, |about| about.len())).collect()
+    }
+
+    fn go_on(&mut self, position: JsonPosition) -> Result<(), OfflineError> {
+        let JsonPosition { sizes, drawn, started, usable, open, books, told } = position;
+        let files = self.files.len();
+        let known = |file: u32| (file as usize) < files;
+        if sizes.len() != files || !usable.iter().copied().chain(open.map(|(file, _)| file)).all(known) {
+            return Err(OfflineError::OtherFiles { then: sizes.len(), now: files });
+        }
+        let sizes = self.sizes().into_iter().zip(sizes);
+        if let Some((path, (now, then))) = self.files.iter().zip(sizes).find(|(_, (now, then))| now != then) {
+            return Err(OfflineError::Changed { path: path.clone(), then, now });
+        }
+        self.open = None;
+        if let Some((file, fruitful)) = open {
+            self.begin(file as usize)?;
+            if let Some(open) = &mut self.open {
+                open.lines.pass_over(books.line)?;
+                open.fruitful = fruitful;
+            }
+        }
+        self.draws.go_on(drawn);
+        self.lines.go_on(books);
+        self.usable = usable.into_iter().map(|file| file as usize).collect();
+        (self.started, self.told) = (started, told);
+        Ok(())
     }
 
     /// Every line of every file once, in the order of the files; of a shard, its lines.
@@ -254,13 +320,13 @@ impl AllFiles {
     /// The line of the batch that was given last, from 1; 0 before the first one of a file.
     #[must_use]
     pub fn line(&self) -> u64 {
-        self.reader.open.as_ref().map_or(0, |open| open.line)
+        self.reader.open.as_ref().map_or(0, |_| self.reader.lines.books().line)
     }
 
     /// Bytes of the open file that were read; of an archive nobody knows.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
-        self.reader.open.as_ref().map_or(0, |open| open.source.bytes_read())
+        self.reader.open.as_ref().map_or(0, |open| open.lines.bytes_read())
     }
 
     fn advance(&mut self) -> Result<Option<AnyBatch>, OfflineError> {
@@ -299,6 +365,27 @@ impl InputReader for JsonReader {
         let corrupt = self.corrupt_lines();
         let corrupt_lines = corrupt - std::mem::replace(&mut self.told, corrupt);
         Losses { corrupt_lines, ..Losses::default() }
+    }
+
+    fn position(&self) -> Option<Position> {
+        let number = |file: usize| u32::try_from(file).ok();
+        let open = match &self.open {
+            Some(open) => Some((number(open.file)?, open.fruitful)),
+            None => None,
+        };
+        Some(Position::new(&JsonPosition {
+            sizes: self.sizes(),
+            drawn: self.draws.drawn(),
+            started: self.started,
+            usable: self.usable.iter().map(|file| number(*file)).collect::<Option<_>>()?,
+            open,
+            books: self.lines.books(),
+            told: self.told,
+        }))
+    }
+
+    fn set_position(&mut self, position: &Position) -> Result<(), SampleError> {
+        self.go_on(position.read()?).map_err(|error| SampleError::Input(error.to_string()))
     }
 
     fn stop(&mut self) -> Result<(), SampleError> {

@@ -1,5 +1,5 @@
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     fs,
     io::Write as _,
     path::{Path, PathBuf},
@@ -9,7 +9,8 @@ use std::{
 
 use rollmesh_core::{
     batch::{ACTIONS, AnyBatch, OBS, REWARDS, SampleBatch, T, TERMINATEDS},
-    column::{ColumnData, RowShape},
+    column::{BytesColumn, ColumnData, RowShape},
+    offline::encode_record,
     sampler::{BatchMode, InputReader as _, OutputWriter as _},
     worker::{InputSource, Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, WorkerPlace},
 };
@@ -196,6 +197,96 @@ fn lines_beyond_the_buffer_are_passed_over() {
     assert_eq!(epoch.corrupt_lines(), 1);
 }
 
+/// A line whose column is compressed to a thousandth.
+fn flat_line(rows: usize, t: i64) -> String {
+    let batch = SampleBatch::new().with(T, ColumnData::scalars(vec![t; rows])).unwrap().into();
+    let mut line = Vec::new();
+    encode_record(&batch, &[T.name()], &mut line).unwrap();
+    String::from_utf8(line).unwrap() + "\n"
+}
+
+/// Several times what one thread reads alone, with whatever may stand in a file: lines of all lengths, blank and corrupt ones,
+/// and such that need more room than they have ahead of their turn, or than there is.
+fn motley(from: i64) -> String {
+    let numbers = |t: i64, n: usize| format!("{{\"type\": \"SampleBatch\", \"t\": [{t}{}]}}\n", ", 7".repeat(n));
+    let odd = |t: i64| match t % 100 {
+        10 => "\n".into(),
+        20 => "no line\n".into(),
+        30 => numbers(t, 40_000),
+        40 => flat_line(40_000, t),
+        50 if t % 500 == 50 => flat_line(600_000, t),
+        60 if t % 500 == 60 => numbers(t, 800_000),
+        _ => numbers(t, 1_000),
+    };
+    (from..from + 600).map(odd).collect::<String>() + "the end is missing"
+}
+
+/// What whoever reads hears, line by line: an error is the last thing.
+fn all_of(reader: JsonReader) -> Vec<String> {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hear = heard.clone();
+    let mut all = reader
+        .on_corrupt(move |path, error| {
+            hear.lock().unwrap().push(format!("{}: {error}", path.file_name().unwrap().display()))
+        })
+        .read_all_files();
+    while let Some(next) = all.next() {
+        let next = next.map(|batch| (t(&batch), batch.env_steps())).map_err(|error| error.to_string());
+        let about = format!("line {}: {next:?}, {} corrupt", all.line(), all.corrupt_lines());
+        heard.lock().unwrap().push(about);
+    }
+    let heard = heard.lock().unwrap();
+    heard.clone()
+}
+
+#[test]
+fn threads_do_not_show() {
+    let folder = folder_of(&[("a.json", motley(0)), ("b.json", line(-1)), ("c.json", motley(1_000))]);
+    // The longest line but some: 2 MiB, and 4 MiB decompressed.
+    let options = |shard| JsonReaderOptions { buffer_size: 32 << 20, shard, ..JsonReaderOptions::default() };
+    for shard in [None, Some((1, 3))] {
+        let alone = all_of(reader(&folder, options(shard)).with_helpers(0));
+        let kinds = |what: &str| alone.iter().filter(|heard| heard.contains(what)).count();
+        assert!(kinds("corrupt") > 190 && kinds("no JSON") > 2 && kinds("there is room for") > 0, "{alone:?}");
+        assert!(kinds("raise the buffer's size") > 0, "{alone:?}");
+        for helpers in [1, 3] {
+            assert_eq!(all_of(reader(&folder, options(shard)).with_helpers(helpers)), alone, "{helpers} of {shard:?}");
+        }
+    }
+    let endless = |helpers| {
+        let mut reader = reader(&folder, options(None)).with_helpers(helpers);
+        (0..1_500).map(|_| t(&reader.next_batch().unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(endless(2), endless(0));
+}
+
+#[test]
+fn an_error_comes_behind_what_could_be_read_before() {
+    let folder = folder_of(&[("a.json", motley(0) + &"\nno line".repeat(200))]);
+    let damaged = folder.path().join("b.zip");
+    let mut archive = zip::ZipWriter::new(fs::File::create(&damaged).unwrap());
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+    for (name, text) in [("one.json", motley(1_000)), ("two.json", line(7))] {
+        archive.start_file(name, options).unwrap();
+        archive.write_all(text.as_bytes()).unwrap();
+    }
+    archive.finish().unwrap();
+    let mut bytes = fs::read(&damaged).unwrap();
+    // The deflated bytes begin behind the name.
+    let place = bytes.windows(8).position(|name| name == b"two.json").unwrap() + 8;
+    bytes[place] = 0xff;
+    fs::write(&damaged, bytes).unwrap();
+    for file in ["a.json", "b.zip"] {
+        let read = |helpers| {
+            let reader = JsonReader::new(vec![folder.path().join(file)], JsonReaderOptions::default()).unwrap();
+            all_of(reader.with_helpers(helpers))
+        };
+        let alone = read(0);
+        assert!(alone.len() > 400 && alone.last().unwrap().contains("Err("), "{:?}", alone.last());
+        assert_eq!(read(2), alone, "{file}");
+    }
+}
+
 #[test]
 fn archives_are_read_in_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -302,6 +393,49 @@ fn a_full_disk_is_an_error_of_its_own() {
     writer.append(&row(1)).unwrap();
     let read = reader(&folder, JsonReaderOptions::default()).read_all_files();
     assert_eq!(read.map(|batch| t(&batch.unwrap())).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn many_batches_are_written_as_one_by_one() {
+    let (folder, expected) = (tempfile::tempdir().unwrap(), written(0..100, 5_000));
+    let options = JsonWriterOptions { max_file_size: 5_000, ..JsonWriterOptions::default() };
+    let mut writer = JsonWriter::new(folder.path(), options).unwrap();
+    let mut few: VecDeque<AnyBatch> = (0..100).map(row).collect();
+    let mut rest = few.split_off(30);
+    for some in [&mut few, &mut VecDeque::new(), &mut rest] {
+        writer.append_all(some).unwrap();
+        assert!(some.is_empty());
+    }
+    let text = |folder| files(folder).iter().map(|file| fs::read_to_string(file).unwrap()).collect::<Vec<_>>();
+    assert!(text(&folder).len() > 2);
+    assert_eq!(text(&folder), text(&expected));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn of_many_batches_those_are_left_that_were_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = JsonWriter::new(folder.path(), JsonWriterOptions::default()).unwrap();
+    let mut batches: VecDeque<AnyBatch> = (0..20).map(row).collect();
+    writer.append(&row(-1)).unwrap();
+    writer.redirect(Path::new("/dev/full"));
+    let error = writer.append_all(&mut batches).unwrap_err();
+    assert!(matches!(error, OfflineError::DiskFull { .. }) && batches.len() == 20, "{error}");
+    // There is room again.
+    batches.insert(10, unwritable());
+    let error = writer.append_all(&mut batches).unwrap_err();
+    assert!(matches!(error, OfflineError::Encode(_)), "{error}");
+    assert_eq!(batches.pop_front().unwrap(), unwritable());
+    writer.append_all(&mut batches).unwrap();
+    let read = reader(&folder, JsonReaderOptions::default()).read_all_files();
+    assert_eq!(read.map(|batch| t(&batch.unwrap())).collect::<Vec<_>>(), (-1..20).collect::<Vec<_>>());
+}
+
+/// A batch that has no form in JSON.
+fn unwritable() -> AnyBatch {
+    let mut batch = SampleBatch::new();
+    batch.insert("raw", BytesColumn::bytes([&b"bytes"[..]]).unwrap()).unwrap();
+    batch.into()
 }
 
 #[test]

@@ -1,19 +1,22 @@
 //! Writing sample files.
 
 use std::{
+    collections::VecDeque,
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     path::{Path, PathBuf},
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use rollmesh_core::{
     batch::AnyBatch,
     config::ConfigError,
-    offline::{COMPRESS_COLUMNS, encode_record},
+    offline::{COMPRESS_COLUMNS, EncodeError, encode_record},
     sampler::{IoContext, OutputWriter, SampleError},
 };
 
+use super::in_order::{InOrder, helpers};
 use crate::offline::OfflineError;
 
 /// How sample files are written.
@@ -58,12 +61,36 @@ impl JsonWriterOptions {
 /// if it fails, nothing of the batch is in the file. No file that is there already is ever written to.
 pub struct JsonWriter {
     directory: PathBuf,
-    options: JsonWriterOptions,
+    options: Arc<JsonWriterOptions>,
     clock: fn() -> SystemTime,
     number: u64,
     open: Option<(PathBuf, File)>,
     written: u64,
+    encoders: Option<InOrder<Unwritten, Result<Vec<u8>, EncodeError>>>,
+    /// Lines that are written, for the next ones.
+    spare: Vec<Vec<u8>>,
+}
+
+/// A batch that becomes a line.
+struct Unwritten {
+    batch: AnyBatch,
+    options: Arc<JsonWriterOptions>,
     line: Vec<u8>,
+}
+
+impl Unwritten {
+    fn encode(self) -> Result<Vec<u8>, EncodeError> {
+        encode(&self.batch, &self.options, self.line)
+    }
+}
+
+/// The line of a batch, with its end, in place of another one.
+fn encode(batch: &AnyBatch, options: &JsonWriterOptions, mut line: Vec<u8>) -> Result<Vec<u8>, EncodeError> {
+    line.clear();
+    let columns: Vec<&str> = options.compress_columns.iter().map(String::as_str).collect();
+    encode_record(batch, &columns, &mut line)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 impl JsonWriter {
@@ -74,8 +101,8 @@ impl JsonWriter {
     pub fn new(directory: impl AsRef<Path>, options: JsonWriterOptions) -> Result<Self, OfflineError> {
         let directory = directory.as_ref().to_path_buf();
         fs::create_dir_all(&directory).map_err(|source| OfflineError::write(directory.clone(), source))?;
-        let (number, open, written, line) = (0, None, 0, Vec::new());
-        Ok(Self { directory, options, clock: SystemTime::now, number, open, written, line })
+        let (options, clock, number, open, written) = (Arc::new(options), SystemTime::now, 0, None, 0);
+        Ok(Self { directory, options, clock, number, open, written, encoders: None, spare: Vec::new() })
     }
 
     /// Takes the time from elsewhere.
@@ -97,16 +124,50 @@ impl JsonWriter {
     /// [`OfflineError::Encode`], [`OfflineError::Write`], [`OfflineError::DiskFull`]. Whoever writes again goes on
     /// where the last whole line ends.
     pub fn append(&mut self, batch: &AnyBatch) -> Result<(), OfflineError> {
-        self.line.clear();
-        let columns: Vec<&str> = self.options.compress_columns.iter().map(String::as_str).collect();
-        encode_record(batch, &columns, &mut self.line)?;
-        self.line.push(b'\n');
+        let spare = self.spare.pop().unwrap_or_default();
+        let line = encode(batch, &self.options, spare)?;
+        self.put(line)
+    }
+
+    /// Writes batches, the first one first, until none is left. As many threads as there are processors make the lines; some
+    /// for each of them are held.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append). What is left has not been written.
+    pub fn append_all(&mut self, batches: &mut VecDeque<AnyBatch>) -> Result<(), OfflineError> {
+        let encoders = self.encoders.take().unwrap_or_else(|| InOrder::new(Unwritten::encode, helpers()));
+        let mut given = 0;
+        loop {
+            // One that everybody works at, and one that waits.
+            while encoders.len() < 2 * (helpers() + 1)
+                && let Some(batch) = batches.get(given)
+            {
+                let (batch, options) = (batch.clone(), self.options.clone());
+                encoders.push(Unwritten { batch, options, line: self.spare.pop().unwrap_or_default() });
+                given += 1;
+            }
+            let Some(line) = encoders.next() else { break };
+            self.put(line?)?;
+            batches.pop_front();
+            given -= 1;
+        }
+        self.encoders = Some(encoders);
+        Ok(())
+    }
+
+    fn put(&mut self, line: Vec<u8>) -> Result<(), OfflineError> {
+        let written = self.write_line(&line);
+        self.spare.push(line);
+        written
+    }
+
+    fn write_line(&mut self, line: &[u8]) -> Result<(), OfflineError> {
         if self.open.is_none() || self.written >= self.options.max_file_size {
             self.open = Some(self.create()?);
             self.written = 0;
         }
         let Some((path, file)) = &mut self.open else { return Ok(()) };
-        if let Err(source) = file.write_all(&self.line) {
+        if let Err(source) = file.write_all(line) {
             // Half a line would be a corrupt one. Where even this fails, the next line goes into another file.
             let error = OfflineError::write(path.clone(), source);
             if file.set_len(self.written).is_err() {
@@ -114,7 +175,7 @@ impl JsonWriter {
             }
             return Err(error);
         }
-        self.written += self.line.len() as u64;
+        self.written += line.len() as u64;
         Ok(())
     }
 

@@ -26,7 +26,7 @@ use super::{
         evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
         metrics::{Episodes, Stopwatch},
         output::RunOutput,
-        run_dir::{RunDir, RunDirError},
+        run_dir::{RunDir, RunDirError, RunSettings},
         saving::{RunFiles, Saved, lock},
     },
     RolledBack, Run, RunTerms, StartError, Task,
@@ -78,7 +78,7 @@ impl Run {
     pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
         let Some(config) = self.config.as_ref().filter(|_| self.files.is_none()) else { return Ok(()) };
         if let Some(path) = &config.run_dir {
-            let dir = RunDir::create(path, &**config, !config.mode.is_synchronous())?;
+            let dir = RunDir::create(path, RunSettings::of_hub(config)?)?;
             self.files = Some(RunFiles::new(dir, config.checkpoint_interval, None)?);
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Run {
             run.group.count_regenerated(regenerated);
         }
         if let (Some(path), Some(Directory { lock, on_disk })) = (&config.run_dir, directory) {
-            let (dir, cut) = RunDir::reopen(path, &config, kept, lock)?;
+            let (dir, cut) = RunDir::reopen(path, RunSettings::of_hub(&config)?, kept, lock)?;
             let files = RunFiles::new(dir, config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
             run.group.count_regenerated(regenerated.saturating_add(lost));

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
 use toml::{Table, Value};
-
-use super::super::TrainConfig;
 
 /// Settings that say when a run ends, how often it is saved and evaluated and whom it waits for, and nothing about its rows.
 const FREE: [&str; 8] = [
@@ -48,7 +47,7 @@ impl fmt::Display for Differences {
 }
 
 /// Settings by which the rows of two runs differ; none if one goes on where the other one was.
-pub(super) fn between(stored: &TrainConfig, other: &TrainConfig) -> Result<Option<Differences>, toml::ser::Error> {
+pub(super) fn between<T: Serialize>(stored: &T, other: &T) -> Result<Option<Differences>, toml::ser::Error> {
     let (stored, other) = (Table::try_from(stored)?, Table::try_from(other)?);
     let mut found = Vec::new();
     compare("", &stored, &other, &mut found);
@@ -73,7 +72,7 @@ fn compare(above: &str, stored: &Table, other: &Table, found: &mut Vec<Differenc
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::super::TrainConfig, *};
 
     #[test]
     fn settings_are_named_with_both_values_and_ends_are_free() {

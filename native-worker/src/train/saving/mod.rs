@@ -6,7 +6,6 @@ mod saved_run;
 mod saver;
 mod snapshot;
 
-pub(crate) use self::saver::SaveReport;
 pub use self::{
     differences::{Difference, Differences},
     saved_run::{ResumeError, SavedRun},
@@ -15,4 +14,8 @@ pub(super) use self::{
     files::{Ended, RunFiles},
     saved_run::{Saved, lock},
     snapshot::{Snapshot, progress},
+};
+pub(crate) use self::{
+    saved_run::{Left, differences},
+    saver::SaveReport,
 };

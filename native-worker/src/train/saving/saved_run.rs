@@ -1,6 +1,7 @@
 //! A run that was begun before, as its directory has it.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, TryLockError},
     io,
     path::{Path, PathBuf},
@@ -10,6 +11,7 @@ use rollmesh_core::{
     group::{GroupState, Ledger},
     worker::RolloutConfig,
 };
+use serde::Serialize;
 
 use super::{
     super::TrainConfig,
@@ -55,8 +57,10 @@ pub enum ResumeError {
     /// There was never a run.
     #[error("{0} holds no run: begin one with --run-dir {0}")]
     NoRun(PathBuf),
-    /// It learned from files.
-    #[error("the run in {0} learned from files, and no run goes on with those: begin another one with --input")]
+    /// It learns from files, without a hub.
+    #[error(
+        "the run in {0} learns from files: no hub goes on with it, and `rollmesh train --resume {0}` needs its plan.toml"
+    )]
     FromFiles(PathBuf),
     /// Another process has it.
     #[error("the run in {0} is going on in another process: stop that first")]
@@ -125,36 +129,19 @@ impl SavedRun {
     pub fn load(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
         let dir = dir.into();
         let path = dir.join(CONFIG);
-        if !path.is_file() {
-            return Err(ResumeError::NoRun(dir));
-        }
-        let lock = lock(&dir)?;
-        let text = fs::read_to_string(&path).map_err(|source| ResumeError::Io { path: path.clone(), source })?;
         let parse = |text: &str, path: &Path| {
             let bad = |error: toml::de::Error| ResumeError::Config { path: path.into(), reason: error.to_string() };
             toml::from_str::<TrainConfig>(text).map_err(bad)
         };
+        let Left { lock, config: text, checkpoint, notices } = Left::open(&dir)?;
         let config = match parse(&text, &path) {
             // Those of runs from files are a worker's.
             Err(_) if toml::from_str::<RolloutConfig>(&text).is_ok() => return Err(ResumeError::FromFiles(dir)),
             config => TrainConfig { run_dir: Some(dir.clone()), ..config? },
         };
+        let Some(files) = checkpoint else { return Ok(Self { dir, config, saved: None, notices, lock }) };
         let checkpoints = dir.join(CHECKPOINTS_DIR);
-        let found = match checkpoints.is_dir() {
-            true => {
-                newest(&checkpoints).map_err(|source| ResumeError::Checkpoint { dir: checkpoints.clone(), source })?
-            }
-            false => None,
-        };
-        let Some(found) = found else {
-            let notices = vec!["the run has no checkpoint yet, it begins from the start".into()];
-            return Ok(Self { dir, config, saved: None, notices, lock });
-        };
-        let number = found.checkpoint.number;
-        let notices =
-            found.damaged.iter().map(|damage| format!("{damage}; going on from checkpoint {number}")).collect();
-        let Contents { config: stored, policy, group, learner, progress } =
-            Contents::read(found.checkpoint.files, &checkpoints)?;
+        let Contents { config: stored, policy, group, learner, progress } = Contents::read(files, &checkpoints)?;
         let stored = parse(&stored, &checkpoints.join(CONFIG))?;
         if let Some(differences) = differences(&stored, &config, &path)? {
             return Err(ResumeError::Edited { path, differences });
@@ -217,7 +204,50 @@ impl SavedRun {
     }
 }
 
-fn differences(stored: &TrainConfig, other: &TrainConfig, path: &Path) -> Result<Option<Differences>, ResumeError> {
+/// A run's directory as it was left, kept from others as long as the lock exists.
+pub(crate) struct Left {
+    pub(crate) lock: File,
+    /// The text of its configuration.
+    pub(crate) config: String,
+    /// The files of its newest checkpoint that is whole; none if it has no checkpoint.
+    pub(crate) checkpoint: Option<BTreeMap<String, Vec<u8>>>,
+    /// What people should know.
+    pub(crate) notices: Vec<String>,
+}
+
+impl Left {
+    /// Changes nothing there.
+    pub(crate) fn open(dir: &Path) -> Result<Self, ResumeError> {
+        let path = dir.join(CONFIG);
+        if !path.is_file() {
+            return Err(ResumeError::NoRun(dir.into()));
+        }
+        let lock = lock(dir)?;
+        let config = fs::read_to_string(&path).map_err(|source| ResumeError::Io { path, source })?;
+        let checkpoints = dir.join(CHECKPOINTS_DIR);
+        let found = match checkpoints.is_dir() {
+            true => {
+                newest(&checkpoints).map_err(|source| ResumeError::Checkpoint { dir: checkpoints.clone(), source })?
+            }
+            false => None,
+        };
+        let Some(found) = found else {
+            let notices = vec!["the run has no checkpoint yet, it begins from the start".into()];
+            return Ok(Self { lock, config, checkpoint: None, notices });
+        };
+        let number = found.checkpoint.number;
+        let notices =
+            found.damaged.iter().map(|damage| format!("{damage}; going on from checkpoint {number}")).collect();
+        Ok(Self { lock, config, checkpoint: Some(found.checkpoint.files), notices })
+    }
+}
+
+/// Between two configurations of the same form.
+pub(crate) fn differences<T: Serialize>(
+    stored: &T,
+    other: &T,
+    path: &Path,
+) -> Result<Option<Differences>, ResumeError> {
     between(stored, other).map_err(|error| ResumeError::Config { path: path.into(), reason: error.to_string() })
 }
 

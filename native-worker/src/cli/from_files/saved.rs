@@ -1,0 +1,182 @@
+//! What a run goes on from, in its directory.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rollmesh_core::{config::Config, sampler::Position, worker::RolloutConfig};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{evaluator::Evaluation, plan::Plan};
+use crate::{
+    checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint},
+    cli::{
+        read_metrics::ReadMetrics,
+        train::{TrainAlgo, TrainArgs},
+    },
+    train::{Left, PLAN, ResumeError, differences},
+};
+
+const CONFIG: &str = "config.toml";
+const WORKER: &str = "worker.bin";
+const INPUT: &str = "input.bin";
+const EVALUATOR: &str = "evaluator.bin";
+const RUN: &str = "run.json";
+
+/// Layout of [`RUN`]; a later one has another number.
+const FORMAT: u32 = 1;
+
+/// A run between two updates: a checkpoint's contents.
+pub(super) struct Saved {
+    pub(super) policy: PolicyCheckpoint,
+    /// The policy with its optimiser, and how far the run is.
+    pub(super) worker: Vec<u8>,
+    /// What is read next.
+    pub(super) input: Position,
+    pub(super) evaluator: Vec<u8>,
+    pub(super) progress: Progress,
+}
+
+/// What has been measured: [`RUN`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Progress {
+    format: u32,
+    /// Of `metrics.jsonl`, up to the last update.
+    pub(super) metrics_bytes: u64,
+    wall_s: f64,
+    pub(super) evaluation: Option<Evaluation>,
+    blackholed_env_steps: u64,
+    corrupt_lines: u64,
+}
+
+impl Progress {
+    pub(super) fn new(
+        metrics_bytes: u64,
+        elapsed: Duration,
+        evaluation: Option<Evaluation>,
+        read: &ReadMetrics,
+    ) -> Self {
+        let ReadMetrics { blackholed_env_steps, corrupt_lines, .. } = *read;
+        let wall_s = elapsed.as_secs_f64();
+        Self { format: FORMAT, metrics_bytes, wall_s, evaluation, blackholed_env_steps, corrupt_lines }
+    }
+
+    pub(super) fn read(&self) -> ReadMetrics {
+        ReadMetrics::counted(self.blackholed_env_steps, self.corrupt_lines)
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        Duration::try_from_secs_f64(self.wall_s).unwrap_or_default()
+    }
+}
+
+impl Saved {
+    /// The files, beside the configuration as it is in the run's directory.
+    pub(super) fn into_files(self, config: &str) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
+        let mut files: Vec<(&str, Vec<u8>)> = self.policy.to_files()?.into();
+        files.push((CONFIG, config.into()));
+        files.push((WORKER, self.worker));
+        files.push((INPUT, self.input.as_bytes().to_vec()));
+        files.push((EVALUATOR, self.evaluator));
+        files.push((RUN, serde_json::to_vec_pretty(&self.progress)?));
+        Ok(files)
+    }
+
+    /// Reads the files of a checkpoint, which may come from anybody, and the configuration among them; `dir` is where they
+    /// are from.
+    fn read(mut files: BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<(String, Self), ResumeError> {
+        let bad = |name: &str, reason: String| ResumeError::Contents { path: dir.join(name), reason };
+        let policy = PolicyCheckpoint::from_files(&files, dir)?;
+        let mut take = |name: &str| files.remove(name).ok_or_else(|| bad(name, "it is missing".into()));
+        let config = String::from_utf8(take(CONFIG)?).map_err(|_| bad(CONFIG, "it is no text".into()))?;
+        let (worker, input, evaluator) = (take(WORKER)?, Position::from_bytes(take(INPUT)?), take(EVALUATOR)?);
+        let progress: Progress = serde_json::from_slice(&take(RUN)?).map_err(|error| bad(RUN, error.to_string()))?;
+        if progress.format != FORMAT {
+            return Err(bad(RUN, format!("it has format {}, this version reads {FORMAT}", progress.format)));
+        }
+        Ok((config, Self { policy, worker, input, evaluator, progress }))
+    }
+}
+
+/// A run to go on with, from its newest checkpoint that is whole, or from its beginning if it has none.
+pub(super) struct SavedRun {
+    pub(super) dir: PathBuf,
+    pub(super) config: RolloutConfig,
+    pub(super) plan: Plan,
+    pub(super) saved: Option<Saved>,
+    pub(super) notices: Vec<String>,
+    /// Keeps others from going on with it.
+    pub(super) lock: File,
+}
+
+/// What flags may not change, under their names.
+#[derive(Clone, Serialize)]
+struct Settings {
+    env: Option<String>,
+    seed: u64,
+    algo: TrainAlgo,
+    hidden: Vec<u32>,
+    env_config: Config,
+}
+
+impl SavedRun {
+    /// Whether there is a run from files.
+    pub(super) fn is_in(dir: &Path) -> bool {
+        dir.join(PLAN).is_file()
+    }
+
+    pub(super) fn load(dir: &Path) -> Result<Self, ResumeError> {
+        let Left { lock, config: text, checkpoint, notices } = Left::open(dir)?;
+        let (config_path, plan_path) = (dir.join(CONFIG), dir.join(PLAN));
+        let config: RolloutConfig = parse(&text, &config_path)?;
+        let plan = fs::read_to_string(&plan_path)
+            .map_err(|source| ResumeError::Io { path: plan_path.clone(), source })
+            .and_then(|text| parse(&text, &plan_path))?;
+        let saved = match checkpoint {
+            None => None,
+            Some(files) => {
+                let checkpoints = dir.join(CHECKPOINTS_DIR);
+                let (stored, saved) = Saved::read(files, &checkpoints)?;
+                let stored: RolloutConfig = parse(&stored, &checkpoints.join(CONFIG))?;
+                if let Some(differences) = differences(&stored, &config, &config_path)? {
+                    return Err(ResumeError::Edited { path: config_path, differences });
+                }
+                Some(saved)
+            }
+        };
+        Ok(Self { dir: dir.into(), config, plan, saved, notices, lock })
+    }
+
+    /// That flags contradict nothing of the run.
+    pub(super) fn check(&self, args: &TrainArgs) -> Result<(), ResumeError> {
+        let (config, plan) = (&self.config, &self.plan);
+        let stored = Settings {
+            env: config.env.clone(),
+            seed: config.seed,
+            algo: plan.algo,
+            hidden: plan.hidden.clone(),
+            env_config: config.env_config.clone(),
+        };
+        let usual = stored.clone();
+        let asked = Settings {
+            env: args.env.clone().or(usual.env),
+            seed: args.seed.unwrap_or(usual.seed),
+            algo: args.algo.unwrap_or(usual.algo),
+            hidden: args.hidden.clone().unwrap_or(usual.hidden),
+            env_config: args.env_config.clone().unwrap_or(usual.env_config),
+        };
+        match differences(&stored, &asked, &self.dir.join(CONFIG))? {
+            Some(differences) => Err(ResumeError::Contradiction { dir: self.dir.clone(), differences }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ResumeError> {
+    toml::from_str(text).map_err(|error| ResumeError::Config { path: path.into(), reason: error.to_string() })
+}

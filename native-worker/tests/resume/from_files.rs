@@ -1,0 +1,177 @@
+//! Runs that learn from files are killed, interrupted and prolonged; whoever goes on reads what comes next, and ends as if
+//! nothing had been.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write as _,
+    path::PathBuf,
+    time::Duration,
+};
+
+use serde_json::{Value, json as object};
+
+use crate::{
+    kills::{random, seed},
+    support::{Process, is_long, json, process::Signal, until},
+};
+
+/// A network and updates so small that one takes milliseconds.
+const SMALL: [&str; 8] = ["train", "--hidden", "8,8", "--seed", "3", "--train-batch-size", "40", "--json"];
+const UPDATES: u64 = 100;
+
+struct FilesRig {
+    directory: tempfile::TempDir,
+    args: Vec<String>,
+}
+
+/// What a run has come to, as far as it must be the same whatever happened.
+#[derive(Clone, Debug, PartialEq)]
+struct Outcome {
+    summary: Value,
+    metrics: Vec<Value>,
+    weights: Vec<u8>,
+}
+
+impl FilesRig {
+    /// Two folders of samples, `lines` with a line that is none, and `tables`; `input` names them in braces.
+    async fn new(input: &str, config: &Value, more: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        for (name, seed) in [("lines", "1"), ("samples", "2")] {
+            let sample =
+                ["sample", "--env-steps", "600", "--num-envs", "3", "--rollout-fragment-length", "8", "--json"];
+            Process::start(sample.into_iter().chain(["--seed", seed, "--output", &path(name)])).finish_with(0).await;
+        }
+        let file = fs::read_dir(path("lines")).unwrap().next().unwrap().unwrap().path();
+        OpenOptions::new().append(true).open(file).unwrap().write_all(b"no line\n").unwrap();
+        let convert = ["data", "convert", &path("samples"), "--to", "parquet", "--output", &path("tables")];
+        Process::start(convert).finish_with(0).await;
+        let input = input.replace("<lines>", &path("lines")).replace("<tables>", &path("tables"));
+        let flags = ["--input", &input, "--input-config", &config.to_string()];
+        let args = SMALL.into_iter().chain(flags).chain(more.iter().copied()).map(String::from).collect();
+        Self { directory, args }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    /// Ends after at most so many updates.
+    fn begin(&self, updates: u64) -> Process {
+        let (dir, rows) = (self.dir().display().to_string(), (40 * updates).to_string());
+        let more = ["--run-dir", &dir, "--max-env-steps", &rows, "--checkpoint-interval", "3"];
+        let more = more.into_iter().chain(["--evaluation-interval", "20", "--evaluation-episodes", "2"]);
+        Process::start(self.args.iter().map(String::as_str).chain(more))
+    }
+
+    fn go_on(&self, more: &[&str]) -> Process {
+        let dir = self.dir().display().to_string();
+        Process::start(["train", "--resume", &dir, "--json"].into_iter().chain(more.iter().copied()))
+    }
+
+    /// Begins the run, or goes on with it if it has come far enough for that.
+    fn start(&self) -> Process {
+        if self.dir().join("config.toml").exists() { self.go_on(&[]) } else { self.begin(UPDATES) }
+    }
+
+    fn updates(&self) -> u64 {
+        fs::read_to_string(self.dir().join("metrics.jsonl")).map_or(0, |text| text.matches('\n').count() as u64)
+    }
+
+    fn outcome(&self) -> Outcome {
+        let read = |name: &str| fs::read(self.dir().join(name)).unwrap();
+        let timeless = |text: &str| {
+            let mut object = json(text);
+            object["wall_s"] = Value::Null;
+            object
+        };
+        Outcome {
+            summary: timeless(&String::from_utf8(read("summary.json")).unwrap()),
+            metrics: String::from_utf8(read("metrics.jsonl")).unwrap().lines().map(timeless).collect(),
+            weights: read("weights.safetensors"),
+        }
+    }
+}
+
+async fn killed_and_not(input: &str, config: Value, more: &[&str]) {
+    let rig = FilesRig::new(input, &config, more).await;
+    let told = json(&rig.begin(UPDATES).finish_with(0).await.stdout);
+    let calm = rig.outcome();
+    let updates = calm.metrics.len() as u64;
+    let (mut state, points, mut kills) = (seed(), if is_long() { 20 } else { 3 }, 0);
+    fs::remove_dir_all(rig.dir()).unwrap();
+    for point in 0..points {
+        let run = rig.start();
+        let done = rig.updates();
+        let left = updates.saturating_sub(done + 20);
+        let target = done + random(&mut state) % (2 * left / (points - point + 1) + 1);
+        until("an update", || rig.updates() >= target.min(done + left)).await;
+        // Anywhere within what follows.
+        tokio::time::sleep(Duration::from_micros(random(&mut state) % 5_000)).await;
+        run.signal(Signal::KILL);
+        // On a busy machine it may come to its end before.
+        kills += u32::from(run.finish().await.status.code().is_none());
+    }
+    assert!(kills > 0, "none of {points} lives was cut short");
+    let again = json(&rig.start().finish_with(0).await.stdout);
+    assert_eq!(rig.outcome(), calm);
+    assert_eq!((&again["corrupt_lines"], &again["weights_hash"]), (&told["corrupt_lines"], &told["weights_hash"]));
+}
+
+#[tokio::test]
+async fn files_by_chance_go_on_where_they_were() {
+    killed_and_not("<lines>", object!({"shuffle_buffer_size": 5}), &["--algo", "bc"]).await;
+}
+
+#[tokio::test]
+async fn epochs_go_on_where_they_were() {
+    killed_and_not("<lines>", object!({"read_all_files": true}), &["--algo", "marwil"]).await;
+}
+
+#[tokio::test]
+async fn mixtures_go_on_where_they_were() {
+    let mixture = r#"{"<lines>": 0.7, "<tables>": 0.3}"#;
+    killed_and_not(mixture, object!({"shuffle_buffer_size": 3}), &["--algo", "bc"]).await;
+}
+
+#[tokio::test]
+async fn a_run_is_interrupted_and_prolonged() {
+    let rig = FilesRig::new("<tables>", &object!({}), &[]).await;
+    rig.begin(UPDATES).finish_with(0).await;
+    let calm = rig.outcome();
+    fs::remove_dir_all(rig.dir()).unwrap();
+    let run = rig.begin(UPDATES / 2);
+    until("an update", || rig.updates() >= 5).await;
+    run.signal(Signal::INT);
+    run.finish_with(3).await;
+    let rows = (40 * UPDATES).to_string();
+    rig.go_on(&["--max-env-steps", &rows]).finish_with(0).await;
+    let prolonged = rig.outcome();
+    assert!(prolonged.weights == calm.weights);
+    assert_eq!(prolonged.summary["env_steps"], calm.summary["env_steps"]);
+    // Nothing is left to do.
+    rig.go_on(&[]).finish_with(0).await;
+    assert_eq!(rig.outcome(), prolonged);
+}
+
+#[tokio::test]
+async fn whatever_would_be_another_run_is_refused() {
+    let rig = FilesRig::new("<lines>", &object!({}), &[]).await;
+    rig.begin(9).finish_with(0).await;
+    for (flags, what) in [
+        (["--seed", "9"], "seed is 3, not 9"),
+        (["--hidden", "16"], "hidden is [8, 8], not [16]"),
+        (["--algo", "marwil"], "algo is \"bc\", not \"marwil\""),
+        (["--workers", "2"], "--workers means nothing to the run in"),
+        (["--evaluation-timeout", "2"], "--evaluation-timeout means nothing to the run in"),
+        (["--input", "other"], "cannot be used with"),
+    ] {
+        let end = rig.go_on(&flags).finish_with(2).await;
+        assert!(end.stderr.contains(what), "{}", end.stderr);
+    }
+    let lines = rig.directory.path().join("lines");
+    let file = fs::read_dir(lines).unwrap().next().unwrap().unwrap().path();
+    OpenOptions::new().append(true).open(&file).unwrap().write_all(b"\n").unwrap();
+    let end = rig.go_on(&[]).finish_with(2).await;
+    assert!(end.stderr.contains("bytes, but had") && end.stderr.contains("bring back what was read"), "{}", end.stderr);
+}
