@@ -38,6 +38,7 @@ impl ParquetFile {
 
     pub(in crate::offline) fn new(source: Arc<dyn Source>, buffer: usize) -> Result<Self, DatasetError> {
         let source = Checked::new(source, buffer);
+        source.check_contents()?;
         let metadata = guarded(|| ArrowReaderMetadata::load(&source, ArrowReaderOptions::new()))?.map_err(corrupt)?;
         Ok(Self { source, metadata, buffer, next_group: 0, reader: None })
     }
