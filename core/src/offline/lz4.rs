@@ -326,7 +326,10 @@ mod tests {
             block
         };
         assert_eq!(lz4_block_len(&block(1)), Ok(1 + 15 + 1000 * 255 + 4 + 1));
-        assert_eq!(decompress(&frame_of(&block(1)), 1 << 20).map(|content| content.len()), lz4_frame_len(&frame_of(&block(1))));
+        assert_eq!(
+            decompress(&frame_of(&block(1)), 1 << 20).map(|content| content.len()),
+            lz4_frame_len(&frame_of(&block(1)))
+        );
         for distance in [0, 2] {
             assert_eq!(lz4_block_len(&block(distance)), Err(Lz4Error::Damaged("a block")), "{distance}");
             assert_eq!(lz4_frame_len(&frame_of(&block(distance))), Err(Lz4Error::Damaged("a block")), "{distance}");

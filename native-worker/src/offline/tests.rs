@@ -73,6 +73,8 @@ fn data_sets_are_read_in_epochs_and_no_two_workers_read_the_same() {
         let of = |worker_index| WorkerPlace { worker_index, num_workers: 2, ..WorkerPlace::LOCAL };
         assert_eq!(ids(&mut worker(input, settings, of(1)).unwrap(), 5), [0, 2, 4, 6, 0]);
         assert_eq!(ids(&mut worker(input, settings, of(2)).unwrap(), 5), [1, 3, 5, 1, 3]);
+        let beside_others = worker(input, settings, of(0)).unwrap().sample().unwrap_err().to_string();
+        assert!(beside_others.contains("all rows of the files are the remote workers'"), "{beside_others}");
     }
     // Lines come endlessly otherwise, files by chance.
     let endless = ids(&mut worker(&lines, "{}", WorkerPlace::LOCAL).unwrap(), 30);
@@ -93,6 +95,21 @@ fn formats_are_mixed_by_probabilities_and_shuffled() {
     let shuffled = ids(&mut worker(&tables, r#"{"shuffle_buffer_size": 3}"#, WorkerPlace::LOCAL).unwrap(), 10);
     assert!(!shuffled.is_sorted());
     assert_eq!(shuffled[..5].iter().chain(&shuffled[5..]).collect::<BTreeSet<_>>().len(), 5);
+}
+
+#[test]
+fn what_is_sampled_is_mixed_with_files() {
+    let folder = tempfile::tempdir().unwrap();
+    write_json(folder.path(), 1000..1005);
+    let mixture = serde_json::json!({"sampler": 0.5, folder.path().display().to_string(): 0.5}).to_string();
+    let mut worker = worker(&mixture, "{}", WorkerPlace::LOCAL).unwrap();
+    let read: Vec<(i64, usize)> = (0..60)
+        .map(|_| worker.sample().unwrap())
+        .map(|batch| (batch.single().unwrap().get(EPS_ID).unwrap()[0], batch.env_steps()))
+        .collect();
+    let sampled = read.iter().filter(|(id, _)| *id < 1000).count();
+    assert!((15..45).contains(&sampled), "{sampled} of 60");
+    assert!(read.iter().all(|(_, steps)| *steps == 2), "fragments and lines of two steps: {read:?}");
 }
 
 #[test]

@@ -147,7 +147,8 @@ fn hadoop(mut rest: &[u8]) -> Option<usize> {
     let mut total = 0usize;
     while !rest.is_empty() {
         let sizes = take(&mut rest, 8)?;
-        let [held, stored] = [sizes.get(..4)?, sizes.get(4..)?].map(|size| size.iter().fold(0, |n, byte| n << 8 | usize::from(*byte)));
+        let [held, stored] =
+            [sizes.get(..4)?, sizes.get(4..)?].map(|size| size.iter().fold(0, |n, byte| n << 8 | usize::from(*byte)));
         if lz4_block_len(take(&mut rest, stored)?) != Ok(held) {
             return None;
         }
@@ -178,7 +179,9 @@ mod tests {
     #[test]
     fn lengths_of_zstandard() {
         // A head with a window, a stored block of three, one byte 1000 times, and a compressed block.
-        let block = |kind: usize, len: usize, last: bool| (len << 3 | kind << 1 | usize::from(last)).to_le_bytes()[..3].to_vec();
+        let block = |kind: usize, len: usize, last: bool| {
+            (len << 3 | kind << 1 | usize::from(last)).to_le_bytes()[..3].to_vec()
+        };
         let head = [0x28, 0xb5, 0x2f, 0xfd, 0, 0x58];
         let plain = [&head[..], &block(0, 3, false), b"abc", &block(1, 1000, true), b"z"].concat();
         assert_eq!(zstd_at_most(&plain), Some(1003));

@@ -45,7 +45,10 @@ pub(super) fn page_header(bytes: &[u8]) -> Option<PageHeader> {
                 let len = reader.zigzag().filter(|len| *len >= 0)?;
                 header.levels.checked_add(len).map(|levels| header.levels = levels)
             }
-            7 => Some(header.is_stored = kind != BOOL),
+            7 => {
+                header.is_stored = kind != BOOL;
+                Some(())
+            }
             _ => reader.skip(kind, 0),
         }),
         _ => reader.skip(kind, 0),
@@ -99,16 +102,19 @@ impl Reader<'_> {
         Some(Some((head & 15, id)))
     }
 
-    /// Reads a struct: `read` takes the value of each field, by its number and kind. The first fields must be of these kinds:
-    /// other readers go on without a look at them.
+    /// Reads a struct: `read` takes the value of each field, by its number and kind. The first fields must be of these kinds,
+    /// and there only once: other readers do not look, and would understand something else.
     fn fields(&mut self, kinds: &[u8], mut read: impl FnMut(&mut Self, i64, u8) -> Option<()>) -> Option<()> {
-        let mut id = 0;
+        let (mut id, mut seen) = (0, 0u8);
         while let Some((kind, field)) = self.field(id)? {
             id = field;
-            let expected = usize::try_from(field).ok()?.checked_sub(1).and_then(|place| kinds.get(place));
-            let general = if kind == 2 { BOOL } else { kind };
-            if expected.is_some_and(|expected| *expected != general) {
-                return None;
+            let place = usize::try_from(field).ok()?.checked_sub(1)?;
+            if let Some(expected) = kinds.get(place) {
+                let general = if kind == 2 { BOOL } else { kind };
+                if *expected != general || seen & 1 << place != 0 {
+                    return None;
+                }
+                seen |= 1 << place;
             }
             read(self, field, kind)?;
         }
@@ -195,5 +201,7 @@ mod tests {
     fn sizes_of_another_type_are_none() {
         // The uncompressed size as a whole number of 64 bits.
         assert_eq!(page_header(&[0x15, 0, 0x16, 128, 1, 0x15, 64, 0]), None);
+        // Twice.
+        assert_eq!(page_header(&[0x15, 0, 0x15, 2, 0x05, 4, 4, 0x15, 64, 0]), None);
     }
 }
