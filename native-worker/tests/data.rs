@@ -219,6 +219,14 @@ async fn good_data_have_no_problems() {
         fs::write(&turns, line(ends).repeat(2)).unwrap();
         assert_eq!(data(&["validate", &turns], 0).await["problems"], json!({}), "{ends}");
     }
+    // Nobody says whose rows these are.
+    let crowd = json!({
+        "obs": [[0.0], [1.0], [2.0]], "actions": [0, 0, 0], "rewards": [0.0, 0.0, 0.0], "eps_id": [3, 3, 3], "t": [1, 1, 0],
+        "terminateds": [true, false, false],
+    });
+    let crowd = json!({"type": "MultiAgentBatch", "count": 2, "policy_batches": {"a": crowd}}).to_string();
+    fs::write(&turns, crowd + "\n").unwrap();
+    assert_eq!(data(&["validate", &turns], 0).await["problems"], json!({}));
     let late = line(true).replace("[0,5,10]", "[20,25,30]");
     fs::write(&turns, line(true) + &late).unwrap();
     let found = data(&["validate", &turns], 1).await["problems"].clone();
@@ -309,8 +317,8 @@ async fn marwil_weighs_what_came_of_actions() {
         let summary = json(&Process::start(args).finish_with(0).await.stdout);
         assert_eq!((&summary["algo"], &summary["iterations"]), (&algo.into(), &2.into()));
         let lines = fs::read_to_string(Path::new(&run).join("metrics.jsonl")).unwrap();
-        let values = lines.lines().map(json).all(|line| line["vf_loss"].as_f64().is_some_and(f64::is_finite));
-        assert_eq!(values, algo == "marwil", "{lines}");
+        let has_values = lines.lines().map(json).all(|line| line["vf_loss"].as_f64() > Some(0.0));
+        assert_eq!(has_values, algo == "marwil", "{lines}");
         hashes.insert(summary["weights_hash"].as_str().unwrap().to_owned());
     }
     assert_eq!(hashes.len(), 3, "only the same settings give the same policy");

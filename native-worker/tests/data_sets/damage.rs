@@ -188,7 +188,7 @@ fn config(name: &str) -> ProptestConfig {
 
 /// A test of damaged files.
 macro_rules! of {
-    ($name:ident, |$($value:ident in $strategy:expr),+| $check:block) => {
+    ($name:ident, ($($value:ident in $strategy:expr),+) $check:block) => {
         #[test]
         fn $name() {
             proptest!(config(stringify!($name)), |($($value in $strategy),+)| $check);
@@ -196,7 +196,7 @@ macro_rules! of {
     };
 }
 
-of!(d4rl, |which in 0..4usize, damage in damage(6), early in any::<bool>()| {
+of!(d4rl, (which in 0..4usize, damage in damage(6), early in any::<bool>()) {
     let file = match which {
         0 => bytes("pendulum_small_contiguous.hdf5"),
         1 => bytes("pendulum_random_d4rl.hdf5"),
@@ -209,7 +209,7 @@ of!(d4rl, |which in 0..4usize, damage in damage(6), early in any::<bool>()| {
     bounded("d4rl", file.len(), SMALL, || read_d4rl(file));
 });
 
-of!(minari_in_hdf5, |damage in damage(40)| {
+of!(minari_in_hdf5, (damage in damage(40)) {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     fs::create_dir(&data).unwrap();
@@ -219,7 +219,7 @@ of!(minari_in_hdf5, |damage in damage(40)| {
     bounded("minari", file.len(), SMALL, || read_minari(folder.path()));
 });
 
-of!(minari_in_tables, |is_arrow in any::<bool>(), damage in damage(6)| {
+of!(minari_in_tables, (is_arrow in any::<bool>(), damage in damage(6)) {
     let folder = tempfile::tempdir().unwrap();
     let name = if is_arrow { "minari_cartpole_arrow" } else { "minari_cartpole_parquet" };
     let first = few_episodes(name, folder.path());
@@ -230,7 +230,7 @@ of!(minari_in_tables, |is_arrow in any::<bool>(), damage in damage(6)| {
     bounded(name, size_of(folder.path()), fixed, || read_minari(folder.path()));
 });
 
-of!(minaris_metadata, |damage in damage(6)| {
+of!(minaris_metadata, (damage in damage(6)) {
     let folder = tempfile::tempdir().unwrap();
     few_episodes("minari_cartpole_arrow", folder.path());
     let path = folder.path().join("data/metadata.json");
@@ -240,7 +240,7 @@ of!(minaris_metadata, |damage in damage(6)| {
     bounded("metadata", size_of(folder.path()), SMALL, || read_minari(folder.path()));
 });
 
-of!(tables_of_others, |which in 0..3usize, damage in damage(6), late in any::<bool>()| {
+of!(tables_of_others, (which in 0..3usize, damage in damage(6), late in any::<bool>()) {
     let file = bytes(&format!("transitions_{}.parquet", ["none", "snappy", "zstd"][which]));
     // What says where everything is stands at the end.
     let part = if late { file.len() - 3100..file.len() } else { 0..file.len() };
@@ -248,14 +248,14 @@ of!(tables_of_others, |which in 0..3usize, damage in damage(6), late in any::<bo
     bounded("tables of others", file.len(), LARGE, || drop(read_parquet(file)));
 });
 
-of!(our_tables, |which in 0..OURS.len(), damage in damage(6), late in any::<bool>()| {
+of!(our_tables, (which in 0..OURS.len(), damage in damage(6), late in any::<bool>()) {
     let file = OURS[which].clone();
     let part = if late { file.len() / 2..file.len() } else { 0..file.len() };
     let file = damage.of(file, part);
     bounded("our tables", file.len(), LARGE, || drop(read_parquet(file)));
 });
 
-of!(archives, |damage in damage(8), late in any::<bool>()| {
+of!(archives, (damage in damage(8), late in any::<bool>()) {
     // The table of contents is at the end.
     let part = if late { ARCHIVE.len() - 250..ARCHIVE.len() } else { 0..ARCHIVE.len() };
     let file = damage.of(ARCHIVE.clone(), part);
@@ -265,7 +265,7 @@ of!(archives, |damage in damage(8), late in any::<bool>()| {
     bounded("zip", file.len(), LARGE, || read_lines(&path));
 });
 
-of!(lines, |which in 0..4usize, damage in damage(8)| {
+of!(lines, (which in 0..4usize, damage in damage(8)) {
     let name = ["single_plain", "single_lz4_all", "multi_compressed", "pickle_protocols"][which];
     let file = bytes(&format!("{name}.json"));
     let len = file.len();

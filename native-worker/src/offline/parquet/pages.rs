@@ -70,6 +70,7 @@ impl Checked {
         if chunk.data_page_offset() < 0 || chunk.num_values() < 0 {
             return Err(corrupt("the place of the pages"));
         }
+        let mut largest = 0;
         while at < end {
             let header = self.header(at, end - at).ok_or_else(|| corrupt("the header of a page"))?;
             let sizes = (u64::try_from(header.uncompressed), u64::try_from(header.compressed));
@@ -81,6 +82,7 @@ impl Checked {
             if uncompressed > self.buffer as u64 {
                 return Err(DatasetError::TooLarge { what: "a page", bytes: uncompressed, buffer: self.buffer });
             }
+            largest = largest.max(uncompressed);
             at += header.bytes as u64;
             let next = at.checked_add(compressed).filter(|next| *next <= end);
             let next = next.ok_or_else(|| corrupt("the size of a page"))?;
@@ -98,7 +100,11 @@ impl Checked {
             }
             at = next;
         }
-        Ok(())
+        // One value is in one page.
+        match u64::try_from(chunk.column_descr().type_length()) {
+            Ok(width) if width > largest && chunk.num_values() > 0 => Err(corrupt("the width of the values")),
+            _ => Ok(()),
+        }
     }
 
     /// The header of the page at a place, with at most `left` bytes to its end.
