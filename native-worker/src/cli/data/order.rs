@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(steps(true, &[(4, true), (9, false)]), [Follows, AfterEnd]);
         // In another run, in which others begin.
         let mut order = Order::default();
-        let mut step = |order: &mut Order, t| order.step((7, 1, None), Some(t), false, true);
+        let step = |order: &mut Order, t| order.step((7, 1, None), Some(t), false, true);
         assert_eq!((step(&mut order, 1), step(&mut order, 3)), (Follows, Follows));
         let column = |values: &[i64]| ColumnData::scalars(values.to_vec());
         let begins = |t| SampleBatch::new().with(EPS_ID, column(&[7])).unwrap().with(T, column(&[t])).unwrap();
