@@ -49,6 +49,7 @@ fn worker(input: &str, io_config: &str, place: WorkerPlace) -> Result<RolloutWor
     let config = RolloutConfig {
         input: serde_json::from_str(input).unwrap(),
         io_config: io_config.parse().unwrap(),
+        create_env_on_local_worker: true,
         ..RolloutConfig::new("CartPole-v1").rollout_fragment_length(2).single_policy("random")
     };
     RolloutWorkerBuilder::new(native(Registry::builtin())).config(config).place(place).native().build()
@@ -102,7 +103,7 @@ fn what_is_sampled_is_mixed_with_files() {
     let folder = tempfile::tempdir().unwrap();
     write_json(folder.path(), 1000..1005);
     let mixture = serde_json::json!({"sampler": 0.5, folder.path().display().to_string(): 0.5}).to_string();
-    let mut worker = worker(&mixture, "{}", WorkerPlace::LOCAL).unwrap();
+    let mut worker = worker(&mixture, r#"{"train_batch_size": 2}"#, WorkerPlace::LOCAL).unwrap();
     let read: Vec<(i64, usize)> = (0..60)
         .map(|_| worker.sample().unwrap())
         .map(|batch| (batch.single().unwrap().get(EPS_ID).unwrap()[0], batch.env_steps()))
