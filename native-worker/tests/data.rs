@@ -211,6 +211,51 @@ async fn problems_are_told_with_their_rows() {
     assert_eq!(nothing["problems"]["files without any batch"]["count"], 1);
 }
 
+#[tokio::test]
+async fn good_data_have_no_problems() {
+    let folder = Folder::new();
+    // The ids of two runs are the same, and some of their episodes have no end.
+    let monday = sampled_in(&folder, "monday", "1", "10").await;
+    let tuesday = sampled_in(&folder, "tuesday", "2", "10").await;
+    for format in ["parquet", "json"] {
+        let both = folder.path(format);
+        data(&["convert", &monday, &tuesday, "--to", format, "--output", &both], 0).await;
+        assert_eq!(fs::read_dir(&both).unwrap().count(), 1);
+        assert_eq!(data(&["validate", &both], 0).await["problems"], json!({}), "{format}");
+    }
+    // Two agents that take turns, in two runs; the one that acts later is of the policy that comes first.
+    let rows = |agent: u32, ts: [u32; 3], ends: bool| {
+        json!({
+            "obs": [[0.0], [1.0], [2.0]], "new_obs": [[1.0], [2.0], [3.0]], "actions": [0, 0, 0], "rewards": [0.0, 0.0, 0.0],
+            "eps_id": [3, 3, 3], "agent_index": [agent, agent, agent], "t": ts, "terminateds": [false, false, ends],
+            "truncateds": [false, false, false],
+        })
+    };
+    let line = |ends: bool| {
+        let batches = json!({"a": rows(1, [4, 9, 14], ends), "b": rows(0, [0, 5, 10], ends)});
+        json!({"type": "MultiAgentBatch", "count": 15, "policy_batches": batches}).to_string() + "\n"
+    };
+    let turns = folder.path("turns.json");
+    for ends in [true, false] {
+        fs::write(&turns, line(ends).repeat(2)).unwrap();
+        assert_eq!(data(&["validate", &turns], 0).await["problems"], json!({}), "{ends}");
+    }
+    // Nobody says whose rows these are.
+    let crowd = json!({
+        "obs": [[0.0], [1.0], [2.0]], "actions": [0, 0, 0], "rewards": [0.0, 0.0, 0.0], "eps_id": [3, 3, 3], "t": [1, 1, 0],
+        "terminateds": [true, false, false],
+    });
+    let crowd = json!({"type": "MultiAgentBatch", "count": 2, "policy_batches": {"a": crowd}}).to_string();
+    fs::write(&turns, crowd + "\n").unwrap();
+    assert_eq!(data(&["validate", &turns], 0).await["problems"], json!({}));
+    let late = line(true).replace("[0,5,10]", "[20,25,30]");
+    fs::write(&turns, line(true) + &late).unwrap();
+    let found = data(&["validate", &turns], 1).await["problems"].clone();
+    let late = &found["steps after the end of their episode"];
+    assert!(late["places"][0].as_str().unwrap().ends_with("line 2, policy b, row 0"), "{found}");
+    assert_eq!((keys(&found).len(), &late["count"]), (1, &1.into()), "{found}");
+}
+
 /// A file with the lines of another and more.
 fn with_lines(folder: &Folder, samples: &str, name: &str, more: &str) -> String {
     let file = fs::read_dir(samples).unwrap().next().unwrap().unwrap().path();
@@ -274,6 +319,34 @@ async fn evaluations_of_runs_from_files_are_bounded_and_interrupted() {
     run.signal(Signal::INT);
     let summary = json(&run.finish_with(3).await.stdout);
     assert_eq!((&summary["env_steps"], &summary["evaluation"]), (&600.into(), &Value::Null));
+}
+
+#[tokio::test]
+async fn marwil_weighs_what_came_of_actions() {
+    let folder = Folder::new();
+    let samples = sampled_in(&folder, "samples", "1", "10").await;
+    let mut hashes = BTreeSet::new();
+    for (name, algo, settings) in [
+        ("bc", "bc", "{}"),
+        ("weighed", "marwil", r#"{"beta": 1.0}"#),
+        ("again", "marwil", r#"{"beta": 1.0}"#),
+        ("equal", "marwil", r#"{"beta": 0.0}"#),
+    ] {
+        let run = folder.path(name);
+        #[rustfmt::skip]
+        let args = [
+            "train", "--input", &samples, "--algo", algo, "--policy-config", settings, "--train-batch-size", "600",
+            "--input-config", r#"{"read_all_files": true}"#, "--max-env-steps", "1200", "--evaluation-episodes", "1", "--run-dir", &run,
+            "--json",
+        ];
+        let summary = json(&Process::start(args).finish_with(0).await.stdout);
+        assert_eq!((&summary["algo"], &summary["iterations"]), (&algo.into(), &2.into()));
+        let lines = fs::read_to_string(Path::new(&run).join("metrics.jsonl")).unwrap();
+        let has_values = lines.lines().map(json).all(|line| line["vf_loss"].as_f64() > Some(0.0));
+        assert_eq!(has_values, algo == "marwil", "{lines}");
+        hashes.insert(summary["weights_hash"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(hashes.len(), 3, "only the same settings give the same policy");
 }
 
 #[tokio::test]

@@ -59,6 +59,12 @@ pub(crate) fn kills(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
+/// Data files with bytes changed or the end cut off, of every kind.
+pub(crate) fn damage(job: &Job) -> Result<()> {
+    let tests = ["test", "--locked", "--package", "rollmesh", "--test", "data_sets", "damage"];
+    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
+}
+
 /// Real workers and a real network that fail, for minutes, and a run that is watched for ten.
 pub(crate) fn chaos(job: &Job) -> Result<()> {
     let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "chaos", "--", "--nocapture"];

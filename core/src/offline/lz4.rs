@@ -94,7 +94,7 @@ fn header_checksum(described: &[u8]) -> u8 {
     (XxHash32::oneshot(0, described) >> 8) as u8
 }
 
-/// The content of one frame, at most `limit` bytes. What each block holds is computed before memory is taken for it.
+/// The content of one frame, at most `limit` bytes. What the blocks hold is computed before memory is taken for it.
 pub(super) fn decompress(frame: &[u8], limit: usize) -> Result<Vec<u8>, Lz4Error> {
     let too_large = Lz4Error::TooLarge { limit };
     let mut rest = Front(frame);
@@ -102,9 +102,6 @@ pub(super) fn decompress(frame: &[u8], limit: usize) -> Result<Vec<u8>, Lz4Error
     let total = content_len(&head, rest.0)?;
     if total > limit {
         return Err(too_large);
-    }
-    if head.content.is_some_and(|content| content != total as u64) {
-        return Err(Lz4Error::Damaged("its length is not what its head says"));
     }
     let mut out = vec![0; total];
     let mut done = 0;
@@ -139,16 +136,27 @@ pub(super) fn decompress(frame: &[u8], limit: usize) -> Result<Vec<u8>, Lz4Error
     Ok(out)
 }
 
-/// Bytes of all blocks when decompressed, by their sequences: nothing is decompressed.
+/// Bytes that a frame holds when it is decompressed, by its sequences: nothing is decompressed.
+///
+/// # Errors
+/// [`Lz4Error`].
+pub fn lz4_frame_len(frame: &[u8]) -> Result<usize, Lz4Error> {
+    let mut rest = Front(frame);
+    let head = head(&mut rest)?;
+    content_len(&head, rest.0)
+}
+
+/// Bytes of all blocks when decompressed.
 fn content_len(head: &Head, blocks: &[u8]) -> Result<usize, Lz4Error> {
     let (mut rest, mut total) = (Front(blocks), 0usize);
     loop {
         let size = rest.u32()?;
         if size == 0 {
-            return Ok(total);
+            break;
         }
         let block = rest.take((size & !STORED) as usize)?;
-        let len = if size & STORED != 0 { block.len() } else { block_len(block)? };
+        let before = if head.linked { total } else { 0 };
+        let len = if size & STORED != 0 { block.len() } else { block_len(block, before)? };
         if len > head.block {
             return Err(Lz4Error::Damaged("a block is larger than its head says"));
         }
@@ -157,11 +165,23 @@ fn content_len(head: &Head, blocks: &[u8]) -> Result<usize, Lz4Error> {
             rest.u32()?;
         }
     }
+    if head.content.is_some_and(|content| content != total as u64) {
+        return Err(Lz4Error::Damaged("its length is not what its head says"));
+    }
+    Ok(total)
+}
+
+/// Bytes that a block without a frame holds when it is decompressed, by its sequences: nothing is decompressed.
+///
+/// # Errors
+/// [`Lz4Error::Damaged`].
+pub fn lz4_block_len(block: &[u8]) -> Result<usize, Lz4Error> {
+    block_len(block, 0)
 }
 
 /// Bytes of a block when decompressed: each sequence is a token, literals, and a match of earlier bytes; the last one
-/// has no match.
-fn block_len(block: &[u8]) -> Result<usize, Lz4Error> {
+/// has no match. Matches may refer to so many bytes before the block. One that refers to none there are holds nothing.
+fn block_len(block: &[u8], before: usize) -> Result<usize, Lz4Error> {
     let damaged = |_| Lz4Error::Damaged("a block");
     let (mut rest, mut total) = (Front(block), 0usize);
     loop {
@@ -172,7 +192,10 @@ fn block_len(block: &[u8]) -> Result<usize, Lz4Error> {
         if rest.0.is_empty() {
             return Ok(total);
         }
-        rest.array::<2>().map_err(damaged)?;
+        let offset = usize::from(u16::from_le_bytes(rest.array().map_err(damaged)?));
+        if offset == 0 || offset > total.saturating_add(before) {
+            return Err(Lz4Error::Damaged("a block"));
+        }
         total = total.saturating_add(length(&mut rest, token & 15).map_err(damaged)?.saturating_add(4));
     }
 }
@@ -282,14 +305,46 @@ mod tests {
         assert_eq!(decompress(&other, 99), Err(Lz4Error::Unsupported("a dictionary")));
     }
 
+    /// A frame of one block without checksums.
+    fn frame_of(block: &[u8]) -> Vec<u8> {
+        let mut frame = MAGIC.to_vec();
+        frame.extend([0b0110_0000, 0x70]);
+        frame.push(header_checksum(&frame[4..]));
+        frame.extend((block.len() as u32).to_le_bytes());
+        frame.extend(block);
+        frame.extend([0; 4]);
+        frame
+    }
+
+    #[test]
+    fn a_match_of_nothing_has_no_length() {
+        // A letter, a match at some distance that is a thousand times 255 long, a last letter.
+        let block = |distance: u8| {
+            let mut block = vec![0x1f, b'a', distance, 0];
+            block.extend(vec![255; 1000]);
+            block.extend([0, 0x10, b'z']);
+            block
+        };
+        assert_eq!(lz4_block_len(&block(1)), Ok(1 + 15 + 1000 * 255 + 4 + 1));
+        assert_eq!(
+            decompress(&frame_of(&block(1)), 1 << 20).map(|content| content.len()),
+            lz4_frame_len(&frame_of(&block(1)))
+        );
+        for distance in [0, 2] {
+            assert_eq!(lz4_block_len(&block(distance)), Err(Lz4Error::Damaged("a block")), "{distance}");
+            assert_eq!(lz4_frame_len(&frame_of(&block(distance))), Err(Lz4Error::Damaged("a block")), "{distance}");
+        }
+    }
+
     proptest! {
         #[test]
         fn damaged_frames_do_no_harm(content in prop::collection::vec(0u8..3, 0..300), at in 0usize..400, byte: u8) {
             let mut frame = packed(&content);
             let at = at % frame.len();
             frame[at] = byte;
+            let len = lz4_frame_len(&frame);
             if let Ok(read) = decompress(&frame, 400) {
-                prop_assert!(read.len() <= 400);
+                prop_assert!(read.len() <= 400 && len == Ok(read.len()));
             }
         }
     }

@@ -38,7 +38,7 @@ pub use json::{
     COMPRESS_COLUMNS, EncodeError, JsonBooks, JsonError, JsonLimits, JsonLines, RecordError, decode_record,
     encode_record,
 };
-pub use lz4::Lz4Error;
+pub use lz4::{Lz4Error, lz4_block_len, lz4_frame_len};
 pub use mixed::MixedInput;
 pub(crate) use mixed::check_probabilities;
 pub use pickle::PickleError;

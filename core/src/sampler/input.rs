@@ -278,7 +278,7 @@ pub struct IoContext {
     pub normalize_actions: bool,
     /// The environment's spaces of actions, by policy.
     pub action_spaces: BTreeMap<PolicyId, Space>,
-    /// The shard to read and how many there are; none for a worker that reads no shard.
+    /// The shard to read and how many there are; none for a local worker beside others, which reads nothing.
     pub shard: Option<(u32, u32)>,
     sampler: Option<Box<dyn SamplerInput>>,
 }
@@ -296,7 +296,7 @@ impl IoContext {
             clip_actions: false,
             normalize_actions: false,
             action_spaces: BTreeMap::new(),
-            shard: None,
+            shard: Some((0, 1)),
             sampler,
         }
     }

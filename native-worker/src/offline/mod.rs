@@ -32,9 +32,10 @@ pub use error::OfflineError;
 use std::path::Path;
 
 use rollmesh_core::{
+    batch::AnyBatch,
     config::ConfigError,
     offline::{JsonError, Preparation, PreparedInput},
-    sampler::{InputReader, IoContext, OutputWriter, SampleError},
+    sampler::{InputReader, IoContext, OutputWriter, SampleError, SamplerHost},
 };
 
 use self::{
@@ -60,7 +61,7 @@ pub const INPUT_SETTINGS: [&str; 8] = [
 ///
 /// Lines of JSON are read as RLlib reads them, endlessly, files by chance. Data sets are read in epochs, each batch once and
 /// in order, as are lines with the setting `read_all_files`. Either way no two workers read the same rows, and what is
-/// held is `buffer_size` bytes at most. Actions of D4RL's and Minari's data sets are those of the environment, and become
+/// held is `buffer_size` bytes at most. A local worker beside others reads nothing: it gets an error when it samples. Actions of D4RL's and Minari's data sets are those of the environment, and become
 /// the policies' unless `actions_in_input_normalized` says otherwise.
 ///
 /// # Errors
@@ -69,6 +70,9 @@ pub const INPUT_SETTINGS: [&str; 8] = [
 pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn InputReader>, SampleError> {
     let located = locate(names, &DatasetFolders::of_this_user()).map_err(input)?;
     let format = one_format(&located).map_err(input)?;
+    if context.shard.is_none() {
+        return Ok(Box::new(NoShare));
+    }
     // Those data sets hold what environments took.
     let normalized = !matches!(format, Format::D4rl | Format::Minari);
     let preparation = Preparation::from_context_or(context, normalized)?;
@@ -128,6 +132,17 @@ fn parquet_output(directory: &Path, context: &IoContext) -> Result<Box<dyn Outpu
     let name = format!("output-worker-{}", context.worker.worker_index);
     let writer = ParquetWriter::new(directory, &name, ParquetOptions { max_file_size, ..default });
     Ok(Box::new(writer.map_err(|error| SampleError::Output(error.to_string()))?))
+}
+
+/// The input of a local worker beside others.
+struct NoShare;
+
+impl InputReader for NoShare {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        let problem =
+            "all rows of the files are the remote workers': sample with those, or have none (`num_workers` 0)";
+        Err(SampleError::Input(problem.to_string()))
+    }
 }
 
 fn input(error: OfflineError) -> SampleError {

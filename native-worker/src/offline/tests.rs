@@ -49,6 +49,7 @@ fn worker(input: &str, io_config: &str, place: WorkerPlace) -> Result<RolloutWor
     let config = RolloutConfig {
         input: serde_json::from_str(input).unwrap(),
         io_config: io_config.parse().unwrap(),
+        create_env_on_local_worker: true,
         ..RolloutConfig::new("CartPole-v1").rollout_fragment_length(2).single_policy("random")
     };
     RolloutWorkerBuilder::new(native(Registry::builtin())).config(config).place(place).native().build()
@@ -73,6 +74,8 @@ fn data_sets_are_read_in_epochs_and_no_two_workers_read_the_same() {
         let of = |worker_index| WorkerPlace { worker_index, num_workers: 2, ..WorkerPlace::LOCAL };
         assert_eq!(ids(&mut worker(input, settings, of(1)).unwrap(), 5), [0, 2, 4, 6, 0]);
         assert_eq!(ids(&mut worker(input, settings, of(2)).unwrap(), 5), [1, 3, 5, 1, 3]);
+        let beside_others = worker(input, settings, of(0)).unwrap().sample().unwrap_err().to_string();
+        assert!(beside_others.contains("all rows of the files are the remote workers'"), "{beside_others}");
     }
     // Lines come endlessly otherwise, files by chance.
     let endless = ids(&mut worker(&lines, "{}", WorkerPlace::LOCAL).unwrap(), 30);
@@ -147,6 +150,21 @@ fn what_has_changed_since_is_told() {
         let error = after.set_input_position(&position).unwrap_err().to_string();
         assert!(error.contains("bring") && error.contains("begin again"), "{error}");
     }
+}
+
+#[test]
+fn what_is_sampled_is_mixed_with_files() {
+    let folder = tempfile::tempdir().unwrap();
+    write_json(folder.path(), 1000..1005);
+    let mixture = serde_json::json!({"sampler": 0.5, folder.path().display().to_string(): 0.5}).to_string();
+    let mut worker = worker(&mixture, r#"{"train_batch_size": 2}"#, WorkerPlace::LOCAL).unwrap();
+    let read: Vec<(i64, usize)> = (0..60)
+        .map(|_| worker.sample().unwrap())
+        .map(|batch| (batch.single().unwrap().get(EPS_ID).unwrap()[0], batch.env_steps()))
+        .collect();
+    let sampled = read.iter().filter(|(id, _)| *id < 1000).count();
+    assert!((15..45).contains(&sampled), "{sampled} of 60");
+    assert!(read.iter().all(|(_, steps)| *steps == 2), "fragments and lines of two steps: {read:?}");
 }
 
 #[test]

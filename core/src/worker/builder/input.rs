@@ -85,7 +85,7 @@ impl RolloutWorkerBuilder {
         (context.clip_actions, context.normalize_actions) = (self.config.clip_actions, self.config.normalize_actions);
         context.action_spaces =
             recipes.iter().filter_map(|(id, recipe)| Some((id.clone(), recipe.spaces()?.action))).collect();
-        // A local worker beside others reads nothing that they do not read.
+        // All rows are the others': a local worker beside them reads none.
         let (index, workers) = (self.place.worker_index, self.place.num_workers);
         let shards = self.config.dataset_shards.unwrap_or_else(|| workers.max(1));
         context.shard = match (index, workers) {

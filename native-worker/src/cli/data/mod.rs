@@ -13,6 +13,7 @@ mod head;
 mod histogram;
 mod inspect;
 pub(in crate::cli) mod numbers;
+mod order;
 #[cfg(feature = "offline-parquet")]
 mod renumber;
 #[cfg(feature = "offline-parquet")]
@@ -90,7 +91,7 @@ struct InputArgs {
     /// Bytes that reading holds at most [default: 1 GiB for JSON, of which a sixteenth may be one line; else 64 MiB]
     #[arg(long, value_name = "BYTES")]
     buffer_size: Option<usize>,
-    /// Print one JSON object, and no progress
+    /// Print JSON, and no progress: one object; of `head` one per row
     #[arg(long)]
     json: bool,
 }

@@ -43,6 +43,8 @@ pub(super) struct Steps {
     pub(super) keys: Vec<(i64, i64)>,
     /// Whether the ids of episodes are in the data; else all have the same.
     pub(super) has_ids: bool,
+    /// Whether the agents are; else all rows are one's.
+    pub(super) has_agents: bool,
     /// The step within the episode.
     pub(super) ts: Option<Vec<i64>>,
     pub(super) rewards: Option<Vec<f64>>,
@@ -77,6 +79,7 @@ impl Steps {
         Self {
             keys: (0..rows).map(key).collect(),
             has_ids: ids.is_some(),
+            has_agents: agents.is_some(),
             ts: integers(batch, T.name()).filter(|ts| ts.len() == rows),
             rewards,
             ends: (0..rows).map(|row| at(&terminateds, row) || at(&truncateds, row)).collect(),

@@ -19,6 +19,7 @@ use serde_json::json;
 use super::{
     InputArgs,
     numbers::{Steps, numbers},
+    order::{Order, Step},
 };
 use crate::{
     Registry,
@@ -84,7 +85,7 @@ pub(super) fn run(args: &ValidateArgs, registry: &Registry) -> Result<ExitCode, 
     });
     let reading = args.input.progress(&logged);
     let mut fruitful = vec![false; logged.files().len()];
-    let mut check = Check { spaces, kinds: BTreeMap::new(), last: BTreeMap::new() };
+    let mut check = Check::new(spaces);
     loop {
         match logged.next_batch() {
             Ok(None) => break,
@@ -94,7 +95,12 @@ pub(super) fn run(args: &ValidateArgs, registry: &Registry) -> Result<ExitCode, 
                 let files = logged.files();
                 let Some(file) = files.get(place.file) else { continue };
                 fruitful[place.file] = true;
-                for (id, mut rows) in batch.as_multi_agent().policy_batches {
+                if place.is_first {
+                    check.order = Order::default();
+                }
+                let policies = batch.as_multi_agent().policy_batches;
+                check.order.begin_runs(policies.values());
+                for (id, mut rows) in policies {
                     let at = At { file, place, policy: batch.single().is_err().then(|| id.to_string()) };
                     match rows.decompress_if_needed() {
                         Ok(()) => check.rows(&rows, &at, &mut found()),
@@ -154,21 +160,18 @@ impl std::fmt::Display for At<'_> {
     }
 }
 
-/// File, policy, episode and agent.
-type Trajectory = (usize, Option<String>, i64, i64);
-
 /// What is remembered from batch to batch.
 struct Check {
     spaces: Option<EnvSpaces>,
     /// Type and shape of columns, by policy and name.
     kinds: BTreeMap<(Option<String>, String), String>,
-    /// Of trajectories: the last `t`, and whether they have ended.
-    last: BTreeMap<Trajectory, (Option<i64>, bool)>,
+    order: Order,
 }
 
 impl Check {
-    /// More trajectories are not remembered.
-    const MOST: usize = 1 << 16;
+    fn new(spaces: Option<EnvSpaces>) -> Self {
+        Self { spaces, kinds: BTreeMap::new(), order: Order::default() }
+    }
 
     fn rows(&mut self, rows: &SampleBatch, at: &At<'_>, problems: &mut Problems) {
         for name in [OBS.name(), ACTIONS.name(), REWARDS.name()] {
@@ -221,23 +224,18 @@ impl Check {
         if !steps.has_ends {
             problems.add("batches without 'terminateds' and 'truncateds'", || at.to_string());
         }
-        if !steps.has_ids {
+        if !is_apart(&steps, at) {
             return;
         }
+        let gaps = at.policy.is_some();
         for (row, (&(id, agent), &end)) in steps.keys.iter().zip(&steps.ends).enumerate() {
             let t = steps.t(row);
-            let key = (at.place.file, at.policy.clone(), id, agent);
-            if let Some((before, ended)) = self.last.insert(key, (t, end)) {
-                if ended {
-                    problems.add("steps after the end of their episode", || at.row(row));
-                } else if let (Some(before), Some(t)) = (before, t)
-                    && t != before.wrapping_add(1)
-                {
+            match self.order.step((id, agent, at.policy.clone()), t, end, gaps) {
+                Step::Follows => {}
+                Step::AfterEnd => problems.add("steps after the end of their episode", || at.row(row)),
+                Step::OutOfOrder { t, before } => {
                     problems.add("steps out of order", || format!("{}: t is {t} after {before}", at.row(row)));
                 }
-            }
-            if self.last.len() > Self::MOST {
-                self.last.pop_first();
             }
         }
     }
@@ -246,16 +244,22 @@ impl Check {
     fn next_observations(&self, rows: &SampleBatch, at: &At<'_>, problems: &mut Problems) {
         let (Some(obs), Some(next)) = (rows.column(OBS.name()), rows.column(NEW_OBS.name())) else { return };
         let steps = Steps::of(rows);
-        if !steps.has_ids || obs.rows() != next.rows() || obs.rows() != steps.keys.len() {
+        if !is_apart(&steps, at) || obs.rows() != next.rows() || obs.rows() != steps.keys.len() {
             return;
         }
         for (row, pair) in steps.keys.windows(2).enumerate() {
-            let goes_on = pair[0] == pair[1] && steps.ends.get(row) == Some(&false);
+            let is_another = steps.t(row + 1).zip(steps.t(row)).is_some_and(|(t, before)| t <= before);
+            let goes_on = pair[0] == pair[1] && steps.ends.get(row) == Some(&false) && !is_another;
             if goes_on && !obs.slice(row + 1..row + 2).same_bits(&next.slice(row..row + 1)) {
                 problems.add("steps whose 'new_obs' is not the next step's 'obs'", || at.row(row));
             }
         }
     }
+}
+
+/// Whether rows say whose they are: of which episode, and among several agents of which one.
+fn is_apart(steps: &Steps, at: &At<'_>) -> bool {
+    steps.has_ids && (steps.has_agents || at.policy.is_none())
 }
 
 fn first_outside(space: &Space, column: &Column) -> Result<Option<usize>, String> {

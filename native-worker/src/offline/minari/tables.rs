@@ -46,7 +46,7 @@ impl Episodes {
                 };
             };
             let array = rows.column(place).slice(0, rows_wanted);
-            let columns = arrow::columns("", rows.schema_ref().field(place), &array)?;
+            let columns = arrow::guarded(|| arrow::columns("", rows.schema_ref().field(place), &array))??;
             // Parts of a struct begin with the dot that follows on the name.
             Ok(columns.into_iter().map(|(name, column)| (name.trim_start_matches('.').to_string(), column)).collect())
         };
@@ -107,7 +107,7 @@ impl Episodes {
         let schema = schema.ok_or_else(|| DatasetError::Empty(folder.display().to_string()))?;
         match batches.as_slice() {
             [batch] => Ok(batch.clone()),
-            batches => concat_batches(&schema, batches).map_err(arrow::corrupt),
+            batches => arrow::guarded(|| concat_batches(&schema, batches))?.map_err(arrow::corrupt),
         }
     }
 }

@@ -4,8 +4,11 @@ use std::{path::Path, sync::Arc};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+use parquet::{
+    arrow::arrow_reader::{
+        ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    },
+    file::reader::Length as _,
 };
 
 use super::{
@@ -19,6 +22,8 @@ use super::{
 
 /// The most rows of a record batch.
 const MAX_ROWS: usize = 1 << 16;
+/// Bytes that the numbers of a record batch may take, of however small a file.
+const ROOM: u64 = 512 << 10;
 
 /// An open file.
 pub(in crate::offline) struct ParquetFile {
@@ -38,6 +43,7 @@ impl ParquetFile {
 
     pub(in crate::offline) fn new(source: Arc<dyn Source>, buffer: usize) -> Result<Self, DatasetError> {
         let source = Checked::new(source, buffer);
+        source.check_contents()?;
         let metadata = guarded(|| ArrowReaderMetadata::load(&source, ArrowReaderOptions::new()))?.map_err(corrupt)?;
         Ok(Self { source, metadata, buffer, next_group: 0, reader: None })
     }
@@ -50,7 +56,7 @@ impl ParquetFile {
         (self.next_group, self.reader) = (0, None);
     }
 
-    /// The next rows: an eighth of the buffer at most, but at least one.
+    /// The next rows: an eighth of the buffer at most, and no more than the file could hold as plain numbers, but at least one.
     pub(in crate::offline) fn next(&mut self) -> Result<Option<RecordBatch>, DatasetError> {
         loop {
             // Whoever panicked is not asked again.
@@ -65,7 +71,11 @@ impl ParquetFile {
             let rows = u64::try_from(group.num_rows()).map_err(|_| corrupt("a negative number of rows"))?;
             let bytes = u64::try_from(group.total_byte_size()).unwrap_or(u64::MAX).max(1);
             let per_row = bytes.div_ceil(rows.max(1)).max(1);
-            let most = usize::try_from(self.buffer as u64 / 8 / per_row).unwrap_or(MAX_ROWS);
+            // The crate takes memory for as many values, whether there are so many or not.
+            let widths = group.columns().iter().map(|column| u64::try_from(column.column_descr().type_length()));
+            let width: u64 = widths.map(|width| width.unwrap_or(0).max(8)).sum();
+            let rows = (self.buffer as u64 / 8 / per_row).min(self.source.len().max(ROOM) / width.max(1));
+            let most = usize::try_from(rows).unwrap_or(MAX_ROWS);
             let (source, metadata) = (self.source.clone(), self.metadata.clone());
             let reader = guarded(|| {
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(source, metadata);

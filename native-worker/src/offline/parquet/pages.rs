@@ -13,8 +13,12 @@ use parquet::{
 
 use super::{
     super::{dataset::DatasetError, hdf5::Source},
-    thrift::page_header,
+    content::{is_open_ended, may_hold},
+    thrift::{PageHeader, is_struct, page_header},
 };
+
+/// A page may take so many times its own size without being looked at.
+const PLAUSIBLE: u64 = 2;
 
 /// A source for the parquet crate, which checks each range before it takes memory.
 #[derive(Clone)]
@@ -42,10 +46,23 @@ impl Checked {
         Ok(bytes)
     }
 
-    /// That the pages of a chunk are within the file, and not larger than the buffer when they are decompressed.
+    /// That lists in the table of contents at the end have what they say. Whatever else is wrong with it takes no memory.
+    pub(super) fn check_contents(&self) -> Result<(), DatasetError> {
+        let corrupt = || DatasetError::Corrupt("its table of contents".to_string());
+        let size = self.source.size();
+        let end = size.checked_sub(8).ok_or_else(corrupt)?;
+        let tail = self.bytes(end, 8).map_err(|_| corrupt())?;
+        let len = tail.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
+        let start = end.checked_sub(u64::from(len)).ok_or_else(corrupt)?;
+        let contents = self.bytes(start, len as usize).map_err(|error| DatasetError::Corrupt(error.to_string()))?;
+        if is_struct(&contents) { Ok(()) } else { Err(corrupt()) }
+    }
+
+    /// That the pages of a chunk are within the file, hold what their headers say, and are not larger than the buffer when
+    /// they are decompressed.
     pub(super) fn check(&self, chunk: &ColumnChunkMetaData) -> Result<(), DatasetError> {
         let corrupt = |what: &str| DatasetError::Corrupt(format!("{what} of column '{}'", chunk.column_path()));
-        let first = chunk.dictionary_page_offset().unwrap_or(i64::MAX).min(chunk.data_page_offset());
+        let first = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
         let (start, len) = (u64::try_from(first), u64::try_from(chunk.compressed_size()));
         let (Ok(mut at), Ok(len)) = (start, len) else { return Err(corrupt("the place of the pages")) };
         let end = at.checked_add(len).filter(|end| *end <= self.source.size());
@@ -53,17 +70,9 @@ impl Checked {
         if chunk.data_page_offset() < 0 || chunk.num_values() < 0 {
             return Err(corrupt("the place of the pages"));
         }
+        let mut largest = 0;
         while at < end {
-            let left = (end - at) as usize;
-            let head = self.bytes(at, left.min(512)).map_err(|_| corrupt("a page"))?;
-            let header = match page_header(&head) {
-                Some(header) => header,
-                None => {
-                    // Statistics can be long.
-                    let head = self.bytes(at, left.min(64 << 10).min(self.buffer)).map_err(|_| corrupt("a page"))?;
-                    page_header(&head).ok_or_else(|| corrupt("the header of a page"))?
-                }
-            };
+            let header = self.header(at, end - at).ok_or_else(|| corrupt("the header of a page"))?;
             let sizes = (u64::try_from(header.uncompressed), u64::try_from(header.compressed));
             let (Ok(uncompressed), Ok(compressed)) = sizes else { return Err(corrupt("the size of a page")) };
             // Every value of a dictionary takes at least a byte.
@@ -73,10 +82,36 @@ impl Checked {
             if uncompressed > self.buffer as u64 {
                 return Err(DatasetError::TooLarge { what: "a page", bytes: uncompressed, buffer: self.buffer });
             }
-            let next = at.checked_add(header.bytes as u64).and_then(|at| at.checked_add(compressed));
-            at = next.filter(|next| *next <= end).ok_or_else(|| corrupt("the size of a page"))?;
+            largest = largest.max(uncompressed);
+            at += header.bytes as u64;
+            let next = at.checked_add(compressed).filter(|next| *next <= end);
+            let next = next.ok_or_else(|| corrupt("the size of a page"))?;
+            let codec = chunk.compression();
+            if !header.is_stored && (is_open_ended(codec) || uncompressed / PLAUSIBLE > compressed) {
+                let page = self.bytes(at, compressed as usize).map_err(|_| corrupt("a page"))?;
+                // Levels of the second version are beside what is compressed.
+                let levels = usize::try_from(header.levels).ok();
+                let levels = levels.filter(|levels| *levels <= page.len() && *levels as u64 <= uncompressed);
+                let levels = levels.ok_or_else(|| corrupt("the levels of a page"))?;
+                let held = uncompressed as usize - levels;
+                if held > 0 && !may_hold(codec, page.get(levels..).unwrap_or_default(), held) {
+                    return Err(corrupt("the size of a page"));
+                }
+            }
+            at = next;
         }
-        Ok(())
+        // One value is in one page.
+        match u64::try_from(chunk.column_descr().type_length()) {
+            Ok(width) if width > largest && chunk.num_values() > 0 => Err(corrupt("the width of the values")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The header of the page at a place, with at most `left` bytes to its end.
+    fn header(&self, at: u64, left: u64) -> Option<PageHeader> {
+        let read = |most: u64| self.bytes(at, left.min(most) as usize).ok();
+        // Statistics can be long.
+        page_header(&read(512)?).or_else(|| page_header(&read((64 << 10).min(self.buffer as u64))?))
     }
 }
 

@@ -68,21 +68,24 @@ impl ParquetStream {
     fn next_window(&mut self) -> Result<bool, DatasetError> {
         let Some(rows) = self.file.next()? else { return Ok(false) };
         self.at = 0;
-        self.window =
-            Some(if self.ours { Window::Ours(rows) } else { Window::Foreign(sample_batch(foreign(&rows)?)?) });
+        self.window = Some(match self.ours {
+            true => Window::Ours(rows),
+            false => Window::Foreign(sample_batch(arrow::guarded(|| foreign(&rows))??)?),
+        });
         Ok(true)
     }
 
     /// What was collected of a batch, as a batch.
     fn complete(&mut self) -> Result<Option<AnyBatch>, DatasetError> {
-        let Some(first) = self.open.first() else { return Ok(None) };
-        let schema = first.schema();
-        let rows = match self.open.as_slice() {
-            [rows] => rows.clone(),
-            parts => concat_batches(&schema, parts).map_err(arrow::corrupt)?,
-        };
-        self.open.clear();
-        batch(&rows).map(Some)
+        let parts = std::mem::take(&mut self.open);
+        let Some(first) = parts.first() else { return Ok(None) };
+        arrow::guarded(|| {
+            let rows = match parts.as_slice() {
+                [rows] => rows.clone(),
+                parts => concat_batches(&first.schema(), parts).map_err(arrow::corrupt)?,
+            };
+            batch(&rows).map(Some)
+        })?
     }
 }
 

@@ -11,33 +11,55 @@ pub(super) struct PageHeader {
     pub(super) compressed: i64,
     /// Values of a dictionary; 0 for other pages.
     pub(super) dictionary_values: i64,
+    /// Bytes of levels that are beside what is compressed; 0 but for pages of the second version.
+    pub(super) levels: i64,
+    /// It is not compressed, whatever the codec of its column.
+    pub(super) is_stored: bool,
 }
+
+/// Kinds of values: whole numbers of 32 bits, structs, and truth values, which are of kind 2 where they are false.
+const I32: u8 = 5;
+const STRUCT: u8 = 12;
+const BOOL: u8 = 1;
+/// The kinds of the fields of headers, from field 1 on: of pages, and in them of data, of dictionaries, and of data of the
+/// second version.
+const PAGE: [u8; 8] = [I32, I32, I32, I32, STRUCT, STRUCT, STRUCT, STRUCT];
+const DATA: [u8; 5] = [I32, I32, I32, I32, STRUCT];
+const DICTIONARY: [u8; 3] = [I32, I32, BOOL];
+const DATA_2: [u8; 8] = [I32, I32, I32, I32, I32, I32, BOOL, STRUCT];
 
 /// Reads a header; none if the bytes end before, or if it is none.
 pub(super) fn page_header(bytes: &[u8]) -> Option<PageHeader> {
     let mut reader = Reader { rest: bytes };
     let mut header = PageHeader::default();
-    let mut id = 0i64;
-    while let Some((kind, field)) = reader.field(id)? {
-        id = field;
-        match (field, kind) {
-            (2, 5) => header.uncompressed = reader.zigzag()?,
-            (3, 5) => header.compressed = reader.zigzag()?,
-            (7, 12) => {
-                let mut id = 0i64;
-                while let Some((kind, field)) = reader.field(id)? {
-                    id = field;
-                    match (field, kind) {
-                        (1, 5) => header.dictionary_values = reader.zigzag()?,
-                        _ => reader.skip(kind, 0)?,
-                    }
-                }
+    reader.fields(&PAGE, |reader, field, kind| match field {
+        2 => reader.zigzag().map(|size| header.uncompressed = size),
+        3 => reader.zigzag().map(|size| header.compressed = size),
+        5 => reader.fields(&DATA, |reader, _, kind| reader.skip(kind, 0)),
+        7 => reader.fields(&DICTIONARY, |reader, field, kind| match field {
+            1 => reader.zigzag().map(|values| header.dictionary_values = values),
+            _ => reader.skip(kind, 0),
+        }),
+        8 => reader.fields(&DATA_2, |reader, field, kind| match field {
+            5 | 6 => {
+                let len = reader.zigzag().filter(|len| *len >= 0)?;
+                header.levels.checked_add(len).map(|levels| header.levels = levels)
             }
-            _ => reader.skip(kind, 0)?,
-        }
-    }
+            7 => {
+                header.is_stored = kind != BOOL;
+                Some(())
+            }
+            _ => reader.skip(kind, 0),
+        }),
+        _ => reader.skip(kind, 0),
+    })?;
     header.bytes = bytes.len() - reader.rest.len();
     Some(header)
+}
+
+/// Whether these bytes begin with a struct, with as many elements in every list as it says.
+pub(super) fn is_struct(bytes: &[u8]) -> bool {
+    Reader { rest: bytes }.skip(STRUCT, 0).is_some()
 }
 
 struct Reader<'a> {
@@ -75,15 +97,35 @@ impl Reader<'_> {
             return Some(None);
         }
         let id = if head >> 4 == 0 { self.zigzag()? } else { before.checked_add(i64::from(head >> 4))? };
+        i16::try_from(id).ok()?;
         Some(Some((head & 15, id)))
     }
 
+    /// Reads a struct: `read` takes the value of each field, by its number and kind. The first fields must be of these kinds,
+    /// and there only once: other readers do not look, and would understand something else.
+    fn fields(&mut self, kinds: &[u8], mut read: impl FnMut(&mut Self, i64, u8) -> Option<()>) -> Option<()> {
+        let (mut id, mut seen) = (0, 0u8);
+        while let Some((kind, field)) = self.field(id)? {
+            id = field;
+            let place = usize::try_from(field).ok()?.checked_sub(1)?;
+            if let Some(expected) = kinds.get(place) {
+                let general = if kind == 2 { BOOL } else { kind };
+                if *expected != general || seen & 1 << place != 0 {
+                    return None;
+                }
+                seen |= 1 << place;
+            }
+            read(self, field, kind)?;
+        }
+        Some(())
+    }
+
     fn skip(&mut self, kind: u8, depth: u8) -> Option<()> {
-        if depth > 8 {
+        if depth > 16 {
             return None;
         }
         match kind {
-            1 | 2 => {}
+            BOOL | 2 => {}
             3 => drop(self.byte()?),
             4..=6 => drop(self.varint()?),
             7 => self.rest = self.rest.get(8..)?,
@@ -105,13 +147,7 @@ impl Reader<'_> {
                     }
                 }
             }
-            12 => {
-                let mut id = 0;
-                while let Some((kind, field)) = self.field(id)? {
-                    id = field;
-                    self.skip(kind, depth + 1)?;
-                }
-            }
+            STRUCT => self.fields(&[], |reader, _, kind| reader.skip(kind, depth + 1))?,
             _ => return None,
         }
         Some(())
@@ -126,10 +162,44 @@ mod tests {
     fn a_dictionary_page() {
         // type 2, uncompressed 64, compressed 32, dictionary (8 values, encoding 0).
         let bytes = [0x15, 4, 0x15, 128, 1, 0x15, 64, 0x4c, 0x15, 16, 0x15, 0, 0, 0];
-        let header = PageHeader { bytes: bytes.len(), uncompressed: 64, compressed: 32, dictionary_values: 8 };
+        let header = PageHeader {
+            bytes: bytes.len(),
+            uncompressed: 64,
+            compressed: 32,
+            dictionary_values: 8,
+            ..PageHeader::default()
+        };
         assert_eq!(page_header(&bytes), Some(header));
         for len in 0..bytes.len() {
             assert_eq!(page_header(&bytes[..len]), None);
         }
+    }
+
+    #[test]
+    fn a_page_of_the_second_version() {
+        // type 3, uncompressed 64, compressed 32, the header with levels of 3 and 4 bytes, not compressed.
+        let bytes = [0x15, 6, 0x15, 128, 1, 0x15, 64, 0x5c, 0x55, 6, 0x15, 8, 0x12, 0, 0];
+        let header = page_header(&bytes).unwrap();
+        assert_eq!((header.uncompressed, header.levels, header.is_stored), (64, 7, true));
+        let mut negative = bytes;
+        negative[9] = 5;
+        assert_eq!(page_header(&negative), None);
+    }
+
+    #[test]
+    fn lists_have_what_they_say() {
+        // Field 1 is a list of three structs, each with a whole number.
+        let mut bytes = [0x19, 0x3c, 0x15, 2, 0, 0x15, 4, 0, 0x15, 6, 0, 0];
+        assert!(is_struct(&bytes));
+        bytes[1] = 0x4c;
+        assert!(!is_struct(&bytes));
+    }
+
+    #[test]
+    fn sizes_of_another_type_are_none() {
+        // The uncompressed size as a whole number of 64 bits.
+        assert_eq!(page_header(&[0x15, 0, 0x16, 128, 1, 0x15, 64, 0]), None);
+        // Twice.
+        assert_eq!(page_header(&[0x15, 0, 0x15, 2, 0x05, 4, 4, 0x15, 64, 0]), None);
     }
 }
