@@ -114,3 +114,56 @@ impl Work for Evaluating {
         Status { state, env_steps, evaluations, ..Status::default() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rollmesh_core::protocol::{
+        Message, Token,
+        message::{EvaluatorFound, Welcome},
+    };
+
+    use super::*;
+
+    fn task(name: &str) -> Task {
+        Task { url: "ws://127.0.0.1:1/ws".into(), token: Token::new([1; 32]), name: name.into(), spec: None }
+    }
+
+    #[test]
+    fn what_a_tab_cannot_be_is_refused_by_name() {
+        let spec = EvalSpec::new("CartPole-v1");
+        let refused = |name: &str, spec: &EvalSpec| Evaluating::new(&task(name), spec).err().unwrap_or_default();
+        assert_eq!(refused("judge", &spec), "");
+        assert!(refused("no name", &spec).starts_with("'no name' cannot be the name of an evaluation worker"));
+        let environs = BTreeMap::from([("A".into(), "b".into())]);
+        assert!(
+            refused("judge", &EvalSpec { environs, ..spec.clone() }).starts_with("a tab has no process of its own")
+        );
+        assert!(refused("judge", &EvalSpec::new("Nowhere-v0")).contains("there is no environment 'Nowhere-v0'"));
+    }
+
+    /// Connects to a hub that gives the name to this peer, 0 for nobody.
+    fn meet(evaluating: &mut Evaluating, peer: u32) {
+        let (resume_id, credit) = ([1; 16], u32::MAX);
+        let welcome = Welcome { protocol: 1, peer: 3, resume_id, credit, server: "hub".into() };
+        evaluating.connect();
+        evaluating.handle_frame(&Message::Welcome(welcome).encode(), Micros(0));
+        let found = EvaluatorFound { name: "judge".into(), peer };
+        evaluating.handle_frame(&Message::EvaluatorFound(found).encode(), Micros(0));
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_tried_again_only_by_who_had_it() {
+        let new = || Evaluating::new(&task("judge"), &EvalSpec::new("CartPole-v1")).unwrap();
+        let mut late = new();
+        meet(&mut late, 0);
+        assert_eq!(late.end().as_deref(), Some("the name 'judge' is taken"));
+        let mut back = new();
+        meet(&mut back, 3);
+        assert!(back.is_welcome() && back.end().is_none());
+        back.disconnect();
+        meet(&mut back, 0);
+        assert!(!back.is_welcome() && back.end().is_none());
+    }
+}
