@@ -4,6 +4,7 @@
 //! or the core's session of one who serves. What two evaluators say to each other is a stream of bytes in each direction,
 //! as on a socket; how much may be on its way is limited, so nobody has to keep more than that.
 
+mod asking;
 mod carry;
 mod serve;
 mod stream;
@@ -22,8 +23,9 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use self::{
+    asking::Asking,
     carry::carry,
-    stream::{Asking, HubStream, Pipe},
+    stream::{HubStream, Pipe},
 };
 use super::{
     EvalWorker,

@@ -4,23 +4,17 @@ use std::{
     collections::VecDeque,
     fmt,
     io::{self, Read, Write},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc::Sender},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use rollmesh_core::{
-    eval_worker::EvaluatorLink,
-    protocol::{
-        Message,
-        message::{EVALUATOR_WINDOW, EvaluatorBytes, EvaluatorTaken, MAX_EVALUATOR_BYTES},
-    },
+use rollmesh_core::protocol::{
+    Message,
+    message::{EVALUATOR_WINDOW, EvaluatorBytes, EvaluatorTaken, MAX_EVALUATOR_BYTES},
 };
 use tokio::sync::Notify;
 
-use super::{
-    super::connection::{ANSWER, Line},
-    carry::{End, over},
-};
+use super::super::connection::{ANSWER, Line};
 
 /// Bytes that were read are granted again in portions of this size.
 const GRANT: usize = EVALUATOR_WINDOW / 4;
@@ -32,24 +26,24 @@ pub(super) struct Pipe {
     state: Mutex<PipeState>,
     changed: Condvar,
     /// Tells the connection that there is something to be said.
-    notify: Arc<Notify>,
+    pub(super) notify: Arc<Notify>,
 }
 
 #[derive(Default)]
-struct PipeState {
-    peer: u32,
+pub(super) struct PipeState {
+    pub(super) peer: u32,
     bytes: VecDeque<u8>,
-    outgoing: VecDeque<Message>,
+    pub(super) outgoing: VecDeque<Message>,
     /// Bytes that the other side has not taken.
     on_their_way: usize,
     /// The connection is over.
     end: Option<String>,
     /// The handle is gone.
-    is_dropped: bool,
+    pub(super) is_dropped: bool,
 }
 
 impl Pipe {
-    fn state(&self) -> MutexGuard<'_, PipeState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, PipeState> {
         // Nobody panics while holding it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,7 +57,7 @@ impl Pipe {
         self.notify.notify_waiters();
     }
 
-    fn add(&self, data: &[u8]) {
+    pub(super) fn add(&self, data: &[u8]) {
         let mut state = self.state();
         if state.bytes.len() + data.len() > EVALUATOR_WINDOW {
             state.end = Some("the other side sends more than there is room for".into());
@@ -73,13 +67,13 @@ impl Pipe {
         self.changed.notify_all();
     }
 
-    fn taken(&self, bytes: u32) {
+    pub(super) fn taken(&self, bytes: u32) {
         let mut state = self.state();
         state.on_their_way = state.on_their_way.saturating_sub(bytes as usize);
         self.changed.notify_all();
     }
 
-    fn end(&self, reason: &str) {
+    pub(super) fn end(&self, reason: &str) {
         self.state().end.get_or_insert_with(|| reason.into());
         self.changed.notify_all();
     }
@@ -110,75 +104,6 @@ impl Pipe {
                 }
             };
         }
-    }
-}
-
-/// The connection of one who asks.
-pub(super) struct Asking {
-    link: EvaluatorLink,
-    pipe: Arc<Pipe>,
-    /// Hears who has the name, or why that is not known.
-    found: Option<Sender<Result<u32, String>>>,
-}
-
-impl Asking {
-    pub(super) fn new(link: EvaluatorLink, pipe: Arc<Pipe>, found: Sender<Result<u32, String>>) -> Self {
-        Self { link, pipe, found: Some(found) }
-    }
-
-    fn tell(&mut self, found: Result<u32, String>) {
-        if let Some(tell) = self.found.take() {
-            // Whoever does not wait any more has dropped its handle.
-            let _ = tell.send(found);
-        }
-    }
-}
-
-impl End for Asking {
-    fn handle_frame(&mut self, frame: &[u8]) {
-        match self.link.handle_frame(frame) {
-            Some(Message::EvaluatorFound(found)) => {
-                // It may leave right after this.
-                self.pipe.state().peer = found.peer;
-                self.tell(Ok(found.peer));
-            }
-            Some(Message::EvaluatorBytes(bytes)) => self.pipe.add(&bytes.data),
-            Some(Message::EvaluatorTaken(taken)) => self.pipe.taken(taken.bytes),
-            // There is only one that this handle has to do with; the others come and go.
-            Some(Message::EvaluatorGone(gone)) => {
-                let is_it = self.pipe.state().peer == gone.peer;
-                if is_it {
-                    self.pipe.end("the worker has left");
-                }
-            }
-            Some(_) | None => {}
-        }
-    }
-
-    fn poll_frame(&mut self) -> Option<Vec<u8>> {
-        let mut state = self.pipe.state();
-        if state.outgoing.is_empty() && state.is_dropped {
-            self.link.leave("done");
-        }
-        let next = self.link.poll_frame();
-        next.or_else(|| state.outgoing.pop_front().map(|message| message.encode()))
-    }
-
-    fn changes(&self) -> Arc<Notify> {
-        self.pipe.notify.clone()
-    }
-
-    fn patience(&self) -> Option<Duration> {
-        None
-    }
-
-    fn is_over(&self) -> Option<String> {
-        over(self.link.state())
-    }
-
-    fn lost(&mut self, reason: &str) {
-        self.pipe.end(reason);
-        self.tell(Err(reason.into()));
     }
 }
 
