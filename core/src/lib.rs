@@ -31,6 +31,7 @@ pub mod distribution;
 pub mod env;
 pub mod episode;
 pub mod estimate;
+pub mod eval_worker;
 pub mod evaluation;
 pub mod filter;
 pub mod group;

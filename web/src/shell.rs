@@ -123,7 +123,9 @@ impl Store {
                     socket.send(&message);
                 }
             }
-            Effect::StartTab { token } => *shell.tab_worker.borrow_mut() = TabWorkerHandle::start(self, token),
+            Effect::StartTab { job, token } => {
+                *shell.tab_worker.borrow_mut() = TabWorkerHandle::start(self, &job, token);
+            }
             Effect::StopTab => drop(shell.tab_worker.take()),
             Effect::StartDemo(run) => {
                 // The old one goes first, so that it does not come between with another message.

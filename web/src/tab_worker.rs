@@ -1,15 +1,18 @@
-//! The Web Worker in which this tab works for the run.
+//! The Web Worker in which this tab works for the hub.
 
 use js_sys::{Object, Reflect};
 use leptos::prelude::document;
-use rollmesh_core::protocol::Token;
+use rollmesh_core::{
+    config::{Config, ConfigError},
+    protocol::Token,
+};
 use wasm_bindgen::{JsCast as _, JsValue, prelude::Closure};
 use web_sys::{ErrorEvent, MessageEvent, Url, Worker, WorkerOptions, WorkerType};
 
 use crate::{
     shell::Store,
     socket::hub_url,
-    state::{Event, TabStatus},
+    state::{Event, TabJob, TabStatus},
 };
 
 /// Built beside the page from `web/wasm`.
@@ -23,8 +26,12 @@ pub(crate) struct TabWorkerHandle {
 }
 
 impl TabWorkerHandle {
-    /// Starts the Web Worker with a worker's token.
-    pub(crate) fn start(store: Store, token: Token) -> Option<Self> {
+    /// Starts the Web Worker with a token for its job.
+    pub(crate) fn start(store: Store, job: &TabJob, token: Token) -> Option<Self> {
+        let Ok(task) = task(job, token) else {
+            store.dispatch(ended("what it is made of cannot be told".into()));
+            return None;
+        };
         let Ok(worker) = spawn() else {
             store.dispatch(ended("this browser does not start module workers".into()));
             return None;
@@ -34,7 +41,7 @@ impl TabWorkerHandle {
             let status = status(&event.data());
             // It listens only once its module has loaded; then it says so, and gets its task.
             if status.state == "ready" {
-                let _ = peer.post_message(&task(&token));
+                let _ = peer.post_message(&task);
             } else {
                 store.dispatch(Event::Tab(status));
             }
@@ -67,14 +74,18 @@ fn spawn() -> Result<Worker, JsValue> {
     Worker::new_with_options(&url.href(), &options)
 }
 
-fn task(token: &Token) -> JsValue {
+fn task(job: &TabJob, token: Token) -> Result<JsValue, ConfigError> {
+    let (name, spec) = match job {
+        TabJob::Sample => ("browser tab".to_owned(), None),
+        TabJob::Evaluate(evaluator) => (evaluator.name.clone(), Some(Config::of(&evaluator.spec)?.to_string())),
+    };
     let task = Object::new();
-    let fields = [("url", hub_url()), ("token", token.to_hex()), ("name", "browser tab".to_owned())];
-    for (name, value) in fields {
+    let fields = [("url", Some(hub_url())), ("token", Some(token.to_hex())), ("name", Some(name)), ("spec", spec)];
+    for (name, value) in fields.into_iter().filter_map(|(name, value)| Some((name, value?))) {
         // A fresh object takes any property.
         let _ = Reflect::set(&task, &name.into(), &value.into());
     }
-    task.into()
+    Ok(task.into())
 }
 
 fn status(data: &JsValue) -> TabStatus {
@@ -87,6 +98,7 @@ fn status(data: &JsValue) -> TabStatus {
         worker: number("worker") as u32,
         env_steps: number("env_steps") as u64,
         fragments: number("fragments") as u64,
+        evaluations: number("evaluations") as u64,
         weights_version: number("weights_version") as u64,
         steps_per_s: number("steps_per_s"),
     }

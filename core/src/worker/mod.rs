@@ -29,6 +29,7 @@ mod registry;
 mod rollout;
 mod runner;
 mod session;
+mod spec;
 
 pub use builder::{
     AsyncSampling, Clock, HostFacts, MovedEnvs, MovedSampler, NewPolicy, PolicyClass, RemoteEnvSpec, RemoteEnvs,
@@ -54,3 +55,4 @@ pub use rollout::{
 };
 pub use runner::{Advance, RunnerError, SlotRunner};
 pub use session::{SessionCounters, SessionState, WorkerSession};
+pub use spec::{BadAmount, WorkerSpec};

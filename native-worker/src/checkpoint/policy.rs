@@ -8,7 +8,9 @@ use std::{
 };
 
 use rollmesh_core::{
+    config::Config,
     env::{EnvContext, EnvRegistry},
+    eval_worker::EvalSpec,
     hash::weights_hash,
     ids::{SlotId, WeightsVersion},
     kernels::Kernels,
@@ -133,6 +135,16 @@ impl PolicyCheckpoint {
     pub fn new(algo: impl Into<String>, spec: RunSpec, weights: Weights) -> Self {
         let model = ModelConfig { fcnet_hiddens: spec.hidden.clone(), ..ModelConfig::default() };
         Self { spec, model, algo: algo.into(), gamma: 0.99, iteration: 0, env_steps: 0, weights }
+    }
+
+    /// An evaluation worker for it, with the run's environment and seed. Its weights are given with each evaluation.
+    #[must_use]
+    pub fn eval_spec(&self) -> EvalSpec {
+        let model = serde_json::json!({ "model": self.model });
+        // A model's settings are an object, and so is this.
+        let policy_config = Config::of(&model).unwrap_or_default();
+        let RunSpec { env, env_config, seed, .. } = self.spec.clone();
+        EvalSpec { env_config, seed, policy_config, ..EvalSpec::new(env) }
     }
 
     /// The policy in a directory: of a run, whose newest one it is, whether that is still going on or not; or a

@@ -15,7 +15,7 @@ use crate::{
     Registry,
     checkpoint::PolicyCheckpoint,
     eval::{EvalSpec, EvalWorker, NUM_ENVS},
-    monitor,
+    kernels, monitor,
     progress::Progress,
 };
 
@@ -85,11 +85,11 @@ struct Report {
 
 pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
-    let usual = EvalSpec::of_checkpoint(&checkpoint);
+    let usual = checkpoint.eval_spec();
     let num_envs = NUM_ENVS.min(args.episodes.get());
     let mut spec = EvalSpec { num_envs, seed: args.seed.unwrap_or(usual.seed), ..usual };
     spec.options.reward_key = args.reward_key.clone();
-    let makers = spec.makers(registry).map_err(Failure::usage)?;
+    let makers = spec.makers(registry, kernels::AUTO).map_err(Failure::usage)?;
     let limit = makers.options().max_episode_steps;
     let all = limit.map(|limit| limit.saturating_mul(args.episodes.get().div_ceil(num_envs)));
     let request = EvaluationRequest {

@@ -1,32 +1,19 @@
-//! What evaluates: a loop in a thread, or in a process of its own.
+//! What evaluates: a loop around the core's engine, in a thread or in a process of its own.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::mpsc::{Receiver, RecvError, TryRecvError},
+    sync::mpsc::{Receiver, TryRecvError},
     time::{Duration, Instant},
 };
 
-use rollmesh_core::{
-    evaluation::{Evaluation, EvaluationRequest, Ticket},
-    weights::Weights,
-};
+use rollmesh_core::eval_worker::{EvalDone, EvalEngine, EvalMakers, EvalOrder, EvalWorkerError};
 
-use super::{EvalMakers, EvalWorkerError};
 use crate::envs::words;
 
 /// Rounds between two looks at what else is wanted.
 const ROUNDS: u32 = 1;
 /// How often it is told that there is progress.
 const PROGRESS: Duration = Duration::from_millis(50);
-
-/// What an engine is told.
-#[derive(Debug)]
-pub(super) enum Order {
-    /// An evaluation, with other weights if there are some.
-    Evaluate { ticket: Ticket, weights: Option<Weights>, request: EvaluationRequest },
-    /// This evaluation is not wanted any more.
-    Cancel(Ticket),
-}
 
 /// What an engine tells.
 #[derive(Debug)]
@@ -37,8 +24,8 @@ pub(super) enum Report {
     Ready,
     /// They are not, and the engine ends.
     Broken(EvalWorkerError),
-    /// An evaluation is over; none if it was cancelled.
-    Done(Ticket, Result<Option<Evaluation>, EvalWorkerError>),
+    /// An evaluation is over.
+    Done(EvalDone),
 }
 
 /// Evaluates what it is told until nobody tells anything any more. `report` is false once nobody listens.
@@ -46,69 +33,54 @@ pub(super) enum Report {
 /// The init function runs first, then `begin`, then there are environment and policy.
 pub(super) fn run(
     makers: &EvalMakers,
-    orders: &Receiver<Order>,
+    orders: &Receiver<EvalOrder>,
     begin: impl FnOnce(),
     mut report: impl FnMut(Report) -> bool,
 ) {
     let made = caught("evaluation worker", || {
         makers.init()?;
         begin();
-        makers.evaluator()
+        makers.evaluator().map(EvalEngine::new)
     });
-    let mut evaluator = match made {
-        Ok(evaluator) => evaluator,
+    let mut engine = match made {
+        Ok(engine) => engine,
         Err(error) => {
             report(Report::Broken(error));
             return;
         }
     };
-    if !report(Report::Ready) {
-        return;
-    }
-    let mut next = None;
-    loop {
-        let order = next.take().map_or_else(|| orders.recv(), Ok);
-        let (ticket, weights, request) = match order {
-            Ok(Order::Evaluate { ticket, weights, request }) => (ticket, weights, request),
-            Ok(Order::Cancel(_)) => continue,
-            Err(RecvError) => break,
+    let mut listens = report(Report::Ready);
+    let mut told = Instant::now();
+    while listens {
+        let playing = engine.playing();
+        let order = if playing.is_none() {
+            let Ok(order) = orders.recv() else { break };
+            Some(order)
+        } else {
+            match orders.try_recv() {
+                Ok(order) => Some(order),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => break,
+            }
         };
-        let mut told = Instant::now();
-        let result = caught("evaluation", || {
-            if let Some(weights) = weights {
-                evaluator.set_weights(&weights).map_err(|error| EvalWorkerError::Weights(error.to_string()))?;
-            }
-            evaluator.begin(request).map_err(EvalWorkerError::failed)?;
-            loop {
-                if let Some(found) = evaluator.advance(ROUNDS).map_err(EvalWorkerError::failed)? {
-                    return Ok(Some(found));
-                }
-                match orders.try_recv() {
-                    Ok(Order::Cancel(cancelled)) if cancelled == ticket => break,
-                    Ok(Order::Cancel(_)) | Err(TryRecvError::Empty) => {}
-                    Ok(order @ Order::Evaluate { .. }) => {
-                        // Nobody asks for another one before this is cancelled.
-                        next = Some(order);
-                        break;
-                    }
-                    Err(TryRecvError::Disconnected) => break,
-                }
-                if told.elapsed() >= PROGRESS {
-                    told = Instant::now();
-                    if !report(Report::Progress) {
-                        break;
-                    }
-                }
-            }
-            evaluator.cancel();
-            Ok(None)
+        let about = match &order {
+            Some(EvalOrder::Evaluate { ticket, .. }) => Some(*ticket),
+            Some(EvalOrder::Cancel(_)) | None => playing,
+        };
+        let work = || Ok(order.and_then(|order| engine.obey(order)).or_else(|| engine.advance(ROUNDS)));
+        let done = caught("evaluation", work).unwrap_or_else(|error| {
+            // Whoever is told of a panic has no more use for this engine.
+            about.map(|ticket| EvalDone { ticket, result: Err(error) })
         });
-        if !report(Report::Done(ticket, result)) {
-            break;
+        if let Some(done) = done {
+            listens = report(Report::Done(done));
+        } else if told.elapsed() >= PROGRESS {
+            told = Instant::now();
+            listens = report(Report::Progress);
         }
     }
     // Whoever does not stop has nobody left to tell.
-    let _ = caught("environment", || evaluator.stop().map_err(EvalWorkerError::failed));
+    let _ = caught("environment", || engine.stop());
 }
 
 /// A panic is an error.

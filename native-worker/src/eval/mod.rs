@@ -37,11 +37,11 @@
 //! In a process, environment and policy have names: [`EvalSpec`]. Workers with names of their own outlive who started
 //! them: [`EvalNames`]; those that are known to a hub are found from other machines, too: [`EvalHub`].
 
+#[cfg(unix)]
+mod connection;
 mod engine;
-mod error;
 #[cfg(unix)]
 mod hub;
-mod makers;
 #[cfg(unix)]
 mod names;
 #[cfg(unix)]
@@ -58,17 +58,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use rollmesh_core::eval_worker::{EvalMakers, EvalSpec, EvalWorkerError, InitSpec};
 use rollmesh_core::{
+    eval_worker::{EvalOutcome, Polled},
     evaluation::{Asker, Earlier, Evaluation, EvaluationRequest, Ticket},
     weights::Weights,
 };
 
-pub(crate) use self::makers::NUM_ENVS;
-use self::supervisor::{Outcome, Polled, Shared, Source};
-pub use self::{
-    error::EvalWorkerError,
-    makers::{EvalMakers, EvalSpec, InitSpec},
-};
+use self::supervisor::{Shared, Source};
 #[cfg(unix)]
 pub use self::{hub::EvalHub, names::EvalNames};
 #[cfg(unix)]
@@ -76,6 +73,9 @@ pub(crate) use self::{
     names::{WORKER_COMMAND, serve_worker},
     process::{ENGINE_COMMAND, serve_engine},
 };
+
+/// Sub-environments of an evaluation where nobody says how many, so that the same seed means the same episodes.
+pub(crate) const NUM_ENVS: u32 = 4;
 
 /// How long a worker in a thread may be silent.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -99,7 +99,7 @@ enum Link {
     Here { shared: Arc<Shared>, asker: Asker, supervisor: Option<thread::JoinHandle<()>> },
     /// Found by its name.
     #[cfg(unix)]
-    There(Option<names::Connection>),
+    There(Option<connection::Connection>),
 }
 
 impl EvalWorker {
@@ -182,7 +182,7 @@ impl EvalWorker {
     }
 
     #[cfg(unix)]
-    fn connected(connection: names::Connection) -> Self {
+    fn connected(connection: connection::Connection) -> Self {
         Self { link: Link::There(Some(connection)) }
     }
 
@@ -247,7 +247,7 @@ impl EvalWorker {
     }
 
     /// As [`poll`](Self::poll), with the ticket of what was asked for; without one for an error that concerns the worker.
-    pub fn poll_ticket(&mut self, timeout: Duration) -> Option<(Option<Ticket>, Outcome)> {
+    pub fn poll_ticket(&mut self, timeout: Duration) -> Option<(Option<Ticket>, EvalOutcome)> {
         match &mut self.link {
             Link::Here { shared, asker, .. } => match shared.poll(*asker, timeout) {
                 Polled::Found(ticket, outcome) => Some((ticket, outcome)),

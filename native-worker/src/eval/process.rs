@@ -15,19 +15,22 @@ use std::{
     time::Duration,
 };
 
-use rollmesh_core::{evaluation::Ticket, worker::Registry};
+use rollmesh_core::{
+    eval_worker::{EvalDone, EvalOrder, EvalSpec, EvalWorkerError, Found, weights_from_bytes, weights_to_bytes},
+    evaluation::{EvaluationRequest, Ticket},
+    worker::Registry,
+};
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process_group};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EvalWorkerError,
-    engine::{self, Order, Report},
-    makers::EvalSpec,
+    engine::{self, Report},
     names::WORKER_COMMAND,
-    wire::{Found, Wanted, check_len, receive, send},
+    wire::{receive, send},
 };
 use crate::{
     envs::last_lines,
+    kernels,
     launch::{ConfineFlags, Confinement, Grant, Inventory, take_stdio},
 };
 
@@ -69,8 +72,14 @@ struct Birth {
 
 #[derive(Serialize, Deserialize)]
 enum Said {
-    Evaluate { ticket: Ticket, wanted: Wanted },
-    Cancel { ticket: Ticket },
+    /// With weights as bytes, if there are others.
+    Evaluate {
+        ticket: Ticket,
+        request: EvaluationRequest,
+    },
+    Cancel {
+        ticket: Ticket,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -147,20 +156,18 @@ impl ProcessEngine {
         Ok(engine)
     }
 
-    pub(super) fn tell(&self, order: Order) {
+    pub(super) fn tell(&self, order: EvalOrder) {
         let said = match order {
-            Order::Cancel(ticket) => Ok((Said::Cancel { ticket }, Vec::new())),
-            Order::Evaluate { ticket, weights, request } => Wanted::of(request, weights.as_ref())
-                .and_then(|(wanted, bytes)| {
-                    check_len("its weights", &bytes)?;
-                    Ok((Said::Evaluate { ticket, wanted }, bytes))
-                })
-                .map_err(|error| Report::Done(ticket, Err(error))),
+            EvalOrder::Cancel(ticket) => Ok((Said::Cancel { ticket }, Vec::new())),
+            EvalOrder::Evaluate { ticket, weights, request } => match weights_to_bytes(weights.as_ref()) {
+                Ok(bytes) => Ok((Said::Evaluate { ticket, request }, bytes)),
+                Err(error) => Err(EvalDone { ticket, result: Err(error) }),
+            },
         };
         match said {
             // A process that is gone is told of another way.
             Ok(said) => drop(self.orders.send(said)),
-            Err(report) => (self.tell)(Ok(report)),
+            Err(done) => (self.tell)(Ok(Report::Done(done))),
         }
     }
 }
@@ -194,7 +201,7 @@ impl Told {
             Self::Broken(error) => Report::Broken(error),
             Self::Done(found) => {
                 let (ticket, result) = found.read(bytes);
-                Report::Done(ticket, result)
+                Report::Done(EvalDone { ticket, result })
             }
         }
     }
@@ -262,7 +269,7 @@ impl Pipes {
             let _ = rustix::process::nice(NICE);
         }
         let mut told = self.told;
-        let makers = match spec.makers(registry) {
+        let makers = match spec.makers(registry, kernels::AUTO) {
             Ok(makers) => makers,
             Err(error) => return send(&mut told, &Told::Broken(error), &[]),
         };
@@ -283,12 +290,9 @@ impl Pipes {
                 Report::Progress => (Told::Progress, Vec::new()),
                 Report::Ready => (Told::Ready, Vec::new()),
                 Report::Broken(error) => (Told::Broken(error), Vec::new()),
-                Report::Done(ticket, result) => {
+                Report::Done(EvalDone { ticket, result }) => {
                     let (found, bytes) = Found::of(ticket, result);
-                    match check_len("its result", &bytes) {
-                        Ok(()) => (Told::Done(found), bytes),
-                        Err(error) => (Told::Done(Found::of(ticket, Err(error)).0), Vec::new()),
-                    }
+                    (Told::Done(found), bytes)
                 }
             };
             match send(&mut told, &message, &bytes) {
@@ -306,12 +310,12 @@ impl Pipes {
 }
 
 /// Hands orders on until there are no more. Then the process ends, also if its environment hangs.
-fn obey(mut said: BufReader<File>, orders: Sender<Order>) {
+fn obey(mut said: BufReader<File>, orders: Sender<EvalOrder>) {
     while let Ok((said, bytes)) = receive(&mut said) {
         let order = match said {
-            Said::Cancel { ticket } => Order::Cancel(ticket),
-            Said::Evaluate { ticket, wanted } => match wanted.weights(&bytes) {
-                Ok(weights) => Order::Evaluate { ticket, weights, request: wanted.request },
+            Said::Cancel { ticket } => EvalOrder::Cancel(ticket),
+            Said::Evaluate { ticket, request } => match weights_from_bytes(&bytes) {
+                Ok(weights) => EvalOrder::Evaluate { ticket, weights, request },
                 // Only this program writes them, and only whole.
                 Err(_) => break,
             },

@@ -10,68 +10,33 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(unix)]
 use rollmesh_core::{
-    evaluation::{Asker, Earlier, Evaluation, EvaluationQueue, EvaluationRequest, Ticket},
+    eval_worker::{AnswerBytes, EvalConversation, EvalSpec},
+    time::Micros,
+};
+use rollmesh_core::{
+    eval_worker::{EvalDesk, EvalMakers, EvalOrder, EvalWorkerError, Polled},
+    evaluation::{Asker, Earlier, EvaluationRequest, Ticket},
     weights::Weights,
 };
+use tokio::sync::Notify;
 
-use super::{
-    EvalMakers, EvalWorkerError,
-    engine::{self, Order, Report},
-};
+use super::engine::{self, Report};
 #[cfg(unix)]
-use super::{makers::EvalSpec, process::ProcessEngine};
-
-/// An evaluation that waits.
-#[derive(Debug)]
-struct Job {
-    weights: Option<Given>,
-    request: EvaluationRequest,
-}
-
-/// Weights, and with which evaluation they were given.
-#[derive(Clone, Debug)]
-struct Given {
-    number: u64,
-    weights: Weights,
-}
-
-/// A result, or an error, once.
-pub(super) type Outcome = Result<Evaluation, EvalWorkerError>;
-
-/// What came of waiting.
-#[derive(Debug)]
-pub(super) enum Polled {
-    /// A result or an error; without a ticket it concerns the worker.
-    Found(Option<Ticket>, Outcome),
-    /// Nothing so soon.
-    NotYet,
-    /// Nothing, and there is nothing to wait for.
-    Nothing,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    queue: EvaluationQueue<Job, Outcome>,
-    /// The engine failed while nobody waited for anything.
-    trouble: Option<EvalWorkerError>,
-    /// The first engine is there, or has failed.
-    has_begun: bool,
-    /// The weights that were given last, and how many have been.
-    weights: Option<Given>,
-    given: u64,
-    /// Those that were evaluated last.
-    accepted: Option<Given>,
-    askers: u64,
-    is_stopped: bool,
-}
+use super::process::ProcessEngine;
 
 /// What handles and the supervising thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    state: Mutex<State>,
+    desk: Mutex<EvalDesk>,
     changed: Condvar,
+    /// The same for who waits without a thread.
+    notify: Arc<Notify>,
     events: Sender<Event>,
+    /// Where its clock begins.
+    #[cfg(unix)]
+    begun: Instant,
 }
 
 #[derive(Debug)]
@@ -99,29 +64,60 @@ impl Shared {
     /// Starts to supervise, and with it the first engine.
     pub(super) fn start(source: Source, timeout: Duration) -> io::Result<(Arc<Self>, thread::JoinHandle<()>)> {
         let (events, heard) = mpsc::channel();
-        let shared = Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), events });
-        let supervisor = Supervisor {
-            shared: shared.clone(),
-            source,
-            timeout,
-            engine: None,
-            number: 0,
-            current: None,
-            evaluated: None,
-        };
+        let shared = Arc::new(Self {
+            desk: Mutex::default(),
+            changed: Condvar::new(),
+            notify: Arc::default(),
+            events,
+            #[cfg(unix)]
+            begun: Instant::now(),
+        });
+        let supervisor = Supervisor { shared: shared.clone(), source, timeout, engine: None, number: 0 };
         let thread = thread::Builder::new().name("eval-supervisor".into()).spawn(move || supervisor.run(&heard))?;
         Ok((shared, thread))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn desk(&self) -> MutexGuard<'_, EvalDesk> {
         // Nobody panics while holding it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Now, on this worker's clock.
+    #[cfg(unix)]
+    pub(super) fn now(&self) -> Micros {
+        Micros(u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// Does something at the desk, and lets the supervisor look what there is to be done.
+    #[cfg(unix)]
+    pub(super) fn at_desk<T>(&self, work: impl FnOnce(&mut EvalDesk, Micros) -> T) -> T {
+        let done = work(&mut self.desk(), self.now());
+        self.wake();
+        done
+    }
+
+    /// Waits for the answer to an asker's question; none if it has not asked.
+    #[cfg(unix)]
+    pub(super) fn wait_for_answer(&self, conversation: &mut EvalConversation) -> Option<AnswerBytes> {
+        let mut desk = self.desk();
+        loop {
+            let now = self.now();
+            if let Some(answer) = conversation.poll_answer(&mut desk, now) {
+                return Some(answer);
+            }
+            let left = Duration::from_micros(conversation.deadline()?.since(now).0);
+            (desk, _) = self.changed.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Tells of everything that changes at the desk, those who wait without a thread.
+    #[cfg(unix)]
+    pub(super) fn changes(&self) -> Arc<Notify> {
+        self.notify.clone()
     }
 
     pub(super) fn asker(&self) -> Asker {
-        let mut state = self.state();
-        state.askers += 1;
-        Asker(state.askers)
+        self.desk().asker()
     }
 
     pub(super) fn submit(
@@ -131,21 +127,7 @@ impl Shared {
         request: EvaluationRequest,
         earlier: Earlier,
     ) -> Result<Ticket, EvalWorkerError> {
-        let mut state = self.state();
-        if state.is_stopped {
-            return Err(EvalWorkerError::Stopped);
-        }
-        let given = match weights {
-            Some(weights) => Some(Given { number: state.given + 1, weights }),
-            // Not what the engine has: that may be another one by then.
-            None => state.weights.clone(),
-        };
-        let ticket = state.queue.submit(asker, Job { weights: given.clone(), request }, earlier)?;
-        state.given = given.as_ref().map_or(state.given, |given| state.given.max(given.number));
-        state.weights = given;
-        // What is asked for now will tell if that is still so.
-        state.trouble = None;
-        drop(state);
+        let ticket = self.desk().submit(asker, weights, request, earlier)?;
         self.wake();
         Ok(ticket)
     }
@@ -153,36 +135,28 @@ impl Shared {
     /// The next result of an asker, waiting for it at most so long.
     pub(super) fn poll(&self, asker: Asker, timeout: Duration) -> Polled {
         let until = Instant::now().checked_add(timeout);
-        let mut state = self.state();
+        let mut desk = self.desk();
         loop {
-            if let Some((ticket, outcome)) = state.queue.poll(asker) {
-                return Polled::Found(Some(ticket), outcome);
-            }
-            if let Some(trouble) = state.trouble.take() {
-                return Polled::Found(None, Err(trouble));
-            }
-            if state.is_stopped || (state.has_begun && !state.queue.is_pending(asker)) {
-                return Polled::Nothing;
-            }
+            let polled = desk.poll(asker);
             let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return Polled::NotYet;
+            if polled != Polled::NotYet || left.is_zero() {
+                return polled;
             }
-            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            (desk, _) = self.changed.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    /// An asker is gone.
-    pub(super) fn forget(&self, asker: Asker) {
-        self.state().queue.forget(asker);
-        self.wake();
     }
 
     /// No more evaluations. The supervising thread ends, and with it the engine.
     pub(super) fn stop(&self) {
-        self.state().is_stopped = true;
-        self.changed.notify_all();
+        self.desk().stop();
+        self.tell_all();
         self.wake();
+    }
+
+    /// Something has changed for whoever waits.
+    fn tell_all(&self) {
+        self.changed.notify_all();
+        self.notify.notify_waiters();
     }
 
     fn wake(&self) {
@@ -198,23 +172,17 @@ struct Supervisor {
     engine: Option<Engine>,
     /// Of the latest engine.
     number: u64,
-    /// What the engine is evaluating, and whether it was told that nobody wants that.
-    current: Option<(Ticket, bool)>,
-    /// The weights of that, if there were some.
-    evaluated: Option<Given>,
 }
 
 struct Engine {
     hands: Hands,
-    /// The number of the weights that it was given last.
-    given: Option<u64>,
     is_ready: bool,
     last_heard: Instant,
 }
 
 /// How an engine is told something.
 enum Hands {
-    Thread(Sender<Order>),
+    Thread(Sender<EvalOrder>),
     #[cfg(unix)]
     Process(ProcessEngine),
 }
@@ -223,18 +191,12 @@ impl Supervisor {
     fn run(mut self, events: &Receiver<Event>) {
         self.engine = self.start_engine().map_err(|error| self.fail(error)).ok();
         loop {
-            let job = {
-                let mut state = self.shared.state();
-                if state.is_stopped {
-                    break;
-                }
-                if self.current.is_none() { state.queue.start() } else { None }
-            };
-            if let Some((ticket, job)) = job {
-                self.current = Some((ticket, false));
-                self.begin(ticket, job);
+            while let Some(order) = self.next_order() {
+                self.order(order);
             }
-            self.cancel_unwanted();
+            if self.shared.desk().is_stopped() {
+                break;
+            }
             let event = match self.patience() {
                 Some(patience) => events.recv_timeout(patience),
                 None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -250,7 +212,11 @@ impl Supervisor {
         }
     }
 
-    fn begin(&mut self, ticket: Ticket, job: Job) {
+    fn next_order(&self) -> Option<EvalOrder> {
+        self.shared.desk().next_order()
+    }
+
+    fn order(&mut self, order: EvalOrder) {
         if self.engine.is_none() {
             match self.start_engine() {
                 Ok(engine) => self.engine = Some(engine),
@@ -258,12 +224,10 @@ impl Supervisor {
             }
         }
         if let Some(engine) = &mut self.engine {
-            engine.last_heard = Instant::now();
-            let Job { weights, request } = job;
-            self.evaluated.clone_from(&weights);
-            let new = weights.filter(|given| engine.given.replace(given.number) != Some(given.number));
-            let weights = new.map(|given| given.weights);
-            engine.tell(Order::Evaluate { ticket, weights, request });
+            if matches!(order, EvalOrder::Evaluate { .. }) {
+                engine.last_heard = Instant::now();
+            }
+            engine.tell(order);
         }
     }
 
@@ -293,22 +257,12 @@ impl Supervisor {
                 Hands::Process(engine.map_err(|error| EvalWorkerError::setup("process", error))?)
             }
         };
-        Ok(Engine { hands, given: None, is_ready: false, last_heard: Instant::now() })
-    }
-
-    fn cancel_unwanted(&mut self) {
-        if let (Some((ticket, is_told)), Some(engine)) = (&mut self.current, &mut self.engine)
-            && !*is_told
-            && self.shared.state().queue.is_cancelled(*ticket)
-        {
-            *is_told = true;
-            engine.tell(Order::Cancel(*ticket));
-        }
+        Ok(Engine { hands, is_ready: false, last_heard: Instant::now() })
     }
 
     /// How long the engine may still be silent, if it has anything to do.
     fn patience(&self) -> Option<Duration> {
-        let engine = self.engine.as_ref().filter(|engine| !engine.is_ready || self.current.is_some())?;
+        let engine = self.engine.as_ref().filter(|engine| !engine.is_ready || self.shared.desk().is_busy())?;
         Some(self.timeout.saturating_sub(engine.last_heard.elapsed()))
     }
 
@@ -319,40 +273,19 @@ impl Supervisor {
             Report::Progress => {}
             Report::Ready => {
                 engine.is_ready = true;
-                self.shared.state().has_begun = true;
-                self.shared.changed.notify_all();
+                self.shared.desk().engine_ready();
+                self.shared.tell_all();
             }
             Report::Broken(error) => {
                 self.engine = None;
                 self.fail(error);
             }
-            Report::Done(ticket, result) => {
-                if self.current.take_if(|(current, _)| *current == ticket).is_some() {
-                    if result.is_err() {
-                        // Whatever state its environment and policy are in: the next evaluation has others.
-                        self.engine = None;
-                    }
-                    self.judge(&result);
-                    let cancelled = || EvalWorkerError::Failed("it was cancelled".into());
-                    self.finish(ticket, result.and_then(|found| found.ok_or_else(cancelled)));
+            Report::Done(done) => {
+                if self.shared.desk().finish(done) {
+                    self.engine = None;
                 }
+                self.shared.tell_all();
             }
-        }
-    }
-
-    /// Remembers weights that could be evaluated, and forgets those that could not be taken.
-    fn judge(&mut self, result: &Result<Option<Evaluation>, EvalWorkerError>) {
-        let evaluated = self.evaluated.take();
-        let mut state = self.shared.state();
-        match result {
-            Ok(Some(_)) => state.accepted = evaluated,
-            Err(EvalWorkerError::Weights(_)) => {
-                let number = |given: &Option<Given>| given.as_ref().map(|given| given.number);
-                if number(&state.weights) == number(&evaluated) {
-                    state.weights = state.accepted.clone();
-                }
-            }
-            Ok(None) | Err(_) => {}
         }
     }
 
@@ -361,8 +294,10 @@ impl Supervisor {
         let Some(engine) = self.engine.take() else { return };
         if !engine.is_ready {
             self.fail(EvalWorkerError::setup("process", words));
-        } else if self.current.is_some() {
+        } else if self.shared.desk().is_busy() {
             self.fail(EvalWorkerError::Ended(words));
+        } else {
+            self.shared.desk().engine_gone();
         }
     }
 
@@ -379,32 +314,15 @@ impl Supervisor {
         self.fail(EvalWorkerError::Overdue { doing, limit_ms });
     }
 
-    /// Tells whoever waits for the evaluation, or else whoever asks next. An evaluation that has not been begun meets the
-    /// same trouble, and is told then.
-    fn fail(&mut self, error: EvalWorkerError) {
-        self.shared.state().has_begun = true;
-        match self.current.take() {
-            Some((ticket, _)) => self.finish(ticket, Err(error)),
-            None => {
-                let mut state = self.shared.state();
-                if !state.queue.has_waiting() {
-                    state.trouble = Some(error);
-                }
-                drop(state);
-                self.shared.changed.notify_all();
-            }
-        }
-    }
-
-    fn finish(&self, ticket: Ticket, outcome: Outcome) {
-        self.shared.state().queue.finish(ticket, outcome);
-        self.shared.changed.notify_all();
+    fn fail(&self, error: EvalWorkerError) {
+        self.shared.desk().engine_failed(error);
+        self.shared.tell_all();
     }
 }
 
 impl Engine {
     /// An engine that does not hear is gone, which is told another way.
-    fn tell(&mut self, order: Order) {
+    fn tell(&mut self, order: EvalOrder) {
         match &mut self.hands {
             Hands::Thread(orders) => drop(orders.send(order)),
             #[cfg(unix)]

@@ -26,7 +26,6 @@
 mod confine;
 mod inventory;
 mod local;
-mod spec;
 #[cfg(unix)]
 mod stdio;
 
@@ -39,7 +38,7 @@ pub(crate) use confine::limit_memory;
 pub(crate) use confine::{ConfineFlags, Confinement};
 pub use inventory::{Grant, Inventory};
 pub use local::LocalLauncher;
-pub use spec::{BadAmount, WorkerSpec};
+pub use rollmesh_core::worker::{BadAmount, WorkerSpec};
 #[cfg(unix)]
 pub(crate) use stdio::take_stdio;
 

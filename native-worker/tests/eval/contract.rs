@@ -29,7 +29,7 @@ pub(crate) fn result(worker: &mut EvalWorker) -> Evaluation {
 
 /// The same in a thread and in a process.
 fn both(spec: &EvalSpec) -> [EvalWorker; 2] {
-    let makers = spec.makers(&native(registry())).unwrap();
+    let makers = spec.makers(&native(registry()), AUTO).unwrap();
     [EvalWorker::in_thread(makers).unwrap(), EvalWorker::in_process(spec).unwrap()]
 }
 

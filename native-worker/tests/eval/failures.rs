@@ -37,7 +37,7 @@ pub(crate) fn what_hangs_is_given_up_once_and_replaced() {
         let settings = json!({ "does": "hang", "once": dir.path().join(name) });
         EvalSpec { timeout_ms: LIMIT_MS, ..lab(settings) }
     };
-    let makers = spec("thread").makers(&native(registry())).unwrap();
+    let makers = spec("thread").makers(&native(registry()), AUTO).unwrap();
     let workers = [
         EvalWorker::in_thread_with(makers, Duration::from_millis(LIMIT_MS)).unwrap(),
         EvalWorker::in_process(&spec("process")).unwrap(),

@@ -9,6 +9,7 @@ mod clients;
 mod dashboard;
 mod determinism;
 mod driver;
+mod evaluating;
 mod front;
 mod group;
 mod program;

@@ -111,16 +111,16 @@ impl StartForm {
     }
 }
 
-const fn error(field: &'static str, expected: &'static str) -> FormError {
+pub(super) const fn error(field: &'static str, expected: &'static str) -> FormError {
     FormError { field, expected }
 }
 
-fn whole(text: &str) -> Option<u64> {
+pub(super) fn whole(text: &str) -> Option<u64> {
     let digits: String = text.chars().filter(|c| !matches!(c, ' ' | ',' | '_' | '\u{2009}')).collect();
     digits.parse().ok()
 }
 
-fn in_range(text: &str, least: u32, most: u32) -> Option<u32> {
+pub(super) fn in_range(text: &str, least: u32, most: u32) -> Option<u32> {
     whole(text).and_then(|value| u32::try_from(value).ok()).filter(|value| (least..=most).contains(value))
 }
 

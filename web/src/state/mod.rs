@@ -6,6 +6,7 @@
 mod connection;
 mod curves;
 mod envs;
+mod evaluate_form;
 mod form;
 mod obstacle;
 mod reduce;
@@ -28,10 +29,11 @@ pub use self::{
     connection::Connection,
     curves::Curves,
     envs::{DemoEnv, Player, TrainableEnv, trainable_envs},
+    evaluate_form::{evaluable_envs, evaluator},
     form::{FormError, MODES, StartForm},
     reduce::reduce,
     requests::{Action, Requests},
-    tab_worker::{TabStatus, TabWorker},
+    tab_worker::{TabEvaluator, TabJob, TabStatus, TabWorker},
 };
 
 /// Everything that the views show.
@@ -59,7 +61,7 @@ pub struct State {
     pub workers: BTreeMap<u32, WorkerRow>,
     /// The latest fragment of the watched slot.
     pub trace: Option<Arc<EnvTrace>>,
-    /// This tab as a worker.
+    /// This tab at work for the hub.
     pub tab: TabWorker,
     /// What was asked and not yet answered.
     pub requests: Requests,
@@ -148,9 +150,11 @@ pub enum Effect {
     },
     /// Send to the hub.
     Send(Box<Message>),
-    /// Start the Web Worker with a worker token.
+    /// Start the Web Worker.
     StartTab {
-        /// The token that the hub gave.
+        /// What it is to do.
+        job: TabJob,
+        /// The token that the hub gave for that.
         token: Token,
     },
     /// Tell the Web Worker to leave.

@@ -10,7 +10,7 @@ impl State {
     pub fn obstacle(&self, action: &Action) -> Option<&'static str> {
         match action {
             // These need no hub.
-            Action::Leave => return (self.tab == TabWorker::Out).then_some("This tab does not work for a run."),
+            Action::Leave => return (self.tab == TabWorker::Out).then_some("This tab does nothing for the hub."),
             Action::Watch { slot } if self.source == Source::Demo => return self.slot_obstacle(*slot),
             Action::PlayDemo(_) => return (self.source != Source::Demo).then_some("The demo is over: a hub is there."),
             _ => {}
@@ -39,7 +39,7 @@ impl State {
                 Some(_) => None,
             },
             Action::Watch { slot } => self.slot_obstacle(*slot),
-            Action::Join if self.tab != TabWorker::Out => Some("This tab has joined already."),
+            Action::Join | Action::Evaluate(_) if self.tab != TabWorker::Out => Some("This tab has joined already."),
             _ => None,
         }
     }
@@ -114,7 +114,7 @@ mod tests {
     fn without_a_hub_a_tab_can_only_leave_and_the_demo_only_be_watched() {
         let mut state = state(Phase::Running);
         state.connection = Connection::Waiting { attempt: 1 };
-        state.tab = TabWorker::Joining;
+        state.tab = TabWorker::Joining(super::super::TabJob::Sample);
         for action in [Action::Pause, Action::AddWorker, Action::Join, Action::Watch { slot: 0 }] {
             assert!(!can(&state, action));
         }

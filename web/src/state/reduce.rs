@@ -5,13 +5,15 @@ use std::sync::Arc;
 use rollmesh_core::{
     protocol::{
         Message, RefusalCode,
-        message::{EvaluationPoint, Iteration, Refused, Reply, WorkerToken},
+        message::{EvaluationPoint, Iteration, NewToken, Refused, Reply, WorkerToken},
         reconnect_delay,
     },
     time::Micros,
 };
 
-use super::{Action, Connection, DemoEnv, DemoRun, Effect, Event, Level, Source, State, TabStatus, TabWorker, Toast};
+use super::{
+    Action, Connection, DemoEnv, DemoRun, Effect, Event, Level, Source, State, TabJob, TabStatus, TabWorker, Toast,
+};
 
 /// Toasts on the page at a time; older ones make room.
 const MAX_TOASTS: usize = 4;
@@ -93,10 +95,12 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
         }
         Message::Goodbye(goodbye) => toast(state, Level::Info, format!("The hub is leaving: {}", goodbye.reason)),
         Message::Reply(reply) => hear_reply(state, reply),
-        Message::WorkerToken(WorkerToken { request, token }) => match state.requests.answer(request) {
-            Some(Action::Join) if state.tab == TabWorker::Joining => vec![Effect::StartTab { token }],
-            _ => vec![],
-        },
+        Message::WorkerToken(WorkerToken { request, token }) | Message::NewToken(NewToken { request, token, .. }) => {
+            match (state.requests.answer(request).and_then(Action::into_job), &state.tab) {
+                (Some(job), TabWorker::Joining(joining)) if job == *joining => vec![Effect::StartTab { job, token }],
+                _ => vec![],
+            }
+        }
         message => show(state, message),
     }
 }
@@ -165,7 +169,7 @@ fn close(state: &mut State, random: u32) -> Vec<Effect> {
 
 fn give_up_requests(state: &mut State) -> Vec<Effect> {
     let given_up: Vec<Action> = state.requests.drain().collect();
-    if state.tab == TabWorker::Joining {
+    if matches!(state.tab, TabWorker::Joining(_)) {
         state.tab = TabWorker::Out;
     }
     let say = |action: Action| {
@@ -192,7 +196,8 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
         }
         Action::Watch { slot } if state.source == Source::Demo => return vec![Effect::WatchDemo { slot }],
         Action::PlayDemo(env) => return play_demo(state, env),
-        Action::Join => state.tab = TabWorker::Joining,
+        Action::Join => state.tab = TabWorker::Joining(TabJob::Sample),
+        Action::Evaluate(ref evaluator) => state.tab = TabWorker::Joining(TabJob::Evaluate(evaluator.clone())),
         _ => {}
     }
     state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect()
@@ -203,23 +208,26 @@ fn hear_reply(state: &mut State, reply: Reply) -> Vec<Effect> {
     if reply.error.is_empty() {
         return action.done().map(|text| toast(state, Level::Info, text.into())).unwrap_or_default();
     }
-    if action == Action::Join {
+    let failed = action.failed();
+    if action.into_job().is_some() {
         state.tab = TabWorker::Out;
     }
-    toast(state, Level::Error, format!("{}: {}", action.failed(), reply.error))
+    toast(state, Level::Error, format!("{failed}: {}", reply.error))
 }
 
 fn hear_tab(state: &mut State, status: TabStatus) -> Vec<Effect> {
-    if state.tab == TabWorker::Out {
-        return vec![];
-    }
+    let Some(job) = state.tab.job().cloned() else { return vec![] };
     if !status.has_ended() {
-        state.tab = TabWorker::In(status);
+        state.tab = TabWorker::In(job, status);
         return vec![];
     }
     state.tab = TabWorker::Out;
+    let what = match job {
+        TabJob::Sample => "works for the run",
+        TabJob::Evaluate(_) => "evaluates",
+    };
     let mut effects = vec![Effect::StopTab];
-    effects.extend(toast(state, Level::Warning, format!("This tab no longer works for the run: {}", status.reason)));
+    effects.extend(toast(state, Level::Warning, format!("This tab no longer {what}: {}", status.reason)));
     effects
 }
 

@@ -1,9 +1,14 @@
 //! What was asked of the hub and not yet answered.
 
 use rollmesh_core::protocol::{
-    Message,
-    message::{self, Request},
+    Message, Role, TokenAction,
+    message::{self, ManageTokens, Request},
 };
+
+use super::{TabEvaluator, TabJob};
+
+/// How long a token lasts with which this tab evaluates: as long as one with which it samples.
+const EVALUATOR_SECONDS: u64 = 24 * 60 * 60;
 
 /// Something that a person asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +41,8 @@ pub enum Action {
     Start(super::StartForm),
     /// Let this tab work for the run.
     Join,
+    /// Let this tab evaluate for whoever asks.
+    Evaluate(TabEvaluator),
     /// Let this tab stop working.
     Leave,
 }
@@ -56,12 +63,22 @@ impl Action {
             Self::PlayDemo(env) => format!("{} is not played", env.name),
             Self::Start(_) => "The run was not started".into(),
             Self::Join => "This tab did not join".into(),
+            Self::Evaluate(_) => "This tab does not evaluate".into(),
             Self::Leave => "This tab did not leave".into(),
         }
     }
 }
 
 impl Action {
+    /// What this tab is to do, for actions that let it do something.
+    pub(super) fn into_job(self) -> Option<TabJob> {
+        match self {
+            Self::Join => Some(TabJob::Sample),
+            Self::Evaluate(evaluator) => Some(TabJob::Evaluate(evaluator)),
+            _ => None,
+        }
+    }
+
     /// What to say when it was done, if nothing else on the page shows it.
     #[must_use]
     pub(super) const fn done(&self) -> Option<&'static str> {
@@ -102,6 +119,13 @@ impl Requests {
             Action::Watch { slot } => Message::Watch(message::Watch { request, slot: *slot }),
             Action::Start(form) => Message::StartRun(form.message(request)),
             Action::Join => Message::WorkerTokenRequest(Request { request }),
+            Action::Evaluate(_) => Message::ManageTokens(ManageTokens {
+                request,
+                action: TokenAction::Create.to_wire(),
+                role: Role::Evaluator.to_wire(),
+                token: 0,
+                seconds: EVALUATOR_SECONDS,
+            }),
             Action::PlayDemo(_) | Action::Leave => return None,
         };
         self.last = request;

@@ -1,30 +1,72 @@
-//! This tab as a worker of the run.
+//! This tab at work for the hub.
 
-/// What this tab does for the run.
+use rollmesh_core::eval_worker::EvalSpec;
+
+/// What this tab does for the hub.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum TabWorker {
     /// Nothing.
     #[default]
     Out,
     /// A token was asked for.
-    Joining,
+    Joining(TabJob),
     /// The Web Worker is at it.
-    In(TabStatus),
+    In(TabJob, TabStatus),
+}
+
+/// What a tab can do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TabJob {
+    /// Sample for the run.
+    Sample,
+    /// Evaluate for whoever asks.
+    Evaluate(TabEvaluator),
+}
+
+/// An evaluation worker in a tab.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TabEvaluator {
+    /// The name by which it is found at the hub.
+    pub name: String,
+    /// What it is made of.
+    pub spec: EvalSpec,
+}
+
+impl TabWorker {
+    /// What this tab does or is about to do.
+    #[must_use]
+    pub fn job(&self) -> Option<&TabJob> {
+        match self {
+            Self::Out => None,
+            Self::Joining(job) | Self::In(job, _) => Some(job),
+        }
+    }
+
+    /// The name under which this tab evaluates, if it does.
+    #[must_use]
+    pub fn evaluator(&self) -> Option<&TabEvaluator> {
+        match self.job()? {
+            TabJob::Sample => None,
+            TabJob::Evaluate(evaluator) => Some(evaluator),
+        }
+    }
 }
 
 /// What the Web Worker says of itself, a few times a second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TabStatus {
-    /// `connecting`, `waiting`, `idle`, `sampling`, or `ended`.
+    /// `connecting`, `waiting`, `idle`, `sampling`, `evaluating`, or `ended`.
     pub state: String,
     /// Why it ended, else empty.
     pub reason: String,
-    /// The id that the hub gave it, 0 before.
+    /// The id that the hub gave to a worker, 0 before.
     pub worker: u32,
     /// Env steps done.
     pub env_steps: u64,
     /// Fragments delivered.
     pub fragments: u64,
+    /// Evaluations that came to a result.
+    pub evaluations: u64,
     /// Version of the weights that act.
     pub weights_version: u64,
     /// Env steps per second over the last seconds.

@@ -2,16 +2,19 @@
 
 use rollmesh_core::{
     protocol::{
-        Message, Phase, RefusalCode, Role, Token,
+        Message, Phase, RefusalCode, Role, Token, TokenAction,
         message::{
-            EnvTrace, EvaluationPoint, Iteration, LedgerReport, Notice, Refused, Reply, Request, RunStatus, Welcome,
-            WorkerGone, WorkerRow, WorkerToken,
+            EnvTrace, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply,
+            Request, RunStatus, Welcome, WorkerGone, WorkerRow, WorkerToken,
         },
     },
     time::Micros,
 };
 
-use super::{Action, Connection, DemoEnv, DemoRun, Effect, Event, Level, Source, State, TabStatus, TabWorker, reduce};
+use super::{
+    Action, Connection, DemoEnv, DemoRun, Effect, Event, Level, Source, State, TabJob, TabStatus, TabWorker, evaluator,
+    reduce,
+};
 
 fn welcome() -> Event {
     Event::Received(Message::Welcome(Welcome {
@@ -263,18 +266,50 @@ fn this_tab_joins_works_and_leaves() {
     let mut state = online();
     let effects = reduce(&mut state, Event::Act(Action::Join));
     assert_eq!(effects, [send(Message::WorkerTokenRequest(Request { request: 1 }))]);
-    assert_eq!(state.tab, TabWorker::Joining);
+    assert_eq!(state.tab, TabWorker::Joining(TabJob::Sample));
 
     let token = Event::Received(Message::WorkerToken(WorkerToken { request: 1, token: Token::new([7; 32]) }));
-    assert_eq!(reduce(&mut state, token.clone()), [Effect::StartTab { token: Token::new([7; 32]) }]);
+    assert_eq!(
+        reduce(&mut state, token.clone()),
+        [Effect::StartTab { job: TabJob::Sample, token: Token::new([7; 32]) }]
+    );
     assert_eq!(reduce(&mut state, token), []);
 
     let sampling = TabStatus { state: "sampling".into(), env_steps: 512, ..TabStatus::default() };
     reduce(&mut state, Event::Tab(sampling.clone()));
-    assert_eq!(state.tab, TabWorker::In(sampling.clone()));
+    assert_eq!(state.tab, TabWorker::In(TabJob::Sample, sampling.clone()));
 
     assert_eq!(reduce(&mut state, Event::Act(Action::Leave)), [Effect::StopTab]);
     reduce(&mut state, Event::Tab(sampling));
+    assert_eq!(state.tab, TabWorker::Out);
+}
+
+#[test]
+fn this_tab_evaluates_under_a_name_with_a_token_of_its_own() {
+    let mut state = online();
+    let judge = evaluator("CartPole-v1", ["judge", "1", "7", "64"]).expect("valid");
+    let effects = reduce(&mut state, Event::Act(Action::Evaluate(judge.clone())));
+    let (role, action) = (Role::Evaluator.to_wire(), TokenAction::Create.to_wire());
+    let wish = ManageTokens { request: 1, action, role, token: 0, seconds: 24 * 60 * 60 };
+    assert_eq!(effects, [send(Message::ManageTokens(wish))]);
+    assert!(state.obstacle(&Action::Join).is_some(), "a tab does one thing");
+
+    let token = Token::new([7; 32]);
+    let made = Event::Received(Message::NewToken(NewToken { request: 1, role, expires: 0, token }));
+    let job = TabJob::Evaluate(judge.clone());
+    assert_eq!(reduce(&mut state, made.clone()), [Effect::StartTab { job: job.clone(), token }]);
+    assert_eq!(reduce(&mut state, made), []);
+    let idle = TabStatus { state: "idle".into(), evaluations: 3, ..TabStatus::default() };
+    reduce(&mut state, Event::Tab(idle.clone()));
+    assert_eq!((state.tab.evaluator(), &state.tab), (Some(&judge), &TabWorker::In(job, idle)));
+
+    let ended = TabStatus { state: "ended".into(), reason: "the name 'judge' is taken".into(), ..TabStatus::default() };
+    assert_eq!(reduce(&mut state, Event::Tab(ended))[0], Effect::StopTab);
+    let said = state.toasts.last().map(|toast| toast.text.as_str());
+    assert_eq!(said, Some("This tab no longer evaluates: the name 'judge' is taken"));
+    // A hub that gives no token.
+    reduce(&mut state, Event::Act(Action::Evaluate(judge)));
+    reduce(&mut state, reply(2, "there are 64 tokens already"));
     assert_eq!(state.tab, TabWorker::Out);
 }
 
@@ -285,7 +320,7 @@ fn a_refused_or_ended_tab_worker_says_why() {
     reduce(&mut state, reply(1, "no run"));
     assert_eq!(state.tab, TabWorker::Out);
 
-    state.tab = TabWorker::Joining;
+    state.tab = TabWorker::Joining(TabJob::Sample);
     let ended = TabStatus { state: "ended".into(), reason: "removed".into(), ..TabStatus::default() };
     let effects = reduce(&mut state, Event::Tab(ended));
     assert_eq!(effects[0], Effect::StopTab);

@@ -4,6 +4,7 @@ mod action_button;
 mod banner;
 mod controls;
 mod curves;
+mod evaluate_form;
 mod header;
 mod key_numbers;
 mod ledger;

@@ -1,27 +1,20 @@
-//! This tab as a worker.
+//! This tab at work for the hub.
 
 use leptos::prelude::*;
 
-use super::action_button::ActionButton;
+use super::{action_button::ActionButton, evaluate_form::EvaluateForm};
 use crate::{
     format,
     shell::Store,
-    state::{Action, State, TabStatus, TabWorker},
+    state::{Action, State, TabEvaluator, TabStatus, TabWorker},
 };
 
-/// Join, see what one contributes, leave.
+/// Join or evaluate, see what one contributes, leave.
 #[component]
 pub(crate) fn ThisTab() -> impl IntoView {
     let store = expect_context::<Store>();
     let is_out = store.select(|state| state.tab == TabWorker::Out);
-    let line = move |id: &'static str, name: &'static str, value: fn(&TabStatus) -> String| {
-        view! {
-            <div class="line">
-                <dt>{name}</dt>
-                <dd data-testid=id>{store.select(move |state| of_tab(state, value))}</dd>
-            </div>
-        }
-    };
+    let evaluator = store.select(|state| state.tab.evaluator().cloned());
     view! {
         <section class="card" aria-labelledby="tab-title" data-testid="this-tab">
             <div class="card-head">
@@ -31,12 +24,10 @@ pub(crate) fn ThisTab() -> impl IntoView {
             <Show
                 when=move || is_out.get()
                 fallback=move || view! {
-                    <dl class="lines">
-                        {line("tab-env-steps", "Env steps", |status| format::count(status.env_steps))}
-                        {line("tab-steps-per-s", "Steps per second", |status| format::short(status.steps_per_s))}
-                        {line("tab-fragments", "Fragments", |status| format::count(status.fragments))}
-                        {line("tab-weights", "Weights version", |status| format::count(status.weights_version))}
-                    </dl>
+                    {move || match evaluator.get() {
+                        Some(evaluator) => view! { <Evaluating evaluator/> }.into_any(),
+                        None => view! { <Sampling/> }.into_any(),
+                    }}
                     <ActionButton action=Action::Leave id="leave">"Leave"</ActionButton>
                 }
             >
@@ -44,30 +35,80 @@ pub(crate) fn ThisTab() -> impl IntoView {
                     "This tab can sample for the run in the background, like any other worker. Close it whenever you like: its slots go to others."
                 </p>
                 <ActionButton action=Action::Join id="join" class="button primary">"Join as worker"</ActionButton>
+                <EvaluateForm/>
             </Show>
         </section>
     }
 }
 
+#[component]
+fn Sampling() -> impl IntoView {
+    view! {
+        <dl class="lines">
+            <Line id="tab-env-steps" name="Env steps" value=|status| format::count(status.env_steps)/>
+            <Line id="tab-steps-per-s" name="Steps per second" value=|status| format::short(status.steps_per_s)/>
+            <Line id="tab-fragments" name="Fragments" value=|status| format::count(status.fragments)/>
+            <Line id="tab-weights" name="Weights version" value=|status| format::count(status.weights_version)/>
+        </dl>
+    }
+}
+
+#[component]
+fn Evaluating(
+    /// What this tab is.
+    evaluator: TabEvaluator,
+) -> impl IntoView {
+    view! {
+        <p class="hint">
+            "This tab evaluates as " <b data-testid="tab-name">{evaluator.name}</b> " in " {evaluator.spec.env}
+            " for whoever asks the hub for that name. What is asked of it ends with the tab."
+        </p>
+        <dl class="lines">
+            <Line id="tab-evaluations" name="Evaluations" value=|status| format::count(status.evaluations)/>
+            <Line id="tab-env-steps" name="Env steps" value=|status| format::count(status.env_steps)/>
+            <Line id="tab-steps-per-s" name="Steps per second" value=|status| format::short(status.steps_per_s)/>
+        </dl>
+    }
+}
+
+/// A number that the Web Worker tells.
+#[component]
+fn Line(
+    /// Name for tests.
+    id: &'static str,
+    /// What it is.
+    name: &'static str,
+    /// How it is written.
+    value: fn(&TabStatus) -> String,
+) -> impl IntoView {
+    let store = expect_context::<Store>();
+    view! {
+        <div class="line">
+            <dt>{name}</dt>
+            <dd data-testid=id>{store.select(move |state| of_tab(state, value))}</dd>
+        </div>
+    }
+}
+
 fn of_tab(state: &State, value: fn(&TabStatus) -> String) -> String {
     match &state.tab {
-        TabWorker::In(status) => value(status),
-        TabWorker::Out | TabWorker::Joining => "–".into(),
+        TabWorker::In(_, status) => value(status),
+        TabWorker::Out | TabWorker::Joining(_) => "–".into(),
     }
 }
 
 fn state_name(state: &State) -> String {
     match &state.tab {
         TabWorker::Out => "not a worker".into(),
-        TabWorker::Joining => "joining".into(),
-        TabWorker::In(status) => status.state.clone(),
+        TabWorker::Joining(_) => "joining".into(),
+        TabWorker::In(_, status) => status.state.clone(),
     }
 }
 
 fn tone(state: &State) -> &'static str {
     match &state.tab {
-        TabWorker::In(status) if status.state == "sampling" => "good",
-        TabWorker::In(status) if status.state == "waiting" => "warning",
-        TabWorker::Out | TabWorker::Joining | TabWorker::In(_) => "quiet",
+        TabWorker::In(_, status) if matches!(status.state.as_str(), "sampling" | "evaluating") => "good",
+        TabWorker::In(_, status) if status.state == "waiting" => "warning",
+        TabWorker::Out | TabWorker::Joining(_) | TabWorker::In(..) => "quiet",
     }
 }

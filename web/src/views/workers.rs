@@ -89,7 +89,7 @@ fn Row(id: u32) -> impl IntoView {
 }
 
 fn is_this_tab(state: &State, id: u32) -> bool {
-    matches!(&state.tab, TabWorker::In(status) if status.worker == id && id != 0)
+    matches!(&state.tab, TabWorker::In(_, status) if status.worker == id && id != 0)
 }
 
 fn state_name(state: u8) -> &'static str {

@@ -27,7 +27,7 @@ const LAYERS: &[&[&str]] = &[
     &["evaluation"],
     &["protocol", "offline"],
     &["worker", "group"],
-    &["calls"],
+    &["calls", "eval_worker"],
 ];
 
 /// What core must not contain, and why or what instead. A leading dot means a method call.

@@ -24,5 +24,5 @@ pub use lease::{LeaseGrantError, lease, lease_grant};
 pub use limits::FragmentLimits;
 pub use upload::{EncodeError, fragment_upload};
 pub use upload_error::{CutFault, UploadError};
-pub use weights::{WeightsUpdateError, weights, weights_frame, weights_in, weights_update};
+pub use weights::{WeightsUpdateError, readable_weights_update, weights, weights_frame, weights_in, weights_update};
 pub(super) use weights_reader::WeightsReader;

@@ -1,6 +1,6 @@
 //! [`Weights`] and [`WeightsUpdate`].
 
-use super::weights_reader::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, WeightsReader, read_values};
+use super::weights_reader::{MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, WeightsReader, check_table, read_values};
 use crate::{
     column::append_le,
     prelude::*,
@@ -49,6 +49,16 @@ pub fn weights_update(run: u32, weights: &Weights) -> WeightsUpdate {
     update.values.reserve(weights.value_bytes());
     weights.tensors().iter().for_each(|tensor| append_le(&mut update.values, &tensor.values));
     update
+}
+
+/// As [`weights_update`], for any weights: those that nobody could read are an error here, not there.
+///
+/// # Errors
+/// [`WeightsUpdateError`] names the tensor that is wrong.
+pub fn readable_weights_update(run: u32, weights: &Weights) -> Result<WeightsUpdate, WeightsUpdateError> {
+    let update = weights_update(run, weights);
+    check_table(&update)?;
+    Ok(update)
 }
 
 /// The frame of that message, which shares the weights.

@@ -137,6 +137,12 @@ struct Values {
     cut: Vec<u8>,
 }
 
+/// Looks at everything but the values, as whoever reads the update does.
+pub(super) fn check_table(update: &WeightsUpdate) -> Result<(), WeightsUpdateError> {
+    let WeightsUpdate { version, names, ranks, dims, values, .. } = update;
+    Values::new(*version, names, ranks, dims, values.len()).map(drop)
+}
+
 impl Values {
     /// Looks at everything but the values before anything is kept for them.
     fn new(

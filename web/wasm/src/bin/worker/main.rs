@@ -1,13 +1,17 @@
-//! The Web Worker of a tab that works for a run.
+//! The Web Worker of a tab that works at a hub.
 //!
-//! The page starts it, hears `ready`, and posts a task: the hub's URL and a worker's token. From then on the Web
-//! Worker speaks to the hub by itself and posts its status to the page; to end it, the page terminates it.
+//! The page starts it, hears `ready`, and posts a task: the hub's URL, a token and a name; and if it is to evaluate, what
+//! it is made of. From then on the Web Worker speaks to the hub by itself and posts its status to the page; to end it, the
+//! page terminates it.
 
 mod agent;
+mod evaluating;
 mod page;
 mod rate;
+mod sampling;
 mod slices;
 mod socket;
+mod work;
 
 use wasm_bindgen::prelude::*;
 use web_sys::MessageEvent;
@@ -17,8 +21,8 @@ use self::{agent::Agent, page::Task};
 fn main() {
     console_error_panic_hook::set_once();
     let on_message = Closure::<dyn FnMut(MessageEvent)>::new(|event: MessageEvent| match Task::read(&event.data()) {
-        Some(task) => Agent::start(task),
-        None => page::post_end("the page gave no task that can be read; reload it"),
+        Ok(task) => Agent::start(&task),
+        Err(reason) => page::post_end(&reason),
     });
     page::scope().set_onmessage(Some(on_message.as_ref().unchecked_ref()));
     // Lives as long as the Web Worker.

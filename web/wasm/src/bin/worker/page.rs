@@ -1,7 +1,13 @@
 //! What the page and its Web Worker tell each other: plain objects with named fields.
 
+use std::fmt::Display;
+
 use js_sys::{Object, Reflect};
-use rollmesh_core::{protocol::Token, time::Micros};
+use rollmesh_core::{
+    eval_worker::EvalSpec,
+    protocol::{Role, Token, handshake::Identity},
+    time::Micros,
+};
 use wasm_bindgen::prelude::*;
 use web_sys::DedicatedWorkerGlobalScope;
 
@@ -9,24 +15,47 @@ use web_sys::DedicatedWorkerGlobalScope;
 pub(crate) struct Task {
     /// The hub's WebSocket.
     pub(crate) url: String,
-    /// A token of the worker role.
+    /// A token of the worker's role, or of the evaluator's.
     pub(crate) token: Token,
-    /// Name for people.
+    /// Name for people, and of the evaluation worker if it is to be one.
     pub(crate) name: String,
+    /// What that is made of; without it the tab samples for the run.
+    pub(crate) spec: Option<EvalSpec>,
 }
 
 impl Task {
     /// Reads the page's message.
-    pub(crate) fn read(data: &JsValue) -> Option<Self> {
-        let text = |name: &str| Reflect::get(data, &name.into()).ok()?.as_string();
-        Some(Self { url: text("url")?, token: Token::from_hex(&text("token")?).ok()?, name: text("name")? })
+    pub(crate) fn read(data: &JsValue) -> Result<Self, String> {
+        let field = |name: &str| Reflect::get(data, &name.into()).ok().and_then(|value| value.as_string());
+        let text = |name: &str| field(name).ok_or_else(|| format!("the page's task has no '{name}'"));
+        let wrong = |name: &str, error: &dyn Display| format!("the page's task has a wrong '{name}': {error}");
+        let spec = field("spec").map(|spec| serde_json::from_str(&spec)).transpose();
+        Ok(Self {
+            url: text("url")?,
+            token: Token::from_hex(&text("token")?).map_err(|error| wrong("token", &error))?,
+            name: text("name")?,
+            spec: spec.map_err(|error| wrong("spec", &error))?,
+        })
+    }
+
+    /// What the tab says of itself to a hub.
+    pub(crate) fn identity(&self, role: Role, core_fingerprint: [u8; 16]) -> Identity {
+        Identity {
+            role,
+            token: self.token,
+            resume: None,
+            core_fingerprint,
+            kind: "browser".into(),
+            name: self.name.clone(),
+            device: "wasm".into(),
+        }
     }
 }
 
 /// How the work goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Status {
-    /// `connecting`, `waiting`, `idle` or `sampling`.
+    /// `connecting`, `waiting`, `idle`, `sampling` or `evaluating`.
     pub(crate) state: &'static str,
     /// The id that the hub gave, 0 before.
     pub(crate) worker: u32,
@@ -34,6 +63,8 @@ pub(crate) struct Status {
     pub(crate) env_steps: u64,
     /// Leases done, over all connections.
     pub(crate) fragments: u64,
+    /// Evaluations that came to a result.
+    pub(crate) evaluations: u64,
     /// Version of the weights that act.
     pub(crate) weights_version: u64,
     /// Env steps per second over the last seconds.
@@ -64,6 +95,7 @@ pub(crate) fn post_status(status: &Status) {
         ("worker", status.worker.into()),
         ("env_steps", (status.env_steps as f64).into()),
         ("fragments", (status.fragments as f64).into()),
+        ("evaluations", (status.evaluations as f64).into()),
         ("weights_version", (status.weights_version as f64).into()),
         ("steps_per_s", status.steps_per_s.into()),
     ]);

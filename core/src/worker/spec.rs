@@ -1,8 +1,8 @@
-//! What a worker needs.
-
-use std::collections::BTreeMap;
+//! What a worker needs of the machine that it runs on. Who grants that is a launcher's affair.
 
 use serde::{Deserialize, Serialize};
+
+use crate::prelude::*;
 
 /// What a worker needs of the machine that it runs on. By default it shares everything with everybody.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

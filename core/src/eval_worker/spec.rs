@@ -1,93 +1,22 @@
-//! Where an evaluation worker's environments and policy come from: closures, or names that travel.
+//! What an evaluation worker is made of, in names and settings that travel.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use core::fmt::Display;
 
-use rollmesh_core::{
-    callbacks::CallbackError,
-    config::Config,
-    env::{BaseEnv, EnvContext, EnvError, EnvMaker, EnvSpaces, EnvStart, InProcess},
-    evaluation::{Evaluator, EvaluatorOptions},
-    ids::SlotId,
-    policy::{Policy, PolicyContext, PolicyError},
-    rng::{Purpose, Streams},
-    run::HomeIndex,
-    worker::{RegisteredEnv, Registry},
-};
 use serde::{Deserialize, Serialize};
 
-use super::EvalWorkerError;
-use crate::{checkpoint::PolicyCheckpoint, kernels, launch::WorkerSpec};
-
-type InitFn = Arc<dyn Fn() -> Result<(), CallbackError> + Send + Sync>;
-type MakeEnv = Arc<dyn Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync>;
-type MakePolicy = Arc<dyn Fn(&EnvSpaces) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync>;
-
-/// What an evaluation worker in a thread is made of. Everything is asked for again when the worker has to be replaced.
-#[derive(Clone)]
-pub struct EvalMakers {
-    init: InitFn,
-    env: MakeEnv,
-    policy: MakePolicy,
-    options: EvaluatorOptions,
-}
-
-impl EvalMakers {
-    /// Environments, and a policy for what [`Evaluator::policy_spaces`] says of them.
-    #[must_use]
-    pub fn new(
-        env: impl Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
-        policy: impl Fn(&EnvSpaces) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            init: Arc::new(|| Ok(())),
-            env: Arc::new(env),
-            policy: Arc::new(policy),
-            options: EvaluatorOptions::default(),
-        }
-    }
-
-    /// Runs something first, before there are environments and a policy.
-    #[must_use]
-    #[doc(alias = "init_fn")]
-    pub fn with_init(mut self, init: impl Fn() -> Result<(), CallbackError> + Send + Sync + 'static) -> Self {
-        self.init = Arc::new(init);
-        self
-    }
-
-    /// Sets how it plays.
-    #[must_use]
-    pub fn with_options(mut self, options: EvaluatorOptions) -> Self {
-        self.options = options;
-        self
-    }
-
-    /// How it plays.
-    #[must_use]
-    pub fn options(&self) -> &EvaluatorOptions {
-        &self.options
-    }
-
-    pub(super) fn init(&self) -> Result<(), EvalWorkerError> {
-        (self.init)().map_err(|error| EvalWorkerError::setup("init function", error))
-    }
-
-    pub(super) fn evaluator(&self) -> Result<Evaluator, EvalWorkerError> {
-        let env = (self.env)().map_err(|error| EvalWorkerError::setup("environment", error))?;
-        let spaces = Evaluator::policy_spaces(env.as_ref(), &self.options)
-            .map_err(|error| EvalWorkerError::setup("environment", error))?;
-        let policy = (self.policy)(&spaces).map_err(|error| EvalWorkerError::setup("policy", error))?;
-        Evaluator::new(env, policy, self.options.clone()).map_err(|error| EvalWorkerError::setup("policy", error))
-    }
-}
-
-impl fmt::Debug for EvalMakers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EvalMakers").field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
-/// Sub-environments of an evaluation where nobody says how many, so that the same seed means the same episodes.
-pub(crate) const NUM_ENVS: u32 = 4;
+use super::{EvalMakers, EvalWorkerError};
+use crate::{
+    config::Config,
+    env::{BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess},
+    evaluation::EvaluatorOptions,
+    ids::SlotId,
+    kernels::Kernels,
+    policy::PolicyContext,
+    prelude::*,
+    rng::{Purpose, Streams},
+    run::HomeIndex,
+    worker::{RegisteredEnv, Registry, WorkerSpec},
+};
 
 /// A registered function that runs first in an evaluation worker's process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -100,10 +29,11 @@ pub struct InitSpec {
     pub arguments: Config,
 }
 
-/// What an evaluation worker in a process of its own is made of: names of what the program has registered, and settings.
+/// What an evaluation worker in a process or tab of its own is made of: names of what the program has registered, and
+/// settings.
 ///
 /// ```
-/// use rollmesh::eval::EvalSpec;
+/// use rollmesh_core::eval_worker::EvalSpec;
 ///
 /// let spec = EvalSpec { num_envs: 4, seed: 7, ..EvalSpec::new("CartPole-v1") };
 /// assert_eq!(serde_json::from_str::<EvalSpec>(&serde_json::to_string(&spec)?)?, spec);
@@ -175,22 +105,12 @@ impl EvalSpec {
         Self { env: env.into(), ..Self::default() }
     }
 
-    /// The environment and the model of a policy in a checkpoint. Its weights are given with each evaluation.
-    #[must_use]
-    pub fn of_checkpoint(checkpoint: &PolicyCheckpoint) -> Self {
-        let spec = &checkpoint.spec;
-        let model = serde_json::json!({ "model": checkpoint.model });
-        // A model's settings are an object, and so is this.
-        let policy_config = Config::of(&model).unwrap_or_default();
-        Self { env_config: spec.env_config.clone(), seed: spec.seed, policy_config, ..Self::new(spec.env.clone()) }
-    }
-
-    /// What these names mean to a program.
+    /// What these names mean to a program that computes with these kernels.
     ///
     /// # Errors
     /// [`EvalWorkerError::Setup`] for a name that nobody has registered.
-    pub fn makers(&self, registry: &Registry) -> Result<EvalMakers, EvalWorkerError> {
-        let unknown = |part, error: &dyn fmt::Display| EvalWorkerError::setup(part, error);
+    pub fn makers(&self, registry: &Registry, kernels: Kernels) -> Result<EvalMakers, EvalWorkerError> {
+        let unknown = |part, error: &dyn Display| EvalWorkerError::setup(part, error);
         if self.num_envs == 0 || self.num_envs > Self::MAX_ENVS {
             let reason = format!("num_envs must be between 1 and {}, not {}", Self::MAX_ENVS, self.num_envs);
             return Err(EvalWorkerError::setup("environment", reason));
@@ -208,9 +128,9 @@ impl EvalSpec {
         let (spec, known) = (self.clone(), registry.clone());
         let policy_config = self.policy_config.clone();
         let makers = EvalMakers::new(
-            move || spec.make_env(&known, seed),
+            move || spec.make_env(&known, kernels, seed),
             move |spaces| {
-                let context = PolicyContext::new(spaces.clone(), seed, kernels::AUTO);
+                let context = PolicyContext::new(spaces.clone(), seed, kernels);
                 policy.make(&context.with_config(policy_config.clone()))
             },
         );
@@ -221,7 +141,7 @@ impl EvalSpec {
         Ok(makers.with_init(move || run(&arguments)))
     }
 
-    fn make_env(&self, registry: &Registry, seed: u64) -> Result<Box<dyn BaseEnv>, EnvError> {
+    fn make_env(&self, registry: &Registry, kernels: Kernels, seed: u64) -> Result<Box<dyn BaseEnv>, EnvError> {
         let context = |index| {
             let home = HomeIndex { worker_index: 0, vector_index: index };
             EnvContext::new(home).with_config(self.env_config.clone())
@@ -229,9 +149,9 @@ impl EvalSpec {
         let contexts: Vec<EnvContext> = (0..self.num_envs).map(context).collect();
         let env = registry.env(&self.env).map_err(|error| EnvError::Failed(error.to_string()))?;
         let maker = match env {
-            RegisteredEnv::SingleAgent(spec) => EnvMaker::single_agent(spec, kernels::AUTO),
+            RegisteredEnv::SingleAgent(spec) => EnvMaker::single_agent(spec, kernels),
             RegisteredEnv::MultiAgent(spec) => EnvMaker::multi_agent(spec),
-            RegisteredEnv::Base(factory) => return factory(&contexts, kernels::AUTO),
+            RegisteredEnv::Base(factory) => return factory(&contexts, kernels),
         };
         let start = |(index, context)| EnvStart { slot: SlotId(index), episode: 0, context };
         let starts = (0..).zip(contexts).map(start).collect();

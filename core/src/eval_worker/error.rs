@@ -1,9 +1,13 @@
 //! What an evaluation worker says when it cannot.
 
-use std::path::PathBuf;
+use core::fmt::Display;
 
-use rollmesh_core::evaluation::QueueFull;
 use serde::{Deserialize, Serialize};
+
+use crate::{
+    evaluation::{EvaluationQueue, QueueFull},
+    prelude::*,
+};
 
 /// Why there is no evaluation. Says the same in whatever process it is read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -38,12 +42,12 @@ pub enum EvalWorkerError {
     #[error("{max} evaluations wait already: poll for their results first", max = MAX_QUEUED)]
     QueueFull,
     /// There is no such worker, or it has ended.
-    #[error("there is no evaluation worker '{name}' in {dir}")]
+    #[error("there is no evaluation worker '{name}' in {place}")]
     UnknownName {
         /// The name.
         name: String,
-        /// Where names are kept.
-        dir: PathBuf,
+        /// Where it was looked for: a directory of names, or a hub.
+        place: String,
     },
     /// There is such a worker already.
     #[error("there is an evaluation worker '{0}' already: use EvalWorker::from_name, or shut it down first")]
@@ -59,18 +63,24 @@ pub enum EvalWorkerError {
     Stopped,
 }
 
-const MAX_QUEUED: usize = rollmesh_core::evaluation::EvaluationQueue::<(), ()>::MAX_PER_ASKER;
+const MAX_QUEUED: usize = EvaluationQueue::<(), ()>::MAX_PER_ASKER;
 
 impl EvalWorkerError {
-    pub(super) fn setup(part: &str, reason: impl std::fmt::Display) -> Self {
+    /// [`Setup`](Self::Setup) of a part.
+    #[must_use]
+    pub fn setup(part: &str, reason: impl Display) -> Self {
         Self::Setup { part: part.into(), reason: reason.to_string() }
     }
 
-    pub(super) fn failed(reason: impl std::fmt::Display) -> Self {
+    /// [`Failed`](Self::Failed).
+    #[must_use]
+    pub fn failed(reason: impl Display) -> Self {
         Self::Failed(reason.to_string())
     }
 
-    pub(super) fn io(reason: impl std::fmt::Display) -> Self {
+    /// [`Io`](Self::Io).
+    #[must_use]
+    pub fn io(reason: impl Display) -> Self {
         Self::Io(reason.to_string())
     }
 }
@@ -79,4 +89,19 @@ impl From<QueueFull> for EvalWorkerError {
     fn from(_: QueueFull) -> Self {
         Self::QueueFull
     }
+}
+
+/// The most characters of a worker's name.
+const MAX_NAME: usize = 64;
+
+/// What can be part of a file's name on every system, and is no other file.
+///
+/// # Errors
+/// [`EvalWorkerError::BadName`].
+pub fn check_name(name: &str) -> Result<(), EvalWorkerError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if name.is_empty() || name.len() > MAX_NAME || name.starts_with('.') || !name.chars().all(is_plain) {
+        return Err(EvalWorkerError::BadName(name.chars().take(MAX_NAME).collect()));
+    }
+    Ok(())
 }

@@ -1,0 +1,88 @@
+//! Where an evaluation worker's environments and policy come from.
+
+use core::fmt;
+
+use super::EvalWorkerError;
+use crate::{
+    callbacks::CallbackError,
+    env::{BaseEnv, EnvError, EnvSpaces},
+    evaluation::{Evaluator, EvaluatorOptions},
+    policy::{Policy, PolicyError},
+    prelude::*,
+};
+
+type InitFn = Arc<dyn Fn() -> Result<(), CallbackError> + Send + Sync>;
+type MakeEnv = Arc<dyn Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync>;
+type MakePolicy = Arc<dyn Fn(&EnvSpaces) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync>;
+
+/// What an evaluation worker is made of. Everything is asked for again when the worker has to be replaced.
+#[derive(Clone)]
+pub struct EvalMakers {
+    init: InitFn,
+    env: MakeEnv,
+    policy: MakePolicy,
+    options: EvaluatorOptions,
+}
+
+impl EvalMakers {
+    /// Environments, and a policy for what [`Evaluator::policy_spaces`] says of them.
+    #[must_use]
+    pub fn new(
+        env: impl Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
+        policy: impl Fn(&EnvSpaces) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            init: Arc::new(|| Ok(())),
+            env: Arc::new(env),
+            policy: Arc::new(policy),
+            options: EvaluatorOptions::default(),
+        }
+    }
+
+    /// Runs something first, before there are environments and a policy.
+    #[must_use]
+    #[doc(alias = "init_fn")]
+    pub fn with_init(mut self, init: impl Fn() -> Result<(), CallbackError> + Send + Sync + 'static) -> Self {
+        self.init = Arc::new(init);
+        self
+    }
+
+    /// Sets how it plays.
+    #[must_use]
+    pub fn with_options(mut self, options: EvaluatorOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How it plays.
+    #[must_use]
+    pub fn options(&self) -> &EvaluatorOptions {
+        &self.options
+    }
+
+    /// Runs what comes first.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::Setup`].
+    pub fn init(&self) -> Result<(), EvalWorkerError> {
+        (self.init)().map_err(|error| EvalWorkerError::setup("init function", error))
+    }
+
+    /// Makes environments and policy, in this order.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::Setup`], which names what failed.
+    pub fn evaluator(&self) -> Result<Evaluator, EvalWorkerError> {
+        let env = (self.env)().map_err(|error| EvalWorkerError::setup("environment", error))?;
+        let spaces = Evaluator::policy_spaces(env.as_ref(), &self.options)
+            .map_err(|error| EvalWorkerError::setup("environment", error))?;
+        let policy = (self.policy)(&spaces).map_err(|error| EvalWorkerError::setup("policy", error))?;
+        Evaluator::new(env, policy, self.options.clone()).map_err(|error| EvalWorkerError::setup("policy", error))
+    }
+}
+
+impl fmt::Debug for EvalMakers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EvalMakers").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,55 @@
+//! Evaluation workers without threads, processes and sockets: what they are made of, who asks them for what, and what is
+//! said to them and by them.
+//!
+//! An [`EvalSpec`] names environment and policy, [`EvalMakers`] make them. An [`EvalEngine`] plays; an [`EvalDesk`] knows
+//! who waits for what, and what the engine is to be told. Where there is one thread, as in a browser tab,
+//! [`InlineEvalWorker`] is both; natively there is a supervisor between them.
+//!
+//! Askers elsewhere say an [`EvalAsk`] and hear an [`EvalAnswer`], over any stream of bytes: that is an
+//! [`EvalConversation`]. Through a hub, an [`EvalSession`] serves under a name and carries one conversation per asker.
+//!
+//! ```
+//! use rollmesh_core::{
+//!     eval_worker::{EvalSpec, InlineEvalWorker, Polled},
+//!     evaluation::{Earlier, EvaluationRequest},
+//!     kernels::Kernels,
+//!     worker::Registry,
+//! };
+//!
+//! let spec = EvalSpec { policy: "random".into(), seed: 7, ..EvalSpec::new("CartPole-v1") };
+//! let mut worker = InlineEvalWorker::new(spec.makers(&Registry::builtin(), Kernels::PORTABLE)?);
+//! let me = worker.desk.asker();
+//! worker.desk.submit(me, None, EvaluationRequest::new(500), Earlier::Cancel)?;
+//! while worker.has_work() {
+//!     worker.work(10); // and something else in between
+//! }
+//! let Polled::Found(_, Ok(found)) = worker.desk.poll(me) else { panic!("there is a result") };
+//! assert!(found.reward() > 5.0 && found.frames.is_some_and(|frames| frames.shape()[1..] == [200, 300, 3]));
+//! # Ok::<(), rollmesh_core::eval_worker::EvalWorkerError>(())
+//! ```
+
+mod conversation;
+mod desk;
+mod engine;
+mod error;
+mod framing;
+mod inline;
+mod link;
+mod makers;
+mod message;
+mod session;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub use conversation::{AnswerBytes, EvalConversation, LONGEST_POLL};
+pub use desk::{EvalDesk, EvalOutcome, Polled};
+pub use engine::{EvalDone, EvalEngine, EvalOrder};
+pub use error::{EvalWorkerError, check_name};
+pub use framing::{FrameLimits, FrameReader, FramingError, frame_start};
+pub use inline::InlineEvalWorker;
+pub use link::EvaluatorLink;
+pub use makers::EvalMakers;
+pub use message::{EvalAnswer, EvalAsk, Found, weights_from_bytes, weights_to_bytes};
+pub use session::EvalSession;
+pub use spec::{EvalSpec, InitSpec};

@@ -1,0 +1,93 @@
+//! A name as a file: who has it, and where to find them.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    thread,
+    time::Instant,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{ENDING, EvalNames, LOOK_AGAIN};
+
+/// What a name's file says.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Address {
+    pub(super) port: u16,
+    pub(super) token: String,
+    /// For people who wonder which process it is.
+    pub(super) pid: u32,
+}
+
+/// A name that this process has, until this is dropped or it ends in whatever way.
+pub(super) struct Name {
+    pub(super) file: PathBuf,
+    lock: File,
+}
+
+impl Name {
+    /// None if somebody else has it.
+    pub(super) fn take(names: &EvalNames, name: &str) -> io::Result<Option<Self>> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&names.dir)?;
+        let lock = names.dir.join(format!("{name}.lock"));
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock)?;
+        let patience = Instant::now() + ENDING;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => {
+                    let name = Self { file: names.dir.join(format!("{name}.json")), lock };
+                    // Where another one was is nobody now.
+                    let _ = fs::remove_file(&name.file);
+                    return Ok(Some(name));
+                }
+                // Whoever looks whether there is a worker holds the lock for a moment.
+                Err(TryLockError::WouldBlock) if names.address(name).is_some() || Instant::now() >= patience => {
+                    return Ok(None);
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(LOOK_AGAIN),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Says where the worker is. Appears whole, in the place of what another one may have left.
+    pub(super) fn write(&self, address: &Address) -> io::Result<()> {
+        let unfinished = self.file.with_extension(format!("{}.tmp", std::process::id()));
+        let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished).and_then(|file| {
+            serde_json::to_writer(&file, address)?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &self.file)
+        });
+        if written.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        written
+    }
+
+    /// From now on others can have it.
+    pub(super) fn give_up(&self) {
+        let _ = fs::remove_file(&self.file);
+        let _ = self.lock.unlock();
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// None for a file of another user, or that others may read: who else could have written there is no worker of this one's.
+pub(super) fn read(file: &Path) -> Option<Address> {
+    let file = File::open(file).ok()?;
+    let about = file.metadata().ok()?;
+    if about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o077 != 0 {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(4096).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}

@@ -1,0 +1,200 @@
+//! Evaluation workers with names: processes that outlive whoever started them, and are found again by others.
+//!
+//! Each has a file in a directory, which only its user can read: a port of the loopback device, and a token. Whoever has
+//! the file may connect, submit, poll and shut it down. Where they are known to a hub, evaluators of the hub may.
+
+mod door;
+mod file;
+
+use std::{
+    fs::{self, File},
+    io::{self, ErrorKind},
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rollmesh_core::eval_worker::{EvalSpec, EvalWorkerError, FrameLimits, check_name};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::door::serve_worker;
+use self::file::{Address, read};
+use super::{
+    EvalWorker,
+    connection::Connection,
+    hub::{EvalHub, HubWay},
+    process::{VARIABLE, check_not_started_as_one},
+    wire::{receive_at_most, send},
+};
+
+/// What a program has to do that is started again as a worker.
+const FIRST_IN_MAIN: &str = "call rollmesh::eval::eval_process first in the program's main";
+/// The hidden command of programs that can be an evaluation worker with a name.
+pub(crate) const WORKER_COMMAND: &str = "eval-worker";
+/// Where the names are, unless said otherwise.
+const DIR_VARIABLE: &str = "ROLLMESH_STATE_DIR";
+/// How long a process has to say that it is a worker; it may ask a hub meanwhile.
+const FOUNDING: Duration = Duration::from_secs(60);
+/// The most that it says.
+const FOUNDING_LIMITS: FrameLimits = FrameLimits { text: 1 << 20, bytes: 0 };
+/// A worker that closes connections may be about to end: it is looked after again for so long, …
+const ENDING: Duration = Duration::from_secs(1);
+/// … this often.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// A directory with the names of evaluation workers.
+///
+/// ```
+/// use rollmesh::eval::EvalNames;
+///
+/// # let dir = std::env::temp_dir().join(format!("rollmesh-names-doc-{}", std::process::id()));
+/// let names = EvalNames::new(&dir);
+/// let error = names.find("nobody").unwrap_err().to_string();
+/// assert!(error.starts_with("there is no evaluation worker 'nobody' in "));
+/// ```
+#[derive(Clone, Debug)]
+pub struct EvalNames {
+    dir: PathBuf,
+    hub: Option<EvalHub>,
+}
+
+/// What the process of a worker with a name is told when it starts.
+#[derive(Serialize, Deserialize)]
+struct Founding {
+    dir: PathBuf,
+    name: String,
+    spec: EvalSpec,
+    hub: Option<HubWay>,
+}
+
+impl EvalNames {
+    /// Names in this directory. It is made when the first worker gets a name.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), hub: None }
+    }
+
+    /// Names are those of a hub, too: workers that get one are found through the hub by whoever has a token of an
+    /// evaluator, and those that are not in the directory are looked for there. A worker whose connection to the hub is
+    /// lost goes on, and connects again.
+    #[must_use]
+    pub fn with_hub(self, hub: EvalHub) -> Self {
+        Self { hub: Some(hub), ..self }
+    }
+
+    /// The user's own: `eval` in what `ROLLMESH_STATE_DIR` says, else in `rollmesh` where the system keeps such things.
+    #[must_use]
+    pub fn of_user() -> Self {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let state = || set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
+        let dir = set(DIR_VARIABLE).or_else(|| state().map(|state| state.join("rollmesh")));
+        Self::new(dir.unwrap_or_else(|| std::env::temp_dir().join("rollmesh")).join("eval"))
+    }
+
+    /// Starts a worker under a name, in a process that goes on when this one ends: this program again, which begins with
+    /// [`main_with`](crate::main_with) or [`eval_process`](super::eval_process).
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::BadName`], [`EvalWorkerError::NameTaken`], [`EvalWorkerError::Setup`]; [`EvalWorkerError::Io`] if
+    /// there is no such hub. What is wrong with environment and policy is told by the first poll.
+    pub fn create(&self, name: &str, spec: &EvalSpec) -> Result<EvalWorker, EvalWorkerError> {
+        check_name(name)?;
+        check_not_started_as_one()?;
+        let failed = |error: io::Error| EvalWorkerError::setup("process", error);
+        let mut child = Command::new(std::env::current_exe().map_err(failed)?)
+            .arg(WORKER_COMMAND)
+            .env(VARIABLE, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(EvalWorkerError::setup("process", "it has no pipes"));
+        };
+        let hub = self.hub.as_ref().map(HubWay::from);
+        let founding = Founding { dir: self.dir.clone(), name: name.into(), spec: spec.clone(), hub };
+        let (tell, told) = mpsc::channel();
+        let ask = move || {
+            let said = send(stdin, &founding, &[])
+                .and_then(|()| receive_at_most::<Result<(), EvalWorkerError>>(stdout, FOUNDING_LIMITS));
+            // Whoever does not wait any more does not hear it.
+            let _ = tell.send(said);
+        };
+        let told = match thread::Builder::new().name("eval-founding".into()).spawn(ask) {
+            Ok(_) => told.recv_timeout(FOUNDING).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())),
+            Err(error) => Err(error),
+        };
+        if told.is_err() {
+            // Whatever it is, it is no worker, and nobody else would end it.
+            let _ = child.kill();
+        }
+        // Whoever starts it and stays does not leave a dead process behind.
+        let _ = thread::Builder::new().name("eval-worker-end".into()).spawn(move || child.wait());
+        told.map_err(|error| {
+            let reason = format!("it does not say that it is a worker ({error}): {FIRST_IN_MAIN}");
+            EvalWorkerError::setup("process", reason)
+        })?
+        .0?;
+        self.find_here(name)
+    }
+
+    /// A worker that was started under this name, in this process or another one, with nothing asked for by this handle.
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::UnknownName`], [`EvalWorkerError::BadName`], [`EvalWorkerError::Io`].
+    pub fn find(&self, name: &str) -> Result<EvalWorker, EvalWorkerError> {
+        match (self.find_here(name), &self.hub) {
+            (Err(EvalWorkerError::UnknownName { .. }), Some(hub)) => hub.find(name),
+            (found, _) => found,
+        }
+    }
+
+    fn find_here(&self, name: &str) -> Result<EvalWorker, EvalWorkerError> {
+        check_name(name)?;
+        let patience = Instant::now() + ENDING;
+        loop {
+            let Some(address) = self.address(name) else {
+                return Err(EvalWorkerError::UnknownName { name: name.into(), place: self.dir.display().to_string() });
+            };
+            match Connection::open(address.port, &address.token) {
+                Ok(connection) => return Ok(EvalWorker::connected(connection)),
+                // One that is just ending closes its door last.
+                Err(error) if is_end(&error) && Instant::now() < patience => thread::sleep(LOOK_AGAIN),
+                Err(error) => return Err(EvalWorkerError::io(error)),
+            }
+        }
+    }
+
+    /// The names that there are, sorted.
+    #[must_use]
+    pub fn list(&self) -> Vec<String> {
+        let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let name = |path: PathBuf| path.file_name()?.to_str()?.strip_suffix(".json").map(Into::into);
+        let mut names: Vec<String> = files.filter_map(|file| name(file.path())).collect();
+        names.retain(|name| self.address(name).is_some());
+        names.sort_unstable();
+        names
+    }
+
+    /// Where the worker of a name is, if there is one. What one has left that ended without a word is removed.
+    fn address(&self, name: &str) -> Option<Address> {
+        let file = self.dir.join(format!("{name}.json"));
+        // While this one holds the lock nobody founds a worker, so what is removed is nobody's.
+        if let Ok(lock) = File::open(self.dir.join(format!("{name}.lock")))
+            && lock.try_lock_shared().is_ok()
+        {
+            let _ = fs::remove_file(file);
+            return None;
+        }
+        read(&file)
+    }
+}
+
+/// Whether an error says that whoever was there has gone.
+fn is_end(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}

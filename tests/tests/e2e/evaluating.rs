@@ -1,0 +1,136 @@
+//! A tab as an evaluation worker that programs find by its name.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use rollmesh::{
+    Registry,
+    control::Trust,
+    eval::{EvalHub, EvalSpec, EvalWorker, EvalWorkerError},
+    hub::{Hub, HubConfig, SecurityConfig},
+    kernels::AUTO,
+};
+use rollmesh_core::{
+    evaluation::{Earlier, Evaluation, EvaluationRequest},
+    ids::WeightsVersion,
+    policy::{NetPolicy, Policy as _, PolicyContext},
+    weights::Weights,
+};
+use tokio::task::spawn_blocking;
+
+use super::{DEADLINE, browser::DESKTOP, built, dashboard::Dashboard};
+
+const ENV: &str = "CartPole-v1";
+
+/// Whole episodes with pictures, of more bytes than may be on their way at a time.
+fn request() -> EvaluationRequest {
+    let episodes = NonZeroU32::new(5).expect("not zero");
+    EvaluationRequest { deterministic: false, render: true, ..EvaluationRequest::of_episodes(episodes, 2_500) }
+}
+
+/// Other weights than those that the tab's policy begins with.
+fn weights() -> Weights {
+    let spaces = Registry::builtin().envs.spec(ENV).expect("built in").spaces().expect("spaces");
+    let policy = NetPolicy::for_context(&PolicyContext::new(spaces, 99, AUTO)).expect("a net for them");
+    policy.weights().with_version(WeightsVersion(12))
+}
+
+fn evaluate(worker: &mut EvalWorker) -> Evaluation {
+    worker.submit_request(Some(&weights()), request(), Earlier::Cancel).expect("it can be asked");
+    worker.poll(DEADLINE).expect("no error").expect("a result")
+}
+
+async fn hub() -> Hub {
+    let config = HubConfig {
+        listen: "127.0.0.1:0".parse().expect("an address"),
+        dashboard: true,
+        assets: Some(built("ROLLMESH_DIST")),
+        worker_program: built("ROLLMESH_BIN"),
+        kernels: AUTO,
+        external: None,
+        allow_origins: Vec::new(),
+        security: SecurityConfig::default(),
+    };
+    Hub::start(config, &Registry::builtin()).await.expect("a hub")
+}
+
+/// Makes the tab an evaluation worker, as a person does.
+async fn evaluate_as(page: &Dashboard, name: &str) {
+    page.wait_for("connection", "data-state", "online").await;
+    page.click("evaluate-more").await;
+    page.choose("evaluate-env", ENV).await;
+    for (field, text) in [("evaluate-envs", "3"), ("evaluate-seed", "7"), ("evaluate-name", "not a name")] {
+        page.fill(field, text).await;
+    }
+    page.click("evaluate").await;
+    page.wait("the mistake is named", async || {
+        page.text("evaluate-error").await.is_some_and(|error| error.starts_with("Name must be"))
+    })
+    .await;
+    page.fill("evaluate-name", name).await;
+    page.click("evaluate").await;
+    wait_for_state(page, "idle").await;
+    assert_eq!(page.text("tab-name").await.as_deref(), Some(name));
+}
+
+async fn wait_for_state(page: &Dashboard, state: &str) {
+    page.wait(&format!("the tab is {state}"), async || page.text("tab-state").await.as_deref() == Some(state)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tab_evaluates_under_a_name_with_the_same_bits() {
+    let page = Dashboard::start().await;
+    let hub = hub().await;
+    let url = format!("ws://{}", hub.address()).parse().expect("a hub's address");
+    let at_hub = EvalHub { url, token: hub.evaluator_token(), trust: Trust::default() };
+    let find = move || at_hub.find("judge");
+    page.go_to(&hub.dashboard_url()).await;
+    evaluate_as(&page, "judge").await;
+
+    let here = spawn_blocking(|| {
+        let spec = EvalSpec { num_envs: 3, seed: 7, ..EvalSpec::new(ENV) };
+        let makers = spec.makers(&rollmesh::native(Registry::builtin()), AUTO).expect("known names");
+        evaluate(&mut EvalWorker::in_thread(makers).expect("a thread"))
+    });
+    let here = here.await.expect("no panic");
+    let asked = find.clone();
+    let in_tab = spawn_blocking(move || {
+        let mut worker = asked().expect("the tab has the name");
+        let found = evaluate(&mut worker);
+        // It would go on for ever.
+        let endless =
+            EvaluationRequest { break_when_any_done: false, render: false, ..EvaluationRequest::new(u32::MAX) };
+        worker.submit_request(None, endless, Earlier::Cancel).expect("it can be asked");
+        (worker, found)
+    });
+    let (mut worker, found) = in_tab.await.expect("no panic");
+    assert!(here.episodes.len() == 5 && here.frames.as_ref().is_some_and(|frames| frames.rgb().len() > 1 << 20));
+    assert!(found == here, "episodes, returns and pictures are the same");
+    wait_for_state(&page, "evaluating").await;
+    assert_eq!(page.number("tab-evaluations").await, 1);
+    page.browser.screenshot("evaluating", DESKTOP).await;
+    page.assert_quiet_console().await;
+
+    // The tab is closed in the middle: that is told once.
+    let client = &page.browser.client;
+    let tab = client.window().await.expect("the tab has a handle");
+    let next = client.new_window(true).await.expect("another tab").handle;
+    client.switch_to_window(tab).await.expect("the first one is still there");
+    client.close_window().await.expect("it closes");
+    client.switch_to_window(next).await.expect("the other one is there");
+    let asked = find.clone();
+    let told = spawn_blocking(move || {
+        assert!(matches!(worker.poll(DEADLINE), Err(EvalWorkerError::Io(_))));
+        assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+        assert!(matches!(asked(), Err(EvalWorkerError::UnknownName { .. })));
+    });
+    told.await.expect("no panic");
+
+    // Another one takes its place.
+    page.go_to(&hub.dashboard_url()).await;
+    evaluate_as(&page, "judge").await;
+    let again = spawn_blocking(move || evaluate(&mut find().expect("the name is found again")));
+    assert!(again.await.expect("no panic") == here, "the same bits again");
+    page.click("leave").await;
+    page.wait("the tab has left", async || page.text("tab-state").await.as_deref() == Some("not a worker")).await;
+    hub.shutdown().await;
+}

@@ -1,0 +1,73 @@
+//! The form that makes this tab an evaluation worker.
+
+use rollmesh_core::{
+    config::Config,
+    env::EnvRegistry,
+    eval_worker::{EvalSpec, check_name},
+};
+
+use super::{
+    TabEvaluator,
+    form::{FormError, error, in_range, whole},
+};
+
+/// Reads the fields as a person typed them: name, sub-environments, seed, widths of the policy's hidden layers.
+///
+/// # Errors
+/// The first field that is not valid, and what it must be.
+pub fn evaluator(env: &str, [name, envs, seed, hidden]: [&str; 4]) -> Result<TabEvaluator, FormError> {
+    let name = name.trim();
+    check_name(name).map_err(|_| error("Name", "up to 64 of a-z, A-Z, 0-9, '_', '-' and '.'"))?;
+    let num_envs = in_range(envs, 1, EvalSpec::MAX_ENVS).ok_or(error("Envs", "a whole number from 1 to 4096"))?;
+    let seed = whole(seed).ok_or(error("Seed", "a whole number from 0"))?;
+    let widths: Option<Vec<u32>> = hidden.split_whitespace().map(|width| in_range(width, 1, 1 << 16)).collect();
+    let policy_config = widths
+        .and_then(|widths| Config::new().with("fcnet_hiddens", widths).ok())
+        .and_then(|model| Config::new().with("model", model).ok())
+        .ok_or(error("Hidden layers", "whole numbers from 1, with spaces between them"))?;
+    let spec = EvalSpec { num_envs, seed, policy_config, ..EvalSpec::new(env) };
+    Ok(TabEvaluator { name: name.into(), spec })
+}
+
+/// Names of all environments in which a tab can evaluate, sorted.
+#[must_use]
+pub fn evaluable_envs(envs: &EnvRegistry) -> Vec<String> {
+    let single = envs.iter().map(|spec| spec.name.clone());
+    let mut names: Vec<String> = single.chain(envs.iter_multi_agent().map(|spec| spec.name.clone())).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::{kernels::Kernels, worker::Registry};
+
+    use super::*;
+
+    #[test]
+    fn typed_fields_become_an_evaluator_that_can_be_made() {
+        let found = evaluator("CartPole-v1", [" judge ", "4", "7", "32 16"]).expect("valid");
+        assert_eq!((found.name.as_str(), found.spec.num_envs, found.spec.seed), ("judge", 4, 7));
+        assert_eq!(found.spec.policy_config.to_string(), r#"{"model":{"fcnet_hiddens":[32,16]}}"#);
+        let makers = found.spec.makers(&Registry::builtin(), Kernels::PORTABLE).expect("known names");
+        assert!(makers.evaluator().is_ok());
+    }
+
+    #[test]
+    fn the_first_bad_field_is_named() {
+        let field = |fields| evaluator("CartPole-v1", fields).expect_err("a bad field").field;
+        assert_eq!(field(["a b", "1", "0", ""]), "Name");
+        assert_eq!(field(["judge", "0", "0", ""]), "Envs");
+        assert_eq!(field(["judge", "1", "-1", ""]), "Seed");
+        assert_eq!(field(["judge", "1", "0", "64, x"]), "Hidden layers");
+    }
+
+    #[test]
+    fn environments_of_all_kinds_are_offered() {
+        let envs = evaluable_envs(&EnvRegistry::builtin());
+        assert!(envs.is_sorted() && envs.iter().any(|name| name == "CartPole-v1"));
+        let builtin = EnvRegistry::builtin();
+        assert!(builtin.iter_multi_agent().all(|spec| envs.contains(&spec.name)) && envs.len() > builtin.iter().len());
+    }
+}
