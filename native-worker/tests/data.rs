@@ -80,7 +80,8 @@ async fn people_see_numbers_whole_and_nothing_that_is_empty() {
     assert!(plain.contains("  1000000000000001  "), "ids: {plain}");
     let bars = plain.split_once("episodes by return\n").unwrap().1.lines().count();
     assert!(bars <= 4, "two episodes: {plain}");
-    let corrupt = Process::start(["data", "inspect", &golden("mal_forbidden_pickle3.json")]).finish_with(0).await.stdout;
+    let corrupt =
+        Process::start(["data", "inspect", &golden("mal_forbidden_pickle3.json")]).finish_with(0).await.stdout;
     assert!(corrupt.contains("corrupt     1 line, "), "{corrupt}");
     let head = Process::start(["data", "head", &golden("multi_plain.json"), "--rows", "3"]).finish_with(0).await.stdout;
     assert!(head.contains("[-0.589, 1.115") && !head.contains("policy p1"), "{head}");

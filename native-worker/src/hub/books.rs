@@ -49,6 +49,7 @@ mod tests {
             kernels: AUTO,
             external: None,
             allow_origins: Vec::new(),
+            runs_dir: None,
             security: SecurityConfig { audit_log: Some(audit_log.clone()), ..SecurityConfig::default() },
         };
         let mut hub = Hub::start(config, &Registry::builtin()).await.unwrap();

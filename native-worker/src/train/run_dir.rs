@@ -332,7 +332,8 @@ mod tests {
         );
         let bytes = dir.bytes();
         drop(dir);
-        let (dir, cut) = RunDir::reopen(&path, RunSettings::of_hub(&config).unwrap(), bytes, lock(&path).unwrap()).unwrap();
+        let (dir, cut) =
+            RunDir::reopen(&path, RunSettings::of_hub(&config).unwrap(), bytes, lock(&path).unwrap()).unwrap();
         assert_eq!((cut, dir.bytes()), (Cut { env_steps: None, short: vec![JOURNAL] }, (2, 3)));
     }
 }
