@@ -195,7 +195,7 @@ fn size_of(folder: &Path) -> usize {
 fn config(name: &str) -> ProptestConfig {
     let is_long = std::env::var_os("ROLLMESH_LONG").is_some_and(|value| value == "1");
     let asked = std::env::var("ROLLMESH_DAMAGE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = asked.unwrap_or(if is_long { RandomState::new().build_hasher().finish() } else { 11 });
+    let seed = asked.unwrap_or_else(|| if is_long { RandomState::new().build_hasher().finish() } else { 11 });
     if is_long || asked.is_some() {
         eprintln!("damaged {name}: ROLLMESH_DAMAGE_SEED={seed}");
     }
