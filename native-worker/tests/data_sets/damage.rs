@@ -180,7 +180,7 @@ fn few_episodes(name: &str, to: &Path) -> std::path::PathBuf {
             let copy = to.join("data").join(episode).join(path.file_name().unwrap());
             fs::copy(&path, &copy).unwrap();
             if path.extension().is_some_and(|ending| ending != "json") {
-                first = first.or(Some(copy));
+                first = first.or_else(|| Some(copy));
             }
         }
     }

@@ -62,7 +62,7 @@ impl Checked {
     /// they are decompressed.
     pub(super) fn check(&self, chunk: &ColumnChunkMetaData) -> Result<(), DatasetError> {
         let corrupt = |what: &str| DatasetError::Corrupt(format!("{what} of column '{}'", chunk.column_path()));
-        let first = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+        let first = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
         let (start, len) = (u64::try_from(first), u64::try_from(chunk.compressed_size()));
         let (Ok(mut at), Ok(len)) = (start, len) else { return Err(corrupt("the place of the pages")) };
         let end = at.checked_add(len).filter(|end| *end <= self.source.size());
