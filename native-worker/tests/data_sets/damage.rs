@@ -180,7 +180,7 @@ fn few_episodes(name: &str, to: &Path) -> std::path::PathBuf {
             let copy = to.join("data").join(episode).join(path.file_name().unwrap());
             fs::copy(&path, &copy).unwrap();
             if path.extension().is_some_and(|ending| ending != "json") {
-                first = first.or_else(|| Some(copy));
+                first = first.or(Some(copy));
             }
         }
     }
@@ -195,7 +195,8 @@ fn size_of(folder: &Path) -> usize {
 fn config(name: &str) -> ProptestConfig {
     let is_long = std::env::var_os("ROLLMESH_LONG").is_some_and(|value| value == "1");
     let asked = std::env::var("ROLLMESH_DAMAGE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = asked.unwrap_or(if is_long { RandomState::new().build_hasher().finish() } else { 11 });
+    let drawn = || if is_long { RandomState::new().build_hasher().finish() } else { 11 };
+    let seed = asked.unwrap_or_else(drawn);
     if is_long || asked.is_some() {
         eprintln!("damaged {name}: ROLLMESH_DAMAGE_SEED={seed}");
     }
