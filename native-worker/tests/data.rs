@@ -344,10 +344,10 @@ async fn marwil_weighs_what_came_of_actions() {
         assert_eq!((&summary["algo"], &summary["iterations"]), (&algo.into(), &2.into()));
         let lines = fs::read_to_string(Path::new(&run).join("metrics.jsonl")).unwrap();
         let has_values = lines.lines().map(json).all(|line| line["vf_loss"].as_f64() > Some(0.0));
-        assert_eq!(has_values, algo == "marwil", "{lines}");
+        assert_eq!(has_values, settings.contains("1.0"), "{lines}");
         hashes.insert(summary["weights_hash"].as_str().unwrap().to_owned());
     }
-    assert_eq!(hashes.len(), 3, "only the same settings give the same policy");
+    assert_eq!(hashes.len(), 2, "without weights it imitates, with the same ones it learns the same");
 }
 
 #[tokio::test]
