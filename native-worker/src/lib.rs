@@ -42,7 +42,8 @@ pub use rollmesh_core::worker::Registry;
 pub use shell::{AsyncSampler, NativeHost, NativeShell, NativeWorker};
 pub use worker_group::WorkerGroup;
 
-/// The examples of the README are tests.
+/// The examples of the documents are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
-struct Readme;
+#[doc = include_str!("../../docs/evaluation.md")]
+struct Documents;

@@ -202,6 +202,10 @@ impl WorkerGroup {
         }
         self.give_state(id, state, timeout)?;
         self.manager.set_worker_state(id, true)?;
+        if let Some(member) = self.members.get_mut(&id) {
+            // It was only slow.
+            member.is_stuck = false;
+        }
         self.arrivals += u64::from(!has_worked);
         // What was asked of it before is lost.
         self.samples.forget(id);

@@ -44,7 +44,7 @@ pub(crate) fn Controls() -> impl IntoView {
     }
 }
 
-/// Ends a run only when asked twice, since it does not come back: when its leases have ended, or at once.
+/// Ends a run only when asked twice: when its leases have ended, or at once.
 #[component]
 fn StopButtons() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -72,7 +72,7 @@ fn StopButtons() -> impl IntoView {
             }
         >
             <div class="confirm" role="group" aria-label="Stop the run for good?">
-                <p class="hint">"It does not come back. What its leases bring can still be kept."</p>
+                <p class="hint">"The run ends here, and its files stay. What its leases bring can still be kept."</p>
                 <ActionButton action=Action::Drain id="drain" class="button primary">"Finish leases first"</ActionButton>
                 <ActionButton action=Action::Stop id="stop-confirm" class="button danger">"Stop at once"</ActionButton>
                 <button type="button" class="button" data-testid="stop-cancel" on:click=move |_| is_asking.set(false)>
