@@ -48,6 +48,7 @@ async fn hub() -> Hub {
         kernels: AUTO,
         external: None,
         allow_origins: Vec::new(),
+        runs_dir: None,
         security: SecurityConfig::default(),
     };
     Hub::start(config, &Registry::builtin()).await.expect("a hub")
