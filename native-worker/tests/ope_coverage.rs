@@ -150,6 +150,8 @@ fn hold(care: f32, repetitions: u64, estimators: &[Estimator]) -> Vec<u64> {
             "{care} {:<13} {hits} of {repetitions}, mean {value:.3}, standard deviation {spread:.3}, width {width:.3}",
             estimator.name()
         );
+        // Whatever is wide enough holds anything.
+        assert!(width < 30.0 * (spread + 0.1), "{}: {width}", estimator.name());
         hits
     });
     judged.collect()

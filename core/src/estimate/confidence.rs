@@ -22,6 +22,24 @@ pub(super) struct Studied {
     pub(super) std_error: f64,
 }
 
+impl Studied {
+    /// By how many of its own standard errors it is away from another one. Infinite without spread, and then the end that hangs on
+    /// it is the percentile bootstrap's.
+    fn errors_from(&self, other: &Self) -> f64 {
+        /// Sums of numbers that are all the same are not quite: what is less than this fraction of them is rounding.
+        const ROUNDING: f64 = 1e-12;
+        let difference = self.value - other.value;
+        let rounding = ROUNDING * self.value.abs().max(other.value.abs());
+        if difference.abs() <= rounding {
+            0.0
+        } else if self.std_error <= rounding {
+            difference.signum() * f64::INFINITY
+        } else {
+            difference / self.std_error
+        }
+    }
+}
+
 /// Interval in which the mean of what the samples stand for lies with probability `confidence`, by the bootstrap-t (Efron,
 /// Tibshirani 1993, chapter 12; of means of skewed samples the usual one that holds best, Hesterberg 2015): of `resamples`
 /// draws of as many samples with replacement, the quantiles of how many of its own standard errors a draw's mean is away
@@ -77,8 +95,7 @@ pub(super) fn bootstrap_t(
         }
         let drawn = statistic(&counts);
         values.push(drawn.value);
-        // Infinite without spread, and then the end that hangs on it is the percentile bootstrap's.
-        errors.push(if drawn.value == all.value { 0.0 } else { (drawn.value - all.value) / drawn.std_error });
+        errors.push(drawn.errors_from(&all));
     }
     let ((least, most), (low, high)) = (quantiles(values, confidence)?, quantiles(errors, confidence)?);
     let end = |errors: f64, percentile: f64| {
@@ -211,6 +228,13 @@ mod tests {
         values.extend([1.0; 2]);
         let Interval { low, high } = bootstrap_interval(&values, 0.95, 2_000, &STREAMS).unwrap();
         assert!(low > 0.0 && low < 0.005 && (high - 0.025).abs() < 1e-9, "{low} {high}");
+        // Nor have draws a spread whose values are the same but for rounding.
+        let mut values = vec![0.1; 198];
+        values.extend([1.1; 2]);
+        let Interval { low, high } = bootstrap_interval(&values, 0.95, 2_000, &STREAMS).unwrap();
+        assert!(low > 0.1 && low < 0.105 && (high - 0.125).abs() < 1e-9, "{low} {high}");
+        let same = bootstrap_interval(&[0.1; 50], 0.95, 200, &STREAMS).unwrap();
+        assert!((same.low - 0.1).abs() < 1e-12 && (same.high - 0.1).abs() < 1e-12, "{same:?}");
         // Squares beyond the range of doubles are no spread either.
         let Interval { low, high } = bootstrap_interval(&[1e200, 3e200], 0.9, 200, &STREAMS).unwrap();
         assert_eq!((low, high), (1e200, 3e200));

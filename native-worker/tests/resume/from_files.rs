@@ -155,6 +155,21 @@ async fn a_run_is_interrupted_and_prolonged() {
 }
 
 #[tokio::test]
+async fn a_run_that_goes_further_is_one_that_was_always_that_long() {
+    let rig = FilesRig::new("<tables>", &object!({}), &[]).await;
+    rig.begin(UPDATES).finish_with(0).await;
+    let calm = rig.outcome();
+    fs::remove_dir_all(rig.dir()).unwrap();
+    rig.begin(UPDATES / 2).finish_with(0).await;
+    rig.go_on(&["--max-env-steps", &(40 * UPDATES).to_string()]).finish_with(0).await;
+    let mut further = rig.outcome();
+    // It was evaluated where it ended first, which the others do not notice.
+    let end = further.metrics[UPDATES as usize / 2 - 1].as_object_mut().unwrap();
+    assert!(end.remove("evaluation").is_some());
+    assert_eq!(further, calm);
+}
+
+#[tokio::test]
 async fn whatever_would_be_another_run_is_refused() {
     let rig = FilesRig::new("<lines>", &object!({}), &[]).await;
     rig.begin(9).finish_with(0).await;

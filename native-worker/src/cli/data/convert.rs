@@ -253,7 +253,7 @@ impl Job {
     ) -> Result<ExitCode, Failure> {
         let Self { logged, reading, sinks, losses } = self;
         let (mut steps, mut read) = (vec![0; sinks.len()], 0);
-        reading.each(logged, |batch, place| {
+        let dealt = reading.each(logged, |batch, place| {
             if place.is_first {
                 sinks.iter_mut().try_for_each(|sink| sink.begin_file(losses))?;
             }
@@ -270,7 +270,11 @@ impl Job {
                 sinks.iter_mut().try_for_each(Sink::flush)?;
             }
             Ok(())
-        })?;
+        });
+        if dealt.is_err() {
+            // What was read before is kept.
+            return sinks.iter_mut().try_for_each(Sink::flush).and(dealt.map(|()| ExitCode::FAILURE));
+        }
         reading.progress.finish();
         let folders: Vec<PathBuf> = sinks.iter().map(|sink| sink.folder().to_path_buf()).collect();
         for sink in sinks.drain(..) {

@@ -114,8 +114,14 @@ impl FromFiles {
             let number = self.training.done() + 1;
             let (env_steps, learner) = (iteration.env_steps, iteration.infos.values().next().cloned());
             self.training.add(number, iteration);
-            let is_due = env_steps >= self.plan.max_env_steps || self.plan.is_evaluated(number);
+            let is_planned = self.plan.is_evaluated(number);
+            let is_due = is_planned || env_steps >= self.plan.max_env_steps;
+            let before = self.evaluator.state().to_vec();
             let evaluation = if is_due { self.evaluate()? } else { None };
+            if is_due && !is_planned {
+                // Of one at the end the next ones know nothing: whoever goes further has those of a longer run.
+                self.evaluator.restore(before).map_err(Failure::other)?;
+            }
             let wall_s = self.elapsed().as_secs_f64();
             let line = Line { iteration: number, env_steps, wall_s, learner: learner.as_ref(), evaluation };
             self.dir.add_metrics(&line).iter().for_each(|news| eprintln!("{news}"));
