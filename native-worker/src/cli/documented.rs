@@ -6,11 +6,12 @@ use clap::{CommandFactory as _, Parser as _};
 
 use super::Cli;
 
-/// What a shell would be given, without variables before and `&` or a comment behind.
+/// What a shell would be given, without variables before and a pipe or `&` behind; for what a hub prints anything that fits.
 fn command(line: &str) -> Option<Vec<String>> {
-    let words: Vec<String> = shlex::split(line.trim().trim_end_matches('&')).unwrap_or_default();
-    let begin = words.iter().position(|word| !word.starts_with("ROLLMESH_TOKEN="))?;
-    (words[begin] == "rollmesh" && words.len() > begin + 1).then(|| words[begin..].to_vec())
+    let words = shlex::split(line.trim())?.into_iter().skip_while(|word| word.starts_with("ROLLMESH_TOKEN="));
+    let words = words.take_while(|word| !["|", "&"].contains(&&**word));
+    let words: Vec<String> = words.map(|word| if word == "…" { "0".repeat(64) } else { word }).collect();
+    (words.len() > 1 && words[0] == "rollmesh").then_some(words)
 }
 
 fn check(place: &str, line: &str) -> usize {

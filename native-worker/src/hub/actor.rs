@@ -256,8 +256,8 @@ impl Actor {
                     self.refresh_dashboards();
                 }
             }
-            self.drain_group();
             self.convict_liars();
+            self.drain_group();
             self.audit_fragments();
             self.roll_back_if_due();
             self.end_drained_run();

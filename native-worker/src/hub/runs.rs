@@ -106,6 +106,7 @@ impl Actor {
 
     pub(super) fn end_run(&mut self, end: RunEnd) {
         // What has been found by now is kept; what has not is not waited for.
+        self.convict_liars();
         self.poll_evaluation();
         let now = self.now();
         let unaudited = self.num_unaudited();

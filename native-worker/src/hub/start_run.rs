@@ -20,7 +20,10 @@ impl Actor {
 fn config(start: &StartRun) -> Result<TrainConfig, String> {
     if start.algo != Algo::Ppo.name() {
         let known = Algo::Ppo.name();
-        return Err(format!("there is no algorithm '{}'; known is {known}", start.algo.escape_debug()));
+        return Err(format!(
+            "there is no algorithm '{}'; known is {known}",
+            start.algo.chars().take(100).collect::<String>().escape_debug()
+        ));
     }
     let config = TrainConfig {
         seed: start.seed,

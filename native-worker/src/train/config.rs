@@ -123,6 +123,9 @@ pub enum TrainConfigError {
     /// A number that must not be zero is.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
+    /// A batch is too large for a hub's memory.
+    #[error("batch_env_steps must be at most {MAX_BATCH_ENV_STEPS}, not {0}")]
+    TooLargeBatch(u64),
     /// A time is none.
     #[error("{0} must be a number of seconds, 0 for never")]
     Seconds(&'static str),
@@ -240,10 +243,16 @@ impl TrainConfig {
     }
 }
 
-/// A batch must have rows.
+/// The largest batch that does not wait for every slot, in env steps. A hub holds it in memory, with what comes for the next one.
+pub(super) const MAX_BATCH_ENV_STEPS: u64 = 1 << 24;
+
+/// A batch must have rows, and fit into memory.
 pub(super) fn check_mode(mode: SamplingMode) -> Result<(), TrainConfigError> {
     match mode {
         SamplingMode::Asynchronous { batch_env_steps: 0, .. } => Err(TrainConfigError::Zero("batch_env_steps")),
+        SamplingMode::Asynchronous { batch_env_steps, .. } if batch_env_steps > MAX_BATCH_ENV_STEPS => {
+            Err(TrainConfigError::TooLargeBatch(batch_env_steps))
+        }
         _ => Ok(()),
     }
 }

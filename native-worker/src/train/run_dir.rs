@@ -66,6 +66,10 @@ impl RunSettings {
 
     /// The plan first: whoever finds a configuration finds all that belongs to it.
     fn write(&self, dir: &Path) -> Result<(), RunDirError> {
+        if self.plan.is_none() {
+            // Of a run from files that never began.
+            let _ = fs::remove_file(dir.join(PLAN));
+        }
         let texts = [self.plan.as_deref().map(|plan| (PLAN, plan)), Some(("config.toml", &*self.config))];
         texts.into_iter().flatten().try_for_each(|(name, text)| {
             let path = dir.join(name);

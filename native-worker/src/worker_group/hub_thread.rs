@@ -104,6 +104,8 @@ impl HubThread {
             self.order(WorkerOrder::End { child, gone: Box::new(move |()| _ = gone.send(())) });
             ending += 1;
         }
+        // If the hub is gone, so are they.
+        drop(gone);
         let deadline = Instant::now() + FAREWELL;
         // Whoever does not go is killed meanwhile.
         let wait = |_: &u32| is_gone.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok();

@@ -224,6 +224,8 @@ impl WorkerGroup {
 
     /// Lets workers go, and waits for the end of their processes: what those were granted is free then.
     fn remove(&mut self, ids: &[WorkerId]) {
+        // Whose process was replaced meanwhile has another one.
+        self.take_news();
         let mut children = Vec::new();
         for id in ids {
             // A thread ends with its link.

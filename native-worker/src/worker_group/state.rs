@@ -23,8 +23,8 @@ pub(super) struct Synced {
 
 impl Synced {
     /// The latest of each counts.
-    pub(super) fn note(&mut self, weights: &BTreeMap<PolicyId, Weights>, global_vars: Option<&GlobalVars>) {
-        self.weights.extend(weights.iter().map(|(id, weights)| (id.clone(), weights.clone())));
+    pub(super) fn note(&mut self, weights: BTreeMap<PolicyId, Weights>, global_vars: Option<&GlobalVars>) {
+        self.weights.extend(weights);
         self.global_vars = global_vars.or(self.global_vars.as_ref()).cloned();
     }
 

@@ -86,17 +86,19 @@ impl WorkerGroup {
             WeightsSource::Weights(weights) => weights.clone(),
         };
         let weights: BTreeMap<_, _> = weights.into_iter().filter(|(id, _)| is_wanted(id)).collect();
-        match &mut self.local {
-            Some(local) => {
-                if !is_local {
-                    local.set_weights(&weights, None, None)?;
-                }
-                if let Some(vars) = global_vars {
-                    local.set_global_vars(vars, None)?;
-                }
+        if let Some(local) = &mut self.local {
+            if !is_local {
+                local.set_weights(&weights, None, None)?;
             }
-            None => self.synced.note(&weights, global_vars),
+            if let Some(vars) = global_vars {
+                local.set_global_vars(vars, None)?;
+            }
         }
+        // For whoever has to begin with them later, where no local worker has them; what is strange to all is no beginning.
+        let ids = &self.config.policies;
+        let is_known = |id: &PolicyId| ids.contains_key(id) || ids.is_empty() && *id == PolicyId::DEFAULT;
+        let known = || weights.iter().filter(|(id, _)| is_known(id)).map(|(id, weights)| (id.clone(), weights.clone()));
+        let for_later: Option<BTreeMap<_, _>> = self.local.is_none().then(|| known().collect());
         let is_news = !weights.is_empty();
         let command = WorkerCommand::SetWeights { weights, global_vars: global_vars.cloned(), weights_seq_no: None };
         let options = ForEachWorker {
@@ -107,6 +109,9 @@ impl WorkerGroup {
         // Where that fails, everybody counts as having the old ones.
         self.samples.newest.0 += u64::from(is_news);
         self.foreach_worker_with(&options, command)?;
+        if let Some(weights) = for_later {
+            self.synced.note(weights, global_vars);
+        }
         let is_synced = |id: &WorkerId| to_worker_indices.is_none_or(|ids| ids.contains(id));
         for (id, member) in self.members.iter_mut().filter(|(id, _)| is_news && is_synced(id)) {
             if self.manager.is_healthy(*id) == Some(true) {

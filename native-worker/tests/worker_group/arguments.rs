@@ -107,7 +107,7 @@ pub(crate) fn a_thread_is_replaced_so_often() {
         recreate_failed_workers: true,
         max_worker_restarts: 1,
         call_timeout: Some(Duration::from_secs(2)),
-        health_probe_timeout: Duration::from_millis(300),
+        health_probe_timeout: Duration::from_secs(2),
         ..FailureSettings::default()
     };
     let mut group = builder(cart_pole(), &Placement::Threads, 1).failures(failures).build().unwrap();
@@ -117,7 +117,7 @@ pub(crate) fn a_thread_is_replaced_so_often() {
         let asked = Instant::now();
         assert_eq!(group.probe_unhealthy_workers().unwrap(), back);
         if back.is_empty() {
-            assert!(asked.elapsed() >= Duration::from_millis(300), "it gives no sign of life: {:?}", asked.elapsed());
+            assert!(asked.elapsed() >= Duration::from_secs(2), "it gives no sign of life: {:?}", asked.elapsed());
         }
     }
 }

@@ -211,7 +211,8 @@ pub(crate) fn a_sample_that_makes_no_progress_is_found_by_its_lease() {
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 4);
     let start = Instant::now();
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    // Without a lease that would take minutes; whoever looks too late gives it another three seconds.
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(group.healthy_worker_ids(), [WorkerId(2), WorkerId(4)]);
     assert_eq!(group.sample_counters().lost, 2);
     let notices: Vec<String> = std::iter::from_fn(|| group.next_notice()).collect();
@@ -223,8 +224,7 @@ pub(crate) fn a_sample_that_makes_no_progress_is_found_by_its_lease() {
 }
 
 pub(crate) fn a_sample_that_takes_longer_than_its_lease_but_gets_on_is_awaited() {
-    let failures =
-        FailureSettings { progress_timeout: Some(Duration::from_millis(1_500)), ..FailureSettings::default() };
+    let failures = FailureSettings { progress_timeout: Some(Duration::from_secs(3)), ..FailureSettings::default() };
     let mut group = mixed(moody_in("slow", &[1, 3]), failures);
     for _ in 0..2 {
         assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 4);

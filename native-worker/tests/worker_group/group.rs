@@ -239,9 +239,10 @@ pub(crate) fn what_workers_had_is_free_once_they_are_removed() {
     let placement =
         |launcher: LocalLauncher| Placement::Processes(Some(Arc::new(launcher.with_inventory(inventory.clone()))));
     let spec = WorkerSpec { cpus: 1, ..WorkerSpec::default() };
-    let mut group = builder(cart_pole(), &placement(launcher()), 1)
-        .worker_spec(spec)
-        .start_timeout(Duration::from_secs(3))
+    let mut group = builder(cart_pole(), &placement(launcher()), 1).worker_spec(spec).build().unwrap();
+    let mut other = builder(cart_pole(), &placement(launcher()), 0)
+        .worker_spec(WorkerSpec { cpus: 1, ..WorkerSpec::default() })
+        .start_timeout(Duration::from_secs(1))
         .build()
         .unwrap();
     // A program that runs and never comes.
@@ -250,13 +251,13 @@ pub(crate) fn what_workers_had_is_free_once_they_are_removed() {
     std::fs::write(&program, format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", pid.display())).unwrap();
     std::fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
     let silent = placement(LocalLauncher::new(&program));
-    let error = group.add_workers_at(&silent, 1, true).unwrap_err();
+    let error = other.add_workers_at(&silent, 1, true).unwrap_err();
     assert!(matches!(error, GroupError::NotJoined { missing: 1, .. }), "{error}");
     let pid = std::fs::read_to_string(&pid).unwrap();
     assert!(!std::path::Path::new("/proc").join(pid.trim()).exists(), "it has ended");
     // Its CPU is the next one's, and so are those of workers that had joined.
     group.add_workers(1, true).unwrap();
     group.reset(2).unwrap();
-    assert_eq!((group.remote_workers(), group.worker_pids().len()), (vec![WorkerId(4), WorkerId(5)], 2));
+    assert_eq!((group.remote_workers(), group.worker_pids().len()), (vec![WorkerId(3), WorkerId(4)], 2));
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
 }

@@ -189,7 +189,7 @@ pub(crate) fn cart_pole() -> RolloutConfig {
 }
 
 /// What a slow step takes.
-const SLOW_STEP: Duration = Duration::from_millis(200);
+const SLOW_STEP: Duration = Duration::from_millis(400);
 
 fn hang() -> ! {
     loop {

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, net::TcpListener, time::Duration};
 use rollmesh::{
     Registry, WorkerGroup,
     learner::{DeviceSpec, Learner, PpoConfig},
-    worker_group::{ForEachWorker, GroupError, ParallelSample, Placement, SyncFilters, SyncWeights, WeightsSource},
+    worker_group::{
+        FailureSettings, ForEachWorker, GroupError, ParallelSample, Placement, SyncFilters, SyncWeights, WeightsSource,
+    },
 };
 use rollmesh_core::{
     episode::GlobalVars,
@@ -14,7 +16,9 @@ use rollmesh_core::{
     worker::{PolicyConfig, PolicyRoles, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand, WorkerPlace},
 };
 
-use super::rig::{builder, cart_pole, everybodys_weights, group, notices, other_weights, placements, waiting_at};
+use super::rig::{
+    builder, cart_pole, everybodys_weights, group, lose_all, notices, other_weights, placements, waiting_at,
+};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -82,7 +86,8 @@ pub(crate) fn weights_of_some_policies_are_those_policies_alone() {
 
 pub(crate) fn weights_that_do_not_fit_are_heard_of() {
     for placement in placements() {
-        let mut group = builder(cart_pole(), &placement, 1).local_worker(false).build().unwrap();
+        let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
+        let mut group = builder(cart_pole(), &placement, 1).local_worker(false).failures(failures).build().unwrap();
         let strange: BTreeMap<_, _> = other_weights(3).into_values().map(|w| (PolicyId::new("stranger"), w)).collect();
         // Whoever does not wait hears of it later.
         group.sync_weights(SyncWeights::from_weights(&strange)).unwrap();
@@ -94,6 +99,13 @@ pub(crate) fn weights_that_do_not_fit_are_heard_of() {
         let waits = SyncWeights { timeout: SOON, ..SyncWeights::from_weights(&strange) };
         let error = group.sync_weights(waits).unwrap_err();
         assert!(matches!(&error, GroupError::Worker { worker: WorkerId(1), .. }), "{error}");
+
+        // Nor does it keep anybody from coming back with what does fit.
+        let good = other_weights(4);
+        group.sync_weights(SyncWeights { timeout: SOON, ..SyncWeights::from_weights(&good) }).unwrap();
+        lose_all(&mut group);
+        assert_eq!(group.probe_unhealthy_workers().unwrap(), [WorkerId(1)]);
+        assert_eq!(everybodys_weights(&mut group), [good]);
     }
 }
 

@@ -271,9 +271,10 @@ impl Job {
             }
             Ok(())
         });
-        if dealt.is_err() {
+        if let Err(failure) = dealt {
             // What was read before is kept.
-            return sinks.iter_mut().try_for_each(Sink::flush).and(dealt.map(|()| ExitCode::FAILURE));
+            sinks.iter_mut().try_for_each(Sink::flush)?;
+            return Err(failure);
         }
         reading.progress.finish();
         let folders: Vec<PathBuf> = sinks.iter().map(|sink| sink.folder().to_path_buf()).collect();

@@ -149,7 +149,9 @@ impl FromFiles {
     /// The policy is written before it is judged.
     fn evaluate(&mut self) -> Result<Option<Evaluation>, Failure> {
         let policy = self.policy()?;
-        self.dir.write_policy(&policy).map_err(Failure::other)?;
+        if let Err(error) = self.dir.write_policy(&policy) {
+            eprintln!("warning: the policy was not written: {error}");
+        }
         let weights = self.training.worker().weights(None).map_err(Failure::other)?;
         let evaluation = self.evaluator.run(&weights, self.training.interruption()).map_err(Failure::other)?;
         self.evaluation = evaluation.or(self.evaluation);

@@ -99,8 +99,10 @@ impl Saver {
 
     /// Waits until everything is saved, the snapshot at last, unless it is already; the reports of it.
     pub(in super::super) fn finish(self, last: Option<Snapshot>) -> Vec<SaveReport> {
-        let Self { jobs, mut reports, thread, saved, .. } = self;
-        if let Some(last) = last.filter(|last| Some(last.policy.iteration) != saved) {
+        let Self { jobs, mut reports, thread, saved, timetable, .. } = self;
+        // What has changed since, a taint, is to be saved even so.
+        let is_new = |last: &Snapshot| timetable.is_hurried || Some(last.policy.iteration) != saved;
+        if let Some(last) = last.filter(is_new) {
             let _ = jobs.send(last);
         }
         drop(jobs);
