@@ -147,7 +147,8 @@ pub(crate) async fn workers_that_are_killed_twice_a_second_cost_time_but_no_data
 pub(crate) async fn slots_that_do_not_keep_step_have_no_gaps_either() {
     let time = Duration::from_secs(if is_long() { 60 } else { 4 });
     let mut dice = Dice::new();
-    let rig = Rig::new(WORKERS, u64::MAX, LENGTH, &["--mode", "async"]);
+    // Where sampling takes its time, there is always a lease to hit.
+    let rig = Rig::new(WORKERS, u64::MAX, LENGTH, &["--mode", "async", "--env", "Slow-v0"]);
     let run = rig.start();
     let began = Instant::now();
     let disturb = kill_one_after_the_other(&rig, &run, &mut dice);
