@@ -113,7 +113,7 @@ async fn calm_and_under_fire(env: &str, time: Duration, dice: &mut Dice, times: 
 pub(crate) async fn workers_that_are_killed_twice_a_second_cost_time_but_no_data() {
     let mut dice = Dice::new();
     let (mut times, mut goodputs) = (Times::default(), Vec::new());
-    let time = Duration::from_secs(if is_long() { 60 } else { 6 });
+    let time = Duration::from_secs(if is_long() { 60 } else { 4 });
     // Where most of the time is sampling's, kills hit leases.
     let slow = calm_and_under_fire("Slow-v0", time, &mut dice, &mut times).await;
     if is_long() {

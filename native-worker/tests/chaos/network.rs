@@ -85,7 +85,7 @@ pub(crate) async fn a_network_that_does_what_it_wants_changes_nothing() {
         scene.some_iterations(3).await;
     }
     let mut dice = Dice::new();
-    let rounds = if is_long() { 60 } else { 6 };
+    let rounds = if is_long() { 60 } else { 4 };
     for _ in 0..rounds {
         let proxy = &scene.proxies[dice.below(2)];
         let ways = [Way::Clear, ms(5), ms(50), Way::Trickle, Way::Held];
@@ -157,7 +157,7 @@ pub(crate) async fn a_bit_that_flips_under_tls_ends_the_connection_and_nothing_e
     let args = ["worker", "--hub", &url, "--tls-fingerprint", fingerprint];
     let worker = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token));
     until("an iteration", || rig.iterations() > 0).await;
-    let flips = if is_long() { 100 } else { 6 };
+    let flips = if is_long() { 100 } else { 3 };
     for flip in 0..flips {
         let (hits, connections) = (proxy.hits(), proxy.connections());
         assert!(proxy.hit(if flip % 2 == 0 { Blow::FlipUp } else { Blow::FlipDown }));

@@ -36,7 +36,7 @@ const SLACK: u64 = 8 << 20;
 
 /// Hub and worker take as much in the last third of their time as in the second.
 pub(crate) async fn a_run_takes_no_more_of_the_machine_as_it_goes_on() {
-    let time = Duration::from_secs(if is_long() { 600 } else { 15 });
+    let time = Duration::from_secs(if is_long() { 600 } else { 9 });
     let rig = Rig::new(2, u64::MAX, 64, &[]);
     let run = rig.start();
     until("an iteration", || rig.iterations() > 0).await;

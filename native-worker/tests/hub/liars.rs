@@ -271,14 +271,14 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
     assert!(line.contains(" to 2, before what a liar made"), "{line}");
     let helper = hub.worker();
     assert_eq!(end(run).await.end, RunEnd::Finished);
-    assert!(lines() >= 5 && took(3) > PACE * 3 / 2, "{} {:?}", lines(), took(3));
+    assert!(lines() >= 5 && took(3) > PACE, "{} {:?}", lines(), took(3));
     // So does one that goes on in another process, if whoever starts it says so again.
     let before = lines();
     let later = TrainConfig { max_env_steps: 8 * 12 * 16, ..config };
     let run = hub.hub.resume(SavedRun::load(&run_dir).unwrap().with_config(later).unwrap()).await.unwrap();
     assert_eq!(end(run).await.end, RunEnd::Finished);
     assert_eq!(lines(), before + 3);
-    assert!(took(6) > PACE * 3 / 2, "{:?}", took(6));
+    assert!(took(6) > PACE, "{:?}", took(6));
     hub.hub.shutdown().await;
     helper.finish_with(0).await;
 }
