@@ -237,7 +237,7 @@ async fn wrong_usage_ends_with_2_and_says_what_to_do() {
         (&["--stop-return", "NaN"], "the stop return must be a finite number"),
         (
             &["--policy-config", r#"{"learning_rate": 1}"#],
-            "--policy-config: unknown field `learning_rate`, expected one of",
+            "--policy-config: the settings are wrong: unknown field `learning_rate`, expected one of",
         ),
         (&["--policy-config", r#"{"lr": -1}"#], "lr is -1, but must be"),
         (&["--config", "nowhere.toml"], "nowhere.toml: No such file or directory"),
