@@ -185,9 +185,10 @@ async fn many_idle_peers_and_workers_share_a_hub() {
     assert!(tasks.iter().all(|task| !task.is_finished()), "somebody was sent away");
     assert!(each < 64 << 10, "{each} bytes");
     let files = || std::fs::read_dir(format!("/proc/{}/fd", run.pid())).unwrap().count();
-    let open = files();
+    let (open, staying) = (files(), tasks.len());
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     join_all(tasks).await;
-    until("all have left", || files() + many <= open).await;
+    // A checkpoint may be being written.
+    until("all have left", || files() + staying <= open + 2).await;
     stop(run, operator).await;
 }
