@@ -36,35 +36,22 @@ fn main() -> std::process::ExitCode {
     if std::env::args().nth(1).is_some_and(|first| ["train", "worker"].contains(&&*first)) {
         return rollmesh::main_with(hangs::registry());
     }
-    let tests: [(&str, Test); 9] = [
-        ("workers_that_are_killed_twice_a_second_cost_time_but_no_data", || {
-            Box::pin(kills::workers_that_are_killed_twice_a_second_cost_time_but_no_data())
-        }),
-        ("slots_that_do_not_keep_step_have_no_gaps_either", || {
-            Box::pin(kills::slots_that_do_not_keep_step_have_no_gaps_either())
-        }),
-        ("workers_that_stand_still_are_found_by_their_leases", || {
-            Box::pin(hangs::workers_that_stand_still_are_found_by_their_leases())
-        }),
-        ("an_environment_that_hangs_is_found_by_its_lease", || {
-            Box::pin(hangs::an_environment_that_hangs_is_found_by_its_lease())
-        }),
-        ("a_network_that_does_what_it_wants_changes_nothing", || {
-            Box::pin(network::a_network_that_does_what_it_wants_changes_nothing())
-        }),
-        ("connections_that_nobody_has_closed_are_found_by_their_leases", || {
-            Box::pin(network::connections_that_nobody_has_closed_are_found_by_their_leases())
-        }),
-        ("a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else", || {
-            Box::pin(network::a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else())
-        }),
-        ("two_hundred_workers_that_come_back_at_once_change_nothing", || {
-            Box::pin(storm::two_hundred_workers_that_come_back_at_once_change_nothing())
-        }),
-        ("a_run_takes_no_more_of_the_machine_as_it_goes_on", || {
-            Box::pin(soak::a_run_takes_no_more_of_the_machine_as_it_goes_on())
-        }),
-    ];
+    macro_rules! tests {
+        ($($module:ident::$name:ident,)*) => {
+            [$((stringify!($name), || Box::pin($module::$name()))),*]
+        };
+    }
+    let tests: [(&str, Test); 9] = tests! {
+        kills::workers_that_are_killed_twice_a_second_cost_time_but_no_data,
+        kills::slots_that_do_not_keep_step_have_no_gaps_either,
+        hangs::workers_that_stand_still_are_found_by_their_leases,
+        hangs::an_environment_that_hangs_is_found_by_its_lease,
+        network::a_network_that_does_what_it_wants_changes_nothing,
+        network::connections_that_nobody_has_closed_are_found_by_their_leases,
+        network::a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else,
+        storm::two_hundred_workers_that_come_back_at_once_change_nothing,
+        soak::a_run_takes_no_more_of_the_machine_as_it_goes_on,
+    };
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let trial = |(name, test): (&str, Test)| {
