@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
+    process,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -39,12 +40,12 @@ pub(crate) struct RunDir {
     _lock: File,
 }
 
-/// A name for the directory of a new run, beside others.
+/// A name for the directory of a new run, beside others: two hubs may begin the same run in the same millisecond.
 pub(crate) fn new_run_dir(runs: &Path, env: &str, seed: u64) -> PathBuf {
     // The name of an environment need not be one of a file.
     let env: String = env.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    runs.join(format!("{env}-seed{seed}-{}", now.as_millis()))
+    runs.join(format!("{env}-seed{seed}-{}-{}", now.as_millis(), process::id()))
 }
 
 /// What the directory of a run says of it.

@@ -143,12 +143,15 @@ impl Client {
 
     /// Waits for something that the hub says, and passes over the rest.
     pub(crate) async fn wait_for<T>(&mut self, mut wanted: impl FnMut(&Message) -> Option<T>) -> T {
-        loop {
-            let message = self.hear().await.expect("the hub has more to say");
-            if let Some(found) = wanted(&message) {
-                return found;
+        soon("what the hub is to say", async {
+            loop {
+                let message = self.hear().await.expect("the hub has more to say");
+                if let Some(found) = wanted(&message) {
+                    return found;
+                }
             }
-        }
+        })
+        .await
     }
 
     /// Waits until the hub hangs up; how it refused, if it did.

@@ -91,13 +91,16 @@ impl Process {
 
     /// Waits for a line on standard error that contains `text`.
     pub(crate) async fn line(&mut self, text: &str) -> String {
-        loop {
-            match soon(text, self.next_line()).await {
-                Some(line) if line.contains(text) => return line,
-                Some(_) => {}
-                None => panic!("no line with {text:?} in {:#?}", self.seen),
+        soon(text, async {
+            loop {
+                match self.next_line().await {
+                    Some(line) if line.contains(text) => return line,
+                    Some(_) => {}
+                    None => panic!("no line with {text:?} in {:#?}", self.seen),
+                }
             }
-        }
+        })
+        .await
     }
 
     /// The next line on standard error; none at its end.
