@@ -11,7 +11,7 @@ use std::{
     env, error, fs,
     hint::black_box,
     io::Write as _,
-    sync::LazyLock,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
@@ -93,7 +93,8 @@ fn time(path: &str, least: Duration) -> Result<()> {
     let options = JsonWriterOptions { max_file_size: 1 << 40, ..JsonWriterOptions::default() };
     let mut writer = JsonWriter::new(&copies, options)?;
     let one_by_one = per_second(Box::new(|| Ok(batches.iter().try_for_each(|batch| writer.append(batch))?)))?;
-    let many = || Ok(writer.append_all(&mut batches.iter().cloned().collect())?);
+    let shared: Vec<Arc<AnyBatch>> = batches.iter().cloned().map(Arc::new).collect();
+    let many = || Ok(writer.append_all(&mut shared.iter().cloned().collect())?);
     let writing = per_second(Box::new(many))?;
     fs::remove_dir_all(&copies)?;
     println!("{}", json!({"rows": rows, "read": reading, "write": writing, "write_one_by_one": one_by_one}));

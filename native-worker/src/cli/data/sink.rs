@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rollmesh_core::{
@@ -55,7 +56,7 @@ pub(super) enum Sink {
 pub(super) struct JsonSink {
     writer: JsonWriter,
     folder: PathBuf,
-    gathered: VecDeque<AnyBatch>,
+    gathered: VecDeque<Arc<AnyBatch>>,
     seen: BTreeSet<String>,
 }
 
@@ -139,7 +140,7 @@ impl JsonSink {
         if self.seen.insert(kind(batch)) {
             json_losses(batch, losses)?;
         }
-        self.gathered.push_back(batch.clone());
+        self.gathered.push_back(Arc::new(batch.clone()));
         Ok(())
     }
 

@@ -22,6 +22,7 @@
 
 mod decoded;
 mod in_order;
+mod paged;
 mod reader;
 mod source;
 #[cfg(test)]

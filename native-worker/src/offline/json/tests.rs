@@ -400,7 +400,7 @@ fn many_batches_are_written_as_one_by_one() {
     let (folder, expected) = (tempfile::tempdir().unwrap(), written(0..100, 5_000));
     let options = JsonWriterOptions { max_file_size: 5_000, ..JsonWriterOptions::default() };
     let mut writer = JsonWriter::new(folder.path(), options).unwrap();
-    let mut few: VecDeque<AnyBatch> = (0..100).map(row).collect();
+    let mut few: VecDeque<Arc<AnyBatch>> = (0..100).map(row).map(Arc::new).collect();
     let mut rest = few.split_off(30);
     for some in [&mut few, &mut VecDeque::new(), &mut rest] {
         writer.append_all(some).unwrap();
@@ -416,16 +416,16 @@ fn many_batches_are_written_as_one_by_one() {
 fn of_many_batches_those_are_left_that_were_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = JsonWriter::new(folder.path(), JsonWriterOptions::default()).unwrap();
-    let mut batches: VecDeque<AnyBatch> = (0..20).map(row).collect();
+    let mut batches: VecDeque<Arc<AnyBatch>> = (0..20).map(row).map(Arc::new).collect();
     writer.append(&row(-1)).unwrap();
     writer.redirect(Path::new("/dev/full"));
     let error = writer.append_all(&mut batches).unwrap_err();
     assert!(matches!(error, OfflineError::DiskFull { .. }) && batches.len() == 20, "{error}");
     // There is room again.
-    batches.insert(10, unwritable());
+    batches.insert(10, unwritable().into());
     let error = writer.append_all(&mut batches).unwrap_err();
     assert!(matches!(error, OfflineError::Encode(_)), "{error}");
-    assert_eq!(batches.pop_front().unwrap(), unwritable());
+    assert_eq!(*batches.pop_front().unwrap(), unwritable());
     writer.append_all(&mut batches).unwrap();
     let read = reader(&folder, JsonReaderOptions::default()).read_all_files();
     assert_eq!(read.map(|batch| t(&batch.unwrap())).collect::<Vec<_>>(), (-1..20).collect::<Vec<_>>());

@@ -16,7 +16,10 @@ use rollmesh_core::{
     sampler::{IoContext, OutputWriter, SampleError},
 };
 
-use super::in_order::{InOrder, helpers};
+use super::{
+    in_order::{InOrder, helpers},
+    paged::Paged,
+};
 use crate::offline::OfflineError;
 
 /// How sample files are written.
@@ -66,6 +69,7 @@ pub struct JsonWriter {
     number: u64,
     open: Option<(PathBuf, File)>,
     written: u64,
+    paged: Paged,
     encoders: Option<InOrder<Unwritten, Result<Vec<u8>, EncodeError>>>,
     /// Lines that are written, for the next ones.
     spare: Vec<Vec<u8>>,
@@ -73,7 +77,7 @@ pub struct JsonWriter {
 
 /// A batch that becomes a line.
 struct Unwritten {
-    batch: AnyBatch,
+    batch: Arc<AnyBatch>,
     options: Arc<JsonWriterOptions>,
     line: Vec<u8>,
 }
@@ -101,8 +105,17 @@ impl JsonWriter {
     pub fn new(directory: impl AsRef<Path>, options: JsonWriterOptions) -> Result<Self, OfflineError> {
         let directory = directory.as_ref().to_path_buf();
         fs::create_dir_all(&directory).map_err(|source| OfflineError::write(directory.clone(), source))?;
-        let (options, clock, number, open, written) = (Arc::new(options), SystemTime::now, 0, None, 0);
-        Ok(Self { directory, options, clock, number, open, written, encoders: None, spare: Vec::new() })
+        Ok(Self {
+            directory,
+            options: Arc::new(options),
+            clock: SystemTime::now,
+            number: 0,
+            open: None,
+            written: 0,
+            paged: Paged::default(),
+            encoders: None,
+            spare: Vec::new(),
+        })
     }
 
     /// Takes the time from elsewhere.
@@ -129,12 +142,12 @@ impl JsonWriter {
         self.put(line)
     }
 
-    /// Writes batches, the first one first, until none is left. As many threads as there are processors make the lines; some
-    /// for each of them are held.
+    /// Writes batches, the first one first, until none is left. As many threads as there are processors, with which the batches
+    /// are shared, make the lines; some for each of them are held.
     ///
     /// # Errors
     /// As [`append`](Self::append). What is left has not been written.
-    pub fn append_all(&mut self, batches: &mut VecDeque<AnyBatch>) -> Result<(), OfflineError> {
+    pub fn append_all(&mut self, batches: &mut VecDeque<Arc<AnyBatch>>) -> Result<(), OfflineError> {
         let encoders = self.encoders.take().unwrap_or_else(|| InOrder::new(Unwritten::encode, helpers()));
         let mut given = 0;
         loop {
@@ -167,7 +180,7 @@ impl JsonWriter {
             self.written = 0;
         }
         let Some((path, file)) = &mut self.open else { return Ok(()) };
-        if let Err(source) = file.write_all(line) {
+        if let Err(source) = file.write_all(self.paged.at(self.written, line)) {
             // Half a line would be a corrupt one. Where even this fails, the next line goes into another file.
             let error = OfflineError::write(path.clone(), source);
             if file.set_len(self.written).is_err() {
