@@ -32,7 +32,8 @@ pub(super) struct SecurityFlags {
     /// Tokens that outlive the hub, see `rollmesh tokens` [default: none]
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Where to keep the audit log, lines of JSON [default: audit.jsonl in the run or state directory]
+    /// Where to keep the audit log, lines of JSON [default: audit.jsonl in the run or state directory]; that of leases is
+    /// beside it
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
     /// Share of the fragments of workers that are not trusted that the hub makes again, to see whether they are what they

@@ -251,7 +251,7 @@ impl Actor {
                     self.end_unwanted_run();
                     self.begin_first_iteration();
                     self.poll_evaluation();
-                    self.retry_lines();
+                    self.catch_up_lines();
                     self.check_books();
                     self.refresh_dashboards();
                 }

@@ -1,5 +1,6 @@
 //! The audit log: who came, what they were, what they were refused, and what operators changed. Lines of JSON, only ever
-//! added to; never a token, nor anything else that peers send beyond their printable names.
+//! added to; never a token, nor anything else that peers send beyond their printable names. What becomes of leases has a file
+//! of its own beside it: honest workers fill that in minutes, and push nobody else's records out.
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +22,9 @@ use super::{
 };
 use crate::lines::{Backlog, LineFile, LineNews};
 
-/// What people call it.
+/// What people call them.
 const FILE: &str = "the audit log";
+const LEASES_FILE: &str = "the audit log of leases";
 
 /// Something to be remembered.
 #[derive(Clone, Debug, Serialize)]
@@ -189,6 +191,17 @@ impl Record {
             _ => None,
         }
     }
+
+    fn is_of_leases(&self) -> bool {
+        matches!(
+            self,
+            Self::LeaseGranted { .. }
+                | Self::LeaseRevoked { .. }
+                | Self::LeaseRefused { .. }
+                | Self::UploadRejected { .. }
+                | Self::Group { .. }
+        )
+    }
 }
 
 fn debug<T: std::fmt::Debug, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
@@ -211,6 +224,7 @@ struct Line<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     log: Option<Log>,
+    leases: Option<Log>,
     budgets: BTreeMap<Causer, Budget>,
 }
 
@@ -222,20 +236,22 @@ struct Budget {
 }
 
 impl Budget {
-    /// Takes one record of a second, if there is one left. How many were left out before.
-    fn take(&mut self, second: u64) -> (bool, u32) {
-        let mut left_out = 0;
-        if self.second != second {
-            left_out = self.records.saturating_sub(MAX_AUDIT_RECORDS);
-            (self.second, self.records) = (second, 0);
-        }
+    /// Takes one record of a second, if there is one left.
+    fn take(&mut self, second: u64) -> bool {
+        self.second = second;
         self.records = self.records.saturating_add(1);
-        (self.records <= MAX_AUDIT_RECORDS, left_out)
+        self.records <= MAX_AUDIT_RECORDS
+    }
+
+    /// Begins anew; how many records were left out.
+    fn end(&mut self) -> u32 {
+        std::mem::take(&mut self.records).saturating_sub(MAX_AUDIT_RECORDS)
     }
 }
 
 #[derive(Debug)]
 struct Log {
+    name: &'static str,
     files: Files,
     backlog: Backlog,
 }
@@ -249,12 +265,60 @@ struct Files {
 }
 
 impl Audit {
-    /// Goes on at the end of a file.
+    /// Goes on at the end of a file, and of the one beside it, `NAME.leases.jsonl`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Self::open_with(path, MAX_AUDIT_BYTES)
     }
 
     fn open_with(path: &Path, max_bytes: u64) -> io::Result<Self> {
+        let log = Log::open(FILE, path, max_bytes)?;
+        let leases = Log::open(LEASES_FILE, &path.with_extension("leases.jsonl"), max_bytes)?;
+        Ok(Self { log: Some(log), leases: Some(leases), ..Self::default() })
+    }
+
+    /// Adds a record. If it cannot be written now, it waits.
+    pub(super) fn add(&mut self, record: &Record) -> Option<LineNews> {
+        self.add_at(record, now_ms())
+    }
+
+    fn add_at(&mut self, record: &Record, at_ms: u64) -> Option<LineNews> {
+        // Nothing comes after the end.
+        let is_last = matches!(record, Record::Stopped);
+        let news = self.tell_left_out(at_ms, is_last);
+        let has_room = |of| self.budgets.entry(of).or_default().take(at_ms / 1000);
+        if record.causer().is_none_or(has_room) { self.write(&Line { at_ms, record }).or(news) } else { news }
+    }
+
+    /// Writes how many records were left out in seconds that are over, or also in this one.
+    fn tell_left_out(&mut self, at_ms: u64, with_this: bool) -> Option<LineNews> {
+        let ended = self.budgets.iter_mut().filter(|(_, budget)| with_this || budget.second != at_ms / 1000);
+        let left_out: Vec<_> =
+            ended.map(|(&of, budget)| (of, budget.end())).filter(|(_, records)| *records > 0).collect();
+        let tell = |(of, records)| self.write(&Line { at_ms, record: &Record::LeftOut { records, of } });
+        left_out.into_iter().filter_map(tell).last()
+    }
+
+    fn write(&mut self, line: &Line<'_>) -> Option<LineNews> {
+        let log = if line.record.is_of_leases() { &mut self.leases } else { &mut self.log };
+        log.as_mut()?.write(line)
+    }
+
+    /// Writes what is still to be written: what had no room, and how many records were left out.
+    pub(super) fn catch_up(&mut self) -> Option<LineNews> {
+        self.catch_up_at(now_ms())
+    }
+
+    fn catch_up_at(&mut self, at_ms: u64) -> Option<LineNews> {
+        let mut news = self.tell_left_out(at_ms, false);
+        for Log { files, backlog, .. } in [&mut self.log, &mut self.leases].into_iter().flatten() {
+            news = backlog.retry(|line| files.add(line)).or(news);
+        }
+        news
+    }
+}
+
+impl Log {
+    fn open(name: &'static str, path: &Path, max_bytes: u64) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
@@ -262,43 +326,21 @@ impl Audit {
         let bytes = file.metadata()?.len();
         let newest = LineFile::new(file, bytes);
         let files = Files { path: path.to_owned(), newest, max_bytes };
-        Ok(Self { log: Some(Log { files, backlog: Backlog::new(FILE) }), ..Self::default() })
-    }
-
-    /// Adds a record. If it cannot be written now, it waits.
-    pub(super) fn add(&mut self, record: &Record) -> Option<LineNews> {
-        self.log.as_ref()?;
-        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-        self.add_at(record, at_ms)
-    }
-
-    fn add_at(&mut self, record: &Record, at_ms: u64) -> Option<LineNews> {
-        let mut news = None;
-        if let Some(of) = record.causer() {
-            let (has_room, records) = self.budgets.entry(of).or_default().take(at_ms / 1000);
-            if records > 0 {
-                news = self.write(&Line { at_ms, record: &Record::LeftOut { records, of } });
-            }
-            if !has_room {
-                return news;
-            }
-        }
-        self.write(&Line { at_ms, record }).or(news)
+        Ok(Self { name, files, backlog: Backlog::new(name) })
     }
 
     fn write(&mut self, line: &Line<'_>) -> Option<LineNews> {
-        let Log { files, backlog } = self.log.as_mut()?;
+        let Self { name, files, backlog } = self;
         match serde_json::to_vec(line) {
             Ok(bytes) => backlog.add([bytes, b"\n".to_vec()].concat(), |line| files.add(line)),
-            Err(error) => Some(LineNews::NoJson { file: FILE, error }),
+            Err(error) => Some(LineNews::NoJson { file: name, error }),
         }
     }
+}
 
-    /// Tries again to write what could not be written.
-    pub(super) fn retry(&mut self) -> Option<LineNews> {
-        let Log { files, backlog } = self.log.as_mut()?;
-        backlog.retry(|line| files.add(line))
-    }
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 impl Files {
@@ -344,19 +386,31 @@ mod tests {
             (&second["event"], &second["role"], &second["kind"]),
             (&"denied".into(), &"Viewer".into(), &"Stop".into())
         );
-        for lease in 0..100 {
-            assert!(audit.add(&Record::LeaseRevoked { worker: 1, lease }).is_none());
-        }
+        let add = |audit: &mut Audit, run| assert!(audit.add(&Record::RunEnded { run }).is_none());
+        (0..100).for_each(|run| add(&mut audit, run));
         let older = directory.path().join("state/audit.jsonl.1");
         // As it is when a new file could not be made.
         fs::rename(&path, &older).unwrap();
-        for lease in 100..120 {
-            assert!(audit.add(&Record::LeaseRevoked { worker: 1, lease }).is_none());
-        }
+        (100..120).for_each(|run| add(&mut audit, run));
         assert!(fs::metadata(&older).unwrap().len() <= 1000 && fs::metadata(&path).unwrap().len() <= 1000);
-        assert_eq!(lines(&path).last().unwrap()["lease"], 119);
+        assert_eq!(lines(&path).last().unwrap()["run"], 119);
         #[cfg(unix)]
         assert!(!private_file::is_public(&path).unwrap() && !private_file::is_public(&older).unwrap());
+    }
+
+    #[test]
+    fn leases_push_nothing_else_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let mut audit = Audit::open_with(&path, 1000).unwrap();
+        assert!(audit.add(&Record::TokenRevoked { token: TokenId(7) }).is_none());
+        for lease in 0..1000 {
+            assert!(audit.add(&Record::LeaseGranted { worker: 1, lease, slots: 4 }).is_none());
+        }
+        assert_eq!(lines(&path).iter().map(|line| &line["event"]).collect::<Vec<_>>(), ["token_revoked"]);
+        let leases = directory.path().join("audit.leases.jsonl");
+        assert_eq!(lines(&leases).last().unwrap()["lease"], 999);
+        assert!(fs::metadata(&leases).unwrap().len() <= 1000);
     }
 
     #[test]
@@ -367,13 +421,23 @@ mod tests {
         for _ in 0..1000 {
             assert!(audit.add_at(&Record::Connected { from: from() }, 5_000).is_none());
         }
-        assert!(audit.add_at(&Record::Stopped, 5_000).is_none());
-        assert!(audit.add_at(&Record::Limit { from: from(), what: "pending" }, 6_000).is_none());
+        assert!(audit.catch_up_at(5_999).is_none());
+        assert_eq!(lines(&path).len(), MAX_AUDIT_RECORDS as usize);
+        // How many there were is told once, when the second is over, though nothing else happens.
+        (6_000..7_000).for_each(|at_ms| assert!(audit.catch_up_at(at_ms).is_none()));
+        for _ in 0..=MAX_AUDIT_RECORDS {
+            assert!(audit.add_at(&Record::Limit { from: from(), what: "pending" }, 7_000).is_none());
+        }
+        // Or at the end.
+        assert!(audit.add_at(&Record::Stopped, 7_000).is_none());
         let lines = lines(&path);
-        assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 3);
-        assert_eq!(lines[lines.len() - 2]["records"], 1000 - MAX_AUDIT_RECORDS);
-        assert_eq!(lines[lines.len() - 2]["of"], "strangers");
-        assert_eq!(lines[lines.len() - 1]["what"], "pending");
+        let (most, left_out) = (MAX_AUDIT_RECORDS as usize, |line: &serde_json::Value| {
+            assert_eq!(line["of"], "strangers");
+            line["records"].as_u64().unwrap()
+        });
+        assert_eq!(lines.len(), 2 * most + 3);
+        assert_eq!((left_out(&lines[most]), left_out(&lines[2 * most + 1])), (1000 - most as u64, 1));
+        assert_eq!(lines[2 * most + 2]["event"], "stopped");
     }
 
     #[test]
@@ -393,13 +457,12 @@ mod tests {
         }
         assert!(audit.add_at(&Record::Connected { from: from() }, 5_000).is_none());
         assert!(audit.add_at(&Record::Group { text: "expired".into(), is_cheap: false }, 5_000).is_none());
-        let lines = lines(&path);
-        assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 2);
-        assert_eq!(
-            (&lines[lines.len() - 2]["event"], &lines[lines.len() - 1]["text"]),
-            (&"connected".into(), &"expired".into())
-        );
+        assert_eq!(lines(&path).iter().map(|line| &line["event"]).collect::<Vec<_>>(), ["connected"]);
+        let leases = lines(&directory.path().join("audit.leases.jsonl"));
+        assert_eq!(leases.len(), MAX_AUDIT_RECORDS as usize + 1);
+        assert_eq!(leases[leases.len() - 1]["text"], "expired");
     }
+
     #[test]
     fn whoever_comes_and_goes_cannot_flood_it_nor_hide_an_operator() {
         let directory = tempfile::tempdir().unwrap();
@@ -414,12 +477,11 @@ mod tests {
             assert!(audit.add_at(&Record::Left { peer, role: Role::Worker, fault: None }, 5_000).is_none());
         }
         assert!(audit.add_at(&admitted(1000, Role::Operator), 5_000).is_none());
-        assert!(audit.add_at(&Record::UploadRejected { worker: 1, lease: 1, why: String::new() }, 5_000).is_none());
         assert!(audit.add_at(&Record::Left { peer: 1001, role: Role::Worker, fault: None }, 6_000).is_none());
         let lines = lines(&path);
-        let [.., operator, rejected, left_out, left] = &lines[..] else { panic!("{lines:?}") };
-        assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 4);
-        assert_eq!((&operator["role"], &rejected["event"]), (&"Operator".into(), &"upload_rejected".into()));
+        let [.., operator, left_out, left] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 3);
+        assert_eq!(operator["role"], "Operator");
         assert_eq!((&left_out["records"], &left_out["of"]), (&(2000 - MAX_AUDIT_RECORDS).into(), &"workers".into()));
         assert_eq!(left["peer"], 1001);
     }

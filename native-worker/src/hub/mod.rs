@@ -165,6 +165,11 @@ impl Hub {
         self.notices.recv().await
     }
 
+    /// All notices from now on.
+    pub(crate) fn take_notices(&mut self) -> mpsc::Receiver<HubNotice> {
+        std::mem::replace(&mut self.notices, mpsc::channel(1).1)
+    }
+
     /// The next notice that is there already.
     pub(crate) fn take_notice(&mut self) -> Option<HubNotice> {
         self.notices.try_recv().ok()

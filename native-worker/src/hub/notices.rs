@@ -76,11 +76,11 @@ impl Actor {
         self.note_lines(news);
     }
 
-    /// Tries again to write the lines for which there was no room.
-    pub(super) fn retry_lines(&mut self) {
+    /// Writes the lines for which there was no room, and what the audit log has yet to say.
+    pub(super) fn catch_up_lines(&mut self) {
         let news = self.run.as_mut().map_or_else(Vec::new, Run::retry_lines);
         self.note_lines(news);
-        let news = self.audit.retry();
+        let news = self.audit.catch_up();
         self.note_lines(news);
     }
 

@@ -124,7 +124,8 @@ async fn lines_for_which_a_full_disk_has_no_room_are_written_once_it_has() {
     let invitation = process.invitation().await;
     until("some iterations", || rig.iterations() > 3).await;
     limit_files(&process, Some(512));
-    let waiting = ["metrics.jsonl", "the audit log"].map(|file| format!("{file} cannot be written, its lines wait"));
+    let waiting =
+        ["metrics.jsonl", "the audit log of leases"].map(|file| format!("{file} cannot be written, its lines wait"));
     lines(&mut process, &waiting.each_ref().map(String::as_str)).await;
     let written = rig.iterations() as u64;
     // The run goes on meanwhile.
@@ -140,8 +141,8 @@ async fn lines_for_which_a_full_disk_has_no_room_are_written_once_it_has() {
     }
     assert_eq!(rig.iterations() as u64, written);
     limit_files(&process, None);
-    let again =
-        ["metrics.jsonl", "the audit log"].map(|file| format!("{file} is written again, nothing of it is lost"));
+    let again = ["metrics.jsonl", "the audit log of leases"]
+        .map(|file| format!("{file} is written again, nothing of it is lost"));
     lines(&mut process, &again.each_ref().map(String::as_str)).await;
     process.signal(Signal::INT);
     process.finish_with(3).await;
@@ -150,7 +151,7 @@ async fn lines_for_which_a_full_disk_has_no_room_are_written_once_it_has() {
     let calm = undisturbed(found.metrics.len() as u64).await;
     assert_eq!((&found.weights_hash, &found.metrics), (&calm.weights_hash, &calm.metrics));
     assert!(found.summary["lost_lines"].is_null());
-    let audit = rig.text("audit.jsonl");
+    let audit = rig.text("audit.leases.jsonl");
     let leases = audit.lines().map(json).filter(|record| record["event"] == "lease_granted");
     let leases: Vec<u64> = leases.map(|record| record["lease"].as_u64().unwrap()).collect();
     assert!(leases.len() >= found.metrics.len() && leases.windows(2).all(|pair| pair[1] == pair[0] + 1), "{leases:?}");
