@@ -5,6 +5,7 @@
 mod d4rl;
 mod damage;
 mod lines;
+mod memory;
 mod minari;
 mod pages;
 mod tables;

@@ -8,7 +8,7 @@ use parquet::{
     arrow::arrow_reader::{
         ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
     },
-    file::reader::Length as _,
+    file::{metadata::ColumnChunkMetaData, reader::Length as _},
 };
 
 use super::{
@@ -70,10 +70,17 @@ impl ParquetFile {
             group.columns().iter().try_for_each(|column| self.source.check(column))?;
             let rows = u64::try_from(group.num_rows()).map_err(|_| corrupt("a negative number of rows"))?;
             let bytes = u64::try_from(group.total_byte_size()).unwrap_or(u64::MAX).max(1);
-            let per_row = bytes.div_ceil(rows.max(1)).max(1);
+            let width_of = |column: &ColumnChunkMetaData| u64::try_from(column.column_descr().type_length());
+            let widths = group.columns().iter().map(|column| width_of(column).unwrap_or(0).max(8));
+            // A dictionary makes a few bytes of many, and a list has more values than its row is one.
+            let values = group.columns().iter().map(|column| u64::try_from(column.num_values()).unwrap_or(u64::MAX));
+            let plain = widths
+                .clone()
+                .zip(values)
+                .fold(0u64, |sum, (width, values)| sum.saturating_add(values.saturating_mul(width)));
+            let per_row = bytes.max(plain).div_ceil(rows.max(1)).max(1);
             // The crate takes memory for as many values, whether there are so many or not.
-            let widths = group.columns().iter().map(|column| u64::try_from(column.column_descr().type_length()));
-            let width: u64 = widths.map(|width| width.unwrap_or(0).max(8)).sum();
+            let width: u64 = widths.sum();
             let rows = (self.buffer as u64 / 8 / per_row).min(self.source.len().max(ROOM) / width.max(1));
             let most = usize::try_from(rows).unwrap_or(MAX_ROWS);
             let (source, metadata) = (self.source.clone(), self.metadata.clone());
