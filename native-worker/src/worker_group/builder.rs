@@ -21,7 +21,7 @@ use rollmesh_core::{
 use super::{FailureSettings, GroupError, WorkerGroup, thread::Factory};
 use crate::{
     NativeHost, NativeShell,
-    hub::SecurityConfig,
+    hub::{Distrust, SecurityConfig},
     kernels::AUTO,
     launch::{Launcher, LocalLauncher, WorkerSpec},
     native,
@@ -37,7 +37,7 @@ pub enum Placement {
     /// [`main_with`](crate::main_with).
     Processes(Option<Arc<dyn Launcher>>),
     /// Wherever somebody runs `rollmesh worker` with the group's [address and token](WorkerGroup::worker_url), or opens a
-    /// [page of the group](WorkerGroupBuilder::page) that does the same.
+    /// [page of the group](WorkerGroupBuilder::page) that does the same. What they sample is believed.
     Remote,
 }
 
@@ -246,7 +246,8 @@ impl WorkerGroupBuilder {
         self
     }
 
-    /// Sets how the group protects itself: beyond this machine it needs a certificate.
+    /// Sets how the group protects itself: beyond this machine it needs a certificate. It believes whom it lets in, also
+    /// browser tabs: settings of `distrust`, which are for a hub's runs, are an [error](GroupError::Distrust).
     pub fn security(mut self, security: SecurityConfig) -> Self {
         self.plan.security = security;
         self
@@ -314,6 +315,9 @@ impl WorkerGroupBuilder {
         let Self { config, mut plan, setup, changes } = self;
         if matches!(plan.sampling_mode, SamplingMode::Asynchronous { batch_env_steps: 0, .. }) {
             return Err(GroupConfigError::EmptyBatches.into());
+        }
+        if plan.security.distrust != Distrust::default() {
+            return Err(GroupError::Distrust);
         }
         plan.registry = native(plan.registry);
         let registry = plan.registry.clone();

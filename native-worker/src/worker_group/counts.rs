@@ -103,6 +103,12 @@ impl WorkerGroup {
         self.hub.as_ref().map(super::HubThread::token)
     }
 
+    /// The fingerprint of the group's certificate, by which they know it (`--tls-fingerprint`); none without encryption.
+    #[must_use]
+    pub fn worker_fingerprint(&self) -> Option<String> {
+        self.hub.as_ref().and_then(super::HubThread::fingerprint)
+    }
+
     /// The local processes, by the system's numbers.
     #[must_use]
     pub fn worker_pids(&self) -> Vec<u32> {

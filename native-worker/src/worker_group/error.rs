@@ -87,6 +87,11 @@ pub enum GroupError {
     /// What was asked needs the local worker.
     #[error("the group has no local worker, which {0} needs")]
     NoLocalWorker(&'static str),
+    /// Audits are for runs.
+    #[error(
+        "a worker group believes the workers that it lets in: to watch those that are not trusted, let a hub train or sample"
+    )]
+    Distrust,
     /// A limit too many.
     #[error("give max_agent_steps or max_env_steps, not both")]
     BothLimits,

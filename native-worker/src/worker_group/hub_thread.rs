@@ -25,6 +25,7 @@ pub(super) struct HubThread {
     orders: UnboundedSender<WorkerOrder>,
     url: String,
     token: Token,
+    fingerprint: Option<String>,
 }
 
 impl HubThread {
@@ -54,14 +55,14 @@ impl HubThread {
             delay: failures.restart_delay,
             max: if failures.recreate_failed_workers { failures.max_worker_restarts } else { 0 },
         };
-        let sink: NewsSink = Box::new(move |told| {
-            // A group that is gone hears nothing.
-            let _ = news.send(News::Hub(told));
-        });
+        // A group that is gone hears nothing.
+        let group = news.clone();
+        let sink: NewsSink = Box::new(move |told| _ = group.send(News::Hub(told)));
         let (orders, mut ordered) = tokio::sync::mpsc::unbounded_channel();
         let (spec, registry) = (plan.worker_spec.clone(), registry.clone());
         let started = wait_for(&runtime, async move {
-            let hub = Hub::start_with(config, &registry, launcher, spec).await?;
+            let mut hub = Hub::start_with(config, &registry, launcher, spec).await?;
+            let mut notices = hub.take_notices();
             let carried = hub.workers();
             carried.send(WorkerOrder::Listen { sink, replacement }).await;
             // In order, and without anybody waiting.
@@ -70,11 +71,19 @@ impl HubThread {
                     carried.send(order).await;
                 }
             });
+            tokio::spawn(async move {
+                while let Some(notice) = notices.recv().await {
+                    // Who comes and goes the group tells itself.
+                    if notice.level > 0 && news.send(News::Notice(notice.text)).is_err() {
+                        break;
+                    }
+                }
+            });
             Ok::<_, GroupError>(hub)
         });
         let hub = started.unwrap_or(Err(GroupError::HubGone))?;
-        let (url, token) = (hub.worker_url(), hub.worker_token());
-        Ok(Self { runtime: Some(runtime), hub: Some(hub), orders, url, token })
+        let (url, token, fingerprint) = (hub.worker_url(), hub.worker_token(), hub.fingerprint());
+        Ok(Self { runtime: Some(runtime), hub: Some(hub), orders, url, token, fingerprint })
     }
 
     /// Says what is to be done with a worker. What a hub that is gone is told is forgotten.
@@ -118,6 +127,10 @@ impl HubThread {
 
     pub(super) fn token(&self) -> Token {
         self.token
+    }
+
+    pub(super) fn fingerprint(&self) -> Option<String> {
+        self.fingerprint.clone()
     }
 
     /// The local processes, by the system's numbers.

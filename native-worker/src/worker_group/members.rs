@@ -253,6 +253,7 @@ impl WorkerGroup {
                     seat.child = Some(by);
                 }
             }
+            News::Notice(text) => self.notice(text),
             News::Hub(WorkerNews::GaveUp(reason)) => {
                 self.notice(&reason);
                 self.gave_up = Some(reason);

@@ -144,6 +144,8 @@ enum News {
     Answer { worker: WorkerId, generation: u64, call: CallId, result: Result<TaskAnswer, CommandError> },
     /// Something came through the hub.
     Hub(WorkerNews),
+    /// The hub has something to tell.
+    Notice(String),
 }
 
 impl WorkerGroup {

@@ -41,9 +41,11 @@ impl Default for SyncFilters {
 impl WorkerGroup {
     /// Merges what the remote workers' filters have seen since the last time into the local worker's, in the order of ids,
     /// and gives everybody the result. Every observation is counted once: what a worker hands over too late is merged the
-    /// next time.
+    /// next time. What a worker has seen since the last time is gone with it if it dies; where that must not be, let a hub
+    /// run: its statistics are those of what was committed.
     ///
     /// # Errors
+    /// What others have handed over is merged nevertheless.
     /// [`GroupError::NoSource`] without a local worker; [`GroupError::Worker`], [`GroupError::Filter`].
     #[doc(alias("sync_env_runner_states", "FilterManager"))]
     pub fn sync_filters(&mut self, sync: &SyncFilters) -> Result<(), GroupError> {
@@ -53,8 +55,10 @@ impl WorkerGroup {
             None => return Err(GroupError::NoSource("filters")),
         };
         if sync.use_worker_filter_stats {
-            self.merge_filters(&mut merged, sync.timeout)?;
+            let done = self.merge_filters(&mut merged, sync.timeout);
+            // What was handed over is nowhere else any more.
             self.need_local("sync_filters")?.sync_filters(&merged)?;
+            done?;
         }
         if sync.update_worker_filter_stats {
             let now = ForEachWorker::remote().timeout(Duration::ZERO);
@@ -90,21 +94,24 @@ impl WorkerGroup {
             }
             group.filtering.is_empty()
         });
+        let mut failed = None;
         for (worker, result) in done.into_values().flatten().map(|result| (result.worker, result.result)) {
-            match result {
-                Ok(answer) => {
-                    let Some(WorkerAnswer::Filters(filters)) = answer.answer() else {
-                        return Err(GroupError::OtherAnswer(worker));
-                    };
-                    merge(merged, worker, &filters)?;
-                }
+            let merged = match result {
+                Ok(answer) => match answer.answer() {
+                    Some(WorkerAnswer::Filters(filters)) => merge(merged, worker, &filters),
+                    _ => Err(GroupError::OtherAnswer(worker)),
+                },
                 Err(error) if error.is_answer() && !self.plan.failures.ignore_worker_failures => {
-                    return Err(raised(worker, error));
+                    Err(raised(worker, error))
                 }
-                Err(error) => self.notice(format_args!("worker {worker}: {error}")),
-            }
+                Err(error) => {
+                    self.notice(format_args!("worker {worker}: {error}"));
+                    Ok(())
+                }
+            };
+            failed = failed.or(merged.err());
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 }
 

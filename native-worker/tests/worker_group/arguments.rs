@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rollmesh::{
     WorkerGroup,
+    hub::{Distrust, SecurityConfig, TlsConfig},
     worker_group::{FailureSettings, ForEachWorker, GroupError, ParallelSample, Placement},
 };
 use rollmesh_core::{
@@ -135,13 +136,34 @@ pub(crate) fn workers_have_so_long_to_be_brought_back() {
     assert_eq!(group.healthy_worker_ids(), [WorkerId(2)]);
 }
 
+pub(crate) fn whom_a_group_lets_in_it_believes() {
+    let distrust = Distrust { distrust_remote: true, ..Distrust::default() };
+    let security = SecurityConfig { distrust, ..SecurityConfig::default() };
+    let refused = builder(cart_pole(), &Placement::Remote, 1).security(security).build().unwrap_err();
+    assert!(matches!(refused, GroupError::Distrust), "{refused}");
+}
+
+pub(crate) fn a_group_without_encryption_says_so() {
+    let security = SecurityConfig { allow_unencrypted: true, ..SecurityConfig::default() };
+    let group = builder(cart_pole(), &Placement::Remote, 0).security(security).listen(([0, 0, 0, 0], 0).into());
+    let mut group = group.build().unwrap();
+    group.add_workers_at(&processes(), 1, true).unwrap();
+    let notices = notices(&mut group);
+    assert!(notices.iter().any(|notice| notice.contains("not encrypted")), "{notices:?}");
+}
+
 pub(crate) fn workers_of_all_kinds_are_one_group() {
-    let mut mixed = group(cart_pole(), &Placement::Threads, 1);
+    let directory = tempfile::tempdir().unwrap();
+    let security =
+        SecurityConfig { tls: Some(TlsConfig::SelfSigned(directory.path().into())), ..SecurityConfig::default() };
+    let mut mixed = builder(cart_pole(), &Placement::Threads, 1).security(security).build().unwrap();
     mixed.add_workers_at(&processes(), 1, true).unwrap();
     mixed.add_workers_at(&Placement::Remote, 1, true).unwrap();
     let (url, token) = (mixed.worker_url().unwrap(), mixed.worker_token().unwrap().to_hex());
+    assert!(url.starts_with("wss://"), "{url}");
+    let fingerprint = mixed.worker_fingerprint().unwrap();
     let mut remote = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["worker", "--hub", &url])
+        .args(["worker", "--hub", &url, "--tls-fingerprint", &fingerprint])
         .env("ROLLMESH_TOKEN", &token)
         .stderr(std::process::Stdio::null())
         .spawn()

@@ -47,7 +47,9 @@ fn main() -> std::process::ExitCode {
             processes_are_replaced_after_a_while_and_so_often,
             a_thread_is_replaced_so_often,
             workers_have_so_long_to_be_brought_back,
-            workers_of_all_kinds_are_one_group;
+            workers_of_all_kinds_are_one_group,
+            whom_a_group_lets_in_it_believes,
+            a_group_without_encryption_says_so;
         calls:
             the_local_worker_is_asked_first,
             calls_in_flight_are_limited,
