@@ -1,5 +1,10 @@
 //! No bytes from outside make the protocol panic, or take much more memory than they are long.
 
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher as _, RandomState},
+};
+
 use proptest::{
     collection::vec,
     prelude::*,
@@ -137,12 +142,58 @@ fn messages() -> Vec<Message> {
         Message::NewToken(NewToken { request: 1, role: 3, expires: 0, token: Token::new([7; 32]) }),
     ]
     .into_iter()
+    .chain(small_messages())
     .chain(messages_of_clients())
     .chain(messages_of_calls())
     .collect()
 }
 
 /// A small worker, and something of everything that it can be asked and can answer.
+/// Those with little in them.
+fn small_messages() -> Vec<Message> {
+    let request = || Request { request: 7 };
+    vec![
+        Message::Refused(Refused { code: 3, reason: "no".into() }),
+        Message::Goodbye(Goodbye { reason: "enough".into() }),
+        Message::Credit(Credit { bytes: 1 << 20 }),
+        Message::RunEnd(RunEnd { run: RUN }),
+        Message::Revoke(Revoke { lease: 2 }),
+        Message::LeaseRefused(LeaseRefused { lease: 2, reason: "no".into() }),
+        Message::Progress(Progress { lease: 2, env_steps: 300 }),
+        Message::CallProgress(CallProgress { call: 300 }),
+        Message::Iteration(Iteration { run: RUN, iteration: 300, ..Iteration::default() }),
+        Message::WorkerGone(WorkerGone { worker: 300 }),
+        Message::Notice(Notice { level: 1, text: "look".into() }),
+        Message::Pause(request()),
+        Message::Resume(request()),
+        Message::Stop(request()),
+        Message::AddWorker(request()),
+        Message::WorkerTokenRequest(request()),
+        Message::Drain(request()),
+        Message::Checkpoint(request()),
+        Message::RemoveWorker(RemoveWorker { request: 7, worker: 3 }),
+        Message::Watch(Watch { request: 7, slot: 3 }),
+        Message::StartRun(StartRun {
+            request: 7,
+            env: "CartPole-v1".into(),
+            algo: "ppo".into(),
+            seed: 1,
+            num_workers: 2,
+            num_envs_per_worker: 4,
+            stop_return: 475.0,
+            max_env_steps: 1_000,
+            observation_filter: "NoFilter".into(),
+            mode: "async".into(),
+            max_staleness: 2,
+            batch_env_steps: 512,
+            deadline_ms: 50,
+        }),
+        Message::WorkerToken(WorkerToken { request: 7, token: Token::new([7; 32]) }),
+        Message::StartEpisode(StartEpisode { episode: 300, training: true }),
+        Message::AbandonEpisode(AbandonEpisode { episode: 300 }),
+    ]
+}
+
 fn messages_of_calls() -> Vec<Message> {
     let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..RolloutConfig::new("CartPole-v1") }
         .num_envs(2)
@@ -360,8 +411,22 @@ fn accept_upload(upload: &FragmentUpload) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// So many cases, the same each time; with `ROLLMESH_LONG=1` a hundred times as many, others each time. `ROLLMESH_FUZZ_SEED`, which
+/// is printed, tries the same again.
 fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() }
+    let is_long = std::env::var_os("ROLLMESH_LONG").is_some_and(|value| value == "1");
+    let seed = std::env::var("ROLLMESH_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| if is_long { RandomState::new().hash_one(()) } else { 1 });
+    println!("ROLLMESH_FUZZ_SEED={seed}");
+    let cases = if is_long { 100 * cases } else { cases };
+    ProptestConfig { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..ProptestConfig::default() }
+}
+
+#[test]
+fn there_is_a_proper_message_of_every_kind() {
+    let seen: BTreeSet<u8> = messages().iter().map(|message| message.kind().to_wire()).collect();
+    let unseen: Vec<&Kind> = Kind::ALL.iter().filter(|kind| !seen.contains(&kind.to_wire())).collect();
+    assert!(unseen.is_empty(), "{unseen:?}");
 }
 
 #[test]

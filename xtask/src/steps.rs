@@ -53,6 +53,7 @@ pub(crate) const STEPS: &[Step] = &[
     long(step("test-debug", "long rollouts without optimisation", &["fetch"], suites::debug)),
     long(step("test-native-cpu", "long rollouts for this CPU", &["fetch"], suites::native_cpu)),
     long(step("kills", "hubs killed at fifty points", &["fetch"], suites::kills)),
+    long(step("fuzz", "decoders, with many mutated messages", &["fetch"], suites::fuzz)),
     long(step("damage", "readers of data sets, with many damaged files", &["fetch"], suites::damage)),
     long(step("chaos", "workers killed, stopped and cut off for minutes", &["fetch"], suites::chaos)),
     long(step("security", "crowds and a million hostile frames", &["fetch"], suites::security)),

@@ -65,6 +65,22 @@ pub(crate) fn damage(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
+/// What peers say, with bytes changed, a hundred times as often and others each time.
+pub(crate) fn fuzz(job: &Job) -> Result<()> {
+    let tests = [
+        "test",
+        "--locked",
+        "--release",
+        "--package",
+        "rollmesh-tests",
+        "--test",
+        "hostile_bytes",
+        "--",
+        "--nocapture",
+    ];
+    job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
+}
+
 /// Real workers and a real network that fail, for minutes, and a run that is watched for ten.
 pub(crate) fn chaos(job: &Job) -> Result<()> {
     let tests = ["test", "--locked", "--release", "--package", "rollmesh", "--test", "chaos", "--", "--nocapture"];

@@ -31,8 +31,11 @@ fn sample(pid: u32) -> Sample {
     }
 }
 
-/// Memory may grow by so much from one third of the time to the last: the allocator's, not the run's.
-const SLACK: u64 = 8 << 20;
+/// Bytes by which memory may grow from one third of the time to the last: the allocator's, not the run's. In a few seconds it
+/// has not yet all that it needs.
+fn slack() -> u64 {
+    if is_long() { 512 << 10 } else { 8 << 20 }
+}
 
 /// Hub and worker take as much in the last third of their time as in the second.
 pub(crate) async fn a_run_takes_no_more_of_the_machine_as_it_goes_on() {
@@ -68,7 +71,7 @@ pub(crate) async fn a_run_takes_no_more_of_the_machine_as_it_goes_on() {
             before[2],
             after[2],
         );
-        assert!(after[0] <= before[0] + SLACK, "memory of the {name} grows");
+        assert!(after[0] <= before[0] + slack(), "memory of the {name} grows");
         assert_eq!(before[1..], after[1..], "files or threads of the {name}");
     }
 }

@@ -1,6 +1,9 @@
 //! Programs that are asked to end finish what they have begun, and end at once when they are asked again.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use rollmesh_core::protocol::{
     Message, Role, Token,
@@ -13,7 +16,7 @@ use super::{
     support::{
         Process,
         client::Client,
-        is_long, json,
+        json,
         process::{Signal, children_of, has_ended},
         soon, until,
     },
@@ -159,15 +162,15 @@ async fn a_hub_that_drains_takes_no_workers_and_ends_at_once_when_asked_again() 
 
 #[tokio::test]
 async fn leases_that_do_not_end_have_ten_seconds() {
-    if !is_long() {
-        return;
-    }
     let mut hub = HubProcess::start().await;
     hub.start_run(0).await;
     let _slow = Slow::join(&hub).await;
     hub.process.signal(Signal::TERM);
     hub.process.line("the run is draining").await;
+    let began = Instant::now();
     hub.process.finish_with(0).await;
+    let seconds = began.elapsed().as_secs_f64();
+    assert!((9.0..20.0).contains(&seconds), "{seconds} s");
 }
 
 #[tokio::test]

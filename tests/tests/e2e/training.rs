@@ -165,10 +165,10 @@ async fn scale(page: &Dashboard) {
     assert_eq!(page.text("ledger-balance").await.as_deref(), Some("balances"));
 }
 
-/// A run without the means for a checkpoint says so.
 async fn checkpoint(page: &Dashboard) {
     page.click("checkpoint").await;
-    page.wait("an answer", async || page.text("toast").await.is_some_and(|text| text.contains("checkpoint"))).await;
+    let is_written = async || page.text("toast").await.is_some_and(|text| text.contains("A checkpoint was written."));
+    page.wait("a checkpoint", is_written).await;
     page.click("toast-close").await;
 }
 
