@@ -36,6 +36,7 @@ use super::{
     link::{CloseReason, PeerLink},
     notices::{Loud, Offences},
     peer::Knock,
+    room::Reserved,
 };
 use crate::{
     launch::WorkerSpec,
@@ -55,7 +56,12 @@ pub(super) enum Event {
     /// Something that belongs into the audit log.
     Remember(Record),
     /// A peer said something that its role allows.
-    Message { peer: u32, message: Box<Message> },
+    Message {
+        peer: u32,
+        message: Box<Message>,
+        /// What it takes, if it came in parts.
+        room: Option<Reserved>,
+    },
     /// A peer's connection is over.
     Left { peer: u32, departure: Departure },
     /// A local worker has ended.
@@ -290,7 +296,10 @@ impl Actor {
                 self.notice_offence(format!("a connection was refused: {reason}"));
             }
             Event::Remember(record) => self.remember(&record),
-            Event::Message { peer, message } => self.handle_message(peer, *message),
+            Event::Message { peer, message, room } => {
+                self.handle_message(peer, *message);
+                drop(room);
+            }
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
             Event::ChildSilent { number } => self.handle_silent_child(number),
