@@ -100,6 +100,8 @@ pub(super) struct Peer {
     pub(super) device: String,
     /// The local worker that it is.
     pub(super) child: Option<u32>,
+    /// It is a local worker that waits for a place.
+    pub(super) is_spare: bool,
     /// The token that it showed.
     pub(super) token: TokenId,
     /// Why it is about to leave, if it has said so.
@@ -114,6 +116,13 @@ pub(super) struct Peer {
     /// Calls that it has not answered yet.
     pub(super) calls: BTreeSet<u64>,
     pub(super) offences: Offences,
+}
+
+impl Peer {
+    /// True for a worker that has a place.
+    pub(super) fn is_worker(&self) -> bool {
+        self.role == Role::Worker && !self.is_spare
+    }
 }
 
 pub(super) struct Actor {
