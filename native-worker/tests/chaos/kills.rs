@@ -63,7 +63,7 @@ fn numbered(pid: u32) -> Option<(u64, u32)> {
 struct Times {
     /// The hub has seen the end of the connection.
     detected: Vec<u64>,
-    /// The replacement is let in.
+    /// The replacement is let in and has the place.
     joined: Vec<u64>,
     /// The first fragment of the replacement is accepted.
     recovered: Vec<u64>,
@@ -77,21 +77,22 @@ impl Times {
     fn add(&mut self, kills: &[Kill], audit: &[Value]) {
         let [left, admitted, delivered] = ["left", "admitted", "delivered"].map(|event| times_by_name(audit, event));
         let replaced = audit.iter().filter(|line| line["event"] == "replaced");
-        let replaced: BTreeMap<u64, u64> = replaced.map(|line| (number(line, "ended"), number(line, "by"))).collect();
+        // Who has whose place, and since when.
+        let replaced: BTreeMap<u64, (u64, u64)> =
+            replaced.map(|line| (number(line, "ended"), (number(line, "by"), number(line, "at_ms")))).collect();
         let killed: BTreeSet<u64> = kills.iter().map(|kill| kill.number).collect();
-        let had_place = |number| number <= WORKERS || replaced.values().any(|&by| by == number);
+        let had_place = |number| number <= WORKERS || replaced.values().any(|&(by, _)| by == number);
         let mut missed = 0;
         for &Kill { at_ms, number } in kills.iter().filter(|kill| had_place(kill.number)) {
-            let name = |number: u64| format!("local-{number}");
-            let after = |times: &BTreeMap<String, u64>, number| {
-                times.get(&name(number)).map(|at| at.checked_sub(at_ms).expect("an effect comes after its cause"))
-            };
+            let time = |times: &BTreeMap<String, u64>, number: u64| times.get(&format!("local-{number}")).copied();
+            let since = |at: u64| at.checked_sub(at_ms).expect("an effect comes after its cause");
             let by = replaced.get(&number).copied();
-            self.detected.extend(after(&left, number));
-            self.joined.extend(by.and_then(|by| after(&admitted, by)));
-            match by.and_then(|by| after(&delivered, by)) {
-                Some(useful) => self.recovered.push(useful),
-                None if by.is_some_and(|by| killed.contains(&by)) => self.killed_first += 1,
+            self.detected.extend(time(&left, number).map(since));
+            // A spare one is there already.
+            self.joined.extend(by.and_then(|(by, at)| Some(since(time(&admitted, by)?.max(at)))));
+            match by.and_then(|(by, _)| time(&delivered, by)) {
+                Some(useful) => self.recovered.push(since(useful)),
+                None if by.is_some_and(|(by, _)| killed.contains(&by)) => self.killed_first += 1,
                 None => missed += 1,
             }
         }
@@ -138,7 +139,7 @@ pub(crate) async fn workers_that_are_killed_twice_a_second_cost_time_but_no_data
     let Times { mut detected, mut joined, mut recovered, killed_first } = times;
     for (what, times) in [
         ("end of connection seen", &mut detected),
-        ("replacement let in", &mut joined),
+        ("replacement in its place", &mut joined),
         ("replacement useful", &mut recovered),
     ] {
         let [p50, p99, most] = [50, 99, 100].map(|percent| percentile(times, percent));
