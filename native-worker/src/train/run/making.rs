@@ -49,7 +49,7 @@ impl Run {
                 let (config, saved, lock) = saved.into_parts();
                 let begun = config.run_dir.as_deref().map_or(Ok(None), output_series)?;
                 let kept = saved.as_ref().and_then(|saved| saved.progress.output.clone());
-                let output = kept.or(begun.map(OutputPlace::start_of));
+                let output = kept.or_else(|| begun.map(OutputPlace::start_of));
                 let directory = Some(Directory { lock, on_disk });
                 Self::resumed(number, (config, saved, directory), output, regenerated, envs, first_lease)
             }
