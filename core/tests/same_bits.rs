@@ -107,13 +107,39 @@ fn lease(fragment: u64, slots: &[(u32, SlotSource)]) -> Lease {
     }
 }
 
-fn finish(runner: &mut SlotRunner) -> Vec<SlotFragment> {
+/// What a lease brings, as it is handed over.
+fn parts(runner: &mut SlotRunner) -> Vec<Vec<SlotFragment>> {
+    let mut parts = Vec::new();
     loop {
         match runner.advance(5).unwrap() {
-            Advance::Done { fragments, .. } => return fragments,
             Advance::Working { .. } => {}
+            Advance::Part { fragments, .. } => parts.push(fragments),
+            Advance::Done { fragments, .. } => {
+                parts.push(fragments);
+                return parts;
+            }
             Advance::Idle => panic!("the lease got lost"),
         }
+    }
+}
+
+fn finish(runner: &mut SlotRunner) -> Vec<SlotFragment> {
+    parts(runner).concat()
+}
+
+#[test]
+fn slots_that_have_their_turns_are_handed_over_one_by_one_with_the_same_bits() {
+    let (mut together, mut in_turn) = (runner(), runner());
+    for fragment in 0..5 {
+        let source = if fragment == 0 { SlotSource::New } else { SlotSource::Held };
+        let lease = || lease(fragment, &(0..6).map(|slot| (slot, source.clone())).collect::<Vec<_>>());
+        together.begin(lease()).unwrap();
+        // To change between both moves the states within the worker.
+        in_turn.work_in_turn(fragment != 2);
+        in_turn.begin(lease()).unwrap();
+        let parts = parts(&mut in_turn);
+        assert_eq!(parts.len(), if fragment == 2 { 1 } else { 6 });
+        assert_eq!(parts.concat(), finish(&mut together));
     }
 }
 

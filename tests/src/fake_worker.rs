@@ -15,7 +15,7 @@ use crate::fake_rows::FakeState;
 pub enum Said {
     /// Env steps done so far.
     Progress(LeaseId, u64),
-    /// All slots of a lease.
+    /// Slots of a lease: all, or those that are done since the last time.
     Upload(LeaseId, Vec<SlotFragment>),
     /// The lease is not being worked on.
     Refused(LeaseId),
@@ -35,7 +35,8 @@ pub enum Told {
 pub struct FakeWorker {
     length: u32,
     may_miss_leases: bool,
-    /// States after the latest lease, if it was done.
+    in_turn: bool,
+    /// States after what the latest lease has brought.
     held: BTreeMap<SlotId, FakeState>,
     current: Option<Work>,
     /// The lease that follows the current one.
@@ -48,6 +49,8 @@ struct Work {
     lease: Lease,
     starts: Vec<FakeState>,
     env_steps: u64,
+    /// Slots that were handed over.
+    handed: usize,
 }
 
 impl FakeWorker {
@@ -55,6 +58,12 @@ impl FakeWorker {
     #[must_use]
     pub fn new(length: u32, may_miss_leases: bool) -> Self {
         Self { length, may_miss_leases, ..Self::default() }
+    }
+
+    /// Works on one slot after the other, and hands each over when it is done.
+    #[must_use]
+    pub fn in_turn(self) -> Self {
+        Self { in_turn: true, ..self }
     }
 
     /// True while there is something to do.
@@ -78,7 +87,7 @@ impl FakeWorker {
                     return None;
                 }
                 self.follow_up = None;
-                self.current = None;
+                self.drop_current();
                 // A follow-up may have come without the lease before it.
                 if self.may_miss_leases && !self.has_states(&lease) {
                     return Some(Said::Refused(lease.id));
@@ -88,7 +97,8 @@ impl FakeWorker {
             }
             Told::Revoke(lease) => {
                 // Without its states the one that follows is worth nothing; the group takes it back, too.
-                if self.current.take_if(|work| work.lease.id == lease).is_some() {
+                if self.current.as_ref().is_some_and(|work| work.lease.id == lease) {
+                    self.drop_current();
                     self.follow_up = None;
                 }
                 self.follow_up.take_if(|waiting| waiting.id == lease);
@@ -100,32 +110,44 @@ impl FakeWorker {
 
     /// Gives up the latest lease.
     pub fn refuse(&mut self) -> Option<Said> {
-        let latest = self.follow_up.take().or_else(|| self.current.take().map(|work| work.lease));
+        let latest = self.follow_up.take().or_else(|| self.drop_current());
         latest.map(|lease| Said::Refused(lease.id))
+    }
+
+    /// Gives up what is being worked on, with all states.
+    fn drop_current(&mut self) -> Option<Lease> {
+        let dropped = self.current.take()?;
+        self.held.clear();
+        Some(dropped.lease)
     }
 
     /// Does at most so many env steps of the lease.
     pub fn work(&mut self, env_steps: u64) -> Option<Said> {
         let work = self.current.as_mut()?;
-        let total = u64::from(self.length) * work.starts.len() as u64;
         work.env_steps += env_steps;
-        if work.env_steps < total {
+        let slots = work.starts.len();
+        let done = slots.min((work.env_steps / u64::from(self.length)) as usize);
+        if done == work.handed || done < slots && !self.in_turn {
             return Some(Said::Progress(work.lease.id, work.env_steps));
         }
-        let work = self.current.take()?;
         let make = |start: &FakeState| start.fragment(work.lease.weights_version, self.length);
-        let fragments: Vec<SlotFragment> = work.starts.iter().map(make).collect();
+        let fragments: Vec<SlotFragment> = work.starts[work.handed..done].iter().map(make).collect();
+        work.handed = done;
         self.held.extend(fragments.iter().map(|fragment| (fragment.slot, FakeState::decode(&fragment.state))));
-        if let Some(next) = self.follow_up.take() {
-            self.begin(next);
+        let lease = work.lease.id;
+        if done == slots {
+            self.current = None;
+            if let Some(next) = self.follow_up.take() {
+                self.begin(next);
+            }
         }
-        Some(Said::Upload(work.lease.id, fragments))
+        Some(Said::Upload(lease, fragments))
     }
 
     fn begin(&mut self, lease: Lease) {
         let starts = lease.slots.iter().map(|leased| self.start(leased, &lease)).collect();
         self.held.clear();
-        self.current = Some(Work { lease, starts, env_steps: 0 });
+        self.current = Some(Work { lease, starts, env_steps: 0, handed: 0 });
     }
 
     fn has_states(&self, lease: &Lease) -> bool {

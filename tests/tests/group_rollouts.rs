@@ -70,7 +70,8 @@ impl Cluster {
     fn join(&mut self) {
         self.joined += 1;
         let worker = WorkerId(self.joined);
-        let runner = SlotRunner::new(&spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+        let mut runner = SlotRunner::new(&spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+        runner.work_in_turn(self.joined.is_multiple_of(2));
         self.runners.insert(worker, runner);
         self.group.handle_joined(worker, WorkerProfile::NATIVE, self.now);
     }
@@ -125,6 +126,9 @@ impl Cluster {
         match runner.advance(steps).unwrap() {
             Advance::Idle => {}
             Advance::Working { lease, env_steps } => self.group.handle_progress(worker, lease, env_steps, self.now),
+            Advance::Part { lease, fragments, .. } => {
+                self.group.handle_fragments(worker, lease, fragments, self.now);
+            }
             Advance::Done { lease, fragments } => {
                 // Before the group has heard of the end of the one before.
                 if let Some(next) = self.follow_ups.remove(&worker) {

@@ -137,11 +137,13 @@ impl LeaseGroup {
         }
     }
 
-    /// Notes that a worker has no follow-up any more. It may have begun that, so what it goes on from is gone.
+    /// Notes that a worker has no follow-up any more. It may have begun that, so what it goes on from is gone, also of the
+    /// slots that it has handed over already.
     pub(super) fn note_end_of_follow_up(&mut self, lease: &LiveLease) {
         if let Some(worker) = self.workers.get_mut(&lease.worker) {
             worker.follow_up = None;
         }
+        self.slots.forget_holder(lease.worker);
         if let Some(before) = lease.follows.and_then(|before| self.leases.get_mut(before)) {
             before.leaves_states = false;
         }

@@ -201,6 +201,10 @@ impl LeaseGroup {
         } else if let Some(worker) = self.workers.get_mut(&lease.worker) {
             worker.lease = None;
             worker.done = (lease.granted_at, lease.env_steps);
+            if !lease.open.is_empty() {
+                // What it drops it drops with the states of the slots that it has handed over before.
+                self.slots.forget_holder(lease.worker);
+            }
         }
         Some(lease)
     }

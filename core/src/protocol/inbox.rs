@@ -137,7 +137,7 @@ struct Joining {
 /// What has come of a split message.
 #[derive(Clone, Debug)]
 enum Parts {
-    /// Its bytes. They grow as chunks arrive: an announcement alone takes no memory.
+    /// Its bytes. They grow as chunks arrive, and not beyond the whole: an announcement alone takes no memory.
     Joined(Vec<u8>),
     /// Weights: numbers as soon as they arrive, and no bytes.
     Weights(Box<WeightsReader>),
@@ -202,12 +202,32 @@ impl Inbox {
     pub fn handle_frame(&mut self, frame: &[u8]) -> Result<Option<Message>, InboxError> {
         match self.receive(frame, None)? {
             None => Ok(None),
-            Some(Received::Bytes(bytes)) => Ok(Some(Message::decode(bytes)?)),
+            Some(Received::Bytes(bytes)) => {
+                let message = Message::decode(bytes)?;
+                // Its receiver may have many of these, of which most are silent.
+                self.spare = Vec::new();
+                Ok(Some(message))
+            }
             // Begun in a call of `receive`.
             Some(Received::Weights { run, weights }) => {
                 Ok(Some(Message::WeightsUpdate(convert::weights_update(run, &weights))))
             }
         }
+    }
+
+    /// Bytes of the message of which this frame is the first part, as it says; none for all other frames. To be looked at
+    /// before the frame is taken, by whoever has only so much room for all its connections.
+    #[must_use]
+    pub fn announced(&self, frame: &[u8]) -> Option<usize> {
+        let (kind, body) = header::read(frame).ok()?;
+        let is_first = kind == Kind::Chunk && self.joining.is_none();
+        ChunkRef::decode(body).ok().filter(|_| is_first).map(|chunk| chunk.total as usize)
+    }
+
+    /// True while a message is not complete of which parts have come.
+    #[must_use]
+    pub fn is_joining(&self) -> bool {
+        self.joining.is_some()
     }
 
     /// Takes a frame; returns the message, not decoded, if it is complete now. Weights of `run` are read while they
@@ -275,7 +295,13 @@ impl Inbox {
             return Err(InboxError::ChunkOutOfOrder { stream, offset, total, expected: next });
         }
         match &mut joining.parts {
-            Parts::Joined(joined) => joined.extend_from_slice(chunk.data),
+            Parts::Joined(joined) => {
+                if joined.capacity() - joined.len() < bytes {
+                    let wanted = (2 * joined.len()).max(joined.len() + bytes).min(total as usize);
+                    joined.reserve_exact(wanted - joined.len());
+                }
+                joined.extend_from_slice(chunk.data);
+            }
             Parts::Weights(reader) => reader.read(chunk.data)?,
         }
         joining.bytes += bytes as u32;
@@ -422,6 +448,25 @@ mod tests {
     fn a_large_message_may_not_come_in_one_frame() {
         let error = Inbox::of_peer(Role::Worker).handle_frame(&large().encode()).unwrap_err();
         assert!(matches!(error, InboxError::FrameTooLarge { kind: Kind::WeightsUpdate, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_message_in_parts_is_announced_by_the_first_and_leaves_no_buffer() {
+        let mut inbox = Inbox::of_peer(Role::Worker);
+        let frames: Vec<_> = chunks().into_iter().map(|chunk| Message::Chunk(chunk).encode()).collect();
+        let small = Message::Goodbye(Goodbye { reason: "x".into() }).encode();
+        for (place, frame) in frames.iter().enumerate() {
+            assert_eq!(inbox.announced(frame), (place == 0).then_some(large().encode().len()));
+            assert_eq!((inbox.announced(&small), inbox.announced(b"")), (None, None));
+            inbox.handle_frame(frame).unwrap();
+            assert_eq!(inbox.is_joining(), place + 1 < frames.len());
+            let joined = inbox.joining.iter().map(|joining| match &joining.parts {
+                Parts::Joined(joined) => joined.capacity(),
+                Parts::Weights(_) => 0,
+            });
+            assert!(joined.sum::<usize>() + inbox.spare.capacity() <= large().encode().len());
+        }
+        assert_eq!(inbox.spare.capacity(), 0);
     }
 
     #[test]

@@ -20,16 +20,20 @@ pub struct SlotRunner {
     env: EnvSpec,
     kernels: Kernels,
     policy: MlpPolicy,
-    lanes: Option<LaneSet>,
+    /// The lanes of the latest lease: one set of all its slots, or one for each if they are worked on in turn.
+    lanes: Vec<LaneSet>,
     /// The fragment for which the lanes stand ready, while no lease is running.
     next: FragmentNo,
     lease: Option<Running>,
+    in_turn: bool,
 }
 
 struct Running {
     id: LeaseId,
     fragment: FragmentNo,
     env_steps: u64,
+    /// The set of lanes that is worked on; those before it are done.
+    turn: usize,
 }
 
 /// How far a lease has come.
@@ -44,11 +48,20 @@ pub enum Advance {
         /// Env steps done for it so far.
         env_steps: u64,
     },
+    /// Slots of the lease are done, and it goes on with others.
+    Part {
+        /// The lease.
+        lease: LeaseId,
+        /// Env steps done for it so far.
+        env_steps: u64,
+        /// One fragment for each of these slots.
+        fragments: Vec<SlotFragment>,
+    },
     /// The lease is done.
     Done {
         /// The lease.
         lease: LeaseId,
-        /// One fragment per slot, in the lease's order.
+        /// One fragment per slot that was not handed over before, in the lease's order.
         fragments: Vec<SlotFragment>,
     },
 }
@@ -123,7 +136,16 @@ impl SlotRunner {
         let policy = MlpPolicySpec::for_spaces(&env.spaces_in(&EnvContext::of_slot(run, SlotId(0)))?, &run.hidden)?;
         let weights = init_weights(&policy, run.seed)?;
         let policy = MlpPolicy::new(policy, weights, run.seed, kernels)?;
-        Ok(Self { run: run.clone(), env, kernels, policy, lanes: None, next: FragmentNo(0), lease: None })
+        Ok(Self {
+            run: run.clone(),
+            env,
+            kernels,
+            policy,
+            lanes: Vec::new(),
+            next: FragmentNo(0),
+            lease: None,
+            in_turn: false,
+        })
     }
 
     /// Version of the weights that act.
@@ -142,6 +164,12 @@ impl SlotRunner {
         Ok(self.policy.set_weights(weights)?)
     }
 
+    /// From the next lease on, works on one slot after the other and hands each over when it is done, or on all together.
+    /// The rows are the same.
+    pub fn work_in_turn(&mut self, in_turn: bool) {
+        self.in_turn = in_turn;
+    }
+
     /// Takes a lease. After an error nothing has changed.
     ///
     /// # Errors
@@ -150,21 +178,22 @@ impl SlotRunner {
         self.check_idle()?;
         self.check(&lease)?;
         if !self.stands_ready_for(&lease) {
-            self.lanes = Some(self.open(&lease)?);
+            self.lanes = self.open(&lease)?;
         }
-        if let Some(lanes) = &mut self.lanes {
+        for lanes in &mut self.lanes {
             lanes.begin(lease.fragment, lease.weights_version, self.run.rollout_fragment_length);
         }
-        self.lease = Some(Running { id: lease.id, fragment: lease.fragment, env_steps: 0 });
+        self.lease = Some(Running { id: lease.id, fragment: lease.fragment, env_steps: 0, turn: 0 });
         Ok(())
     }
 
-    /// Goes on with the lease for at most `max_vector_steps` steps of all its slots.
+    /// Goes on with the lease for at most `max_vector_steps` steps of all its slots, or of the one whose turn it is.
     ///
     /// # Errors
     /// [`RunnerError::Env`] or [`RunnerError::Policy`]; the lease is then given up.
     pub fn advance(&mut self, max_vector_steps: u32) -> Result<Advance, RunnerError> {
-        let (Some(running), Some(lanes)) = (&mut self.lease, &mut self.lanes) else { return Ok(Advance::Idle) };
+        let Some(running) = &mut self.lease else { return Ok(Advance::Idle) };
+        let Some(lanes) = self.lanes.get_mut(running.turn) else { return Ok(Advance::Idle) };
         let (steps, fragments) = match lanes.advance(&mut self.policy, max_vector_steps) {
             Ok(progress) => progress,
             Err(error) => {
@@ -173,10 +202,12 @@ impl SlotRunner {
             }
         };
         running.env_steps += u64::from(steps) * lanes.len() as u64;
-        let lease = running.id;
-        let Some(fragments) = fragments else {
-            return Ok(Advance::Working { lease, env_steps: running.env_steps });
-        };
+        let (lease, env_steps) = (running.id, running.env_steps);
+        let Some(fragments) = fragments else { return Ok(Advance::Working { lease, env_steps }) };
+        running.turn += 1;
+        if running.turn < self.lanes.len() {
+            return Ok(Advance::Part { lease, env_steps, fragments });
+        }
         self.next = FragmentNo(running.fragment.0 + 1);
         self.lease = None;
         Ok(Advance::Done { lease, fragments })
@@ -191,11 +222,16 @@ impl SlotRunner {
             self.set_weights(weights)?;
         }
         self.begin(lease)?;
+        let mut made = Vec::new();
         loop {
             match self.advance(u32::MAX)? {
                 Advance::Working { .. } => {}
-                Advance::Done { fragments, .. } => return Ok(fragments),
-                Advance::Idle => return Ok(Vec::new()),
+                Advance::Part { fragments, .. } => made.extend(fragments),
+                Advance::Done { fragments, .. } => {
+                    made.extend(fragments);
+                    return Ok(made);
+                }
+                Advance::Idle => return Ok(made),
             }
         }
     }
@@ -209,7 +245,7 @@ impl SlotRunner {
     /// Gives up the running lease, and with it the state of its slots.
     pub fn abandon(&mut self) {
         if self.lease.take().is_some() {
-            self.lanes = None;
+            self.lanes.clear();
         }
     }
 
@@ -235,16 +271,25 @@ impl SlotRunner {
 
     /// True if the lanes are the lease's, where it wants to go on: nothing has to be moved.
     fn stands_ready_for(&self, lease: &Lease) -> bool {
+        let sets = lease.slots.chunks(self.slots_per_set(lease));
         self.next == lease.fragment
             && lease.slots.iter().all(|leased| leased.source == SlotSource::Held)
-            && self.lanes.as_ref().is_some_and(|lanes| lanes.slots().eq(lease.slots.iter().map(|leased| leased.slot)))
+            && sets.len() == self.lanes.len()
+            && sets.zip(&self.lanes).all(|(set, lanes)| lanes.slots().eq(set.iter().map(|leased| leased.slot)))
     }
 
-    fn open(&self, lease: &Lease) -> Result<LaneSet, RunnerError> {
+    /// Slots of a lease that are worked on together.
+    fn slots_per_set(&self, lease: &Lease) -> usize {
+        if self.in_turn { 1 } else { lease.slots.len().max(1) }
+    }
+
+    fn open(&self, lease: &Lease) -> Result<Vec<LaneSet>, RunnerError> {
         let starts: Vec<LaneStart> =
             lease.slots.iter().map(|leased| self.start(lease.fragment, leased)).collect::<Result<_, _>>()?;
         let contexts: Vec<EnvContext> = starts.iter().map(|start| EnvContext::of_slot(&self.run, start.slot)).collect();
-        Ok(LaneSet::open(&self.env, &contexts, &starts, self.run.seed, self.kernels)?)
+        let sets = contexts.chunks(self.slots_per_set(lease)).zip(starts.chunks(self.slots_per_set(lease)));
+        let open = |(contexts, starts)| LaneSet::open(&self.env, contexts, starts, self.run.seed, self.kernels);
+        Ok(sets.map(open).collect::<Result<_, _>>()?)
     }
 
     fn start(&self, fragment: FragmentNo, leased: &LeasedSlot) -> Result<LaneStart, RunnerError> {
@@ -255,8 +300,8 @@ impl SlotRunner {
                 LaneStart::decode(slot, bytes).map_err(|source| RunnerError::State { slot, source })
             }
             SlotSource::Held => {
-                let lanes = self.lanes.as_ref().filter(|_| self.next == fragment);
-                let state = lanes.and_then(|lanes| lanes.state(slot)).ok_or(RunnerError::NotHeld(slot))?;
+                let lanes = if self.next == fragment { &self.lanes[..] } else { &[] };
+                let state = lanes.iter().find_map(|lanes| lanes.state(slot)).ok_or(RunnerError::NotHeld(slot))?;
                 Ok(LaneStart { slot, state: Some(state) })
             }
         }

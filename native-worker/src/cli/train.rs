@@ -85,8 +85,8 @@ pub(super) struct TrainArgs {
     /// [default: 60]
     #[arg(long, value_name = "SECONDS", conflicts_with = "input")]
     hung_worker_timeout: Option<f64>,
-    /// Write what is sampled into this directory, as RLlib's JSON [default: nowhere]. Iterations that are made again, because
-    /// the run was killed or a worker had lied, are in there once more
+    /// Write what is sampled into this directory, as RLlib's JSON [default: nowhere]. With --resume and the same directory
+    /// every row is there once
     #[arg(long, value_name = "DIR", conflicts_with = "input")]
     output: Option<PathBuf>,
     /// Where to listen; by default any free port of this machine

@@ -36,6 +36,7 @@ use super::{
     link::{CloseReason, PeerLink},
     notices::{Loud, Offences},
     peer::Knock,
+    room::Reserved,
 };
 use crate::{
     launch::WorkerSpec,
@@ -55,7 +56,12 @@ pub(super) enum Event {
     /// Something that belongs into the audit log.
     Remember(Record),
     /// A peer said something that its role allows.
-    Message { peer: u32, message: Box<Message> },
+    Message {
+        peer: u32,
+        message: Box<Message>,
+        /// What it takes, if it came in parts.
+        room: Option<Reserved>,
+    },
     /// A peer's connection is over.
     Left { peer: u32, departure: Departure },
     /// A local worker has ended.
@@ -94,6 +100,8 @@ pub(super) struct Peer {
     pub(super) device: String,
     /// The local worker that it is.
     pub(super) child: Option<u32>,
+    /// It is a local worker that waits for a place.
+    pub(super) is_spare: bool,
     /// The token that it showed.
     pub(super) token: TokenId,
     /// Why it is about to leave, if it has said so.
@@ -108,6 +116,13 @@ pub(super) struct Peer {
     /// Calls that it has not answered yet.
     pub(super) calls: BTreeSet<u64>,
     pub(super) offences: Offences,
+}
+
+impl Peer {
+    /// True for a worker that has a place.
+    pub(super) fn is_worker(&self) -> bool {
+        self.role == Role::Worker && !self.is_spare
+    }
 }
 
 pub(super) struct Actor {
@@ -290,7 +305,10 @@ impl Actor {
                 self.notice_offence(format!("a connection was refused: {reason}"));
             }
             Event::Remember(record) => self.remember(&record),
-            Event::Message { peer, message } => self.handle_message(peer, *message),
+            Event::Message { peer, message, room } => {
+                self.handle_message(peer, *message);
+                drop(room);
+            }
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
             Event::ChildSilent { number } => self.handle_silent_child(number),

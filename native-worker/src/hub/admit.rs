@@ -61,6 +61,7 @@ impl Actor {
         let _ = link.send(&Message::Welcome(welcome));
         let (leaving, is_up_to_date, has_missed) = (None, false, false);
         let (admitted_at, has_delivered) = (self.now(), false);
+        let is_spare = child.is_some_and(|child| self.children.is_spare(child));
         let newcomer = Peer {
             role,
             link,
@@ -68,6 +69,7 @@ impl Actor {
             name,
             device,
             child,
+            is_spare,
             token,
             leaving,
             admitted_at,
@@ -87,6 +89,8 @@ impl Actor {
         let (joined, Peer { role, kind, name, device, .. }) = (newcomer.joined(id), newcomer);
         match role {
             Role::Viewer | Role::Operator => self.show_everything(id),
+            // Nobody knows of it before it has a place.
+            Role::Worker if newcomer.is_spare => {}
             Role::Worker => {
                 self.notice_coming(format!("worker {id} joined: {name} ({kind}, {device})"));
                 self.tell(joined);
@@ -108,7 +112,9 @@ impl Actor {
         self.remember(&Record::Left { peer: id, role: peer.role, fault: is_fault.then(|| reason.clone()) });
         let Departure { reason, is_fault, .. } = departure;
         let reason = peer.leaving.as_ref().filter(|_| !is_fault).unwrap_or(reason);
-        if peer.role == Role::Worker {
+        if peer.is_spare {
+            // Its process has ended, or it comes back.
+        } else if peer.role == Role::Worker {
             let now = self.now();
             self.left_bytes += peer.link.received_bytes();
             if let Some(run) = &mut self.run {

@@ -80,6 +80,15 @@ pub(super) enum Record {
         #[serde(skip_serializing_if = "Option::is_none")]
         fault: Option<String>,
     },
+    /// A local worker was started that has no place yet: the next one that ends gives it its own.
+    Spare {
+        number: u32,
+    },
+    /// A local worker has ended, and another one has its place; by their numbers.
+    Replaced {
+        ended: u32,
+        by: u32,
+    },
     LeaseGranted {
         worker: u32,
         lease: u64,

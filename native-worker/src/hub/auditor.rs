@@ -12,7 +12,7 @@ use rollmesh_core::{
     group::{AuditPolicy, AuditTask, Conviction, Party, Verdict},
     ids::{FragmentNo, WorkerId},
     kernels::Kernels,
-    protocol::{Message, Phase, Role, message::RunEnd as RunEndMessage},
+    protocol::{Message, Phase, message::RunEnd as RunEndMessage},
     run::RunSpec,
     weights::Weights,
     worker::SlotRunner,
@@ -231,7 +231,7 @@ impl Actor {
         self.finishing = None;
         self.next_lease = run.group.next_lease_id();
         let over = Message::RunEnd(RunEndMessage { run: run.number });
-        for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
+        for peer in self.peers.values().filter(|peer| peer.is_worker()) {
             let _ = peer.link.send(&over);
         }
         let (before, phase, undone) = (run.iteration(), run.phase, run.undo(first));

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use rollmesh_core::{
     protocol::{
-        Message, Role,
+        Message,
         message::{self, CallProgress, CallResult},
     },
     worker::{CommandError, CommandErrorKind},
@@ -117,7 +117,7 @@ impl Actor {
         match order {
             WorkerOrder::Listen { sink, replacement } => {
                 self.children.replace_as(replacement);
-                for (&peer, known) in self.peers.iter().filter(|(_, known)| known.role == Role::Worker) {
+                for (&peer, known) in self.peers.iter().filter(|(_, known)| known.is_worker()) {
                     sink(known.joined(peer));
                 }
                 self.listener = Some(sink);

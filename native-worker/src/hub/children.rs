@@ -49,6 +49,9 @@ pub(super) struct Children {
     events: mpsc::Sender<Event>,
     next: u32,
     running: BTreeMap<u32, Running>,
+    /// One that was started before anybody needs it, and takes the place of the next one that ends. It counts as none of them
+    /// until then.
+    spare: Option<u32>,
     failed_starts: u32,
     replacement: Replacement,
     replaced: u32,
@@ -81,7 +84,7 @@ pub(super) struct Exit {
 /// What follows from the end of a child.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It was meant to go.
+    /// It was meant to go, or had no place.
     AsWished,
     /// It has to be replaced, after this pause.
     Replace(Duration),
@@ -99,6 +102,7 @@ impl Children {
             events,
             next: 1,
             running: BTreeMap::new(),
+            spare: None,
             failed_starts: 0,
             replacement: Replacement::default(),
             replaced: 0,
@@ -118,12 +122,42 @@ impl Children {
 
     /// Workers that are there or about to be.
     pub(super) fn count(&self) -> usize {
-        self.running.values().filter(|child| !child.dismissed).count() + self.awaited.len()
+        self.staying().len() + self.awaited.len()
     }
 
     /// The numbers of those that are there, oldest first.
     pub(super) fn staying(&self) -> Vec<u32> {
-        self.running.iter().filter(|(_, child)| !child.dismissed).map(|(&number, _)| number).collect()
+        let staying = self.running.iter().filter(|(number, child)| !child.dismissed && !self.is_spare(**number));
+        staying.map(|(&number, _)| number).collect()
+    }
+
+    /// True if the child waits for a place.
+    pub(super) fn is_spare(&self, number: u32) -> bool {
+        self.spare == Some(number)
+    }
+
+    /// True if there is no spare one, and ended ones are replaced at once and always.
+    pub(super) fn wants_spare(&self) -> bool {
+        self.spare.is_none() && self.replacement == Replacement::default()
+    }
+
+    /// The child is the spare one from now on.
+    pub(super) fn keep_as_spare(&mut self, number: u32) {
+        self.spare = Some(number);
+    }
+
+    /// The spare one, for a place on these terms; its life begins with this.
+    pub(super) fn take_spare(&mut self, terms: &Arc<ChildTerms>) -> Option<u32> {
+        let number = self.spare?;
+        let child = self.running.get_mut(&number).filter(|child| Arc::ptr_eq(&child.terms, terms))?;
+        child.began = Instant::now();
+        self.spare = None;
+        Some(number)
+    }
+
+    /// The spare one, which nobody needs any more.
+    pub(super) fn release_spare(&mut self) -> Option<u32> {
+        self.spare.take()
     }
 
     /// A number that no child has had.
@@ -268,7 +302,7 @@ impl Children {
     pub(super) fn handle_exit(&mut self, number: u32) -> Option<Exit> {
         let Running { terms, token, began, is_useful, dismissed, when_gone, .. } = self.running.remove(&number)?;
         when_gone.into_iter().for_each(|reply| reply(()));
-        if dismissed {
+        if dismissed || self.spare.take_if(|spare| *spare == number).is_some() {
             return Some(Exit { token, terms, ended: Ended::AsWished });
         }
         let failed = !is_useful && began.elapsed() < SHORT_LIFE;

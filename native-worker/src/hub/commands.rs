@@ -177,7 +177,7 @@ impl Actor {
     }
 
     fn remove_worker(&mut self, worker: u32) -> Result<(), String> {
-        let known = self.peers.get(&worker).is_some_and(|peer| peer.role == Role::Worker);
+        let known = self.peers.get(&worker).is_some_and(Peer::is_worker);
         if !known {
             return Err(format!("there is no worker {worker}"));
         }

@@ -245,7 +245,7 @@ impl Actor {
                 },
             }
         };
-        self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(row).collect()
+        self.peers.iter().filter(|(_, peer)| peer.is_worker()).map(row).collect()
     }
 
     /// A lease may take a millisecond: seen ten times a second, a worker that has one in every iteration would look

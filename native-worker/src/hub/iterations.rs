@@ -4,7 +4,7 @@ use rollmesh_core::{
     group::{GroupCommand, GroupEvent},
     ids::WeightsVersion,
     protocol::{
-        Frame, Message, Role, TooLarge,
+        Frame, Message, TooLarge,
         message::{EvaluationPoint, Revoke},
     },
     weights::Weights,
@@ -177,7 +177,7 @@ impl Actor {
     fn publish_weights(&mut self) -> Result<(), TooLarge> {
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return Ok(()) };
         if let Some(frame) = run.news()? {
-            for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
+            for peer in self.peers.values().filter(|peer| peer.is_worker()) {
                 peer.link.send_frame(frame.clone());
             }
         }

@@ -52,6 +52,11 @@ pub(super) const DASHBOARD_SOCKET_BYTES: usize = 32 << 10;
 pub(super) const MAX_LOUD_NOTICES: u32 = 50;
 /// The most peers at a time.
 pub(super) const MAX_PEERS: usize = 4096;
+/// What messages that come in parts take at a time, over all connections, until they have been dealt with. Others wait
+/// before they begin. At least the largest message.
+pub(super) const MAX_PARTIAL_BYTES: usize = 256 << 20;
+/// After this time a message that is not complete gives its room to one that waits.
+pub(super) const PARTIAL_PATIENCE: Duration = Duration::from_secs(2);
 /// What may wait for a dashboard, or a reply for an operator; beyond that it has to connect again.
 pub(super) const MAX_BACKLOG_BYTES: usize = 1 << 20;
 /// What may wait for an evaluator: as much as 64 who ask may have on their way to it.
@@ -126,6 +131,13 @@ pub fn limits() -> Vec<Limit> {
         limit("worker_frame", u64::from(MAX_FRAME_BYTES), "bytes", "closed"),
         limit("worker_upload", kind(Kind::FragmentUpload), "bytes", "closed"),
         limit("worker_credit", u64::from(INITIAL_CREDIT), "bytes of chunks on their way", "closed"),
+        limit(
+            "partial_messages",
+            MAX_PARTIAL_BYTES as u64,
+            "bytes of messages in parts, of all peers",
+            "newer ones wait",
+        ),
+        limit("partial_patience", ms(PARTIAL_PATIENCE), "ms", "closed if another message waits for the room"),
         limit("dashboard_messages", MAX_DASHBOARD_MESSAGES_PER_S.into(), "messages per second", "more are heard later"),
         limit("dashboard_socket", DASHBOARD_SOCKET_BYTES as u64, "bytes", "more wait in the hub"),
         limit("dashboard_state", STATE_BACKLOG_BYTES as u64, "bytes", "told the latest once these were taken"),
@@ -157,7 +169,15 @@ pub fn limits() -> Vec<Limit> {
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::protocol::HEADER_BYTES;
+
     use super::*;
+
+    #[test]
+    fn there_is_room_for_the_largest_message() {
+        let largest = Kind::ALL.iter().map(|kind| kind.body_cap()).max().unwrap() as usize;
+        assert!(largest + HEADER_BYTES <= MAX_PARTIAL_BYTES);
+    }
 
     #[test]
     fn limits_have_names_of_their_own_and_are_not_zero() {

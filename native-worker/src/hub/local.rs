@@ -6,6 +6,7 @@ use rollmesh_core::protocol::{Role, TokenGrant};
 
 use super::{
     actor::Actor,
+    audit::Record,
     calls::{Reply, WorkerNews},
     children::{ChildTerms, Ended, Exit},
 };
@@ -109,11 +110,50 @@ impl Actor {
         }
     }
 
-    /// Starts another local worker in the place of one, on the same terms.
+    /// Lets another local worker take the place of one, on the same terms: the spare one, if there is one.
     fn replace_child(&mut self, number: u32, terms: &Arc<ChildTerms>) {
-        match self.start_child(terms) {
-            Ok(by) => self.tell(WorkerNews::Replaced { child: number, by }),
+        let spare = self.children.take_spare(terms);
+        match spare.map_or_else(|| self.start_child(terms), Ok) {
+            Ok(by) => {
+                self.remember(&Record::Replaced { ended: number, by });
+                self.tell(WorkerNews::Replaced { child: number, by });
+                self.employ(by);
+                self.start_spare(terms);
+            }
             Err(error) => self.handle_failed_start(number, terms, &error),
+        }
+    }
+
+    /// A local worker has a place now: if it is connected already, it works from now on.
+    fn employ(&mut self, child: u32) {
+        let found = self.peers.iter_mut().find(|(_, peer)| peer.child == Some(child) && peer.is_spare);
+        let found = found.map(|(&id, peer)| {
+            peer.is_spare = false;
+            id
+        });
+        if let Some(id) = found {
+            self.introduce(id);
+        }
+    }
+
+    /// Starts a local worker before it is needed. Where one has ended, others may follow, and what each of them takes to start
+    /// the run would have to wait for. If there is no room for one more, there is none.
+    fn start_spare(&mut self, terms: &Arc<ChildTerms>) {
+        let is_running = self.run.as_ref().is_some_and(|run| !run.is_over());
+        // Whoever listens counts workers itself.
+        if !is_running || self.listener.is_some() || !self.children.wants_spare() {
+            return;
+        }
+        if let Ok(number) = self.start_child(terms) {
+            self.children.keep_as_spare(number);
+            self.remember(&Record::Spare { number });
+        }
+    }
+
+    /// The spare local worker is not needed any more.
+    pub(super) fn end_spare(&mut self) {
+        if let Some(spare) = self.children.release_spare() {
+            self.end_child(spare, Box::new(|()| {}));
         }
     }
 
@@ -194,7 +234,7 @@ impl Actor {
         self.tell(WorkerNews::GaveUp(reason.clone()));
         // A process may have ended before its connection.
         let lives = |child: Option<u32>| child.is_none_or(|child| self.children.is_running(child));
-        let has_workers = self.peers.values().any(|peer| peer.role == Role::Worker && lives(peer.child));
+        let has_workers = self.peers.values().any(|peer| peer.is_worker() && lives(peer.child));
         if !has_workers && !self.children.awaits_any() && self.done.is_some() {
             // Nobody would ever work for it.
             self.end_run(RunEnd::Failed(reason));

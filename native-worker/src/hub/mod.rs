@@ -33,6 +33,7 @@ mod pace;
 mod peer;
 mod private_file;
 mod requests;
+mod room;
 mod runs;
 mod server;
 mod socket;

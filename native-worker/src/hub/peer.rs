@@ -25,6 +25,7 @@ use super::{
     limits::HANDSHAKE_DEADLINE,
     link::{CloseReason, PeerLink},
     meter::Meter,
+    room::Room,
     server::READ_BYTES,
     socket::{Hearing, Sink, Socket, Stream, close_frame, flush, read, read_client, write},
 };
@@ -51,6 +52,7 @@ pub(super) struct Doorstep {
     pub(super) pass: Pass,
     pub(super) meter: Meter,
     pub(super) gate: Arc<Gate>,
+    pub(super) room: Room,
 }
 
 /// Lets a peer in, or tells it why not.
@@ -73,7 +75,7 @@ pub(super) async fn receive(
         Some(heard) => admit(heard, &mut inbox, &link, &events, &doorstep).await,
         None => Err(busy("too many peers are about to connect; try again later")),
     };
-    let Doorstep { from, pass, meter, gate } = doorstep;
+    let Doorstep { from, pass, meter, gate, room } = doorstep;
     let admission = match admitted {
         Ok(admission) => admission,
         Err(refused) => {
@@ -90,7 +92,7 @@ pub(super) async fn receive(
     };
     drop(pass);
     let Admission { peer, role } = admission;
-    let hearing = Hearing { cap: role.frame_cap() as usize + READ_BYTES, meter };
+    let hearing = Hearing { cap: role.frame_cap() as usize + READ_BYTES, meter, room, reserved: None };
     // Where there is nothing for clients, nobody is one.
     let clients = clients.filter(|_| role == Role::Client);
     Some(Guest { peer, role, from: from.ip(), gate, sink, stream, inbox, link, hearing, events, clients })
@@ -119,13 +121,13 @@ impl Guest {
 
     /// Hears and tells until one of both wants no more.
     pub(super) async fn stay(self) {
-        let Self { peer, role, from, gate, mut sink, mut stream, mut inbox, link, hearing, events, clients } = self;
+        let Self { peer, role, from, gate, mut sink, mut stream, mut inbox, link, mut hearing, events, clients } = self;
         hearing.next();
         let mut client = clients.map(|clients| Client::new(peer, clients, link.clone()));
         let read = async {
             match &mut client {
-                Some(client) => read_client(client, &mut stream, &mut inbox, &link, &hearing).await,
-                None => read((peer, role), &mut stream, &mut inbox, &link, &hearing, &events).await,
+                Some(client) => read_client(client, &mut stream, &mut inbox, &link, &mut hearing).await,
+                None => read((peer, role), &mut stream, &mut inbox, &link, &mut hearing, &events).await,
             }
         };
         let mut departure = tokio::select! {

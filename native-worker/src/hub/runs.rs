@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollmesh_core::{
     group::WorkerProfile,
     ids::WorkerId,
-    protocol::{Message, Role, message::RunEnd as RunEndMessage},
+    protocol::{Message, message::RunEnd as RunEndMessage},
 };
 use tokio::time::Instant;
 
@@ -56,8 +56,7 @@ impl Actor {
         history.into_iter().for_each(|point| self.dashboard.points.push(&Message::Iteration(point)));
         self.evaluate_again(&evaluations);
         evaluations.into_iter().for_each(|point| self.dashboard.evaluations.push(&Message::Evaluation(point)));
-        let workers: Vec<u32> =
-            self.peers.iter().filter(|(_, peer)| peer.role == Role::Worker).map(|(&id, _)| id).collect();
+        let workers: Vec<u32> = self.peers.iter().filter(|(_, peer)| peer.is_worker()).map(|(&id, _)| id).collect();
         for id in workers {
             self.bring_into_run(id);
         }
@@ -72,7 +71,7 @@ impl Actor {
         if let Some(end) = self.run.as_ref().filter(is_new).and_then(Run::end_reached) {
             return self.finish_run(end);
         }
-        let workers = self.peers.values().filter(|peer| peer.role == Role::Worker).count();
+        let workers = self.peers.values().filter(|peer| peer.is_worker()).count();
         let may_begin = |run: &&mut Run| !run.is_over() && !run.has_begun() && !run.is_draining();
         let Some(run) = self.run.as_mut().filter(may_begin) else { return };
         let is_late = workers > 0 && run.elapsed() > JOIN_PATIENCE;
@@ -128,9 +127,10 @@ impl Actor {
         self.roll_back_before = None;
         self.syncing.clear();
         self.drain_group();
-        for peer in self.peers.values().filter(|peer| peer.role == Role::Worker) {
+        for peer in self.peers.values().filter(|peer| peer.is_worker()) {
             let _ = peer.link.send(&over);
         }
+        self.end_spare();
         faults.into_iter().for_each(|fault| self.notice(2, fault));
         self.is_stopping = false;
         self.refuse_checkpoints(CheckpointNowError::Ended);

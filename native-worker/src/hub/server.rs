@@ -47,6 +47,7 @@ use super::{
     movable::{Movable, Order},
     pace::Pace,
     peer::{self, Doorstep},
+    room::Room,
 };
 use crate::net::Io;
 
@@ -65,6 +66,7 @@ pub(super) struct Shared {
     pub(super) events: mpsc::Sender<Event>,
     pub(super) clients: Option<Arc<Clients>>,
     pub(super) gate: Arc<Gate>,
+    pub(super) room: Room,
     /// Where the sockets of workers and clients go.
     pub(super) inside: Handle,
 }
@@ -219,7 +221,7 @@ impl Visit<'_> {
                 .max_write_buffer_size(4 * MAX_FRAME_BYTES as usize);
             let io = TokioIo::new(upgraded);
             let socket = WebSocketStream::from_raw_socket(io, Side::Server, Some(limits)).await;
-            let doorstep = Doorstep { from, pass, meter, gate: shared.gate.clone() };
+            let doorstep = Doorstep { from, pass, meter, gate: shared.gate.clone(), room: shared.room.clone() };
             let (events, clients) = (shared.events.clone(), shared.clients.clone());
             let Some(guest) = peer::receive(socket, doorstep, events, clients).await else { return };
             if guest.only_watches() {

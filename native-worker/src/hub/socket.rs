@@ -22,10 +22,11 @@ use super::{
     actor::Event,
     client::Client,
     departure::{Departure, is_offence, wish},
-    limits::{MAX_DASHBOARD_MESSAGES_PER_S, PING_INTERVAL, SILENCE_LIMIT, WRITE_DEADLINE},
+    limits::{MAX_DASHBOARD_MESSAGES_PER_S, PARTIAL_PATIENCE, PING_INTERVAL, SILENCE_LIMIT, WRITE_DEADLINE},
     link::{CloseReason, PeerLink},
     meter::Meter,
     pace::Pace,
+    room::{Reserved, Room},
 };
 
 pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -40,12 +41,31 @@ pub(super) fn close_frame(code: CloseReason) -> Frame {
 pub(super) struct Hearing {
     pub(super) cap: usize,
     pub(super) meter: Meter,
+    /// Where what comes in parts has to find room.
+    pub(super) room: Room,
+    /// What the message takes that is coming in parts.
+    pub(super) reserved: Option<Reserved>,
 }
 
 impl Hearing {
     /// The message before is complete.
     pub(super) fn next(&self) {
         self.meter.allow(self.cap);
+    }
+
+    /// Returns when the message that is coming in parts is given up.
+    async fn revoked(&self) {
+        match &self.reserved {
+            Some(reserved) => reserved.revoked().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What the message takes that has just been complete, if it came in parts; others may come in between.
+    fn take_reserved(&mut self, inbox: &Inbox) -> Option<Reserved> {
+        let reserved = self.reserved.take_if(|_| !inbox.is_joining())?;
+        reserved.complete();
+        Some(reserved)
     }
 }
 
@@ -55,7 +75,7 @@ pub(super) async fn read_client(
     stream: &mut Stream,
     inbox: &mut Inbox,
     link: &PeerLink,
-    hearing: &Hearing,
+    hearing: &mut Hearing,
 ) -> Departure {
     loop {
         let has_room = client.has_room();
@@ -78,7 +98,7 @@ pub(super) async fn read(
     stream: &mut Stream,
     inbox: &mut Inbox,
     link: &PeerLink,
-    hearing: &Hearing,
+    hearing: &mut Hearing,
     events: &mpsc::Sender<Event>,
 ) -> Departure {
     let is_dashboard = matches!(role, Role::Viewer | Role::Operator);
@@ -93,7 +113,8 @@ pub(super) async fn read(
             Ok(Some(Message::Goodbye(goodbye))) if role != Role::Worker => return wish(&goodbye),
             // A worker's is the actor's affair, too: it may have a lease to finish.
             Ok(Some(message)) => {
-                if events.send(Event::Message { peer, message: Box::new(message) }).await.is_err() {
+                let room = hearing.take_reserved(inbox);
+                if events.send(Event::Message { peer, message: Box::new(message), room }).await.is_err() {
                     return Departure::wished("the hub has stopped");
                 }
             }
@@ -110,9 +131,17 @@ async fn next_message(
     stream: &mut Stream,
     inbox: &mut Inbox,
     link: &PeerLink,
-    hearing: &Hearing,
+    hearing: &mut Hearing,
 ) -> Result<Option<Message>, Departure> {
-    let frame = match timeout(SILENCE_LIMIT, stream.next()).await {
+    let came = tokio::select! {
+        came = timeout(SILENCE_LIMIT, stream.next()) => came,
+        () = hearing.revoked() => {
+            let patience = PARTIAL_PATIENCE.as_secs();
+            let what = format_args!("a message in parts was not complete after {patience} s, and others wait for its room");
+            return Err(Departure::lost(what));
+        }
+    };
+    let frame = match came {
         Err(_) => return Err(Departure::lost(format_args!("nothing was heard for {} s", SILENCE_LIMIT.as_secs()))),
         Ok(None | Some(Ok(Frame::Close(_)))) => return Err(Departure::wished("the connection was closed")),
         Ok(Some(Err(error))) if is_offence(&error) => return Err(Departure::fault(error)),
@@ -126,6 +155,9 @@ async fn next_message(
     };
     hearing.next();
     link.note_received(socket_bytes(frame.len()));
+    if let Some(bytes) = inbox.announced(&frame) {
+        hearing.reserved = Some(hearing.room.reserve(bytes).await);
+    }
     inbox.handle_frame(&frame).map_err(Departure::from)
 }
 

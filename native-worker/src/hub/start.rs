@@ -17,7 +17,7 @@ use super::{
     actor::Actor,
     assets,
     audit::{Audit, Record},
-    children, client, door, random_token, server, tls,
+    children, client, door, random_token, room, server, tls,
     token_file::TokenFile,
 };
 use crate::{
@@ -116,6 +116,7 @@ impl Hub {
             events: events.clone(),
             clients,
             gate: Arc::default(),
+            room: room::Room::default(),
             inside: tokio::runtime::Handle::current(),
         };
         let door = door::Door::open(listener, server).map_err(failed)?;

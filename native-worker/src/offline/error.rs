@@ -153,7 +153,7 @@ pub enum OfflineError {
 }
 
 impl OfflineError {
-    pub(super) fn write(path: PathBuf, source: io::Error) -> Self {
+    pub(crate) fn write(path: PathBuf, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path },
             _ => Self::Write { path, source },

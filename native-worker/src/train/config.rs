@@ -81,8 +81,8 @@ pub struct TrainConfig {
     /// Where the run writes its files; nowhere if absent.
     #[serde(skip)]
     pub run_dir: Option<PathBuf>,
-    /// Where what is sampled is kept, as RLlib's JSON; nowhere if absent. Rows are written when they are learned from, so that
-    /// iterations that are made again, after a crash or a lie, are there once more.
+    /// Where what is sampled is kept, as RLlib's JSON; nowhere if absent. Rows are written when they are learned from; what is
+    /// made again, after a crash or a lie, takes the place of what was there.
     #[serde(skip)]
     pub output: Option<PathBuf>,
     /// Environment variables of the local workers that the run starts, besides those of the hub.

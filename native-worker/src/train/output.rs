@@ -1,32 +1,115 @@
 //! What a run samples, kept in files.
 
 use std::{
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rollmesh_core::batch::{Derived, SampleBatch, SlotFragment};
+use rollmesh_core::{
+    batch::{Derived, SampleBatch, SlotFragment},
+    ids::SlotId,
+};
+use serde::{Deserialize, Serialize};
 
 use crate::offline::{
     OfflineError,
-    json::{JsonWriter, JsonWriterOptions},
+    json::{JsonWriter, JsonWriterOptions, SeriesPlace, is_series, new_series},
 };
 
-/// Writes the fragments of a run as RLlib's JSON, a line per iteration, with the columns that any reader expects.
+/// Writes the fragments of a run as RLlib's JSON, a line per iteration, with the columns that any reader expects. A run that
+/// goes on, or back, has every iteration once.
 #[derive(Clone)]
-pub(super) struct RunOutput(Arc<Mutex<(JsonWriter, Derived)>>);
+pub(super) struct RunOutput {
+    directory: PathBuf,
+    series: Arc<str>,
+    num_slots: u32,
+    open: Arc<Mutex<Open>>,
+}
+
+struct Open {
+    /// None once nothing is to be written any more.
+    writer: Option<JsonWriter>,
+    derived: Derived,
+}
+
+/// Where the output of a run is, between two iterations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OutputPlace {
+    /// What the names of the run's files begin with.
+    series: String,
+    at: SeriesPlace,
+    /// Env steps in the files, by slot.
+    steps: Vec<u64>,
+}
+
+impl OutputPlace {
+    /// Where a series begins.
+    pub(super) fn start_of(series: String) -> Self {
+        Self { series, at: SeriesPlace::default(), steps: Vec::new() }
+    }
+
+    /// False for what leads to files that are none of an output's.
+    pub(super) fn is_sound(&self) -> bool {
+        is_series(&self.series)
+    }
+}
 
 impl RunOutput {
-    pub(super) fn create(directory: &Path) -> Result<Self, OfflineError> {
-        let writer = JsonWriter::new(directory, JsonWriterOptions::default())?;
-        Ok(Self(Arc::new(Mutex::new((writer, Derived::default())))))
+    /// Files that nobody else has.
+    pub(super) fn create(directory: &Path, num_slots: u32) -> Result<Self, OfflineError> {
+        let worker_index = JsonWriterOptions::default().worker_index;
+        let series = new_series(worker_index).map_err(|source| OfflineError::write(directory.to_owned(), source))?;
+        Ok(Self::reopen(directory, OutputPlace::start_of(series), num_slots)?.0)
+    }
+
+    /// Goes on from a place; what is behind it is removed, and made again. False if there is less than that.
+    pub(super) fn reopen(directory: &Path, place: OutputPlace, num_slots: u32) -> Result<(Self, bool), OfflineError> {
+        let OutputPlace { series, at, steps } = place;
+        let (writer, is_whole) = JsonWriter::in_series(directory, JsonWriterOptions::default(), &series, at)?;
+        let mut derived = Derived::default();
+        (0..num_slots).map(SlotId).zip(steps).for_each(|(slot, steps)| derived.set_steps(slot, steps));
+        let open = Arc::new(Mutex::new(Open { writer: Some(writer), derived }));
+        Ok((Self { directory: directory.to_owned(), series: series.into(), num_slots, open }, is_whole))
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        // Whoever panicked has left whole lines behind.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes an iteration. Blocks as long as the disk does.
     pub(super) fn write(&self, fragments: &[SlotFragment]) -> Result<(), OfflineError> {
-        // Whoever panicked has left whole lines behind.
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (writer, derived) = &mut *open;
+        let mut open = self.open();
+        let Open { writer: Some(writer), derived } = &mut *open else { return Ok(()) };
         writer.append(&SampleBatch::from_fragments(fragments, derived)?.into())
+    }
+
+    /// Where it is, while nothing is being written.
+    pub(super) fn place(&self) -> Option<OutputPlace> {
+        let open = self.open();
+        let at = open.writer.as_ref()?.place();
+        let steps = (0..self.num_slots).map(|slot| open.derived.steps(SlotId(slot))).collect();
+        Some(OutputPlace { series: self.series().into(), at, steps })
+    }
+
+    /// What the names of the files begin with.
+    pub(super) fn series(&self) -> &str {
+        &self.series
+    }
+
+    /// Makes sure that all that was written so far is on the disk. Writers do not wait for that.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let file = self.open().writer.as_ref().map_or(Ok(None), JsonWriter::share_open)?;
+        file.map_or(Ok(()), |file| file.sync_data())?;
+        // Elsewhere directories cannot be opened, and their names are on the disk by themselves.
+        if cfg!(unix) { File::open(&self.directory)?.sync_all() } else { Ok(()) }
+    }
+
+    /// Nothing more is written: not by whoever is about to, either.
+    pub(super) fn close(&self) {
+        self.open().writer = None;
     }
 }

@@ -18,10 +18,13 @@ use super::{
 use crate::{
     checkpoint::{PolicyCheckpoint, replace},
     lines::{Backlog, LineFile, LineNews},
+    offline::json::is_series,
 };
 
 const METRICS: &str = "metrics.jsonl";
 const JOURNAL: &str = "journal.jsonl";
+/// How to find the files with what the run has sampled.
+const OUTPUT: &str = "output.json";
 /// What the configuration of a run from files does not say.
 pub(crate) const PLAN: &str = "plan.toml";
 
@@ -79,6 +82,27 @@ impl RunSettings {
     }
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutputFiles {
+    /// What their names begin with.
+    series: String,
+}
+
+/// What the names of a run's output files begin with; none if it has none yet.
+pub(super) fn output_series(dir: &Path) -> Result<Option<String>, RunDirError> {
+    let path = dir.join(OUTPUT);
+    let read = match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.and_then(|bytes| Ok(serde_json::from_slice::<OutputFiles>(&bytes)?)),
+    };
+    let sound = read.and_then(|OutputFiles { series }| match is_series(&series) {
+        true => Ok(Some(series)),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{series:?} is no name of files"))),
+    });
+    sound.map_err(|source| RunDirError::Read { path, source })
+}
+
 /// Why a run's files cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunDirError {
@@ -91,6 +115,9 @@ pub(crate) enum RunDirError {
     /// The system says no.
     #[error("cannot write {path}: {source}")]
     Io { path: PathBuf, source: io::Error },
+    /// A file is not what it should be.
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
     /// The configuration cannot be written as TOML.
     #[error("cannot write the configuration: {0}")]
     Config(#[from] toml::ser::Error),
@@ -161,6 +188,13 @@ impl RunDir {
             cut.short.extend(behind.short);
         }
         Ok((Self { path: path.into(), metrics, journal, config: settings.config, _lock: lock }, cut))
+    }
+
+    /// Notes what the names of the run's output files begin with, before there is one.
+    pub(super) fn note_output(&self, series: &str) -> Result<(), RunDirError> {
+        let path = self.path.join(OUTPUT);
+        let text = serde_json::to_vec(&OutputFiles { series: series.into() }).map_err(io::Error::from);
+        text.and_then(|text| replace(&path, &text)).map_err(|source| RunDirError::Io { path, source })
     }
 
     pub(crate) fn path(&self) -> &Path {

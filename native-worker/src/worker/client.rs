@@ -30,8 +30,10 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
 /// What a worker says when it was asked to leave.
 const ASKED_TO_LEAVE: &str = "it was asked to leave";
-/// Steps of all lanes between two looks at the socket.
-const SLICE_STEPS: u32 = 64;
+/// The most steps of all lanes between two looks at the socket, …
+const MAX_SLICE_STEPS: u32 = 64;
+/// … and about how long they may take.
+const SLICE: Duration = Duration::from_millis(20);
 /// Frames that may wait for the socket before the worker waits too.
 const QUEUED_FRAMES: usize = 16;
 
@@ -261,9 +263,16 @@ fn work(
     outgoing: &mpsc::Sender<Bytes>,
 ) -> (SessionState, Option<[u8; 16]>) {
     let epoch = Instant::now();
+    let mut steps = 1;
     while exchange(&mut session, &mut incoming, outgoing) {
         if session.has_work() {
-            session.work(SLICE_STEPS, Micros(epoch.elapsed().as_micros() as u64));
+            let began = epoch.elapsed();
+            session.work(steps, Micros(began.as_micros() as u64));
+            steps = match epoch.elapsed().saturating_sub(began) {
+                took if took > SLICE => (steps / 2).max(1),
+                took if took < SLICE / 4 => (steps * 2).min(MAX_SLICE_STEPS),
+                _ => steps,
+            };
         }
     }
     (session.state().clone(), session.resume_id())

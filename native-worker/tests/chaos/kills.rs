@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    rig::{Dice, Rig, calm_for, now_ms, percentile, times_by_name},
+    rig::{Dice, Rig, calm_for, now_ms, number, percentile, times_by_name},
     support::{
         Process, is_long, json,
         process::{children_of, has_ended, kill},
@@ -23,27 +23,29 @@ const BETWEEN_KILLS: Duration = Duration::from_millis(500);
 /// One that was killed.
 struct Kill {
     at_ms: u64,
-    /// The hub's name for it.
-    name: String,
+    /// The hub's number for it.
+    number: u64,
 }
 
-/// Kills one of the workers every half second until the run is over.
+/// Kills one of the workers in every half second, at any moment of it, until the run is over. Always at the same moment
+/// would be in step with the iterations, and hit all of them early or late.
 async fn kill_one_after_the_other(rig: &Rig, run: &Process, dice: &mut Dice) -> Vec<Kill> {
     until("all workers", || children_of(run.pid()).len() == WORKERS as usize && rig.iterations() > 0).await;
     let mut kills = Vec::new();
     let mut pause = tokio::time::interval(BETWEEN_KILLS);
     while !rig.path("summary.json").exists() && !has_ended(run.pid()) {
         pause.tick().await;
-        // Not the latest one: it may be about to be measured.
+        tokio::time::sleep(Duration::from_millis(dice.below(BETWEEN_KILLS.as_millis() as usize) as u64)).await;
         let mut workers: Vec<(u64, u32)> = children_of(run.pid()).into_iter().filter_map(numbered).collect();
         workers.sort_unstable();
-        workers.pop();
+        // The newest one of five has no place yet.
+        workers.truncate(WORKERS as usize);
         if workers.is_empty() {
             continue;
         }
         let (number, pid) = workers[dice.below(workers.len())];
+        kills.push(Kill { at_ms: now_ms(), number });
         kill(pid);
-        kills.push(Kill { at_ms: now_ms(), name: format!("local-{number}") });
     }
     kills
 }
@@ -56,31 +58,45 @@ fn numbered(pid: u32) -> Option<(u64, u32)> {
     Some((std::str::from_utf8(args.next()?).ok()?.strip_prefix("local-")?.parse().ok()?, pid))
 }
 
-/// Times in milliseconds, of all kills of a test.
+/// Times in milliseconds, of all kills of a test, each from the kill on.
 #[derive(Default)]
 struct Times {
-    /// From a kill to the end of its connection.
+    /// The hub has seen the end of the connection.
     detected: Vec<u64>,
-    /// From a kill to the first accepted fragment of its replacement.
+    /// The replacement is let in and has the place.
+    joined: Vec<u64>,
+    /// The first fragment of the replacement is accepted.
     recovered: Vec<u64>,
-    /// Replacements that were killed before they could do anything.
+    /// Replacements that were killed before that.
     killed_first: usize,
 }
 
 impl Times {
+    /// Takes the times of a run's kills from its audit log. Nearly all have one: only what happens about the end of the run
+    /// may come too late for it.
     fn add(&mut self, kills: &[Kill], audit: &[Value]) {
-        let (left, delivered) = (times_by_name(audit, "left"), times_by_name(audit, "delivered"));
-        let killed: BTreeSet<&str> = kills.iter().map(|kill| &*kill.name).collect();
-        let detected = kills.iter().filter_map(|kill| Some(left.get(&kill.name)?.saturating_sub(kill.at_ms)));
-        self.detected.extend(detected);
-        // The hub replaces the killed in their order.
-        for (done, kill) in kills.iter().enumerate() {
-            let replacement = format!("local-{}", WORKERS + 1 + done as u64);
-            match delivered.get(&replacement) {
-                Some(useful) => self.recovered.push(useful.saturating_sub(kill.at_ms)),
-                None => self.killed_first += usize::from(killed.contains(&*replacement)),
+        let [left, admitted, delivered] = ["left", "admitted", "delivered"].map(|event| times_by_name(audit, event));
+        let replaced = audit.iter().filter(|line| line["event"] == "replaced");
+        // Who has whose place, and since when.
+        let replaced: BTreeMap<u64, (u64, u64)> =
+            replaced.map(|line| (number(line, "ended"), (number(line, "by"), number(line, "at_ms")))).collect();
+        let killed: BTreeSet<u64> = kills.iter().map(|kill| kill.number).collect();
+        let had_place = |number| number <= WORKERS || replaced.values().any(|&(by, _)| by == number);
+        let mut missed = 0;
+        for &Kill { at_ms, number } in kills.iter().filter(|kill| had_place(kill.number)) {
+            let time = |times: &BTreeMap<String, u64>, number: u64| times.get(&format!("local-{number}")).copied();
+            let since = |at: u64| at.checked_sub(at_ms).expect("an effect comes after its cause");
+            let by = replaced.get(&number).copied();
+            self.detected.extend(time(&left, number).map(since));
+            // A spare one is there already.
+            self.joined.extend(by.and_then(|(by, at)| Some(since(time(&admitted, by)?.max(at)))));
+            match by.and_then(|(by, _)| time(&delivered, by)) {
+                Some(useful) => self.recovered.push(since(useful)),
+                None if by.is_some_and(|(by, _)| killed.contains(&by)) => self.killed_first += 1,
+                None => missed += 1,
             }
         }
+        assert!(missed <= 3, "of {} killed workers {missed} have no replacement that was of use", kills.len());
     }
 }
 
@@ -95,9 +111,8 @@ async fn calm_and_under_fire(env: &str, time: Duration, dice: &mut Dice, times: 
     found.must_equal(&calm);
     let expired = found.ledger.expired;
     assert_eq!(expired.timed_out, 0, "{expired:?}");
-    let detected = times.detected.len();
+    assert!(kills.len() >= 4, "{} kills", kills.len());
     times.add(&kills, &rig.audit());
-    assert!(kills.len() >= 4 && times.detected.len() - detected + 3 >= kills.len(), "{} kills", kills.len());
     let goodput = found.speed() / calm.speed();
     println!(
         "{env}: {} kills, {} env steps, {} lost and made again, goodput {goodput:.3} ({:.0} of {:.0} env steps/s)",
@@ -121,24 +136,22 @@ pub(crate) async fn workers_that_are_killed_twice_a_second_cost_time_but_no_data
             goodputs.push(calm_and_under_fire("CartPole-v1", time, &mut dice, &mut times).await);
         }
     }
-    let Times { mut detected, mut recovered, killed_first } = times;
-    println!(
-        "end of connection seen after p50 {} ms, p99 {} ms, at most {} ms; replacement useful after p50 {} ms, p99 {} ms, at \
-         most {} ms ({} kills, and {killed_first} replacements that were killed first)",
-        percentile(&mut detected, 50),
-        percentile(&mut detected, 99),
-        percentile(&mut detected, 100),
-        percentile(&mut recovered, 50),
-        percentile(&mut recovered, 99),
-        percentile(&mut recovered, 100),
-        recovered.len(),
-    );
+    let Times { mut detected, mut joined, mut recovered, killed_first } = times;
+    for (what, times) in [
+        ("end of connection seen", &mut detected),
+        ("replacement in its place", &mut joined),
+        ("replacement useful", &mut recovered),
+    ] {
+        let [p50, p99, most] = [50, 99, 100].map(|percent| percentile(times, percent));
+        println!("{what} after p50 {p50} ms, p99 {p99} ms, at most {most} ms ({} kills)", times.len());
+    }
+    println!("{killed_first} replacements were killed first");
     // Times mean something where the machine is the test's alone, which is where people ask for the long form.
     if is_long() {
         goodputs.sort_by(f64::total_cmp);
-        assert!(slow >= 0.8, "{slow}");
+        assert!(slow >= 0.9, "{slow}");
         assert!(goodputs[goodputs.len() / 2] >= 0.9, "{goodputs:?}");
-        assert!(percentile(&mut recovered, 99) <= 1_000);
+        assert!(recovered.len() >= 100 && percentile(&mut recovered, 99) <= 1_000);
         assert!(percentile(&mut detected, 99) <= 100);
     }
 }

@@ -73,6 +73,24 @@ pub(crate) async fn undisturbed_metrics() -> Vec<Value> {
     metrics(&run_dir)
 }
 
+/// Lines that a run has kept of its samples.
+pub(crate) fn kept(output: &Path) -> String {
+    let files = std::fs::read_dir(output).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.collect();
+    files.sort();
+    files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+}
+
+/// What is kept of 2,000 steps without anything that disturbs.
+pub(crate) async fn kept_undisturbed() -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("output");
+    let hub = TestHub::start().await;
+    end(hub.train(TrainConfig { output: Some(output.clone()), ..small(1, 2_000) }).await).await;
+    hub.hub.shutdown().await;
+    kept(&output)
+}
+
 /// A tab that is honest for so many uploads and then lies, until it is thrown out.
 pub(crate) async fn lie_after(hub: &TestHub, token: Token, honest: u32) {
     let mut tab = HandMade::join_as(hub, token, "browser").await;
@@ -91,7 +109,10 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
     let directory = tempfile::tempdir().unwrap();
     for run_dir in [None, Some(directory.path().join("run"))] {
         let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
-        let config = TrainConfig { run_dir: run_dir.clone(), checkpoint_interval: 1, ..small(0, 2_000) };
+        let output = directory.path().join(if run_dir.is_some() { "with" } else { "without" });
+        let (run_dir_too, output_too) = (run_dir.clone(), Some(output.clone()));
+        let config =
+            TrainConfig { run_dir: run_dir_too, output: output_too, checkpoint_interval: 1, ..small(0, 2_000) };
         let run = hub.train(config).await;
         let token = token_of_page(&hub).await;
         lie_after(&hub, token, 3).await;
@@ -107,6 +128,7 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
             (summary.end, summary.weights_hash.to_string(), summary.tainted),
             (RunEnd::Finished, expected.clone(), false)
         );
+        assert!(kept(&output) == kept_undisturbed().await, "what was made of the lie is gone, and made again");
         if let Some(run_dir) = run_dir {
             assert_eq!(metrics(&run_dir), undisturbed_metrics().await);
             assert_eq!(weights_hash(&PolicyCheckpoint::load(run_dir).unwrap().weights).to_string(), expected);

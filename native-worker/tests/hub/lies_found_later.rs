@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::{
     TestHub, end,
     hand_made::HandMade,
-    liars::{flip_a_reward, lie_after, metrics, undisturbed_metrics, watchful},
+    liars::{flip_a_reward, kept, kept_undisturbed, lie_after, metrics, undisturbed_metrics, watchful},
     small,
     support::{Process, json},
     undisturbed,
@@ -46,7 +46,7 @@ async fn live(hub: TestHub, run: oneshot::Receiver<Summary>, token: Token, (iter
 #[tokio::test]
 async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk() {
     let directory = tempfile::tempdir().unwrap();
-    let (run_dir, tokens) = (directory.path().join("run"), directory.path().join("tokens.json"));
+    let [run_dir, tokens, output] = ["run", "tokens.json", "output"].map(|name| directory.path().join(name));
     let token = lasting_token(&tokens);
     let hub = async |share, distrust_remote| {
         let SecurityConfig { distrust, .. } = watchful(share, OnLiar::RollBack);
@@ -54,11 +54,16 @@ async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk(
         let token_file = Some(tokens.clone());
         TestHub::start_watchful(SecurityConfig { distrust, token_file, ..SecurityConfig::default() }).await
     };
-    let resume = async |hub: &TestHub| hub.hub.resume(SavedRun::load(&run_dir).unwrap()).await.unwrap();
+    let resume = async |hub: &TestHub| {
+        let saved = SavedRun::load(&run_dir).unwrap();
+        let config = TrainConfig { output: Some(output.clone()), ..saved.config().clone() };
+        hub.hub.resume(saved.with_config(config).unwrap()).await.unwrap()
+    };
 
     // Everybody is trusted at first; then somebody who is not lies, and nobody looks.
     let first = hub(0.0, false).await;
-    let config = TrainConfig { run_dir: Some(run_dir.clone()), checkpoint_interval: 1, ..small(0, 2_000) };
+    let (run_dir_too, output_too) = (Some(run_dir.clone()), Some(output.clone()));
+    let config = TrainConfig { run_dir: run_dir_too, output: output_too, checkpoint_interval: 1, ..small(0, 2_000) };
     let run = first.train(config).await;
     live(first, run, token, (3, false)).await;
     let second = hub(0.0, true).await;
@@ -75,6 +80,7 @@ async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk(
     assert_eq!((summary.end, summary.tainted), (RunEnd::Finished, false));
     assert_eq!(summary.weights_hash.to_string(), undisturbed().await);
     assert_eq!(metrics(&run_dir), undisturbed_metrics().await);
+    assert!(kept(&output) == kept_undisturbed().await, "what was made of the lies is gone, and made again");
     assert_eq!(weights_hash(&PolicyCheckpoint::load(run_dir).unwrap().weights), summary.weights_hash);
     third.hub.shutdown().await;
     helper.finish_with(0).await;

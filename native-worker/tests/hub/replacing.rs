@@ -15,7 +15,10 @@ use rollmesh::{
     launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec},
     train::{RunEnd, TrainConfig},
 };
-use rollmesh_core::protocol::{Message, Role, Token, message::Scale};
+use rollmesh_core::protocol::{
+    Message, Role, Token,
+    message::{RemoveWorker, Scale},
+};
 use tokio::sync::mpsc;
 
 use super::{
@@ -107,6 +110,33 @@ async fn a_process_that_lost_its_connection_and_stands_still_is_replaced() {
 }
 
 #[tokio::test]
+async fn where_a_worker_has_ended_the_next_one_is_there_before_it_is_needed() {
+    let (stage, mut tokens) = Stage::new(u32::MAX, 0);
+    let mut hub = TestHub::on_stage(stage.clone()).await;
+    let run = hub.train(small(1, 2_000)).await;
+    drop(hub.join_as(next(&mut tokens).await).await);
+    hub.notice("another one takes its place").await;
+    let (second, spare) = (next(&mut tokens).await, next(&mut tokens).await);
+    let mut second = hub.join_as(second).await;
+    second.wait_for(|message| matches!(message, Message::RunStart(_)).then_some(())).await;
+    let mut spare = hub.join_as(spare).await;
+    // It is there, and nobody sees it.
+    let mut operator = hub.operator().await;
+    let remove = |request| Message::RemoveWorker(RemoveWorker { request, worker: 3 });
+    assert_eq!(operator.ask(remove).await, "there is no worker 3");
+    drop(second);
+    let heard_first = spare.hear().await;
+    assert!(matches!(heard_first, Some(Message::RunStart(_))), "{heard_first:?}");
+    // There is another one, until the run is over; all of them were started once.
+    let mut spare = hub.join_as(next(&mut tokens).await).await;
+    assert_eq!(stage.orders.load(Ordering::Relaxed), 4);
+    hub.hub.stop_run().await;
+    assert_eq!(end(run).await.end, RunEnd::Stopped);
+    while spare.hear().await.is_some() {}
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_worker_that_hangs_for_too_long_is_replaced() {
     let (stage, mut tokens) = Stage::new(u32::MAX, 0);
     let mut hub = TestHub::on_stage(stage).await;
@@ -147,7 +177,9 @@ async fn a_replacement_needs_what_its_predecessor_needed() {
     drop(hub.join_as(token).await);
     hub.notice("another one takes its place").await;
     next(&mut tokens).await;
-    assert_eq!(*stage.specs.lock().unwrap(), [spec(1), spec(2), spec(1)]);
+    // And so does whoever is started to take the next one's place.
+    next(&mut tokens).await;
+    assert_eq!(*stage.specs.lock().unwrap(), [spec(1), spec(2), spec(1), spec(1)]);
     hub.hub.shutdown().await;
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn random(state: &mut u64) -> u64 {
 
 /// Kills a run at so many points and then lets it end; a life between two kills may be too short to reach an iteration, or
 /// go on for many.
-async fn killed_at(rig: &Rig, points: u64, iterations: u64, random_state: &mut u64) {
+pub(crate) async fn killed_at(rig: &Rig, points: u64, iterations: u64, random_state: &mut u64) {
     for point in 0..points {
         let process = rig.start();
         let done = rig.iterations() as u64;

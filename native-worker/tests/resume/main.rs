@@ -6,6 +6,7 @@ mod damage;
 #[cfg(feature = "offline-parquet")]
 mod from_files;
 mod kills;
+mod outputs;
 mod rig;
 mod settings;
 #[path = "../support/mod.rs"]

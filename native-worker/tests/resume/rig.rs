@@ -16,6 +16,8 @@ const SMALL: [&str; 9] =
 pub(crate) struct Rig {
     directory: tempfile::TempDir,
     args: Vec<String>,
+    /// Arguments of every life, also those that go on.
+    always: Vec<String>,
 }
 
 /// What a run has come to, as far as it must be the same whatever happened.
@@ -40,12 +42,18 @@ impl Rig {
             [("--workers", workers), ("--num-envs-per-worker", 12 / workers), ("--max-env-steps", 192 * iterations)];
         let numbers = numbers.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.to_string()]);
         let args = SMALL.into_iter().map(String::from).chain(numbers).collect();
-        Self { directory: tempfile::tempdir().unwrap(), args }
+        Self { directory: tempfile::tempdir().unwrap(), args, always: Vec::new() }
     }
 
     /// With these flags, too.
     pub(crate) fn with(mut self, flags: &[&str]) -> Self {
         self.args.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self
+    }
+
+    /// With these flags in every life.
+    pub(crate) fn with_always(mut self, flags: &[&str]) -> Self {
+        self.always.extend(flags.iter().map(|flag| (*flag).to_owned()));
         self
     }
 
@@ -71,7 +79,7 @@ impl Rig {
 
     fn args_with(&self, args: &[&str]) -> Vec<OsString> {
         let ours = self.args.iter().map(OsString::from).chain(["--run-dir".into(), self.dir().into()]);
-        ours.chain(args.iter().map(OsString::from)).collect()
+        ours.chain(self.always.iter().map(OsString::from)).chain(args.iter().map(OsString::from)).collect()
     }
 
     pub(crate) fn go_on(&self) -> Process {
@@ -81,7 +89,8 @@ impl Rig {
     pub(crate) fn go_on_with(&self, args: &[&str]) -> Process {
         let dir = self.dir();
         let resume = ["train".as_ref(), "--resume".as_ref(), dir.as_os_str()];
-        Process::start(resume.into_iter().chain(args.iter().map(AsRef::as_ref)))
+        let always = self.always.iter().map(AsRef::as_ref);
+        Process::start(resume.into_iter().chain(always).chain(args.iter().map(AsRef::as_ref)))
     }
 
     /// Begins the run, or goes on with it if it has come far enough for that.

@@ -2,21 +2,36 @@
 
 use std::{
     net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use futures_util::{SinkExt as _, StreamExt as _, future::join_all, stream};
-use rollmesh_core::protocol::{
-    Message, Role, Token, TokenAction,
-    message::{ManageTokens, NewToken, Request, RunStatus},
+use rollmesh::kernels::AUTO;
+use rollmesh_core::{
+    env::EnvRegistry,
+    protocol::{
+        Message, Role, Token, TokenAction,
+        handshake::Identity,
+        message::{ManageTokens, NewToken, Request, RunStatus},
+    },
+    time::Micros,
+    worker::{SessionState, WorkerSession, core_fingerprint},
 };
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::{
+    net::{TcpSocket, TcpStream},
+    sync::{Semaphore, oneshot},
+};
 use tokio_tungstenite::{client_async, tungstenite::Message as Frame};
 
 use super::{
     TURN, fresh_address,
     hostile::Pace,
-    memory,
+    memory, peak, reset_peak,
     support::{
         Process,
         client::{Client, hello},
@@ -93,15 +108,14 @@ async fn viewers_that_never_read_are_sent_away_and_nobody_notices() {
     let (mut calm, mut crowded) = (Pace::default(), Pace::default());
     calm.watch(&mut operator, 3.0).await;
     let (before, open) = (memory(run.pid()), files(run.pid()));
+    reset_peak(run.pid());
     let began = Instant::now();
     let sockets = stream::iter(0..100).map(move |_| deaf(address, viewer)).buffer_unordered(8).collect::<Vec<_>>();
     let sockets = tokio::spawn(sockets);
     let audit = directory.path().join("run/audit.jsonl");
-    let mut most = before;
     // A checkpoint may be being written.
     while !sockets.is_finished() || files(run.pid()) > open + 2 {
         crowded.watch(&mut operator, 1.0).await;
-        most = most.max(memory(run.pid()));
         assert!(began.elapsed() < Duration::from_secs(100), "{} of {open} files are left", files(run.pid()));
     }
     let gone = began.elapsed().as_secs_f64();
@@ -114,7 +128,7 @@ async fn viewers_that_never_read_are_sent_away_and_nobody_notices() {
         let seconds = fault.strip_prefix("nothing was taken for ").and_then(|text| text.strip_suffix(" s"));
         assert!(seconds.is_some_and(|seconds| seconds.parse::<u32>().unwrap() < 10), "{fault}");
     }
-    let growth = most.saturating_sub(before) >> 10;
+    let growth = peak(run.pid()).saturating_sub(before) >> 10;
     let ratio = crowded.per_second() / calm.per_second();
     println!(
         "100 viewers that never read: closed 5 s after their buffers were full, the last one {gone:.1} s after the first \
@@ -127,52 +141,121 @@ async fn viewers_that_never_read_are_sent_away_and_nobody_notices() {
     stop(run, operator).await;
 }
 
+/// Workers that do what they should, on a thread of their own until this is dropped. There are more of them than slots, so
+/// that most have nothing to do.
+struct IdleWorkers {
+    joined: Arc<AtomicUsize>,
+    left: Arc<AtomicUsize>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl IdleWorkers {
+    fn start(number: usize, address: SocketAddr, token: Token) -> Self {
+        let (joined, left) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (end, ended) = oneshot::channel();
+        let counts = (joined.clone(), left.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let (joined, left) = (&counts.0, &counts.1);
+            // Not all at once: who comes to a crowded door may have to wait for too long.
+            let doors = &Semaphore::new(16);
+            let work = join_all((0..number).map(|_| idle_worker((address, token), doors, joined, left)));
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = work => {}
+                    _ = ended => {}
+                }
+            });
+        });
+        Self { joined, left, end: Some(end), thread: Some(thread) }
+    }
+}
+
+impl Drop for IdleWorkers {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Joins, and works if it is asked to.
+async fn idle_worker(
+    (address, token): (SocketAddr, Token),
+    doors: &Semaphore,
+    joined: &AtomicUsize,
+    left: &AtomicUsize,
+) {
+    let began = Instant::now();
+    loop {
+        let mut door = Some(doors.acquire().await.unwrap());
+        let Ok(mut client) = Client::try_connect_from(fresh_address(), address).await else { continue };
+        let identity = Identity {
+            role: Role::Worker,
+            token,
+            resume: None,
+            core_fingerprint: core_fingerprint(AUTO),
+            kind: "native".into(),
+            name: "idle".into(),
+            device: "cpu".into(),
+        };
+        let mut session = WorkerSession::new(identity, EnvRegistry::builtin(), AUTO);
+        loop {
+            while let Some(frame) = session.poll_frame() {
+                if client.send(Frame::Binary(frame)).await.is_err() {
+                    break;
+                }
+            }
+            if session.has_work() {
+                session.work(16, Micros(began.elapsed().as_micros() as u64));
+                continue;
+            }
+            if *session.state() == SessionState::Ready && door.take().is_some() {
+                joined.fetch_add(1, Ordering::Relaxed);
+            }
+            match client.hear_frame().await {
+                Some(frame) => session.handle_frame(&frame),
+                // Fifty processes beside it may leave too little time for the handshake's deadline.
+                None if door.is_some() => break,
+                None => {
+                    left.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_idle_peers_and_workers_share_a_hub() {
+async fn many_idle_workers_and_busy_ones_share_a_hub() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let _turn = TURN.write().await;
     let directory = tempfile::tempdir().unwrap();
     let (many, workers) = if is_long() { (1000, "50") } else { (100, "5") };
-    let (run, address, mut operator, _, idle) = train(&directory.path().join("run"), workers, "2").await;
+    let (run, address, mut operator, _, client) = train(&directory.path().join("run"), workers, "2").await;
+    let worker = create(&mut operator, Role::Worker).await;
     let before = status(&mut operator, |status| status.iteration > 0).await;
     let memory_before = memory(run.pid());
-    let join = move |_| async move {
-        loop {
-            let Ok(mut client) = Client::try_connect_from(fresh_address(), address).await else { continue };
-            let introduction = Message::Hello(hello(Role::Client, idle)).encode();
-            if client.send(Frame::Binary(introduction.into())).await.is_err() {
-                continue;
-            }
-            // Fifty processes beside it may leave too little time for the handshake's deadline.
-            if let Some(Message::Welcome(_)) = client.hear().await {
-                return client;
-            }
-        }
-    };
-    let idle = tokio::spawn(stream::iter(0..many).map(join).buffer_unordered(16).collect::<Vec<_>>());
-    while !idle.is_finished() {
+    let idle = IdleWorkers::start(many, address, worker);
+    while idle.joined.load(Ordering::Relaxed) < many {
         status(&mut operator, |_| true).await;
     }
-    let idle = idle.await.unwrap();
-    let each = memory(run.pid()).saturating_sub(memory_before) / idle.len() as u64;
-    // They stay, and answer pings, while iterations go by. Some ask for answers, too.
+    let each = memory(run.pid()).saturating_sub(memory_before) / many as u64;
+    // They stay, are told the weights, and answer pings, while iterations go by. Others ask for answers, too.
     let seconds = if is_long() { 30 } else { 16 };
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut idle = idle.into_iter();
-    let asking = idle.by_ref().take(20).map(|mut client| {
-        tokio::spawn(async move {
-            let (mut times, mut pause) = (Vec::new(), tokio::time::interval(Duration::from_millis(250)));
-            while Instant::now() < end {
-                pause.tick().await;
-                times.push(client.ping().await);
-            }
-            times
-        })
-    });
-    let asking: Vec<_> = asking.collect();
-    let tasks: Vec<_> = idle.map(|mut client| tokio::spawn(async move { client.hear_frame().await })).collect();
+    let ask = || async move {
+        let mut client = Client::join_from(fresh_address(), address, Role::Client, client).await;
+        let (mut times, mut pause) = (Vec::new(), tokio::time::interval(Duration::from_millis(250)));
+        while Instant::now() < end {
+            pause.tick().await;
+            times.push(client.ping().await);
+        }
+        times
+    };
+    let asking: Vec<_> = (0..20).map(|_| tokio::spawn(ask())).collect();
     while Instant::now() < end {
         status(&mut operator, |_| true).await;
     }
@@ -180,7 +263,7 @@ async fn many_idle_peers_and_workers_share_a_hub() {
     times.sort();
     let after = status(&mut operator, |_| true).await;
     println!(
-        "{many} idle peers take {each} bytes each; beside them {workers} workers make {} env steps in {} iterations in \
+        "{many} idle workers take {each} bytes each; beside them {workers} workers make {} env steps in {} iterations in \
          {seconds} s; pings are answered within {:?} (median), {:?} (p99 of {})",
         after.env_steps - before.env_steps,
         after.iteration - before.iteration,
@@ -189,12 +272,11 @@ async fn many_idle_peers_and_workers_share_a_hub() {
         times.len(),
     );
     assert!(after.iteration > before.iteration + 2, "{before:?} {after:?}");
-    assert!(tasks.iter().all(|task| !task.is_finished()), "somebody was sent away");
-    assert!(each < 64 << 10, "{each} bytes");
-    let (open, staying) = (files(run.pid()), tasks.len());
-    tasks.iter().for_each(tokio::task::JoinHandle::abort);
-    join_all(tasks).await;
+    assert_eq!(idle.left.load(Ordering::Relaxed), 0, "somebody was sent away");
+    assert!(each < 96 << 10, "{each} bytes");
+    let open = files(run.pid());
+    drop(idle);
     // A checkpoint may be being written.
-    until("all have left", || files(run.pid()) + staying <= open + 2).await;
+    until("all have left", || files(run.pid()) + many <= open + 2).await;
     stop(run, operator).await;
 }

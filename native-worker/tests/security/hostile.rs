@@ -24,7 +24,7 @@ use tokio::{sync::watch, time::interval};
 use super::{
     TURN,
     frames::{Dice, mutated, proper},
-    fresh_address, memory,
+    fresh_address, memory, peak, reset_peak,
     support::{
         Process,
         client::{Client, Frame, hello},
@@ -179,7 +179,8 @@ async fn hostile_frames_do_not_disturb_a_run() {
     let (mut calm, mut attacked) = (Pace::default(), Pace::default());
     calm.watch(&mut operator, 1.0).await;
     calm = Pace::default();
-    let (began, rss_before, door_before) = (Instant::now(), memory(run.pid()), processor_seconds(run.pid(), "door"));
+    let (began, memory_before, door_before) = (Instant::now(), memory(run.pid()), processor_seconds(run.pid(), "door"));
+    reset_peak(run.pid());
     let shared = Arc::new(Attack {
         address,
         tokens,
@@ -191,12 +192,10 @@ async fn hostile_frames_do_not_disturb_a_run() {
     let (signal, goes_on) = watch::channel(false);
     let attackers: Vec<_> =
         (0..ATTACKERS).map(|number| threads.spawn(attack(number, shared.clone(), goes_on.clone()))).collect();
-    let mut rss_most = rss_before;
     while shared.sent.load(Ordering::Relaxed) < frames {
         calm.watch(&mut operator, calm_seconds).await;
         signal.send_replace(true);
         attacked.watch(&mut operator, attack_seconds).await;
-        rss_most = rss_most.max(memory(run.pid()));
         eprintln!(
             "{} of {frames} frames after {:.0} s, {:.1} % of the calm pace",
             shared.sent.load(Ordering::Relaxed),
@@ -213,8 +212,7 @@ async fn hostile_frames_do_not_disturb_a_run() {
     }
     let attackers_took = processor_seconds(std::process::id(), "attackers");
     threads.shutdown_background();
-    rss_most = rss_most.max(memory(run.pid()));
-    let growth = rss_most.saturating_sub(rss_before) >> 10;
+    let growth = peak(run.pid()).saturating_sub(memory_before) >> 10;
     let goodput = attacked.per_second() / calm.per_second();
     println!(
         "{} hostile frames in {} connections, {:.0} s of {:.0} s under attack: memory grew by {growth} KiB; {:.0} env steps \

@@ -4,6 +4,7 @@
 mod certificates;
 mod crowd;
 mod frames;
+mod hoard;
 mod hostile;
 mod matrix;
 mod strangers;
@@ -137,7 +138,21 @@ async fn list(operator: &mut Client) -> TokenRows {
 
 /// Bytes of memory that a process occupies.
 fn memory(pid: u32) -> u64 {
+    bytes_of(pid, "VmRSS:")
+}
+
+/// From here on [`peak`] counts.
+fn reset_peak(pid: u32) {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
+}
+
+/// The most bytes of memory that a process has occupied at a time.
+fn peak(pid: u32) -> u64 {
+    bytes_of(pid, "VmHWM:")
+}
+
+fn bytes_of(pid: u32, what: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10
 }

@@ -66,9 +66,10 @@ impl SimNet {
         self.note(format_args!("worker {worker} joins"));
         let never = Micros(0);
         let is_synchronous = self.scenario.mode == SamplingMode::Synchronous;
+        // Where leases follow each other, one may be lost and the next one not.
+        let machine = FakeWorker::new(self.scenario.length, is_synchronous && self.scenario.per_version > 1);
         let process = Process {
-            // Where leases follow each other, one may be lost and the next one not.
-            machine: FakeWorker::new(self.scenario.length, is_synchronous && self.scenario.per_version > 1),
+            machine: if worker.0.is_multiple_of(2) { machine.in_turn() } else { machine },
             who,
             ticking: false,
             frozen_until: never,

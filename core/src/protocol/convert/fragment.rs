@@ -11,14 +11,14 @@ use super::{
 use crate::{
     batch::{Cut, CutReason, EpisodeMetrics, OBS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
     column::{BytesColumn, Column, ColumnType, LittleEndian as _, RowShape},
-    ids::SlotId,
+    ids::{FragmentNo, SlotId, WeightsVersion},
     lease::Lease,
     prelude::*,
     protocol::message::FragmentUpload,
     sampler::SlotState,
 };
 
-/// Takes out of a message what a lease brought, for a run with these limits.
+/// Takes out of a message what a lease brought, or a part of it, for a run with these limits.
 ///
 /// # Errors
 /// [`UploadError`] names the slot or the column that is wrong.
@@ -29,11 +29,12 @@ pub fn slot_fragments(
     limits: &FragmentLimits,
 ) -> Result<Vec<SlotFragment>, UploadError> {
     check_lease(upload, run, lease)?;
-    check_slots(upload, lease, limits)?;
+    let slots = &slots_of(upload, lease)?[..];
+    check_slots(upload, slots, limits)?;
     let columns = wire_columns(upload, limits)?;
     check_data_length(upload, &columns)?;
 
-    let mut data = Data { all: upload.data.len(), rest: &upload.data, lease };
+    let mut data = Data { all: upload.data.len(), rest: &upload.data, slots };
     let total_rows = upload.rows.iter().map(|&rows| rows as usize).sum();
     let rows = data.batch(&columns, total_rows, |row| row / limits.rows.max(1) as usize)?;
     let bootstrap_values = f32::read_le(data.take(4 * upload.cut_ends.len())?);
@@ -45,7 +46,7 @@ pub fn slot_fragments(
     let final_obs = data.batch(&obs, upload.cut_ends.len(), |cut| slot_of_cut(upload, cut))?;
     data.end()?;
 
-    split_slots(upload, lease, &rows, &bootstrap_values, &final_obs)
+    split_slots(upload, slots, &rows, &bootstrap_values, &final_obs)
 }
 
 fn check_lease(upload: &FragmentUpload, run: u32, lease: &Lease) -> Result<(), UploadError> {
@@ -59,32 +60,32 @@ fn check_lease(upload: &FragmentUpload, run: u32, lease: &Lease) -> Result<(), U
     wrong.map_or(Ok(()), |(what, found, expected)| Err(UploadError::WrongLease { what, found, expected }))
 }
 
-/// Tables have the lengths that the lease and each other ask for; slots and rows are those of the lease.
-fn check_slots(upload: &FragmentUpload, lease: &Lease, limits: &FragmentLimits) -> Result<(), UploadError> {
-    let slots = lease.slots.len() as u64;
+/// The slots that an upload brings: some of the lease's, in their order.
+fn slots_of(upload: &FragmentUpload, lease: &Lease) -> Result<Vec<SlotId>, UploadError> {
+    let mut leased = lease.slots.iter().map(|leased| leased.slot);
+    let mut next = |&found: &u32| leased.find(|slot| slot.0 == found).ok_or(UploadError::WrongSlot(found));
+    let slots: Vec<SlotId> = upload.slots.iter().map(&mut next).collect::<Result<_, _>>()?;
+    if slots.is_empty() { Err(UploadError::NoSlots) } else { Ok(slots) }
+}
+
+/// Tables have the lengths that the slots and each other ask for; rows are as many as the run wants.
+fn check_slots(upload: &FragmentUpload, slots: &[SlotId], limits: &FragmentLimits) -> Result<(), UploadError> {
+    let entries = slots.len() as u64;
     let cuts = upload.cuts.iter().map(|&cuts| u64::from(cuts)).sum();
     let tables = [
-        ("slots", upload.slots.len(), slots),
-        ("rows", upload.rows.len(), slots),
-        ("first_episodes", upload.first_episodes.len(), slots),
-        ("first_ts", upload.first_ts.len(), slots),
-        ("cuts", upload.cuts.len(), slots),
-        ("state_ends", upload.state_ends.len(), slots),
+        ("rows", upload.rows.len(), entries),
+        ("first_episodes", upload.first_episodes.len(), entries),
+        ("first_ts", upload.first_ts.len(), entries),
+        ("cuts", upload.cuts.len(), entries),
+        ("state_ends", upload.state_ends.len(), entries),
         ("cut_ends", upload.cut_ends.len(), cuts),
         ("cut_reasons", upload.cut_reasons.len(), cuts),
     ];
     for (table, found, expected) in tables {
         check_table(table, found as u64, expected)?;
     }
-    for ((&found, &rows), leased) in upload.slots.iter().zip(&upload.rows).zip(&lease.slots) {
-        if found != leased.slot.0 {
-            return Err(UploadError::WrongSlot { found, expected: leased.slot });
-        }
-        if rows != limits.rows {
-            return Err(UploadError::Rows { slot: leased.slot, found: rows, expected: limits.rows });
-        }
-    }
-    Ok(())
+    let wrong = slots.iter().zip(&upload.rows).find(|(_, rows)| **rows != limits.rows);
+    wrong.map_or(Ok(()), |(&slot, &found)| Err(UploadError::Rows { slot, found, expected: limits.rows }))
 }
 
 fn check_table(table: &'static str, found: u64, expected: u64) -> Result<(), UploadError> {
@@ -155,7 +156,8 @@ fn check_data_length(upload: &FragmentUpload, columns: &[WireColumn<'_>]) -> Res
 struct Data<'a> {
     all: usize,
     rest: &'a [u8],
-    lease: &'a Lease,
+    /// Those of the upload.
+    slots: &'a [SlotId],
 }
 
 impl<'a> Data<'a> {
@@ -169,10 +171,10 @@ impl<'a> Data<'a> {
     }
 
     fn slot(&self, place: usize) -> SlotId {
-        self.lease.slots.get(place).map_or_else(SlotId::default, |leased| leased.slot)
+        self.slots.get(place).copied().unwrap_or_default()
     }
 
-    /// Reads the columns one after the other; `place_of` a row says to which of the lease's slots it belongs.
+    /// Reads the columns one after the other; `place_of` a row says to which of the slots it belongs.
     fn batch(
         &mut self,
         columns: &[WireColumn<'_>],
@@ -205,7 +207,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Place within the lease of the slot to which a cut belongs.
+/// Place of the slot to which a cut belongs.
 fn slot_of_cut(upload: &FragmentUpload, cut: usize) -> usize {
     let ends = upload.cuts.iter().scan(0u64, |end, &cuts| {
         *end += u64::from(cuts);
@@ -217,16 +219,15 @@ fn slot_of_cut(upload: &FragmentUpload, cut: usize) -> usize {
 /// Hands each slot its part of everything. The parts share the buffers.
 fn split_slots(
     upload: &FragmentUpload,
-    lease: &Lease,
+    slots: &[SlotId],
     rows: &SampleBatch,
     bootstrap_values: &[f32],
     final_obs: &SampleBatch,
 ) -> Result<Vec<SlotFragment>, UploadError> {
-    let mut fragments = Vec::with_capacity(lease.slots.len());
+    let mut fragments = Vec::with_capacity(slots.len());
     let mut returns = &upload.episode_returns[..];
     let (mut row, mut cut, mut state_start) = (0, 0, 0);
-    for (place, leased) in lease.slots.iter().enumerate() {
-        let slot = leased.slot;
+    for (place, &slot) in slots.iter().enumerate() {
         let (row_end, cut_end) = (row + upload.rows[place] as usize, cut + upload.cuts[place] as usize);
         let rows = rows.slice_rows(row..row_end);
         let cuts = read_cuts(upload, slot, cut..cut_end, bootstrap_values, upload.rows[place])?;
@@ -238,8 +239,8 @@ fn split_slots(
         check_state(slot, state, next_step(episode, t, &cuts))?;
         fragments.push(SlotFragment {
             slot,
-            fragment: lease.fragment,
-            weights_version: lease.weights_version,
+            fragment: FragmentNo(upload.fragment),
+            weights_version: WeightsVersion(upload.weights_version),
             first_episode: episode,
             first_t: t,
             rows,

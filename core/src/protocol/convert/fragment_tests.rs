@@ -111,6 +111,13 @@ fn fragments_travel_unchanged() {
 }
 
 #[test]
+fn a_part_of_a_lease_travels_by_itself() {
+    for part in two_slots().chunks(1) {
+        assert_eq!(decode(&upload(part)).as_deref(), Ok(part));
+    }
+}
+
+#[test]
 fn a_state_must_be_one_of_the_next_step() {
     let mut fragments = two_slots();
     let state = SlotState::decode(&fragments[1].state).unwrap();
@@ -153,15 +160,17 @@ fn whatever_is_wrong_is_named() {
     fn put(upload: &mut FragmentUpload, place: usize, value: f32) {
         upload.data[place..place + 4].copy_from_slice(&value.to_le_bytes());
     }
-    let cases: [Case<'_>; 38] = [
+    let cases: [Case<'_>; 40] = [
         (&|u| u.run = 4, "the upload is for run 4, not 3"),
         (&|u| u.lease = 1, "the upload is for lease 1, not 9"),
         (&|u| u.fragment = 6, "the upload is for fragment 6, not 5"),
         (&|u| u.weights_version = 0, "the upload is for weights version 0, not 4"),
-        (&|u| u.slots.truncate(1), "the table 'slots' has 1 entries, not 2"),
+        (&|u| u.slots.clear(), "an upload without slots"),
+        (&|u| u.slots.truncate(1), "the table 'rows' has 2 entries, not 1"),
         (&|u| u.first_ts.push(0), "the table 'first_ts' has 3 entries, not 2"),
         (&|u| u.cuts[0] = u32::MAX, "the table 'cut_ends' has 5 entries, not 4294967298"),
-        (&|u| u.slots[1] = 8, "slot 8 stands where the lease has slot 7"),
+        (&|u| u.slots[1] = 8, "slot 8 is none of the lease, or not in its order"),
+        (&|u| u.slots.swap(0, 1), "slot 2 is none of the lease, or not in its order"),
         (&|u| u.rows[1] = 9, "slot 7 has 9 rows, not 8"),
         (&|u| u.column_types.truncate(6), "the table 'column_types' has 6 entries, not 7"),
         (

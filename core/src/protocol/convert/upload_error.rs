@@ -32,14 +32,12 @@ pub enum UploadError {
         /// What there should be.
         expected: u64,
     },
-    /// A slot is not the one that the lease has in its place.
-    #[error("slot {found} stands where the lease has slot {expected}")]
-    WrongSlot {
-        /// In the upload.
-        found: u32,
-        /// In the lease.
-        expected: SlotId,
-    },
+    /// It brings nothing.
+    #[error("an upload without slots")]
+    NoSlots,
+    /// A slot is not the lease's, or not in its order.
+    #[error("slot {0} is none of the lease, or not in its order")]
+    WrongSlot(u32),
     /// A slot has too few or too many rows.
     #[error("slot {slot} has {found} rows, not {expected}")]
     Rows {

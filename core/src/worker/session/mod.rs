@@ -2,6 +2,7 @@
 
 mod calls;
 mod leases;
+mod pace;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -9,6 +10,7 @@ mod work;
 use bytes::Bytes;
 use calls::{Advanced, Calls, Done};
 use leases::{Leases, Turn};
+use pace::Pace;
 
 use super::{CalledWorker, Guard, Registry, RolloutWorkerBuilder, RunnerError, SlotRunner, WorkerAnswer};
 use crate::{
@@ -106,6 +108,7 @@ struct ActiveRun {
     runner: Result<Runner, String>,
     /// When the running lease was last reported on.
     reported: Micros,
+    pace: Pace,
 }
 
 /// What runs leases, and what their uploads must look like.
@@ -234,7 +237,8 @@ impl WorkerSession {
     }
 
     /// Does a call, if one waits, and works for at most `max_vector_steps` steps of all slots of a lease, so that a caller
-    /// can keep to a time budget. A call for a sample is done in spans of a few milliseconds on the worker's clock, if it
+    /// can keep to a time budget; where env steps take long, of one slot after the other, each of which is handed over when it
+    /// is done. A call for a sample is done in spans of a few milliseconds on the worker's clock, if it
     /// has one; any other takes as long as it takes.
     pub fn work(&mut self, max_vector_steps: u32, now: Micros) {
         if self.may_call() {
@@ -370,7 +374,7 @@ impl WorkerSession {
     fn start_run(&mut self, start: RunStart) {
         let RunStart { run: number, spec } = start;
         let runner = Runner::new(&spec, &self.envs, self.kernels).map_err(|error| error.to_string());
-        self.run = Some(ActiveRun { number, spec, runner, reported: Micros(0) });
+        self.run = Some(ActiveRun { number, spec, runner, reported: Micros(0), pace: Pace::default() });
         self.leases = Leases::default();
     }
 

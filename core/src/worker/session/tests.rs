@@ -220,6 +220,53 @@ fn a_slot_that_moves_goes_on_with_the_same_rows() {
 }
 
 #[test]
+fn where_steps_take_long_each_slot_is_handed_over_when_it_is_done() {
+    let leases = [
+        lease(1, 0, 0, &new_slots(&[0, 1, 2])),
+        lease(2, 1, 0, &[0, 1, 2].map(|slot| (slot, SlotSource::Held))),
+        lease(3, 2, 0, &[0, 1, 2].map(|slot| (slot, SlotSource::Held))),
+    ];
+    let mut calm = Hub::with_run();
+    let mut hub = Hub::with_run();
+    for (lease, parts) in leases.iter().zip([1, 3, 3]) {
+        hub.grant(lease);
+        let mut uploads = Vec::new();
+        while hub.session.has_work() {
+            // Seven steps of one slot or of all.
+            let slots = if parts == 1 { 3 } else { 1 };
+            hub.now = hub.now + Micros(7 * slots * 600);
+            hub.session.work(7, hub.now);
+            uploads.extend(hub.receive().into_iter().filter_map(|message| match message {
+                Message::FragmentUpload(upload) => Some(upload),
+                Message::Progress(_) => None,
+                other => panic!("{other:?}"),
+            }));
+        }
+        assert_eq!(uploads.len(), parts);
+        let read = |upload| convert::slot_fragments(upload, RUN, lease, &limits(&hub.spec)).unwrap();
+        assert_eq!(uploads.iter().flat_map(read).collect::<Vec<_>>(), calm.run(lease));
+    }
+    assert_eq!(hub.session.counters(), calm.session.counters());
+}
+
+#[test]
+fn a_lease_that_is_revoked_half_done_takes_all_its_states_along() {
+    let mut hub = Hub::with_run();
+    let slots = new_slots(&[0, 1]);
+    for lease in [lease(1, 0, 0, &slots), lease(2, 0, 0, &slots)] {
+        hub.grant(&lease);
+        while hub.session.has_work() && !(lease.id.0 == 2 && hub.session.counters().env_steps == 120) {
+            hub.now = hub.now + Micros(9_000);
+            hub.session.work(7, hub.now);
+        }
+    }
+    hub.send(&Message::Revoke(Revoke { lease: 2 }));
+    hub.receive();
+    let reason = hub.refusal(&lease(3, 1, 0, &[(0, SlotSource::Held)]));
+    assert_eq!(reason, "the state of slot 0 is not here");
+}
+
+#[test]
 fn a_revoked_lease_is_given_up_and_its_slots_can_be_leased_again() {
     let mut hub = Hub::with_run();
     let calm = Hub::with_run().run(&lease(1, 0, 0, &new_slots(&[0])));

@@ -68,13 +68,14 @@ impl WorkerSession {
     }
 
     pub(super) fn begin_next(&mut self, now: Micros) {
-        let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
+        let Some(ActiveRun { number, runner: Ok(runner), reported, pace, .. }) = &mut self.run else { return };
         let mut applied = None;
         let (id, begun) = match self.leases.next(runner.slots.weights_version()) {
             None => return,
             Some(Turn::Refuse(id, error)) => (id, Err(error.to_string())),
             Some(Turn::Run(lease, weights)) => {
                 let id = lease.id;
+                runner.slots.work_in_turn(pace.begin(lease.slots.len()));
                 let set = weights.map_or(Ok(()), |weights| {
                     applied = Some(WeightsApplied { run: *number, version: weights.version().0 });
                     runner.slots.set_weights(&weights)
@@ -94,18 +95,29 @@ impl WorkerSession {
     }
 
     pub(super) fn advance(&mut self, max_vector_steps: u32, now: Micros) {
-        let Some(ActiveRun { number, runner: Ok(runner), reported, .. }) = &mut self.run else { return };
+        let Some(ActiveRun { number, runner: Ok(runner), reported, pace, .. }) = &mut self.run else { return };
         let (run, running) = (*number, runner.slots.lease());
+        pace.look(now);
         match runner.slots.advance(max_vector_steps) {
             Ok(Advance::Idle) => self.finish(),
             Ok(Advance::Working { lease, env_steps }) => {
+                pace.advance_to(env_steps);
                 if is_report_due(*reported, now) {
                     *reported = now;
                     self.send(&Message::Progress(Progress { lease: lease.0, env_steps }));
                 }
             }
+            Ok(Advance::Part { lease, env_steps, fragments }) => {
+                pace.advance_to(env_steps);
+                *reported = now;
+                self.send(&Message::Progress(Progress { lease: lease.0, env_steps }));
+                if !self.upload(run, lease, &fragments) {
+                    self.abandon();
+                }
+            }
             Ok(Advance::Done { lease, fragments }) => {
-                self.upload(run, lease, &fragments);
+                pace.end();
+                self.counters.leases_done += u64::from(self.upload(run, lease, &fragments));
                 self.finish();
             }
             Err(error) => {
@@ -115,17 +127,16 @@ impl WorkerSession {
         }
     }
 
-    fn upload(&mut self, run: u32, lease: LeaseId, fragments: &[SlotFragment]) {
+    /// Hands fragments over, or says why it cannot: then the lease is over.
+    fn upload(&mut self, run: u32, lease: LeaseId, fragments: &[SlotFragment]) -> bool {
         let upload = convert::fragment_upload(run, lease, fragments).map_err(|error| error.to_string());
         let pushed = upload
             .and_then(|upload| self.outbox.push(&Message::FragmentUpload(upload)).map_err(|error| error.to_string()));
-        match pushed {
-            Ok(()) => {
-                self.counters.leases_done += 1;
-                self.counters.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>();
-            }
-            Err(reason) => self.refuse(lease, &reason),
+        match &pushed {
+            Ok(()) => self.counters.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>(),
+            Err(reason) => self.refuse(lease, reason),
         }
+        pushed.is_ok()
     }
 
     fn refuse(&mut self, lease: LeaseId, reason: &str) {

@@ -24,10 +24,13 @@ mod decoded;
 mod in_order;
 mod paged;
 mod reader;
+mod series;
 mod source;
 #[cfg(test)]
 mod tests;
 mod writer;
+
+pub(crate) use series::{SeriesPlace, is_series, new_series};
 
 pub use reader::{AllFiles, JsonReader, JsonReaderOptions};
 pub use writer::{JsonWriter, JsonWriterOptions};

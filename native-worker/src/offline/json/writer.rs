@@ -19,6 +19,7 @@ use rollmesh_core::{
 use super::{
     in_order::{InOrder, helpers},
     paged::Paged,
+    series::{SeriesPlace, file_name},
 };
 use crate::offline::OfflineError;
 
@@ -66,6 +67,8 @@ pub struct JsonWriter {
     directory: PathBuf,
     options: Arc<JsonWriterOptions>,
     clock: fn() -> SystemTime,
+    /// What the files' names begin with, if they are to be found again.
+    series: Option<String>,
     number: u64,
     open: Option<(PathBuf, File)>,
     written: u64,
@@ -109,6 +112,7 @@ impl JsonWriter {
             directory,
             options: Arc::new(options),
             clock: SystemTime::now,
+            series: None,
             number: 0,
             open: None,
             written: 0,
@@ -116,6 +120,25 @@ impl JsonWriter {
             encoders: None,
             spare: Vec::new(),
         })
+    }
+
+    /// Writes the files of a series, of which the next one has this number; first the one that is open, if it has so many
+    /// bytes already.
+    pub(super) fn of_series(self, series: &str, number: u64, open: Option<(PathBuf, File)>, written: u64) -> Self {
+        Self { series: Some(series.to_owned()), number, open, written, ..self }
+    }
+
+    /// Where it is in its series.
+    pub(crate) fn place(&self) -> SeriesPlace {
+        match &self.open {
+            Some(_) => SeriesPlace { file: self.number - 1, bytes: self.written },
+            None => SeriesPlace { file: self.number, bytes: 0 },
+        }
+    }
+
+    /// A handle of the file that is open, for whoever makes sure that it is on the disk.
+    pub(crate) fn share_open(&self) -> io::Result<Option<File>> {
+        self.open.as_ref().map(|(_, file)| file.try_clone()).transpose()
     }
 
     /// Takes the time from elsewhere.
@@ -176,6 +199,10 @@ impl JsonWriter {
 
     fn write_line(&mut self, line: &[u8]) -> Result<(), OfflineError> {
         if self.open.is_none() || self.written >= self.options.max_file_size {
+            if let (Some(_), Some((path, full))) = (&self.series, &self.open) {
+                // Whoever counts on what is in the next one counts on this one, too.
+                full.sync_data().map_err(|source| OfflineError::write(path.clone(), source))?;
+            }
             self.open = Some(self.create()?);
             self.written = 0;
         }
@@ -195,7 +222,10 @@ impl JsonWriter {
     fn create(&mut self) -> Result<(PathBuf, File), OfflineError> {
         let date = date((self.clock)());
         loop {
-            let name = format!("output-{date}_worker-{}_{}.json", self.options.worker_index, self.number);
+            let name = match &self.series {
+                Some(series) => file_name(series, self.number),
+                None => format!("output-{date}_worker-{}_{}.json", self.options.worker_index, self.number),
+            };
             let path = self.directory.join(name);
             self.number += 1;
             match OpenOptions::new().append(true).create_new(true).open(&path) {
@@ -220,7 +250,7 @@ impl OutputWriter for JsonWriter {
 }
 
 /// `2024-02-29_23-59-59`, in UTC.
-fn date(time: SystemTime) -> String {
+pub(super) fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // Years begin in March, so that leap days are their ends: see Hinnant, "chrono-compatible low-level date algorithms".

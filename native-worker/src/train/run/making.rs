@@ -25,8 +25,8 @@ use super::{
         consumer::Consumer,
         evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
         metrics::{Episodes, Stopwatch},
-        output::RunOutput,
-        run_dir::{RunDir, RunDirError, RunSettings},
+        output::{OutputPlace, RunOutput},
+        run_dir::{RunDir, RunDirError, RunSettings, output_series},
         saving::{RunFiles, Saved, lock},
     },
     RolledBack, Run, RunTerms, StartError, Task,
@@ -47,16 +47,19 @@ impl Run {
             Task::Resume(saved) => {
                 let (regenerated, on_disk) = (saved.regenerated(), saved.checkpoint());
                 let (config, saved, lock) = saved.into_parts();
+                let begun = config.run_dir.as_deref().map_or(Ok(None), output_series)?;
+                let kept = saved.as_ref().and_then(|saved| saved.progress.output.clone());
+                let output = kept.or_else(|| begun.map(OutputPlace::start_of));
                 let directory = Some(Directory { lock, on_disk });
-                Self::resumed(number, (config, saved, directory), regenerated, envs, first_lease)
+                Self::resumed(number, (config, saved, directory), output, regenerated, envs, first_lease)
             }
             Task::RollBack(from) => {
-                let RolledBack { config, saved, on_disk, regenerated } = *from;
+                let RolledBack { config, saved, output, on_disk, regenerated } = *from;
                 let lock = config.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
                 // What is cut off its metrics is counted there.
                 let regenerated = if lock.is_some() { 0 } else { regenerated };
                 let directory = lock.map(|lock| Directory { lock, on_disk });
-                Self::resumed(number, (config, saved, directory), regenerated, envs, first_lease)
+                Self::resumed(number, (config, saved, directory), output, regenerated, envs, first_lease)
             }
             Task::Sample(config, batches) => Self::sampling(number, config, batches, envs, first_lease),
         }
@@ -71,7 +74,9 @@ impl Run {
         let spaces = config.check(envs)?;
         config.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
         let weights = first_weights(&config.spec(), &spaces)?;
-        Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)
+        let slots = config.spec().num_slots;
+        let output = config.output.as_deref().map(|dir| RunOutput::create(dir, slots)).transpose()?;
+        Self::learning(number, &config, &spaces, (weights, &[]), None, output, first_lease)
     }
 
     /// Takes the directory of a run that is new: once nothing is in the way of its beginning any more.
@@ -79,29 +84,46 @@ impl Run {
         let Some(config) = self.config.as_ref().filter(|_| self.files.is_none()) else { return Ok(()) };
         if let Some(path) = &config.run_dir {
             let dir = RunDir::create(path, RunSettings::of_hub(config)?)?;
+            self.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
             self.files = Some(RunFiles::new(dir, config.checkpoint_interval, None)?);
         }
         Ok(())
     }
 
-    /// Goes on where the run was when it was saved, or begins it if it never was.
+    /// Goes on where the run was when it was saved, or begins it if it never was. Its output goes on from there, too, if
+    /// somebody still wants it.
     fn resumed(
         number: u32,
         (config, saved, directory): (TrainConfig, Option<Saved>, Option<Directory>),
+        output: Option<OutputPlace>,
         regenerated: u64,
         envs: &EnvRegistry,
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
         let spaces = config.check(envs)?;
         let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
+        let slots = config.spec().num_slots;
+        let mut warning = None;
+        let (output, old_output) = match (&config.output, output) {
+            (None, old) => {
+                warning = old.as_ref().map(|_| "the run was begun with --output; without it nothing more is kept");
+                (None, old)
+            }
+            (Some(dir), None) => (Some(RunOutput::create(dir, slots)?), None),
+            (Some(dir), Some(place)) => {
+                let (output, is_whole) = RunOutput::reopen(dir, place, slots)?;
+                warning = (!is_whole).then_some("the output lacks rows from before the checkpoint");
+                (Some(output), None)
+            }
+        };
         let mut run = match saved {
             None => {
                 let weights = first_weights(&config.spec(), &spaces)?;
-                Self::learning(number, &config, &spaces, (weights, &[]), None, first_lease)?
+                Self::learning(number, &config, &spaces, (weights, &[]), None, output, first_lease)?
             }
             Some(Saved { policy, group, learner, progress }) => {
                 let start = (policy.weights, learner.as_slice());
-                let run = Self::learning(number, &config, &spaces, start, Some(group), first_lease)?;
+                let run = Self::learning(number, &config, &spaces, start, Some(group), output, first_lease)?;
                 Self {
                     iteration: policy.iteration,
                     env_steps: policy.env_steps,
@@ -112,11 +134,14 @@ impl Run {
                 }
             }
         };
+        run.old_output = old_output;
+        run.warnings.extend(warning.map(String::from));
         if directory.is_none() {
             run.group.count_regenerated(regenerated);
         }
         if let (Some(path), Some(Directory { lock, on_disk })) = (&config.run_dir, directory) {
             let (dir, cut) = RunDir::reopen(path, RunSettings::of_hub(&config)?, kept, lock)?;
+            run.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
             let files = RunFiles::new(dir, config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
             run.group.count_regenerated(regenerated.saturating_add(lost));
@@ -140,6 +165,7 @@ impl Run {
         spaces: &EnvSpaces,
         (weights, learner_state): (Weights, &[u8]),
         group: Option<GroupState>,
+        output: Option<RunOutput>,
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
         // Of a run that goes on, they are among the weights.
@@ -150,7 +176,6 @@ impl Run {
         let mut learner = Learner::new(config.ppo.clone(), spaces, config.seed, &weights, config.device.open()?)?;
         learner.set_state(learner_state)?;
         let thread = LearnerThread::spawn(learner)?;
-        let output = config.output.as_deref().map(RunOutput::create).transpose()?;
         let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda, output };
         let terms = RunTerms {
             algo: config.algo.name(),
@@ -242,6 +267,7 @@ impl Run {
             steps_per_s: 0.0,
             error: String::new(),
             files: None,
+            old_output: None,
             config: None,
             recent_weights: VecDeque::new(),
             snapshots: BTreeMap::new(),

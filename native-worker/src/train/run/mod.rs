@@ -40,6 +40,7 @@ use super::{
     consumer::{Consumer, Consuming, SubmitError},
     evaluation::RunEvaluation,
     metrics::{Episodes, IterationMetrics, Stopwatch},
+    output::OutputPlace,
     run_dir::RunDirError,
     saving::{RunFiles, Snapshot},
 };
@@ -121,6 +122,8 @@ pub(crate) struct Run {
     steps_per_s: f64,
     error: String,
     files: Option<RunFiles>,
+    /// Where an output of earlier lives ends, to which this one adds nothing.
+    old_output: Option<OutputPlace>,
     /// What the run is, if it learns.
     config: Option<Box<TrainConfig>>,
     /// Weights of fragments that may still come.

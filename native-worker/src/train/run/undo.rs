@@ -8,6 +8,7 @@ use super::{
     super::{
         TrainConfig,
         consumer::Consumer,
+        output::{OutputPlace, RunOutput},
         saving::{Saved, SavedRun, Snapshot, progress},
     },
     Run, Task,
@@ -35,6 +36,8 @@ pub(crate) struct Undone {
 pub(crate) struct RolledBack {
     pub(super) config: TrainConfig,
     pub(super) saved: Option<Saved>,
+    /// Where what it had sampled is kept.
+    pub(super) output: Option<OutputPlace>,
     /// The iteration that the newest checkpoint is of that is left; none without any.
     pub(super) on_disk: Option<u64>,
     /// Env steps that are made again.
@@ -96,12 +99,22 @@ impl Run {
         let bytes = self.files.as_ref().map_or((0, 0), |files| files.dir.bytes());
         let mut progress = progress(bytes, self.stopwatch.elapsed(), &self.episodes);
         progress.tainted = self.is_tainted;
+        progress.output = self.output().map_or_else(|| self.old_output.clone(), RunOutput::place);
         (!self.is_learning && self.check_books().is_ok()).then(|| Snapshot {
             policy: self.policy(),
             group: self.group.state(),
             learner: thread.state(),
             progress,
+            output: self.output().cloned(),
         })
+    }
+
+    /// Where what was sampled is kept, if it is.
+    pub(super) fn output(&self) -> Option<&RunOutput> {
+        match &self.consumer {
+            Some(Consumer::Learner { output, .. }) => output.as_ref(),
+            Some(Consumer::Taker(_)) | None => None,
+        }
     }
 
     /// True if the snapshot from before this batch is complete.
@@ -116,6 +129,11 @@ impl Run {
         let saved = self.snapshots.pop_last().and_then(|(_, snapshot)| snapshot.into_saved());
         let rejected = self.group.ledger().rejected.audit;
         let config = self.config.take().ok_or("nobody learns")?;
+        // An iteration may be about to be written.
+        let output = self.output().map(|output| {
+            output.close();
+            OutputPlace::start_of(output.series().into())
+        });
         if let Some(files) = self.files.take() {
             // What it has to report is of no interest any more.
             drop(files.finish_saving(None));
@@ -136,7 +154,8 @@ impl Run {
         let (iteration, env_steps) =
             saved.as_ref().map_or((0, 0), |saved| (saved.policy.iteration, saved.policy.env_steps));
         let regenerated = self.env_steps.saturating_sub(env_steps);
-        let rolled_back = RolledBack { config: *config, saved, on_disk, regenerated };
+        let output = saved.as_ref().and_then(|saved| saved.progress.output.clone()).or(output);
+        let rolled_back = RolledBack { config: *config, saved, output, on_disk, regenerated };
         Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration, rejected })
     }
 }

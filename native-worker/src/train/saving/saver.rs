@@ -13,7 +13,7 @@ use std::{
 use rollmesh_core::{group::Ledger, ids::FragmentNo};
 use tokio::sync::mpsc;
 
-use super::Snapshot;
+use super::{super::output::RunOutput, Snapshot};
 use crate::checkpoint::{CHECKPOINTS_DIR, Checkpoints, PolicyCheckpoint, replace};
 
 /// The longest time between two checkpoints, unless an iteration takes longer.
@@ -147,6 +147,8 @@ fn run(files: &SaverFiles, queue: &std_mpsc::Receiver<Snapshot>, reports: &mpsc:
 
 fn save(files: &SaverFiles, shelf: &mut Option<Shelf>, snapshot: Snapshot) -> io::Result<u64> {
     let (ledger, iteration, doubt) = (snapshot.ledger(), snapshot.policy.iteration, snapshot.group.first_doubt());
+    // What the checkpoint counts is on the disk before it.
+    snapshot.output.as_ref().map_or(Ok(()), RunOutput::sync)?;
     let contents = snapshot.into_files(&files.config)?;
     let contents: Vec<(&str, &[u8])> = contents.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
     files.lines.iter().try_for_each(File::sync_data)?;

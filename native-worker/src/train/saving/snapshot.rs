@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{
-    super::metrics::{Episodes, WINDOW},
+    super::{
+        metrics::{Episodes, WINDOW},
+        output::{OutputPlace, RunOutput},
+    },
     ResumeError, Saved,
 };
 use crate::{checkpoint::PolicyCheckpoint, learner::LearnError};
@@ -29,6 +32,8 @@ pub(in super::super) struct Snapshot {
     pub(in super::super) group: GroupState,
     pub(in super::super) learner: LearnerState,
     pub(in super::super) progress: Progress,
+    /// Where what was sampled is kept, if it is.
+    pub(in super::super) output: Option<RunOutput>,
 }
 
 /// What has been measured: [`RUN`].
@@ -46,6 +51,9 @@ pub(in super::super) struct Progress {
     /// A liar's rows were learned from.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in super::super) tainted: bool,
+    /// Where the files are that keep what was sampled, up to the last iteration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in super::super) output: Option<OutputPlace>,
     /// The latest ones, oldest first.
     recent_episodes: Vec<Episode>,
 }
@@ -78,6 +86,7 @@ pub(in super::super) fn progress(
         wall_s: elapsed.as_secs_f64(),
         finished_episodes: episodes.finished,
         tainted: false,
+        output: None,
         recent_episodes: recent.collect(),
     }
 }
@@ -149,6 +158,9 @@ impl Contents {
         if progress.format != FORMAT {
             return Err(bad(RUN, format!("it has format {}, this version reads {FORMAT}", progress.format)));
         }
+        if progress.output.as_ref().is_some_and(|output| !output.is_sound()) {
+            return Err(bad(RUN, "its output has no name of files".into()));
+        }
         if progress.recent_episodes.len() > WINDOW {
             return Err(bad(RUN, format!("it has more than the latest {WINDOW} episodes")));
         }
@@ -201,7 +213,7 @@ pub(super) mod tests {
         let (sender, learner) = oneshot::channel();
         sender.send(Ok(vec![1, 2, 3])).unwrap();
         let progress = progress((11, 5), Duration::from_millis(1_500), &episodes());
-        Snapshot { policy: run.policy(), group, learner, progress }
+        Snapshot { policy: run.policy(), group, learner, progress, output: None }
     }
 
     fn files() -> Files {
@@ -236,6 +248,12 @@ pub(super) mod tests {
             files.insert(RUN.into(), text.replace("\"format\": 1", "\"format\": 2").into());
         };
         assert_eq!(error(&later), "run/run.json: it has format 2, this version reads 1");
+        let elsewhere = |files: &mut Files| {
+            let mut run: serde_json::Value = serde_json::from_slice(&files[RUN]).unwrap();
+            run["output"] = serde_json::json!({"series": "../x", "at": {"file": 0, "bytes": 1}, "steps": []});
+            files.insert(RUN.into(), serde_json::to_vec(&run).unwrap());
+        };
+        assert_eq!(error(&elsewhere), "run/run.json: its output has no name of files");
         assert!(
             error(&|files| files.get_mut(GROUP).unwrap()[0] = 9).starts_with("run/group.bin: the state of the group")
         );

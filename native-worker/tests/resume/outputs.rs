@@ -1,0 +1,72 @@
+//! What a run keeps of its samples is there once, however often it was killed.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use crate::{
+    kills::{killed_at, seed},
+    rig::Rig,
+    support::{is_long, json},
+};
+
+/// Lines of an output, in the order of its files.
+fn lines(directory: &Path) -> Vec<String> {
+    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+        .iter()
+        .flat_map(|file| fs::read_to_string(file).unwrap().lines().map(String::from).collect::<Vec<_>>())
+        .collect()
+}
+
+#[tokio::test]
+async fn an_output_has_every_row_once_whatever_was_killed() {
+    let (points, iterations) = if is_long() { (10, 300) } else { (4, 80) };
+    let directory = tempfile::tempdir().unwrap();
+    let [calm, killed] = ["calm", "killed"].map(|name| directory.path().join(name));
+    let rig = |output: &Path| Rig::new(iterations).with_always(&["--output", output.to_str().unwrap()]);
+    rig(&calm).begin().finish_with(0).await;
+    let mut seen = BTreeSet::new();
+    for line in lines(&calm) {
+        let batch = json(&line);
+        let (episodes, steps) = (batch["eps_id"].as_array().unwrap(), batch["t"].as_array().unwrap());
+        for (episode, t) in episodes.iter().zip(steps) {
+            assert!(seen.insert((episode.as_u64().unwrap(), t.as_u64().unwrap())), "{episode} {t}");
+        }
+    }
+    assert_eq!(seen.len() as u64, 192 * iterations);
+
+    killed_at(&rig(&killed), points, iterations, &mut seed()).await;
+    let (found, calm) = (lines(&killed), lines(&calm));
+    assert_eq!(found.len(), calm.len());
+    assert!(found == calm, "line {:?} is another one", found.iter().zip(&calm).position(|(a, b)| a != b));
+}
+
+#[tokio::test]
+async fn an_output_that_is_gone_or_forgotten_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("output");
+    let flags = ["--output", output.to_str().unwrap()];
+    let rig = Rig::new(20);
+    rig.begin_with(&[&flags[..], &["--checkpoint-interval", "3"]].concat()).finish_with(0).await;
+    let all = lines(&output);
+    assert_eq!(all.len(), 20);
+    let until = async |iterations: u64, flags: &[&str]| {
+        let env_steps = (192 * iterations).to_string();
+        rig.go_on_with(&[flags, &["--max-env-steps", &env_steps]].concat()).finish_with(0).await.stderr
+    };
+    let told = until(25, &[]).await;
+    assert!(told.contains("the run was begun with --output; without it nothing more is kept"), "{told}");
+    assert_eq!(lines(&output), all);
+    // Where it was left it goes on.
+    let told = until(30, &flags).await;
+    assert!(!told.contains("output"), "{told}");
+    let more = lines(&output);
+    assert_eq!((more.len(), &more[..20]), (25, &all[..]));
+
+    for file in fs::read_dir(&output).unwrap() {
+        fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let told = until(35, &flags).await;
+    assert!(told.contains("the output lacks rows from before the checkpoint"), "{told}");
+    assert_eq!(lines(&output).len(), 5);
+}

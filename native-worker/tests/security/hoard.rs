@@ -1,0 +1,106 @@
+//! Workers that send most of a large message and then nothing: 14 of them send 24 of 32 MiB in the suite, 64 send 31 with
+//! `ROLLMESH_LONG=1`.
+
+use std::net::SocketAddr;
+
+use rollmesh::hub::limits;
+use rollmesh_core::protocol::{
+    CHUNK_BYTES, INITIAL_CREDIT, Message, Role, Token, TokenAction,
+    message::{Chunk, Credit, FragmentUpload, ManageTokens, NewToken, Request},
+};
+
+use super::{
+    TURN, fresh_address, memory, peak, reset_peak,
+    support::{Process, client::Client, is_long, json, soon},
+};
+
+const MIB: u32 = 1 << 20;
+const TOTAL: u32 = 32 * MIB;
+
+/// Announces a message, sends so much of it as the hub takes, and waits until it is sent away.
+async fn hoard(address: SocketAddr, token: Token, most: u32) {
+    let mut client = Client::join_from(fresh_address(), address, Role::Worker, token).await;
+    let head = Message::FragmentUpload(FragmentUpload::default()).encode();
+    let mut credit = INITIAL_CREDIT;
+    let mut offset = 0;
+    while offset < most {
+        while credit < CHUNK_BYTES {
+            let Some(message) = client.hear().await else { return };
+            if let Message::Credit(Credit { bytes }) = message {
+                credit += bytes;
+            }
+        }
+        let mut data = vec![7; CHUNK_BYTES as usize];
+        if offset == 0 {
+            data[..head.len()].copy_from_slice(&head);
+        }
+        client.say_if_heard(&Message::Chunk(Chunk { stream: 0, total: TOTAL, offset, data })).await;
+        (offset, credit) = (offset + CHUNK_BYTES, credit - CHUNK_BYTES);
+    }
+    while client.hear_frame().await.is_some() {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_never_end_take_no_more_memory_than_there_is_for_them() {
+    let _turn = TURN.write().await;
+    let bound = limits().into_iter().find(|limit| limit.name == "partial_messages").unwrap().value;
+    let (hoarders, most) = if is_long() { (64, 31 * MIB) } else { (14, 24 * MIB) };
+    assert!(u64::from(most) * hoarders > bound, "without a bound there would be more");
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run");
+    let run_flag = run_dir.display().to_string();
+    // Its uploads come in parts, too.
+    let args = ["train", "--workers", "1", "--num-envs-per-worker", "8", "--rollout-fragment-length", "1250"];
+    let learner = r#"{"num_epochs": 1, "minibatch_size": 10000}"#;
+    let more = ["--max-env-steps", "1000000000", "--hidden", "8", "--policy-config", learner, "--run-dir", &run_flag];
+    let mut run = Process::start(args.into_iter().chain(more));
+    let invitation = run.invitation().await;
+    let address: SocketAddr = invitation.address.parse().unwrap();
+    let operator_token = Token::from_hex(&invitation.operator_token).unwrap();
+    let mut operator = Client::join_from(fresh_address(), address, Role::Operator, operator_token).await;
+    let (action, role) = (TokenAction::Create.to_wire(), Role::Worker.to_wire());
+    operator.say(&Message::ManageTokens(ManageTokens { request: 4, action, role, ..ManageTokens::default() })).await;
+    let token = operator.wait_for(|message| match message {
+        Message::NewToken(NewToken { request: 4, token, .. }) => Some(*token),
+        _ => None,
+    });
+    let token = token.await;
+    let iterations = async |operator: &mut Client, wanted: u64| {
+        operator
+            .wait_for(|message| match message {
+                Message::RunStatus(status) if status.iteration >= wanted => Some(status.iteration),
+                _ => None,
+            })
+            .await
+    };
+    let begun = iterations(&mut operator, 1).await;
+    let before = memory(run.pid());
+    reset_peak(run.pid());
+    let hoarding: Vec<_> = (0..hoarders).map(|_| tokio::spawn(hoard(address, token, most))).collect();
+    let sent_away = || {
+        let audit = std::fs::read_to_string(run_dir.join("audit.jsonl")).unwrap();
+        let faults = audit.lines().map(json).filter_map(|line| line["fault"].as_str().map(str::to_owned));
+        faults.filter(|fault| fault.ends_with("and others wait for its room")).count() as u64
+    };
+    let full = soon("the first ones give their room to the others", async {
+        while sent_away() + bound / u64::from(TOTAL) < hoarders {
+            iterations(&mut operator, 0).await;
+        }
+        iterations(&mut operator, 0).await
+    });
+    let full = full.await;
+    // However many stay: the run goes on, and its uploads find room.
+    let after = iterations(&mut operator, full + 3).await;
+    let growth = peak(run.pid()).saturating_sub(before);
+    println!(
+        "{hoarders} workers sent {} of 32 MiB: the hub grew by {} MiB, {} of them were sent away; {} iterations meanwhile",
+        most / MIB,
+        growth >> 20,
+        sent_away(),
+        after - begun,
+    );
+    assert!(growth < bound, "{growth} bytes");
+    hoarding.iter().for_each(tokio::task::JoinHandle::abort);
+    operator.ask(|request| Message::Stop(Request { request })).await;
+    soon("the end", run.finish_with(3)).await;
+}
