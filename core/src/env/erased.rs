@@ -139,6 +139,9 @@ pub trait AnyVectorEnv: Send {
     /// See [`VectorEnv::render_at`].
     fn render_at(&self, lane: usize, frame: &mut Frame) -> bool;
 
+    /// See [`VectorEnv::info_at`].
+    fn info_at(&self, lane: usize, out: &mut Vec<u8>) -> bool;
+
     /// The environment itself, for functions that know its type.
     fn as_any(&mut self) -> &mut dyn core::any::Any;
 
@@ -196,6 +199,10 @@ where
 
     fn render_at(&self, lane: usize, frame: &mut Frame) -> bool {
         VectorEnv::render_at(self, lane, frame)
+    }
+
+    fn info_at(&self, lane: usize, out: &mut Vec<u8>) -> bool {
+        VectorEnv::info_at(self, lane, out)
     }
 
     fn as_any(&mut self) -> &mut dyn core::any::Any {

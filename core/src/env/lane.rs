@@ -75,6 +75,10 @@ impl<V: VectorEnv> Env for Lane<V> {
         self.env.render_at(0, frame)
     }
 
+    fn info(&self, out: &mut Vec<u8>) -> bool {
+        self.env.info_at(0, out)
+    }
+
     fn snapshot(&self, out: &mut Vec<u8>) {
         self.env.snapshot_at(0, out);
     }

@@ -350,6 +350,15 @@ pub trait Env: Send {
         false
     }
 
+    /// Appends what there is to be known of the latest reset or step besides, as a JSON object, and returns false if the
+    /// environment never has anything of that kind. It is asked before the first reset, too. See
+    /// [`Turn::info`](multi_agent::Turn::info) for where it gets.
+    ///
+    /// Environments with infos are not sampled in lockstep. Runs of a hub have no use for infos, and do not ask.
+    fn info(&self, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
     /// Goes on from a snapshot and writes the observation of that moment. The bytes may come from anybody. After an
     /// error the environment is restored or reset before it is stepped again.
     ///
@@ -395,6 +404,11 @@ pub trait VectorEnv: Send {
 
     /// Draws the current state of a lane, and returns false if the environment has no picture or no such lane.
     fn render_at(&self, _lane: usize, _frame: &mut Frame) -> bool {
+        false
+    }
+
+    /// As [`Env::info`], of a lane; false also if there is no such lane.
+    fn info_at(&self, _lane: usize, _out: &mut Vec<u8>) -> bool {
         false
     }
 

@@ -69,6 +69,10 @@ impl<O: RowElement, A: RowElement> VectorEnv for Typed<O, A> {
         self.env.render_at(lane, frame)
     }
 
+    fn info_at(&self, lane: usize, out: &mut Vec<u8>) -> bool {
+        self.env.info_at(lane, out)
+    }
+
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
         self.env.snapshot_at(lane, out);
     }

@@ -122,6 +122,10 @@ impl<E: Env<Act: Scalar>> VectorEnv for Vectorized<E> {
         self.envs.get(lane).is_some_and(|env| env.render(frame))
     }
 
+    fn info_at(&self, lane: usize, out: &mut Vec<u8>) -> bool {
+        self.envs.get(lane).is_some_and(|env| env.info(out))
+    }
+
     fn snapshot_at(&self, lane: usize, out: &mut Vec<u8>) {
         if let Some(env) = self.envs.get(lane) {
             env.snapshot(out);

@@ -82,8 +82,16 @@ impl EvalConversation {
         })
     }
 
-    fn give_up(&mut self, error: EvalWorkerError) {
+    /// How many bytes of a question are there.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.reader.held()
+    }
+
+    /// Hears nothing more, and forgets what was heard of a question; the asker is told why.
+    pub fn give_up(&mut self, error: EvalWorkerError) {
         self.is_over = true;
+        self.reader = FrameReader::new(self.reader.limits());
         self.asked = Some(Asked::Answered(EvalAnswer::Trouble(error)));
     }
 

@@ -88,10 +88,22 @@ impl FrameReader {
         Self { limits, head: Vec::new(), lens: None, text: Vec::new(), bytes: Vec::new() }
     }
 
+    /// What messages keep to.
+    #[must_use]
+    pub fn limits(&self) -> FrameLimits {
+        self.limits
+    }
+
     /// How many bytes may be read at once without reading beyond the message; 0 once it is whole.
     #[must_use]
     pub fn missing(&mut self) -> usize {
         self.part().map_or(0, |(_, missing)| missing)
+    }
+
+    /// How many bytes of the message are there.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.head.len() + self.text.len() + self.bytes.len()
     }
 
     /// Takes bytes up to the end of the message, and says how many.

@@ -1,6 +1,6 @@
 //! An evaluation worker's side of a connection to a hub, without IO: others ask it by its name.
 
-use super::{EvalConversation, EvalDesk, EvaluatorLink, FrameLimits};
+use super::{EvalConversation, EvalDesk, EvalWorkerError, EvaluatorLink, FrameLimits};
 use crate::{
     prelude::*,
     protocol::{
@@ -50,7 +50,8 @@ struct Line {
 }
 
 impl EvalSession {
-    /// Begins a session: the first frame to send is the `Hello`. Questions are no longer than the limits.
+    /// Begins a session: the first frame to send is the `Hello`. Questions are no longer than the limits, nor are all that
+    /// have begun together: whoever says more meanwhile is refused.
     #[must_use]
     pub fn new(identity: Identity, name: &str, limits: FrameLimits) -> Self {
         let wish = EvaluatorName { name: name.into(), serves: true };
@@ -114,13 +115,24 @@ impl EvalSession {
             }
             self.lines.insert(peer, Line::new(EvalConversation::new(desk, self.limits)));
         }
+        let held: u64 = self.lines.values().map(Line::held).sum();
+        let has_room = held + data.len() as u64 <= self.room();
         if let Some(line) = self.lines.get_mut(&peer)
             // More than there is room for is said by nobody who keeps the rules.
             && line.heard.len() + data.len() <= EVALUATOR_WINDOW
         {
             line.heard.extend_from_slice(data);
+            if !has_room {
+                let reason = "others are in the middle of saying too much: ask again later";
+                line.conversation.give_up(EvalWorkerError::io(reason));
+            }
             line.understand(desk, now);
         }
+    }
+
+    /// Bytes of questions that may be there: of one as long as any, and of what comes behind it.
+    fn room(&self) -> u64 {
+        self.limits.text.saturating_add(self.limits.bytes).saturating_add(2 * EVALUATOR_WINDOW as u64)
     }
 
     /// The next frame to send to the hub. There may be one whenever a frame has come, something has changed at the desk,
@@ -150,6 +162,11 @@ impl Line {
     fn new(conversation: EvalConversation) -> Self {
         let (heard, to_say) = (Vec::new(), VecDeque::new());
         Self { conversation, heard, taken: 0, to_say, said: 0, on_their_way: 0 }
+    }
+
+    /// Bytes that have come, and are no answered question.
+    fn held(&self) -> u64 {
+        (self.heard.len() + self.conversation.held()) as u64
     }
 
     /// Hands on what has come, up to a question that waits for its answer.

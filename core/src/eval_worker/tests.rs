@@ -1,8 +1,8 @@
 //! An evaluation worker at a hub that the tests play, with askers that they are.
 
 use super::{
-    EvalAnswer, EvalAsk, EvalSession, EvalSpec, FrameLimits, FrameReader, InlineEvalWorker, Polled, frame_start,
-    weights_to_bytes,
+    EvalAnswer, EvalAsk, EvalSession, EvalSpec, EvalWorkerError, FrameLimits, FrameReader, InlineEvalWorker, Polled,
+    frame_start, weights_to_bytes,
 };
 use crate::{
     evaluation::{Earlier, Evaluation, EvaluationRequest},
@@ -231,6 +231,34 @@ fn a_name_that_is_taken_and_a_hub_that_refuses_end_the_session() {
     refused.handle_frame(&busy, &mut worker.desk, Micros(0));
     let code = Some(RefusalCode::Busy);
     assert_eq!(refused.state(), &SessionState::Refused { code, reason: "full".into() });
+}
+
+#[test]
+fn askers_have_room_for_one_long_question_together() {
+    let mut hub = Hub::start(worker());
+    let question = |bytes: usize| {
+        let bytes = vec![0; bytes];
+        [&frame_start(&submit(&EvaluationRequest::new(5)), &bytes).unwrap()[..], &bytes].concat()
+    };
+    let longest = question(LIMITS.bytes as usize);
+    let say = |hub: &mut Hub, peer, stream: &[u8]| {
+        for data in stream.chunks(MAX_EVALUATOR_BYTES) {
+            hub.tell(&Message::EvaluatorBytes(EvaluatorBytes { peer, data: data.to_vec() }));
+            hub.listen(true);
+        }
+    };
+    let (most, rest) = longest.split_at(longest.len() - 1);
+    say(&mut hub, 8, most);
+    say(&mut hub, 9, &question(EVALUATOR_WINDOW));
+    assert!(matches!(hub.answer(9), Some((EvalAnswer::Trouble(EvalWorkerError::Failed(_)), _))), "it has room");
+    say(&mut hub, 9, &question(4 * EVALUATOR_WINDOW));
+    let Some((EvalAnswer::Trouble(EvalWorkerError::Io(reason)), _)) = hub.answer(9) else { panic!("a refusal") };
+    assert!(reason.contains("ask again later"), "{reason}");
+    // Who was first is heard to the end; zeros are no weights.
+    say(&mut hub, 8, rest);
+    assert!(matches!(hub.answer(8), Some((EvalAnswer::Trouble(EvalWorkerError::Failed(_)), _))));
+    say(&mut hub, 7, &longest);
+    assert!(matches!(hub.answer(7), Some((EvalAnswer::Trouble(EvalWorkerError::Failed(_)), _))));
 }
 
 #[test]

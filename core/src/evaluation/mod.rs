@@ -76,7 +76,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvaluatorOptions {
-    /// The signal that returns are sums of.
+    /// The signal that returns are sums of, where a [request](EvaluationRequest::reward_key) has none of its own.
     pub reward_key: RewardKey,
     /// Env steps after which an episode is truncated.
     #[doc(alias = "horizon")]
@@ -305,9 +305,9 @@ impl Evaluator {
     }
 
     fn close(&self, running: Running) -> Result<Evaluation, EvaluationError> {
-        let Running { mut found, is_signalled, .. } = running;
+        let Running { request, mut found, is_signalled, .. } = running;
         if found.env_steps > 0 && !is_signalled {
-            return Err(EvaluationError::NoSignal(self.options.reward_key.clone()));
+            return Err(EvaluationError::NoSignal(self.options.reward_key_of(&request).clone()));
         }
         let unfinished: Vec<f64> = self.lanes.iter().filter_map(Lane::unfinished_return).collect();
         found.close(&unfinished);
@@ -367,7 +367,7 @@ impl Evaluator {
         if is_cut {
             self.env.pay_out(news.env, &mut lane.turn);
         }
-        let reward = self.options.reward_key.read(&lane.turn);
+        let reward = self.options.reward_key_of(&running.request).read(&lane.turn);
         if !lane.is_resting {
             running.is_signalled |= reward.is_some();
             running.found.env_steps += 1;
@@ -406,6 +406,10 @@ impl Running {
 }
 
 impl EvaluatorOptions {
+    fn reward_key_of<'a>(&'a self, request: &'a EvaluationRequest) -> &'a RewardKey {
+        request.reward_key.as_ref().unwrap_or(&self.reward_key)
+    }
+
     fn transform(&self, spaces: &EnvSpaces) -> ActionTransform {
         ActionTransform::for_space(&spaces.action, self.normalize_actions, self.clip_actions)
     }

@@ -4,6 +4,7 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
+use super::RewardKey;
 use crate::{
     env::{Frame, RowsRef},
     ids::WeightsVersion,
@@ -27,18 +28,30 @@ pub struct EvaluationRequest {
     pub render: bool,
     /// What the first sub-environment showed in its latest episode.
     pub trace: bool,
+    /// The signal that returns are sums of; without one the evaluator's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[doc(alias = "reward_keys")]
+    pub reward_key: Option<RewardKey>,
 }
 
 impl EvaluationRequest {
     /// Up to the first end of an episode or so many steps, with the most likely actions, and with pictures.
     #[must_use]
     pub const fn new(max_steps: u32) -> Self {
-        Self { max_steps, deterministic: true, break_when_any_done: true, episodes: None, render: true, trace: false }
+        Self {
+            max_steps,
+            deterministic: true,
+            break_when_any_done: true,
+            episodes: None,
+            render: true,
+            trace: false,
+            reward_key: None,
+        }
     }
 
     /// So many whole episodes of at most `max_steps` each and in all of a sub-environment, without pictures.
     #[must_use]
-    pub const fn of_episodes(episodes: NonZeroU32, max_steps: u32) -> Self {
+    pub fn of_episodes(episodes: NonZeroU32, max_steps: u32) -> Self {
         Self { break_when_any_done: false, episodes: Some(episodes), render: false, ..Self::new(max_steps) }
     }
 }

@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     batch::REWARDS,
     env::{
-        Env, EnvContext, EnvMaker, EnvRegistry, EnvSpec, EnvStart, InProcess, MultiAgentSpec, Rng, RowsMut, RowsRef,
-        SnapshotReader, Step, Vectorized,
+        Env, EnvContext, EnvMaker, EnvRegistry, EnvSpec, EnvStart, InProcess, Lane, MultiAgentSpec, Rng, RowsMut,
+        RowsRef, SnapshotReader, Step, Typed, Vectorized,
     },
     ids::SlotId,
     kernels::Kernels,
@@ -47,6 +47,10 @@ impl Env for Countdown {
         self.left -= 1;
         obs[0] = self.left;
         Ok(Step { reward: 1.0, terminated: self.left == 0, truncated: false })
+    }
+    fn info(&self, out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(format!(r#"{{"to_go": {}}}"#, self.left).as_bytes());
+        true
     }
     fn snapshot(&self, out: &mut Vec<u8>) {
         out.push(self.left as u8);
@@ -184,6 +188,32 @@ fn a_signal_that_never_comes_is_an_error_and_not_nothing() {
     evaluator.begin(EvaluationRequest::new(3)).unwrap();
     let error = evaluator.advance(u32::MAX).unwrap_err();
     assert!(matches!(error, EvaluationError::NoSignal(_)), "{error}");
+}
+
+/// As a lane of a lane, with its types erased on the way.
+#[test]
+fn a_request_may_name_a_signal_in_the_infos_of_a_single_agent() {
+    let spec = EnvSpec::fallible("Countdown", |contexts, _| {
+        let lane = |_: &EnvContext| -> Result<_, EnvError> {
+            Ok(Lane::new(Typed::<i64, i64>::new(Box::new(Vectorized::new(vec![Countdown::default()])))?))
+        };
+        let lanes = contexts.iter().map(lane).collect::<Result<Vec<_>, _>>()?;
+        Ok(Box::new(Vectorized::new(lanes)))
+    });
+    let env = InProcess::new(EnvMaker::single_agent(&spec, Kernels::PORTABLE), starts(1), 1).unwrap();
+    let policy = Box::new(RandomPolicy::new(2, 0));
+    let mut evaluator = Evaluator::new(Box::new(env), policy, EvaluatorOptions::default()).unwrap();
+    let plain = evaluate(&mut evaluator, &EvaluationRequest::new(100));
+    let reward_key = Some("infos/to_go".parse().unwrap());
+    let told = evaluate(&mut evaluator, &EvaluationRequest { reward_key, ..EvaluationRequest::new(100) });
+    let len = plain.reward();
+    assert!(len >= 2.0);
+    assert_eq!((told.reward(), told.env_steps), (len * (len - 1.0) / 2.0, plain.env_steps));
+    assert_eq!(evaluate(&mut evaluator, &EvaluationRequest::new(100)), plain);
+    let reward_key = Some("infos/height".parse().unwrap());
+    evaluator.begin(EvaluationRequest { reward_key, ..EvaluationRequest::new(100) }).unwrap();
+    let error = evaluator.advance(u32::MAX).unwrap_err();
+    assert_eq!(error, EvaluationError::NoSignal("infos/height".parse().unwrap()));
 }
 
 #[test]

@@ -187,6 +187,14 @@ impl AnyVectorEnv for Lanes {
         self.env.ask(|env| env.render_at(lane, frame)).unwrap_or(false)
     }
 
+    fn info_at(&self, lane: usize, out: &mut Vec<u8>) -> bool {
+        let before = out.len();
+        self.env.ask(|env| env.info_at(lane, out)).unwrap_or_else(|_| {
+            out.truncate(before);
+            false
+        })
+    }
+
     fn as_any(&mut self) -> &mut dyn Any {
         match self.env.env {
             Some(ref mut env) => env.as_any(),

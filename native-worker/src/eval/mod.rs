@@ -61,7 +61,7 @@ use std::{
 pub use rollmesh_core::eval_worker::{EvalMakers, EvalSpec, EvalWorkerError, InitSpec};
 use rollmesh_core::{
     eval_worker::{EvalOutcome, Polled},
-    evaluation::{Asker, Earlier, Evaluation, EvaluationRequest, Ticket},
+    evaluation::{Asker, Earlier, Evaluation, EvaluationRequest, RewardKey, Ticket},
     weights::Weights,
 };
 
@@ -83,14 +83,17 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Evaluates weights asynchronously.
 ///
 /// A worker does one evaluation at a time. Who submits another one before it has polled the result of the first never sees
-/// that: it is cancelled, wherever it is. With [`Earlier::Keep`] it comes first instead. Other handles of the same worker,
-/// in whatever process, are not concerned by that.
+/// that: it is cancelled, wherever it is, and an environment that does not come back from its step within a second is
+/// replaced. With [`Earlier::Keep`] it comes first instead. Other handles of the same worker, in whatever process, are not
+/// concerned by that.
 ///
 /// A worker without a name ends when this is dropped.
 #[doc(alias = "RayEvalWorker")]
 #[derive(Debug)]
 pub struct EvalWorker {
     link: Link,
+    /// Of what this handle asks for.
+    reward_key: Option<RewardKey>,
 }
 
 #[derive(Debug)]
@@ -178,12 +181,12 @@ impl EvalWorker {
         let started: io::Result<_> = Shared::start(source, timeout);
         let (shared, supervisor) = started.map_err(|error| EvalWorkerError::setup("thread", error))?;
         let asker = shared.asker();
-        Ok(Self { link: Link::Here { shared, asker, supervisor: Some(supervisor) } })
+        Ok(Self { link: Link::Here { shared, asker, supervisor: Some(supervisor) }, reward_key: None })
     }
 
     #[cfg(unix)]
     fn connected(connection: connection::Connection) -> Self {
-        Self { link: Link::There(Some(connection)) }
+        Self { link: Link::There(Some(connection)), reward_key: None }
     }
 
     #[cfg(unix)]
@@ -192,6 +195,25 @@ impl EvalWorker {
             Link::Here { shared, .. } => Some(shared.clone()),
             Link::There(_) => None,
         }
+    }
+
+    /// From now on the returns that this handle asks for are sums of that signal, unless a request says otherwise. Other
+    /// handles of the same worker keep theirs: at first the worker's own, [`EvaluatorOptions::reward_key`].
+    ///
+    /// ```no_run
+    /// use rollmesh::eval::EvalWorker;
+    ///
+    /// let mut worker = EvalWorker::from_name("judge")?.with_reward_key("infos/distance".parse()?);
+    /// worker.submit(None, 500, true, true)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// [`EvaluatorOptions::reward_key`]: rollmesh_core::evaluation::EvaluatorOptions::reward_key
+    #[must_use]
+    #[doc(alias = "reward_keys")]
+    pub fn with_reward_key(mut self, reward_key: RewardKey) -> Self {
+        self.reward_key = Some(reward_key);
+        self
     }
 
     /// Asks for an evaluation of at most `max_steps` steps of each sub-environment; without weights of those that the
@@ -223,6 +245,8 @@ impl EvalWorker {
         request: EvaluationRequest,
         earlier: Earlier,
     ) -> Result<Ticket, EvalWorkerError> {
+        let reward_key = request.reward_key.or_else(|| self.reward_key.clone());
+        let request = EvaluationRequest { reward_key, ..request };
         match &mut self.link {
             Link::Here { shared, asker, .. } => shared.submit(*asker, weights.cloned(), request, earlier),
             #[cfg(unix)]

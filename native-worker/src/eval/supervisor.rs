@@ -26,6 +26,10 @@ use super::engine::{self, Report};
 #[cfg(unix)]
 use super::process::ProcessEngine;
 
+/// How long an engine may take to stop an evaluation that nobody wants any more. One whose environments take longer for a
+/// step is replaced, too, and loses nothing but its beginning.
+const CANCEL_GRACE: Duration = Duration::from_secs(1);
+
 /// What handles and the supervising thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -178,6 +182,8 @@ struct Engine {
     hands: Hands,
     is_ready: bool,
     last_heard: Instant,
+    /// Since when it has been on its way out of what it is doing.
+    cancelled: Option<Instant>,
 }
 
 /// How an engine is told something.
@@ -224,8 +230,10 @@ impl Supervisor {
             }
         }
         if let Some(engine) = &mut self.engine {
-            if matches!(order, EvalOrder::Evaluate { .. }) {
-                engine.last_heard = Instant::now();
+            let now = Instant::now();
+            match order {
+                EvalOrder::Evaluate { .. } => (engine.last_heard, engine.cancelled) = (now, None),
+                EvalOrder::Cancel(_) => engine.cancelled = Some(now),
             }
             engine.tell(order);
         }
@@ -257,13 +265,17 @@ impl Supervisor {
                 Hands::Process(engine.map_err(|error| EvalWorkerError::setup("process", error))?)
             }
         };
-        Ok(Engine { hands, is_ready: false, last_heard: Instant::now() })
+        Ok(Engine { hands, is_ready: false, last_heard: Instant::now(), cancelled: None })
     }
 
     /// How long the engine may still be silent, if it has anything to do.
     fn patience(&self) -> Option<Duration> {
         let engine = self.engine.as_ref().filter(|engine| !engine.is_ready || self.shared.desk().is_busy())?;
-        Some(self.timeout.saturating_sub(engine.last_heard.elapsed()))
+        let patience = self.timeout.saturating_sub(engine.last_heard.elapsed());
+        // One that has not begun does so for whoever asks next.
+        let cancelled = engine.cancelled.filter(|_| engine.is_ready);
+        let grace = cancelled.map(|since| CANCEL_GRACE.saturating_sub(since.elapsed()));
+        Some(grace.map_or(patience, |grace| patience.min(grace)))
     }
 
     fn hear(&mut self, report: Report) {
@@ -273,6 +285,7 @@ impl Supervisor {
             Report::Progress => {}
             Report::Ready => {
                 engine.is_ready = true;
+                engine.cancelled = engine.cancelled.map(|_| engine.last_heard);
                 self.shared.desk().engine_ready();
                 self.shared.tell_all();
             }
@@ -308,6 +321,7 @@ impl Supervisor {
         let Some(engine) = self.engine.take() else { return };
         // Whatever it says from now on is of another engine's time.
         self.number += 1;
+        // Nobody is told of an evaluation that is cancelled.
         let doing = if engine.is_ready { "evaluating" } else { "beginning" }.to_owned();
         let limit_ms = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
         drop(engine);

@@ -99,9 +99,8 @@ impl Actor {
         run.keep_for_undoing();
         self.dashboard.points.push(&Message::Iteration(point));
         self.note_lines(news);
-        let evaluated = self.run.as_mut().map_or(Ok(()), |run| run.evaluate_if_due(&self.program));
-        if let Err(error) = evaluated {
-            self.notice(1, error.to_string());
+        if let Some(run) = &mut self.run {
+            run.evaluate_if_due();
         }
         self.publish_status();
         self.go_on();
@@ -112,12 +111,8 @@ impl Actor {
         let is_due = |run: &&mut Run| {
             run.end_reached().is_none() && known.iter().all(|point| point.iteration != run.iteration())
         };
-        if self.is_leaving {
-            return;
-        }
-        let evaluated = self.run.as_mut().filter(is_due).map_or(Ok(()), |run| run.evaluate_if_due(&self.program));
-        if let Err(error) = evaluated {
-            self.notice(1, error.to_string());
+        if let Some(run) = self.run.as_mut().filter(is_due).filter(|_| !self.is_leaving) {
+            run.evaluate_if_due();
         }
     }
 

@@ -1,6 +1,12 @@
 //! Evaluation beside a run: a process of its own plays with the weights of every so many iterations.
 
-use std::{collections::BTreeMap, num::NonZeroU32, path::Path, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    num::NonZeroU32,
+    path::Path,
+    thread,
+    time::Duration,
+};
 
 use rollmesh_core::{
     config::Config,
@@ -42,6 +48,11 @@ impl EvaluationConfig {
     pub(super) fn is_off(&self) -> bool {
         self.interval == 0
     }
+
+    /// Whether the weights of that iteration are evaluated.
+    pub(super) fn is_due(&self, iteration: u64) -> bool {
+        !self.is_off() && iteration > 0 && iteration.is_multiple_of(self.interval)
+    }
 }
 
 /// A line of `metrics.jsonl`: what an evaluation has found.
@@ -73,27 +84,32 @@ pub(crate) struct Evaluated {
     pub(crate) trace: Option<EpisodeTrace>,
 }
 
-/// The evaluations of a run. Never waits for any.
+/// Weights of a run to be evaluated, and how far it was with them.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) iteration: u64,
+    pub(crate) env_steps: u64,
+    pub(crate) weights: Weights,
+}
+
+/// The evaluations of a run, one after the other. Only a poll waits, for as long as it is told to.
 pub(crate) struct RunEvaluation {
-    config: EvaluationConfig,
     spec: EvalSpec,
+    request: EvaluationRequest,
     /// None before the first evaluation, and after the worker could not be started.
     worker: Option<EvalWorker>,
     /// The evaluation that is being done.
-    pending: Option<(Ticket, Version)>,
-    /// Weights that came meanwhile. Only the latest are evaluated.
-    next: Option<(Weights, Version)>,
-    /// Why those could not be evaluated, until that is told.
-    trouble: Option<EvalWorkerError>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Version {
-    iteration: u64,
-    env_steps: u64,
+    current: Option<(Ticket, Candidate)>,
+    /// Those after it, the earliest first.
+    waiting: VecDeque<Candidate>,
 }
 
 impl RunEvaluation {
+    /// Evaluates with such a worker, as the request says.
+    pub(crate) fn new(spec: EvalSpec, request: EvaluationRequest) -> Self {
+        Self { spec, request, worker: None, current: None, waiting: VecDeque::new() }
+    }
+
     /// None if the run is not to be evaluated.
     pub(super) fn of(config: EvaluationConfig, run: &RunSpec, environs: &BTreeMap<String, String>) -> Option<Self> {
         if config.is_off() {
@@ -111,47 +127,52 @@ impl RunEvaluation {
             timeout_ms: u64::from(config.timeout_s.get()) * 1000,
             ..EvalSpec::new(run.env.clone())
         };
-        Some(Self { config, spec, worker: None, pending: None, next: None, trouble: None })
+        let request = EvaluationRequest { trace: true, ..EvaluationRequest::of_episodes(config.episodes, MAX_STEPS) };
+        Some(Self::new(spec, request))
     }
 
-    /// The run has new weights. They are evaluated if it is time, as soon as the evaluation before is over.
-    pub(super) fn offer(
-        &mut self,
-        program: &Path,
-        weights: &Weights,
-        (iteration, env_steps): (u64, u64),
-    ) -> Result<(), EvalWorkerError> {
-        if iteration == 0 || !iteration.is_multiple_of(self.config.interval) {
-            return Ok(());
+    /// Has weights evaluated after those before them, from the next poll on.
+    pub(crate) fn offer(&mut self, candidate: Candidate) {
+        self.waiting.push_back(candidate);
+    }
+
+    /// As [`offer`](Self::offer), in the place of those that wait: the run does not wait for its evaluations.
+    pub(super) fn offer_latest(&mut self, candidate: Candidate) {
+        self.waiting.clear();
+        self.offer(candidate);
+    }
+
+    /// What was offered and has come to no end, the earliest first.
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Candidate> {
+        self.current.iter().map(|(_, candidate)| candidate).chain(&self.waiting)
+    }
+
+    /// What came of the next evaluation, if it is over within that time.
+    pub(crate) fn poll(&mut self, program: &Path, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
+        if self.current.is_none()
+            && let Err(error) = self.begin(program)
+        {
+            return Some(Err(error));
         }
-        self.next = Some((weights.clone(), Version { iteration, env_steps }));
-        if self.pending.is_some() { Ok(()) } else { self.begin(program) }
+        let (about, outcome) = self.worker.as_mut()?.poll_ticket(timeout)?;
+        let Some(about) = about else { return outcome.err().map(Err) };
+        let (_, candidate) = self.current.take_if(|(ticket, _)| *ticket == about)?;
+        if matches!(outcome, Err(EvalWorkerError::Overdue { .. })) {
+            // Each of those that wait may hang as long: only the latest is tried.
+            self.waiting.drain(..self.waiting.len().saturating_sub(1));
+        }
+        Some(outcome.map(|found| Evaluated::of(&candidate, found)))
     }
 
     fn begin(&mut self, program: &Path) -> Result<(), EvalWorkerError> {
-        let Some((weights, version)) = self.next.take() else { return Ok(()) };
+        let Some(candidate) = self.waiting.pop_front() else { return Ok(()) };
         let worker = match &mut self.worker {
             Some(worker) => worker,
             None => self.worker.insert(EvalWorker::in_process_of(program, &self.spec)?),
         };
-        let request =
-            EvaluationRequest { trace: true, ..EvaluationRequest::of_episodes(self.config.episodes, MAX_STEPS) };
-        let ticket = worker.submit_request(Some(&weights), request, Earlier::Keep)?;
-        self.pending = Some((ticket, version));
+        let ticket = worker.submit_request(Some(&candidate.weights), self.request.clone(), Earlier::Keep)?;
+        self.current = Some((ticket, candidate));
         Ok(())
-    }
-
-    /// What came of the evaluation, if it is over.
-    pub(super) fn poll(&mut self, program: &Path) -> Option<Result<Evaluated, EvalWorkerError>> {
-        if let Some(error) = self.trouble.take() {
-            return Some(Err(error));
-        }
-        let (about, outcome) = self.worker.as_mut()?.poll_ticket(Duration::ZERO)?;
-        let Some(about) = about else { return outcome.err().map(Err) };
-        let (_, version) = self.pending.take_if(|(ticket, _)| *ticket == about)?;
-        // Whatever came of it, weights that came meanwhile are next.
-        self.trouble = self.begin(program).err();
-        Some(outcome.map(|found| Evaluated::of(version, found)))
     }
 
     /// No more evaluations. Does not wait for the end of the process either, which the system may not let go of.
@@ -180,11 +201,11 @@ impl EvaluationMetrics {
 }
 
 impl Evaluated {
-    fn of(Version { iteration, env_steps }: Version, found: Evaluation) -> Self {
+    fn of(candidate: &Candidate, found: Evaluation) -> Self {
         let returns = || found.episodes.iter().map(|episode| episode.episode_return);
         let metrics = EvaluationMetrics {
-            iteration,
-            env_steps,
+            iteration: candidate.iteration,
+            env_steps: candidate.env_steps,
             episode_return_mean: found.episode_return_mean,
             episode_return_min: returns().reduce(f64::min),
             episode_return_max: returns().reduce(f64::max),

@@ -14,6 +14,7 @@ mod saving;
 pub use config::{Algo, MAX_LOCAL_WORKERS, TrainConfig, TrainConfigError};
 pub(crate) use consumer::{Consuming, Update};
 pub use evaluation::EvaluationConfig;
+pub(crate) use evaluation::{Candidate, Evaluated, EvaluationLine, EvaluationMetrics, RunEvaluation};
 pub use outcome::{RunEnd, Summary};
 pub use run::SyncError;
 pub(crate) use run::{Run, RunTerms, StartError, Submitted, Task, Undone, UploadFault};

@@ -3,24 +3,29 @@
 use std::{
     env,
     ffi::OsStr,
+    fs,
+    num::NonZeroU32,
     os::unix::{fs::symlink, process::CommandExt as _},
-    path::Path,
-    process::{Command, exit},
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, exit},
     thread,
+    time::Duration,
 };
 
 use rollmesh::{
     Registry,
     hub::Hub,
+    main_with,
     train::{EvaluationConfig, RunEnd, TrainConfig},
 };
+use serde_json::{Value, json};
 
-use super::hub::config;
+use super::{hub::config, lab::registry};
 
-/// As a program of one of these names this is `rollmesh`, but for the processes of evaluations.
-pub(crate) fn be_a_program_that_fails() {
+/// As a program of one of these names this is `rollmesh`: with a lab, or one whose processes of evaluations fail.
+pub(crate) fn be_another_program() -> Option<ExitCode> {
     let arguments: Vec<_> = env::args_os().collect();
-    let (Some(program), Some(command)) = (arguments.first(), arguments.get(1)) else { return };
+    let (program, command) = (arguments.first()?, arguments.get(1)?);
     match (Path::new(program).file_name().and_then(OsStr::to_str), command.to_str()) {
         (Some("hangs"), Some("eval-engine")) => loop {
             thread::park();
@@ -32,8 +37,22 @@ pub(crate) fn be_a_program_that_fails() {
         (Some("hangs" | "crashes"), _) => {
             panic!("{}", Command::new(env!("CARGO_BIN_EXE_rollmesh")).args(&arguments[1..]).exec());
         }
-        _ => {}
+        (Some("lab"), _) => Some(main_with(registry())),
+        _ => None,
     }
+}
+
+fn program(dir: &Path, name: &str) -> PathBuf {
+    let program = dir.join(name);
+    symlink(env::current_exe().unwrap(), &program).unwrap();
+    program
+}
+
+/// The lines of a run's metrics: of its iterations, and of its evaluations.
+fn metrics(run: &Path) -> (Vec<Value>, Vec<Value>) {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
+    let whole = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    whole.partition(|line| line["evaluation"].is_null())
 }
 
 pub(crate) fn who_says_how_to_evaluate_says_how_often() {
@@ -61,11 +80,7 @@ fn run(interval: u64, max_env_steps: u64) -> TrainConfig {
 pub(crate) fn no_evaluation_that_goes_wrong_stops_a_run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let hub = |program: &str| {
-        let program = dir.path().join(program);
-        symlink(env::current_exe().unwrap(), &program).unwrap();
-        runtime.block_on(Hub::start(config(&program), &Registry::builtin())).unwrap()
-    };
+    let hub = |name| runtime.block_on(Hub::start(config(&program(dir.path(), name)), &Registry::builtin())).unwrap();
     let hangs = hub("hangs");
     let mut crashes = hub("crashes");
     runtime.block_on(async {
@@ -90,4 +105,110 @@ pub(crate) fn no_evaluation_that_goes_wrong_stops_a_run() {
         hangs.shutdown().await;
         crashes.shutdown().await;
     });
+}
+
+/// The environment itself fails, in its third step.
+pub(crate) fn an_environment_that_fails_in_an_evaluation_is_told_and_the_next_one_arrives() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let program = program(dir.path(), "lab");
+    runtime.block_on(async {
+        let mut hub = Hub::start(config(&program), &registry()).await.unwrap();
+        for (does, words) in [("hang", "was given up: nothing has moved for 2000 ms"), ("abort", "the lab burns")] {
+            let once = dir.path().join(does);
+            let settings = json!({ "does": does, "only_in": "eval-engine", "once": once });
+            let run_dir = dir.path().join(format!("{does}-run"));
+            let (timeout_s, interval) = (NonZeroU32::new(2).unwrap(), 2);
+            let mut config = TrainConfig {
+                env: "Lab-v0".into(),
+                env_config: settings.to_string().parse().unwrap(),
+                evaluation: EvaluationConfig { interval, timeout_s, ..EvaluationConfig::default() },
+                run_dir: Some(run_dir.clone()),
+                // The evaluation has the lowest priority.
+                pace: Duration::from_millis(20),
+                ..run(0, u64::MAX)
+            };
+            let summary = hub.train(config.clone()).await.unwrap();
+            while !hub.next_notice().await.unwrap().text.contains(words) {}
+            let told = metrics(&run_dir).0.len() as u64;
+            while metrics(&run_dir).1.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            hub.stop_run().await;
+            let disturbed = summary.await.unwrap();
+            let (iterations, evaluations) = metrics(&run_dir);
+            assert!(once.exists() && iterations.len() as u64 >= told, "{does}");
+            assert_eq!(evaluations[0]["evaluation"]["episode_return_mean"], 5.0);
+
+            config.evaluation.interval = 0;
+            (config.run_dir, config.pace, config.max_env_steps) = (None, Duration::ZERO, disturbed.env_steps);
+            let plain = hub.train(config).await.unwrap().await.unwrap();
+            assert_eq!((plain.end, plain.weights_hash), (RunEnd::Finished, disturbed.weights_hash), "{does}");
+        }
+        hub.shutdown().await;
+    });
+}
+
+/// A run from files has no workers and no hub, and is no less safe from its evaluations.
+pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = program(dir.path(), "lab");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let rollmesh = |args: &[&str]| {
+        let output = Command::new(&program).args(args).output().unwrap();
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words}");
+        (serde_json::from_slice::<Value>(&output.stdout).unwrap(), words)
+    };
+    let samples = path("samples");
+    // Twenty rows a line.
+    #[rustfmt::skip]
+    rollmesh(&[
+        "sample", "--env", "Lab-v0", "--env-steps", "200", "--num-envs", "2", "--rollout-fragment-length", "10", "--output",
+        &samples, "--json",
+    ]);
+    let learn = |does: &str, once: bool, more: &[&str]| {
+        let mut settings = json!({ "does": does, "only_in": "eval-engine" });
+        if once {
+            settings["once"] = path(does).into();
+        }
+        let settings = settings.to_string();
+        let run = path(&format!("{does}-{once}-{}", more.len()));
+        #[rustfmt::skip]
+        let args = [
+            "train", "--env", "Lab-v0", "--env-config", &settings, "--input", &samples, "--train-batch-size", "20",
+            "--max-env-steps", "200", "--hidden", "8", "--evaluation-interval", "2", "--run-dir", &run, "--json",
+        ];
+        let (summary, words) = rollmesh(&[&args[..], more].concat());
+        let warnings = words.lines().filter(|line| line.starts_with("warning: after update ")).map(str::to_owned);
+        (summary, warnings.collect::<Vec<_>>(), metrics(run.as_ref()))
+    };
+    let (plain, warnings, (iterations, evaluations)) = learn("nothing", false, &["--evaluation-episodes", "0"]);
+    assert_eq!((&plain["env_steps"], iterations.len(), evaluations.len()), (&200.into(), 10, 0));
+    assert!(warnings.is_empty() && plain["evaluation"].is_null(), "{warnings:?}");
+    let seen = ["--evaluation-episodes", "2", "--evaluation-timeout", "2"];
+    for (does, once, words) in [
+        // Those that wait meanwhile are left out, but for the latest.
+        ("hang", false, "nothing has moved for 2000 ms"),
+        ("hang", true, "nothing has moved for 2000 ms"),
+        ("abort", false, "the lab burns"),
+        ("abort", true, "the lab burns"),
+    ] {
+        let (summary, warnings, (iterations, evaluations)) = learn(does, once, &seen);
+        assert_eq!((&summary["weights_hash"], iterations.len()), (&plain["weights_hash"], 10), "{does}");
+        assert!(!warnings.is_empty() && warnings.iter().all(|line| line.contains(words)), "{warnings:?}");
+        match (does, once) {
+            (_, false) => assert!(evaluations.is_empty() && summary["evaluation"].is_null(), "{evaluations:?}"),
+            (_, true) => {
+                let updates: Vec<u64> =
+                    evaluations.iter().filter_map(|line| line["evaluation"]["iteration"].as_u64()).collect();
+                assert!(updates.ends_with(&[10]) && (does == "hang" || updates == [4, 6, 8, 10]), "{updates:?}");
+                assert_eq!(summary["evaluation"], evaluations.last().unwrap()["evaluation"]);
+                assert_eq!(
+                    (&summary["evaluation"]["episode_return_mean"], &summary["evaluation"]["episodes"]),
+                    (&5.0.into(), &2.into())
+                );
+            }
+        }
+    }
 }

@@ -120,6 +120,14 @@ pub(crate) fn any_signal_can_be_the_reward() {
         let found = result(&mut worker);
         assert_eq!((found.reward(), found.frames), (reward, None));
     }
+    // Also with one agent, and for one request.
+    let mut worker = EvalWorker::in_process(&lab(json!({}))).unwrap();
+    for (key, reward) in [(Some("infos/walk/step"), 15.0), (None, 5.0)] {
+        let reward_key = key.map(|key| key.parse().unwrap());
+        let request = EvaluationRequest { reward_key, ..EvaluationRequest::new(100) };
+        worker.submit_request(None, request, Earlier::Cancel).unwrap();
+        assert_eq!(result(&mut worker).reward(), reward);
+    }
     spec.options.reward_key = "infos/height".parse().unwrap();
     let mut worker = EvalWorker::in_process(&spec).unwrap();
     worker.submit(None, 100, true, true).unwrap();

@@ -53,6 +53,28 @@ pub(crate) fn what_hangs_is_given_up_once_and_replaced() {
     thread::scope(|scope| workers.into_iter().for_each(|worker| _ = scope.spawn(move || is_given_up(worker))));
 }
 
+pub(crate) fn what_hangs_and_is_not_wanted_any_more_keeps_nobody_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    // Longer than the test waits.
+    const LIMIT: Duration = Duration::from_secs(600);
+    let makers =
+        lab(json!({ "does": "hang", "once": dir.path().join("once") })).makers(&native(registry()), AUTO).unwrap();
+    let settings = json!({ "does": "hang", "once": dir.path().join("again"), "pid": dir.path().join("pid") });
+    let process = EvalSpec { timeout_ms: LIMIT.as_millis() as u64, ..lab(settings) };
+    let thread = EvalWorker::in_thread_with(makers, LIMIT).unwrap();
+    for (mut worker, told) in [(thread, "once"), (EvalWorker::in_process(&process).unwrap(), "pid")] {
+        worker.submit(None, 100, true, true).unwrap();
+        while !dir.path().join(told).exists() {
+            assert_eq!(worker.poll(Duration::from_millis(10)), Ok(None));
+        }
+        let second = worker.submit(None, 100, true, true).unwrap();
+        let (about, found) = worker.poll_ticket(LONG).unwrap();
+        assert_eq!((about, found.unwrap().reward()), (Some(second), 5.0));
+        assert_eq!(worker.poll(Duration::ZERO), Ok(None));
+    }
+    until_gone(&pids(dir.path()));
+}
+
 pub(crate) fn what_crashes_is_told_once_and_replaced() {
     let dir = tempfile::tempdir().unwrap();
     for (does, words) in [("abort", "the lab burns"), ("panic", "a mouse")] {

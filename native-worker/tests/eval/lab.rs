@@ -24,9 +24,11 @@ use rollmesh_core::{
     space::Space,
 };
 
-/// Five steps, each of which pays 1; or none that ends, or the third of which ends badly.
+/// Five steps, each of which pays 1 and says which one it is; or none that ends, or the third of which ends badly.
 struct Lab {
     does: String,
+    /// It does that only in a process that was started with this command.
+    only_in: Option<String>,
     /// It does that only where this file is not.
     once: Option<PathBuf>,
     /// Where the numbers of its process, and of one that it has started, are told before it hangs.
@@ -42,10 +44,14 @@ impl Lab {
         if does == "refuse" {
             return Err(EnvError::Failed("closed today".into()));
         }
-        Ok(Self { does, once: text("once")?.map(Into::into), pid: text("pid")?.map(Into::into), t: 0 })
+        let [once, pid] = [text("once")?, text("pid")?].map(|file| file.map(PathBuf::from));
+        Ok(Self { does, only_in: text("only_in")?, once, pid, t: 0 })
     }
 
     fn misbehave(&self) {
+        if self.only_in.is_some() && self.only_in != std::env::args().nth(1) {
+            return;
+        }
         if let Some(mark) = &self.once
             && fs::OpenOptions::new().write(true).create_new(true).open(mark).is_err()
         {
@@ -74,36 +80,42 @@ impl Lab {
 }
 
 impl Env for Lab {
-    type Obs = i64;
+    type Obs = f32;
     type Act = i64;
 
     fn observation_space(&self) -> Space {
-        Space::Discrete { n: 6 }
+        Space::vector(&[0.0], &[5.0])
     }
     fn action_space(&self) -> Space {
         Space::Discrete { n: 2 }
     }
-    fn reset(&mut self, _: &mut Rng, obs: &mut [i64]) -> Result<(), EnvError> {
-        (self.t, obs[0]) = (0, 0);
+    fn reset(&mut self, _: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        (self.t, obs[0]) = (0, 0.0);
         Ok(())
     }
-    fn step(&mut self, _: &[i64], _: &mut Rng, obs: &mut [i64]) -> Result<Step, EnvError> {
+    fn step(&mut self, _: &[i64], _: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
         self.t += 1;
         if self.t == 3 {
             self.misbehave();
         }
-        obs[0] = self.t.min(5);
+        obs[0] = self.t.min(5) as f32;
         Ok(Step { reward: 1.0, terminated: self.t == 5 && self.does != "endless", truncated: false })
     }
     fn snapshot(&self, out: &mut Vec<u8>) {
         out.push(self.t as u8);
     }
-    fn restore(&mut self, snapshot: &[u8], _: &mut [i64]) -> Result<(), EnvError> {
-        SnapshotReader::new(snapshot).finish()
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        self.t = reader.u8()?.into();
+        obs[0] = self.t.min(5) as f32;
+        reader.finish()
     }
     fn render(&self, frame: &mut Frame) -> bool {
         frame.fill(8, 6, [self.t as u8; 3]);
         true
+    }
+    fn info(&self, out: &mut Vec<u8>) -> bool {
+        write!(out, r#"{{"walk": {{"step": {}}}}}"#, self.t).is_ok()
     }
 }
 

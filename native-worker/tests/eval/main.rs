@@ -23,11 +23,13 @@ fn main() {}
 fn main() -> std::process::ExitCode {
     use libtest_mimic::{Arguments, Trial};
 
-    beside::be_a_program_that_fails();
+    if let Some(code) = beside::be_another_program() {
+        return code;
+    }
     names::be_one_who_forgot();
     rollmesh::eval::eval_process(lab::registry);
     names::be_somebody_else();
-    let tests: [(&str, fn()); 26] = [
+    let tests: [(&str, fn()); 29] = [
         ("there_is_nothing_before_something_was_submitted", contract::there_is_nothing_before_something_was_submitted),
         ("a_result_has_a_reward_and_frames", contract::a_result_has_a_reward_and_frames),
         ("only_the_second_result_is_ever_returned", contract::only_the_second_result_is_ever_returned),
@@ -40,6 +42,10 @@ fn main() -> std::process::ExitCode {
             contract::a_process_has_what_its_worker_spec_says_and_no_more,
         ),
         ("what_hangs_is_given_up_once_and_replaced", failures::what_hangs_is_given_up_once_and_replaced),
+        (
+            "what_hangs_and_is_not_wanted_any_more_keeps_nobody_waiting",
+            failures::what_hangs_and_is_not_wanted_any_more_keeps_nobody_waiting,
+        ),
         ("what_crashes_is_told_once_and_replaced", failures::what_crashes_is_told_once_and_replaced),
         ("what_cannot_begin_says_so_at_the_first_poll", failures::what_cannot_begin_says_so_at_the_first_poll),
         (
@@ -66,6 +72,14 @@ fn main() -> std::process::ExitCode {
             hub::a_worker_comes_back_to_a_hub_that_was_started_again,
         ),
         ("no_evaluation_that_goes_wrong_stops_a_run", beside::no_evaluation_that_goes_wrong_stops_a_run),
+        (
+            "an_environment_that_fails_in_an_evaluation_is_told_and_the_next_one_arrives",
+            beside::an_environment_that_fails_in_an_evaluation_is_told_and_the_next_one_arrives,
+        ),
+        (
+            "a_run_from_files_learns_all_rows_whatever_its_evaluations_do",
+            beside::a_run_from_files_learns_all_rows_whatever_its_evaluations_do,
+        ),
     ];
     let arguments = Arguments::from_args();
     let trial = |(name, test): (&str, fn())| {

@@ -150,10 +150,13 @@ pub(crate) fn others_find_a_worker_by_its_name() {
     let other: Value = serde_json::from_str(&somebody_else("evaluate", &dir.path().join("names"))).unwrap();
     assert_eq!(other, json!({ "reward": 5.0, "frames": [5, 6, 8, 3] }));
     assert_eq!((result(&mut worker).env_steps, worker.poll(Duration::MAX)), (2, Ok(None)));
-    // And so does a second handle of this process.
-    let mut again = names.find("shared").unwrap();
+    // And so does a second handle of this process, which looks at another signal.
+    let mut again = names.find("shared").unwrap().with_reward_key("infos/walk/step".parse().unwrap());
     again.submit(None, 3, true, true).unwrap();
-    assert_eq!((result(&mut again).env_steps, worker.poll(Duration::ZERO)), (3, Ok(None)));
+    let found = result(&mut again);
+    assert_eq!((found.env_steps, found.reward(), worker.poll(Duration::ZERO)), (3, 6.0, Ok(None)));
+    worker.submit(None, 3, true, true).unwrap();
+    assert_eq!(result(&mut worker).reward(), 3.0);
     again.shutdown();
     again.shutdown();
     assert!(matches!(again.submit(None, 1, true, true), Err(EvalWorkerError::Stopped)));

@@ -3,6 +3,7 @@
 
 mod access;
 mod checkpoints;
+mod evaluations;
 mod hand_made;
 mod launching;
 mod liars;
@@ -82,6 +83,10 @@ impl TestHub {
 
     async fn operator(&self) -> Client {
         Client::join(self.hub.address(), Role::Operator, self.operator_token()).await
+    }
+
+    async fn viewer(&self) -> Client {
+        Client::join(self.hub.address(), Role::Viewer, self.operator_token()).await
     }
 
     async fn hand_made_worker(&self) -> Client {

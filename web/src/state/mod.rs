@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rollmesh_core::{
     protocol::{
-        Message, Phase, Role, Token, WorkerState,
+        Message, Phase, Role, Token, TokenId, WorkerState,
         message::{EnvTrace, LedgerReport, RunStatus, WorkerRow},
     },
     time::Micros,
@@ -63,6 +63,8 @@ pub struct State {
     pub trace: Option<Arc<EnvTrace>>,
     /// This tab at work for the hub.
     pub tab: TabWorker,
+    /// The token that was made for this tab's evaluations alone, until it is revoked.
+    pub tab_token: Option<TokenId>,
     /// What was asked and not yet answered.
     pub requests: Requests,
     /// Messages for the person, oldest first.

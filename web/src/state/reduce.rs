@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rollmesh_core::{
     protocol::{
-        Message, RefusalCode,
+        Message, RefusalCode, TokenHash,
         message::{EvaluationPoint, Iteration, NewToken, Refused, Reply, WorkerToken},
         reconnect_delay,
     },
@@ -81,7 +81,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.trace = None;
             state.evaluations.clear();
             state.evaluation_trace = None;
-            effects
+            effects.into_iter().chain(revoke_unused(state)).collect()
         }
         Message::Refused(Refused { code, .. }) if code == RefusalCode::Busy.to_wire() => vec![],
         // Tokens do not say whose they are: what is no operator's may be a viewer's.
@@ -96,10 +96,15 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Goodbye(goodbye) => toast(state, Level::Info, format!("The hub is leaving: {}", goodbye.reason)),
         Message::Reply(reply) => hear_reply(state, reply),
         Message::WorkerToken(WorkerToken { request, token }) | Message::NewToken(NewToken { request, token, .. }) => {
-            match (state.requests.answer(request).and_then(Action::into_job), &state.tab) {
-                (Some(job), TabWorker::Joining(joining)) if job == *joining => vec![Effect::StartTab { job, token }],
-                _ => vec![],
+            let Some(job) = state.requests.answer(request).and_then(Action::into_job) else { return vec![] };
+            let is_evaluator = matches!(job, TabJob::Evaluate(_));
+            let name = Some(TokenHash::of(&token).id()).filter(|_| is_evaluator);
+            if matches!(&state.tab, TabWorker::Joining(joining) if *joining == job) {
+                state.tab_token = name;
+                return vec![Effect::StartTab { job, token }];
             }
+            // The tab has left before it was there.
+            name.map(|name| Effect::Send(Box::new(state.requests.revoke(name)))).into_iter().collect()
         }
         message => show(state, message),
     }
@@ -192,7 +197,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
     match action {
         Action::Leave => {
             state.tab = TabWorker::Out;
-            return vec![Effect::StopTab];
+            return [Effect::StopTab].into_iter().chain(revoke_unused(state)).collect();
         }
         Action::Watch { slot } if state.source == Source::Demo => return vec![Effect::WatchDemo { slot }],
         Action::PlayDemo(env) => return play_demo(state, env),
@@ -227,8 +232,18 @@ fn hear_tab(state: &mut State, status: TabStatus) -> Vec<Effect> {
         TabJob::Evaluate(_) => "evaluates",
     };
     let mut effects = vec![Effect::StopTab];
+    effects.extend(revoke_unused(state));
     effects.extend(toast(state, Level::Warning, format!("This tab no longer {what}: {}", status.reason)));
     effects
+}
+
+/// The token of a tab that has left is good for nothing any more. It waits for a hub that hears.
+fn revoke_unused(state: &mut State) -> Option<Effect> {
+    if state.tab != TabWorker::Out || !state.is_online() || state.is_viewer {
+        return None;
+    }
+    let token = state.tab_token.take()?;
+    Some(Effect::Send(Box::new(state.requests.revoke(token))))
 }
 
 /// Shows a text unless it is the one shown last.

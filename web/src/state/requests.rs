@@ -1,7 +1,7 @@
 //! What was asked of the hub and not yet answered.
 
 use rollmesh_core::protocol::{
-    Message, Role, TokenAction,
+    Message, Role, TokenAction, TokenId,
     message::{self, ManageTokens, Request},
 };
 
@@ -101,6 +101,13 @@ impl Requests {
     #[must_use]
     pub fn is_waiting(&self, action: &Action) -> bool {
         self.waiting.iter().any(|(_, waiting)| waiting == action)
+    }
+
+    /// The message that makes a token invalid. Nobody waits for its answer: one that is gone already is as good.
+    pub(super) fn revoke(&mut self, token: TokenId) -> Message {
+        self.last = self.last.wrapping_add(1);
+        let action = TokenAction::Revoke.to_wire();
+        Message::ManageTokens(ManageTokens { request: self.last, action, token: token.0, ..ManageTokens::default() })
     }
 
     /// Notes a request and makes its message; none if the action is not the hub's affair.

@@ -2,7 +2,7 @@
 
 use rollmesh_core::{
     protocol::{
-        Message, Phase, RefusalCode, Role, Token, TokenAction,
+        Message, Phase, RefusalCode, Role, Token, TokenAction, TokenHash,
         message::{
             EnvTrace, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply,
             Request, RunStatus, Welcome, WorkerGone, WorkerRow, WorkerToken,
@@ -303,14 +303,37 @@ fn this_tab_evaluates_under_a_name_with_a_token_of_its_own() {
     reduce(&mut state, Event::Tab(idle.clone()));
     assert_eq!((state.tab.evaluator(), &state.tab), (Some(&judge), &TabWorker::In(job, idle)));
 
+    let revoked = |request| {
+        let (action, token) = (TokenAction::Revoke.to_wire(), TokenHash::of(&token).id().0);
+        send(Message::ManageTokens(ManageTokens { request, action, token, ..ManageTokens::default() }))
+    };
     let ended = TabStatus { state: "ended".into(), reason: "the name 'judge' is taken".into(), ..TabStatus::default() };
-    assert_eq!(reduce(&mut state, Event::Tab(ended))[0], Effect::StopTab);
+    assert_eq!(reduce(&mut state, Event::Tab(ended))[..2], [Effect::StopTab, revoked(2)]);
     let said = state.toasts.last().map(|toast| toast.text.as_str());
     assert_eq!(said, Some("This tab no longer evaluates: the name 'judge' is taken"));
     // A hub that gives no token.
+    reduce(&mut state, Event::Act(Action::Evaluate(judge.clone())));
+    reduce(&mut state, reply(3, "there are 64 tokens already"));
+    assert_eq!((&state.tab, state.tab_token), (&TabWorker::Out, None));
+
+    // Its token goes with it, as soon as a hub hears of that, once.
+    let token_of = |request| Event::Received(Message::NewToken(NewToken { request, role, expires: 0, token }));
+    reduce(&mut state, Event::Act(Action::Evaluate(judge.clone())));
+    reduce(&mut state, token_of(4));
+    assert_eq!(reduce(&mut state, Event::Act(Action::Leave)), [Effect::StopTab, revoked(5)]);
+    assert_eq!(reduce(&mut state, reply(5, "")), []);
+    reduce(&mut state, Event::Act(Action::Evaluate(judge.clone())));
+    reduce(&mut state, token_of(6));
+    reduce(&mut state, Event::Tab(TabStatus { state: "idle".into(), ..TabStatus::default() }));
+    reduce(&mut state, Event::Closed { random: 0 });
+    assert_eq!(reduce(&mut state, Event::Act(Action::Leave)), [Effect::StopTab]);
+    reduce(&mut state, Event::RetryDue);
+    assert!(reduce(&mut state, welcome()).contains(&revoked(7)));
+    assert!(!reduce(&mut state, welcome()).contains(&revoked(8)));
+    // Who leaves before it comes has no use for it either.
     reduce(&mut state, Event::Act(Action::Evaluate(judge)));
-    reduce(&mut state, reply(2, "there are 64 tokens already"));
-    assert_eq!(state.tab, TabWorker::Out);
+    reduce(&mut state, Event::Act(Action::Leave));
+    assert_eq!(reduce(&mut state, token_of(8)), [revoked(9)]);
 }
 
 #[test]

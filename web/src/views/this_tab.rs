@@ -35,8 +35,11 @@ pub(crate) fn ThisTab() -> impl IntoView {
                     "This tab can sample for the run in the background, like any other worker. Close it whenever you like: its slots go to others."
                 </p>
                 <ActionButton action=Action::Join id="join" class="button primary">"Join as worker"</ActionButton>
-                <EvaluateForm/>
             </Show>
+            // Who is refused finds what was typed.
+            <div hidden=move || !is_out.get()>
+                <EvaluateForm/>
+            </div>
         </section>
     }
 }

@@ -88,6 +88,11 @@ impl Env for Arcade {
         true
     }
 
+    fn info(&self, out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(&self.frame.to_le_bytes());
+        true
+    }
+
     fn snapshot(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.frame.to_le_bytes());
         out.extend([self.lives as u8, u8::from(self.fired)]);

@@ -127,6 +127,10 @@ impl<E: Env<Obs: RowElement + Scalar>> Env for FrameStack<E> {
         self.env.render(frame)
     }
 
+    fn info(&self, out: &mut Vec<u8>) -> bool {
+        self.env.info(out)
+    }
+
     /// All frames but the newest, which the inner environment knows.
     fn snapshot(&self, out: &mut Vec<u8>) {
         for age in 0..self.k - 1 {

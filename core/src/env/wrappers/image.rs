@@ -58,6 +58,10 @@ macro_rules! converting {
                 self.env.render(frame)
             }
 
+            fn info(&self, out: &mut Vec<u8>) -> bool {
+                self.env.info(out)
+            }
+
             fn snapshot(&self, out: &mut Vec<u8>) {
                 self.env.snapshot(out);
             }

@@ -1,6 +1,6 @@
 //! Environments around environments.
 //!
-//! A wrapper is an [`Env`] around another one, forwards what it does not change (the picture always), and adds its
+//! A wrapper is an [`Env`] around another one, forwards what it does not change (picture and infos always), and adds its
 //! state in front of the inner one's snapshot, so that wrappers can be put into each other in any order. All randomness
 //! of a wrapper comes from the given [`Rng`], no step allocates, and a snapshot may come from anybody.
 //!
@@ -148,7 +148,7 @@ fn step_in_reset<E: Env>(env: &mut E, action: &[E::Act], rng: &mut Rng, obs: &mu
     if step.terminated || step.truncated { env.reset(rng, obs) } else { Ok(()) }
 }
 
-/// The types, the spaces and the picture of an environment whose rows a wrapper leaves as they are.
+/// The types, the spaces, the picture and the infos of an environment whose rows a wrapper leaves as they are.
 macro_rules! same_rows {
     () => {
         type Obs = E::Obs;
@@ -168,6 +168,10 @@ macro_rules! same_rows {
 
         fn render(&self, frame: &mut crate::env::Frame) -> bool {
             self.env.render(frame)
+        }
+
+        fn info(&self, out: &mut crate::prelude::Vec<u8>) -> bool {
+            self.env.info(out)
         }
     };
 }

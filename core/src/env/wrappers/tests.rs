@@ -464,9 +464,9 @@ fn frozen_statistics_stay() {
     assert_ne!(before[..32], after[..32]);
 }
 
-/// The picture is that of the environment inside, whatever policies see of it.
+/// Picture and infos are those of the environment inside, whatever policies see of it.
 #[test]
-fn all_wrappers_together_show_the_picture_inside() {
+fn all_wrappers_together_show_what_is_inside() {
     let env = deepmind(Arcade::new(Some(50)), DeepMindOptions::default()).unwrap();
     let env = NormalizeReward::new(ClipReward::new(env, RewardClip::Sign), 0.99, 1e-8);
     let mut env = ScaleObs::new(RecordEpisode::new(env, 1)).unwrap();
@@ -478,4 +478,7 @@ fn all_wrappers_together_show_the_picture_inside() {
     assert!(env.render(&mut after));
     // As many pixels as frames, in the colour of three lives; a step skips four frames.
     assert_eq!((after.width() - before.width(), after.pixel(0, 0)), (4, Some([3; 3])));
+    let mut info = Vec::new();
+    assert!(TimeLimit::new(env, 9).info(&mut info));
+    assert_eq!(info, after.width().to_le_bytes());
 }

@@ -41,7 +41,7 @@ impl RolloutWorkerBuilder {
         self.config.model_config = self.config.model_config.clone().without(&WRAPPER_SETTINGS);
         let workshop = Workshop {
             kinds: self.registry.policies.clone(),
-            shared: self.shared_config(),
+            shared: self.config.shared_policy_config(),
             filter: self.config.observation_filter,
             pref: made.pref,
             normalize_actions: self.config.normalize_actions,
@@ -110,13 +110,13 @@ impl RolloutWorkerBuilder {
             worker_index: self.place.worker_index,
             num_workers: self.place.num_workers,
             recreated_worker: self.place.recreated_worker,
-            config: self.shared_config(),
+            config: self.config.shared_policy_config(),
         }
     }
 
     fn make_callbacks(&mut self) -> Result<CallbackList, SetupError> {
         let mut list = CallbackList::new();
-        let shared = self.shared_config();
+        let shared = self.config.shared_policy_config();
         for name in &self.config.callbacks {
             list.push(self.registry.callbacks(name)?(&shared)?);
         }

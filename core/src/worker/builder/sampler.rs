@@ -112,8 +112,8 @@ impl RolloutWorkerBuilder {
         }
         if self.sampler == SamplerChoice::Lockstep {
             return Err(conflict(
-                "this cannot be sampled in lockstep: it takes single agents without memory, fragments of equal length, \
-                 and rows that go to the policy and back as they are; leave the choice of the sampler out",
+                "this cannot be sampled in lockstep: it takes single agents without memory or infos, fragments of equal \
+                 length, and rows that go to the policy and back as they are; leave the choice of the sampler out",
             ));
         }
         match (lanes, made.source) {
@@ -127,7 +127,7 @@ impl RolloutWorkerBuilder {
     }
 
     fn policy_allows_lockstep(&self, made: &Made, policies: &mut PolicyMap) -> Result<bool, SetupError> {
-        let Some(spaces) = made.single_spaces() else { return Ok(false) };
+        let Some(spaces) = made.single_spaces().filter(|_| !made.has_infos()) else { return Ok(false) };
         let (normalize, clip) = (self.config.normalize_actions, self.config.clip_actions);
         let entry = policies.get_mut(&PolicyId::DEFAULT)?;
         let policy = &entry.policy;
@@ -253,6 +253,11 @@ impl Made {
             (Some(EnvSource::Base(_)), Envs::Base(env)) => env.agents() == [AgentId::SINGLE],
             (source, _) => source.as_ref().is_some_and(EnvSource::is_single_agent),
         }
+    }
+
+    /// Whether lanes have infos, of which lockstep knows nothing.
+    fn has_infos(&self) -> bool {
+        matches!(&self.envs, Envs::Lanes(env) if env.info_at(0, &mut Vec::new()))
     }
 
     fn single_spaces(&self) -> Option<EnvSpaces> {

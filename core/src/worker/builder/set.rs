@@ -3,7 +3,6 @@
 use super::{Clock, EnvSource, HostFacts, NewPolicy, RolloutWorkerBuilder, SamplerChoice, Shell};
 use crate::{
     callbacks::{CallbackError, Callbacks, EpisodeHook, PolicyMappingFn, WorkerInfo},
-    config::Config,
     env::{
         AnyVectorEnv, BaseEnv, Env, EnvContext, EnvError, EnvSpec, MultiAgentEnv, MultiAgentSpec, RowElement, SubEnv,
         Vectorized, multi_agent::AgentRows,
@@ -160,16 +159,5 @@ impl RolloutWorkerBuilder {
     /// Says what is known of the machine.
     pub fn host(self, host: Box<dyn HostFacts>) -> Self {
         Self { host: Some(host), ..self }
-    }
-
-    /// Settings that all policies share, those of models among them.
-    pub(super) fn shared_config(&self) -> Config {
-        let model = self.config.model_config.clone();
-        let shared = self.config.policy_config.clone();
-        if model.is_empty() {
-            return shared;
-        }
-        // A configuration is a JSON object already.
-        shared.merged(&Config::new().with("model", model).unwrap_or_default())
     }
 }

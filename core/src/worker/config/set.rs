@@ -67,4 +67,15 @@ impl RolloutConfig {
         let model_config = self.model_config.clone().with("fcnet_hiddens", widths).unwrap_or_default();
         Self { model_config, ..self }
     }
+
+    /// Settings that all policies share, those of models among them.
+    #[must_use]
+    pub fn shared_policy_config(&self) -> Config {
+        if self.model_config.is_empty() {
+            return self.policy_config.clone();
+        }
+        // A configuration is a JSON object already.
+        let model = Config::new().with("model", self.model_config.clone()).unwrap_or_default();
+        self.policy_config.merged(&model)
+    }
 }

@@ -3,8 +3,10 @@
 use super::{RolloutWorker, test_support::*};
 use crate::{
     batch::AnyBatch,
+    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
     ids::PolicyId,
     prelude::*,
+    space::Space,
     worker::{NewPolicy, Registry, RolloutConfig, RolloutWorkerBuilder, SamplerChoice},
 };
 
@@ -67,6 +69,37 @@ fn ends_at_cuts_and_in_the_middle_are_the_same() {
     }
 }
 
+/// Has infos.
+struct Telling(Counter);
+
+impl Env for Telling {
+    type Obs = f32;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        self.0.observation_space()
+    }
+    fn action_space(&self) -> Space {
+        self.0.action_space()
+    }
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        self.0.reset(rng, obs)
+    }
+    fn step(&mut self, action: &[i64], rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
+        self.0.step(action, rng, obs)
+    }
+    fn info(&self, out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(b"{}");
+        true
+    }
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        self.0.snapshot(out);
+    }
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
+        self.0.restore(snapshot, obs)
+    }
+}
+
 #[test]
 fn the_fast_sampler_is_taken_wherever_it_can_be() {
     let fast = |config: RolloutConfig| counting(4, config).build().unwrap().is_lockstep();
@@ -80,6 +113,17 @@ fn the_fast_sampler_is_taken_wherever_it_can_be() {
         let lake = Registry::builtin().envs.spec("FrozenLake-v1").unwrap().clone();
         RolloutWorker::builder().config(config).env_spec(lake).policy(PolicyId::DEFAULT, random()).build().unwrap()
     };
+    // Who has something to say besides is heard.
+    let telling = EnvSpec::new("Telling", |contexts, _| {
+        let counter = || Telling(Counter { length: 4, reward: 1.0, t: 0 });
+        Box::new(Vectorized::new(contexts.iter().map(|_| counter()).collect()))
+    });
+    let telling = || {
+        let builder = RolloutWorker::builder().config(plain.clone()).env_spec(telling.clone());
+        builder.policy(PolicyId::DEFAULT, random())
+    };
+    assert!(!telling().build().unwrap().is_lockstep());
+    assert!(telling().sampler(SamplerChoice::Lockstep).build().is_err());
     // Numbered observations are preprocessed to one-hot rows unless nobody wants that.
     assert!(!lake(plain.clone()).is_lockstep() && lake(plain.raw()).is_lockstep());
 }

@@ -1,107 +1,87 @@
-//! The policy's own episodes, now and then.
+//! The policy's own episodes, now and then, in a process beside the run.
 
-use std::collections::BTreeMap;
+use std::{env, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use rollmesh_core::{
-    config::Config,
-    episode::EpisodeSummary,
-    ids::PolicyId,
-    sampler::BatchMode,
-    time::Micros,
-    weights::Weights,
-    worker::{InputSource, RolloutConfig, RolloutError, RolloutWorker, RolloutWorkerBuilder},
+    config::Config, eval_worker::EvalWorkerError, evaluation::EvaluationRequest, worker::RolloutConfig,
 };
-use serde::{Deserialize, Deserializer, Serialize};
 
-use super::plan::Plan;
-use crate::{NativeWorker as _, Registry, cli::signals::Interruption};
+use super::{learning, plan::Plan};
+use crate::{
+    Registry,
+    cli::exit::Failure,
+    eval::{EvalSpec, NUM_ENVS},
+    kernels,
+    train::{Candidate, Evaluated, RunEvaluation},
+};
 
-/// How long an evaluation goes on before it asks whether somebody has interrupted.
-const LOOK_EVERY: Micros = Micros(50_000);
+/// The most evaluations that a run is ahead of: their weights are in memory and in its checkpoints.
+const MAX_UNFINISHED: usize = 16;
 
-/// What the policy's own episodes were like.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Evaluation {
-    pub(super) episodes: usize,
-    #[serde(deserialize_with = "number")]
-    pub(super) return_mean: f64,
-    #[serde(deserialize_with = "number")]
-    pub(super) return_min: f64,
-    #[serde(deserialize_with = "number")]
-    pub(super) return_max: f64,
-    len_mean: f64,
-}
-
-/// JSON has no form for what is no number.
-fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
-}
-
-/// Plays a policy's own episodes, with the most likely actions.
+/// Evaluates a run's policy, with the most likely actions. What it finds depends on nothing but the weights: every
+/// evaluation has the same episodes.
 pub(super) struct Evaluator {
-    worker: RolloutWorker,
-    /// What the next evaluation begins with: episodes that are open are not in it, so every one begins with what was saved.
-    state: Vec<u8>,
-    episodes: usize,
+    /// What is started as the process of the evaluations.
+    program: PathBuf,
+    /// None where no episodes are wanted.
+    evaluation: Option<RunEvaluation>,
 }
 
 impl Evaluator {
-    pub(super) fn new(config: &RolloutConfig, registry: &Registry, plan: &Plan) -> Result<Self, RolloutError> {
-        // A horizon takes the place of the environment's own limit.
-        let env = config.env.as_ref().and_then(|env| registry.envs.spec(env).ok());
-        let limit = env.and_then(|env| env.max_episode_steps);
-        let horizon = Some(plan.evaluation_horizon).filter(|horizon| limit.is_none_or(|limit| *horizon < limit));
-        // One environment, since of several the short episodes would come first.
-        let config = RolloutConfig {
-            input: InputSource::default(),
-            io_config: Config::new(),
-            explore: false,
-            num_envs: 1,
-            horizon,
-            ..config.clone()
-        };
-        let config = config.batch_mode(BatchMode::CompleteEpisodes).rollout_fragment_length(1);
-        let mut worker = RolloutWorkerBuilder::new(registry.clone()).native().config(config).build()?;
-        let state = worker.save()?;
-        Ok(Self { worker, state, episodes: plan.evaluation_episodes as usize })
+    pub(super) fn new(config: &RolloutConfig, registry: &Registry, plan: &Plan) -> Result<Self, Failure> {
+        let program = env::current_exe();
+        let program = program.map_err(|error| Failure::other(format!("this program is not found: {error}")))?;
+        let episodes = NonZeroU32::new(plan.evaluation_episodes);
+        let evaluation = episodes.map(|episodes| evaluation(config, registry, plan, episodes)).transpose()?;
+        Ok(Self { program, evaluation })
     }
 
-    /// What the next evaluation depends on beside the weights.
-    pub(super) fn state(&self) -> &[u8] {
-        &self.state
-    }
-
-    /// Goes on as one that had this state.
-    pub(super) fn restore(&mut self, state: Vec<u8>) -> Result<(), RolloutError> {
-        self.worker.restore(&state)?;
-        self.state = state;
-        Ok(())
-    }
-
-    /// None also if somebody interrupts.
-    pub(super) fn run(
-        &mut self,
-        weights: &BTreeMap<PolicyId, Weights>,
-        interruption: &Interruption,
-    ) -> Result<Option<Evaluation>, RolloutError> {
-        self.worker.restore(&self.state)?;
-        self.worker.set_weights(weights, None, None)?;
-        let mut ended = Vec::new();
-        while ended.len() < self.episodes {
-            if interruption.is_noticed() {
-                return Ok(None);
-            }
-            self.worker.sample_within(LOOK_EVERY)?;
-            ended.extend(self.worker.metrics().episodes);
+    /// Has weights evaluated after those before them, from the next poll on.
+    pub(super) fn offer(&mut self, candidate: Candidate) {
+        if let Some(evaluation) = &mut self.evaluation {
+            evaluation.offer(candidate);
         }
-        self.state = self.worker.save()?;
-        let EpisodeSummary { episode_return, length, episodes, .. } = EpisodeSummary::of(&ended);
-        Ok((episodes > 0).then_some(Evaluation {
-            episodes,
-            return_mean: episode_return.mean,
-            return_min: episode_return.min,
-            return_max: episode_return.max,
-            len_mean: length.mean,
-        }))
     }
+
+    /// What was offered and has come to no end, the earliest first.
+    pub(super) fn unfinished(&self) -> impl Iterator<Item = &Candidate> {
+        self.evaluation.iter().flat_map(RunEvaluation::unfinished)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.unfinished().next().is_none()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.unfinished().count() >= MAX_UNFINISHED
+    }
+
+    /// What came of the earliest that is unfinished, if it comes to its end within that time.
+    pub(super) fn poll(&mut self, timeout: Duration) -> Option<Result<Evaluated, EvalWorkerError>> {
+        self.evaluation.as_mut()?.poll(&self.program, timeout)
+    }
+}
+
+fn evaluation(
+    config: &RolloutConfig,
+    registry: &Registry,
+    plan: &Plan,
+    episodes: NonZeroU32,
+) -> Result<RunEvaluation, Failure> {
+    let model = serde_json::json!({ "model": learning::model(config)? });
+    let mut spec = EvalSpec {
+        env_config: config.env_config.clone(),
+        num_envs: NUM_ENVS.min(episodes.get()),
+        seed: config.seed,
+        policy_config: Config::of(&model).map_err(Failure::other)?,
+        is_nice: true,
+        timeout_ms: u64::from(plan.evaluation_timeout.get()) * 1000,
+        ..EvalSpec::new(config.env.clone().unwrap_or_default())
+    };
+    // Before anything is learned.
+    let makers = spec.makers(registry, kernels::AUTO).map_err(Failure::usage)?;
+    let limit = makers.options().max_episode_steps.unwrap_or(u32::MAX).min(plan.evaluation_horizon);
+    spec.options.max_episode_steps = Some(limit);
+    let most = limit.saturating_mul(episodes.get().div_ceil(spec.num_envs));
+    Ok(RunEvaluation::new(spec, EvaluationRequest::of_episodes(episodes, most)))
 }

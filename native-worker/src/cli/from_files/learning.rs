@@ -18,7 +18,7 @@ use rollmesh_core::{
 use serde::Serialize;
 
 use super::{
-    evaluator::{Evaluation, Evaluator},
+    evaluator::Evaluator,
     plan::Plan,
     saved::{Progress as Measured, Saved},
 };
@@ -31,11 +31,13 @@ use crate::{
     },
     learner::Algorithm,
     progress::Progress,
-    train::RunDir,
+    train::{Candidate, Evaluated, EvaluationLine, EvaluationMetrics, RunDir},
 };
 
 /// How long nothing is saved at most, an update and an evaluation aside.
 const SAVED_EVERY: Duration = Duration::from_secs(10);
+/// How long it waits for an evaluation before it asks whether somebody has interrupted.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A line of `metrics.jsonl`.
 #[derive(Serialize)]
@@ -46,8 +48,6 @@ struct Line<'a> {
     wall_s: f64,
     #[serde(flatten)]
     learner: Option<&'a LearnInfo>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    evaluation: Option<Evaluation>,
 }
 
 #[derive(Serialize)]
@@ -61,7 +61,7 @@ pub(super) struct Summary {
     /// Rows learned from.
     pub(super) env_steps: u64,
     /// The last one.
-    pub(super) evaluation: Option<Evaluation>,
+    pub(super) evaluation: Option<EvaluationMetrics>,
     pub(super) wall_s: f64,
     pub(super) weights_hash: String,
     /// Why it ended before its time.
@@ -77,11 +77,12 @@ pub(super) struct FromFiles {
     dir: RunDir,
     /// None until the first one is saved.
     checkpoints: Option<Checkpoints>,
-    evaluation: Option<Evaluation>,
+    /// The last one.
+    evaluation: Option<EvaluationMetrics>,
     start: Instant,
     /// How long it had been running when it was saved.
     before: Duration,
-    /// When it was saved last, and after which update.
+    /// When it was saved last, and after which update; none if an evaluation has come to its end since.
     saved: (Instant, Option<u64>),
     /// Nothing is half done.
     is_between: bool,
@@ -99,73 +100,101 @@ impl FromFiles {
         Self { plan, config, evaluator, training, dir, checkpoints, evaluation, start, before, saved, is_between }
     }
 
-    /// Is what was saved after that update, with its worker and its evaluator as they were then.
-    pub(super) fn go_on(self, measured: &Measured) -> Self {
+    /// Is what was saved after that update, with its worker as it was then, and has its unfinished evaluations made again.
+    pub(super) fn go_on(mut self, measured: Measured, unfinished: Vec<Candidate>) -> Self {
+        unfinished.into_iter().for_each(|candidate| self.evaluator.offer(candidate));
         let saved = (Instant::now(), Some(self.training.done()));
-        Self { evaluation: measured.evaluation, before: measured.elapsed(), saved, ..self }
+        Self { before: measured.elapsed(), evaluation: measured.evaluation, saved, ..self }
     }
 
     /// Goes on until all rows are used up, the stop return is reached or somebody interrupts. Ends with an evaluation,
     /// unless somebody does not want to wait.
     pub(super) fn learn(&mut self, progress: &Progress) -> Result<(), Failure> {
-        while !self.is_over() {
+        loop {
+            // An evaluation decides only here whether the run goes on, however long it takes.
+            if self.plan.stop_return.is_some() || self.is_used_up() {
+                self.settle(progress);
+            }
+            if self.is_used_up() || self.is_solved() || self.training.interruption().is_noticed() {
+                return Ok(());
+            }
             self.is_between = false;
-            let Some(iteration) = self.training.iterate(self.start).map_err(learn::failure)? else { break };
+            let Some(iteration) = self.training.iterate(self.start).map_err(learn::failure)? else { return Ok(()) };
             let number = self.training.done() + 1;
             let (env_steps, learner) = (iteration.env_steps, iteration.infos.values().next().cloned());
             self.training.add(number, iteration);
-            let is_planned = self.plan.is_evaluated(number);
-            let is_due = is_planned || env_steps >= self.plan.max_env_steps;
-            let before = self.evaluator.state().to_vec();
-            let evaluation = if is_due { self.evaluate()? } else { None };
-            if is_due && !is_planned {
-                // Of one at the end the next ones know nothing: whoever goes further has those of a longer run.
-                self.evaluator.restore(before).map_err(Failure::other)?;
-            }
+            self.is_between = true;
             let wall_s = self.elapsed().as_secs_f64();
-            let line = Line { iteration: number, env_steps, wall_s, learner: learner.as_ref(), evaluation };
-            self.dir.add_metrics(&line).iter().for_each(|news| eprintln!("{news}"));
+            self.write(&Line { iteration: number, env_steps, wall_s, learner: learner.as_ref() });
+            if self.plan.is_evaluated(number) || self.is_used_up() {
+                self.evaluate(progress)?;
+            }
+            self.hear(Duration::ZERO, progress);
             progress.say(env_steps.min(self.plan.max_env_steps), &self.say(learner.as_ref()));
-            // Of an evaluation that was interrupted the next ones would have seen something.
-            let is_judged = !is_due || evaluation.is_some() || self.plan.evaluation_episodes == 0;
-            self.is_between = is_judged;
             let is_late = self.saved.0.elapsed() >= SAVED_EVERY;
-            if is_judged && (is_late || number.is_multiple_of(self.plan.checkpoint_interval.max(1))) {
+            if is_late || number.is_multiple_of(self.plan.checkpoint_interval.max(1)) {
                 self.save()?;
             }
         }
-        Ok(())
     }
 
-    fn is_over(&self) -> bool {
-        let is_used_up = self.training.env_steps() >= self.plan.max_env_steps;
-        is_used_up || self.is_solved() || self.training.interruption().is_noticed()
+    fn is_used_up(&self) -> bool {
+        self.training.env_steps() >= self.plan.max_env_steps
     }
 
     fn elapsed(&self) -> Duration {
         self.before + self.start.elapsed()
     }
 
-    /// The policy is written before it is judged.
-    fn evaluate(&mut self) -> Result<Option<Evaluation>, Failure> {
+    fn write(&mut self, line: &impl Serialize) {
+        self.dir.add_metrics(line).iter().for_each(|news| eprintln!("{news}"));
+    }
+
+    /// Has the policy evaluated beside the run. It is written before it is judged.
+    fn evaluate(&mut self, progress: &Progress) -> Result<(), Failure> {
         let policy = self.policy()?;
         if let Err(error) = self.dir.write_policy(&policy) {
             eprintln!("warning: the policy was not written: {error}");
         }
-        let weights = self.training.worker().weights(None).map_err(Failure::other)?;
-        let evaluation = self.evaluator.run(&weights, self.training.interruption()).map_err(Failure::other)?;
-        self.evaluation = evaluation.or(self.evaluation);
-        Ok(evaluation)
+        while self.evaluator.is_full() && !self.training.interruption().is_noticed() {
+            self.hear(LOOK_EVERY, progress);
+        }
+        let PolicyCheckpoint { iteration, env_steps, weights, .. } = policy;
+        self.evaluator.offer(Candidate { iteration, env_steps, weights });
+        Ok(())
+    }
+
+    /// Waits until all evaluations have come to their end, or somebody does not want to wait.
+    fn settle(&mut self, progress: &Progress) {
+        while !self.evaluator.is_idle() && !self.training.interruption().is_noticed() {
+            self.hear(LOOK_EVERY, progress);
+        }
+    }
+
+    /// What came of an evaluation, if it comes to its end within that time. What goes wrong there is told, and nothing else
+    /// comes of it.
+    fn hear(&mut self, timeout: Duration, progress: &Progress) {
+        let evaluated = self.evaluator.unfinished().next().map_or(0, |candidate| candidate.iteration);
+        let Some(outcome) = self.evaluator.poll(timeout) else { return };
+        self.saved.1 = None;
+        match outcome {
+            Ok(Evaluated { metrics, .. }) => {
+                self.write(&EvaluationLine { evaluation: &metrics });
+                self.evaluation = Some(metrics);
+            }
+            Err(error) => progress.println(&format!("warning: after update {evaluated}: {error}")),
+        }
     }
 
     fn is_solved(&self) -> bool {
-        let reached = |target: f64| self.evaluation.is_some_and(|evaluation| evaluation.return_mean >= target);
-        self.plan.stop_return.is_some_and(reached)
+        let mean = self.evaluation.as_ref().and_then(|evaluation| evaluation.episode_return_mean);
+        self.plan.stop_return.is_some_and(|target| mean.is_some_and(|mean| mean >= target))
     }
 
     fn say(&self, learner: Option<&LearnInfo>) -> String {
         let loss = learner.and_then(|info| info.get("policy_loss")).copied().unwrap_or(f64::NAN);
-        let own = self.evaluation.map_or_else(String::new, |own| format!(" · return {:.1}", own.return_mean));
+        let own = self.evaluation.as_ref().and_then(|evaluation| evaluation.episode_return_mean);
+        let own = own.map_or_else(String::new, |mean| format!(" · return {mean:.1}"));
         format!("loss {loss:.4}{own}")
     }
 
@@ -178,19 +207,19 @@ impl FromFiles {
             return self.dir.write_policy(&policy).map_err(Failure::other);
         };
         let (metrics_bytes, _) = self.dir.bytes();
-        let progress = Measured::new(metrics_bytes, self.elapsed(), self.evaluation, self.training.read());
+        let progress = Measured::new(metrics_bytes, self.elapsed(), self.evaluation.clone(), self.training.read());
         let worker = self.training.worker().save().map_err(Failure::other)?;
-        let evaluator = self.evaluator.state().to_vec();
-        match self.write(Saved { policy, worker, input, evaluator, progress }) {
+        let unfinished = self.evaluator.unfinished().cloned().collect();
+        match self.write_checkpoint(Saved { policy, worker, input, unfinished, progress }) {
             Ok(()) => self.saved.1 = Some(self.training.done()),
             Err(error) => eprintln!("warning: no checkpoint was saved: {error}"),
         }
         Ok(())
     }
 
-    fn write(&mut self, saved: Saved) -> io::Result<()> {
+    fn write_checkpoint(&mut self, saved: Saved) -> io::Result<()> {
         let files = saved.into_files(self.dir.config())?;
-        let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
+        let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
         // Its lines are counted.
         self.dir.share_lines()?.iter().try_for_each(File::sync_data)?;
         // The directory may be one again that it was not the last time.
@@ -208,8 +237,7 @@ impl FromFiles {
         let (algo, config) = (self.plan.algo, &self.config);
         let weights = self.training.worker().weights(None).map_err(Failure::other)?;
         let weights: Weights = weights.into_values().next().ok_or_else(|| Failure::other("there is no policy"))?;
-        let settings = config.policies.get(&PolicyId::DEFAULT).map_or_else(Config::new, |policy| policy.config.clone());
-        let settings = config.policy_config.merged(&settings);
+        let settings = settings(config);
         let parsed = match algo {
             TrainAlgo::Marwil => Algorithm::marwil(&settings),
             _ => Algorithm::bc(&settings),
@@ -224,7 +252,7 @@ impl FromFiles {
             env_config: config.env_config.clone(),
         };
         Ok(PolicyCheckpoint {
-            model: ModelConfig::of(&settings).map_err(Failure::other)?,
+            model: model(config)?,
             gamma: parsed.map_err(Failure::other)?.advantages().gamma,
             iteration: self.training.done(),
             env_steps: self.training.env_steps(),
@@ -246,7 +274,7 @@ impl FromFiles {
             solved: self.is_solved(),
             iterations: self.training.done(),
             env_steps: self.training.env_steps(),
-            evaluation: self.evaluation,
+            evaluation: self.evaluation.clone(),
             wall_s: self.elapsed().as_secs_f64(),
             weights_hash: weights_hash(&policy.weights).to_string(),
             error,
@@ -257,4 +285,15 @@ impl FromFiles {
         self.training.stop().map_err(Failure::other)?;
         Ok(summary)
     }
+}
+
+/// Settings of the policy.
+fn settings(config: &RolloutConfig) -> Config {
+    let own = config.policies.get(&PolicyId::DEFAULT).map_or_else(Config::new, |policy| policy.config.clone());
+    config.shared_policy_config().merged(&own)
+}
+
+/// The policy's networks.
+pub(super) fn model(config: &RolloutConfig) -> Result<ModelConfig, Failure> {
+    ModelConfig::of(&settings(config)).map_err(Failure::usage)
 }

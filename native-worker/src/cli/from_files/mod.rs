@@ -24,7 +24,7 @@ use super::{exit::Failure, given, learn::Training, log::Log, signals::Interrupti
 use crate::{
     NativeWorker as _, Registry,
     progress::Progress,
-    train::{RunDir, RunSettings},
+    train::{EvaluationMetrics, RunDir, RunSettings},
 };
 
 /// Flags of learning from files.
@@ -45,15 +45,16 @@ pub(super) struct FileFlags {
     /// Rows of the input per update
     #[arg(long, value_name = "N", default_value_t = 2000, requires = "input")]
     train_batch_size: u32,
-    /// Play the policy's own episodes after every N updates, with its most likely actions: beside the run, in a process of
-    /// its own; with --input in between, and at the end [default: never; with --input and a stop return 10]
+    /// Play the policy's own episodes after every N updates, with its most likely actions, beside the run, in a process of
+    /// its own; with --input also at the end, which waits for that, and before a stop return, for which every update waits
+    /// that is evaluated [default: never; with --input and a stop return 10]
     #[arg(long, value_name = "N")]
     pub(super) evaluation_interval: Option<u64>,
     /// Episodes to play then; 0 for none [default: 20]
     #[arg(long, value_name = "M")]
     pub(super) evaluation_episodes: Option<u32>,
-    /// Give an evaluation beside the run up if nothing moves in it for so many seconds [default: 600]
-    #[arg(long, value_name = "S", conflicts_with = "input")]
+    /// Give an evaluation up if nothing moves in it for so many seconds [default: 600]
+    #[arg(long, value_name = "S")]
     pub(super) evaluation_timeout: Option<NonZeroU32>,
     /// With --input: most steps of an evaluation episode, if the environment does not do so before
     #[arg(long, value_name = "N", default_value_t = 100_000, requires = "input",
@@ -93,7 +94,7 @@ const OF_HUBS: [&str; 27] = [
 ];
 
 /// Flags that are refused beside `--input` one by one.
-const OF_SAMPLING: [&str; 4] = ["hung_worker_timeout", "output", "observation_filter", "evaluation_timeout"];
+const OF_SAMPLING: [&str; 3] = ["hung_worker_timeout", "output", "observation_filter"];
 
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let run = args.config()?;
@@ -133,12 +134,11 @@ pub(super) fn resume(args: &TrainArgs, dir: &Path, registry: &Registry) -> Resul
     run.check(args).map_err(Failure::usage)?;
     let SavedRun { config, plan, saved, notices, lock, .. } = run;
     let plan = plan.with(args)?;
-    let (mut worker, mut evaluator) = workers(&config, registry, &plan)?;
+    let (mut worker, evaluator) = workers(&config, registry, &plan)?;
     notices.iter().for_each(|notice| eprintln!("{notice}"));
-    if let Some(Saved { policy, worker: state, input, evaluator: evaluated, .. }) = &saved {
+    if let Some(Saved { policy, worker: state, input, .. }) = &saved {
         worker.restore(state).map_err(Failure::usage)?;
         worker.set_input_position(input).map_err(Failure::usage)?;
-        evaluator.restore(evaluated.clone()).map_err(Failure::usage)?;
         if !args.json {
             eprintln!("going on after iteration {}, {} rows", policy.iteration, policy.env_steps);
         }
@@ -149,11 +149,11 @@ pub(super) fn resume(args: &TrainArgs, dir: &Path, registry: &Registry) -> Resul
     let log = Log::new(&config).map_err(Failure::usage)?;
     finish(log, &plan, args.json, dir, |log| {
         let training = Training::new(worker, log, config.train_batch_size as usize, Interruption::watch());
-        match &saved {
+        match saved {
             None => FromFiles::new((config, plan.clone()), training, evaluator, files),
-            Some(Saved { policy, progress, .. }) => {
+            Some(Saved { policy, progress, unfinished, .. }) => {
                 let training = training.go_on(policy.iteration, progress.read());
-                FromFiles::new((config, plan.clone()), training, evaluator, files).go_on(progress)
+                FromFiles::new((config, plan.clone()), training, evaluator, files).go_on(progress, unfinished)
             }
         }
     })
@@ -162,8 +162,8 @@ pub(super) fn resume(args: &TrainArgs, dir: &Path, registry: &Registry) -> Resul
 /// The worker that reads, and the one that plays the policy's own episodes.
 fn workers(config: &RolloutConfig, registry: &Registry, plan: &Plan) -> Result<(RolloutWorker, Evaluator), Failure> {
     let worker = RolloutWorkerBuilder::new(registry.clone()).native().config(config.clone()).build();
-    let evaluator = Evaluator::new(config, registry, plan).map_err(Failure::usage)?;
-    Ok((worker.map_err(Failure::usage)?, evaluator))
+    let worker = worker.map_err(Failure::usage)?;
+    Ok((worker, Evaluator::new(config, registry, plan)?))
 }
 
 /// Lets a run learn, and says what it has come to.
@@ -212,9 +212,13 @@ fn print(summary: &Summary, directory: &Path) {
     println!("{} with {}, seed {}", summary.env, summary.algo, summary.seed);
     println!("rows          {} in {} updates, {:.1} s", summary.env_steps, summary.iterations, summary.wall_s);
     if let Some(own) = &summary.evaluation {
+        let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"));
+        let EvaluationMetrics { episodes, iteration, .. } = own;
         println!(
-            "mean return   {:.2} (from {:.2} to {:.2}, {} episodes, most likely actions)",
-            own.return_mean, own.return_min, own.return_max, own.episodes
+            "mean return   {} (from {} to {}, {episodes} episodes after update {iteration}, most likely actions)",
+            number(own.episode_return_mean),
+            number(own.episode_return_min),
+            number(own.episode_return_max),
         );
     }
     println!("weights hash  {}", summary.weights_hash);

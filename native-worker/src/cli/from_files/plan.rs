@@ -1,5 +1,7 @@
 //! What is asked of a run: what its worker is told, and what there is to know besides.
 
+use std::num::NonZeroU32;
+
 use rollmesh_core::{
     config::Config,
     worker::{InputSource, RolloutConfig},
@@ -33,6 +35,8 @@ pub(super) struct Plan {
     pub(super) evaluation_interval: Option<u64>,
     pub(super) evaluation_episodes: u32,
     pub(super) evaluation_horizon: u32,
+    /// Seconds.
+    pub(super) evaluation_timeout: NonZeroU32,
 }
 
 impl Plan {
@@ -52,6 +56,7 @@ impl Plan {
             evaluation_interval: args.files.evaluation_interval,
             evaluation_episodes: args.files.evaluation_episodes.unwrap_or(20),
             evaluation_horizon: args.files.evaluation_horizon,
+            evaluation_timeout: config.evaluation.timeout_s,
         };
         plan.checked()
     }
@@ -64,6 +69,7 @@ impl Plan {
             checkpoint_interval: args.checkpoint_interval.unwrap_or(self.checkpoint_interval),
             evaluation_interval: args.files.evaluation_interval.or(self.evaluation_interval),
             evaluation_episodes: args.files.evaluation_episodes.unwrap_or(self.evaluation_episodes),
+            evaluation_timeout: args.files.evaluation_timeout.unwrap_or(self.evaluation_timeout),
             ..self
         };
         plan.checked()

@@ -8,27 +8,26 @@ use std::{
     time::Duration,
 };
 
-use rollmesh_core::{config::Config, sampler::Position, worker::RolloutConfig};
+use rollmesh_core::{config::Config, ids::WeightsVersion, sampler::Position, worker::RolloutConfig};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{evaluator::Evaluation, plan::Plan};
+use super::plan::Plan;
 use crate::{
-    checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint},
+    checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint, weights_file},
     cli::{
         read_metrics::ReadMetrics,
         train::{TrainAlgo, TrainArgs},
     },
-    train::{Left, PLAN, ResumeError, differences},
+    train::{Candidate, EvaluationMetrics, Left, PLAN, ResumeError, differences},
 };
 
 const CONFIG: &str = "config.toml";
 const WORKER: &str = "worker.bin";
 const INPUT: &str = "input.bin";
-const EVALUATOR: &str = "evaluator.bin";
 const RUN: &str = "run.json";
 
 /// Layout of [`RUN`]; a later one has another number.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// A run between two updates: a checkpoint's contents.
 pub(super) struct Saved {
@@ -37,7 +36,8 @@ pub(super) struct Saved {
     pub(super) worker: Vec<u8>,
     /// What is read next.
     pub(super) input: Position,
-    pub(super) evaluator: Vec<u8>,
+    /// What is still to be evaluated.
+    pub(super) unfinished: Vec<Candidate>,
     pub(super) progress: Progress,
 }
 
@@ -49,21 +49,45 @@ pub(super) struct Progress {
     /// Of `metrics.jsonl`, up to the last update.
     pub(super) metrics_bytes: u64,
     wall_s: f64,
-    pub(super) evaluation: Option<Evaluation>,
+    /// The last one.
+    pub(super) evaluation: Option<EvaluationMetrics>,
+    /// Those that had not come to their end, the earliest first.
+    unfinished: Vec<Unfinished>,
     blackholed_env_steps: u64,
     corrupt_lines: u64,
+}
+
+/// A [`Candidate`] but for its weights, which have a file of their own.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unfinished {
+    iteration: u64,
+    env_steps: u64,
+    weights_version: u64,
+}
+
+impl Unfinished {
+    fn of(candidate: &Candidate) -> Self {
+        let Candidate { iteration, env_steps, weights } = candidate;
+        Self { iteration: *iteration, env_steps: *env_steps, weights_version: weights.version().0 }
+    }
+
+    fn file(self) -> String {
+        format!("unfinished-{}.safetensors", self.iteration)
+    }
 }
 
 impl Progress {
     pub(super) fn new(
         metrics_bytes: u64,
         elapsed: Duration,
-        evaluation: Option<Evaluation>,
+        evaluation: Option<EvaluationMetrics>,
         read: &ReadMetrics,
     ) -> Self {
         let ReadMetrics { blackholed_env_steps, corrupt_lines, .. } = *read;
         let wall_s = elapsed.as_secs_f64();
-        Self { format: FORMAT, metrics_bytes, wall_s, evaluation, blackholed_env_steps, corrupt_lines }
+        let unfinished = Vec::new();
+        Self { format: FORMAT, metrics_bytes, wall_s, evaluation, unfinished, blackholed_env_steps, corrupt_lines }
     }
 
     pub(super) fn read(&self) -> ReadMetrics {
@@ -77,13 +101,19 @@ impl Progress {
 
 impl Saved {
     /// The files, beside the configuration as it is in the run's directory.
-    pub(super) fn into_files(self, config: &str) -> io::Result<Vec<(&'static str, Vec<u8>)>> {
-        let mut files: Vec<(&str, Vec<u8>)> = self.policy.to_files()?.into();
-        files.push((CONFIG, config.into()));
-        files.push((WORKER, self.worker));
-        files.push((INPUT, self.input.as_bytes().to_vec()));
-        files.push((EVALUATOR, self.evaluator));
-        files.push((RUN, serde_json::to_vec_pretty(&self.progress)?));
+    pub(super) fn into_files(self, config: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
+        let unfinished = self.unfinished.iter().map(Unfinished::of).collect();
+        let progress = Progress { unfinished, ..self.progress };
+        let mut files = vec![
+            (CONFIG.into(), config.into()),
+            (WORKER.into(), self.worker),
+            (INPUT.into(), self.input.as_bytes().to_vec()),
+            (RUN.into(), serde_json::to_vec_pretty(&progress)?),
+        ];
+        files.extend(self.policy.to_files()?.map(|(name, contents)| (name.into(), contents)));
+        for (candidate, entry) in self.unfinished.iter().zip(&progress.unfinished) {
+            files.push((entry.file(), weights_file::to_bytes(&candidate.weights).map_err(io::Error::other)?));
+        }
         Ok(files)
     }
 
@@ -94,12 +124,18 @@ impl Saved {
         let policy = PolicyCheckpoint::from_files(&files, dir)?;
         let mut take = |name: &str| files.remove(name).ok_or_else(|| bad(name, "it is missing".into()));
         let config = String::from_utf8(take(CONFIG)?).map_err(|_| bad(CONFIG, "it is no text".into()))?;
-        let (worker, input, evaluator) = (take(WORKER)?, Position::from_bytes(take(INPUT)?), take(EVALUATOR)?);
+        let (worker, input) = (take(WORKER)?, Position::from_bytes(take(INPUT)?));
         let progress: Progress = serde_json::from_slice(&take(RUN)?).map_err(|error| bad(RUN, error.to_string()))?;
         if progress.format != FORMAT {
             return Err(bad(RUN, format!("it has format {}, this version reads {FORMAT}", progress.format)));
         }
-        Ok((config, Self { policy, worker, input, evaluator, progress }))
+        let unfinished = progress.unfinished.iter().map(|entry| {
+            let weights = weights_file::from_bytes(&take(&entry.file())?, WeightsVersion(entry.weights_version));
+            let weights = weights.map_err(|error| bad(&entry.file(), error.to_string()))?;
+            Ok::<_, ResumeError>(Candidate { iteration: entry.iteration, env_steps: entry.env_steps, weights })
+        });
+        let unfinished = unfinished.collect::<Result<_, _>>()?;
+        Ok((config, Self { policy, worker, input, unfinished, progress }))
     }
 }
 

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 use super::EvalHub;
 use crate::net::{HubSocket, connect};
 
-/// A hub pings every five seconds; after this time without a sign of it, it is taken for gone.
+/// A hub pings every five seconds, and takes what it is told; after this time without either, it is taken for gone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 /// A hub has this long to take a goodbye.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -48,14 +48,14 @@ pub(super) fn over(state: &SessionState) -> Option<String> {
 /// Connects, and carries frames until either end is over.
 pub(super) async fn carry(hub: &EvalHub, end: &mut impl End) {
     let reason = match connect(hub.url.as_str(), &hub.trust).await {
-        Ok(socket) => converse(socket, end).await,
+        Ok(socket) => converse(socket, end, SILENCE_LIMIT).await,
         Err(reason) => reason,
     };
     end.lost(&reason);
 }
 
 /// Returns why it is over.
-async fn converse(socket: HubSocket, end: &mut impl End) -> String {
+async fn converse(socket: HubSocket, end: &mut impl End, limit: Duration) -> String {
     let (mut sink, mut stream) = socket.split();
     let changes = end.changes();
     let mut heard = Instant::now();
@@ -64,8 +64,10 @@ async fn converse(socket: HubSocket, end: &mut impl End) -> String {
         let change = changes.notified();
         let failed = loop {
             let Some(frame) = end.poll_frame() else { break None };
-            if let Err(error) = sink.send(Frame::Binary(frame.into())).await {
-                break Some(error.to_string());
+            match timeout(limit, sink.send(Frame::Binary(frame.into()))).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => break Some(error.to_string()),
+                Err(_) => break Some(format!("the hub has taken nothing for {} s", limit.as_secs())),
             }
         };
         if let Some(reason) = failed.or_else(|| end.is_over()) {
@@ -75,18 +77,62 @@ async fn converse(socket: HubSocket, end: &mut impl End) -> String {
         tokio::select! {
             () = change => {}
             () = sleep_until(until) => {}
-            frame = timeout_at(heard + SILENCE_LIMIT, stream.next()) => {
+            frame = timeout_at(heard + limit, stream.next()) => {
                 heard = Instant::now();
                 match frame {
                     Ok(Some(Ok(Frame::Binary(frame)))) => end.handle_frame(&frame),
                     Ok(Some(Ok(Frame::Close(_))) | None) => break "the hub closed the connection".to_owned(),
                     Ok(Some(Ok(_))) => {}
                     Ok(Some(Err(error))) => break error.to_string(),
-                    Err(_) => break format!("nothing was heard from the hub for {} s", SILENCE_LIMIT.as_secs()),
+                    Err(_) => break format!("nothing was heard from the hub for {} s", limit.as_secs()),
                 }
             }
         }
     };
     let _ = timeout(FAREWELL, sink.close()).await;
     reason
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::control::Trust;
+
+    /// Always has something to say.
+    struct Talks;
+
+    impl End for Talks {
+        fn handle_frame(&mut self, _: &[u8]) {}
+        fn poll_frame(&mut self) -> Option<Vec<u8>> {
+            Some(vec![0; 1 << 17])
+        }
+        fn changes(&self) -> Arc<Notify> {
+            Arc::default()
+        }
+        fn patience(&self) -> Option<Duration> {
+            None
+        }
+        fn is_over(&self) -> Option<String> {
+            None
+        }
+        fn lost(&mut self, _: &str) {}
+    }
+
+    #[tokio::test]
+    async fn a_hub_that_takes_nothing_is_taken_for_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}", listener.local_addr().unwrap());
+        let hub = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            // Kept open, and never read.
+            tokio_tungstenite::accept_async(stream).await.unwrap()
+        };
+        let trust = Trust::default();
+        let (hub, socket) = tokio::join!(hub, connect(&url, &trust));
+        let reason = converse(socket.unwrap(), &mut Talks, Duration::from_millis(300)).await;
+        assert!(reason.starts_with("the hub has taken nothing for"), "{reason}");
+        drop(hub);
+    }
 }

@@ -1,23 +1,26 @@
 //! What is found about a run's weights beside it.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use super::{
-    super::evaluation::{Evaluated, EvaluationLine},
+    super::evaluation::{Candidate, Evaluated, EvaluationLine},
     Run,
 };
 use crate::{eval::EvalWorkerError, lines::LineNews};
 
 impl Run {
-    /// Has the weights evaluated, if it is time. `program` is what local workers are.
-    pub(crate) fn evaluate_if_due(&mut self, program: &Path) -> Result<(), EvalWorkerError> {
-        let Some(evaluation) = &mut self.evaluation else { return Ok(()) };
-        evaluation.offer(program, &self.weights, (self.iteration, self.env_steps))
+    /// Has the weights evaluated, if it is time.
+    pub(crate) fn evaluate_if_due(&mut self) {
+        let is_due = self.config.as_ref().is_some_and(|config| config.evaluation.is_due(self.iteration));
+        if let (true, Some(evaluation)) = (is_due, &mut self.evaluation) {
+            let (iteration, env_steps, weights) = (self.iteration, self.env_steps, self.weights.clone());
+            evaluation.offer_latest(Candidate { iteration, env_steps, weights });
+        }
     }
 
-    /// What came of an evaluation that is over.
+    /// What came of an evaluation that is over. `program` is what local workers are.
     pub(crate) fn poll_evaluation(&mut self, program: &Path) -> Option<Result<Evaluated, EvalWorkerError>> {
-        self.evaluation.as_mut()?.poll(program)
+        self.evaluation.as_mut()?.poll(program, Duration::ZERO)
     }
 
     /// Writes a line of metrics, if the run has files.

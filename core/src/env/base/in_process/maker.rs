@@ -106,7 +106,9 @@ impl Made {
             Self::Lane(env) => {
                 let EnvSpaces { observation, observation_type, .. } = single.ok_or_else(no_spaces)?;
                 let len = observation.shape().elements();
-                env.reset_at(0, rng, turn.obs_mut().row_mut(&AgentId::SINGLE, *observation_type, len))
+                env.reset_at(0, rng, turn.obs_mut().row_mut(&AgentId::SINGLE, *observation_type, len))?;
+                tell_info(env.as_ref(), turn);
+                Ok(())
             }
             Self::MultiAgent(env) => env.reset(rng, turn),
         }
@@ -138,6 +140,7 @@ impl Made {
                     turn.truncate(&AgentId::SINGLE);
                     turn.truncate_all();
                 }
+                tell_info(env.as_ref(), turn);
                 Ok(())
             }
             Self::MultiAgent(env) => {
@@ -159,6 +162,14 @@ impl Made {
             Self::Lane(env) => SubEnv::Lane { env: env.as_mut(), lane: 0 },
             Self::MultiAgent(env) => SubEnv::MultiAgent(env.as_mut()),
         }
+    }
+}
+
+/// The single agent's info. Environments without infos cost nothing but the question.
+fn tell_info(env: &dyn AnyVectorEnv, turn: &mut Turn) {
+    let mut info = Vec::new();
+    if env.info_at(0, &mut info) {
+        turn.info(&AgentId::SINGLE, info);
     }
 }
 
