@@ -109,7 +109,7 @@ impl WorkerGroup {
                     Ok(())
                 }
             };
-            failed = failed.or(merged.err());
+            failed = failed.or_else(|| merged.err());
         }
         failed.map_or(Ok(()), Err)
     }

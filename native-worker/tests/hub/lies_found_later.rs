@@ -54,10 +54,10 @@ async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk(
         let token_file = Some(tokens.clone());
         TestHub::start_watchful(SecurityConfig { distrust, token_file, ..SecurityConfig::default() }).await
     };
-    let resume = async |hub: &TestHub| {
+    let saved = || {
         let saved = SavedRun::load(&run_dir).unwrap();
         let config = TrainConfig { output: Some(output.clone()), ..saved.config().clone() };
-        hub.hub.resume(saved.with_config(config).unwrap()).await.unwrap()
+        saved.with_config(config).unwrap()
     };
 
     // Everybody is trusted at first; then somebody who is not lies, and nobody looks.
@@ -67,11 +67,11 @@ async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk(
     let run = first.train(config).await;
     live(first, run, token, (3, false)).await;
     let second = hub(0.0, true).await;
-    let run = resume(&second).await;
+    let run = second.hub.resume(saved()).await.unwrap();
     live(second, run, token, (7, true)).await;
 
     let mut third = hub(1.0, true).await;
-    let run = resume(&third).await;
+    let run = third.hub.resume(saved()).await.unwrap();
     lie_after(&third, token, 0).await;
     let line = third.notice("the run goes back").await;
     assert!(line.contains(" to 3, before what a liar made"), "{line}");

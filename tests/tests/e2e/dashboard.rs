@@ -92,6 +92,12 @@ impl Dashboard {
         self.run(script, vec![json!(selector(id))]).await.as_str().map(str::to_owned)
     }
 
+    /// What a field holds.
+    pub(crate) async fn value(&self, id: &str) -> String {
+        let script = "return document.querySelector(arguments[0]).value";
+        self.run(script, vec![json!(selector(id))]).await.as_str().expect("a field").to_owned()
+    }
+
     pub(crate) async fn attribute(&self, id: &str, name: &str) -> Option<String> {
         let script = "return document.querySelector(arguments[0])?.getAttribute(arguments[1]) ?? null";
         self.run(script, vec![json!(selector(id)), json!(name)]).await.as_str().map(str::to_owned)

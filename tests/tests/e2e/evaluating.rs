@@ -56,6 +56,12 @@ async fn hub() -> Hub {
 
 /// Makes the tab an evaluation worker, as a person does.
 async fn evaluate_as(page: &Dashboard, name: &str) {
+    want_to_evaluate_as(page, name).await;
+    wait_for_state(page, "idle").await;
+    assert_eq!(page.text("tab-name").await.as_deref(), Some(name));
+}
+
+async fn want_to_evaluate_as(page: &Dashboard, name: &str) {
     page.wait_for("connection", "data-state", "online").await;
     page.click("evaluate-more").await;
     page.choose("evaluate-env", ENV).await;
@@ -69,8 +75,6 @@ async fn evaluate_as(page: &Dashboard, name: &str) {
     .await;
     page.fill("evaluate-name", name).await;
     page.click("evaluate").await;
-    wait_for_state(page, "idle").await;
-    assert_eq!(page.text("tab-name").await.as_deref(), Some(name));
 }
 
 async fn wait_for_state(page: &Dashboard, state: &str) {
@@ -111,10 +115,22 @@ async fn a_tab_evaluates_under_a_name_with_the_same_bits() {
     page.browser.screenshot("evaluating", DESKTOP).await;
     page.assert_quiet_console().await;
 
-    // The tab is closed in the middle: that is told once.
+    // Another one cannot have its name, and keeps what was typed.
     let client = &page.browser.client;
     let tab = client.window().await.expect("the tab has a handle");
     let next = client.new_window(true).await.expect("another tab").handle;
+    client.switch_to_window(next.clone()).await.expect("the other one is there");
+    page.go_to(&hub.dashboard_url()).await;
+    want_to_evaluate_as(&page, "judge").await;
+    page.wait("it is told", async || page.text("toast").await.is_some_and(|text| text.contains("'judge' is taken")))
+        .await;
+    wait_for_state(&page, "not a worker").await;
+    assert_eq!(
+        (page.value("evaluate-name").await.as_str(), page.value("evaluate-seed").await.as_str()),
+        ("judge", "7")
+    );
+
+    // The tab is closed in the middle: that is told once.
     client.switch_to_window(tab).await.expect("the first one is still there");
     client.close_window().await.expect("it closes");
     client.switch_to_window(next).await.expect("the other one is there");
@@ -127,7 +143,7 @@ async fn a_tab_evaluates_under_a_name_with_the_same_bits() {
     told.await.expect("no panic");
 
     // Another one takes its place.
-    page.go_to(&hub.dashboard_url()).await;
+    page.reload().await;
     evaluate_as(&page, "judge").await;
     let again = spawn_blocking(move || evaluate(&mut find().expect("the name is found again")));
     assert!(again.await.expect("no panic") == here, "the same bits again");

@@ -10,6 +10,7 @@ mod dashboard;
 mod determinism;
 mod driver;
 mod evaluating;
+mod evaluations;
 mod front;
 mod group;
 mod program;

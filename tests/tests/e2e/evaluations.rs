@@ -1,0 +1,58 @@
+//! The evaluations of a run, as its dashboard shows them.
+
+use fantoccini::Locator;
+use tempfile::TempDir;
+
+use super::{
+    browser::DESKTOP,
+    dashboard::{Dashboard, selector},
+    program::Program,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_evaluated_before_everybodys_eyes() {
+    let page = Dashboard::start().await;
+    let directory = TempDir::new().expect("a directory");
+    let run_dir = directory.path().to_str().expect("a plain name");
+    // It would go on for a day.
+    let run = ["--workers", "1", "--num-envs-per-worker", "4", "--max-env-steps", "10000000000", "--run-dir", run_dir];
+    let program =
+        Program::start("train", run.iter().chain(&["--evaluation-interval", "2", "--evaluation-episodes", "1"]));
+    page.go_to(program.url()).await;
+    page.wait_for("connection", "data-state", "online").await;
+
+    page.wait("evaluations have a curve", async || points(&page).await >= 2).await;
+    watch(&page).await;
+    let slot = page.browser.client.find(Locator::Css(&selector("live-slot"))).await.expect("it is there");
+    assert!(!slot.is_enabled().await.expect("it can be asked"), "a slot is not what is shown");
+    page.browser.screenshot("evaluations", DESKTOP).await;
+
+    // Back to the slot, and forth.
+    page.click("live-evaluation").await;
+    page.wait("the slot is back", async || caption(&page).await.contains("slot 0")).await;
+    let before = points(&page).await;
+    page.reload().await;
+    page.wait_for("connection", "data-state", "online").await;
+    page.wait("the curve is back", async || points(&page).await >= before).await;
+    watch(&page).await;
+    page.assert_quiet_console().await;
+}
+
+/// Points of the curve, which is not there before the first.
+async fn points(page: &Dashboard) -> u64 {
+    let points = page.attribute("chart-evaluation", "data-points").await;
+    points.and_then(|points| points.parse().ok()).unwrap_or(0)
+}
+
+async fn caption(page: &Dashboard) -> String {
+    page.text("live-caption").await.unwrap_or_default()
+}
+
+/// Switches to the latest evaluation, which is played.
+async fn watch(page: &Dashboard) {
+    page.click("live-evaluation").await;
+    page.wait("an evaluation is shown", async || caption(page).await.contains("evaluation")).await;
+    let row = page.attribute("live-canvas", "data-row").await;
+    page.wait("its picture changes", async || page.attribute("live-canvas", "data-row").await != row).await;
+    assert!(caption(page).await.contains("evaluation"));
+}
