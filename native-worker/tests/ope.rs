@@ -203,6 +203,27 @@ async fn whole_numbers_are_rewards_too_and_errors_name_a_line() {
 }
 
 #[tokio::test]
+async fn intervals_that_hang_on_few_episodes_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = policy(folder.path(), "own", 1);
+    let lines = folder.path().join("lines.json").display().to_string();
+    // Of twenty episodes one was all but impossible under the policy that acted.
+    let write = |odd: &str| {
+        let episodes = (0..20).map(|i| {
+            let (id, rewards) = (format!("[{i}, {i}]"), format!("[1, 1.{i}]"));
+            line(&[("eps_id", &id), ("rewards", &rewards), ("action_prob", if i == 3 { odd } else { "[0.5, 0.5]" })])
+        });
+        std::fs::write(&lines, episodes.collect::<String>()).unwrap();
+    };
+    let args = ["--input", &lines, "--policy", &own, "--estimator", "is,cwpdis", "--json"];
+    write("[0.5, 0.5]");
+    assert_eq!(json(&run(&args, 0).await.0)["hints"], json!([]));
+    write("[0.0001, 0.0001]");
+    let hints = json(&run(&args, 0).await.0)["hints"].to_string();
+    assert!(hints.contains("the interval of is") && hints.contains("few episodes carry everything"), "{hints}");
+}
+
+#[tokio::test]
 async fn runs_with_the_same_ids_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     let own = policy(folder.path(), "own", 1);

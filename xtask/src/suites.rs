@@ -104,7 +104,8 @@ pub(crate) fn coverage(job: &Job) -> Result<()> {
 pub(crate) fn node(job: &Job) -> Result<()> {
     let module = artifacts::node_module(job)?;
     let mut node = command("node");
-    node.args(["--test", "--test-reporter=tap", "tests/node/rollout_hash.test.mjs", "tests/node/sampler.test.mjs"]);
+    let tests = ["rollout_hash", "sampler", "data_file"].map(|name| format!("tests/node/{name}.test.mjs"));
+    node.args(["--test", "--test-reporter=tap"]).args(tests);
     job.run_tests(node.env("ROLLMESH_WASM", module).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 

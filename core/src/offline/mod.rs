@@ -1,5 +1,5 @@
-//! Batches in and out of files, without the files: formats as functions of bytes, and readers that mix, shuffle and
-//! prepare what other readers give. What is read from elsewhere is never trusted: sizes are checked before memory is
+//! Batches in and out of files, without the files: formats as functions of bytes, readers that mix, shuffle and prepare what
+//! other readers give, and [`survey`], what is in some batches. What is read from elsewhere is never trusted: sizes are checked before memory is
 //! taken, and nothing in it is run.
 //!
 //! Decoding takes at most four times the memory of what is read: of the line, and of what its compressed columns hold.
@@ -29,13 +29,14 @@ mod mixed;
 mod pickle;
 mod prepared;
 mod shuffled;
+pub mod survey;
 #[cfg(test)]
 mod tests;
 mod usual;
 
 pub use draws::{Choice, Draws};
 pub use json::{
-    COMPRESS_COLUMNS, EncodeError, JsonBooks, JsonError, JsonLimits, JsonLines, RecordError, decode_record,
+    COMPRESS_COLUMNS, EncodeError, JsonBooks, JsonError, JsonLimits, JsonLines, JsonPieces, RecordError, decode_record,
     encode_record,
 };
 pub use lz4::{Lz4Error, lz4_block_len, lz4_frame_len};

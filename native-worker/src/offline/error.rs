@@ -15,6 +15,12 @@ pub enum OfflineError {
     /// There are no such files.
     #[error("there are no files {0}: give a file, a directory, or a pattern that matches some")]
     NoFiles(String),
+    /// RLlib's `dataset` without its paths.
+    #[error(
+        "the input 'dataset' is what its settings name: set input_config (--input-config) to {{\"format\": \"json\", \"paths\": …}}, or \
+         name the files as the input"
+    )]
+    NoPaths,
     /// A pattern is none.
     #[error("'{pattern}' is no pattern: {source}")]
     Pattern {

@@ -8,6 +8,7 @@
 //! | a pattern with `*`, `?`, `[…]` or `**` | what matches, sorted in the same way |
 //! | `D4RL/door/human-v2` | a data set of Minari's on this machine, in `$MINARI_DATASETS_PATH` or `~/.minari/datasets` |
 //! | `d4rl.hopper-medium-v2` | a data set of D4RL's on this machine, in `$D4RL_DATASET_DIR` or `~/.d4rl/datasets` |
+//! | `dataset` | what `paths` in the settings mean, in the `format` there, as RLlib has it; without `paths` a name like any other |
 //!
 //! Paths go before data sets, but a name that means both is an error, since nobody would notice the wrong rows.
 

@@ -37,6 +37,7 @@ use rollmesh_core::{
     offline::{JsonError, Preparation, PreparedInput},
     sampler::{InputReader, IoContext, OutputWriter, SampleError, SamplerHost},
 };
+use serde::Deserialize;
 
 use self::{
     dataset::DatasetReader,
@@ -57,6 +58,13 @@ pub const INPUT_SETTINGS: [&str; 8] = [
     "normalize_actions",
 ];
 
+/// RLlib's name of an input whose files are in `io_config`: `paths`, one or several, all of one `format`, `json` or `parquet`.
+/// Read in epochs. Without `paths` it is a file's name like any other.
+pub const DATASET: &str = "dataset";
+
+/// Settings of that input alone.
+pub const DATASET_SETTINGS: [&str; 2] = ["format", "paths"];
+
 /// Opens files as an input: what the [names](inputs) mean, all of one format.
 ///
 /// Lines of JSON are read as RLlib reads them, endlessly, files by chance. Data sets are read in epochs, each batch once and
@@ -68,25 +76,73 @@ pub const INPUT_SETTINGS: [&str; 8] = [
 /// [`SampleError::Input`] for settings of another form, for names that mean nothing or two things, and for files of several
 /// formats.
 pub fn open_input(names: &[String], context: &mut IoContext) -> Result<Box<dyn InputReader>, SampleError> {
-    let located = locate(names, &DatasetFolders::of_this_user()).map_err(input)?;
+    let setting = |error: ConfigError| SampleError::Input(error.to_string());
+    let dataset = match names {
+        [name] if name == DATASET => context.config.get::<Paths>("paths").map_err(setting)?,
+        _ => None,
+    };
+    let is_dataset = dataset.is_some();
+    let names = dataset.map_or_else(|| names.to_vec(), Paths::into_names);
+    let located = locate(&names, &DatasetFolders::of_this_user()).map_err(|error| match error {
+        OfflineError::NoFiles(name) if name == DATASET && !is_dataset => input(OfflineError::NoPaths),
+        error => input(error),
+    })?;
     let format = one_format(&located).map_err(input)?;
+    if is_dataset {
+        check_format(context.config.get("format").map_err(setting)?, format)?;
+    }
     if context.shard.is_none() {
         return Ok(Box::new(NoShare));
     }
     // Those data sets hold what environments took.
     let normalized = !matches!(format, Format::D4rl | Format::Minari);
     let preparation = Preparation::from_context_or(context, normalized)?;
-    let setting = |error: ConfigError| SampleError::Input(error.to_string());
-    let in_epochs = context.config.get::<bool>("read_all_files").map_err(setting)?.unwrap_or(format != Format::Json);
+    let in_epochs = context.config.get::<bool>("read_all_files").map_err(setting)?;
+    let in_epochs = in_epochs.unwrap_or(is_dataset || format != Format::Json);
     let say = |path: &Path, error: &JsonError| eprintln!("warning: {}: {error}; passed over", path.display());
     if in_epochs {
         let buffer = context.config.get("buffer_size").map_err(setting)?;
-        let stream = Logged::new(located, buffer).on_corrupt(say);
+        let mut stream = Logged::new(located, buffer);
+        // All workers pass over them, one says so.
+        if context.shard.is_some_and(|(shard, _)| shard == 0) {
+            stream = stream.on_corrupt(say);
+        }
         return Ok(Box::new(PreparedInput::new(DatasetReader::sharded(stream, context.shard), preparation)));
     }
     let files = located.into_iter().map(|Located { path, .. }| path).collect();
     let reader = JsonReader::new(files, JsonReaderOptions::from_context(context)?).map_err(input)?;
     Ok(Box::new(PreparedInput::new(reader.on_corrupt(say), preparation)))
+}
+
+/// One path, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Paths {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Paths {
+    fn into_names(self) -> Vec<String> {
+        match self {
+            Self::One(name) => vec![name],
+            Self::Several(names) => names,
+        }
+    }
+}
+
+/// That the files of a data set are what its settings say.
+fn check_format(said: Option<String>, found: Format) -> Result<(), SampleError> {
+    let problem = match said.as_deref() {
+        Some("json") if found == Format::Json => return Ok(()),
+        Some("parquet") if found == Format::Parquet => return Ok(()),
+        Some(said @ ("json" | "parquet")) => format!("the paths hold {found}, but format is '{said}'"),
+        Some(said) => format!(
+            "format is '{said}'; of the input 'dataset' it is json or parquet: name other files as the input itself"
+        ),
+        None => "the input 'dataset' needs a format, json or parquet, beside its paths".into(),
+    };
+    Err(SampleError::Input(problem))
 }
 
 /// Opens everything that some names mean, once and in order.

@@ -272,3 +272,50 @@ fn reading_lines_holds_the_buffer_however_large_the_file() {
     assert_eq!((rows, logged.corrupt_lines()), (800 * 400, 0));
     assert!(memory.bytes_max < buffer as u64, "{} bytes were held", memory.bytes_max);
 }
+
+#[test]
+fn a_dataset_is_what_its_settings_name() {
+    let folder = tempfile::tempdir().unwrap();
+    write_parquet(&folder.path().join("tables"), 0..4);
+    write_json(&folder.path().join("more"), 4..7);
+    write_json(&folder.path().join("lines"), 0..4);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let settings =
+        |format: &str, paths: serde_json::Value| serde_json::json!({"format": format, "paths": paths}).to_string();
+    let open = |settings: &str| worker("\"dataset\"", settings, WorkerPlace::LOCAL);
+    for (format, paths, all) in [
+        ("parquet", path("tables").into(), 4),
+        ("json", path("lines").into(), 4),
+        ("json", vec![path("lines"), path("more")].into(), 7),
+    ] {
+        let read = ids(&mut open(&settings(format, paths)).unwrap(), 9);
+        assert_eq!(read, (0..9).map(|n| n % all).collect::<Vec<_>>(), "in epochs");
+    }
+    for (settings, problem) in [
+        ("{}".to_owned(), "set input_config"),
+        (serde_json::json!({"paths": path("lines")}).to_string(), "needs a format"),
+        (settings("csv", path("lines").into()), "it is json or parquet"),
+        (settings("parquet", path("lines").into()), "the paths hold json, but format is 'parquet'"),
+        (settings("json", "/nowhere/at/all".into()), "there are no files /nowhere/at/all"),
+        (settings("json", 7.into()), "paths"),
+    ] {
+        let error = open(&settings).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(problem), "{settings}: {error}");
+    }
+}
+
+#[test]
+fn a_corrupt_line_is_counted_once_by_workers_that_share_an_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    write_json(folder.path(), 0..5);
+    fs::write(folder.path().join("z.json"), "no batch\n").unwrap();
+    let input = format!("{:?}", folder.path());
+    let of = |worker_index| {
+        let place = WorkerPlace { worker_index, num_workers: 3, ..WorkerPlace::LOCAL };
+        let mut worker = worker(&input, r#"{"read_all_files": true}"#, place).unwrap();
+        // Into the next epoch, in which it is there again.
+        ids(&mut worker, 3);
+        worker.metrics().corrupt_lines
+    };
+    assert_eq!([1, 2, 3].map(of), [1, 0, 0]);
+}

@@ -62,8 +62,8 @@ fn damage(most: usize) -> impl Strategy<Value = Damage> {
 
 /// What tables and buffers of decoders take, whatever they decode: HDF5's and Arrow's, and those of Parquet, zip archives and
 /// lines of JSON.
-const SMALL: u64 = 64 << 10;
-const LARGE: u64 = 1 << 20;
+pub(crate) const SMALL: u64 = 64 << 10;
+pub(crate) const LARGE: u64 = 1 << 20;
 
 /// Says nothing of panics in crates from elsewhere, which readers catch: the symbols of a stack take far more memory than what is
 /// read.
@@ -80,7 +80,7 @@ fn hush() {
     });
 }
 
-fn bounded(name: &str, len: usize, fixed: u64, read: impl FnOnce()) {
+pub(crate) fn bounded(name: &str, len: usize, fixed: u64, read: impl FnOnce()) {
     hush();
     let memory = allocation_counter::measure(read);
     let limit = 4 * len as u64 + fixed;
@@ -168,7 +168,7 @@ static OURS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
 });
 
 /// Copies the metadata and some episodes of a data set; gives the file of the first episode.
-fn few_episodes(name: &str, to: &Path) -> std::path::PathBuf {
+pub(crate) fn few_episodes(name: &str, to: &Path) -> std::path::PathBuf {
     let from = golden(name).join("data");
     fs::create_dir_all(to.join("data")).unwrap();
     fs::copy(from.join("metadata.json"), to.join("data/metadata.json")).unwrap();

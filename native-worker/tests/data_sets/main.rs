@@ -4,6 +4,7 @@
 
 mod d4rl;
 mod damage;
+mod footers;
 mod lines;
 mod memory;
 mod minari;

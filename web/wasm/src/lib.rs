@@ -3,10 +3,12 @@
 //! Only conversions live here; whatever is computed is computed by `rollmesh-core`.
 
 mod batch;
+mod data;
 mod metrics;
 mod sampler;
 
 pub use batch::Batch;
+pub use data::{DataFile, DataReport};
 pub use metrics::Metrics;
 pub use sampler::Sampler;
 

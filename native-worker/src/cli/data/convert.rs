@@ -6,14 +6,13 @@ use clap::{Args, ValueEnum as _};
 use rollmesh_core::{
     batch::{AnyBatch, Continuation, OpenEpisodes, SampleBatch},
     column::Column,
-    offline::with_usual_types,
+    offline::{survey::Steps, with_usual_types},
     space::Space,
 };
 use serde_json::{Map, json};
 
 use super::{
     InputArgs, Reading,
-    numbers::Steps,
     renumber::Numbers,
     sink::{Losses, Sink, Target, single},
     spaces::{SeenSpaces, dataset_id},

@@ -3,13 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use rollmesh_core::offline::survey::{Bin, PolicyReport, Report, Survey};
 use serde_json::{Value, json};
 
 use super::{
     InputArgs, bytes,
-    histogram::Bin,
-    numbers::short,
-    survey::{PolicySurvey, Survey},
+    numbers::{said, short},
 };
 use crate::{
     cli::exit::Failure,
@@ -17,7 +16,7 @@ use crate::{
 };
 
 /// Rows of the histogram.
-const BINS: i64 = 16;
+const BINS: u32 = 16;
 /// Characters of its longest bar.
 const BAR: u64 = 40;
 
@@ -43,67 +42,53 @@ pub(super) fn run(args: &InspectArgs) -> Result<ExitCode, Failure> {
     })?;
     reading.progress.finish();
     if args.input.json {
-        say!("{}", object(&logged, &survey));
+        say!("{}", object(&logged, &survey.report(BINS)));
     } else {
-        print(&logged, &survey);
+        print(&logged, &survey.report(BINS));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn object(logged: &Logged, survey: &Survey) -> Value {
+fn object(logged: &Logged, report: &Report) -> Value {
     let files = logged.files().iter().map(|file| json!({"path": file.path, "format": file.format.name()}));
-    let policies = survey.policies.iter().map(|(id, policy)| {
-        let episodes = &policy.episodes;
-        let about = json!({
-            "rows": policy.rows,
-            "columns": policy.columns,
-            "episodes": episodes.returns.count + episodes.returns.not_finite,
-            "unfinished": episodes.unfinished(),
-            "return": episodes.returns,
-            "length": episodes.lengths,
-            "histogram": episodes.histogram.rows(BINS),
-        });
-        (id.clone(), about)
-    });
     json!({
         "files": files.collect::<Vec<_>>(),
         "bytes": logged.progress().1,
-        "batches": survey.batches,
-        "env_steps": survey.env_steps,
+        "batches": report.batches,
+        "env_steps": report.env_steps,
         "corrupt_lines": logged.corrupt_lines(),
         "left_out": logged.left_out(),
-        "policies": policies.collect::<serde_json::Map<_, _>>(),
+        "policies": report.policies,
     })
 }
 
-fn print(logged: &Logged, survey: &Survey) {
+fn print(logged: &Logged, report: &Report) {
     match logged.files() {
         [file] => say!("{} ({}, {})", file.path.display(), file.format, bytes(logged.progress().1)),
         files => say!("{} files ({})", files.len(), bytes(logged.progress().1)),
     }
-    say!("batches     {}", survey.batches);
-    say!("env steps   {}", survey.env_steps);
+    say!("batches     {}", report.batches);
+    say!("env steps   {}", report.env_steps);
     if logged.corrupt_lines() > 0 {
         say!("corrupt     {}, passed over (see `rollmesh data validate`)", count(logged.corrupt_lines(), "line"));
     }
     logged.left_out().iter().for_each(|what| say!("left out    {what}"));
-    for (id, policy) in &survey.policies {
-        if survey.policies.len() > 1 {
+    for (id, policy) in &report.policies {
+        if report.policies.len() > 1 {
             say!("\npolicy {id}: {}", count(policy.rows, "row"));
         }
         print_policy(policy);
     }
 }
 
-fn print_policy(policy: &PolicySurvey) {
-    let episodes = &policy.episodes;
-    let unfinished = match episodes.unfinished() {
+fn print_policy(policy: &PolicyReport) {
+    let unfinished = match policy.unfinished {
         0 => String::new(),
         n => format!(", and {n} that did not end"),
     };
-    say!("episodes    {}{unfinished}", episodes.returns.count + episodes.returns.not_finite);
-    say!("return      {}", episodes.returns.say());
-    say!("length      {}", episodes.lengths.say());
+    say!("episodes    {}{unfinished}", policy.episodes);
+    say!("return      {}", said(&policy.returns));
+    say!("length      {}", said(&policy.lengths));
     say!("");
     let header = ["column", "type", "rows", "min", "mean", "max"].map(String::from);
     let rows = policy.columns.iter().map(|(name, column)| {
@@ -119,13 +104,12 @@ fn print_policy(policy: &PolicySurvey) {
         [name.clone(), column.kinds.join(" or "), column.rows.to_string(), min, mean, max]
     });
     table(&std::iter::once(header).chain(rows).collect::<Vec<_>>());
-    // Of few episodes few bins are not empty.
-    let bins = episodes.histogram.rows(BINS.min(2 * (episodes.returns.count as f64).sqrt().ceil() as i64));
+    let bins = &policy.histogram;
     let Some(most) = bins.iter().map(|bin| bin.count).max().filter(|most| *most > 0) else { return };
     say!("\nepisodes by return");
-    let all_equal = episodes.returns.min == episodes.returns.max;
+    let all_equal = policy.returns.min == policy.returns.max;
     let range = |bin: &Bin| match all_equal {
-        true => short(episodes.returns.min),
+        true => short(policy.returns.min),
         false => format!("{} to {}", short(bin.from), short(bin.to)),
     };
     let ranges: Vec<String> = bins.iter().map(range).collect();

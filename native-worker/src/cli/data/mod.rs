@@ -10,17 +10,14 @@ macro_rules! say {
 #[cfg(feature = "offline-parquet")]
 mod convert;
 mod head;
-mod histogram;
 mod inspect;
 pub(in crate::cli) mod numbers;
-mod order;
 #[cfg(feature = "offline-parquet")]
 mod renumber;
 #[cfg(feature = "offline-parquet")]
 mod sink;
 #[cfg(feature = "offline-parquet")]
 mod spaces;
-mod survey;
 mod validate;
 
 use std::{

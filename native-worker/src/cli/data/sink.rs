@@ -11,10 +11,9 @@ use rollmesh_core::{
         AnyBatch, Continuation, EPS_ID, NEW_OBS, OBS, OpenEpisodes, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS,
     },
     column::{Column, ColumnData},
-    offline::{COMPRESS_COLUMNS, JsonLimits, decode_record, encode_record, with_usual_types},
+    offline::{COMPRESS_COLUMNS, JsonLimits, decode_record, encode_record, survey::Steps, with_usual_types},
 };
 
-use super::numbers::Steps;
 use crate::{
     cli::exit::Failure,
     offline::{

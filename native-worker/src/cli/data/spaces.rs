@@ -5,10 +5,10 @@ use std::path::Path;
 use rollmesh_core::{
     batch::{ACTIONS, OBS, SampleBatch},
     column::{Column, DType, RowShape},
+    offline::survey::numbers,
     space::{BoxSpace, Space},
 };
 
-use super::numbers::numbers;
 use crate::cli::exit::Failure;
 
 /// What the rows have shown so far of a point's parts: of `obs` itself, or of `obs.pos` and others.

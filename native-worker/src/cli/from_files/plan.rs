@@ -14,7 +14,7 @@ use crate::{
         exit::Failure,
         train::{TrainAlgo, TrainArgs},
     },
-    offline::INPUT_SETTINGS,
+    offline::{DATASET, DATASET_SETTINGS, INPUT_SETTINGS},
     train::TrainConfig,
 };
 
@@ -125,7 +125,10 @@ pub(super) fn check_settings(config: &RolloutConfig, registry: &Registry) -> Res
         InputSource::Files(_) => true,
         InputSource::Mixture(mixture) => mixture.keys().all(is_file),
     };
-    match config.io_config.check_known(&INPUT_SETTINGS) {
+    let has_paths = config.input == InputSource::Name(DATASET.into());
+    let of_paths = DATASET_SETTINGS.iter().filter(|_| has_paths);
+    let known: Vec<&str> = INPUT_SETTINGS.iter().chain(of_paths).copied().collect();
+    match config.io_config.check_known(&known) {
         Err(unknown) if only_files => Err(Failure::usage(format!("--input-config: {unknown}"))),
         _ => Ok(()),
     }

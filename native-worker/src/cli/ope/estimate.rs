@@ -7,15 +7,13 @@ use rollmesh_core::{
         Estimate, EstimateError, Estimator, Interval, LoggedEpisodes, bootstrap_interval, effective_sample_size,
         importance_weights, refit_interval,
     },
+    offline::survey::numbers,
     policy::Judge,
     rng::{Purpose, Streams},
 };
 
 use super::{EstimatorName, OpeArgs, model};
-use crate::{
-    cli::{data::numbers::numbers, exit::Failure},
-    learner::Fit,
-};
+use crate::{cli::exit::Failure, learner::Fit};
 
 /// What the log says of the policy.
 pub(super) struct Found {
@@ -37,6 +35,8 @@ pub(super) struct Line {
     pub(super) estimate: Estimate,
     pub(super) interval: Interval,
     pub(super) holds: Holds,
+    /// An end of the interval is far outside of what any episode comes to.
+    pub(super) strays: bool,
 }
 
 /// Which uncertainty an interval holds.
@@ -81,13 +81,14 @@ pub(super) fn estimate(
         let of = name.estimator();
         let estimate = of.estimate(&rows, gamma, true)?;
         let refits = model.as_ref().map_or(&[][..], |model| model.refits(of));
-        let (interval, holds) = if refits.is_empty() {
-            let holds = if of == Estimator::DirectMethod { Holds::FirstStates } else { Holds::Episodes };
-            (of.interval(&rows, gamma, args.confidence, args.resamples, &streams)?, holds)
-        } else {
-            (refit_interval(estimate.v_target, refits, args.confidence)?, Holds::Refits)
-        };
-        Ok(Line { name, estimate, interval, holds })
+        if !refits.is_empty() {
+            let interval = refit_interval(estimate.v_target, refits, args.confidence)?;
+            return Ok(Line { name, estimate, interval, holds: Holds::Refits, strays: false });
+        }
+        let holds = if of == Estimator::DirectMethod { Holds::FirstStates } else { Holds::Episodes };
+        let interval = of.interval(&rows, gamma, args.confidence, args.resamples, &streams)?;
+        let strays = strays(interval, of.per_episode(&rows, gamma)?.iter().map(|sample| sample.v_target));
+        Ok(Line { name, estimate, interval, holds, strays })
     };
     let estimates = args.estimators.iter().map(|name| line(*name)).collect::<Result<_, _>>();
     let estimates: Vec<Line> = estimates.map_err(|error: EstimateError| Failure::usage(error))?;
@@ -109,6 +110,14 @@ pub(super) fn estimate(
     })
 }
 
+/// Whether an end of an interval of a mean is farther outside of all values than these are apart: whatever is drawn from them, few
+/// of them decide.
+fn strays(interval: Interval, values: impl Iterator<Item = f64>) -> bool {
+    let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), x| (least.min(x), most.max(x)));
+    let range = most - least;
+    interval.low < least - range || interval.high > most + range
+}
+
 /// Rows as episodes of one step.
 fn one_by_one(rows: &SampleBatch) -> Result<SampleBatch, rollmesh_core::batch::BatchError> {
     let mut rows = rows.clone();
@@ -116,4 +125,16 @@ fn one_by_one(rows: &SampleBatch) -> Result<SampleBatch, rollmesh_core::batch::B
     rows.insert(EPS_ID.name(), ColumnData::scalars((0..n as i64).collect()))?;
     rows.insert(TERMINATEDS.name(), ColumnData::scalars(vec![true; n]))?;
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_stray_that_are_farther_away_than_the_values_are_apart() {
+        let of = |low, high| strays(Interval { low, high }, [1.0, 3.0, 2.0].into_iter());
+        assert_eq!([of(1.5, 2.5), of(-1.0, 5.0), of(-1.1, 2.0), of(2.0, 5.1)], [false, false, true, true]);
+        assert!(!strays(Interval { low: 4.0, high: 4.0 }, [4.0; 3].into_iter()));
+    }
 }

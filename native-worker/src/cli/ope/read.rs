@@ -8,13 +8,13 @@ use rollmesh_core::{
     column::ColumnData,
     estimate::{EpisodeLog, EstimateError, LoggedEpisodes, NEW_ACTION_PROB, check_rows},
     ids::PolicyId,
-    offline::with_usual_types,
+    offline::{survey::numbers, with_usual_types},
     policy::{Judge, JudgeError},
 };
 
 use super::OpeArgs;
 use crate::{
-    cli::{data::numbers::numbers, exit::Failure},
+    cli::exit::Failure,
     offline::{
         self,
         dataset::BatchStream as _,

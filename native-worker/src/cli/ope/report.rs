@@ -76,6 +76,15 @@ impl Report<'_> {
             let what = "the interval of dm is of first states alone, not of what the model learned";
             hints.push(format!("{what}: --refits 10 holds that, too"));
         }
+        let straying: Vec<&str> =
+            found.estimates.iter().filter(|line| line.strays).map(|line| line.name.name()).collect();
+        if !straying.is_empty() {
+            let what = "ends far outside of what any episode comes to: few episodes carry everything";
+            hints.push(format!(
+                "the interval of {} {what}; log more, or of a policy that is more alike",
+                straying.join(", ")
+            ));
+        }
         if (found.samples as f64) < FEW {
             hints.push(format!("intervals from {} samples are guesses: log more", found.samples));
         }

@@ -67,6 +67,17 @@ pub enum DatasetError {
         /// The declared buffer.
         buffer: usize,
     },
+    /// What a Parquet or Arrow file says of its columns takes more memory than what is in them.
+    #[error(
+        "its table of contents would take {bytes} bytes of memory, {limit} are allowed for a file of this size: write it with \
+         fewer columns or larger row groups"
+    )]
+    Contents {
+        /// The bytes.
+        bytes: u64,
+        /// What is allowed.
+        limit: u64,
+    },
     /// An HDF5 file could not be read.
     #[error(transparent)]
     Hdf5(#[from] Hdf5Error),

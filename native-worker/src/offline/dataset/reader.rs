@@ -109,7 +109,11 @@ impl<S: BatchStream> InputReader for DatasetReader<S> {
         }
     }
 
+    /// All readers pass over the same corrupt lines; the first one counts them.
     fn losses(&mut self) -> Losses {
+        if self.shard % self.shards > 0 {
+            return Losses::default();
+        }
         let corrupt = self.stream.corrupt_lines();
         let corrupt_lines = std::mem::take(&mut self.untold) + corrupt.saturating_sub(self.told);
         self.told = corrupt;

@@ -36,6 +36,7 @@
 
 mod content;
 mod file;
+mod footer;
 mod pages;
 mod pieces;
 mod plan;

@@ -14,11 +14,24 @@ use parquet::{
 use super::{
     super::{dataset::DatasetError, hdf5::Source},
     content::{is_open_ended, may_hold},
-    thrift::{PageHeader, is_struct, page_header},
+    footer,
+    thrift::{PageHeader, page_header},
 };
 
 /// A page may take so many times its own size without being looked at.
 const PLAUSIBLE: u64 = 2;
+
+/// Bytes that the table of contents of any file may take.
+const CONTENTS: u64 = 512 << 10;
+
+/// What a chunk of a column takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Chunk {
+    /// In the file.
+    pub(super) bytes: u64,
+    /// When it is decompressed.
+    pub(super) held: u64,
+}
 
 /// A source for the parquet crate, which checks each range before it takes memory.
 #[derive(Clone)]
@@ -46,7 +59,7 @@ impl Checked {
         Ok(bytes)
     }
 
-    /// That lists in the table of contents at the end have what they say. Whatever else is wrong with it takes no memory.
+    /// That the table of contents at the end is one, and that what is made of it takes no more memory than half of the file's size.
     pub(super) fn check_contents(&self) -> Result<(), DatasetError> {
         let corrupt = || DatasetError::Corrupt("its table of contents".to_string());
         let size = self.source.size();
@@ -55,12 +68,20 @@ impl Checked {
         let len = tail.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
         let start = end.checked_sub(u64::from(len)).ok_or_else(corrupt)?;
         let contents = self.bytes(start, len as usize).map_err(|error| DatasetError::Corrupt(error.to_string()))?;
-        if is_struct(&contents) { Ok(()) } else { Err(corrupt()) }
+        let bytes = footer::memory(&contents).ok_or_else(corrupt)?;
+        let limit = CONTENTS.max(size / 2);
+        if bytes > limit {
+            return Err(DatasetError::Contents { bytes, limit });
+        }
+        if bytes > CONTENTS.max(self.buffer as u64) {
+            return Err(DatasetError::TooLarge { what: "its table of contents", bytes, buffer: self.buffer });
+        }
+        Ok(())
     }
 
     /// That the pages of a chunk are within the file, hold what their headers say, and are not larger than the buffer when
     /// they are decompressed.
-    pub(super) fn check(&self, chunk: &ColumnChunkMetaData) -> Result<(), DatasetError> {
+    pub(super) fn check(&self, chunk: &ColumnChunkMetaData) -> Result<Chunk, DatasetError> {
         let corrupt = |what: &str| DatasetError::Corrupt(format!("{what} of column '{}'", chunk.column_path()));
         let first = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
         let (start, len) = (u64::try_from(first), u64::try_from(chunk.compressed_size()));
@@ -70,7 +91,7 @@ impl Checked {
         if chunk.data_page_offset() < 0 || chunk.num_values() < 0 {
             return Err(corrupt("the place of the pages"));
         }
-        let mut largest = 0;
+        let (mut largest, mut held) = (0, 0);
         while at < end {
             let header = self.header(at, end - at).ok_or_else(|| corrupt("the header of a page"))?;
             let sizes = (u64::try_from(header.uncompressed), u64::try_from(header.compressed));
@@ -82,7 +103,7 @@ impl Checked {
             if uncompressed > self.buffer as u64 {
                 return Err(DatasetError::TooLarge { what: "a page", bytes: uncompressed, buffer: self.buffer });
             }
-            largest = largest.max(uncompressed);
+            (largest, held) = (largest.max(uncompressed), held + uncompressed);
             at += header.bytes as u64;
             let next = at.checked_add(compressed).filter(|next| *next <= end);
             let next = next.ok_or_else(|| corrupt("the size of a page"))?;
@@ -103,7 +124,7 @@ impl Checked {
         // One value is in one page.
         match u64::try_from(chunk.column_descr().type_length()) {
             Ok(width) if width > largest && chunk.num_values() > 0 => Err(corrupt("the width of the values")),
-            _ => Ok(()),
+            _ => Ok(Chunk { bytes: len, held }),
         }
     }
 

@@ -1,4 +1,4 @@
-//! As much of Thrift's compact protocol as it takes to see what a page says of itself.
+//! As much of Thrift's compact protocol as it takes to see what pages and tables of contents say.
 
 /// What the header of a page says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,10 +17,14 @@ pub(super) struct PageHeader {
     pub(super) is_stored: bool,
 }
 
-/// Kinds of values: whole numbers of 32 bits, structs, and truth values, which are of kind 2 where they are false.
-const I32: u8 = 5;
-const STRUCT: u8 = 12;
-const BOOL: u8 = 1;
+/// Kinds of values. Truth values are of kind 2 where they are false.
+pub(super) const BOOL: u8 = 1;
+pub(super) const I16: u8 = 4;
+pub(super) const I32: u8 = 5;
+pub(super) const I64: u8 = 6;
+pub(super) const BINARY: u8 = 8;
+pub(super) const LIST: u8 = 9;
+pub(super) const STRUCT: u8 = 12;
 /// The kinds of the fields of headers, from field 1 on: of pages, and in them of data, of dictionaries, and of data of the
 /// second version.
 const PAGE: [u8; 8] = [I32, I32, I32, I32, STRUCT, STRUCT, STRUCT, STRUCT];
@@ -30,7 +34,7 @@ const DATA_2: [u8; 8] = [I32, I32, I32, I32, I32, I32, BOOL, STRUCT];
 
 /// Reads a header; none if the bytes end before, or if it is none.
 pub(super) fn page_header(bytes: &[u8]) -> Option<PageHeader> {
-    let mut reader = Reader { rest: bytes };
+    let mut reader = Reader::new(bytes);
     let mut header = PageHeader::default();
     reader.fields(&PAGE, |reader, field, kind| match field {
         2 => reader.zigzag().map(|size| header.uncompressed = size),
@@ -57,16 +61,21 @@ pub(super) fn page_header(bytes: &[u8]) -> Option<PageHeader> {
     Some(header)
 }
 
-/// Whether these bytes begin with a struct, with as many elements in every list as it says.
-pub(super) fn is_struct(bytes: &[u8]) -> bool {
-    Reader { rest: bytes }.skip(STRUCT, 0).is_some()
-}
-
-struct Reader<'a> {
+/// Reads value after value; none where the bytes end before the value does.
+pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// Bytes that are not read.
+    pub(super) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     fn byte(&mut self) -> Option<u8> {
         let (byte, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -85,9 +94,34 @@ impl Reader<'_> {
         None
     }
 
-    fn zigzag(&mut self) -> Option<i64> {
+    pub(super) fn zigzag(&mut self) -> Option<i64> {
         let value = self.varint()?;
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// Bytes or a text.
+    pub(super) fn binary(&mut self) -> Option<&'a [u8]> {
+        let len = usize::try_from(self.varint()?).ok()?;
+        let (value, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(value)
+    }
+
+    /// A list of structs: `read` takes each of them, and how many there are.
+    pub(super) fn structs(&mut self, mut read: impl FnMut(&mut Self, u64) -> Option<()>) -> Option<()> {
+        let (kind, len) = self.list()?;
+        if kind != STRUCT && len > 0 {
+            return None;
+        }
+        (0..len).try_for_each(|_| read(self, len))
+    }
+
+    /// Kind and number of the elements that follow.
+    fn list(&mut self) -> Option<(u8, u64)> {
+        let head = self.byte()?;
+        let len = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
+        // Elements take bytes, truth values too.
+        (len <= self.rest.len() as u64).then_some((head & 15, len))
     }
 
     /// Kind and number of the next field, the inner none at the end of the struct.
@@ -103,8 +137,12 @@ impl Reader<'_> {
 
     /// Reads a struct: `read` takes the value of each field, by its number and kind. The first fields must be of these kinds,
     /// and there only once: other readers do not look, and would understand something else.
-    fn fields(&mut self, kinds: &[u8], mut read: impl FnMut(&mut Self, i64, u8) -> Option<()>) -> Option<()> {
-        let (mut id, mut seen) = (0, 0u8);
+    pub(super) fn fields(
+        &mut self,
+        kinds: &[u8],
+        mut read: impl FnMut(&mut Self, i64, u8) -> Option<()>,
+    ) -> Option<()> {
+        let (mut id, mut seen) = (0, 0u32);
         while let Some((kind, field)) = self.field(id)? {
             id = field;
             let place = usize::try_from(field).ok()?.checked_sub(1)?;
@@ -120,29 +158,21 @@ impl Reader<'_> {
         Some(())
     }
 
-    fn skip(&mut self, kind: u8, depth: u8) -> Option<()> {
+    pub(super) fn skip(&mut self, kind: u8, depth: u8) -> Option<()> {
         if depth > 16 {
             return None;
         }
         match kind {
             BOOL | 2 => {}
             3 => drop(self.byte()?),
-            4..=6 => drop(self.varint()?),
+            I16..=I64 => drop(self.varint()?),
             7 => self.rest = self.rest.get(8..)?,
-            8 => {
-                let len = usize::try_from(self.varint()?).ok()?;
-                self.rest = self.rest.get(len..)?;
-            }
-            9 | 10 => {
-                let head = self.byte()?;
-                let len = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
-                // Elements take bytes, truth values too.
-                if len > self.rest.len() as u64 {
-                    return None;
-                }
+            BINARY => drop(self.binary()?),
+            LIST | 10 => {
+                let (kind, len) = self.list()?;
                 for _ in 0..len {
-                    match head & 15 {
-                        1 | 2 => drop(self.byte()?),
+                    match kind {
+                        BOOL | 2 => drop(self.byte()?),
                         kind => self.skip(kind, depth + 1)?,
                     }
                 }
@@ -190,9 +220,10 @@ mod tests {
     fn lists_have_what_they_say() {
         // Field 1 is a list of three structs, each with a whole number.
         let mut bytes = [0x19, 0x3c, 0x15, 2, 0, 0x15, 4, 0, 0x15, 6, 0, 0];
-        assert!(is_struct(&bytes));
+        let skip = |bytes: &[u8]| Reader::new(bytes).skip(STRUCT, 0);
+        assert!(skip(&bytes).is_some());
         bytes[1] = 0x4c;
-        assert!(!is_struct(&bytes));
+        assert!(skip(&bytes).is_none());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A histogram of numbers whose range nobody knows before.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
+
+use crate::{math::floor_f64, prelude::*};
 
 /// Bins of equal width, a power of two, which doubles whenever there would be too many: a fixed size whatever comes.
 #[derive(Clone, Debug)]
@@ -14,20 +14,26 @@ pub(super) struct Histogram {
 
 /// A row of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Bin {
-    pub(super) from: f64,
-    /// Not in it.
-    pub(super) to: f64,
-    pub(super) count: u64,
+pub struct Bin {
+    /// Its lower end.
+    pub from: f64,
+    /// Its upper end, which is not in it.
+    pub to: f64,
+    /// Numbers in it.
+    pub count: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { width: Self::FINEST, bins: BTreeMap::new() }
+    }
 }
 
 impl Histogram {
     const FINEST: f64 = 1.0 / 1024.0;
     const MOST_BINS: i64 = 256;
-
-    pub(super) fn new() -> Self {
-        Self { width: Self::FINEST, bins: BTreeMap::new() }
-    }
+    /// 2^52.
+    const EXACT: f64 = (1u64 << 52) as f64;
 
     /// Counts a number; one that is not finite has no place.
     pub(super) fn add(&mut self, number: f64) {
@@ -35,10 +41,10 @@ impl Histogram {
             return;
         }
         // As integers that still can be doubled and told apart.
-        while (number / self.width).abs() >= 2f64.powi(52) {
+        while (number / self.width).abs() >= Self::EXACT {
             self.coarsen();
         }
-        *self.bins.entry((number / self.width).floor() as i64).or_default() += 1;
+        *self.bins.entry(floor_f64(number / self.width) as i64).or_default() += 1;
         while self.span() > Self::MOST_BINS {
             self.coarsen();
         }
@@ -78,7 +84,7 @@ mod tests {
 
     #[test]
     fn every_number_is_counted_in_its_bin() {
-        let mut histogram = Histogram::new();
+        let mut histogram = Histogram::default();
         (0..1000).for_each(|i| histogram.add(f64::from(i) - 100.0));
         let rows = histogram.rows(16);
         assert!(rows.len() <= 16 && rows.iter().map(|bin| bin.count).sum::<u64>() == 1000);
@@ -89,9 +95,9 @@ mod tests {
 
     #[test]
     fn nothing_is_too_large() {
-        let mut histogram = Histogram::new();
+        let mut histogram = Histogram::default();
         [f64::MAX, f64::MIN, 0.0, f64::NAN].into_iter().for_each(|number| histogram.add(number));
         assert_eq!(histogram.rows(16).iter().map(|bin| bin.count).sum::<u64>(), 3);
-        assert_eq!(Histogram::new().rows(16), []);
+        assert_eq!(Histogram::default().rows(16), []);
     }
 }

@@ -1,10 +1,9 @@
 //! Whether the steps of episodes come one after the other.
 
-use std::{collections::BTreeMap, mem};
+use core::mem;
 
-use rollmesh_core::batch::SampleBatch;
-
-use super::numbers::Steps;
+use super::Steps;
+use crate::{batch::SampleBatch, prelude::*};
 
 /// Episode, agent and policy.
 type Trajectory = (i64, i64, Option<String>);
@@ -84,12 +83,11 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::{
+    use super::*;
+    use crate::{
         batch::{EPS_ID, T},
         column::ColumnData,
     };
-
-    use super::*;
 
     /// What steps of one agent in one episode are.
     fn steps(gaps: bool, of: &[(i64, bool)]) -> Vec<Step> {

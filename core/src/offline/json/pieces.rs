@@ -1,0 +1,98 @@
+//! A file of lines that comes piece by piece.
+
+use core::mem;
+
+use super::{JsonBooks, JsonError, JsonLimits, JsonLines};
+use crate::{batch::AnyBatch, prelude::*};
+
+/// Turns the pieces of a file into batches, wherever they are cut. What is held is a line and a piece; a longer line, and one
+/// that is no batch, is told and passed over.
+///
+/// ```
+/// use rollmesh_core::offline::{JsonLimits, JsonPieces};
+///
+/// let mut pieces = JsonPieces::new(1 << 20, JsonLimits::default());
+/// pieces.push(br#"{"type": "SampleBatch", "rew"#);
+/// assert!(pieces.next_batch().is_none());
+/// pieces.push(br#"ards": [1.0, 0.5]}"#);
+/// pieces.finish();
+/// assert_eq!(pieces.next_batch().unwrap()?.env_steps(), 2);
+/// assert!(pieces.next_batch().is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct JsonPieces {
+    lines: JsonLines,
+    /// What has come and was not read, from `at` on.
+    text: Vec<u8>,
+    at: usize,
+    /// Bytes of the longest line that is held.
+    longest: usize,
+    /// The line goes on that was too long.
+    is_passing: bool,
+    is_finished: bool,
+    has_failed: bool,
+}
+
+impl JsonPieces {
+    /// Nothing has come. Lines may have so many bytes.
+    #[must_use]
+    pub fn new(longest: usize, limits: JsonLimits) -> Self {
+        let lines = JsonLines::lenient(limits);
+        let (text, at) = (Vec::new(), 0);
+        Self { lines, text, at, longest, is_passing: false, is_finished: false, has_failed: false }
+    }
+
+    /// Takes the next piece. Pieces wait until their batches are [taken](Self::next_batch).
+    pub fn push(&mut self, piece: &[u8]) {
+        self.text.drain(..mem::take(&mut self.at));
+        self.text.extend_from_slice(piece);
+    }
+
+    /// No other piece comes: the last line needs no end.
+    pub fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    /// The next batch, or what is wrong with a line that is no batch. None until another piece comes, and after the last one;
+    /// also after [`JsonError::TooMany`].
+    pub fn next_batch(&mut self) -> Option<Result<AnyBatch, JsonError>> {
+        while !self.has_failed {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let (len, end) = match memchr::memchr(b'\n', rest) {
+                Some(len) => (len, len + 1),
+                None if self.is_finished && (self.is_passing || !rest.is_empty()) => (rest.len(), rest.len()),
+                None => {
+                    if rest.len() > self.longest {
+                        self.is_passing = true;
+                        (self.text, self.at) = (Vec::new(), 0);
+                    }
+                    return None;
+                }
+            };
+            let line = rest.get(..len).filter(|line| line.len() <= self.longest);
+            let before = self.lines.corrupt_lines();
+            let found = match line.filter(|_| !mem::take(&mut self.is_passing)) {
+                Some(line) => self.lines.read(line),
+                None => self.lines.too_long(self.longest).map(|()| None),
+            };
+            self.at += end;
+            match found {
+                Ok(Some(batch)) => return Some(Ok(batch)),
+                Ok(None) if self.lines.corrupt_lines() > before => return self.lines.last_error().cloned().map(Err),
+                Ok(None) => {}
+                Err(error) => {
+                    self.has_failed = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+
+    /// What was counted so far; the line is that of the latest batch or error.
+    #[must_use]
+    pub fn books(&self) -> JsonBooks {
+        self.lines.books()
+    }
+}

@@ -1,0 +1,82 @@
+// Files of logged experience, read piece by piece, are what the binary says they are.
+//
+// ROLLMESH_WASM names the module made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { openAsBlob, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { fileURLToPath } from "node:url";
+import { test } from "node:test";
+
+const { DataFile } = createRequire(import.meta.url)(process.env.ROLLMESH_WASM);
+
+const golden = (name) => fileURLToPath(new URL(`../golden/conformance/data/${name}`, import.meta.url));
+
+/** Everything in a file that comes in pieces of `size` bytes. */
+function read(bytes, size = bytes.length, longestLine) {
+  const data = new DataFile(longestLine);
+  const batches = [];
+  const take = () => {
+    for (let batch; (batch = data.next()); ) batches.push(batch);
+  };
+  for (let at = 0; at < bytes.length; at += size) {
+    data.push(bytes.subarray(at, at + size));
+    take();
+  }
+  data.finish();
+  take();
+  return { batches, report: data.report() };
+}
+
+/** What `rollmesh data` says of a file; problems are an exit code, too. */
+function rollmesh(command, path) {
+  try {
+    return JSON.parse(execFileSync(process.env.ROLLMESH_BIN, ["data", command, path, "--json"], { stdio: "pipe" }));
+  } catch (error) {
+    return JSON.parse(error.stdout);
+  }
+}
+
+for (const name of ["single_plain", "single_lz4_all", "multi_compressed", "multi_plain", "sampler_out", "legacy_dones", "mal_bad_base64"]) {
+  test(`${name}: as the binary reads it, however it is cut`, () => {
+    const path = golden(`${name}.json`);
+    const bytes = readFileSync(path);
+    const { batches, report } = read(bytes);
+    const { problems, ...found } = report;
+    const { files, bytes: size, left_out, ...wanted } = rollmesh("inspect", path);
+    assert.deepEqual(found, wanted);
+    const places = Object.entries(rollmesh("validate", path).problems).map(([what, { count, places }]) => [
+      what,
+      { count, places: places.map((place) => place.replace(`${path}, `, "").replace(`${path}: `, "")) },
+    ]);
+    assert.deepEqual(problems, Object.fromEntries(places));
+    assert.equal(batches.length, found.batches);
+    assert.equal(batches.reduce((sum, batch) => sum + batch.envSteps, 0), found.env_steps);
+    for (const size of [997, 100_003]) {
+      assert.deepEqual(read(bytes, size), { batches, report });
+    }
+  });
+}
+
+test("columns are typed arrays", async () => {
+  const data = new DataFile();
+  const file = await openAsBlob(golden("single_lz4_all.json"));
+  for await (const piece of file.stream()) data.push(piece);
+  data.finish();
+  const { rows, columns } = data.next().policies.default_policy;
+  assert.equal(columns.obs.data.length, rows * columns.obs.shape.reduce((a, b) => a * b, 1));
+  assert.equal(columns.obs.data.constructor.name, "Float32Array");
+});
+
+test("another format is named with what to do", () => {
+  const bytes = readFileSync(golden("pendulum_small_contiguous.hdf5"));
+  assert.throws(() => new DataFile().push(bytes), /this is an HDF5 file.*rollmesh data convert/);
+});
+
+test("lines without end are passed over and not held", () => {
+  const line = '{"type": "SampleBatch", "rewards": [1, 2]}\n';
+  const bytes = new TextEncoder().encode(line + "x".repeat(100_000) + "\n" + line);
+  const { batches, report } = read(bytes, 1000, 2000);
+  assert.deepEqual([batches.length, report.corrupt_lines], [2, 1]);
+  assert.match(report.problems["lines that are no batches"].places[0], /^line 2 has 2000 bytes or more/);
+});
