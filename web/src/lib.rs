@@ -6,6 +6,7 @@
 #![allow(unreachable_pub)]
 
 mod chart;
+mod data_file;
 mod demo;
 mod format;
 mod picture;

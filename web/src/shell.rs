@@ -10,6 +10,7 @@ use leptos::prelude::*;
 use rollmesh_core::{protocol::Token, time::Micros};
 
 use crate::{
+    data_file::DataFile,
     demo::Demo,
     socket::Socket,
     state::{Action, Effect, Event, State, reduce},
@@ -35,6 +36,7 @@ struct Shell {
     socket: RefCell<Option<Socket>>,
     tab_worker: RefCell<Option<TabWorkerHandle>>,
     demo: RefCell<Option<Demo>>,
+    data_file: RefCell<Option<DataFile>>,
 }
 
 impl Store {
@@ -89,6 +91,11 @@ impl Store {
         self.dispatch(Event::TokenFound);
     }
 
+    /// The person chose or dropped a file, to be seen in place of one that is open.
+    pub(crate) fn open_file(self, file: web_sys::File) {
+        self.shell.with_value(|shell| *shell.data_file.borrow_mut() = Some(DataFile::start(self, file)));
+    }
+
     fn flush(self) {
         let waiting = self.shell.with_value(|shell| {
             shell.is_scheduled.set(false);
@@ -138,6 +145,7 @@ impl Store {
                     demo.watch(slot);
                 }
             }
+            Effect::CloseFile => drop(shell.data_file.take()),
             Effect::ExpireToast { id, delay } => self.later(delay, Event::ToastGone(id)),
         }
     }

@@ -7,6 +7,7 @@ mod attack;
 mod browser;
 mod clients;
 mod dashboard;
+mod data_files;
 mod determinism;
 mod driver;
 mod evaluating;

@@ -9,6 +9,7 @@ mod envs;
 mod evaluate_form;
 mod form;
 mod obstacle;
+mod opened_file;
 mod reduce;
 mod requests;
 mod tab_worker;
@@ -31,6 +32,7 @@ pub use self::{
     envs::{DemoEnv, Player, TrainableEnv, trainable_envs},
     evaluate_form::{evaluable_envs, evaluator},
     form::{FormError, MODES, StartForm},
+    opened_file::{FileStatus, OpenedFile},
     reduce::reduce,
     requests::{Action, Requests},
     tab_worker::{TabEvaluator, TabJob, TabStatus, TabWorker},
@@ -65,6 +67,8 @@ pub struct State {
     pub tab: TabWorker,
     /// The token that was made for this tab's evaluations alone, until it is revoked.
     pub tab_token: Option<TokenId>,
+    /// The file of logged experience that is open.
+    pub file: Option<OpenedFile>,
     /// What was asked and not yet answered.
     pub requests: Requests,
     /// Messages for the person, oldest first.
@@ -131,6 +135,10 @@ pub enum Event {
     Act(Action),
     /// The Web Worker of this tab told how it is.
     Tab(TabStatus),
+    /// A file was read a bit further.
+    FileRead(OpenedFile),
+    /// The person wants to see no file any more.
+    FileClosed,
     /// A toast was closed or its time is over.
     ToastGone(u32),
 }
@@ -170,6 +178,8 @@ pub enum Effect {
         /// The slot.
         slot: u32,
     },
+    /// Read the file no further.
+    CloseFile,
     /// Come back with [`Event::ToastGone`].
     ExpireToast {
         /// The toast.

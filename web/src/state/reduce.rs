@@ -42,6 +42,14 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
         },
         Event::Act(action) => act(state, action),
         Event::Tab(status) => hear_tab(state, status),
+        Event::FileRead(file) => {
+            state.file = Some(file);
+            vec![]
+        }
+        Event::FileClosed => {
+            state.file = None;
+            vec![Effect::CloseFile]
+        }
         Event::ToastGone(id) => {
             state.toasts.retain(|toast| toast.id != id);
             vec![]

@@ -12,8 +12,8 @@ use rollmesh_core::{
 };
 
 use super::{
-    Action, Connection, DemoEnv, DemoRun, Effect, Event, Level, Source, State, TabJob, TabStatus, TabWorker, evaluator,
-    reduce,
+    Action, Connection, DemoEnv, DemoRun, Effect, Event, FileStatus, Level, OpenedFile, Source, State, TabJob,
+    TabStatus, TabWorker, evaluator, reduce,
 };
 
 fn welcome() -> Event {
@@ -404,4 +404,23 @@ fn a_trace_is_shown_as_the_environment_of_its_own_run_only() {
     assert_eq!(state.watched(), None);
     reduce(&mut state, Event::Received(Message::EnvTrace(trace(1))));
     assert_eq!(state.watched().map(|watched| watched.trace.run), Some(1));
+}
+
+#[test]
+fn a_file_is_on_the_page_until_it_is_closed_whatever_the_hub_does() {
+    let file = |read, status: FileStatus| {
+        let (name, found) = ("logged.json".to_owned(), Default::default());
+        Event::FileRead(OpenedFile { name, bytes: 100, read, found, status })
+    };
+    let mut state = after([Event::Started { token: false }, file(40, FileStatus::Reading)]);
+    assert_eq!(state.file.as_ref().map(OpenedFile::say).as_deref(), Some("Reading"));
+    reduce(&mut state, welcome());
+    assert_eq!(reduce(&mut state, file(100, FileStatus::Read)), []);
+    let said = state.file.as_ref().map(OpenedFile::say).expect("it is open");
+    assert!(said.starts_with("There is no batch in it"), "{said}");
+    reduce(&mut state, file(40, FileStatus::Failed("the browser cannot read it".into())));
+    let said = state.file.as_ref().map(OpenedFile::say);
+    assert_eq!(said.as_deref(), Some("logged.json was not read: the browser cannot read it."));
+    assert_eq!(reduce(&mut state, Event::FileClosed), [Effect::CloseFile]);
+    assert_eq!(state.file, None);
 }

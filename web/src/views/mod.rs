@@ -4,6 +4,7 @@ mod action_button;
 mod banner;
 mod controls;
 mod curves;
+mod data_file;
 mod evaluate_form;
 mod header;
 mod key_numbers;
@@ -21,6 +22,7 @@ use self::{
     banner::Banner,
     controls::Controls,
     curves::{ReturnCurve, SmallCurves},
+    data_file::DataFile,
     header::Header,
     key_numbers::KeyNumbers,
     ledger::Ledger,
@@ -46,6 +48,7 @@ pub(crate) fn App() -> impl IntoView {
                     <ReturnCurve/>
                     <SmallCurves/>
                     <Workers/>
+                    <DataFile/>
                 </div>
                 <div class="column-narrow">
                     <Live/>

@@ -111,7 +111,7 @@ impl<S: BatchStream> InputReader for DatasetReader<S> {
 
     /// All readers pass over the same corrupt lines; the first one counts them.
     fn losses(&mut self) -> Losses {
-        if self.shard % self.shards > 0 {
+        if !self.shard.is_multiple_of(self.shards) {
             return Losses::default();
         }
         let corrupt = self.stream.corrupt_lines();

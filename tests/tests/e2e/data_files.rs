@@ -1,0 +1,85 @@
+//! Files of logged experience that a person drops on the page or chooses, without any hub.
+
+use std::{fs, path::Path};
+
+use serde_json::json;
+
+use super::{
+    browser::{DESKTOP, PHONE},
+    dashboard::{Dashboard, selector},
+    front::Front,
+};
+
+fn golden(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/conformance/data").join(name)
+}
+
+/// Drops a file of this text, as a person does who takes it from another window.
+async fn drop_file(page: &Dashboard, name: &str, text: &str) {
+    let script = "const transfer = new DataTransfer();
+        transfer.items.add(new File([arguments[1]], arguments[0]));
+        const drop = new DragEvent('drop', { dataTransfer: transfer, bubbles: true, cancelable: true });
+        return !document.body.dispatchEvent(drop);";
+    assert_eq!(
+        page.run(script, vec![json!(name), json!(text)]).await,
+        true,
+        "the browser does not open it in place of the page"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
+    let page = Dashboard::start().await;
+    let front = Front::start("127.0.0.1:9").await;
+    page.go_to(&front.url()).await;
+    page.wait("the panel is there", async || page.text("data-file").await.is_some()).await;
+
+    // Dropped: a file of RLlib's whose columns are compressed.
+    let text = fs::read_to_string(golden("single_compressed.json")).expect("the file is in the repository");
+    drop_file(&page, "single_compressed.json", &text).await;
+    page.wait_for("data-status", "data-status", "read").await;
+    assert_eq!(page.text("data-name").await.as_deref(), Some("single_compressed.json"));
+    let lines = text.lines().filter(|line| !line.trim().is_empty()).count() as u64;
+    assert_eq!(page.number("data-batches").await, lines);
+    assert!(page.number("data-env-steps").await > 0);
+    let columns = page.text("data-columns").await.expect("the columns");
+    assert!(columns.contains("obs") && columns.contains("float32"), "{columns}");
+    assert_eq!(page.attribute("data-problems", "hidden").await.as_deref(), Some(""));
+
+    // Episodes with returns, and a line that is no batch.
+    let episode = |id: u32, reward: u32| {
+        format!(
+            "{{\"type\": \"SampleBatch\", \"eps_id\": [{id}, {id}], \"t\": [0, 1], \"obs\": [[0.5], [1.5]], \"actions\": [0, 1], \
+             \"rewards\": [{reward}.0, 1.0], \"terminateds\": [false, true]}}"
+        )
+    };
+    let text = [episode(1, 1), "no batch".into(), episode(2, 3), episode(3, 8)].join("\n");
+    drop_file(&page, "mine.json", &text).await;
+    page.wait("the other file is there", async || page.text("data-name").await.as_deref() == Some("mine.json")).await;
+    page.wait_for("data-status", "data-status", "read").await;
+    assert_eq!((page.number("data-batches").await, page.number("data-episodes").await), (3, 3));
+    assert_eq!(page.text("data-return").await.as_deref(), Some("5 (2 to 9)"));
+    assert_eq!(page.attribute("data-histogram", "hidden").await, None);
+    let problems = page.text("data-problems").await.expect("the problems");
+    assert!(problems.contains("1 lines that are no batches") && problems.contains("line 2: no JSON"), "{problems}");
+    for (name, theme, screen) in [("data-file", "light", DESKTOP), ("data-file-phone", "dark", PHONE)] {
+        page.browser.prefer_colours(theme).await;
+        page.browser.emulate(screen).await;
+        let wide = page.run("return document.documentElement.scrollWidth > innerWidth", vec![]).await;
+        assert_eq!(wide, false, "the page is as wide as the screen");
+        page.browser.screenshot(name, screen).await;
+    }
+    page.browser.emulate(DESKTOP).await;
+
+    // Chosen: another format is named with what to do, and nothing of the file before is left.
+    let input = page.browser.client.find(fantoccini::Locator::Css(&selector("data-choose"))).await.expect("the input");
+    let path = golden("pendulum_small_contiguous.hdf5");
+    input.send_keys(path.to_str().expect("a path")).await.expect("it takes a file");
+    page.wait_for("data-status", "data-status", "failed").await;
+    let status = page.text("data-status").await.expect("the status");
+    assert!(status.contains("this is an HDF5 file") && status.contains("rollmesh data convert"), "{status}");
+    assert_eq!(page.text("data-columns").await, None);
+    page.click("data-close").await;
+    page.wait("nothing is open", async || page.text("data-name").await.is_none()).await;
+    page.assert_quiet_console().await;
+}

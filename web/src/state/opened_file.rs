@@ -1,0 +1,53 @@
+//! A file of logged experience that the person has opened.
+
+use std::sync::Arc;
+
+use rollmesh_core::offline::survey::Found;
+
+/// A file, as far as it was read.
+#[derive(Clone, Debug)]
+pub struct OpenedFile {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Bytes that were read.
+    pub read: u64,
+    /// What was found in those.
+    pub found: Arc<Found>,
+    /// Where it stands.
+    pub status: FileStatus,
+}
+
+/// How it goes with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileStatus {
+    /// It is being read.
+    Reading,
+    /// It was read to its end.
+    Read,
+    /// It cannot be read, for this reason.
+    Failed(String),
+}
+
+// Every look at a file is another one. Means of nothing are not even equal to themselves.
+impl PartialEq for OpenedFile {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.found, &other.found) && self.read == other.read && self.status == other.status
+    }
+}
+
+impl OpenedFile {
+    /// How it stands with it, in a few words.
+    #[must_use]
+    pub fn say(&self) -> String {
+        match &self.status {
+            FileStatus::Failed(reason) => format!("{} was not read: {reason}.", self.name),
+            FileStatus::Reading => "Reading".into(),
+            FileStatus::Read if self.found.report.batches == 0 => {
+                "There is no batch in it: it should be a file of RLlib's, with a JSON object per line.".into()
+            }
+            FileStatus::Read => "Read to its end".into(),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Files of logged experience, opened in the page.
+
+use std::collections::BTreeMap;
+
+use leptos::{ev::DragEvent, html, prelude::*};
+use rollmesh_core::offline::survey::{ColumnSurvey, PolicyReport, Problem, Spread};
+
+use crate::{
+    format,
+    shell::Store,
+    state::{Event, FileStatus, OpenedFile},
+};
+
+/// Choose a file or drop one anywhere on the page; see what is in it.
+#[component]
+pub(crate) fn DataFile() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let file = store.select(|state| state.file.clone());
+    let is_over = RwSignal::new(false);
+    listen_for_drops(store, is_over);
+    view! {
+        <section
+            class="card late data-file"
+            aria-labelledby="data-title"
+            data-testid="data-file"
+            data-over=move || is_over.get().to_string()
+        >
+            <div class="card-head">
+                <h2 id="data-title">"Logged experience"</h2>
+                <span class="detail">"read in this tab, sent nowhere"</span>
+            </div>
+            {move || match file.get() {
+                Some(file) => view! { <Opened file/> }.into_any(),
+                None => view! {
+                    <p class="hint">
+                        "Drop a file on this page, or choose one: RLlib's sample files, JSON with a batch per line, plain or compressed. "
+                        "Of other formats " <code>"rollmesh data inspect"</code> " says the same."
+                    </p>
+                }.into_any(),
+            }}
+            <div class="buttons">
+                <Choose/>
+                <Show when=move || file.with(Option::is_some)>
+                    <button
+                        type="button"
+                        class="button"
+                        data-testid="data-close"
+                        on:click=move |_| store.dispatch(Event::FileClosed)
+                    >
+                        "Close"
+                    </button>
+                </Show>
+            </div>
+        </section>
+    }
+}
+
+/// The browser's own choice of a file, under a button that looks like others.
+#[component]
+fn Choose() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let input = NodeRef::<html::Input>::new();
+    let choose = move |_| {
+        let Some(input) = input.get_untracked() else { return };
+        if let Some(file) = input.files().and_then(|files| files.get(0)) {
+            store.open_file(file);
+        }
+        // The same file can be chosen again.
+        input.set_value("");
+    };
+    view! {
+        <label class="button">
+            "Open a data file…"
+            <input node_ref=input type="file" class="hidden" data-testid="data-choose" on:change=choose/>
+        </label>
+    }
+}
+
+/// Files that are dropped beside the panel would replace the page.
+fn listen_for_drops(store: Store, is_over: RwSignal<bool>) {
+    let has_file = |event: &DragEvent| {
+        let kinds = event.data_transfer().map(|transfer| transfer.types());
+        kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind.as_string().as_deref() == Some("Files")))
+    };
+    // These live as long as the page.
+    let _ = window_event_listener(leptos::ev::dragover, move |event| {
+        if has_file(&event) {
+            event.prevent_default();
+            is_over.set(true);
+        }
+    });
+    let _ = window_event_listener(leptos::ev::dragleave, move |event| {
+        // It has left the window, not a part of the page.
+        if event.related_target().is_none() {
+            is_over.set(false);
+        }
+    });
+    let _ = window_event_listener(leptos::ev::drop, move |event| {
+        is_over.set(false);
+        if has_file(&event) {
+            event.prevent_default();
+            if let Some(file) =
+                event.data_transfer().and_then(|transfer| transfer.files()).and_then(|files| files.get(0))
+            {
+                store.open_file(file);
+            }
+        }
+    });
+}
+
+#[component]
+fn Opened(
+    /// The file, as far as it was read.
+    file: OpenedFile,
+) -> impl IntoView {
+    let said = file.say();
+    let OpenedFile { name, bytes, read, found, status } = file;
+    let (state, class) = match &status {
+        FileStatus::Reading => ("reading", "hint"),
+        FileStatus::Read => ("read", "hint"),
+        FileStatus::Failed(_) => ("failed", "field-error"),
+    };
+    let has_failed = state == "failed";
+    let several = found.report.policies.len() > 1;
+    view! {
+        <p class="file-name"><b data-testid="data-name">{name}</b>" "<span class="detail">{size(bytes)}</span></p>
+        <p class=class role="status" data-testid="data-status" data-status=state>{said}</p>
+        <progress max=bytes.to_string() value=read.to_string() aria-label="Read" hidden={state != "reading"}></progress>
+        <dl class="lines" hidden=has_failed>
+            <Line id="data-batches" name="Batches" value=format::count(found.report.batches)/>
+            <Line id="data-env-steps" name="Env steps" value=format::count(found.report.env_steps)/>
+        </dl>
+        {found.report.policies.iter().map(|(id, policy)| view! {
+            <Policy id=several.then(|| id.clone()) policy=policy.clone()/>
+        }).collect_view()}
+        <Problems found=found.problems.clone()/>
+    }
+}
+
+#[component]
+fn Policy(
+    /// Whose rows these are, if there are several.
+    id: Option<String>,
+    /// What is in them.
+    policy: PolicyReport,
+) -> impl IntoView {
+    let unfinished = match policy.unfinished {
+        0 => String::new(),
+        n => format!(", and {} that did not end", format::count(n)),
+    };
+    let label =
+        id.as_ref().map_or_else(|| "Columns, scrollable".into(), |id| format!("Columns of policy {id}, scrollable"));
+    view! {
+        {id.map(|id| view! { <h3>"Policy " {id}</h3> })}
+        <dl class="lines">
+            <Line id="data-rows" name="Rows" value=format::count(policy.rows)/>
+            <Line id="data-episodes" name="Episodes" value=format::count(policy.episodes) + &unfinished/>
+            <Line id="data-return" name="Return" value=said(&policy.returns)/>
+            <Line id="data-length" name="Length" value=said(&policy.lengths)/>
+        </dl>
+        <Histogram policy=policy.clone()/>
+        <div class="table-box" tabindex="0" role="group" aria-label=label>
+            <table data-testid="data-columns">
+                <thead>
+                    <tr>
+                        <th scope="col">"Column"</th>
+                        <th scope="col">"Type"</th>
+                        <th scope="col" class="right">"Least"</th>
+                        <th scope="col" class="right">"Mean"</th>
+                        <th scope="col" class="right">"Greatest"</th>
+                    </tr>
+                </thead>
+                <tbody>
+                    {policy.columns.into_iter().map(|(name, column)| view! { <Column name column/> }).collect_view()}
+                </tbody>
+            </table>
+        </div>
+    }
+}
+
+#[component]
+fn Column(
+    /// Its name.
+    name: String,
+    /// What is in it.
+    column: ColumnSurvey,
+) -> impl IntoView {
+    let ColumnSurvey { kinds, values, .. } = column;
+    let number = |number: f64| if values.count > 0 { format::short(number) } else { "–".into() };
+    let odd = match values.not_finite {
+        0 => String::new(),
+        n => format!(" ({} not finite)", format::count(n)),
+    };
+    view! {
+        <tr>
+            <td class="name" title=name.clone()>{name.clone()}</td>
+            <td>{kinds.join(" or ")}</td>
+            <td class="right">{number(values.min)}</td>
+            <td class="right">{number(values.mean)}</td>
+            <td class="right">{number(values.max) + &odd}</td>
+        </tr>
+    }
+}
+
+/// How many episodes have which return.
+#[component]
+fn Histogram(
+    /// Whose episodes.
+    policy: PolicyReport,
+) -> impl IntoView {
+    let most = policy.histogram.iter().map(|bin| bin.count).max().unwrap_or(0);
+    let all_equal = policy.returns.min == policy.returns.max;
+    let range = |from: f64, to: f64| match all_equal {
+        true => format::short(policy.returns.min),
+        false => format!("{} to {}", format::short(from), format::short(to)),
+    };
+    view! {
+        <table class="histogram" data-testid="data-histogram" hidden={most == 0}>
+            <caption class="hidden">"Episodes by return"</caption>
+            <thead class="hidden"><tr><th scope="col">"Return"</th><th scope="col">"Share"</th><th scope="col">"Episodes"</th></tr></thead>
+            <tbody>
+                {policy.histogram.iter().map(|bin| view! {
+                    <tr>
+                        <th scope="row" class="right">{range(bin.from, bin.to)}</th>
+                        <td><progress max=most.to_string() value=bin.count.to_string() aria-hidden="true"></progress></td>
+                        <td class="right">{format::count(bin.count)}</td>
+                    </tr>
+                }).collect_view()}
+            </tbody>
+        </table>
+    }
+}
+
+#[component]
+fn Problems(
+    /// By what is wrong.
+    found: BTreeMap<String, Problem>,
+) -> impl IntoView {
+    let is_none = found.is_empty();
+    view! {
+        <ul class="problems" data-testid="data-problems" aria-label="Problems" hidden=is_none>
+            {found.into_iter().map(|(what, Problem { count, places })| {
+                let more = count - places.len() as u64;
+                view! {
+                    <li>
+                        <b>{format::count(count)} " " {what}</b>
+                        <ul>
+                            {places.into_iter().map(|place| view! { <li>{place}</li> }).collect_view()}
+                            {(more > 0).then(|| view! { <li>{format!("… and {} more", format::count(more))}</li> })}
+                        </ul>
+                    </li>
+                }
+            }).collect_view()}
+        </ul>
+    }
+}
+
+/// A name and its value.
+#[component]
+fn Line(
+    /// Name for tests.
+    id: &'static str,
+    /// What it is.
+    name: &'static str,
+    /// How it is written.
+    value: String,
+) -> impl IntoView {
+    view! {
+        <div class="line">
+            <dt>{name}</dt>
+            <dd data-testid=id>{value}</dd>
+        </div>
+    }
+}
+
+fn said(spread: &Spread) -> String {
+    let [mean, min, max] = [spread.mean, spread.min, spread.max].map(format::short);
+    if spread.count > 0 { format!("{mean} ({min} to {max})") } else { "–".into() }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        _ => format!("{}B", format::short(bytes as f64)),
+    }
+}
