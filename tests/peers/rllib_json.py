@@ -1,6 +1,6 @@
 """RLlib 2.9.3's JsonReader and JsonWriter beside ours, see README.md in this directory.
 
-usage: python rllib_json.py PATH_OF_RLLIB_JSON [SECONDS_PER_TIMING [TURNS]]
+usage: python rllib_json.py PATH_OF_RLLIB_JSON PATH_OF_ROLLMESH [SECONDS_PER_TIMING [TURNS]]
 """
 
 import glob
@@ -19,7 +19,7 @@ logging.disable(logging.WARNING)
 from ray.rllib.offline.io_context import IOContext  # noqa: E402
 from ray.rllib.offline.json_reader import JsonReader  # noqa: E402
 from ray.rllib.offline.json_writer import JsonWriter  # noqa: E402
-from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch  # noqa: E402
+from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch, concat_samples  # noqa: E402
 
 
 def cart_pole(rows, rng, number):
@@ -100,6 +100,37 @@ def same(ours, theirs):
     return len(theirs)
 
 
+def numbers_of(column):
+    """What `rollmesh data inspect` says of a column of numbers."""
+    values = np.asarray(column).astype(np.float64).ravel()
+    return {"rows": len(column), "min": values.min(), "mean": values.mean(), "max": values.max()}
+
+
+def read_as_it_is(program, command, folder):
+    """What the program keeps with --output, as RLlib reads it; the columns that agree with what the program says of them."""
+    subprocess.run([program, *command, "--output", folder, "--json"], check=True, capture_output=True)
+    said = subprocess.run([program, "data", "inspect", folder, "--json"], check=True, capture_output=True, text=True)
+    said = json.loads(said.stdout)
+    batches = list(JsonReader(folder, IOContext()).read_all_files())
+    assert sum(batch.env_steps() for batch in batches) == said["env_steps"] and len(batches) == said["batches"]
+    columns = 0
+    for policy, about in said["policies"].items():
+        rows = concat_samples([batch.as_multi_agent().policy_batches[policy] for batch in batches])
+        assert rows.count == about["rows"] and set(rows.keys()) == set(about["columns"]), (set(rows.keys()), set(about["columns"]))
+        for name, column in about["columns"].items():
+            found = numbers_of(rows[name])
+            assert all(np.isclose(found[of], column[of], rtol=1e-6) for of in found), (name, found, column)
+            columns += 1
+        # Episodes by their ids: those that end have the returns that the program counts.
+        ended = {}
+        for batch in rows.split_by_episode():
+            ended.setdefault((batch["eps_id"][0], batch["agent_index"][0]), []).append(batch)
+        ended = [of for of in ended.values() if of[-1]["terminateds"][-1] or of[-1]["truncateds"][-1]]
+        returns = [sum(batch["rewards"].sum() for batch in of) for of in ended]
+        assert len(returns) == about["episodes"] and np.isclose(np.mean(returns), about["return"]["mean"])
+    return len(batches), columns
+
+
 def per_second(rows, least, work):
     """By the clock, and of the processor's time, which other programs do not take away."""
     start, clock, times = time.process_time(), time.perf_counter(), 0
@@ -118,8 +149,9 @@ def ours(program, file, least, processors):
 
 
 def main():
-    program, least = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 3.0
-    turns = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+    program, rollmesh = sys.argv[1:3]
+    least = float(sys.argv[3]) if len(sys.argv) > 3 else 3.0
+    turns = int(sys.argv[4]) if len(sys.argv) > 4 else 3
     rng = np.random.default_rng(7)
     batches = [cart_pole(200, rng, number) for number in range(50)]
     with tempfile.TemporaryDirectory() as root:
@@ -130,6 +162,13 @@ def main():
         pairs = list(zip(read(rewritten), read(theirs), strict=True))
         columns = sum(same(a, b) for a, b in pairs)
         print(f"{len(pairs)} batches, {columns} columns equal in both directions")
+        for command in [
+            ["sample", "--env", "CartPole-v1", "--hidden", "16", "--num-envs", "4", "--env-steps", "2000", "--seed", "1"],
+            ["sample", "--env", "MultiAgentCartPole-v1", "--num-envs", "2", "--env-steps", "2000", "--seed", "1"],
+            ["train", "--env", "CartPole-v1", "--max-env-steps", "4096", "--seed", "1", "--run-dir", os.path.join(root, "run")],
+        ]:
+            batches, columns = read_as_it_is(rollmesh, command, os.path.join(root, f"{command[0]}-{command[2]}"))
+            print(f"rollmesh {' '.join(command[:3])} --output: RLlib reads {batches} batches, {columns} columns agree")
 
         # Batches of which a file of several megabytes is made, as after an hour of sampling.
         file = write(batches * 20, os.path.join(root, "timing"))
