@@ -160,6 +160,11 @@ pub enum Received<'a> {
 /// The largest buffer that is kept once the message has been read.
 const MAX_SPARE_BYTES: usize = 16 << 20;
 
+/// Once so much of a message has come there is a buffer for all of it. Until then the buffer grows with what comes, but
+/// not on: the sizes that a large one would leave behind are kept by allocators, and came to half as much again as all
+/// messages.
+const EARNEST_BYTES: usize = 1 << 20;
+
 /// The receiving side of a connection.
 #[derive(Clone, Debug)]
 pub struct Inbox {
@@ -297,7 +302,8 @@ impl Inbox {
         match &mut joining.parts {
             Parts::Joined(joined) => {
                 if joined.capacity() - joined.len() < bytes {
-                    let wanted = (2 * joined.len()).max(joined.len() + bytes).min(total as usize);
+                    let doubled = (2 * joined.len()).max(joined.len() + bytes).min(total as usize);
+                    let wanted = if joined.len() < EARNEST_BYTES { doubled } else { total as usize };
                     joined.reserve_exact(wanted - joined.len());
                 }
                 joined.extend_from_slice(chunk.data);

@@ -136,6 +136,9 @@ impl Guest {
             departure = read => departure,
             departure = write(&mut sink, &link) => departure,
         };
+        // What has come of a message goes before its room, which others wait for.
+        drop(inbox);
+        drop(hearing);
         if let Some(open) = client.map(|mut client| client.leave()).filter(|open| *open > 0) {
             departure.reason += &format!("; {open} of its episodes abandoned");
         }
