@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fantoccini::Locator;
+use fantoccini::{
+    Locator,
+    actions::{InputSource as _, KeyAction, KeyActions},
+    key::Key,
+};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -143,10 +147,12 @@ impl Dashboard {
         select.select_by_label(label).await.expect("it can be chosen");
     }
 
-    /// Presses a key wherever the focus is.
-    pub(crate) async fn press(&self, key: fantoccini::key::Key) {
-        let focused = self.browser.client.active_element().await.expect("something has the focus");
-        focused.send_keys(&char::from(key).to_string()).await.expect("it takes keys");
+    /// Presses a key wherever the focus is. Keys sent to an element would be names of files for a choice of files.
+    pub(crate) async fn press(&self, key: Key) {
+        let value = char::from(key);
+        let keys = KeyActions::new("keyboard".into());
+        let keys = keys.then(KeyAction::Down { value }).then(KeyAction::Up { value });
+        self.browser.client.perform_actions(keys).await.expect("the keyboard is there");
     }
 
     pub(crate) async fn workers(&self) -> BTreeMap<u64, WorkerRow> {

@@ -44,7 +44,8 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     assert!(page.number("data-env-steps").await > 0);
     let columns = page.text("data-columns").await.expect("the columns");
     assert!(columns.contains("obs") && columns.contains("float32"), "{columns}");
-    assert_eq!(page.attribute("data-problems", "hidden").await.as_deref(), Some(""));
+    let problems = page.text("data-problems").await.expect("the problems");
+    assert!(problems.starts_with("10 steps whose 'new_obs' is not the next step's 'obs'"), "{problems}");
 
     // Episodes with returns, and a line that is no batch.
     let episode = |id: u32, reward: u32| {
