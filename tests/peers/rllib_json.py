@@ -121,12 +121,12 @@ def read_as_it_is(program, command, folder):
             found = numbers_of(rows[name])
             assert all(np.isclose(found[of], column[of], rtol=1e-6) for of in found), (name, found, column)
             columns += 1
-        # Episodes by their ids: those that end have the returns that the program counts.
+        # Every agent's rows of every episode: those that end have the returns that the program counts.
         ended = {}
-        for batch in rows.split_by_episode():
-            ended.setdefault((batch["eps_id"][0], batch["agent_index"][0]), []).append(batch)
-        ended = [of for of in ended.values() if of[-1]["terminateds"][-1] or of[-1]["truncateds"][-1]]
-        returns = [sum(batch["rewards"].sum() for batch in of) for of in ended]
+        ends = np.logical_or(rows["terminateds"], rows["truncateds"])
+        for row, agent in enumerate(zip(rows["eps_id"], rows["agent_index"], strict=True)):
+            ended.setdefault(agent, []).append(row)
+        returns = [rows["rewards"][of].sum() for of in ended.values() if ends[of[-1]]]
         assert len(returns) == about["episodes"] and np.isclose(np.mean(returns), about["return"]["mean"])
     return len(batches), columns
 
@@ -167,8 +167,8 @@ def main():
             ["sample", "--env", "MultiAgentCartPole-v1", "--num-envs", "2", "--env-steps", "2000", "--seed", "1"],
             ["train", "--env", "CartPole-v1", "--max-env-steps", "4096", "--seed", "1", "--run-dir", os.path.join(root, "run")],
         ]:
-            batches, columns = read_as_it_is(rollmesh, command, os.path.join(root, f"{command[0]}-{command[2]}"))
-            print(f"rollmesh {' '.join(command[:3])} --output: RLlib reads {batches} batches, {columns} columns agree")
+            kept, columns = read_as_it_is(rollmesh, command, os.path.join(root, f"{command[0]}-{command[2]}"))
+            print(f"rollmesh {' '.join(command[:3])} --output: RLlib reads {kept} batches, {columns} columns agree")
 
         # Batches of which a file of several megabytes is made, as after an hour of sampling.
         file = write(batches * 20, os.path.join(root, "timing"))
