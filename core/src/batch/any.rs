@@ -31,6 +31,24 @@ impl AnyBatch {
         }
     }
 
+    /// Bytes of all columns and of `seq_lens`.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            Self::Single(batch) => batch.size_bytes(),
+            Self::Multi(batch) => batch.size_bytes(),
+        }
+    }
+
+    /// The deep copy: all rows in buffers of their own. A clone is the shallow one.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        match self {
+            Self::Single(batch) => Self::Single(batch.copy()),
+            Self::Multi(batch) => Self::Multi(batch.copy()),
+        }
+    }
+
     /// The batches by policy: a single one is that of the default policy.
     #[must_use]
     pub fn as_multi_agent(&self) -> MultiAgentBatch {

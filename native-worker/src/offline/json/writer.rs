@@ -73,31 +73,65 @@ pub struct JsonWriter {
     open: Option<(PathBuf, File)>,
     written: u64,
     paged: Paged,
-    encoders: Option<InOrder<Unwritten, Result<Vec<u8>, EncodeError>>>,
+    encoders: Option<InOrder<Unwritten, Lines>>,
     /// Lines that are written, for the next ones.
     spare: Vec<Vec<u8>>,
 }
 
-/// A batch that becomes a line.
+/// Bytes of batches that one thread makes lines of at a time: far more work than to wake it.
+const PORTION_BYTES: usize = 128 << 10;
+
+/// Batches that become lines.
 struct Unwritten {
-    batch: Arc<AnyBatch>,
+    batches: Vec<Arc<AnyBatch>>,
     options: Arc<JsonWriterOptions>,
-    line: Vec<u8>,
+    text: Vec<u8>,
+}
+
+/// Lines of batches, one after the other.
+struct Lines {
+    text: Vec<u8>,
+    /// Bytes of each.
+    lens: Vec<usize>,
+    /// Why there is none of the batch that would be next.
+    error: Option<EncodeError>,
 }
 
 impl Unwritten {
-    fn encode(self) -> Result<Vec<u8>, EncodeError> {
-        encode(&self.batch, &self.options, self.line)
+    /// The first ones of these batches, at least one if there are any.
+    fn first_of<'a>(
+        batches: impl Iterator<Item = &'a Arc<AnyBatch>>,
+        options: &Arc<JsonWriterOptions>,
+        text: Vec<u8>,
+    ) -> Self {
+        let mut bytes = 0;
+        let fits = |batch: &&Arc<AnyBatch>| {
+            let is_early = bytes < PORTION_BYTES;
+            bytes += batch.size_bytes();
+            is_early
+        };
+        Self { batches: batches.take_while(fits).cloned().collect(), options: options.clone(), text }
+    }
+
+    fn encode(self) -> Lines {
+        let Self { batches, options, mut text } = self;
+        text.clear();
+        let mut lens = Vec::with_capacity(batches.len());
+        let mut lines = batches.iter().map(|batch| {
+            let before = text.len();
+            encode(batch, &options, &mut text).map(|()| lens.push(text.len() - before))
+        });
+        let error = lines.find_map(Result::err);
+        Lines { text, lens, error }
     }
 }
 
-/// The line of a batch, with its end, in place of another one.
-fn encode(batch: &AnyBatch, options: &JsonWriterOptions, mut line: Vec<u8>) -> Result<Vec<u8>, EncodeError> {
-    line.clear();
+/// Writes the line of a batch, with its end, behind what is there.
+fn encode(batch: &AnyBatch, options: &JsonWriterOptions, text: &mut Vec<u8>) -> Result<(), EncodeError> {
     let columns: Vec<&str> = options.compress_columns.iter().map(String::as_str).collect();
-    encode_record(batch, &columns, &mut line)?;
-    line.push(b'\n');
-    Ok(line)
+    encode_record(batch, &columns, text)?;
+    text.push(b'\n');
+    Ok(())
 }
 
 impl JsonWriter {
@@ -160,9 +194,12 @@ impl JsonWriter {
     /// [`OfflineError::Encode`], [`OfflineError::Write`], [`OfflineError::DiskFull`]. Whoever writes again goes on
     /// where the last whole line ends.
     pub fn append(&mut self, batch: &AnyBatch) -> Result<(), OfflineError> {
-        let spare = self.spare.pop().unwrap_or_default();
-        let line = encode(batch, &self.options, spare)?;
-        self.put(line)
+        let mut line = self.spare.pop().unwrap_or_default();
+        line.clear();
+        encode(batch, &self.options, &mut line)?;
+        let written = self.write_line(&line);
+        self.spare.push(line);
+        written
     }
 
     /// Writes batches, the first one first, until none is left. As many threads as there are processors, with which the batches
@@ -174,27 +211,29 @@ impl JsonWriter {
         let encoders = self.encoders.take().unwrap_or_else(|| InOrder::new(Unwritten::encode, helpers()));
         let mut given = 0;
         loop {
-            // One that everybody works at, and one that waits.
-            while encoders.len() < 2 * (helpers() + 1)
-                && let Some(batch) = batches.get(given)
-            {
-                let (batch, options) = (batch.clone(), self.options.clone());
-                encoders.push(Unwritten { batch, options, line: self.spare.pop().unwrap_or_default() });
-                given += 1;
+            // What everybody works at, and as much that waits.
+            while encoders.len() < 2 * (helpers() + 1) && given < batches.len() {
+                let text = self.spare.pop().unwrap_or_default();
+                let portion = Unwritten::first_of(batches.iter().skip(given), &self.options, text);
+                given += portion.batches.len();
+                encoders.push(portion);
             }
-            let Some(line) = encoders.next() else { break };
-            self.put(line?)?;
-            batches.pop_front();
-            given -= 1;
+            let Some(Lines { text, lens, error }) = encoders.next() else { break };
+            let mut rest = text.as_slice();
+            for len in lens {
+                let line;
+                (line, rest) = rest.split_at(len);
+                self.write_line(line)?;
+                batches.pop_front();
+                given -= 1;
+            }
+            if let Some(error) = error {
+                return Err(error.into());
+            }
+            self.spare.push(text);
         }
         self.encoders = Some(encoders);
         Ok(())
-    }
-
-    fn put(&mut self, line: Vec<u8>) -> Result<(), OfflineError> {
-        let written = self.write_line(&line);
-        self.spare.push(line);
-        written
     }
 
     fn write_line(&mut self, line: &[u8]) -> Result<(), OfflineError> {
@@ -270,7 +309,29 @@ pub(super) fn date(time: SystemTime) -> String {
 mod tests {
     use std::time::Duration;
 
+    use rollmesh_core::{
+        batch::{REWARDS, SampleBatch},
+        column::ColumnData,
+    };
+
     use super::*;
+
+    #[test]
+    fn portions_are_small_but_never_empty() {
+        let batch = |rows: usize| {
+            let column = ColumnData::scalars(vec![0.5_f32; rows]);
+            Arc::new(AnyBatch::from(SampleBatch::new().with(REWARDS, column).unwrap()))
+        };
+        let batches = [15_000, 15_000, 15_000, 1, 1_000_000, 1].map(batch);
+        let mut sizes = Vec::new();
+        while let given @ ..6 = sizes.iter().sum::<usize>() {
+            let portion = Unwritten::first_of(batches.iter().skip(given), &Arc::default(), Vec::new());
+            let lines = portion.encode();
+            assert!(lines.error.is_none() && lines.lens.iter().sum::<usize>() == lines.text.len());
+            sizes.push(lines.lens.len());
+        }
+        assert_eq!(sizes, [3, 2, 1]);
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {
