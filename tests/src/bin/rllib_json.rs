@@ -78,25 +78,31 @@ fn busy() -> Result<Duration> {
 fn time(path: &str, least: Duration) -> Result<()> {
     let batches = read(path)?;
     let rows: usize = batches.iter().map(AnyBatch::env_steps).sum();
-    let copies = format!("{path}.copies");
-    let per_second = |mut work: Box<dyn FnMut() -> Result<()> + '_>| {
-        let (start, clock, mut times) = (busy()?, Instant::now(), 0u32);
-        while clock.elapsed() < least {
+    let per_second = |mut work: Box<dyn FnMut() -> Result<()> + '_>, tidy: &dyn Fn() -> Result<()>| {
+        let (mut spent, mut clock, mut times) = (Duration::ZERO, Duration::ZERO, 0u32);
+        while clock < least {
+            let (start, began) = (busy()?, Instant::now());
             work()?;
-            times += 1;
+            (spent, clock, times) = (spent + busy()? - start, clock + began.elapsed(), times + 1);
+            tidy()?;
         }
         let rate = |span: Duration| (rows as f64 * f64::from(times) / span.as_secs_f64()).round();
-        Result::Ok(json!({"clock": rate(clock.elapsed()), "busy": rate(busy()? - start)}))
+        Result::Ok(json!({"clock": rate(clock), "busy": rate(spent)}))
     };
-    let reading = per_second(Box::new(|| each(path, |batch| drop(black_box(batch)))))?;
+    let reading = per_second(Box::new(|| each(path, |batch| drop(black_box(batch)))), &|| Ok(()))?;
+    let copies = format!("{path}.copies");
+    let empty = || Ok(fs::remove_dir_all(&copies)?);
     // All into one file, as beside it.
     let options = JsonWriterOptions { max_file_size: 1 << 40, ..JsonWriterOptions::default() };
-    let mut writer = JsonWriter::new(&copies, options)?;
-    let one_by_one = per_second(Box::new(|| Ok(batches.iter().try_for_each(|batch| writer.append(batch))?)))?;
+    let writer = || JsonWriter::new(&copies, options.clone());
+    let one_by_one = || {
+        let mut writer = writer()?;
+        Ok(batches.iter().try_for_each(|batch| writer.append(batch))?)
+    };
+    let one_by_one = per_second(Box::new(one_by_one), &empty)?;
     let shared: Vec<Arc<AnyBatch>> = batches.iter().cloned().map(Arc::new).collect();
-    let many = || Ok(writer.append_all(&mut shared.iter().cloned().collect())?);
-    let writing = per_second(Box::new(many))?;
-    fs::remove_dir_all(&copies)?;
+    let many = || Ok(writer()?.append_all(&mut shared.iter().cloned().collect())?);
+    let writing = per_second(Box::new(many), &empty)?;
     println!("{}", json!({"rows": rows, "read": reading, "write": writing, "write_one_by_one": one_by_one}));
     Ok(())
 }
