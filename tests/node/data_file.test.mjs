@@ -75,8 +75,19 @@ test("another format is named with what to do", () => {
 
 test("lines without end are passed over and not held", () => {
   const line = '{"type": "SampleBatch", "rewards": [1, 2]}\n';
-  const bytes = new TextEncoder().encode(line + "x".repeat(100_000) + "\n" + line);
-  const { batches, report } = read(bytes, 1000, 2000);
-  assert.deepEqual([batches.length, report.corrupt_lines], [2, 1]);
-  assert.match(report.problems["lines that are no batches"].places[0], /^line 2 has 2000 bytes or more/);
+  // What is left of the long line when its end comes is itself too long, or is not.
+  for (const rest of [100_000, 101_000]) {
+    const bytes = new TextEncoder().encode(line + "x".repeat(rest) + "\n" + line);
+    const { batches, report } = read(bytes, 1000, 2000);
+    assert.deepEqual([batches.length, report.corrupt_lines, report.gave_up], [2, 1, null]);
+    assert.match(report.problems["lines that are no batches"].places[0], /^line 2 has 2000 bytes or more/);
+  }
+});
+
+test("what is no file of batches is given up and not held", () => {
+  const line = '{"type": "SampleBatch", "rewards": [1, 2]}\n';
+  const bytes = new TextEncoder().encode(line + "a,b,c\n".repeat(200) + line);
+  const { batches, report } = read(bytes, 100);
+  assert.deepEqual([batches.length, report.corrupt_lines], [1, 101]);
+  assert.match(report.gave_up, /^101 lines in a row are no batches/);
 });

@@ -72,7 +72,11 @@ fn take(inspection: &mut Inspection, piece: &[u8], is_last: bool) -> FileStatus 
         inspection.finish();
     }
     while inspection.next_batch().is_some() {}
-    if is_last { FileStatus::Read } else { FileStatus::Reading }
+    match inspection.gave_up() {
+        Some(reason) => FileStatus::Failed(reason.into()),
+        None if is_last => FileStatus::Read,
+        None => FileStatus::Reading,
+    }
 }
 
 async fn slice(file: &File, bytes: std::ops::Range<u64>) -> Result<Vec<u8>, JsValue> {

@@ -220,13 +220,19 @@ impl Inbox {
         }
     }
 
-    /// Bytes of the message of which this frame is the first part, as it says; none for all other frames. To be looked at
-    /// before the frame is taken, by whoever has only so much room for all its connections.
+    /// Bytes of the message of which this frame is the first part; none for all other frames, and for those that will be
+    /// refused. To be looked at before the frame is taken, by whoever has only so much room for all its connections.
     #[must_use]
     pub fn announced(&self, frame: &[u8]) -> Option<usize> {
         let (kind, body) = header::read(frame).ok()?;
-        let is_first = kind == Kind::Chunk && self.joining.is_none();
-        ChunkRef::decode(body).ok().filter(|_| is_first).map(|chunk| chunk.total as usize)
+        if kind != Kind::Chunk || self.joining.is_some() {
+            return None;
+        }
+        self.check_gate(kind, frame.len()).ok()?;
+        let chunk = ChunkRef::decode(body).ok()?;
+        self.check_chunk(&chunk).ok()?;
+        self.check_first(&chunk).ok()?;
+        Some(chunk.total as usize)
     }
 
     /// True while a message is not complete of which parts have come.
@@ -283,14 +289,9 @@ impl Inbox {
     }
 
     fn handle_chunk(&mut self, chunk: &ChunkRef<'_>, run: Option<u32>) -> Result<Option<Received<'_>>, InboxError> {
+        self.check_chunk(chunk)?;
         let bytes = chunk.data.len();
         let &ChunkRef { stream, total, offset, .. } = chunk;
-        if bytes == 0 || bytes > CHUNK_BYTES as usize || offset as usize + bytes > total as usize {
-            return Err(InboxError::ChunkSize { bytes, offset, total });
-        }
-        if bytes > self.credit as usize {
-            return Err(InboxError::CreditExceeded { bytes, credit: self.credit });
-        }
         let mut joining = match self.joining.take() {
             None => self.begin_stream(chunk, run)?,
             Some(joining) => joining,
@@ -329,8 +330,20 @@ impl Inbox {
         }
     }
 
+    fn check_chunk(&self, chunk: &ChunkRef<'_>) -> Result<(), InboxError> {
+        let bytes = chunk.data.len();
+        let &ChunkRef { total, offset, .. } = chunk;
+        if bytes == 0 || bytes > CHUNK_BYTES as usize || offset as usize + bytes > total as usize {
+            return Err(InboxError::ChunkSize { bytes, offset, total });
+        }
+        if bytes > self.credit as usize {
+            return Err(InboxError::CreditExceeded { bytes, credit: self.credit });
+        }
+        Ok(())
+    }
+
     /// Looks at what a stream is going to be before any of it is kept.
-    fn begin_stream(&mut self, first: &ChunkRef<'_>, run: Option<u32>) -> Result<Joining, InboxError> {
+    fn check_first(&self, first: &ChunkRef<'_>) -> Result<Kind, InboxError> {
         let &ChunkRef { stream, total, offset, .. } = first;
         if offset != 0 {
             return Err(InboxError::ChunkOutOfOrder { stream, offset, total, expected: ChunkPlace::Start });
@@ -344,6 +357,12 @@ impl Inbox {
         if body > kind.body_cap() as usize {
             return Err(DecodeError::TooLarge { kind, bytes: body }.into());
         }
+        Ok(kind)
+    }
+
+    fn begin_stream(&mut self, first: &ChunkRef<'_>, run: Option<u32>) -> Result<Joining, InboxError> {
+        let kind = self.check_first(first)?;
+        let &ChunkRef { stream, total, .. } = first;
         let parts = match run {
             Some(run) if kind == Kind::WeightsUpdate => {
                 Parts::Weights(Box::new(WeightsReader::new(run, total as usize)))
@@ -473,6 +492,35 @@ mod tests {
             assert!(joined.sum::<usize>() + inbox.spare.capacity() <= large().encode().len());
         }
         assert_eq!(inbox.spare.capacity(), 0);
+    }
+
+    #[test]
+    fn what_will_be_refused_is_not_announced() {
+        let head = |kind: Kind| vec![b'R', b'M', 1, 0, kind.to_wire(), 0, 0, 0];
+        let chunk = |kind, total, offset| Message::Chunk(Chunk { stream: 0, total, offset, data: head(kind) }).encode();
+        let most = Kind::FragmentUpload.body_cap() + HEADER_BYTES as u32;
+        let upload = chunk(Kind::FragmentUpload, most, 0);
+        let admitted = |role| {
+            let mut inbox = Inbox::of_hub();
+            inbox.admit(role);
+            inbox
+        };
+        assert_eq!(admitted(Role::Worker).announced(&upload), Some(most as usize));
+        assert_eq!(admitted(Role::Worker).handle_frame(&upload), Ok(None));
+        let refused = [
+            (Role::Viewer, upload),
+            (Role::Viewer, chunk(Kind::Watch, u32::MAX, 0)),
+            (Role::Worker, chunk(Kind::FragmentUpload, most + 1, 0)),
+            (Role::Worker, chunk(Kind::FragmentUpload, u32::MAX, 0)),
+            (Role::Worker, chunk(Kind::FragmentUpload, most, 8)),
+            (Role::Worker, chunk(Kind::LeaseGrant, 1 << 20, 0)),
+            (Role::Worker, chunk(Kind::Progress, 1 << 20, 0)),
+        ];
+        for (role, frame) in refused {
+            let mut inbox = admitted(role);
+            assert_eq!(inbox.announced(&frame), None);
+            assert!(inbox.handle_frame(&frame).is_err(), "{role:?}");
+        }
     }
 
     #[test]

@@ -113,7 +113,10 @@ impl Actor {
         let Departure { reason, is_fault, .. } = departure;
         let reason = peer.leaving.as_ref().filter(|_| !is_fault).unwrap_or(reason);
         if peer.is_spare {
-            // Its process has ended, or it comes back.
+            // Its process has ended, or comes back, or stands still.
+            if let Some(child) = peer.child {
+                self.look_after(child);
+            }
         } else if peer.role == Role::Worker {
             let now = self.now();
             self.left_bytes += peer.link.received_bytes();

@@ -40,6 +40,13 @@ pub(super) struct ChildTerms {
     pub(super) environs: BTreeMap<String, String>,
 }
 
+impl PartialEq for ChildTerms {
+    fn eq(&self, other: &Self) -> bool {
+        let is_one_launcher = Arc::ptr_eq(&self.launcher, &other.launcher);
+        is_one_launcher && self.spec == other.spec && self.environs == other.environs
+    }
+}
+
 /// The local workers that should be there.
 pub(super) struct Children {
     /// Who starts those of whom nobody says anything else.
@@ -147,9 +154,9 @@ impl Children {
     }
 
     /// The spare one, for a place on these terms; its life begins with this.
-    pub(super) fn take_spare(&mut self, terms: &Arc<ChildTerms>) -> Option<u32> {
+    pub(super) fn take_spare(&mut self, terms: &ChildTerms) -> Option<u32> {
         let number = self.spare?;
-        let child = self.running.get_mut(&number).filter(|child| Arc::ptr_eq(&child.terms, terms))?;
+        let child = self.running.get_mut(&number).filter(|child| *child.terms == *terms)?;
         child.began = Instant::now();
         self.spare = None;
         Some(number)

@@ -55,8 +55,10 @@ pub(super) const MAX_PEERS: usize = 4096;
 /// What messages that come in parts take at a time, over all connections, until they have been dealt with. Others wait
 /// before they begin. At least the largest message.
 pub(super) const MAX_PARTIAL_BYTES: usize = 256 << 20;
-/// After this time a message that is not complete gives its room to one that waits.
+/// A message that is not complete gives its room to one that waits after this time without any more of it.
 pub(super) const PARTIAL_PATIENCE: Duration = Duration::from_secs(2);
+/// So does one that came slower than at so many bytes per second for longer than that.
+pub(super) const PARTIAL_RATE: f64 = (4 << 20) as f64;
 /// What may wait for a dashboard, or a reply for an operator; beyond that it has to connect again.
 pub(super) const MAX_BACKLOG_BYTES: usize = 1 << 20;
 /// What may wait for an evaluator: as much as 64 who ask may have on their way to it.
@@ -138,6 +140,7 @@ pub fn limits() -> Vec<Limit> {
             "newer ones wait",
         ),
         limit("partial_patience", ms(PARTIAL_PATIENCE), "ms", "closed if another message waits for the room"),
+        limit("partial_rate", PARTIAL_RATE as u64, "bytes per second", "closed if another message waits for the room"),
         limit("dashboard_messages", MAX_DASHBOARD_MESSAGES_PER_S.into(), "messages per second", "more are heard later"),
         limit("dashboard_socket", DASHBOARD_SOCKET_BYTES as u64, "bytes", "more wait in the hub"),
         limit("dashboard_state", STATE_BACKLOG_BYTES as u64, "bytes", "told the latest once these were taken"),

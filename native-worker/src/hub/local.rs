@@ -22,7 +22,7 @@ impl Actor {
     /// Starts a local worker as the run wants it, or as the hub does without one.
     pub(super) fn add_child(&mut self) -> Result<u32, LaunchError> {
         let terms = self.terms_of_child(self.run.as_ref().map(|run| &run.terms));
-        self.start_child(&terms)
+        self.add_one(&terms)
     }
 
     /// Starts the local workers that a run lacks. Some may come later; if one is refused, none is started.
@@ -30,7 +30,7 @@ impl Actor {
         let terms = self.terms_of_child(Some(terms));
         let mut started = Vec::new();
         for _ in self.children.count()..wanted {
-            match self.start_child(&terms) {
+            match self.add_one(&terms) {
                 Ok(child) => started.push(child),
                 Err(error) if error.is_refusal() => {
                     // Fewer workers than were asked for would be another run.
@@ -56,7 +56,7 @@ impl Actor {
     pub(super) fn add_children_on(&mut self, terms: &Arc<ChildTerms>, number: usize) -> Result<Vec<u32>, LaunchError> {
         let mut started = Vec::new();
         for _ in 0..number {
-            match self.start_child(terms) {
+            match self.add_one(terms) {
                 Ok(child) => started.push(child),
                 Err(error) => {
                     self.send_back(started);
@@ -96,6 +96,18 @@ impl Actor {
         Arc::new(ChildTerms { launcher: self.children.launcher(), spec, environs })
     }
 
+    /// One more local worker, with a place.
+    fn add_one(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
+        let child = self.spare_or_new(terms)?;
+        self.employ(child);
+        Ok(child)
+    }
+
+    /// The spare local worker, if there is one on these terms, or another one.
+    fn spare_or_new(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
+        self.children.take_spare(terms).map_or_else(|| self.start_child(terms), Ok)
+    }
+
     fn start_child(&mut self, terms: &Arc<ChildTerms>) -> Result<u32, LaunchError> {
         let (number, token) = self.children.start(terms)?;
         let grant = TokenGrant { role: Role::Worker, child: Some(number), expires: None };
@@ -112,8 +124,7 @@ impl Actor {
 
     /// Lets another local worker take the place of one, on the same terms: the spare one, if there is one.
     fn replace_child(&mut self, number: u32, terms: &Arc<ChildTerms>) {
-        let spare = self.children.take_spare(terms);
-        match spare.map_or_else(|| self.start_child(terms), Ok) {
+        match self.spare_or_new(terms) {
             Ok(by) => {
                 self.remember(&Record::Replaced { ended: number, by });
                 self.tell(WorkerNews::Replaced { child: number, by });

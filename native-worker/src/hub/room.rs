@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::limits::{MAX_PARTIAL_BYTES, PARTIAL_PATIENCE};
+use super::limits::{MAX_PARTIAL_BYTES, PARTIAL_PATIENCE, PARTIAL_RATE};
 
 /// All connections share it.
 #[derive(Clone, Debug)]
@@ -23,7 +23,8 @@ pub(super) struct Room {
 #[derive(Debug)]
 struct Shared {
     bytes: usize,
-    /// After this time a message that is not complete gives its room to one that waits.
+    /// A message that is not complete gives its room to one that waits after so long without any more of it, or if it came
+    /// slower than at [`PARTIAL_RATE`] for longer than that.
     patience: Duration,
     state: Mutex<State>,
     /// Something was given back.
@@ -36,11 +37,18 @@ struct State {
     next: u64,
     /// Messages that are not complete, by the order in which they began.
     coming: BTreeMap<u64, Coming>,
+    /// Bytes of messages that were given up, and whose connections have yet to go.
+    leaving: BTreeMap<u64, usize>,
 }
 
 #[derive(Debug)]
 struct Coming {
     since: Instant,
+    /// Something of it has come.
+    latest: Instant,
+    /// Reserved for it, and come of it.
+    bytes: usize,
+    come: usize,
     /// Whoever sends it is to go.
     revoked: Arc<Notify>,
 }
@@ -71,8 +79,8 @@ impl Room {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for room for a message of so many bytes. While somebody waits, those that have been coming for too long are
-    /// given up, the oldest first.
+    /// Waits for room for a message of so many bytes. While somebody waits, as many of those that have been coming for too long
+    /// are given up as it takes.
     pub(super) async fn reserve(&self, bytes: usize) -> Reserved {
         // What is larger is refused as soon as it is looked at.
         let bytes = bytes.min(self.shared.bytes);
@@ -96,32 +104,55 @@ impl Room {
     fn try_reserve(&self, bytes: usize) -> Result<Reserved, Option<Instant>> {
         let mut state = self.state();
         if state.taken + bytes > self.shared.bytes {
-            return Err(state.give_up_oldest(self.shared.patience));
+            let wanted = state.taken + bytes - self.shared.bytes;
+            return Err(state.give_up(wanted, self.shared.patience));
         }
         state.taken += bytes;
         let number = state.next;
         state.next += 1;
         let revoked = Arc::new(Notify::new());
-        state.coming.insert(number, Coming { since: Instant::now(), revoked: revoked.clone() });
+        let since = Instant::now();
+        state.coming.insert(number, Coming { since, latest: since, bytes, come: 0, revoked: revoked.clone() });
         Ok(Reserved { room: self.clone(), number, bytes, revoked })
     }
 }
 
+impl Coming {
+    fn due(&self, patience: Duration) -> Instant {
+        let at_rate = Duration::from_secs_f64(self.come as f64 / PARTIAL_RATE);
+        self.latest.min(self.since + at_rate) + patience
+    }
+}
+
 impl State {
-    /// Gives the oldest message up if it is overdue; else says when it will be.
-    fn give_up_oldest(&mut self, patience: Duration) -> Option<Instant> {
-        let oldest = self.coming.first_entry()?;
-        let overdue = oldest.get().since + patience;
-        if overdue > Instant::now() {
-            return Some(overdue);
+    /// Gives messages up that are overdue until there will be so many bytes more; says when the next one will be overdue, if that
+    /// is not enough.
+    fn give_up(&mut self, wanted: usize, patience: Duration) -> Option<Instant> {
+        while self.leaving.values().sum::<usize>() < wanted {
+            let due = |(&number, coming): (&u64, &Coming)| (coming.due(patience), number);
+            let (due, number) = self.coming.iter().map(due).min()?;
+            if due > Instant::now() {
+                return Some(due);
+            }
+            if let Some(overdue) = self.coming.remove(&number) {
+                // Its room is free once its connection has gone.
+                self.leaving.insert(number, overdue.bytes);
+                overdue.revoked.notify_one();
+            }
         }
-        // Its room is free once its connection has gone.
-        oldest.remove().revoked.notify_one();
-        self.coming.first_key_value().map(|(_, next)| next.since + patience)
+        None
     }
 }
 
 impl Reserved {
+    /// So much more of the message has come.
+    pub(super) fn add(&self, bytes: usize) {
+        if let Some(coming) = self.room.state().coming.get_mut(&self.number) {
+            coming.come += bytes;
+            coming.latest = Instant::now();
+        }
+    }
+
     /// The message is complete: it takes its room until it is dropped, and is not given up any more.
     pub(super) fn complete(&self) {
         self.room.state().coming.remove(&self.number);
@@ -138,6 +169,7 @@ impl Drop for Reserved {
         let mut state = self.room.state();
         state.taken -= self.bytes;
         state.coming.remove(&self.number);
+        state.leaving.remove(&self.number);
         drop(state);
         self.room.shared.freed.notify_waiters();
     }
@@ -187,5 +219,39 @@ mod tests {
         must_wait(&room, 50).await;
         assert!(timeout(2 * SHORT, done.revoked()).await.is_err(), "it is complete");
         drop(late);
+    }
+
+    #[tokio::test]
+    async fn no_more_are_given_up_than_it_takes() {
+        let room = Room::new(90, SHORT);
+        let mut coming = Vec::new();
+        for _ in 0..3 {
+            coming.push(room.reserve(30).await);
+        }
+        tokio::time::sleep(2 * SHORT).await;
+        // Whoever waits looks again whenever something happens.
+        must_wait(&room, 20).await;
+        let looks = [room.try_reserve(20), room.try_reserve(30)];
+        assert!(looks.iter().all(Result::is_err));
+        let revoked = |of: &Room| of.state().leaving.len();
+        assert_eq!((revoked(&room), room.state().coming.len()), (1, 2));
+        must_wait(&room, 31).await;
+        assert_eq!(revoked(&room), 2);
+        coming.clear();
+        assert_eq!((revoked(&room), room.state().taken), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn what_gets_on_may_take_its_time_but_not_for_ever() {
+        let (patience, second) = (Duration::from_secs(2), Duration::from_secs(1));
+        let since = Instant::now();
+        let coming = |latest, come| Coming { since, latest: since + latest, bytes: 0, come, revoked: Arc::default() };
+        let due = |coming: &Coming| coming.due(patience) - since;
+        assert_eq!(due(&coming(Duration::ZERO, 0)), patience);
+        // As fast as it has to be, and faster; then it stands still; then it only drips.
+        let rate = PARTIAL_RATE as usize;
+        assert_eq!(due(&coming(5 * second, 5 * rate)), 7 * second);
+        assert_eq!(due(&coming(second, 5 * rate)), 3 * second);
+        assert_eq!(due(&coming(60 * second, rate)), 3 * second);
     }
 }

@@ -158,6 +158,9 @@ async fn next_message(
     if let Some(bytes) = inbox.announced(&frame) {
         hearing.reserved = Some(hearing.room.reserve(bytes).await);
     }
+    if let Some(reserved) = &hearing.reserved {
+        reserved.add(frame.len());
+    }
     inbox.handle_frame(&frame).map_err(Departure::from)
 }
 

@@ -17,7 +17,7 @@ use rollmesh::{
 };
 use rollmesh_core::protocol::{
     Message, Role, Token,
-    message::{RemoveWorker, Scale},
+    message::{RemoveWorker, Request, Scale},
 };
 use tokio::sync::mpsc;
 
@@ -133,6 +133,29 @@ async fn where_a_worker_has_ended_the_next_one_is_there_before_it_is_needed() {
     hub.hub.stop_run().await;
     assert_eq!(end(run).await.end, RunEnd::Stopped);
     while spare.hear().await.is_some() {}
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_spare_worker_is_the_next_one_also_where_more_are_wanted_and_does_not_stand_still() {
+    let (stage, mut tokens) = Stage::new(u32::MAX, 0);
+    let mut hub = TestHub::on_stage(stage.clone()).await;
+    let _run = hub.train(small(1, 2_000)).await;
+    drop(hub.join_as(next(&mut tokens).await).await);
+    hub.notice("another one takes its place").await;
+    let (second, spare) = (next(&mut tokens).await, next(&mut tokens).await);
+    let _second = hub.join_as(second).await;
+    let mut spare = hub.join_as(spare).await;
+    let mut operator = hub.operator().await;
+    operator.ask(|request| Message::AddWorker(Request { request })).await;
+    assert!(matches!(spare.hear().await, Some(Message::RunStart(_))));
+    assert_eq!(stage.orders.load(Ordering::Relaxed), 3);
+    // One that has lost its connection and does not come back is of no use.
+    drop(spare);
+    hub.notice("another one takes its place").await;
+    let (_third, spare) = (next(&mut tokens).await, next(&mut tokens).await);
+    drop(hub.join_as(spare).await);
+    hub.notice("local worker 5 has lost its connection and does not come back: it is ended").await;
     hub.hub.shutdown().await;
 }
 

@@ -20,6 +20,8 @@ export interface DataReport {
     env_steps: number;
     /** Lines that are no batches; they are passed over. */
     corrupt_lines: number;
+    /** Why the rest of the file was not looked at: too many lines in a row are no batches. */
+    gave_up: string | null;
     /** By id; of single agents `default_policy`. */
     policies: Record<string, PolicyReport>;
     /** What nobody should learn from, as `rollmesh data validate` finds it: how often, and the first places. */

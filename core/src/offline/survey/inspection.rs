@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{At, Check, NO_BATCHES, Problem, Problems, Report, Survey};
 use crate::{
     batch::AnyBatch,
-    offline::{JsonLimits, JsonPieces},
+    offline::{JsonError, JsonLimits, JsonPieces},
     prelude::*,
 };
 
@@ -41,6 +41,8 @@ pub struct Found {
     pub report: Report,
     /// Lines that are no batches, which were passed over.
     pub corrupt_lines: u64,
+    /// Why the rest of the file was not looked at.
+    pub gave_up: Option<String>,
     /// What is wrong, and where: of each, the first places are named and all counted.
     pub problems: BTreeMap<String, Problem>,
 }
@@ -67,6 +69,7 @@ pub struct Inspection {
     survey: Survey,
     check: Check,
     problems: Problems,
+    gave_up: Option<String>,
 }
 
 impl Inspection {
@@ -80,10 +83,12 @@ impl Inspection {
             survey: Survey::default(),
             check: Check::new(None),
             problems: Problems::new(places),
+            gave_up: None,
         }
     }
 
-    /// Takes the next piece. Pieces wait until their batches are [taken](Self::next_batch).
+    /// Takes the next piece. Pieces wait until their batches are [taken](Self::next_batch). After too many lines in a row that are
+    /// no batches nothing is read or kept any more, see [`Found::gave_up`].
     ///
     /// # Errors
     /// [`OtherFormat`], by the first bytes of the first piece.
@@ -109,6 +114,9 @@ impl Inspection {
             let batch = match self.pieces.next_batch()? {
                 Ok(batch) => batch,
                 Err(error) => {
+                    if matches!(error, JsonError::TooMany { .. }) {
+                        self.gave_up = Some(error.to_string());
+                    }
                     self.problems.add(NO_BATCHES, || error.to_string());
                     continue;
                 }
@@ -121,12 +129,19 @@ impl Inspection {
         }
     }
 
+    /// Why nothing more is read.
+    #[must_use]
+    pub fn gave_up(&self) -> Option<&str> {
+        self.gave_up.as_deref()
+    }
+
     /// What was found so far; histograms have at most so many bins.
     #[must_use]
     pub fn found(&self, bins: u32) -> Found {
         Found {
             report: self.survey.report(bins),
             corrupt_lines: self.pieces.books().corrupt_lines,
+            gave_up: self.gave_up.clone(),
             problems: self.problems.found().clone(),
         }
     }

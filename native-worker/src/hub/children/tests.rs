@@ -77,12 +77,13 @@ async fn starts_that_fail_are_tried_again_and_then_given_up() {
 #[tokio::test]
 async fn a_spare_child_counts_once_it_has_a_place() {
     let mut children = children();
-    let (ours, others) = (terms(&children), terms(&children));
+    let (ours, same) = (terms(&children), terms(&children));
+    let others = ChildTerms { spec: WorkerSpec { cpus: 1, ..WorkerSpec::default() }, ..(*ours).clone() };
     let (spare, _) = children.start(&ours).unwrap();
     assert!(children.wants_spare());
     children.keep_as_spare(spare);
     assert_eq!((children.count(), children.staying().len(), children.wants_spare()), (0, 0, false));
-    assert_eq!((children.take_spare(&others), children.take_spare(&ours)), (None, Some(spare)));
+    assert_eq!((children.take_spare(&others), children.take_spare(&same)), (None, Some(spare)));
     assert_eq!((children.count(), children.is_spare(spare)), (1, false));
     // What ends before it has a place is no failed start.
     for _ in 0..10 {
