@@ -102,12 +102,14 @@ pub(crate) struct RunEvaluation {
     current: Option<(Ticket, Candidate)>,
     /// Those after it, the earliest first.
     waiting: VecDeque<Candidate>,
+    /// The latest one came to no end in time.
+    hangs: bool,
 }
 
 impl RunEvaluation {
     /// Evaluates with such a worker, as the request says.
     pub(crate) fn new(spec: EvalSpec, request: EvaluationRequest) -> Self {
-        Self { spec, request, worker: None, current: None, waiting: VecDeque::new() }
+        Self { spec, request, worker: None, current: None, waiting: VecDeque::new(), hangs: false }
     }
 
     /// None if the run is not to be evaluated.
@@ -142,6 +144,16 @@ impl RunEvaluation {
         self.offer(candidate);
     }
 
+    /// True if the latest one that was begun came to no end in time.
+    pub(crate) fn hangs(&self) -> bool {
+        self.hangs
+    }
+
+    /// Does without the earliest that has not begun.
+    pub(crate) fn skip(&mut self) -> Option<Candidate> {
+        self.waiting.pop_front()
+    }
+
     /// What was offered and has come to no end, the earliest first.
     pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Candidate> {
         self.current.iter().map(|(_, candidate)| candidate).chain(&self.waiting)
@@ -157,7 +169,8 @@ impl RunEvaluation {
         let (about, outcome) = self.worker.as_mut()?.poll_ticket(timeout)?;
         let Some(about) = about else { return outcome.err().map(Err) };
         let (_, candidate) = self.current.take_if(|(ticket, _)| *ticket == about)?;
-        if matches!(outcome, Err(EvalWorkerError::Overdue { .. })) {
+        self.hangs = matches!(outcome, Err(EvalWorkerError::Overdue { .. }));
+        if self.hangs {
             // Each of those that wait may hang as long: only the latest is tried.
             self.waiting.drain(..self.waiting.len().saturating_sub(1));
         }

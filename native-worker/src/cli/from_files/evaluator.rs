@@ -15,7 +15,7 @@ use crate::{
     train::{Candidate, Evaluated, RunEvaluation},
 };
 
-/// The most evaluations that a run is ahead of: their weights are in memory and in its checkpoints.
+/// The most evaluations that a run is ahead of: their weights are in memory and in its checkpoints. Told in docs/command-line.md.
 const MAX_UNFINISHED: usize = 16;
 
 /// Evaluates a run's policy, with the most likely actions. What it finds depends on nothing but the weights: every
@@ -54,6 +54,16 @@ impl Evaluator {
 
     pub(super) fn is_full(&self) -> bool {
         self.unfinished().count() >= MAX_UNFINISHED
+    }
+
+    /// True if the latest one that was begun came to no end in time.
+    pub(super) fn hangs(&self) -> bool {
+        self.evaluation.as_ref().is_some_and(RunEvaluation::hangs)
+    }
+
+    /// Does without the earliest that has not begun.
+    pub(super) fn skip(&mut self) -> Option<Candidate> {
+        self.evaluation.as_mut()?.skip()
     }
 
     /// What came of the earliest that is unfinished, if it comes to its end within that time.

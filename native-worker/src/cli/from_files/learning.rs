@@ -156,12 +156,25 @@ impl FromFiles {
         if let Err(error) = self.dir.write_policy(&policy) {
             eprintln!("warning: the policy was not written: {error}");
         }
-        while self.evaluator.is_full() && !self.training.interruption().is_noticed() {
+        while self.must_wait() && !self.training.interruption().is_noticed() {
             self.hear(LOOK_EVERY, progress);
+        }
+        if self.evaluator.is_full()
+            && let Some(Candidate { iteration, .. }) = self.evaluator.skip()
+        {
+            progress.println(&format!(
+                "warning: the policy after update {iteration} is not evaluated: too many wait for that"
+            ));
         }
         let PolicyCheckpoint { iteration, env_steps, weights, .. } = policy;
         self.evaluator.offer(Candidate { iteration, env_steps, weights });
         Ok(())
+    }
+
+    /// True if a run that ends with a policy that is good enough is far ahead of the evaluations that decide on that. It does
+    /// not wait for episodes that hang.
+    fn must_wait(&self) -> bool {
+        self.plan.stop_return.is_some() && self.evaluator.is_full() && !self.evaluator.hangs()
     }
 
     /// Waits until all evaluations have come to their end, or somebody does not want to wait.
