@@ -220,13 +220,17 @@ impl Inbox {
         }
     }
 
-    /// Bytes of the message of which this frame is the first part, as it says; none for all other frames. To be looked at
-    /// before the frame is taken, by whoever has only so much room for all its connections.
+    /// Kind and bytes of the message of which this frame is the first part, as it says; none for all other frames. To be
+    /// looked at before the frame is taken, by whoever has only so much room for all its connections.
     #[must_use]
-    pub fn announced(&self, frame: &[u8]) -> Option<usize> {
+    pub fn announced(&self, frame: &[u8]) -> Option<(Kind, usize)> {
         let (kind, body) = header::read(frame).ok()?;
-        let is_first = kind == Kind::Chunk && self.joining.is_none();
-        ChunkRef::decode(body).ok().filter(|_| is_first).map(|chunk| chunk.total as usize)
+        if kind != Kind::Chunk || self.joining.is_some() {
+            return None;
+        }
+        let chunk = ChunkRef::decode(body).ok()?;
+        let (kind, _) = header::read(chunk.data).ok()?;
+        Some((kind, chunk.total as usize))
     }
 
     /// True while a message is not complete of which parts have come.
@@ -462,7 +466,8 @@ mod tests {
         let frames: Vec<_> = chunks().into_iter().map(|chunk| Message::Chunk(chunk).encode()).collect();
         let small = Message::Goodbye(Goodbye { reason: "x".into() }).encode();
         for (place, frame) in frames.iter().enumerate() {
-            assert_eq!(inbox.announced(frame), (place == 0).then_some(large().encode().len()));
+            let announced = (Kind::WeightsUpdate, large().encode().len());
+            assert_eq!(inbox.announced(frame), (place == 0).then_some(announced));
             assert_eq!((inbox.announced(&small), inbox.announced(b"")), (None, None));
             inbox.handle_frame(frame).unwrap();
             assert_eq!(inbox.is_joining(), place + 1 < frames.len());
