@@ -2,10 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 
 use proptest::prelude::*;
@@ -19,7 +16,7 @@ use rollmesh_core::{
     },
     ids::{AgentId, PolicyId, SlotId, WeightsVersion, eps_id},
     policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicyMap},
-    sampler::{BatchMode, Episodic, EpisodicOptions, Progress, SampleError, SamplerHost, SamplerInput as _},
+    sampler::{BatchMode, Episodic, EpisodicOptions, Interrupt, Progress, SampleError, SamplerHost, SamplerInput as _},
     space::Space,
     time::Micros,
     weights::Weights,
@@ -102,7 +99,7 @@ impl Policy for Digit {
 struct Bench {
     sampler: Episodic,
     policies: PolicyMap,
-    interrupt: AtomicBool,
+    interrupt: Interrupt,
 }
 
 impl Bench {
@@ -113,7 +110,7 @@ impl Bench {
         Self {
             sampler: Episodic::new(options, Box::new(env.clone())).unwrap(),
             policies: PolicyMap::single(Box::new(Digit(weights))),
-            interrupt: AtomicBool::new(false),
+            interrupt: Interrupt::default(),
         }
     }
 
@@ -319,10 +316,10 @@ fn a_poll_may_bring_nothing_until_somebody_interrupts() {
     let env = Shared::new(1);
     let mut bench = Bench::new(&env, BatchMode::TruncateEpisodes);
     assert_eq!(bench.step(), Ok(Progress::Idle));
-    bench.interrupt.store(true, Ordering::Relaxed);
+    bench.interrupt.set(true);
     assert_eq!(bench.with(|sampler, host| sampler.data(host)), Err(SampleError::Stopped));
     // Nothing is lost by that.
-    bench.interrupt.store(false, Ordering::Relaxed);
+    bench.interrupt.set(false);
     env.with(|episodes| {
         episodes.start_episode(1, true)?;
         (0..4).try_for_each(|t| episodes.log_actions(1, &row(t), &row(5)))

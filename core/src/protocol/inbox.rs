@@ -220,10 +220,10 @@ impl Inbox {
         }
     }
 
-    /// Bytes of the message of which this frame is the first part; none for all other frames, and for those that will be
-    /// refused. To be looked at before the frame is taken, by whoever has only so much room for all its connections.
+    /// Kind and bytes of the message of which this frame is the first part; none for all other frames, and for those that
+    /// will be refused. To be looked at before the frame is taken, by whoever has only so much room for all its connections.
     #[must_use]
-    pub fn announced(&self, frame: &[u8]) -> Option<usize> {
+    pub fn announced(&self, frame: &[u8]) -> Option<(Kind, usize)> {
         let (kind, body) = header::read(frame).ok()?;
         if kind != Kind::Chunk || self.joining.is_some() {
             return None;
@@ -231,8 +231,8 @@ impl Inbox {
         self.check_gate(kind, frame.len()).ok()?;
         let chunk = ChunkRef::decode(body).ok()?;
         self.check_chunk(&chunk).ok()?;
-        self.check_first(&chunk).ok()?;
-        Some(chunk.total as usize)
+        let kind = self.check_first(&chunk).ok()?;
+        Some((kind, chunk.total as usize))
     }
 
     /// True while a message is not complete of which parts have come.
@@ -481,7 +481,8 @@ mod tests {
         let frames: Vec<_> = chunks().into_iter().map(|chunk| Message::Chunk(chunk).encode()).collect();
         let small = Message::Goodbye(Goodbye { reason: "x".into() }).encode();
         for (place, frame) in frames.iter().enumerate() {
-            assert_eq!(inbox.announced(frame), (place == 0).then_some(large().encode().len()));
+            let announced = (Kind::WeightsUpdate, large().encode().len());
+            assert_eq!(inbox.announced(frame), (place == 0).then_some(announced));
             assert_eq!((inbox.announced(&small), inbox.announced(b"")), (None, None));
             inbox.handle_frame(frame).unwrap();
             assert_eq!(inbox.is_joining(), place + 1 < frames.len());
@@ -505,7 +506,7 @@ mod tests {
             inbox.admit(role);
             inbox
         };
-        assert_eq!(admitted(Role::Worker).announced(&upload), Some(most as usize));
+        assert_eq!(admitted(Role::Worker).announced(&upload), Some((Kind::FragmentUpload, most as usize)));
         assert_eq!(admitted(Role::Worker).handle_frame(&upload), Ok(None));
         let refused = [
             (Role::Viewer, upload),

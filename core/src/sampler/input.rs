@@ -1,8 +1,6 @@
 //! Where batches come from and where they go.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
-use super::{Budget, Position, SampleError};
+use super::{Budget, Interrupt, Position, SampleError};
 use crate::{
     batch::AnyBatch,
     callbacks::{Callbacks, ObservationFn, PolicyMappingFn, WorkerInfo},
@@ -32,24 +30,16 @@ pub struct SamplerHost<'a> {
     pub clock: &'a dyn Fn() -> Micros,
     /// Set by whoever wants the sampler back before its batch is complete: it gives up before the next step of the
     /// environments, with [`SampleError::Stopped`].
-    pub interrupt: Option<&'a AtomicBool>,
+    pub interrupt: Option<&'a Interrupt>,
 }
 
 impl SamplerHost<'_> {
-    /// Whether the sampler has to give up.
+    /// Whether the sampler has to give up. To be asked before each round of steps.
     ///
     /// # Errors
     /// [`SampleError::Stopped`].
     pub fn check_interrupt(&self) -> Result<(), SampleError> {
-        check_interrupt(self.interrupt)
-    }
-}
-
-/// See [`SamplerHost::check_interrupt`].
-pub(crate) fn check_interrupt(interrupt: Option<&AtomicBool>) -> Result<(), SampleError> {
-    match interrupt {
-        Some(interrupt) if interrupt.load(Ordering::Relaxed) => Err(SampleError::Stopped),
-        _ => Ok(()),
+        self.interrupt.map_or(Ok(()), Interrupt::check)
     }
 }
 

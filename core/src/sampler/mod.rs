@@ -40,6 +40,7 @@ mod drive;
 mod episodic;
 mod error;
 mod input;
+mod interrupt;
 mod lanes;
 mod lockstep;
 #[cfg(test)]
@@ -53,8 +54,8 @@ pub use drive::{DriveError, drive};
 pub(crate) use episodic::RowBuffer;
 pub use episodic::{Episodic, EpisodicOptions, Progress, RecordColumns};
 pub use error::SampleError;
-pub(crate) use input::check_interrupt;
 pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, SamplerHost, SamplerInput};
+pub use interrupt::Interrupt;
 pub use lanes::{LaneStart, Lanes};
 pub use lockstep::Lockstep;
 pub use modes::{BatchMode, CountStepsBy, Horizon, RewardClipping};

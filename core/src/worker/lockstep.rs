@@ -11,7 +11,7 @@ use crate::{
     policy::{PolicyMapError, Postprocessing},
     postprocess::{Finisher, PostprocessError},
     prelude::*,
-    sampler::{Budget, DriveError, LaneStart, SampleError, SamplerHost, SamplerInput, SlotState, check_interrupt},
+    sampler::{Budget, DriveError, Interrupt, LaneStart, SampleError, SamplerHost, SamplerInput, SlotState},
     time::Micros,
     worker::SetupError,
 };
@@ -118,7 +118,7 @@ impl LockstepSampler {
             None => self.begin(steps, policy.weights().version(), !budget.is_endless())?,
         };
         let fragments = loop {
-            if let Err(stopped) = check_interrupt(interrupt) {
+            if let Err(stopped) = interrupt.map_or(Ok(()), Interrupt::check) {
                 return Err(self.lose(stopped));
             }
             if !budget.allows_round(clock) {

@@ -197,6 +197,7 @@ impl Record {
                 Some(Causer::Peers)
             }
             Self::Admitted { role, .. } | Self::Left { role, .. } => Some((*role).into()),
+            Self::Delivered { .. } => Some(Causer::Workers),
             _ => None,
         }
     }
@@ -483,6 +484,7 @@ mod tests {
         };
         for peer in 0..1000 {
             assert!(audit.add_at(&admitted(peer, Role::Worker), 5_000).is_none());
+            assert!(audit.add_at(&Record::Delivered { worker: peer, after_ms: 1 }, 5_000).is_none());
             assert!(audit.add_at(&Record::Left { peer, role: Role::Worker, fault: None }, 5_000).is_none());
         }
         assert!(audit.add_at(&admitted(1000, Role::Operator), 5_000).is_none());
@@ -491,7 +493,7 @@ mod tests {
         let [.., operator, left_out, left] = &lines[..] else { panic!("{lines:?}") };
         assert_eq!(lines.len(), MAX_AUDIT_RECORDS as usize + 3);
         assert_eq!(operator["role"], "Operator");
-        assert_eq!((&left_out["records"], &left_out["of"]), (&(2000 - MAX_AUDIT_RECORDS).into(), &"workers".into()));
+        assert_eq!((&left_out["records"], &left_out["of"]), (&(3000 - MAX_AUDIT_RECORDS).into(), &"workers".into()));
         assert_eq!(left["peer"], 1001);
     }
 }

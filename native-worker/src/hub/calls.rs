@@ -150,9 +150,12 @@ impl Actor {
             // Nothing else is sent like this.
             return;
         };
+        // Before anything of it is sent: the answer may come at once.
+        known.link.note_call();
         match known.link.send(message) {
             Ok(()) => _ = known.calls.insert(*call),
             Err(error) => {
+                known.link.note_result();
                 let error = CommandError::new(CommandErrorKind::TooLarge, error.to_string());
                 let result = CallResult { call: *call, ok: false, body: error.encode() };
                 self.tell(WorkerNews::Result { peer, result });
@@ -175,6 +178,7 @@ impl Actor {
             self.notice_offence(format!("worker {peer} answered call {}, which nobody has made", result.call));
             return self.blame(peer);
         }
+        known.link.note_result();
         if let Some(child) = known.child {
             self.children.was_useful(child);
         }

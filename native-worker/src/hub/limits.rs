@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rollmesh_core::protocol::{
-    DASHBOARD_FRAME_BYTES, INITIAL_CREDIT, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES, handshake::MAX_TEXT_BYTES,
-    message::EVALUATOR_WINDOW,
+    DASHBOARD_FRAME_BYTES, INITIAL_CREDIT, Kind, MAX_FRAME_BYTES, PRE_AUTH_FRAME_BYTES, Role, allow,
+    handshake::MAX_TEXT_BYTES, message::EVALUATOR_WINDOW,
 };
 use serde::Serialize;
 
@@ -86,8 +86,8 @@ pub(super) const MAX_OFFENCES: u32 = 100;
 /// One limit of a hub.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limit {
-    /// What is limited.
-    pub name: &'static str,
+    /// What is limited: the name of a kind of message, or something else in lower case.
+    pub name: String,
     /// The number.
     pub value: u64,
     /// What it counts.
@@ -96,12 +96,24 @@ pub struct Limit {
     pub beyond: &'static str,
 }
 
-/// All limits that hold for every hub, whatever its configuration.
+/// All limits that hold for every hub, whatever its configuration: those of connections, and of every kind of message that
+/// somebody may send to it.
 #[must_use]
 pub fn limits() -> Vec<Limit> {
-    let limit = |name, value, unit, beyond| Limit { name, value, unit, beyond };
+    let mut limits = limits_of_connections();
+    let is_heard = |kind: &&Kind| **kind == Kind::Hello || Role::ALL.iter().any(|&role| allow(role, **kind));
+    limits.extend(Kind::ALL.iter().filter(is_heard).map(|kind| Limit {
+        name: format!("{kind:?}"),
+        value: kind.body_cap().into(),
+        unit: "bytes of a body",
+        beyond: "closed",
+    }));
+    limits
+}
+
+fn limits_of_connections() -> Vec<Limit> {
+    let limit = |name: &str, value, unit, beyond| Limit { name: name.into(), value, unit, beyond };
     let ms = |duration: Duration| duration.as_millis() as u64;
-    let kind = |kind: Kind| u64::from(kind.body_cap());
     vec![
         limit("handshake_deadline", ms(HANDSHAKE_DEADLINE), "ms", "the connection is closed"),
         limit("request_head", MAX_HEAD_BYTES as u64, "bytes", "answered 431, then closed"),
@@ -131,7 +143,6 @@ pub fn limits() -> Vec<Limit> {
         limit("peers", MAX_PEERS as u64, "peers", "refused as busy"),
         limit("dashboard_frame", u64::from(DASHBOARD_FRAME_BYTES), "bytes", "closed"),
         limit("worker_frame", u64::from(MAX_FRAME_BYTES), "bytes", "closed"),
-        limit("worker_upload", kind(Kind::FragmentUpload), "bytes", "closed"),
         limit("worker_credit", u64::from(INITIAL_CREDIT), "bytes of chunks on their way", "closed"),
         limit(
             "partial_messages",
@@ -145,7 +156,6 @@ pub fn limits() -> Vec<Limit> {
         limit("dashboard_socket", DASHBOARD_SOCKET_BYTES as u64, "bytes", "more wait in the hub"),
         limit("dashboard_state", STATE_BACKLOG_BYTES as u64, "bytes", "told the latest once these were taken"),
         limit("dashboard_backlog", MAX_BACKLOG_BYTES as u64, "bytes", "the connection is closed"),
-        limit("evaluator_bytes", kind(Kind::EvaluatorBytes), "bytes", "closed"),
         limit("evaluator_backlog", MAX_EVALUATOR_BACKLOG_BYTES as u64, "bytes", "the connection is closed"),
         limit("write_deadline", ms(WRITE_DEADLINE), "ms", "closed with code 1008"),
         limit("ping_interval", ms(PING_INTERVAL), "ms", "a ping is sent"),

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use hyper::body::Bytes;
@@ -31,6 +31,8 @@ struct Shared {
     received: AtomicU64,
     /// When one of them came.
     pulse: Pulse,
+    /// Calls that the peer has not answered.
+    calls: AtomicUsize,
 }
 
 impl PeerLink {
@@ -43,6 +45,7 @@ impl PeerLink {
             expelled: Notify::new(),
             received: AtomicU64::new(0),
             pulse: Pulse::new(),
+            calls: AtomicUsize::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -112,6 +115,21 @@ impl PeerLink {
     /// When the peer last said something: a sign of life of its socket alone is none of it.
     pub(super) fn pulse(&self) -> Pulse {
         self.shared.pulse.clone()
+    }
+
+    /// The peer is about to be called.
+    pub(super) fn note_call(&self) {
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call of it is over.
+    pub(super) fn note_result(&self) {
+        self.shared.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether it has something to answer.
+    pub(super) fn is_called(&self) -> bool {
+        self.shared.calls.load(Ordering::Relaxed) > 0
     }
 
     /// Messages that wait to be sent.

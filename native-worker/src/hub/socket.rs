@@ -8,7 +8,7 @@ use futures_util::{
 };
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use rollmesh_core::protocol::{Inbox, Message, Role};
+use rollmesh_core::protocol::{Inbox, Kind, Message, Role};
 use tokio::{
     sync::mpsc,
     time::{interval, timeout},
@@ -155,7 +155,10 @@ async fn next_message(
     };
     hearing.next();
     link.note_received(socket_bytes(frame.len()));
-    if let Some(bytes) = inbox.announced(&frame) {
+    if let Some((kind, bytes)) = inbox.announced(&frame) {
+        if kind == Kind::CallResult && !link.is_called() {
+            return Err(Departure::fault("a result in parts, and no call that waits for one"));
+        }
         hearing.reserved = Some(hearing.room.reserve(bytes).await);
     }
     if let Some(reserved) = &hearing.reserved {

@@ -4,7 +4,6 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel},
     },
     thread::{Builder, JoinHandle},
@@ -16,7 +15,7 @@ use rollmesh_core::{
     callbacks::CallbackList,
     env::SubEnv,
     episode::{Losses, RolloutMetrics},
-    sampler::{Budget, SampleError, SamplerHost, SamplerInput},
+    sampler::{Budget, Interrupt, SampleError, SamplerHost, SamplerInput},
     worker::{AsyncSampling, MovedSampler},
 };
 
@@ -59,7 +58,7 @@ use crate::envs::words;
 /// as a call of [`data`](SamplerInput::data) does. What was sampled ahead is lost.
 pub struct AsyncSampler {
     place: Place,
-    stop: Arc<AtomicBool>,
+    interrupt: Arc<Interrupt>,
     known: Known,
     /// What was in the queue when the sampler was called back.
     waiting: VecDeque<Item>,
@@ -84,6 +83,8 @@ enum Place {
 impl AsyncSampler {
     /// The most batches in the queue.
     pub const QUEUE: usize = 5;
+    /// How often whoever waits looks whether the thread gets on.
+    const LOOK: Duration = Duration::from_millis(1);
 
     /// Takes a sampler over, with all that it needs. The callbacks are shared: hooks of episodes are called by the thread,
     /// others by the worker, never two at once. Those that are added to the worker's later hear nothing of episodes.
@@ -101,7 +102,7 @@ impl AsyncSampler {
             known: Known::of(&mut sampling)?,
             state: sampling.sampler.state(),
             place: Place::Here(Box::new(Engine::new(sampling))),
-            stop: Arc::new(AtomicBool::new(false)),
+            interrupt: Arc::default(),
             waiting: VecDeque::new(),
             taken: 0,
             failed: false,
@@ -118,9 +119,9 @@ impl AsyncSampler {
             Place::Here(engine) => {
                 let (commands, orders) = channel();
                 let (products, items) = sync_channel(Self::QUEUE);
-                let stop = self.stop.clone();
+                let interrupt = self.interrupt.clone();
                 let name = format!("sampler-{}", engine.sampling.worker.worker_index);
-                match Builder::new().name(name).spawn(move || engine.run(&orders, &products, &stop)) {
+                match Builder::new().name(name).spawn(move || engine.run(&orders, &products, &interrupt)) {
                     Ok(thread) => Place::Away { thread, commands, items },
                     Err(error) => Place::Dead(format!("it cannot be started: {error}")),
                 }
@@ -164,20 +165,26 @@ impl AsyncSampler {
         };
     }
 
-    /// The next item, if it comes in time; none without a limit waits for it.
+    /// The next item, if it comes in time; none without a limit waits for it. Nobody is sent away before the thread has got
+    /// on: whoever waits for an environment that hangs hangs, too, as without a thread, and is found out.
     fn next_item(&mut self, within: Option<Duration>) -> Result<Option<Item>, SampleError> {
         if let Some(item) = self.waiting.pop_front() {
             return Ok(Some(item));
         }
         if let Place::Away { items, .. } = &self.place {
-            let received = match within {
-                Some(within) => items.recv_timeout(within),
-                None => items.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match received {
-                Ok(item) => return Ok(Some(item)),
-                Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => {}
+            let rounds = self.interrupt.rounds();
+            let mut patience = within;
+            loop {
+                let received = match patience {
+                    Some(patience) => items.recv_timeout(patience),
+                    None => items.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                };
+                match received {
+                    Ok(item) => return Ok(Some(item)),
+                    Err(RecvTimeoutError::Timeout) if self.interrupt.rounds() != rounds => return Ok(None),
+                    Err(RecvTimeoutError::Timeout) => patience = Some(Self::LOOK),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
             }
         }
         // Only a panic ends the thread by itself.
@@ -189,7 +196,7 @@ impl AsyncSampler {
     }
 
     fn end(&mut self) -> Result<(), SampleError> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.interrupt.set(true);
         self.waiting.clear();
         self.join();
         match core::mem::replace(&mut self.place, Place::Stopped) {
@@ -205,7 +212,7 @@ impl SamplerInput for AsyncSampler {
         self.data_within(host, &mut Budget::endless())?.ok_or(SampleError::Stopped)
     }
 
-    /// Waits for the thread as long as the budget lasts.
+    /// Waits for the thread as long as the budget lasts, and until it has begun a round meanwhile.
     fn data_within(
         &mut self,
         host: &mut SamplerHost<'_>,

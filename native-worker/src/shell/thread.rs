@@ -2,10 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, SyncSender, TryRecvError},
-    },
+    sync::mpsc::{Receiver, SyncSender, TryRecvError},
 };
 
 use rollmesh_core::{
@@ -14,7 +11,7 @@ use rollmesh_core::{
     filter::Filter,
     ids::PolicyId,
     policy::{PolicyEntry, PolicyMapError},
-    sampler::{SampleError, SamplerHost},
+    sampler::{Interrupt, SampleError, SamplerHost},
     worker::AsyncSampling,
 };
 
@@ -69,9 +66,9 @@ impl Engine {
     }
 
     /// Samples until it is told to stop or to come back, or nobody takes batches any more.
-    pub(super) fn run(mut self, commands: &Receiver<Command>, items: &SyncSender<Item>, stop: &AtomicBool) -> Self {
-        while self.listen(commands) && !stop.load(Ordering::Relaxed) {
-            let item = self.make(stop);
+    pub(super) fn run(mut self, commands: &Receiver<Command>, items: &SyncSender<Item>, interrupt: &Interrupt) -> Self {
+        while self.listen(commands) && !interrupt.is_set() {
+            let item = self.make(interrupt);
             if items.send(item).is_err() {
                 break;
             }
@@ -100,10 +97,10 @@ impl Engine {
         }
     }
 
-    fn make(&mut self, stop: &AtomicBool) -> Item {
+    fn make(&mut self, interrupt: &Interrupt) -> Item {
         let mut batch = match self.trouble.take() {
             Some(error) => Err(error),
-            None => self.sample(stop),
+            None => self.sample(interrupt),
         };
         let mut seen = Vec::new();
         if let Err(error) = self.take_seen(&mut seen) {
@@ -128,7 +125,7 @@ impl Engine {
         Item { batch, extra_batches, metrics, losses, seen, change: self.change, state }
     }
 
-    fn sample(&mut self, stop: &AtomicBool) -> Result<AnyBatch, SampleError> {
+    fn sample(&mut self, interrupt: &Interrupt) -> Result<AnyBatch, SampleError> {
         let sampling = &mut self.sampling;
         sampling.sampler.data(&mut SamplerHost {
             worker: &sampling.worker,
@@ -137,7 +134,7 @@ impl Engine {
             observation_fn: sampling.observation_fn.as_ref(),
             callbacks: &mut sampling.callbacks,
             clock: &*sampling.clock,
-            interrupt: Some(stop),
+            interrupt: Some(interrupt),
         })
     }
 

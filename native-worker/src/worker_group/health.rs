@@ -49,9 +49,8 @@ pub struct FailureSettings {
     /// How long a sample may go without progress, a round of steps of its worker's environments, until the worker is
     /// unhealthy. Ten times as long for whoever has not made a round since it was set up, and in a browser's tab, which the
     /// browser may throttle; longer by the [deadline](RolloutConfig::remote_env_timeout_ms) of environments that have one.
-    /// Workers that wait for [external](crate::external) environments get on, and so do those whose sampler runs ahead in a
-    /// [thread of its own](RolloutConfig::sample_async): for them [`call_timeout`](Self::call_timeout) alone holds. None for
-    /// ever: for environments whose steps take longer than this, and readers that wait.
+    /// Workers that wait for [external](crate::external) environments get on: for them [`call_timeout`](Self::call_timeout)
+    /// alone holds. None for ever: for environments whose steps take longer than this, and readers that wait.
     pub progress_timeout: Option<Duration>,
     /// How long to wait for a sign of life.
     #[doc(alias = "worker_health_probe_timeout_s")]

@@ -38,19 +38,20 @@ const FATAL: u32 = 7;
 pub(crate) fn registry() -> Registry {
     let env = |name, pause| {
         EnvSpec::fallible(name, move |contexts, _| {
-            let trap = std::env::var_os("ROLLMESH_CHAOS_DIR").map(|dir| PathBuf::from(dir).join("trap"));
-            Ok(Box::new(Vectorized::new(vec![Stuck { t: 0, sum: 0, trap, pause }; contexts.len()])))
+            let aside = std::env::var_os("ROLLMESH_CHAOS_DIR").map(PathBuf::from);
+            Ok(Box::new(Vectorized::new(vec![Stuck { t: 0, sum: 0, aside, pause }; contexts.len()])))
         })
     };
     Registry::builtin().with_env(env("Stuck-v0", Duration::ZERO)).with_env(env("Slow-v0", Duration::from_millis(1)))
 }
 
-/// Counts its actions. Whoever first finds a file `trap` takes it away, and never comes back.
+/// Counts its actions. Whoever first finds a file `trap` takes it away, and does not come back before there is a file `way`.
 #[derive(Clone)]
 struct Stuck {
     t: u32,
     sum: u32,
-    trap: Option<PathBuf>,
+    /// Where these files may be.
+    aside: Option<PathBuf>,
     /// How long a step takes at least.
     pause: Duration,
 }
@@ -81,10 +82,11 @@ impl Env for Stuck {
     }
 
     fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
-        let is_trapped = || self.trap.as_ref().is_some_and(|trap| std::fs::remove_file(trap).is_ok());
-        if self.t == FATAL && is_trapped() {
-            loop {
-                std::thread::park();
+        if let Some(aside) = self.aside.as_ref().filter(|_| self.t == FATAL)
+            && std::fs::remove_file(aside.join("trap")).is_ok()
+        {
+            while !aside.join("way").exists() {
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
         if !self.pause.is_zero() {
@@ -156,7 +158,7 @@ pub(crate) async fn workers_that_stand_still_are_found_by_their_leases() {
     let found = end(&rig, run).await;
     found.must_equal(&calm(found.env_steps, 1, 64, &[]).await);
     let late = found.ledger.uninvited;
-    // Of twenty rounds somebody brings something.
+    // Of twenty rounds somebody brings something; `what_a_stopped_worker_brings_when_it_goes_on_is_refused` sees to it in one.
     assert!(!is_long() || late.rejected.late > 0, "{late:?}");
     println!("{rounds} rounds of two stopped workers: found after {longest:?} at most; what came late: {late:?}");
 }

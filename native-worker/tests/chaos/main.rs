@@ -41,13 +41,14 @@ fn main() -> std::process::ExitCode {
             [$((stringify!($name), || Box::pin($module::$name()))),*]
         };
     }
-    let tests: [(&str, Test); 9] = tests! {
+    let tests: [(&str, Test); 10] = tests! {
         kills::workers_that_are_killed_twice_a_second_cost_time_but_no_data,
         kills::slots_that_do_not_keep_step_have_no_gaps_either,
         hangs::workers_that_stand_still_are_found_by_their_leases,
         hangs::an_environment_that_hangs_is_found_by_its_lease,
         network::a_network_that_does_what_it_wants_changes_nothing,
         network::connections_that_nobody_has_closed_are_found_by_their_leases,
+        network::what_a_stopped_worker_brings_when_it_goes_on_is_refused,
         network::a_bit_that_flips_under_tls_ends_the_connection_and_nothing_else,
         storm::two_hundred_workers_that_come_back_at_once_change_nothing,
         soak::a_run_takes_no_more_of_the_machine_as_it_goes_on,

@@ -1,13 +1,17 @@
 //! Workers behind a network on which whatever can go wrong does.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs::File,
+    time::{Duration, Instant},
+};
 
+use rollmesh::control::Control;
 use rollmesh_core::protocol::WorkerState;
 use tokio::time::sleep;
 
 use crate::{
     proxy::{Blow, Proxy, Way, Weather},
-    rig::{Dice, Rig, calm, until_beside, watch},
+    rig::{Dice, Outcome, Rig, calm, until_beside, watch},
     support::{
         Process, is_long,
         process::{Invitation, Signal},
@@ -15,7 +19,7 @@ use crate::{
     },
 };
 
-/// A run without local workers, and two workers of which each has a network of its own.
+/// A run without local workers, and up to two workers of which each has a network of its own.
 struct Scene {
     rig: Rig,
     run: Process,
@@ -36,21 +40,38 @@ fn listens_at(rig: &Rig) -> String {
 
 impl Scene {
     async fn start() -> Self {
+        Self::start_with(2, &[]).await
+    }
+
+    /// The same with so many workers for now, and more settings.
+    async fn start_with(workers: usize, more: &[&str]) -> Self {
         let proxies = vec![Proxy::start().await, Proxy::start().await];
         let hosts = proxies.iter().flat_map(|proxy| ["--public-host".to_owned(), proxy.address.to_string()]);
         let hosts: Vec<String> = hosts.collect();
-        let rig = Rig::new(0, u64::MAX, LENGTH, &hosts.iter().map(String::as_str).collect::<Vec<_>>());
+        let settings: Vec<&str> = more.iter().copied().chain(hosts.iter().map(String::as_str)).collect();
+        let rig = Rig::new(0, u64::MAX, LENGTH, &settings);
         let mut run = rig.start();
         let mut hub = run.invitation().await;
         // What it prints is where others reach it, which is the network.
         hub.address = listens_at(&rig);
-        let mut workers = Vec::new();
-        for proxy in &proxies {
-            proxy.lead_to(hub.address.parse().unwrap());
-            workers.push(Process::worker(&proxy.address.to_string(), &hub.worker_token));
-        }
-        until("an iteration", || rig.iterations() > 0).await;
-        Self { rig, run, hub, proxies, workers }
+        let mut scene = Self { rig, run, hub, proxies, workers: Vec::new() };
+        (0..workers).for_each(|_| scene.add_worker());
+        until("an iteration", || scene.rig.iterations() > 0).await;
+        scene
+    }
+
+    /// Starts the next worker. What lies aside is for the first.
+    fn add_worker(&mut self) {
+        let (hub, proxy) = (&self.hub, &self.proxies[self.workers.len()]);
+        proxy.lead_to(hub.address.parse().unwrap());
+        let args = ["worker", "--hub", &format!("ws://{}", proxy.address)];
+        let worker = Process::start_program(std::env::current_exe().unwrap(), args, |command| {
+            command.env("ROLLMESH_TOKEN", &hub.worker_token);
+            if self.workers.is_empty() {
+                command.env("ROLLMESH_CHAOS_DIR", self.rig.aside(""));
+            }
+        });
+        self.workers.push(worker);
     }
 
     async fn some_iterations(&self, count: u64) {
@@ -58,7 +79,12 @@ impl Scene {
         until("iterations", || self.rig.iterations() >= then + count).await;
     }
 
-    async fn end(self) -> crate::rig::Outcome {
+    async fn end(self) -> Outcome {
+        self.end_as(&[]).await
+    }
+
+    /// Ends the run, which must be what it would have been with these settings and no trouble.
+    async fn end_as(self, more: &[&str]) -> Outcome {
         self.run.signal(Signal::TERM);
         self.run.finish_with(0).await;
         for worker in self.workers {
@@ -66,9 +92,19 @@ impl Scene {
             worker.finish().await;
         }
         let found = self.rig.outcome();
-        found.must_equal(&calm(found.env_steps, 1, LENGTH, &[]).await);
+        found.must_equal(&calm(found.env_steps, 1, LENGTH, more).await);
         found
     }
+}
+
+/// Whether a worker counts as hung.
+fn is_hung(hub: &Control) -> bool {
+    hub.workers().values().any(|row| row.state == WorkerState::Hung.to_wire())
+}
+
+/// Both workers are there, and neither hangs.
+fn is_whole(hub: &Control) -> bool {
+    hub.workers().len() == 2 && !is_hung(hub)
 }
 
 /// Every fault by itself, and then all of them as they come.
@@ -122,9 +158,6 @@ pub(crate) async fn connections_that_nobody_has_closed_are_found_by_their_leases
         Weather { up: Way::Held, down: Way::Clear },
         Weather { up: Way::Clear, down: Way::Held },
     ] {
-        let is_hung = |hub: &rollmesh::control::Control| {
-            hub.workers().values().any(|row| row.state == WorkerState::Hung.to_wire())
-        };
         scene.proxies[0].set(weather);
         let began = Instant::now();
         hub.until("the other one to be found", is_hung).await.unwrap();
@@ -133,14 +166,44 @@ pub(crate) async fn connections_that_nobody_has_closed_are_found_by_their_leases
         let is_enough = || scene.rig.iterations() >= then + 5 && since.elapsed() >= held;
         until_beside(&mut hub, "iterations", is_enough).await;
         scene.proxies[0].set(Weather::CLEAR);
-        let is_whole = |hub: &rollmesh::control::Control| hub.workers().len() == 2 && !is_hung(hub);
         hub.until("both workers", is_whole).await.unwrap();
         let then = scene.rig.iterations();
         until_beside(&mut hub, "iterations", || scene.rig.iterations() >= then + 5).await;
     }
     assert!(longest < Duration::from_secs(5), "{longest:?}");
     let found = scene.end().await;
-    println!("cut off workers were found after {longest:?} at most; {:?}", found.ledger.uninvited);
+    let uninvited = found.ledger.uninvited;
+    // Nothing comes through at all later than the hub waits for a silent peer.
+    assert!(is_long() || uninvited.rejected.late > 0, "{uninvited:?}");
+    println!("cut off workers were found after {longest:?} at most; {uninvited:?}");
+}
+
+/// A worker is stopped in the middle of a lease. When it goes on, that is somebody else's, and it has not heard of it.
+pub(crate) async fn what_a_stopped_worker_brings_when_it_goes_on_is_refused() {
+    const ENV: [&str; 2] = ["--env", "Stuck-v0"];
+    // Nobody helps it, so that its lease ends by running out.
+    let mut scene = Scene::start_with(1, &ENV).await;
+    let mut hub = watch(&scene.hub).await;
+    let (trap, way) = (scene.rig.aside("trap"), scene.rig.aside("way"));
+    File::create_new(&trap).unwrap();
+    until_beside(&mut hub, "a worker in the trap", || !trap.exists()).await;
+    scene.workers[0].signal(Signal::STOP);
+    scene.proxies[0].set(Weather { up: Way::Clear, down: Way::Held });
+    hub.until("it to be found", is_hung).await.unwrap();
+    scene.add_worker();
+    let then = scene.rig.iterations();
+    until_beside(&mut hub, "iterations", || scene.rig.iterations() >= then + 3).await;
+    File::create_new(&way).unwrap();
+    scene.workers[0].signal(Signal::CONT);
+    hub.until("what comes late", |hub| hub.ledger().uninvited_rejected.late > 0).await.unwrap();
+    scene.proxies[0].set(Weather::CLEAR);
+    hub.until("both workers", is_whole).await.unwrap();
+    let then = scene.rig.iterations();
+    until_beside(&mut hub, "iterations", || scene.rig.iterations() >= then + 3).await;
+    let found = scene.end_as(&ENV).await;
+    let uninvited = found.ledger.uninvited;
+    assert!(uninvited.rejected.late > 0, "{uninvited:?}");
+    println!("a stopped worker brought {} fragments too late", uninvited.rejected.late);
 }
 
 /// Under TLS a bit that flips ends the connection, and nothing else.

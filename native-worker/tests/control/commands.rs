@@ -1,5 +1,6 @@
 //! Each command does what it says, and what is printed has this shape.
 
+use rollmesh_core::protocol::{Kind, Role, allow};
 use serde_json::{Value, json};
 
 use super::{
@@ -220,4 +221,25 @@ async fn looking_takes_a_viewers_token_and_nothing_is_refused() {
     assert!(records.iter().all(|record| record["event"] != "refused"), "{text}");
     // Whoever made the token, and those who looked, one of them with the operator's.
     assert_eq!((roles("Operator"), roles("Viewer")), (1, 7), "{text}");
+}
+
+/// Whoever adds a kind of message finds its limit among the others.
+#[tokio::test]
+async fn all_limits_are_printed_those_of_every_kind_of_message_that_may_come_too() {
+    let text = Process::start(["hub", "--print-limits"]).finish_with(0).await.stdout;
+    let json = Process::start(["hub", "--print-limits", "--json"]).finish_with(0).await.stdout;
+    let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
+    let values = |name: &str| -> Vec<u64> {
+        rows.iter().filter(|row| row["name"] == name).map(|row| row["value"].as_u64().unwrap()).collect()
+    };
+    let lines = |name: &str| text.lines().filter(|line| line.split(' ').next() == Some(name)).count();
+    for &kind in Kind::ALL {
+        let name = format!("{kind:?}");
+        let may_come = kind == Kind::Hello || Role::ALL.iter().any(|&role| allow(role, kind));
+        let wanted = if may_come { vec![u64::from(kind.body_cap())] } else { vec![] };
+        assert_eq!((values(&name), lines(&name)), (wanted.clone(), wanted.len()), "{name}");
+    }
+    assert_eq!((values("CallResult"), values("FragmentUpload")), (vec![64 << 20], vec![32 << 20]));
+    assert_eq!((values("partial_messages"), lines("partial_messages")), (vec![256 << 20], 1));
+    assert_eq!(text.lines().count(), rows.len());
 }

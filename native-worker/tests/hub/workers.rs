@@ -10,8 +10,8 @@ use rollmesh_core::{
     batch::REWARDS,
     column::ColumnData,
     protocol::{
-        Message, Token,
-        message::{CallProgress, CallResult, FragmentUpload, LeaseRefused, Request},
+        CHUNK_BYTES, Message, Token,
+        message::{CallProgress, CallResult, Chunk, FragmentUpload, LeaseRefused, Request},
     },
 };
 
@@ -98,6 +98,23 @@ async fn a_worker_that_answers_what_nobody_has_asked_is_sent_away() {
     assert_eq!(end(run).await.end, RunEnd::Finished);
     hub.hub.shutdown().await;
     helper.finish_with(0).await;
+}
+
+/// Whoever is called may answer at length; nobody else is listened to for long.
+#[tokio::test]
+async fn a_large_result_that_nobody_has_asked_for_ends_with_its_first_part() {
+    let directory = tempfile::tempdir().unwrap();
+    let audit = directory.path().join("audit.jsonl");
+    let hub =
+        TestHub::start_watchful(SecurityConfig { audit_log: Some(audit.clone()), ..SecurityConfig::default() }).await;
+    let mut worker = hub.hand_made_worker().await;
+    let mut data = Message::CallResult(CallResult { call: 1, ok: true, body: vec![0; CHUNK_BYTES as usize] }).encode();
+    let total = data.len() as u32;
+    data.truncate(CHUNK_BYTES as usize);
+    worker.say(&Message::Chunk(Chunk { stream: 0, total, offset: 0, data })).await;
+    let fault = r#""fault":"a result in parts, and no call that waits for one""#;
+    until("the end of its connection", || std::fs::read_to_string(&audit).unwrap().contains(fault)).await;
+    hub.hub.shutdown().await;
 }
 
 #[tokio::test]

@@ -17,7 +17,9 @@ use rollmesh::{
 use rollmesh_core::{
     config::Config,
     filter::FilterKind,
+    group::SamplingMode,
     ids::WorkerId,
+    time::Micros,
     worker::{CommandErrorKind, RolloutConfig, RolloutWorker, WorkerAnswer, WorkerCommand},
 };
 
@@ -199,15 +201,29 @@ pub(crate) fn a_worker_that_hangs_is_replaced() {
 }
 
 /// Threads and processes, side by side in one group.
-fn mixed(config: RolloutConfig, failures: FailureSettings) -> WorkerGroup {
-    let mut group = builder(config, &Placement::Threads, 2).failures(failures).build().unwrap();
+fn mixed(config: RolloutConfig, mode: SamplingMode) -> WorkerGroup {
+    let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
+    let builder = builder(config, &Placement::Threads, 2).failures(failures).sampling_mode(mode);
+    let mut group = builder.build().unwrap();
     group.add_workers_at(&processes(), 2, true).unwrap();
     group
 }
 
+/// Does the same with samplers that wait for whoever asks and with those that run ahead, both at once.
+fn with_and_without_a_thread(test: fn(RolloutConfig), config: &RolloutConfig) {
+    std::thread::scope(|scope| {
+        for sample_async in [false, true] {
+            scope.spawn(move || test(RolloutConfig { sample_async, ..config.clone() }));
+        }
+    });
+}
+
 pub(crate) fn a_sample_that_makes_no_progress_is_found_by_its_lease() {
-    let failures = FailureSettings { recreate_failed_workers: true, ..FailureSettings::default() };
-    let mut group = mixed(moody_in("hangs", &[1, 3]), failures);
+    with_and_without_a_thread(hangs_are_found, &moody_in("hangs", &[1, 3]));
+}
+
+fn hangs_are_found(config: RolloutConfig) {
+    let mut group = mixed(config, SamplingMode::Synchronous);
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 4);
     let start = Instant::now();
     assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 2);
@@ -224,12 +240,33 @@ pub(crate) fn a_sample_that_makes_no_progress_is_found_by_its_lease() {
 }
 
 pub(crate) fn a_sample_that_takes_longer_than_its_lease_but_gets_on_is_awaited() {
-    let failures = FailureSettings { progress_timeout: Some(Duration::from_secs(3)), ..FailureSettings::default() };
-    let mut group = mixed(moody_in("slow", &[1, 3]), failures);
+    with_and_without_a_thread(slow_ones_are_awaited, &moody_in("slow", &[1, 3]));
+}
+
+fn slow_ones_are_awaited(config: RolloutConfig) {
+    assert_eq!(FailureSettings::default().progress_timeout, Some(Duration::from_secs(3)));
+    let mut group = mixed(config, SamplingMode::Synchronous);
     for _ in 0..2 {
         assert_eq!(group.synchronous_parallel_sample(ParallelSample::default()).unwrap().len(), 4);
     }
     assert_eq!(group.num_healthy_remote_workers(), 4);
+}
+
+pub(crate) fn a_sample_that_hangs_is_found_also_if_nobody_waits_for_it() {
+    let group = |mode| {
+        let mut group = mixed(moody_in("hangs", &[1, 3]), mode);
+        let start = Instant::now();
+        while group.num_healthy_remote_workers() > 2 {
+            group.sample().unwrap();
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", group.healthy_worker_ids());
+        }
+        assert_eq!((group.healthy_worker_ids(), group.sample_counters().lost), (vec![WorkerId(2), WorkerId(4)], 2));
+    };
+    std::thread::scope(|scope| {
+        let (batch_env_steps, max_staleness) = (20, 1);
+        scope.spawn(move || group(SamplingMode::Asynchronous { batch_env_steps, max_staleness }));
+        scope.spawn(move || group(SamplingMode::Deadline { after: Micros::from_millis(50), max_staleness }));
+    });
 }
 
 pub(crate) fn a_worker_that_cannot_be_made_says_why() {

@@ -74,6 +74,7 @@ fn main() -> std::process::ExitCode {
             a_worker_that_hangs_is_replaced,
             a_sample_that_makes_no_progress_is_found_by_its_lease,
             a_sample_that_takes_longer_than_its_lease_but_gets_on_is_awaited,
+            a_sample_that_hangs_is_found_also_if_nobody_waits_for_it,
             a_worker_that_cannot_be_made_says_why;
         group:
             workers_come_with_ids_that_are_never_used_again,
@@ -87,6 +88,7 @@ fn main() -> std::process::ExitCode {
             what_workers_had_is_free_once_they_are_removed;
         restore:
             weights_that_were_synced_last_come_back_without_anybody_to_ask,
+            whoever_is_known_to_be_there_is_brought_back_unasked,
             what_nobody_knows_any_more_is_not_made_up;
         samples:
             a_group_of_processes_samples_the_bits_of_one_of_threads,

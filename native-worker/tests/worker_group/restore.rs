@@ -49,6 +49,24 @@ pub(crate) fn weights_that_were_synced_last_come_back_without_anybody_to_ask() {
     }
 }
 
+pub(crate) fn whoever_is_known_to_be_there_is_brought_back_unasked() {
+    for placement in placements() {
+        let mut group = builder(cart_pole(), &placement, 2).build().unwrap();
+        let second = ForEachWorker::remote().remote_workers([WorkerId(2)]).unhealthy_too();
+        let weights = WorkerCommand::Weights { policies: None };
+        let before = group.foreach_worker_with(&second, weights.clone()).unwrap();
+        group.set_worker_state(WorkerId(2), false).unwrap();
+        let synced = other_weights(11);
+        group.sync_weights(SyncWeights::from_weights(&synced)).unwrap();
+        // It was away.
+        assert_eq!(group.foreach_worker_with(&second, weights).unwrap(), before);
+        assert_eq!(group.restore(&[]).unwrap(), []);
+        assert_eq!(group.restore(&[WorkerId(2)]).unwrap(), [WorkerId(2)]);
+        assert_eq!((group.num_healthy_remote_workers(), group.num_remote_worker_restarts()), (2, 1));
+        assert_eq!(everybodys_weights(&mut group), vec![synced; 3]);
+    }
+}
+
 pub(crate) fn what_nobody_knows_any_more_is_not_made_up() {
     for placement in placements() {
         let mut group = without_local(cart_pole(), &placement, 1);

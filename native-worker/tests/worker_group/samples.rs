@@ -26,6 +26,12 @@ pub(crate) fn a_group_of_processes_samples_the_bits_of_one_of_threads() {
         assert!(here == there);
         assert_eq!(AnyBatch::concat(&there).unwrap().env_steps(), 120);
     }
+    // Too large for one frame.
+    let long = cart_pole().rollout_fragment_length(5_000);
+    let sample = |placement: &Placement| {
+        group(long.clone(), placement, 1).synchronous_parallel_sample(ParallelSample::default()).unwrap()
+    };
+    assert!(sample(&Placement::Threads) == sample(&processes()));
 }
 
 pub(crate) fn rounds_go_on_until_there_is_enough() {

@@ -263,7 +263,9 @@ async fn bad_hub() -> (String, JoinHandle<()>) {
         num_slots: 4,
         ..RunStatus::default()
     };
-    let ledger = LedgerReport { unhealthy_workers: vec![7], reasons: text("reason"), ..LedgerReport::default() };
+    // Nine env steps are nowhere.
+    let ledger =
+        LedgerReport { granted: 9, unhealthy_workers: vec![7], reasons: text("reason"), ..LedgerReport::default() };
     let messages = [
         Message::Welcome(Welcome { protocol: 1, peer: 1, resume_id: [0; 16], credit: 1, server: text("server") }),
         Message::RunStatus(status),
@@ -297,6 +299,8 @@ async fn whatever_a_hub_says_is_text() {
     page.go_to(&format!("{}#token={}", front.url(), "ab".repeat(32))).await;
     let texts = ["kind", "name", "env", "error", "reason", "notice"].map(|name| format!("{name} {MARKUP}"));
     shows_as_text(&page, &texts).await;
+    page.wait_for("ledger-balance", "data-tone", "bad").await;
+    assert_eq!(page.text("ledger-balance").await.as_deref(), Some("does not balance"));
     page.browser.screenshot("markup", DESKTOP).await;
     server.abort();
 }

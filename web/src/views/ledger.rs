@@ -97,3 +97,27 @@ fn besides(ledger: &LedgerReport) -> String {
     let texts: Vec<String> = texts.map(|(count, name)| format!("{} {name}", format::count(*count))).collect();
     if texts.is_empty() { String::new() } else { format!("Besides: {}.", texts.join(", ")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn books_that_do_not_balance_are_shown_as_bad() {
+        let shown = |ledger| {
+            let mut state = State::default();
+            state.ledger = ledger;
+            balance(&state)
+        };
+        let whole =
+            LedgerReport { granted: 9, committed: 8, outstanding: 1, queued: 3, consumed: 5, ..Default::default() };
+        assert_eq!(shown(None), ("quiet", ""));
+        assert_eq!(shown(Some(whole.clone())), ("good", "balances"));
+        let lost = LedgerReport { outstanding: 0, ..whole.clone() };
+        let lost_in_the_queue = LedgerReport { queued: 2, ..whole.clone() };
+        let twice = LedgerReport { superseded: 1, ..whole };
+        for books in [lost, lost_in_the_queue, twice] {
+            assert_eq!(shown(Some(books.clone())), ("bad", "does not balance"), "{books:?}");
+        }
+    }
+}

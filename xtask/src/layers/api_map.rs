@@ -1,4 +1,5 @@
-//! The map of RLlib's interface: every name that it promises to have a row has one.
+//! The map of RLlib's interface: every name that it promises to have a row has one, and in the section of the groups each row
+//! has one name and its tests.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +10,14 @@ use super::{Violation, read};
 /// Names by section: `## ` and a heading of the map, then words.
 const NAMES: &str = include_str!("rllib_names.txt");
 
+/// The section in which no two names share a row.
+const ONE_BY_ONE: &str = "WorkerSet, EnvRunnerGroup";
+
 pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     let file = PathBuf::from("docs/api-map.md");
     let map = read(root, &file)?;
-    let missing = missing(NAMES, &map);
-    Ok(missing.into_iter().map(|what| Violation { file: file.clone(), line: 0, what }).collect())
+    let wrong = [missing(NAMES, &map), crowded(ONE_BY_ONE, &map)].concat();
+    Ok(wrong.into_iter().map(|what| Violation { file: file.clone(), line: 0, what }).collect())
 }
 
 /// What the map lacks.
@@ -27,6 +31,25 @@ fn missing(names: &str, map: &str) -> Vec<String> {
     missing
 }
 
+/// Rows of a section with several names, or without a test of their own.
+fn crowded(section: &str, map: &str) -> Vec<String> {
+    let lines = sections(map).filter(|(heading, _)| *heading == section).flat_map(|(_, text)| text.lines());
+    let cells = lines.filter_map(|line| Some(line.strip_prefix('|')?.split('|').collect::<Vec<_>>()));
+    let rows = cells.filter(|cells| !matches!(cells[0], " RLlib " | "---"));
+    rows.filter_map(|cells| {
+        let name = cells[0].trim();
+        let tests = cells.get(2).copied().unwrap_or_default();
+        if quoted(name).count() > 1 {
+            Some(format!("the row {name} is of several names: each needs its own"))
+        } else if !tests.contains("` in [") {
+            Some(format!("the row {name} names no test"))
+        } else {
+            None
+        }
+    })
+    .collect()
+}
+
 /// Headings of the second level, and what is below each.
 fn sections(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap_or((section, "")))
@@ -35,15 +58,37 @@ fn sections(text: &str) -> impl Iterator<Item = (&str, &str)> {
 /// What the first cells of all rows name: `name`, `Class.name` or `name(arguments)`.
 fn rows(text: &str) -> impl Iterator<Item = &str> {
     let first_cells = text.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next());
-    first_cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(|quoted| {
+    first_cells.flat_map(quoted).map(|quoted| {
         let name = quoted.split('(').next().unwrap_or_default();
         name.rsplit('.').next().unwrap_or_default()
     })
 }
 
+/// What stands between backticks.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_is_of_one_name_and_has_a_test() {
+        let map = |rows: &str| {
+            format!(
+                "# Map\n\n## One\n\n| RLlib | here | shown by |\n|---|---|---|\n{rows}\n## Two\n\n| `x`, `y` | | |\n"
+            )
+        };
+        let good =
+            "| `a` | `b`, `c` | `test` in [file](file.rs) |\n| no counterpart | `d` | `test` in [file](file.rs) |\n";
+        assert_eq!(crowded("One", &map(good)), [""; 0]);
+        let bad = "| `a`, `b` | | `test` in [file](file.rs) |\n| `c` | `d` |  |\n";
+        assert_eq!(
+            crowded("One", &map(bad)),
+            ["the row `a`, `b` is of several names: each needs its own", "the row `c` names no test"]
+        );
+    }
 
     #[test]
     fn every_name_needs_a_row_in_its_section() {

@@ -1,5 +1,7 @@
 //! The queue: nothing is dropped, nobody runs too far ahead, and stopping does not wait for room.
 
+use std::time::Duration;
+
 use rollmesh_core::{
     batch::{REWARDS, SampleBatch},
     column::ColumnData,
@@ -178,6 +180,53 @@ fn a_budget_waits_no_longer_and_loses_nothing() {
     seen.recv().unwrap();
     // There never is a second one.
     assert_eq!(bench.data_within(Micros(100)), Ok(None));
+}
+
+/// An empty batch, and then rounds of which the first is not over before somebody opens the gate.
+struct Gated {
+    begun: bool,
+    waits: Sender<()>,
+    gate: Receiver<()>,
+}
+
+impl SamplerInput for Gated {
+    fn data(&mut self, host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        if !core::mem::replace(&mut self.begun, true) {
+            return Ok(SampleBatch::new().into());
+        }
+        loop {
+            host.check_interrupt()?;
+            let _ = self.waits.send(());
+            // Nobody waits at an open one.
+            let _ = self.gate.recv();
+        }
+    }
+
+    fn metrics(&mut self) -> Vec<RolloutMetrics> {
+        Vec::new()
+    }
+
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        Vec::new()
+    }
+
+    fn stop(&mut self) -> Result<(), SampleError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_round_that_does_not_end_waits_as_long() {
+    let ((waits, waiting), (opened, gate), (said, heard)) = (channel(), channel(), channel());
+    let mut bench = Bench::new(Gated { begun: false, waits, gate });
+    bench.data().unwrap();
+    waiting.recv().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || said.send(bench.data_within(Micros(0))).unwrap());
+        assert!(heard.recv_timeout(Duration::from_millis(100)).is_err(), "its budget is long over");
+        drop(opened);
+        assert_eq!(heard.recv(), Ok(Ok(None)));
+    });
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{
     batch::{AnyBatch, REWARDS, SampleBatch},
@@ -11,7 +11,7 @@ use crate::{
     kernels::Kernels,
     policy::RandomPolicy,
     prelude::*,
-    sampler::{InputReader, SampleError, SamplerHost, SamplerInput},
+    sampler::{InputReader, Interrupt, SampleError, SamplerHost, SamplerInput},
     worker::{
         AsyncSampling, MovedEnvs, MovedSampler, NewPolicy, Registry, RemoteEnvSpec, RemoteEnvs, RolloutConfig,
         RolloutWorker, RolloutWorkerBuilder, Shell, config::InputEvaluation,
@@ -141,8 +141,8 @@ fn simulation_counts_episodes_beside_an_input() {
     assert!(!worker.metrics().episodes.is_empty());
 }
 
-/// Interrupts the sampler whenever the flag is up.
-struct Interrupts(Option<Box<dyn SamplerInput>>, Arc<AtomicBool>);
+/// Interrupts the sampler whenever somebody says so.
+struct Interrupts(Option<Box<dyn SamplerInput>>, Arc<Interrupt>);
 
 impl Shell for Interrupts {
     fn sample_async(&mut self, sampling: AsyncSampling) -> Result<Option<MovedSampler>, SampleError> {
@@ -176,15 +176,18 @@ impl SamplerInput for Interrupts {
 #[test]
 fn a_sampler_that_is_interrupted_gives_up_and_can_go_on() {
     for observation_filter in [FilterKind::NoFilter, FilterKind::ConcurrentMeanStdFilter] {
-        let flag = Arc::new(AtomicBool::new(false));
+        let interrupt = Arc::new(Interrupt::default());
         let config = RolloutConfig { sample_async: true, observation_filter, ..config() };
-        let shell = Interrupts(None, flag.clone());
+        let shell = Interrupts(None, interrupt.clone());
         let mut worker = RolloutWorker::builder().config(config).shell(Box::new(shell)).build().unwrap();
         assert_eq!(worker.sample().unwrap().env_steps(), 30);
-        flag.store(true, Ordering::Relaxed);
+        interrupt.set(true);
         assert_eq!(worker.sample(), Err(SampleError::Stopped.into()));
-        flag.store(false, Ordering::Relaxed);
+        interrupt.set(false);
+        let rounds = interrupt.rounds();
         assert_eq!(worker.sample().unwrap().env_steps(), 30);
+        // A round steps all environments once.
+        assert!(interrupt.rounds() - rounds >= 30, "{rounds}, then {}", interrupt.rounds());
     }
 }
 
