@@ -117,7 +117,12 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
         let token = token_of_page(&hub).await;
         lie_after(&hub, token, 3).await;
         let line = hub.notice("the run goes back").await;
-        assert!(line.contains(" to 3, before what a liar made"), "{line}");
+        // To where nobody doubts anything: an audit of what was honest may still have been on its way.
+        let back: u32 = line
+            .split_once(" to ")
+            .and_then(|(_, rest)| rest.split_once(", before what a liar made")?.0.parse().ok())
+            .unwrap();
+        assert!(back <= 3, "{line}");
         let mut again = Client::connect(hub.hub.address()).await;
         again.say(&Message::Hello(hello(Role::Worker, token))).await;
         assert!(again.refusal().await.is_some(), "its token is worth nothing any more");
