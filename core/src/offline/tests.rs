@@ -126,6 +126,58 @@ fn shuffling_gives_every_batch_once() {
     assert_eq!(ts(&mut ShuffledInput::new(Box::new(Count(0)), 0, 3, 0), 3), [0, 1, 2]);
 }
 
+/// Gives parts of one buffer, of these sizes in turn.
+struct Parts {
+    all: ColumnData<i64>,
+    sizes: &'static [usize],
+    given: usize,
+    at: usize,
+}
+
+impl Parts {
+    fn new(sizes: &'static [usize]) -> Self {
+        Self { all: ColumnData::scalars((0..10_000).collect()), sizes, given: 0, at: 0 }
+    }
+}
+
+impl InputReader for Parts {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        let size = self.sizes[self.given % self.sizes.len()];
+        let part = self.all.slice(self.at..self.at + size);
+        (self.given, self.at) = (self.given + 1, self.at + size);
+        Ok(SampleBatch::new().with(T, part)?.into())
+    }
+}
+
+#[test]
+fn what_waits_to_be_shuffled_has_a_limit_in_bytes() {
+    const SIZES: [usize; 5] = [1, 30, 2, 12, 5];
+    let (buffer, largest) = (40, 30);
+    let parts = Parts::new(&SIZES);
+    let shared = parts.all.shared().clone();
+    let mut shuffled = ShuffledInput::new(Box::new(parts), 1_000, 3, 0).with_buffer(8 * buffer);
+    let given: Vec<AnyBatch> =
+        with_policies(PolicyMap::new(), |host| (0..200).map(|_| shuffled.next(host).unwrap()).collect());
+    let (mut out, mut is_shuffled) = (0, false);
+    let mut firsts = BTreeSet::new();
+    for batch in &given {
+        let ts = batch.single().unwrap().get(T).unwrap();
+        out += ts.len();
+        let behind = ts[0] as usize + ts.len();
+        is_shuffled |= behind < out;
+        // Whatever was read before it and is not out has waited with it.
+        assert!(behind <= out + buffer + largest, "{behind} of {out}");
+        assert!(firsts.insert(ts[0]), "it comes once");
+    }
+    assert!(is_shuffled);
+    // The buffer is that of the input and of this test alone: nobody keeps it for a part of it.
+    assert_eq!(Arc::strong_count(&shared), 2);
+
+    let mut parts = ShuffledInput::new(Box::new(Parts::new(&SIZES)), 3, 3, 0).with_buffer(8 * 29);
+    let error = with_policies(PolicyMap::new(), |host| parts.next(host)).unwrap_err();
+    assert_eq!(error, SampleError::BatchTooLarge { bytes: 240, buffer: 232 });
+}
+
 fn rows(actions: Vec<f64>) -> AnyBatch {
     let n = actions.len();
     SampleBatch::new()
@@ -256,5 +308,8 @@ fn names_files_and_mixtures_are_opened() {
     assert!(error(&registry, r#"{"count": 0.5, "a.json": 0.25}"#).contains("sum to 0.75"));
     let mut shuffled = open(&registry, r#""count""#, r#"{"shuffle_buffer_size": 5}"#).unwrap();
     assert!(!ts(&mut *shuffled, 20).is_sorted());
+    // There is room for one of them.
+    let mut shuffled = open(&registry, r#""count""#, r#"{"shuffle_buffer_size": 5, "buffer_size": 8}"#).unwrap();
+    assert!(ts(&mut *shuffled, 20).is_sorted());
     assert_eq!(serde_json::to_string(&source(r#"{"sampler":1.0}"#)).unwrap(), r#"{"sampler":1.0}"#);
 }

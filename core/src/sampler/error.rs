@@ -68,6 +68,17 @@ pub enum SampleError {
     /// The input could not be read.
     #[error("the input failed: {0}")]
     Input(String),
+    /// A batch that was read is larger than all that may wait to be shuffled.
+    #[error(
+        "a batch of {bytes} bytes was read, and {buffer} may wait to be shuffled: raise buffer_size, or leave \
+         shuffle_buffer_size out"
+    )]
+    BatchTooLarge {
+        /// Its bytes.
+        bytes: usize,
+        /// Bytes that may wait.
+        buffer: usize,
+    },
     /// The output could not be written.
     #[error("the output failed: {0}")]
     Output(String),

@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl Registry {
-    /// Opens an input. With the setting `shuffle_buffer_size`, so many batches of it are shuffled, unless it is the
-    /// worker's own environments.
+    /// Opens an input. With the setting `shuffle_buffer_size`, so many batches of it are shuffled, of `buffer_size` bytes at
+    /// most (1 GiB), unless it is the worker's own environments.
     ///
     /// # Errors
     /// [`SetupError`]: the name is unknown, probabilities do not sum to 1, or it cannot be opened.
@@ -38,7 +38,8 @@ impl Registry {
         if size <= 1 || source.is_sampler() {
             return Ok(input);
         }
-        Ok(Box::new(ShuffledInput::new(input, size, seed, worker_index)))
+        let buffer = context.config.get("buffer_size")?.unwrap_or(ShuffledInput::DEFAULT_BUFFER);
+        Ok(Box::new(ShuffledInput::new(input, size, seed, worker_index).with_buffer(buffer)))
     }
 
     fn open_named(&self, name: &str, context: &mut IoContext) -> Result<Box<dyn InputReader>, SetupError> {

@@ -101,6 +101,23 @@ pub enum OfflineError {
         /// What is wrong with it.
         source: JsonError,
     },
+    /// Lines that are to be one batch take more memory than they may.
+    #[error(
+        "{rows} rows of lines that are joined take {bytes} bytes, {room} are allowed: lower train_batch_size (here {batch_size} \
+         rows), or raise buffer_size (here {buffer_size} bytes, of which joined lines have a quarter)"
+    )]
+    Joined {
+        /// Rows so far.
+        rows: usize,
+        /// Their bytes.
+        bytes: usize,
+        /// What is allowed.
+        room: usize,
+        /// Rows that are wanted.
+        batch_size: usize,
+        /// The declared buffer.
+        buffer_size: usize,
+    },
     /// None of the files has a batch for this worker.
     #[error(
         "there is no batch in {files} files for worker {worker_index}{}: either they are empty, or there are more \

@@ -68,9 +68,12 @@ pub const DATASET_SETTINGS: [&str; 2] = ["format", "paths"];
 /// Opens files as an input: what the [names](inputs) mean, all of one format.
 ///
 /// Lines of JSON are read as RLlib reads them, endlessly, files by chance. Data sets are read in epochs, each batch once and
-/// in order, as are lines with the setting `read_all_files`. Either way no two workers read the same rows, and what is
-/// held is `buffer_size` bytes at most. A local worker beside others reads nothing: it gets an error when it samples. Actions of D4RL's and Minari's data sets are those of the environment, and become
-/// the policies' unless `actions_in_input_normalized` says otherwise.
+/// in order, as are lines with the setting `read_all_files`. Either way no two workers read the same rows. A local worker beside
+/// others reads nothing: it gets an error when it samples. Actions of D4RL's and Minari's data sets are those of the environment,
+/// and become the policies' unless `actions_in_input_normalized` says otherwise.
+///
+/// Reading holds `buffer_size` bytes at most, each input of a mixture for itself; batches that are shuffled may have as many
+/// besides.
 ///
 /// # Errors
 /// [`SampleError::Input`] for settings of another form, for names that mean nothing or two things, and for files of several

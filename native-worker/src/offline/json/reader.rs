@@ -25,7 +25,8 @@ use crate::offline::OfflineError;
 pub struct JsonReaderOptions {
     /// Rows that [`JsonReader::next_batch`] gives at least, of as many lines as it takes.
     pub batch_size: usize,
-    /// Bytes that reading a line takes at most, with everything that is made of it. Longer lines are passed over.
+    /// Bytes that reading takes at most, with everything that is made of it. A line has a sixteenth, decompressed and not;
+    /// longer ones are passed over. Lines that are joined have a quarter.
     pub buffer_size: usize,
     /// Which part of the lines to read, of how many; none for all of them.
     pub shard: Option<(u32, u32)>,
@@ -45,10 +46,12 @@ impl Default for JsonReaderOptions {
 
 impl JsonReaderOptions {
     /// A line has at most this part of the buffer, and is held twice where threads help; what its compressed columns hold has
-    /// at most the second part, and decoding takes four times either. The rest is for lines that are decoded ahead.
+    /// as much, and decoding takes four times either.
     const LINE_PART: usize = 16;
-    const COMPRESSED_PART: usize = 8;
+    /// For lines that are decoded ahead.
     const AHEAD_PART: usize = 8;
+    /// For batches that are joined: they are held while the last line of them is decoded, and twice when none is.
+    const JOINED_PART: usize = 4;
 
     /// What the settings say: `train_batch_size` (the worker's unless set), divided among the workers, and
     /// `buffer_size` in bytes (1 GiB).
@@ -71,7 +74,7 @@ impl JsonReaderOptions {
     }
 
     fn limits(&self) -> JsonLimits {
-        JsonLimits { decompressed: self.buffer_size / Self::COMPRESSED_PART }
+        JsonLimits { decompressed: self.buffer_size / Self::LINE_PART }
     }
 
     /// How one of the files is read.
@@ -173,12 +176,18 @@ impl JsonReader {
     /// Batches of the next lines, joined, until there are [`batch_size`](JsonReaderOptions::batch_size) rows.
     ///
     /// # Errors
-    /// [`OfflineError`]. Whoever asks again gets what comes after.
+    /// [`OfflineError::Joined`] where the buffer has no room for so many; others. Whoever asks again gets what comes after.
     pub fn next_batch(&mut self) -> Result<AnyBatch, OfflineError> {
-        let (mut batches, mut rows) = (Vec::new(), 0);
-        while rows < self.options.batch_size {
+        let JsonReaderOptions { batch_size, buffer_size, .. } = self.options;
+        let room = buffer_size / JsonReaderOptions::JOINED_PART;
+        let (mut batches, mut rows, mut bytes) = (Vec::new(), 0, 0);
+        while rows < batch_size {
             let batch = self.next_record()?;
-            rows += batch.env_steps();
+            (rows, bytes) = (rows + batch.env_steps(), bytes + batch.size_bytes());
+            // Who needs no other needs no room to join it.
+            if bytes > room && (rows < batch_size || !batches.is_empty()) {
+                return Err(OfflineError::Joined { rows, bytes, room, batch_size, buffer_size });
+            }
             batches.push(batch);
         }
         match <[AnyBatch; 1]>::try_from(batches) {

@@ -188,6 +188,37 @@ fn batches_are_joined_until_there_are_enough_rows() {
 }
 
 #[test]
+fn joining_lines_holds_the_buffer_and_names_what_is_too_much() {
+    let obs = ColumnData::new((0..4096).map(|x| f64::from(x) * 0.5).collect(), RowShape::vector(4096)).unwrap();
+    let mut row = SampleBatch::new();
+    row.insert("obs", obs).unwrap();
+    let mut line = Vec::new();
+    encode_record(&row.into(), &[], &mut line).unwrap();
+    let line = String::from_utf8(line).unwrap() + "\n";
+    let folder = folder_of(&[("1.json", line.repeat(300))]);
+    let buffer_size = 2 << 20;
+    for (batch_size, rows) in [(1, Some(1)), (16, Some(16)), (17, None), (100_000, None)] {
+        let options = JsonReaderOptions { batch_size, buffer_size, ..JsonReaderOptions::default() };
+        let mut read = None;
+        let memory = allocation_counter::measure(|| {
+            let mut reader = reader(&folder, options.clone());
+            read = Some((0..20).map(|_| reader.next_batch().map(|batch| batch.env_steps())).collect::<Vec<_>>());
+        });
+        assert!(memory.bytes_max <= buffer_size as u64, "{batch_size} rows: {} bytes were held", memory.bytes_max);
+        for read in read.unwrap() {
+            match (read, rows) {
+                (Ok(read), Some(rows)) => assert_eq!(read, rows),
+                (Err(error @ OfflineError::Joined { .. }), None) => {
+                    let text = error.to_string();
+                    assert!(text.starts_with("17 rows of lines") && text.contains("train_batch_size"), "{text}");
+                }
+                other => panic!("{batch_size} rows: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn lines_beyond_the_buffer_are_passed_over() {
     let long = format!("{{\"type\": \"SampleBatch\", \"t\": [{}0]}}\n", "0, ".repeat(100_000));
     let folder = folder_of(&[("1.json", format!("{}{long}{}", line(1), line(2)))]);
@@ -242,7 +273,7 @@ fn all_of(reader: JsonReader) -> Vec<String> {
 #[test]
 fn threads_do_not_show() {
     let folder = folder_of(&[("a.json", motley(0)), ("b.json", line(-1)), ("c.json", motley(1_000))]);
-    // The longest line but some: 2 MiB, and 4 MiB decompressed.
+    // The longest line but some: 2 MiB, decompressed or not.
     let options = |shard| JsonReaderOptions { buffer_size: 32 << 20, shard, ..JsonReaderOptions::default() };
     for shard in [None, Some((1, 3))] {
         let alone = all_of(reader(&folder, options(shard)).with_helpers(0));
