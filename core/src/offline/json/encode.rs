@@ -193,7 +193,9 @@ fn written_out(column: &Column, out: &mut Vec<u8>) {
                 if i > 0 {
                     out.extend_from_slice(b", ");
                 }
-                out.extend_from_slice(if text.is_empty() { b"null" } else { text });
+                // Between values the end of a line is a space like any other.
+                let text = if text.is_empty() { b"null" } else { text };
+                out.extend(text.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
             }
             out.push(b']');
         }

@@ -181,7 +181,8 @@ fn what_is_written_looks_like_rllibs() {
             ("obs.pos".into(), obs.into()),
             ("actions".into(), ColumnData::scalars(vec![0i64, 1]).into()),
             ("obs.on".into(), ColumnData::scalars(vec![true, false]).into()),
-            ("infos".into(), BytesColumn::json(["{}", r#"{"a": 1}"#]).unwrap().into()),
+            // A line has no other lines within.
+            ("infos".into(), BytesColumn::json(["{}", "{\"a\":\n1}"]).unwrap().into()),
         ],
         seq_lens: Some(ColumnData::scalars(vec![2])),
         ..BatchParts::default()

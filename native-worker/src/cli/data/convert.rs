@@ -5,7 +5,6 @@ use std::{path::PathBuf, process::ExitCode, slice};
 use clap::{Args, ValueEnum as _};
 use rollmesh_core::{
     batch::{AnyBatch, Continuation, OpenEpisodes, SampleBatch},
-    column::Column,
     offline::{survey::Steps, with_usual_types},
     space::Space,
 };
@@ -13,8 +12,9 @@ use serde_json::{Map, json};
 
 use super::{
     InputArgs, Reading,
+    losses::{self, Losses},
     renumber::Numbers,
-    sink::{Losses, Sink, Target, single},
+    sink::{Sink, Target, single},
     spaces::{SeenSpaces, dataset_id},
 };
 use crate::{
@@ -112,7 +112,7 @@ pub(super) fn merge(args: &MergeArgs, registry: &Registry) -> Result<ExitCode, F
     job.run(&args.input, |batch, place, losses| {
         // Lines of JSON do not tell types; all rows are to go together.
         let usual = with_usual_types(batch.clone()).map_err(Failure::other)?;
-        narrowed(&batch, &usual, losses)?;
+        losses::digits(&batch, &usual, losses)?;
         let mut batch = usual;
         if place.is_first {
             numbers.begin_file();
@@ -120,27 +120,6 @@ pub(super) fn merge(args: &MergeArgs, registry: &Registry) -> Result<ExitCode, F
         numbers.renumber(&mut batch).map_err(Failure::other)?;
         Ok(vec![(0, batch)])
     })
-}
-
-/// Says which numbers lose digits.
-fn narrowed(before: &AnyBatch, after: &AnyBatch, losses: &mut Losses) -> Result<(), Failure> {
-    let after = after.as_multi_agent();
-    for (id, rows) in before.as_multi_agent().policy_batches {
-        for (name, column) in rows.iter() {
-            let plain = column.decompress().map_err(Failure::other)?;
-            let now = after.policy_batch(&id).and_then(|rows| rows.column(name));
-            if let (Column::F64(wide), Some(Column::F32(now))) = (&plain, now)
-                && wide
-                    .values()
-                    .iter()
-                    .zip(now.values())
-                    .any(|(wide, now)| wide.is_finite() && f64::from(*now) != *wide)
-            {
-                losses.insert(format!("digits of column '{name}' beyond 32 bits"));
-            }
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn split(args: &SplitArgs, registry: &Registry) -> Result<ExitCode, Failure> {
@@ -163,6 +142,10 @@ pub(super) fn split(args: &SplitArgs, registry: &Registry) -> Result<ExitCode, F
             return Ok(vec![(part, batch)]);
         };
         let mut dealt = Vec::new();
+        // Columns without rows may be of any type.
+        if rows.is_empty() {
+            return Ok(dealt);
+        }
         for piece in rows.split_by_trajectory().map_err(Failure::other)? {
             let part = deal.part(&piece);
             deal.count(part, piece.len());
@@ -256,7 +239,7 @@ impl Job {
             if place.is_first {
                 sinks.iter_mut().try_for_each(|sink| sink.begin_file(losses))?;
             }
-            read += batch.as_multi_agent().size_bytes();
+            read += batch.size_bytes();
             for (part, batch) in deal(batch, place, losses)? {
                 if let (Some(sink), Some(steps)) = (sinks.get_mut(part), steps.get_mut(part)) {
                     *steps += batch.env_steps() as u64;
@@ -273,6 +256,7 @@ impl Job {
         if let Err(failure) = dealt {
             // What was read before is kept.
             sinks.iter_mut().try_for_each(Sink::flush)?;
+            tell(losses);
             return Err(failure);
         }
         reading.progress.finish();
@@ -291,12 +275,17 @@ impl Job {
             return Ok(ExitCode::SUCCESS);
         }
         folders.iter().zip(&steps).for_each(|(path, steps)| say!("{}: {steps} env steps", path.display()));
-        match losses.is_empty() {
-            true => say!("nothing is lost"),
-            false => losses.iter().for_each(|what| say!("lost: {what}")),
+        if losses.is_empty() {
+            say!("nothing is lost");
         }
+        tell(losses);
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Says what is not in the files that were written.
+fn tell(losses: &Losses) {
+    losses.iter().for_each(|what| eprintln!("lost: {what}"));
 }
 
 /// Of an environment, or what the rows show, which are read once more for that.

@@ -11,6 +11,8 @@ macro_rules! say {
 mod convert;
 mod head;
 mod inspect;
+#[cfg(feature = "offline-parquet")]
+mod losses;
 pub(in crate::cli) mod numbers;
 #[cfg(feature = "offline-parquet")]
 mod renumber;

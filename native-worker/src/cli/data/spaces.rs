@@ -30,6 +30,9 @@ struct Part {
 
 impl SeenSpaces {
     pub(super) fn add(&mut self, batch: &SampleBatch) {
+        if batch.is_empty() {
+            return;
+        }
         for (first, parts) in [(OBS.name(), &mut self.observation), (ACTIONS.name(), &mut self.action)] {
             for (name, column) in batch.iter() {
                 let Some(rest) = name.strip_prefix(first).filter(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -6,7 +6,7 @@ use rollmesh_core::{
 };
 
 use super::{
-    super::dataset::{BatchStream, DatasetError, Episode, append, cast},
+    super::dataset::{BatchStream, DatasetError, Episode, append, beyond_32_bits, cast, has_more_digits},
     ACTIONS, D4rlFile, NEXT_OBSERVATIONS, OBSERVATIONS, REWARDS, TERMINALS, TIMEOUTS,
 };
 
@@ -20,6 +20,8 @@ pub struct D4rlStream {
     episode: i64,
     t: u64,
     given_up: u64,
+    /// Rewards had more digits than they have here.
+    is_narrowed: bool,
 }
 
 /// Rows that were read, of which some have been given.
@@ -34,7 +36,7 @@ struct Window {
 
 impl D4rlStream {
     pub(super) fn new(file: D4rlFile) -> Self {
-        Self { file, window: None, at: 0, episode: 0, t: 0, given_up: 0 }
+        Self { file, window: None, at: 0, episode: 0, t: 0, given_up: 0, is_narrowed: false }
     }
 
     /// Rows that gave only their observation so far, see the [module](super).
@@ -60,6 +62,7 @@ impl D4rlStream {
         for (name, column) in &file.columns {
             let ahead = u64::from(name == OBSERVATIONS);
             let column = column.read_rows(at..end + ahead)?;
+            self.is_narrowed |= name == REWARDS && has_more_digits(&column);
             columns.push((name.clone(), if name == REWARDS { cast(name, &column, DType::F32)? } else { column }));
         }
         let (terminals, timeouts) = (file.flags(TERMINALS, at..end)?, file.flags(TIMEOUTS, at..end)?);
@@ -146,7 +149,8 @@ impl BatchStream for D4rlStream {
     fn left_out(&self) -> Vec<String> {
         let arrays = self.file.left_out.iter().map(|name| format!("array '{name}', which has other rows"));
         let rows = format!("{} rows that only gave their observation, as the last ones before a cut", self.given_up);
-        arrays.chain((self.given_up > 0).then_some(rows)).collect()
+        let digits = self.is_narrowed.then(|| beyond_32_bits("rewards"));
+        arrays.chain((self.given_up > 0).then_some(rows)).chain(digits).collect()
     }
 
     fn rewind(&mut self) -> Result<(), DatasetError> {

@@ -11,6 +11,7 @@ use std::{io, path::Path};
 pub use open::open;
 pub use reader::DatasetReader;
 pub(super) use steps::{Episode, append, cast};
+pub(crate) use steps::{beyond_32_bits, has_more_digits};
 pub use summary::{ColumnSummary, Summary, SummaryBuilder};
 
 use rollmesh_core::batch::{AnyBatch, BatchError};

@@ -64,6 +64,21 @@ pub(in crate::offline) fn append(rows: &Column, more: &Column) -> Result<Column,
     joined.remove(OBS.name()).ok_or_else(|| BatchError::MissingColumn(OBS.name().to_string()))
 }
 
+/// Whether its rows have numbers that are others with 32 bits, as which rewards are read.
+pub(crate) fn has_more_digits(column: &Column) -> bool {
+    match column {
+        Column::F64(data) => data.values().iter().any(|x| x.is_finite() && f64::from(*x as f32) != *x),
+        Column::I64(data) => data.values().iter().any(|x| *x as f32 as i64 != *x),
+        Column::I32(data) => data.values().iter().any(|x| *x as f32 as i32 != *x),
+        _ => false,
+    }
+}
+
+/// What is lost of a column that becomes one of 32-bit floats.
+pub(crate) fn beyond_32_bits(name: &str) -> String {
+    format!("digits of column '{name}' beyond 32 bits")
+}
+
 /// One number per row, as truth values or as `f32`.
 pub(in crate::offline) fn cast(name: &str, column: &Column, to: DType) -> Result<Column, DatasetError> {
     let one = column.shape().elements() == 1 && column.dtype().is_some();

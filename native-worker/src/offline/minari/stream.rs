@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rollmesh_core::batch::AnyBatch;
 
 use super::{
-    super::dataset::{BatchStream, DatasetError},
+    super::dataset::{BatchStream, DatasetError, beyond_32_bits, has_more_digits},
     MinariDataset,
 };
 
@@ -13,7 +13,7 @@ use super::{
 pub struct MinariStream {
     dataset: MinariDataset,
     next: usize,
-    /// Infos that were not told at every step, and whether resets told some.
+    /// Infos that were not told at every step, whether resets told some, and whether rewards had more digits.
     left_out: BTreeSet<String>,
 }
 
@@ -39,6 +39,9 @@ impl BatchStream for MinariStream {
                     Some(1) => _ = self.left_out.insert("infos that resets told".into()),
                     _ => _ = self.left_out.insert(format!("info '{name}', which was not told at every step")),
                 }
+            }
+            if has_more_digits(&episode.rewards) {
+                self.left_out.insert(beyond_32_bits("rewards"));
             }
             if episode.steps() > 0 {
                 return Ok(Some(episode.batch()?.into()));

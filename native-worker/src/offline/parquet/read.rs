@@ -5,14 +5,14 @@ use std::path::Path;
 use arrow_array::{RecordBatch, cast::AsArray as _, types::Int64Type};
 use arrow_select::concat::concat_batches;
 use rollmesh_core::{
-    batch::{AnyBatch, EPS_ID, SampleBatch, TERMINATEDS, TRUNCATEDS},
+    batch::{AnyBatch, EPS_ID, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS},
     column::{Column, DType},
 };
 
 use super::{
     super::{
         arrow,
-        dataset::{BatchStream, DatasetError, Summary, SummaryBuilder, cast},
+        dataset::{BatchStream, DatasetError, Summary, SummaryBuilder, beyond_32_bits, cast, has_more_digits},
         hdf5::Source,
     },
     BATCH, FORMAT, ParquetFile,
@@ -30,6 +30,8 @@ pub struct ParquetStream {
     /// Rows of a batch that is not complete, and its number.
     open: Vec<RecordBatch>,
     number: i64,
+    /// Rewards of a file of others had more digits than they have here.
+    is_narrowed: bool,
 }
 
 enum Window {
@@ -56,7 +58,7 @@ impl ParquetStream {
 
     fn new(file: ParquetFile, buffer: usize) -> Self {
         let ours = file.schema().metadata().contains_key(FORMAT);
-        Self { file, buffer, ours, window: None, at: 0, open: Vec::new(), number: 0 }
+        Self { file, buffer, ours, window: None, at: 0, open: Vec::new(), number: 0, is_narrowed: false }
     }
 
     /// Whether one of our writers wrote the file, so that it knows its batches.
@@ -70,7 +72,12 @@ impl ParquetStream {
         self.at = 0;
         self.window = Some(match self.ours {
             true => Window::Ours(rows),
-            false => Window::Foreign(sample_batch(arrow::guarded(|| foreign(&rows))??)?),
+            false => {
+                let columns = arrow::guarded(|| foreign(&rows))??;
+                let mut rewards = columns.iter().filter(|(name, _)| name == REWARDS.name());
+                self.is_narrowed |= rewards.any(|(_, column)| has_more_digits(column));
+                Window::Foreign(sample_batch(columns)?)
+            }
         });
         Ok(true)
     }
@@ -133,6 +140,10 @@ impl BatchStream for ParquetStream {
                 }
             }
         }
+    }
+
+    fn left_out(&self) -> Vec<String> {
+        self.is_narrowed.then(|| beyond_32_bits(REWARDS.name())).into_iter().collect()
     }
 
     fn rewind(&mut self) -> Result<(), DatasetError> {
