@@ -69,6 +69,46 @@ async fn workers_make_the_rows_of_this_process() {
     assert!(end.stderr.contains("workers sample plain rollouts of a net policy"), "{}", end.stderr);
 }
 
+/// The files in a directory, one after the other.
+fn text_of(directory: &std::path::Path) -> String {
+    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn what_workers_sample_is_kept_whoever_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = async |workers: &str, more: &[&str]| {
+        let folder = directory.path().join(workers);
+        let output = folder.display().to_string();
+        // The last fragments are longer than the rows that are wanted.
+        let args = ["--env-steps", "10000", "--num-workers", workers, "--output", &output];
+        let summary = sample(&[&args[..], more].concat()).await;
+        assert_eq!(summary["env_steps"], 10_048);
+        let text = text_of(&folder);
+        let validate = ["data", "validate", &output, "--env", "CartPole-v1", "--json"];
+        let problems = json(&Process::start(validate).finish_with(0).await.stdout);
+        assert_eq!((&problems["env_steps"], &problems["problems"]), (&10_048.into(), &serde_json::json!({})));
+        std::fs::remove_dir_all(folder).unwrap();
+        (summary, text)
+    };
+    let (summary, one) = kept("1", &[]).await;
+    assert_eq!((&summary["rollout_hash"], one.lines().count()), (&SHORT_HASH.into(), 1));
+    assert_eq!(kept("2", &[]).await.1, one);
+    // Rows are those of the hash: as many as in it, and in the same episodes.
+    let line = json(&one);
+    let ends =
+        |column: &str| line[column].as_array().unwrap().iter().filter(|flag| flag.as_bool() == Some(true)).count();
+    assert_eq!(summary["episodes"], ends("terminateds") + ends("truncateds"));
+    let rewards: f64 = line["rewards"].as_array().unwrap().iter().filter_map(Value::as_f64).sum();
+    assert_eq!(rewards, 10_048.0);
+    // Who does not wait for others has other rows, but each of them once.
+    kept("2", &["--mode", "async"]).await;
+    let refused = ["sample", "--num-workers", "1", "--output", "/proc/none"];
+    assert!(Process::start(refused).finish_with(2).await.stderr.contains("/proc/none"));
+}
+
 #[tokio::test]
 async fn workers_need_not_wait_for_each_other() {
     for mode in ["async", "deadline"] {

@@ -13,7 +13,7 @@ use rollmesh_core::{
 };
 use serde::Serialize;
 
-use super::{SampleArgs, exit_code};
+use super::{SampleArgs, exit_code, kept::Kept};
 use crate::{
     Registry,
     cli::{cpu_time::CpuTimes, exit::Failure, host, runtime, signals, spare_memory},
@@ -42,11 +42,12 @@ struct Summary {
 
 pub(super) fn run(args: &SampleArgs, config: SampleConfig, registry: &Registry) -> Result<ExitCode, Failure> {
     config.check(&registry.envs).map_err(Failure::usage)?;
+    let kept = args.flags.output.as_deref().map(|output| Kept::open(output, registry)).transpose()?;
     spare_memory();
     let summary = runtime(2)?.block_on(async {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut hub = host::start(listen, false, (None, None), SecurityConfig::default(), registry).await?;
-        let summary = sample(&mut hub, args, config).await;
+        let summary = sample(&mut hub, args, config, kept).await;
         hub.shutdown().await;
         summary
     })?;
@@ -71,11 +72,33 @@ impl Left {
             Self::OfEachSlot(rows) | Self::InAll(rows) => *rows,
         }
     }
+
+    /// How many of each fragment's first rows are wanted. They are, then, no longer.
+    fn take(&mut self, fragments: &[SlotFragment]) -> Vec<u64> {
+        let first = |fragment: &SlotFragment, left: u64| fragment.env_steps().min(left);
+        match self {
+            Self::OfEachSlot(left) => {
+                let rows: Vec<u64> = fragments.iter().map(|fragment| first(fragment, *left)).collect();
+                // The fragments of a batch are equally long.
+                *left -= rows.last().copied().unwrap_or(0);
+                rows
+            }
+            Self::InAll(left) => {
+                let take = |fragment| {
+                    let rows = first(fragment, *left);
+                    *left -= rows;
+                    rows
+                };
+                fragments.iter().map(take).collect()
+            }
+        }
+    }
 }
 
 /// What is counted of the batches.
 struct Tally {
     left: Left,
+    kept: Option<Kept>,
     hasher: Option<RolloutHasher>,
     returns: f64,
     summary: Summary,
@@ -83,22 +106,18 @@ struct Tally {
 
 impl Tally {
     fn add(&mut self, fragments: Vec<SlotFragment>) -> Result<(), Failure> {
-        let mut of_slot = 0;
-        for fragment in fragments {
-            let fragment = first_rows(fragment, self.left.rows());
-            of_slot = fragment.env_steps();
-            if let Left::InAll(rows) = &mut self.left {
-                *rows -= of_slot;
-            }
-            self.summary.env_steps += of_slot;
+        let wanted = self.left.take(&fragments);
+        if let Some(kept) = &mut self.kept {
+            kept.write(&fragments, &wanted)?;
+        }
+        for (fragment, rows) in fragments.into_iter().zip(wanted) {
+            let fragment = first_rows(fragment, rows);
+            self.summary.env_steps += rows;
             self.summary.episodes += fragment.episodes.len() as u64;
             self.returns += fragment.episodes.iter().map(|episode| episode.episode_return).sum::<f64>();
             if let Some(hasher) = &mut self.hasher {
                 hasher.add(&fragment).map_err(Failure::other)?;
             }
-        }
-        if let Left::OfEachSlot(rows) = &mut self.left {
-            *rows -= of_slot;
         }
         Ok(())
     }
@@ -131,7 +150,12 @@ struct Mark {
     cpu: CpuTimes,
 }
 
-async fn sample(hub: &mut Hub, args: &SampleArgs, config: SampleConfig) -> Result<Summary, Failure> {
+async fn sample(
+    hub: &mut Hub,
+    args: &SampleArgs,
+    config: SampleConfig,
+    kept: Option<Kept>,
+) -> Result<Summary, Failure> {
     let (num_workers, num_envs) = (config.num_workers, u64::from(config.num_envs));
     let each = args.env_steps.div_ceil(num_envs);
     // Rounded up as the rows are.
@@ -141,7 +165,7 @@ async fn sample(hub: &mut Hub, args: &SampleArgs, config: SampleConfig) -> Resul
     let is_synchronous = config.mode.is_synchronous();
     let hasher = (!args.no_hash && is_synchronous).then(RolloutHasher::new);
     let left = if is_synchronous { Left::OfEachSlot(each) } else { Left::InAll(env_steps) };
-    let mut tally = Tally { left, hasher, returns: 0.0, summary: Summary { num_workers, ..Summary::default() } };
+    let mut tally = Tally { left, kept, hasher, returns: 0.0, summary: Summary { num_workers, ..Summary::default() } };
     let config = SampleConfig { env_steps, ..config };
     let Sampling { mut batches, summary } = hub.sample(config).await.map_err(Failure::other)?;
     let mut interrupted = pin!(signals::interrupted());
@@ -178,6 +202,9 @@ async fn sample(hub: &mut Hub, args: &SampleArgs, config: SampleConfig) -> Resul
         && let Some(error) = ended.end.error()
     {
         return Err(Failure::Other(error));
+    }
+    if let Some(kept) = &mut tally.kept {
+        kept.close()?;
     }
     let mut summary = tally.finish();
     let steps = Some(summary.env_steps).filter(|steps| *steps > 0);

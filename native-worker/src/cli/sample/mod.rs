@@ -2,6 +2,7 @@
 
 mod batches;
 mod group;
+mod kept;
 mod plain;
 
 use std::{
@@ -36,6 +37,7 @@ use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::KernelChoice, train
                         Examples:\n  \
                         rollmesh sample --num-envs 64 --env-steps 1000000 --seed 1 --json\n  \
                         rollmesh sample --num-workers 2 --env-steps 10000000 --rollout-fragment-length 1000 --no-hash\n  \
+                        rollmesh sample --num-workers 2 --env-steps 100000 --output samples\n  \
                         rollmesh sample --env MultiAgentCartPole-v1 --num-envs 4 --env-steps 10000\n  \
                         rollmesh sample --config remote.toml\n  \
                         rollmesh sample --checkpoint runs/first --deterministic --env-steps 25000 --output expert\n\n\
@@ -109,7 +111,6 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         && args.checkpoint.is_none()
         && !args.deterministic
         && config.monitor_path.is_none()
-        && config.output.is_none()
         && config.observation_filter == FilterKind::NoFilter
         && matches!(env, RegisteredEnv::SingleAgent(_));
     if args.num_workers > 0 {
@@ -119,7 +120,7 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
     if args.mode.mode(1)?.is_some_and(|mode| !mode.is_synchronous()) {
         return Err(Failure::usage("--mode is for workers, of whom one may be faster than another: add --num-workers"));
     }
-    if is_plain {
+    if is_plain && config.output.is_none() {
         return plain::run(args, config.raw(), &registry);
     }
     let code = batches::run(args, config, &registry, clients.as_ref());
@@ -133,7 +134,7 @@ fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Resu
     if !is_plain || !is_net || args.flags.kernels != KernelChoice::Auto || config.log_dir.is_some() {
         return Err(Failure::usage(
             "workers sample plain rollouts of a net policy, of one agent each: leave --num-workers out, or --config, \
-             --policy, --kernels, --observation-filter, --output, --monitor-path and --log-dir",
+             --policy, --kernels, --observation-filter, --monitor-path and --log-dir",
         ));
     }
     let config = config.raw();

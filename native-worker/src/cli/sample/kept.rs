@@ -1,0 +1,49 @@
+//! The rows of workers, kept as they come.
+
+use rollmesh_core::{
+    batch::{Derived, SampleBatch, SlotFragment},
+    callbacks::WorkerInfo,
+    config::Config,
+    sampler::{IoContext, OutputWriter},
+};
+
+use crate::{Registry, cli::exit::Failure};
+
+/// Writes what a hub hands over, each batch once and in its order, with the columns that any reader expects.
+pub(super) struct Kept {
+    writer: Box<dyn OutputWriter>,
+    derived: Derived,
+}
+
+impl Kept {
+    pub(super) fn open(output: &str, registry: &Registry) -> Result<Self, Failure> {
+        let mut context = IoContext::new(WorkerInfo::default(), Config::new(), None);
+        let writer = registry.open_output(output, &mut context).map_err(Failure::usage)?;
+        Ok(Self { writer, derived: Derived::default() })
+    }
+
+    /// Writes so many of the first rows of each fragment.
+    pub(super) fn write(&mut self, fragments: &[SlotFragment], wanted: &[u64]) -> Result<(), Failure> {
+        // What follows on a row is known as long as the fragment is whole.
+        let rows = SampleBatch::from_fragments(fragments, &mut self.derived).map_err(Failure::other)?;
+        let mut at = 0;
+        let pieces: Vec<SampleBatch> = fragments
+            .iter()
+            .zip(wanted)
+            .map(|(fragment, wanted)| {
+                let from = at;
+                at += fragment.rows.len();
+                rows.index_slice(from..from + *wanted as usize)
+            })
+            .collect();
+        let batch = SampleBatch::concat(&pieces).map_err(Failure::other)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.writer.write(&batch.into()).map_err(Failure::other)
+    }
+
+    pub(super) fn close(&mut self) -> Result<(), Failure> {
+        self.writer.close().map_err(Failure::other)
+    }
+}
