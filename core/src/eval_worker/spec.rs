@@ -57,6 +57,10 @@ pub struct EvalSpec {
     pub policy: String,
     /// Its settings.
     pub policy_config: Config,
+    /// Settings of DeepMind's wrappers, in which an environment with a single agent runs if it is a game, as a worker's would;
+    /// none if it runs as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deepmind: Option<Config>,
     /// Failed sub-environments are made again, and their episodes counted as faulty.
     pub restart_failed_sub_environments: bool,
     /// How it plays. Without a limit of its own, the registered one of the environment counts.
@@ -85,6 +89,7 @@ impl Default for EvalSpec {
             seed: 0,
             policy: "net".into(),
             policy_config: Config::new(),
+            deepmind: None,
             restart_failed_sub_environments: false,
             options: EvaluatorOptions::default(),
             environs: BTreeMap::new(),
@@ -149,7 +154,10 @@ impl EvalSpec {
         let contexts: Vec<EnvContext> = (0..self.num_envs).map(context).collect();
         let env = registry.env(&self.env).map_err(|error| EnvError::Failed(error.to_string()))?;
         let maker = match env {
-            RegisteredEnv::SingleAgent(spec) => EnvMaker::single_agent(spec, kernels),
+            RegisteredEnv::SingleAgent(spec) => match (&self.deepmind, contexts.first()) {
+                (Some(model), Some(context)) => EnvMaker::single_agent(&spec.preprocessed(context, model)?, kernels),
+                _ => EnvMaker::single_agent(spec, kernels),
+            },
             RegisteredEnv::MultiAgent(spec) => EnvMaker::multi_agent(spec),
             RegisteredEnv::Base(factory) => return factory(&contexts, kernels),
         };

@@ -9,7 +9,7 @@ use std::{
 
 use rollmesh_core::{
     config::Config,
-    env::{EnvContext, EnvRegistry},
+    env::{EnvContext, EnvRegistry, EnvSpaces},
     eval_worker::EvalSpec,
     hash::weights_hash,
     ids::{SlotId, WeightsVersion},
@@ -137,14 +137,15 @@ impl PolicyCheckpoint {
         Self { spec, model, algo: algo.into(), gamma: 0.99, iteration: 0, env_steps: 0, weights }
     }
 
-    /// An evaluation worker for it, with the run's environment and seed. Its weights are given with each evaluation.
+    /// An evaluation worker for it, with the run's environment, as workers see it, and seed. Its weights are given with each
+    /// evaluation.
     #[must_use]
     pub fn eval_spec(&self) -> EvalSpec {
         let model = serde_json::json!({ "model": self.model });
         // A model's settings are an object, and so is this.
         let policy_config = Config::of(&model).unwrap_or_default();
         let RunSpec { env, env_config, seed, .. } = self.spec.clone();
-        EvalSpec { env_config, seed, policy_config, ..EvalSpec::new(env) }
+        EvalSpec { env_config, seed, policy_config, deepmind: Some(Config::new()), ..EvalSpec::new(env) }
     }
 
     /// The policy in a directory: of a run, whose newest one it is, whether that is still going on or not; or a
@@ -245,15 +246,21 @@ impl PolicyCheckpoint {
         Ok(())
     }
 
-    /// What acts with the weights, in the environment that is registered under the run's name.
+    /// What acts with the weights, in the environment that is registered under the run's name, as workers see it.
     ///
     /// # Errors
     /// [`PolicyError`] when the environment is unknown or cannot be made, or the weights do not fit it.
     pub fn policy(&self, envs: &EnvRegistry, kernels: Kernels) -> Result<NetPolicy, PolicyError> {
+        NetPolicy::new(&self.spaces(envs)?, &self.model, self.weights.clone(), self.spec.seed, kernels)
+    }
+
+    /// What it sees and chooses from.
+    pub(crate) fn spaces(&self, envs: &EnvRegistry) -> Result<EnvSpaces, PolicyError> {
         let failed = |error: &dyn std::fmt::Display| PolicyError::Failed(error.to_string());
         let env = envs.spec(&self.spec.env).map_err(|error| failed(&error))?;
-        let spaces = env.spaces_in(&EnvContext::of_slot(&self.spec, SlotId(0))).map_err(|error| failed(&error))?;
-        NetPolicy::new(&spaces, &self.model, self.weights.clone(), self.spec.seed, kernels)
+        let context = EnvContext::of_slot(&self.spec, SlotId(0));
+        let seen = env.preprocessed(&context, &Config::new()).and_then(|env| env.spaces_in(&context));
+        seen.map_err(|error| failed(&error))
     }
 }
 

@@ -149,17 +149,20 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_told_and_the_next_on
     });
 }
 
+/// Runs a program to its end; gives the object that it prints, and what it says besides.
+fn finished(program: &Path, args: &[&str]) -> (Value, String) {
+    let output = Command::new(program).args(args).output().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{words}");
+    (serde_json::from_slice(&output.stdout).unwrap(), words)
+}
+
 /// A run from files has no workers and no hub, and is no less safe from its evaluations.
 pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
     let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), "lab");
     let path = |name: &str| dir.path().join(name).display().to_string();
-    let rollmesh = |args: &[&str]| {
-        let output = Command::new(&program).args(args).output().unwrap();
-        let words = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{words}");
-        (serde_json::from_slice::<Value>(&output.stdout).unwrap(), words)
-    };
+    let rollmesh = |args: &[&str]| finished(&program, args);
     let samples = path("samples");
     // Twenty rows a line.
     #[rustfmt::skip]
@@ -211,4 +214,32 @@ pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
             }
         }
     }
+}
+
+pub(crate) fn what_learns_from_a_game_in_wrappers_is_evaluated_in_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = program(dir.path(), "lab");
+    let [samples, run] = ["samples", "run"].map(|name| dir.path().join(name).display().to_string());
+    #[rustfmt::skip]
+    finished(&program, &[
+        "sample", "--env", "Game-v0", "--env-steps", "16", "--num-envs", "1", "--rollout-fragment-length", "16", "--hidden", "4",
+        "--output", &samples, "--json",
+    ]);
+    #[rustfmt::skip]
+    let (learned, words) = finished(&program, &[
+        "train", "--env", "Game-v0", "--input", &samples, "--train-batch-size", "16", "--max-env-steps", "16", "--hidden", "4",
+        "--evaluation-episodes", "2", "--run-dir", &run, "--json",
+    ]);
+    assert!(!words.contains("warning"), "{words}");
+    assert_eq!(learned["evaluation"]["episodes"], 2);
+    // Up to thirty of its forty frames pass before an episode begins.
+    let mean = learned["evaluation"]["episode_return_mean"].as_f64().unwrap();
+    assert!((10.0..40.0).contains(&mean), "{mean}");
+    let (evaluated, _) = finished(&program, &["evaluate", "--checkpoint", &run, "--episodes", "2", "--json"]);
+    assert_eq!(evaluated["episode_return_mean"], mean);
+    #[rustfmt::skip]
+    let (judged, _) = finished(&program, &[
+        "ope", "--input", &samples, "--policy", &run, "--estimator", "is", "--json",
+    ]);
+    assert!(judged["estimates"].is_object() || judged["estimates"].is_array(), "{judged}");
 }

@@ -11,7 +11,7 @@ use std::{
 use rollmesh::{Registry, eval::EvalSpec};
 use rollmesh_core::{
     callbacks::CallbackError,
-    column::DType,
+    column::{DType, RowShape},
     config::Config,
     env::EnvSpaces,
     env::{
@@ -119,6 +119,46 @@ impl Env for Lab {
     }
 }
 
+/// A game with a coloured screen, of forty frames, each of which pays 1.
+struct Game(u8);
+
+impl Game {
+    fn draw(&self, obs: &mut [u8]) {
+        obs.fill(self.0);
+    }
+}
+
+impl Env for Game {
+    type Obs = u8;
+    type Act = i64;
+
+    fn observation_space(&self) -> Space {
+        Space::uniform(DType::U8, RowShape::new(&[64, 64, 3]).unwrap(), 0.0, 255.0)
+    }
+    fn action_space(&self) -> Space {
+        Space::Discrete { n: 2 }
+    }
+    fn reset(&mut self, _: &mut Rng, obs: &mut [u8]) -> Result<(), EnvError> {
+        self.0 = 0;
+        self.draw(obs);
+        Ok(())
+    }
+    fn step(&mut self, _: &[i64], _: &mut Rng, obs: &mut [u8]) -> Result<Step, EnvError> {
+        self.0 += 1;
+        self.draw(obs);
+        Ok(Step { reward: 1.0, terminated: self.0 == 40, truncated: false })
+    }
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.push(self.0);
+    }
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [u8]) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        self.0 = reader.u8()?;
+        self.draw(obs);
+        reader.finish()
+    }
+}
+
 /// Pays nothing, and says in its infos how far it has come.
 struct Walk(u32);
 
@@ -155,6 +195,9 @@ pub(crate) fn registry() -> Registry {
         .with_env(EnvSpec::fallible("Lab-v0", |contexts, _| {
             let labs: Result<Vec<Lab>, EnvError> = contexts.iter().map(Lab::new).collect();
             Ok(Box::new(Vectorized::new(labs?)))
+        }))
+        .with_env(EnvSpec::new("Game-v0", |contexts, _| {
+            Box::new(Vectorized::new(contexts.iter().map(|_| Game(0)).collect()))
         }))
         .with_multi_agent_env(MultiAgentSpec::new("Walk-v0", |_| Ok(Box::new(Walk(0)))))
         .with_policy(PolicySpec::new("noted", |context| {

@@ -5,7 +5,7 @@ use crate::{
     column::DType,
     config::{Config, ConfigError},
     env::{
-        AnyVectorEnv, EnvContext, EnvError, EnvSpaces, Lane, Typed, Vectorized,
+        AnyVectorEnv, EnvContext, EnvError, EnvSpaces, EnvSpec, Lane, Typed, Vectorized,
         wrappers::{DeepMindOptions, deepmind},
     },
     kernels::Kernels,
@@ -47,6 +47,27 @@ pub(super) fn options(model: &Config, env: &str) -> Result<DeepMindOptions, Conf
     // Games that say so in their names show every frame; all others skip some by themselves.
     let frame_skip = if env.contains("NoFrameskip") { default.frame_skip } else { 1 };
     Ok(DeepMindOptions { size: Size::new(dim, dim), frame_stack: stack, frame_skip, ..default })
+}
+
+impl EnvSpec {
+    /// The environment as a worker with the usual preprocessing sees it: a game with a coloured screen in DeepMind's
+    /// wrappers, with `dim` and `framestack` of a model's settings; any other as it is.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make); [`EnvError::Config`] for settings of the wrappers that make no sense.
+    pub fn preprocessed(&self, context: &EnvContext, model: &Config) -> Result<Self, EnvError> {
+        if !is_game(&self.spaces_in(context)?) {
+            return Ok(self.clone());
+        }
+        let options = options(model, &self.name).map_err(EnvError::Config)?;
+        let EnvSource::Single { factory, .. } = EnvSource::of_spec(self).wrapped(options) else {
+            return Ok(self.clone());
+        };
+        let mut wrapped = Self::fallible(self.name.clone(), move |contexts, kernels| factory(contexts, kernels));
+        (wrapped.max_episode_steps, wrapped.reward_threshold) = (self.max_episode_steps, self.reward_threshold);
+        wrapped.settings.clone_from(&self.settings);
+        Ok(wrapped)
+    }
 }
 
 impl EnvSource {

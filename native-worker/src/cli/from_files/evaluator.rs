@@ -84,6 +84,7 @@ fn evaluation(
         num_envs: NUM_ENVS.min(episodes.get()),
         seed: config.seed,
         policy_config: Config::of(&model).map_err(Failure::other)?,
+        deepmind: Some(config.model_config.clone()),
         is_nice: true,
         timeout_ms: u64::from(plan.evaluation_timeout.get()) * 1000,
         ..EvalSpec::new(config.env.clone().unwrap_or_default())

@@ -10,9 +10,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, ValueEnum};
 use rollmesh_core::{
     config::Config,
-    env::EnvContext,
     estimate::{EstimateError, Estimator, MIN_REFITS},
-    ids::SlotId,
     policy::Judge,
 };
 
@@ -146,8 +144,7 @@ pub(super) fn run(args: &OpeArgs, registry: &Registry) -> Result<ExitCode, Failu
         return Err(Failure::usage(EstimateError::Confidence(args.confidence)));
     }
     let mut policy = checkpoint.policy(&registry.envs, AUTO).map_err(Failure::usage)?;
-    let env = registry.envs.spec(&checkpoint.spec.env).map_err(Failure::usage)?;
-    let spaces = env.spaces_in(&EnvContext::of_slot(&checkpoint.spec, SlotId(0))).map_err(Failure::usage)?;
+    let spaces = checkpoint.spaces(&registry.envs).map_err(Failure::usage)?;
     let mut judge = Judge::new(&mut policy, &spaces).epsilon_greedy(args.epsilon_greedy).map_err(Failure::usage)?;
     let data = read::read(args, &mut judge)?;
     let found = estimate::estimate(args, &mut judge, gamma, &data.logged)?;

@@ -2,8 +2,9 @@ use crate::{
     batch::{OBS, REWARDS},
     column::{DType, RowShape},
     config::Config,
-    env::{Env, EnvError, EnvSpec, Rng, SnapshotReader, Step, Vectorized},
+    env::{Env, EnvContext, EnvError, EnvSpec, Rng, SnapshotReader, Step, Vectorized},
     prelude::*,
+    run::HomeIndex,
     sampler::RewardClipping,
     space::Space,
     worker::{RolloutConfig, RolloutWorker, config::PreprocessorPref},
@@ -78,6 +79,20 @@ fn sampled(pref: PreprocessorPref, clip: RewardClipping, screen: [u32; 3], model
 
 const ATARI: [u32; 3] = [210, 160, 3];
 const AUTO: RewardClipping = RewardClipping::Auto;
+
+#[test]
+fn who_knows_the_environment_alone_sees_what_a_worker_does() {
+    let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
+    let seen = |screen, model: &str| {
+        let env = game(screen).preprocessed(&context, &model.parse().unwrap());
+        env.map(|env| env.spaces_in(&context).unwrap().observation.shape().dims().to_vec())
+    };
+    for model in ["{}", r#"{"dim": 42, "framestack": 2}"#] {
+        assert_eq!(seen(ATARI, model), Ok(sampled(PreprocessorPref::DeepMind, AUTO, ATARI, model).0));
+    }
+    assert_eq!(seen([32, 32, 3], "{}"), Ok(vec![32, 32, 3]));
+    assert!(matches!(seen(ATARI, r#"{"dim": 0}"#), Err(EnvError::Config(_))));
+}
 
 #[test]
 fn games_are_wrapped_by_default() {
