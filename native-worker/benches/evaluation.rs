@@ -1,4 +1,5 @@
-//! What evaluation beside a run costs it: the same run with and without, in turns, and the ratio of their speeds.
+//! What evaluation beside a run costs it: the same run with and without, in turns, and the ratio of their speeds. Fails where that
+//! is more than 5 %.
 //!
 //! `cargo bench -p rollmesh --bench evaluation [-- PAIRS]`; figures are in `docs/performance.md`.
 
@@ -19,6 +20,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const ENV_STEPS: u64 = 400_000;
 /// As in the README.
 const INTERVAL: u64 = 5;
+/// The least median ratio.
+const PROMISE: f64 = 0.95;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -57,6 +60,10 @@ fn main() -> ExitCode {
         ratios.len(),
         100.0 * (1.0 - median)
     );
+    if *median < PROMISE && !is_test {
+        println!("that is more than the 5 % that are promised");
+        return ExitCode::FAILURE;
+    }
     ExitCode::SUCCESS
 }
 

@@ -43,6 +43,12 @@ pub(crate) fn clippy(job: &Job) -> Result<()> {
     clippy(&["--test", "e2e"])
 }
 
+/// The program without Parquet.
+pub(crate) fn no_parquet(job: &Job) -> Result<()> {
+    let options = ["clippy", "--locked", "--package", "rollmesh", "--no-default-features"];
+    job.run(cargo().args(options).args(["--", "--deny", "warnings"]))
+}
+
 /// Broken links in the documentation.
 pub(crate) fn docs(job: &Job) -> Result<()> {
     job.run(

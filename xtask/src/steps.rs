@@ -49,6 +49,8 @@ pub(crate) const STEPS: &[Step] = &[
     step("chromium", "Chromium and its driver", &[], chromium::ensure),
     step("wasm-chromium", "wasm in Chromium", &["wasm-target", "wasm-bindgen", "chromium"], suites::chromium),
     step("e2e", "the page end to end in Chromium", &["binary", "page", "chromium"], suites::e2e),
+    // Long, because other features make most dependencies others.
+    long(step("no-parquet", "clippy, the program without Parquet", &["fetch"], checks::no_parquet)),
     long(step("simulator", "the group in the simulator, ten times the seeds", &["fetch"], suites::simulator)),
     long(step("test-debug", "long rollouts without optimisation", &["fetch"], suites::debug)),
     long(step("test-native-cpu", "long rollouts for this CPU", &["fetch"], suites::native_cpu)),
@@ -58,6 +60,7 @@ pub(crate) const STEPS: &[Step] = &[
     long(step("chaos", "workers killed, stopped and cut off for minutes", &["fetch"], suites::chaos)),
     long(step("security", "crowds and a million hostile frames", &["fetch"], suites::security)),
     long(step("coverage", "intervals of estimators, a hundred times each", &["fetch"], suites::coverage)),
+    long(step("figures", "speeds that are promised, on an idle machine", &["fetch"], suites::figures)),
     long(step("dist", "binary with the dashboard within", &["page"], artifacts::dist)),
 ];
 

@@ -100,6 +100,12 @@ pub(crate) fn coverage(job: &Job) -> Result<()> {
     job.run_tests(cargo().args(tests).env("ROLLMESH_LONG", "1"))
 }
 
+/// Benchmarks that fail where something takes longer than is promised. They want the machine for themselves.
+pub(crate) fn figures(job: &Job) -> Result<()> {
+    // Of all default members, so that nothing is compiled again with other features.
+    job.run(cargo().args(["bench", "--locked", "--bench", "parquet", "--bench", "evaluation"]))
+}
+
 /// The wasm module in Node against the binary.
 pub(crate) fn node(job: &Job) -> Result<()> {
     let module = artifacts::node_module(job)?;
