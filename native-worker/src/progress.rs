@@ -39,7 +39,11 @@ impl Printer {
 impl Progress {
     /// Work of `total` units. Shows nothing unless `visible`.
     pub(crate) fn new(total: u64, unit: &'static str, visible: bool) -> Self {
-        let terminal = stderr().is_terminal();
+        Self::on(stderr().is_terminal(), total, unit, visible)
+    }
+
+    /// As [`new`](Self::new), where standard error is a terminal or is none.
+    fn on(terminal: bool, total: u64, unit: &'static str, visible: bool) -> Self {
         let bar = ProgressBar::with_draw_target(
             Some(total),
             if visible && terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() },
@@ -62,10 +66,18 @@ impl Progress {
     pub(crate) fn say(&self, position: u64, message: &str) {
         self.printer.bar.set_position(position);
         self.printer.bar.set_message(message.to_owned());
-        if self.plain && self.last_line.get().elapsed() >= LINE_EVERY {
-            self.last_line.set(Instant::now());
-            eprintln!("{position}/{} {} {message}", self.total, self.unit);
+        if let Some(line) = self.plain_line(Instant::now(), position, message) {
+            eprintln!("{line}");
         }
+    }
+
+    /// A line for whoever has no terminal, if it is time for one.
+    fn plain_line(&self, now: Instant, position: u64, message: &str) -> Option<String> {
+        if !self.plain || now.duration_since(self.last_line.get()) < LINE_EVERY {
+            return None;
+        }
+        self.last_line.set(now);
+        Some(format!("{position}/{} {} {message}", self.total, self.unit))
     }
 
     /// A line of its own, above the bar.
@@ -81,5 +93,31 @@ impl Progress {
     /// The work is done: the bar goes away, for a summary to take its place.
     pub(crate) fn finish(&self) {
         self.printer.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_no_terminal_is_told_now_and_then() {
+        let progress = Progress::on(false, 100, "KiB", true);
+        assert!(progress.printer.bar.is_hidden());
+        let begun = progress.last_line.get();
+        let mut said = (0..12).filter_map(|second| {
+            progress.plain_line(begun + Duration::from_secs(second), 8 * second, &format!("· {second} env steps"))
+        });
+        assert_eq!(said.next().as_deref(), Some("40/100 KiB · 5 env steps"));
+        assert_eq!(said.collect::<Vec<_>>(), ["80/100 KiB · 10 env steps"]);
+    }
+
+    #[test]
+    fn others_see_a_bar_or_nothing() {
+        for (terminal, visible) in [(true, true), (true, false), (false, false)] {
+            let progress = Progress::on(terminal, 100, "KiB", visible);
+            let later = progress.last_line.get() + 2 * LINE_EVERY;
+            assert_eq!(progress.plain_line(later, 50, ""), None, "{terminal} {visible}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    batch::{EPS_ID, MultiAgentBatch, REWARDS, T, TERMINATEDS},
+    batch::{EPS_ID, MultiAgentBatch, NEW_OBS, OBS, REWARDS, T, TERMINATEDS},
     column::ColumnData,
     ids::PolicyId,
     offline::encode_record,
@@ -82,6 +82,26 @@ fn places_say_what_there_is_to_say() {
     check.batch(&both(&first), at, &mut problems);
     let missing = &problems.found()["batches without column 'obs'"];
     assert_eq!((missing.count, &*missing.places), (1, &["a.json, line 7, policy p".to_owned()][..]));
+}
+
+#[test]
+fn what_a_step_led_to_is_what_the_next_one_saw() {
+    let look = |rows: SampleBatch, obs: &[f32], next: &[f32]| {
+        let rows = rows.with(OBS, ColumnData::scalars(obs.to_vec())).unwrap();
+        let rows = rows.with(NEW_OBS, ColumnData::scalars(next.to_vec())).unwrap();
+        let mut problems = Problems::new(10);
+        Check::new(None).batch(&rows.into(), At { line: Some(3), ..At::default() }, &mut problems);
+        problems.found().get("steps whose 'new_obs' is not the next step's 'obs'").cloned().unwrap_or_default()
+    };
+    let good = look(steps(1, 0, 4, true), &[0.0, 1.0, 2.0, f32::NAN], &[1.0, 2.0, f32::NAN, 9.0]);
+    assert_eq!(good, Problem::default());
+    let bad = look(steps(1, 0, 4, true), &[0.0, 1.0, 2.0, 3.0], &[1.0, 2.5, 3.0, 9.0]);
+    assert_eq!((bad.count, bad.places), (1, vec!["line 3, row 1".to_owned()]));
+    // What an episode ends with is not what the next one begins with.
+    let two = SampleBatch::concat([&steps(1, 0, 2, true), &steps(2, 0, 2, false)]).unwrap();
+    assert_eq!(look(two, &[0.0, 1.0, 5.0, 6.0], &[1.0, 7.0, 6.0, 8.0]), Problem::default());
+    let runs = SampleBatch::concat([&steps(1, 0, 2, false), &steps(1, 0, 2, false)]).unwrap();
+    assert_eq!(look(runs, &[0.0, 1.0, 5.0, 6.0], &[1.0, 7.0, 6.0, 8.0]), Problem::default());
 }
 
 /// Lines of two batches, with an empty one, one that is no batch, and no end of the last one.
