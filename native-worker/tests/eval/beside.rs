@@ -176,20 +176,32 @@ pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
             settings["once"] = path(does).into();
         }
         let settings = settings.to_string();
-        let run = path(&format!("{does}-{once}-{}", more.len()));
+        let run = path(&format!("{does}-{once}-{}", more.join("-")));
         #[rustfmt::skip]
         let args = [
             "train", "--env", "Lab-v0", "--env-config", &settings, "--input", &samples, "--train-batch-size", "20",
-            "--max-env-steps", "200", "--hidden", "8", "--evaluation-interval", "2", "--run-dir", &run, "--json",
+            "--hidden", "8", "--run-dir", &run, "--json",
         ];
         let (summary, words) = rollmesh(&[&args[..], more].concat());
-        let warnings = words.lines().filter(|line| line.starts_with("warning: after update ")).map(str::to_owned);
+        let warnings = words.lines().filter(|line| line.starts_with("warning: ")).map(str::to_owned);
         (summary, warnings.collect::<Vec<_>>(), metrics(run.as_ref()))
     };
-    let (plain, warnings, (iterations, evaluations)) = learn("nothing", false, &["--evaluation-episodes", "0"]);
+    let (plain, warnings, (iterations, evaluations)) =
+        learn("nothing", false, &["--max-env-steps", "200", "--evaluation-episodes", "0"]);
     assert_eq!((&plain["env_steps"], iterations.len(), evaluations.len()), (&200.into(), 10, 0));
     assert!(warnings.is_empty() && plain["evaluation"].is_null(), "{warnings:?}");
-    let seen = ["--evaluation-episodes", "2", "--evaluation-timeout", "2"];
+    let often = |env_steps, every| {
+        [
+            "--max-env-steps",
+            env_steps,
+            "--evaluation-interval",
+            every,
+            "--evaluation-episodes",
+            "2",
+            "--evaluation-timeout",
+            "2",
+        ]
+    };
     for (does, once, words) in [
         // Those that wait meanwhile are left out, but for the latest.
         ("hang", false, "nothing has moved for 2000 ms"),
@@ -197,7 +209,7 @@ pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
         ("abort", false, "the lab burns"),
         ("abort", true, "the lab burns"),
     ] {
-        let (summary, warnings, (iterations, evaluations)) = learn(does, once, &seen);
+        let (summary, warnings, (iterations, evaluations)) = learn(does, once, &often("200", "2"));
         assert_eq!((&summary["weights_hash"], iterations.len()), (&plain["weights_hash"], 10), "{does}");
         assert!(!warnings.is_empty() && warnings.iter().all(|line| line.contains(words)), "{warnings:?}");
         match (does, once) {
@@ -214,6 +226,11 @@ pub(crate) fn a_run_from_files_learns_all_rows_whatever_its_evaluations_do() {
             }
         }
     }
+    // However many would have to wait, the run does not.
+    let (summary, warnings, (iterations, _)) = learn("hang", false, &often("2000", "1"));
+    assert_eq!((&summary["env_steps"], iterations.len()), (&2000.into(), 100));
+    let left_out = warnings.iter().filter(|line| line.ends_with("is not evaluated: too many wait for that")).count();
+    assert!(left_out > 50, "{left_out} left out");
 }
 
 pub(crate) fn what_learns_from_a_game_in_wrappers_is_evaluated_in_them() {
