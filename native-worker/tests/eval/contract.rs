@@ -1,10 +1,15 @@
 //! What is asked of an evaluation worker, and what it answers.
 
-use std::{fs, num::NonZeroU32, time::Duration};
+use std::{
+    fs,
+    num::NonZeroU32,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rollmesh::{
     Registry,
-    eval::{EvalMakers, EvalSpec, EvalWorker, InitSpec},
+    eval::{EvalMakers, EvalSpec, EvalWorker, EvalWorkerError, InitSpec},
     kernels::AUTO,
     native,
 };
@@ -25,6 +30,19 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn result(worker: &mut EvalWorker) -> Evaluation {
     worker.poll(LONG).unwrap().expect("a result")
+}
+
+/// What a handle hears that waits for nothing: that takes as long as the way there.
+pub(crate) fn heard(worker: &mut EvalWorker) -> EvalWorkerError {
+    let began = Instant::now();
+    while began.elapsed() < LONG {
+        match worker.poll(Duration::ZERO) {
+            Ok(None) => thread::yield_now(),
+            Ok(Some(found)) => panic!("it has not asked for {found:?}"),
+            Err(error) => return error,
+        }
+    }
+    panic!("nothing was heard");
 }
 
 /// The same in a thread and in a process.

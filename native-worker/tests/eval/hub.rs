@@ -16,7 +16,7 @@ use rollmesh_core::{
 use serde_json::json;
 
 use super::{
-    contract::{LONG, result},
+    contract::{heard, result},
     lab::lab,
 };
 
@@ -64,7 +64,7 @@ pub(crate) fn others_find_a_worker_through_a_hub() {
     assert_eq!((found.episodes.len(), result(&mut worker)), (2, found));
 
     far.shutdown();
-    assert!(matches!(worker.poll(LONG), Err(EvalWorkerError::Io(_))));
+    assert!(matches!(heard(&mut worker), EvalWorkerError::Io(_)));
     while at_hub.find("judge").is_ok() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -91,7 +91,7 @@ pub(crate) fn a_worker_comes_back_to_a_hub_that_was_started_again() {
     let mut worker = names.create("judge", &lab(json!({}))).unwrap();
     let mut far = at_hub.find("judge").unwrap();
     runtime.block_on(hub.shutdown());
-    assert!(matches!(far.poll(LONG), Err(EvalWorkerError::Io(_))));
+    assert!(matches!(heard(&mut far), EvalWorkerError::Io(_)));
     assert!(at_hub.find("judge").is_err());
     // Here it was there all the time.
     worker.submit(None, 100, true, true).unwrap();
