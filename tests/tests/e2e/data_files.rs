@@ -45,7 +45,7 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     let columns = page.text("data-columns").await.expect("the columns");
     assert!(columns.contains("obs") && columns.contains("float32"), "{columns}");
     let problems = page.text("data-problems").await.expect("the problems");
-    assert!(problems.starts_with("10 steps whose 'new_obs' is not the next step's 'obs'"), "{problems}");
+    assert!(problems.starts_with("steps whose 'new_obs' is not the next step's 'obs': 10"), "{problems}");
 
     // Episodes with returns, and a line that is no batch.
     let episode = |id: u32, reward: u32| {
@@ -62,7 +62,7 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     assert_eq!(page.text("data-return").await.as_deref(), Some("5 (2 to 9)"));
     assert_eq!(page.attribute("data-histogram", "hidden").await, None);
     let problems = page.text("data-problems").await.expect("the problems");
-    assert!(problems.contains("1 lines that are no batches") && problems.contains("line 2: no JSON"), "{problems}");
+    assert!(problems.contains("lines that are no batches: 1") && problems.contains("line 2: no JSON"), "{problems}");
     for (name, theme, screen) in [("data-file", "light", DESKTOP), ("data-file-phone", "dark", PHONE)] {
         page.browser.prefer_colours(theme).await;
         page.browser.emulate(screen).await;

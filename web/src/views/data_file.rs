@@ -243,7 +243,7 @@ fn Problems(
                 let more = count - places.len() as u64;
                 view! {
                     <li>
-                        <b>{format::count(count)} " " {what}</b>
+                        <b>{what} ": " {format::count(count)}</b>
                         <ul>
                             {places.into_iter().map(|place| view! { <li>{place}</li> }).collect_view()}
                             {(more > 0).then(|| view! { <li>{format!("… and {} more", format::count(more))}</li> })}
