@@ -106,13 +106,15 @@ impl Actor {
         self.go_on();
     }
 
-    /// Where a run goes on, its evaluation was still being done when it was saved.
+    /// Where a run goes on, its evaluation was still being done when it was saved. It begins at once: one of the next
+    /// iterations would take the place of one that waits.
     pub(super) fn evaluate_again(&mut self, known: &[EvaluationPoint]) {
         let is_due = |run: &&mut Run| {
             run.end_reached().is_none() && known.iter().all(|point| point.iteration != run.iteration())
         };
         if let Some(run) = self.run.as_mut().filter(is_due).filter(|_| !self.is_leaving) {
             run.evaluate_if_due();
+            self.poll_evaluation();
         }
     }
 
