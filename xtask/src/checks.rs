@@ -35,12 +35,11 @@ pub(crate) fn no_std(job: &Job) -> Result<()> {
 /// The native crates; a bare cargo command means the workspace's default members.
 pub(crate) fn clippy(job: &Job) -> Result<()> {
     let clippy = |targets: &[&str]| {
-        let options = ["clippy", "--locked", "--features", "rollmesh/languages"];
-        job.run(cargo().args(options).args(targets).args(["--", "--deny", "warnings"]))
+        job.run(cargo().args(["clippy", "--locked"]).args(targets).args(["--", "--deny", "warnings"]))
     };
     clippy(&["--all-targets"])?;
-    // No target of a bare cargo command.
-    clippy(&["--test", "e2e"])
+    // No targets of a bare cargo command.
+    clippy(&["--test", "e2e", "--test", "clients"])
 }
 
 /// The program without Parquet.

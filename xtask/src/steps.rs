@@ -42,7 +42,7 @@ pub(crate) const STEPS: &[Step] = &[
     early(step("wasm-bindgen", "wasm-bindgen (some minutes the first time)", &[], tools::wasm_bindgen)),
     step("node", "wasm in Node against the binary", &["binary", "wasm-target", "wasm-bindgen"], suites::node),
     step("python", "Python", &[], tools::python),
-    step("clients", "clients in Python and Node against the program", &["fetch", "python"], suites::clients),
+    step("clients", "clients in Rust, Python and Node against the program", &["fetch", "python"], suites::clients),
     step("wasm-opt", "wasm-opt", &[], tools::wasm_opt),
     early(step("trunk", "trunk (some minutes the first time)", &[], tools::trunk)),
     step("page", "dashboard", &["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"], artifacts::page),

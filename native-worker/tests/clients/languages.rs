@@ -1,5 +1,4 @@
-//! The clients in Python and JavaScript: the same game ends in the same batches. They need those languages, and are run by
-//! `cargo xtask test clients`.
+//! The clients in Python and JavaScript: the same game ends in the same batches.
 
 use std::process::Stdio;
 

@@ -1,10 +1,10 @@
 //! Clients that drive episodes through a hub: the same batches as in process, and what happens when they are wrong, slow,
-//! too fast or gone.
+//! too fast or gone. Some of them are programs in Python and JavaScript, so that no bare `cargo test` runs any of this:
+//! `cargo xtask test clients` does.
 #![cfg(target_os = "linux")]
 
 mod episodes;
 mod game;
-#[cfg(feature = "languages")]
 mod languages;
 mod mistakes;
 mod program;
