@@ -324,6 +324,29 @@ fn rows_that_no_chunk_holds_cost_nothing() {
     });
 }
 
+/// What goes for the list of a data set's chunks may be the rest of the file.
+#[test]
+fn lists_of_chunks_that_never_end_are_bounded() {
+    let whole = bytes("minari_cartpole_hdf5/data/main_data.hdf5");
+    let lists = whole.windows(6).enumerate().filter(|(_, head)| *head == b"TREE\x01\x00");
+    let lists: Vec<usize> = lists.map(|(at, _)| at).collect();
+    assert!(!lists.is_empty());
+    for at in lists.into_iter().step_by(4) {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir(&data).unwrap();
+        fs::copy(golden("minari_cartpole_hdf5/data/metadata.json"), data.join("metadata.json")).unwrap();
+        // An entry takes 32 or 40 bytes, by the dimensions of the data set.
+        for entry in [32, 40] {
+            let mut file = whole.clone();
+            let entries = u16::try_from((file.len() - at - 64) / entry).unwrap_or(u16::MAX);
+            file[at + 6..at + 8].copy_from_slice(&entries.to_le_bytes());
+            fs::write(data.join("main_data.hdf5"), &file).unwrap();
+            bounded("lists of chunks", file.len(), SMALL, || read_minari(folder.path()));
+        }
+    }
+}
+
 #[test]
 fn each_kind_is_named() {
     let open = |name: &str| D4rlFile::open(FileSource::open(&golden(name)).unwrap(), BUFFER).err();

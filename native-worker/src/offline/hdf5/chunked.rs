@@ -128,31 +128,36 @@ impl Chunks {
             Index::Tree(root) => root,
         };
         let (mut chunks, mut open) = (Vec::new(), vec![(root, None)]);
-        let mut left = context.most(24);
+        let key = 8 * (rank + 2);
+        let mut left = context.most(key as u64 + u64::from(context.offset_size));
         while let Some((address, above)) = open.pop() {
             left = left.checked_sub(1).ok_or(Hdf5Error::Corrupt("a tree without end"))?;
-            let node = tree_node(context, address, 1, 8 * (rank + 2))?;
+            let node = tree_node(context, address, 1, key)?;
             if above.is_some_and(|above| node.level + 1 != above) {
                 return Err(Hdf5Error::Corrupt("a tree with a wrong level"));
             }
-            for (place, child) in node.children.iter().enumerate() {
-                let Some([key, next]) = node.keys.get(place..place + 2).and_then(|keys| keys.as_array()) else { break };
-                let mut key = context.cursor(key);
-                let (bytes, mask) = (key.u32()?, key.u32()?);
-                let start: Vec<u64> = (0..rank).map(|_| key.uint(8)).collect::<Result<_, _>>()?;
+            if node.level == 0 {
+                chunks.reserve(node.entries().len());
+            }
+            for entry in node.entries() {
+                let mut entry = context.cursor(entry);
+                let (bytes, mask) = (entry.u32()?, entry.u32()?);
+                let start: Vec<u64> = (0..rank).map(|_| entry.uint(8)).collect::<Result<_, _>>()?;
                 let first = start.first().copied().unwrap_or(0);
-                let mut next = context.cursor(next);
-                next.skip(8)?;
-                let last = if node.level == 0 { first } else { next.uint(8)?.max(first) };
+                // The place within an element, which is always 0, ends the key; the next key begins with a size and a mask.
+                entry.skip(8)?;
+                let child = entry.offset()?;
+                entry.skip(8)?;
+                let last = if node.level == 0 { first } else { entry.uint(8)?.max(first) };
                 if first >= range.end || last.saturating_add(self.rows()) <= range.start {
                     continue;
                 }
                 if node.level > 0 {
-                    open.push((*child, Some(node.level)));
+                    open.push((child, Some(node.level)));
                     continue;
                 }
                 left = left.checked_sub(1).ok_or(Hdf5Error::Corrupt("a tree without end"))?;
-                chunks.push(Chunk { start, address: *child, bytes: bytes.into(), mask });
+                chunks.push(Chunk { start, address: child, bytes: bytes.into(), mask });
             }
         }
         Ok(chunks)

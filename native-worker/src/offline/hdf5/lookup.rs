@@ -2,16 +2,24 @@
 
 use super::{Context, Hdf5Error, UNDEFINED};
 
-/// A node of a tree: its level, and its entries with the bytes of their keys; the last key has no child.
+/// A node of a tree: its level, and its entries as they are in the file.
 pub(super) struct TreeNode {
     pub(super) level: u8,
-    pub(super) children: Vec<u64>,
-    pub(super) keys: Vec<Vec<u8>>,
+    body: Vec<u8>,
+    key: usize,
+    entry: usize,
+}
+
+impl TreeNode {
+    /// The entries, each a key, the address of a child and the key of the next entry. The last key has no child.
+    pub(super) fn entries(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator {
+        self.body.windows(self.entry + self.key).step_by(self.entry)
+    }
 }
 
 /// Reads a node; `kind` is 0 for groups and 1 for chunks.
-pub(super) fn tree_node(context: &Context, address: u64, kind: u8, key_size: usize) -> Result<TreeNode, Hdf5Error> {
-    let (offset, _) = (usize::from(context.offset_size), ());
+pub(super) fn tree_node(context: &Context, address: u64, kind: u8, key: usize) -> Result<TreeNode, Hdf5Error> {
+    let offset = usize::from(context.offset_size);
     let head = context.bytes(address, 8 + 2 * offset as u64, "a tree")?;
     let mut cursor = context.cursor(&head);
     cursor.signature(b"TREE")?;
@@ -19,17 +27,10 @@ pub(super) fn tree_node(context: &Context, address: u64, kind: u8, key_size: usi
         return Err(Hdf5Error::Corrupt("a tree of another kind"));
     }
     let level = cursor.u8()?;
-    let entries = usize::from(cursor.u16()?);
-    let body = (entries * (key_size + offset) + key_size) as u64;
+    let (entries, entry) = (usize::from(cursor.u16()?), key + offset);
+    let body = (entries * entry + key) as u64;
     let body = context.bytes(address.saturating_add(8 + 2 * offset as u64), body, "a tree")?;
-    let mut cursor = context.cursor(&body);
-    let (mut keys, mut children) = (Vec::with_capacity(entries + 1), Vec::with_capacity(entries));
-    for _ in 0..entries {
-        keys.push(cursor.take(key_size)?.to_vec());
-        children.push(cursor.offset()?);
-    }
-    keys.push(cursor.take(key_size)?.to_vec());
-    Ok(TreeNode { level, children, keys })
+    Ok(TreeNode { level, body, key, entry })
 }
 
 /// Names and addresses of what is in a group of the older kind.
@@ -44,11 +45,16 @@ pub(super) fn symbol_table(context: &Context, tree: u64, heap: u64) -> Result<Ve
             symbols(context, address, &names, &mut links)?;
             continue;
         }
-        let node = tree_node(context, address, 0, usize::from(context.length_size))?;
+        let key = usize::from(context.length_size);
+        let node = tree_node(context, address, 0, key)?;
         if above.is_some_and(|above| node.level + 1 != above) {
             return Err(Hdf5Error::Corrupt("a tree with a wrong level"));
         }
-        open.extend(node.children.iter().rev().map(|child| (*child, Some(node.level))));
+        for entry in node.entries().rev() {
+            let mut cursor = context.cursor(entry);
+            cursor.skip(key)?;
+            open.push((cursor.offset()?, Some(node.level)));
+        }
     }
     Ok(links)
 }
