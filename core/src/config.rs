@@ -90,6 +90,16 @@ impl Config {
         Ok(self)
     }
 
+    /// Sets one setting by its path, whose names have dots between them; what is around it stays.
+    #[must_use]
+    pub fn with_at(&self, path: &str, value: Value) -> Self {
+        let (names, name) = path.rsplit_once('.').map_or((None, path), |(names, name)| (Some(names), name));
+        let leaf = Map::from_iter([(name.into(), value)]);
+        let wrap = |within, name: &str| Map::from_iter([(name.into(), Value::Object(within))]);
+        let nested = names.into_iter().flat_map(|names| names.rsplit('.')).fold(leaf, wrap);
+        self.merged(&Self(Arc::new(nested)))
+    }
+
     /// One setting, or none if it is not there.
     ///
     /// # Errors

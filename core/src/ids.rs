@@ -58,6 +58,20 @@ id! {
     CallSetId(u64)
 }
 
+impl SlotId {
+    /// The most slots of a run.
+    pub const MAX_PER_RUN: u32 = 65_536;
+}
+
+/// The identity that an environment of a slot sees, wherever the slot runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HomeIndex {
+    /// Index of the home worker, from 1.
+    pub worker_index: u32,
+    /// Index within the home worker.
+    pub vector_index: u32,
+}
+
 /// `eps_id` of an episode: unique within a run, and a function of the slot alone.
 #[must_use]
 pub const fn eps_id(slot: SlotId, episode: u32) -> i64 {

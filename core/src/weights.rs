@@ -12,7 +12,10 @@
 //! # Ok::<(), rollmesh_core::weights::WeightsError>(())
 //! ```
 
-use crate::{ids::WeightsVersion, prelude::*};
+use crate::{
+    ids::{PolicyId, WeightsVersion},
+    prelude::*,
+};
 
 /// One named tensor of 32-bit floats, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +54,9 @@ pub enum WeightsError {
     /// Two tensors have one name.
     #[error("tensor '{0}' is there twice")]
     Duplicate(String),
+    /// A tensor is none of the run's policies'.
+    #[error("tensor '{0}' belongs to no policy of the run")]
+    NoPolicy(String),
     /// The policy has no use for these tensors.
     #[error("the policy wants tensor '{wanted}'")]
     Missing {
@@ -109,6 +115,46 @@ impl Weights {
         Self { version, tensors: self.tensors.clone() }
     }
 
+    /// The weights of a run's policies under one version. Those of the default policy alone keep their names; else a
+    /// policy's tensors are called `{policy}/{tensor}`.
+    ///
+    /// # Errors
+    /// [`WeightsError::Duplicate`] for policies whose names make tensors equal.
+    pub fn of_run<'a>(
+        version: WeightsVersion,
+        policies: impl IntoIterator<Item = (&'a PolicyId, &'a Self)>,
+    ) -> Result<Self, WeightsError> {
+        let policies: Vec<(&PolicyId, &Self)> = policies.into_iter().collect();
+        if let [(id, weights)] = policies[..]
+            && *id == PolicyId::DEFAULT
+        {
+            return Ok(weights.with_version(version));
+        }
+        let named = |id: &PolicyId, tensor: &Tensor| Tensor { name: format!("{id}/{}", tensor.name), ..tensor.clone() };
+        let tensors = policies.iter().flat_map(|(id, weights)| weights.tensors.iter().map(|tensor| named(id, tensor)));
+        Self::of_finite(version, tensors.collect())
+    }
+
+    /// The weights of each of a run's policies, as [`of_run`](Self::of_run) has put them together.
+    ///
+    /// # Errors
+    /// [`WeightsError::NoPolicy`] for a tensor of another policy.
+    pub fn of_policies(&self, ids: &[PolicyId]) -> Result<BTreeMap<PolicyId, Self>, WeightsError> {
+        if ids == [PolicyId::DEFAULT] {
+            return Ok([(PolicyId::DEFAULT, self.clone())].into());
+        }
+        let mut tensors: BTreeMap<&PolicyId, Vec<Tensor>> = ids.iter().map(|id| (id, Vec::new())).collect();
+        for tensor in self.tensors() {
+            let name_under = |id: &PolicyId| tensor.name.strip_prefix(id.as_str())?.strip_prefix('/');
+            // The longest one: a policy's name may begin with another's.
+            let owner = ids.iter().filter(|id| name_under(id).is_some()).max_by_key(|id| id.as_str().len());
+            let owned = owner.and_then(|id| Some((tensors.get_mut(id)?, name_under(id)?)));
+            let (of_policy, name) = owned.ok_or_else(|| WeightsError::NoPolicy(tensor.name.clone()))?;
+            of_policy.push(Tensor { name: name.into(), ..tensor.clone() });
+        }
+        tensors.into_iter().map(|(id, tensors)| Ok((id.clone(), Self::of_finite(self.version, tensors)?))).collect()
+    }
+
     /// Bytes of all values together.
     pub(crate) fn value_bytes(&self) -> usize {
         self.tensors.iter().map(|tensor| size_of_val(&tensor.values[..])).sum()
@@ -130,4 +176,27 @@ impl Weights {
 /// Looked at in pieces: to stop at the first number that is not finite costs more than to look at the next thousand.
 fn are_finite(values: &[f32]) -> bool {
     values.chunks(1024).all(|piece| piece.iter().fold(true, |finite, value| finite & value.is_finite()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_of_policies_come_apart_as_they_were_put_together() {
+        let weights = |name: &str, value: f32| {
+            let tensor = Tensor { name: name.into(), shape: vec![1], values: vec![value] };
+            Weights::new(WeightsVersion(2), vec![tensor]).unwrap()
+        };
+        let ids = ["car", "car/fast", "light"].map(PolicyId::new);
+        let policies: BTreeMap<PolicyId, Weights> =
+            ids.iter().zip(1..).map(|(id, n)| (id.clone(), weights("w.bias", n as f32))).collect();
+        let joined = Weights::of_run(WeightsVersion(2), &policies).unwrap();
+        assert_eq!(joined.tensor("car/fast/w.bias").map(|tensor| &tensor.values[..]), Some(&[2.0][..]));
+        assert_eq!(joined.of_policies(&ids), Ok(policies));
+        assert_eq!(joined.of_policies(&ids[..1]), Err(WeightsError::NoPolicy("light/w.bias".into())));
+        let single = BTreeMap::from([(PolicyId::DEFAULT, weights("w.bias", 1.0))]);
+        assert_eq!(Weights::of_run(WeightsVersion(2), &single), Ok(weights("w.bias", 1.0)));
+        assert_eq!(weights("w.bias", 1.0).of_policies(&[PolicyId::DEFAULT]), Ok(single));
+    }
 }

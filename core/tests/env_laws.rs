@@ -2,10 +2,9 @@
 
 use rollmesh_core::{
     env::{AnyVectorEnv, EnvContext, EnvRegistry, EnvSpec, Moment, Moments, RowElement, StepOut},
-    ids::SlotId,
+    ids::{HomeIndex, SlotId},
     kernels::Kernels,
     rng::{Purpose, Streams},
-    run::HomeIndex,
     space::{Scalar, Space},
 };
 

@@ -16,7 +16,7 @@ use rollmesh_core::{
     },
     ids::{AgentId, PolicyId, SlotId, WeightsVersion, eps_id},
     policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicyMap},
-    sampler::{BatchMode, Episodic, EpisodicOptions, Interrupt, Progress, SampleError, SamplerHost, SamplerInput as _},
+    sampler::{BatchMode, Episodic, Interrupt, Progress, SampleError, SamplerHost, SamplerInput as _, SamplerOptions},
     space::Space,
     time::Micros,
     weights::Weights,
@@ -105,7 +105,7 @@ struct Bench {
 impl Bench {
     fn new(env: &Shared, batch_mode: BatchMode) -> Self {
         let slots = (0..env.num_envs() as u32).map(|slot| (SlotId(slot), 0)).collect();
-        let options = EpisodicOptions { batch_mode, fragment_length: 3, ..EpisodicOptions::new(slots) };
+        let options = SamplerOptions { batch_mode, fragment_length: 3, ..SamplerOptions::new(slots) };
         let weights = Weights::new(WeightsVersion(0), Vec::new()).unwrap();
         Self {
             sampler: Episodic::new(options, Box::new(env.clone())).unwrap(),

@@ -8,10 +8,9 @@ use rollmesh_core::{
         multi_agent::{AgentRows, Turn},
     },
     hash::bytes_hash,
-    ids::SlotId,
+    ids::{HomeIndex, SlotId},
     kernels::Kernels,
     rng::{Purpose, Streams},
-    run::HomeIndex,
     space::Scalar,
 };
 
@@ -21,7 +20,7 @@ const STEPS: u32 = 15;
 const DRAWN: usize = 1;
 
 /// Of all pictures of an environment, and of their sizes.
-const GOLDEN: [(&str, [u32; 2], &str); 15] = [
+const GOLDEN: [(&str, [u32; 2], &str); 16] = [
     ("Acrobot-v1", [200, 200], "6ec0776a3a84eee1700636544aa6511a"),
     ("CartPole-v0", [300, 200], "a06d6ac7c13c56ffd094a2aabe2acc1a"),
     ("CartPole-v1", [300, 200], "a06d6ac7c13c56ffd094a2aabe2acc1a"),
@@ -36,6 +35,7 @@ const GOLDEN: [(&str, [u32; 2], &str); 15] = [
     ("PixelFreeway-v0", [160, 160], "e75008afef547a6089e3a1aef029e16b"),
     ("PixelInvaders-v0", [160, 160], "d7cd004202eb1963f9b3d160d332a7da"),
     ("PixelSeaquest-v0", [160, 160], "b4d030c25f2607432ec7a275654ad853"),
+    ("StatelessCartPole-v1", [300, 200], "a06d6ac7c13c56ffd094a2aabe2acc1a"),
     ("Taxi-v4", [200, 200], "c170b7ed61cb99addf331fe13698fcb1"),
 ];
 

@@ -3,14 +3,16 @@
 use rollmesh_core::{
     batch::{EPS_ID, NEW_OBS, OBS, SlotFragment, T},
     column::Granularity,
-    config::Config,
     env::EnvRegistry,
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
-    run::RunSpec,
-    worker::{Advance, Registry, RolloutConfig, RolloutWorker, SlotRunner, core_fingerprint, rollout_hash},
+    run::RunConfig,
+    worker::{
+        Advance, Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, SlotRunner, core_fingerprint,
+        rollout_hash,
+    },
 };
 
 fn config(num_envs: u32, fragment: u32) -> RolloutConfig {
@@ -37,7 +39,7 @@ fn golden_hashes() {
 }
 
 /// Of 500 steps in each of four environments under random actions.
-const OF_ENVIRONMENTS: [(&str, &str); 15] = [
+const OF_ENVIRONMENTS: [(&str, &str); 16] = [
     ("Acrobot-v1", "7f28a91cb6d2a9aad544ff50566ce936"),
     ("CartPole-v0", "2d89dc41de417984d69a6f8a13bebf16"),
     ("CartPole-v1", "2d89dc41de417984d69a6f8a13bebf16"),
@@ -52,6 +54,7 @@ const OF_ENVIRONMENTS: [(&str, &str); 15] = [
     ("PixelFreeway-v0", "7c5c4cac4d0361f46db02e4f82410671"),
     ("PixelInvaders-v0", "ce5971694521c6b423c6ace4d2e12f93"),
     ("PixelSeaquest-v0", "d3ec900c11115697bb5bf1861038755c"),
+    ("StatelessCartPole-v1", "370512913fd297208f752efdd9f7fe97"),
     ("Taxi-v4", "14303e24405ef1489890a39ff343303b"),
 ];
 
@@ -82,20 +85,12 @@ fn steps_are_rounded_up_to_whole_rows_of_slots() {
     assert_ne!(hash(config(4, 50), 396), hash(config(4, 50), 397));
 }
 
-fn run_spec() -> RunSpec {
-    RunSpec {
-        env: "CartPole-v1".into(),
-        seed: 5,
-        num_slots: 6,
-        num_envs_per_worker: 3,
-        rollout_fragment_length: 32,
-        hidden: vec![16, 16],
-        env_config: Config::new(),
-    }
+fn run_spec() -> RunConfig {
+    RunConfig::new("CartPole-v1").seed(5).slots(6).num_envs(3).rollout_fragment_length(32).fcnet_hiddens(&[16, 16])
 }
 
 fn runner() -> SlotRunner {
-    SlotRunner::new(&run_spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap()
+    SlotRunner::new(&run_spec(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap()
 }
 
 fn lease(fragment: u64, slots: &[(u32, SlotSource)]) -> Lease {
@@ -192,7 +187,7 @@ fn leases_that_cannot_be_run_are_refused_and_change_nothing() {
     );
     assert_eq!(
         error(&mut runner, lease(1, &[(0, SlotSource::State(vec![9]))])),
-        "slot 0: the slot state has version 9, this program reads 1"
+        "slot 0: the slot state has version 9, this program reads 1 and 2"
     );
     let wrong = Lease { weights_version: WeightsVersion(4), ..lease(0, &[(0, SlotSource::New)]) };
     assert_eq!(error(&mut runner, wrong), "the lease wants weights 4, here are 0");

@@ -51,11 +51,12 @@ fn allocations_are_counted() {
 
 #[test]
 fn policies_allocate_nothing_after_the_first_rows() {
-    const ROWS: usize = 3;
+    // Whole tiles of rows, and some more.
+    const ROWS: usize = 22;
     let floats = Space::vector(&[-1.0; 4], &[1.0; 4]);
     let observations: [(Space, DType, RowsRef<'static>); 3] = [
         (floats, DType::F32, RowsRef::F32(&[0.5; 4 * ROWS])),
-        (Space::Discrete { n: 9 }, DType::I64, RowsRef::I64(&[8; ROWS])),
+        (Space::Discrete { n: 90 }, DType::I64, RowsRef::I64(&[8; ROWS])),
         (Space::uniform(DType::U8, RowShape::vector(6), 0.0, 255.0), DType::U8, RowsRef::U8(&[7; 6 * ROWS])),
     ];
     let actions = [

@@ -5,12 +5,11 @@
 
 use std::{
     fs,
-    num::NonZeroU32,
     path::Path,
     process::{Command, ExitCode},
 };
 
-use rollmesh::train::{EvaluationConfig, TrainConfig};
+use rollmesh::train::{EvaluationConfig, RunConfig};
 use serde_json::Value;
 
 #[global_allocator]
@@ -79,8 +78,8 @@ fn run(interval: u64, env_steps: u64) -> (f64, usize) {
     (speed, read("metrics.jsonl").matches("{\"evaluation\":").count())
 }
 
-fn train(run_dir: &Path, env_steps: u64, interval: u64, episodes: NonZeroU32) {
-    let TrainConfig { num_workers, .. } = TrainConfig::new("CartPole-v1");
+fn train(run_dir: &Path, env_steps: u64, interval: u64, episodes: u32) {
+    let RunConfig { num_workers, .. } = RunConfig::default();
     let mut rollmesh = Command::new(env!("CARGO_BIN_EXE_rollmesh"));
     rollmesh
         .args(["train", "--env", "CartPole-v1", "--seed", "1", "--json", "--no-dashboard", "--run-dir"])

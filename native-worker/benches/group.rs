@@ -12,11 +12,11 @@ use rollmesh::{
     Registry,
     hub::{Hub, HubConfig, Sampling},
     kernels::AUTO,
-    train::SampleConfig,
+    train::RunConfig,
 };
 use rollmesh_core::{
     env::EnvRegistry,
-    policy::{MlpPolicySpec, init_weights},
+    policy::{ModelConfig, ModelSpec},
     weights::Weights,
     worker::{RolloutConfig, RolloutWorker},
 };
@@ -35,7 +35,7 @@ struct Group {
 }
 
 impl Group {
-    fn start(config: SampleConfig) -> Self {
+    fn start(config: RunConfig) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let hub = HubConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -84,15 +84,9 @@ impl Group {
     }
 }
 
-fn endless(num_workers: u32, hidden: &[u32], length: u32) -> SampleConfig {
-    SampleConfig {
-        num_workers,
-        num_envs: NUM_ENVS,
-        hidden: hidden.to_vec(),
-        rollout_fragment_length: length,
-        env_steps: u64::MAX,
-        ..SampleConfig::new("CartPole-v1")
-    }
+fn endless(num_workers: u32, hidden: &[u32], length: u32) -> RunConfig {
+    let run = RunConfig::sampling("CartPole-v1", NUM_ENVS).num_workers(num_workers).fcnet_hiddens(hidden);
+    run.rollout_fragment_length(length).stop_after(u64::MAX)
 }
 
 fn rows(c: &mut Criterion) {
@@ -118,7 +112,8 @@ fn weights(c: &mut Criterion) {
     let mut cases = c.benchmark_group("weights_to_two_workers");
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
     for (name, hidden) in [("64x64", vec![64; 2]), ("10_MB", vec![256; 20])] {
-        let weights = init_weights(&MlpPolicySpec::for_spaces(&spaces, &hidden).unwrap(), 1).unwrap();
+        let weights =
+            ModelSpec::for_spaces(&spaces, &ModelConfig::of_widths(&hidden)).unwrap().init_weights(1).unwrap();
         let bytes = weights.tensors().iter().map(|tensor| 4 * tensor.values.len() as u64).sum();
         cases.throughput(Throughput::Bytes(bytes));
         let mut group = Group::start(endless(2, &hidden, 1));

@@ -9,13 +9,13 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use rollmesh::kernels::AUTO;
 use rollmesh_core::{
     env::{
-        CartPole, Env, EnvError, Moment, Moments, Rng, RowsMut, RowsRef, SnapshotReader, Step, StepOut, VectorEnv,
-        Vectorized, put_rows,
+        CartPole, Env, EnvError, EnvRegistry, Moment, Moments, Rng, RowsMut, RowsRef, SnapshotReader, Step, StepOut,
+        VectorEnv, Vectorized, put_rows,
     },
     ids::SlotId,
     kernels::Kernels,
     math,
-    policy::{ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, Policy as _, init_weights},
+    policy::{ActionInput, ActionOutput, ModelConfig, ModelSpec, NetPolicy, Policy as _},
     postprocess::{AdvantageConfig, Finisher},
     rng::{Purpose, Streams},
     space::Space,
@@ -195,21 +195,38 @@ fn sample(c: &mut Criterion) {
             });
         }
     }
+    // Actions that are numbers, memory, pictures and one-hot vectors.
+    group.throughput(Throughput::Elements(u64::from(64 * FRAGMENT)));
+    let lstm = r#"{"use_lstm": true}"#;
+    let cases = [("CartPole-v1", lstm), ("Pendulum-v1", "{}"), ("PixelBreakout-v0", "{}"), ("Taxi-v4", "{}")];
+    for (env, model) in cases {
+        for kernels in TABLES {
+            let config = RolloutConfig::new(env).num_envs(64).rollout_fragment_length(FRAGMENT);
+            let config = RolloutConfig { model_config: model.parse().expect("an object"), ..config };
+            let mut worker =
+                RolloutWorker::new(config, &Registry::builtin(), kernels).expect("the configuration is sound");
+            let name = format!("{}/{env}{}", kernels.name, if model == lstm { " with an LSTM" } else { "" });
+            group.bench_function(name, |b| b.iter(|| worker.sample().expect("environments do not fail")));
+        }
+    }
 }
 
 /// One forward pass of both networks and the choice of actions.
 fn act(c: &mut Criterion) {
     let mut group = c.benchmark_group("act");
-    let spec = MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![64, 64] };
-    for rows in [1, 64] {
+    let spaces = EnvRegistry::builtin().spec("CartPole-v1").expect("CartPole").spaces().expect("its spaces");
+    for (width, rows) in [(64, 1), (64, 64), (256, 64), (512, 64), (1024, 64)] {
         group.throughput(Throughput::Elements(rows as u64));
         let moments = vec![Moment::default(); rows];
         let obs = vec![0.1f32; 4 * rows];
+        let model = ModelConfig::of_widths(&[width; 2]);
         for kernels in TABLES {
-            let weights = init_weights(&spec, 1).expect("the layers are the policy's");
-            let mut policy = MlpPolicy::new(spec.clone(), weights, 1, kernels).expect("the weights are the policy's");
+            let weights = ModelSpec::for_spaces(&spaces, &model).and_then(|spec| spec.init_weights(1));
+            let weights = weights.expect("CartPole has a model");
+            let mut policy =
+                NetPolicy::new(&spaces, &model, weights, 1, kernels).expect("the weights are the policy's");
             let (mut actions, mut logp, mut vf_preds) = (vec![0i64; rows], vec![0f32; rows], vec![0f32; rows]);
-            group.bench_function(BenchmarkId::new(kernels.name, rows), |b| {
+            group.bench_function(format!("{}/{width}x{width}/{rows}", kernels.name), |b| {
                 b.iter(|| {
                     let output = ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut vf_preds);
                     policy.compute_actions(ActionInput::new(RowsRef::F32(black_box(&obs)), &moments), output)

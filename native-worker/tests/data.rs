@@ -390,6 +390,38 @@ async fn what_means_nothing_to_files_is_refused() {
 }
 
 #[tokio::test]
+async fn run_from_files_takes_settings_from_file_and_flags() {
+    let folder = Folder::new();
+    let samples = sampled(&folder, "samples", "1").await;
+    let (file, run) = (folder.path("clone.json"), folder.path("run"));
+    let settings = json!({
+        "input": samples, "train_batch_size": 300, "model_config": {"fcnet_hiddens": [8]}, "stop": {"env_steps": 600},
+    });
+    fs::write(&file, settings.to_string()).unwrap();
+    let by_file = ["train", "--config", &file, "--evaluation-episodes", "0", "--json"];
+    let more = ["--set", "policy_config.lr=0.01", "--run-dir", &run];
+    let learned = json(&Process::start(by_file.iter().chain(&more)).finish_with(0).await.stdout);
+    assert_eq!((&learned["algo"], &learned["env_steps"]), (&"bc".into(), &600.into()));
+    // The same by flags alone, and again by what the run has written.
+    let (flags, again) = (folder.path("flags"), folder.path("again"));
+    #[rustfmt::skip]
+    let by_flags = [
+        "train", "--input", &samples, "--train-batch-size", "300", "--hidden", "8", "--max-env-steps", "600",
+        "--policy-config", r#"{"lr": 0.01}"#, "--evaluation-episodes", "0", "--run-dir", &flags, "--json",
+    ];
+    let written = Path::new(&run).join("config.toml").display().to_string();
+    for args in [&by_flags[..], &["train", "--config", &written, "--run-dir", &again, "--json"]] {
+        let same = json(&Process::start(args).finish_with(0).await.stdout);
+        assert_eq!(same["weights_hash"], learned["weights_hash"]);
+    }
+    assert_eq!(fs::read(&written).unwrap(), fs::read(Path::new(&again).join("config.toml")).unwrap());
+    let text = Process::start(by_file.iter().chain(&["--workers", "2"])).finish_with(2).await.stderr;
+    assert!(text.contains("--workers means nothing to a run that learns from files"), "{text}");
+    let text = Process::start(["train", "--input", &samples, "--algo", "ppo"]).finish_with(2).await.stderr;
+    assert!(text.contains("learn from files with --algo bc or marwil"), "{text}");
+}
+
+#[tokio::test]
 async fn estimates_and_corrupt_lines_are_told() {
     let folder = Folder::new();
     let samples = sampled_in(&folder, "samples", "1", "10").await;

@@ -8,8 +8,8 @@ use std::path::Path;
 use rollmesh::checkpoint::PolicyCheckpoint;
 use rollmesh_core::{
     env::EnvRegistry,
-    policy::{MlpPolicySpec, init_weights},
-    run::RunSpec,
+    policy::{ModelConfig, ModelSpec},
+    run::RunConfig,
 };
 use serde_json::{Value, json};
 use support::{Process, json, keys};
@@ -20,20 +20,13 @@ fn golden(name: &str) -> String {
 
 /// A folder with the policy of a run that has learned nothing.
 fn policy(folder: &Path, name: &str, seed: u64) -> String {
-    let spec = RunSpec {
-        env: "CartPole-v1".into(),
-        seed,
-        num_slots: 1,
-        num_envs_per_worker: 1,
-        rollout_fragment_length: 1,
-        hidden: vec![8],
-        env_config: "{}".parse().unwrap(),
-    };
-    let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces().unwrap();
-    let weights = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec.hidden).unwrap(), seed).unwrap();
+    let run = RunConfig::new("CartPole-v1").seed(seed).slots(1).num_envs(1).fcnet_hiddens(&[8]);
+    let spaces = EnvRegistry::builtin().spec(run.env()).unwrap().spaces().unwrap();
+    let model = ModelConfig { fcnet_hiddens: vec![8], ..ModelConfig::default() };
+    let weights = ModelSpec::for_spaces(&spaces, &model).unwrap().init_weights(seed).unwrap();
     let folder = folder.join(name);
     std::fs::create_dir(&folder).unwrap();
-    PolicyCheckpoint::new("ppo", spec, weights).save(&folder).unwrap();
+    PolicyCheckpoint::new("ppo", run, weights).save(&folder).unwrap();
     folder.display().to_string()
 }
 
@@ -150,7 +143,7 @@ async fn what_cannot_be_estimated_is_told_with_its_fix() {
         (vec!["--input", &samples, "--policy", &own, "--epsilon-greedy", "2"], "epsilon is 2; it must be from 0 to 1"),
         (
             vec!["--input", &samples, "--policy", &own, "--estimator", "dm", "--q-model-config", r#"{"lr": 0}"#],
-            "the setting 'lr' is wrong: 0 must be greater than 0",
+            "the setting 'lr' is wrong: 0 must be above 0",
         ),
         (vec!["--input", &samples, "--policy", &own, "--estimator", "oracle"], "[possible values: is, pdis,"),
     ] {

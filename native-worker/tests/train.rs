@@ -5,7 +5,7 @@ mod support;
 
 use std::path::Path;
 
-use rollmesh::train::TrainConfig;
+use rollmesh::train::RunConfig;
 use serde_json::Value;
 use support::{
     Process, json, keys,
@@ -86,6 +86,48 @@ async fn the_number_of_workers_does_not_show_in_the_weights() {
     assert_ne!(undisturbed(2_200).await, one, "more steps, other weights");
 }
 
+/// `train` with the number of workers and of env steps; its summary without the times.
+async fn summary_of(env: &str, workers: u32) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = format!(
+        "train --env {env} --workers {workers} --num-slots 6 --rollout-fragment-length 16 --hidden 16,16 --seed 1 \
+         --max-env-steps 480 --no-dashboard --json --run-dir"
+    );
+    let run_dir = directory.path().join("run").into_os_string();
+    let finished = Process::start(settings.split(' ').map(Into::into).chain([run_dir])).finish_with(0).await;
+    let mut summary = json(&finished.stdout);
+    summary.as_object_mut().unwrap().remove("wall_s").expect("how long it took");
+    summary
+}
+
+#[tokio::test]
+async fn zero_workers_sample_in_process_with_the_same_bits() {
+    for env in ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"] {
+        let in_process = summary_of(env, 0).await;
+        assert_eq!(in_process["env_steps"], 480, "{in_process}");
+        for workers in 1..=3 {
+            assert_eq!(summary_of(env, workers).await, in_process, "{workers} workers");
+        }
+    }
+}
+
+#[tokio::test]
+async fn remote_only_run_waits_for_a_worker_and_prints_its_command_without_a_dashboard() {
+    let setup = Setup::new(0, 12, 2_000).with(&["--remote-only", "--no-dashboard"]);
+    let mut run = setup.start();
+    let command = run.line("rollmesh worker --hub ws://").await;
+    let (before, address) = command.split_once(" rollmesh worker --hub ws://").unwrap();
+    let worker = Process::worker(address, before.split_once("ROLLMESH_TOKEN=").unwrap().1);
+    let finished = run.finish_with(0).await;
+    worker.finish_with(0).await;
+    assert!(!finished.stderr.contains("in-process") && !finished.stderr.contains("http://"), "{}", finished.stderr);
+    assert_eq!(setup.weights_hash(), undisturbed(2_000).await);
+
+    let contradiction = Setup::new(1, 12, 2_000).with(&["--remote-only"]).start().finish_with(2).await;
+    let words = "--remote-only starts no workers: leave --workers out";
+    assert!(contradiction.stderr.contains(words), "{}", contradiction.stderr);
+}
+
 #[tokio::test]
 async fn training_need_not_wait_for_the_slowest_and_says_what_it_learned_from() {
     for mode in [["--mode", "async", "--max-staleness", "1"], ["--mode", "deadline", "--deadline-ms", "20"]] {
@@ -132,8 +174,7 @@ async fn killed_workers_are_replaced_and_do_not_show_in_the_weights() {
 
 #[tokio::test]
 async fn workers_that_join_do_the_work_and_do_not_show_in_the_weights() {
-    // No local workers: all that is done is done by those who join.
-    let setup = Setup::new(0, 12, 2_000);
+    let setup = Setup::new(0, 12, 2_000).with(&["--remote-only"]);
     let mut run = setup.start();
     let invitation = run.invitation().await;
     // One may come when the other has done everything; then it looks for its hub until the test ends.
@@ -147,10 +188,12 @@ async fn a_run_directory_holds_what_was_run_and_what_came_of_it() {
     let setup = Setup::new(2, 6, 2_000).with(&["--stop-return", "475"]);
     setup.start().finish_with(3).await;
 
-    let config: TrainConfig = toml::from_str(&setup.file("config.toml")).unwrap();
-    assert_eq!((&*config.env, config.seed, config.num_workers, config.num_envs_per_worker), ("CartPole-v1", 1, 2, 6));
-    assert_eq!((config.hidden, config.stop_return, config.max_env_steps), (vec![16, 16], Some(475.0), 2_000));
-    assert_eq!(config.ppo.rollout_fragment_length, 16);
+    let config = RunConfig::of_settings(&toml::from_str(&setup.file("config.toml")).unwrap()).unwrap();
+    let rollout = &config.rollout;
+    assert_eq!((config.env(), rollout.seed, config.num_workers, rollout.num_envs), ("CartPole-v1", 1, 2, 6));
+    assert_eq!(rollout.model_config.get("fcnet_hiddens"), Ok(Some(vec![16, 16])));
+    assert_eq!((config.stop.episode_return_mean, config.stop.env_steps), (Some(475.0), 2_000));
+    assert_eq!((config.fragment_length(), config.num_slots), (16, Some(12)));
 
     let metrics: Vec<Value> = setup.file("metrics.jsonl").lines().map(json).collect();
     // 192 steps an iteration: the eleventh is the first to reach 2,000.
@@ -184,8 +227,9 @@ async fn a_run_directory_holds_what_was_run_and_what_came_of_it() {
 async fn a_run_is_repeated_from_its_configuration() {
     let first = Setup::new(1, 4, 512).with(&["--policy-config", r#"{"lr": 0.02, "num_sgd_iter": 2}"#]);
     first.start().finish_with(0).await;
-    let config: TrainConfig = toml::from_str(&first.file("config.toml")).unwrap();
-    assert_eq!((config.ppo.lr, config.ppo.num_epochs, config.ppo.gamma), (0.02, 2, TrainConfig::default().ppo.gamma));
+    let config = RunConfig::of_settings(&toml::from_str(&first.file("config.toml")).unwrap()).unwrap();
+    let setting = |name: &str| config.rollout.policy_config.get::<f64>(name).unwrap();
+    assert_eq!(["lr", "num_epochs", "gamma"].map(setting), [Some(0.02), Some(2.0), Some(0.98)]);
 
     let repeat = |args: &[&str]| {
         let run_dir = first.directory.path().join(format!("again-{}", args.len()));
@@ -226,21 +270,22 @@ async fn json_is_one_object_and_nothing_else() {
 
 #[tokio::test]
 async fn wrong_usage_ends_with_2_and_says_what_to_do() {
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["--env", "CartPole-v9"], "there is no environment 'CartPole-v9'; known are: Acrobot-v1, CartPole-v0"),
         (&["--device", "cuda:0"], "`--features cuda`; use --device cpu otherwise"),
         (&["--device", "abacus"], "'abacus' is no device; use cpu, cuda:N or metal"),
         (&["--listen", "0.0.0.0:0"], "listen on 127.0.0.1 and use an SSH tunnel"),
         (&["--listen", "192.0.2.1:80"], "listen on 127.0.0.1 and use an SSH tunnel"),
-        (&["--hidden", "0"], "the width of a hidden layer must be between 1 and 256, not 0"),
-        (&["--max-env-steps", "0"], "max_env_steps must be at least 1"),
-        (&["--stop-return", "NaN"], "the stop return must be a finite number"),
+        (&["--hidden", "0"], "model_config.fcnet_hiddens is [0]; it must be a list, each from 1 to 1024"),
+        (&["--max-env-steps", "0"], "stop.env_steps is 0; it must be at least 1"),
+        (&["--stop-return", "NaN"], "--stop-return is NaN; it must be a finite number"),
         (
             &["--policy-config", r#"{"learning_rate": 1}"#],
-            "--policy-config: the settings are wrong: unknown field `learning_rate`, expected one of",
+            "policy_config: the settings are wrong: unknown field `learning_rate`, expected one of",
         ),
-        (&["--policy-config", r#"{"lr": -1}"#], "lr is -1, but must be"),
+        (&["--policy-config", r#"{"lr": -1}"#], "policy_config: the setting 'lr' is wrong: -1 must be above 0"),
         (&["--config", "nowhere.toml"], "nowhere.toml: No such file or directory"),
+        (&["--set", "num_worker=3"], "num_worker: there is no such setting; did you mean num_workers?"),
     ];
     for (args, message) in cases {
         let directory = tempfile::tempdir().unwrap();

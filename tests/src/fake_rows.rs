@@ -85,6 +85,7 @@ impl FakeState {
                 .expect("equal lengths"),
             cuts: vec![Cut { end: length, reason: CutReason::Truncated, bootstrap_value }],
             final_obs: SampleBatch::new().with(OBS, vectors(final_obs)).expect("one row"),
+            agents: None,
             state: after.encode(),
         }
     }

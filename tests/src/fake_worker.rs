@@ -6,6 +6,7 @@ use rollmesh_core::{
     batch::SlotFragment,
     ids::{LeaseId, SlotId},
     lease::{Lease, LeasedSlot, SlotSource},
+    protocol::{Inability, InabilityKind},
 };
 
 use crate::fake_rows::FakeState;
@@ -19,6 +20,8 @@ pub enum Said {
     Upload(LeaseId, Vec<SlotFragment>),
     /// The lease is not being worked on.
     Refused(LeaseId),
+    /// The worker can run the run's leases, or not.
+    Answer(Result<(), Inability>),
 }
 
 /// What a worker is told.
@@ -36,6 +39,7 @@ pub struct FakeWorker {
     length: u32,
     may_miss_leases: bool,
     in_turn: bool,
+    is_unable: bool,
     /// States after what the latest lease has brought.
     held: BTreeMap<SlotId, FakeState>,
     current: Option<Work>,
@@ -66,6 +70,19 @@ impl FakeWorker {
         Self { in_turn: true, ..self }
     }
 
+    /// Cannot run the run's leases, and says so.
+    #[must_use]
+    pub fn unable(self) -> Self {
+        Self { is_unable: true, ..self }
+    }
+
+    /// What the worker answers to the announcement of the run.
+    #[must_use]
+    pub fn answer(&self) -> Said {
+        let inability = || Inability::new(InabilityKind::UnknownEnv, "there is no environment 'Fake-v0'");
+        Said::Answer(if self.is_unable { Err(inability()) } else { Ok(()) })
+    }
+
     /// True while there is something to do.
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -75,8 +92,10 @@ impl FakeWorker {
     /// Takes a message and maybe answers. Old grants that were overtaken by newer ones are ignored.
     ///
     /// # Panics
-    /// If the group says that the worker holds a state which it does not hold, where no message can have been lost.
+    /// If the group says that the worker holds a state which it does not hold, where no message can have been lost, or
+    /// leases something to a worker that is unable.
     pub fn hear(&mut self, told: Told) -> Option<Said> {
+        assert!(!self.is_unable || !matches!(told, Told::Grant(_)), "{told:?} for a worker that is unable");
         match told {
             Told::Grant(lease) if self.newest.is_some_and(|newest| lease.id <= newest) => None,
             Told::Grant(lease) => {

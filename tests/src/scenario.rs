@@ -113,6 +113,8 @@ pub struct Faults {
     pub corrupted: u64,
     /// Leases that are refused.
     pub refused: u64,
+    /// Workers that join and cannot run the leases.
+    pub unable: u64,
     /// Uploads of which one bit of a reward is wrong. No chaos has any: who lies and is not caught leaves no run as it was.
     pub lies: u64,
     /// Mean milliseconds between blows, 0 for none.
@@ -201,6 +203,7 @@ impl Scenario {
             delay_ms: sometimes(400),
             corrupted: sometimes(20),
             refused: sometimes(50),
+            unable: 0,
             lies: 0,
             blow_every_ms: sometimes(3_000),
             blows: BlowKind::ALL.into(),

@@ -6,7 +6,6 @@ use rollmesh_core::{
     batch::AnyBatch,
     calls::{CallCommand, CallConfig, CallError, CallManager, CallRequest, CallResult, ForEach, UnhealthyCause},
     config::Config,
-    env::EnvRegistry,
     filter::FilterKind,
     ids::{CallId, PolicyId, WeightsVersion, WorkerId},
     kernels::Kernels,
@@ -63,7 +62,7 @@ impl Peer {
             name: "test".into(),
             device: "cpu".into(),
         };
-        let session = WorkerSession::new(identity, EnvRegistry::builtin(), Kernels::PORTABLE)
+        let session = WorkerSession::new(identity, Registry::builtin(), Kernels::PORTABLE)
             .with_workers(|| RolloutWorkerBuilder::new(registry()));
         let mut peer = Self { session, inbox: Inbox::of_hub(), outbox: Outbox::default() };
         peer.session.poll_frame().expect("Hello");

@@ -11,12 +11,15 @@ use rollmesh_core::{
         AnyVectorEnv, EnvContext, EnvRegistry, Moment, Moments, RowsMut, RowsRef, StepOut,
         toy_text::{FrozenLakeMap, FrozenLakeOptions, Mdp, TabularEnv},
     },
+    ids::HomeIndex,
     kernels::Kernels,
     rng::{Purpose, Streams},
-    run::HomeIndex,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+#[path = "golden_envs/frozen.rs"]
+mod frozen;
 
 #[derive(Deserialize)]
 struct Case {

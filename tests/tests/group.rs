@@ -3,14 +3,18 @@
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
-        BeginError, GroupCommand, GroupConfig, GroupConfigError, GroupEvent, LeaseGroup, Outcome, QuarantineCause,
-        RejectReason, WorkerProfile, WorkerState,
+        BeginError, GroupCommand, GroupConfig, GroupConfigError, GroupEvent, IdleReason, LeaseGroup, Outcome,
+        QuarantineCause, RejectReason, TooFewSlots, WorkerProfile, WorkerState,
     },
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
+    protocol::{Inability, InabilityKind},
     time::Micros,
 };
-use rollmesh_tests::fake_rows::{FakeState, calm_batches, flip_a_reward_bit};
+use rollmesh_tests::{
+    fake_rows::{FakeState, calm_batches, flip_a_reward_bit},
+    join,
+};
 
 const LENGTH: u32 = 4;
 const A: WorkerId = WorkerId(1);
@@ -25,7 +29,7 @@ fn ms(millis: u64) -> Micros {
 fn group(num_slots: u32, workers: &[WorkerId]) -> LeaseGroup {
     let mut group = LeaseGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
     for &worker in workers {
-        group.handle_joined(worker, WorkerProfile::NATIVE, ms(0));
+        join(&mut group, worker, WorkerProfile::NATIVE, ms(0));
     }
     group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
     group
@@ -58,6 +62,18 @@ fn deliver(group: &mut LeaseGroup, worker: WorkerId, lease: &Lease, now: Micros)
 
 fn events(group: &mut LeaseGroup) -> Vec<GroupEvent> {
     std::iter::from_fn(|| group.poll_event()).collect()
+}
+
+fn inability() -> Inability {
+    Inability::new(InabilityKind::UnknownEnv, "there is no environment 'My-v0'")
+}
+
+fn idle(group: &LeaseGroup, worker: WorkerId) -> Option<IdleReason<'_>> {
+    group.workers(ms(0)).find(|status| status.worker == worker).and_then(|status| status.idle)
+}
+
+fn idle_text(group: &LeaseGroup, worker: WorkerId) -> String {
+    idle(group, worker).expect("it makes no rows").to_string()
 }
 
 fn state_of(group: &LeaseGroup, worker: WorkerId) -> WorkerState {
@@ -102,7 +118,7 @@ fn what_a_worker_says_of_its_weights_is_shown_and_never_goes_back() {
 fn a_group_without_workers_waits_for_one() {
     let mut group = group(3, &[]);
     assert_eq!((group.poll_command(), group.poll_timeout()), (None, None));
-    group.handle_joined(A, WorkerProfile::BROWSER, ms(5_000));
+    join(&mut group, A, WorkerProfile::BROWSER, ms(5_000));
     assert_eq!(slots(&grant(&mut group, A)), [0, 1, 2]);
     assert_eq!(group.poll_timeout(), Some(ms(35_000)));
 }
@@ -111,7 +127,7 @@ fn a_group_without_workers_waits_for_one() {
 fn a_worker_gets_lease_after_lease_if_one_cannot_hold_all_slots() {
     let config = GroupConfig { max_slots_per_lease: 2, ..GroupConfig::new(5, LENGTH) };
     let mut group = LeaseGroup::new(config).unwrap();
-    group.handle_joined(A, WorkerProfile::NATIVE, ms(0));
+    join(&mut group, A, WorkerProfile::NATIVE, ms(0));
     group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
     for wanted in [vec![0, 1], vec![2, 3], vec![4]] {
         let lease = grant(&mut group, A);
@@ -175,7 +191,7 @@ fn a_hung_worker_is_found_at_its_deadline_and_comes_back_when_it_speaks() {
     group.handle_timeout(ms(7_000));
     assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: lost.id }), "asked again");
 
-    group.handle_refused(A, lost.id, ms(8_000));
+    group.handle_refused(A, lost.id, "no", ms(8_000));
     assert_eq!(events(&mut group), [GroupEvent::WorkerRecovered { worker: A }]);
     let again = grant(&mut group, A);
     assert_eq!(again.slots[0].source, SlotSource::New, "it may have lost what it held");
@@ -266,7 +282,7 @@ fn a_worker_that_hangs_while_others_finish_its_slots_is_found_out_and_costs_no_m
     assert_eq!(group.poll_timeout(), Some(ms(6_000)));
     group.handle_timeout(ms(6_000));
     assert_eq!(group.poll_command(), Some(GroupCommand::Revoke { worker: A, lease: lost.id }), "asked again");
-    group.handle_refused(A, lost.id, ms(6_001));
+    group.handle_refused(A, lost.id, "no", ms(6_001));
     assert_eq!(events(&mut group), [GroupEvent::WorkerRecovered { worker: A }]);
     assert_eq!(state_of(&group, A), WorkerState::Idle);
     let ledger = group.ledger();
@@ -279,7 +295,7 @@ fn a_worker_that_was_overtaken_goes_on_as_soon_as_it_has_answered() {
     group.begin_iteration(WeightsVersion(1), ms(211)).unwrap();
     let all = grant(&mut group, B);
     assert_eq!((slots(&all), state_of(&group, A)), (vec![0, 1], WorkerState::Sampling));
-    group.handle_refused(A, lost.id, ms(212));
+    group.handle_refused(A, lost.id, "no", ms(212));
     assert_eq!((state_of(&group, A), events(&mut group)), (WorkerState::Idle, vec![]));
     deliver(&mut group, B, &all, ms(213));
     assert!(group.poll_batch().is_some());
@@ -439,7 +455,9 @@ fn a_refused_lease_is_granted_again_with_its_state() {
     group.begin_iteration(WeightsVersion(1), ms(2)).unwrap();
     let held = grant(&mut group, A);
     assert_eq!(held.slots[0].source, SlotSource::Held);
-    group.handle_refused(A, held.id, ms(3));
+    group.handle_refused(A, held.id, "the state of slot 0 is not here", ms(3));
+    let said: Vec<String> = events(&mut group).iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["lease 1 was refused by worker 1: the state of slot 0 is not here"]);
     let sent = grant(&mut group, A);
     assert_eq!(sent.slots[0].source, SlotSource::State(batch[0].state.clone()));
     deliver(&mut group, A, &sent, ms(4));
@@ -447,23 +465,123 @@ fn a_refused_lease_is_granted_again_with_its_state() {
 }
 
 #[test]
+fn worker_gets_leases_after_it_answered_able_and_not_before() {
+    let mut group = group(4, &[]);
+    group.handle_joined(A, WorkerProfile::NATIVE, ms(0));
+    group.handle_joined(B, WorkerProfile::NATIVE, ms(0));
+    assert_eq!((group.poll_command(), group.poll_timeout()), (None, None), "nobody waits for an answer");
+    assert_eq!(idle_text(&group, A), "it has not answered whether it can run this");
+    assert!(group.handle_answer(B, Ok(()), ms(1)));
+    let lease = grant(&mut group, B);
+    assert_eq!((slots(&lease), state_of(&group, A)), (vec![0, 1, 2, 3], WorkerState::Unanswered));
+    deliver(&mut group, B, &lease, ms(2));
+    group.poll_batch().unwrap();
+    assert!(group.handle_answer(A, Ok(()), ms(3)));
+    assert!(!group.handle_answer(A, Err(inability()), ms(3)), "the first answer counts");
+    assert!(!group.handle_answer(C, Ok(()), ms(3)), "nobody asked this one");
+    group.begin_iteration(WeightsVersion(1), ms(4)).unwrap();
+    assert_eq!((slots(&grant(&mut group, A)), slots(&grant(&mut group, B))), (vec![2, 3], vec![0, 1]));
+}
+
+#[test]
+fn unable_worker_gets_no_lease_is_not_struck_and_stays() {
+    let mut group = group(2, &[A]);
+    group.handle_joined(B, WorkerProfile::NATIVE, ms(0));
+    assert!(group.handle_answer(B, Err(inability()), ms(0)));
+    let lease = grant(&mut group, A);
+    assert_eq!((slots(&lease), group.poll_command()), (vec![0, 1], None));
+    let unable = "unknown environment: there is no environment 'My-v0'";
+    let said: Vec<String> = events(&mut group).iter().map(ToString::to_string).collect();
+    assert_eq!(said, [format!("worker 2 cannot run this, and gets no lease of it: {unable}")]);
+    // Neither overdue slots nor those of a worker that hangs or left are its.
+    for time in [ms(1_000), ms(3_000), ms(9_000)] {
+        group.handle_refused(B, lease.id, "no", time);
+        group.handle_timeout(time);
+    }
+    group.handle_left(A, ms(10_000));
+    let to_b = |command: &GroupCommand| command.worker() == B;
+    assert!(!std::iter::from_fn(|| group.poll_command()).any(|command| to_b(&command)));
+    assert_eq!((state_of(&group, B), idle_text(&group, B)), (WorkerState::Unable, unable.into()));
+    let all = GroupEvent::AllUnable { workers: 1 };
+    assert_eq!(events(&mut group).iter().filter(|event| **event == all).count(), 1);
+    // It is said once, until some worker is able.
+    group.handle_joined(C, WorkerProfile::NATIVE, ms(10_001));
+    group.handle_answer(C, Err(inability()), ms(10_001));
+    assert!(!events(&mut group).iter().any(|event| matches!(event, GroupEvent::AllUnable { .. })));
+    join(&mut group, A, WorkerProfile::NATIVE, ms(10_002));
+    assert_eq!(slots(&grant(&mut group, A)), [0, 1]);
+}
+
+#[test]
+fn slots_are_spread_over_all_workers_and_the_rest_hear_that_there_are_too_few() {
+    let workers: Vec<WorkerId> = (1..=9).map(WorkerId).collect();
+    let shares = |group: &mut LeaseGroup, workers: &[WorkerId]| -> Vec<usize> {
+        workers.iter().map(|&worker| grant(group, worker).slots.len()).collect()
+    };
+    let mut six = group(8, &[]);
+    workers[..6].iter().for_each(|&worker| join(&mut six, worker, WorkerProfile::NATIVE, ms(0)));
+    // The first one got all slots, since the iteration was open.
+    let all = grant(&mut six, A);
+    deliver(&mut six, A, &all, ms(1));
+    six.poll_batch().unwrap();
+    six.begin_iteration(WeightsVersion(1), ms(2)).unwrap();
+    assert_eq!(shares(&mut six, &workers[..6]), [2, 2, 1, 1, 1, 1]);
+    assert_eq!(events(&mut six), []);
+
+    let mut nine = LeaseGroup::new(GroupConfig::new(8, LENGTH)).unwrap();
+    workers.iter().for_each(|&worker| join(&mut nine, worker, WorkerProfile::NATIVE, ms(0)));
+    assert_eq!(idle_text(&nine, A), "waiting for the learner");
+    nine.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
+    assert_eq!(shares(&mut nine, &workers[..8]), [1; 8]);
+    let few = TooFewSlots { slots: 8, workers: 9 };
+    assert_eq!(events(&mut nine), [GroupEvent::TooFewSlots(few)], "once");
+    let text = "no free slot: the run has 8 slots for 9 workers; raise num_slots or num_envs_per_worker";
+    assert_eq!((idle_text(&nine, workers[8]), idle(&nine, A)), (text.into(), None));
+    nine.pause();
+    assert_eq!(idle_text(&nine, workers[8]), "the run is paused");
+    nine.stop(ms(1));
+    assert_eq!(idle_text(&nine, workers[8]), "the run is over");
+}
+
+#[test]
+fn idle_worker_says_what_it_waits_for() {
+    let mut group = group(2, &[A, B]);
+    let (a, b) = (grant(&mut group, A), grant(&mut group, B));
+    deliver(&mut group, A, &a, ms(1));
+    assert_eq!((idle_text(&group, A), idle(&group, B)), ("waiting for other workers".into(), None));
+    deliver(&mut group, B, &b, ms(2));
+    assert_eq!(idle_text(&group, A), "waiting for the learner");
+    group.poll_batch().unwrap();
+    group.begin_iteration(WeightsVersion(1), ms(3)).unwrap();
+    assert_eq!((state_of(&group, A), idle_text(&group, A)), (WorkerState::Sampling, "waiting for weights".into()));
+    group.handle_weights_applied(A, WeightsVersion(1));
+    assert_eq!(idle(&group, A), None);
+    group.handle_timeout(ms(3_003));
+    assert_eq!((state_of(&group, B), idle_text(&group, B)), (WorkerState::Hung, "no progress for 3000.000 ms".into()));
+    for number in 0..3 {
+        group.handle_invalid(A, LeaseId(number), ms(3_004));
+    }
+    assert_eq!(idle_text(&group, A), "it failed three times in a row");
+}
+
+#[test]
 fn three_failures_in_a_row_are_enough() {
     let mut group = group(1, &[A]);
     for round in 0..2 {
         let lease = grant(&mut group, A);
-        group.handle_refused(A, lease.id, ms(round));
+        group.handle_refused(A, lease.id, "no", ms(round));
     }
     let good = grant(&mut group, A);
     deliver(&mut group, A, &good, ms(5));
     group.poll_batch();
     group.begin_iteration(WeightsVersion(1), ms(6)).unwrap();
     let lease = grant(&mut group, A);
-    group.handle_refused(A, lease.id, ms(7));
+    group.handle_refused(A, lease.id, "no", ms(7));
     let lease = grant(&mut group, A);
     group.handle_invalid(A, lease.id, ms(8));
     let lease = grant(&mut group, A);
     events(&mut group);
-    group.handle_refused(A, lease.id, ms(9));
+    group.handle_refused(A, lease.id, "no", ms(9));
     assert_eq!(group.poll_command(), None);
     assert_eq!(
         events(&mut group).pop(),
@@ -479,7 +597,7 @@ fn a_worker_that_comes_back_under_its_old_id_holds_nothing() {
     let first = grant(&mut group, A);
     deliver(&mut group, A, &first, ms(1));
     let batch = group.poll_batch().unwrap();
-    group.handle_joined(A, WorkerProfile::NATIVE, ms(2));
+    join(&mut group, A, WorkerProfile::NATIVE, ms(2));
     group.begin_iteration(WeightsVersion(1), ms(3)).unwrap();
     assert_eq!(grant(&mut group, A).slots[0].source, SlotSource::State(batch[0].state.clone()));
 }
@@ -511,7 +629,7 @@ fn a_worker_holds_the_states_of_its_latest_lease_only() {
 fn a_worker_that_joins_gets_slots_in_the_next_iteration() {
     let mut group = group(4, &[A]);
     let all = grant(&mut group, A);
-    group.handle_joined(B, WorkerProfile::NATIVE, ms(1));
+    join(&mut group, B, WorkerProfile::NATIVE, ms(1));
     assert_eq!((group.poll_command(), state_of(&group, B)), (None, WorkerState::Idle));
     deliver(&mut group, A, &all, ms(10));
     let batch = group.poll_batch().unwrap();
@@ -595,7 +713,7 @@ fn a_later_run_goes_on_with_the_lease_ids() {
     let used = grant(&mut first, A).id;
     let config = GroupConfig { first_lease: first.next_lease_id(), ..GroupConfig::new(1, LENGTH) };
     let mut second = LeaseGroup::new(config).unwrap();
-    second.handle_joined(A, WorkerProfile::NATIVE, ms(0));
+    join(&mut second, A, WorkerProfile::NATIVE, ms(0));
     second.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
     assert!(grant(&mut second, A).id > used);
 }

@@ -16,6 +16,7 @@ use rollmesh_core::{
 use rollmesh_tests::{
     fake_rows::{FakeState, calm_batches, flip_a_reward_bit, flip_a_state_bit},
     fake_worker::{FakeWorker, Said, Told},
+    join,
     scenario::Dice,
 };
 
@@ -82,7 +83,7 @@ impl Rig {
         if worker != WorkerId(1) {
             self.group.distrust(worker, Party(u64::from(worker.0)));
         }
-        self.group.handle_joined(worker, WorkerProfile::NATIVE, self.now);
+        join(&mut self.group, worker, WorkerProfile::NATIVE, self.now);
         self.workers.insert(worker, FakeWorker::new(LENGTH, false));
     }
 
@@ -124,7 +125,7 @@ impl Rig {
                 GroupCommand::Dismiss { .. } => continue,
             };
             if let Some(Said::Refused(lease)) = worker.hear(told) {
-                self.group.handle_refused(id, lease, self.now);
+                self.group.handle_refused(id, lease, "no", self.now);
             }
         }
         for (&id, worker) in &mut self.workers {
@@ -168,7 +169,7 @@ fn three_hundred_lies_are_caught_in_99_of_100_runs() {
         let mut group = LeaseGroup::new(GroupConfig::new(1, LENGTH)).unwrap();
         group.set_audits(policy, secret).unwrap();
         group.distrust(WorkerId(1), Party(0));
-        group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, Micros(0));
+        join(&mut group, WorkerId(1), WorkerProfile::NATIVE, Micros(0));
         let mut state = FakeState::new(SlotId(0));
         let is_caught = |version| {
             group.begin_iteration(WeightsVersion(version), Micros(0)).unwrap();
@@ -229,9 +230,9 @@ fn hedged() -> (LeaseGroup, [Lease; 2]) {
     let mut group = LeaseGroup::new(GroupConfig::new(2, LENGTH)).unwrap();
     group.set_audits(AuditPolicy::NONE, 1).unwrap();
     group.distrust(WorkerId(2), Party(2));
-    group.handle_joined(WorkerId(2), WorkerProfile::BROWSER, Micros(0));
+    join(&mut group, WorkerId(2), WorkerProfile::BROWSER, Micros(0));
     group.begin_iteration(WeightsVersion(0), Micros(0)).unwrap();
-    group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, Micros(0));
+    join(&mut group, WorkerId(1), WorkerProfile::NATIVE, Micros(0));
     group.handle_timeout(Micros::from_secs(20));
     let leases = [(); 2].map(|()| match group.poll_command() {
         Some(GroupCommand::Grant { lease, .. }) => lease,
@@ -309,7 +310,7 @@ fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() {
         let mut group = LeaseGroup::new(config).unwrap();
         group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
         group.distrust(WorkerId(2), Party(2));
-        group.handle_joined(WorkerId(2), WorkerProfile::NATIVE, Micros(0));
+        join(&mut group, WorkerId(2), WorkerProfile::NATIVE, Micros(0));
         group.begin_iteration(WeightsVersion(0), Micros(0)).unwrap();
         let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
         let mut lie = FakeState::new(lease.slots[0].slot).fragment(WeightsVersion(0), LENGTH);
@@ -360,7 +361,7 @@ fn hedged_by_a_party_that_was_here_before() -> (LeaseGroup, [Lease; 2], Vec<Slot
     group.set_audits(AuditPolicy::NONE, 1).unwrap();
     let join = |group: &mut LeaseGroup, worker, party| {
         group.distrust(worker, party);
-        group.handle_joined(worker, WorkerProfile::NATIVE, start);
+        join(group, worker, WorkerProfile::NATIVE, start);
     };
     let grant = |group: &mut LeaseGroup| match group.poll_command() {
         Some(GroupCommand::Grant { lease, .. }) => lease,
@@ -403,7 +404,7 @@ fn whoever_is_only_contradicted_is_convicted_by_what_was_made_again() {
         if is_known {
             // It tries again, under another name.
             group.distrust(WorkerId(5), Party(5));
-            group.handle_joined(WorkerId(5), WorkerProfile::NATIVE, now);
+            join(&mut group, WorkerId(5), WorkerProfile::NATIVE, now);
             group.handle_fragments(WorkerId(5), second.id, lies, now);
             conviction = group.poll_conviction().unwrap();
         }
@@ -467,7 +468,7 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     assert_eq!(group.doubtful().min(), Some(FragmentNo(0)));
     group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
     group.distrust(WorkerId(1), Party(3));
-    group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, rig.now);
+    join(&mut group, WorkerId(1), WorkerProfile::NATIVE, rig.now);
     group.begin_iteration(WeightsVersion(5), rig.now).unwrap();
     let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
     let lies = lease.slots.iter().map(|leased| {
@@ -488,7 +489,7 @@ fn nobody_is_accused_of_going_on_from_a_lie() {
     let now = Micros(0);
     group.set_audits(AuditPolicy { share: 1.0, first_fragments: 0 }, 1).unwrap();
     group.distrust(WorkerId(1), Party(1));
-    (1..=2).for_each(|worker| group.handle_joined(WorkerId(worker), WorkerProfile::NATIVE, now));
+    (1..=2).for_each(|worker| join(&mut group, WorkerId(worker), WorkerProfile::NATIVE, now));
     (0..2).for_each(|_| _ = group.begin_iteration(WeightsVersion(0), now).unwrap());
     let grants = |group: &mut LeaseGroup| {
         let commands = std::iter::from_fn(|| group.poll_command());
@@ -510,7 +511,7 @@ fn nobody_is_accused_of_going_on_from_a_lie() {
     group.handle_fragments(WorkerId(1), first.1.id, vec![lie], now);
     // The liar leaves, and somebody honest goes on from its lie until that is found out.
     group.handle_left(WorkerId(1), now);
-    group.handle_joined(WorkerId(3), WorkerProfile::NATIVE, now);
+    join(&mut group, WorkerId(3), WorkerProfile::NATIVE, now);
     let (worker, from_lie) = grants(&mut group).pop().unwrap();
     assert_eq!(from_lie.fragment, FragmentNo(1));
     let late = start(&from_lie).fragment(WeightsVersion(0), LENGTH);

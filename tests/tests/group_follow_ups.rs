@@ -7,7 +7,10 @@ use rollmesh_core::{
     lease::{Lease, SlotSource},
     time::Micros,
 };
-use rollmesh_tests::fake_rows::{calm_batches_of, flip_a_reward_bit};
+use rollmesh_tests::{
+    fake_rows::{calm_batches_of, flip_a_reward_bit},
+    join,
+};
 
 const LENGTH: u32 = 4;
 const A: WorkerId = WorkerId(1);
@@ -23,7 +26,7 @@ fn ms(millis: u64) -> Micros {
 fn group(num_slots: u32, workers: &[WorkerId]) -> (LeaseGroup, Vec<Lease>) {
     let mut group = LeaseGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
     for &worker in workers {
-        group.handle_joined(worker, WorkerProfile::NATIVE, ms(0));
+        join(&mut group, worker, WorkerProfile::NATIVE, ms(0));
     }
     group.begin_iteration(FIRST, ms(0)).unwrap();
     group.begin_iteration(FIRST, ms(0)).unwrap();
@@ -157,7 +160,7 @@ fn a_follow_up_ends_with_its_worker() {
     let (mut group, leases) = group(2, &[A]);
     group.handle_left(A, ms(5));
     assert_eq!((commands(&mut group), group.ledger().expired.left), (vec![], 16));
-    group.handle_joined(B, WorkerProfile::NATIVE, ms(6));
+    join(&mut group, B, WorkerProfile::NATIVE, ms(6));
     for lease in grants(&mut group) {
         assert!(lease.id > leases[1].id);
         deliver(&mut group, B, &lease, ms(9));
@@ -170,7 +173,7 @@ fn a_follow_up_ends_with_a_lease_that_is_refused_or_cannot_be_read() {
     for is_refused in [true, false] {
         let (mut group, leases) = group(1, &[A]);
         match is_refused {
-            true => group.handle_refused(A, leases[0].id, ms(1)),
+            true => group.handle_refused(A, leases[0].id, "no", ms(1)),
             false => group.handle_invalid(A, leases[0].id, ms(1)),
         }
         let ledger = group.ledger();
@@ -190,7 +193,7 @@ fn a_follow_up_ends_with_a_lease_that_is_refused_or_cannot_be_read() {
 #[test]
 fn a_follow_up_ends_with_a_lease_that_another_worker_was_faster_with() {
     let (mut group, leases) = group(2, &[A]);
-    group.handle_joined(B, WorkerProfile::NATIVE, ms(100));
+    join(&mut group, B, WorkerProfile::NATIVE, ms(100));
     group.handle_timeout(ms(200));
     let hedge = grants(&mut group).remove(0);
     assert_eq!((slots(&hedge), hedge.fragment), (vec![0, 1], FragmentNo(0)));
@@ -211,7 +214,7 @@ fn a_follow_up_ends_with_a_lease_that_another_worker_was_faster_with() {
 #[test]
 fn a_follow_up_goes_on_if_its_lease_was_faster_than_the_hedge() {
     let (mut group, leases) = group(2, &[A]);
-    group.handle_joined(B, WorkerProfile::NATIVE, ms(100));
+    join(&mut group, B, WorkerProfile::NATIVE, ms(100));
     group.handle_timeout(ms(200));
     let hedge = grants(&mut group).remove(0);
     deliver(&mut group, A, &leases[0], ms(250));
@@ -243,7 +246,7 @@ fn what_comes_before_its_turn_is_refused_and_made_again() {
 #[test]
 fn a_follow_up_that_is_refused_comes_again_with_its_state() {
     let (mut group, leases) = group(1, &[A]);
-    group.handle_refused(A, leases[1].id, ms(5));
+    group.handle_refused(A, leases[1].id, "no", ms(5));
     assert_eq!((commands(&mut group), group.ledger().expired.refused), (vec![], 4));
     deliver(&mut group, A, &leases[0], ms(6));
     let again = grants(&mut group).remove(0);
@@ -257,7 +260,7 @@ fn a_lease_that_comes_only_in_part_has_no_follow_up() {
     part.pop();
     group.handle_fragments(A, leases[0].id, part, ms(5));
     assert_eq!(commands(&mut group), []);
-    group.handle_refused(A, leases[0].id, ms(6));
+    group.handle_refused(A, leases[0].id, "no", ms(6));
     assert_eq!(group.ledger().expired.revoked, 8);
     let said = commands(&mut group);
     assert_eq!(said[0], revoke(A, &leases[1]));
@@ -286,7 +289,7 @@ fn a_removed_worker_finishes_its_lease_but_not_the_one_behind_it() {
     let (mut group, leases) = group(1, &[A]);
     group.remove_worker(A, ms(5));
     assert_eq!(commands(&mut group), [revoke(A, &leases[1])]);
-    group.handle_refused(A, leases[1].id, ms(6));
+    group.handle_refused(A, leases[1].id, "no", ms(6));
     deliver(&mut group, A, &leases[0], ms(7));
     assert_eq!(commands(&mut group), [GroupCommand::Dismiss { worker: A }]);
     assert!(group.poll_batch().is_some());
@@ -310,7 +313,7 @@ fn a_newcomer_gets_its_share_with_the_next_iteration() {
     let (mut group, leases) = group(4, &[A]);
     deliver(&mut group, A, &leases[0], ms(10));
     assert!(group.poll_batch().is_some());
-    group.handle_joined(B, WorkerProfile::NATIVE, ms(11));
+    join(&mut group, B, WorkerProfile::NATIVE, ms(11));
     group.begin_iteration(FIRST, ms(12)).unwrap();
     assert_eq!(commands(&mut group), [], "the split changes, so nothing waits behind A's lease");
     deliver(&mut group, A, &leases[1], ms(20));

@@ -11,7 +11,10 @@ use rollmesh_core::{
     lease::{Lease, SlotSource},
     time::Micros,
 };
-use rollmesh_tests::fake_rows::{FakeState, calm_batches};
+use rollmesh_tests::{
+    fake_rows::{FakeState, calm_batches},
+    join,
+};
 
 const LENGTH: u32 = 4;
 const A: WorkerId = WorkerId(1);
@@ -33,7 +36,7 @@ fn deadline(after: u64, max_staleness: u64) -> SamplingMode {
 fn group(num_slots: u32, mode: SamplingMode) -> LeaseGroup {
     let mut group = LeaseGroup::new(GroupConfig { mode, ..GroupConfig::new(num_slots, LENGTH) }).unwrap();
     for worker in [A, B] {
-        group.handle_joined(worker, WorkerProfile::NATIVE, ms(0));
+        join(&mut group, worker, WorkerProfile::NATIVE, ms(0));
     }
     group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
     group
@@ -240,7 +243,7 @@ fn a_deadline_waits_for_the_first_fragment() {
 fn overdue_leases_are_not_hedged_where_others_need_not_wait() {
     let mut group = group(2, asynchronous(2, 1));
     let _ = (grant(&mut group, A), grant(&mut group, B));
-    group.handle_joined(WorkerId(3), WorkerProfile::NATIVE, ms(1));
+    join(&mut group, WorkerId(3), WorkerProfile::NATIVE, ms(1));
     group.handle_timeout(ms(2_000));
     assert_eq!(group.poll_command(), None);
 }
@@ -253,7 +256,7 @@ fn a_refusal_of_weights_that_were_overtaken_is_no_failure() {
         rows.deliver(&mut group, A, &a, ms(version));
         assert!(group.poll_batch().is_some());
         group.begin_iteration(WeightsVersion(version), ms(version)).unwrap();
-        group.handle_refused(B, b.id, ms(version));
+        group.handle_refused(B, b.id, "no", ms(version));
         for command in std::iter::from_fn(|| group.poll_command()) {
             match command {
                 GroupCommand::Grant { worker: A, lease } => a = lease,
@@ -303,7 +306,7 @@ fn a_journal_tells_the_order_and_makes_the_same_batches() {
     let mut again =
         LeaseGroup::new(GroupConfig { mode, max_slots_per_lease: 1, ..GroupConfig::new(2, LENGTH) }).unwrap();
     again.replay(written).unwrap();
-    again.handle_joined(A, WorkerProfile::NATIVE, ms(0));
+    join(&mut again, A, WorkerProfile::NATIVE, ms(0));
     let wrong = again.begin_iteration(WeightsVersion(7), ms(0));
     let expected = BeginError::NotJournalled { journalled: WeightsVersion(0), asked: WeightsVersion(7) };
     assert_eq!(wrong, Err(expected));
@@ -356,7 +359,7 @@ fn a_journal_goes_on_when_the_group_was_restored() {
     let config = GroupConfig { mode: asynchronous(1, 0), max_slots_per_lease: 1, ..GroupConfig::new(2, LENGTH) };
     let drain = |group: &mut LeaseGroup| std::iter::from_fn(|| group.poll_journal()).collect::<Vec<_>>();
     let mut group = LeaseGroup::new(config).unwrap();
-    [A, B].into_iter().for_each(|worker| group.handle_joined(worker, WorkerProfile::NATIVE, ms(0)));
+    [A, B].into_iter().for_each(|worker| join(&mut group, worker, WorkerProfile::NATIVE, ms(0)));
     group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
     let (mut rows, a, b) = (Rows::default(), grant(&mut group, A), grant(&mut group, B));
     rows.deliver(&mut group, B, &b, ms(1));
@@ -366,12 +369,12 @@ fn a_journal_goes_on_when_the_group_was_restored() {
     let mut journal = drain(&mut group);
 
     let mut restored = LeaseGroup::restore(config, group.state()).unwrap();
-    restored.handle_joined(A, WorkerProfile::NATIVE, ms(2));
+    join(&mut restored, A, WorkerProfile::NATIVE, ms(2));
     restored.begin_iteration(WeightsVersion(0), ms(2)).unwrap();
     // Begun, and back again.
     journal.extend(drain(&mut restored));
     let mut restored = LeaseGroup::restore(config, restored.state()).unwrap();
-    restored.handle_joined(A, WorkerProfile::NATIVE, ms(3));
+    join(&mut restored, A, WorkerProfile::NATIVE, ms(3));
     restored.begin_iteration(WeightsVersion(0), ms(3)).unwrap();
     let lease = grant(&mut restored, A);
     Rows::default().deliver(&mut restored, A, &lease, ms(4));
@@ -381,7 +384,7 @@ fn a_journal_goes_on_when_the_group_was_restored() {
 
     let (mut again, mut rows) = (LeaseGroup::new(config).unwrap(), Rows::default());
     again.replay(journal).unwrap();
-    again.handle_joined(A, WorkerProfile::NATIVE, ms(0));
+    join(&mut again, A, WorkerProfile::NATIVE, ms(0));
     for expected in [first, second] {
         again.begin_iteration(WeightsVersion(0), ms(1)).unwrap();
         let lease = grant(&mut again, A);
@@ -396,7 +399,7 @@ fn a_restored_group_makes_the_batches_that_the_other_one_would_have_made() {
     let config = GroupConfig::new(4, LENGTH);
     let calm = calm_batches(4, LENGTH, 4);
     let (mut group, mut rows) = (LeaseGroup::new(config).unwrap(), Rows::default());
-    group.handle_joined(A, WorkerProfile::NATIVE, ms(0));
+    join(&mut group, A, WorkerProfile::NATIVE, ms(0));
     let mut make_batch = |group: &mut LeaseGroup, version| {
         group.begin_iteration(WeightsVersion(version), ms(version)).unwrap();
         let lease = grant(group, A);
@@ -416,7 +419,7 @@ fn a_restored_group_makes_the_batches_that_the_other_one_would_have_made() {
 
     let mut restored = LeaseGroup::restore(config, state).unwrap();
     assert!(restored.next_lease_id() > LeaseId(u64::from(u32::MAX)));
-    restored.handle_joined(A, WorkerProfile::NATIVE, ms(0));
+    join(&mut restored, A, WorkerProfile::NATIVE, ms(0));
     assert_eq!(restored.begin_iteration(WeightsVersion(2), ms(2)), Ok(FragmentNo(2)));
     let lease = grant(&mut restored, A);
     assert!(lease.slots.iter().all(|leased| matches!(leased.source, SlotSource::State(_))));

@@ -1,7 +1,7 @@
 //! Any sequence of calls of the group, sensible or not: it never panics, its books balance, and its history is that of a
 //! sound run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use rollmesh_core::{
@@ -9,6 +9,7 @@ use rollmesh_core::{
     group::{GroupCommand, GroupConfig, GroupState, LeaseGroup, Ledger, Outcome, SamplingMode, WorkerProfile},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, SlotSource},
+    protocol::{Inability, InabilityKind},
     time::Micros,
 };
 use rollmesh_tests::{
@@ -23,6 +24,8 @@ const LENGTH: u32 = 3;
 #[derive(Clone, Debug)]
 enum Op {
     Join(u32),
+    /// Whether a worker says that it is able.
+    Answer(u32, bool),
     Left(u32),
     Remove(u32),
     /// An upload of one of the latest leases, by its worker or another one, of so many of its slots.
@@ -57,6 +60,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     );
     let op = prop_oneof![
         12 => worker().prop_map(Op::Join),
+        14 => (worker(), proptest::bool::weighted(0.8)).prop_map(|(worker, able)| Op::Answer(worker, able)),
         1 => worker().prop_map(Op::Left),
         1 => worker().prop_map(Op::Remove),
         60 => (lease(), other(), 1..6usize).prop_map(|(lease, other, slots)| Op::Upload(lease, other, slots)),
@@ -98,6 +102,8 @@ struct Bench {
     /// The states with which the fragments of the slots begin, as committed so far.
     starts: BTreeMap<(SlotId, FragmentNo), FakeState>,
     saved: GroupState,
+    /// Workers that have answered that they are able.
+    able: BTreeSet<WorkerId>,
     lives: u64,
     history: History,
 }
@@ -108,8 +114,8 @@ impl Bench {
         let saved = group.state();
         let starts = (0..config.num_slots).map(SlotId).map(|slot| ((slot, FragmentNo(0)), FakeState::new(slot)));
         let history = History(vec![Happened::Saved]);
-        let starts = starts.collect();
-        Self { config, group, now: Micros(0), newest: 0, leases: Vec::new(), starts, saved, lives: 0, history }
+        let (starts, able) = (starts.collect(), BTreeSet::new());
+        Self { config, group, now: Micros(0), newest: 0, leases: Vec::new(), starts, saved, able, lives: 0, history }
     }
 
     fn call(&mut self, op: Op) {
@@ -117,7 +123,14 @@ impl Bench {
         match op {
             Op::Join(worker) => {
                 self.group.handle_joined(WorkerId(worker), WorkerProfile::NATIVE, now);
+                self.able.remove(&WorkerId(worker));
                 self.history.0.push(Happened::Left { worker: WorkerId(worker) });
+            }
+            Op::Answer(worker, able) => {
+                let answer = able.then_some(()).ok_or_else(|| Inability::new(InabilityKind::Other, "no"));
+                if self.group.handle_answer(WorkerId(worker), answer, now) && able {
+                    self.able.insert(WorkerId(worker));
+                }
             }
             Op::Left(worker) => {
                 self.group.handle_left(WorkerId(worker), now);
@@ -139,7 +152,7 @@ impl Bench {
             }
             Op::Refused(lease, other) => {
                 if let Some((worker, lease)) = self.sender(lease, other) {
-                    self.group.handle_refused(worker, lease.id, now);
+                    self.group.handle_refused(worker, lease.id, "no", now);
                 }
             }
             Op::Invalid(lease, other) => {
@@ -210,6 +223,7 @@ impl Bench {
         let state = GroupState::decode(&self.saved.encode()).unwrap();
         let config = GroupConfig { first_lease: LeaseId(self.lives << 40), ..self.config };
         self.group = LeaseGroup::restore(config, state).unwrap();
+        self.able.clear();
         self.history.0.push(Happened::Restored);
         // What is made again begins with states that come with the leases.
         self.leases.clear();
@@ -221,6 +235,7 @@ impl Bench {
         while let Some(command) = self.group.poll_command() {
             match command {
                 GroupCommand::Grant { worker, lease } => {
+                    assert!(self.able.contains(&worker), "worker {worker} has not said that it is able");
                     for leased in &lease.slots {
                         if let SlotSource::State(bytes) = &leased.source {
                             self.starts.insert((leased.slot, lease.fragment), FakeState::decode(bytes));

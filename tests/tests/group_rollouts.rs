@@ -5,45 +5,34 @@ use std::collections::BTreeMap;
 use rollmesh_core::{
     batch::SlotFragment,
     column::RowShape,
-    config::Config,
     env::EnvRegistry,
     filter::{FilterKind, FrozenStat, RunFilter},
     group::{GroupCommand, GroupConfig, LeaseGroup, WorkerProfile},
     hash::{Hash128, RolloutHasher, weights_hash},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
-    kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
-    policy::{MlpPolicySpec, init_weights},
-    run::RunSpec,
+    policy::{ModelConfig, ModelSpec},
+    run::RunConfig,
     time::Micros,
     weights::Weights,
-    worker::{Advance, SlotRunner},
+    worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
 };
-use rollmesh_tests::scenario::Dice;
+use rollmesh_tests::{join, scenario::Dice};
 
 const ITERATIONS: u64 = 6;
 
 /// Iterations with the same weights, where two are open at a time.
 const PER_VERSION: u64 = 3;
 
-fn spec() -> RunSpec {
-    RunSpec {
-        env: "CartPole-v1".into(),
-        seed: 7,
-        num_slots: 12,
-        num_envs_per_worker: 4,
-        rollout_fragment_length: 32,
-        hidden: vec![16],
-        env_config: Config::new(),
-    }
+fn spec() -> RunConfig {
+    RunConfig::new("CartPole-v1").seed(7).slots(12).num_envs(4).rollout_fragment_length(32).fcnet_hiddens(&[16])
 }
 
 /// Weights as a learner would publish them: other values in every version.
 fn weights(version: u64) -> Weights {
-    let spec = spec();
-    let spaces = EnvRegistry::builtin().spec(&spec.env).unwrap().spaces().unwrap();
-    let policy = MlpPolicySpec::for_spaces(&spaces, &spec.hidden).unwrap();
-    let first = init_weights(&policy, spec.seed + version).unwrap();
+    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
+    let model = ModelConfig { fcnet_hiddens: vec![16], ..ModelConfig::default() };
+    let first = ModelSpec::for_spaces(&spaces, &model).unwrap().init_weights(7 + version).unwrap();
     Weights::new(WeightsVersion(version), first.tensors().to_vec()).unwrap()
 }
 
@@ -60,7 +49,7 @@ struct Cluster {
 impl Cluster {
     fn new(workers: u32) -> Self {
         let spec = spec();
-        let group = LeaseGroup::new(GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)).unwrap();
+        let group = LeaseGroup::new(GroupConfig::new(spec.num_slots(), spec.fragment_length())).unwrap();
         let mut cluster =
             Self { group, runners: BTreeMap::new(), follow_ups: BTreeMap::new(), joined: 0, now: Micros(0) };
         (0..workers).for_each(|_| cluster.join());
@@ -70,10 +59,10 @@ impl Cluster {
     fn join(&mut self) {
         self.joined += 1;
         let worker = WorkerId(self.joined);
-        let mut runner = SlotRunner::new(&spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+        let mut runner = SlotRunner::new(&spec(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
         runner.work_in_turn(self.joined.is_multiple_of(2));
         self.runners.insert(worker, runner);
-        self.group.handle_joined(worker, WorkerProfile::NATIVE, self.now);
+        join(&mut self.group, worker, WorkerProfile::NATIVE, self.now);
     }
 
     /// Kills a worker in the middle of whatever it does and starts another one.
@@ -104,7 +93,7 @@ impl Cluster {
                     if self.follow_ups.get(&worker).is_some_and(|waiting| waiting.id == lease) {
                         self.follow_ups.remove(&worker);
                     }
-                    self.group.handle_refused(worker, lease, self.now);
+                    self.group.handle_refused(worker, lease, "no", self.now);
                 }
                 GroupCommand::Dismiss { .. } => unreachable!("nobody is removed"),
             }
@@ -199,12 +188,12 @@ fn batches_ahead(workers: u32, mut blow: impl FnMut(&mut Cluster)) -> Vec<Vec<Sl
 
 /// What [`batches_ahead`] must bring, made without a group.
 fn batches_of_one_runner() -> Vec<Vec<SlotFragment>> {
-    let mut runner = SlotRunner::new(&spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let mut runner = SlotRunner::new(&spec(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
     let batch = |iteration: u64| {
         let weights = weights(iteration / PER_VERSION);
         runner.set_weights(&weights).unwrap();
         let source = if iteration == 0 { SlotSource::New } else { SlotSource::Held };
-        let slots = (0..spec().num_slots).map(|slot| LeasedSlot { slot: SlotId(slot), source: source.clone() });
+        let slots = (0..spec().num_slots()).map(|slot| LeasedSlot { slot: SlotId(slot), source: source.clone() });
         let (id, fragment) = (LeaseId(iteration), FragmentNo(iteration));
         runner.begin(Lease { id, fragment, weights_version: weights.version(), slots: slots.collect() }).unwrap();
         match runner.advance(u32::MAX).unwrap() {
@@ -217,7 +206,7 @@ fn batches_of_one_runner() -> Vec<Vec<SlotFragment>> {
 
 fn hash(batches: &[Vec<SlotFragment>]) -> Hash128 {
     let mut hasher = RolloutHasher::new();
-    for slot in (0..spec().num_slots).map(SlotId) {
+    for slot in (0..spec().num_slots()).map(SlotId) {
         for fragment in batches.iter().flatten().filter(|fragment| fragment.slot == slot) {
             hasher.add(fragment).unwrap();
         }
@@ -285,7 +274,7 @@ fn filtered(workers: u32, blow: impl FnMut(&mut Cluster)) -> (Hash128, Hash128, 
     };
     let batches = batches_under(workers, &mut learn, blow);
     let last = learn(ITERATIONS, batches.last().unwrap());
-    let rows = u64::from(spec().num_slots * spec().rollout_fragment_length) * ITERATIONS;
+    let rows = u64::from(spec().num_slots() * spec().fragment_length()) * ITERATIONS;
     let frozen = FrozenStat::of_weights(&last).unwrap().unwrap();
     assert_eq!(frozen.running().n(), rows, "every committed observation counts once");
     (hash(&batches), hash(&seen), last)

@@ -172,6 +172,26 @@ fn a_journal_makes_the_same_batches_again_whoever_works() {
 }
 
 #[test]
+fn chaos_with_unable_workers_leases_them_nothing_and_changes_no_batch() {
+    let scenario = |seed| {
+        let mut scenario = Scenario::chaotic(seed);
+        scenario.faults.unable = 500;
+        scenario
+    };
+    let unable = std::cell::Cell::new(0);
+    let ways = run_all(SEEDS / 4, scenario, |scenario, report| {
+        let calm = calm_batches(scenario.num_slots, scenario.length, scenario.iterations);
+        assert!(report.batches == calm, "a batch differs from the calm run's");
+        unable.set(unable.get() + report.log.matches("cannot run this, and gets no lease of it").count());
+    });
+    ways.assert_taken(&["superseded", "timed_out", "left"]);
+    assert!(seeds(SEEDS).count() < 300 || unable.get() > 50, "{}", unable.get());
+    for mode in [Scenario::asynchronous, Scenario::with_deadlines] {
+        run_all(SEEDS / 10, |seed| mode(scenario(seed)), |_, _| {});
+    }
+}
+
+#[test]
 fn a_hub_that_comes_back_goes_on_as_if_nothing_was() {
     for seed in seeds(SEEDS / 10) {
         let _on_failure = Seed(seed);

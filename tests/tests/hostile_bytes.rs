@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     hash::{BuildHasher as _, RandomState},
+    num::NonZeroU32,
 };
 
 use proptest::{
@@ -15,22 +16,23 @@ use rollmesh_core::{
     batch::SlotFragment,
     config::Config,
     env::{
-        EnvRegistry, RowsRef,
+        EnvContext, EnvRegistry, RowsRef,
         multi_agent::{AgentRows, Outcome},
     },
     episode::GlobalVars,
     filter::FilterKind,
-    ids::{AgentId, CallId, FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
+    ids::{AgentId, CallId, FragmentNo, HomeIndex, LeaseId, PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
-    policy::{MlpPolicySpec, init_weights},
+    policy::{ModelConfig, ModelSpec, NetPolicy},
     protocol::{
         CHUNK_BYTES, Inbox, Kind, Message, Role, Token,
         convert::{self, AgentReturn, AgentTable, FragmentLimits, RowKind},
         handshake::Identity,
         message::*,
     },
-    run::RunSpec,
+    run::RunConfig,
+    sampler::{Collector as _, FragmentLayout, LaneStart, Lockstep, RecurrentShape, SamplerOptions, drive},
     worker::{
         Advance, CalledWorker, CommandError, CommandErrorKind, NamedFn, PolicyConfig, PolicyRoles, Registry,
         RolloutConfig, RolloutWorkerBuilder, SlotRunner, TrainedPolicies, WorkerAnswer, WorkerCommand, WorkerPlace,
@@ -40,20 +42,36 @@ use rollmesh_core::{
 
 const RUN: u32 = 1;
 
-fn spec() -> RunSpec {
-    RunSpec {
-        env: "CartPole-v1".into(),
-        seed: 5,
-        num_slots: 8,
-        num_envs_per_worker: 4,
-        rollout_fragment_length: 20,
-        hidden: vec![4],
-        env_config: Config::new(),
-    }
+fn spec() -> RunConfig {
+    RunConfig::new("CartPole-v1").seed(5).slots(8).num_envs(4).rollout_fragment_length(20).fcnet_hiddens(&[4])
 }
 
-fn limits() -> FragmentLimits {
-    FragmentLimits::new(&spec(), &EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap())
+fn limits(recurrent: RecurrentShape) -> FragmentLimits {
+    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
+    FragmentLimits::new(&spec(), &FragmentLayout::Lane { spaces, recurrent })
+}
+
+/// A policy with memory: its sequences have at most seven steps.
+fn recurrent() -> NetPolicy {
+    let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
+    let (three, seven) = (NonZeroU32::new(3).unwrap(), NonZeroU32::new(7).unwrap());
+    let model = ModelConfig { fcnet_hiddens: vec![4], use_lstm: true, lstm_cell_size: three, max_seq_len: seven };
+    let weights = ModelSpec::for_spaces(&spaces, &model).unwrap().init_weights(1).unwrap();
+    NetPolicy::new(&spaces, &model, weights, 5, Kernels::PORTABLE).unwrap()
+}
+
+/// What it makes of the lease.
+fn fragments_with_memory() -> Vec<SlotFragment> {
+    let (mut policy, registry) = (recurrent(), EnvRegistry::builtin());
+    let starts: Vec<_> = lease().slots.iter().map(|leased| LaneStart { slot: leased.slot, state: None }).collect();
+    let home = HomeIndex { worker_index: 1, vector_index: 0 };
+    let contexts = vec![EnvContext::new(home); starts.len()];
+    let mut env = registry.spec("CartPole-v1").unwrap().make(&contexts, Kernels::PORTABLE).unwrap();
+    let options = SamplerOptions { seed: 5, ..SamplerOptions::default() };
+    let mut lanes = Lockstep::<f32>::new(&starts, &options, &policy, env.as_mut()).unwrap();
+    lanes.begin(FragmentNo(0), WeightsVersion(0), 20);
+    drive(&mut lanes, env.as_mut(), &mut policy, u32::MAX).unwrap();
+    lanes.take(env.as_ref())
 }
 
 fn lease() -> Lease {
@@ -62,10 +80,25 @@ fn lease() -> Lease {
 }
 
 fn fragments() -> Vec<SlotFragment> {
-    let mut runner = SlotRunner::new(&spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let mut runner = SlotRunner::new(&spec(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
     runner.begin(lease()).unwrap();
     match runner.advance(u32::MAX).unwrap() {
         Advance::Done { fragments, .. } => fragments,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn game() -> RunConfig {
+    RunConfig::new("TwoStepGame-v0").slots(6).rollout_fragment_length(5).fcnet_hiddens(&[4])
+}
+
+/// What a lease of a game with several agents brings, and what its uploads must look like.
+fn agent_fragments() -> (Vec<SlotFragment>, FragmentLimits) {
+    let mut runner = SlotRunner::new(&game(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
+    let limits = FragmentLimits::new(&game(), runner.layout());
+    runner.begin(lease()).unwrap();
+    match runner.advance(u32::MAX).unwrap() {
+        Advance::Done { fragments, .. } => (fragments, limits),
         other => panic!("{other:?}"),
     }
 }
@@ -86,16 +119,19 @@ fn identity() -> Identity {
 fn messages() -> Vec<Message> {
     let fragments = fragments();
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
-    let weights = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec().hidden).unwrap(), 1).unwrap();
+    let model = ModelConfig { fcnet_hiddens: vec![4], ..ModelConfig::default() };
+    let weights = ModelSpec::for_spaces(&spaces, &model).unwrap().init_weights(1).unwrap();
     let mut moved = lease();
     moved.slots[0].source = SlotSource::State(fragments[0].state.clone());
     vec![
         Message::FragmentUpload(convert::fragment_upload(RUN, LeaseId(2), &fragments).unwrap()),
         Message::WeightsUpdate(convert::weights_update(RUN, &weights)),
         Message::LeaseGrant(convert::lease_grant(RUN, &moved)),
-        Message::RunStart(RunStart { run: RUN, spec: spec() }),
+        Message::RunStart(RunStart { run: RUN, config: spec().to_wire() }),
         identity().hello(),
         Message::Welcome(Welcome { protocol: 1, peer: 1, resume_id: [0; 16], credit: 1 << 20, server: "hub".into() }),
+        Message::FragmentUpload(convert::fragment_upload(RUN, LeaseId(2), &fragments_with_memory()).unwrap()),
+        Message::AgentUpload(convert::agent_upload(RUN, LeaseId(2), &agent_fragments().0).unwrap()),
         Message::Chunk(Chunk { stream: 0, total: CHUNK_BYTES + 9, offset: 0, data: vec![1; 200] }),
         Message::EnvTrace(EnvTrace {
             run: 1,
@@ -123,11 +159,7 @@ fn messages() -> Vec<Message> {
         }),
         Message::RunStatus(RunStatus { env: "CartPole-v1".into(), error: "none".into(), ..RunStatus::default() }),
         Message::WorkerRow(WorkerRow { name: "worker".into(), ..WorkerRow::default() }),
-        Message::LedgerReport(LedgerReport {
-            unhealthy_workers: vec![1, 300],
-            reasons: "no progress\nit lied".into(),
-            ..LedgerReport::default()
-        }),
+        Message::LedgerReport(LedgerReport { granted: 300, ..LedgerReport::default() }),
         Message::Scale(Scale { request: 1, num_workers: 4 }),
         Message::Reply(Reply { request: 1, error: "no".into() }),
         Message::WeightsApplied(WeightsApplied { run: RUN, version: 3 }),
@@ -159,6 +191,7 @@ fn small_messages() -> Vec<Message> {
         Message::RunEnd(RunEnd { run: RUN }),
         Message::Revoke(Revoke { lease: 2 }),
         Message::LeaseRefused(LeaseRefused { lease: 2, reason: "no".into() }),
+        Message::RunAnswer(RunAnswer { run: RUN, code: 1, reason: "no".into() }),
         Message::Progress(Progress { lease: 2, env_steps: 300 }),
         Message::CallProgress(CallProgress { call: 300 }),
         Message::Iteration(Iteration { run: RUN, iteration: 300, ..Iteration::default() }),
@@ -173,21 +206,8 @@ fn small_messages() -> Vec<Message> {
         Message::Checkpoint(request()),
         Message::RemoveWorker(RemoveWorker { request: 7, worker: 3 }),
         Message::Watch(Watch { request: 7, slot: 3 }),
-        Message::StartRun(StartRun {
-            request: 7,
-            env: "CartPole-v1".into(),
-            algo: "ppo".into(),
-            seed: 1,
-            num_workers: 2,
-            num_envs_per_worker: 4,
-            stop_return: 475.0,
-            max_env_steps: 1_000,
-            observation_filter: "NoFilter".into(),
-            mode: "async".into(),
-            max_staleness: 2,
-            batch_env_steps: 512,
-            deadline_ms: 50,
-        }),
+        Message::StartRun(StartRun { request: 7, settings: r#"{"mode": {"asynchronous": {}}}"#.into() }),
+        Message::RunSchema(RunSchema { schema: "{}".into() }),
         Message::WorkerToken(WorkerToken { request: 7, token: Token::new([7; 32]) }),
         Message::StartEpisode(StartEpisode { episode: 300, training: true }),
         Message::AbandonEpisode(AbandonEpisode { episode: 300 }),
@@ -378,12 +398,19 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
                 prop_assert_eq!(convert::lease(&convert::lease_grant(RUN, &lease), &spec()), Ok(lease));
             }
         }
+        Some(Ok(Message::RunAnswer(answer))) => {
+            let read = answer.read();
+            let text = read.as_ref().err().map_or_else(String::new, ToString::to_string);
+            prop_assert!(text.chars().count() < 600 && !text.contains(char::is_control), "{text:?}");
+            prop_assert_eq!(RunAnswer::new(RUN, read.as_ref().copied()).read(), read);
+        }
         Some(Ok(Message::WorkerSetup(setup))) => _ = WorkerSetup::read(&setup),
         Some(Ok(Message::Call(call))) => accept_call(&call.body, WorkerCommand::decode, WorkerCommand::encode)?,
         Some(Ok(Message::CallResult(result))) => {
             let _ = WorkerAnswer::read(&result);
             accept_call(&result.body, WorkerAnswer::decode, WorkerAnswer::encode)?;
         }
+        Some(Ok(Message::AgentUpload(upload))) => accept_agent_upload(&upload)?,
         Some(Ok(Message::Spaces(spaces))) => {
             if let Ok(table) = AgentTable::of(&spaces) {
                 prop_assert_eq!(AgentTable::of(&table.spaces(1).unwrap()), Ok(table));
@@ -404,9 +431,34 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
 
 /// What is accepted is sound: it can be sent on, and is accepted again.
 fn accept_upload(upload: &FragmentUpload) -> Result<(), TestCaseError> {
-    if let Ok(fragments) = convert::slot_fragments(upload, RUN, &lease(), &limits()) {
-        let again = convert::fragment_upload(RUN, LeaseId(2), &fragments).unwrap();
-        prop_assert_eq!(convert::slot_fragments(&again, RUN, &lease(), &limits()), Ok(fragments));
+    for limits in [RecurrentShape::default(), RecurrentShape::of(&recurrent())].map(limits) {
+        let decoded = std::cell::RefCell::new(None);
+        let memory = allocation_counter::measure(|| {
+            *decoded.borrow_mut() = convert::slot_fragments(upload, RUN, &lease(), &limits).ok();
+        });
+        let allowed = 16 * upload.data.len() as u64 + (16 << 10);
+        prop_assert!(memory.bytes_max <= allowed, "{} bytes for {}", memory.bytes_max, upload.data.len());
+        if let Some(fragments) = decoded.into_inner() {
+            let again = convert::fragment_upload(RUN, LeaseId(2), &fragments).unwrap();
+            prop_assert_eq!(convert::slot_fragments(&again, RUN, &lease(), &limits), Ok(fragments));
+        }
+    }
+    Ok(())
+}
+
+/// As [`accept_upload`], of several agents.
+fn accept_agent_upload(upload: &AgentUpload) -> Result<(), TestCaseError> {
+    static LIMITS: std::sync::LazyLock<FragmentLimits> = std::sync::LazyLock::new(|| agent_fragments().1);
+    let decoded = std::cell::RefCell::new(None);
+    let limits = &*LIMITS;
+    let memory = allocation_counter::measure(|| {
+        *decoded.borrow_mut() = convert::agent_fragments(upload, RUN, &lease(), limits).ok();
+    });
+    let bytes = (upload.batches.len() + upload.states.len()) as u64;
+    prop_assert!(memory.bytes_max <= 16 * bytes + (16 << 10), "{} bytes for {bytes}", memory.bytes_max);
+    if let Some(fragments) = decoded.into_inner() {
+        let again = convert::agent_upload(RUN, LeaseId(2), &fragments).unwrap();
+        prop_assert_eq!(convert::agent_fragments(&again, RUN, &lease(), limits), Ok(fragments));
     }
     Ok(())
 }
@@ -484,7 +536,7 @@ proptest! {
     fn a_worker_survives_any_hub(
         frames in vec((select(messages()), prop_oneof![2 => Just(vec![]), 1 => vec(mutation(), 1..3)]), 1..12),
     ) {
-        let mut session = WorkerSession::new(identity(), EnvRegistry::builtin(), Kernels::PORTABLE);
+        let mut session = WorkerSession::new(identity(), Registry::builtin(), Kernels::PORTABLE);
         session.handle_frame(&messages()[5].encode());
         for (message, mutations) in frames {
             let mut frame = message.encode();

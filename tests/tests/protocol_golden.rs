@@ -7,8 +7,7 @@ use rollmesh_core::{
     episode::GlobalVars,
     filter::Filter,
     ids::{PolicyId, WeightsVersion},
-    protocol::{Kind, Message, Role, Token, allow, expect, message::*},
-    run::RunSpec,
+    protocol::{Inability, InabilityKind, Kind, Message, Role, Token, allow, expect, message::*},
     weights::{Tensor, Weights},
     worker::{
         CommandError, CommandErrorKind, NamedFn, PolicyConfig, PolicyRoles, SgdOptions, TrainedPolicies, WorkerAnswer,
@@ -73,19 +72,13 @@ fn what_carries_the_other_messages() {
 
 #[test]
 fn a_run_and_its_weights() {
-    let spec = RunSpec {
-        env: "E-v1".into(),
-        seed: 1 << 40,
-        num_slots: 16,
-        num_envs_per_worker: 8,
-        rollout_fragment_length: 32,
-        hidden: vec![64, 200],
-        env_config: r#"{"a": [1.5]}"#.parse().unwrap(),
-    };
     assert_bytes(
-        &Message::RunStart(RunStart { run: 1, spec }),
-        "524d010010000000 01 04 452d7631 808080808020 10 08 20 02 40 c801 0b 7b2261223a5b312e355d7d",
+        &Message::RunStart(RunStart { run: 1, config: r#"{"env":"E-v1"}"#.into() }),
+        "524d010010000000 01 0e 7b22656e76223a22452d7631227d",
     );
+    assert_bytes(&Message::RunAnswer(RunAnswer::new(300, Ok(()))), "524d01001d000000 ac02 00 00");
+    let unable = Inability::new(InabilityKind::EnvConfig, "no");
+    assert_bytes(&Message::RunAnswer(RunAnswer::new(1, Err(&unable))), "524d01001d000000 01 03 02 6e6f");
     assert_bytes(&Message::RunEnd(RunEnd { run: 1 }), "524d010011000000 01");
     let update = WeightsUpdate {
         run: 1,
@@ -155,6 +148,29 @@ fn a_small_upload() {
          0101 0102 0100 08 0000000000002240
          12 0000803f 00000040 0001 00000000 00004040
          0102 02 eeff",
+    );
+}
+
+#[test]
+fn a_small_upload_by_policy() {
+    let upload = AgentUpload {
+        run: 1,
+        lease: 2,
+        fragment: 3,
+        weights_version: 4,
+        slots: vec![5],
+        batch_ends: vec![3],
+        batches: vec![0xaa, 0xbb, 0xcc],
+        episodes: vec![1],
+        episode_numbers: vec![300],
+        episode_lens: vec![6],
+        episode_returns: 9.0f64.to_le_bytes().to_vec(),
+        state_ends: vec![2],
+        states: vec![0xee, 0xff],
+    };
+    assert_bytes(
+        &Message::AgentUpload(upload),
+        "524d01001e000000 01 02 03 04 0105 0103 03 aabbcc 0101 01ac02 0106 08 0000000000002240 0102 02 eeff",
     );
 }
 
@@ -320,13 +336,18 @@ fn the_books_of_a_run() {
         uninvited_superseded: 18,
         uninvited_rejected: rejected(19),
         num_worker_restarts: 27,
-        unhealthy_workers: vec![28, 300],
-        reasons: "a\nb".into(),
     };
     assert_bytes(
         &Message::LedgerReport(report),
-        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 1e1f20 11 12 1314151677 1718191a 1b 02 1cac02 03 610a62",
+        "524d010026000000 01 ac02 02 03 0405060768 08090a0b 0c0d0e0f 10 1e1f20 11 12 1314151677 1718191a 1b",
     );
+}
+
+#[test]
+fn settings_of_a_run() {
+    let start = StartRun { request: 300, settings: r#"{"seed":7}"#.into() };
+    assert_bytes(&Message::StartRun(start), "524d010035000000 ac02 0a 7b2273656564223a377d");
+    assert_bytes(&Message::RunSchema(RunSchema { schema: "{}".into() }), "524d010027000000 02 7b7d");
 }
 
 #[test]

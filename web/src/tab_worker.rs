@@ -75,12 +75,12 @@ fn spawn() -> Result<Worker, JsValue> {
 }
 
 fn task(job: &TabJob, token: Token) -> Result<JsValue, ConfigError> {
-    let (name, spec) = match job {
+    let (name, run) = match job {
         TabJob::Sample => ("browser tab".to_owned(), None),
-        TabJob::Evaluate(evaluator) => (evaluator.name.clone(), Some(Config::of(&evaluator.spec)?.to_string())),
+        TabJob::Evaluate(evaluator) => (evaluator.name.clone(), Some(Config::of(&evaluator.run)?.to_string())),
     };
     let task = Object::new();
-    let fields = [("url", Some(hub_url())), ("token", Some(token.to_hex())), ("name", Some(name)), ("spec", spec)];
+    let fields = [("url", Some(hub_url())), ("token", Some(token.to_hex())), ("name", Some(name)), ("run", run)];
     for (name, value) in fields.into_iter().filter_map(|(name, value)| Some((name, value?))) {
         // A fresh object takes any property.
         let _ = Reflect::set(&task, &name.into(), &value.into());

@@ -38,13 +38,13 @@ pub(crate) fn dist(job: &Job) -> Result<()> {
     fs::rename(binary_path(), dist_path()).with_context(|| format!("cannot write {}", dist_path().display()))
 }
 
-const RELEASE: [&str; 7] = ["build", "--locked", "--release", "--package", "rollmesh", "--bin", "rollmesh"];
+pub(crate) const RELEASE: [&str; 7] = ["build", "--locked", "--release", "--package", "rollmesh", "--bin", "rollmesh"];
 
 pub(crate) fn page_path() -> PathBuf {
     root().join("dist")
 }
 
-fn binary_name() -> String {
+pub(crate) fn binary_name() -> String {
     format!("rollmesh{}", env::consts::EXE_SUFFIX)
 }
 

@@ -1,6 +1,9 @@
 //! Columns that follow from fragments, for many fragments at once.
 
-use super::{AGENT_INDEX, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, SlotFragment, T, UNROLL_ID};
+use super::{
+    ACTION_DIST_INPUTS, AGENT_INDEX, BatchError, EPS_ID, NEW_OBS, OBS, SampleBatch, SlotFragment, T, UNROLL_ID,
+    columns::STATE_IN,
+};
 use crate::{
     column::{Column, Recycler, RowShape},
     ids::{SlotId, eps_id, unroll_id},
@@ -85,8 +88,16 @@ impl SampleBatch {
             }
         });
         let agents = memory.agents.column(RowShape::SCALAR, rows, |agents| agents.resize(rows, 0));
+        // Columns that only some batches have stand behind those of all.
+        let all = batch
+            .columns
+            .iter()
+            .position(|(name, _)| *name == *ACTION_DIST_INPUTS.name() || name.starts_with(STATE_IN));
+        let others = batch.columns.split_off(all.unwrap_or(batch.columns.len()));
         batch.insert(NEW_OBS.name(), new_obs)?;
-        batch.with(EPS_ID, eps_ids)?.with(UNROLL_ID, unroll_ids)?.with(T, ts)?.with(AGENT_INDEX, agents)
+        batch = batch.with(EPS_ID, eps_ids)?.with(UNROLL_ID, unroll_ids)?.with(T, ts)?.with(AGENT_INDEX, agents)?;
+        batch.columns.extend(others);
+        Ok(batch)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{BatchError, Derived, SampleBatch};
+use super::{BatchError, Derived, MultiAgentBatch, SampleBatch};
 use crate::{
     ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
@@ -45,7 +45,7 @@ pub struct EpisodeMetrics {
 ///
 /// A pure function of (seed, state at the start, weights): whoever takes the slot over after a loss
 /// makes this again, bit for bit.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlotFragment {
     /// The slot.
     pub slot: SlotId,
@@ -58,12 +58,16 @@ pub struct SlotFragment {
     /// `t` of the first row.
     pub first_t: u32,
     /// `obs`, `actions`, `rewards`, `terminateds`, `truncateds`, `action_logp`, `vf_preds`. Ids, `t` and
-    /// `new_obs` follow from the other fields.
+    /// `new_obs` follow from the other fields. Of a recurrent policy in sequences: one begins with the first row, after
+    /// each cut and after `max_seq_len` rows, and `state_in_0`, … have the states before its first row.
     pub rows: SampleBatch,
     /// Ends of pieces in row order; the last one is at the last row.
     pub cuts: Vec<Cut>,
     /// One row per cut: the observation after the piece's last row.
     pub final_obs: SampleBatch,
+    /// Rows by policy of environments with several agents, or with user code at every step: postprocessed by the worker, with
+    /// all columns. Then `first_episode`, `first_t`, `rows`, `cuts` and `final_obs` say nothing.
+    pub agents: Option<MultiAgentBatch>,
     /// Episodes that ended in this fragment, in order.
     pub episodes: Vec<EpisodeMetrics>,
     /// Encoded [`SlotState`](crate::sampler::SlotState) after the last row.
@@ -101,6 +105,6 @@ impl SlotFragment {
     /// Env steps in this fragment.
     #[must_use]
     pub fn env_steps(&self) -> u64 {
-        self.rows.len() as u64
+        self.agents.as_ref().map_or(self.rows.len(), |agents| agents.env_steps) as u64
     }
 }

@@ -61,6 +61,25 @@ impl SampleBatch {
         Self { columns, rows, ..Self::default() }
     }
 
+    /// Columns with a row per sequence.
+    pub(crate) fn states(&self) -> impl Iterator<Item = (&str, &Column)> {
+        self.iter().filter(|(name, _)| self.layout(name) == Layout::Sequence)
+    }
+
+    /// The rows, which have none yet, as sequences of these lengths, of which this crate knows that they fit, with states
+    /// that have a row for each.
+    pub(crate) fn in_sequences(
+        mut self,
+        seq_lens: ColumnData<i32>,
+        states: impl Iterator<Item = (ColumnName, Column)>,
+    ) -> Self {
+        debug_assert_eq!(total(seq_lens.values()), self.rows, "sequences of other rows");
+        self.columns.extend(states);
+        self.max_seq_len = seq_lens.values().iter().max().map(|longest| longest.unsigned_abs() as usize);
+        self.seq_lens = Some(seq_lens).filter(|lens| lens.rows() > 0);
+        self
+    }
+
     /// Adds a column, or replaces the one of this name. The first column sets the row count.
     ///
     /// # Errors

@@ -181,12 +181,12 @@ pub trait Callbacks: Send {
         Ok(())
     }
 
-    /// An evaluation begins.
+    /// An evaluation begins. An evaluation worker calls its own callbacks, a run from files the run's.
     fn on_evaluate_start(&mut self, _worker: &WorkerInfo) -> Result<(), CallbackError> {
         Ok(())
     }
 
-    /// An evaluation has ended.
+    /// An evaluation has ended, with these episodes. One that fails or is given up has no end.
     fn on_evaluate_end(&mut self, _worker: &WorkerInfo, _episodes: &[RolloutMetrics]) -> Result<(), CallbackError> {
         Ok(())
     }

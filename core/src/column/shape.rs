@@ -2,7 +2,10 @@
 
 use core::{fmt, ops::Range};
 
+use serde::{Deserialize, Serialize};
+
 use super::ColumnError;
+use crate::prelude::*;
 
 /// The part of a range that is within `0..len`.
 pub(crate) fn clamp(range: Range<usize>, len: usize) -> Range<usize> {
@@ -11,7 +14,8 @@ pub(crate) fn clamp(range: Range<usize>, len: usize) -> Range<usize> {
 }
 
 /// Shape of one row of a column; a scalar has no dimensions. Lives on the stack.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "Vec<u32>", try_from = "Vec<u32>")]
 pub struct RowShape {
     dims: [u32; Self::MAX_DIMS],
     len: u8,
@@ -66,6 +70,20 @@ impl RowShape {
     #[must_use]
     pub fn elements(&self) -> usize {
         self.dims().iter().map(|&d| d as usize).product()
+    }
+}
+
+impl From<RowShape> for Vec<u32> {
+    fn from(shape: RowShape) -> Self {
+        shape.dims().to_vec()
+    }
+}
+
+impl TryFrom<Vec<u32>> for RowShape {
+    type Error = ColumnError;
+
+    fn try_from(dims: Vec<u32>) -> Result<Self, ColumnError> {
+        Self::new(&dims)
     }
 }
 

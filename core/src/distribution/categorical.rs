@@ -6,7 +6,7 @@ use crate::{math, prelude::*, rng::Rng};
 /// One of `n` values, with probabilities proportional to the exponentials of `n` logits.
 ///
 /// A logit of -infinity forbids a value, as masks do. A draw takes one word of the stream, and gives the same bits as
-/// the acting kernel ([`kernels::mlp::act`](crate::kernels::mlp::act)) for the same logits and word.
+/// the acting kernel ([`kernels::draw::categorical`](crate::kernels::draw::categorical)) for the same logits and word.
 #[doc(alias("TorchCategorical", "softmax"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Categorical {

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     column::{DType, RowShape},
     ids::SlotId,
-    kernels::mlp::{ActOut, ActorCritic, Dense, act},
+    kernels::draw::{DrawRoom, Draws, categorical},
     math,
     rng::{Purpose, Rng, Streams},
     space::{BoxSpace, Point, Space},
@@ -55,16 +55,12 @@ fn values_are_those_of_the_definitions() {
 fn categorical_gives_the_acting_kernels_bits() {
     const N: usize = 7;
     const ROWS: usize = 200;
-    let identity: Vec<f32> = (0..N * N).map(|i| if i % (N + 1) == 0 { 1.0 } else { 0.0 }).collect();
-    let nets = ActorCritic {
-        policy: vec![Dense::pack(N, N, &identity, &[0.0; N])],
-        value: vec![Dense::pack(N, 1, &[0.0; N], &[0.0])],
-    };
     let mut numbers = rng(ROWS);
     let logits: Vec<f32> = (0..N * ROWS).map(|i| numbers.normal() as f32 * (i % 5) as f32 * 3.0).collect();
     let uniforms: Vec<f32> = (0..ROWS).map(|row| rng(row).uniform_f32()).collect();
-    let (mut actions, mut logp, mut values) = ([0; ROWS], [0.0; ROWS], [0.0; ROWS]);
-    act(&nets, &logits, &uniforms, ActOut { actions: &mut actions, logp: &mut logp, values: &mut values });
+    let (mut actions, mut logp) = ([0; ROWS], [0.0; ROWS]);
+    let draws = Draws { uniforms: &uniforms, actions: &mut actions, logp: &mut logp };
+    categorical(&logits, &mut DrawRoom::default(), draws);
     let (mut own_actions, mut own_logp) = ([0; ROWS], [0.0; ROWS]);
     let distribution = Categorical::new(N as u32).unwrap();
     distribution.sample_rows(&logits, rng, &mut own_actions, &mut own_logp).unwrap();

@@ -78,7 +78,8 @@ pub mod wrappers;
 
 pub(crate) use base::for_each_sub_env;
 pub use base::{
-    BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, Health, InProcess, News, ProcessEnd, Reset, SubEnv, ValidateEnv,
+    BaseEnv, EnvActions, EnvMaker, EnvNews, EnvStart, Health, InProcess, News, ProcessEnd, Recorded, Reset, SubEnv,
+    ValidateEnv,
 };
 pub use check::{CheckError, CheckOptions, check_env, check_env_all, check_multi_agent_env};
 pub use classic::CartPole;
@@ -96,10 +97,9 @@ pub use vectorized::Vectorized;
 use crate::{
     column::Element,
     config::{Config, ConfigError},
-    ids::{AgentId, SlotId},
+    ids::{AgentId, HomeIndex, SlotId},
     prelude::*,
     rng::Streams,
-    run::{HomeIndex, RunSpec},
     space::Space,
 };
 
@@ -126,13 +126,6 @@ impl EnvContext {
     #[must_use]
     pub fn new(home: HomeIndex) -> Self {
         Self { home, num_workers: 0, remote: false, recreated_worker: false, config: Config::new() }
-    }
-
-    /// What the environment of a run's slot is told, wherever the slot runs.
-    #[must_use]
-    pub fn of_slot(run: &RunSpec, slot: SlotId) -> Self {
-        let context = Self::new(run.home(slot)).with_config(run.env_config.clone());
-        Self { num_workers: run.num_home_workers(), ..context }
     }
 
     /// Sets the settings.

@@ -120,7 +120,7 @@ impl EnvSpec {
     /// # Errors
     /// As [`make`](Self::make).
     pub fn spaces(&self) -> Result<EnvSpaces, EnvError> {
-        let home = crate::run::HomeIndex { worker_index: 0, vector_index: 0 };
+        let home = crate::ids::HomeIndex { worker_index: 0, vector_index: 0 };
         self.spaces_in(&EnvContext::new(home))
     }
 

@@ -11,7 +11,7 @@ use crate::{prelude::*, space::Space};
 /// use rollmesh_core::{
 ///     env::{EnvContext, EnvRegistry, Lane, Typed, wrappers::TimeLimit},
 ///     kernels::Kernels,
-///     run::HomeIndex,
+///     ids::HomeIndex,
 /// };
 ///
 /// let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });

@@ -27,6 +27,8 @@ pub use losses::{Losses, Quarantined};
 pub use metrics::{RolloutMetrics, SamplerPerf};
 pub use summary::{EpisodeSummary, Spread};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     batch::{AnyBatch, SampleBatch},
     ids::{AgentId, PolicyId, SlotId, eps_id},
@@ -34,15 +36,17 @@ use crate::{
 };
 
 /// An episode of one sub-environment: who takes part, under which policies, and what has come of it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[doc(alias("EpisodeV2", "MultiAgentEpisode"))]
 pub struct Episode {
+    #[serde(skip)]
     env: usize,
     slot: SlotId,
     number: u32,
     length: u32,
     total_reward: f64,
     agents: Vec<AgentRecord>,
+    #[serde(skip)]
     extra_batches: Vec<AnyBatch>,
     /// Numbers of the user's, which end up in the metrics.
     pub custom_metrics: BTreeMap<String, f64>,
@@ -55,7 +59,7 @@ pub struct Episode {
 }
 
 /// An agent that has appeared in an episode.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentRecord {
     /// The agent.
     pub agent: AgentId,
@@ -81,6 +85,11 @@ impl Episode {
     #[must_use]
     pub fn new(env: usize, slot: SlotId, number: u32) -> Self {
         Self { env, slot, number, ..Self::default() }
+    }
+
+    /// The same episode in sub-environment `env`.
+    pub(crate) fn moved_to(self, env: usize) -> Self {
+        Self { env, ..self }
     }
 
     /// Unique within a run.

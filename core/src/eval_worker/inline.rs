@@ -95,20 +95,26 @@ impl InlineEvalWorker {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
     use crate::{
+        callbacks::{CallbackError, Callbacks, WorkerInfo},
         env::EnvError,
-        eval_worker::{EvalSpec, Polled},
+        eval_worker::Polled,
         evaluation::{Earlier, EvaluationRequest},
         ids::WeightsVersion,
         kernels::Kernels,
         prelude::*,
+        run::{RolloutConfig, RunConfig},
         weights::Weights,
         worker::Registry,
     };
 
-    fn worker(spec: &EvalSpec) -> InlineEvalWorker {
-        InlineEvalWorker::new(spec.makers(&Registry::builtin(), Kernels::PORTABLE).unwrap())
+    fn worker(env: &str) -> InlineEvalWorker {
+        let mut run = RunConfig::new(env);
+        run.evaluation.num_envs = 1;
+        InlineEvalWorker::new(EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE).unwrap())
     }
 
     fn until_idle(worker: &mut InlineEvalWorker) {
@@ -123,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_later_question_cancels_the_earlier_one_in_the_middle() {
-        let mut worker = worker(&EvalSpec::new("Pendulum-v1"));
+        let mut worker = worker("Pendulum-v1");
         let me = worker.desk.asker();
         let first = worker.desk.submit(me, None, request(200), Earlier::Cancel).unwrap();
         (0..5).for_each(|_| worker.work(1));
@@ -138,7 +144,7 @@ mod tests {
 
     #[test]
     fn weights_that_are_not_taken_are_told_once_and_forgotten() {
-        let mut worker = worker(&EvalSpec::new("CartPole-v1"));
+        let mut worker = worker("CartPole-v1");
         let (me, other) = (worker.desk.asker(), worker.desk.asker());
         let none = Weights::new(WeightsVersion(9), Vec::new()).unwrap();
         let ticket = worker.desk.submit(me, Some(none), request(5), Earlier::Cancel).unwrap();
@@ -170,5 +176,38 @@ mod tests {
         worker.desk.stop();
         assert!(!worker.has_work() && worker.desk.poll(me) == Polled::Nothing);
         assert_eq!(worker.desk.submit(me, None, request(5), Earlier::Cancel), Err(EvalWorkerError::Stopped));
+    }
+
+    struct Begins(Arc<AtomicU32>, u32);
+
+    impl Callbacks for Begins {
+        fn on_evaluate_start(&mut self, worker: &WorkerInfo) -> Result<(), CallbackError> {
+            assert_eq!(worker.config.get("by"), Ok(Some(self.1)));
+            self.0.fetch_add(self.1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn registered_callbacks_are_made_with_the_policys_settings() {
+        let seen = Arc::new(AtomicU32::new(0));
+        let registry = Registry::builtin().with_callbacks("begins", {
+            let seen = seen.clone();
+            move |config| Ok(Box::new(Begins(seen.clone(), config.get("by")?.unwrap_or(0))))
+        });
+        let rollout = RolloutConfig {
+            policy_config: r#"{"by": 5}"#.parse().unwrap(),
+            callbacks: vec!["begins".into(), "begins".into()],
+            ..RolloutConfig::new("CartPole-v1").single_policy("random")
+        };
+        let mut run = RunConfig { rollout, ..RunConfig::default() };
+        run.evaluation.num_envs = 1;
+        let mut worker = InlineEvalWorker::new(EvalMakers::of_run(&run, &registry, Kernels::PORTABLE).unwrap());
+        let me = worker.desk.asker();
+        worker.desk.submit(me, None, request(5), Earlier::Cancel).unwrap();
+        until_idle(&mut worker);
+        assert_eq!((seen.load(Ordering::Relaxed), worker.evaluations()), (10, 1));
+        let error = EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE).unwrap_err();
+        assert!(error.to_string().contains("there is no callback 'begins'"), "{error}");
     }
 }

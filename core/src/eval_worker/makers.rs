@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::EvalWorkerError;
 use crate::{
-    callbacks::CallbackError,
+    callbacks::{CallbackError, CallbackList, WorkerInfo},
     env::{BaseEnv, EnvError, EnvSpaces},
     evaluation::{Evaluator, EvaluatorOptions},
     policy::{Policy, PolicyError},
@@ -13,6 +13,7 @@ use crate::{
 
 type InitFn = Arc<dyn Fn() -> Result<(), CallbackError> + Send + Sync>;
 type MakeEnv = Arc<dyn Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync>;
+type MakeCallbacks = Arc<dyn Fn() -> Result<(CallbackList, WorkerInfo), CallbackError> + Send + Sync>;
 type MakePolicy = Arc<dyn Fn(&EnvSpaces) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync>;
 
 /// What an evaluation worker is made of. Everything is asked for again when the worker has to be replaced.
@@ -21,6 +22,7 @@ pub struct EvalMakers {
     init: InitFn,
     env: MakeEnv,
     policy: MakePolicy,
+    callbacks: MakeCallbacks,
     options: EvaluatorOptions,
 }
 
@@ -35,6 +37,7 @@ impl EvalMakers {
             init: Arc::new(|| Ok(())),
             env: Arc::new(env),
             policy: Arc::new(policy),
+            callbacks: Arc::new(|| Ok(Default::default())),
             options: EvaluatorOptions::default(),
         }
     }
@@ -44,6 +47,16 @@ impl EvalMakers {
     #[doc(alias = "init_fn")]
     pub fn with_init(mut self, init: impl Fn() -> Result<(), CallbackError> + Send + Sync + 'static) -> Self {
         self.init = Arc::new(init);
+        self
+    }
+
+    /// Calls hooks when an evaluation begins and ends; they are told of this worker.
+    #[must_use]
+    pub fn with_callbacks(
+        mut self,
+        callbacks: impl Fn() -> Result<(CallbackList, WorkerInfo), CallbackError> + Send + Sync + 'static,
+    ) -> Self {
+        self.callbacks = Arc::new(callbacks);
         self
     }
 
@@ -68,7 +81,7 @@ impl EvalMakers {
         (self.init)().map_err(|error| EvalWorkerError::setup("init function", error))
     }
 
-    /// Makes environments and policy, in this order.
+    /// Makes environments, policy and callbacks, in this order.
     ///
     /// # Errors
     /// [`EvalWorkerError::Setup`], which names what failed.
@@ -77,7 +90,9 @@ impl EvalMakers {
         let spaces = Evaluator::policy_spaces(env.as_ref(), &self.options)
             .map_err(|error| EvalWorkerError::setup("environment", error))?;
         let policy = (self.policy)(&spaces).map_err(|error| EvalWorkerError::setup("policy", error))?;
-        Evaluator::new(env, policy, self.options.clone()).map_err(|error| EvalWorkerError::setup("policy", error))
+        let (callbacks, info) = (self.callbacks)().map_err(|error| EvalWorkerError::setup("callbacks", error))?;
+        let evaluator = Evaluator::new(env, policy, self.options.clone());
+        Ok(evaluator.map_err(|error| EvalWorkerError::setup("policy", error))?.with_callbacks(callbacks, info))
     }
 }
 

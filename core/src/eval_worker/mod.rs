@@ -1,7 +1,7 @@
 //! Evaluation workers without threads, processes and sockets: what they are made of, who asks them for what, and what is
 //! said to them and by them.
 //!
-//! An [`EvalSpec`] names environment and policy, [`EvalMakers`] make them. An [`EvalEngine`] plays; an [`EvalDesk`] knows
+//! A [`RunConfig`](crate::run::RunConfig) names environment and policy, [`EvalMakers`] make them. An [`EvalEngine`] plays; an [`EvalDesk`] knows
 //! who waits for what, and what the engine is to be told. Where there is one thread, as in a browser tab,
 //! [`InlineEvalWorker`] is both; natively there is a supervisor between them.
 //!
@@ -10,14 +10,16 @@
 //!
 //! ```
 //! use rollmesh_core::{
-//!     eval_worker::{EvalSpec, InlineEvalWorker, Polled},
+//!     eval_worker::{EvalMakers, InlineEvalWorker, Polled},
 //!     evaluation::{Earlier, EvaluationRequest},
 //!     kernels::Kernels,
+//!     run::{RolloutConfig, RunConfig},
 //!     worker::Registry,
 //! };
 //!
-//! let spec = EvalSpec { policy: "random".into(), seed: 7, ..EvalSpec::new("CartPole-v1") };
-//! let mut worker = InlineEvalWorker::new(spec.makers(&Registry::builtin(), Kernels::PORTABLE)?);
+//! let rollout = RolloutConfig::new("CartPole-v1").single_policy("random").seed(7);
+//! let run = RunConfig { rollout, ..RunConfig::default() };
+//! let mut worker = InlineEvalWorker::new(EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE)?);
 //! let me = worker.desk.asker();
 //! worker.desk.submit(me, None, EvaluationRequest::new(500), Earlier::Cancel)?;
 //! while worker.has_work() {
@@ -33,12 +35,12 @@ mod desk;
 mod engine;
 mod error;
 mod framing;
+mod from_run;
 mod inline;
 mod link;
 mod makers;
 mod message;
 mod session;
-mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -52,4 +54,3 @@ pub use link::EvaluatorLink;
 pub use makers::EvalMakers;
 pub use message::{EvalAnswer, EvalAsk, Found, weights_from_bytes, weights_to_bytes};
 pub use session::EvalSession;
-pub use spec::{EvalSpec, InitSpec};

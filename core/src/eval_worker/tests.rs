@@ -1,7 +1,7 @@
 //! An evaluation worker at a hub that the tests play, with askers that they are.
 
 use super::{
-    EvalAnswer, EvalAsk, EvalSession, EvalSpec, EvalWorkerError, FrameLimits, FrameReader, InlineEvalWorker, Polled,
+    EvalAnswer, EvalAsk, EvalMakers, EvalSession, EvalWorkerError, FrameLimits, FrameReader, InlineEvalWorker, Polled,
     frame_start, weights_to_bytes,
 };
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
             Welcome,
         },
     },
+    run::RunConfig,
     time::Micros,
     weights::Weights,
     worker::{Registry, SessionState},
@@ -25,12 +26,10 @@ use crate::{
 
 const LIMITS: FrameLimits = FrameLimits { text: 1 << 16, bytes: 1 << 24 };
 
-fn spec() -> EvalSpec {
-    EvalSpec { num_envs: 2, seed: 7, ..EvalSpec::new("CartPole-v1") }
-}
-
 fn worker() -> InlineEvalWorker {
-    InlineEvalWorker::new(spec().makers(&Registry::builtin(), Kernels::PORTABLE).unwrap())
+    let mut run = RunConfig::new("CartPole-v1").seed(7);
+    run.evaluation.num_envs = 2;
+    InlineEvalWorker::new(EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE).unwrap())
 }
 
 fn session() -> EvalSession {

@@ -12,10 +12,9 @@
 //! use rollmesh_core::{
 //!     env::{EnvContext, EnvMaker, EnvRegistry, EnvStart, InProcess},
 //!     evaluation::{EvaluationRequest, Evaluator, EvaluatorOptions},
-//!     ids::SlotId,
+//!     ids::{HomeIndex, SlotId},
 //!     kernels::Kernels,
 //!     policy::RandomPolicy,
-//!     run::HomeIndex,
 //! };
 //!
 //! let registry = EnvRegistry::builtin();
@@ -63,7 +62,9 @@ use self::{
 use crate::{
     action::ActionTransform,
     batch::OBS,
+    callbacks::{CallbackError, CallbackList, Callbacks as _, WorkerInfo},
     env::{BaseEnv, EnvError, EnvSpaces, Frame, News, Reset},
+    episode::RolloutMetrics,
     ids::WeightsVersion,
     policy::{Policy, PolicyError},
     prelude::*,
@@ -139,6 +140,9 @@ pub enum EvaluationError {
     /// An environment that decides by itself when something happens did nothing.
     #[error("the environments have no news, and nothing that would bring some was left to do")]
     Idle,
+    /// The user's code gave up.
+    #[error(transparent)]
+    Callback(#[from] CallbackError),
 }
 
 /// Plays evaluations with environments and a policy, one at a time.
@@ -154,6 +158,8 @@ pub struct Evaluator {
     news: News,
     frame: Frame,
     running: Option<Running>,
+    callbacks: CallbackList,
+    info: WorkerInfo,
     /// An environment failed: before the next evaluation all are made again.
     is_broken: bool,
 }
@@ -206,8 +212,17 @@ impl Evaluator {
             news: News::new(),
             frame: Frame::new(),
             running: None,
+            callbacks: CallbackList::new(),
+            info: WorkerInfo::default(),
             is_broken: false,
         })
+    }
+
+    /// Calls [`on_evaluate_start`](crate::callbacks::Callbacks::on_evaluate_start) when an evaluation begins, and
+    /// [`on_evaluate_end`](crate::callbacks::Callbacks::on_evaluate_end) with its episodes when it is complete.
+    #[must_use]
+    pub fn with_callbacks(self, callbacks: CallbackList, info: WorkerInfo) -> Self {
+        Self { callbacks, info, ..self }
     }
 
     /// What a policy for these environments sees, and what it chooses from.
@@ -237,9 +252,10 @@ impl Evaluator {
     /// Begins an evaluation. One that was being done is given up.
     ///
     /// # Errors
-    /// [`EvaluationError::Env`] if environments that failed cannot be made again.
+    /// [`EvaluationError::Env`] if environments that failed cannot be made again, [`EvaluationError::Callback`].
     pub fn begin(&mut self, request: EvaluationRequest) -> Result<(), EvaluationError> {
         self.running = None;
+        self.callbacks.on_evaluate_start(&self.info)?;
         if self.is_broken {
             (0..self.lanes.len()).try_for_each(|env| self.env.try_restart(env))?;
             self.is_broken = false;
@@ -304,13 +320,17 @@ impl Evaluator {
         Ok(self.env.stop()?)
     }
 
-    fn close(&self, running: Running) -> Result<Evaluation, EvaluationError> {
+    fn close(&mut self, running: Running) -> Result<Evaluation, EvaluationError> {
         let Running { request, mut found, is_signalled, .. } = running;
         if found.env_steps > 0 && !is_signalled {
             return Err(EvaluationError::NoSignal(self.options.reward_key_of(&request).clone()));
         }
         let unfinished: Vec<f64> = self.lanes.iter().filter_map(Lane::unfinished_return).collect();
         found.close(&unfinished);
+        if !self.callbacks.is_empty() {
+            let episodes: Vec<RolloutMetrics> = found.episodes.iter().map(EvaluatedEpisode::metrics).collect();
+            self.callbacks.on_evaluate_end(&self.info, &episodes)?;
+        }
         Ok(found)
     }
 

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::RewardKey;
 use crate::{
     env::{Frame, RowsRef},
-    ids::WeightsVersion,
+    episode::RolloutMetrics,
+    ids::{SlotId, WeightsVersion, eps_id},
     prelude::*,
 };
 
@@ -69,6 +70,20 @@ pub struct EvaluatedEpisode {
     pub len: u32,
     /// It ended in a terminal state, not by a limit.
     pub terminated: bool,
+}
+
+impl EvaluatedEpisode {
+    /// The numbers that [`on_evaluate_end`](crate::callbacks::Callbacks::on_evaluate_end) gets.
+    #[must_use]
+    pub fn metrics(&self) -> RolloutMetrics {
+        RolloutMetrics {
+            episode_id: eps_id(SlotId(self.env), self.episode),
+            env: self.env as usize,
+            length: self.len,
+            episode_return: self.episode_return,
+            ..RolloutMetrics::default()
+        }
+    }
 }
 
 /// What an evaluation has found.

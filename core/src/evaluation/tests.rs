@@ -1,16 +1,19 @@
-use core::num::NonZeroU32;
+use core::{
+    num::NonZeroU32,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use super::*;
 use crate::{
     batch::REWARDS,
+    callbacks::Callbacks,
     env::{
         Env, EnvContext, EnvMaker, EnvRegistry, EnvSpec, EnvStart, InProcess, Lane, MultiAgentSpec, Rng, RowsMut,
         RowsRef, SnapshotReader, Step, Typed, Vectorized,
     },
-    ids::SlotId,
+    ids::{HomeIndex, SlotId},
     kernels::Kernels,
-    policy::{ActionInput, ActionOutput, MlpPolicySpec, ModelConfig, NetPolicy, RandomPolicy, init_weights},
-    run::HomeIndex,
+    policy::{ActionInput, ActionOutput, ModelConfig, ModelSpec, NetPolicy, RandomPolicy},
     space::Space,
 };
 
@@ -221,10 +224,10 @@ fn weights_act_and_drawn_actions_are_others_than_the_most_likely() {
     let envs = EnvRegistry::builtin();
     let spec = envs.spec("CartPole-v1").unwrap();
     let spaces = spec.spaces().unwrap();
-    let shape = MlpPolicySpec::for_spaces(&spaces, &[8]).unwrap();
-    let weights = init_weights(&shape, 3).unwrap().with_version(WeightsVersion(9));
-    let model = ModelConfig { fcnet_hiddens: vec![8], ..ModelConfig::default() };
-    let policy = NetPolicy::new(&spaces, &model, init_weights(&shape, 1).unwrap(), 5, Kernels::PORTABLE).unwrap();
+    let model = ModelConfig::of_widths(&[8]);
+    let shape = ModelSpec::for_spaces(&spaces, &model).unwrap();
+    let weights = shape.init_weights(3).unwrap().with_version(WeightsVersion(9));
+    let policy = NetPolicy::new(&spaces, &model, shape.init_weights(1).unwrap(), 5, Kernels::PORTABLE).unwrap();
     let env = InProcess::new(EnvMaker::single_agent(spec, Kernels::PORTABLE), starts(2), 1).unwrap();
     let mut evaluator = Evaluator::new(Box::new(env), Box::new(policy), EvaluatorOptions::default()).unwrap();
     let before = evaluate(&mut evaluator, &on_and_on(100));
@@ -235,7 +238,7 @@ fn weights_act_and_drawn_actions_are_others_than_the_most_likely() {
     let drawn = evaluate(&mut evaluator, &EvaluationRequest { deterministic: false, ..on_and_on(100) });
     assert_ne!(drawn.episodes, after.episodes);
     assert_eq!(after.frames.map(|frames| frames.shape()), Some([100, 200, 300, 3]));
-    let other = init_weights(&MlpPolicySpec::for_spaces(&spaces, &[9]).unwrap(), 3).unwrap();
+    let other = ModelSpec::for_spaces(&spaces, &ModelConfig::of_widths(&[9])).unwrap().init_weights(3).unwrap();
     assert!(matches!(evaluator.set_weights(&other), Err(EvaluationError::Policy(_))));
     assert_eq!(evaluator.weights_version(), WeightsVersion(9));
 }
@@ -378,4 +381,56 @@ fn what_only_a_sampler_keeps_is_not_promised() {
     let policy = Box::new(Curious(RandomPolicy::new(2, 0)));
     let error = Evaluator::new(Box::new(countdown(1, false)), policy, EvaluatorOptions::default()).err();
     assert_eq!(error, Some(EvaluationError::View { view: "prev_rewards".into() }));
+}
+
+/// Appends a 1 for a begin and a 2 for an end, behind which it appends the number of episodes. Fails at the given number.
+struct Notes(Arc<AtomicU32>, u32);
+
+impl Notes {
+    fn add(&self, digit: u32) -> Result<(), CallbackError> {
+        let seen = self.0.load(Ordering::Relaxed) * 10 + digit;
+        self.0.store(seen, Ordering::Relaxed);
+        if seen == self.1 { Err(CallbackError::new("a hook", "seen enough")) } else { Ok(()) }
+    }
+}
+
+impl Callbacks for Notes {
+    fn on_evaluate_start(&mut self, worker: &WorkerInfo) -> Result<(), CallbackError> {
+        assert_eq!(worker.num_workers, 3);
+        self.add(1)
+    }
+
+    fn on_evaluate_end(&mut self, _: &WorkerInfo, episodes: &[RolloutMetrics]) -> Result<(), CallbackError> {
+        assert!(episodes.iter().all(|episode| episode.episode_return == f64::from(episode.length)));
+        let ids: Vec<_> = episodes.iter().map(|episode| (episode.env, episode.episode_id)).collect();
+        assert_eq!(&ids[..2], [(0, 0), (1, 1 << 32)]);
+        self.add(2)?;
+        self.add(episodes.len() as u32)
+    }
+}
+
+#[test]
+fn callbacks_are_called_once_at_the_begin_and_at_the_end_of_each_evaluation() {
+    let seen = Arc::new(AtomicU32::new(0));
+    let calls = |fails_at| {
+        let mut list = CallbackList::new();
+        list.push(Box::new(Notes(seen.clone(), fails_at)));
+        seen.store(0, Ordering::Relaxed);
+        evaluator(2).with_callbacks(list, WorkerInfo { num_workers: 3, ..WorkerInfo::default() })
+    };
+    let request = EvaluationRequest::of_episodes(NonZeroU32::new(4).unwrap(), 100);
+    let mut complete = calls(0);
+    assert_eq!(evaluate(&mut complete, &request), evaluate(&mut evaluator(2), &request));
+    assert_eq!(seen.load(Ordering::Relaxed), 124);
+    complete.begin(request.clone()).unwrap();
+    complete.cancel();
+    assert_eq!(seen.load(Ordering::Relaxed), 1241, "what is given up has no end");
+
+    let mut at_begin = calls(1);
+    let error = at_begin.begin(request.clone()).unwrap_err();
+    assert_eq!((error.to_string().as_str(), at_begin.is_running()), ("a hook failed: seen enough", false));
+    let mut at_end = calls(12);
+    at_end.begin(request.clone()).unwrap();
+    assert!(matches!(at_end.advance(u32::MAX), Err(EvaluationError::Callback(_))));
+    assert!(!at_end.is_running());
 }

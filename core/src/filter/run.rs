@@ -29,11 +29,11 @@ pub const FILTER_PREFIX: &str = "filter";
 ///     filter::{FilterKind, FrozenStat, RunFilter},
 ///     ids::WeightsVersion,
 ///     kernels::Kernels,
-///     policy::{MlpPolicySpec, init_weights},
+///     policy::ModelSpec,
 ///     worker::{Registry, RolloutConfig, RolloutWorker},
 /// };
 ///
-/// let first = init_weights(&MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![8] }, 7)?;
+/// let first = ModelSpec { obs_len: 4, dist_inputs_len: 2, hidden: vec![8], lstm_cell_size: None }.init_weights(7)?;
 /// let mut filter = RunFilter::new(FilterKind::MeanStdFilter, RowShape::vector(4), first.version())?.expect("one");
 /// let mut worker = RolloutWorker::new(RolloutConfig::new("CartPole-v1").num_envs(3), &Registry::builtin(), Kernels::PORTABLE)?;
 /// filter.observe(&worker.sample_fragments(50)?)?;
@@ -205,6 +205,7 @@ mod tests {
             rows: batch(obs),
             cuts: Vec::new(),
             final_obs: batch(&[100.0]),
+            agents: None,
             episodes: Vec::new(),
             state: Vec::new(),
         }

@@ -1,6 +1,6 @@
 //! Whether two fragments are the same, bit for bit.
 
-use crate::batch::{Cut, CutReason, EpisodeMetrics, SlotFragment};
+use crate::batch::{Cut, CutReason, EpisodeMetrics, MultiAgentBatch, SlotFragment};
 
 /// Equality of bits: unlike `==`, a NaN equals itself and -0.0 differs from 0.0.
 pub(super) fn same_bits(a: &SlotFragment, b: &SlotFragment) -> bool {
@@ -10,6 +10,17 @@ pub(super) fn same_bits(a: &SlotFragment, b: &SlotFragment) -> bool {
         && a.episodes.iter().map(episode_bits).eq(b.episodes.iter().map(episode_bits))
         && a.rows.same_bits(&b.rows)
         && a.final_obs.same_bits(&b.final_obs)
+        && match (&a.agents, &b.agents) {
+            (Some(a), Some(b)) => same_agents(a, b),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+}
+
+fn same_agents(a: &MultiAgentBatch, b: &MultiAgentBatch) -> bool {
+    a.env_steps == b.env_steps
+        && a.policy_batches.keys().eq(b.policy_batches.keys())
+        && a.policy_batches.values().zip(b.policy_batches.values()).all(|(a, b)| a.same_bits(b))
 }
 
 fn cut_bits(cut: &Cut) -> (u32, CutReason, u32) {

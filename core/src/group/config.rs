@@ -1,59 +1,11 @@
 //! What a group is told when it is made, and when it refuses to begin.
 
-use serde::{Deserialize, Serialize};
+pub use crate::run::SamplingMode;
 
 use crate::{
     ids::{FragmentNo, LeaseId, WeightsVersion},
     time::Micros,
 };
-
-/// Which fragments make a batch, and how old their weights may be.
-///
-/// In every mode a fragment is made with one version of the weights, and a slot's fragments are committed in order,
-/// without a gap. The *lag* of a fragment is the number of versions that its weights are behind the newest ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SamplingMode {
-    /// A batch is one fragment of every slot, all made with the same weights. Overdue slots are leased twice. The batches
-    /// depend on the run's seed alone.
-    #[default]
-    Synchronous,
-    /// Workers go on as soon as their lease is done, with the newest weights. A batch is what was committed first, as many
-    /// fragments as it takes; what comes later is for the next one. Nobody waits for a straggler.
-    ///
-    /// Whenever a whole batch is waiting to be taken no lease begins, so that nothing gets older than it must.
-    Asynchronous {
-        /// Env steps of a batch, at least 1, rounded up to whole fragments.
-        batch_env_steps: u64,
-        /// The largest lag of a fragment that is accepted, and of one that is put into a batch.
-        max_staleness: u64,
-    },
-    /// A batch is what was committed when the iteration's time is up, but at least one fragment and at most one of each
-    /// slot that began with the iteration; if all slots are done before, it ends then. Who is not done goes on, and
-    /// hands in its fragments for a later batch.
-    Deadline {
-        /// The time of an iteration, from its begin.
-        after: Micros,
-        /// The largest lag of a fragment that is accepted, and of one that is put into a batch.
-        max_staleness: u64,
-    },
-}
-
-impl SamplingMode {
-    /// True if a batch is one fragment of every slot.
-    #[must_use]
-    pub fn is_synchronous(&self) -> bool {
-        *self == Self::Synchronous
-    }
-
-    /// True if a fragment may be this many versions behind the newest weights.
-    pub(super) fn allows(self, lag: u64) -> bool {
-        match self {
-            Self::Synchronous => true,
-            Self::Asynchronous { max_staleness, .. } | Self::Deadline { max_staleness, .. } => lag <= max_staleness,
-        }
-    }
-}
 
 /// What a group must know of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,16 +2,14 @@
 //! is ready.
 
 use super::{
-    BeginError, GroupEvent, JournalEntry, LeaseGroup, Mode, SamplingMode,
-    grant::Iteration,
-    script::Script,
-    slot_table::Slot,
-    worker::{Worker, WorkerState},
+    BeginError, GroupEvent, JournalEntry, LeaseGroup, Mode, SamplingMode, grant::Iteration, script::Script,
+    slot_table::Slot, worker::Worker,
 };
 use crate::{
     batch::SlotFragment,
     ids::{FragmentNo, SlotId, WeightsVersion, WorkerId},
     prelude::*,
+    protocol::WorkerState,
     time::Micros,
 };
 
@@ -174,7 +172,7 @@ impl LeaseGroup {
 
     /// True while nothing should begin: a whole batch waits to be taken, and what would be made now would only get older;
     /// or, in deadline mode, nobody has asked for one.
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         let is_asked = !matches!(self.config.mode, SamplingMode::Deadline { .. }) || self.fragment().is_some();
         self.flow.script.is_none() && !(is_asked && self.flow.order.len() < self.fragments_per_batch())
     }

@@ -5,12 +5,13 @@ use super::{
     assign::{Candidate, assign},
     grant::Iteration,
     lease_table::LiveLease,
-    worker::{Worker, WorkerState},
+    worker::Worker,
 };
 use crate::{
     ids::{LeaseId, SlotId, WorkerId},
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
+    protocol::WorkerState,
     time::Micros,
 };
 

@@ -4,12 +4,13 @@ use super::{
     End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Mode, Outcome,
     assign::{Candidate, assign},
     lease_table::LiveLease,
-    worker::{Overtaken, Worker, WorkerState},
+    worker::{Overtaken, Worker},
 };
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::{Lease, LeasedSlot},
     prelude::*,
+    protocol::WorkerState,
     time::Micros,
 };
 
@@ -229,9 +230,14 @@ impl LeaseGroup {
 
     /// [`expire`](Self::expire) for a worker that knows or is gone.
     pub(super) fn expire_unsaid(&mut self, id: LeaseId, cause: ExpiryCause) {
+        self.expire_because(id, cause, "");
+    }
+
+    /// [`expire_unsaid`](Self::expire_unsaid) with what the worker says about it.
+    pub(super) fn expire_because(&mut self, id: LeaseId, cause: ExpiryCause, reason: &str) {
         if let Some(lease) = self.end_lease(id, End::Expired(cause)) {
-            let slots = lease.open.len() as u32;
-            self.event(GroupEvent::LeaseExpired { worker: lease.worker, lease: id, slots, cause });
+            let (slots, reason) = (lease.open.len() as u32, reason.into());
+            self.event(GroupEvent::LeaseExpired { worker: lease.worker, lease: id, slots, cause, reason });
         }
     }
 

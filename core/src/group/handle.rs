@@ -1,12 +1,16 @@
-//! What happened: workers come, go, get further, refuse, fall silent.
+//! What happened: workers come, answer, go, get further, refuse, fall silent.
+
+use core::mem;
 
 use super::{
-    End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Outcome, QuarantineCause, RejectReason,
-    worker::{Worker, WorkerProfile},
+    End, ExpiryCause, GroupCommand, GroupEvent, LeaseGroup, Mode, Outcome, QuarantineCause, RejectReason,
+    status::TooFewSlots,
+    worker::{Answer, Worker, WorkerProfile},
 };
 use crate::{
     ids::{LeaseId, WeightsVersion, WorkerId},
     prelude::*,
+    protocol::{Inability, WorkerState},
     time::Micros,
 };
 
@@ -14,8 +18,8 @@ impl LeaseGroup {
     /// Failures in a row after which a worker gets no more leases.
     const MAX_STRIKES: u32 = 3;
 
-    /// A worker is ready for leases. If the id is known, that worker has left and this is another one, which is trusted no
-    /// more than it was.
+    /// A worker was told of the run. It gets leases once it has [answered](Self::handle_answer). If the id is known, that
+    /// worker has left and this is another one, which is trusted no more than it was.
     pub fn handle_joined(&mut self, worker: WorkerId, profile: WorkerProfile, now: Micros) {
         let party = self.audits.party(worker);
         self.forget(worker);
@@ -26,9 +30,51 @@ impl LeaseGroup {
         self.advance(now);
     }
 
+    /// A worker has answered whether it can run the leases of this run; only its first answer counts. One that is unable
+    /// gets no lease and stays, which is no failure. False if no answer of this worker is awaited.
+    pub fn handle_answer(&mut self, worker: WorkerId, answer: Result<(), Inability>, now: Micros) -> bool {
+        let known = self.workers.get_mut(&worker).filter(|known| matches!(known.answer, Answer::None));
+        let Some(known) = known else { return false };
+        match answer {
+            Ok(()) => {
+                known.answer = Answer::Able;
+                self.hints.all_unable = false;
+                self.hint_at_too_few_slots();
+            }
+            Err(inability) => {
+                known.answer = Answer::Unable(inability.clone());
+                self.event(GroupEvent::WorkerUnable { worker, inability });
+                self.hint_that_all_are_unable();
+            }
+        }
+        self.advance(now);
+        true
+    }
+
+    /// Says, once, that some workers will have no slots.
+    fn hint_at_too_few_slots(&mut self) {
+        let (slots, workers) = (self.config.num_slots, self.num_leasable());
+        if workers > slots && !mem::replace(&mut self.hints.too_few_slots, true) {
+            self.event(GroupEvent::TooFewSlots(TooFewSlots { slots, workers }));
+        }
+    }
+
+    /// Says, once until a worker is able, that no worker is.
+    fn hint_that_all_are_unable(&mut self) {
+        let is_unable = |known: &Worker| known.state() == WorkerState::Unable;
+        if self.mode != Mode::Stopped
+            && !self.workers.is_empty()
+            && self.workers.values().all(is_unable)
+            && !mem::replace(&mut self.hints.all_unable, true)
+        {
+            self.event(GroupEvent::AllUnable { workers: self.workers.len() as u32 });
+        }
+    }
+
     /// A worker is gone. Its lease expires at once.
     pub fn handle_left(&mut self, worker: WorkerId, now: Micros) {
         self.forget(worker);
+        self.hint_that_all_are_unable();
         self.advance(now);
     }
 
@@ -53,12 +99,12 @@ impl LeaseGroup {
     ///
     /// The slots are leased again with their states, so a worker that lost a state that it should hold
     /// refuses and is helped. After three failures in a row it is quarantined. To refuse a lease whose weights others have
-    /// overtaken is no failure.
-    pub fn handle_refused(&mut self, worker: WorkerId, lease: LeaseId, now: Micros) {
+    /// overtaken is no failure. `reason` is for people; it must be [printable](crate::protocol::printable).
+    pub fn handle_refused(&mut self, worker: WorkerId, lease: LeaseId, reason: &str, now: Micros) {
         self.heard_of(worker);
         if let Some(live) = self.leases.of(worker, lease) {
             let is_overtaken = self.lag(live.weights_version) > 0;
-            self.expire_unsaid(lease, ExpiryCause::Refused);
+            self.expire_because(lease, ExpiryCause::Refused, reason);
             if !is_overtaken {
                 self.strike(worker);
             }
@@ -104,9 +150,8 @@ impl LeaseGroup {
         let (worker, env_steps, took) = (lease.worker, lease.env_steps, now.since(lease.granted_at));
         let assumed = self.mean_speed();
         if let Some(known) = self.workers.get_mut(&worker) {
-            let patience = known.patience();
             known.lost(env_steps, took, assumed);
-            known.timed_out(id, now);
+            let patience = known.timed_out(id, now);
             self.event(GroupEvent::WorkerHung { worker, patience });
         }
         self.expire(id, ExpiryCause::TimedOut);
@@ -118,9 +163,8 @@ impl LeaseGroup {
         let due: Vec<WorkerId> = self.workers.iter().filter(|(_, known)| is_due(known)).map(|(&id, _)| id).collect();
         for worker in due {
             let Some(known) = self.workers.get_mut(&worker) else { continue };
-            let patience = known.patience();
             if let Some(overtaken) = known.overtaken.take() {
-                known.timed_out(overtaken.lease, now);
+                let patience = known.timed_out(overtaken.lease, now);
                 self.event(GroupEvent::WorkerHung { worker, patience });
             }
         }
@@ -172,10 +216,10 @@ impl LeaseGroup {
 
     pub(super) fn quarantine(&mut self, worker: WorkerId, cause: QuarantineCause) {
         let Some(known) = self.workers.get_mut(&worker) else { return };
-        if known.quarantined {
+        if known.quarantined.is_some() {
             return;
         }
-        known.quarantined = true;
+        known.quarantined = Some(cause);
         let leases = [known.lease, known.follow_up];
         self.event(GroupEvent::WorkerQuarantined { worker, cause });
         for lease in leases.into_iter().flatten() {

@@ -8,7 +8,8 @@
 //! be; what they took is written down, and with that [journal](LeaseGroup::replay) the same batches can be made again.
 //!
 //! There are four kinds of method:
-//! - `handle_*` take what happened, and when: a worker came, left, got further, sent fragments, …
+//! - `handle_*` take what happened, and when: a worker came, answered whether it can run this, left, got further, sent
+//!   fragments, …
 //! - mutators ([`begin_iteration`](LeaseGroup::begin_iteration), [`pause`](LeaseGroup::pause),
 //!   [`remove_worker`](LeaseGroup::remove_worker), …) take what somebody wants;
 //! - `poll_*` give what follows, until `None`: after every call of the first two kinds drain
@@ -19,6 +20,7 @@
 //! - getters ([`workers`](LeaseGroup::workers), [`ledger`](LeaseGroup::ledger), …) change nothing.
 //!
 //! Rules:
+//! - A worker is leased nothing before it has answered that it can run this. One that cannot stays, and is no failure.
 //! - A worker works on one lease at a time. Two iterations may be open if they have the same weights; behind its lease
 //!   of the first a worker may then have a *follow-up*, the next fragment of the very same slots, which it begins without
 //!   waiting for the first one's commit. The follow-up's time runs from that commit on. If the lease before ends in any
@@ -46,6 +48,7 @@
 //!
 //! let mut group = LeaseGroup::new(GroupConfig::new(8, 128))?;
 //! group.handle_joined(WorkerId(1), WorkerProfile::NATIVE, Micros(0));
+//! group.handle_answer(WorkerId(1), Ok(()), Micros(0));
 //! group.begin_iteration(WeightsVersion(0), Micros(0))?;
 //! let Some(GroupCommand::Grant { worker, lease }) = group.poll_command() else { panic!("no lease") };
 //! assert_eq!((worker, lease.slots.len()), (WorkerId(1), 8));
@@ -74,15 +77,19 @@ mod replay;
 mod script;
 mod slot_table;
 mod state;
+mod status;
 mod worker;
 
+#[doc(inline)]
+pub use crate::protocol::WorkerState;
 pub use config::{BeginError, GroupConfig, GroupConfigError, SamplingMode};
 pub use journal::{JournalEntry, JournalError};
 pub use ledger::{Expired, Ledger, Rejected, UnbalancedLedger, Uninvited};
 pub use output::{ExpiryCause, GroupCommand, GroupEvent, Outcome, QuarantineCause, Receipt, RejectReason};
 pub use replay::{AuditPolicy, AuditTask, BadShare, Conviction, Party, Verdict};
 pub use state::{GroupState, RestoreError};
-pub use worker::{WorkerProfile, WorkerState, WorkerStatus};
+pub use status::{IdleReason, TooFewSlots, WorkerStatus};
+pub use worker::WorkerProfile;
 
 use self::{
     flow::Flow, grant::Iteration, hedge::Durations, lease_table::LeaseTable, ledger::End, replay::Audits,
@@ -112,8 +119,16 @@ pub struct LeaseGroup {
     audits: Audits,
     durations: Durations,
     ledger: Ledger,
+    hints: Hints,
     commands: VecDeque<GroupCommand>,
     events: VecDeque<GroupEvent>,
+}
+
+/// What was said about the workers as a whole, and need not be said again.
+#[derive(Debug, Default)]
+struct Hints {
+    too_few_slots: bool,
+    all_unable: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +173,7 @@ impl LeaseGroup {
             audits: Audits::default(),
             durations: Durations::new(config.hedge_floor),
             ledger: Ledger::default(),
+            hints: Hints::default(),
             commands: VecDeque::new(),
             events: VecDeque::new(),
         })
@@ -217,18 +233,6 @@ impl LeaseGroup {
         let questions = self.workers.values().filter_map(Worker::ask_at);
         let silences = self.workers.values().filter_map(Worker::hangs_at);
         deadlines.chain(questions).chain(silences).chain(self.next_hedge()).chain(self.iteration_ends_at()).min()
-    }
-
-    /// The workers by id, as people see them.
-    pub fn workers(&self, now: Micros) -> impl Iterator<Item = WorkerStatus> {
-        self.workers.iter().map(move |(&id, worker)| WorkerStatus {
-            worker: id,
-            state: worker.state(),
-            slots: worker.lease.and_then(|lease| self.leases.get(lease)).map_or(0, |lease| lease.open.len() as u32),
-            env_steps: worker.env_steps,
-            env_steps_per_s: worker.env_steps_per_s(now),
-            weights_version: worker.applied,
-        })
     }
 
     /// Where all granted env steps are.

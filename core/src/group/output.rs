@@ -2,10 +2,12 @@
 
 use core::fmt;
 
+use super::status::TooFewSlots;
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     lease::Lease,
     prelude::*,
+    protocol::Inability,
     time::Micros,
 };
 
@@ -151,7 +153,23 @@ pub enum GroupEvent {
         slots: u32,
         /// Why.
         cause: ExpiryCause,
+        /// What the worker said about it; empty unless it refused.
+        reason: String,
     },
+    /// A worker cannot run the leases of this run. It gets none, and stays.
+    WorkerUnable {
+        /// The worker.
+        worker: WorkerId,
+        /// Why.
+        inability: Inability,
+    },
+    /// No worker that is here can run the leases of this run. It waits for one that can.
+    AllUnable {
+        /// How many are here.
+        workers: u32,
+    },
+    /// There are more workers than slots, so some workers get no lease.
+    TooFewSlots(TooFewSlots),
     /// A worker made no progress for too long. It gets no lease until it is heard of.
     WorkerHung {
         /// The worker.
@@ -245,15 +263,24 @@ impl fmt::Display for QuarantineCause {
 impl fmt::Display for GroupEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LeaseExpired { worker, lease, slots, cause } => {
+            Self::LeaseExpired { worker, lease, slots, cause, reason } => {
                 let why = match cause {
                     ExpiryCause::TimedOut => "it made no progress in time",
                     ExpiryCause::Left => "it left",
-                    ExpiryCause::Refused => "it refused",
+                    ExpiryCause::Refused => {
+                        return write!(f, "lease {lease} was refused by worker {worker}: {reason}");
+                    }
                     ExpiryCause::Revoked => "the lease was taken back",
                 };
                 write!(f, "lease {lease} of worker {worker} expired with {slots} open slots: {why}")
             }
+            Self::WorkerUnable { worker, inability } => {
+                write!(f, "worker {worker} cannot run this, and gets no lease of it: {inability}")
+            }
+            Self::AllUnable { workers } => {
+                write!(f, "none of the {workers} workers can run this: the run waits for one that can")
+            }
+            Self::TooFewSlots(few) => write!(f, "some workers get no slot: {few}"),
             Self::WorkerHung { worker, patience } => {
                 write!(f, "worker {worker} hangs: no progress for {patience}; it gets no lease until it is heard of")
             }

@@ -268,7 +268,8 @@ impl Audits {
         let pending = Pending { batch, slot, fragment: fragment.fragment, worker, contradicted_by, contradicting };
         self.parties.entry(party).or_default().pending.insert(number, pending);
         let states = fragment.state.len() + start.as_ref().map_or(0, Vec::len);
-        let bytes = fragment.rows.size_bytes() + fragment.final_obs.size_bytes() + states;
+        let agents = fragment.agents.as_ref().map_or(0, |agents| agents.size_bytes());
+        let bytes = fragment.rows.size_bytes() + fragment.final_obs.size_bytes() + agents + states;
         self.bytes += bytes;
         self.outstanding.insert(number, bytes);
         self.tasks.push_back(AuditTask { number, party, worker, start, fragment });

@@ -1,7 +1,9 @@
 //! What the group knows of a worker.
 
+use super::QuarantineCause;
 use crate::{
-    ids::{FragmentNo, LeaseId, WeightsVersion, WorkerId},
+    ids::{FragmentNo, LeaseId, WeightsVersion},
+    protocol::{Inability, WorkerState},
     time::Micros,
 };
 
@@ -19,43 +21,13 @@ impl WorkerProfile {
     pub const BROWSER: Self = Self { progress_timeout: Micros::from_secs(30) };
 }
 
-/// What a worker is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerState {
-    /// Waits for a lease.
-    Idle,
-    /// Works on a lease, or has not yet answered that others were faster with it.
-    Sampling,
-    /// Let a lease expire and has not been heard of since. Gets no lease until it speaks.
-    Hung,
-    /// Gets no more leases and is dismissed when its lease has ended.
-    Leaving,
-    /// Gets no more leases: it lied, or failed too often in a row.
-    Quarantined,
-}
-
-/// A worker as people see it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WorkerStatus {
-    /// The worker.
-    pub worker: WorkerId,
-    /// What it is doing.
-    pub state: WorkerState,
-    /// Slots of its current lease.
-    pub slots: u32,
-    /// Env steps that it committed.
-    pub env_steps: u64,
-    /// Env steps that it committed per second, over the last seconds.
-    pub env_steps_per_s: f64,
-    /// The newest weights that it said act there; none before it said so, while it has the run's first ones.
-    pub weights_version: Option<WeightsVersion>,
-}
-
 /// A worker that let a lease expire and was not heard of since.
 #[derive(Debug)]
 pub(super) struct Hung {
     /// The lease that it let expire.
     pub(super) lease: LeaseId,
+    /// How long the lease went without progress.
+    pub(super) patience: Micros,
     /// When to ask for it again.
     pub(super) ask_at: Micros,
 }
@@ -69,9 +41,18 @@ pub(super) struct Overtaken {
     pub(super) until: Micros,
 }
 
+/// Whether a worker can run the leases of this run, as far as it has said so.
+#[derive(Debug)]
+pub(super) enum Answer {
+    None,
+    Able,
+    Unable(Inability),
+}
+
 #[derive(Debug)]
 pub(super) struct Worker {
     profile: WorkerProfile,
+    pub(super) answer: Answer,
     pub(super) lease: Option<LeaseId>,
     /// The lease that it begins when it is done with [`lease`](Self::lease).
     pub(super) follow_up: Option<LeaseId>,
@@ -83,7 +64,7 @@ pub(super) struct Worker {
     pub(super) leaving: bool,
     /// Was told that nothing more will come.
     pub(super) dismissed: bool,
-    pub(super) quarantined: bool,
+    pub(super) quarantined: Option<QuarantineCause>,
     /// Failures since the last fragment that was of use.
     pub(super) strikes: u32,
     /// Leases that ran out since the last fragment that was of use.
@@ -104,6 +85,7 @@ impl Worker {
     pub(super) fn new(profile: WorkerProfile, now: Micros) -> Self {
         Self {
             profile,
+            answer: Answer::None,
             lease: None,
             follow_up: None,
             done: (now, 0),
@@ -111,7 +93,7 @@ impl Worker {
             overtaken: None,
             leaving: false,
             dismissed: false,
-            quarantined: false,
+            quarantined: None,
             strikes: 0,
             timeouts: 0,
             env_steps: 0,
@@ -123,10 +105,14 @@ impl Worker {
     }
 
     pub(super) fn state(&self) -> WorkerState {
-        if self.quarantined {
+        if self.quarantined.is_some() {
             WorkerState::Quarantined
         } else if self.leaving {
             WorkerState::Leaving
+        } else if matches!(self.answer, Answer::None) {
+            WorkerState::Unanswered
+        } else if matches!(self.answer, Answer::Unable(_)) {
+            WorkerState::Unable
         } else if self.hung.is_some() {
             WorkerState::Hung
         } else if self.lease.is_some() || self.overtaken.is_some() {
@@ -147,19 +133,22 @@ impl Worker {
         self.profile.progress_timeout.times(1 << self.timeouts.min(5))
     }
 
-    pub(super) fn timed_out(&mut self, lease: LeaseId, now: Micros) {
+    /// The worker let a lease expire. How long that went without progress.
+    pub(super) fn timed_out(&mut self, lease: LeaseId, now: Micros) -> Micros {
+        let patience = self.patience();
         self.timeouts += 1;
-        self.hung = Some(Hung { lease, ask_at: now + self.profile.progress_timeout });
+        self.hung = Some(Hung { lease, patience, ask_at: now + self.profile.progress_timeout });
+        patience
     }
 
     /// When an overtaken worker has been silent for too long.
     pub(super) fn hangs_at(&self) -> Option<Micros> {
-        self.overtaken.as_ref().filter(|_| !self.leaving && !self.quarantined).map(|overtaken| overtaken.until)
+        self.overtaken.as_ref().filter(|_| !self.leaving && self.quarantined.is_none()).map(|overtaken| overtaken.until)
     }
 
     /// When to ask a hung worker for a sign of life. Pointless for one that gets no leases anyway.
     pub(super) fn ask_at(&self) -> Option<Micros> {
-        self.hung.as_ref().filter(|_| !self.leaving && !self.quarantined).map(|hung| hung.ask_at)
+        self.hung.as_ref().filter(|_| !self.leaving && self.quarantined.is_none()).map(|hung| hung.ask_at)
     }
 
     pub(super) fn ask_again(&mut self, now: Micros) {

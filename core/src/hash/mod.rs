@@ -35,11 +35,14 @@ use core::fmt;
 use twox_hash::XxHash3_128;
 
 use crate::{
-    batch::{ACTION_LOGP, ACTIONS, BatchError, OBS, REWARDS, SlotFragment, TERMINATEDS, TRUNCATEDS, VF_PREDS},
+    batch::{
+        ACTION_LOGP, ACTIONS, AGENT_INDEX, BatchError, EPS_ID, MultiAgentBatch, OBS, REWARDS, SampleBatch,
+        SlotFragment, T, TERMINATEDS, TRUNCATEDS, VF_PREDS,
+    },
     column::{Column, ColumnData, ColumnError, Element},
-    ids::SlotId,
+    ids::{PolicyId, SlotId},
     prelude::*,
-    weights::Weights,
+    weights::{Weights, WeightsError},
 };
 
 /// Element type of tensors of 32-bit floats, in hashes of weights.
@@ -93,10 +96,30 @@ pub fn weights_hash(weights: &Weights) -> Hash128 {
     finish(&hasher)
 }
 
+/// [`weights_hash`] of a run's policies: that of the default policy alone is its own; else the hash of each policy's name
+/// (its length in 4 bytes, and UTF-8) and hash (16 bytes), in order of the names.
+///
+/// # Errors
+/// [`WeightsError::NoPolicy`].
+pub fn run_weights_hash(weights: &Weights, policies: &[PolicyId]) -> Result<Hash128, WeightsError> {
+    if policies == [PolicyId::DEFAULT] {
+        return Ok(weights_hash(weights));
+    }
+    let mut hasher = XxHash3_128::new();
+    for (id, weights) in weights.of_policies(policies)? {
+        hasher.write(&(id.as_str().len() as u32).to_le_bytes());
+        hasher.write(id.as_str().as_bytes());
+        hasher.write(&weights_hash(&weights).0);
+    }
+    Ok(finish(&hasher))
+}
+
 /// Hash of a rollout, independent of how it was cut into fragments.
 ///
 /// Each slot has a hash of its own over its rows in order: observation and action, each in its own type, reward, flags (one byte:
-/// 1 terminated, 2 truncated), log-probability, value; floats of 32 bits with one NaN, everything little-endian. The
+/// 1 terminated, 2 truncated), log-probability, value; floats of 32 bits with one NaN, everything little-endian. Rows of
+/// several agents are in order of (`eps_id`, `t`, `agent_index`), and each is followed by `agent_index` (8 bytes) and the
+/// policy's name (its length in 4 bytes, and UTF-8). The
 /// result is the hash of the slots' hashes (16 bytes, most significant first) in order of the slots.
 #[derive(Clone)]
 pub struct RolloutHasher {
@@ -116,27 +139,13 @@ impl RolloutHasher {
     /// # Errors
     /// [`BatchError`] when a column is missing or of another type.
     pub fn add(&mut self, fragment: &SlotFragment) -> Result<(), BatchError> {
-        let rows = &fragment.rows;
-        let column = |name: &str| {
-            let column = rows.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?;
-            let wrong = match (column.is_compressed(), column.dtype()) {
-                (true, _) => Some(ColumnError::Compressed),
-                (false, None) => Some(ColumnError::NoArray(column.column_type())),
-                (false, Some(_)) => None,
-            };
-            wrong.map_or(Ok(column), |source| Err(BatchError::Column { name: name.to_string(), source }))
-        };
-        let (obs, actions, rewards) = (column(OBS.name())?, column(ACTIONS.name())?, rows.get(REWARDS)?);
-        let (terminateds, truncateds) = (rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?);
-        let (logp, vf_preds) = (rows.get(ACTION_LOGP)?, rows.get(VF_PREDS)?);
         self.bytes.clear();
-        for row in 0..rows.len() {
-            put_row(&mut self.bytes, obs, row);
-            put_row(&mut self.bytes, actions, row);
-            self.bytes.extend_from_slice(&canonical(rewards[row]));
-            self.bytes.push(u8::from(terminateds[row]) | u8::from(truncateds[row]) << 1);
-            self.bytes.extend_from_slice(&canonical(logp[row]));
-            self.bytes.extend_from_slice(&canonical(vf_preds[row]));
+        match &fragment.agents {
+            None => {
+                let rows = HashedRows::of(&fragment.rows)?;
+                (0..fragment.rows.len()).for_each(|row| rows.put(&mut self.bytes, row));
+            }
+            Some(agents) => put_agents(&mut self.bytes, agents)?,
         }
         self.slots.entry(fragment.slot).or_default().write(&self.bytes);
         Ok(())
@@ -161,6 +170,69 @@ impl fmt::Debug for RolloutHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("RolloutHasher").field(&self.finish()).finish()
     }
+}
+
+/// The columns that make up a rollout.
+struct HashedRows<'a> {
+    obs: &'a Column,
+    actions: &'a Column,
+    rewards: &'a [f32],
+    terminateds: &'a [bool],
+    truncateds: &'a [bool],
+    logp: &'a [f32],
+    vf_preds: &'a [f32],
+}
+
+impl<'a> HashedRows<'a> {
+    fn of(rows: &'a SampleBatch) -> Result<Self, BatchError> {
+        let column = |name: &str| {
+            let column = rows.column(name).ok_or_else(|| BatchError::MissingColumn(name.to_string()))?;
+            let wrong = match (column.is_compressed(), column.dtype()) {
+                (true, _) => Some(ColumnError::Compressed),
+                (false, None) => Some(ColumnError::NoArray(column.column_type())),
+                (false, Some(_)) => None,
+            };
+            wrong.map_or(Ok(column), |source| Err(BatchError::Column { name: name.to_string(), source }))
+        };
+        Ok(Self {
+            obs: column(OBS.name())?,
+            actions: column(ACTIONS.name())?,
+            rewards: rows.get(REWARDS)?,
+            terminateds: rows.get(TERMINATEDS)?,
+            truncateds: rows.get(TRUNCATEDS)?,
+            logp: rows.get(ACTION_LOGP)?,
+            vf_preds: rows.get(VF_PREDS)?,
+        })
+    }
+
+    fn put(&self, bytes: &mut Vec<u8>, row: usize) {
+        put_row(bytes, self.obs, row);
+        put_row(bytes, self.actions, row);
+        bytes.extend_from_slice(&canonical(self.rewards[row]));
+        bytes.push(u8::from(self.terminateds[row]) | u8::from(self.truncateds[row]) << 1);
+        bytes.extend_from_slice(&canonical(self.logp[row]));
+        bytes.extend_from_slice(&canonical(self.vf_preds[row]));
+    }
+}
+
+/// Appends the rows of all agents, in order of their steps.
+fn put_agents(bytes: &mut Vec<u8>, agents: &MultiAgentBatch) -> Result<(), BatchError> {
+    let mut order = Vec::new();
+    let mut columns = Vec::with_capacity(agents.policy_batches.len());
+    for (id, batch) in &agents.policy_batches {
+        let (episodes, steps, numbers) = (batch.get(EPS_ID)?, batch.get(T)?, batch.get(AGENT_INDEX)?);
+        order.extend((0..batch.len()).map(|row| (episodes[row], steps[row], numbers[row], columns.len(), row)));
+        columns.push((id, HashedRows::of(batch)?));
+    }
+    order.sort_unstable();
+    for (_, _, number, place, row) in order {
+        let (id, rows) = &columns[place];
+        rows.put(bytes, row);
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(&(id.as_str().len() as u32).to_le_bytes());
+        bytes.extend_from_slice(id.as_str().as_bytes());
+    }
+    Ok(())
 }
 
 /// Appends the elements of a row of an array.

@@ -15,28 +15,34 @@
 //! ```
 
 pub mod cartpole;
-pub mod mlp;
+pub mod draw;
+pub mod nets;
 
 pub use cartpole::CartPoleState;
-pub use mlp::{ActOut, ActorCritic, LANES};
+pub use draw::{DrawRoom, Draws};
+pub use nets::Networks;
 
 /// The instantiations in use. All tables give the same bits; they differ in speed only.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernels {
     /// Name of the instantiation, for people.
     pub name: &'static str,
-    /// See [`mlp::act`].
-    pub act: fn(&ActorCritic, &[f32], &[f32], ActOut<'_>),
-    /// See [`mlp::values`].
-    pub values: fn(&ActorCritic, &[f32], &mut [f32]),
+    /// See [`nets::forward`].
+    pub forward: fn(&Networks, nets::Input<'_>, &mut nets::Room, nets::Output<'_>),
+    /// See [`draw::categorical`].
+    pub categorical: fn(&[f32], &mut DrawRoom, Draws<'_>),
     /// See [`cartpole::step`].
     pub cartpole_step: fn(CartPoleState<'_>, &[i64], &mut [f32], &mut [bool]),
 }
 
 impl Kernels {
-    /// What the target's baseline gives.
-    pub const PORTABLE: Self =
-        Self { name: "portable", act: mlp::act, values: mlp::values, cartpole_step: cartpole::step };
+    /// What the target's baseline gives: 16 registers of four numbers.
+    pub const PORTABLE: Self = Self {
+        name: "portable",
+        forward: nets::forward::<4, 8>,
+        categorical: draw::categorical,
+        cartpole_step: cartpole::step,
+    };
 }
 
 impl Default for Kernels {

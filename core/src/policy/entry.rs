@@ -224,17 +224,20 @@ mod tests {
 
     use super::*;
     use crate::{
-        column::RowShape,
-        env::{RowsMut, RowsRef},
+        column::{DType, RowShape},
+        env::{EnvSpaces, RowsMut, RowsRef},
         filter::FilterKind,
         kernels::Kernels,
-        policy::{ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, RandomPolicy, init_weights},
+        policy::{ActionInput, ActionOutput, ModelConfig, ModelSpec, NetPolicy, RandomPolicy},
+        space::Space,
     };
 
-    fn mlp(seed: u64) -> Box<MlpPolicy> {
-        let spec = MlpPolicySpec { obs_len: 3, num_actions: 2, hidden: vec![4] };
-        let weights = init_weights(&spec, seed).unwrap();
-        Box::new(MlpPolicy::new(spec, weights, 1, Kernels::PORTABLE).unwrap())
+    fn net(seed: u64) -> Box<NetPolicy> {
+        let (observation, action) = (Space::vector(&[-9.0; 3], &[9.0; 3]), Space::Discrete { n: 2 });
+        let spaces = EnvSpaces { observation, observation_type: DType::F32, action, action_type: DType::I64 };
+        let model = ModelConfig::of_widths(&[4]);
+        let weights = ModelSpec::for_spaces(&spaces, &model).unwrap().init_weights(seed).unwrap();
+        Box::new(NetPolicy::new(&spaces, &model, weights, 1, Kernels::PORTABLE).unwrap())
     }
 
     fn filter(values: &[f64]) -> Filter {
@@ -245,23 +248,23 @@ mod tests {
 
     #[test]
     fn one_becomes_the_other() {
-        let (mut a, b) = (PolicyEntry::new("mlp", mlp(1)), PolicyEntry::new("mlp", mlp(2)));
+        let (mut a, b) = (PolicyEntry::new("net", net(1)), PolicyEntry::new("net", net(2)));
         let b = b.with_filter(filter(&[1.0, 4.0]));
         a.restore(&b.stash().unwrap()).unwrap();
         assert_eq!((a.policy.weights(), &a.filter), (b.policy.weights(), &b.filter));
         let obs = [0.3, -0.2, 0.9];
         let mut values = [[0.0; 1]; 2];
         a.policy.compute_values(RowsRef::F32(&obs), &[], &mut values[0]).unwrap();
-        mlp(2).compute_values(RowsRef::F32(&obs), &[], &mut values[1]).unwrap();
+        net(2).compute_values(RowsRef::F32(&obs), &[], &mut values[1]).unwrap();
         assert_eq!(values[0], values[1]);
     }
 
     #[test]
     fn twins_do_the_same_and_go_their_own_ways() {
-        let plain = PolicyEntry::new("mlp", mlp(1)).with_filter(filter(&[1.0, 4.0]));
+        let plain = PolicyEntry::new("net", net(1)).with_filter(filter(&[1.0, 4.0]));
         let error = plain.twin().err().unwrap();
         assert!(error.to_string().contains("give a registered kind or a PolicySpec"), "{error}");
-        let one = plain.with_maker(Arc::new(|| Ok(mlp(2))));
+        let one = plain.with_maker(Arc::new(|| Ok(net(2))));
         let mut two = one.twin().unwrap();
         assert_eq!(two.policy.weights(), one.policy.weights());
         assert!(Arc::ptr_eq(two.maker().unwrap(), one.maker().unwrap()));
@@ -317,7 +320,7 @@ mod tests {
 
     #[test]
     fn weights_of_another_shape_are_refused() {
-        let mut a = PolicyEntry::new("mlp", mlp(1));
+        let mut a = PolicyEntry::new("net", net(1));
         let b = PolicyEntry::new("random", Box::new(RandomPolicy::new(2, 0)));
         assert!(matches!(a.restore(&b.stash().unwrap()), Err(StashError::Policy(PolicyError::Weights(_)))));
         assert_eq!(a.restore(&[]), Err(StashError::Damaged));

@@ -1,6 +1,6 @@
 //! First weights of a policy: a function of the seed.
 
-use super::{MlpPolicySpec, ModelSpec, PolicyError};
+use super::ModelSpec;
 use crate::{
     hash::bytes_hash,
     ids::{PolicyId, SlotId, WeightsVersion},
@@ -14,16 +14,7 @@ use crate::{
 /// (Andrychowicz et al.: "What matters in on-policy reinforcement learning?", 2020).
 const POLICY_HEAD_GAIN: f32 = 0.01;
 
-/// Weights of version 0, as [`ModelSpec::init_weights`] makes them.
-///
-/// # Errors
-/// [`PolicyError::Unsupported`] for a shape that no policy has, see [`MlpPolicySpec::check`].
-pub fn init_weights(spec: &MlpPolicySpec, seed: u64) -> Result<Weights, PolicyError> {
-    spec.check()?;
-    ModelSpec::from(spec).init_weights(seed)
-}
-
-/// The spec has been checked.
+/// Weights of version 0. The spec has been checked.
 pub(super) fn first_weights(spec: &ModelSpec, seed: u64) -> Weights {
     let streams = Streams::new(seed, Purpose::Init);
     let weights = spec.matrices().into_iter().map(|matrix| {
@@ -63,8 +54,8 @@ mod tests {
 
     #[test]
     fn first_weights_of_the_mlp_are_frozen() {
-        let spec = MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![64, 64] };
-        let hash = weights_hash(&init_weights(&spec, 7).unwrap());
+        let spec = ModelSpec { obs_len: 4, dist_inputs_len: 2, hidden: vec![64, 64], lstm_cell_size: None };
+        let hash = weights_hash(&spec.init_weights(7).unwrap());
         assert_eq!(hash.to_string(), "0827f248de3cdc047f7a4c5de870161f");
     }
 

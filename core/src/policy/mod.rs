@@ -11,15 +11,18 @@
 //!
 //! ```
 //! use rollmesh_core::{
+//!     env::EnvRegistry,
 //!     kernels::Kernels,
 //!     policy::{
-//!         MemoryStore, MlpPolicy, MlpPolicySpec, Policy, PolicyEntry, PolicyId, PolicyMap, PolicyMapLimits, init_weights,
+//!         MemoryStore, ModelConfig, ModelSpec, NetPolicy, Policy, PolicyEntry, PolicyId, PolicyMap, PolicyMapLimits,
 //!     },
 //! };
 //!
-//! let spec = MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![8] };
+//! let spaces = EnvRegistry::builtin().spec("CartPole-v1")?.spaces()?;
+//! let model = ModelConfig::of_widths(&[8]);
 //! let make = move |seed| -> Result<Box<dyn Policy>, _> {
-//!     let policy = MlpPolicy::new(spec.clone(), init_weights(&spec, seed)?, 7, Kernels::PORTABLE)?;
+//!     let weights = ModelSpec::for_spaces(&spaces, &model)?.init_weights(seed)?;
+//!     let policy = NetPolicy::new(&spaces, &model, weights, 7, Kernels::PORTABLE)?;
 //!     Ok::<_, rollmesh_core::policy::PolicyError>(Box::new(policy))
 //! };
 //! // How to make an object for a policy that comes back. Its weights are restored afterwards.
@@ -29,9 +32,9 @@
 //! let mut policies = PolicyMap::bounded(limits, MemoryStore::default(), factory);
 //!
 //! let (main, rival) = (PolicyId::new("main"), PolicyId::new("rival"));
-//! policies.insert(main.clone(), PolicyEntry::new("mlp", make(1)?))?;
+//! policies.insert(main.clone(), PolicyEntry::new("net", make(1)?))?;
 //! let weights = policies.policy_mut(&main)?.weights().clone();
-//! policies.insert(rival.clone(), PolicyEntry::new("mlp", make(2)?))?;
+//! policies.insert(rival.clone(), PolicyEntry::new("net", make(2)?))?;
 //! assert!(policies.stashed().eq([&main]) && policies.ids().eq([&main, &rival]));
 //! assert_eq!(policies.policy_mut(&main)?.weights(), &weights);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -44,7 +47,6 @@ mod io;
 mod judge;
 mod learn;
 mod map;
-mod mlp;
 mod net;
 mod normalizer;
 mod random;
@@ -55,12 +57,11 @@ mod store;
 pub use crate::ids::PolicyId;
 pub use all_reduce::{AllReduce, AllReduceError};
 pub use entry::{PolicyEntry, PolicyMaker, PolicyState};
-pub use init::{init_weights, weights_seed};
+pub use init::weights_seed;
 pub use io::{ActionInput, ActionOutput};
 pub use judge::{Judge, JudgeError};
 pub use learn::{Gradients, LearnInfo, Postprocessing};
 pub use map::{PolicyMap, PolicyMapError, PolicyMapLimits, UnknownPolicy};
-pub use mlp::{MlpPolicy, MlpPolicySpec};
 pub use net::{ModelConfig, ModelSpec, NetPolicy, ObsEncoder};
 pub use random::RandomPolicy;
 pub use registry::{PolicyContext, PolicyFactory, PolicyRegistry, PolicySpec, UnknownPolicyKind};

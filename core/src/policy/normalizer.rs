@@ -48,7 +48,7 @@ impl Normalizer {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, ModelConfig, NetPolicy, Policy, init_weights},
+        super::{ActionInput, ActionOutput, ModelConfig, ModelSpec, NetPolicy, Policy},
         *,
     };
     use crate::{
@@ -60,8 +60,13 @@ mod tests {
 
     const OBS: [f32; 8] = [0.5, -1.0, 2.0, 0.25, 0.0, 3.0, -0.5, 1.5];
 
-    fn spec() -> MlpPolicySpec {
-        MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![6] }
+    fn plain() -> Weights {
+        ModelSpec { obs_len: 4, dist_inputs_len: 2, hidden: vec![6], lstm_cell_size: None }.init_weights(3).unwrap()
+    }
+
+    fn policy(weights: &Weights) -> Result<NetPolicy, PolicyError> {
+        let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
+        NetPolicy::new(&spaces, &ModelConfig::of_widths(&[6]), weights.clone(), 1, Kernels::PORTABLE)
     }
 
     fn filter(elements: u32) -> Filter {
@@ -83,47 +88,29 @@ mod tests {
 
     #[test]
     fn policies_act_on_rows_normalised_with_what_is_among_their_weights() {
-        let plain = init_weights(&spec(), 3).unwrap();
+        let plain = plain();
         let filtered = plain.with_filter(FILTER_PREFIX, &filter(4));
         let mut rows = OBS;
         let Filter::MeanStdFilter(by_hand) = filter(4) else { unreachable!() };
         by_hand.clone().filter_rows(&mut rows, false).unwrap();
 
-        let mlp = |weights: &Weights| MlpPolicy::new(spec(), weights.clone(), 1, Kernels::PORTABLE).unwrap();
-        let wanted = act(&mut mlp(&plain), &rows);
-        assert_ne!(wanted.2, act(&mut mlp(&plain), &OBS).2);
-        assert_eq!(act(&mut mlp(&filtered), &OBS), wanted);
-        let mut changed = mlp(&plain);
+        let wanted = act(&mut policy(&plain).unwrap(), &rows);
+        assert_ne!(wanted.2, act(&mut policy(&plain).unwrap(), &OBS).2);
+        assert_eq!(act(&mut policy(&filtered).unwrap(), &OBS), wanted);
+        let mut changed = policy(&plain).unwrap();
         changed.set_weights(&filtered).unwrap();
         assert_eq!(act(&mut changed, &OBS), wanted);
         changed.set_weights(&plain).unwrap();
         assert_eq!(act(&mut changed, &rows), wanted);
-
-        let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
-        let model = ModelConfig { fcnet_hiddens: vec![6], ..ModelConfig::default() };
-        let mut net = NetPolicy::new(&spaces, &model, filtered.clone(), 1, Kernels::PORTABLE).unwrap();
-        assert_eq!(act(&mut net, &OBS), wanted);
-        // Without exploration the kernels have no part in it.
-        let greedy = |net: &mut NetPolicy, obs: &[f32]| {
-            let (mut actions, mut logp, mut values) = (vec![0; 2], vec![0.0; 2], vec![0.0; 2]);
-            let out = ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut values);
-            let moments = [Moment::default(); 2];
-            let input = ActionInput::new(RowsRef::F32(obs), &moments);
-            net.compute_actions(ActionInput { explore: false, ..input }, out).unwrap();
-            (actions, logp, values)
-        };
-        let seen = greedy(&mut net, &OBS);
-        net.set_weights(&plain).unwrap();
-        assert_eq!(greedy(&mut net, &rows), seen);
     }
 
     #[test]
     fn statistics_of_other_rows_are_refused() {
-        let plain = init_weights(&spec(), 3).unwrap();
+        let plain = plain();
         let other = plain.with_filter(FILTER_PREFIX, &filter(5));
-        let error = MlpPolicy::new(spec(), other.clone(), 1, Kernels::PORTABLE).unwrap_err().to_string();
+        let error = policy(&other).unwrap_err().to_string();
         assert_eq!(error, "the policy wants tensor 'filter.running.mean with 4 elements'");
-        let mut policy = MlpPolicy::new(spec(), plain.clone(), 1, Kernels::PORTABLE).unwrap();
+        let mut policy = policy(&plain).unwrap();
         assert!(policy.set_weights(&other).is_err());
         assert_eq!(policy.weights(), &plain);
     }

@@ -21,13 +21,25 @@ pub struct PolicyContext {
     pub worker_index: u32,
     /// Workers of the run, without the local one.
     pub num_workers: u32,
+    /// True if it learns from each train batch as a whole, in one call, and acted for it with the weights that it has then:
+    /// a learner may compute what the policy said before the update instead of reading it.
+    pub whole_batches: bool,
 }
 
 impl PolicyContext {
     /// The only policy of a local worker, without settings.
     #[must_use]
     pub fn new(spaces: EnvSpaces, seed: u64, kernels: Kernels) -> Self {
-        Self { id: PolicyId::DEFAULT, spaces, config: Config::new(), seed, kernels, worker_index: 0, num_workers: 0 }
+        Self {
+            id: PolicyId::DEFAULT,
+            spaces,
+            config: Config::new(),
+            seed,
+            kernels,
+            worker_index: 0,
+            num_workers: 0,
+            whole_batches: false,
+        }
     }
 
     /// Sets the settings.
@@ -57,7 +69,7 @@ pub type PolicyFactory = Arc<dyn Fn(&PolicyContext) -> Result<Box<dyn Policy>, P
 /// assert_eq!((policy.state_lens(), policy.dist_inputs_len()), (&[64, 64][..], 2));
 ///
 /// let error = PolicyRegistry::builtin().spec("nte").unwrap_err();
-/// assert_eq!(error.to_string(), "there is no kind of policy 'nte'; known are: net, random");
+/// assert_eq!(error.to_string(), "there is no kind of policy 'nte'; known are: a2c, net, pg, ppo, random");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -65,6 +77,9 @@ pub struct PolicySpec {
     /// The name.
     pub name: String,
     make: PolicyFactory,
+    /// Makes one that only acts, where that is another one.
+    acting: Option<PolicyFactory>,
+    is_builtin: bool,
 }
 
 impl PolicySpec {
@@ -74,7 +89,38 @@ impl PolicySpec {
         name: impl Into<String>,
         make: impl Fn(&PolicyContext) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), make: Arc::new(make) }
+        Self { name: name.into(), make: Arc::new(make), acting: None, is_builtin: false }
+    }
+
+    /// Sets how to make one that acts with the same bits and does not learn, for workers whose weights come from
+    /// elsewhere.
+    #[must_use]
+    pub fn with_acting(
+        self,
+        make: impl Fn(&PolicyContext) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { acting: Some(Arc::new(make)), ..self }
+    }
+
+    /// Marks an algorithm that comes with rollmesh: its learning form takes the place of its acting one, and gives way to
+    /// a user's kind of the same name.
+    #[must_use]
+    pub fn builtin(self) -> Self {
+        Self { is_builtin: true, ..self }
+    }
+
+    /// See [`builtin`](Self::builtin).
+    #[must_use]
+    pub fn is_builtin(&self) -> bool {
+        self.is_builtin
+    }
+
+    /// Makes one that acts, see [`with_acting`](Self::with_acting).
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn make_acting(&self, context: &PolicyContext) -> Result<Box<dyn Policy>, PolicyError> {
+        self.acting.as_ref().unwrap_or(&self.make)(context)
     }
 
     /// Makes a policy.
@@ -109,12 +155,21 @@ pub struct PolicyRegistry {
 }
 
 impl PolicyRegistry {
-    /// The policies that come with this crate, which act and do not learn: `net`, a [`NetPolicy`], and `random`, a
-    /// [`RandomPolicy`].
+    /// Algorithms whose policies are networks, and whether they train a critic unless told otherwise.
+    const ALGORITHMS: [(&str, bool); 3] = [("a2c", true), ("pg", false), ("ppo", true)];
+
+    /// The policies that come with this crate, which act and do not learn: `net`, a [`NetPolicy`]; `random`, a
+    /// [`RandomPolicy`]; and those of the algorithms `a2c`, `pg` and `ppo`, for workers whose weights come from a learner
+    /// elsewhere.
     #[must_use]
     pub fn builtin() -> Self {
         let mut registry = Self::default();
         registry.register(PolicySpec::new("net", |context| Ok(Box::new(NetPolicy::for_context(context)?))));
+        for (name, uses_critic) in Self::ALGORITHMS {
+            let acting =
+                move |context: &PolicyContext| Ok(Box::new(NetPolicy::for_algorithm(context, uses_critic)?) as _);
+            registry.register(PolicySpec { is_builtin: true, ..PolicySpec::new(name, acting) });
+        }
         registry.register(PolicySpec::new("random", |context| {
             Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
         }));
@@ -135,6 +190,16 @@ impl PolicyRegistry {
             name: name.chars().take(64).collect(),
             known: self.specs.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
         })
+    }
+
+    /// The same kinds, made to act and not to learn.
+    #[must_use]
+    pub fn acting(&self) -> Self {
+        let acting = |spec: &PolicySpec| match &spec.acting {
+            Some(make) => PolicySpec { make: make.clone(), ..spec.clone() },
+            None => spec.clone(),
+        };
+        Self { specs: self.specs.iter().map(|(name, spec)| (name.clone(), acting(spec))).collect() }
     }
 
     /// All kinds of policies by name.
@@ -190,7 +255,7 @@ mod tests {
         });
         registry.register(needy.clone());
         registry.register(PolicySpec { name: "random".into(), ..needy });
-        assert!(registry.iter().map(|spec| spec.name.as_str()).eq(["needy", "net", "random"]));
+        assert!(registry.iter().map(|spec| spec.name.as_str()).eq(["a2c", "needy", "net", "pg", "ppo", "random"]));
         let context = context(Space::Discrete { n: 2 }, DType::I64);
         for name in ["needy", "random"] {
             let spec = registry.spec(name).unwrap();
@@ -202,6 +267,6 @@ mod tests {
     #[test]
     fn unknown_kinds_are_told_what_there_is() {
         let error = PolicyRegistry::builtin().spec(&"x".repeat(1_000)).unwrap_err();
-        assert!(error.name.len() == 64 && error.known == "net, random");
+        assert!(error.name.len() == 64 && error.known == "a2c, net, pg, ppo, random");
     }
 }

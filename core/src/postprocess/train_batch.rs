@@ -78,7 +78,7 @@ impl Finisher {
 /// [`PostprocessError::Batch`] when a fragment lacks a column or its cuts do not cover its rows;
 /// [`PostprocessError::NotScalar`] if rewards or values are not one per row.
 #[doc(alias = "postprocess_trajectory")]
-pub fn train_batch(fragments: &[SlotFragment], gamma: f64, lambda: f64) -> Result<SampleBatch, PostprocessError> {
+pub fn train_batch(fragments: &[SlotFragment], advantages: &AdvantageConfig) -> Result<SampleBatch, PostprocessError> {
     let joined = SampleBatch::concat(fragments.iter().map(|fragment| &fragment.rows))?;
     let keys = [
         OBS.name(),
@@ -95,8 +95,7 @@ pub fn train_batch(fragments: &[SlotFragment], gamma: f64, lambda: f64) -> Resul
     if let Some(missing) = keys.into_iter().find(|key| joined.column(key).is_none()) {
         return Err(BatchError::MissingColumn(missing.to_string()).into());
     }
-    let config = AdvantageConfig { gamma, lambda, use_gae: true, use_critic: true };
-    AdvantageBuffers::default().add(fragments, joined, &config)
+    AdvantageBuffers::default().add(fragments, joined, advantages)
 }
 
 impl AdvantageBuffers {
@@ -141,6 +140,10 @@ mod tests {
         ids::{FragmentNo, SlotId, WeightsVersion},
     };
 
+    fn half() -> AdvantageConfig {
+        AdvantageConfig { gamma: 0.5, lambda: 0.0, ..AdvantageConfig::default() }
+    }
+
     /// Three rows with these cuts.
     fn fragment(ends: &[u32]) -> SlotFragment {
         let floats = || ColumnData::scalars(vec![1.0f32; 3]);
@@ -161,6 +164,7 @@ mod tests {
             rows,
             cuts: ends.iter().map(cut).collect(),
             final_obs: SampleBatch::new().with(OBS, ColumnData::scalars(vec![9.0; ends.len()])).unwrap(),
+            agents: None,
             episodes: Vec::new(),
             state: Vec::new(),
         }
@@ -168,7 +172,7 @@ mod tests {
 
     #[test]
     fn each_piece_has_its_own_end() {
-        let batch = train_batch(&[fragment(&[2, 3]), fragment(&[3])], 0.5, 0.0).unwrap();
+        let batch = train_batch(&[fragment(&[2, 3]), fragment(&[3])], &half()).unwrap();
         assert_eq!(batch.get(ADVANTAGES).unwrap(), [0.5, 1.0, 1.0, 0.5, 0.5, 1.0]);
         assert_eq!(batch.get(VALUE_TARGETS).unwrap(), [1.5, 2.0, 2.0, 1.5, 1.5, 2.0]);
     }
@@ -226,7 +230,7 @@ mod tests {
             let mismatch = |name: &str| {
                 Err(PostprocessError::Batch(BatchError::LengthMismatch { name: name.into(), expected: 3, found }))
             };
-            assert_eq!(train_batch(&fragments, 0.9, 0.9), mismatch("advantages"));
+            assert_eq!(train_batch(&fragments, &half()), mismatch("advantages"));
             assert_eq!(Finisher::default().finish(&fragments, None), mismatch("eps_id"));
         }
         let mut fragment = fragment(&[2, 3]);

@@ -101,6 +101,8 @@ messages! {
     Call(Call),
     CallResult(CallResult),
     CallProgress(CallProgress),
+    RunAnswer(RunAnswer),
+    AgentUpload(AgentUpload),
     RunStatus(RunStatus),
     Iteration(Iteration),
     WorkerRow(WorkerRow),
@@ -108,6 +110,7 @@ messages! {
     EnvTrace(EnvTrace),
     Notice(Notice),
     LedgerReport(LedgerReport),
+    RunSchema(RunSchema),
     Pause(Request),
     Resume(Request),
     Stop(Request),
@@ -159,6 +162,9 @@ impl Message {
             Self::FragmentUpload(upload) => {
                 let texts = upload.data.len() + upload.states.len() + upload.episode_returns.len();
                 texts + 24 * upload.slots.len() + 6 * upload.cut_ends.len()
+            }
+            Self::AgentUpload(upload) => {
+                upload.batches.len() + upload.states.len() + upload.episode_returns.len() + 32 * upload.slots.len()
             }
             Self::WorkerSetup(setup) => setup.config.len(),
             Self::EvaluatorBytes(bytes) => bytes.data.len(),

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::prelude::*;
-
 /// Have so many local workers: start some, or let some finish their leases and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scale {
@@ -46,10 +44,6 @@ pub struct LedgerReport {
     /// Local workers that ended unasked and were replaced, since the hub began.
     #[doc(alias = "num_remote_worker_restarts")]
     pub num_worker_restarts: u64,
-    /// Workers that get no leases because something is wrong with them, ascending.
-    pub unhealthy_workers: Vec<u32>,
-    /// What is wrong with each of them, joined by newlines.
-    pub reasons: String,
 }
 
 /// What was refused, by reason.
@@ -134,9 +128,6 @@ fn sum(counts: &[(&'static str, u64)]) -> u64 {
 }
 
 impl LedgerReport {
-    /// The most unhealthy workers that a report names.
-    pub const MAX_UNHEALTHY: usize = 64;
-
     /// True if no env step is lost or counted twice, also of those that were committed.
     #[must_use]
     pub fn balances(&self) -> bool {
@@ -144,17 +135,6 @@ impl LedgerReport {
         let taken = [self.queued, self.consumed, self.dropped_stale];
         let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part));
         sum(&parts) == self.granted && sum(&taken) == self.committed
-    }
-
-    /// What is wrong with a worker; none if nothing is.
-    #[must_use]
-    pub fn reason(&self, worker: u32) -> Option<&str> {
-        self.unhealthy().find(|(id, _)| *id == worker).map(|(_, reason)| reason)
-    }
-
-    /// The unhealthy workers and what is wrong with each.
-    pub fn unhealthy(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.unhealthy_workers.iter().copied().zip(self.reasons.split('\n'))
     }
 }
 
@@ -197,18 +177,5 @@ mod tests {
         // Whatever a peer sends.
         let huge = RejectedCounts { late: u64::MAX, ..rejected };
         assert!(!LedgerReport { committed: u64::MAX, rejected: huge, ..report }.balances());
-    }
-
-    #[test]
-    fn unhealthy_workers_have_reasons() {
-        let report = LedgerReport {
-            unhealthy_workers: vec![3, 5],
-            reasons: "no progress for 3 s\nit contradicted a committed fragment".into(),
-            ..LedgerReport::default()
-        };
-        assert_eq!(report.reason(3), Some("no progress for 3 s"));
-        assert_eq!(report.reason(5), Some("it contradicted a committed fragment"));
-        assert_eq!(report.reason(4), None);
-        assert_eq!(LedgerReport { reasons: String::new(), ..report }.unhealthy().collect::<Vec<_>>(), [(3, "")]);
     }
 }

@@ -1,7 +1,7 @@
 //! Kinds of messages: their numbers, and how large each may be.
 
 use super::wire_enum::wire_enum;
-use crate::run::RunSpec;
+use crate::run::RunConfig;
 
 wire_enum! {
     /// What a message is. The number stands in the header; it is never reused.
@@ -44,6 +44,10 @@ wire_enum! {
         CallResult = 0x1B,
         /// Worker to hub: a call is being worked on.
         CallProgress = 0x1C,
+        /// Worker to hub: it can run a run, or why not.
+        RunAnswer = 0x1D,
+        /// Worker to hub: what a lease brought, of several agents.
+        AgentUpload = 0x1E,
         /// Hub to dashboard: state of the run.
         RunStatus = 0x20,
         /// Hub to dashboard: one more point of every curve.
@@ -58,6 +62,8 @@ wire_enum! {
         Notice = 0x25,
         /// Hub to dashboard: where every granted env step is.
         LedgerReport = 0x26,
+        /// Hub to dashboard: the settings that a run may have.
+        RunSchema = 0x27,
         /// Operator to hub: pause the run.
         Pause = 0x30,
         /// Operator to hub: go on with it.
@@ -156,10 +162,10 @@ impl Kind {
             Self::TokenRows => 32 * KIB,
             Self::Hello => PRE_AUTH_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::Welcome | Self::Refused | Self::Goodbye | Self::LeaseRefused | Self::Reply | Self::Notice => 4 * KIB,
-            Self::RunStatus | Self::WorkerRow | Self::StartRun | Self::EpisodeReply => 4 * KIB,
+            Self::RunStatus | Self::WorkerRow | Self::EpisodeReply | Self::RunAnswer => 4 * KIB,
             Self::LedgerReport => 16 * KIB,
-            Self::RunStart => 4 * KIB + RunSpec::MAX_ENV_CONFIG_BYTES as u32,
-            Self::EnvTrace | Self::EvaluationTrace | Self::Spaces | Self::Actions => {
+            Self::RunStart | Self::StartRun => RunConfig::MAX_WIRE_BYTES as u32 + 16,
+            Self::EnvTrace | Self::EvaluationTrace | Self::RunSchema | Self::Spaces | Self::Actions => {
                 CHUNK_BYTES - super::HEADER_BYTES as u32
             }
             Self::GetAction | Self::LogAction | Self::LogReturns | Self::EndEpisode => {
@@ -168,7 +174,7 @@ impl Kind {
             Self::Chunk => MAX_FRAME_BYTES - super::HEADER_BYTES as u32,
             Self::LeaseGrant => 16 * MIB,
             Self::WorkerSetup => 4 * MIB,
-            Self::FragmentUpload => 32 * MIB,
+            Self::FragmentUpload | Self::AgentUpload => 32 * MIB,
             Self::WeightsUpdate | Self::Call | Self::CallResult => 64 * MIB,
         }
     }
@@ -176,7 +182,8 @@ impl Kind {
     /// Whether a message of this kind may come in chunks. All others fit in one frame.
     #[must_use]
     pub const fn may_be_split(self) -> bool {
-        matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload) || self.is_of_calls()
+        matches!(self, Self::WeightsUpdate | Self::LeaseGrant | Self::FragmentUpload | Self::AgentUpload)
+            || self.is_of_calls()
     }
 
     /// Messages of these two kinds never overtake each other, whatever their sizes: calls are done in the order in which they
@@ -185,6 +192,7 @@ impl Kind {
         match self {
             Self::LeaseGrant => matches!(before, Self::LeaseGrant),
             Self::FragmentUpload => matches!(before, Self::FragmentUpload),
+            Self::AgentUpload => matches!(before, Self::AgentUpload),
             _ => self.is_of_calls() && before.is_of_calls(),
         }
     }

@@ -15,7 +15,7 @@ pub use super::external::{
 };
 
 use super::Token;
-use crate::{prelude::*, run::RunSpec};
+use crate::prelude::*;
 
 /// The first message of every peer. Frozen: it never changes, so that any two versions can refuse each other clearly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,13 +103,24 @@ pub struct Credit {
     pub bytes: u32,
 }
 
-/// A run begins; leases of it may follow.
+/// A run begins; leases of it may follow. Answered with [`RunAnswer`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStart {
     /// Number of the run on this hub.
     pub run: u32,
-    /// What the run is.
-    pub spec: RunSpec,
+    /// What the run is, as [`RunConfig::to_wire`](crate::run::RunConfig::to_wire) writes it.
+    pub config: String,
+}
+
+/// A worker's answer to [`RunStart`]: it can run leases of this run, or why not. Before it the hub grants none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunAnswer {
+    /// Number of the run.
+    pub run: u32,
+    /// 0 if it is able, else the wire form of [`InabilityKind`](super::InabilityKind).
+    pub code: u8,
+    /// Why not, for people; empty if it is able.
+    pub reason: String,
 }
 
 /// A run is over; its leases are void.
@@ -232,9 +243,45 @@ pub struct FragmentUpload {
     #[serde(with = "super::bytes")]
     pub episode_returns: Vec<u8>,
     /// Columns over all rows of all slots, little-endian, one after the other; then the cuts' bootstrap values
-    /// (32-bit floats), then their final observations, in the wire type of the column `obs`.
+    /// (32-bit floats), then their final observations, in the wire type of the column `obs`; then, of a recurrent policy,
+    /// each state at the starts of all sequences (32-bit floats). Where sequences start follows from the cuts.
     #[serde(with = "super::bytes")]
     pub data: Vec<u8>,
+    /// End of each slot's state within `states`, ascending.
+    pub state_ends: Vec<u32>,
+    /// States of the slots after their last row, one after the other.
+    #[serde(with = "super::bytes")]
+    pub states: Vec<u8>,
+}
+
+/// What a lease brought, or a part of it, in a run whose rows are by policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentUpload {
+    /// Number of the run.
+    pub run: u32,
+    /// Id of the lease.
+    pub lease: u64,
+    /// Number of the fragment.
+    pub fragment: u64,
+    /// Version of the weights that acted.
+    pub weights_version: u64,
+    /// The slots, ascending.
+    pub slots: Vec<u32>,
+    /// End of each slot's rows within `batches`, ascending.
+    pub batch_ends: Vec<u32>,
+    /// Rows of the slots, one after the other, each as [`codec::encode_multi_agent`](crate::batch::codec::encode_multi_agent)
+    /// writes it.
+    #[serde(with = "super::bytes")]
+    pub batches: Vec<u8>,
+    /// Number of finished episodes of each slot.
+    pub episodes: Vec<u32>,
+    /// Numbers of the finished episodes in their slots.
+    pub episode_numbers: Vec<u32>,
+    /// Their lengths in env steps.
+    pub episode_lens: Vec<u32>,
+    /// Their returns, little-endian 64-bit floats: sums over all agents.
+    #[serde(with = "super::bytes")]
+    pub episode_returns: Vec<u8>,
     /// End of each slot's state within `states`, ascending.
     pub state_ends: Vec<u32>,
     /// States of the slots after their last row, one after the other.
@@ -422,6 +469,8 @@ pub struct WorkerRow {
     pub steps_per_s: f32,
     /// Learner updates between the weights it acts with and the newest.
     pub weights_lag: u64,
+    /// Why it makes no rows, in words; empty while it does.
+    pub reason: String,
 }
 
 /// A worker is gone.
@@ -450,6 +499,13 @@ pub struct EnvTrace {
     /// One byte a row: 1 if the episode ended in this step.
     #[serde(with = "super::bytes")]
     pub dones: Vec<u8>,
+}
+
+/// The settings that a run on this hub may have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSchema {
+    /// Their [JSON Schema](crate::run::schema::json_schema).
+    pub schema: String,
 }
 
 /// Something a person should know.
@@ -487,34 +543,12 @@ pub struct Watch {
 }
 
 /// Begin a run on an idle hub.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartRun {
     /// Chosen by the sender; the reply carries it.
     pub request: u32,
-    /// Registered name of the environment.
-    pub env: String,
-    /// Algorithm: `ppo`.
-    pub algo: String,
-    /// Seed.
-    pub seed: u64,
-    /// Local workers to start, each of which is home to `num_envs_per_worker` slots.
-    pub num_workers: u32,
-    /// Slots per home worker.
-    pub num_envs_per_worker: u32,
-    /// Mean return of the last 100 finished episodes at which the run is solved; NaN for none.
-    pub stop_return: f32,
-    /// Env steps at which the run ends.
-    pub max_env_steps: u64,
-    /// What observations go through: `NoFilter`, `MeanStdFilter`, ….
-    pub observation_filter: String,
-    /// Which fragments make a batch: `sync`, `async` or `deadline`.
-    pub mode: String,
-    /// How many versions the weights of a batch's rows may be behind the newest; has no meaning for `sync`.
-    pub max_staleness: u64,
-    /// Env steps of a batch, rounded up to whole fragments, 0 for a fragment of every slot; for `async` alone.
-    pub batch_env_steps: u64,
-    /// Milliseconds from the begin of an iteration to its batch; for `deadline` alone.
-    pub deadline_ms: u64,
+    /// Settings of a [`RunConfig`](crate::run::RunConfig) as a JSON object; what it leaves out has its default.
+    pub settings: String,
 }
 
 /// Answer to a request.

@@ -35,16 +35,36 @@ impl Phase {
 wire_enum! {
     /// What a worker is doing, as the hub sees it.
     "state of a worker" pub WorkerState {
-        /// It waits for a lease.
+        /// Waits for a lease.
         Idle = 0,
-        /// It works on a lease and reports progress.
+        /// Works on a lease, or has not yet answered that others were faster with it.
         Sampling = 1,
-        /// Its lease ran out without progress.
+        /// Let a lease expire and has not been heard of since. Gets no lease until it speaks.
         Hung = 2,
-        /// It gets no more leases and is about to go.
+        /// Gets no more leases and is dismissed when its lease has ended.
         Leaving = 3,
-        /// It gets no more leases: it lied, or failed too often in a row.
+        /// Gets no more leases: it lied, or failed too often in a row.
         Quarantined = 4,
+        /// Has not answered whether it can run the leases of this run. Gets none until it has.
+        Unanswered = 5,
+        /// Cannot run the leases of this run, so it gets none.
+        Unable = 6,
+    }
+}
+
+impl WorkerState {
+    /// Its name, for people and programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Sampling => "sampling",
+            Self::Hung => "hung",
+            Self::Leaving => "leaving",
+            Self::Quarantined => "quarantined",
+            Self::Unanswered => "unanswered",
+            Self::Unable => "unable",
+        }
     }
 }
 

@@ -50,9 +50,11 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::LeaseRefused
         | Kind::Progress
         | Kind::FragmentUpload
+        | Kind::AgentUpload
         | Kind::WeightsApplied
         | Kind::CallResult
-        | Kind::CallProgress => matches!(role, Role::Worker),
+        | Kind::CallProgress
+        | Kind::RunAnswer => matches!(role, Role::Worker),
         Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -89,6 +91,7 @@ pub const fn allow(role: Role, kind: Kind) -> bool {
         | Kind::EnvTrace
         | Kind::Notice
         | Kind::LedgerReport
+        | Kind::RunSchema
         | Kind::Reply
         | Kind::WorkerToken
         | Kind::TokenRows
@@ -124,6 +127,7 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::EnvTrace
         | Kind::Notice
         | Kind::LedgerReport
+        | Kind::RunSchema
         | Kind::Evaluation
         | Kind::EvaluationTrace => matches!(role, Role::Viewer | Role::Operator),
         Kind::Reply | Kind::WorkerToken | Kind::TokenRows | Kind::NewToken => matches!(role, Role::Operator),
@@ -135,9 +139,11 @@ pub const fn expect(role: Role, kind: Kind) -> bool {
         | Kind::LeaseRefused
         | Kind::Progress
         | Kind::FragmentUpload
+        | Kind::AgentUpload
         | Kind::WeightsApplied
         | Kind::CallResult
         | Kind::CallProgress
+        | Kind::RunAnswer
         | Kind::Pause
         | Kind::Resume
         | Kind::Stop
@@ -186,6 +192,8 @@ WorkerSetup        from -----  to --W--
 Call               from -----  to --W--
 CallResult         from --W--  to -----
 CallProgress       from --W--  to -----
+RunAnswer          from --W--  to -----
+AgentUpload        from --W--  to -----
 RunStatus          from -----  to VO---
 Iteration          from -----  to VO---
 WorkerRow          from -----  to VO---
@@ -193,6 +201,7 @@ WorkerGone         from -----  to VO---
 EnvTrace           from -----  to VO---
 Notice             from -----  to VO---
 LedgerReport       from -----  to VO---
+RunSchema          from -----  to VO---
 Pause              from -O---  to -----
 Resume             from -O---  to -----
 Stop               from -O---  to -----

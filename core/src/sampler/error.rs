@@ -1,11 +1,12 @@
 //! Why there is no batch.
 
+use super::SlotState;
 use crate::{
     batch::BatchError,
     callbacks::CallbackError,
     env::EnvError,
     filter::FilterError,
-    ids::{AgentId, PolicyId},
+    ids::{AgentId, PolicyId, SlotId},
     policy::{PolicyError, PolicyMapError},
     prelude::*,
     preprocess::PreprocessError,
@@ -56,6 +57,17 @@ pub enum SampleError {
     /// The rows a policy wants to see cannot be had.
     #[error(transparent)]
     View(#[from] ViewError),
+    /// The state of a slot cannot be told between two fragments.
+    #[error("the state of slot {0} cannot be told: its environment has no snapshots")]
+    NoState(SlotId),
+    /// The state of a slot has more bytes than a lease may carry.
+    #[error("the state of slot {slot} has {bytes} bytes, at most {max}: its episode is too long, set `horizon`", max = SlotState::MAX_BYTES)]
+    StateTooLarge {
+        /// The slot.
+        slot: SlotId,
+        /// Its bytes.
+        bytes: usize,
+    },
     /// Rows could not be put together.
     #[error(transparent)]
     Batch(#[from] BatchError),

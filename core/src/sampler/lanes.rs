@@ -1,9 +1,9 @@
 //! Where each lane is in its slot's life.
 
-use super::{SlotState, StateError};
+use super::{Horizon, SamplerOptions, SlotState, StateError, rows::RowBuffer};
 use crate::{
     batch::EpisodeMetrics,
-    env::{AnyVectorEnv, EnvError, Moment, Moments, RowElement},
+    env::{AnyVectorEnv, EnvError, Moment, Moments, RowsMut},
     ids::SlotId,
     prelude::*,
     rng::{Purpose, Streams},
@@ -23,7 +23,10 @@ pub struct LaneStart {
 pub struct Lanes {
     moments: Vec<Moment>,
     returns: Vec<f64>,
-    max_episode_steps: u32,
+    /// Length at which an episode is truncated.
+    limit: u32,
+    /// Length at which an episode counts as terminated.
+    hard_horizon: u32,
     reset: Streams,
     env_step: Streams,
 }
@@ -36,25 +39,33 @@ pub(super) struct Flags {
 }
 
 impl Lanes {
-    /// Opens every lane of `env` and writes the first observations, row by row.
+    /// Of no slots yet, with the time limit and the horizon of the options.
+    pub(super) fn new(options: &SamplerOptions) -> Self {
+        let horizon = |means| options.horizon.filter(|_| options.horizon_means == means).unwrap_or(u32::MAX);
+        Self {
+            moments: Vec::new(),
+            returns: Vec::new(),
+            limit: options.max_episode_steps.unwrap_or(u32::MAX).min(horizon(Horizon::Truncated)),
+            hard_horizon: horizon(Horizon::LegacyHard),
+            reset: Streams::new(options.seed, Purpose::Reset),
+            env_step: Streams::new(options.seed, Purpose::EnvStep),
+        }
+    }
+
+    /// The same with every lane of `env` opened: writes the first observations, row by row, as the environment gives them.
     ///
     /// # Errors
     /// The environment's own, for example for a state that is not its.
-    pub(super) fn open<O: RowElement>(
+    pub(super) fn open(
+        &self,
         starts: &[LaneStart],
-        seed: u64,
-        max_episode_steps: Option<u32>,
         env: &mut dyn AnyVectorEnv,
-        obs: &mut [O],
+        obs: &mut RowBuffer,
     ) -> Result<Self, EnvError> {
-        let mut lanes = Self {
-            moments: Vec::with_capacity(starts.len()),
-            returns: Vec::with_capacity(starts.len()),
-            max_episode_steps: max_episode_steps.unwrap_or(u32::MAX),
-            reset: Streams::new(seed, Purpose::Reset),
-            env_step: Streams::new(seed, Purpose::EnvStep),
-        };
+        let mut lanes = Self { moments: Vec::new(), returns: Vec::new(), ..self.clone() };
         let width = env.observation_space().shape().elements();
+        obs.start(env.dtypes().0);
+        obs.resize(starts.len() * width);
         if env.num_envs() != starts.len() || width == 0 {
             let found = env.num_envs();
             return Err(EnvError::Failed(format!(
@@ -62,7 +73,8 @@ impl Lanes {
                 starts.len()
             )));
         }
-        for (lane, (start, obs)) in starts.iter().zip(obs.chunks_exact_mut(width)).enumerate() {
+        for (lane, start) in starts.iter().enumerate() {
+            let obs = obs.part_mut(lane * width..(lane + 1) * width);
             let (episode, t, episode_return) =
                 start.state.as_ref().map_or((0, 0, 0.0), |state| (state.episode, state.t, state.episode_return));
             lanes.moments.push(Moment { slot: start.slot, episode, t, agent: 0 });
@@ -70,7 +82,7 @@ impl Lanes {
             match &start.state {
                 // An episode of which nothing is known but its number begins again: with the same bits.
                 Some(state) if state.t == 0 && state.env.is_empty() => lanes.begin_episode(lane, env, obs)?,
-                Some(state) => env.restore_at(lane, &state.env, O::erase_rows_mut(obs))?,
+                Some(state) => env.restore_at(lane, &state.env, obs)?,
                 None => lanes.begin_episode(lane, env, obs)?,
             }
         }
@@ -99,19 +111,21 @@ impl Lanes {
         Moments { streams: self.env_step, lanes: &self.moments }
     }
 
-    /// Counts a step of a lane and applies the time limit. Both flags may be set.
+    /// Counts a step of a lane and applies time limit and horizon. Both flags may be set.
     pub(super) fn advance(&mut self, lane: usize, reward: f64, terminated: bool, truncated: bool) -> Flags {
         self.returns[lane] += reward;
-        self.moments[lane].t = self.moments[lane].t.saturating_add(1);
-        Flags { terminated, truncated: truncated || self.moments[lane].t >= self.max_episode_steps }
+        let t = self.moments[lane].t.saturating_add(1);
+        self.moments[lane].t = t;
+        let truncated = truncated || t >= self.limit;
+        Flags { terminated: terminated || (t >= self.hard_horizon && !truncated), truncated }
     }
 
     /// Closes a lane's episode and begins the next one, whose first observation goes to `obs`.
-    pub(super) fn next_episode<O: RowElement>(
+    pub(super) fn next_episode(
         &mut self,
         lane: usize,
         env: &mut dyn AnyVectorEnv,
-        obs: &mut [O],
+        obs: RowsMut<'_>,
     ) -> Result<EpisodeMetrics, EnvError> {
         let Moment { episode, t: len, .. } = self.moments[lane];
         let metrics = EpisodeMetrics { episode, len, episode_return: self.returns[lane] };
@@ -123,23 +137,17 @@ impl Lanes {
         Ok(metrics)
     }
 
-    fn begin_episode<O: RowElement>(
-        &self,
-        lane: usize,
-        env: &mut dyn AnyVectorEnv,
-        obs: &mut [O],
-    ) -> Result<(), EnvError> {
+    fn begin_episode(&self, lane: usize, env: &mut dyn AnyVectorEnv, obs: RowsMut<'_>) -> Result<(), EnvError> {
         let Moment { slot, episode, .. } = self.moments[lane];
-        env.reset_at(lane, &mut self.reset.at(slot, episode, 0, 0), O::erase_rows_mut(obs))
+        env.reset_at(lane, &mut self.reset.at(slot, episode, 0, 0), obs)
     }
 
-    /// The state of a lane between two fragments.
-    #[must_use]
-    pub fn state(&self, lane: usize, env: &dyn AnyVectorEnv) -> SlotState {
+    /// The state of a lane between two fragments, without memory.
+    pub(super) fn state(&self, lane: usize, env: &dyn AnyVectorEnv) -> SlotState {
         let Moment { episode, t, .. } = self.moments[lane];
         let mut snapshot = Vec::new();
         env.snapshot_at(lane, &mut snapshot);
-        SlotState { episode, t, episode_return: self.returns[lane], env: snapshot }
+        SlotState { episode, t, episode_return: self.returns[lane], env: snapshot, recurrent: Vec::new() }
     }
 }
 

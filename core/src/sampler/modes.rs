@@ -55,6 +55,35 @@ pub enum RewardClipping {
     Limit(f64),
 }
 
+impl RewardClipping {
+    /// Whether it changes rewards. [`Auto`](Self::Auto), of which only a worker's builder knows the meaning, does not.
+    pub(super) const fn is_on(self) -> bool {
+        matches!(self, Self::Sign | Self::Limit(_))
+    }
+
+    /// Clips rewards. Zero and NaN stay.
+    pub(super) fn clip(self, rewards: &mut [f32]) {
+        match self {
+            Self::Auto | Self::Off => {}
+            Self::Sign => {
+                for reward in rewards.iter_mut().filter(|reward| **reward != 0.0 && !reward.is_nan()) {
+                    *reward = if *reward > 0.0 { 1.0 } else { -1.0 };
+                }
+            }
+            Self::Limit(limit) => {
+                let limit = limit as f32;
+                for reward in rewards {
+                    *reward = match *reward {
+                        high if high > limit => limit,
+                        low if low < -limit => -limit,
+                        within => within,
+                    };
+                }
+            }
+        }
+    }
+}
+
 impl Serialize for RewardClipping {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

@@ -1,11 +1,9 @@
 //! Everything that the rest of a slot's life depends on, as bytes.
 
-use serde::{Deserialize, Serialize};
-
 use crate::prelude::*;
 
 /// State of a slot between two fragments.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlotState {
     /// Number of the open episode.
     pub episode: u32,
@@ -15,6 +13,9 @@ pub struct SlotState {
     pub episode_return: f64,
     /// Snapshot of the environment.
     pub env: Vec<u8>,
+    /// The policy's recurrent states before its next step, one after the other. Empty for a policy without memory, and
+    /// for one that begins its episode.
+    pub recurrent: Vec<f32>,
 }
 
 /// Bytes that are no slot state.
@@ -24,7 +25,7 @@ pub enum StateError {
     #[error("a slot state has at most {max} bytes, this one {0}", max = SlotState::MAX_BYTES)]
     TooLarge(usize),
     /// Written by another version.
-    #[error("the slot state has version {0}, this program reads {wanted}", wanted = SlotState::VERSION)]
+    #[error("the slot state has version {0}, this program reads 1 and 2")]
     Version(u8),
     /// Not a slot state, or damaged.
     #[error("the slot state is damaged")]
@@ -34,16 +35,23 @@ pub enum StateError {
 impl SlotState {
     /// Version of the encoding, its first byte.
     pub const VERSION: u8 = 1;
+    /// Version of the encoding of a state with recurrent states.
+    pub const WITH_MEMORY: u8 = 2;
+    /// Recurrent states have at most so many elements.
+    pub const MAX_RECURRENT: usize = 1 << 16;
     /// No episode is that long; and a step later is still a number.
     pub const MAX_T: u32 = 1 << 31;
     /// The largest encoding that is read.
     pub const MAX_BYTES: usize = 1 << 20;
 
-    /// As bytes: the version, then the fields as postcard writes them.
+    /// As bytes: the version, then the fields as postcard writes them; recurrent states only if there are any.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let version = if self.recurrent.is_empty() { Self::VERSION } else { Self::WITH_MEMORY };
+        let fields = (self.episode, self.t, self.episode_return, &self.env);
         // Writing into memory that grows cannot fail.
-        postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
+        let bytes = postcard::to_extend(&fields, vec![version]).unwrap_or_default();
+        if version == Self::VERSION { bytes } else { postcard::to_extend(&self.recurrent, bytes).unwrap_or_default() }
     }
 
     /// From bytes, which may come from anybody.
@@ -55,13 +63,27 @@ impl SlotState {
             return Err(StateError::TooLarge(bytes.len()));
         }
         let (&version, body) = bytes.split_first().ok_or(StateError::Damaged)?;
-        if version != Self::VERSION {
+        if version != Self::VERSION && version != Self::WITH_MEMORY {
             return Err(StateError::Version(version));
         }
-        match postcard::take_from_bytes::<Self>(body) {
-            Ok((state, [])) if state.episode_return.is_finite() && state.t < Self::MAX_T => Ok(state),
-            _ => Err(StateError::Damaged),
-        }
+        Self::read(version, body).ok_or(StateError::Damaged)
+    }
+
+    fn read(version: u8, body: &[u8]) -> Option<Self> {
+        let ((episode, t, episode_return, env), rest) =
+            postcard::take_from_bytes::<(u32, u32, f64, Vec<u8>)>(body).ok()?;
+        let (recurrent, rest) = match version {
+            Self::WITH_MEMORY => postcard::take_from_bytes::<Vec<f32>>(rest).ok()?,
+            _ => (Vec::new(), rest),
+        };
+        // Each state has one encoding.
+        let remembers = !recurrent.is_empty() && recurrent.len() <= Self::MAX_RECURRENT;
+        let valid = rest.is_empty()
+            && episode_return.is_finite()
+            && t < Self::MAX_T
+            && remembers == (version == Self::WITH_MEMORY)
+            && recurrent.iter().all(|value| value.is_finite());
+        valid.then_some(Self { episode, t, episode_return, env, recurrent })
     }
 }
 
@@ -71,15 +93,31 @@ mod tests {
 
     #[test]
     fn round_trip_and_damage() {
-        let state = SlotState { episode: 3, t: 70_000, episode_return: -1.5, env: vec![1, 2, 3] };
+        let state = SlotState { episode: 3, t: 70_000, episode_return: -1.5, env: vec![1, 2, 3], recurrent: vec![] };
         let bytes = state.encode();
         assert_eq!(bytes, [1, 3, 0xF0, 0xA2, 4, 0, 0, 0, 0, 0, 0, 0xF8, 0xBF, 3, 1, 2, 3]);
         assert_eq!(SlotState::decode(&bytes), Ok(state));
         assert_eq!(SlotState::decode(&bytes[..bytes.len() - 1]), Err(StateError::Damaged));
         assert_eq!(SlotState::decode(&[&bytes[..], &[0]].concat()), Err(StateError::Damaged));
-        assert_eq!(SlotState::decode(&[2]), Err(StateError::Version(2)));
+        assert_eq!(SlotState::decode(&[3]), Err(StateError::Version(3)));
         assert_eq!(SlotState::decode(&[]), Err(StateError::Damaged));
-        let endless = SlotState { episode: 0, t: u32::MAX, episode_return: 0.0, env: vec![] };
+        let endless = SlotState { t: u32::MAX, ..SlotState::default() };
         assert_eq!(SlotState::decode(&endless.encode()), Err(StateError::Damaged));
+    }
+
+    #[test]
+    fn recurrent_states_are_finite_and_bounded() {
+        let with = |recurrent| SlotState { episode: 1, env: vec![9], recurrent, ..SlotState::default() };
+        let state = with(vec![0.5, -2.0]);
+        let bytes = state.encode();
+        assert_eq!(bytes, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9, 2, 0, 0, 0, 0x3F, 0, 0, 0, 0xC0]);
+        assert_eq!(SlotState::decode(&bytes), Ok(state));
+        let without = [&[2], &with(vec![]).encode()[1..], &[0]].concat();
+        let unread = [&[1], &bytes[1..]].concat();
+        let large = with(vec![0.0; SlotState::MAX_RECURRENT + 1]).encode();
+        for bytes in [&bytes[..20], &with(vec![f32::NAN]).encode(), &without, &unread, &large] {
+            assert_eq!(SlotState::decode(bytes), Err(StateError::Damaged));
+        }
+        assert!(SlotState::decode(&with(vec![0.0; SlotState::MAX_RECURRENT]).encode()).is_ok());
     }
 }

@@ -2,6 +2,8 @@
 
 use core::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Row, ViewError, ViewRequirements,
     requirement::in_terms_of_obs,
@@ -15,7 +17,7 @@ use crate::{
 };
 
 /// What stays the same throughout a trajectory, and when it begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrajectoryStart {
     /// Id of the episode.
     pub eps_id: i64,
@@ -25,6 +27,25 @@ pub struct TrajectoryStart {
     pub env_id: i64,
     /// Step of the episode at which the first action is taken; 0 unless the agent joins later.
     pub t: i64,
+}
+
+/// What an [`AgentCollector`] knows of its trajectory between two fragments: what its views can reach.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CollectorState {
+    series: Vec<Series>,
+    start: Option<TrajectoryStart>,
+    stepped: bool,
+    next_t: i64,
+}
+
+impl CollectorState {
+    /// Whether it is of a trajectory of this agent and episode, and all its numbers are finite.
+    pub(crate) fn is_of(&self, start: TrajectoryStart) -> bool {
+        let own = self
+            .start
+            .is_some_and(|own| own.t >= 0 && TrajectoryStart { t: start.t, env_id: start.env_id, ..own } == start);
+        own && self.next_t >= 0 && self.series.iter().all(Series::is_finite)
+    }
 }
 
 /// Collects the steps of one agent and builds what models and learners want to see of them.
@@ -74,6 +95,31 @@ impl AgentCollector {
             collector.add_viewed(&state_out(index), row, Some(row));
         }
         Ok(collector)
+    }
+
+    /// What it knows of its trajectory, between two fragments.
+    pub(crate) fn state(&self) -> CollectorState {
+        let Self { series, start, stepped, next_t, .. } = self.clone();
+        // The index of the sub-environment is the worker's, not the trajectory's.
+        CollectorState { series, start: start.map(|start| TrajectoryStart { env_id: 0, ..start }), stepped, next_t }
+    }
+
+    /// Continues the trajectory of another collector with the same views. Returns false, and changes nothing, for a state
+    /// that no such collector can have; it may come from any peer.
+    #[must_use]
+    pub(crate) fn restore(&mut self, state: CollectorState) -> bool {
+        let is_step = |series: &Series| series.name != T.name() || series.check(&Row::from(&0i64)).is_ok();
+        let is_known = |series: &Series| series.is_sound(self.reach(&series.name)) && is_step(series);
+        let is_unique = |(at, series): (usize, &Series)| !state.series[..at].iter().any(|one| one.name == series.name);
+        let obs = state.series.iter().any(|series| series.is_obs);
+        let sound = state.series.iter().all(is_known)
+            && state.series.iter().enumerate().all(is_unique)
+            && state.start.is_some() == obs;
+        if sound {
+            let CollectorState { series, start, stepped, next_t } = state;
+            (self.series, self.start, self.stepped, self.next_t, self.steps) = (series, start, stepped, next_t, 0);
+        }
+        sound
     }
 
     /// The view requirements; those of `new_obs` as views of `obs`, one step later.

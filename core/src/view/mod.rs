@@ -44,6 +44,7 @@ mod single_step;
 #[cfg(test)]
 mod single_step_tests;
 
+pub(crate) use collector::CollectorState;
 pub use collector::{AgentCollector, TrajectoryStart};
 pub use requirement::{ViewRequirement, ViewRequirements, drop_unused_for_training};
 pub use rows::Row;

@@ -2,6 +2,8 @@
 
 use core::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     column::{Column, ColumnData, ColumnError, DType, RowShape},
     prelude::*,
@@ -58,7 +60,7 @@ macro_rules! values {
         }
 
         /// Elements of one type, growing.
-        #[derive(Clone, Debug)]
+        #[derive(Clone, Debug, Serialize, Deserialize)]
         pub(crate) enum Buffer {
             $($variant(Vec<$ty>)),+
         }

@@ -1,8 +1,10 @@
 //! One data column of one agent, growing step by step.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Shift, ViewError,
-    rows::{Buffer, Row, buffer_of},
+    rows::{Buffer, Row, Values, buffer_of},
     sequences::in_front,
 };
 use crate::{
@@ -13,7 +15,7 @@ use crate::{
 /// What is known of a data column: some rows from before the fragment, then the fragment's.
 ///
 /// Rows are addressed relative to the fragment's first step, so the one at 0 stands at `history` in the buffer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Series {
     pub(super) name: String,
     shape: RowShape,
@@ -38,6 +40,27 @@ impl Series {
         }
         let rows = Buffer::like(like.values);
         Self { name: name.to_string(), shape: like.shape, rows, history: 0, keep, fill: before, is_obs: is_obs(name) }
+    }
+
+    /// Whether a series from elsewhere is one between two fragments of which views reach `keep` rows back.
+    pub(super) fn is_sound(&self, keep: Option<usize>) -> bool {
+        let (width, rows, fill) = (self.shape.elements(), self.rows.values(), self.fill.values());
+        width > 0
+            && rows.dtype() == fill.dtype()
+            && fill.len() == width
+            && Some(self.keep) == keep
+            && self.history <= self.keep
+            && self.is_obs == is_obs(&self.name)
+            && self.history.checked_add(usize::from(self.is_obs)).and_then(|rows| rows.checked_mul(width))
+                == Some(rows.len())
+    }
+
+    pub(super) fn is_finite(&self) -> bool {
+        [&self.rows, &self.fill].iter().all(|buffer| match buffer.values() {
+            Values::F32(values) => values.iter().all(|value| value.is_finite()),
+            Values::F64(values) => values.iter().all(|value| value.is_finite()),
+            _ => true,
+        })
     }
 
     pub(super) fn check(&self, row: &Row<'_>) -> Result<(), ViewError> {

@@ -1,6 +1,6 @@
 //! What goes wrong when a worker is set up or used.
 
-use super::{DataParallelError, Unknown, WorkerStateError};
+use super::{DataParallelError, NeedsEpisodic, Unknown, WorkerStateError};
 use crate::{
     batch::BatchError,
     callbacks::CallbackError,
@@ -11,8 +11,8 @@ use crate::{
     ids::PolicyId,
     policy::{AllReduceError, JudgeError, PolicyError, PolicyMapError, StashError, UnknownPolicyKind},
     prelude::*,
-    run::SpecError,
-    sampler::{DriveError, SampleError},
+    run::RunConfigError,
+    sampler::SampleError,
     space::SpaceError,
 };
 
@@ -24,13 +24,16 @@ pub enum SetupError {
     Unknown(#[from] Unknown),
     /// A number is out of its range.
     #[error(transparent)]
-    Range(#[from] SpecError),
+    Range(#[from] RunConfigError),
     /// Some setting has the wrong form.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Two settings do not go together.
     #[error("{0}")]
     Conflict(&'static str),
+    /// The lockstep sampler was asked for, which cannot sample this.
+    #[error("this cannot be sampled in lockstep: {0}; leave the choice of the sampler out")]
+    NeedsEpisodic(#[from] NeedsEpisodic),
     /// Something that only a shell can do.
     #[error("'{setting}' needs {needs}, {fix}")]
     Unsupported {
@@ -278,15 +281,6 @@ pub enum RolloutError {
     /// An iterator takes every 0th item.
     #[error("a slice of samples has a step of at least 1, and starts below it")]
     BadSlice,
-}
-
-impl From<DriveError> for RolloutError {
-    fn from(error: DriveError) -> Self {
-        match error {
-            DriveError::Env(error) => Self::Sample(error.into()),
-            DriveError::Policy(source) => Self::Policy { id: PolicyId::DEFAULT, source },
-        }
-    }
 }
 
 impl From<EnvError> for RolloutError {

@@ -3,12 +3,13 @@
 use crate::{
     batch::SlotFragment,
     column::DType,
-    env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec, Moment},
+    env::{AnyVectorEnv, EnvError, Moment, RowElement},
     ids::{FragmentNo, SlotId, WeightsVersion},
-    kernels::Kernels,
-    policy::Policy,
+    policy::PolicyEntry,
     prelude::*,
-    sampler::{Collector, DriveError, LaneStart, Lockstep, Need, SlotState, drive},
+    sampler::{
+        Collector, DriveError, LaneStart, Lockstep, Need, SamplerOptions, SlotState, drive_entry, preprocessor_of,
+    },
 };
 
 /// Open lanes, one per slot.
@@ -18,32 +19,21 @@ pub(super) struct LaneSet {
 }
 
 impl LaneSet {
-    pub(super) fn open(
-        spec: &EnvSpec,
-        contexts: &[EnvContext],
-        starts: &[LaneStart],
-        seed: u64,
-        kernels: Kernels,
-    ) -> Result<Self, EnvError> {
-        Self::of(spec.make(contexts, kernels)?, starts, seed, spec.max_episode_steps)
-    }
-
-    /// Lanes of an environment that is made already.
+    /// Lanes of an environment that is made already, for a policy with its preprocessor and filter.
     pub(super) fn of(
         mut env: Box<dyn AnyVectorEnv>,
         starts: &[LaneStart],
-        seed: u64,
-        limit: Option<u32>,
+        options: &SamplerOptions,
+        entry: &PolicyEntry,
     ) -> Result<Self, EnvError> {
-        let collector = lockstep(starts, seed, limit, env.as_mut())?;
+        let collector = lockstep(starts, options, entry, env.as_mut())?;
         Ok(Self { env, collector })
     }
 
     /// Opens the same environment's lanes anew. After an error the lanes are as they were, but for those that have
     /// begun another episode.
-    pub(super) fn reopen(&mut self, starts: &[LaneStart], seed: u64, limit: Option<u32>) -> Result<(), EnvError> {
-        self.collector = lockstep(starts, seed, limit, self.env.as_mut())?;
-        Ok(())
+    pub(super) fn reopen(&mut self, starts: &[LaneStart]) -> Result<(), EnvError> {
+        self.collector.reopen(starts, self.env.as_mut())
     }
 
     /// Where each lane is.
@@ -60,15 +50,18 @@ impl LaneSet {
         self.collector.begin(fragment, version, steps);
     }
 
-    /// Goes on for at most `max_steps` steps of all lanes; the fragments if they are ready.
+    /// Takes at most `max_steps` steps of all lanes; the fragments if they are ready.
     pub(super) fn advance(
         &mut self,
-        policy: &mut dyn Policy,
+        entry: &mut PolicyEntry,
         max_steps: u32,
     ) -> Result<(u32, Option<Vec<SlotFragment>>), DriveError> {
-        let steps = drive(self.collector.as_mut(), self.env.as_mut(), policy, max_steps)?;
-        let ready = self.collector.need() == Need::Nothing;
-        Ok((steps, ready.then(|| self.collector.take(self.env.as_ref()))))
+        let steps = drive_entry(self.collector.as_mut(), self.env.as_mut(), entry, max_steps)?;
+        Ok((steps, self.take_ready()))
+    }
+
+    fn take_ready(&mut self) -> Option<Vec<SlotFragment>> {
+        (self.collector.need() == Need::Nothing).then(|| self.collector.take(self.env.as_ref()))
     }
 
     /// Env steps of the fragment in the making, of all lanes together.
@@ -83,7 +76,17 @@ impl LaneSet {
     /// State of a slot between two fragments, if it has a lane here.
     pub(super) fn state(&self, slot: SlotId) -> Option<SlotState> {
         let lane = self.slots().position(|s| s == slot)?;
-        Some(self.collector.lanes().state(lane, self.env.as_ref()))
+        Some(self.collector.state(lane, self.env.as_ref()))
+    }
+
+    /// See [`Collector::seen`].
+    pub(super) fn seen(&self, lane: usize) -> Vec<f64> {
+        self.collector.seen(lane)
+    }
+
+    /// See [`Collector::set_seen`].
+    pub(super) fn set_seen(&mut self, lane: usize, row: &[f64]) -> bool {
+        self.collector.set_seen(lane, row)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -91,36 +94,29 @@ impl LaneSet {
     }
 }
 
-/// Whether actions of this type can be sampled in lockstep.
-pub(super) fn takes_actions(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::I64 | DType::U8)
-}
-
-/// The collector for an environment's element types: any observation, and the actions that
-/// [`takes_actions`] names.
+/// The collector for the type of the observations that the policy sees.
 fn lockstep(
     starts: &[LaneStart],
-    seed: u64,
-    limit: Option<u32>,
+    options: &SamplerOptions,
+    entry: &PolicyEntry,
     env: &mut dyn AnyVectorEnv,
 ) -> Result<Box<dyn Collector>, EnvError> {
-    macro_rules! by_type {
-        ($($obs:ident($o:ty)),+; $actions:tt) => {
-            match env.dtypes().0 {
-                $(DType::$obs => by_type!($o; $actions),)+
-            }
-        };
-        ($o:ty; [$($action:ident($a:ty)),+]) => {
-            match env.dtypes() {
-                $((_, DType::$action) => Ok(Box::new(Lockstep::<$o, $a>::new(starts, seed, limit, env)?)),)+
-                (_, action) => Err(EnvError::Failed(format!(
-                    "{action} actions cannot be sampled, only those of float32, int64 and uint8"
-                ))),
-            }
-        };
+    fn make<O: RowElement>(
+        starts: &[LaneStart],
+        options: &SamplerOptions,
+        entry: &PolicyEntry,
+        env: &mut dyn AnyVectorEnv,
+    ) -> Result<Box<dyn Collector>, EnvError> {
+        Ok(Box::new(Lockstep::<O>::through(starts, options, entry, env)?))
     }
-    by_type! {
-        F32(f32), F64(f64), I32(i32), I64(i64), U8(u8), Bool(bool);
-        [F32(f32), I64(i64), U8(u8)]
-    }
+    let obs = if preprocessor_of(entry).is_some() { DType::F32 } else { env.dtypes().0 };
+    let make = match obs {
+        DType::F32 => make::<f32>,
+        DType::F64 => make::<f64>,
+        DType::I32 => make::<i32>,
+        DType::I64 => make::<i64>,
+        DType::U8 => make::<u8>,
+        DType::Bool => make::<bool>,
+    };
+    make(starts, options, entry, env)
 }

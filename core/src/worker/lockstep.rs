@@ -1,4 +1,4 @@
-//! The fast sampler of plain single agents, behind the interface of all samplers.
+//! The fast sampler of single agents, behind the interface of all samplers.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,24 +7,26 @@ use crate::{
     batch::{AnyBatch, CutReason, SlotFragment},
     env::{AnyVectorEnv, EnvError, Moment, SubEnv},
     episode::{Losses, RolloutMetrics, SamplerPerf},
-    ids::{AgentId, FragmentNo, PolicyId, SlotId, WeightsVersion, eps_id},
-    policy::{PolicyMapError, Postprocessing},
+    ids::{AgentId, FragmentNo, PolicyId, SlotId, eps_id},
+    policy::{PolicyEntry, PolicyMapError, Postprocessing},
     postprocess::{Finisher, PostprocessError},
     prelude::*,
-    sampler::{Budget, DriveError, Interrupt, LaneStart, SampleError, SamplerHost, SamplerInput, SlotState},
+    sampler::{
+        Budget, DriveError, Interrupt, LaneStart, SampleError, SamplerHost, SamplerInput, SamplerOptions, SlotState,
+    },
     time::Micros,
     worker::SetupError,
 };
 
-/// The most bytes that a sample's observations have, where memory has as many; a step counts at least 64.
+/// The most bytes that a sample's observations and states have, where memory has as many; a step counts at least 64.
 const MAX_FRAGMENT_BYTES: u64 = 1 << 34;
 
 /// All environments of a worker as lanes that step together. Every batch holds a fragment of each.
 pub(super) struct LockstepSampler {
     lanes: LaneSet,
-    seed: u64,
-    limit: Option<u32>,
-    steps: u32,
+    options: SamplerOptions,
+    /// What a row takes: the environment's observation, what the policy sees of it, and its states.
+    row_bytes: u64,
     next: FragmentNo,
     finisher: Finisher,
     episodes: Vec<RolloutMetrics>,
@@ -44,24 +46,33 @@ struct Open {
     /// What it has taken so far.
     took: Micros,
     /// Where the lanes were when it began, if it may rest.
-    starts: Vec<LaneStart>,
+    starts: Vec<Start>,
+}
+
+/// Where a lane is between two fragments.
+#[derive(Clone)]
+struct Start {
+    lane: LaneStart,
+    /// See [`Collector::seen`](crate::sampler::Collector::seen).
+    seen: Vec<f64>,
 }
 
 impl LockstepSampler {
     pub(super) fn new(
         env: Box<dyn AnyVectorEnv>,
-        slots: &[SlotId],
-        seed: u64,
-        limit: Option<u32>,
-        steps: u32,
+        options: SamplerOptions,
+        entry: &PolicyEntry,
     ) -> Result<Self, EnvError> {
-        let starts: Vec<LaneStart> = slots.iter().map(|&slot| LaneStart { slot, state: None }).collect();
-        let lanes = LaneSet::of(env, &starts, seed, limit)?;
+        let starts: Vec<LaneStart> = options.slots.iter().map(|&(slot, _)| LaneStart { slot, state: None }).collect();
+        let bytes = |elements: usize, bytes: usize| (elements as u64).saturating_mul(bytes as u64);
+        let observed = bytes(env.observation_space().shape().elements(), env.dtypes().0.size());
+        let preprocessed = entry.preprocessor.as_ref().map_or(0, |stage| bytes(stage.output_len(), size_of::<f32>()));
+        let recurrent = bytes(entry.policy.state_lens().iter().sum(), size_of::<f32>());
+        let lanes = LaneSet::of(env, &starts, &options, entry)?;
         Ok(Self {
             lanes,
-            seed,
-            limit,
-            steps,
+            options,
+            row_bytes: observed.saturating_add(preprocessed).saturating_add(recurrent),
             next: FragmentNo(0),
             finisher: Finisher::default(),
             episodes: Vec::new(),
@@ -77,10 +88,8 @@ impl LockstepSampler {
     ///
     /// # Errors
     /// [`SetupError::Conflict`].
-    pub(super) fn check_size(&mut self, steps: u32) -> Result<(), SetupError> {
-        let env = self.lanes.env_mut();
-        let (lanes, width) = (env.num_envs() as u64, env.observation_space().shape().elements() as u64);
-        let bytes = width.saturating_mul(env.dtypes().0.size() as u64).max(64);
+    pub(super) fn check_size(&self, steps: u32) -> Result<(), SetupError> {
+        let (lanes, bytes) = (self.lanes.len() as u64, self.row_bytes.max(64));
         if (u64::from(steps) + 1).saturating_mul(lanes).saturating_mul(bytes)
             > MAX_FRAGMENT_BYTES.min(isize::MAX as u64)
         {
@@ -112,10 +121,10 @@ impl LockstepSampler {
         let at_once = if host.interrupt.is_some() || !budget.is_endless() { 1 } else { u32::MAX };
         let (clock, begun) = (host.clock, (host.clock)());
         let interrupt = host.interrupt;
-        let policy = host.policies.policy_mut(&PolicyId::DEFAULT).map_err(missing)?;
+        let entry = host.policies.get_mut(&PolicyId::DEFAULT).map_err(missing)?;
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => self.begin(steps, policy.weights().version(), !budget.is_endless())?,
+            None => self.begin(steps, entry, !budget.is_endless())?,
         };
         let fragments = loop {
             if let Err(stopped) = interrupt.map_or(Ok(()), Interrupt::check) {
@@ -126,13 +135,10 @@ impl LockstepSampler {
                 self.open = Some(open);
                 return Ok(None);
             }
-            match self.lanes.advance(policy, at_once) {
+            match self.lanes.advance(entry, at_once) {
                 Ok((_, Some(fragments))) => break fragments,
                 Ok(_) => {}
-                Err(DriveError::Env(error)) => return Err(self.lose(error.into())),
-                Err(DriveError::Policy(source)) => {
-                    return Err(self.lose(SampleError::Policy { id: PolicyId::DEFAULT, source }));
-                }
+                Err(error) => return Err(self.lose(failed(error))),
             }
         };
         let took = (open.took + clock().since(begun)).0 as f64 / 1_000.0;
@@ -145,19 +151,33 @@ impl LockstepSampler {
     }
 
     /// Begins a fragment, which may rest before it is done.
-    fn begin(&mut self, steps: u32, version: WeightsVersion, may_rest: bool) -> Result<Open, EnvError> {
+    fn begin(&mut self, steps: u32, entry: &PolicyEntry, may_rest: bool) -> Result<Open, EnvError> {
         if self.lost {
             self.begin_again()?;
         }
         let starts = if may_rest { self.starts() } else { Vec::new() };
-        self.lanes.begin(self.next, version, steps);
+        self.lanes.begin(self.next, entry.policy.weights().version(), steps);
         self.next.0 += 1;
         Ok(Open { steps, took: Micros(0), starts })
     }
 
     /// Where the lanes are between two fragments.
-    fn starts(&self) -> Vec<LaneStart> {
-        self.lanes.slots().map(|slot| LaneStart { slot, state: self.lanes.state(slot) }).collect()
+    fn starts(&self) -> Vec<Start> {
+        let start = |(lane, slot)| Start {
+            lane: LaneStart { slot, state: self.lanes.state(slot) },
+            seen: self.lanes.seen(lane),
+        };
+        self.lanes.slots().enumerate().map(start).collect()
+    }
+
+    /// Goes on from there. After an error the lanes are as they were, but for those that have begun another episode; also
+    /// for what a filter cannot have made.
+    fn reopen(&mut self, starts: &[Start]) -> Result<(), EnvError> {
+        let lanes: Vec<LaneStart> = starts.iter().map(|start| start.lane.clone()).collect();
+        self.lanes.reopen(&lanes)?;
+        let mut seen = starts.iter().map(|start| &start.seen).enumerate();
+        let wrong = seen.find(|(lane, seen)| !self.lanes.set_seen(*lane, seen));
+        wrong.map_or(Ok(()), |(_, seen)| Err(EnvError::BadSnapshot(size_of_val(&**seen))))
     }
 
     /// Goes back to where the fragment in the making began.
@@ -165,7 +185,7 @@ impl LockstepSampler {
         let Some(open) = self.open.take() else { return Ok(()) };
         self.count_lost();
         self.next.0 -= 1;
-        self.lanes.reopen(&open.starts, self.seed, self.limit)
+        self.reopen(&open.starts)
     }
 
     fn count_lost(&mut self) {
@@ -184,15 +204,10 @@ impl LockstepSampler {
     fn begin_again(&mut self) -> Result<(), EnvError> {
         let next = |moment: &Moment| LaneStart {
             slot: moment.slot,
-            state: Some(SlotState {
-                episode: moment.episode.wrapping_add(1),
-                t: 0,
-                episode_return: 0.0,
-                env: Vec::new(),
-            }),
+            state: Some(SlotState { episode: moment.episode.wrapping_add(1), ..SlotState::default() }),
         };
         let starts: Vec<LaneStart> = self.lanes.moments().iter().map(next).collect();
-        self.lanes.reopen(&starts, self.seed, self.limit)?;
+        self.lanes.reopen(&starts)?;
         self.lost = false;
         Ok(())
     }
@@ -218,6 +233,15 @@ impl LockstepSampler {
     }
 }
 
+fn failed(error: DriveError) -> SampleError {
+    match error {
+        DriveError::Env(error) => error.into(),
+        DriveError::Policy(source) => SampleError::Policy { id: PolicyId::DEFAULT, source },
+        DriveError::Preprocess(source) => SampleError::Preprocess { agent: AgentId::SINGLE, source },
+        DriveError::Filter(error) => error.into(),
+    }
+}
+
 fn missing(error: PolicyMapError) -> SampleError {
     match error {
         PolicyMapError::Unknown(unknown) => SampleError::UnknownPolicy {
@@ -235,6 +259,7 @@ struct LaneState {
     slot: SlotId,
     steps: u64,
     state: Vec<u8>,
+    seen: Vec<f64>,
 }
 
 impl SamplerInput for LockstepSampler {
@@ -247,7 +272,7 @@ impl SamplerInput for LockstepSampler {
         host: &mut SamplerHost<'_>,
         budget: &mut Budget,
     ) -> Result<Option<AnyBatch>, SampleError> {
-        let Some(fragments) = self.fragments(self.steps, host, budget)? else { return Ok(None) };
+        let Some(fragments) = self.fragments(self.options.fragment_length, host, budget)? else { return Ok(None) };
         let rows: usize = fragments.iter().map(|fragment| fragment.rows.len()).sum();
         let policy = host.policies.policy_mut(&PolicyId::DEFAULT).map_err(missing)?;
         let config = match policy.postprocessing() {
@@ -291,8 +316,8 @@ impl SamplerInput for LockstepSampler {
             Some(open) => (self.next.0 - 1, open.starts.clone()),
             None => (self.next.0, self.starts()),
         };
-        let state = |LaneStart { slot, state }| {
-            Some(LaneState { slot, steps: self.finisher.steps(slot), state: state?.encode() })
+        let state = |Start { lane: LaneStart { slot, state }, seen }| {
+            Some(LaneState { slot, steps: self.finisher.steps(slot), state: state?.encode(), seen })
         };
         let states: Vec<LaneState> = starts.into_iter().filter_map(state).collect();
         // Writing into memory that grows cannot fail.
@@ -313,13 +338,14 @@ impl SamplerInput for LockstepSampler {
         let before = self.starts();
         let mut starts = before.clone();
         for start in &mut starts {
-            if let Some(found) = states.iter().find(|state| state.slot == start.slot) {
-                start.state = Some(SlotState::decode(&found.state).map_err(|_| damaged())?);
+            if let Some(found) = states.iter().find(|state| state.slot == start.lane.slot) {
+                start.lane.state = Some(SlotState::decode(&found.state).map_err(|_| damaged())?);
+                start.seen.clone_from(&found.seen);
             }
         }
-        if let Err(error) = self.lanes.reopen(&starts, self.seed, self.limit) {
+        if let Err(error) = self.reopen(&starts) {
             // What was there before is a state of this environment.
-            self.lanes.reopen(&before, self.seed, self.limit)?;
+            self.reopen(&before)?;
             return Err(error.into());
         }
         (self.next, self.lost) = (FragmentNo(next), false);

@@ -14,9 +14,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod agent_lanes;
 mod builder;
 mod command;
-pub mod config;
 mod data_parallel;
 mod error;
 mod fingerprint;
@@ -29,17 +29,18 @@ mod registry;
 mod rollout;
 mod runner;
 mod session;
-mod spec;
 
+pub use crate::run::{
+    BadAmount, FragmentLength, InputSource, PolicyConfig, RolloutConfig, WorkerSpec, rollout as config,
+};
 pub use builder::{
-    AsyncSampling, Clock, HostFacts, MovedEnvs, MovedSampler, NewPolicy, PolicyClass, RemoteEnvSpec, RemoteEnvs,
-    RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
+    AsyncSampling, Clock, HostFacts, LearningParts, MovedEnvs, MovedSampler, NeedsEpisodic, NewPolicy, PolicyClass,
+    RemoteEnvSpec, RemoteEnvs, RolloutWorkerBuilder, SamplerChoice, Shell, ValidateEnv,
 };
 pub use command::{
     CalledWorker, CommandError, CommandErrorKind, Guard, PolicyRoles, TrainedPolicies, WorkerAnswer, WorkerCommand,
     WorkerSetup,
 };
-pub use config::{FragmentLength, InputSource, PolicyConfig, RolloutConfig};
 pub use data_parallel::{DataParallelConfig, DataParallelError, JoinRequest, JoiningPolicy};
 pub use error::{RolloutError, SetupError};
 pub use fingerprint::{core_fingerprint, rollout_hash};
@@ -55,4 +56,3 @@ pub use rollout::{
 };
 pub use runner::{Advance, RunnerError, SlotRunner};
 pub use session::{SessionCounters, SessionState, WorkerSession};
-pub use spec::{BadAmount, WorkerSpec};

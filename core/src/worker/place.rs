@@ -1,9 +1,6 @@
 //! Which worker of a run this is.
 
-use crate::{
-    ids::SlotId,
-    run::{HomeIndex, RunSpec},
-};
+use crate::ids::{HomeIndex, SlotId};
 
 /// A worker's place in its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +54,7 @@ impl WorkerPlace {
     }
 
     /// The most environments of a worker.
-    pub(crate) const MAX_ENVS: u32 = RunSpec::MAX_SLOTS;
+    pub(crate) const MAX_ENVS: u32 = SlotId::MAX_PER_RUN;
 
     /// The most steps of a sample, of all environments together.
     pub(crate) const MAX_STEPS_PER_SAMPLE: u64 = 1 << 26;

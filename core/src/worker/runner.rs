@@ -1,31 +1,35 @@
 //! The part of a worker in a group that runs leases. No protocol in here.
 
-use super::lane_set::LaneSet;
+use super::{RolloutWorkerBuilder, SetupError, agent_lanes::AgentLanes, builder::LeaseParts, lane_set::LaneSet};
 use crate::{
     batch::SlotFragment,
-    env::{EnvContext, EnvError, EnvRegistry, EnvSpec, UnknownEnv},
-    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
-    kernels::Kernels,
+    env::{EnvContext, EnvError, EnvStart},
+    ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
-    policy::{MlpPolicy, MlpPolicySpec, Policy, PolicyError, init_weights},
+    policy::PolicyError,
     prelude::*,
-    run::{RunSpec, SpecError},
-    sampler::{DriveError, LaneStart, StateError},
-    weights::Weights,
+    run::RunConfig,
+    sampler::{DriveError, FragmentLayout, LaneStart, SampleError, StateError},
+    weights::{Weights, WeightsError},
 };
 
 /// Runs leases of one run, one at a time.
 pub struct SlotRunner {
-    run: RunSpec,
-    env: EnvSpec,
-    kernels: Kernels,
-    policy: MlpPolicy,
+    run: RunConfig,
+    parts: LeaseParts,
     /// The lanes of the latest lease: one set of all its slots, or one for each if they are worked on in turn.
-    lanes: Vec<LaneSet>,
+    lanes: Vec<Lanes>,
+    version: WeightsVersion,
     /// The fragment for which the lanes stand ready, while no lease is running.
     next: FragmentNo,
     lease: Option<Running>,
     in_turn: bool,
+}
+
+/// Slots that are worked on together, by the collector that fits.
+enum Lanes {
+    Lockstep(LaneSet),
+    Agents(Box<AgentLanes>),
 }
 
 struct Running {
@@ -69,12 +73,6 @@ pub enum Advance {
 /// Why a lease or weights could not be taken, or a lease could not be finished.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RunnerError {
-    /// The environment is not registered.
-    #[error(transparent)]
-    UnknownEnv(#[from] UnknownEnv),
-    /// The run's description makes no sense.
-    #[error(transparent)]
-    Spec(#[from] SpecError),
     /// Another lease is running.
     #[error("lease {0} is still running")]
     Busy(LeaseId),
@@ -114,6 +112,12 @@ pub enum RunnerError {
     /// The policy does not fit, or failed.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The weights are not those of the run's policies.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// Sampling several agents, or the user's code, failed.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
 }
 
 impl From<DriveError> for RunnerError {
@@ -121,37 +125,35 @@ impl From<DriveError> for RunnerError {
         match error {
             DriveError::Env(error) => Self::Env(error),
             DriveError::Policy(error) => Self::Policy(error),
+            DriveError::Preprocess(error) => Self::Policy(PolicyError::Failed(error.to_string())),
+            DriveError::Filter(error) => Self::Policy(error.into()),
         }
     }
 }
 
 impl SlotRunner {
-    /// Gets ready for a run. The policy has the run's first weights, version 0.
+    /// Gets ready for a run, with the names, kernels and shell of a builder. The policy has the run's first weights,
+    /// version 0.
     ///
     /// # Errors
-    /// [`RunnerError`] for an unknown environment or a run that makes no sense.
-    pub fn new(run: &RunSpec, envs: &EnvRegistry, kernels: Kernels) -> Result<Self, RunnerError> {
-        run.check()?;
-        let env = envs.spec(&run.env)?.clone();
-        let policy = MlpPolicySpec::for_spaces(&env.spaces_in(&EnvContext::of_slot(run, SlotId(0)))?, &run.hidden)?;
-        let weights = init_weights(&policy, run.seed)?;
-        let policy = MlpPolicy::new(policy, weights, run.seed, kernels)?;
-        Ok(Self {
-            run: run.clone(),
-            env,
-            kernels,
-            policy,
-            lanes: Vec::new(),
-            next: FragmentNo(0),
-            lease: None,
-            in_turn: false,
-        })
+    /// [`SetupError`] if the run cannot be sampled here: an unknown environment or kind of policy, settings that make no
+    /// sense.
+    pub fn new(run: &RunConfig, builder: RolloutWorkerBuilder) -> Result<Self, SetupError> {
+        let parts = builder.lease_parts(run)?;
+        let (version, next) = (WeightsVersion(0), FragmentNo(0));
+        Ok(Self { run: run.clone(), parts, lanes: Vec::new(), version, next, lease: None, in_turn: false })
+    }
+
+    /// What the rows of its fragments hold.
+    #[must_use]
+    pub fn layout(&self) -> &FragmentLayout {
+        &self.parts.layout
     }
 
     /// Version of the weights that act.
     #[must_use]
     pub fn weights_version(&self) -> WeightsVersion {
-        self.policy.weights().version()
+        self.version
     }
 
     /// Acts with other weights from the next lease on.
@@ -161,7 +163,23 @@ impl SlotRunner {
     /// [`RunnerError::Policy`] when they do not fit.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), RunnerError> {
         self.check_idle()?;
-        Ok(self.policy.set_weights(weights)?)
+        let policies = &mut self.parts.host.policies;
+        let ids: Vec<PolicyId> = policies.ids().cloned().collect();
+        let mut before = Vec::with_capacity(ids.len());
+        for (id, weights) in weights.of_policies(&ids)? {
+            let policy = policies.policy_mut(&id).map_err(SampleError::from)?;
+            let old = policy.weights().clone();
+            if let Err(error) = policy.set_weights(&weights) {
+                // One version acts: those that have the new weights get back what they had.
+                for (id, old) in before {
+                    policies.policy_mut(&id).map_err(SampleError::from)?.set_weights(&old)?;
+                }
+                return Err(error.into());
+            }
+            before.push((id, old));
+        }
+        self.version = weights.version();
+        Ok(())
     }
 
     /// From the next lease on, works on one slot after the other and hands each over when it is done, or on all together.
@@ -181,7 +199,7 @@ impl SlotRunner {
             self.lanes = self.open(&lease)?;
         }
         for lanes in &mut self.lanes {
-            lanes.begin(lease.fragment, lease.weights_version, self.run.rollout_fragment_length);
+            lanes.begin(lease.fragment, lease.weights_version, self.run.fragment_length());
         }
         self.lease = Some(Running { id: lease.id, fragment: lease.fragment, env_steps: 0, turn: 0 });
         Ok(())
@@ -194,11 +212,11 @@ impl SlotRunner {
     pub fn advance(&mut self, max_vector_steps: u32) -> Result<Advance, RunnerError> {
         let Some(running) = &mut self.lease else { return Ok(Advance::Idle) };
         let Some(lanes) = self.lanes.get_mut(running.turn) else { return Ok(Advance::Idle) };
-        let (steps, fragments) = match lanes.advance(&mut self.policy, max_vector_steps) {
+        let (steps, fragments) = match lanes.advance(&mut self.parts, max_vector_steps) {
             Ok(progress) => progress,
             Err(error) => {
                 self.abandon();
-                return Err(error.into());
+                return Err(error);
             }
         };
         running.env_steps += u64::from(steps) * lanes.len() as u64;
@@ -262,7 +280,7 @@ impl SlotRunner {
         if !ascending || lease.slots.is_empty() {
             return Err(RunnerError::BadSlots);
         }
-        let num_slots = self.run.num_slots;
+        let num_slots = self.run.num_slots();
         match lease.slots.iter().find(|leased| leased.slot.0 >= num_slots) {
             Some(leased) => Err(RunnerError::NoSuchSlot { slot: leased.slot, num_slots }),
             None => Ok(()),
@@ -275,35 +293,105 @@ impl SlotRunner {
         self.next == lease.fragment
             && lease.slots.iter().all(|leased| leased.source == SlotSource::Held)
             && sets.len() == self.lanes.len()
-            && sets.zip(&self.lanes).all(|(set, lanes)| lanes.slots().eq(set.iter().map(|leased| leased.slot)))
+            && sets
+                .zip(&self.lanes)
+                .all(|(set, lanes)| lanes.slots().into_iter().eq(set.iter().map(|leased| leased.slot)))
     }
 
     /// Slots of a lease that are worked on together.
     fn slots_per_set(&self, lease: &Lease) -> usize {
-        if self.in_turn { 1 } else { lease.slots.len().max(1) }
+        let together = !self.in_turn && (self.is_lockstep() || self.parts.keeps_step());
+        if together { lease.slots.len().max(1) } else { 1 }
     }
 
-    fn open(&self, lease: &Lease) -> Result<Vec<LaneSet>, RunnerError> {
-        let starts: Vec<LaneStart> =
+    fn is_lockstep(&self) -> bool {
+        matches!(self.parts.layout, FragmentLayout::Lane { .. })
+    }
+
+    fn open(&mut self, lease: &Lease) -> Result<Vec<Lanes>, RunnerError> {
+        let starts: Vec<(SlotId, Option<Vec<u8>>)> =
             lease.slots.iter().map(|leased| self.start(lease.fragment, leased)).collect::<Result<_, _>>()?;
-        let contexts: Vec<EnvContext> = starts.iter().map(|start| EnvContext::of_slot(&self.run, start.slot)).collect();
-        let sets = contexts.chunks(self.slots_per_set(lease)).zip(starts.chunks(self.slots_per_set(lease)));
-        let open = |(contexts, starts)| LaneSet::open(&self.env, contexts, starts, self.run.seed, self.kernels);
-        Ok(sets.map(open).collect::<Result<_, _>>()?)
+        starts.chunks(self.slots_per_set(lease)).map(|starts| self.open_set(starts)).collect()
     }
 
-    fn start(&self, fragment: FragmentNo, leased: &LeasedSlot) -> Result<LaneStart, RunnerError> {
+    fn open_set(&mut self, starts: &[(SlotId, Option<Vec<u8>>)]) -> Result<Lanes, RunnerError> {
+        let context = |slot: &SlotId| self.run.env_context(*slot);
+        let parts = &mut self.parts;
+        if let FragmentLayout::Lane { .. } = parts.layout {
+            let contexts: Vec<EnvContext> = starts.iter().map(|(slot, _)| context(slot)).collect();
+            let decode = |(slot, state): &(SlotId, Option<Vec<u8>>)| match state {
+                None => Ok(LaneStart { slot: *slot, state: None }),
+                Some(state) => {
+                    LaneStart::decode(*slot, state).map_err(|source| RunnerError::State { slot: *slot, source })
+                }
+            };
+            let starts: Vec<LaneStart> = starts.iter().map(decode).collect::<Result<_, _>>()?;
+            let entry = parts.host.policies.get_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
+            let envs = parts.envs.make_lanes(&contexts)?;
+            return Ok(Lanes::Lockstep(LaneSet::of(envs, &starts, &parts.options, entry)?));
+        }
+        let env_start = |(slot, _): &(SlotId, _)| EnvStart { slot: *slot, episode: 0, context: context(slot) };
+        let envs = parts.envs.make_base(starts.iter().map(env_start).collect(), parts.options.seed)?;
+        let home = starts.first().map_or(1, |(slot, _)| self.run.home(*slot).worker_index);
+        Ok(Lanes::Agents(Box::new(AgentLanes::open(envs, starts, home, &parts.options, &mut parts.host)?)))
+    }
+
+    /// A slot with its state; none for one that begins its first episode.
+    fn start(&self, fragment: FragmentNo, leased: &LeasedSlot) -> Result<(SlotId, Option<Vec<u8>>), RunnerError> {
         let slot = leased.slot;
-        match &leased.source {
-            SlotSource::New => Ok(LaneStart { slot, state: None }),
-            SlotSource::State(bytes) => {
-                LaneStart::decode(slot, bytes).map_err(|source| RunnerError::State { slot, source })
-            }
+        let state = match &leased.source {
+            SlotSource::New => None,
+            SlotSource::State(bytes) => Some(bytes.clone()),
             SlotSource::Held => {
                 let lanes = if self.next == fragment { &self.lanes[..] } else { &[] };
-                let state = lanes.iter().find_map(|lanes| lanes.state(slot)).ok_or(RunnerError::NotHeld(slot))?;
-                Ok(LaneStart { slot, state: Some(state) })
+                Some(lanes.iter().find_map(|lanes| lanes.state(slot)).ok_or(RunnerError::NotHeld(slot))?)
             }
+        };
+        Ok((slot, state))
+    }
+}
+
+impl Lanes {
+    fn begin(&mut self, fragment: FragmentNo, version: WeightsVersion, steps: u32) {
+        match self {
+            Self::Lockstep(lanes) => lanes.begin(fragment, version, steps),
+            Self::Agents(lanes) => lanes.begin(fragment, version),
+        }
+    }
+
+    /// Takes at most `max_steps` steps of all slots; the fragments if they are ready.
+    fn advance(
+        &mut self,
+        parts: &mut LeaseParts,
+        max_steps: u32,
+    ) -> Result<(u32, Option<Vec<SlotFragment>>), RunnerError> {
+        match self {
+            Self::Lockstep(lanes) => {
+                let entry = parts.host.policies.get_mut(&PolicyId::DEFAULT).map_err(SampleError::from)?;
+                Ok(lanes.advance(entry, max_steps)?)
+            }
+            Self::Agents(lanes) => Ok(lanes.advance(&mut parts.host, max_steps)?),
+        }
+    }
+
+    fn slots(&self) -> Vec<SlotId> {
+        match self {
+            Self::Lockstep(lanes) => lanes.slots().collect(),
+            Self::Agents(lanes) => lanes.slots().to_vec(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Lockstep(lanes) => lanes.len(),
+            Self::Agents(lanes) => lanes.slots().len(),
+        }
+    }
+
+    fn state(&self, slot: SlotId) -> Option<Vec<u8>> {
+        match self {
+            Self::Lockstep(lanes) => lanes.state(slot).map(|state| state.encode()),
+            Self::Agents(lanes) => lanes.state(slot),
         }
     }
 }

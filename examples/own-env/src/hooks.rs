@@ -1,10 +1,12 @@
-//! Functions at fixed points of sampling, and one that can be sent to a worker by its name.
+//! Functions at fixed points of sampling and of a run, and one that can be sent to a worker by its name.
+
+use std::collections::BTreeMap;
 
 use rollmesh_core::{
     callbacks::{CallbackError, Callbacks, EpisodeHook, WorkerInfo},
     config::Config,
     env::{EnvError, Rng, SubEnv},
-    episode::Episode,
+    episode::{Episode, RolloutMetrics},
     ids::{AgentId, PolicyId},
     worker::RolloutWorker,
 };
@@ -26,6 +28,36 @@ impl Callbacks for CountCatches {
         if fault.is_none() {
             hook.episode.custom_metrics.insert("caught".into(), f64::from(u8::from(caught)));
         }
+        Ok(())
+    }
+}
+
+/// Writes a line to standard error at each stage of a run.
+pub(crate) struct LogStages;
+
+impl Callbacks for LogStages {
+    fn on_algorithm_init(&mut self, worker: &WorkerInfo) -> Result<(), CallbackError> {
+        eprintln!("stage: worker {} is set up", worker.worker_index);
+        Ok(())
+    }
+
+    fn on_checkpoint_loaded(&mut self, _worker: &WorkerInfo) -> Result<(), CallbackError> {
+        eprintln!("stage: checkpoint loaded");
+        Ok(())
+    }
+
+    fn on_train_result(&mut self, results: &mut BTreeMap<String, f64>) -> Result<(), CallbackError> {
+        eprintln!("stage: trained, {} numbers", results.len());
+        Ok(())
+    }
+
+    fn on_evaluate_start(&mut self, _worker: &WorkerInfo) -> Result<(), CallbackError> {
+        eprintln!("stage: evaluation begins");
+        Ok(())
+    }
+
+    fn on_evaluate_end(&mut self, _worker: &WorkerInfo, episodes: &[RolloutMetrics]) -> Result<(), CallbackError> {
+        eprintln!("stage: evaluation of {} episodes ends", episodes.len());
         Ok(())
     }
 }

@@ -1,14 +1,16 @@
-//! A crate with environments, a policy, callbacks and functions of its own. All that other processes hear of them are
+//! A crate with environments, policies, callbacks and functions of its own. All that other processes hear of them are
 //! their names: the same program is command line, hub and worker, and knows all of it.
 
 mod corridor;
 mod hooks;
 mod hunt;
 mod steady;
+mod tally;
 
 pub use corridor::Corridor;
 pub use hunt::Hunt;
 pub use steady::Steady;
+pub use tally::Tally;
 
 use rollmesh::Registry;
 use rollmesh_core::{
@@ -32,7 +34,9 @@ pub fn registry() -> Registry {
             MultiAgentSpec::new("Hunt-v0", |context| Ok(Box::new(Hunt::new(context)?))).with_max_episode_steps(100),
         )
         .with_policy(PolicySpec::new("steady", |context| Ok(Box::new(Steady::new(context)?))))
+        .with_policy(PolicySpec::new("tally", |context| Ok(Box::new(Tally::new(context)?))))
         .with_policy_mapping_fn("by_side", hooks::by_side)
         .with_callbacks("count_catches", |_config| Ok(Box::new(hooks::CountCatches)))
+        .with_callbacks("log_stages", |_config| Ok(Box::new(hooks::LogStages)))
         .with_worker_fn("hunters", hooks::hunters)
 }

@@ -12,7 +12,7 @@ use rollmesh_core::{
     kernels::Kernels,
     lease::{Lease, LeasedSlot, SlotSource},
     policy::RandomPolicy,
-    run::RunSpec,
+    run::RunConfig,
     worker::{Advance, NewPolicy, RolloutConfig, RolloutWorkerBuilder, SlotRunner, WorkerPlace, rollout_hash},
 };
 use serde_json::{Value, json};
@@ -96,6 +96,70 @@ fn all_of_ones_own_code_meets_in_a_file_of_settings() {
     assert_eq!(again["batch_hash"], summary["batch_hash"]);
 }
 
+/// Two policies, one of which brings its learner, over leases of an environment with several agents.
+#[test]
+fn policies_and_callbacks_of_ones_own_train_with_one_hash_for_any_workers() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let settings = json!({
+        "env": "Hunt-v0", "env_config": { "size": 8, "num_hunters": 3 }, "policy_mapping_fn": "by_side",
+        "callbacks": ["count_catches", "log_stages"], "num_slots": 4, "num_envs": 2, "rollout_fragment_length": 30,
+        "model_config": { "fcnet_hiddens": [8] }, "stop": { "env_steps": 2400 },
+        "policies": { "hunters": {}, "prey": { "policy": "tally" } },
+    });
+    fs::write(at("hunt.json"), settings.to_string()).unwrap();
+    let args = |workers: &str, seed: &str| {
+        let args = ["train", "--json", "--no-dashboard", "--config", &at("hunt.json"), "--workers", workers];
+        let run_dir = at(&format!("run-{workers}-{seed}"));
+        [&args[..], &["--seed", seed, "--run-dir", &run_dir]]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let train = |workers: &str, seed: &str| {
+        let args = args(workers, seed);
+        printed(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let expected = train("0", "1");
+    for workers in ["1", "2", "3"] {
+        let summary = train(workers, "1");
+        assert_eq!(summary["weights_hash"], expected["weights_hash"], "{workers} workers");
+        assert_eq!(summary["policies"], expected["policies"]);
+    }
+    let other = train("2", "2");
+    for policy in ["hunters", "prey"] {
+        assert_ne!(other["policies"][policy], expected["policies"][policy], "{policy} of another seed");
+    }
+    let lines = fs::read_to_string(directory.path().join("run-0-1/metrics.jsonl")).unwrap();
+    let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["iteration"], lines.lines().count()), (&json!(20), 20));
+    assert!(
+        last["policies"]["prey"]["best_action"].is_number() && last["policies"]["hunters"]["kl"].is_number(),
+        "{last}"
+    );
+}
+
+#[test]
+fn callbacks_hear_of_each_stage_of_a_run_over_leases_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let settings = json!({
+        "env": "Corridor-v0", "callbacks": ["log_stages"], "num_slots": 2, "rollout_fragment_length": 32,
+        "stop": { "env_steps": 128 }, "num_workers": 0,
+    });
+    fs::write(at("corridor.json"), settings.to_string()).unwrap();
+    let run = at("run");
+    let begun = "worker 0 is set up";
+    let is_trained = |line: &String| line.starts_with("trained, ");
+    let first = stages(&["train", "--json", "--no-dashboard", "--config", &at("corridor.json"), "--run-dir", &run]);
+    assert!(first[0] == begun && first[1..].len() == 2 && first[1..].iter().all(is_trained), "{first:?}");
+    let resumed = stages(&["train", "--json", "--no-dashboard", "--resume", &run, "--max-env-steps", "192"]);
+    let [set_up, loaded, trained] = &resumed[..] else { panic!("{resumed:?}") };
+    assert_eq!((set_up.as_str(), loaded.as_str()), (begun, "checkpoint loaded"));
+    assert!(is_trained(trained), "{resumed:?}");
+}
+
 #[test]
 fn functions_are_applied_by_name() {
     let config = RolloutConfig::new("Hunt-v0").env_config(r#"{"num_hunters": 3}"#.parse().unwrap()).num_envs(2);
@@ -111,6 +175,48 @@ fn functions_are_applied_by_name() {
     assert_eq!(answer.to_string(), r#"{"hunters":60}"#);
     let error = worker.apply("gatherers", &Config::new()).unwrap_err();
     assert_eq!(error.to_string(), "there is no worker function 'gatherers'; known are: hunters");
+}
+
+/// The lines of the callbacks `log_stages`.
+fn stages(args: &[&str]) -> Vec<String> {
+    let output = program(args);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{args:?}: {text}");
+    text.lines().filter_map(|line| line.strip_prefix("stage: ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn callbacks_hear_of_each_stage_of_a_run_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let settings = json!({
+        "env": "Corridor-v0", "callbacks": ["log_stages"], "rollout_fragment_length": 32, "train_batch_size": 32,
+    });
+    fs::write(at("corridor.json"), settings.to_string()).unwrap();
+    let (config, state) = (at("corridor.json"), at("state"));
+    let learn = ["learn", "--json", "--config", &config, "--iterations", "2"];
+    let [begun, trained] = ["worker 0 is set up", "trained, 2 numbers"];
+    assert_eq!(stages(&[&learn[..], &["--save", &state]].concat()), [begun, trained, trained]);
+    let resumed = stages(&[&learn[..], &["--restore", &state]].concat());
+    assert_eq!(resumed, [begun, "checkpoint loaded", trained, trained]);
+}
+
+#[test]
+#[cfg(unix)]
+fn callbacks_hear_of_each_stage_of_a_run_from_files_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (rows, run) = (at("rows"), at("run"));
+    printed(&["sample", "--json", "--env", "Corridor-v0", "--num-envs", "2", "--env-steps", "400", "--output", &rows]);
+    let train = ["train", "--json", "--env", "Corridor-v0", "--input", &rows, "--train-batch-size", "400"];
+    let settings = ["--hidden", "8", "--evaluation-episodes", "3", "--callbacks", "log_stages", "--run-dir", &run];
+    // The one evaluation is that of the last weights: it begins and ends after all updates.
+    let evaluated = ["evaluation begins", "evaluation of 3 episodes ends"];
+    let [begun, trained] = ["worker 0 is set up", "trained, 2 numbers"];
+    let all = stages(&[&train[..], &settings, &["--max-env-steps", "800"]].concat());
+    assert_eq!(all, [begun, trained, trained, evaluated[0], evaluated[1]]);
+    let resumed = stages(&["train", "--json", "--resume", &run, "--max-env-steps", "1200"]);
+    assert_eq!(resumed, [begun, "checkpoint loaded", trained, evaluated[0], evaluated[1]]);
 }
 
 /// What became of a run of one iteration.
@@ -129,16 +235,13 @@ fn workers_in_other_processes_make_the_rows_of_this_one() {
     let summary = trained(directory.path(), "2", "4", "5", SETTINGS);
     assert_eq!(summary["env_steps"], 512);
 
-    let run = RunSpec {
-        env: "Corridor-v0".into(),
-        seed: 5,
-        num_slots: 8,
-        num_envs_per_worker: 4,
-        rollout_fragment_length: 64,
-        hidden: vec![8],
-        env_config: SETTINGS.parse().unwrap(),
-    };
-    let mut runner = SlotRunner::new(&run, &rollmesh_example_own_env::registry().envs, Kernels::PORTABLE).unwrap();
+    let run = RunConfig::new("Corridor-v0")
+        .seed(5)
+        .slots(8)
+        .num_envs(4)
+        .fcnet_hiddens(&[8])
+        .env_config(SETTINGS.parse().unwrap());
+    let mut runner = SlotRunner::new(&run, RolloutWorkerBuilder::new(rollmesh_example_own_env::registry())).unwrap();
     let slots = (0..8).map(|slot| LeasedSlot { slot: SlotId(slot), source: SlotSource::New }).collect();
     let (id, fragment, weights_version) = (LeaseId(0), FragmentNo(0), WeightsVersion(0));
     runner.begin(Lease { id, fragment, weights_version, slots }).unwrap();

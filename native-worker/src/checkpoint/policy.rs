@@ -8,14 +8,13 @@ use std::{
 };
 
 use rollmesh_core::{
-    config::Config,
-    env::{EnvContext, EnvRegistry, EnvSpaces},
-    eval_worker::EvalSpec,
+    action::ActionTransform,
+    env::{EnvRegistry, EnvSpaces},
     hash::weights_hash,
     ids::{SlotId, WeightsVersion},
     kernels::Kernels,
     policy::{ModelConfig, NetPolicy, PolicyError},
-    run::{RunSpec, SpecError},
+    run::{RolloutConfig, RunConfig},
     weights::Weights,
 };
 use serde::{Deserialize, Serialize};
@@ -40,25 +39,22 @@ const MAX_WEIGHTS_BYTES: u64 = 1 << 32;
 ///
 /// ```
 /// use rollmesh::{checkpoint::PolicyCheckpoint, kernels};
-/// use rollmesh_core::{env::EnvRegistry, policy::{MlpPolicySpec, Policy as _, init_weights}, run::RunSpec};
+/// use rollmesh_core::{
+///     env::EnvRegistry,
+///     policy::{ModelConfig, ModelSpec, Policy as _},
+///     run::RunConfig,
+/// };
 ///
 /// # let dir = std::env::temp_dir().join(format!("rollmesh-policy-doc-{}", std::process::id()));
 /// # std::fs::create_dir_all(&dir)?;
 /// let envs = EnvRegistry::builtin();
-/// let spec = RunSpec {
-///     env: "CartPole-v1".into(),
-///     seed: 7,
-///     num_slots: 8,
-///     num_envs_per_worker: 8,
-///     rollout_fragment_length: 128,
-///     hidden: vec![64, 64],
-///     env_config: "{}".parse()?,
-/// };
-/// let weights = init_weights(&MlpPolicySpec::for_spaces(&envs.spec(&spec.env)?.spaces()?, &spec.hidden)?, spec.seed)?;
-/// PolicyCheckpoint::new("ppo", spec, weights).save(&dir)?;
+/// let run = RunConfig::new("CartPole-v1").seed(7);
+/// let spaces = envs.spec(run.env())?.spaces()?;
+/// let weights = ModelSpec::for_spaces(&spaces, &ModelConfig::default())?.init_weights(7)?;
+/// PolicyCheckpoint::new("ppo", run, weights).save(&dir)?;
 ///
 /// let found = PolicyCheckpoint::load(&dir)?;
-/// assert_eq!((found.spec.env.as_str(), found.iteration), ("CartPole-v1", 0));
+/// assert_eq!((found.run.env(), found.iteration), ("CartPole-v1", 0));
 /// let policy = found.policy(&envs, kernels::AUTO)?;
 /// assert_eq!(policy.weights(), &found.weights);
 /// # std::fs::remove_dir_all(dir)?;
@@ -67,8 +63,8 @@ const MAX_WEIGHTS_BYTES: u64 = 1 << 32;
 #[derive(Clone, Debug, PartialEq)]
 #[doc(alias("from_checkpoint", "get_policy"))]
 pub struct PolicyCheckpoint {
-    /// The run: its environment with settings, its seed, its slots.
-    pub spec: RunSpec,
+    /// The run, without the settings of the machine that it was started on.
+    pub run: RunConfig,
     /// The networks.
     pub model: ModelConfig,
     /// What learned, for example `ppo`.
@@ -126,26 +122,16 @@ struct PolicyFile {
     /// Of the file beside this one, in hexadecimal digits.
     weights_hash: String,
     model: ModelConfig,
-    spec: RunSpec,
+    run: RunConfig,
 }
 
 impl PolicyCheckpoint {
     /// A policy with the networks of a run, before it has learned, with RLlib's discount of 0.99; every field can be set.
     #[must_use]
-    pub fn new(algo: impl Into<String>, spec: RunSpec, weights: Weights) -> Self {
-        let model = ModelConfig { fcnet_hiddens: spec.hidden.clone(), ..ModelConfig::default() };
-        Self { spec, model, algo: algo.into(), gamma: 0.99, iteration: 0, env_steps: 0, weights }
-    }
-
-    /// An evaluation worker for it, with the run's environment, as workers see it, and seed. Its weights are given with each
-    /// evaluation.
-    #[must_use]
-    pub fn eval_spec(&self) -> EvalSpec {
-        let model = serde_json::json!({ "model": self.model });
-        // A model's settings are an object, and so is this.
-        let policy_config = Config::of(&model).unwrap_or_default();
-        let RunSpec { env, env_config, seed, .. } = self.spec.clone();
-        EvalSpec { env_config, seed, policy_config, deepmind: Some(Config::new()), ..EvalSpec::new(env) }
+    pub fn new(algo: impl Into<String>, run: RunConfig, weights: Weights) -> Self {
+        // A run's settings have been read before, and its model with them.
+        let model = ModelConfig::of(&run.default_policy_config()).unwrap_or_default();
+        Self { run: run.for_wire(), model, algo: algo.into(), gamma: 0.99, iteration: 0, env_steps: 0, weights }
     }
 
     /// The policy in a directory: of a run, whose newest one it is, whether that is still going on or not; or a
@@ -201,14 +187,14 @@ impl PolicyCheckpoint {
         if policy.format != FORMAT {
             return Err(bad(format!("it has format {}, this version reads {FORMAT}", policy.format)));
         }
-        policy.spec.check().map_err(|error: SpecError| bad(error.to_string()))?;
-        let PolicyFile { algo, gamma, iteration, env_steps, model, spec, .. } = policy;
+        policy.run.check().map_err(|error| bad(error.to_string()))?;
+        let PolicyFile { algo, gamma, iteration, env_steps, model, run, .. } = policy;
         let weights = weights_file::from_bytes(file(WEIGHTS_FILE)?, WeightsVersion(policy.weights_version))
             .map_err(|error| malformed(WEIGHTS_FILE, error.to_string()))?;
         if weights_hash(&weights).to_string() != policy.weights_hash {
             return Err(malformed(WEIGHTS_FILE, format!("it has other weights than {POLICY_FILE} says")));
         }
-        Ok(Self { spec, model, algo, gamma, iteration, env_steps, weights })
+        Ok(Self { run, model, algo, gamma, iteration, env_steps, weights })
     }
 
     /// The two files of a policy: their names and contents.
@@ -222,7 +208,7 @@ impl PolicyCheckpoint {
             weights_version: self.weights.version().0,
             weights_hash: weights_hash(&self.weights).to_string(),
             model: self.model.clone(),
-            spec: self.spec.clone(),
+            run: self.run.clone(),
         };
         let weights = weights_file::to_bytes(&self.weights).map_err(io::Error::other)?;
         Ok([(WEIGHTS_FILE, weights), (POLICY_FILE, serde_json::to_vec_pretty(&file)?)])
@@ -251,15 +237,19 @@ impl PolicyCheckpoint {
     /// # Errors
     /// [`PolicyError`] when the environment is unknown or cannot be made, or the weights do not fit it.
     pub fn policy(&self, envs: &EnvRegistry, kernels: Kernels) -> Result<NetPolicy, PolicyError> {
-        NetPolicy::new(&self.spaces(envs)?, &self.model, self.weights.clone(), self.spec.seed, kernels)
+        let RolloutConfig { normalize_actions, seed, .. } = self.run.rollout;
+        let mut spaces = self.spaces(envs)?;
+        spaces.action =
+            ActionTransform::for_space(&spaces.action, normalize_actions, false).policy_space(&spaces.action);
+        NetPolicy::new(&spaces, &self.model, self.weights.clone(), seed, kernels)
     }
 
     /// What it sees and chooses from.
     pub(crate) fn spaces(&self, envs: &EnvRegistry) -> Result<EnvSpaces, PolicyError> {
         let failed = |error: &dyn std::fmt::Display| PolicyError::Failed(error.to_string());
-        let env = envs.spec(&self.spec.env).map_err(|error| failed(&error))?;
-        let context = EnvContext::of_slot(&self.spec, SlotId(0));
-        let seen = env.preprocessed(&context, &Config::new()).and_then(|env| env.spaces_in(&context));
+        let env = envs.spec(self.run.env()).map_err(|error| failed(&error))?;
+        let context = self.run.env_context(SlotId(0));
+        let seen = env.preprocessed(&context, &self.run.rollout).and_then(|env| env.spaces_in(&context));
         seen.map_err(|error| failed(&error))
     }
 }
@@ -275,30 +265,21 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::{
-        config::Config,
-        policy::{MlpPolicySpec, Policy as _, init_weights},
-    };
+    use rollmesh_core::policy::{ModelSpec, Policy as _};
 
     use super::{super::Checkpoints, *};
 
-    fn spec() -> RunSpec {
-        RunSpec {
-            env: "CartPole-v1".into(),
-            seed: u64::MAX,
-            num_slots: 3,
-            num_envs_per_worker: 2,
-            rollout_fragment_length: 5,
-            hidden: vec![4],
-            env_config: Config::new(),
-        }
+    fn run() -> RunConfig {
+        RunConfig::new("CartPole-v1").seed(u64::MAX).slots(3).num_envs(2).rollout_fragment_length(5).fcnet_hiddens(&[4])
     }
 
     fn after(iteration: u64) -> PolicyCheckpoint {
-        let shape = MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![4] };
-        let weights = init_weights(&shape, iteration).unwrap().with_version(WeightsVersion(iteration));
+        let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
+        let model = ModelConfig { fcnet_hiddens: vec![4], ..ModelConfig::default() };
+        let spec = ModelSpec::for_spaces(&spaces, &model).unwrap();
+        let weights = spec.init_weights(iteration).unwrap().with_version(WeightsVersion(iteration));
         let env_steps = 15 * iteration;
-        PolicyCheckpoint { gamma: 0.1 + 0.2, iteration, env_steps, ..PolicyCheckpoint::new("ppo", spec(), weights) }
+        PolicyCheckpoint { gamma: 0.1 + 0.2, iteration, env_steps, ..PolicyCheckpoint::new("ppo", run(), weights) }
     }
 
     fn add(dir: &Path, policy: &PolicyCheckpoint) -> PathBuf {

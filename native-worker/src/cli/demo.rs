@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Registry,
-    train::{RunEnd, TrainConfig},
+    train::{RunConfig, RunEnd, RunRequest},
 };
 
 #[derive(Args)]
@@ -37,9 +37,13 @@ pub(super) struct DemoArgs {
 /// The least time between two updates: it takes about 60 of them until the pole stays up.
 const PACE: Duration = Duration::from_millis(400);
 
+/// Mean return at which CartPole-v1 counts as solved.
+const STOP_RETURN: f64 = 475.0;
+
 pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let pace = if args.full_speed { Duration::ZERO } else { PACE };
-    let config = TrainConfig { stop_return: Some(475.0), seed: 1, pace, ..TrainConfig::new("CartPole-v1") };
+    let config = RunConfig::new("CartPole-v1").seed(1).stop_at_return(STOP_RETURN);
+    let request = RunRequest { pace, ..config.into() };
     let security = args.security.config(None)?;
     let directories = (args.assets.clone(), Some(args.security.runs_dir()?));
     runtime(2)?.block_on(async {
@@ -51,8 +55,8 @@ pub(super) fn run(args: &DemoArgs, registry: &Registry) -> Result<ExitCode, Fail
         }
         host::print_invitations(&hub);
         eprintln!();
-        let stop_return = config.stop_return;
-        let summary = host::train(&mut hub, host::Plan::Begin(Box::new(config)), false, &mut endings).await?;
+        let stop_return = Some(STOP_RETURN);
+        let summary = host::train(&mut hub, host::Plan::Begin(Box::new(request)), false, &mut endings).await?;
         print_summary(&summary, stop_return);
         let goes_on = matches!(summary.end, RunEnd::Solved | RunEnd::Finished);
         if goes_on && !args.exit_when_solved {

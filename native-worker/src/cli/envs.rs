@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use rollmesh_core::{
     env::{EnvContext, EnvError, EnvSpaces, EnvSpec, MultiAgentSpec},
-    ids::AgentId,
-    run::HomeIndex,
+    ids::{AgentId, HomeIndex},
     space::Space,
 };
 use serde_json::{Value, json};

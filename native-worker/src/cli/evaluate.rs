@@ -14,9 +14,10 @@ use super::exit::Failure;
 use crate::{
     Registry,
     checkpoint::PolicyCheckpoint,
-    eval::{EvalSpec, EvalWorker, NUM_ENVS},
+    eval::{EvalMakers, EvalWorker, steps_of_episodes},
     kernels, monitor,
     progress::Progress,
+    train::RunConfig,
 };
 
 /// The most steps of a sub-environment whose episodes have no limit.
@@ -43,9 +44,9 @@ pub(super) struct EvaluateArgs {
     /// Draw the actions, as in training, instead of taking the most likely ones
     #[arg(long)]
     explore: bool,
-    /// The signal that returns are sums of: reward, reward/AGENT or infos/NAME
-    #[arg(long, value_name = "KEY", default_value = "reward")]
-    reward_key: RewardKey,
+    /// The signal that returns are sums of: reward, reward/AGENT or infos/NAME [default: the run's]
+    #[arg(long, value_name = "KEY")]
+    reward_key: Option<RewardKey>,
     /// The most env steps of each of the sub-environments [default: as many as the episodes may take]
     #[arg(long, value_name = "T")]
     max_steps: Option<u32>,
@@ -85,13 +86,17 @@ struct Report {
 
 pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     let checkpoint = PolicyCheckpoint::load(&args.checkpoint).map_err(Failure::usage)?;
-    let usual = checkpoint.eval_spec();
-    let num_envs = NUM_ENVS.min(args.episodes.get());
-    let mut spec = EvalSpec { num_envs, seed: args.seed.unwrap_or(usual.seed), ..usual };
-    spec.options.reward_key = args.reward_key.clone();
-    let makers = spec.makers(registry, kernels::AUTO).map_err(Failure::usage)?;
-    let limit = makers.options().max_episode_steps;
-    let all = limit.map(|limit| limit.saturating_mul(args.episodes.get().div_ceil(num_envs)));
+    let mut run = checkpoint.run.clone();
+    // They are the run's, which is over or goes on elsewhere.
+    run.rollout.callbacks.clear();
+    let evaluation = &mut run.evaluation;
+    evaluation.num_envs = evaluation.num_envs.min(args.episodes.get());
+    evaluation.seed = args.seed.or(evaluation.seed);
+    if let Some(reward_key) = &args.reward_key {
+        evaluation.reward_key = reward_key.clone();
+    }
+    let makers = EvalMakers::of_run(&run, registry, kernels::AUTO).map_err(Failure::usage)?;
+    let all = steps_of_episodes(&makers, run.evaluation.num_envs, args.episodes);
     let request = EvaluationRequest {
         deterministic: !args.explore,
         render: args.render.is_some(),
@@ -102,7 +107,7 @@ pub(super) fn run(args: &EvaluateArgs, registry: &Registry) -> Result<ExitCode, 
     worker.submit_request(Some(&checkpoint.weights), request, Earlier::Cancel).map_err(Failure::other)?;
     let found = wait(&mut worker, !args.json)?;
     let film = args.render.as_ref().map(|path| (path, film(&found)));
-    let report = Report::of(&checkpoint, &spec, !args.explore, found);
+    let report = Report::of(&checkpoint, &run, !args.explore, found);
     match args.json {
         true => println!("{}", serde_json::to_string(&report).map_err(Failure::other)?),
         false => report.print(),
@@ -154,16 +159,16 @@ fn film(found: &Evaluation) -> Result<Film, Failure> {
 }
 
 impl Report {
-    fn of(checkpoint: &PolicyCheckpoint, spec: &EvalSpec, deterministic: bool, found: Evaluation) -> Self {
+    fn of(checkpoint: &PolicyCheckpoint, run: &RunConfig, deterministic: bool, found: Evaluation) -> Self {
         let returns = || found.episodes.iter().map(|episode| episode.episode_return);
         Self {
-            env: checkpoint.spec.env.clone(),
+            env: checkpoint.run.env().into(),
             algo: checkpoint.algo.clone(),
             iteration: checkpoint.iteration,
             weights_hash: weights_hash(&checkpoint.weights).to_string(),
-            seed: spec.seed,
+            seed: run.evaluation.seed.unwrap_or(run.rollout.seed),
             deterministic,
-            reward_key: spec.options.reward_key.clone(),
+            reward_key: run.evaluation.reward_key.clone(),
             episode_return_mean: found.episode_return_mean,
             episode_return_std: found.episode_return_std(),
             episode_return_min: returns().reduce(f64::min),

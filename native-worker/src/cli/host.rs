@@ -15,7 +15,7 @@ use crate::{
     hub::{Hub, HubConfig, HubNotice, SecurityConfig, TOKEN_VARIABLE},
     kernels::AUTO,
     progress::Progress,
-    train::{SavedRun, Summary, TrainConfig},
+    train::{RunRequest, SavedRun, Summary},
 };
 
 /// Where hubs listen if nobody says otherwise.
@@ -54,16 +54,26 @@ pub(super) async fn start_with(
 /// Tells people where the page is and how workers join.
 pub(super) fn print_invitations(hub: &Hub) {
     eprintln!("dashboard  {}", hub.dashboard_url());
-    let fingerprint = hub.fingerprint().map_or_else(String::new, |sha256| format!(" --tls-fingerprint {sha256}"));
-    let (token, url) = (hub.operator_token().to_hex(), hub.worker_url());
-    eprintln!("control    {TOKEN_VARIABLE}={token} rollmesh status --hub {url}{fingerprint}");
-    let (token, url) = (hub.worker_token().to_hex(), hub.worker_url());
-    eprintln!("worker     {TOKEN_VARIABLE}={token} rollmesh worker --hub {url}{fingerprint}");
-    if !fingerprint.is_empty() {
+    let (token, way) = (hub.operator_token().to_hex(), way(hub));
+    eprintln!("control    {TOKEN_VARIABLE}={token} rollmesh status {way}");
+    print_worker_command(hub);
+}
+
+/// Prints the command with which workers join.
+pub(super) fn print_worker_command(hub: &Hub) {
+    let (token, way) = (hub.worker_token().to_hex(), way(hub));
+    eprintln!("worker     {TOKEN_VARIABLE}={token} rollmesh worker {way}");
+    if hub.fingerprint().is_some() {
         eprintln!(
             "           without --tls-fingerprint, if an authority that the worker knows has signed the certificate"
         );
     }
+}
+
+/// How commands reach the hub: their arguments.
+fn way(hub: &Hub) -> String {
+    let fingerprint = hub.fingerprint().map_or_else(String::new, |sha256| format!(" --tls-fingerprint {sha256}"));
+    format!("--hub {}{fingerprint}", hub.worker_url())
 }
 
 /// As many connections as the system lets a program have: every peer is an open file.
@@ -104,26 +114,26 @@ async fn over(drained: &mut Option<oneshot::Receiver<()>>) {
 /// A training run.
 pub(super) enum Plan {
     /// A new one.
-    Begin(Box<TrainConfig>),
+    Begin(Box<RunRequest>),
     /// One that was begun before.
     GoOn(Box<SavedRun>),
 }
 
 impl Plan {
-    pub(super) fn config(&self) -> &TrainConfig {
+    pub(super) fn request(&self) -> &RunRequest {
         match self {
-            Self::Begin(config) => config,
-            Self::GoOn(saved) => saved.config(),
+            Self::Begin(request) => request,
+            Self::GoOn(saved) => saved.request(),
         }
     }
 }
 
 /// Runs a training run to its end, with a progress bar. Ctrl-C ends it early; SIGTERM, too, when its leases have ended.
 pub(super) async fn train(hub: &mut Hub, plan: Plan, quiet: bool, endings: &mut Endings) -> Result<Summary, Failure> {
-    let target = plan.config().stop_return;
-    let progress = Progress::new(plan.config().max_env_steps, "env steps", !quiet);
+    let target = plan.request().config.stop.episode_return_mean;
+    let progress = Progress::new(plan.request().config.stop.env_steps, "env steps", !quiet);
     let begun = match plan {
-        Plan::Begin(config) => hub.train(*config).await,
+        Plan::Begin(request) => hub.train(*request).await,
         Plan::GoOn(saved) => hub.resume(*saved).await,
     };
     let mut summary: oneshot::Receiver<Summary> =

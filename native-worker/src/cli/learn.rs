@@ -85,9 +85,12 @@ pub(super) fn run(args: &LearnArgs, registry: &Registry) -> Result<ExitCode, Fai
     let ranks = args.ranks.config()?;
     let (registry, clients) = args.clients.open(&config, registry)?;
     let mut worker = args.flags.worker_at(args.ranks.place(), config, &registry)?;
+    let info = worker.info().clone();
+    worker.callbacks_mut().on_algorithm_init(&info).map_err(Failure::other)?;
     if let Some(path) = &args.restore {
         let bytes = fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         worker.restore(&bytes).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+        worker.callbacks_mut().on_checkpoint_loaded(&info).map_err(Failure::other)?;
     }
     // Before anything is learned that could not be kept.
     let writes = args.ranks.is_first();

@@ -21,6 +21,7 @@ mod policies;
 mod ranks;
 mod read_metrics;
 mod sample;
+mod schema;
 mod security;
 mod settings;
 mod signals;
@@ -84,6 +85,8 @@ enum Command {
     Envs(envs::EnvsArgs),
     /// List the kinds of policies that this program knows
     Policies(policies::PoliciesArgs),
+    /// Print the JSON Schema of a run's settings, with defaults, ranges and help
+    Schema,
     /// Be the process of a sub-environment
     #[cfg(unix)]
     #[command(name = crate::envs::remote::COMMAND, hide = true)]
@@ -126,6 +129,7 @@ pub fn main_with(registry: Registry) -> ExitCode {
         Command::Ope(args) => ope::run(&args, &registry),
         Command::Envs(args) => envs::run(&args, &registry),
         Command::Policies(args) => policies::run(&args, &registry),
+        Command::Schema => schema::run(&registry),
         #[cfg(unix)]
         Command::RemoteEnv => Ok(crate::envs::remote::serve(&registry)),
         #[cfg(unix)]

@@ -32,8 +32,8 @@ enum Mode {
 }
 
 impl ModeFlags {
-    /// The mode, for so many env steps in a fragment of every environment; none if none is named.
-    pub(super) fn mode(&self, round: u64) -> Result<Option<SamplingMode>, Failure> {
+    /// The mode; `None` if no flag names it.
+    pub(super) fn mode(&self) -> Result<Option<SamplingMode>, Failure> {
         let max_staleness = self.max_staleness;
         if self.batch_env_steps.is_some() && self.mode != Some(Mode::Async) {
             return Err(Failure::usage(
@@ -43,7 +43,7 @@ impl ModeFlags {
         Ok(self.mode.map(|mode| match mode {
             Mode::Sync => SamplingMode::Synchronous,
             Mode::Async => {
-                SamplingMode::Asynchronous { batch_env_steps: self.batch_env_steps.unwrap_or(round), max_staleness }
+                SamplingMode::Asynchronous { batch_env_steps: self.batch_env_steps.unwrap_or(0), max_staleness }
             }
             Mode::Deadline => SamplingMode::Deadline { after: Micros::from_millis(self.deadline_ms), max_staleness },
         }))

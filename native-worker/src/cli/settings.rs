@@ -9,6 +9,7 @@ use clap::Args;
 use rollmesh_core::{
     config::Config,
     filter::FilterKind,
+    run::RunConfig,
     worker::{Registry, RolloutConfig, RolloutWorker, RolloutWorkerBuilder, WorkerPlace, config::LogLevel},
 };
 use serde::de::DeserializeOwned;
@@ -73,7 +74,11 @@ impl WorkerFlags {
     /// The file's settings, or the usual ones, with what the flags say.
     pub(super) fn settings(&self) -> Result<RolloutConfig, Failure> {
         let mut config = match &self.config {
-            Some(path) => read(path)?,
+            // The description of a whole run says what its worker is, too.
+            Some(path) => match (read(path), read::<RunConfig>(path)) {
+                (Err(_), Ok(run)) => run.worker_config(),
+                (config, _) => config?,
+            },
             None => RolloutConfig::default(),
         };
         config.env = self.env.clone().or(config.env).or_else(|| Some("CartPole-v1".into()));

@@ -1,10 +1,16 @@
 //! `rollmesh train`: a hub, local workers and a learner, for one run.
 
-use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, process::ExitCode};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
-use rollmesh_core::{config::Config, filter::FilterKind};
-use serde::{Deserialize, Serialize};
+use rollmesh_core::{config::Config, filter::FilterKind, sampler::FragmentLayout};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     exit::Failure,
@@ -18,8 +24,8 @@ use super::{
 };
 use crate::{
     Registry,
-    learner::{DeviceSpec, PpoConfig},
-    train::{EvaluationConfig, RunEnd, SavedRun, Summary, TrainConfig, new_run_dir},
+    learner::DeviceSpec,
+    train::{RunConfig, RunEnd, RunRequest, SavedRun, Summary, learns_from_files, new_run_dir},
 };
 
 /// Where runs without a directory of their own have one.
@@ -43,7 +49,7 @@ pub(super) struct TrainArgs {
     resume: Option<PathBuf>,
     /// Settings of the run, in a file like the `config.toml` of a run's directory, as TOML or JSON. What it leaves out is as
     /// usual; flags override it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume", "input"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     config: Option<PathBuf>,
     /// Environment, see `rollmesh envs` [default: CartPole-v1]
     #[arg(long)]
@@ -54,12 +60,23 @@ pub(super) struct TrainArgs {
     /// Learning algorithm [default: ppo, and bc with --input]
     #[arg(long, value_enum)]
     pub(super) algo: Option<TrainAlgo>,
-    /// Local worker processes [default: 2]
+    /// Local worker processes; with 0 this process samples while no able worker is connected [default: 2]
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
+    /// Start no workers and do not sample in this process: wait for workers that connect from elsewhere, with the printed
+    /// command
+    #[arg(long, conflicts_with = "input")]
+    remote_only: bool,
     /// Environments whose home is one worker; their number in all is fixed for the run [default: 8]
     #[arg(long, value_name = "M")]
     num_envs_per_worker: Option<u32>,
+    /// Slots of the run, whatever the workers [default: --workers, at least 1, times --num-envs-per-worker]
+    #[arg(long, value_name = "N", conflicts_with = "input")]
+    num_slots: Option<u32>,
+    /// Any setting of the run by its path, as JSON or text: --set model_config.use_lstm=true; may be given several times.
+    /// `rollmesh schema` lists all settings
+    #[arg(long, value_name = "PATH=VALUE", value_parser = setting)]
+    set: Vec<(String, Value)>,
     /// Seed of everything random [default: 0]
     #[arg(long)]
     pub(super) seed: Option<u64>,
@@ -90,7 +107,7 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "input")]
     output: Option<PathBuf>,
     /// Where to listen; by default any free port of this machine
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", conflicts_with = "no_dashboard")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// Directory of the dashboard's files
     #[arg(long, value_name = "DIR", conflicts_with = "no_dashboard")]
@@ -122,11 +139,14 @@ pub(super) struct TrainArgs {
 }
 
 /// What can be learned by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum TrainAlgo {
     /// Proximal policy optimisation
     Ppo,
+    /// Advantage actor-critic
+    A2c,
+    /// REINFORCE
+    Pg,
     /// Behaviour cloning, from files
     Bc,
     /// Imitation weighted by what came of actions, from files
@@ -134,9 +154,11 @@ pub(super) enum TrainAlgo {
 }
 
 impl TrainAlgo {
-    pub(super) const fn name(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Self::Ppo => "ppo",
+            Self::A2c => "a2c",
+            Self::Pg => "pg",
             Self::Bc => "bc",
             Self::Marwil => "marwil",
         }
@@ -144,18 +166,111 @@ impl TrainAlgo {
 }
 
 impl TrainArgs {
-    pub(super) fn algo(&self) -> TrainAlgo {
-        self.algo.unwrap_or(if self.files.input.is_empty() { TrainAlgo::Ppo } else { TrainAlgo::Bc })
+    /// A new run, by the file and these flags.
+    fn config(&self) -> Result<RunConfig, Failure> {
+        let file = self.config.as_deref().map(settings::read::<Config>).transpose()?.unwrap_or_default();
+        let config = RunConfig::of_settings(&file.merged(&self.settings()?)).map_err(|error| match &self.config {
+            Some(path) => Failure::usage(format!("{}: {error}", path.display())),
+            None => Failure::usage(error),
+        })?;
+        self.with_mode(config)
     }
 
-    /// A new run, by the file and these flags.
-    pub(super) fn config(&self) -> Result<TrainConfig, Failure> {
-        let usual = self.config.as_deref().map(settings::read).transpose()?;
-        let mut config = config(self, usual.unwrap_or_default())?;
-        config.run_dir =
-            Some(self.run_dir.clone().unwrap_or_else(|| new_run_dir(RUNS.as_ref(), &config.env, config.seed)));
+    /// What the flags say of a run, as settings.
+    pub(super) fn settings(&self) -> Result<Config, Failure> {
+        let workers = if self.remote_only { self.workers.or(Some(0)) } else { self.workers };
+        if self.remote_only && workers != Some(0) {
+            return Err(Failure::usage("--remote-only starts no workers: leave --workers out"));
+        }
+        let environs: BTreeMap<&str, &str> =
+            self.extra_environ.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let worker = Some(self.worker_spec.spec()).filter(|spec| !spec.is_default());
+        let FileFlags { input_config, callbacks, .. } = &self.files;
+        let flags: [(&str, Option<Value>); 25] = [
+            ("env", given(&self.env)?),
+            ("env_config", given(&self.env_config)?),
+            ("algorithm", given(&self.algo.map(TrainAlgo::name))?),
+            ("policy_config", given(&self.files.policy_config)?),
+            ("seed", given(&self.seed)?),
+            ("num_workers", given(&workers)?),
+            ("num_slots", given(&self.num_slots)?),
+            ("num_envs", given(&self.num_envs_per_worker)?),
+            ("rollout_fragment_length", given(&self.rollout_fragment_length)?),
+            ("model_config.fcnet_hiddens", given(&self.hidden)?),
+            ("stop.episode_return_mean", finite("--stop-return", self.stop_return)?),
+            ("stop.env_steps", given(&self.max_env_steps)?),
+            ("checkpoint_interval", given(&self.checkpoint_interval)?),
+            ("hung_worker_timeout_s", finite("--hung-worker-timeout", self.hung_worker_timeout)?),
+            ("host.device", given(&self.device.map(|device| device.to_string()))?),
+            ("evaluation.interval", given(&self.files.evaluation_interval)?),
+            ("evaluation.episodes", given(&self.files.evaluation_episodes)?),
+            ("evaluation.timeout_s", given(&self.files.evaluation_timeout)?),
+            ("evaluation.horizon", given(&self.files.evaluation_horizon)?),
+            ("input", given(&self.files.source()?)?),
+            ("io_config", given(input_config)?),
+            ("callbacks", given(&Some(callbacks).filter(|names| !names.is_empty()))?),
+            ("train_batch_size", given(&self.files.train_batch_size)?),
+            ("observation_filter", given(&self.observation_filter)?),
+            ("host.worker", given(&worker)?),
+        ];
+        let mut settings = Config::new();
+        for (path, value) in flags {
+            settings = match value {
+                Some(value) => settings.with_at(path, value),
+                None => settings,
+            };
+        }
+        if !environs.is_empty() {
+            settings = settings.with_at("extra_environs", given(&Some(environs))?.unwrap_or_default());
+        }
+        Ok(self.set.iter().fold(settings, |settings, (path, value)| settings.with_at(path, value.clone())))
+    }
+
+    /// The same with the flags that say which fragments make a batch.
+    fn with_mode(&self, mut config: RunConfig) -> Result<RunConfig, Failure> {
+        let speaks_of_it =
+            self.files.evaluation_episodes.is_some_and(|n| n > 0) || self.files.evaluation_timeout.is_some();
+        if speaks_of_it && config.evaluation.interval == 0 && !config.reads_input() {
+            let flags = "--evaluation-episodes and --evaluation-timeout";
+            return Err(Failure::usage(format!("{flags} are of no use without --evaluation-interval: say how often")));
+        }
+        config.mode = self.mode.mode()?.unwrap_or(config.mode);
+        config.check().map_err(Failure::usage)?;
         Ok(config)
     }
+
+    /// The directory of a new run.
+    pub(super) fn directory(&self, config: &RunConfig) -> PathBuf {
+        let usual = || new_run_dir(RUNS.as_ref(), config.env(), config.rollout.seed);
+        self.run_dir.clone().unwrap_or_else(usual)
+    }
+
+    /// A new run with its directory.
+    fn request(&self, config: RunConfig) -> RunRequest {
+        let run_dir = Some(self.directory(&config));
+        let request = RunRequest::from(config);
+        let output = self.output.as_ref().or(request.output.as_ref()).cloned();
+        RunRequest { run_dir, output, remote_only: self.remote_only, ..request }
+    }
+}
+
+/// The value of a flag as a setting, if it was given.
+fn given<T: Serialize>(value: &Option<T>) -> Result<Option<Value>, Failure> {
+    value.as_ref().map(serde_json::to_value).transpose().map_err(Failure::usage)
+}
+
+/// [`given`], of a number that JSON has.
+fn finite(flag: &str, value: Option<f64>) -> Result<Option<Value>, Failure> {
+    match value.filter(|value| !value.is_finite()) {
+        Some(value) => Err(Failure::usage(format!("{flag} is {value}; it must be a finite number"))),
+        None => given(&value),
+    }
+}
+
+/// `PATH=VALUE`: the value is JSON, or else a text.
+fn setting(text: &str) -> Result<(String, Value), String> {
+    let (path, value) = text.split_once('=').filter(|(path, _)| !path.is_empty()).ok_or("expected PATH=VALUE")?;
+    Ok((path.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -164,30 +279,49 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Failure> {
-    if !args.files.input.is_empty() {
-        return from_files::run(args, registry);
+    match &args.resume {
+        Some(dir) if learns_from_files(dir) => from_files::resume(args, dir, registry),
+        Some(dir) => with_hub(args, || go_on(args, dir), registry),
+        None => {
+            let config = args.config()?;
+            match config.algorithm.as_deref() {
+                _ if config.reads_input() => from_files::run(args, config, registry),
+                Some(name) if from_files::is_offline(name) => {
+                    Err(Failure::usage(format!("{name} learns from logged experience: name it with --input")))
+                }
+                _ => with_hub(args, || Ok(Plan::Begin(Box::new(args.request(config)))), registry),
+            }
+        }
     }
-    if let Some(dir) = args.resume.as_ref().filter(|dir| from_files::is_in(dir)) {
-        return from_files::resume(args, dir, registry);
-    }
-    if args.algo() != TrainAlgo::Ppo {
-        let algo = args.algo().name();
-        return Err(Failure::usage(format!("{algo} learns from logged experience: name it with --input")));
-    }
+}
+
+/// Lets a hub and its workers do what is planned.
+fn with_hub(
+    args: &TrainArgs,
+    plan: impl FnOnce() -> Result<Plan, Failure>,
+    registry: &Registry,
+) -> Result<ExitCode, Failure> {
     runtime(2)?.block_on(async {
         // Before anything is said: whoever reads that the run goes on may ask it to end.
         let mut endings = signals::Endings::listen();
-        let plan = plan(args)?;
-        let config = plan.config().clone();
-        config.check(&registry.envs).map_err(Failure::usage)?;
-        // Before anything is announced; the run opens it for itself.
-        config.device.open().map_err(Failure::usage)?;
-        let security = args.security.config(config.run_dir.as_ref())?;
+        let plan = plan()?;
+        let request = plan.request().clone();
+        // Before anything is announced; the run makes it for itself.
+        let layout = request.check(registry).map_err(Failure::usage)?;
+        if let (FragmentLayout::Agents(policies), false) = (&layout, args.json) {
+            let agents = |n| if n == 1 { "1 agent".to_owned() } else { format!("{n} agents") };
+            let each = policies.iter().map(|(id, layout)| format!("{id} ({})", agents(layout.agents)));
+            eprintln!("policies: {}", each.collect::<Vec<_>>().join(", "));
+        }
+        let stop_return = request.config.stop.episode_return_mean;
+        let security = args.security.config(request.run_dir.as_ref())?;
         let (page, assets) = (!args.no_dashboard, args.assets.clone());
         let mut hub =
             host::start_with(args.listen, page, (assets, None), security, &args.worker_spec, registry).await?;
         if !args.no_dashboard && !args.json {
             host::print_invitations(&hub);
+        } else if args.remote_only {
+            host::print_worker_command(&hub);
         }
         let summary = host::train(&mut hub, plan, args.json, &mut endings).await;
         hub.shutdown().await;
@@ -195,76 +329,27 @@ pub(super) fn run(args: &TrainArgs, registry: &Registry) -> Result<ExitCode, Fai
         if args.json {
             println!("{}", serde_json::to_string(&summary).map_err(Failure::other)?);
         } else {
-            print_summary(&summary, config.stop_return);
-            if let Some(directory) = &config.run_dir {
+            print_summary(&summary, stop_return);
+            if let Some(directory) = &request.run_dir {
                 println!("files         {}", directory.display());
             }
         }
-        exit_code(&summary, config.stop_return)
+        exit_code(&summary, stop_return)
     })
 }
 
-/// A new run, or one that goes on.
-fn plan(args: &TrainArgs) -> Result<Plan, Failure> {
-    let Some(dir) = &args.resume else {
-        return Ok(Plan::Begin(Box::new(args.config()?)));
-    };
+/// The run in a directory, with what the flags change of it.
+fn go_on(args: &TrainArgs, dir: &Path) -> Result<Plan, Failure> {
     let saved = SavedRun::load(dir).map_err(Failure::usage)?;
-    let config = config(args, saved.config().clone())?;
-    let saved = saved.with_config(config).map_err(Failure::usage)?;
+    let config = saved.config().merged(&args.settings()?).map_err(Failure::usage)?;
+    let (output, remote_only) = (args.output.clone(), args.remote_only);
+    let request = RunRequest { output, remote_only, ..args.with_mode(config)?.into() };
+    let saved = saved.with_request(request).map_err(Failure::usage)?;
     saved.notices().iter().for_each(|notice| eprintln!("{notice}"));
     if !args.json {
         eprintln!("going on after iteration {}, {} env steps", saved.iteration(), saved.env_steps());
     }
     Ok(Plan::GoOn(Box::new(saved)))
-}
-
-/// What the flags say, and what `usual` says where they say nothing.
-fn config(args: &TrainArgs, usual: TrainConfig) -> Result<TrainConfig, Failure> {
-    let ppo = match args.algo() {
-        TrainAlgo::Ppo => usual.ppo.with(&args.files.policy_config),
-        TrainAlgo::Bc | TrainAlgo::Marwil => Ok(usual.ppo.clone()),
-    };
-    let ppo = ppo.map_err(|error| Failure::usage(format!("--policy-config: {error}")))?;
-    let length = args.rollout_fragment_length.unwrap_or(ppo.rollout_fragment_length);
-    let ppo = PpoConfig { rollout_fragment_length: length, ..ppo };
-    let environs: BTreeMap<String, String> = args.extra_environ.iter().cloned().collect();
-    let config = TrainConfig {
-        env: args.env.clone().unwrap_or(usual.env),
-        env_config: args.env_config.clone().unwrap_or(usual.env_config),
-        seed: args.seed.unwrap_or(usual.seed),
-        num_workers: args.workers.unwrap_or(usual.num_workers),
-        num_envs_per_worker: args.num_envs_per_worker.unwrap_or(usual.num_envs_per_worker),
-        hidden: args.hidden.clone().unwrap_or(usual.hidden),
-        stop_return: args.stop_return.or(usual.stop_return),
-        max_env_steps: args.max_env_steps.unwrap_or(usual.max_env_steps),
-        checkpoint_interval: args.checkpoint_interval.unwrap_or(usual.checkpoint_interval),
-        hung_worker_timeout_s: args.hung_worker_timeout.unwrap_or(usual.hung_worker_timeout_s),
-        device: args.device.unwrap_or(usual.device),
-        output: args.output.clone().or(usual.output),
-        evaluation: EvaluationConfig {
-            interval: match args.files.evaluation_episodes {
-                Some(0) => 0,
-                _ => args.files.evaluation_interval.unwrap_or(usual.evaluation.interval),
-            },
-            episodes: args.files.evaluation_episodes.and_then(NonZeroU32::new).unwrap_or(usual.evaluation.episodes),
-            timeout_s: args.files.evaluation_timeout.unwrap_or(usual.evaluation.timeout_s),
-        },
-        observation_filter: args.observation_filter.unwrap_or(usual.observation_filter),
-        extra_environs: if environs.is_empty() { usual.extra_environs } else { environs },
-        worker: Some(args.worker_spec.spec()).filter(|spec| !spec.is_default()).or(usual.worker),
-        ppo,
-        ..usual
-    };
-    let speaks_of_it = args.files.evaluation_episodes.is_some_and(|n| n > 0) || args.files.evaluation_timeout.is_some();
-    if speaks_of_it && config.evaluation.interval == 0 && args.files.input.is_empty() {
-        let flags = "--evaluation-episodes and --evaluation-timeout";
-        return Err(Failure::usage(format!("{flags} are of no use without --evaluation-interval: say how often")));
-    }
-    let spec = config.spec();
-    let round = u64::from(spec.num_slots) * u64::from(spec.rollout_fragment_length);
-    let mode = args.mode.mode(round)?.unwrap_or(config.mode);
-    Ok(TrainConfig { mode, ..config })
 }
 
 pub(super) fn print_summary(summary: &Summary, stop_return: Option<f64>) {

@@ -71,6 +71,7 @@ pub(super) fn run(args: &WorkerArgs, registry: &Registry) -> Result<ExitCode, Fa
         hub: args.hub.clone(),
         trust,
         token,
+        kind: "native",
         name: args.name.clone(),
         device: args.device.to_string(),
         kernels: args.kernels.table(),

@@ -150,7 +150,7 @@ impl Control {
         Phase::try_from(self.status.phase).unwrap_or(Phase::Idle)
     }
 
-    /// Where every granted env step is, and which workers are unhealthy.
+    /// Where every granted env step is.
     #[must_use]
     pub fn ledger(&self) -> &LedgerReport {
         &self.ledger
@@ -160,6 +160,12 @@ impl Control {
     #[must_use]
     pub fn workers(&self) -> &BTreeMap<u32, WorkerRow> {
         &self.workers
+    }
+
+    /// The workers that get no leases because something is wrong with them: they hang, or are in quarantine.
+    pub fn unhealthy_workers(&self) -> impl Iterator<Item = &WorkerRow> {
+        let is_unhealthy = |state| matches!(state, WorkerState::Hung | WorkerState::Quarantined);
+        self.workers.values().filter(move |row| WorkerState::try_from(row.state).is_ok_and(is_unhealthy))
     }
 
     /// The workers that the hub has started and that are to stay.

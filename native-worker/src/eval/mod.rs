@@ -10,9 +10,8 @@
 //! use rollmesh::{eval::{EvalMakers, EvalWorker}, kernels};
 //! use rollmesh_core::{
 //!     env::{EnvContext, EnvMaker, EnvRegistry, EnvStart, InProcess},
-//!     ids::SlotId,
+//!     ids::{HomeIndex, SlotId},
 //!     policy::RandomPolicy,
-//!     run::HomeIndex,
 //! };
 //!
 //! let makers = EvalMakers::new(
@@ -34,7 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! In a process, environment and policy have names: [`EvalSpec`]. Workers with names of their own outlive who started
+//! In a process, environment and policy have names: those of a [`RunConfig`]. Workers with names of their own outlive who started
 //! them: [`EvalNames`]; those that are known to a hub are found from other machines, too: [`EvalHub`].
 
 #[cfg(unix)]
@@ -52,16 +51,21 @@ mod wire;
 
 use std::{
     io,
+    num::NonZeroU32,
     path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-pub use rollmesh_core::eval_worker::{EvalMakers, EvalSpec, EvalWorkerError, InitSpec};
+pub use rollmesh_core::{
+    eval_worker::{EvalMakers, EvalWorkerError},
+    run::{EvaluationConfig, InitSpec},
+};
 use rollmesh_core::{
     eval_worker::{EvalOutcome, Polled},
     evaluation::{Asker, Earlier, Evaluation, EvaluationRequest, RewardKey, Ticket},
+    run::RunConfig,
     weights::Weights,
 };
 
@@ -74,8 +78,10 @@ pub(crate) use self::{
     process::{ENGINE_COMMAND, serve_engine},
 };
 
-/// Sub-environments of an evaluation where nobody says how many, so that the same seed means the same episodes.
-pub(crate) const NUM_ENVS: u32 = 4;
+/// The most env steps that each of so many sub-environments takes to play all episodes; none if episodes have no limit.
+pub(crate) fn steps_of_episodes(makers: &EvalMakers, num_envs: u32, episodes: NonZeroU32) -> Option<u32> {
+    makers.options().max_episode_steps.map(|limit| limit.saturating_mul(episodes.get().div_ceil(num_envs)))
+}
 
 /// How long a worker in a thread may be silent.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -123,16 +129,16 @@ impl EvalWorker {
         Self::start(Source::Thread(makers), timeout)
     }
 
-    /// Evaluates in a process of its own: this program again, which begins with [`main_with`](crate::main_with) or
+    /// Evaluates the policy of a run in a process of its own, see [`EvalMakers::of_run`]: this program again, which begins with [`main_with`](crate::main_with) or
     /// [`eval_process`]. There the init function runs first, before there is any thread, then the environment is made, then
     /// the policy. What goes wrong is told by the first poll. The process ends with this one, however that ends.
     ///
     /// # Errors
     /// [`EvalWorkerError::Setup`] if this program cannot be started.
     #[cfg(unix)]
-    pub fn in_process(spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
+    pub fn in_process(run: &RunConfig) -> Result<Self, EvalWorkerError> {
         let program = std::env::current_exe().map_err(|error| EvalWorkerError::setup("process", error))?;
-        Self::in_process_of(&program, spec)
+        Self::in_process_of(&program, run)
     }
 
     /// As [`in_process`](Self::in_process), with another program that begins so.
@@ -140,22 +146,22 @@ impl EvalWorker {
     /// # Errors
     /// As there.
     #[cfg(unix)]
-    pub fn in_process_of(program: &Path, spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
+    pub fn in_process_of(program: &Path, run: &RunConfig) -> Result<Self, EvalWorkerError> {
         process::check_not_started_as_one()?;
-        Self::in_any_process_of(program, spec)
+        Self::in_any_process_of(program, run)
     }
 
     /// As [`in_process`](Self::in_process), also in the process of a worker with a name.
     #[cfg(unix)]
-    fn in_process_here(spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
+    fn in_process_here(run: &RunConfig) -> Result<Self, EvalWorkerError> {
         let program = std::env::current_exe().map_err(|error| EvalWorkerError::setup("process", error))?;
-        Self::in_any_process_of(&program, spec)
+        Self::in_any_process_of(&program, run)
     }
 
     #[cfg(unix)]
-    fn in_any_process_of(program: &Path, spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
-        let timeout = Duration::from_millis(spec.timeout_ms);
-        Self::start(Source::Process { program: program.into(), spec: Box::new(spec.clone()) }, timeout)
+    fn in_any_process_of(program: &Path, run: &RunConfig) -> Result<Self, EvalWorkerError> {
+        let timeout = Duration::from_secs(run.evaluation.timeout_s.get().into());
+        Self::start(Source::Process { program: program.into(), run: Box::new(run.clone()) }, timeout)
     }
 
     /// Starts a worker that outlives this process, under a name of the user's: see [`EvalNames::create`].
@@ -164,8 +170,8 @@ impl EvalWorker {
     /// As there.
     #[cfg(unix)]
     #[doc(alias = "name")]
-    pub fn named(name: &str, spec: &EvalSpec) -> Result<Self, EvalWorkerError> {
-        EvalNames::of_user().create(name, spec)
+    pub fn named(name: &str, run: &RunConfig) -> Result<Self, EvalWorkerError> {
+        EvalNames::of_user().create(name, run)
     }
 
     /// A worker that was started under a name, by this process or another one: see [`EvalNames::find`].

@@ -16,8 +16,9 @@ use std::{
 };
 
 use rollmesh_core::{
-    eval_worker::{EvalDone, EvalOrder, EvalSpec, EvalWorkerError, Found, weights_from_bytes, weights_to_bytes},
+    eval_worker::{EvalDone, EvalMakers, EvalOrder, EvalWorkerError, Found, weights_from_bytes, weights_to_bytes},
     evaluation::{EvaluationRequest, Ticket},
+    run::RunConfig,
     worker::Registry,
 };
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_current_process_group, kill_process_group};
@@ -66,7 +67,7 @@ static INVENTORY: LazyLock<Inventory> = LazyLock::new(Inventory::of_machine);
 /// What an engine is and may take; the first message to its process.
 #[derive(Serialize, Deserialize)]
 struct Birth {
-    spec: EvalSpec,
+    run: RunConfig,
     confine: ConfineFlags,
 }
 
@@ -108,15 +109,15 @@ impl ProcessEngine {
     /// Starts the program. `tell` hears its reports, and its last words at the end.
     pub(super) fn start(
         program: &Path,
-        spec: &EvalSpec,
+        run: &RunConfig,
         tell: impl Fn(Result<Report, String>) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let grant = INVENTORY.grant(&spec.worker).map_err(io::Error::other)?;
+        let grant = INVENTORY.grant(&run.host.evaluator).map_err(io::Error::other)?;
         let confinement = Confinement { cpus: grant.cpus(), gpus: grant.gpus(), memory: grant.memory() };
-        let birth = Birth { spec: spec.clone(), confine: confinement.flags() };
+        let birth = Birth { run: run.clone(), confine: confinement.flags() };
         let mut child = Command::new(program)
             .arg(ENGINE_COMMAND)
-            .envs(&spec.environs)
+            .envs(&run.rollout.extra_environs)
             .env(VARIABLE, "1")
             .envs(confinement.variables())
             .stdin(Stdio::piped())
@@ -262,14 +263,14 @@ impl Pipes {
     }
 
     fn serve(mut self, registry: &Registry) -> io::Result<()> {
-        let (Birth { spec, confine }, _) = receive(&mut self.said)?;
+        let (Birth { run, confine }, _) = receive(&mut self.said)?;
         confine.apply().map_err(io::Error::other)?;
-        if spec.is_nice {
-            // Who may not be nice is so as it is.
+        if run.host.evaluator_is_nice {
+            // If the system refuses, it runs with the priority that it has.
             let _ = rustix::process::nice(NICE);
         }
         let mut told = self.told;
-        let makers = match spec.makers(registry, kernels::AUTO) {
+        let makers = match EvalMakers::of_run(&run, registry, kernels::AUTO) {
             Ok(makers) => makers,
             Err(error) => return send(&mut told, &Told::Broken(error), &[]),
         };

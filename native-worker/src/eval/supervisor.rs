@@ -12,7 +12,8 @@ use std::{
 
 #[cfg(unix)]
 use rollmesh_core::{
-    eval_worker::{AnswerBytes, EvalConversation, EvalSpec},
+    eval_worker::{AnswerBytes, EvalConversation},
+    run::RunConfig,
     time::Micros,
 };
 use rollmesh_core::{
@@ -60,7 +61,7 @@ pub(super) enum Source {
     #[cfg(unix)]
     Process {
         program: std::path::PathBuf,
-        spec: Box<EvalSpec>,
+        run: Box<RunConfig>,
     },
 }
 
@@ -255,8 +256,8 @@ impl Supervisor {
                 Hands::Thread(orders)
             }
             #[cfg(unix)]
-            Source::Process { program, spec } => {
-                let engine = ProcessEngine::start(program, spec, move |event| {
+            Source::Process { program, run } => {
+                let engine = ProcessEngine::start(program, run, move |event| {
                     let _ = events.send(match event {
                         Ok(report) => Event::Report(number, report),
                         Err(words) => Event::Gone(number, words),

@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use rollmesh_core::{
     config::{Config, ConfigError},
     env::{EnvContext, EnvError, EnvSpaces},
-    ids::AgentId,
-    run::HomeIndex,
+    ids::{AgentId, HomeIndex},
     space::Space,
     worker::{RegisteredEnv, Registry, Unknown},
 };

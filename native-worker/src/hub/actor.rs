@@ -9,12 +9,12 @@ use std::{
 };
 
 use rollmesh_core::{
-    env::EnvRegistry,
     ids::{FragmentNo, LeaseId, WeightsVersion},
     kernels::Kernels,
     protocol::{Message, Role, TokenId, message::RunStatus},
     time::Micros,
     weights::Weights,
+    worker::Registry,
     worker::core_fingerprint,
 };
 use tokio::{
@@ -33,6 +33,7 @@ use super::{
     children::Children,
     dashboard::Dashboard,
     departure::Departure,
+    in_process::InProcess,
     link::{CloseReason, PeerLink},
     notices::{Loud, Offences},
     peer::Knock,
@@ -41,6 +42,7 @@ use super::{
 use crate::{
     launch::WorkerSpec,
     train::{Consuming, Run, RunEnd, StartError, Summary, SyncError, Task, Update},
+    worker::WorkerEnd,
 };
 
 /// Dashboards are told what changed at most this often.
@@ -68,6 +70,10 @@ pub(super) enum Event {
     ChildExited { number: u32, status: String },
     /// A local worker lost its connection some time ago.
     ChildSilent { number: u32 },
+    /// What people should know of the in-process worker.
+    InProcessSaid(String),
+    /// The in-process worker has ended.
+    InProcessEnded(WorkerEnd),
     /// A local worker that ended, or did not start, is to be replaced now.
     ReplaceChild { number: u32 },
     /// The program wants a run.
@@ -98,7 +104,7 @@ pub(super) struct Peer {
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) device: String,
-    /// The local worker that it is.
+    /// The local worker that it is: a child process, or [`IN_PROCESS`](super::in_process::IN_PROCESS).
     pub(super) child: Option<u32>,
     /// It is a local worker that waits for a place.
     pub(super) is_spare: bool,
@@ -126,7 +132,8 @@ impl Peer {
 }
 
 pub(super) struct Actor {
-    pub(super) envs: EnvRegistry,
+    pub(super) registry: Registry,
+    pub(super) kernels: Kernels,
     pub(super) auditor: Auditor,
     pub(super) distrust: Distrust,
     /// The run is to go back to before this batch.
@@ -136,6 +143,7 @@ pub(super) struct Actor {
     pub(super) fingerprint: [u8; 16],
     pub(super) tokens: Tokens,
     pub(super) children: Children,
+    pub(super) in_process: Option<InProcess>,
     /// What evaluates beside runs.
     pub(super) program: PathBuf,
     /// Where runs that pages start keep their files.
@@ -189,7 +197,7 @@ pub(super) struct Actor {
 
 impl Actor {
     pub(super) fn new(
-        envs: EnvRegistry,
+        registry: Registry,
         (kernels, distrust): (Kernels, Distrust),
         tokens: Tokens,
         (children, worker, program, runs_dir): (Children, WorkerSpec, PathBuf, Option<PathBuf>),
@@ -198,14 +206,16 @@ impl Actor {
         audit: Audit,
     ) -> Self {
         Self {
-            auditor: Auditor::new(envs.clone(), kernels),
+            auditor: Auditor::new(registry.clone(), kernels),
             distrust,
             roll_back_before: None,
             life: life(),
-            envs,
+            registry,
+            kernels,
             fingerprint: core_fingerprint(kernels),
             tokens,
             children,
+            in_process: None,
             program,
             runs_dir,
             worker,
@@ -277,6 +287,7 @@ impl Actor {
             self.roll_back_if_due();
             self.end_drained_run();
             self.end_finished_run();
+            self.tend_in_process();
         }
         self.say_goodbye(&mut events).await;
     }
@@ -312,6 +323,8 @@ impl Actor {
             Event::Left { peer, departure } => self.forget(peer, &departure),
             Event::ChildExited { number, status } => self.handle_child_exit(number, &status),
             Event::ChildSilent { number } => self.handle_silent_child(number),
+            Event::InProcessSaid(line) => self.notice(1, format!("in-process worker: {line}")),
+            Event::InProcessEnded(end) => self.handle_in_process_end(&end),
             Event::ReplaceChild { number } => self.replace_awaited(number),
             Event::Start { task, started, done } => {
                 let result = self.start_run(task);

@@ -95,7 +95,6 @@ impl Actor {
                 self.notice_coming(format!("worker {id} joined: {name} ({kind}, {device})"));
                 self.tell(joined);
                 self.bring_into_run(id);
-                self.begin_first_iteration();
             }
             // What it needs to know it is told by its socket's task.
             Role::Client => self.notice_coming(format!("client {id} joined: {name} ({kind})")),

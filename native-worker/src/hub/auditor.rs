@@ -8,14 +8,13 @@ use std::{
 };
 
 use rollmesh_core::{
-    env::EnvRegistry,
     group::{AuditPolicy, AuditTask, Conviction, Party, Verdict},
     ids::{FragmentNo, WorkerId},
     kernels::Kernels,
     protocol::{Message, Phase, message::RunEnd as RunEndMessage},
-    run::RunSpec,
+    run::RunConfig,
     weights::Weights,
-    worker::SlotRunner,
+    worker::{Registry, RolloutWorkerBuilder, SlotRunner},
 };
 use tokio::sync::mpsc;
 
@@ -24,7 +23,10 @@ use super::{
     audit::Record,
     departure::Departure,
 };
-use crate::train::{Run, RunEnd, Undone};
+use crate::{
+    NativeShell,
+    train::{Run, RunEnd, Undone},
+};
 
 /// Which workers a hub does not trust, and what it does about that.
 ///
@@ -54,7 +56,7 @@ pub enum OnLiar {
 
 /// The thread that makes fragments again. It starts with the first one.
 pub(super) struct Auditor {
-    envs: EnvRegistry,
+    registry: Registry,
     kernels: Kernels,
     jobs: Option<std_mpsc::Sender<Job>>,
     /// Fragments that are being made again, and of which run.
@@ -64,7 +66,7 @@ pub(super) struct Auditor {
 
 struct Job {
     run: u32,
-    spec: RunSpec,
+    config: RunConfig,
     weights: Weights,
     task: AuditTask,
 }
@@ -77,8 +79,8 @@ pub(super) struct Audited {
 }
 
 impl Auditor {
-    pub(super) fn new(envs: EnvRegistry, kernels: Kernels) -> Self {
-        Self { envs, kernels, jobs: None, pending: Vec::new(), results: mpsc::unbounded_channel() }
+    pub(super) fn new(registry: Registry, kernels: Kernels) -> Self {
+        Self { registry, kernels, jobs: None, pending: Vec::new(), results: mpsc::unbounded_channel() }
     }
 
     /// The next result.
@@ -99,8 +101,8 @@ impl Auditor {
         self.pending.push(job.run);
         if self.jobs.is_none() {
             let (jobs, queue) = std_mpsc::channel();
-            let (envs, kernels, results) = (self.envs.clone(), self.kernels, self.results.0.clone());
-            let audit = move || audit_all(&queue, &envs, kernels, &results);
+            let (registry, kernels, results) = (self.registry.clone(), self.kernels, self.results.0.clone());
+            let audit = move || audit_all(&queue, &registry, kernels, &results);
             if thread::Builder::new().name("audits".into()).spawn(audit).is_ok() {
                 self.jobs = Some(jobs);
             }
@@ -118,16 +120,19 @@ impl Auditor {
 
 fn audit_all(
     queue: &std_mpsc::Receiver<Job>,
-    envs: &EnvRegistry,
+    registry: &Registry,
     kernels: Kernels,
     results: &mpsc::UnboundedSender<Audited>,
 ) {
     let mut runner: Option<(u32, SlotRunner)> = None;
-    while let Ok(Job { run, spec, weights, task }) = queue.recv() {
+    while let Ok(Job { run, config, weights, task }) = queue.recv() {
         let mut made = || -> Result<Verdict, Box<dyn Any + Send>> {
             catch_unwind(AssertUnwindSafe(|| {
                 if runner.as_ref().is_none_or(|(of, _)| *of != run) {
-                    runner = SlotRunner::new(&spec, envs, kernels).ok().map(|runner| (run, runner));
+                    let builder = RolloutWorkerBuilder::new(registry.clone())
+                        .shell(Box::new(NativeShell::default()))
+                        .kernels(kernels);
+                    runner = SlotRunner::new(&config, builder).ok().map(|runner| (run, runner));
                 }
                 let Some((_, runner)) = &mut runner else { return Verdict::Unknown };
                 let made = runner.replay(task.lease(), &weights);
@@ -161,9 +166,9 @@ impl Actor {
     pub(super) fn audit_fragments(&mut self) {
         let Some(run) = self.run.as_mut() else { return };
         while let Some(task) = run.group.poll_audit() {
-            let (number, spec) = (run.number, run.spec.clone());
+            let (number, config) = (run.number, run.config().clone());
             match run.weights_of(task.fragment.weights_version) {
-                Some(weights) => self.auditor.submit(Job { run: number, spec, weights, task }),
+                Some(weights) => self.auditor.submit(Job { run: number, config, weights, task }),
                 None => run.group.handle_audited(&task, Verdict::Unknown, rollmesh_core::time::Micros(0)),
             }
         }

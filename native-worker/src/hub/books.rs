@@ -34,7 +34,7 @@ mod tests {
         Registry,
         hub::{Hub, HubConfig, SecurityConfig, actor::Event},
         kernels::AUTO,
-        train::TrainConfig,
+        train::{RunConfig, RunRequest},
     };
 
     #[tokio::test]
@@ -54,8 +54,8 @@ mod tests {
         };
         let mut hub = Hub::start(config, &Registry::builtin()).await.unwrap();
         // Nobody works for it: only the hub's own clock finds it.
-        let config = TrainConfig { num_workers: 0, hidden: vec![4], ..TrainConfig::new("CartPole-v1") };
-        let summary = hub.train(config).await.unwrap();
+        let config = RunConfig::new("CartPole-v1").num_workers(0).fcnet_hiddens(&[4]);
+        let summary = hub.train(RunRequest { remote_only: true, ..config.into() }).await.unwrap();
         let ledger = Ledger { granted: 8, outstanding: 7, ..Ledger::default() };
         hub.events.send(Event::Falsify(ledger)).await.unwrap();
         let end = tokio::time::timeout(Duration::from_secs(60), summary).await.expect("it is found").unwrap().end;

@@ -16,11 +16,15 @@ use tokio::{
 };
 
 use super::{
+    UNENCRYPTED_FLAG,
     actor::Event,
     calls::{Replacement, Reply},
     random_token,
 };
-use crate::launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec};
+use crate::{
+    launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec},
+    net::Trust,
+};
 
 /// A child that ends before this time without having been of any use has failed to start.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
@@ -47,13 +51,30 @@ impl PartialEq for ChildTerms {
     }
 }
 
+/// How workers on this machine reach the hub.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Way {
+    pub(super) url: String,
+    pub(super) trust: Trust,
+}
+
+impl Way {
+    /// The same as arguments of `rollmesh worker`.
+    fn arguments(&self) -> Vec<String> {
+        let trust = match self.trust.fingerprint {
+            Some(fingerprint) => vec!["--tls-fingerprint".into(), fingerprint.to_string()],
+            None => vec![UNENCRYPTED_FLAG.into()],
+        };
+        [vec!["--hub".into(), self.url.clone()], trust].concat()
+    }
+}
+
 /// The local workers that should be there.
 pub(super) struct Children {
     /// Who starts those of whom nobody says anything else.
     launcher: Arc<dyn Launcher>,
-    /// How they reach the hub: arguments of `worker`.
-    way: Vec<String>,
-    events: mpsc::Sender<Event>,
+    pub(super) way: Way,
+    pub(super) events: mpsc::Sender<Event>,
     next: u32,
     running: BTreeMap<u32, Running>,
     /// One that was started before anybody needs it, and takes the place of the next one that ends. It counts as none of them
@@ -102,7 +123,7 @@ pub(super) enum Ended {
 }
 
 impl Children {
-    pub(super) fn new(launcher: Arc<dyn Launcher>, way: Vec<String>, events: mpsc::Sender<Event>) -> Self {
+    pub(super) fn new(launcher: Arc<dyn Launcher>, way: Way, events: mpsc::Sender<Event>) -> Self {
         Self {
             launcher,
             way,
@@ -177,8 +198,8 @@ impl Children {
     pub(super) fn start(&mut self, terms: &Arc<ChildTerms>) -> Result<(u32, Token), LaunchError> {
         let number = self.next_number();
         let token = random_token().map_err(|error| LaunchError::Failed(format!("there is no token: {error}")))?;
-        let (spec, environs) = (&terms.spec, &terms.environs);
-        let order = LaunchOrder { number, way: &self.way, token: &token, spec, environs };
+        let (way, spec, environs) = (self.way.arguments(), &terms.spec, &terms.environs);
+        let order = LaunchOrder { number, way: &way, token: &token, spec, environs };
         let worker = terms.launcher.launch(&order)?;
         let pid = worker.pid();
         let (kill, killed) = oneshot::channel();

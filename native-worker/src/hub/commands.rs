@@ -5,6 +5,7 @@ use rollmesh_core::{
     protocol::{
         Kind, Message, Role,
         message::{RemoveWorker, Reply, Scale, Watch, WorkerToken},
+        printable,
     },
 };
 
@@ -12,13 +13,25 @@ use super::{
     actor::{Actor, Peer},
     audit::Record,
     checkpoints::Asker,
-    departure::printable,
     limits::MAX_BACKLOG_BYTES,
     random_token,
 };
-use crate::train::{MAX_LOCAL_WORKERS, UploadFault};
+use crate::train::{MAX_LOCAL_WORKERS, Upload, UploadFault};
 
 impl Actor {
+    fn handle_upload(&mut self, peer: u32, upload: &Upload) {
+        let (now, lease) = (self.now(), upload.lease().0);
+        let fault = self.run.as_mut().and_then(|run| run.handle_upload(WorkerId(peer), upload, now).err());
+        self.note_first_delivery(peer);
+        if let Some(fault) = fault {
+            self.remember(&Record::UploadRejected { worker: peer, lease, why: fault.to_string() });
+            self.notice_offence(format!("an upload of worker {peer} was not accepted: {fault}"));
+            if matches!(fault, UploadFault::Unknown) {
+                self.blame(peer);
+            }
+        }
+    }
+
     pub(super) fn handle_message(&mut self, peer: u32, message: Message) {
         if !self.peers.contains_key(&peer) {
             // It was sent away after it had said this.
@@ -31,19 +44,8 @@ impl Actor {
                     run.group.handle_progress(WorkerId(peer), LeaseId(progress.lease), progress.env_steps, now);
                 }
             }
-            Message::FragmentUpload(upload) => {
-                let now = self.now();
-                let fault = self.run.as_mut().and_then(|run| run.handle_upload(WorkerId(peer), &upload, now).err());
-                self.note_first_delivery(peer);
-                if let Some(fault) = fault {
-                    let (worker, lease, why) = (peer, upload.lease, fault.to_string());
-                    self.remember(&Record::UploadRejected { worker, lease, why });
-                    self.notice_offence(format!("an upload of worker {peer} was not accepted: {fault}"));
-                    if matches!(fault, UploadFault::Unknown) {
-                        self.blame(peer);
-                    }
-                }
-            }
+            Message::FragmentUpload(upload) => self.handle_upload(peer, &Upload::Lanes(upload)),
+            Message::AgentUpload(upload) => self.handle_upload(peer, &Upload::Agents(upload)),
             Message::WeightsApplied(applied) => {
                 if let Some(run) = &mut self.run {
                     run.handle_weights_applied(WorkerId(peer), &applied);
@@ -55,6 +57,14 @@ impl Actor {
                 let had = self.run.as_mut().is_some_and(|run| run.handle_refused(WorkerId(peer), &refused, now));
                 if had {
                     self.remember(&Record::LeaseRefused { worker: peer, lease: refused.lease });
+                } else {
+                    self.blame(peer);
+                }
+            }
+            Message::RunAnswer(answer) => {
+                let now = self.now();
+                if self.run.as_mut().is_some_and(|run| run.handle_answer(WorkerId(peer), &answer, now)) {
+                    self.begin_first_iteration();
                 } else {
                     self.blame(peer);
                 }
@@ -71,7 +81,7 @@ impl Actor {
             }
             Message::Watch(Watch { request, slot }) => self.reply(peer, Kind::Watch, request, |hub| hub.watch(slot)),
             Message::StartRun(start) => {
-                self.reply(peer, Kind::StartRun, start.request, |hub| hub.start_from_page(&start));
+                self.reply(peer, Kind::StartRun, start.request, |hub| hub.start_from_page(&start.settings));
             }
             Message::Scale(Scale { request, num_workers }) => {
                 self.reply(peer, Kind::Scale, request, |hub| hub.scale(num_workers));
@@ -113,7 +123,8 @@ impl Actor {
 
     /// Tells an operator how what it asked for went: no error if well.
     pub(super) fn answer_request(&self, peer: u32, request: u32, error: String) {
-        // Errors are short texts.
+        // What a peer sent may be part of an error: a character has at most four bytes, a reply 4 KiB.
+        let error = error.chars().take(1_000).collect();
         self.answer_operator(peer, &Message::Reply(Reply { request, error }));
     }
 
@@ -206,8 +217,8 @@ impl Actor {
 
     fn watch(&mut self, slot: u32) -> Result<(), String> {
         let run = self.run.as_mut().ok_or("there is no run to watch")?;
-        if slot >= run.spec.num_slots {
-            return Err(format!("the run has {} slots, there is no slot {slot}", run.spec.num_slots));
+        if slot >= run.config().num_slots() {
+            return Err(format!("the run has {} slots, there is no slot {slot}", run.config().num_slots()));
         }
         run.watched_slot = slot;
         Ok(())

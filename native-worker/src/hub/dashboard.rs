@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 
 use rollmesh_core::{
-    group::{self, GroupEvent},
+    group::{GroupEvent, WorkerStatus},
     ids::WorkerId,
     protocol::{
         Frame, Message, Phase, Role, WorkerState,
-        message::{EnvTrace, LedgerReport, Notice, RunStatus, WorkerGone, WorkerRow},
+        message::{EnvTrace, LedgerReport, Notice, RunSchema, RunStatus, WorkerGone, WorkerRow},
     },
 };
 
 use super::{
     actor::{Actor, Peer},
+    in_process::IN_PROCESS,
     limits::{MAX_BACKLOG_BYTES, STATE_BACKLOG_BYTES},
 };
+use crate::learner::run_schema;
 
 /// Points that are kept for dashboards that come later; of more, every second one is dropped.
 const MAX_POINTS: usize = 4096;
@@ -25,8 +27,6 @@ pub(super) struct Dashboard {
     status: Option<RunStatus>,
     rows: BTreeMap<u32, WorkerRow>,
     ledger: LedgerReport,
-    /// What is wrong with workers that get no leases.
-    unhealthy: BTreeMap<u32, String>,
     pub(super) trace: Option<EnvTrace>,
     pub(super) points: Points,
     /// The curve of the run's evaluations.
@@ -73,35 +73,16 @@ impl Dashboard {
         self.evaluations = Points::default();
         self.evaluation_trace = None;
         self.trace = None;
-        self.unhealthy.clear();
     }
 
     pub(super) fn forget_worker(&mut self, worker: u32) {
         self.rows.remove(&worker);
-        self.unhealthy.remove(&worker);
-    }
-}
-
-impl Dashboard {
-    /// Remembers what is wrong with a worker for as long as it is.
-    pub(super) fn note_health(&mut self, event: &GroupEvent) {
-        let (worker, reason) = match event {
-            GroupEvent::WorkerHung { worker, patience } => (worker, Some(format!("no progress for {patience}"))),
-            GroupEvent::WorkerQuarantined { worker, cause } => (worker, Some(cause.to_string())),
-            GroupEvent::WorkerRecovered { worker } => (worker, None),
-            _ => return,
-        };
-        match reason {
-            Some(reason) => _ = self.unhealthy.insert(worker.0, reason),
-            None => _ = self.unhealthy.remove(&worker.0),
-        }
     }
 }
 
 impl Actor {
     /// Remembers how a worker is.
     pub(super) fn note_health(&mut self, event: &GroupEvent) {
-        self.dashboard.note_health(event);
         match event {
             GroupEvent::WorkerHung { worker, .. } => _ = self.hung.insert(worker.0, self.now()),
             GroupEvent::WorkerRecovered { worker } => _ = self.hung.remove(&worker.0),
@@ -117,7 +98,8 @@ impl Actor {
         let status = self.dashboard.status.clone().unwrap_or_default();
         let rows = self.dashboard.rows.values().cloned().map(Message::WorkerRow);
         // All of these are small.
-        std::iter::once(Message::RunStatus(status)).chain(rows).for_each(|message| _ = peer.link.send(&message));
+        let schema = Message::RunSchema(RunSchema { schema: run_schema(&self.registry).to_string() });
+        [schema, Message::RunStatus(status)].into_iter().chain(rows).for_each(|message| _ = peer.link.send(&message));
         let Dashboard { points, evaluations, evaluation_trace, .. } = &self.dashboard;
         let frames = points.all.iter().chain(&evaluations.all).chain(evaluation_trace);
         frames.for_each(|frame| peer.link.send_frame(frame.clone()));
@@ -127,6 +109,10 @@ impl Actor {
     /// Tells all dashboards what has changed.
     pub(super) fn refresh_dashboards(&mut self) {
         self.publish_status();
+        if !self.peers.values().any(is_dashboard) {
+            // The next dashboard is shown everything.
+            return;
+        }
         let mut news = Vec::new();
         let status = self.run.as_ref().map(crate::train::Run::status).unwrap_or_default();
         // NaN is a value here, and unequal to itself: compare what would be sent.
@@ -213,29 +199,27 @@ impl Actor {
     }
 
     fn ledger_report(&self) -> LedgerReport {
-        let unhealthy = || self.dashboard.unhealthy.iter().take(LedgerReport::MAX_UNHEALTHY);
         LedgerReport {
             num_worker_restarts: self.num_worker_restarts,
-            unhealthy_workers: unhealthy().map(|(worker, _)| *worker).collect(),
-            reasons: unhealthy().map(|(_, reason)| &**reason).collect::<Vec<_>>().join("\n"),
             ..self.run.as_ref().map(crate::train::Run::ledger_report).unwrap_or_default()
         }
     }
 
     fn worker_rows(&self) -> Vec<WorkerRow> {
         let now = self.now();
-        let in_group: BTreeMap<u32, group::WorkerStatus> =
+        let in_group: BTreeMap<u32, WorkerStatus<'_>> =
             self.run.iter().flat_map(|run| run.group.workers(now).map(|status| (status.worker.0, status))).collect();
         let row = |(&id, peer): (&u32, &Peer)| {
             let known = in_group.get(&id);
             let before = self.dashboard.rows.get(&id);
+            let (state, reason) = self.shown_state(known);
             WorkerRow {
                 worker: id,
                 kind: peer.kind.clone(),
                 name: peer.name.clone(),
                 device: peer.device.clone(),
-                state: known.map_or(WorkerState::Idle, |status| self.shown_state(status)).to_wire(),
-                local: peer.child.is_some(),
+                state: state.to_wire(),
+                local: peer.child.is_some_and(|child| child != IN_PROCESS),
                 slots: self.run.as_ref().filter(|run| !run.is_over()).map_or(0, |run| run.latest_slots(WorkerId(id))),
                 env_steps: known.map_or_else(|| before.map_or(0, |row| row.env_steps), |status| status.env_steps),
                 steps_per_s: known.map_or(0.0, |status| status.env_steps_per_s as f32),
@@ -243,32 +227,30 @@ impl Actor {
                     (Some(run), Some(status)) => run.weights_lag(status.weights_version),
                     _ => 0,
                 },
+                reason,
             }
         };
         self.peers.iter().filter(|(_, peer)| peer.is_worker()).map(row).collect()
     }
 
-    /// A lease may take a millisecond: seen ten times a second, a worker that has one in every iteration would look
-    /// idle most of the time.
-    fn shown_state(&self, status: &group::WorkerStatus) -> WorkerState {
-        let is_running = self.run.as_ref().is_some_and(|run| run.phase == Phase::Running);
-        match status.state {
-            group::WorkerState::Idle if is_running && status.env_steps_per_s > 0.0 => WorkerState::Sampling,
-            state => shown(state),
+    /// What a worker is doing, and why it makes no rows. A lease may take a millisecond: seen ten times a second, a worker
+    /// that has one in every iteration would look idle most of the time.
+    fn shown_state(&self, known: Option<&WorkerStatus<'_>>) -> (WorkerState, String) {
+        let (Some(run), Some(status)) = (&self.run, known) else {
+            return (WorkerState::Idle, "there is no run".into());
+        };
+        match (status.state, status.idle) {
+            (WorkerState::Idle | WorkerState::Sampling, _)
+                if run.phase == Phase::Running && status.env_steps_per_s > 0.0 =>
+            {
+                (WorkerState::Sampling, String::new())
+            }
+            (WorkerState::Sampling, Some(reason)) => (WorkerState::Idle, run.idle_text(reason)),
+            (state, reason) => (state, reason.map_or_else(String::new, |reason| run.idle_text(reason))),
         }
     }
 }
 
 fn is_dashboard(peer: &Peer) -> bool {
     matches!(peer.role, Role::Viewer | Role::Operator)
-}
-
-fn shown(state: group::WorkerState) -> WorkerState {
-    match state {
-        group::WorkerState::Idle => WorkerState::Idle,
-        group::WorkerState::Sampling => WorkerState::Sampling,
-        group::WorkerState::Hung => WorkerState::Hung,
-        group::WorkerState::Leaving => WorkerState::Leaving,
-        group::WorkerState::Quarantined => WorkerState::Quarantined,
-    }
 }

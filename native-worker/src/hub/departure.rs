@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollmesh_core::protocol::{InboxError, Kind, message::Goodbye};
+use rollmesh_core::protocol::{InboxError, Kind, message::Goodbye, printable};
 use tokio_tungstenite::tungstenite::{self, error::ProtocolError};
 
 /// A peer that is sent away has this time to hear why.
@@ -70,9 +70,4 @@ pub(super) fn is_offence(error: &tungstenite::Error) -> bool {
 /// The peer goes by itself.
 pub(super) fn wish(goodbye: &Goodbye) -> Departure {
     Departure::wished(printable(&goodbye.reason))
-}
-
-/// A peer's text, which ends on a terminal.
-pub(super) fn printable(text: &str) -> String {
-    text.replace(char::is_control, " ")
 }

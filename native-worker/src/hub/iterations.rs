@@ -1,7 +1,7 @@
 //! The iterations of a run: what the group wants, what comes of its batches, and the weights that follow.
 
 use rollmesh_core::{
-    group::{GroupCommand, GroupEvent},
+    group::{ExpiryCause, GroupCommand, GroupEvent},
     ids::WeightsVersion,
     protocol::{
         Frame, Message, TooLarge,
@@ -23,13 +23,21 @@ impl Actor {
         while let Some(event) = self.run.as_mut().and_then(|run| run.group.poll_event()) {
             self.note_health(&event);
             let text = event.to_string();
-            if let GroupEvent::FragmentsRejected { worker, .. } = event {
-                self.remember(&Record::Group { text: text.clone(), is_cheap: true });
+            // Workers can cause these as often as they like.
+            let is_cheap = matches!(
+                event,
+                GroupEvent::FragmentsRejected { .. }
+                    | GroupEvent::WorkerUnable { .. }
+                    | GroupEvent::LeaseExpired { cause: ExpiryCause::Refused, .. }
+            );
+            self.remember(&Record::Group { text: text.clone(), is_cheap });
+            if is_cheap {
                 self.notice_offence(text);
-                self.blame(worker.0);
             } else {
-                self.remember(&Record::Group { text: text.clone(), is_cheap: false });
                 self.notice(1, text);
+            }
+            if let GroupEvent::FragmentsRejected { worker, .. } = event {
+                self.blame(worker.0);
             }
             // A worker may be out of the run by it, for whom nobody has to wait.
             self.note_applied();
@@ -82,8 +90,8 @@ impl Actor {
     pub(super) fn handle_update(&mut self, update: Update) {
         self.update = None;
         let Some(run) = self.run.as_mut().filter(|run| !run.is_over()) else { return };
-        let (weights, stats) = match update {
-            Update::Learned(weights, stats) => (weights, stats),
+        let learned = match update {
+            Update::Learned(learned) => learned,
             Update::Taken => {
                 run.count_batch();
                 return self.go_on();
@@ -92,7 +100,7 @@ impl Actor {
             Update::Failed(error) => return self.end_run(RunEnd::Failed(error.to_string())),
             Update::NotWritten(error) => return self.end_run(RunEnd::Failed(error)),
         };
-        let metrics = run.handle_update(weights, &stats);
+        let metrics = run.handle_update(learned);
         let point = run.point(&metrics);
         let news = run.write_metrics(&metrics);
         // Whoever goes back to here keeps that line.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     launch::LaunchError,
-    train::{RunEnd, RunTerms, StartError},
+    train::{Run, RunEnd, RunTerms, StartError},
 };
 
 /// A local worker that has lost its connection has this long to come back.
@@ -246,7 +246,8 @@ impl Actor {
         // A process may have ended before its connection.
         let lives = |child: Option<u32>| child.is_none_or(|child| self.children.is_running(child));
         let has_workers = self.peers.values().any(|peer| peer.is_worker() && lives(peer.child));
-        if !has_workers && !self.children.awaits_any() && self.done.is_some() {
+        let samples_itself = self.run.as_ref().is_some_and(Run::samples_in_process);
+        if !has_workers && !samples_itself && !self.children.awaits_any() && self.done.is_some() {
             // Nobody would ever work for it.
             self.end_run(RunEnd::Failed(reason));
         }

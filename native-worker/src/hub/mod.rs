@@ -22,6 +22,7 @@ mod departure;
 mod door;
 mod evaluators;
 mod gate;
+mod in_process;
 mod iterations;
 mod limits;
 mod link;
@@ -70,6 +71,9 @@ pub(crate) use token_file::{TokenFile as Tokens, now as seconds_now, role_name, 
 
 /// The environment variable through which a worker gets its token.
 pub(crate) const TOKEN_VARIABLE: &str = "ROLLMESH_TOKEN";
+
+/// The kind of the worker in the hub's own process.
+pub(crate) const LOCAL_KIND: &str = "local";
 
 /// The flag with which hubs and peers go without encryption beyond the loopback device.
 pub(crate) const UNENCRYPTED_FLAG: &str = "--i-know-this-is-not-encrypted";

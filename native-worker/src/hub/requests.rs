@@ -6,15 +6,15 @@ use rollmesh_core::{batch::SlotFragment, ids::WeightsVersion, weights::Weights};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{CheckpointNowError, Hub, SavedCheckpoint, SyncError, actor::Event, checkpoints};
-use crate::train::{SampleConfig, SavedRun, StartError, Summary, Task, TrainConfig};
+use crate::train::{RunRequest, SavedRun, StartError, Summary, Task};
 
 impl Hub {
     /// Begins a run and starts its local workers. The receiver gets the summary when the run is over.
     ///
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.
-    pub async fn train(&self, config: TrainConfig) -> Result<oneshot::Receiver<Summary>, StartRunError> {
-        self.start_run(Task::Train(Box::new(config))).await
+    pub async fn train(&self, request: impl Into<RunRequest>) -> Result<oneshot::Receiver<Summary>, StartRunError> {
+        self.start_run(Task::Train(Box::new(request.into()))).await
     }
 
     /// Goes on with a run that was begun before, with the same bits as if it had never ended; otherwise as
@@ -44,7 +44,7 @@ impl Hub {
     ///
     /// ```no_run
     /// # async fn example(hub: &rollmesh::hub::Hub) -> Result<(), rollmesh::hub::StartRunError> {
-    /// let mut sampling = hub.sample(rollmesh::train::SampleConfig::new("CartPole-v1")).await?;
+    /// let mut sampling = hub.sample(rollmesh::train::RunConfig::sampling("CartPole-v1", 64)).await?;
     /// while let Some(fragments) = sampling.batches.recv().await {
     ///     // One fragment per slot, in slot order.
     ///     assert_eq!(fragments.len(), 64);
@@ -56,9 +56,9 @@ impl Hub {
     /// # Errors
     /// [`StartRunError`] when the configuration cannot be run or another run is going on.
     #[doc(alias = "synchronous_parallel_sample")]
-    pub async fn sample(&self, config: SampleConfig) -> Result<Sampling, StartRunError> {
+    pub async fn sample(&self, request: impl Into<RunRequest>) -> Result<Sampling, StartRunError> {
         let (sender, batches) = mpsc::channel(1);
-        let summary = self.start_run(Task::Sample(config, sender)).await?;
+        let summary = self.start_run(Task::Sample(Box::new(request.into()), sender)).await?;
         Ok(Sampling { batches, summary })
     }
 
@@ -155,7 +155,6 @@ impl StartRunError {
         matches!(
             error,
             StartError::Config(_)
-                | StartError::Device(_)
                 | StartError::RunDir(_)
                 | StartError::Output(_)
                 | StartError::Launch(_)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollmesh_core::{
-    group::WorkerProfile,
+    group::{WorkerProfile, WorkerState},
     ids::WorkerId,
     protocol::{Message, message::RunEnd as RunEndMessage},
 };
@@ -16,7 +16,7 @@ use crate::train::{Run, RunEnd, StartError, Task};
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// What is being made again at the end of a run has this long to be done.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
-/// A run begins without the local workers that have not joined after this time.
+/// A run begins without the local workers that have not answered after this time, if any worker is able.
 const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 
 impl Actor {
@@ -29,7 +29,7 @@ impl Actor {
         if self.run.as_ref().is_some_and(|run| !run.is_over()) || self.update.is_some() {
             return Err(StartError::Busy);
         }
-        let mut run = Run::new(self.next_run, task, &self.envs, self.next_lease)?;
+        let mut run = Run::new(self.next_run, task, (&self.registry, self.kernels), self.next_lease)?;
         // Without randomness, which hubs do not start without, workers could foresee what is made again.
         let mut secret = [0; 8];
         let has_secret = getrandom::fill(&mut secret).is_ok();
@@ -47,7 +47,7 @@ impl Actor {
         let history = std::mem::take(&mut run.history);
         let evaluations = std::mem::take(&mut run.evaluations);
         self.next_run += 1;
-        self.remember(&Record::RunStarted { run: run.number, env: run.spec.env.clone() });
+        self.remember(&Record::RunStarted { run: run.number, env: run.config().env().into() });
         run.warnings.iter().for_each(|warning| self.notice(1, warning.clone()));
         self.run = Some(run);
         self.roll_back_before = None;
@@ -63,26 +63,30 @@ impl Actor {
         Ok(())
     }
 
-    /// The first iteration waits for the local workers, so that they share its slots. Rows do not depend on it. A run that
-    /// goes on may have nothing left to do.
+    /// The first iteration waits for answers of as many workers as the run has local ones, so that they share its slots. Rows
+    /// do not depend on it. A run that goes on may have nothing left to do.
     pub(super) fn begin_first_iteration(&mut self) {
         let now = self.now();
         let is_new = |run: &&Run| !run.is_over() && !run.has_begun();
         if let Some(end) = self.run.as_ref().filter(is_new).and_then(Run::end_reached) {
             return self.finish_run(end);
         }
-        let workers = self.peers.values().filter(|peer| peer.is_worker()).count();
         let may_begin = |run: &&mut Run| !run.is_over() && !run.has_begun() && !run.is_draining();
         let Some(run) = self.run.as_mut().filter(may_begin) else { return };
-        let is_late = workers > 0 && run.elapsed() > JOIN_PATIENCE;
-        if (is_late || workers >= run.terms.num_workers as usize)
+        let states = || run.group.workers(now).map(|worker| worker.state);
+        let answered = states().filter(|state| *state != WorkerState::Unanswered).count();
+        let is_late = || {
+            let mut answers = states().filter(|state| !matches!(state, WorkerState::Unanswered | WorkerState::Unable));
+            run.elapsed() > JOIN_PATIENCE && answers.next().is_some()
+        };
+        if (answered >= run.terms.num_workers as usize || is_late())
             && let Err(error) = run.begin_iteration(now)
         {
             self.end_run(RunEnd::Failed(error.to_string()));
         }
     }
 
-    /// Tells a worker what the run is and with which weights it goes on; from now on it gets leases.
+    /// Tells a worker what the run is and with which weights it goes on. It gets leases once it has answered that it is able.
     pub(super) fn bring_into_run(&mut self, id: u32) {
         let now = self.now();
         let party = self.peers.get(&id).and_then(|peer| self.party_of(id, peer));

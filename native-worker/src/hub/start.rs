@@ -13,18 +13,19 @@ use tokio::{
 };
 
 use super::{
-    Distrust, Hub, HubConfig, HubError, HubNotice, SecurityConfig, UNENCRYPTED_FLAG, access,
+    Distrust, Hub, HubConfig, HubError, HubNotice, SecurityConfig, access,
     actor::Actor,
     assets,
     audit::{Audit, Record},
-    children, client, door, random_token, room, server, tls,
+    children::{Children, Way},
+    client, door, random_token, room, server, tls,
     token_file::TokenFile,
 };
 use crate::{
     Registry,
     launch::{Launcher, LocalLauncher, WorkerSpec},
     lines::LineNews,
-    net::Fingerprint,
+    net::{Fingerprint, Trust},
 };
 
 impl Hub {
@@ -99,10 +100,10 @@ impl Hub {
             tokio::spawn(warn_each_minute(address, notice_sender.clone()));
         }
         let way = way_here(address, fingerprint);
-        let children = children::Children::new(launcher, way, events.clone());
+        let children = Children::new(launcher, way, events.clone());
         let local = (children, worker_spec, config.worker_program.clone(), config.runs_dir.clone());
         let own = (config.kernels, distrust);
-        let actor = Actor::new(registry.envs.clone(), own, tokens, local, status_sender, notice_sender, audit);
+        let actor = Actor::new(registry.clone(), own, tokens, local, status_sender, notice_sender, audit);
         let reached_at = match hosts.first() {
             Some(host) if host.contains(':') => host.clone(),
             Some(host) => format!("{host}:{}", address.port()),
@@ -147,19 +148,17 @@ fn names(listen: SocketAddr, given: Vec<String>) -> Vec<String> {
     machine.filter(|name| access::is_host(name)).into_iter().collect()
 }
 
-/// How the hub's own workers reach it: arguments of `worker`.
-fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Vec<String> {
+/// How workers on this machine reach the hub.
+fn way_here(address: SocketAddr, fingerprint: Option<Fingerprint>) -> Way {
     let host = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    let address = SocketAddr::new(host, address.port());
-    match fingerprint {
-        Some(fingerprint) => {
-            vec!["--hub".into(), format!("wss://{address}"), "--tls-fingerprint".into(), fingerprint.to_string()]
-        }
-        None => vec!["--hub".into(), format!("ws://{address}"), UNENCRYPTED_FLAG.into()],
+    let scheme = if fingerprint.is_some() { "wss" } else { "ws" };
+    Way {
+        url: format!("{scheme}://{}", SocketAddr::new(host, address.port())),
+        trust: Trust { ca: None, fingerprint, allow_unencrypted: fingerprint.is_none() },
     }
 }
 

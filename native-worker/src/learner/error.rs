@@ -2,6 +2,7 @@
 
 use rollmesh_core::{
     batch::BatchError,
+    callbacks::CallbackError,
     policy::{AllReduceError, PolicyError},
     weights::Weights,
 };
@@ -68,6 +69,9 @@ pub enum LearnError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// The user's code failed.
+    #[error(transparent)]
+    Callback(#[from] CallbackError),
     /// The ranks that learn together have not agreed.
     #[error(transparent)]
     AllReduce(#[from] AllReduceError),

@@ -7,14 +7,20 @@ use rollmesh_core::{
     env::{EnvSpaces, RowsRef},
     episode::GlobalVars,
     policy::{
-        ActionInput, ActionOutput, AllReduce, Gradients, LearnInfo, ModelConfig, ModelSpec, NetPolicy, Policy,
-        PolicyContext, PolicyError, PolicyRegistry, PolicySpec, Postprocessing, weights_seed,
+        ActionInput, ActionOutput, AllReduce, Gradients, LearnInfo, NetPolicy, Policy, PolicyContext, PolicyError,
+        PolicyRegistry, PolicySpec, Postprocessing,
     },
     view::ViewRequirements,
-    weights::{Weights, WeightsError},
+    weights::Weights,
 };
 
-use super::{config::Algorithm, error::LearnError, model::ModelError, rows::OldPolicy, update::Learner};
+use super::{
+    config::{self, Algorithm},
+    error::LearnError,
+    model::ModelError,
+    rows::OldPolicy,
+    update::Learner,
+};
 
 /// One of the core's policies, which acts, and a learner of its weights on the CPU.
 ///
@@ -27,7 +33,7 @@ pub struct LearningPolicy {
 }
 
 impl LearningPolicy {
-    /// Lets a policy learn. Its weights must have the names and shapes of a [`ModelSpec`]. The seed is the run's.
+    /// Lets a policy learn. Its weights must have the names and shapes of a [`ModelSpec`](rollmesh_core::policy::ModelSpec). The seed is the run's.
     ///
     /// # Errors
     /// [`PolicyError::Config`] for settings out of range, [`PolicyError::Unsupported`] for spaces that are no single arrays,
@@ -38,23 +44,35 @@ impl LearningPolicy {
         algorithm: impl Into<Algorithm>,
         seed: u64,
     ) -> Result<Self, PolicyError> {
-        let learner = Learner::new(algorithm, spaces, seed, acting.weights(), Device::Cpu)?;
+        Self::on(Device::Cpu, acting, spaces, algorithm, seed)
+    }
+
+    /// As [`new`](Self::new), with a learner on a device.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn on(
+        device: Device,
+        acting: Box<dyn Policy>,
+        spaces: &EnvSpaces,
+        algorithm: impl Into<Algorithm>,
+        seed: u64,
+    ) -> Result<Self, PolicyError> {
+        let learner = Learner::new(algorithm, spaces, seed, acting.weights(), device)?;
         Ok(Self { acting, learner: learner.with_old_policy(OldPolicy::Batch) })
     }
 
-    /// A new policy with the networks that a context asks for.
+    /// A new policy with the networks that a context asks for, with a learner on a device.
     ///
     /// # Errors
-    /// As [`new`](Self::new), [`ModelConfig::of`] and [`ModelSpec::for_spaces`].
-    pub fn for_context(context: &PolicyContext, algorithm: Algorithm) -> Result<Self, PolicyError> {
-        let PolicyContext { id, spaces, config, seed, kernels, .. } = context;
-        let model = ModelConfig::of(config)?;
-        let mut weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
-        if !algorithm.common().use_critic {
-            weights = without_values(&weights)?;
+    /// As [`new`](Self::new) and [`NetPolicy::for_algorithm`].
+    pub fn for_context(context: &PolicyContext, algorithm: Algorithm, device: Device) -> Result<Self, PolicyError> {
+        let acting = NetPolicy::for_algorithm(context, algorithm.common().use_critic)?;
+        let mut policy = Self::on(device, Box::new(acting), &context.spaces, algorithm, context.seed)?;
+        if context.whole_batches {
+            policy.learner = policy.learner.with_old_policy(OldPolicy::Learner);
         }
-        let acting = NetPolicy::new(spaces, &model, weights, *seed, *kernels)?;
-        Self::new(Box::new(acting), spaces, algorithm, *seed)
+        Ok(policy)
     }
 
     /// What learns.
@@ -64,20 +82,8 @@ impl LearningPolicy {
     }
 }
 
-/// Weights whose values are 0, for good where no critic is trained: what follows the end of a batch counts for nothing.
-fn without_values(weights: &Weights) -> Result<Weights, WeightsError> {
-    let tensors = weights.tensors().iter().cloned().map(|mut tensor| {
-        // The layers before the last one do not matter.
-        if tensor.name.starts_with("value.") {
-            tensor.values.fill(0.0);
-        }
-        tensor
-    });
-    Weights::new(weights.version(), tensors.collect())
-}
-
-/// Adds the policies that learn: `pg`, `a2c` and `ppo`, and of logged actions `bc` and `marwil`. A kind that has one of these names already stays. Their settings are those of [`Algorithm::pg`] and so on, and
-/// `model`, see [`ModelConfig`].
+/// Adds the policies that learn: `pg`, `a2c` and `ppo`, and of logged actions `bc` and `marwil`. A user's kind of one of these names stays. Their settings are those of [`Algorithm::pg`] and so on, and
+/// `model`, see [`ModelConfig`](rollmesh_core::policy::ModelConfig).
 ///
 /// ```
 /// use rollmesh::{kernels, learner::register_learning_policies};
@@ -96,22 +102,50 @@ fn without_values(weights: &Weights) -> Result<Weights, WeightsError> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn register_learning_policies(registry: &mut PolicyRegistry) {
-    type Parse = fn(&Config) -> Result<Algorithm, ConfigError>;
-    let algorithms: [(&str, Parse); 5] = [
-        ("pg", Algorithm::pg),
-        ("a2c", Algorithm::a2c),
-        ("ppo", Algorithm::ppo),
-        ("bc", Algorithm::bc),
-        ("marwil", Algorithm::marwil),
-    ];
-    for (name, parse) in algorithms {
-        if registry.spec(name).is_ok() {
+    register_learning_policies_on(registry, &Device::Cpu);
+}
+
+/// As [`register_learning_policies`], with learners on a device.
+pub fn register_learning_policies_on(registry: &mut PolicyRegistry, device: &Device) {
+    for (name, parse) in ALGORITHMS {
+        if registry.spec(name).is_ok_and(|spec| !spec.is_builtin()) {
             continue;
         }
-        registry.register(PolicySpec::new(name, move |context| {
-            Ok(Box::new(LearningPolicy::for_context(context, parse(&context.config)?)?))
-        }));
+        let (device, acting) = (device.clone(), registry.spec(name).ok().cloned());
+        let learning = PolicySpec::new(name, move |context| {
+            Ok(Box::new(LearningPolicy::for_context(context, parse(&context.config)?, device.clone())?))
+        });
+        registry.register(match acting {
+            None => learning.builtin(),
+            Some(acting) => learning.builtin().with_acting(move |context| acting.make_acting(context)),
+        });
     }
+}
+
+pub(super) type Parse = fn(&Config) -> Result<Algorithm, ConfigError>;
+
+/// The algorithms by name, and how their settings are read.
+pub(super) const ALGORITHMS: [(&str, Parse); 5] = [
+    ("pg", Algorithm::pg),
+    ("a2c", Algorithm::a2c),
+    ("ppo", Algorithm::ppo),
+    ("bc", Algorithm::bc),
+    ("marwil", Algorithm::marwil),
+];
+
+/// All settings of an algorithm that comes with rollmesh, with these over its defaults; these alone for any other.
+///
+/// # Errors
+/// [`ConfigError`] for an unknown setting or a value out of range.
+pub fn all_settings(algorithm: &str, settings: &Config) -> Result<Config, ConfigError> {
+    let Some((_, parse)) = ALGORITHMS.iter().find(|(name, _)| *name == algorithm) else { return Ok(settings.clone()) };
+    let own = match parse(settings)? {
+        Algorithm::PolicyGradient(config) => Config::of(&config),
+        Algorithm::Ppo(config) => Config::of(&config),
+        Algorithm::Marwil(config) => Config::of(&config),
+    };
+    // What is for others stays, such as the model.
+    config::with_zeros(config::for_others(settings).merged(&own?), *parse)
 }
 
 impl Policy for LearningPolicy {

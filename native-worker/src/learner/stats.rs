@@ -33,6 +33,40 @@ pub struct UpdateStats {
 }
 
 impl UpdateStats {
+    /// What a policy has said under RLlib's names; 0 of what it has not.
+    #[must_use]
+    pub fn of_info(info: &LearnInfo) -> Self {
+        let number = |name: &str| info.get(name).copied().unwrap_or(0.0);
+        Self {
+            policy_loss: number("policy_loss"),
+            vf_loss: number("vf_loss"),
+            entropy: number("entropy"),
+            kl: number("kl"),
+            clip_fraction: number("clip_fraction"),
+            explained_variance: number("vf_explained_var"),
+            grad_norm: number("grad_gnorm"),
+            logp_gap: number("logp_gap"),
+            learning_rate: number("cur_lr"),
+            kl_coeff: number("cur_kl_coeff"),
+            gradient_steps: number("gradient_steps") as u32,
+            skipped_steps: number("skipped_steps") as u32,
+        }
+    }
+
+    /// Means of what several policies have said, and sums of their steps.
+    #[must_use]
+    pub fn mean_of<'a>(infos: impl IntoIterator<Item = &'a LearnInfo>) -> Self {
+        let mut sums = LearnInfo::new();
+        let mut count = 0.0;
+        for info in infos {
+            info.iter().for_each(|(name, value)| *sums.entry(name.clone()).or_default() += value);
+            count += 1.0;
+        }
+        let is_count = |name: &str| matches!(name, "gradient_steps" | "skipped_steps");
+        sums.iter_mut().filter(|(name, _)| !is_count(name)).for_each(|(_, value)| *value /= f64::max(count, 1.0));
+        Self::of_info(&sums)
+    }
+
     /// Under RLlib's names.
     #[must_use]
     pub fn learn_info(&self) -> LearnInfo {

@@ -1,4 +1,4 @@
-//! The learner on a thread of its own, so that an update never holds up a socket.
+//! The policies of a run that learn, on a thread of their own, so that an update never holds up a socket.
 
 use std::{
     any::Any,
@@ -7,32 +7,32 @@ use std::{
     thread,
 };
 
-use rollmesh_core::{batch::SampleBatch, weights::Weights};
+use rollmesh_core::batch::MultiAgentBatch;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{error::LearnError, stats::UpdateStats, update::Learner};
+use super::{Learned, Learners, Results, error::LearnError};
 
-type UpdateResult = Result<(Weights, UpdateStats), LearnError>;
+type UpdateResult = Result<Learned, LearnError>;
 
-/// A handle to the learner's thread. When it is dropped, the thread finishes what it was asked for and ends.
+/// A handle to the thread of the policies that learn. When it is dropped, the thread finishes what it was asked for and ends.
 #[derive(Debug)]
-pub struct LearnerThread {
+pub(crate) struct LearnerThread {
     jobs: mpsc::UnboundedSender<Job>,
 }
 
 /// Something for the learner to do; false if nothing may be built on it afterwards.
-type Job = Box<dyn FnOnce(&mut Learner) -> bool + Send>;
+type Job = Box<dyn FnOnce(&mut Learners) -> bool + Send>;
 
 impl LearnerThread {
     /// Starts the thread.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn spawn(mut learner: Learner) -> io::Result<Self> {
+    pub(crate) fn spawn(mut learners: Learners) -> io::Result<Self> {
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         thread::Builder::new().name("learner".into()).spawn(move || {
             while let Some(job) = queue.blocking_recv() {
-                if !job(&mut learner) {
+                if !job(&mut learners) {
                     return;
                 }
             }
@@ -40,29 +40,33 @@ impl LearnerThread {
         Ok(Self { jobs })
     }
 
-    /// Hands over a train batch at once and gives the future of its update. Updates happen in the order of these
-    /// calls, whether anybody waits for them or not.
+    /// Hands over a train batch at once and gives the future of its update. Updates happen in the order of these calls, whether
+    /// their futures are awaited or not. `results` are for callbacks.
     ///
     /// # Errors
-    /// The future gives what [`Learner::update`] gives; [`LearnError::Panicked`] if it panicked, and
-    /// [`LearnError::Gone`] ever after.
-    pub fn submit(&self, batch: SampleBatch) -> impl Future<Output = UpdateResult> + Send + use<> {
-        let result = self.ask(move |learner| learner.update(&batch));
+    /// The future gives what [`Learners::learn`] gives; [`LearnError::Panicked`] if it panicked, and [`LearnError::Gone`] ever
+    /// after.
+    pub(crate) fn submit(
+        &self,
+        batch: MultiAgentBatch,
+        results: Results,
+    ) -> impl Future<Output = UpdateResult> + Send + use<> {
+        let result = self.ask(move |learners| learners.learn(batch, results));
         async { result.await.unwrap_or(Err(LearnError::Gone)) }
     }
 
     /// What the learner has besides its weights, after all updates that were submitted. No answer if it is gone.
     pub(crate) fn state(&self) -> oneshot::Receiver<Result<Vec<u8>, LearnError>> {
-        self.ask(|learner| learner.state())
+        self.ask(Learners::state)
     }
 
     fn ask<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Learner) -> Result<T, LearnError> + Send + 'static,
+        work: impl FnOnce(&mut Learners) -> Result<T, LearnError> + Send + 'static,
     ) -> oneshot::Receiver<Result<T, LearnError>> {
         let (reply, result) = oneshot::channel();
-        let job = move |learner: &mut Learner| {
-            let result = catch_unwind(AssertUnwindSafe(|| work(learner)));
+        let job = move |learners: &mut Learners| {
+            let result = catch_unwind(AssertUnwindSafe(|| work(learners)));
             // After half an update nothing may be built on the learner.
             let is_sound = result.is_ok();
             // Whoever asked may have lost interest.
@@ -82,44 +86,60 @@ fn message(panic: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::Device;
+    use rollmesh_core::{
+        batch::SampleBatch,
+        config::Config,
+        ids::PolicyId,
+        kernels::Kernels,
+        policy::{Policy, PolicyContext},
+    };
 
     use super::{super::test_support::*, *};
-    use crate::learner::PpoConfig;
+    use crate::learner::{Algorithm, LearningPolicy};
+
+    fn policy() -> Box<dyn Policy> {
+        let context = PolicyContext { whole_batches: true, ..PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE) };
+        let algorithm = Algorithm::ppo(&Config::new()).unwrap();
+        Box::new(LearningPolicy::for_context(&context, algorithm, candle_core::Device::Cpu).unwrap())
+    }
 
     fn learner() -> LearnerThread {
-        LearnerThread::spawn(
-            Learner::new(PpoConfig::default(), &discrete(2, 2), 1, &weights(2, &[4], 2), Device::Cpu).unwrap(),
-        )
-        .unwrap()
+        LearnerThread::spawn(Learners::single(policy())).unwrap()
+    }
+
+    fn submit(learner: &LearnerThread, batch: SampleBatch) -> impl Future<Output = UpdateResult> + use<> {
+        let env_steps = batch.len();
+        learner.submit(MultiAgentBatch::new([(PolicyId::DEFAULT, batch)].into(), env_steps), Results::new())
     }
 
     #[tokio::test]
     async fn updates_come_back_in_order() {
         let learner = learner();
-        let (first, second) = (learner.submit(bandit(32, 1)), learner.submit(bandit(32, 2)));
-        assert_eq!(second.await.unwrap().0.version().0, 2);
-        assert_eq!(first.await.unwrap().0.version().0, 1);
+        let (first, second) = (submit(&learner, bandit(32, 1)), submit(&learner, bandit(32, 2)));
+        assert_eq!(second.await.unwrap().weights.version().0, 2);
+        assert_eq!(first.await.unwrap().weights.version().0, 1);
     }
 
     #[tokio::test]
-    async fn its_state_is_that_after_the_updates_before() {
+    async fn state_is_that_after_the_updates_before() {
         let learner = learner();
-        let (update, state) = (learner.submit(bandit(32, 1)), learner.state());
-        let later = learner.submit(bandit(32, 2));
+        let (update, state) = (submit(&learner, bandit(32, 1)), learner.state());
+        let later = submit(&learner, bandit(32, 2));
         let state = state.await.unwrap().unwrap();
         assert_ne!(state, LearnerThread::state(&self::learner()).await.unwrap().unwrap());
-        let (weights, _) = update.await.unwrap();
-        let mut other = Learner::new(PpoConfig::default(), &discrete(2, 2), 1, &weights, Device::Cpu).unwrap();
-        other.set_state(&state).unwrap();
-        assert_eq!(other.update(&bandit(32, 2)).unwrap().0, later.await.unwrap().0);
+        let weights = update.await.unwrap().weights;
+        let mut other = policy();
+        other.set_weights(&weights).unwrap();
+        other.set_extra_state(&state).unwrap();
+        other.learn_on_batch(&bandit(32, 2)).unwrap();
+        assert_eq!(other.weights(), &later.await.unwrap().weights);
     }
 
     #[tokio::test]
     async fn errors_travel_and_do_not_end_it() {
         let learner = learner();
-        assert!(matches!(learner.submit(SampleBatch::new()).await, Err(LearnError::EmptyBatch)));
-        assert!(learner.submit(bandit(32, 1)).await.is_ok());
+        assert!(submit(&learner, SampleBatch::new()).await.unwrap_err().to_string().contains("an empty batch"));
+        assert!(submit(&learner, bandit(32, 1)).await.is_ok());
     }
 
     #[tokio::test]
@@ -127,6 +147,6 @@ mod tests {
         let learner = learner();
         let job = learner.ask(|_| -> Result<(), LearnError> { panic!("out of {}", "luck") });
         assert_eq!(job.await.unwrap().unwrap_err().to_string(), "the learner panicked: out of luck");
-        assert!(matches!(learner.submit(SampleBatch::new()).await, Err(LearnError::Gone)));
+        assert!(matches!(submit(&learner, SampleBatch::new()).await, Err(LearnError::Gone)));
     }
 }

@@ -7,10 +7,9 @@ use std::{
 
 use rollmesh_core::{
     env::{CartPole, EnvContext, EnvRegistry, Moment, Moments, StepOut, VectorEnv, render::Canvas},
-    ids::SlotId,
+    ids::{HomeIndex, SlotId},
     kernels::Kernels,
     rng::{Purpose, Streams},
-    run::HomeIndex,
 };
 use tempfile::{TempDir, tempdir};
 

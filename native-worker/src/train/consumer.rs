@@ -3,20 +3,21 @@
 use std::pin::Pin;
 
 use rollmesh_core::{
-    batch::SlotFragment,
+    batch::{MultiAgentBatch, SlotFragment},
     filter::{FilterError, RunFilter},
-    postprocess::{PostprocessError, train_batch},
-    weights::Weights,
+    ids::PolicyId,
+    policy::Postprocessing,
+    postprocess::{Finisher, PostprocessError, train_batch},
 };
 use tokio::sync::mpsc;
 
 use super::output::RunOutput;
-use crate::learner::{LearnError, LearnerThread, UpdateStats};
+use crate::learner::{LearnError, Learned, LearnerThread, Results};
 
 /// Who takes the batches of a run, one after the other.
 pub(crate) enum Consumer {
     /// A learner, which makes new weights of each.
-    Learner { thread: LearnerThread, gamma: f64, lambda: f64, output: Option<RunOutput> },
+    Learner { thread: LearnerThread, postprocessing: Postprocessing, output: Option<RunOutput> },
     /// Somebody who takes the rows as they are. The weights stay until others are set.
     Taker(mpsc::Sender<Vec<SlotFragment>>),
 }
@@ -24,7 +25,7 @@ pub(crate) enum Consumer {
 /// What has become of a batch.
 pub(crate) enum Update {
     /// New weights.
-    Learned(Weights, UpdateStats),
+    Learned(Learned),
     /// It was taken.
     Taken,
     /// Nobody takes batches any more.
@@ -44,6 +45,23 @@ pub(crate) enum SubmitError {
     Filter(#[from] FilterError),
 }
 
+/// One batch of the fragments. Workers have postprocessed rows that are by policy; of the others, what a policy postprocesses by
+/// itself, or not at all, has every column.
+fn to_learn_from(
+    fragments: &[SlotFragment],
+    postprocessing: &Postprocessing,
+) -> Result<MultiAgentBatch, PostprocessError> {
+    if fragments.iter().any(|fragment| fragment.agents.is_some()) {
+        return Ok(MultiAgentBatch::concat(fragments.iter().filter_map(|fragment| fragment.agents.as_ref()))?);
+    }
+    let batch = match postprocessing {
+        Postprocessing::Advantages(config) => train_batch(fragments, config)?,
+        Postprocessing::None | Postprocessing::Custom => Finisher::default().finish(fragments, None)?,
+    };
+    let env_steps = batch.len();
+    Ok(MultiAgentBatch::new([(PolicyId::DEFAULT, batch)].into(), env_steps))
+}
+
 /// A batch that is being consumed.
 pub(crate) type Consuming = Pin<Box<dyn Future<Output = Update> + Send>>;
 
@@ -54,17 +72,18 @@ impl Consumer {
         &self,
         fragments: Vec<SlotFragment>,
         filter: Option<&mut RunFilter>,
+        results: Results,
     ) -> Result<Consuming, SubmitError> {
         match self {
-            Self::Learner { thread, gamma, lambda, output } => {
+            Self::Learner { thread, postprocessing, output } => {
                 let batch = match filter {
-                    None => train_batch(&fragments, *gamma, *lambda)?,
+                    None => to_learn_from(&fragments, postprocessing)?,
                     Some(filter) => {
                         filter.observe(&fragments)?;
-                        train_batch(&filter.normalized(&fragments)?, *gamma, *lambda)?
+                        to_learn_from(&filter.normalized(&fragments)?, postprocessing)?
                     }
                 };
-                let update = thread.submit(batch);
+                let update = thread.submit(batch, results);
                 // While the learner learns, away from the tasks that must not wait.
                 let writing =
                     output.clone().map(|output| tokio::task::spawn_blocking(move || output.write(&fragments)));
@@ -78,7 +97,7 @@ impl Consumer {
                         }
                     }
                     match update {
-                        Ok((weights, stats)) => Update::Learned(weights, stats),
+                        Ok(learned) => Update::Learned(learned),
                         Err(error) => Update::Failed(error),
                     }
                 }))

@@ -1,59 +1,20 @@
 //! Evaluation beside a run: a process of its own plays with the weights of every so many iterations.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    num::NonZeroU32,
-    path::Path,
-    thread,
-    time::Duration,
-};
+use std::{collections::VecDeque, num::NonZeroU32, path::Path, thread, time::Duration};
 
 use rollmesh_core::{
-    config::Config,
-    evaluation::{Earlier, EpisodeTrace, Evaluation, EvaluationRequest, Ticket},
+    episode::RolloutMetrics,
+    evaluation::{Earlier, EpisodeTrace, EvaluatedEpisode, Evaluation, EvaluationRequest, Ticket},
     protocol::message::{EnvTrace, EvaluationPoint},
-    run::RunSpec,
+    run::RunConfig,
     weights::Weights,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::eval::{EvalSpec, EvalWorker, EvalWorkerError, NUM_ENVS};
+use crate::eval::{EvalWorker, EvalWorkerError};
 
 /// The most env steps of each of them, so that an evaluation comes to an end whatever the policy does.
 const MAX_STEPS: u32 = 1_000_000;
-
-/// When and how long a run is evaluated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct EvaluationConfig {
-    /// Iterations between two evaluations; 0 for none.
-    #[doc(alias = "evaluation_interval")]
-    pub interval: u64,
-    /// Episodes of an evaluation, with the most likely actions.
-    #[doc(alias = "evaluation_duration")]
-    pub episodes: NonZeroU32,
-    /// An evaluation in which nothing moves for so many seconds is given up. It has the lowest priority: where all
-    /// processors are busy, what takes a second takes a minute or two.
-    pub timeout_s: NonZeroU32,
-}
-
-impl Default for EvaluationConfig {
-    /// None; of 20 episodes if there were some, each of which has ten minutes for a move.
-    fn default() -> Self {
-        const { Self { interval: 0, episodes: NonZeroU32::new(20).unwrap(), timeout_s: NonZeroU32::new(600).unwrap() } }
-    }
-}
-
-impl EvaluationConfig {
-    pub(super) fn is_off(&self) -> bool {
-        self.interval == 0
-    }
-
-    /// Whether the weights of that iteration are evaluated.
-    pub(super) fn is_due(&self, iteration: u64) -> bool {
-        !self.is_off() && iteration > 0 && iteration.is_multiple_of(self.interval)
-    }
-}
 
 /// A line of `metrics.jsonl`: what an evaluation has found.
 #[derive(Debug, Serialize, Deserialize)]
@@ -80,6 +41,7 @@ pub(crate) struct EvaluationMetrics {
 /// What is known of a run's evaluation that is over.
 pub(crate) struct Evaluated {
     pub(crate) metrics: EvaluationMetrics,
+    pub(crate) episodes: Vec<RolloutMetrics>,
     /// The latest episode.
     pub(crate) trace: Option<EpisodeTrace>,
 }
@@ -94,7 +56,7 @@ pub(crate) struct Candidate {
 
 /// The evaluations of a run, one after the other. Only a poll waits, for as long as it is told to.
 pub(crate) struct RunEvaluation {
-    spec: EvalSpec,
+    run: RunConfig,
     request: EvaluationRequest,
     /// None before the first evaluation, and after the worker could not be started.
     worker: Option<EvalWorker>,
@@ -107,30 +69,19 @@ pub(crate) struct RunEvaluation {
 }
 
 impl RunEvaluation {
-    /// Evaluates with such a worker, as the request says.
-    pub(crate) fn new(spec: EvalSpec, request: EvaluationRequest) -> Self {
-        Self { spec, request, worker: None, current: None, waiting: VecDeque::new(), hangs: false }
+    /// Evaluates the run's policy as the request says.
+    pub(crate) fn new(mut run: RunConfig, request: EvaluationRequest) -> Self {
+        run.host.evaluator_is_nice = true;
+        let episodes = request.episodes.map_or(u32::MAX, NonZeroU32::get);
+        run.evaluation.num_envs = run.evaluation.num_envs.min(episodes);
+        Self { run, request, worker: None, current: None, waiting: VecDeque::new(), hangs: false }
     }
 
     /// None if the run is not to be evaluated.
-    pub(super) fn of(config: EvaluationConfig, run: &RunSpec, environs: &BTreeMap<String, String>) -> Option<Self> {
-        if config.is_off() {
-            return None;
-        }
-        // A number of numbers can always be written.
-        let model = serde_json::json!({ "model": { "fcnet_hiddens": run.hidden } });
-        let spec = EvalSpec {
-            env_config: run.env_config.clone(),
-            num_envs: NUM_ENVS.min(config.episodes.get()),
-            seed: run.seed,
-            policy_config: Config::of(&model).unwrap_or_default(),
-            environs: environs.clone(),
-            is_nice: true,
-            timeout_ms: u64::from(config.timeout_s.get()) * 1000,
-            ..EvalSpec::new(run.env.clone())
-        };
-        let request = EvaluationRequest { trace: true, ..EvaluationRequest::of_episodes(config.episodes, MAX_STEPS) };
-        Some(Self::new(spec, request))
+    pub(super) fn of(run: &RunConfig) -> Option<Self> {
+        let episodes = NonZeroU32::new(run.evaluation.episodes).filter(|_| !run.evaluation.is_off())?;
+        let episodes = EvaluationRequest::of_episodes(episodes, MAX_STEPS);
+        Some(Self::new(run.clone(), EvaluationRequest { trace: true, ..episodes }))
     }
 
     /// Has weights evaluated after those before them, from the next poll on.
@@ -152,6 +103,11 @@ impl RunEvaluation {
     /// Does without the earliest that has not begun.
     pub(crate) fn skip(&mut self) -> Option<Candidate> {
         self.waiting.pop_front()
+    }
+
+    /// True if the next poll begins an evaluation.
+    pub(crate) fn begins(&self) -> bool {
+        self.current.is_none() && !self.waiting.is_empty()
     }
 
     /// What was offered and has come to no end, the earliest first.
@@ -181,7 +137,7 @@ impl RunEvaluation {
         let Some(candidate) = self.waiting.pop_front() else { return Ok(()) };
         let worker = match &mut self.worker {
             Some(worker) => worker,
-            None => self.worker.insert(EvalWorker::in_process_of(program, &self.spec)?),
+            None => self.worker.insert(EvalWorker::in_process_of(program, &self.run)?),
         };
         let ticket = worker.submit_request(Some(&candidate.weights), self.request.clone(), Earlier::Keep)?;
         self.current = Some((ticket, candidate));
@@ -227,7 +183,8 @@ impl Evaluated {
             unfinished: found.unfinished,
             partial_return_mean: found.partial_return_mean,
         };
-        Self { metrics, trace: found.trace }
+        let episodes = found.episodes.iter().map(EvaluatedEpisode::metrics).collect();
+        Self { metrics, episodes, trace: found.trace }
     }
 
     /// The latest episode, as dashboards play it.

@@ -1,11 +1,15 @@
 //! What is measured of a run while it goes on.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
-use rollmesh_core::batch::{EpisodeMetrics, SlotFragment};
+use rollmesh_core::{
+    batch::{EpisodeMetrics, SlotFragment},
+    ids::PolicyId,
+    policy::LearnInfo,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::learner::UpdateStats;
@@ -109,6 +113,12 @@ pub(crate) struct IterationMetrics {
     pub(crate) grad_norm: f64,
     pub(crate) logp_gap: f64,
     pub(crate) learning_rate: f64,
+    /// What each policy says of its update, in runs with other policies than the default one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) policies: BTreeMap<PolicyId, LearnInfo>,
+    /// What callbacks have added.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) custom: BTreeMap<String, f64>,
 }
 
 impl IterationMetrics {
@@ -129,6 +139,8 @@ impl IterationMetrics {
             grad_norm: stats.grad_norm,
             logp_gap: stats.logp_gap,
             learning_rate: stats.learning_rate,
+            policies: BTreeMap::new(),
+            custom: BTreeMap::new(),
         }
     }
 }

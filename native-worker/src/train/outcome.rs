@@ -1,6 +1,8 @@
 //! How a run ends.
 
-use rollmesh_core::{group::UnbalancedLedger, hash::Hash128};
+use std::collections::BTreeMap;
+
+use rollmesh_core::{group::UnbalancedLedger, hash::Hash128, ids::PolicyId};
 use serde::{Serialize, Serializer};
 
 /// Why a run is over.
@@ -38,7 +40,7 @@ pub struct Summary {
     /// The environment.
     pub env: String,
     /// The algorithm.
-    pub algo: &'static str,
+    pub algo: String,
     /// The seed.
     pub seed: u64,
     /// True if it reached its stop return.
@@ -52,6 +54,9 @@ pub struct Summary {
     /// Hash of the last weights.
     #[serde(serialize_with = "as_text")]
     pub weights_hash: Hash128,
+    /// Hash of each policy's weights, in runs with other policies than the default one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "as_texts")]
+    pub policies: BTreeMap<PolicyId, Hash128>,
     /// True if rows were learned from, or handed out, that a worker made up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tainted: bool,
@@ -72,6 +77,10 @@ pub struct Summary {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+fn as_texts<S: Serializer>(hashes: &BTreeMap<PolicyId, Hash128>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(hashes.iter().map(|(id, hash)| (id, hash.to_string())))
 }
 
 fn as_text<S: Serializer>(hash: &Hash128, serializer: S) -> Result<S::Ok, S::Error> {

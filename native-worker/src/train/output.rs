@@ -8,7 +8,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    batch::{Derived, SampleBatch, SlotFragment},
+    batch::{Derived, MultiAgentBatch, SampleBatch, SlotFragment},
     ids::SlotId,
 };
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,10 @@ impl RunOutput {
     pub(super) fn write(&self, fragments: &[SlotFragment]) -> Result<(), OfflineError> {
         let mut open = self.open();
         let Open { writer: Some(writer), derived } = &mut *open else { return Ok(()) };
+        if fragments.iter().any(|fragment| fragment.agents.is_some()) {
+            let agents = fragments.iter().filter_map(|fragment| fragment.agents.as_ref());
+            return writer.append(&MultiAgentBatch::concat(agents)?.into());
+        }
         writer.append(&SampleBatch::from_fragments(fragments, derived)?.into())
     }
 

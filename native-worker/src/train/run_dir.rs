@@ -8,13 +8,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use rollmesh_core::worker::RolloutConfig;
+use rollmesh_core::run::RunConfig;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{
-    TrainConfig,
-    saving::{ResumeError, lock},
-};
+use super::saving::{ResumeError, lock, read_config};
 use crate::{
     checkpoint::{PolicyCheckpoint, replace},
     lines::{Backlog, LineFile, LineNews},
@@ -25,8 +22,6 @@ const METRICS: &str = "metrics.jsonl";
 const JOURNAL: &str = "journal.jsonl";
 /// How to find the files with what the run has sampled.
 const OUTPUT: &str = "output.json";
-/// What the configuration of a run from files does not say.
-pub(crate) const PLAN: &str = "plan.toml";
 
 /// The directory of one run: `config.toml` at its start, a line of `metrics.jsonl` per iteration, and at its end
 /// `summary.json` and the policy, `policy.json` with `weights.safetensors`. Where batches depend on who is how fast, also
@@ -51,35 +46,11 @@ pub(crate) fn new_run_dir(runs: &Path, env: &str, seed: u64) -> PathBuf {
     runs.join(format!("{env}-seed{seed}-{}-{}", now.as_millis(), process::id()))
 }
 
-/// What the directory of a run says of it.
-pub(crate) struct RunSettings {
-    config: String,
-    plan: Option<String>,
-    has_journal: bool,
-}
-
-impl RunSettings {
-    pub(crate) fn of_hub(config: &TrainConfig) -> Result<Self, RunDirError> {
-        let has_journal = !config.mode.is_synchronous();
-        Ok(Self { config: toml::to_string(config)?, plan: None, has_journal })
-    }
-
-    pub(crate) fn of_files(config: &RolloutConfig, plan: &impl Serialize) -> Result<Self, RunDirError> {
-        Ok(Self { config: toml::to_string(config)?, plan: Some(toml::to_string(plan)?), has_journal: false })
-    }
-
-    /// The plan first: whoever finds a configuration finds all that belongs to it.
-    fn write(&self, dir: &Path) -> Result<(), RunDirError> {
-        if self.plan.is_none() {
-            // Of a run from files that never began.
-            let _ = fs::remove_file(dir.join(PLAN));
-        }
-        let texts = [self.plan.as_deref().map(|plan| (PLAN, plan)), Some(("config.toml", &*self.config))];
-        texts.into_iter().flatten().try_for_each(|(name, text)| {
-            let path = dir.join(name);
-            replace(&path, text.as_bytes()).map_err(|source| RunDirError::Io { path, source })
-        })
-    }
+/// Writes the configuration of a run into its directory, and returns its text.
+fn write_config(dir: &Path, config: &RunConfig) -> Result<String, RunDirError> {
+    let (path, text) = (dir.join("config.toml"), toml::to_string(config)?);
+    replace(&path, text.as_bytes()).map_err(|source| RunDirError::Io { path, source })?;
+    Ok(text)
 }
 
 #[derive(Serialize, Deserialize)]
@@ -144,11 +115,10 @@ impl RunDir {
     /// An error if there is a run already.
     pub(super) fn check_free(path: &Path) -> Result<(), RunDirError> {
         let Ok(config) = fs::read_to_string(path.join("config.toml")) else { return Ok(()) };
-        let goes_on = toml::from_str::<TrainConfig>(&config).is_ok() || path.join(PLAN).is_file();
-        Err(if goes_on { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
+        Err(if read_config(&config).is_ok() { RunDirError::Taken } else { RunDirError::TakenForGood }(path.to_owned()))
     }
 
-    pub(crate) fn create(path: &Path, settings: RunSettings) -> Result<Self, RunDirError> {
+    pub(crate) fn create(path: &Path, config: &RunConfig) -> Result<Self, RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
         fs::create_dir_all(path).map_err(failed(path.to_owned()))?;
@@ -162,32 +132,32 @@ impl RunDir {
             Lines::open(path, name, 0).map(|(lines, _)| lines).map_err(failed(at(name)))
         };
         let metrics = new(METRICS)?;
-        let journal = settings.has_journal.then(|| new(JOURNAL)).transpose()?;
-        settings.write(path)?;
-        Ok(Self { path: path.into(), metrics, journal, config: settings.config, _lock: lock })
+        let journal = (!config.mode.is_synchronous()).then(|| new(JOURNAL)).transpose()?;
+        let config = write_config(path, config)?;
+        Ok(Self { path: path.into(), metrics, journal, config, _lock: lock })
     }
 
     /// Goes on with so many bytes of `metrics.jsonl` and of the journal; what is behind them is cut off, and made again.
     pub(crate) fn reopen(
         path: &Path,
-        settings: RunSettings,
+        config: &RunConfig,
         (metrics_bytes, journal_bytes): (u64, u64),
         lock: File,
     ) -> Result<(Self, Cut), RunDirError> {
         let at = |name: &str| path.join(name);
         let failed = |path: PathBuf| move |source| RunDirError::Io { path, source };
-        settings.write(path)?;
+        let text = write_config(path, config)?;
         // It was written at an end that is none any more.
         let _ = fs::remove_file(at("summary.json"));
         let reopen = |name: &'static str, bytes: u64| Lines::open(path, name, bytes).map_err(failed(at(name)));
         let (metrics, mut cut) = reopen(METRICS, metrics_bytes)?;
         let mut journal = None;
-        if settings.has_journal {
+        if !config.mode.is_synchronous() {
             let (lines, behind) = reopen(JOURNAL, journal_bytes)?;
             journal = Some(lines);
             cut.short.extend(behind.short);
         }
-        Ok((Self { path: path.into(), metrics, journal, config: settings.config, _lock: lock }, cut))
+        Ok((Self { path: path.into(), metrics, journal, config: text, _lock: lock }, cut))
     }
 
     /// Notes what the names of the run's output files begin with, before there is one.
@@ -353,8 +323,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run");
         let mode = rollmesh_core::group::SamplingMode::Asynchronous { batch_env_steps: 64, max_staleness: 1 };
-        let config = TrainConfig { mode, ..TrainConfig::new("CartPole-v1") };
-        let mut dir = RunDir::create(&path, RunSettings::of_hub(&config).unwrap()).unwrap();
+        let config = RunConfig { mode, ..RunConfig::new("CartPole-v1") };
+        let mut dir = RunDir::create(&path, &config).unwrap();
         assert_eq!(dir.share_lines().unwrap().len(), 2);
         assert!(dir.add_metrics(&1).is_none() && dir.add_to_journal(&22).is_none());
         assert_eq!(dir.bytes(), (2, 3));
@@ -371,8 +341,7 @@ mod tests {
         );
         let bytes = dir.bytes();
         drop(dir);
-        let (dir, cut) =
-            RunDir::reopen(&path, RunSettings::of_hub(&config).unwrap(), bytes, lock(&path).unwrap()).unwrap();
+        let (dir, cut) = RunDir::reopen(&path, &config, bytes, lock(&path).unwrap()).unwrap();
         assert_eq!((cut, dir.bytes()), (Cut { env_steps: None, short: vec![JOURNAL] }, (2, 3)));
     }
 }

@@ -1,6 +1,7 @@
 //! The socket of a worker, and the thread that works.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     thread,
     time::{Duration, Instant},
 };
@@ -18,9 +19,11 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::{Bytes, Message as Frame};
 
-use crate::net::{HubSocket, Trust, connect};
-
-use crate::worker_group::{catch_panics, native_builder};
+use crate::{
+    envs::words,
+    net::{HubSocket, Trust, connect},
+    worker_group::{catch_panics, native_builder},
+};
 
 /// A hub pings every five seconds; after this time without a sign of it, it is taken for gone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
@@ -45,6 +48,8 @@ pub(crate) struct WorkerConfig {
     /// Which hub to believe.
     pub(crate) trust: Trust,
     pub(crate) token: Token,
+    /// What the hub shows it as.
+    pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) device: String,
     pub(crate) kernels: Kernels,
@@ -82,7 +87,7 @@ pub(crate) async fn run(
     config: WorkerConfig,
     registry: Registry,
     mut leave: watch::Receiver<bool>,
-    say: impl Fn(&str),
+    say: impl Fn(&str) + Clone + Send + 'static,
 ) -> WorkerEnd {
     let fingerprint = core_fingerprint(config.kernels);
     let mut failures = 0;
@@ -93,7 +98,7 @@ pub(crate) async fn run(
             token: config.token,
             resume,
             core_fingerprint: fingerprint,
-            kind: "native".into(),
+            kind: config.kind.into(),
             name: config.name.clone(),
             device: config.device.clone(),
         };
@@ -107,11 +112,11 @@ pub(crate) async fn run(
                 // Environments need not be able to move between threads: the session is made where it works.
                 let (registry, kernels) = (registry.clone(), config.kernels);
                 let session = move || {
-                    WorkerSession::new(identity, registry.envs.clone(), kernels)
+                    WorkerSession::new(identity, registry.clone(), kernels)
                         .with_workers(move || native_builder(registry.clone()).kernels(kernels))
                         .with_guard(catch_panics)
                 };
-                match serve(session, socket, &mut resume, leave.clone()).await {
+                match serve(session, say.clone(), socket, &mut resume, leave.clone()).await {
                     SessionEnd::Final(end) => return end,
                     SessionEnd::Lost { reason, .. } if *leave.borrow() => {
                         return WorkerEnd::Closed(format!("{ASKED_TO_LEAVE}; {reason}"));
@@ -147,6 +152,7 @@ async fn asked(leave: &mut watch::Receiver<bool>) {
 /// Moves frames between the socket and the thread that works.
 async fn serve(
     session: impl FnOnce() -> WorkerSession + Send + 'static,
+    say: impl Fn(&str) + Send + 'static,
     socket: HubSocket,
     resume: &mut Option<[u8; 16]>,
     mut leave: watch::Receiver<bool>,
@@ -154,8 +160,12 @@ async fn serve(
     let (from_hub, incoming) = mpsc::channel::<Incoming>(QUEUED_FRAMES);
     let (outgoing, to_hub) = mpsc::channel::<Bytes>(QUEUED_FRAMES);
     let (done, ended) = oneshot::channel();
-    // Nobody may be left who wants to know.
-    let work = move || _ = done.send(work(session(), incoming, &outgoing));
+    let work = move || {
+        // A panic ends this session, not the process: the hub may be in it.
+        let end = catch_unwind(AssertUnwindSafe(|| work(session(), say, incoming, &outgoing)));
+        // The receiver may be gone.
+        let _ = done.send(end.map_err(|panic| words(&*panic)));
+    };
     if thread::Builder::new().name("rollout".into()).spawn(work).is_err() {
         return SessionEnd::Lost { reason: "the system gives no thread".into(), was_ready: false };
     }
@@ -178,8 +188,14 @@ async fn serve(
             return SessionEnd::Lost { reason: format!("{lost}; its environments hang"), was_ready: false };
         }
     };
-    let Ok((state, resume_id)) = ended else {
-        return SessionEnd::Lost { reason: "the rollout thread panicked".into(), was_ready: false };
+    let (state, resume_id) = match ended {
+        Ok(Ok(end)) => end,
+        Ok(Err(panic)) => {
+            let reason = format!("the rollout thread {panic}");
+            return SessionEnd::Lost { reason, was_ready: false };
+        }
+        // Panics are caught: the thread always says how it ended.
+        Err(_) => return SessionEnd::Lost { reason: "the rollout thread is gone".into(), was_ready: false },
     };
     *resume = resume_id.or(*resume);
     match state {
@@ -256,15 +272,25 @@ async fn carry(
     }
 }
 
-/// Works until the session or the connection is over. Where the session stood then, and how to resume it.
+/// Works until the session or the connection is over; `say` tells people about runs that cannot be run here. Returns where
+/// the session stood then, and how to resume it.
 fn work(
     mut session: WorkerSession,
+    say: impl Fn(&str),
     mut incoming: mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
 ) -> (SessionState, Option<[u8; 16]>) {
     let epoch = Instant::now();
     let mut steps = 1;
-    while exchange(&mut session, &mut incoming, outgoing) {
+    let mut unable_for = None;
+    let mut heard = |session: &WorkerSession| {
+        let inability = session.inability();
+        if let Some((run, inability)) = inability.filter(|(run, _)| unable_for != Some(*run)) {
+            say(&format!("this worker cannot run the hub's run {run}, and waits for the next one: {inability}"));
+        }
+        unable_for = inability.map(|(run, _)| run);
+    };
+    while exchange(&mut session, &mut incoming, outgoing, &mut heard) {
         if session.has_work() {
             let began = epoch.elapsed();
             session.work(steps, Micros(began.as_micros() as u64));
@@ -278,11 +304,13 @@ fn work(
     (session.state().clone(), session.resume_id())
 }
 
-/// Sends what is to be sent and takes what has come; waits for something if there is no work. False at the end.
+/// Sends what is to be sent and takes what has come; waits for something if there is no work. Calls `heard` after each
+/// frame. False at the end.
 fn exchange(
     session: &mut WorkerSession,
     incoming: &mut mpsc::Receiver<Incoming>,
     outgoing: &mpsc::Sender<Bytes>,
+    heard: &mut impl FnMut(&WorkerSession),
 ) -> bool {
     loop {
         while let Some(frame) = session.poll_frame() {
@@ -306,7 +334,10 @@ fn exchange(
             incoming.blocking_recv()
         };
         match frame {
-            Some(Incoming::Frame(frame)) => session.handle_frame(&frame),
+            Some(Incoming::Frame(frame)) => {
+                session.handle_frame(&frame);
+                heard(session);
+            }
             Some(Incoming::Leave) => session.leave_when_done(ASKED_TO_LEAVE),
             None => return false,
         }
@@ -337,7 +368,7 @@ mod tests {
                 thread::park();
             }
         };
-        let end = timeout(Duration::from_secs(60), serve(hangs, socket.unwrap(), &mut None, leave)).await;
+        let end = timeout(Duration::from_secs(60), serve(hangs, |_| (), socket.unwrap(), &mut None, leave)).await;
         let Ok(SessionEnd::Lost { reason, was_ready: false }) = end else { panic!("it waits for ever") };
         assert!(reason.ends_with("; its environments hang"), "{reason}");
     }

@@ -18,7 +18,7 @@ use rollmesh_core::{
 use crate::{
     rig::{Outcome, Rig, calm, until_beside, watch},
     support::{
-        is_long,
+        Process, is_long,
         process::{Signal, children_of},
         until,
     },
@@ -119,13 +119,13 @@ fn hung(hub: &Control) -> BTreeSet<u32> {
 /// Waits until so many workers are known to hang, and says how long that took.
 async fn until_hung(hub: &mut Control, count: usize) -> Duration {
     let began = Instant::now();
-    let is_known = |hub: &Control| hung(hub).len() == count && hub.ledger().unhealthy_workers.len() == count;
+    let is_known = |hub: &Control| hung(hub).len() == count && hub.unhealthy_workers().count() == count;
     hub.until("hung workers", is_known).await.unwrap();
     began.elapsed()
 }
 
 /// Lets the run end.
-async fn end(rig: &Rig, run: crate::support::Process) -> Outcome {
+async fn end(rig: &Rig, run: Process) -> Outcome {
     run.signal(Signal::TERM);
     run.finish_with(0).await;
     rig.outcome()
@@ -180,7 +180,7 @@ pub(crate) async fn an_environment_that_hangs_is_found_by_its_lease() {
     while Instant::now() < watched || rig.iterations() < then + 10 {
         _ = hub.next().await.unwrap();
         assert_eq!(hung(&hub), stuck, "it is never counted healthy");
-        assert_eq!(hub.ledger().unhealthy_workers, Vec::from_iter(stuck.iter().copied()));
+        assert!(hub.unhealthy_workers().map(|row| row.worker).eq(stuck.iter().copied()));
     }
     // It is still there, and can be replaced by hand.
     assert_eq!(children_of(run.pid()).len(), 3);
@@ -190,4 +190,20 @@ pub(crate) async fn an_environment_that_hangs_is_found_by_its_lease() {
     let outcome = end(&rig, run).await;
     outcome.must_equal(&calm(outcome.env_steps, 1, 64, &["--env", "Stuck-v0"]).await);
     println!("a worker whose environment hangs was found after {found:?}");
+}
+
+/// The thread that hangs is in the hub's process, which ends without it.
+pub(crate) async fn an_environment_that_hangs_in_process_leaves_signals_their_effect() {
+    for (signal, code) in [(Signal::INT, 3), (Signal::TERM, 0)] {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("trap"), "").unwrap();
+        let args = "train --env Stuck-v0 --workers 0 --num-slots 4 --hidden 16,16 --no-dashboard --run-dir";
+        let args = args.split(' ').map(Into::into).chain([directory.path().join("run").into_os_string()]);
+        let mut run = Process::start_program(std::env::current_exe().unwrap(), args, |command| {
+            command.env("ROLLMESH_CHAOS_DIR", directory.path());
+        });
+        run.line("worker 1 hangs").await;
+        run.signal(signal);
+        run.finish_with(code).await;
+    }
 }

@@ -41,11 +41,12 @@ fn main() -> std::process::ExitCode {
             [$((stringify!($name), || Box::pin($module::$name()))),*]
         };
     }
-    let tests: [(&str, Test); 10] = tests! {
+    let tests: [(&str, Test); 11] = tests! {
         kills::workers_that_are_killed_twice_a_second_cost_time_but_no_data,
         kills::slots_that_do_not_keep_step_have_no_gaps_either,
         hangs::workers_that_stand_still_are_found_by_their_leases,
         hangs::an_environment_that_hangs_is_found_by_its_lease,
+        hangs::an_environment_that_hangs_in_process_leaves_signals_their_effect,
         network::a_network_that_does_what_it_wants_changes_nothing,
         network::connections_that_nobody_has_closed_are_found_by_their_leases,
         network::what_a_stopped_worker_brings_when_it_goes_on_is_refused,

@@ -46,7 +46,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A run of so many local workers with twelve environments in all, that ends after so many env steps.
+    /// A run of so many local workers, or of those alone that join, with twelve environments in all, that ends after so many env steps.
     pub(crate) fn new(workers: u64, max_env_steps: u64, length: u64, more: &[&str]) -> Self {
         Self::with_slots(12, workers, max_env_steps, length, more)
     }
@@ -63,7 +63,9 @@ impl Rig {
         let numbers = numbers.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.to_string()]);
         let run_dir = directory.path().join("run").display().to_string();
         let fixed = ["train", "--seed", "1", "--hidden", "16,16", "--run-dir", &run_dir].map(String::from);
-        let args = fixed.into_iter().chain(numbers).chain(more.iter().map(|&arg| arg.to_owned())).collect();
+        let waits = (workers == 0).then(|| "--remote-only".to_owned());
+        let args =
+            fixed.into_iter().chain(numbers).chain(waits).chain(more.iter().map(|&arg| arg.to_owned())).collect();
         Self { directory, args, slots, length }
     }
 

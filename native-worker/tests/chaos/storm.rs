@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use rollmesh::kernels::AUTO;
 use rollmesh_core::{
-    env::EnvRegistry,
     protocol::{Role, Token, handshake::Identity, reconnect_delay},
     time::Micros,
-    worker::{WorkerSession, core_fingerprint},
+    worker::{Registry, WorkerSession, core_fingerprint},
 };
 use tokio::{
     sync::watch,
@@ -69,7 +68,7 @@ impl Light {
             name: format!("light-{}", self.number),
             device: "cpu".into(),
         };
-        let mut session = WorkerSession::new(identity, EnvRegistry::builtin(), AUTO);
+        let mut session = WorkerSession::new(identity, Registry::builtin(), AUTO);
         let epoch = Instant::now();
         loop {
             while let Some(frame) = session.poll_frame() {

@@ -69,6 +69,7 @@ async fn the_status_has_this_shape() {
         "num_local_workers": 0,
         "num_worker_restarts": 0,
         "unhealthy_workers": [],
+        "idle_workers": [],
         "ledger": ledger,
     });
     assert_eq!(hub.status().await, idle);

@@ -41,21 +41,10 @@ impl HubProcess {
     /// Begins a run that goes on until somebody ends it; its workers may still be on their way.
     async fn start_run(&self, num_workers: u32) {
         let start = |request| {
-            Message::StartRun(StartRun {
-                request,
-                env: "CartPole-v1".into(),
-                algo: "ppo".into(),
-                seed: 1,
-                num_workers,
-                num_envs_per_worker: 4,
-                stop_return: f32::NAN,
-                max_env_steps: u64::MAX,
-                observation_filter: "NoFilter".into(),
-                mode: "sync".into(),
-                max_staleness: 0,
-                batch_env_steps: 0,
-                deadline_ms: 0,
-            })
+            let settings = serde_json::json!({
+                "seed": 1, "num_workers": num_workers, "num_envs": 4, "stop": { "env_steps": u64::MAX },
+            });
+            Message::StartRun(StartRun { request, settings: settings.to_string() })
         };
         assert_eq!(self.operator().await.ask(start).await, "");
     }

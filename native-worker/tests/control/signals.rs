@@ -113,6 +113,7 @@ impl Slow {
     async fn join(hub: &HubProcess) -> Self {
         let token = Token::from_hex(&hub.invitation.worker_token).unwrap();
         let mut worker = Client::join(&hub.invitation.address, Role::Worker, token).await;
+        worker.answer_able().await;
         let LeaseGrant { lease, .. } = worker
             .wait_for(|message| match message {
                 Message::LeaseGrant(grant) => Some(grant.clone()),

@@ -14,13 +14,17 @@ use std::{
 
 use rollmesh::{
     Registry,
+    checkpoint::PolicyCheckpoint,
+    eval::{EvalMakers, EvalWorker},
     hub::Hub,
-    main_with,
-    train::{EvaluationConfig, RunEnd, TrainConfig},
+    kernels::AUTO,
+    main_with, native,
+    train::{EvaluationConfig, RunConfig, RunEnd, RunRequest},
 };
+use rollmesh_core::evaluation::{Earlier, EvaluationRequest};
 use serde_json::{Value, json};
 
-use super::{hub::config, lab::registry};
+use super::{contract::result, hub::config, lab::registry};
 
 /// As a program of one of these names this is `rollmesh`: with a lab, or one whose processes of evaluations fail.
 pub(crate) fn be_another_program() -> Option<ExitCode> {
@@ -64,17 +68,10 @@ pub(crate) fn who_says_how_to_evaluate_says_how_often() {
     }
 }
 
-fn run(interval: u64, max_env_steps: u64) -> TrainConfig {
-    let mut config = TrainConfig {
-        num_workers: 1,
-        num_envs_per_worker: 4,
-        hidden: vec![8],
-        max_env_steps,
-        evaluation: EvaluationConfig { interval, ..EvaluationConfig::default() },
-        ..TrainConfig::new("CartPole-v1")
-    };
-    config.ppo.rollout_fragment_length = 16;
-    config
+fn run(interval: u64, max_env_steps: u64) -> RunRequest {
+    let run = RunConfig::new("CartPole-v1").num_workers(1).num_envs(4).fcnet_hiddens(&[8]).stop_after(max_env_steps);
+    let evaluation = EvaluationConfig { interval, ..EvaluationConfig::default() };
+    RunConfig { evaluation, ..run.rollout_fragment_length(16) }.into()
 }
 
 pub(crate) fn no_evaluation_that_goes_wrong_stops_a_run() {
@@ -119,16 +116,16 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_told_and_the_next_on
             let settings = json!({ "does": does, "only_in": "eval-engine", "once": once });
             let run_dir = dir.path().join(format!("{does}-run"));
             let (timeout_s, interval) = (NonZeroU32::new(2).unwrap(), 2);
-            let mut config = TrainConfig {
-                env: "Lab-v0".into(),
-                env_config: settings.to_string().parse().unwrap(),
-                evaluation: EvaluationConfig { interval, timeout_s, ..EvaluationConfig::default() },
+            let mut request = RunRequest {
                 run_dir: Some(run_dir.clone()),
                 // The evaluation has the lowest priority.
                 pace: Duration::from_millis(20),
                 ..run(0, u64::MAX)
             };
-            let summary = hub.train(config.clone()).await.unwrap();
+            request.config.rollout.env = Some("Lab-v0".into());
+            request.config.rollout.env_config = settings.to_string().parse().unwrap();
+            request.config.evaluation = EvaluationConfig { interval, timeout_s, ..EvaluationConfig::default() };
+            let summary = hub.train(request.clone()).await.unwrap();
             while !hub.next_notice().await.unwrap().text.contains(words) {}
             let told = metrics(&run_dir).0.len() as u64;
             while metrics(&run_dir).1.is_empty() {
@@ -140,9 +137,10 @@ pub(crate) fn an_environment_that_fails_in_an_evaluation_is_told_and_the_next_on
             assert!(once.exists() && iterations.len() as u64 >= told, "{does}");
             assert_eq!(evaluations[0]["evaluation"]["episode_return_mean"], 5.0);
 
-            config.evaluation.interval = 0;
-            (config.run_dir, config.pace, config.max_env_steps) = (None, Duration::ZERO, disturbed.env_steps);
-            let plain = hub.train(config).await.unwrap().await.unwrap();
+            request.config.evaluation.interval = 0;
+            request.config.stop.env_steps = disturbed.env_steps;
+            (request.run_dir, request.pace) = (None, Duration::ZERO);
+            let plain = hub.train(request).await.unwrap().await.unwrap();
             assert_eq!((plain.end, plain.weights_hash), (RunEnd::Finished, disturbed.weights_hash), "{does}");
         }
         hub.shutdown().await;
@@ -259,4 +257,44 @@ pub(crate) fn what_learns_from_a_game_in_wrappers_is_evaluated_in_them() {
         "ope", "--input", &samples, "--policy", &run, "--estimator", "is", "--json",
     ]);
     assert!(judged["estimates"].is_object() || judged["estimates"].is_array(), "{judged}");
+}
+
+/// Actions of a run without normalised ones are not stretched in its evaluations either: beside it, and from its directory.
+pub(crate) fn evaluation_takes_actions_as_the_run_does() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (program, run_dir) = (program(dir.path(), "lab"), dir.path().join("run"));
+    let mut request = RunRequest { run_dir: Some(run_dir.clone()), ..run(1, u64::MAX) };
+    // Steps too small for any weight to become another number, so that all evaluations are of the same policy.
+    request.config = request.config.policy_config(r#"{"lr": 1e-30}"#.parse().unwrap());
+    request.config.rollout.env = Some("Pendulum-v1".into());
+    request.config.rollout.normalize_actions = false;
+    request.config.evaluation.episodes = 2;
+    runtime.block_on(async {
+        let hub = Hub::start(config(&program), &registry()).await.unwrap();
+        let mut status = hub.status();
+        let summary = hub.train(request).await.unwrap();
+        while metrics(&run_dir).1.is_empty() {
+            status.changed().await.unwrap();
+        }
+        hub.stop_run().await;
+        summary.await.unwrap();
+        hub.shutdown().await;
+    });
+    let beside = metrics(&run_dir).1[0]["evaluation"]["episode_return_mean"].as_f64();
+    let path = run_dir.display().to_string();
+    let (later, _) = finished(&program, &["evaluate", "--checkpoint", &path, "--episodes", "2", "--json"]);
+    assert_eq!(later["episode_return_mean"].as_f64(), beside);
+
+    let PolicyCheckpoint { mut run, weights, .. } = PolicyCheckpoint::load(&run_dir).unwrap();
+    run.evaluation.num_envs = 2;
+    let evaluated = [false, true].map(|normalize_actions| {
+        run.rollout.normalize_actions = normalize_actions;
+        let makers = EvalMakers::of_run(&run, &native(Registry::builtin()), AUTO).unwrap();
+        let mut worker = EvalWorker::in_thread(makers).unwrap();
+        let episodes = EvaluationRequest::of_episodes(NonZeroU32::new(2).unwrap(), 200);
+        worker.submit_request(Some(&weights), episodes, Earlier::Cancel).unwrap();
+        result(&mut worker).episode_return_mean
+    });
+    assert!(evaluated[0] == beside && evaluated[1] != beside, "{evaluated:?}, {beside:?}");
 }

@@ -9,21 +9,21 @@ use std::{
 
 use rollmesh::{
     Registry,
-    eval::{EvalMakers, EvalSpec, EvalWorker, EvalWorkerError, InitSpec},
+    eval::{EvalMakers, EvalWorker, EvalWorkerError, InitSpec},
     kernels::AUTO,
     native,
+    train::RunConfig,
 };
 use rollmesh_core::{
     env::{BaseEnv, EnvContext, EnvMaker, EnvStart, InProcess},
     evaluation::{Earlier, Evaluation, EvaluationRequest},
-    ids::SlotId,
+    ids::{HomeIndex, SlotId},
     policy::RandomPolicy,
-    run::HomeIndex,
     worker::RegisteredEnv,
 };
 use serde_json::json;
 
-use super::lab::{lab, registry};
+use super::lab::{lab, one, registry};
 
 /// As long as anybody could mean to wait.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -46,9 +46,9 @@ pub(crate) fn heard(worker: &mut EvalWorker) -> EvalWorkerError {
 }
 
 /// The same in a thread and in a process.
-fn both(spec: &EvalSpec) -> [EvalWorker; 2] {
-    let makers = spec.makers(&native(registry()), AUTO).unwrap();
-    [EvalWorker::in_thread(makers).unwrap(), EvalWorker::in_process(spec).unwrap()]
+fn both(run: &RunConfig) -> [EvalWorker; 2] {
+    let makers = EvalMakers::of_run(run, &native(registry()), AUTO).unwrap();
+    [EvalWorker::in_thread(makers).unwrap(), EvalWorker::in_process(run).unwrap()]
 }
 
 pub(crate) fn there_is_nothing_before_something_was_submitted() {
@@ -102,10 +102,11 @@ pub(crate) fn who_asks_for_it_gets_all_results_in_order() {
 }
 
 pub(crate) fn a_process_finds_what_a_thread_finds() {
-    let spec = EvalSpec { num_envs: 3, seed: 5, ..EvalSpec::new("CartPole-v1") };
+    let mut run = RunConfig::new("CartPole-v1").seed(5);
+    run.evaluation.num_envs = 3;
     let request =
         EvaluationRequest { deterministic: false, render: true, ..EvaluationRequest::of_episodes(seven(), 900) };
-    let found = both(&spec).map(|mut worker| {
+    let found = both(&run).map(|mut worker| {
         worker.submit_request(None, request.clone(), Earlier::Cancel).unwrap();
         result(&mut worker)
     });
@@ -121,19 +122,20 @@ pub(crate) fn the_init_function_comes_before_everything() {
     let dir = tempfile::tempdir().unwrap();
     let notes = dir.path().join("notes");
     let settings: rollmesh_core::config::Config = json!({ "notes": notes }).to_string().parse().unwrap();
-    let init = Some(InitSpec { name: "note".into(), arguments: settings.clone() });
-    let spec = EvalSpec { init, policy: "noted".into(), policy_config: settings, ..lab(json!({ "notes": notes })) };
-    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    let mut run = one("Lab-v0", "noted").env_config(settings.clone()).policy_config(settings.clone());
+    run.rollout.callbacks = vec!["note".into()];
+    run.evaluation.init = Some(InitSpec { name: "note".into(), arguments: settings });
+    let mut worker = EvalWorker::in_process(&run).unwrap();
     worker.submit(None, 10, true, true).unwrap();
     assert_eq!(result(&mut worker).reward(), 5.0);
-    assert_eq!(fs::read_to_string(notes).unwrap(), "init\nenvironment\npolicy\n");
+    assert_eq!(fs::read_to_string(notes).unwrap(), "init\nenvironment\npolicy\nstart\nend of 1\n");
 }
 
 pub(crate) fn any_signal_can_be_the_reward() {
-    let mut spec = EvalSpec { policy: "random".into(), ..EvalSpec::new("Walk-v0") };
+    let mut run = one("Walk-v0", "random");
     for (key, reward) in [("infos/progress/metres", 10.0), ("reward", 0.0)] {
-        spec.options.reward_key = key.parse().unwrap();
-        let mut worker = EvalWorker::in_process(&spec).unwrap();
+        run.evaluation.reward_key = key.parse().unwrap();
+        let mut worker = EvalWorker::in_process(&run).unwrap();
         worker.submit(None, 100, true, true).unwrap();
         let found = result(&mut worker);
         assert_eq!((found.reward(), found.frames), (reward, None));
@@ -146,8 +148,8 @@ pub(crate) fn any_signal_can_be_the_reward() {
         worker.submit_request(None, request, Earlier::Cancel).unwrap();
         assert_eq!(result(&mut worker).reward(), reward);
     }
-    spec.options.reward_key = "infos/height".parse().unwrap();
-    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    run.evaluation.reward_key = "infos/height".parse().unwrap();
+    let mut worker = EvalWorker::in_process(&run).unwrap();
     worker.submit(None, 100, true, true).unwrap();
     let error = worker.poll(LONG).unwrap_err().to_string();
     assert!(error.contains("no step brought the reward signal 'infos/height'"), "{error}");
@@ -155,18 +157,18 @@ pub(crate) fn any_signal_can_be_the_reward() {
 }
 
 pub(crate) fn a_process_has_what_its_worker_spec_says_and_no_more() {
-    let init = Some(InitSpec { name: "one_cpu".into(), ..InitSpec::default() });
-    let mut spec = EvalSpec { init, ..lab(json!({})) };
-    spec.worker.cpus = 1;
-    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    let mut run = lab(json!({}));
+    run.evaluation.init = Some(InitSpec { name: "one_cpu".into(), ..InitSpec::default() });
+    run.host.evaluator.cpus = 1;
+    let mut worker = EvalWorker::in_process(&run).unwrap();
     worker.submit(None, 10, true, true).unwrap();
     assert_eq!(result(&mut worker).reward(), 5.0);
-    spec.worker.resources.insert("simulator".into(), 1);
-    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    run.host.evaluator.resources.insert("simulator".into(), 1);
+    let mut worker = EvalWorker::in_process(&run).unwrap();
     let error = worker.poll(LONG).unwrap_err().to_string();
     assert!(error.contains("a worker needs the resource 'simulator', and there is none of that name"), "{error}");
     // Who does not wait for that is told once, too.
-    let mut worker = EvalWorker::in_process(&spec).unwrap();
+    let mut worker = EvalWorker::in_process(&run).unwrap();
     let ticket = worker.submit(None, 10, true, true).unwrap();
     let (about, outcome) = worker.poll_ticket(LONG).unwrap();
     assert_eq!((about, outcome.is_err()), (Some(ticket), true));
@@ -174,9 +176,10 @@ pub(crate) fn a_process_has_what_its_worker_spec_says_and_no_more() {
 }
 
 pub(crate) fn a_process_has_its_environment_variables() {
-    let init = Some(InitSpec { name: "licensed".into(), ..InitSpec::default() });
-    let environs = [("LAB_LICENCE".to_owned(), "to test".to_owned())].into();
-    let mut worker = EvalWorker::in_process(&EvalSpec { init, environs, ..lab(json!({})) }).unwrap();
+    let mut run = lab(json!({}));
+    run.evaluation.init = Some(InitSpec { name: "licensed".into(), ..InitSpec::default() });
+    run.rollout.extra_environs.insert("LAB_LICENCE".into(), "to test".into());
+    let mut worker = EvalWorker::in_process(&run).unwrap();
     worker.submit(None, 10, true, true).unwrap();
     assert_eq!(result(&mut worker).reward(), 5.0);
 }
@@ -197,8 +200,7 @@ pub(crate) fn other_seeds_are_other_episodes_than_those_of_training() {
         );
         trace(EvalWorker::in_thread(makers).unwrap())
     };
-    let spec = EvalSpec { seed: 7, ..EvalSpec::new("CartPole-v1") };
-    let played = trace(EvalWorker::in_process(&spec).unwrap());
+    let played = trace(EvalWorker::in_process(&one("CartPole-v1", "net").seed(7)).unwrap());
     assert!([7, 10_007].into_iter().all(|seed| first(seed) != played));
 }
 

@@ -2,22 +2,23 @@
 
 use std::{
     fs,
+    num::NonZeroU32,
     path::Path,
     thread,
     time::{Duration, Instant},
 };
 
 use rollmesh::{
-    eval::{EvalNames, EvalSpec, EvalWorker, EvalWorkerError, InitSpec},
+    eval::{EvalMakers, EvalNames, EvalWorker, EvalWorkerError, InitSpec},
     kernels::AUTO,
     native,
+    train::RunConfig,
 };
 use rollmesh_core::{
     env::{EnvContext, EnvMaker, EnvStart, InProcess},
     evaluation::{Evaluator, EvaluatorOptions},
-    ids::{SlotId, WeightsVersion},
+    ids::{HomeIndex, SlotId, WeightsVersion},
     policy::{NetPolicy, Policy as _, PolicyContext},
-    run::HomeIndex,
     weights::Weights,
     worker::RegisteredEnv,
 };
@@ -25,7 +26,7 @@ use serde_json::json;
 
 use super::{
     contract::{LONG, result},
-    lab::{lab, registry},
+    lab::{lab, one, registry},
     names::somebody_else,
 };
 
@@ -33,14 +34,15 @@ pub(crate) fn what_hangs_is_given_up_once_and_replaced() {
     let dir = tempfile::tempdir().unwrap();
     // Long enough for a process to begin, however busy the machine.
     const LIMIT_MS: u64 = 3_000;
-    let spec = |name: &str| {
-        let settings = json!({ "does": "hang", "once": dir.path().join(name) });
-        EvalSpec { timeout_ms: LIMIT_MS, ..lab(settings) }
+    let run = |name: &str| {
+        let mut run = lab(json!({ "does": "hang", "once": dir.path().join(name) }));
+        run.evaluation.timeout_s = NonZeroU32::new(3).unwrap();
+        run
     };
-    let makers = spec("thread").makers(&native(registry()), AUTO).unwrap();
+    let makers = EvalMakers::of_run(&run("thread"), &native(registry()), AUTO).unwrap();
     let workers = [
         EvalWorker::in_thread_with(makers, Duration::from_millis(LIMIT_MS)).unwrap(),
-        EvalWorker::in_process(&spec("process")).unwrap(),
+        EvalWorker::in_process(&run("process")).unwrap(),
     ];
     let is_given_up = |mut worker: EvalWorker| {
         worker.submit(None, 100, true, true).unwrap();
@@ -55,12 +57,11 @@ pub(crate) fn what_hangs_is_given_up_once_and_replaced() {
 
 pub(crate) fn what_hangs_and_is_not_wanted_any_more_keeps_nobody_waiting() {
     let dir = tempfile::tempdir().unwrap();
-    // Longer than the test waits.
+    // Longer than the test waits, as that of a process is by default.
     const LIMIT: Duration = Duration::from_secs(600);
-    let makers =
-        lab(json!({ "does": "hang", "once": dir.path().join("once") })).makers(&native(registry()), AUTO).unwrap();
-    let settings = json!({ "does": "hang", "once": dir.path().join("again"), "pid": dir.path().join("pid") });
-    let process = EvalSpec { timeout_ms: LIMIT.as_millis() as u64, ..lab(settings) };
+    let hangs = lab(json!({ "does": "hang", "once": dir.path().join("once") }));
+    let makers = EvalMakers::of_run(&hangs, &native(registry()), AUTO).unwrap();
+    let process = lab(json!({ "does": "hang", "once": dir.path().join("again"), "pid": dir.path().join("pid") }));
     let thread = EvalWorker::in_thread_with(makers, LIMIT).unwrap();
     for (mut worker, told) in [(thread, "once"), (EvalWorker::in_process(&process).unwrap(), "pid")] {
         worker.submit(None, 100, true, true).unwrap();
@@ -103,7 +104,8 @@ pub(crate) fn weights_are_kept_whatever_becomes_of_the_process() {
     let weights = policy.weights().with_version(WeightsVersion(9));
 
     let settings = json!({ "does": "abort", "once": dir.path().join("once") });
-    let mut worker = EvalWorker::in_process(&EvalSpec { policy: "net".into(), ..lab(settings) }).unwrap();
+    let net = one("Lab-v0", "net").env_config(settings.to_string().parse().unwrap());
+    let mut worker = EvalWorker::in_process(&net).unwrap();
     worker.submit(Some(&weights), 100, true, true).unwrap();
     assert!(matches!(worker.poll(LONG), Err(EvalWorkerError::Ended(_))));
     worker.submit(None, 100, true, true).unwrap();
@@ -117,19 +119,20 @@ pub(crate) fn weights_are_kept_whatever_becomes_of_the_process() {
 }
 
 pub(crate) fn what_cannot_begin_says_so_at_the_first_poll() {
-    let init = |name: &str| Some(InitSpec { name: name.into(), ..Default::default() });
+    let begun_by = |name: &str| {
+        let mut run = lab(json!({}));
+        run.evaluation.init = Some(InitSpec { name: name.into(), ..InitSpec::default() });
+        run
+    };
     let cases = [
-        (EvalSpec { init: init("fail"), ..lab(json!({})) }, "its init function failed: fail failed: no device"),
+        (begun_by("fail"), "its init function failed: fail failed: no device"),
         (lab(json!({ "does": "refuse" })), "its environment failed: the environment failed: closed today"),
-        (
-            EvalSpec { policy: "nobody".into(), ..lab(json!({})) },
-            "its policy failed: there is no kind of policy 'nobody'",
-        ),
-        (EvalSpec { init: init("nobody"), ..lab(json!({})) }, "its init function failed: there is no init function"),
-        (EvalSpec::new("Nowhere-v0"), "its environment failed: there is no environment 'Nowhere-v0'"),
+        (one("Lab-v0", "nobody"), "its policy failed: there is no kind of policy 'nobody'"),
+        (begun_by("nobody"), "its init function failed: there is no init function"),
+        (RunConfig::new("Nowhere-v0"), "its environment failed: there is no environment 'Nowhere-v0'"),
     ];
-    for (spec, words) in cases {
-        let mut worker = EvalWorker::in_process(&spec).unwrap();
+    for (run, words) in cases {
+        let mut worker = EvalWorker::in_process(&run).unwrap();
         let error = worker.poll(LONG).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
         assert_eq!(worker.poll(Duration::ZERO), Ok(None));

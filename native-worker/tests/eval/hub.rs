@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, path::Path, process::Command, thread, time::Duration}
 use rollmesh::{
     Registry,
     control::Trust,
-    eval::{EvalHub, EvalNames, EvalSpec, EvalWorkerError},
+    eval::{EvalHub, EvalNames, EvalWorkerError},
     hub::{Hub, HubConfig, SecurityConfig},
     kernels::AUTO,
 };
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{
     contract::{heard, result},
-    lab::lab,
+    lab::{lab, one},
 };
 
 /// A hub without a page, whose local workers run this program.
@@ -43,9 +43,10 @@ pub(crate) fn others_find_a_worker_through_a_hub() {
     let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let [here, elsewhere] = dirs.each_ref().map(|dir| EvalNames::new(dir.path()).with_hub(at_hub.clone()));
 
-    let spec = EvalSpec { policy: "random".into(), num_envs: 2, ..EvalSpec::new("CartPole-v1") };
-    let mut worker = here.create("judge", &spec).unwrap();
-    assert!(matches!(elsewhere.create("judge", &spec), Err(EvalWorkerError::NameTaken(_))));
+    let mut run = one("CartPole-v1", "random");
+    run.evaluation.num_envs = 2;
+    let mut worker = here.create("judge", &run).unwrap();
+    assert!(matches!(elsewhere.create("judge", &run), Err(EvalWorkerError::NameTaken(_))));
     assert!(elsewhere.list().is_empty());
     assert!(matches!(at_hub.find("nobody"), Err(EvalWorkerError::UnknownName { .. })));
     let stranger = EvalHub { token: hub.worker_token(), ..at_hub.clone() };

@@ -8,9 +8,9 @@ use std::{
     thread,
 };
 
-use rollmesh::{Registry, eval::EvalSpec};
+use rollmesh::{Registry, train::RunConfig};
 use rollmesh_core::{
-    callbacks::CallbackError,
+    callbacks::{CallbackError, Callbacks, WorkerInfo},
     column::{DType, RowShape},
     config::Config,
     env::EnvSpaces,
@@ -19,6 +19,7 @@ use rollmesh_core::{
         Vectorized,
         multi_agent::{AgentRows, Turn},
     },
+    episode::RolloutMetrics,
     ids::AgentId,
     policy::{PolicySpec, RandomPolicy},
     space::Space,
@@ -204,6 +205,7 @@ pub(crate) fn registry() -> Registry {
             note(&context.config, "policy");
             Ok(Box::new(RandomPolicy::for_space(&context.spaces.action, context.seed)?))
         }))
+        .with_callbacks("note", |config| Ok(Box::new(Noted(config.clone()))))
         .with_init_fn("note", |config| {
             note(config, "init");
             let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -223,6 +225,21 @@ pub(crate) fn registry() -> Registry {
         .with_init_fn("fail", |_| Err(CallbackError::new("fail", "no device")))
 }
 
+/// Adds a line to the file that the settings name when an evaluation begins, and when it ends.
+struct Noted(Config);
+
+impl Callbacks for Noted {
+    fn on_evaluate_start(&mut self, _: &WorkerInfo) -> Result<(), CallbackError> {
+        note(&self.0, "start");
+        Ok(())
+    }
+
+    fn on_evaluate_end(&mut self, _: &WorkerInfo, episodes: &[RolloutMetrics]) -> Result<(), CallbackError> {
+        note(&self.0, &format!("end of {}", episodes.len()));
+        Ok(())
+    }
+}
+
 /// Adds a line to the file that the settings name.
 fn note(config: &Config, what: &str) {
     if let Ok(Some(file)) = config.get::<PathBuf>("notes") {
@@ -231,8 +248,15 @@ fn note(config: &Config, what: &str) {
     }
 }
 
-/// A lab with a policy that knows nothing.
-pub(crate) fn lab(settings: serde_json::Value) -> EvalSpec {
-    let env_config = settings.to_string().parse().unwrap();
-    EvalSpec { env_config, policy: "random".into(), ..EvalSpec::new("Lab-v0") }
+/// One lab with a policy that knows nothing.
+pub(crate) fn lab(settings: serde_json::Value) -> RunConfig {
+    one("Lab-v0", "random").env_config(settings.to_string().parse().unwrap())
+}
+
+/// A single sub-environment with a policy of this kind.
+pub(crate) fn one(env: &str, policy: &str) -> RunConfig {
+    let mut run = RunConfig::new(env);
+    run.rollout = run.rollout.single_policy(policy);
+    run.evaluation.num_envs = 1;
+    run
 }

@@ -29,7 +29,7 @@ fn main() -> std::process::ExitCode {
     names::be_one_who_forgot();
     rollmesh::eval::eval_process(lab::registry);
     names::be_somebody_else();
-    let tests: [(&str, fn()); 30] = [
+    let tests: [(&str, fn()); 31] = [
         ("there_is_nothing_before_something_was_submitted", contract::there_is_nothing_before_something_was_submitted),
         ("a_result_has_a_reward_and_frames", contract::a_result_has_a_reward_and_frames),
         ("only_the_second_result_is_ever_returned", contract::only_the_second_result_is_ever_returned),
@@ -84,6 +84,7 @@ fn main() -> std::process::ExitCode {
             "what_learns_from_a_game_in_wrappers_is_evaluated_in_them",
             beside::what_learns_from_a_game_in_wrappers_is_evaluated_in_them,
         ),
+        ("evaluation_takes_actions_as_the_run_does", beside::evaluation_takes_actions_as_the_run_does),
     ];
     let arguments = Arguments::from_args();
     let trial = |(name, test): (&str, fn())| {

@@ -3,7 +3,7 @@
 use rollmesh::{
     checkpoint::PolicyCheckpoint,
     hub::CheckpointNowError,
-    train::{RunEnd, SavedRun, TrainConfig},
+    train::{RunEnd, RunRequest, SavedRun},
 };
 use rollmesh_core::protocol::Message;
 
@@ -15,9 +15,8 @@ async fn a_run_is_saved_when_somebody_asks_and_goes_on_in_another_hub() {
     let run_dir = dir.path().join("run");
     let hub = TestHub::start().await;
     // Nobody would save it otherwise in the time that this takes.
-    let config =
-        TrainConfig { checkpoint_interval: 1_000_000, run_dir: Some(run_dir.clone()), ..small(1, 1_000_000_000) };
-    let summary = hub.train(config).await;
+    let config = RunRequest { run_dir: Some(run_dir.clone()), ..small(1, 1_000_000_000) };
+    let summary = hub.train_with(config, |config| config.checkpoint_interval = 1_000_000).await;
     let mut before = None;
     for _ in 0..3 {
         let saved = soon("a checkpoint", hub.hub.checkpoint()).await.unwrap();
@@ -35,10 +34,10 @@ async fn a_run_is_saved_when_somebody_asks_and_goes_on_in_another_hub() {
     let saved = SavedRun::load(&run_dir).unwrap();
     assert_eq!(saved.env_steps(), stopped.env_steps, "it is saved at its end, too");
     let max_env_steps = saved.env_steps() + 2_000;
-    let config = TrainConfig { max_env_steps, ..saved.config().clone() };
+    let config = RunRequest::from(saved.config().clone().stop_after(max_env_steps));
     let iterations = saved.iteration();
     let hub = TestHub::start().await;
-    let other = end(hub.hub.resume(saved.with_config(config).unwrap()).await.unwrap()).await;
+    let other = end(hub.hub.resume(saved.with_request(config).unwrap()).await.unwrap()).await;
     let mut dashboard = hub.operator().await;
     for iteration in 1..=iterations {
         let message = dashboard.wait_for(|message| match message {

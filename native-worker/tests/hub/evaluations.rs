@@ -1,8 +1,8 @@
 //! What dashboards are told of evaluations.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::time::Duration;
 
-use rollmesh::train::{EvaluationConfig, RunEnd, TrainConfig};
+use rollmesh::train::{EvaluationConfig, RunEnd, RunRequest};
 use rollmesh_core::protocol::{
     Message,
     message::{EnvTrace, EvaluationPoint},
@@ -30,10 +30,10 @@ async fn told(dashboard: &mut Client) -> (Vec<EvaluationPoint>, EnvTrace) {
 async fn dashboards_are_told_of_evaluations_also_those_that_come_later() {
     let hub = TestHub::start().await;
     let mut early = hub.viewer().await;
-    let evaluation = EvaluationConfig { interval: 1, episodes: NonZeroU32::MIN, ..EvaluationConfig::default() };
+    let evaluation = EvaluationConfig { interval: 1, episodes: 1, ..EvaluationConfig::default() };
     // Slow enough for a process of the lowest priority.
     let pace = Duration::from_millis(20);
-    let run = hub.train(TrainConfig { evaluation, pace, ..small(1, u64::MAX) }).await;
+    let run = hub.train_with(RunRequest { pace, ..small(1, u64::MAX) }, |config| config.evaluation = evaluation).await;
     let (mut before, trace) = told(&mut early).await;
     let check = |points: &[EvaluationPoint], trace: &EnvTrace| {
         let latest = points.last().expect("a point comes before its episode");

@@ -14,9 +14,10 @@ use rollmesh_core::{
         handshake::Identity,
         message::FragmentUpload,
     },
-    run::RunSpec,
+    run::RunConfig,
+    sampler::{FragmentLayout, RecurrentShape},
     time::Micros,
-    worker::{WorkerSession, core_fingerprint},
+    worker::{Registry, WorkerSession, core_fingerprint},
 };
 
 use super::{TestHub, support::client::Client};
@@ -26,7 +27,7 @@ pub(crate) struct HandMade {
     pub(crate) client: Client,
     envs: EnvRegistry,
     session: WorkerSession,
-    spec: Option<RunSpec>,
+    run_config: Option<RunConfig>,
     run: u32,
     lease: Option<Lease>,
 }
@@ -55,8 +56,10 @@ impl HandMade {
             name: "by-hand".into(),
             device: "cpu".into(),
         };
-        let session = WorkerSession::new(identity, envs.clone(), AUTO);
-        Self { client: Client::connect(address).await, envs, session, spec: None, run: 0, lease: None }
+        let mut registry = Registry::builtin();
+        registry.envs.clone_from(&envs);
+        let session = WorkerSession::new(identity, registry, AUTO);
+        Self { client: Client::connect(address).await, envs, session, run_config: None, run: 0, lease: None }
     }
 
     /// Works until there is something to upload. None once the hub has hung up.
@@ -74,14 +77,21 @@ impl HandMade {
             }
             let frame = self.client.hear_frame().await?;
             match Message::decode(&frame).unwrap() {
-                Message::RunStart(start) => (self.run, self.spec) = (start.run, Some(start.spec)),
+                Message::RunStart(start) => {
+                    (self.run, self.run_config) = (start.run, RunConfig::from_wire(&start.config).ok());
+                }
                 Message::LeaseGrant(grant) => {
-                    self.lease = Some(convert::lease(&grant, self.spec.as_ref().unwrap()).unwrap());
+                    self.lease = Some(convert::lease(&grant, self.run_config.as_ref().unwrap()).unwrap());
                 }
                 _ => {}
             }
             self.session.handle_frame(&frame);
         }
+    }
+
+    /// Slots of the latest lease.
+    pub(crate) fn num_slots(&self) -> usize {
+        self.lease.as_ref().map_or(0, |lease| lease.slots.len())
     }
 
     /// Works as it should until the hub hangs up.
@@ -102,9 +112,9 @@ impl HandMade {
 
     /// The upload with its fragments changed.
     pub(crate) fn changed(&self, upload: &FragmentUpload, change: impl Fn(&mut SlotFragment)) -> FragmentUpload {
-        let (spec, lease) = (self.spec.as_ref().unwrap(), self.lease.as_ref().unwrap());
-        let spaces = self.envs.spec(&spec.env).unwrap().spaces().unwrap();
-        let limits = FragmentLimits::new(spec, &spaces);
+        let (spec, lease) = (self.run_config.as_ref().unwrap(), self.lease.as_ref().unwrap());
+        let spaces = self.envs.spec(spec.env()).unwrap().spaces().unwrap();
+        let limits = FragmentLimits::new(spec, &FragmentLayout::Lane { spaces, recurrent: RecurrentShape::default() });
         let mut fragments = convert::slot_fragments(upload, self.run, lease, &limits).unwrap();
         fragments.iter_mut().for_each(change);
         convert::fragment_upload(self.run, LeaseId(upload.lease), &fragments).unwrap()

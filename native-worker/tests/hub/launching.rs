@@ -6,7 +6,7 @@ use rollmesh::{
     Registry,
     hub::Hub,
     launch::{Inventory, LocalLauncher, WorkerSpec},
-    train::{RunEnd, TrainConfig},
+    train::{RunConfig, RunEnd, RunRequest},
 };
 use rollmesh_core::protocol::{
     Message,
@@ -34,7 +34,7 @@ async fn workers_get_what_they_need_and_the_operator_hears_what_cannot_be_grante
     let mut operator = hub.operator().await;
     let worker = WorkerSpec { cpus: 1, gpus: Some(1), memory: Some(256 << 20), resources: BTreeMap::new() };
     let worker = Some(worker.with_resource("simulator", 1));
-    let run = hub.train(TrainConfig { worker, ..small(2, 1_000_000_000) }).await;
+    let run = hub.train_with(small(2, 1_000_000_000), |config| config.host.worker = worker).await;
     hub.notice(" joined: ").await;
     hub.notice(" joined: ").await;
     let mut confined: Vec<_> = hub
@@ -69,7 +69,9 @@ async fn workers_get_what_they_need_and_the_operator_hears_what_cannot_be_grante
 async fn a_run_whose_workers_cannot_be_granted_does_not_begin() {
     let hub = TestHub::start().await;
     let worker = Some(WorkerSpec::default().with_resource("simulator", 1));
-    let error = hub.hub.train(TrainConfig { worker, ..small(2, 2_000) }).await.unwrap_err();
+    let mut request = small(2, 2_000);
+    request.config.host.worker = worker;
+    let error = hub.hub.train(request).await.unwrap_err();
     assert!(error.is_usage());
     assert_eq!(
         error.to_string(),
@@ -88,7 +90,7 @@ async fn whoever_is_refused_some_workers_gets_none_and_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = Some(directory.path().join("run"));
     let refused = "a worker needs 1 CPUs, of which 0 of 2 are free; start fewer workers or ask for less";
-    let error = hub.hub.train(TrainConfig { run_dir: run_dir.clone(), ..small(4, 2_000) }).await.unwrap_err();
+    let error = hub.hub.train(RunRequest { run_dir: run_dir.clone(), ..small(4, 2_000) }).await.unwrap_err();
     assert_eq!(error.to_string(), refused);
     let nobody = || async { hub.hub.traffic().await.worker_pids.is_empty() };
     soon("the end of the workers", async { while !nobody().await {} }).await;
@@ -96,7 +98,7 @@ async fn whoever_is_refused_some_workers_gets_none_and_leaves_nothing_behind() {
     assert_eq!(operator.ask(|request| Message::Scale(Scale { request, num_workers: 3 })).await, refused);
     soon("the end of the workers", async { while !nobody().await {} }).await;
     // The directory is as free as the CPUs are.
-    let run = hub.train(TrainConfig { run_dir, ..small(2, 2_000) }).await;
+    let run = hub.train(RunRequest { run_dir, ..small(2, 2_000) }).await;
     assert_eq!(end(run).await.end, RunEnd::Finished);
     hub.hub.shutdown().await;
 }
@@ -124,9 +126,9 @@ async fn the_command_line_says_what_workers_need() {
     let run_dir = run_dir.to_str().unwrap();
     let train = ["train", "--workers", "1", "--max-env-steps", "2000", "--json", "--run-dir", run_dir];
     Process::start(train.into_iter().chain(flags)).finish_with(0).await;
-    let config: TrainConfig =
-        toml::from_str(&std::fs::read_to_string(dir.path().join("run/config.toml")).unwrap()).unwrap();
-    assert_eq!(config.worker, Some(WorkerSpec { cpus: 1, ..WorkerSpec::default() }.with_resource("simulator", 1)));
+    let config = std::fs::read_to_string(dir.path().join("run/config.toml")).unwrap();
+    let config = RunConfig::of_settings(&toml::from_str(&config).unwrap()).unwrap();
+    assert_eq!(config.host.worker, Some(WorkerSpec { cpus: 1, ..WorkerSpec::default() }.with_resource("simulator", 1)));
 }
 
 impl TestHub {

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use rollmesh::{
     checkpoint::PolicyCheckpoint,
     hub::{Distrust, OnLiar, SecurityConfig},
-    train::{RunEnd, SampleConfig, SavedRun, TrainConfig},
+    train::{RunConfig, RunEnd, RunRequest, SavedRun},
 };
 use rollmesh_core::{
     batch::{REWARDS, SlotFragment},
@@ -68,7 +68,7 @@ pub(crate) async fn undisturbed_metrics() -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
     let hub = TestHub::start().await;
-    end(hub.train(TrainConfig { run_dir: Some(run_dir.clone()), ..small(1, 2_000) }).await).await;
+    end(hub.train(RunRequest { run_dir: Some(run_dir.clone()), ..small(1, 2_000) }).await).await;
     hub.hub.shutdown().await;
     metrics(&run_dir)
 }
@@ -86,7 +86,7 @@ pub(crate) async fn kept_undisturbed() -> String {
     let directory = tempfile::tempdir().unwrap();
     let output = directory.path().join("output");
     let hub = TestHub::start().await;
-    end(hub.train(TrainConfig { output: Some(output.clone()), ..small(1, 2_000) }).await).await;
+    end(hub.train(RunRequest { output: Some(output.clone()), ..small(1, 2_000) }).await).await;
     hub.hub.shutdown().await;
     kept(&output)
 }
@@ -111,8 +111,7 @@ async fn a_tab_that_lies_is_thrown_out_and_what_it_made_is_undone() {
         let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
         let output = directory.path().join(if run_dir.is_some() { "with" } else { "without" });
         let (run_dir_too, output_too) = (run_dir.clone(), Some(output.clone()));
-        let config =
-            TrainConfig { run_dir: run_dir_too, output: output_too, checkpoint_interval: 1, ..small(0, 2_000) };
+        let config = RunRequest { run_dir: run_dir_too, output: output_too, ..super::saved_often(small(0, 2_000)) };
         let run = hub.train(config).await;
         let token = token_of_page(&hub).await;
         lie_after(&hub, token, 3).await;
@@ -148,7 +147,7 @@ async fn a_lie_that_no_batch_has_taken_is_undone_where_slots_do_not_keep_step() 
     let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
     // Two rounds of all slots.
     let mode = SamplingMode::Asynchronous { batch_env_steps: 2 * 12 * 16, max_staleness: 1 };
-    let run = hub.train(TrainConfig { mode, ..small(0, 2_000) }).await;
+    let run = hub.train_with(small(0, 2_000), |config| config.mode = mode).await;
     let token = token_of_page(&hub).await;
     lie_after(&hub, token, 0).await;
     let line = hub.notice("the run goes back").await;
@@ -179,7 +178,7 @@ async fn a_tainted_run_stays_tainted_in_another_hub() {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
     let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::Continue)).await;
-    let run = hub.train(TrainConfig { run_dir: Some(run_dir.clone()), ..small(0, 2_000) }).await;
+    let run = hub.train(RunRequest { run_dir: Some(run_dir.clone()), ..small(0, 2_000) }).await;
     let token = token_of_page(&hub).await;
     lie_after(&hub, token, 1).await;
     hub.notice("it is tainted").await;
@@ -198,14 +197,8 @@ async fn a_tainted_run_stays_tainted_in_another_hub() {
 #[tokio::test]
 async fn a_run_that_only_samples_goes_on_tainted() {
     let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
-    let config = SampleConfig {
-        num_workers: 0,
-        num_envs: 4,
-        rollout_fragment_length: 16,
-        env_steps: 1_280,
-        ..SampleConfig::new("CartPole-v1")
-    };
-    let mut sampling = hub.hub.sample(config).await.unwrap();
+    let config = RunConfig::sampling("CartPole-v1", 4).num_workers(0).rollout_fragment_length(16).stop_after(1_280);
+    let mut sampling = hub.hub.sample(RunRequest { remote_only: true, ..config.into() }).await.unwrap();
     let batches = tokio::spawn(async move {
         while sampling.batches.recv().await.is_some() {}
         end(sampling.summary).await
@@ -284,7 +277,7 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
         let at: Vec<f64> = text.lines().map(|line| json(line)["wall_s"].as_f64().unwrap()).collect();
         Duration::from_secs_f64(at[iteration + 1] - at[iteration - 1])
     };
-    let config = TrainConfig {
+    let config = RunRequest {
         pace: PACE,
         run_dir: Some(run_dir.clone()),
         output: Some(output.clone()),
@@ -301,8 +294,8 @@ async fn a_run_that_goes_back_keeps_its_pace_and_its_output() {
     assert!(lines() >= 5 && took(3) > PACE, "{} {:?}", lines(), took(3));
     // So does one that goes on in another process, if whoever starts it says so again.
     let before = lines();
-    let later = TrainConfig { max_env_steps: 8 * 12 * 16, ..config };
-    let run = hub.hub.resume(SavedRun::load(&run_dir).unwrap().with_config(later).unwrap()).await.unwrap();
+    let later = RunRequest { config: config.config.stop_after(8 * 12 * 16), ..config };
+    let run = hub.hub.resume(SavedRun::load(&run_dir).unwrap().with_request(later).unwrap()).await.unwrap();
     assert_eq!(end(run).await.end, RunEnd::Finished);
     assert_eq!(lines(), before + 3);
     assert!(took(6) > PACE, "{:?}", took(6));

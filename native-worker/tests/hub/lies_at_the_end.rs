@@ -8,7 +8,7 @@ use std::{
 use rollmesh::{
     Registry,
     hub::{Hub, HubConfig, OnLiar},
-    train::{RunEnd, TrainConfig},
+    train::{RunConfig, RunEnd, RunRequest},
 };
 use rollmesh_core::{
     column::{DType, RowShape},
@@ -47,14 +47,13 @@ impl Gate {
     }
 }
 
-/// Counts its actions. Whoever makes fragments again has to wait.
-#[derive(Clone)]
-struct Gated {
+/// An environment that counts its actions.
+struct Counting {
     t: u8,
-    gate: Arc<Gate>,
+    on_step: Arc<dyn Fn() + Send + Sync>,
 }
 
-impl Env for Gated {
+impl Env for Counting {
     type Obs = f32;
     type Act = i64;
 
@@ -72,9 +71,7 @@ impl Env for Gated {
     }
 
     fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
-        if thread::current().name() == Some("audits") {
-            self.gate.pass();
-        }
+        (self.on_step)();
         self.t += 1;
         obs[0] = f32::from(self.t) / 10.0;
         Ok(Step { reward: action[0] as f64, terminated: self.t == 10, truncated: false })
@@ -91,10 +88,22 @@ impl Env for Gated {
     }
 }
 
+/// Audits of it have to wait.
 fn registry(gate: &Arc<Gate>) -> Registry {
     let gate = gate.clone();
-    Registry::builtin().with_env(EnvSpec::fallible("Gated-v0", move |contexts, _| {
-        Ok(Box::new(Vectorized::new(vec![Gated { t: 0, gate: gate.clone() }; contexts.len()])))
+    counting("Gated-v0", move || {
+        if thread::current().name() == Some("audits") {
+            gate.pass();
+        }
+    })
+}
+
+/// Knows an environment that calls this in every step.
+pub(crate) fn counting(name: &str, on_step: impl Fn() + Send + Sync + 'static) -> Registry {
+    let on_step: Arc<dyn Fn() + Send + Sync> = Arc::new(on_step);
+    Registry::builtin().with_env(EnvSpec::fallible(name, move |contexts, _| {
+        let env = || Counting { t: 0, on_step: on_step.clone() };
+        Ok(Box::new(Vectorized::new(contexts.iter().map(|_| env()).collect())))
     }))
 }
 
@@ -103,12 +112,16 @@ async fn start(registry: &Registry) -> TestHub {
     TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(secured(config), registry).await }).await
 }
 
+fn gated(config: &mut RunConfig) {
+    config.rollout.env = Some("Gated-v0".into());
+}
+
 #[tokio::test]
 async fn a_run_does_not_end_before_the_last_lie_is_found() {
     let gate = Gate::new();
     let registry = registry(&gate);
     let mut hub = start(&registry).await;
-    let run = hub.train(TrainConfig { env: "Gated-v0".into(), ..small(0, 3 * ROUND) }).await;
+    let run = hub.train_with(small(0, 3 * ROUND), gated).await;
     let mut liar = HandMade::join_with(&hub, token_of_page(&hub).await, "browser", registry.envs.clone()).await;
     let last = liar.upload_after(2).await;
     liar.client.say(&Message::FragmentUpload(liar.changed(&last, flip_a_reward))).await;
@@ -133,7 +146,7 @@ async fn a_lie_that_is_found_after_the_end_taints_the_run() {
     let gate = Gate::new();
     let registry = registry(&gate);
     let mut hub = start(&registry).await;
-    let run = hub.train(TrainConfig { env: "Gated-v0".into(), ..small(0, 1_000_000_000) }).await;
+    let run = hub.train_with(small(0, 1_000_000_000), gated).await;
     let token = token_of_page(&hub).await;
     let mut liar = HandMade::join_with(&hub, token, "browser", registry.envs.clone()).await;
     let lie = liar.upload_after(1).await;
@@ -157,7 +170,7 @@ async fn a_hub_that_is_about_to_end_goes_back_first() {
     let mut hub = TestHub::start_watchful(watchful(1.0, OnLiar::RollBack)).await;
     let directory = tempfile::tempdir().unwrap();
     let run_dir = Some(directory.path().join("run"));
-    let run = hub.train(TrainConfig { run_dir, ..small(0, 1_000_000_000) }).await;
+    let run = hub.train(RunRequest { run_dir, ..small(0, 1_000_000_000) }).await;
     let mut liar = HandMade::join_as(&hub, token_of_page(&hub).await, "browser").await;
     let lie = liar.upload_after(3).await;
     let lie = liar.changed(&lie, flip_a_reward);

@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use rollmesh::{
     checkpoint::PolicyCheckpoint,
     hub::{OnLiar, SecurityConfig},
-    train::{RunEnd, SavedRun, Summary, TrainConfig},
+    train::{RunEnd, RunRequest, SavedRun, Summary},
 };
 use rollmesh_core::{env::EnvRegistry, hash::weights_hash, protocol::Token};
 use serde_json::Value;
@@ -56,14 +56,14 @@ async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk(
     };
     let saved = || {
         let saved = SavedRun::load(&run_dir).unwrap();
-        let config = TrainConfig { output: Some(output.clone()), ..saved.config().clone() };
-        saved.with_config(config).unwrap()
+        let request = RunRequest { output: Some(output.clone()), ..saved.request().clone() };
+        saved.with_request(request).unwrap()
     };
 
     // Everybody is trusted at first; then somebody who is not lies, and nobody looks.
     let first = hub(0.0, false).await;
     let (run_dir_too, output_too) = (Some(run_dir.clone()), Some(output.clone()));
-    let config = TrainConfig { run_dir: run_dir_too, output: output_too, checkpoint_interval: 1, ..small(0, 2_000) };
+    let config = RunRequest { run_dir: run_dir_too, output: output_too, ..super::saved_often(small(0, 2_000)) };
     let run = first.train(config).await;
     live(first, run, token, (3, false)).await;
     let second = hub(0.0, true).await;
@@ -91,7 +91,7 @@ async fn a_lie_that_is_found_in_another_life_of_the_hub_is_undone_from_the_disk(
 async fn lied_to(flags: &str, is_found: bool) -> (String, Value) {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("run");
-    let fixed = "train --env CartPole-v1 --hidden 16,16 --rollout-fragment-length 16 --seed 1 --workers 0 \
+    let fixed = "train --env CartPole-v1 --hidden 16,16 --rollout-fragment-length 16 --seed 1 --remote-only \
                  --num-envs-per-worker 12 --max-env-steps 2000 --run-dir";
     let words = fixed.split_whitespace().map(Into::into).chain([run_dir.clone().into_os_string()]);
     let mut run = Process::start(words.chain(flags.split_whitespace().map(Into::into)));

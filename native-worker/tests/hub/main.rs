@@ -5,10 +5,12 @@ mod access;
 mod checkpoints;
 mod evaluations;
 mod hand_made;
+mod in_process;
 mod launching;
 mod liars;
 mod lies_at_the_end;
 mod lies_found_later;
+mod matrix;
 mod operators;
 mod peers;
 mod replacing;
@@ -21,8 +23,7 @@ use rollmesh::{
     Registry,
     hub::{Hub, HubConfig, HubError},
     kernels::AUTO,
-    learner::PpoConfig,
-    train::{RunEnd, Summary, TrainConfig},
+    train::{RunConfig, RunEnd, RunRequest, Summary},
 };
 use rollmesh_core::protocol::{Role, Token, message::RunStatus};
 use support::{Process, client::Client, soon};
@@ -112,22 +113,32 @@ impl TestHub {
         soon(what, self.hub.status().wait_for(is_so)).await.unwrap().clone()
     }
 
-    async fn train(&self, config: TrainConfig) -> oneshot::Receiver<Summary> {
-        self.hub.train(config).await.unwrap()
+    async fn train(&self, request: RunRequest) -> oneshot::Receiver<Summary> {
+        self.hub.train(request).await.unwrap()
+    }
+
+    async fn train_with(
+        &self,
+        mut request: RunRequest,
+        change: impl FnOnce(&mut RunConfig),
+    ) -> oneshot::Receiver<Summary> {
+        change(&mut request.config);
+        self.train(request).await
     }
 }
 
-/// Twelve environments and a small network, as in the tests of the command line.
-fn small(num_workers: u32, max_env_steps: u64) -> TrainConfig {
-    TrainConfig {
-        num_workers,
-        num_envs_per_worker: 12 / num_workers.max(1),
-        hidden: vec![16, 16],
-        seed: 1,
-        max_env_steps,
-        ppo: PpoConfig { rollout_fragment_length: 16, ..PpoConfig::default() },
-        ..TrainConfig::new("CartPole-v1")
-    }
+/// Twelve environments and a small network, as in the tests of the command line. Without local workers the run waits for
+/// those that join.
+fn small(num_workers: u32, max_env_steps: u64) -> RunRequest {
+    let run = RunConfig::new("CartPole-v1").num_workers(num_workers).num_envs(12 / num_workers.max(1)).seed(1);
+    let run = run.fcnet_hiddens(&[16, 16]).rollout_fragment_length(16).stop_after(max_env_steps);
+    RunRequest { remote_only: num_workers == 0, ..run.into() }
+}
+
+/// The same, saved after every iteration.
+fn saved_often(mut request: RunRequest) -> RunRequest {
+    request.config.checkpoint_interval = 1;
+    request
 }
 
 async fn end(summary: oneshot::Receiver<Summary>) -> Summary {

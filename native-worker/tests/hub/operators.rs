@@ -3,9 +3,10 @@
 use rollmesh::{
     Registry,
     hub::{Hub, HubConfig},
-    train::{RunEnd, SavedRun, TrainConfig},
+    train::{RunEnd, RunRequest, SavedRun},
 };
 use rollmesh_core::{
+    config::Config,
     filter::FilterKind,
     group::SamplingMode,
     protocol::{
@@ -14,6 +15,8 @@ use rollmesh_core::{
     },
     time::Micros,
 };
+
+use serde_json::json;
 
 use super::{
     TestHub, end, small,
@@ -56,7 +59,7 @@ async fn an_operator_controls_a_run() {
     assert_eq!(operator.ask(|request| Message::Resume(Request { request })).await, "");
     hub.status("more steps", |status| status.env_steps > later.env_steps + 1_000).await;
 
-    let answer = operator.ask(|request| Message::StartRun(start(request))).await;
+    let answer = start(&mut operator, &settings()).await;
     assert_eq!(answer, "another run is going on; stop it first");
     assert_eq!(operator.ask(|request| Message::Stop(Request { request })).await, "");
     assert_eq!(end(run).await.end, RunEnd::Stopped);
@@ -64,50 +67,44 @@ async fn an_operator_controls_a_run() {
     assert_eq!(answer, "there is no run to resume");
 }
 
-fn start(request: u32) -> StartRun {
-    StartRun {
-        request,
-        env: "CartPole-v1".into(),
-        algo: "ppo".into(),
-        seed: 3,
-        num_workers: 1,
-        num_envs_per_worker: 4,
-        stop_return: f32::NAN,
-        max_env_steps: 100,
-        observation_filter: "NoFilter".into(),
-        mode: "sync".into(),
-        max_staleness: 1,
-        batch_env_steps: 0,
-        deadline_ms: 50,
-    }
+fn settings() -> Config {
+    r#"{"seed": 3, "num_workers": 1, "num_envs": 4, "stop": {"env_steps": 100}}"#.parse().unwrap()
+}
+
+async fn start(operator: &mut Client, settings: &Config) -> String {
+    operator.ask(|request| Message::StartRun(StartRun { request, settings: settings.to_string() })).await
 }
 
 #[tokio::test]
 async fn an_operator_starts_a_run() {
     let hub = TestHub::start().await;
     let mut operator = hub.operator().await;
-    for (wrong, reason) in [
-        (StartRun { env: "CartPole-v9".into(), ..start(0) }, "there is no environment 'CartPole-v9'"),
-        (StartRun { algo: "magic".into(), ..start(0) }, "there is no algorithm 'magic'"),
-        (StartRun { max_env_steps: 0, ..start(0) }, "max_env_steps must be at least 1"),
-        (StartRun { num_envs_per_worker: 0, ..start(0) }, "num_"),
-        (StartRun { observation_filter: "Magic".into(), ..start(0) }, "'Magic'"),
-        (StartRun { mode: "magic".into(), ..start(0) }, "there is no sampling mode 'magic'"),
-        (
-            StartRun { mode: "deadline".into(), deadline_ms: u64::MAX, ..start(0) },
-            "deadline_ms is 18446744073709551615",
-        ),
-        (StartRun { num_workers: u32::MAX, num_envs_per_worker: u32::MAX, ..start(0) }, "number of local workers"),
+    for (path, wrong, reason) in [
+        ("env", json!("CartPole-v9"), "there is no environment 'CartPole-v9'"),
+        ("algorithm", json!("magic"), "there is no algorithm 'magic'"),
+        ("stop.env_steps", json!(0), "stop.env_steps is 0; it must be at least 1"),
+        ("num_envs", json!(0), "num_envs is 0"),
+        ("observation_filter", json!("Magic"), "observation_filter is \"Magic\"; it must be NoFilter or"),
+        ("mode", json!("magic"), "mode is \"magic\""),
+        ("mode.deadline.after", json!(u64::MAX), "mode.deadline.after is 18446744073709551615; it must be at most"),
+        ("num_workers", json!(u32::MAX), "num_workers is 4294967295; it must be at most 64"),
+        ("policy_config.gamma", json!(2), "policy_config: the setting 'gamma' is wrong: 2 must be from 0 to 1"),
+        ("host.device", json!("cuda:1"), "host.device belongs to one machine and is not taken from the wire"),
+        ("output", json!("/etc"), "output belongs to one machine and is not taken from the wire"),
     ] {
-        let answer = operator.ask(|request| Message::StartRun(StartRun { request, ..wrong })).await;
+        let answer = start(&mut operator, &settings().with_at(path, wrong)).await;
         assert!(answer.contains(reason), "{answer}");
     }
-    assert_eq!(operator.ask(|request| Message::StartRun(start(request))).await, "");
+    let answer = operator.ask(|request| Message::StartRun(StartRun { request, settings: "7".into() })).await;
+    assert!(answer.contains("must be a JSON object"), "{answer}");
+    let long = settings().with_at("policy_config", json!({ "x".repeat(40_000): 1 }));
+    assert_eq!(start(&mut operator, &long).await.len(), 1_000, "the hub replies whatever the length of a name");
+    assert_eq!(start(&mut operator, &settings()).await, "");
     let status = phase(&mut operator, Phase::Finished).await;
     assert_eq!((status.run, status.seed, status.num_slots), (1, 3, 4));
     assert!(status.env_steps >= 100);
     // And another one after it, with the same worker.
-    assert_eq!(operator.ask(|request| Message::StartRun(start(request))).await, "");
+    assert_eq!(start(&mut operator, &settings()).await, "");
     let again = hub.status("another run", |status| status.run == 2 && status.phase == Phase::Finished.to_wire()).await;
     assert_eq!(again.env_steps, status.env_steps);
 }
@@ -124,14 +121,19 @@ async fn a_run_that_an_operator_starts_has_a_directory_and_goes_on_from_there() 
     let mut seen = Vec::new();
     // A batch of an iteration is at most a fragment of each of the four slots.
     for (mode, wanted) in [
-        ("sync", SamplingMode::Synchronous),
-        ("async", SamplingMode::Asynchronous { batch_env_steps: 4 * 64, max_staleness }),
-        ("deadline", SamplingMode::Deadline { after, max_staleness }),
+        (json!("synchronous"), SamplingMode::Synchronous),
+        (
+            json!({ "asynchronous": { "max_staleness": 2 } }),
+            SamplingMode::Asynchronous { batch_env_steps: 4 * 64, max_staleness },
+        ),
+        (
+            json!({ "deadline": { "after": after, "max_staleness": 2 } }),
+            SamplingMode::Deadline { after, max_staleness },
+        ),
     ] {
         let filter = FilterKind::MeanStdFilter;
-        let (observation_filter, mode) = (filter.name().into(), mode.into());
-        let start = StartRun { seed: 7, observation_filter, mode, max_staleness, ..start(0) };
-        assert_eq!(operator.ask(|request| Message::StartRun(StartRun { request, ..start })).await, "");
+        let settings = settings().with_at("seed", json!(7)).with_at("observation_filter", json!(filter.name()));
+        assert_eq!(start(&mut operator, &settings.with_at("mode", mode)).await, "");
         // A run may be over before a status says that it goes on.
         let finished = Phase::Finished.to_wire();
         let run_dir = operator
@@ -144,14 +146,26 @@ async fn a_run_that_an_operator_starts_has_a_directory_and_goes_on_from_there() 
             .await;
         assert!(run_dir.starts_with(runs_dir.join("CartPole-v1-seed7-").to_str().unwrap()), "{run_dir}");
         let saved = SavedRun::load(&run_dir).unwrap();
-        assert_eq!((saved.config().mode, saved.config().observation_filter), (wanted, filter));
+        assert_eq!((saved.config().mode, saved.config().rollout.observation_filter), (wanted, filter));
         assert!(saved.iteration() > 0, "it was saved at its end");
-        let later = TrainConfig { max_env_steps: saved.env_steps() + 100, ..saved.config().clone() };
-        let again = hub.hub.resume(saved.with_config(later).unwrap()).await.unwrap();
+        let later = saved.config().clone().stop_after(saved.env_steps() + 100);
+        let again = hub.hub.resume(saved.with_request(RunRequest::from(later)).unwrap()).await.unwrap();
         assert_eq!(end(again).await.end, RunEnd::Finished);
         seen.push(run_dir);
     }
     assert_eq!(std::fs::read_dir(&runs_dir).unwrap().count(), 3);
+}
+
+#[tokio::test]
+async fn dashboard_receives_schema_of_hub() {
+    let hub = TestHub::start().await;
+    let mut operator = hub.operator().await;
+    let schema = operator.wait_for(|message| match message {
+        Message::RunSchema(schema) => Some(schema.schema.clone()),
+        _ => None,
+    });
+    let schema: serde_json::Value = serde_json::from_str(&schema.await).unwrap();
+    assert_eq!(schema, rollmesh::learner::run_schema(&Registry::builtin()));
 }
 
 #[tokio::test]

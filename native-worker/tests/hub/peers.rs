@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use rollmesh::train::{RunEnd, TrainConfig};
+use rollmesh::train::{RunEnd, RunRequest};
 use rollmesh_core::protocol::{
     MAX_FRAME_BYTES, Message, RefusalCode, Role,
     message::{FragmentUpload, Request},
@@ -22,7 +22,7 @@ async fn no_peer_disturbs_a_run() {
     let operator = hub.operator_token();
     let worker = hub.hub.worker_token();
     // Slow enough to go on while others misbehave.
-    let run = hub.train(TrainConfig { pace: Duration::from_millis(250), ..small(2, 2_000) }).await;
+    let run = hub.train(RunRequest { pace: Duration::from_millis(250), ..small(2, 2_000) }).await;
 
     let garbage = || Frame::Binary(vec![0xA5; 1000].into());
     let first_frames = [

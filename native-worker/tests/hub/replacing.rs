@@ -13,7 +13,7 @@ use rollmesh::{
     Registry,
     hub::Hub,
     launch::{LaunchError, LaunchOrder, LaunchedWorker, Launcher, WorkerSpec},
-    train::{RunEnd, TrainConfig},
+    train::RunEnd,
 };
 use rollmesh_core::protocol::{
     Message, Role, Token,
@@ -160,11 +160,29 @@ async fn a_spare_worker_is_the_next_one_also_where_more_are_wanted_and_does_not_
 }
 
 #[tokio::test]
+async fn first_iteration_waits_until_local_workers_have_answered() {
+    let (stage, mut tokens) = Stage::new(u32::MAX, 0);
+    let hub = TestHub::on_stage(stage).await;
+    let _run = hub.train(small(2, 2_000)).await;
+    let mut first = hub.join_as(next(&mut tokens).await).await;
+    let mut second = hub.join_as(next(&mut tokens).await).await;
+    first.answer_able().await;
+    second.answer_able().await;
+    let slots = first.wait_for(|message| match message {
+        Message::LeaseGrant(grant) => Some(grant.slots.len()),
+        _ => None,
+    });
+    assert_eq!(slots.await, 6, "half of them");
+    hub.hub.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_worker_that_hangs_for_too_long_is_replaced() {
     let (stage, mut tokens) = Stage::new(u32::MAX, 0);
     let mut hub = TestHub::on_stage(stage).await;
-    let _run = hub.train(TrainConfig { hung_worker_timeout_s: 0.1, ..small(1, 2_000) }).await;
+    let _run = hub.train_with(small(1, 2_000), |config| config.hung_worker_timeout_s = 0.1).await;
     let mut hangs = hub.join_as(next(&mut tokens).await).await;
+    hangs.answer_able().await;
     hangs.wait_for(|message| matches!(message, Message::LeaseGrant(_)).then_some(())).await;
     hub.notice("it is ended").await;
     next(&mut tokens).await;
@@ -190,12 +208,12 @@ async fn a_replacement_needs_what_its_predecessor_needed() {
     let (stage, mut tokens) = Stage::new(u32::MAX, 0);
     let mut hub = TestHub::on_stage(stage.clone()).await;
     let spec = |cpus| WorkerSpec { cpus, ..WorkerSpec::default() };
-    let first = hub.train(TrainConfig { worker: Some(spec(1)), ..small(1, 2_000) }).await;
+    let first = hub.train_with(small(1, 2_000), |config| config.host.worker = Some(spec(1))).await;
     let token = next(&mut tokens).await;
     hub.hub.stop_run().await;
     assert_eq!(end(first).await.end, RunEnd::Stopped);
     // The next run has it still, and one of its own.
-    let _second = hub.train(TrainConfig { worker: Some(spec(2)), ..small(2, 2_000) }).await;
+    let _second = hub.train_with(small(2, 2_000), |config| config.host.worker = Some(spec(2))).await;
     next(&mut tokens).await;
     drop(hub.join_as(token).await);
     hub.notice("another one takes its place").await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rollmesh::{
     hub::{Sampling, SyncError},
-    train::{RunEnd, SampleConfig},
+    train::{RunConfig, RunEnd, RunRequest},
 };
 use rollmesh_core::{
     batch::SlotFragment,
@@ -13,7 +13,7 @@ use rollmesh_core::{
     hash::{Hash128, RolloutHasher},
     ids::{FragmentNo, SlotId, WeightsVersion},
     kernels::Kernels,
-    policy::{MlpPolicySpec, init_weights},
+    policy::{ModelConfig, ModelSpec},
     protocol::{Message, message::LeaseRefused},
     time::Micros,
     weights::Weights,
@@ -32,16 +32,9 @@ const NUM_ENVS: u32 = 12;
 const LENGTH: u32 = 20;
 const BATCHES: u32 = 30;
 
-fn config(num_workers: u32) -> SampleConfig {
-    SampleConfig {
-        num_workers,
-        num_envs: NUM_ENVS,
-        seed: 3,
-        hidden: vec![16, 16],
-        rollout_fragment_length: LENGTH,
-        env_steps: u64::from(NUM_ENVS * LENGTH * BATCHES),
-        ..SampleConfig::new("CartPole-v1")
-    }
+fn config(num_workers: u32) -> RunConfig {
+    let run = RunConfig::sampling("CartPole-v1", NUM_ENVS).num_workers(num_workers).seed(3).fcnet_hiddens(&[16, 16]);
+    run.rollout_fragment_length(LENGTH).stop_after(u64::from(NUM_ENVS * LENGTH * BATCHES))
 }
 
 /// The hash of the same rows, made in this process.
@@ -57,7 +50,7 @@ fn expected() -> Hash128 {
 
 fn weights(hidden: &[u32], seed: u64) -> Weights {
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
-    init_weights(&MlpPolicySpec::for_spaces(&spaces, hidden).unwrap(), seed).unwrap()
+    ModelSpec::for_spaces(&spaces, &ModelConfig::of_widths(hidden)).unwrap().init_weights(seed).unwrap()
 }
 
 async fn next(sampling: &mut Sampling) -> Option<Vec<SlotFragment>> {
@@ -84,7 +77,7 @@ async fn neither_workers_nor_their_death_show_in_the_rows() {
         }
         assert_eq!((batches, hasher.finish()), (BATCHES, expected), "{workers} workers, kills: {kills}");
         let summary = end(sampling.summary).await;
-        assert_eq!((summary.end, summary.algo), (RunEnd::Finished, "sample"));
+        assert_eq!((summary.end, summary.algo.as_str()), (RunEnd::Finished, "sample"));
         hub.hub.shutdown().await;
     }
 }
@@ -103,7 +96,7 @@ async fn in_every_mode_a_slot_makes_the_same_rows_in_order() {
     let deadline = SamplingMode::Deadline { after: Micros::from_millis(3), max_staleness: 0 };
     for mode in [asynchronous, deadline] {
         let hub = TestHub::start().await;
-        let mut sampling = hub.hub.sample(SampleConfig { mode, ..config(3) }).await.unwrap();
+        let mut sampling = hub.hub.sample(RunConfig { mode, ..config(3) }).await.unwrap();
         let (mut rows, mut made) = (0, BTreeMap::<SlotId, u64>::new());
         while let Some(fragments) = next(&mut sampling).await {
             assert!(mode == deadline || fragments.len() == 5, "{} fragments", fragments.len());
@@ -117,7 +110,7 @@ async fn in_every_mode_a_slot_makes_the_same_rows_in_order() {
                 assert!(same.is_none_or(|expected| *expected == fragment), "{:?}", fragment.slot);
             }
         }
-        assert!(rows >= config(3).env_steps, "{rows} rows");
+        assert!(rows >= config(3).stop.env_steps, "{rows} rows");
         assert_eq!(end(sampling.summary).await.env_steps, rows);
         hub.hub.shutdown().await;
     }
@@ -129,7 +122,7 @@ async fn weights_that_are_set_act_in_every_mode_and_nothing_is_older_than_allowe
     for max_staleness in [0, 1] {
         let hub = TestHub::start().await;
         let mode = SamplingMode::Asynchronous { batch_env_steps, max_staleness };
-        let endless = SampleConfig { env_steps: u64::MAX, mode, ..config(2) };
+        let endless = RunConfig { mode, ..config(2).stop_after(u64::MAX) };
         let mut sampling = hub.hub.sample(endless).await.unwrap();
         let mut newest = 0;
         while newest < 5 {
@@ -162,8 +155,8 @@ async fn a_cart_pole_row_costs_at_most_40_bytes_on_the_socket() {
         let batches = 400_u32.div_ceil(length);
         let env_steps = u64::from(64 * length * batches);
         // A single worker: on a busy machine others would do overdue leases a second time.
-        let usual = SampleConfig { num_workers: 1, ..SampleConfig::new("CartPole-v1") };
-        let config = SampleConfig { rollout_fragment_length: length, env_steps, ..usual };
+        let config = RunConfig::sampling("CartPole-v1", 64).num_workers(1);
+        let config = config.rollout_fragment_length(length).stop_after(env_steps);
         let mut sampling = hub.hub.sample(config).await.unwrap();
         let mut rows = 0;
         while let Some(fragments) = next(&mut sampling).await {
@@ -182,7 +175,7 @@ async fn weights_act_everywhere_when_their_sync_is_done() {
     let hub = TestHub::start().await;
     let early = hub.hub.sync_weights(weights(&[16, 16], 1)).await;
     assert_eq!(early, Err(SyncError::NoRun));
-    let endless = SampleConfig { env_steps: u64::MAX, ..config(2) };
+    let endless = config(2).stop_after(u64::MAX);
     let mut sampling = hub.hub.sample(endless).await.unwrap();
     let first = next(&mut sampling).await.unwrap();
     assert!(first.iter().all(|fragment| fragment.weights_version == WeightsVersion(0)));
@@ -212,9 +205,10 @@ async fn weights_act_everywhere_when_their_sync_is_done() {
 async fn a_worker_in_quarantine_keeps_no_weights_waiting() {
     let mut hub = TestHub::start().await;
     let mut failing = hub.hand_made_worker().await;
-    let sampling = hub.hub.sample(SampleConfig { env_steps: u64::MAX, ..config(1) }).await.unwrap();
+    let sampling = hub.hub.sample(config(1).stop_after(u64::MAX)).await.unwrap();
     // It refuses every lease, hears of new weights as all do, says nothing of them, and stays.
     let stays = tokio::spawn(async move {
+        failing.answer_able().await;
         while let Some(message) = failing.hear().await {
             if let Message::LeaseGrant(grant) = message {
                 let refused = LeaseRefused { lease: grant.lease, reason: "cannot".into() };
@@ -222,6 +216,7 @@ async fn a_worker_in_quarantine_keeps_no_weights_waiting() {
             }
         }
     });
+    hub.notice("lease 1 was refused by worker 1: cannot").await;
     hub.notice("it failed three times in a row").await;
     let applied = soon("weights", hub.hub.sync_weights(weights(&[16, 16], 1))).await;
     assert_eq!(applied, Ok(WeightsVersion(1)));
@@ -233,8 +228,8 @@ async fn a_worker_in_quarantine_keeps_no_weights_waiting() {
 #[tokio::test]
 async fn a_run_ends_with_whoever_wants_its_rows_also_before_there_are_any() {
     let hub = TestHub::start().await;
-    // Nobody makes rows.
-    let sampling = hub.hub.sample(config(0)).await.unwrap();
+    // No worker makes rows.
+    let sampling = hub.hub.sample(RunRequest { remote_only: true, ..config(0).into() }).await.unwrap();
     drop(sampling.batches);
     assert_eq!(end(sampling.summary).await.end, RunEnd::Stopped);
     hub.hub.shutdown().await;

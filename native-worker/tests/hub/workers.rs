@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use rollmesh::{
-    hub::SecurityConfig,
-    train::{RunEnd, TrainConfig},
+    Registry,
+    hub::{Hub, HubConfig, SecurityConfig},
+    train::{RunEnd, RunRequest},
 };
 use rollmesh_core::{
     batch::REWARDS,
     column::ColumnData,
+    env::EnvRegistry,
     protocol::{
-        CHUNK_BYTES, Message, Token,
-        message::{CallProgress, CallResult, Chunk, FragmentUpload, LeaseRefused, Request},
+        CHUNK_BYTES, Message, Token, WorkerState,
+        message::{CallProgress, CallResult, Chunk, FragmentUpload, LeaseRefused, Request, RunAnswer, WorkerRow},
     },
 };
+use serde_json::{Value, json};
 
 use super::{
     TestHub, end,
@@ -21,8 +24,9 @@ use super::{
     small,
     support::{
         Process,
+        client::Client,
         process::{Signal, children_of, has_ended},
-        until,
+        soon, until,
     },
     undisturbed,
 };
@@ -34,6 +38,7 @@ async fn a_worker_that_vanishes_with_a_lease_costs_nothing_but_time() {
     let run = hub.train(small(0, 2_000)).await;
     for _ in 0..3 {
         let mut worker = hub.hand_made_worker().await;
+        worker.answer_able().await;
         worker.wait_for(|message| matches!(message, Message::LeaseGrant(_)).then_some(())).await;
         drop(worker);
         hub.notice(" left: ").await;
@@ -75,7 +80,8 @@ async fn a_worker_that_answers_what_nobody_has_asked_is_sent_away() {
     let hub =
         TestHub::start_watchful(SecurityConfig { audit_log: Some(audit.clone()), ..SecurityConfig::default() }).await;
     let run = hub.train(small(0, 2_000)).await;
-    let answers: [fn(u64) -> Message; 4] = [
+    let answers: [fn(u64) -> Message; 5] = [
+        |run| Message::RunAnswer(RunAnswer::new(run as u32 + 1_000, Ok(()))),
         |lease| Message::LeaseRefused(LeaseRefused { lease: lease + 1_000, reason: String::new() }),
         |lease| Message::FragmentUpload(FragmentUpload { run: 1, lease: lease + 1_000, ..FragmentUpload::default() }),
         |call| Message::CallResult(CallResult { call, ok: true, body: vec![0; 1_000] }),
@@ -138,6 +144,100 @@ async fn a_worker_that_lies_does_not_stop_the_run() {
     helper.finish_with(0).await;
 }
 
+/// What `rollmesh status` prints about a hub.
+pub(crate) async fn status_of(hub: &TestHub, flags: &[&str]) -> String {
+    let url = format!("ws://{}", hub.hub.address());
+    let args = ["status", "--hub", &url].into_iter().chain(flags.iter().copied());
+    let token = hub.operator_token().to_hex();
+    let status = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", token));
+    status.finish_with(0).await.stdout
+}
+
+/// Waits for a worker's row that is so.
+pub(crate) async fn row_of(viewer: &mut Client, worker: u32, is_so: impl Fn(&WorkerRow) -> bool) -> WorkerRow {
+    let row = viewer.wait_for(|message| match message {
+        Message::WorkerRow(row) if row.worker == worker && is_so(row) => Some(row.clone()),
+        _ => None,
+    });
+    row.await
+}
+
+#[tokio::test]
+async fn unable_worker_says_why_stays_and_works_for_the_next_run() {
+    let mut cart_pole = EnvRegistry::builtin().spec("CartPole-v1").unwrap().clone();
+    cart_pole.name = "Mine-v0".into();
+    let registry = Registry::builtin().with_env(cart_pole);
+    let directory = tempfile::tempdir().unwrap();
+    let audit = directory.path().join("audit.jsonl");
+    let security = SecurityConfig { audit_log: Some(audit.clone()), ..SecurityConfig::default() };
+    let secured = |config| HubConfig { security, ..config };
+    let mut hub =
+        TestHub::start_by("127.0.0.1:0", |config| async { Hub::start(secured(config), &registry).await }).await;
+    let mut process = hub.worker();
+    hub.notice(" joined: ").await;
+    let run = hub.train_with(small(0, 2_000), |config| config.rollout.env = Some("Mine-v0".into())).await;
+
+    let why = "unknown environment: there is no environment 'Mine-v0'; known are: ";
+    let line = process.line("this worker cannot run the hub's run 1").await;
+    assert!(line.contains(why), "{line}");
+    hub.notice(&format!("worker 1 cannot run this, and gets no lease of it: {why}")).await;
+    hub.notice("none of the 1 workers can run this: the run waits for one that can").await;
+    let mut viewer = hub.viewer().await;
+    let row = row_of(&mut viewer, 1, |row| row.state == WorkerState::Unable.to_wire()).await;
+    assert!(row.reason.starts_with(why), "{row:?}");
+    let text = status_of(&hub, &[]).await;
+    assert!(text.contains(&format!("unable      worker 1: {why}")), "{text}");
+    let json: Value = serde_json::from_str(&status_of(&hub, &["--json"]).await).unwrap();
+    assert_eq!((&json["idle_workers"][0]["state"], &json["unhealthy_workers"]), (&"unable".into(), &json!([])));
+
+    let mut able = HandMade::join_with(&hub, hub.hub.worker_token(), "native", registry.envs.clone()).await;
+    let summary = tokio::select! {
+        summary = end(run) => summary,
+        () = able.stay() => panic!("the hub hung up"),
+    };
+    assert_eq!(summary.end, RunEnd::Finished);
+    drop(able);
+    // It is asked again, and nothing was held against it.
+    let summary = end(hub.train(small(0, 2_000)).await).await;
+    assert_eq!((summary.end, summary.weights_hash.to_string()), (RunEnd::Finished, undisturbed().await));
+    hub.hub.shutdown().await;
+    process.finish_with(0).await;
+    let log = std::fs::read_to_string(audit.with_extension("leases.jsonl")).unwrap();
+    assert_eq!(log.matches("worker 1 cannot run this").count(), 1, "{log}");
+    assert!(!log.contains("refused") && !log.contains("gets no more leases"), "{log}");
+}
+
+#[tokio::test]
+async fn worker_without_a_slot_shows_why_it_idles() {
+    let mut hub = TestHub::start().await;
+    let mut processes = vec![];
+    for _ in 0..3 {
+        processes.push(hub.worker());
+        hub.notice(" joined: ").await;
+    }
+    let mut viewer = hub.viewer().await;
+    let run = hub.train_with(small(0, u64::MAX), |config| config.rollout.num_envs = 2).await;
+    let few = "the run has 2 slots for 3 workers; raise num_slots or num_envs_per_worker";
+    hub.notice(&format!("some workers get no slot: {few}")).await;
+    let no_slot = format!("no free slot: {few}");
+    let is_idle = |row: &WorkerRow| row.reason == no_slot && row.state == WorkerState::Idle.to_wire();
+    let idle = viewer.wait_for(|message| match message {
+        Message::WorkerRow(row) if is_idle(row) => Some(row.worker),
+        _ => None,
+    });
+    let idle = idle.await;
+    hub.status("an iteration", |status| status.iteration > 3).await;
+    // Balance may have given its turn to another one, which then counts as sampling for a while.
+    soon("the same from the command line", async { while !status_of(&hub, &[]).await.contains(&no_slot) {} }).await;
+    hub.hub.stop_run().await;
+    assert_eq!(end(run).await.end, RunEnd::Stopped);
+    row_of(&mut viewer, idle, |row| row.reason == "the run is over").await;
+    hub.hub.shutdown().await;
+    for process in processes {
+        process.finish_with(0).await;
+    }
+}
+
 #[tokio::test]
 async fn a_worker_waits_for_its_hub_and_says_so() {
     // A port of an address that nobody else uses.
@@ -175,7 +275,7 @@ async fn an_extra_worker_may_help_local_ones() {
     let expected = undisturbed().await;
     let mut hub = TestHub::start().await;
     let mut operator = hub.operator().await;
-    let run = hub.train(TrainConfig { pace: Duration::from_millis(100), ..small(2, 2_000) }).await;
+    let run = hub.train(RunRequest { pace: Duration::from_millis(100), ..small(2, 2_000) }).await;
     // It comes in the middle: the run waits for it.
     hub.status("an iteration", |status| status.iteration > 0).await;
     assert_eq!(operator.ask(|request| Message::Pause(Request { request })).await, "");

@@ -179,8 +179,8 @@ async fn whatever_would_be_another_run_is_refused() {
     rig.begin(9).finish_with(0).await;
     for (flags, what) in [
         (["--seed", "9"], "seed is 3, not 9"),
-        (["--hidden", "16"], "hidden is [8, 8], not [16]"),
-        (["--algo", "marwil"], "algo is \"bc\", not \"marwil\""),
+        (["--hidden", "16"], "model_config.fcnet_hiddens is [8, 8], not [16]"),
+        (["--algo", "marwil"], "algorithm is \"bc\", not \"marwil\""),
         (["--workers", "2"], "--workers means nothing to the run in"),
         (["--hung-worker-timeout", "2"], "--hung-worker-timeout means nothing to the run in"),
         (["--input", "other"], "cannot be used with"),

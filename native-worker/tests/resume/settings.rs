@@ -16,7 +16,7 @@ async fn a_run_that_was_over_goes_on_to_a_later_end() {
     assert_eq!(rig.outcome(), undisturbed(50).await);
     // The new end is the run's from now on.
     rig.go_on().finish_with(0).await;
-    assert!(rig.text("config.toml").contains("max_env_steps = 9600"));
+    assert!(rig.text("config.toml").contains("env_steps = 9600"));
 }
 
 #[tokio::test]
@@ -27,16 +27,17 @@ async fn flags_that_contradict_the_run_are_named_and_change_nothing() {
     let cases: [(&[&str], &str); 5] = [
         (&["--seed", "2"], "seed is 1, not 2; leave these flags out"),
         (&["--env", "Acrobot-v1"], r#"env is "CartPole-v1", not "Acrobot-v1""#),
-        (&["--hidden", "16", "--workers", "3"], "num_workers is 1, not 3"),
-        (&["--rollout-fragment-length", "8"], "ppo.rollout_fragment_length is 16, not 8"),
-        (&["--checkpoint-interval", "0"], "checkpoint_interval must be at least 1"),
+        (&["--hidden", "16", "--workers", "3"], "model_config.fcnet_hiddens is [16, 16], not [16]"),
+        (&["--rollout-fragment-length", "8"], "rollout_fragment_length is 16, not 8"),
+        (&["--checkpoint-interval", "0"], "checkpoint_interval is 0; it must be at least 1"),
     ];
     for (args, message) in cases {
         let end = rig.go_on_with(args).finish_with(2).await;
         assert!(end.stderr.contains(message), "{args:?}: {}", end.stderr);
     }
     // The same again is no contradiction.
-    rig.go_on_with(&["--seed", "1", "--workers", "1"]).finish_with(0).await;
+    // Nor is another number of workers.
+    rig.go_on_with(&["--seed", "1", "--workers", "2"]).finish_with(0).await;
     assert_eq!(rig.outcome(), outcome);
     let config = rig.text("config.toml");
     fs::write(rig.path("config.toml"), config.replace("seed = 1", "seed = 3")).unwrap();

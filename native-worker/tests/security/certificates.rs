@@ -12,7 +12,7 @@ use rollmesh::{
     Registry,
     control::{Control, ControlConfig, Trust},
     hub::{Hub, HubError, TlsConfig},
-    train::{RunEnd, TrainConfig},
+    train::{RunConfig, RunEnd},
 };
 use rollmesh_core::protocol::{Role, Token};
 use tokio::{
@@ -177,7 +177,7 @@ async fn beyond_this_machine_a_hub_encrypts_or_does_not_start() {
         config.security.tls = Some(TlsConfig::SelfSigned(directory.join("state")));
     })
     .await;
-    let config = TrainConfig { num_workers: 1, max_env_steps: 500, ..TrainConfig::new("CartPole-v1") };
+    let config = RunConfig::new("CartPole-v1").num_workers(1).stop_after(500);
     let summary = soon("the end of the run", hub.hub.train(config).await.unwrap()).await.unwrap();
     assert_eq!(summary.end, RunEnd::Finished);
     assert!(hub.hub.worker_url().starts_with("wss://") && hub.hub.dashboard_url().starts_with("https://"));

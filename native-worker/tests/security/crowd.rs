@@ -13,14 +13,13 @@ use std::{
 use futures_util::{SinkExt as _, StreamExt as _, future::join_all, stream};
 use rollmesh::kernels::AUTO;
 use rollmesh_core::{
-    env::EnvRegistry,
     protocol::{
         Message, Role, Token, TokenAction,
         handshake::Identity,
         message::{ManageTokens, NewToken, Request, RunStatus},
     },
     time::Micros,
-    worker::{SessionState, WorkerSession, core_fingerprint},
+    worker::{Registry, SessionState, WorkerSession, core_fingerprint},
 };
 use tokio::{
     net::{TcpSocket, TcpStream},
@@ -200,7 +199,7 @@ async fn idle_worker(
             name: "idle".into(),
             device: "cpu".into(),
         };
-        let mut session = WorkerSession::new(identity, EnvRegistry::builtin(), AUTO);
+        let mut session = WorkerSession::new(identity, Registry::builtin(), AUTO);
         loop {
             while let Some(frame) = session.poll_frame() {
                 if client.send(Frame::Binary(frame)).await.is_err() {

@@ -5,7 +5,7 @@ use rollmesh_core::protocol::{
     message::{
         AbandonEpisode, CallProgress, Chunk, Credit, EndEpisode, EvaluatorBytes, EvaluatorName, EvaluatorTaken,
         FragmentUpload, GetAction, Goodbye, LeaseRefused, LogAction, LogReturns, ManageTokens, Progress, Request,
-        StartEpisode, Watch, WeightsApplied,
+        RunAnswer, StartEpisode, Watch, WeightsApplied,
     },
 };
 
@@ -40,6 +40,7 @@ pub(crate) fn proper(role: Role) -> Vec<Vec<u8>> {
         Message::Progress(Progress { lease: 9, env_steps: 100 }),
         Message::FragmentUpload(upload),
         Message::WeightsApplied(WeightsApplied { run: 1, version: 3 }),
+        Message::RunAnswer(RunAnswer { run: 1, code: 5, reason: "no".into() }),
         Message::CallProgress(CallProgress { call: 3 }),
         Message::Watch(Watch { request: 1, slot: 3 }),
         Message::WorkerTokenRequest(Request { request: 5 }),

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rollmesh::{hub::HubError, train::TrainConfig};
+use rollmesh::{
+    hub::HubError,
+    train::{RunConfig, RunRequest},
+};
 use rollmesh_core::protocol::{
     Message, Role, Token, TokenAction,
     message::{ManageTokens, NewToken},
@@ -128,12 +131,8 @@ async fn no_token_is_written_anywhere() {
             said += &format!("{message:?}\n");
         }
     }
-    let config = TrainConfig {
-        run_dir: Some(hub.directory.path().join("run")),
-        max_env_steps: 500,
-        num_workers: 1,
-        ..TrainConfig::new("CartPole-v1")
-    };
+    let config = RunConfig::new("CartPole-v1").num_workers(1).stop_after(500);
+    let config = RunRequest { run_dir: Some(hub.directory.path().join("run")), ..config.into() };
     soon("the end of the run", hub.hub.train(config).await.unwrap()).await.unwrap();
     for token in &secrets[3..] {
         revoke(&mut operator, id_of(token)).await;

@@ -10,7 +10,7 @@ use rollmesh::kernels::AUTO;
 use rollmesh_core::{
     protocol::{
         Message, PROTOCOL_MAX, PROTOCOL_MIN, Role, Token,
-        message::{Hello, Refused, Reply},
+        message::{Hello, Refused, Reply, RunAnswer},
     },
     worker::core_fingerprint,
 };
@@ -139,6 +139,16 @@ impl Client {
     /// What the hub says next; none once it has hung up.
     pub(crate) async fn hear(&mut self) -> Option<Message> {
         self.hear_frame().await.map(|frame| Message::decode(&frame).expect("the hub speaks properly"))
+    }
+
+    /// Waits for the announcement of a run, and answers as a worker that can run it.
+    pub(crate) async fn answer_able(&mut self) {
+        let run = self.wait_for(|message| match message {
+            Message::RunStart(start) => Some(start.run),
+            _ => None,
+        });
+        let run = run.await;
+        self.say(&Message::RunAnswer(RunAnswer::new(run, Ok(())))).await;
     }
 
     /// Waits for something that the hub says, and passes over the rest.

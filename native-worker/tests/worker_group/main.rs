@@ -105,7 +105,8 @@ fn main() -> std::process::ExitCode {
             filters_count_every_observation_once,
             statistics_of_workers_can_be_left_to_them,
             statistics_that_are_late_are_merged_the_next_time,
-            steps_of_the_run_are_shared_out;
+            steps_of_the_run_are_shared_out,
+            rounds_of_sampling_and_learning_bring_all_workers_the_same_weights;
     };
     let trial = |(name, test): (&str, fn())| {
         Trial::test(name, move || {

@@ -10,6 +10,7 @@ use rollmesh::{
     },
 };
 use rollmesh_core::{
+    batch::AnyBatch,
     episode::GlobalVars,
     filter::{Filter, FilterKind},
     ids::{PolicyId, WorkerId},
@@ -191,4 +192,25 @@ pub(crate) fn steps_of_the_run_are_shared_out() {
         let share = GlobalVars { timestep: 50, ..GlobalVars::default() };
         assert_eq!(heard, vec![WorkerAnswer::GlobalVars(share); 2]);
     }
+}
+
+/// RLlib's `SyncSamplesOptimizer.step`.
+pub(crate) fn rounds_of_sampling_and_learning_bring_all_workers_the_same_weights() {
+    let learned = placements().map(|placement| {
+        let mut group = group(cart_pole().single_policy("ppo"), &placement, 2);
+        let mut seen = everybodys_weights(&mut group)[..1].to_vec();
+        for _ in 0..2 {
+            let batches = group.synchronous_parallel_sample(ParallelSample::env_steps(80)).unwrap();
+            let batch = AnyBatch::concat(&batches).unwrap();
+            let infos = group.local_worker().unwrap().learn_on_batch(&batch).unwrap();
+            assert!(infos[&PolicyId::DEFAULT].contains_key("policy_loss"));
+            group.sync_weights(SyncWeights { timeout: SOON, ..SyncWeights::default() }).unwrap();
+            let weights = everybodys_weights(&mut group);
+            assert_eq!(weights, vec![weights[0].clone(); 3]);
+            assert!(!seen.contains(&weights[0]), "something was learned");
+            seen.push(weights[0].clone());
+        }
+        seen
+    });
+    assert_eq!(learned[0], learned[1]);
 }

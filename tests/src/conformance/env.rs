@@ -6,9 +6,9 @@ use rollmesh_core::{
         AnyVectorEnv, EnvContext, EnvRegistry, Moment, Moments, RowsMut, RowsRef, StepOut,
         toy_text::{FrozenLakeMap, FrozenLakeOptions, Mdp, TabularEnv},
     },
+    ids::HomeIndex,
     kernels::Kernels,
     rng::{Purpose, Streams},
-    run::HomeIndex,
 };
 use serde_json::{Value, json};
 

@@ -1,5 +1,7 @@
 //! The hub of a simulated run: the group, what it saved, and what is written down of it.
 
+use std::collections::BTreeSet;
+
 use rollmesh_core::{
     batch::SlotFragment,
     column::RowShape,
@@ -35,6 +37,8 @@ pub(super) struct Hub {
     saved: Vec<Save>,
     pub(super) watched: Watched,
     books: Ledger,
+    /// Workers of this life that have answered that they are able.
+    able: BTreeSet<WorkerId>,
 }
 
 /// What another process, or this one after a lie, can go on with.
@@ -71,6 +75,7 @@ impl Hub {
             saved,
             watched: Watched::new(config.num_slots),
             books: Ledger::default(),
+            able: BTreeSet::new(),
         }
     }
 
@@ -97,6 +102,7 @@ impl Hub {
         let first_lease = LeaseId(u64::from(self.life) << 40);
         self.group = LeaseGroup::restore(GroupConfig { first_lease, ..self.config }, state).expect("the same run");
         self.next_worker = 1;
+        self.able.clear();
         self.journal.truncate(journal);
         self.watched.restart(&mut self.group, self.life);
         self.history.0.push(Happened::Restored);
@@ -154,10 +160,19 @@ impl SimNet {
         }
         let (worker, now) = (from.worker, self.now);
         match said {
+            // It names the run, and this is another one.
+            Said::Answer(_) if from.life != self.hub.life => {}
+            Said::Answer(answer) => {
+                self.note(format_args!("worker {worker} answers {answer:?}"));
+                if answer.is_ok() {
+                    self.hub.able.insert(worker);
+                }
+                self.hub.group.handle_answer(worker, answer, now);
+            }
             Said::Progress(lease, env_steps) => self.hub.group.handle_progress(worker, lease, env_steps, now),
             Said::Refused(lease) => {
                 self.note(format_args!("worker {worker} refuses lease {lease}"));
-                self.hub.group.handle_refused(worker, lease, now);
+                self.hub.group.handle_refused(worker, lease, "no", now);
                 self.hub.over(lease);
             }
             Said::Upload(lease, _) if corrupted => {
@@ -221,6 +236,7 @@ impl SimNet {
             let to = Peer { life: self.hub.life, worker: command.worker() };
             match command {
                 GroupCommand::Grant { worker, lease } => {
+                    assert!(self.hub.able.contains(&worker), "lease {} before worker {worker} was able", lease.id);
                     self.hub.history.0.push(Happened::granted(worker, &lease));
                     self.send_to_worker(to, Told::Grant(lease));
                 }

@@ -68,8 +68,12 @@ impl SimNet {
         let is_synchronous = self.scenario.mode == SamplingMode::Synchronous;
         // Where leases follow each other, one may be lost and the next one not.
         let machine = FakeWorker::new(self.scenario.length, is_synchronous && self.scenario.per_version > 1);
+        let machine = if worker.0.is_multiple_of(2) { machine.in_turn() } else { machine };
+        let is_unable =
+            self.scenario.faults.unable > 0 && self.is_chaos() && self.dice.chance(self.scenario.faults.unable);
+        let machine = if is_unable { machine.unable() } else { machine };
         let process = Process {
-            machine: if worker.0.is_multiple_of(2) { machine.in_turn() } else { machine },
+            machine,
             who,
             ticking: false,
             frozen_until: never,
@@ -78,11 +82,13 @@ impl SimNet {
             clock: Clock { set: (never, never), per_mille: 1_000 },
             reported: never,
         };
-        self.processes.insert(Peer { life: self.hub.life, worker }, process);
+        let (peer, answer) = (Peer { life: self.hub.life, worker }, process.machine.answer());
+        self.processes.insert(peer, process);
         if let Some(party) = who.party {
             self.hub.distrust(worker, party);
         }
         self.hub.group.handle_joined(worker, WorkerProfile::NATIVE, self.now);
+        self.send_to_group(peer, answer);
     }
 
     pub(super) fn worker_hears(&mut self, to: Peer, told: Told) {

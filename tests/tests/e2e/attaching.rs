@@ -51,8 +51,8 @@ async fn without_a_hub_the_page_plays_a_demo_and_attaches_when_one_appears() {
     assert_eq!(page.attribute("banner", "data-kind").await, None);
 
     // It disappears: the page keeps what it knows, and comes back with the hub.
-    page.fill("start-stop-return", "1000").await;
-    page.fill("start-max-steps", "1,000,000,000").await;
+    page.fill("start-stop.episode_return_mean", "1000").await;
+    page.fill("start-stop.env_steps", "1,000,000,000").await;
     page.click("start-run").await;
     page.wait_for_phase("running").await;
     page.wait_for_more("kpi-env-steps", 0).await;

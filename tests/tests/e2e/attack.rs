@@ -252,6 +252,7 @@ async fn bad_hub() -> (String, JoinHandle<()>) {
         name: text("name"),
         device: text("device"),
         state: WorkerState::Quarantined.to_wire(),
+        reason: text("reason"),
         ..WorkerRow::default()
     };
     let status = RunStatus {
@@ -264,8 +265,7 @@ async fn bad_hub() -> (String, JoinHandle<()>) {
         ..RunStatus::default()
     };
     // Nine env steps are nowhere.
-    let ledger =
-        LedgerReport { granted: 9, unhealthy_workers: vec![7], reasons: text("reason"), ..LedgerReport::default() };
+    let ledger = LedgerReport { granted: 9, ..LedgerReport::default() };
     let messages = [
         Message::Welcome(Welcome { protocol: 1, peer: 1, resume_id: [0; 16], credit: 1, server: text("server") }),
         Message::RunStatus(status),

@@ -136,6 +136,8 @@ impl Dashboard {
 
     /// Replaces the text of a field.
     pub(crate) async fn fill(&self, id: &str, text: &str) {
+        // The form of a run comes with the hub's schema.
+        self.wait(&format!("{id} is there"), async || self.attribute(id, "data-testid").await.is_some()).await;
         let field = self.browser.client.find(Locator::Css(&selector(id))).await.expect("the field is there");
         field.clear().await.expect("it can be emptied");
         field.send_keys(text).await.expect("it takes text");

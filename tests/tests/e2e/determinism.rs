@@ -41,7 +41,7 @@ async fn a_tab_among_the_workers_leaves_no_trace_in_the_weights() {
 async fn run_with_a_tab(page: &Dashboard, directory: &Path) -> Program {
     let directory = directory.to_str().expect("a plain name");
     // Without local workers the run waits for the tab.
-    let program = Program::start("train", RUN.iter().chain(&["--workers", "0", "--run-dir", directory]));
+    let program = Program::start("train", RUN.iter().chain(&["--remote-only", "--run-dir", directory]));
     page.go_to(program.url()).await;
     page.wait_for_phase("running").await;
     page.click("join").await;

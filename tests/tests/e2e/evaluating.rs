@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, time::Duration};
 use rollmesh::{
     Registry,
     control::Trust,
-    eval::{EvalHub, EvalSpec, EvalWorker, EvalWorkerError},
+    eval::{EvalHub, EvalMakers, EvalWorker, EvalWorkerError},
     hub::{Hub, HubConfig, SecurityConfig},
     kernels::AUTO,
 };
@@ -13,6 +13,7 @@ use rollmesh_core::{
     evaluation::{Earlier, Evaluation, EvaluationRequest},
     ids::WeightsVersion,
     policy::{NetPolicy, Policy as _, PolicyContext},
+    run::RunConfig,
     weights::Weights,
 };
 use tokio::task::spawn_blocking;
@@ -92,8 +93,9 @@ async fn a_tab_evaluates_under_a_name_with_the_same_bits() {
     evaluate_as(&page, "judge").await;
 
     let here = spawn_blocking(|| {
-        let spec = EvalSpec { num_envs: 3, seed: 7, ..EvalSpec::new(ENV) };
-        let makers = spec.makers(&rollmesh::native(Registry::builtin()), AUTO).expect("known names");
+        let mut run = RunConfig::new(ENV).seed(7);
+        run.evaluation.num_envs = 3;
+        let makers = EvalMakers::of_run(&run, &rollmesh::native(Registry::builtin()), AUTO).expect("known names");
         evaluate(&mut EvalWorker::in_thread(makers).expect("a thread"))
     });
     let here = here.await.expect("no panic");

@@ -11,10 +11,10 @@ async fn runs_start_and_stop_on_the_page() {
     page.wait_for_phase("idle").await;
 
     // A field that cannot be meant is named, and nothing starts.
-    page.fill("start-workers", "65").await;
+    page.fill("start-num_workers", "65").await;
     page.click("start-run").await;
     page.wait("the field is named", async || {
-        page.text("start-error").await.is_some_and(|error| error.contains("Workers"))
+        page.text("start-error").await.is_some_and(|error| error.contains("num_workers is 65"))
     })
     .await;
 
@@ -36,9 +36,9 @@ async fn runs_start_and_stop_on_the_page() {
 
 async fn start_endless_run(page: &Dashboard, seed: &str) {
     page.fill("start-seed", seed).await;
-    page.fill("start-workers", "1").await;
-    page.fill("start-stop-return", "1000").await;
-    page.fill("start-max-steps", "1,000,000,000").await;
+    page.fill("start-num_workers", "1").await;
+    page.fill("start-stop.episode_return_mean", "1000").await;
+    page.fill("start-stop.env_steps", "1,000,000,000").await;
     page.click("start-run").await;
     page.wait_for_phase("running").await;
     page.wait_for_more("kpi-env-steps", 0).await;

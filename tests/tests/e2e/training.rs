@@ -167,9 +167,15 @@ async fn scale(page: &Dashboard) {
 
 async fn checkpoint(page: &Dashboard) {
     page.click("checkpoint").await;
-    let is_written = async || page.text("toast").await.is_some_and(|text| text.contains("A checkpoint was written."));
-    page.wait("a checkpoint", is_written).await;
-    page.click("toast-close").await;
+    // In one step: messages leave by themselves after a few seconds.
+    let close = "const toasts = [...document.querySelectorAll(arguments[0])];
+        const written = toasts.find((toast) => toast.textContent.includes('A checkpoint was written.'));
+        written?.querySelector(arguments[1]).click();
+        return Boolean(written)";
+    let arguments = vec![json!(selector("toast")), json!(selector("toast-close"))];
+    page.wait("a checkpoint", async || page.run(close, arguments.clone()).await == true).await;
+    let is_closed = async || page.text("toast").await.is_none_or(|text| !text.contains("A checkpoint was written."));
+    page.wait("its message is closed", is_closed).await;
 }
 
 async fn leave(page: &Dashboard) {

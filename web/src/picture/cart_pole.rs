@@ -21,9 +21,9 @@ pub(crate) struct CartPole {
 }
 
 impl CartPole {
-    /// Of position, velocity, angle and angular velocity.
+    /// Of position, velocity, angle and angular velocity, or of position and angle.
     pub(super) fn of(obs: &[f32]) -> Option<Self> {
-        let &[x, _, angle, _] = obs else { return None };
+        let (&[x, _, angle, _] | &[x, angle]) = obs else { return None };
         (x.is_finite() && angle.is_finite()).then_some(Self { x: x.into(), angle: angle.into() })
     }
 

@@ -33,7 +33,7 @@ impl Kind {
     #[must_use]
     pub(crate) fn of(env: &str) -> Option<Self> {
         match env {
-            "CartPole-v0" | "CartPole-v1" => Some(Self::CartPole),
+            "CartPole-v0" | "CartPole-v1" | "StatelessCartPole-v1" => Some(Self::CartPole),
             "MountainCar-v0" => Some(Self::MountainCar),
             "Acrobot-v1" => Some(Self::Acrobot),
             game => pixel::channels(game).map(Self::Cells),
@@ -136,7 +136,7 @@ mod tests {
     fn every_kind_takes_the_observations_of_its_environments_and_no_others() {
         let envs = EnvRegistry::builtin();
         let drawn: Vec<_> = envs.iter().filter_map(|spec| Some((spec, Kind::of(&spec.name)?))).collect();
-        assert_eq!(drawn.len(), 9);
+        assert_eq!(drawn.len(), 10);
         for (spec, kind) in drawn {
             let len = spec.spaces().unwrap().observation.shape().elements();
             assert!(kind.picture(&vec![0.0; len]).is_some(), "{}", spec.name);

@@ -1,15 +1,40 @@
 //! The form that makes this tab an evaluation worker.
 
 use rollmesh_core::{
-    config::Config,
     env::EnvRegistry,
-    eval_worker::{EvalSpec, check_name},
+    eval_worker::check_name,
+    run::{EvaluationConfig, RunConfig},
 };
 
-use super::{
-    TabEvaluator,
-    form::{FormError, error, in_range, whole},
-};
+use super::TabEvaluator;
+
+/// A field that cannot be used as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormError {
+    /// Label of the field.
+    pub field: &'static str,
+    /// What it must be.
+    pub expected: &'static str,
+}
+
+impl std::fmt::Display for FormError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} must be {}.", self.field, self.expected)
+    }
+}
+
+const fn error(field: &'static str, expected: &'static str) -> FormError {
+    FormError { field, expected }
+}
+
+fn whole(text: &str) -> Option<u64> {
+    let digits: String = text.chars().filter(|c| !matches!(c, ' ' | ',' | '_' | '\u{2009}')).collect();
+    digits.parse().ok()
+}
+
+fn in_range(text: &str, least: u32, most: u32) -> Option<u32> {
+    whole(text).and_then(|value| u32::try_from(value).ok()).filter(|value| (least..=most).contains(value))
+}
 
 /// Reads the fields as a person typed them: name, sub-environments, seed, widths of the policy's hidden layers.
 ///
@@ -18,15 +43,14 @@ use super::{
 pub fn evaluator(env: &str, [name, envs, seed, hidden]: [&str; 4]) -> Result<TabEvaluator, FormError> {
     let name = name.trim();
     check_name(name).map_err(|_| error("Name", "up to 64 of a-z, A-Z, 0-9, '_', '-' and '.'"))?;
-    let num_envs = in_range(envs, 1, EvalSpec::MAX_ENVS).ok_or(error("Envs", "a whole number from 1 to 4096"))?;
+    let num_envs =
+        in_range(envs, 1, EvaluationConfig::MAX_ENVS).ok_or(error("Envs", "a whole number from 1 to 4096"))?;
     let seed = whole(seed).ok_or(error("Seed", "a whole number from 0"))?;
     let widths: Option<Vec<u32>> = hidden.split_whitespace().map(|width| in_range(width, 1, 1 << 16)).collect();
-    let policy_config = widths
-        .and_then(|widths| Config::new().with("fcnet_hiddens", widths).ok())
-        .and_then(|model| Config::new().with("model", model).ok())
-        .ok_or(error("Hidden layers", "whole numbers from 1, with spaces between them"))?;
-    let spec = EvalSpec { num_envs, seed, policy_config, ..EvalSpec::new(env) };
-    Ok(TabEvaluator { name: name.into(), spec })
+    let widths = widths.ok_or(error("Hidden layers", "whole numbers from 1, with spaces between them"))?;
+    let mut run = RunConfig::new(env).seed(seed).fcnet_hiddens(&widths);
+    run.evaluation.num_envs = num_envs;
+    Ok(TabEvaluator { name: name.into(), run: Box::new(run) })
 }
 
 /// Names of all environments in which a tab can evaluate, sorted.
@@ -41,16 +65,17 @@ pub fn evaluable_envs(envs: &EnvRegistry) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::{kernels::Kernels, worker::Registry};
+    use rollmesh_core::{eval_worker::EvalMakers, kernels::Kernels, worker::Registry};
 
     use super::*;
 
     #[test]
     fn typed_fields_become_an_evaluator_that_can_be_made() {
         let found = evaluator("CartPole-v1", [" judge ", "4", "7", "32 16"]).expect("valid");
-        assert_eq!((found.name.as_str(), found.spec.num_envs, found.spec.seed), ("judge", 4, 7));
-        assert_eq!(found.spec.policy_config.to_string(), r#"{"model":{"fcnet_hiddens":[32,16]}}"#);
-        let makers = found.spec.makers(&Registry::builtin(), Kernels::PORTABLE).expect("known names");
+        let TabEvaluator { name, run } = found;
+        assert_eq!((name.as_str(), run.evaluation.num_envs, run.rollout.seed), ("judge", 4, 7));
+        assert_eq!(run.rollout.model_config.to_string(), r#"{"fcnet_hiddens":[32,16]}"#);
+        let makers = EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE).expect("known names");
         assert!(makers.evaluator().is_ok());
     }
 

@@ -1,162 +1,306 @@
-//! The form that starts a run.
+//! The form that starts a run: fields as the hub's schema describes them, and what they hold.
 
-use rollmesh_core::{filter::FilterKind, protocol::message::StartRun};
+use std::collections::BTreeMap;
 
-/// The run to start. Fields hold what is valid; [`StartForm::parse`] makes them from text.
+use rollmesh_core::{config::Config, run::RunConfig};
+use serde_json::{Value, json};
+
+/// The fields that come first; all others are below "All settings".
+const FREQUENT: [&str; 9] = [
+    "env",
+    "algorithm",
+    "seed",
+    "num_workers",
+    "num_envs",
+    "stop.episode_return_mean",
+    "stop.env_steps",
+    "observation_filter",
+    "mode",
+];
+
+/// The mean return at which a run is solved.
+const GOAL: &str = "stop.episode_return_mean";
+
+/// Texts of the fields by path. Fields that are empty are not sent.
+pub type Texts = BTreeMap<String, String>;
+
+/// The settings that a run on the hub may have.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StartForm {
-    /// Registered name of the environment.
-    pub env: String,
-    /// Seed of the run.
-    pub seed: u64,
-    /// Local workers.
-    pub num_workers: u32,
-    /// Slots per worker.
-    pub num_envs_per_worker: u32,
-    /// Mean return at which the run is solved.
-    pub stop_return: f32,
-    /// Env steps at which the run ends.
-    pub max_env_steps: u64,
-    /// What observations go through.
-    pub observation_filter: String,
-    /// Which fragments make a batch, by the name that the hub knows.
-    pub mode: String,
-    /// How many versions the weights of a batch's rows may be behind the newest, in other modes than the synchronous one.
-    pub max_staleness: u64,
-    /// Milliseconds of an iteration in deadline mode.
-    pub deadline_ms: u64,
+pub struct RunSchema {
+    schema: Value,
+    fields: Vec<Field>,
 }
 
-/// The sampling modes, as the hub and as people call them.
-pub const MODES: [(&str, &str); 3] = [("sync", "Synchronous"), ("async", "Asynchronous"), ("deadline", "Deadline")];
-
-impl Default for StartForm {
-    fn default() -> Self {
-        Self {
-            env: "CartPole-v1".into(),
-            seed: 1,
-            num_workers: 2,
-            num_envs_per_worker: 8,
-            stop_return: 475.0,
-            max_env_steps: 500_000,
-            observation_filter: FilterKind::NoFilter.name().into(),
-            mode: "sync".into(),
-            max_staleness: 1,
-            deadline_ms: 1_000,
-        }
-    }
+/// A setting as a field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Names of the objects around it and its own, with dots between.
+    pub path: String,
+    /// The heading that it belongs to.
+    pub section: String,
+    /// What it does.
+    pub help: String,
+    /// What it is when it is empty.
+    pub default: String,
+    /// The words that it may be, with the values that they stand for.
+    pub choices: Vec<(String, Value)>,
+    /// Whether it may be nothing but one of these.
+    pub is_choice: bool,
+    /// Whether it takes any text.
+    takes_text: bool,
 }
 
-/// A field that cannot be used as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FormError {
-    /// Label of the field.
-    pub field: &'static str,
-    /// What it must be.
-    pub expected: &'static str,
-}
-
-impl std::fmt::Display for FormError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} must be {}.", self.field, self.expected)
-    }
-}
-
-impl StartForm {
-    /// Reads what a person chose, environment, filter and mode, and the fields as typed: seed, workers, envs per worker,
-    /// stop return, most env steps, max staleness and deadline.
+impl RunSchema {
+    /// Reads the JSON Schema that a hub sent.
     ///
     /// # Errors
-    /// The first field that is not valid, and what it must be.
-    pub fn parse(
-        [env, filter, mode]: [&str; 3],
-        [seed, workers, envs, stop_return, steps, staleness, deadline]: [&str; 7],
-    ) -> Result<Self, FormError> {
-        Ok(Self {
-            env: env.into(),
-            observation_filter: filter.into(),
-            mode: mode.into(),
-            seed: whole(seed).ok_or(error("Seed", "a whole number from 0"))?,
-            num_workers: in_range(workers, 0, 64).ok_or(error("Workers", "a whole number from 0 to 64"))?,
-            num_envs_per_worker: in_range(envs, 1, 4096)
-                .ok_or(error("Envs per worker", "a whole number from 1 to 4096"))?,
-            stop_return: number(stop_return).ok_or(error("Stop return", "a number"))?,
-            max_env_steps: whole(steps)
-                .filter(|steps| *steps > 0)
-                .ok_or(error("Most env steps", "a whole number from 1"))?,
-            max_staleness: whole(staleness).ok_or(error("Max staleness", "a whole number from 0"))?,
-            deadline_ms: in_range(deadline, 0, 86_400_000)
-                .ok_or(error("Deadline in ms", "a whole number from 0 to 86,400,000"))?
-                .into(),
-        })
+    /// The text is no JSON.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        let schema: Value = serde_json::from_str(text)?;
+        let mut fields = Vec::new();
+        collect("", "", &schema, &mut fields);
+        Ok(Self { schema, fields })
     }
 
-    pub(super) fn message(&self, request: u32) -> StartRun {
-        StartRun {
-            request,
-            env: self.env.clone(),
-            algo: "ppo".into(),
-            seed: self.seed,
-            num_workers: self.num_workers,
-            num_envs_per_worker: self.num_envs_per_worker,
-            stop_return: self.stop_return,
-            max_env_steps: self.max_env_steps,
-            observation_filter: self.observation_filter.clone(),
-            mode: self.mode.clone(),
-            max_staleness: self.max_staleness,
-            // A fragment of every slot.
-            batch_env_steps: 0,
-            deadline_ms: self.deadline_ms,
+    /// The fields that come first, in their order.
+    pub fn frequent(&self) -> impl Iterator<Item = &Field> {
+        FREQUENT.iter().filter_map(|path| self.fields.iter().find(|field| field.path == *path))
+    }
+
+    /// All other fields by section, those of the chosen algorithm first.
+    #[must_use]
+    pub fn sections(&self, texts: &Texts) -> Vec<(String, Vec<Field>)> {
+        let mut sections: BTreeMap<&str, Vec<Field>> = BTreeMap::new();
+        for field in self.fields.iter().filter(|field| !FREQUENT.contains(&&*field.path)) {
+            sections.entry(&field.section).or_default().push(field.clone());
+        }
+        let own = (format!("Algorithm {}", self.chosen("algorithm", texts)), self.of_algorithm(texts));
+        let others = sections.into_iter().map(|(title, fields)| (title.to_owned(), fields));
+        [own].into_iter().filter(|(_, fields)| !fields.is_empty()).chain(others).collect()
+    }
+
+    fn of_algorithm(&self, texts: &Texts) -> Vec<Field> {
+        let mut fields = Vec::new();
+        collect("policy_config", "", &self.schema["$defs"][self.chosen("algorithm", texts)], &mut fields);
+        fields
+    }
+
+    fn chosen<'a>(&'a self, path: &str, texts: &'a Texts) -> &'a str {
+        let text = texts.get(path).filter(|text| !text.is_empty());
+        text.or_else(|| self.fields.iter().find(|field| field.path == path).map(|field| &field.default))
+            .map_or("", String::as_str)
+    }
+
+    /// What a field is when it is empty: the value of the preset, else the default.
+    #[must_use]
+    pub fn placeholder(&self, field: &Field, texts: &Texts) -> String {
+        let [env, algorithm, preset] = ["env", "algorithm", "preset"].map(|path| self.chosen(path, texts));
+        let mut presets = self.schema["x-presets"].as_array().into_iter().flatten();
+        let found = presets.find(|found| found["env"] == env && found["algorithm"] == algorithm && preset != "none");
+        let pointer = format!("/settings/{}", field.path.replace('.', "/"));
+        found.and_then(|found| found.pointer(&pointer)).map_or_else(|| field.default.clone(), shown)
+    }
+
+    /// What the form begins with.
+    #[must_use]
+    pub fn first_texts(&self) -> Texts {
+        let mut texts = Texts::new();
+        self.set_goal(&mut texts);
+        texts
+    }
+
+    /// Sets the return at which the chosen environment counts as solved, if there is one.
+    pub fn set_goal(&self, texts: &mut Texts) {
+        let goal = self.schema["x-goals"].get(self.chosen("env", texts)).map(shown).unwrap_or_default();
+        texts.insert(GOAL.into(), goal);
+    }
+
+    /// The settings of all fields that are not empty.
+    ///
+    /// # Errors
+    /// Names the setting that a hub would refuse, in the hub's words.
+    pub fn settings(&self, texts: &Texts) -> Result<Config, String> {
+        let own = self.of_algorithm(texts);
+        let mut settings = Config::new();
+        for field in self.fields.iter().chain(&own) {
+            if let Some(text) = texts.get(&field.path).map(|text| text.trim()).filter(|text| !text.is_empty()) {
+                settings = settings.with_at(&field.path, field.value(text));
+            }
+        }
+        RunConfig::of_wire_settings(&settings.to_string()).map_err(|error| error.to_string())?;
+        Ok(settings)
+    }
+}
+
+impl Field {
+    /// The value that a text stands for. Numbers may have separators between their digits.
+    fn value(&self, text: &str) -> Value {
+        let choice = self.choices.iter().find(|(word, _)| word == text).map(|(_, value)| value.clone());
+        let digits = text.replace([' ', ',', '_', '\u{2009}'], "");
+        let number = || digits.parse().ok().map(Value::Number);
+        let json = || serde_json::from_str(text).ok().filter(|_| !self.takes_text);
+        choice.or_else(|| number().filter(|_| !self.takes_text)).or_else(json).unwrap_or_else(|| text.into())
+    }
+}
+
+/// The fields of an object's properties: without those that a page cannot set.
+fn collect(group: &str, section: &str, schema: &Value, fields: &mut Vec<Field>) {
+    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+        if schema["x-host"] == true || schema["deprecated"] == true || schema.get("x-fixed").is_some() {
+            continue;
+        }
+        let path = if group.is_empty() { name.clone() } else { format!("{group}.{name}") };
+        let section = schema["x-section"].as_str().unwrap_or(section);
+        let one = std::slice::from_ref(schema);
+        let kinds = schema["anyOf"].as_array().map_or(one, Vec::as_slice);
+        if schema.get("properties").is_none() {
+            fields.push(field(&path, section, schema, kinds));
+        }
+        kinds.iter().for_each(|kind| collect(&path, section, kind, fields));
+    }
+}
+
+fn field(path: &str, section: &str, schema: &Value, kinds: &[Value]) -> Field {
+    let mut choices: Vec<(String, Value)> = Vec::new();
+    let (mut is_choice, mut takes_text) = (true, false);
+    for kind in kinds {
+        let words = kind["enum"].as_array().into_iter().flatten();
+        choices.extend(words.map(|word| (shown(word), word.clone())));
+        // One of several objects goes by its name.
+        let variants = kind["properties"].as_object().into_iter().flatten();
+        choices.extend(variants.map(|(name, _)| (name.clone(), json!({ name: {} }))));
+        match kind["type"].as_str() {
+            Some("boolean") => choices.extend([true, false].map(|flag| (flag.to_string(), flag.into()))),
+            Some("null") | None => {}
+            Some("object") if kind.get("properties").is_some() => {}
+            Some(free) => {
+                is_choice = false;
+                takes_text |= free == "string";
+            }
         }
     }
+    let text = |name: &str| schema[name].as_str().unwrap_or_default().to_owned();
+    let (path, section, default) = (path.to_owned(), section.to_owned(), shown(&schema["default"]));
+    Field { path, section, help: text("description"), default, choices, is_choice, takes_text }
 }
 
-pub(super) const fn error(field: &'static str, expected: &'static str) -> FormError {
-    FormError { field, expected }
-}
-
-pub(super) fn whole(text: &str) -> Option<u64> {
-    let digits: String = text.chars().filter(|c| !matches!(c, ' ' | ',' | '_' | '\u{2009}')).collect();
-    digits.parse().ok()
-}
-
-pub(super) fn in_range(text: &str, least: u32, most: u32) -> Option<u32> {
-    whole(text).and_then(|value| u32::try_from(value).ok()).filter(|value| (least..=most).contains(value))
-}
-
-fn number(text: &str) -> Option<f32> {
-    text.trim().parse().ok().filter(|value: &f32| value.is_finite())
+/// A value as a text of a field; empty for none.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use rollmesh_core::run::schema::{Kind, Setting, json_schema, object_schema};
+
     use super::*;
 
-    const CHOSEN: [&str; 3] = ["CartPole-v1", "MeanStdFilter", "deadline"];
+    fn schema() -> RunSchema {
+        let gamma = Setting::new("gamma", &[Kind::FRACTION], "Discount factor.").schema(json!(0.98));
+        let algorithms = [("a2c".into(), object_schema([])), ("ppo".into(), object_schema([("gamma", gamma)]))];
+        let envs = [("Acrobot-v1", Some(-100.0)), ("CartPole-v1", Some(475.0)), ("Pendulum-v1", None)];
+        let envs = envs.map(|(name, goal)| (name.to_owned(), goal)).into();
+        RunSchema::parse(&json_schema(&envs, &algorithms).to_string()).unwrap()
+    }
 
-    #[test]
-    fn typed_fields_become_a_run() {
-        let form = StartForm::parse(CHOSEN, ["7", "3", "4", " 475 ", "100,000", "2", "1 500"]).expect("valid");
-        assert_eq!((form.seed, form.num_workers, form.num_envs_per_worker), (7, 3, 4));
-        assert_eq!((form.stop_return, form.max_env_steps), (475.0, 100_000));
-        let start = form.message(9);
-        assert_eq!((start.request, &*start.observation_filter, &*start.mode), (9, "MeanStdFilter", "deadline"));
-        assert_eq!((start.max_staleness, start.batch_env_steps, start.deadline_ms), (2, 0, 1_500));
+    fn texts(texts: &[(&str, &str)]) -> Texts {
+        texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+    }
+
+    fn settings(typed: &[(&str, &str)]) -> Result<String, String> {
+        schema().settings(&texts(typed)).map(|settings| settings.to_string())
     }
 
     #[test]
-    fn the_first_bad_field_is_named() {
-        let field = |at: usize, text| {
-            let mut fields = ["1", "2", "8", "475", "1", "1", "1000"];
-            fields[at] = text;
-            StartForm::parse(CHOSEN, fields).expect_err("a bad field").field
-        };
-        assert_eq!(field(0, "-1"), "Seed");
-        assert_eq!(field(1, "65"), "Workers");
-        assert_eq!(field(2, "0"), "Envs per worker");
-        assert_eq!(field(3, "nan"), "Stop return");
-        assert_eq!(field(4, "0"), "Most env steps");
-        assert_eq!(field(5, "-1"), "Max staleness");
-        assert_eq!(field(6, "86400001"), "Deadline in ms");
+    fn only_changed_fields_are_sent() {
+        assert_eq!(settings(&[("seed", ""), ("num_envs", " ")]).unwrap(), "{}");
+        let typed = [
+            ("env", "Acrobot-v1"),
+            ("stop.env_steps", "1,000 000"),
+            ("stop.episode_return_mean", "-100.5"),
+            ("rollout_fragment_length", "auto"),
+            ("clip_actions", "true"),
+            ("model_config.fcnet_hiddens", "[32, 32]"),
+            ("policy_mapping_fn", "7"),
+            ("policy_config.gamma", "0.5"),
+        ];
+        let wanted = json!({
+            "env": "Acrobot-v1",
+            "stop": { "env_steps": 1_000_000, "episode_return_mean": -100.5 },
+            "rollout_fragment_length": "auto",
+            "clip_actions": true,
+            "model_config": { "fcnet_hiddens": [32, 32] },
+            "policy_mapping_fn": "7",
+            "policy_config": { "gamma": 0.5 },
+        });
+        assert_eq!(settings(&typed).unwrap(), wanted.to_string());
+    }
+
+    #[test]
+    fn modes_are_chosen_by_name_and_have_settings() {
+        assert_eq!(settings(&[("mode", "deadline")]).unwrap(), r#"{"mode":{"deadline":{}}}"#);
+        let typed = [("mode", "asynchronous"), ("mode.asynchronous.max_staleness", "3")];
+        assert_eq!(settings(&typed).unwrap(), r#"{"mode":{"asynchronous":{"max_staleness":3}}}"#);
+    }
+
+    #[test]
+    fn errors_are_those_of_the_hub() {
+        let error = |path, text| settings(&[(path, text)]).unwrap_err();
+        assert_eq!(error("num_workers", "65"), "num_workers is 65; it must be at most 64");
+        assert_eq!(error("num_envs", "many"), "num_envs is \"many\"; it must be from 1 to 65536");
+        assert_eq!(error("stop.env_steps", "0"), "stop.env_steps is 0; it must be at least 1");
+        let both = settings(&[("mode", "asynchronous"), ("mode.deadline.after", "1")]).unwrap_err();
+        assert!(both.contains("an object with one setting"), "{both}");
+    }
+
+    #[test]
+    fn every_setting_that_a_page_can_set_is_a_field() {
+        let schema = schema();
+        assert!(schema.frequent().map(|field| &*field.path).eq(FREQUENT));
+        let sections = schema.sections(&Texts::new());
+        let paths: Vec<&str> =
+            sections.iter().flat_map(|(_, fields)| fields.iter().map(|field| field.path.as_str())).collect();
+        for path in ["train_batch_size", "model_config.use_lstm", "mode.deadline.after", "policy_config.gamma"] {
+            assert!(paths.contains(&path), "{path}");
+        }
+        for path in ["host.device", "output", "sample_async", "num_envs_per_worker", "stop", "mode"] {
+            assert!(!paths.contains(&path), "{path}");
+        }
+        assert!(sections.iter().flat_map(|(_, fields)| fields).all(|field| !field.help.is_empty()));
+        assert_eq!(sections[0].0, "Algorithm ppo");
+        assert!(
+            schema
+                .sections(&texts(&[("algorithm", "a2c")]))
+                .iter()
+                .all(|(title, _)| !title.starts_with("Algorithm a2c"))
+        );
+    }
+
+    #[test]
+    fn choices_are_told_from_texts() {
+        let schema = schema();
+        let field = |path: &str| schema.fields.iter().find(|field| field.path == path).unwrap().clone();
+        let is_choice = |path: &str| field(path).is_choice;
+        assert!(["env", "algorithm", "mode", "clip_actions", "compress_observations"].into_iter().all(is_choice));
+        assert!(!["seed", "rollout_fragment_length", "clip_rewards", "env_config"].into_iter().any(is_choice));
+        assert_eq!((field("seed").default.as_str(), field("stop.wall_s").default.as_str()), ("0", ""));
+    }
+
+    #[test]
+    fn goals_and_presets_follow_the_environment() {
+        let schema = schema();
+        let mut typed = schema.first_texts();
+        assert_eq!(typed[GOAL], "475.0");
+        let length = schema.fields.iter().find(|field| field.path == "rollout_fragment_length").unwrap();
+        assert_eq!(schema.placeholder(length, &typed), "64");
+        typed.insert("env".into(), "Pendulum-v1".into());
+        schema.set_goal(&mut typed);
+        assert_eq!((&*typed[GOAL], &*schema.placeholder(length, &typed)), ("", "128"));
+        typed.insert("preset".into(), "none".into());
+        assert_eq!(schema.placeholder(length, &typed), "64");
     }
 }

@@ -19,6 +19,7 @@ mod tests;
 use std::{collections::BTreeMap, sync::Arc};
 
 use rollmesh_core::{
+    group::TooFewSlots,
     protocol::{
         Message, Phase, Role, Token, TokenId, WorkerState,
         message::{EnvTrace, LedgerReport, RunStatus, WorkerRow},
@@ -29,9 +30,9 @@ use rollmesh_core::{
 pub use self::{
     connection::Connection,
     curves::Curves,
-    envs::{DemoEnv, Player, TrainableEnv, trainable_envs},
-    evaluate_form::{evaluable_envs, evaluator},
-    form::{FormError, MODES, StartForm},
+    envs::{DemoEnv, Player},
+    evaluate_form::{FormError, evaluable_envs, evaluator},
+    form::{Field, RunSchema, Texts},
     opened_file::{FileStatus, OpenedFile},
     reduce::reduce,
     requests::{Action, Requests},
@@ -49,6 +50,8 @@ pub struct State {
     pub source: Source,
     /// The rollout in this tab, if it is what the page shows.
     pub demo: DemoRun,
+    /// The settings that a run on the hub may have; `None` before the hub sent them.
+    pub schema: Option<Arc<RunSchema>>,
     /// The hub's run; none before the hub said anything.
     pub run: Option<RunStatus>,
     /// Its books by reason; none before the hub said anything.
@@ -230,10 +233,26 @@ impl State {
         self.run.as_ref().and_then(|run| Phase::try_from(run.phase).ok()).unwrap_or(Phase::Idle)
     }
 
-    /// What is wrong with a worker; none if nothing is.
+    /// Why a worker makes no rows; `None` while it does.
     #[must_use]
     pub fn reason(&self, worker: u32) -> Option<String> {
-        self.ledger.as_ref()?.reason(worker).map(str::to_owned)
+        Some(&self.workers.get(&worker)?.reason).filter(|reason| !reason.is_empty()).cloned()
+    }
+
+    /// What the workers as a whole lack; `None` if nothing, or without a run.
+    #[must_use]
+    pub fn workers_hint(&self) -> Option<String> {
+        let run = self.run.as_ref().filter(|_| self.phase().is_active())?;
+        let number_in = |states: &[WorkerState]| {
+            self.workers.values().filter(|row| states.iter().any(|state| row.state == state.to_wire())).count()
+        };
+        let (slots, workers) = (run.num_slots, number_in(&[WorkerState::Idle, WorkerState::Sampling]) as u32);
+        if workers > slots {
+            return Some(format!("Some workers idle: {}.", TooFewSlots { slots, workers }));
+        }
+        let unable = number_in(&[WorkerState::Unable]);
+        let all_unable = unable > 0 && unable == self.workers.len();
+        all_unable.then(|| "No worker can run this. The run waits for one that can.".into())
     }
 
     /// Workers beside the hub that are to stay, oldest first.

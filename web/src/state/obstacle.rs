@@ -64,7 +64,10 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::protocol::message::{RunStatus, WorkerRow};
+    use rollmesh_core::{
+        config::Config,
+        protocol::message::{RunStatus, WorkerRow},
+    };
 
     use super::{super::DemoEnv, *};
 
@@ -86,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_phase_decides_what_a_run_can_be_asked() {
-        let start = || Action::Start(super::super::StartForm::default());
+        let start = || Action::Start(Config::new());
         for &phase in Phase::ALL {
             let state = state(phase);
             let (running, paused) = (phase == Phase::Running, phase == Phase::Paused);

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use rollmesh_core::{
     protocol::{
         Message, RefusalCode, TokenHash,
-        message::{EvaluationPoint, Iteration, NewToken, Refused, Reply, WorkerToken},
+        message::{self, EvaluationPoint, Iteration, NewToken, Refused, Reply, WorkerToken},
         reconnect_delay,
     },
     time::Micros,
 };
 
 use super::{
-    Action, Connection, DemoEnv, DemoRun, Effect, Event, Level, Source, State, TabJob, TabStatus, TabWorker, Toast,
+    Action, Connection, DemoEnv, DemoRun, Effect, Event, Level, RunSchema, Source, State, TabJob, TabStatus, TabWorker,
+    Toast,
 };
 
 /// Toasts on the page at a time; older ones make room.
@@ -82,6 +83,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.connection = Connection::Online { server: welcome.server };
             state.source = Source::Hub;
             // The hub tells everything anew: what was here may be another hub's.
+            state.schema = None;
             state.run = None;
             state.ledger = None;
             state.curves.clear();
@@ -130,6 +132,10 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             state.evaluations.begin(status.run);
             state.run = Some(status);
         }
+        Message::RunSchema(message::RunSchema { schema }) => match RunSchema::parse(&schema) {
+            Ok(schema) => state.schema = Some(Arc::new(schema)),
+            Err(error) => return toast(state, Level::Error, format!("The hub's settings cannot be read: {error}")),
+        },
         Message::LedgerReport(ledger) => state.ledger = Some(ledger),
         Message::Iteration(iteration) => state.curves.push(iteration),
         Message::WorkerRow(row) => {

@@ -1,8 +1,11 @@
 //! What was asked of the hub and not yet answered.
 
-use rollmesh_core::protocol::{
-    Message, Role, TokenAction, TokenId,
-    message::{self, ManageTokens, Request},
+use rollmesh_core::{
+    config::Config,
+    protocol::{
+        Message, Role, TokenAction, TokenId,
+        message::{self, ManageTokens, Request, StartRun},
+    },
 };
 
 use super::{TabEvaluator, TabJob};
@@ -37,8 +40,8 @@ pub enum Action {
     },
     /// Let the demo play another environment.
     PlayDemo(super::DemoEnv),
-    /// Begin a run.
-    Start(super::StartForm),
+    /// Begin a run with these settings.
+    Start(Config),
     /// Let this tab work for the run.
     Join,
     /// Let this tab evaluate for whoever asks.
@@ -124,7 +127,7 @@ impl Requests {
                 Message::RemoveWorker(message::RemoveWorker { request, worker: *worker })
             }
             Action::Watch { slot } => Message::Watch(message::Watch { request, slot: *slot }),
-            Action::Start(form) => Message::StartRun(form.message(request)),
+            Action::Start(settings) => Message::StartRun(StartRun { request, settings: settings.to_string() }),
             Action::Join => Message::WorkerTokenRequest(Request { request }),
             Action::Evaluate(_) => Message::ManageTokens(ManageTokens {
                 request,

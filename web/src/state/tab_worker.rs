@@ -1,6 +1,6 @@
 //! This tab at work for the hub.
 
-use rollmesh_core::eval_worker::EvalSpec;
+use rollmesh_core::run::RunConfig;
 
 /// What this tab does for the hub.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,8 +28,8 @@ pub enum TabJob {
 pub struct TabEvaluator {
     /// The name by which it is found at the hub.
     pub name: String,
-    /// What it is made of.
-    pub spec: EvalSpec,
+    /// The run whose policy it evaluates.
+    pub run: Box<RunConfig>,
 }
 
 impl TabWorker {
@@ -55,9 +55,9 @@ impl TabWorker {
 /// What the Web Worker says of itself, a few times a second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TabStatus {
-    /// `connecting`, `waiting`, `idle`, `sampling`, `evaluating`, or `ended`.
+    /// `connecting`, `waiting`, `idle`, `unable`, `sampling`, `evaluating`, or `ended`.
     pub state: String,
-    /// Why it ended, else empty.
+    /// Why it ended or cannot run the hub's run, else empty.
     pub reason: String,
     /// The id that the hub gave to a worker, 0 before.
     pub worker: u32,

@@ -1,11 +1,12 @@
 //! Scripted sequences through the reducer.
 
 use rollmesh_core::{
+    config::Config,
     protocol::{
-        Message, Phase, RefusalCode, Role, Token, TokenAction, TokenHash,
+        Message, Phase, RefusalCode, Role, Token, TokenAction, TokenHash, WorkerState,
         message::{
             EnvTrace, EvaluationPoint, Iteration, LedgerReport, ManageTokens, NewToken, Notice, Refused, Reply,
-            Request, RunStatus, Welcome, WorkerGone, WorkerRow, WorkerToken,
+            Request, RunSchema, RunStatus, StartRun, Welcome, WorkerGone, WorkerRow, WorkerToken,
         },
     },
     time::Micros,
@@ -37,6 +38,11 @@ fn iteration(run: u32, iteration: u64) -> Event {
 
 fn worker(worker: u32) -> Event {
     Event::Received(Message::WorkerRow(WorkerRow { worker, ..WorkerRow::default() }))
+}
+
+fn worker_in(worker: u32, state: WorkerState, reason: &str) -> Event {
+    let (state, reason) = (state.to_wire(), reason.into());
+    Event::Received(Message::WorkerRow(WorkerRow { worker, state, reason, ..WorkerRow::default() }))
 }
 
 fn trace(run: u32) -> EnvTrace {
@@ -94,15 +100,71 @@ fn a_page_with_a_token_connects_and_follows_the_run() {
 }
 
 #[test]
-fn the_books_and_what_is_wrong_with_workers_are_shown() {
+fn the_ledger_and_why_workers_make_no_rows_are_shown_until_another_hub_answers() {
     let mut state = online();
-    let books =
-        LedgerReport { unhealthy_workers: vec![2], reasons: "no progress for 3 s".into(), ..Default::default() };
-    assert_eq!(reduce(&mut state, Event::Received(Message::LedgerReport(books))), []);
+    let ledger = LedgerReport { granted: 8, ..LedgerReport::default() };
+    assert_eq!(reduce(&mut state, Event::Received(Message::LedgerReport(ledger.clone()))), []);
+    reduce(&mut state, worker(1));
+    reduce(&mut state, worker_in(2, WorkerState::Hung, "no progress for 3 s"));
     assert_eq!((state.reason(2).as_deref(), state.reason(1)), (Some("no progress for 3 s"), None));
-    // Another hub may have other books.
+    assert_eq!(state.ledger, Some(ledger));
     reduce(&mut state, welcome());
     assert_eq!((state.reason(2), state.ledger), (None, None));
+}
+
+#[test]
+fn settings_of_a_run_are_those_of_the_hub_that_the_page_is_connected_to() {
+    let mut state = online();
+    let schema = rollmesh_core::run::schema::json_schema(&[].into(), &[]).to_string();
+    assert_eq!(reduce(&mut state, Event::Received(Message::RunSchema(RunSchema { schema }))), []);
+    assert_eq!(state.schema.as_ref().map(|schema| schema.frequent().count()), Some(9));
+    reduce(&mut state, Event::Received(Message::RunSchema(RunSchema { schema: "{".into() })));
+    assert!(state.toasts.last().unwrap().text.starts_with("The hub's settings cannot be read"));
+    reduce(&mut state, welcome());
+    assert_eq!(state.schema, None);
+    assert_eq!(reduce(&mut state, status(1, Phase::Stopped)), []);
+    let settings = Config::new().with_at("seed", 7.into());
+    let start = StartRun { request: 1, settings: r#"{"seed":7}"#.into() };
+    assert_eq!(reduce(&mut state, Event::Act(Action::Start(settings))), [send(Message::StartRun(start))]);
+}
+
+#[test]
+fn page_hints_at_too_few_slots_and_at_workers_that_are_all_unable() {
+    let mut state = after([Event::Started { token: true }, welcome()]);
+    let run = |num_slots, phase: Phase| {
+        let status = RunStatus { run: 1, phase: phase as u8, num_slots, ..RunStatus::default() };
+        Event::Received(Message::RunStatus(status))
+    };
+    let unable = "unknown environment: there is no environment 'My-v0'";
+    for event in [run(1, Phase::Running), worker_in(1, WorkerState::Sampling, "")] {
+        reduce(&mut state, event);
+    }
+    assert_eq!(state.workers_hint(), None);
+    reduce(&mut state, worker_in(2, WorkerState::Unable, unable));
+    assert_eq!(
+        (state.workers_hint(), state.reason(2).as_deref()),
+        (None, Some(unable)),
+        "a slot for each that is able"
+    );
+    reduce(&mut state, worker_in(3, WorkerState::Idle, "no free slot"));
+    let hint = "Some workers idle: the run has 1 slots for 2 workers; raise num_slots or num_envs_per_worker.";
+    assert_eq!(state.workers_hint().as_deref(), Some(hint));
+    for worker in [1, 3] {
+        reduce(&mut state, Event::Received(Message::WorkerGone(WorkerGone { worker })));
+    }
+    let hint = "No worker can run this. The run waits for one that can.";
+    assert_eq!(state.workers_hint().as_deref(), Some(hint));
+    reduce(&mut state, run(1, Phase::Stopped));
+    assert_eq!(state.workers_hint(), None);
+}
+
+#[test]
+fn tab_shows_why_it_is_unable_and_stays() {
+    let mut state = online();
+    state.tab = TabWorker::Joining(TabJob::Sample);
+    let status = TabStatus { state: "unable".into(), reason: "unknown environment".into(), ..TabStatus::default() };
+    assert_eq!(reduce(&mut state, Event::Tab(status.clone())), []);
+    assert_eq!(state.tab, TabWorker::In(TabJob::Sample, status));
 }
 
 #[test]

@@ -1,100 +1,115 @@
 //! The form for the next run.
 
-use leptos::{html, prelude::*};
-use rollmesh_core::filter::FilterKind;
-use rollmesh_web_registry::registry;
+use std::sync::Arc;
+
+use leptos::prelude::*;
 
 use crate::{
-    format,
     shell::Store,
-    state::{Action, MODES, StartForm, trainable_envs},
+    state::{Action, Field, RunSchema, Texts},
 };
 
-/// Asks for a run and says what is wrong with a field before the hub has to.
+/// What the fields of a form share.
+#[derive(Clone)]
+struct Form {
+    schema: Arc<RunSchema>,
+    texts: RwSignal<Texts>,
+}
+
+/// Asks for a run, once the hub has told its settings.
 #[component]
 pub(crate) fn StartRunForm() -> impl IntoView {
     let store = expect_context::<Store>();
-    let preset = StartForm::default();
-    let [env, filter, mode]: [NodeRef<html::Select>; 3] = std::array::from_fn(|_| NodeRef::new());
-    let fields: [NodeRef<html::Input>; 7] = std::array::from_fn(|_| NodeRef::new());
-    let [_, _, _, stop_return, ..] = fields;
-    let presets = [
-        preset.seed.to_string(),
-        preset.num_workers.to_string(),
-        preset.num_envs_per_worker.to_string(),
-        preset.stop_return.to_string(),
-        format::count(preset.max_env_steps),
-        preset.max_staleness.to_string(),
-        preset.deadline_ms.to_string(),
-    ];
-    let names = [
-        ("start-seed", "Seed"),
-        ("start-workers", "Workers"),
-        ("start-envs", "Envs per worker"),
-        ("start-stop-return", "Stop return"),
-        ("start-max-steps", "Most env steps"),
-        ("start-max-staleness", "Max staleness"),
-        ("start-deadline", "Deadline in ms"),
-    ];
+    let schema = store.select(|state| state.schema.clone());
+    move || schema.get().map(|schema| view! { <SettingsForm schema/> })
+}
+
+/// Shows a field for each setting, and what is wrong with one before the hub has to.
+#[component]
+fn SettingsForm(schema: Arc<RunSchema>) -> impl IntoView {
+    let store = expect_context::<Store>();
+    let texts = RwSignal::new(schema.first_texts());
     let error = RwSignal::new(None::<String>);
+    let form = Form { schema: schema.clone(), texts };
+    let read = schema.clone();
     let submit = move |event: leptos::ev::SubmitEvent| {
         event.prevent_default();
-        let chosen =
-            [env, filter, mode].map(|select| select.get_untracked().map(|select| select.value()).unwrap_or_default());
-        let values = fields.map(|field| field.get_untracked().map(|input| input.value()).unwrap_or_default());
-        match StartForm::parse(chosen.each_ref().map(String::as_str), values.each_ref().map(String::as_str)) {
-            Ok(form) => {
+        match texts.with_untracked(|texts| read.settings(texts)) {
+            Ok(settings) => {
                 error.set(None);
-                store.act(Action::Start(form));
+                store.act(Action::Start(settings));
             }
-            Err(wrong) => error.set(Some(wrong.to_string())),
+            Err(wrong) => error.set(Some(wrong)),
         }
     };
-    let envs = trainable_envs(&registry().envs);
-    let names_of_envs: Vec<String> = envs.iter().map(|env| env.name.clone()).collect();
-    let preset_stop_return = move |event: leptos::ev::Event| {
-        let name = event_target_value(&event);
-        let goal = envs.iter().find(|env| env.name == name).and_then(|env| env.stop_return);
-        if let (Some(input), Some(goal)) = (stop_return.get_untracked(), goal) {
-            input.set_value(&goal.to_string());
-        }
-    };
+    let (frequent, others) = (form.clone(), form);
+    let sections = Memo::new(move |_| texts.with(|texts| schema.sections(texts)));
     view! {
         <form class="start-form" data-testid="start-form" on:submit=submit>
-            <label class="field">
-                "Environment"
-                <select node_ref=env data-testid="start-env" on:change=preset_stop_return>
-                    {names_of_envs.into_iter().map(|name| view! {
-                        <option selected=name == preset.env>{name.clone()}</option>
-                    }).collect_view()}
-                </select>
-            </label>
-            <label class="field">
-                "Observation filter"
-                <select node_ref=filter data-testid="start-filter">
-                    {FilterKind::ALL.into_iter().map(FilterKind::name).map(|name| view! {
-                        <option selected=name == preset.observation_filter>{name}</option>
-                    }).collect_view()}
-                </select>
-            </label>
-            <label class="field">
-                "Sampling"
-                <select node_ref=mode data-testid="start-mode">
-                    {MODES.into_iter().map(|(value, name)| view! {
-                        <option value=value selected=value == preset.mode>{name}</option>
-                    }).collect_view()}
-                </select>
-            </label>
-            {names.into_iter().zip(presets).zip(fields).map(|(((id, name), preset), field)| view! {
-                <label class="field">
-                    {name}
-                    <input node_ref=field type="text" inputmode="decimal" autocomplete="off" value=preset data-testid=id/>
-                </label>
+            {frequent.schema.clone().frequent().map(|field| view! {
+                <SettingField field=field.clone() form=frequent.clone()/>
             }).collect_view()}
+            <details class="more">
+                <summary data-testid="start-more">"All settings"</summary>
+                {move || sections.get().into_iter().map(|(title, fields)| view! {
+                    <fieldset class="settings">
+                        <legend>{title}</legend>
+                        {fields.into_iter().map(|field| view! {
+                            <SettingField field form=others.clone()/>
+                        }).collect_view()}
+                    </fieldset>
+                }).collect_view()}
+            </details>
             <p class="field-error" role="alert" data-testid="start-error" hidden=move || error.with(Option::is_none)>
                 {error}
             </p>
             <button type="submit" class="button primary" data-testid="start-run">"Start run"</button>
         </form>
+    }
+}
+
+/// A setting: empty for its default, which it shows.
+#[component]
+fn SettingField(field: Field, form: Form) -> impl IntoView {
+    let Form { schema, texts } = form;
+    let (id, path, help) = (format!("start-{}", field.path), field.path.clone(), field.help.clone());
+    let named = path.clone();
+    let value = move || texts.with(|texts| texts.get(&named).cloned().unwrap_or_default());
+    let goals = schema.clone();
+    let enter = move |event: leptos::ev::Event| {
+        texts.update(|texts| {
+            texts.insert(path.clone(), event_target_value(&event));
+            if path == "env" {
+                goals.set_goal(texts);
+            }
+        });
+    };
+    let input = if field.is_choice {
+        let (default, choices) = (field.default.clone(), field.choices.clone());
+        let others = choices.into_iter().map(|(word, _)| word).filter(|word| *word != field.default);
+        let chosen = untrack(value);
+        view! {
+            <select data-testid=id on:change=enter>
+                <option value="">{default}</option>
+                {others.map(|word| view! { <option selected=word == chosen>{word.clone()}</option> }).collect_view()}
+            </select>
+        }
+        .into_any()
+    } else {
+        let placeholder = {
+            let field = field.clone();
+            move || texts.with(|texts| schema.placeholder(&field, texts))
+        };
+        view! {
+            <input type="text" autocomplete="off" data-testid=id placeholder=placeholder prop:value=value on:input=enter/>
+        }
+        .into_any()
+    };
+    view! {
+        <label class="field">
+            {field.path}
+            {input}
+            <span class="hint">{help}</span>
+        </label>
     }
 }

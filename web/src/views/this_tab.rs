@@ -46,7 +46,11 @@ pub(crate) fn ThisTab() -> impl IntoView {
 
 #[component]
 fn Sampling() -> impl IntoView {
+    let store = expect_context::<Store>();
+    let reason = store.select(|state| of_tab(state, |status| status.reason.clone()));
+    let is_able = store.select(|state| !matches!(&state.tab, TabWorker::In(_, status) if status.state == "unable"));
     view! {
+        <p class="hint" data-testid="tab-reason" hidden=move || is_able.get()>{reason}</p>
         <dl class="lines">
             <Line id="tab-env-steps" name="Env steps" value=|status| format::count(status.env_steps)/>
             <Line id="tab-steps-per-s" name="Steps per second" value=|status| format::short(status.steps_per_s)/>
@@ -63,7 +67,7 @@ fn Evaluating(
 ) -> impl IntoView {
     view! {
         <p class="hint">
-            "This tab evaluates as " <b data-testid="tab-name">{evaluator.name}</b> " in " {evaluator.spec.env}
+            "This tab evaluates as " <b data-testid="tab-name">{evaluator.name}</b> " in " {evaluator.run.env().to_owned()}
             " for whoever asks the hub for that name. What is asked of it ends with the tab."
         </p>
         <dl class="lines">
@@ -111,7 +115,7 @@ fn state_name(state: &State) -> String {
 fn tone(state: &State) -> &'static str {
     match &state.tab {
         TabWorker::In(_, status) if matches!(status.state.as_str(), "sampling" | "evaluating") => "good",
-        TabWorker::In(_, status) if status.state == "waiting" => "warning",
+        TabWorker::In(_, status) if matches!(status.state.as_str(), "waiting" | "unable") => "warning",
         TabWorker::Out | TabWorker::Joining(_) | TabWorker::In(..) => "quiet",
     }
 }

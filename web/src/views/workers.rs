@@ -15,6 +15,7 @@ use crate::{
 pub(crate) fn Workers() -> impl IntoView {
     let store = expect_context::<Store>();
     let ids = store.select(|state| state.workers.keys().copied().collect::<Vec<_>>());
+    let hint = store.select(State::workers_hint);
     let empty = store.select(|state| match state.source {
         Source::Hub => "No worker is connected. Add a local one, or join with this tab.",
         Source::None | Source::Demo => "Workers show up here once the page is connected to a hub.",
@@ -44,6 +45,7 @@ pub(crate) fn Workers() -> impl IntoView {
                         <For each=move || ids.get() key=|id| *id children=move |id| view! { <Row id=id/> }/>
                     </tbody>
                 </table>
+                <p class="hint" data-testid="workers-hint" hidden=move || hint.with(Option::is_none)>{hint}</p>
                 <p class="empty" hidden=move || ids.with(|ids| !ids.is_empty())>{empty}</p>
             </div>
         </section>
@@ -93,21 +95,14 @@ fn is_this_tab(state: &State, id: u32) -> bool {
 }
 
 fn state_name(state: u8) -> &'static str {
-    match WorkerState::try_from(state) {
-        Ok(WorkerState::Idle) => "idle",
-        Ok(WorkerState::Sampling) => "sampling",
-        Ok(WorkerState::Hung) => "hung",
-        Ok(WorkerState::Leaving) => "leaving",
-        Ok(WorkerState::Quarantined) => "quarantined",
-        Err(_) => "unknown",
-    }
+    WorkerState::try_from(state).map_or("unknown", WorkerState::name)
 }
 
 fn state_tone(state: u8) -> &'static str {
     match WorkerState::try_from(state) {
         Ok(WorkerState::Sampling) => "good",
         Ok(WorkerState::Hung | WorkerState::Quarantined) => "bad",
-        Ok(WorkerState::Leaving) => "warning",
-        Ok(WorkerState::Idle) | Err(_) => "quiet",
+        Ok(WorkerState::Leaving | WorkerState::Unable) => "warning",
+        Ok(WorkerState::Idle | WorkerState::Unanswered) | Err(_) => "quiet",
     }
 }

@@ -1,5 +1,5 @@
-//! The map of RLlib's interface: every name that it promises to have a row has one, and in the section of the groups each row
-//! has one name and its tests.
+//! The map of RLlib's interface: every name that it promises to have a row has one, every section says where its rows work,
+//! and in the sections of groups and batches each row has one name and its tests.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,14 @@ use super::{Violation, read};
 /// Names by section: `## ` and a heading of the map, then words.
 const NAMES: &str = include_str!("rllib_names.txt");
 
-/// The section in which no two names share a row.
-const ONE_BY_ONE: &str = "WorkerSet, EnvRunnerGroup";
+/// The sections in which no two names share a row.
+const ONE_BY_ONE: [&str; 2] = ["WorkerSet, EnvRunnerGroup", "Batches, policy maps, optimizers"];
 
 pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     let file = PathBuf::from("docs/api-map.md");
     let map = read(root, &file)?;
-    let wrong = [missing(NAMES, &map), crowded(ONE_BY_ONE, &map)].concat();
+    let mut wrong = [missing(NAMES, &map), without_place(&map)].concat();
+    wrong.extend(ONE_BY_ONE.iter().flat_map(|section| crowded(section, &map)));
     Ok(wrong.into_iter().map(|what| Violation { file: file.clone(), line: 0, what }).collect())
 }
 
@@ -29,6 +30,12 @@ fn missing(names: &str, map: &str) -> Vec<String> {
         missing.extend(lacking.map(|name| format!("section '{heading}' has no row for `{name}`")));
     }
     missing
+}
+
+/// Sections that do not say where their rows work.
+fn without_place(map: &str) -> Vec<String> {
+    let sections = sections(map).filter(|(_, text)| !text.contains("\n*Where*: "));
+    sections.map(|(heading, _)| format!("section '{heading}' has no line '*Where*: …'")).collect()
 }
 
 /// Rows of a section with several names, or without a test of their own.
@@ -88,6 +95,12 @@ mod tests {
             crowded("One", &map(bad)),
             ["the row `a`, `b` is of several names: each needs its own", "the row `c` names no test"]
         );
+    }
+
+    #[test]
+    fn every_section_says_where_its_rows_work() {
+        let map = "# Map\n\n## One\n\n*Where*: process.\n\n## Two\n\n| `x` | *Where*: |\n";
+        assert_eq!(without_place(map), ["section 'Two' has no line '*Where*: …'"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Violation, read, source::line_at};
 
-const DOCUMENTS: [&str; 17] = [
+const DOCUMENTS: [&str; 18] = [
     "README.md",
     "ARCHITECTURE.md",
     "PROTOCOL.md",
@@ -14,6 +14,7 @@ const DOCUMENTS: [&str; 17] = [
     "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/command-line.md",
+    "docs/features.md",
     "docs/evaluation.md",
     "docs/same-bits.md",
     "docs/performance.md",

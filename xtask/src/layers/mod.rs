@@ -5,6 +5,7 @@
 mod api_map;
 mod crates;
 mod documents;
+mod features;
 mod modules;
 mod source;
 
@@ -39,6 +40,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Violation>> {
     violations.extend(crates::check(root)?);
     violations.extend(documents::check(root)?);
     violations.extend(api_map::check(root)?);
+    violations.extend(features::check(root)?);
     Ok(violations)
 }
 

@@ -4,6 +4,8 @@ mod health;
 mod in_process;
 mod news;
 mod process;
+mod recorded;
+mod replay;
 pub(super) mod rules;
 
 pub use health::Health;
@@ -11,6 +13,7 @@ pub use in_process::{EnvMaker, EnvStart, InProcess};
 pub use news::{EnvActions, EnvNews, News};
 pub use process::ProcessEnd;
 pub(super) use process::last_words;
+pub use recorded::Recorded;
 
 use super::{AnyVectorEnv, EnvContext, EnvError, EnvSpaces, Frame, MultiAgentEnv, multi_agent::Turn};
 use crate::{ids::AgentId, prelude::*};
@@ -73,6 +76,22 @@ pub trait BaseEnv: Send {
     /// Says which number the next episode of a sub-environment has, where random numbers are addressed by it. Other
     /// environments pass it over.
     fn set_next_episode(&mut self, _env: usize, _episode: u32) {}
+
+    /// Appends what the rest of a sub-environment's open episode depends on: a snapshot of the environment, or the actions
+    /// of the episode so far. Returns false, and appends nothing, if the sub-environment does not wait for actions or cannot
+    /// be brought back.
+    fn snapshot(&self, _env: usize, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    /// Brings a sub-environment back to where its [snapshot](Self::snapshot) was taken, in that episode: it then waits for
+    /// the actions of the same agents. The bytes may come from any peer. After an error the sub-environment must be reset.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`]; those of the environment, whose steps may be replayed.
+    fn restore(&mut self, env: usize, _episode: u32, _snapshot: &[u8]) -> Result<(), EnvError> {
+        Err(EnvError::OutOfTurn { env, reason: "it cannot be restored: its kind of environments has no snapshots" })
+    }
 
     /// Replaces a sub-environment by a new one, which must be reset. One that was given up gets another chance.
     ///

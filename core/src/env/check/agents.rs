@@ -7,10 +7,9 @@ use crate::{
         multi_agent::{AgentRows, Turn},
         put_rows,
     },
-    ids::{AgentId, SlotId},
+    ids::{AgentId, HomeIndex, SlotId},
     prelude::*,
     rng::{Purpose, Streams},
-    run::HomeIndex,
 };
 
 /// Steps of every environment.

@@ -9,11 +9,10 @@ use super::{
 use crate::{
     column::DType,
     env::{AnyVectorEnv, EnvContext, EnvError, EnvSpec, Moment, Moments, StepOut, put_rows},
-    ids::SlotId,
+    ids::{HomeIndex, SlotId},
     kernels::Kernels,
     prelude::*,
     rng::{Purpose, Streams},
-    run::HomeIndex,
     space::Space,
 };
 

@@ -7,7 +7,8 @@ use crate::{
     column::{DType, RowShape},
     env::{Env, EnvRegistry, Moments, Rng, RowElement, SnapshotReader, Step, StepOut, VectorEnv, Vectorized, put_rows},
     ids::{FragmentNo, WeightsVersion},
-    sampler::{Collector as _, LaneStart, Lockstep, Need},
+    policy::RandomPolicy,
+    sampler::{Collector as _, LaneStart, Lockstep, Need, SamplerOptions},
     space::Scalar,
 };
 
@@ -260,7 +261,8 @@ fn flags_that_are_not_written_are_found() {
 fn flags_of_a_fragment_do_not_last_into_the_next() {
     let starts: Vec<_> = (0..2).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
     let mut env = Raises { steps: vec![0; 2] };
-    let mut collector = Lockstep::<i64, i64>::new(&starts, 1, None, &mut env).unwrap();
+    let mut collector =
+        Lockstep::<i64>::new(&starts, &SamplerOptions::default(), &RandomPolicy::new(2, 1), &mut env).unwrap();
     let mut lengths = Vec::new();
     for fragment in 0..4 {
         collector.begin(FragmentNo(fragment), WeightsVersion(0), 15);

@@ -71,7 +71,7 @@ impl VectorEnv for CartPole {
 
     fn reset_at(&mut self, lane: usize, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
         check_obs_len(4, obs.len())?;
-        let state = core::array::from_fn(|_| rng.uniform_in(-0.05, 0.05));
+        let state = first_state(rng);
         self.states.set(lane, state)?;
         obs.copy_from_slice(&state.map(|value| value as f32));
         Ok(())
@@ -118,8 +118,13 @@ impl VectorEnv for CartPole {
     }
 }
 
+/// Where an episode begins.
+pub(super) fn first_state(rng: &mut Rng) -> [f64; 4] {
+    core::array::from_fn(|_| rng.uniform_in(-0.05, 0.05))
+}
+
 /// The cart in a picture of its own.
-fn draw(x: f64, theta: f64, frame: &mut Frame) -> bool {
+pub(super) fn draw(x: f64, theta: f64, frame: &mut Frame) -> bool {
     const SCALE: f64 = 300.0 / 5.2;
     let mut canvas = Canvas::new(frame, [300, 200], PAPER).with_world([150.0, 152.0], SCALE);
     draw_cart(&mut canvas, 1.0 / SCALE, [x, theta], [INK, ORANGE, PAPER]);

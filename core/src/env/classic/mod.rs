@@ -1,4 +1,4 @@
-//! Gymnasium's classic control problems, exact to Gymnasium 1.4.
+//! Gymnasium's classic control problems, exact to Gymnasium 1.4, and RLlib's CartPole without velocities.
 //!
 //! Each is one pure function, its [`Dynamics`], and [`Classic`] makes many of them side by side; [`CartPole`]'s step
 //! is one of the hot loops of [`kernels`](crate::kernels). States are 64-bit floats and observations 32-bit floats,
@@ -26,6 +26,7 @@ mod dynamics;
 mod mountain_car;
 mod mountain_car_continuous;
 mod pendulum;
+mod stateless_cartpole;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use dynamics::{Classic, Dynamics, Transition};
 pub use mountain_car::{MountainCar, MountainCarDynamics};
 pub use mountain_car_continuous::{MountainCarContinuous, MountainCarContinuousDynamics};
 pub use pendulum::{Pendulum, PendulumDynamics};
+pub use stateless_cartpole::{StatelessCartPole, StatelessCartPoleDynamics};
 
 use super::{AnyVectorEnv, EnvRegistry, EnvSpec};
 use crate::{kernels::Kernels, prelude::*};
@@ -49,6 +51,11 @@ pub(super) fn register(registry: &mut EnvRegistry) {
     }
     registry.register(spec("CartPole-v0", CartPole::new).with_max_episode_steps(200).with_reward_threshold(195.0));
     registry.register(spec("CartPole-v1", CartPole::new).with_max_episode_steps(500).with_reward_threshold(475.0));
+    registry.register(
+        spec("StatelessCartPole-v1", |lanes, _| StatelessCartPole::new(lanes))
+            .with_max_episode_steps(500)
+            .with_reward_threshold(475.0),
+    );
     registry.register(
         spec("MountainCar-v0", |lanes, _| MountainCar::new(lanes))
             .with_max_episode_steps(200)

@@ -5,12 +5,13 @@ use core::f64::consts::PI;
 use proptest::prelude::*;
 
 use super::{
-    AcrobotDynamics, Classic, Dynamics, MountainCar, MountainCarContinuousDynamics, MountainCarDynamics, Pendulum,
-    PendulumDynamics, Transition,
+    AcrobotDynamics, CartPole, Classic, Dynamics, MountainCar, MountainCarContinuousDynamics, MountainCarDynamics,
+    Pendulum, PendulumDynamics, StatelessCartPole, Transition,
 };
 use crate::{
-    env::{EnvError, Moment, Moments, StepOut, VectorEnv},
+    env::{EnvError, EnvRegistry, Moment, Moments, StepOut, VectorEnv, check_env},
     ids::SlotId,
+    kernels::Kernels,
     prelude::*,
     rng::{Purpose, Streams},
 };
@@ -133,4 +134,40 @@ fn the_cost_of_a_thrust_is_that_of_the_action() {
     let Transition { state, reward, terminated } = MountainCarContinuousDynamics::step([0.44, 0.02], 3.0);
     assert_eq!((reward, terminated), (100.0 - 9.0 * 0.1, true));
     assert_eq!(MountainCarContinuousDynamics::step([0.44, 0.02], 2.0).state, state);
+}
+
+/// Episodes of both under the same actions, each from a state that a snapshot of the other brought.
+#[test]
+fn a_cart_pole_without_velocities_moves_as_one_with_them() {
+    check_env(EnvRegistry::builtin().spec("StatelessCartPole-v1").unwrap(), 3).unwrap();
+    let (mut cart, mut stateless) = (CartPole::new(1, Kernels::PORTABLE), StatelessCartPole::new(1));
+    let streams = Streams::new(7, Purpose::Reset);
+    for episode in 0..20 {
+        let rng = || streams.at(SlotId(0), episode, 0, 0);
+        let (mut whole, mut part) = ([0.0; 4], [0.0; 2]);
+        cart.reset_at(0, &mut rng(), &mut whole).unwrap();
+        stateless.reset_at(0, &mut rng(), &mut part).unwrap();
+        let mut terminateds = [[false]; 2];
+        for t in 0.. {
+            assert_eq!((cart.state(0), [whole[0], whole[2]]), (stateless.state(0), part), "{episode} {t}");
+            assert_eq!(terminateds[0], terminateds[1]);
+            if terminateds[0][0] {
+                assert!(t > 7, "{t}");
+                break;
+            }
+            let mut bytes = Vec::new();
+            stateless.snapshot_at(0, &mut bytes);
+            cart.restore_at(0, &bytes, &mut whole).unwrap();
+            stateless.restore_at(0, &bytes, &mut part).unwrap();
+            let moments = Moments { streams, lanes: &[Moment::default()] };
+            let actions = [i64::from((t + episode) % 3 == 0)];
+            let [first, second] = &mut terminateds;
+            let (mut rewards, mut truncateds) = ([0.0], [true]);
+            let out = StepOut { rewards: &mut rewards, terminateds: first, truncateds: &mut truncateds };
+            cart.step(&actions, moments, &mut whole, out).unwrap();
+            let out = StepOut { rewards: &mut rewards, terminateds: second, truncateds: &mut truncateds };
+            stateless.step(&actions, moments, &mut part, out).unwrap();
+            assert_eq!((rewards, truncateds), ([1.0], [false]));
+        }
+    }
 }

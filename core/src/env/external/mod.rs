@@ -58,7 +58,10 @@ pub use error::ExternalError;
 
 use self::lane::Lane;
 use super::{EnvError, EnvSpaces, base::rules::check_spaces};
-use crate::{ids::AgentId, prelude::*, run::RunSpec};
+use crate::{
+    ids::{AgentId, SlotId},
+    prelude::*,
+};
 
 /// Episodes that drivers begin, go on with and end, and a [`BaseEnv`](super::BaseEnv) for the sampler that chooses the
 /// actions. Its lanes are the sub-environments: as many episodes can be open at once.
@@ -105,7 +108,7 @@ impl ExternalEpisodes {
     pub fn new(num_envs: usize, agents: impl IntoIterator<Item = (AgentId, EnvSpaces)>) -> Result<Self, EnvError> {
         let agents: BTreeMap<_, _> = agents.into_iter().collect();
         agents.iter().try_for_each(|(agent, spaces)| check_spaces(agent, spaces))?;
-        let most = RunSpec::MAX_SLOTS as usize;
+        let most = SlotId::MAX_PER_RUN as usize;
         if agents.is_empty() || !(1..=most).contains(&num_envs) {
             let found = format!("{} agents and {num_envs} lanes", agents.len());
             let wanted = format!("external episodes need an agent, and 1 to {most} lanes");

@@ -157,8 +157,7 @@ mod tests {
     use super::*;
     use crate::{
         env::{EnvRegistry, RowsRef},
-        ids::SlotId,
-        run::HomeIndex,
+        ids::{HomeIndex, SlotId},
     };
 
     fn made(config: &str) -> Result<MultiAgentCartPole, EnvError> {

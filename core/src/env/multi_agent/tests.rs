@@ -2,8 +2,8 @@
 
 use crate::{
     env::{EnvContext, EnvRegistry},
+    ids::HomeIndex,
     prelude::*,
-    run::HomeIndex,
 };
 
 fn context() -> EnvContext {

@@ -57,8 +57,8 @@ impl LakeSettings {
 mod tests {
     use crate::{
         env::{EnvContext, EnvRegistry},
+        ids::HomeIndex,
         prelude::*,
-        run::HomeIndex,
     };
 
     /// Number of states of a lake with settings, or what is wrong with them.

@@ -49,6 +49,12 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
+    /// Hidden layers of these widths, and no memory.
+    #[must_use]
+    pub fn of_widths(hidden: &[u32]) -> Self {
+        Self { fcnet_hiddens: hidden.to_vec(), ..Self::default() }
+    }
+
     /// The object `model` of a policy's settings, or the defaults without one.
     ///
     /// # Errors

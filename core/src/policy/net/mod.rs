@@ -3,7 +3,6 @@
 mod config;
 mod encoder;
 mod head;
-mod layer;
 mod model;
 mod rows;
 mod spec;
@@ -16,21 +15,19 @@ pub use config::ModelConfig;
 pub use encoder::ObsEncoder;
 pub use spec::ModelSpec;
 
-use self::{head::Head, model::Model, rows::Net};
+use self::{head::Head, rows::Net};
 use super::{
-    ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, Policy, PolicyContext, PolicyError, Postprocessing,
-    normalizer::Normalizer, weights_seed,
+    ActionInput, ActionOutput, Policy, PolicyContext, PolicyError, Postprocessing, normalizer::Normalizer, weights_seed,
 };
 use crate::{
     batch::state_in,
     column::{DType, RowShape},
-    distribution::DistributionError,
-    env::{EnvSpaces, RowsMut, RowsRef},
+    env::{EnvSpaces, RowsRef},
     kernels::Kernels,
     prelude::*,
     space::Space,
     view::{ViewRequirement, ViewRequirements},
-    weights::Weights,
+    weights::{Weights, WeightsError},
 };
 
 /// A policy with the networks of a [`ModelSpec`], for observations and actions of any single array. It acts; learning
@@ -40,8 +37,8 @@ use crate::{
 /// floats unbounded ones, see [`action`](crate::action). States are the LSTM's, hidden one first, and zero at the start
 /// of an episode.
 ///
-/// Rows do not depend on each other, and sums have one order: the same bits on every target. Where [`MlpPolicy`] can,
-/// it does the work. If there are [statistics among the weights](crate::filter::FILTER_PREFIX), observations are normalised
+/// Rows do not depend on each other, and sums have one order: the same bits on every target, and from every table of
+/// kernels. If there are [statistics among the weights](crate::filter::FILTER_PREFIX), observations are normalised
 /// with them.
 ///
 /// ```
@@ -72,12 +69,12 @@ pub struct NetPolicy {
     weights: Weights,
     encoder: ObsEncoder,
     net: Net,
+    /// The weights are newer than the networks.
+    is_stale: bool,
     action_type: DType,
     max_seq_len: NonZeroU32,
     state_lens: Vec<usize>,
     postprocessing: Postprocessing,
-    /// Does what it can, faster.
-    fast: Option<MlpPolicy>,
     normalizer: Normalizer,
     /// Encoded observations.
     floats: Vec<f32>,
@@ -96,16 +93,15 @@ impl NetPolicy {
         kernels: Kernels,
     ) -> Result<Self, PolicyError> {
         let spec = ModelSpec::for_spaces(spaces, config)?;
-        let (model, head) = (Model::pack(&spec, &weights)?, Head::for_space(&spaces.action)?);
-        let state_lens = spec.state_lens();
+        let (nets, head) = (model::pack(&spec, &weights)?, Head::for_space(&spaces.action)?);
         Ok(Self {
             encoder: ObsEncoder::for_space(&spaces.observation)?,
-            net: Net::new(model, head, spec.obs_len, state_lens.iter().sum(), seed),
+            net: Net::new(nets, head, seed, kernels),
+            is_stale: false,
             action_type: spaces.action_type,
             max_seq_len: config.max_seq_len,
-            state_lens,
+            state_lens: spec.state_lens(),
             postprocessing: Postprocessing::None,
-            fast: fast(spaces, &spec, &weights, seed, kernels)?,
             normalizer: Normalizer::new(&weights, spec.obs_len)?,
             floats: Vec::new(),
             spec,
@@ -126,6 +122,25 @@ impl NetPolicy {
         Ok(policy.with_postprocessing(Postprocessing::advantages(config)?))
     }
 
+    /// The acting part of an algorithm's policy, with the algorithm's settings. Without a critic its values are 0, for
+    /// good: what follows the end of a batch counts for nothing. `uses_critic` is the default of that setting.
+    ///
+    /// # Errors
+    /// As [`for_context`](Self::for_context).
+    pub fn for_algorithm(context: &PolicyContext, uses_critic: bool) -> Result<Self, PolicyError> {
+        let PolicyContext { id, spaces, config, seed, kernels, .. } = context;
+        let model = ModelConfig::of(config)?;
+        let mut weights = ModelSpec::for_spaces(spaces, &model)?.init_weights(weights_seed(*seed, id))?;
+        let use_critic = config.get("use_critic")?.unwrap_or(uses_critic);
+        if !use_critic {
+            weights = without_values(&weights)?;
+        }
+        let use_gae = config.get("use_gae")?.unwrap_or(uses_critic);
+        let advantages = config.clone().with("use_critic", use_critic)?.with("use_gae", use_gae)?;
+        let policy = Self::new(spaces, &model, weights, *seed, *kernels)?;
+        Ok(policy.with_postprocessing(Postprocessing::advantages(&advantages)?))
+    }
+
     /// Sets what becomes of trajectories; nothing unless set.
     #[must_use]
     pub fn with_postprocessing(self, postprocessing: Postprocessing) -> Self {
@@ -143,29 +158,31 @@ impl NetPolicy {
     pub fn encoder(&self) -> &ObsEncoder {
         &self.encoder
     }
-}
 
-/// The kernels' policy, if the networks are of its kind.
-fn fast(
-    spaces: &EnvSpaces,
-    spec: &ModelSpec,
-    weights: &Weights,
-    seed: u64,
-    kernels: Kernels,
-) -> Result<Option<MlpPolicy>, PolicyError> {
-    let ModelSpec { obs_len, hidden, .. } = spec.clone();
-    match (&spaces.action, spaces.action_type, spec.lstm_cell_size) {
-        (Space::Discrete { n }, DType::I64, None) => {
-            let spec = MlpPolicySpec { obs_len, num_actions: *n as usize, hidden };
-            let fits = spec.check().is_ok();
-            fits.then(|| MlpPolicy::new(spec, weights.clone(), seed, kernels)).transpose()
+    /// Packs the weights for the kernels, if that is still to be done.
+    fn freshen(&mut self) -> Result<(), PolicyError> {
+        if self.is_stale {
+            model::repack(&mut self.net.nets, &self.weights)?;
+            self.is_stale = false;
         }
-        _ => Ok(None),
+        Ok(())
     }
 }
 
+/// Weights whose values are 0.
+fn without_values(weights: &Weights) -> Result<Weights, WeightsError> {
+    let tensors = weights.tensors().iter().cloned().map(|mut tensor| {
+        // The layers before the last one do not matter.
+        if tensor.name.starts_with("value.") {
+            tensor.values.fill(0.0);
+        }
+        tensor
+    });
+    Weights::new(weights.version(), tensors.collect())
+}
+
 impl Policy for NetPolicy {
-    fn compute_actions(&mut self, input: ActionInput<'_>, mut out: ActionOutput<'_>) -> Result<(), PolicyError> {
+    fn compute_actions(&mut self, input: ActionInput<'_>, out: ActionOutput<'_>) -> Result<(), PolicyError> {
         let rows = input.moments.len();
         out.check(rows, self.net.head.action_len())?;
         out.check_optional(rows, self.net.state_len, self.net.head.input_len())?;
@@ -174,33 +191,16 @@ impl Policy for NetPolicy {
             let found = format!("actions of {}", out.actions.dtype());
             return Err(PolicyError::Unsupported { wanted: format!("actions of {}", self.action_type), found });
         }
-        let obs = self.encoder.encode(input.obs, rows, &mut self.floats)?;
-        if let Some(fast) = &mut self.fast
-            && input.explore
-            && out.dist_inputs.is_empty()
-        {
-            return fast.compute_actions(ActionInput { obs: RowsRef::F32(obs), ..input }, out);
-        }
-        let obs = self.normalizer.apply(obs)?;
-        let failed = |error: DistributionError| PolicyError::Failed(error.to_string());
-        match core::mem::replace(&mut out.actions, RowsMut::Bool(&mut [])) {
-            RowsMut::F32(actions) => self.net.act(obs, input, actions, out),
-            RowsMut::F64(actions) => self.net.act(obs, input, actions, out),
-            RowsMut::I32(actions) => self.net.act(obs, input, actions, out),
-            RowsMut::I64(actions) => self.net.act(obs, input, actions, out),
-            RowsMut::U8(actions) => self.net.act(obs, input, actions, out),
-            RowsMut::Bool(actions) => self.net.act(obs, input, actions, out),
-        }
-        .map_err(failed)
+        self.freshen()?;
+        let obs = self.normalizer.apply(self.encoder.encode(input.obs, rows, &mut self.floats)?)?;
+        self.net.act(obs, input, out).map_err(|error| PolicyError::Failed(error.to_string()))
     }
 
     fn compute_values(&mut self, obs: RowsRef<'_>, state: &[f32], values: &mut [f32]) -> Result<(), PolicyError> {
         self.net.check_state(values.len(), state)?;
-        let obs = self.encoder.encode(obs, values.len(), &mut self.floats)?;
-        if let Some(fast) = &mut self.fast {
-            return fast.compute_values(RowsRef::F32(obs), state, values);
-        }
-        self.net.estimate(self.normalizer.apply(obs)?, state, values);
+        self.freshen()?;
+        let obs = self.normalizer.apply(self.encoder.encode(obs, values.len(), &mut self.floats)?)?;
+        self.net.estimate(obs, state, values);
         Ok(())
     }
 
@@ -231,14 +231,12 @@ impl Policy for NetPolicy {
         &self.weights
     }
 
+    /// The kernels' copy is made for the first rows that act with them: weights that newer ones follow at once need none.
     fn set_weights(&mut self, weights: &Weights) -> Result<(), PolicyError> {
-        let model = Model::pack(&self.spec, weights)?;
-        if let Some(fast) = &mut self.fast {
-            fast.set_weights(weights)?;
-        }
+        model::check(&self.spec, weights)?;
         self.normalizer.set_weights(weights, self.spec.obs_len)?;
-        self.net.model = model;
         self.weights = weights.clone();
+        self.is_stale = true;
         Ok(())
     }
 }

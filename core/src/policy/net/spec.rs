@@ -4,7 +4,7 @@ use super::ModelConfig;
 use crate::{
     distribution::ActionDistribution,
     env::EnvSpaces,
-    policy::{MlpPolicySpec, ObsEncoder, PolicyError, init},
+    policy::{ObsEncoder, PolicyError, init},
     prelude::*,
     weights::Weights,
 };
@@ -186,12 +186,5 @@ impl ModelSpec {
         }
         biases.extend(self.lstm().map(|(_, cells)| Bias { name: "lstm.bias".into(), len: 4 * cells, gates: true }));
         biases
-    }
-}
-
-impl From<&MlpPolicySpec> for ModelSpec {
-    fn from(spec: &MlpPolicySpec) -> Self {
-        let MlpPolicySpec { obs_len, num_actions, hidden } = spec.clone();
-        Self { obs_len, dist_inputs_len: num_actions, hidden, lstm_cell_size: None }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     batch::state_out,
     column::{ColumnData, ColumnKey},
     distribution::{ActionDistribution, DiagGaussian, Distribution as _},
-    env::Moment,
+    env::{Moment, RowsMut},
     ids::SlotId,
     rng::{Purpose, Streams},
     space::Point,
@@ -182,27 +182,6 @@ fn continuous_actions_have_the_density_of_their_gaussian() {
     assert!(means.eq(mode.actions));
 }
 
-#[test]
-fn kernels_and_layers_give_the_same_bits() {
-    for (hidden, obs_len) in [(&[64, 64][..], 4), (&[7, 33], 5), (&[], 3), (&[256], 256)] {
-        let mut policy = policy(&spaces(floats(obs_len), Space::Discrete { n: 5 }), &model(hidden, None));
-        assert!(policy.fast.is_some());
-        let (obs, moments) = (numbers(obs_len * 21), moments(21));
-        let input = ActionInput::new(RowsRef::F32(&obs), &moments);
-        let (mut actions, mut logp, mut values) = ([0; 21], [0.0; 21], [0.0; 21]);
-        let out = ActionOutput::new(RowsMut::I64(&mut actions), &mut logp, &mut values);
-        policy.compute_actions(input, out).unwrap();
-        // Who asks for the parameters gets them from the layers.
-        let told = act(&mut policy, input);
-        assert_eq!(told.actions, actions.map(|action| action as f64));
-        assert_eq!((&told.logp[..], &told.values[..]), (&logp[..], &values[..]));
-        policy.fast = None;
-        let mut slow = [0.0; 21];
-        policy.compute_values(RowsRef::F32(&obs), &[], &mut slow).unwrap();
-        assert_eq!(slow, values);
-    }
-}
-
 /// Tensors with simple values, and the numbers that Python makes of them with its own arithmetic.
 #[test]
 fn two_lstm_steps_are_those_of_the_definition() {
@@ -321,6 +300,21 @@ fn wrong_buffers_are_named() {
 }
 
 #[test]
+fn buffers_have_an_entry_per_row() {
+    let mut policy = policy(&spaces(floats(4), Space::Discrete { n: 3 }), &model(&[5], None));
+    let (obs, moments) = (numbers(12), moments(3));
+    let mut act = |actions: &mut [i64], logp: &mut [f32], vf_preds: &mut [f32]| {
+        let out = ActionOutput::new(RowsMut::I64(actions), logp, vf_preds);
+        policy.compute_actions(ActionInput::new(RowsRef::F32(&obs), &moments), out)
+    };
+    let length = |buffer, found| Err(PolicyError::BufferLength { buffer, wanted: 3, found });
+    assert_eq!(act(&mut [7; 2], &mut [0.0; 3], &mut [0.0; 3]), length("actions", 2));
+    assert_eq!(act(&mut [7; 3], &mut [], &mut [0.0; 3]), length("logp", 0));
+    assert_eq!(act(&mut [7; 3], &mut [0.0; 3], &mut [0.0; 4]), length("vf_preds", 4));
+    assert_eq!(act(&mut [7; 3], &mut [0.0; 3], &mut [0.0; 3]), Ok(()));
+}
+
+#[test]
 fn observations_of_all_spaces_are_taken() {
     let discrete = spaces(Space::Discrete { n: 500 }, Space::Discrete { n: 6 });
     let told = act(&mut policy(&discrete, &model(&[8], None)), ActionInput::new(RowsRef::I64(&[499, 0]), &moments(2)));
@@ -356,8 +350,8 @@ fn what_no_model_can_be_is_refused() {
 fn the_default_policy_begins_as_it_always_has() {
     let spaces = spaces(floats(4), Space::Discrete { n: 2 });
     let context = PolicyContext::new(spaces, 9, Kernels::PORTABLE);
-    let spec = MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![64, 64] };
-    assert_eq!(NetPolicy::for_context(&context).unwrap().weights(), &super::super::init_weights(&spec, 9).unwrap());
+    let spec = ModelSpec { obs_len: 4, dist_inputs_len: 2, hidden: vec![64, 64], lstm_cell_size: None };
+    assert_eq!(NetPolicy::for_context(&context).unwrap().weights(), &spec.init_weights(9).unwrap());
     let other = PolicyContext { id: crate::ids::PolicyId::new("car1"), ..context.clone() };
     assert_ne!(NetPolicy::for_context(&other).unwrap().weights(), NetPolicy::for_context(&context).unwrap().weights());
 }

@@ -169,13 +169,14 @@ impl WireType {
     }
 
     /// Makes an array of `elements` elements, which make whole rows of the shape, from [as many bytes](Self::bytes) as
-    /// they need. Integers must be in the range, which excludes its end.
+    /// they need. Integers must be in the ranges of a row's elements, in turn, which exclude their ends; without ranges they
+    /// may be any.
     pub(super) fn read(
         self,
         bytes: &[u8],
         elements: usize,
         shape: RowShape,
-        range: Option<Range<i64>>,
+        ranges: &[Range<i64>],
     ) -> Result<Column, ReadFault> {
         match self {
             Self::F32Same => {
@@ -186,12 +187,12 @@ impl WireType {
             }
             Self::F32 => floats(f32::read_le(bytes), shape),
             Self::F64 => floats(f64::read_le(bytes), shape),
-            Self::I32 => integers(i32::read_le(bytes), shape, range),
-            Self::U8 => integers(bytes.to_vec(), shape, range),
-            Self::I64 => integers(i64::read_le(bytes), shape, range),
-            Self::I64AsU8 => integers(bytes.iter().copied().map(i64::from).collect(), shape, range),
-            Self::I64AsI16 => integers(widen::<i16>(bytes), shape, range),
-            Self::I64AsI32 => integers(widen::<i32>(bytes), shape, range),
+            Self::I32 => integers(i32::read_le(bytes), shape, ranges),
+            Self::U8 => integers(bytes.to_vec(), shape, ranges),
+            Self::I64 => integers(i64::read_le(bytes), shape, ranges),
+            Self::I64AsU8 => integers(bytes.iter().copied().map(i64::from).collect(), shape, ranges),
+            Self::I64AsI16 => integers(widen::<i16>(bytes), shape, ranges),
+            Self::I64AsI32 => integers(widen::<i32>(bytes), shape, ranges),
             Self::Bool => bools(bytes, shape),
             Self::Bytes | Self::Json => Err(ReadFault::Rows(ColumnError::NoArray(self.column_type()))),
         }
@@ -235,13 +236,11 @@ fn floats<T: Element + Into<f64>>(values: Vec<T>, shape: RowShape) -> Result<Col
 fn integers<T: Element + Into<i64>>(
     values: Vec<T>,
     shape: RowShape,
-    range: Option<Range<i64>>,
+    ranges: &[Range<i64>],
 ) -> Result<Column, ReadFault> {
-    if let Some(range) = range {
-        check(&values, |value| {
-            let value = value.into();
-            (!range.contains(&value)).then_some(ValueFault::OutOfRange(value))
-        })?;
+    let outside = |(value, range): (&T, &Range<i64>)| !range.contains(&(*value).into());
+    if let Some(element) = values.iter().zip(ranges.iter().cycle()).position(outside) {
+        return Err(ReadFault::Value { element, fault: ValueFault::OutOfRange(values[element].into()) });
     }
     Ok(Column::from_typed(ColumnData::new(values, shape)?))
 }
@@ -280,7 +279,7 @@ mod tests {
             let mut bytes = vec![];
             wire.write(&mut bytes, &[&column]);
             assert_eq!(bytes.len(), values.len() * wire.size());
-            assert_eq!(wire.read(&bytes, values.len(), RowShape::SCALAR, None).unwrap(), column);
+            assert_eq!(wire.read(&bytes, values.len(), RowShape::SCALAR, &[]).unwrap(), column);
         }
     }
 
@@ -299,7 +298,7 @@ mod tests {
             let mut bytes = vec![];
             wire.write(&mut bytes, &[&column]);
             assert_eq!((wire.column_type(), bytes.len()), (column.column_type(), 2 * column.rows() * wire.size()));
-            assert_eq!(wire.read(&bytes, 2 * column.rows(), shape, None).unwrap(), column);
+            assert_eq!(wire.read(&bytes, 2 * column.rows(), shape, &[]).unwrap(), column);
         }
     }
 
@@ -316,8 +315,8 @@ mod tests {
         let mut bytes = vec![];
         wire.write(&mut bytes, &[&ones, &ones]);
         assert_eq!((bytes.len() as u64, wire.bytes(6), wire.bytes(0)), (4, 4, 0));
-        assert_eq!(wire.read(&bytes, 6, RowShape::SCALAR, None).unwrap(), column(&[1.0; 6]));
-        let odd = wire.read(&f32::NAN.to_le_bytes(), 6, RowShape::SCALAR, None).unwrap_err();
+        assert_eq!(wire.read(&bytes, 6, RowShape::SCALAR, &[]).unwrap(), column(&[1.0; 6]));
+        let odd = wire.read(&f32::NAN.to_le_bytes(), 6, RowShape::SCALAR, &[]).unwrap_err();
         assert!(matches!(odd, ReadFault::Value { element: 0, fault: ValueFault::NotFinite }));
     }
 

@@ -9,13 +9,13 @@ use super::{
     pieces::{WireCut, finished_episodes, next_step},
 };
 use crate::{
-    batch::{Cut, CutReason, EpisodeMetrics, OBS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
-    column::{BytesColumn, Column, ColumnType, LittleEndian as _, RowShape},
+    batch::{Cut, CutReason, EpisodeMetrics, OBS, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS, state_in},
+    column::{BytesColumn, Column, ColumnData, ColumnName, ColumnType, LittleEndian as _, RowShape},
     ids::{FragmentNo, SlotId, WeightsVersion},
     lease::Lease,
     prelude::*,
     protocol::message::FragmentUpload,
-    sampler::SlotState,
+    sampler::{RecurrentShape, SlotState},
 };
 
 /// Takes out of a message what a lease brought, or a part of it, for a run with these limits.
@@ -28,11 +28,15 @@ pub fn slot_fragments(
     lease: &Lease,
     limits: &FragmentLimits,
 ) -> Result<Vec<SlotFragment>, UploadError> {
-    check_lease(upload, run, lease)?;
-    let slots = &slots_of(upload, lease)?[..];
+    if limits.policies().is_some() {
+        return Err(UploadError::OtherKind);
+    }
+    let numbers = [u64::from(upload.run), upload.lease, upload.fragment, upload.weights_version];
+    check_lease(numbers, run, lease)?;
+    let slots = &slots_of(&upload.slots, lease)?[..];
     check_slots(upload, slots, limits)?;
     let columns = wire_columns(upload, limits)?;
-    check_data_length(upload, &columns)?;
+    check_data_length(upload, &columns, limits)?;
 
     let mut data = Data { all: upload.data.len(), rest: &upload.data, slots };
     let total_rows = upload.rows.iter().map(|&rows| rows as usize).sum();
@@ -44,27 +48,30 @@ pub fn slot_fragments(
     }
     let obs: Vec<WireColumn<'_>> = columns.into_iter().filter(|column| column.limit.name == OBS.name()).collect();
     let final_obs = data.batch(&obs, upload.cut_ends.len(), |cut| slot_of_cut(upload, cut))?;
+    let states = data.states(&limits.recurrent, sequences(upload, limits) as usize)?;
     data.end()?;
 
-    split_slots(upload, slots, &rows, &bootstrap_values, &final_obs)
+    let parts = Parts { upload, limits, rows, bootstrap_values, final_obs, states };
+    parts.split(slots)
 }
 
-fn check_lease(upload: &FragmentUpload, run: u32, lease: &Lease) -> Result<(), UploadError> {
-    let numbers = [
-        ("run", u64::from(upload.run), u64::from(run)),
-        ("lease", upload.lease, lease.id.0),
-        ("fragment", upload.fragment, lease.fragment.0),
-        ("weights version", upload.weights_version, lease.weights_version.0),
+/// Checks run, lease, fragment and version of the weights.
+pub(super) fn check_lease(found: [u64; 4], run: u32, lease: &Lease) -> Result<(), UploadError> {
+    let expected = [
+        ("run", u64::from(run)),
+        ("lease", lease.id.0),
+        ("fragment", lease.fragment.0),
+        ("weights version", lease.weights_version.0),
     ];
-    let wrong = numbers.into_iter().find(|(_, found, expected)| found != expected);
-    wrong.map_or(Ok(()), |(what, found, expected)| Err(UploadError::WrongLease { what, found, expected }))
+    let wrong = expected.into_iter().zip(found).find(|((_, expected), found)| found != expected);
+    wrong.map_or(Ok(()), |((what, expected), found)| Err(UploadError::WrongLease { what, found, expected }))
 }
 
 /// The slots that an upload brings: some of the lease's, in their order.
-fn slots_of(upload: &FragmentUpload, lease: &Lease) -> Result<Vec<SlotId>, UploadError> {
+pub(super) fn slots_of(uploaded: &[u32], lease: &Lease) -> Result<Vec<SlotId>, UploadError> {
     let mut leased = lease.slots.iter().map(|leased| leased.slot);
     let mut next = |&found: &u32| leased.find(|slot| slot.0 == found).ok_or(UploadError::WrongSlot(found));
-    let slots: Vec<SlotId> = upload.slots.iter().map(&mut next).collect::<Result<_, _>>()?;
+    let slots: Vec<SlotId> = uploaded.iter().map(&mut next).collect::<Result<_, _>>()?;
     if slots.is_empty() { Err(UploadError::NoSlots) } else { Ok(slots) }
 }
 
@@ -88,7 +95,7 @@ fn check_slots(upload: &FragmentUpload, slots: &[SlotId], limits: &FragmentLimit
     wrong.map_or(Ok(()), |(&slot, &found)| Err(UploadError::Rows { slot, found, expected: limits.rows }))
 }
 
-fn check_table(table: &'static str, found: u64, expected: u64) -> Result<(), UploadError> {
+pub(super) fn check_table(table: &'static str, found: u64, expected: u64) -> Result<(), UploadError> {
     if found == expected { Ok(()) } else { Err(UploadError::Table { table, found, expected }) }
 }
 
@@ -138,15 +145,35 @@ fn wire_columns<'a>(upload: &FragmentUpload, limits: &'a FragmentLimits) -> Resu
     Ok(columns)
 }
 
-/// The data is exactly as long as columns, bootstrap values and final observations together; with ragged columns, at
-/// least as long as without the bytes of their rows.
-fn check_data_length(upload: &FragmentUpload, columns: &[WireColumn<'_>]) -> Result<(), UploadError> {
+/// Sequences of all slots together, if the cuts are ends of pieces. None of a policy without memory.
+fn sequences(upload: &FragmentUpload, limits: &FragmentLimits) -> u64 {
+    if limits.recurrent.state_lens.is_empty() {
+        return 0;
+    }
+    let longest = limits.recurrent.max_seq_len.get();
+    let mut ends = &upload.cut_ends[..];
+    let of_slot = |&cuts: &u32| {
+        let ends = ends.split_off(..cuts as usize).unwrap_or_default();
+        let starts = core::iter::once(0).chain(ends.iter().copied());
+        ends.iter().zip(starts).map(|(end, start)| u64::from(end.saturating_sub(start).div_ceil(longest))).sum::<u64>()
+    };
+    upload.cuts.iter().map(of_slot).sum()
+}
+
+/// The data is exactly as long as columns, bootstrap values, final observations and states together; with ragged columns,
+/// at least as long as without the bytes of their rows.
+fn check_data_length(
+    upload: &FragmentUpload,
+    columns: &[WireColumn<'_>],
+    limits: &FragmentLimits,
+) -> Result<(), UploadError> {
     let rows: u64 = upload.rows.iter().map(|&rows| u64::from(rows)).sum();
     let cuts = upload.cut_ends.len() as u64;
     let obs = columns.iter().find(|column| column.limit.name == OBS.name());
     let obs = obs.ok_or_else(|| UploadError::MissingColumn(OBS.name()))?;
     let of_rows = columns.iter().fold(0u64, |sum, column| sum.saturating_add(column.bytes(rows)));
-    let expected = of_rows.saturating_add(obs.bytes(cuts)).saturating_add(4 * cuts);
+    let states = sequences(upload, limits).saturating_mul(4 * limits.recurrent.width() as u64);
+    let expected = of_rows.saturating_add(obs.bytes(cuts)).saturating_add(4 * cuts).saturating_add(states);
     let found = upload.data.len() as u64;
     let ragged = columns.iter().any(|column| matches!(column.limit.column_type, ColumnType::Ragged(_)));
     if ragged && found > expected { Ok(()) } else { check_table("data", found, expected) }
@@ -174,6 +201,21 @@ impl<'a> Data<'a> {
         self.slots.get(place).copied().unwrap_or_default()
     }
 
+    /// Reads the states at the starts of the given number of sequences, one column after the other.
+    fn states(&mut self, shape: &RecurrentShape, sequences: usize) -> Result<Vec<(ColumnName, Column)>, UploadError> {
+        let state = |(index, &len): (usize, &usize)| {
+            let values = f32::read_le(self.take(4 * sequences * len)?);
+            if !values.iter().all(|value| value.is_finite()) {
+                let (column, slot) = ("state_in", self.slot(0));
+                return Err(UploadError::Value { column, slot, fault: ValueFault::NotFinite });
+            }
+            let column = ColumnData::new(values, RowShape::vector(len as u32));
+            let column = column.map_err(|source| UploadError::Column { column: "state_in", source })?;
+            Ok((state_in(index), column.into()))
+        };
+        shape.state_lens.iter().enumerate().map(state).collect()
+    }
+
     /// Reads the columns one after the other; `place_of` a row says to which of the slots it belongs.
     fn batch(
         &mut self,
@@ -186,7 +228,7 @@ impl<'a> Data<'a> {
             let (name, elements) = (limit.name, limit.shape.elements());
             let bytes = self.take(wire.bytes((rows * elements) as u64) as usize)?;
             let column = match limit.column_type {
-                ColumnType::Array(_) => wire.read(bytes, rows * elements, limit.shape, limit.range.clone()),
+                ColumnType::Array(_) => wire.read(bytes, rows * elements, limit.shape, &limit.ranges),
                 ColumnType::Ragged(kind) => match read_lengths(bytes, limit.max_row_bytes) {
                     Ok((lengths, sum)) => {
                         let bytes = self.take(usize::try_from(sum).unwrap_or(usize::MAX))?.to_vec();
@@ -216,50 +258,73 @@ fn slot_of_cut(upload: &FragmentUpload, cut: usize) -> usize {
     ends.take_while(|&end| end <= cut as u64).count()
 }
 
-/// Hands each slot its part of everything. The parts share the buffers.
-fn split_slots(
-    upload: &FragmentUpload,
-    slots: &[SlotId],
-    rows: &SampleBatch,
-    bootstrap_values: &[f32],
-    final_obs: &SampleBatch,
-) -> Result<Vec<SlotFragment>, UploadError> {
-    let mut fragments = Vec::with_capacity(slots.len());
-    let mut returns = &upload.episode_returns[..];
-    let (mut row, mut cut, mut state_start) = (0, 0, 0);
-    for (place, &slot) in slots.iter().enumerate() {
-        let (row_end, cut_end) = (row + upload.rows[place] as usize, cut + upload.cuts[place] as usize);
-        let rows = rows.slice_rows(row..row_end);
-        let cuts = read_cuts(upload, slot, cut..cut_end, bootstrap_values, upload.rows[place])?;
-        check_flags(slot, &cuts, rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?)?;
-        let (episode, t) = (upload.first_episodes[place], upload.first_ts[place]);
-        let finished = finished_episodes(episode, t, &cuts).ok_or(UploadError::Start { slot, episode, t })?;
-        let state_end = upload.state_ends[place] as usize;
-        let state = upload.states.get(state_start..state_end).ok_or(UploadError::State(slot))?;
-        check_state(slot, state, next_step(episode, t, &cuts))?;
-        fragments.push(SlotFragment {
-            slot,
-            fragment: FragmentNo(upload.fragment),
-            weights_version: WeightsVersion(upload.weights_version),
-            first_episode: episode,
-            first_t: t,
-            rows,
-            cuts,
-            final_obs: final_obs.slice_rows(cut..cut_end),
-            episodes: read_episodes(slot, &finished, &mut returns)?,
-            state: state.to_vec(),
-        });
-        (row, cut, state_start) = (row_end, cut_end, state_end);
-    }
-    check_table("episode_returns", returns.len() as u64, 0)?;
-    check_table("states", upload.states.len() as u64, state_start as u64)?;
-    Ok(fragments)
+/// What an upload brings, of all its slots together.
+struct Parts<'a> {
+    upload: &'a FragmentUpload,
+    limits: &'a FragmentLimits,
+    rows: SampleBatch,
+    bootstrap_values: Vec<f32>,
+    final_obs: SampleBatch,
+    states: Vec<(ColumnName, Column)>,
 }
 
-/// The state of a slot is one, of the step after its last row. Whether its snapshot is one, only the environment knows.
-fn check_state(slot: SlotId, state: &[u8], next: Option<(u32, u32)>) -> Result<(), UploadError> {
+impl Parts<'_> {
+    /// Hands each slot its part of everything. The parts share the buffers.
+    fn split(&self, slots: &[SlotId]) -> Result<Vec<SlotFragment>, UploadError> {
+        let upload = self.upload;
+        let mut fragments = Vec::with_capacity(slots.len());
+        let mut returns = &upload.episode_returns[..];
+        let (mut row, mut cut, mut sequence, mut state_start) = (0, 0, 0, 0);
+        for (place, &slot) in slots.iter().enumerate() {
+            let (row_end, cut_end) = (row + upload.rows[place] as usize, cut + upload.cuts[place] as usize);
+            let cuts = read_cuts(upload, slot, cut..cut_end, &self.bootstrap_values, upload.rows[place])?;
+            let rows = self.in_sequences(self.rows.slice_rows(row..row_end), &cuts, &mut sequence);
+            check_flags(slot, &cuts, rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?)?;
+            let (episode, t) = (upload.first_episodes[place], upload.first_ts[place]);
+            let finished = finished_episodes(episode, t, &cuts).ok_or(UploadError::Start { slot, episode, t })?;
+            let state_end = upload.state_ends[place] as usize;
+            let state = upload.states.get(state_start..state_end).ok_or(UploadError::State(slot))?;
+            check_state(slot, state, next_step(episode, t, &cuts), self.limits.recurrent.width())?;
+            fragments.push(SlotFragment {
+                slot,
+                fragment: FragmentNo(upload.fragment),
+                weights_version: WeightsVersion(upload.weights_version),
+                first_episode: episode,
+                first_t: t,
+                rows,
+                cuts,
+                final_obs: self.final_obs.slice_rows(cut..cut_end),
+                episodes: read_episodes(slot, &finished, &mut returns)?,
+                state: state.to_vec(),
+                ..SlotFragment::default()
+            });
+            (row, cut, state_start) = (row_end, cut_end, state_end);
+        }
+        check_table("episode_returns", returns.len() as u64, 0)?;
+        check_table("states", upload.states.len() as u64, state_start as u64)?;
+        Ok(fragments)
+    }
+
+    /// A slot's rows in the sequences that its cuts ask for, of which the first one is `sequence`.
+    fn in_sequences(&self, rows: SampleBatch, cuts: &[Cut], sequence: &mut usize) -> SampleBatch {
+        if self.states.is_empty() {
+            return rows;
+        }
+        let starts = core::iter::once(0).chain(cuts.iter().map(|cut| cut.end));
+        let pieces = cuts.iter().zip(starts).map(|(cut, start)| (cut.end - start) as usize);
+        let seq_lens: Vec<i32> = pieces.flat_map(|piece| self.limits.recurrent.seq_lens(piece)).collect();
+        let first = core::mem::replace(sequence, *sequence + seq_lens.len());
+        let states = self.states.iter().map(|(name, column)| (name.clone(), column.slice(first..*sequence)));
+        rows.in_sequences(ColumnData::scalars(seq_lens), states)
+    }
+}
+
+/// The state of a slot is one, of the step after its last row and with so many elements of recurrent states. Whether its
+/// snapshot is one, only the environment knows.
+fn check_state(slot: SlotId, state: &[u8], next: Option<(u32, u32)>, recurrent: usize) -> Result<(), UploadError> {
     let state = SlotState::decode(state).map_err(|source| UploadError::BadState { slot, source })?;
-    if next == Some((state.episode, state.t)) { Ok(()) } else { Err(UploadError::State(slot)) }
+    let fits = next == Some((state.episode, state.t)) && state.recurrent.len() == recurrent;
+    if fits { Ok(()) } else { Err(UploadError::State(slot)) }
 }
 
 /// The cuts of a slot: ascending, the last at the last row.

@@ -1,39 +1,35 @@
+use core::num::NonZeroU32;
+
 use proptest::prelude::*;
 
 use super::{super::Message, *};
 use crate::{
     batch::*,
-    column::{BytesColumn, ColumnData, DType, Granularity, RowShape},
-    config::Config,
+    column::{BytesColumn, Column, ColumnData, DType, Granularity, RowShape},
     env::EnvSpaces,
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
     protocol::message::FragmentUpload,
-    run::RunSpec,
-    sampler::SlotState,
+    run::RunConfig,
+    sampler::{FragmentLayout, RecurrentShape, SlotState},
     space::Space,
 };
 
 const RUN: u32 = 3;
 
+fn spec(rows: u32) -> RunConfig {
+    RunConfig::new("CartPole-v1").slots(64).rollout_fragment_length(rows)
+}
+
 fn limits(rows: u32, num_actions: u32) -> FragmentLimits {
-    let spec = RunSpec {
-        env: "CartPole-v1".into(),
-        seed: 1,
-        num_slots: 64,
-        num_envs_per_worker: 8,
-        rollout_fragment_length: rows,
-        hidden: vec![],
-        env_config: Config::new(),
-    };
     let spaces = EnvSpaces {
         observation: Space::vector(&[-1.0; 4], &[1.0; 4]),
         observation_type: DType::F32,
         action: Space::Discrete { n: num_actions },
         action_type: DType::I64,
     };
-    FragmentLimits::new(&spec, &spaces)
+    FragmentLimits::new(&spec(rows), &FragmentLayout::Lane { spaces, recurrent: RecurrentShape::default() })
 }
 
 /// A fragment with these cuts, its values made of the seed.
@@ -78,8 +74,28 @@ fn fragment(slot: u32, cuts: &[(u32, CutReason)], num_actions: u32, seed: u32) -
         final_obs: SampleBatch::new().with(OBS, obs(cuts.len() as u32, 5 << 20)).unwrap(),
         cuts,
         episodes,
-        state: SlotState { episode, t, episode_return: 1.5, env }.encode(),
+        agents: None,
+        state: SlotState { episode, t, episode_return: 1.5, env, recurrent: Vec::new() }.encode(),
     }
+}
+
+/// Two states, and sequences of at most three steps.
+fn recurrent() -> RecurrentShape {
+    RecurrentShape { state_lens: vec![2, 1], max_seq_len: NonZeroU32::new(3).unwrap() }
+}
+
+/// The same of a policy with memory.
+fn remembering(mut fragment: SlotFragment) -> SlotFragment {
+    let state = SlotState::decode(&fragment.state).unwrap();
+    fragment.state = SlotState { recurrent: vec![0.25, -1.0, 3.0], ..state }.encode();
+    let shape = recurrent();
+    let lens: Vec<i32> = fragment.pieces().flat_map(|(piece, _)| shape.seq_lens(piece.len())).collect();
+    let states = shape.state_lens.iter().enumerate().map(|(index, len)| {
+        let values = (0..len * lens.len()).map(|i| i as f32 - fragment.slot.0 as f32).collect();
+        (state_in(index), ColumnData::new(values, RowShape::vector(*len as u32)).unwrap().into())
+    });
+    fragment.rows = fragment.rows.clone().in_sequences(ColumnData::scalars(lens.clone()), states);
+    fragment
 }
 
 fn lease_of(fragments: &[SlotFragment]) -> Lease {
@@ -108,6 +124,78 @@ fn decode(upload: &FragmentUpload) -> Result<Vec<SlotFragment>, UploadError> {
 #[test]
 fn fragments_travel_unchanged() {
     assert_eq!(decode(&upload(&two_slots())), Ok(two_slots()));
+}
+
+#[test]
+fn fragments_with_memory_travel_in_their_sequences() {
+    let fragments: Vec<_> = two_slots().into_iter().map(remembering).collect();
+    assert_eq!(fragments[1].rows.seq_lens(), Some(&[1, 3, 2, 2][..]));
+    let limits = FragmentLimits { recurrent: recurrent(), ..limits(8, 2) };
+    let decode = |upload: &FragmentUpload| slot_fragments(upload, RUN, &lease_of(&two_slots()), &limits);
+    let sent = upload(&fragments);
+    // Three sequences of one slot and four of the other, three elements each.
+    assert_eq!(sent.data.len(), upload(&two_slots()).data.len() + 7 * 3 * 4);
+    assert_eq!(decode(&sent), Ok(fragments.clone()));
+    for part in fragments.chunks(1) {
+        assert_eq!(decode(&upload(part)).as_deref(), Ok(part));
+    }
+
+    let changed = |change: &dyn Fn(&mut FragmentUpload)| {
+        let mut upload = sent.clone();
+        change(&mut upload);
+        decode(&upload).unwrap_err().to_string()
+    };
+    let nan = changed(&|u| u.data.splice(u.data.len() - 4.., f32::NAN.to_le_bytes()).for_each(drop));
+    assert_eq!(nan, "column 'state_in' of slot 2 holds a value that is not finite");
+    assert!(changed(&|u| u.data.truncate(u.data.len() - 12)).starts_with("the table 'data' has"));
+    // A piece that no upload could hold is no reason to take memory.
+    assert!(changed(&|u| u.cut_ends[0] = u32::MAX).starts_with("the table 'data' has"));
+    // Slots with and without memory, and states that do not fit.
+    let mixed = [fragments[0].clone(), two_slots().remove(1)];
+    assert_eq!(fragment_upload(RUN, LeaseId(9), &mixed), Err(EncodeError::ColumnCount(SlotId(7))));
+    let mut forgotten = fragments.clone();
+    forgotten[1].state = two_slots()[1].state.clone();
+    assert_eq!(decode(&upload(&forgotten)), Err(UploadError::State(SlotId(7))));
+    assert!(decode(&upload(&two_slots())).is_err() && super::fragment_tests::decode(&sent).is_err());
+}
+
+/// Two rows of these observations and actions.
+fn decode_rows(spaces: &EnvSpaces, obs: &Column, actions: &Column) -> Result<(), String> {
+    let mut fragment = fragment(2, &[(2, FragmentEnd)], 2, 1);
+    for (name, column) in [("obs", obs), ("actions", actions)] {
+        fragment.rows.insert(name, column.clone()).unwrap();
+    }
+    fragment.final_obs.remove("obs");
+    fragment.final_obs.insert("obs", obs.slice(1..2)).unwrap();
+    let lease = lease_of(core::slice::from_ref(&fragment));
+    let limits = FragmentLimits::new(
+        &spec(2),
+        &FragmentLayout::Lane { spaces: spaces.clone(), recurrent: RecurrentShape::default() },
+    );
+    let decoded = slot_fragments(&upload(core::slice::from_ref(&fragment)), RUN, &lease, &limits);
+    decoded.map(|decoded| assert_eq!(decoded, [fragment])).map_err(|error| error.to_string())
+}
+
+#[test]
+fn rows_of_all_spaces_travel_and_are_checked() {
+    let ints = |values: [i64; 4]| Column::from(ColumnData::new(values.to_vec(), RowShape::vector(2)).unwrap());
+    let bytes = |values: [u8; 4]| Column::from(ColumnData::new(values.to_vec(), RowShape::vector(2)).unwrap());
+    let floats = |values: [f32; 4]| Column::from(ColumnData::new(values.to_vec(), RowShape::vector(2)).unwrap());
+    let many = Space::MultiDiscrete { nvec: vec![3, 500] };
+    let spaces = EnvSpaces::with_usual_types(many.clone(), Space::vector(&[-1.0; 2], &[1.0; 2]));
+    let floats_of_any_size = floats([0.5, -7.0, 1.0, 0.0]);
+    assert_eq!(decode_rows(&spaces, &ints([2, 499, 0, 0]), &floats_of_any_size), Ok(()));
+    for (obs, wrong) in [([0, 0, 3, 0], 3), ([0, 500, 0, 0], 500), ([-1, 0, 0, 0], -1)] {
+        let error = decode_rows(&spaces, &ints(obs), &floats_of_any_size).unwrap_err();
+        assert_eq!(error, format!("column 'obs' of slot 2 holds {wrong}, which is outside of its space"));
+    }
+    let spaces = EnvSpaces::with_usual_types(Space::MultiBinary { n: 2 }, many);
+    assert_eq!(decode_rows(&spaces, &bytes([0, 1, 1, 0]), &ints([0, 7, 2, 300])), Ok(()));
+    let error = decode_rows(&spaces, &bytes([0, 1, 2, 0]), &ints([0; 4])).unwrap_err();
+    assert_eq!(error, "column 'obs' of slot 2 holds 2, which is outside of its space");
+    let images = Space::uniform(DType::U8, RowShape::vector(2), 0.0, 255.0);
+    let spaces = EnvSpaces::with_usual_types(images.clone(), images);
+    assert_eq!(decode_rows(&spaces, &bytes([0, 255, 9, 1]), &bytes([7, 8, 9, 255])), Ok(()));
 }
 
 #[test]
@@ -320,12 +408,18 @@ proptest! {
         (rows, cuts) in (1u32..40).prop_flat_map(|rows| (Just(rows), proptest::collection::vec(any_cuts(rows), 1..5))),
         num_actions in 1u32..70_000,
         seed in any::<u32>(),
+        remembers in any::<bool>(),
     ) {
-        let fragments: Vec<_> =
-            (0u32..).zip(&cuts).map(|(i, cuts)| fragment(3 * i, cuts, num_actions, seed.wrapping_add(i))).collect();
+        let fragment = |(i, cuts): (u32, &Vec<_>)| fragment(3 * i, cuts, num_actions, seed.wrapping_add(i));
+        let mut fragments: Vec<_> = (0u32..).zip(&cuts).map(fragment).collect();
+        let mut limits = limits(rows, num_actions);
+        if remembers {
+            fragments = fragments.into_iter().map(remembering).collect();
+            limits.recurrent = recurrent();
+        }
         let bytes = Message::FragmentUpload(upload(&fragments)).encode();
         let Ok(Message::FragmentUpload(arrived)) = Message::decode(&bytes) else { panic!("it was encoded here") };
-        let decoded = slot_fragments(&arrived, RUN, &lease_of(&fragments), &limits(rows, num_actions));
+        let decoded = slot_fragments(&arrived, RUN, &lease_of(&fragments), &limits);
         prop_assert_eq!(decoded, Ok(fragments));
     }
 

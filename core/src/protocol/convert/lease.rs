@@ -5,7 +5,7 @@ use crate::{
     lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
     protocol::message::LeaseGrant,
-    run::RunSpec,
+    run::RunConfig,
     sampler::SlotState,
 };
 
@@ -88,7 +88,7 @@ pub fn lease_grant(run: u32, lease: &Lease) -> LeaseGrant {
 ///
 /// # Errors
 /// [`LeaseGrantError`] names the slot that is wrong.
-pub fn lease(grant: &LeaseGrant, spec: &RunSpec) -> Result<Lease, LeaseGrantError> {
+pub fn lease(grant: &LeaseGrant, run: &RunConfig) -> Result<Lease, LeaseGrantError> {
     let LeaseGrant { slots, sources, state_ends, states, .. } = grant;
     if slots.is_empty() {
         return Err(LeaseGrantError::NoSlots);
@@ -97,11 +97,12 @@ pub fn lease(grant: &LeaseGrant, spec: &RunSpec) -> Result<Lease, LeaseGrantErro
         let (sources, state_ends) = (sources.len(), state_ends.len());
         return Err(LeaseGrantError::Tables { slots: slots.len(), sources, state_ends });
     }
+    let num_slots = run.num_slots();
     let mut leased: Vec<LeasedSlot> = Vec::with_capacity(slots.len());
     let mut start = 0;
     for ((&slot, &source_byte), &end) in slots.iter().zip(sources).zip(state_ends) {
-        if slot >= spec.num_slots || leased.last().is_some_and(|last| last.slot.0 >= slot) {
-            return Err(LeaseGrantError::Slot { slot, num_slots: spec.num_slots });
+        if slot >= num_slots || leased.last().is_some_and(|last| last.slot.0 >= slot) {
+            return Err(LeaseGrantError::Slot { slot, num_slots });
         }
         let end = end as usize;
         let state = states.get(start..end).ok_or(LeaseGrantError::State { slot })?;
@@ -133,16 +134,8 @@ mod tests {
     /// A change, and what is then said.
     type Case<'a> = (&'a dyn Fn(&mut LeaseGrant), &'a str);
 
-    fn spec() -> RunSpec {
-        RunSpec {
-            env: "CartPole-v1".into(),
-            seed: 1,
-            num_slots: 16,
-            num_envs_per_worker: 8,
-            rollout_fragment_length: 32,
-            hidden: vec![],
-            env_config: crate::config::Config::new(),
-        }
+    fn spec() -> RunConfig {
+        RunConfig::new("CartPole-v1").slots(16)
     }
 
     fn sample() -> Lease {

@@ -3,12 +3,17 @@
 use core::ops::Range;
 
 use crate::{
-    batch::{ACTION_LOGP, ACTIONS, INFOS, OBS, REWARDS, TERMINATEDS, TRUNCATEDS, VF_PREDS},
+    batch::{
+        ACTION_LOGP, ACTIONS, ADVANTAGES, AGENT_INDEX, EPS_ID, INFOS, NEW_OBS, OBS, REWARDS, T, TERMINATEDS,
+        TRUNCATEDS, UNROLL_ID, VALUE_TARGETS, VF_PREDS,
+    },
     column::{BytesKind, ColumnKey, ColumnType, DType, Element, RowShape},
     env::EnvSpaces,
+    ids::PolicyId,
     prelude::*,
     protocol::{Kind, TooLarge},
-    run::RunSpec,
+    run::RunConfig,
+    sampler::{AgentLayout, FragmentLayout, RecurrentShape},
     space::Space,
 };
 
@@ -18,8 +23,8 @@ pub(super) struct ColumnLimit {
     pub(super) name: &'static str,
     pub(super) column_type: ColumnType,
     pub(super) shape: RowShape,
-    /// Integers that are allowed, the end excluded.
-    pub(super) range: Option<Range<i64>>,
+    /// Integers that are allowed, the end excluded: of each element of a row, or none where all are.
+    pub(super) ranges: Vec<Range<i64>>,
     /// The longest ragged row; arrays have none.
     pub(super) max_row_bytes: u32,
 }
@@ -27,22 +32,34 @@ pub(super) struct ColumnLimit {
 impl ColumnLimit {
     fn scalar<T: Element>(key: ColumnKey<T>) -> Self {
         let column_type = T::DTYPE.into();
-        Self { name: key.name(), column_type, shape: RowShape::SCALAR, range: None, max_row_bytes: 0 }
+        Self { name: key.name(), column_type, shape: RowShape::SCALAR, ranges: Vec::new(), max_row_bytes: 0 }
     }
 
     fn of_space(name: &'static str, dtype: DType, space: &Space) -> Self {
-        let range = match space {
-            Space::Discrete { n } => Some(0..i64::from(*n)),
-            // Bounds of boxes are not checked: final observations lie outside of them.
-            _ => None,
+        let below = |n: &u32| 0..i64::from(*n);
+        let ranges = match space {
+            Space::Discrete { n } => vec![below(n)],
+            Space::MultiDiscrete { nvec } => nvec.iter().map(below).collect(),
+            Space::MultiBinary { .. } => core::iter::once(0..2).collect(),
+            // Bounds of boxes are not checked: final observations lie outside of them, and so do actions that are clipped.
+            Space::Box(_) | Space::Tuple(_) | Space::Dict(_) => Vec::new(),
         };
-        Self { name, column_type: dtype.into(), shape: space.shape(), range, max_row_bytes: 0 }
+        Self { name, column_type: dtype.into(), shape: space.shape(), ranges, max_row_bytes: 0 }
     }
 
-    /// The most that a row costs on the way, if integers travel as single bytes.
+    /// The most that a row costs on the way.
     fn row_bytes(&self) -> u64 {
         match self.column_type {
-            ColumnType::Array(DType::I64) => self.shape.elements() as u64,
+            ColumnType::Array(DType::I64) => {
+                let most = self.ranges.iter().map(|range| range.end - 1).max();
+                let element = match most.unwrap_or(i64::MAX) {
+                    ..=0xFF => 1,
+                    0x100..=0x7FFF => 2,
+                    0x8000..=0x7FFF_FFFF => 4,
+                    _ => 8,
+                };
+                (self.shape.elements() as u64).saturating_mul(element)
+            }
             ColumnType::Array(dtype) => (self.shape.elements() as u64).saturating_mul(dtype.size() as u64),
             ColumnType::Ragged(_) => 4 + u64::from(self.max_row_bytes),
         }
@@ -54,27 +71,71 @@ impl ColumnLimit {
 pub struct FragmentLimits {
     pub(super) rows: u32,
     pub(super) columns: Vec<ColumnLimit>,
+    pub(super) recurrent: RecurrentShape,
+    /// Of runs whose rows are by policy; then there are no columns of a slot.
+    pub(super) policies: Option<PolicyLimits>,
+}
+
+/// What rows of each policy must look like.
+pub(super) type PolicyLimits = BTreeMap<PolicyId, PolicyLimit>;
+
+/// What rows of a policy must look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PolicyLimit {
+    pub(super) columns: Vec<ColumnLimit>,
+    pub(super) recurrent: RecurrentShape,
+    /// Whether there are no other columns than these and the recurrent states.
+    pub(super) is_exact: bool,
+    /// Agents of one environment, as far as they are known beforehand.
+    agents: u32,
+}
+
+/// The columns that every row has.
+fn columns(spaces: &EnvSpaces) -> Vec<ColumnLimit> {
+    vec![
+        ColumnLimit::of_space(OBS.name(), spaces.observation_type, &spaces.observation),
+        ColumnLimit::of_space(ACTIONS.name(), spaces.action_type, &spaces.action),
+        ColumnLimit::scalar(REWARDS),
+        ColumnLimit::scalar(TERMINATEDS),
+        ColumnLimit::scalar(TRUNCATEDS),
+        ColumnLimit::scalar(ACTION_LOGP),
+        ColumnLimit::scalar(VF_PREDS),
+    ]
 }
 
 /// A slot's entries in the tables, and its state without the environment's snapshot, with some room for that.
 const SLOT_BYTES: u64 = 256;
 
 impl FragmentLimits {
-    /// The limits of a run on an environment with these spaces.
+    /// The limits of a run whose rows have this layout.
     #[must_use]
-    pub fn new(run: &RunSpec, spaces: &EnvSpaces) -> Self {
-        Self {
-            rows: run.rollout_fragment_length,
-            columns: vec![
-                ColumnLimit::of_space(OBS.name(), spaces.observation_type, &spaces.observation),
-                ColumnLimit::of_space(ACTIONS.name(), spaces.action_type, &spaces.action),
-                ColumnLimit::scalar(REWARDS),
-                ColumnLimit::scalar(TERMINATEDS),
-                ColumnLimit::scalar(TRUNCATEDS),
-                ColumnLimit::scalar(ACTION_LOGP),
-                ColumnLimit::scalar(VF_PREDS),
-            ],
+    pub fn new(run: &RunConfig, layout: &FragmentLayout) -> Self {
+        let rows = run.fragment_length();
+        match layout {
+            FragmentLayout::Lane { spaces, recurrent } => {
+                Self { rows, columns: columns(spaces), recurrent: recurrent.clone(), policies: None }
+            }
+            FragmentLayout::Agents(policies) => {
+                let limit = |(id, layout): (&PolicyId, &AgentLayout)| {
+                    let mut columns = columns(&layout.spaces);
+                    let AgentLayout { spaces, recurrent, has_advantages, is_exact, agents } = layout;
+                    columns.push(ColumnLimit::of_space(NEW_OBS.name(), spaces.observation_type, &spaces.observation));
+                    columns.extend([EPS_ID, UNROLL_ID, T, AGENT_INDEX].map(ColumnLimit::scalar));
+                    if *has_advantages {
+                        columns.extend([ADVANTAGES, VALUE_TARGETS].map(ColumnLimit::scalar));
+                    }
+                    let recurrent = recurrent.clone();
+                    (id.clone(), PolicyLimit { columns, recurrent, is_exact: *is_exact, agents: *agents })
+                };
+                let policies = Some(policies.iter().map(limit).collect());
+                Self { rows, columns: Vec::new(), recurrent: RecurrentShape::default(), policies }
+            }
         }
+    }
+
+    /// Limits by policy, of runs whose rows are.
+    pub(super) fn policies(&self) -> Option<&PolicyLimits> {
+        self.policies.as_ref()
     }
 
     /// The same with `infos`: a JSON document of at most so many bytes per row.
@@ -85,7 +146,7 @@ impl FragmentLimits {
             name: INFOS,
             column_type,
             shape: RowShape::SCALAR,
-            range: None,
+            ranges: Vec::new(),
             max_row_bytes,
         });
         self
@@ -97,6 +158,17 @@ impl FragmentLimits {
     /// # Errors
     /// [`TooLarge`] if they cannot: the lease must have fewer slots, or the run shorter fragments.
     pub fn check_lease_of(&self, slots: usize) -> Result<(), TooLarge> {
+        if let Some(policies) = &self.policies {
+            let kind = Kind::AgentUpload;
+            // Next observations, advantages and ids come on top of what every row has.
+            let row_bytes = |limit: &PolicyLimit| {
+                let bytes = limit.columns.iter().map(|column| column.row_bytes().saturating_mul(2));
+                bytes.fold(0, u64::saturating_add).saturating_mul(limit.agents.into())
+            };
+            let step_bytes = policies.values().map(row_bytes).fold(0, u64::saturating_add);
+            let bytes = step_bytes.saturating_mul(self.rows.into()).saturating_mul(slots as u64);
+            return if bytes <= u64::from(kind.body_cap()) { Ok(()) } else { Err(TooLarge { kind, bytes }) };
+        }
         let kind = Kind::FragmentUpload;
         let row_bytes = self.columns.iter().map(ColumnLimit::row_bytes).fold(0, u64::saturating_add);
         let obs_bytes = self
@@ -107,7 +179,11 @@ impl FragmentLimits {
         let cuts = u64::from(self.rows).div_ceil(4) + 1;
         let rows_and_cuts =
             row_bytes.saturating_mul(u64::from(self.rows)).saturating_add(cut_bytes.saturating_mul(cuts));
-        let slot_bytes = rows_and_cuts.saturating_add(SLOT_BYTES);
+        // A sequence begins at each cut, and a row of states is part of the slot's state.
+        let full_sequences = u64::from(self.rows / self.recurrent.max_seq_len);
+        let state_bytes = 4u64.saturating_mul(self.recurrent.width() as u64);
+        let states = state_bytes.saturating_mul(full_sequences + cuts + 1);
+        let slot_bytes = rows_and_cuts.saturating_add(states).saturating_add(SLOT_BYTES);
         let bytes = slot_bytes.saturating_mul(slots as u64);
         if bytes <= u64::from(kind.body_cap()) { Ok(()) } else { Err(TooLarge { kind, bytes }) }
     }

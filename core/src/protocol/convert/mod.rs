@@ -4,6 +4,7 @@
 //! their tables, numbers against their ranges, floats for being finite. What passes needs no more checks; what does
 //! not is an error that names the place. Nothing is allocated by what a message claims, only by what it brings.
 
+mod agent_fragments;
 mod agents;
 mod elements;
 mod fragment;
@@ -17,6 +18,7 @@ mod upload_error;
 mod weights;
 mod weights_reader;
 
+pub use agent_fragments::{agent_fragments, agent_upload};
 pub use agents::{AgentReturn, AgentRowsError, AgentTable, AgentTableError, RowKind};
 pub use elements::ValueFault;
 pub use fragment::slot_fragments;

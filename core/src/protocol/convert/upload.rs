@@ -62,7 +62,10 @@ pub fn fragment_upload(run: u32, lease: LeaseId, fragments: &[SlotFragment]) -> 
         if (fragment.fragment, fragment.weights_version) != (first.fragment, first.weights_version) {
             return Err(EncodeError::Mixed(fragment.slot));
         }
-        if fragment.rows.iter().len() != first.rows.iter().len() {
+        let in_sequences = |batch: &SampleBatch| batch.seq_lens().is_some();
+        if fragment.rows.iter().len() != first.rows.iter().len()
+            || in_sequences(&fragment.rows) != in_sequences(&first.rows)
+        {
             return Err(EncodeError::ColumnCount(fragment.slot));
         }
         push_slot(&mut upload, fragment)?;
@@ -105,7 +108,8 @@ fn push_columns(
     let bytes = fragments.iter().map(|slot| bytes(&slot.rows) + bytes(&slot.final_obs) + 4 * slot.cuts.len()).sum();
     // At once: a buffer that grows is copied several times.
     upload.data.reserve(bytes);
-    for (name, like) in like.iter() {
+    let states: Vec<&str> = like.states().map(|(name, _)| name).collect();
+    for (name, like) in like.iter().filter(|(name, _)| !states.contains(name)) {
         let columns = same_columns(fragments, name, like, |fragment| &fragment.rows)?;
         let mut all = columns.clone();
         if name == OBS.name() {
@@ -132,6 +136,9 @@ fn push_columns(
     append_le(&mut upload.data, &cuts.map(|cut| cut.bootstrap_value).collect::<Vec<f32>>());
     let final_obs = fragments.iter().filter_map(|fragment| fragment.final_obs.column(OBS.name()));
     obs_wire.write(&mut upload.data, &final_obs.collect::<Vec<_>>());
+    for (name, like) in like.states() {
+        WireType::F32.write(&mut upload.data, &same_columns(fragments, name, like, |fragment| &fragment.rows)?);
+    }
     Ok(())
 }
 

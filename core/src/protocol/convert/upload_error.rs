@@ -2,9 +2,10 @@
 
 use super::elements::ValueFault;
 use crate::{
-    batch::BatchError,
+    batch::{BatchError, codec::CodecError},
     column::{ColumnError, ColumnType, RowShape},
     ids::SlotId,
+    prelude::*,
     protocol::UnknownValue,
     sampler::StateError,
 };
@@ -121,6 +122,28 @@ pub enum UploadError {
         column: &'static str,
         /// What is wrong with it.
         source: ColumnError,
+    },
+    /// It holds rows of one agent per slot where the run has several, or the other way round, or rows in another layout.
+    #[error("the upload's rows are not of the layout that the run's rows have")]
+    OtherKind,
+    /// The rows of a slot are not where the table says.
+    #[error("the rows of slot {0} are missing")]
+    NoRows(SlotId),
+    /// The rows of a slot cannot be read.
+    #[error("slot {slot}: {source}")]
+    BadRows {
+        /// The slot.
+        slot: SlotId,
+        /// What is wrong with them.
+        source: Box<CodecError>,
+    },
+    /// Rows of a policy that the run does not have.
+    #[error("slot {slot} has rows of policy {policy:?}, which the run does not have")]
+    UnknownPolicy {
+        /// The slot.
+        slot: SlotId,
+        /// The policy.
+        policy: String,
     },
     /// The columns do not make a batch.
     #[error(transparent)]

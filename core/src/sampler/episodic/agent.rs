@@ -1,10 +1,8 @@
 //! One agent of an episode: what it saw, what it chose, and the rows that come of it.
 
-use super::{
-    options::RecordColumns,
-    rows::{RowBuffer, elements, fitting, view_row},
-    wants::{COLUMNS, Wants},
-};
+use serde::{Deserialize, Serialize};
+
+use super::lane::Round;
 use crate::{
     action::ActionTransform,
     batch::{
@@ -16,14 +14,17 @@ use crate::{
     ids::{AgentId, PolicyId},
     policy::{Policy, PolicyEntry},
     prelude::*,
-    preprocess::{PreprocessError, Preprocessor},
-    sampler::SampleError,
-    space::{PointError, Space},
-    view::{AgentCollector, FragmentViews, Row, TrajectoryStart, ViewError},
+    sampler::{
+        RecordColumns, SampleError, SamplerOptions, preprocessor_of,
+        rows::{RowBuffer, elements, fitting, preprocess, view_row},
+        wants::{COLUMNS, Wants},
+    },
+    space::PointError,
+    view::{AgentCollector, CollectorState, FragmentViews, Row, TrajectoryStart, ViewError},
 };
 
 /// An action, and what the policy said when it chose it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Choice {
     pub(super) action: RowBuffer,
     pub(super) logp: f32,
@@ -72,6 +73,23 @@ pub(super) struct Agent {
     infos: Vec<Vec<u8>>,
 }
 
+/// What the rest of an agent's episode depends on, between two fragments.
+#[derive(Serialize, Deserialize)]
+pub(super) struct AgentState {
+    training_enabled: bool,
+    /// `None` for an agent whose episode has ended.
+    live: Option<LiveAgent>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LiveAgent {
+    obs: RowBuffer,
+    state: Vec<f32>,
+    /// The choice whose reward has not come; an agent that acts next has none.
+    choice: Option<Choice>,
+    collector: CollectorState,
+}
+
 /// Who an agent is.
 pub(super) struct Identity {
     pub(super) id: AgentId,
@@ -81,13 +99,10 @@ pub(super) struct Identity {
 }
 
 impl Agent {
-    pub(super) fn new(
-        who: Identity,
-        policy: &dyn Policy,
-        record: RecordColumns,
-        normalize_actions: bool,
-        clip_actions: bool,
-    ) -> Result<Self, ViewError> {
+    /// An agent that has not observed anything, under a policy of the worker.
+    pub(super) fn of(who: Identity, round: &mut Round<'_, '_>) -> Result<Self, SampleError> {
+        let SamplerOptions { record, normalize_actions, clip_actions, .. } = *round.options;
+        let policy = &*round.host.policies.get_mut(&who.policy)?.policy;
         let Identity { id, index, policy: policy_id, spaces } = who;
         let wants = Wants::of(policy, record);
         let state = wants.initial_state(policy);
@@ -111,6 +126,53 @@ impl Agent {
             record,
             infos: Vec::new(),
         })
+    }
+
+    /// Its state between two fragments; `acts` tells that it acts next.
+    pub(super) fn snapshot(&self, acts: bool) -> AgentState {
+        let live = (!self.done && self.started).then(|| LiveAgent {
+            obs: self.obs.clone(),
+            state: self.state.clone(),
+            choice: (!acts).then(|| self.choice.clone()),
+            collector: self.collector.state(),
+        });
+        AgentState { training_enabled: self.training_enabled, live }
+    }
+
+    /// Continues an episode from a state, which may come from any peer; `start` is where its trajectory begins, but for the
+    /// step. Returns false for one that is not its own.
+    #[must_use]
+    pub(super) fn restore(&mut self, state: AgentState, start: TrajectoryStart, acts: bool) -> bool {
+        self.training_enabled = state.training_enabled;
+        let Some(LiveAgent { obs, state, choice, collector }) = state.live else {
+            (self.started, self.done) = (true, true);
+            return !acts;
+        };
+        let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
+        let chosen = choice.as_ref().is_none_or(|choice| {
+            choice.action.all().dtype() == self.spaces.action_type
+                && choice.action.len() == self.action_shape.elements()
+                && choice.state.len() == self.state.len()
+                && choice.dist_inputs.len() == self.wants.dist_inputs()
+                && choice.action.all().first_not_finite().is_none()
+                && [choice.logp, choice.vf_pred].iter().all(|value| value.is_finite())
+                && finite(&choice.state)
+                && finite(&choice.dist_inputs)
+        });
+        let sound = chosen
+            && choice.is_none() == acts
+            && state.len() == self.state.len()
+            && finite(&state)
+            && collector.is_of(start)
+            // An observation function may have made another row of it than the environment gives.
+            && obs.len() > 0
+            && obs.all().first_not_finite().is_none();
+        if !sound {
+            return false;
+        }
+        self.obs_shape = fitting(self.spaces.observation.shape(), obs.len());
+        (self.obs, self.state, self.choice, self.started) = (obs, state, choice.unwrap_or_default(), true);
+        self.collector.restore(collector)
     }
 
     /// Rows that wait to be postprocessed.
@@ -137,14 +199,17 @@ impl Agent {
 
     /// Takes a new observation: preprocessed, then filtered.
     pub(super) fn observe(&mut self, raw: RowsRef<'_>, entry: &mut PolicyEntry) -> Result<(), SampleError> {
-        let shape = match &entry.preprocessor {
-            // Rows of compound spaces are flat already.
-            Some(preprocessor) if !matches!(preprocessor.space(), Space::Tuple(_) | Space::Dict(_)) => {
-                preprocess(preprocessor, raw, &mut self.obs)
-                    .map_err(|source| SampleError::Preprocess { agent: self.id.clone(), source })?;
+        let shape = match preprocessor_of(entry) {
+            Some(preprocessor) => {
+                self.obs.start(DType::F32);
+                self.obs.resize(preprocessor.output_len());
+                if let RowsMut::F32(out) = self.obs.all_mut() {
+                    preprocess(preprocessor, raw, out)
+                        .map_err(|source| SampleError::Preprocess { agent: self.id.clone(), source })?;
+                }
                 preprocessor.output_shape()
             }
-            _ => {
+            None => {
                 self.obs.set(raw);
                 self.spaces.observation.shape()
             }
@@ -283,19 +348,5 @@ impl Agent {
     pub(super) fn sent_action(&self, sent: &mut RowBuffer) -> Result<(), PointError> {
         sent.set(self.choice.action.all());
         sent.transform(self.transform, &self.spaces.action)
-    }
-}
-
-fn preprocess(preprocessor: &Preprocessor, raw: RowsRef<'_>, out: &mut RowBuffer) -> Result<(), PreprocessError> {
-    out.start(DType::F32);
-    out.resize(preprocessor.output_len());
-    let RowsMut::F32(out) = out.all_mut() else { return Ok(()) };
-    match raw {
-        RowsRef::F32(row) => preprocessor.transform_row(row, out),
-        RowsRef::F64(row) => preprocessor.transform_row(row, out),
-        RowsRef::I32(row) => preprocessor.transform_row(row, out),
-        RowsRef::I64(row) => preprocessor.transform_row(row, out),
-        RowsRef::U8(row) => preprocessor.transform_row(row, out),
-        RowsRef::Bool(row) => preprocessor.transform_row(row, out),
     }
 }

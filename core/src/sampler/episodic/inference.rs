@@ -1,13 +1,13 @@
 //! One call per policy for all agents that act under it.
 
-use super::{agent::Agent, lane::Lane, rows::RowBuffer};
+use super::{agent::Agent, lane::Lane};
 use crate::{
     column::DType,
     env::Moment,
     ids::PolicyId,
     policy::{ActionInput, ActionOutput, PolicyError},
     prelude::*,
-    sampler::{SampleError, SamplerHost},
+    sampler::{SampleError, SamplerHost, rows::RowBuffer},
 };
 
 /// The agents that wait for actions, by policy.

@@ -4,23 +4,18 @@ mod agent;
 mod builder;
 mod inference;
 mod lane;
-mod options;
 mod perf;
-mod rows;
 #[cfg(test)]
 mod tests;
 mod trajectory;
-mod wants;
 
-pub use options::{EpisodicOptions, RecordColumns};
-pub(crate) use rows::RowBuffer;
-
+pub(crate) use self::lane::state::is_agent_state;
 use self::{
     inference::Inference,
     lane::{Lane, Round},
     perf::{Stopwatch, lap},
 };
-use super::{Budget, SampleError, SamplerHost, SamplerInput};
+use super::{Budget, SampleError, SamplerHost, SamplerInput, SamplerOptions, rows::RowBuffer};
 use crate::{
     batch::AnyBatch,
     env::{BaseEnv, EnvActions, EnvError, News, SubEnv, for_each_sub_env, multi_agent::Turn},
@@ -55,10 +50,9 @@ use crate::{
 /// use rollmesh_core::{
 ///     callbacks::{CallbackList, PolicyMappingFn, WorkerInfo},
 ///     env::{EnvContext, EnvMaker, EnvRegistry, EnvStart, InProcess},
-///     ids::{PolicyId, SlotId},
+///     ids::{HomeIndex, PolicyId, SlotId},
 ///     policy::{PolicyMap, RandomPolicy},
-///     run::HomeIndex,
-///     sampler::{Episodic, EpisodicOptions, SamplerHost, SamplerInput as _},
+///     sampler::{Episodic, SamplerOptions, SamplerHost, SamplerInput as _},
 ///     time::Micros,
 /// };
 ///
@@ -68,7 +62,7 @@ use crate::{
 /// let start = EnvStart { slot: SlotId(0), episode: 0, context };
 /// let envs = InProcess::new(EnvMaker::multi_agent(spec), vec![start], 7)?;
 ///
-/// let options = EpisodicOptions { fragment_length: 20, single_agent: false, ..EpisodicOptions::new(vec![(SlotId(0), 0)]) };
+/// let options = SamplerOptions { fragment_length: 20, single_agent: false, ..SamplerOptions::new(vec![(SlotId(0), 0)]) };
 /// let mut sampler = Episodic::new(options, Box::new(envs))?;
 /// let mut policies = PolicyMap::single(Box::new(RandomPolicy::new(3, 7)));
 /// let mapping: PolicyMappingFn = std::sync::Arc::new(|_agent, _episode, _worker, _rng| PolicyId::DEFAULT);
@@ -88,7 +82,7 @@ use crate::{
 /// ```
 #[doc(alias("SyncSampler", "EnvRunnerV2"))]
 pub struct Episodic {
-    options: EpisodicOptions,
+    options: SamplerOptions,
     env: Box<dyn BaseEnv>,
     lanes: Vec<Lane>,
     mapping: Streams,
@@ -113,7 +107,8 @@ pub struct Episodic {
 #[derive(Debug)]
 enum Output {
     Metrics(Box<RolloutMetrics>),
-    Batch(AnyBatch),
+    /// With the environment that it is of.
+    Batch(usize, AnyBatch),
 }
 
 /// What a step has come to.
@@ -130,7 +125,7 @@ impl Episodic {
     ///
     /// # Errors
     /// [`EnvError::WrongLength`] unless there is one slot per environment, and at least one.
-    pub fn new(options: EpisodicOptions, env: Box<dyn BaseEnv>) -> Result<Self, SampleError> {
+    pub fn new(options: SamplerOptions, env: Box<dyn BaseEnv>) -> Result<Self, SampleError> {
         let (wanted, found) = (env.num_envs(), options.slots.len());
         if wanted == 0 || wanted != found {
             return Err(EnvError::WrongLength { what: "slots", wanted: wanted.max(1), found }.into());
@@ -158,7 +153,7 @@ impl Episodic {
 
     /// The settings.
     #[must_use]
-    pub fn options(&self) -> &EpisodicOptions {
+    pub fn options(&self) -> &SamplerOptions {
         &self.options
     }
 
@@ -185,7 +180,7 @@ impl Episodic {
     #[must_use]
     pub fn held_env_steps(&self) -> usize {
         let ready = self.outputs.iter().map(|output| match output {
-            Output::Batch(batch) => batch.env_steps(),
+            Output::Batch(_, batch) => batch.env_steps(),
             Output::Metrics(_) => 0,
         });
         ready.chain(self.lanes.iter().map(Lane::held_env_steps)).sum()
@@ -193,13 +188,56 @@ impl Episodic {
 
     /// The next batch that is ready, if there is one.
     pub fn take(&mut self) -> Option<AnyBatch> {
+        self.take_of_env().map(|(_, batch)| batch)
+    }
+
+    /// The next batch that is ready, and the index of its environment.
+    pub(crate) fn take_of_env(&mut self) -> Option<(usize, AnyBatch)> {
         while let Some(output) = self.outputs.pop_front() {
             match output {
                 Output::Metrics(metrics) => self.metrics.push(*metrics),
-                Output::Batch(batch) => return Some(batch),
+                Output::Batch(env, batch) => return Some((env, batch)),
             }
         }
         None
+    }
+
+    /// Begins the episodes of environments that have none, and waits for their first observations, without a step of the
+    /// others: afterwards all environments wait for actions that can.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub(crate) fn begin_episodes(&mut self, host: &mut SamplerHost<'_>) -> Result<(), SampleError> {
+        while self.lanes.iter().any(Lane::is_beginning) {
+            self.open(host)?;
+            let mut news = core::mem::take(&mut self.news);
+            let polled = if news.entries().is_empty() { self.env.poll(&mut news) } else { Ok(()) };
+            let begun = polled.map_err(SampleError::from).and_then(|()| self.process(&mut news, host));
+            self.news = news;
+            begun?;
+        }
+        Ok(())
+    }
+
+    /// The state of an environment's slot between two fragments; `None` in the middle of one, and for environments that
+    /// cannot be brought back.
+    pub(crate) fn lane_state(&self, env: usize) -> Option<Vec<u8>> {
+        self.lanes.get(env)?.encode_state(self.env.as_ref())
+    }
+
+    /// Continues the episode of a slot from a state, which may come from any peer. The environment has not been polled.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`]; those of the environment and of the policies.
+    pub(crate) fn restore_lane(
+        &mut self,
+        env: usize,
+        state: &[u8],
+        host: &mut SamplerHost<'_>,
+    ) -> Result<(), SampleError> {
+        let num_envs = self.lanes.len();
+        let (lanes, mut round) = self.parts(host);
+        lanes.get_mut(env).ok_or(EnvError::NoSuchLane { lane: env, num_envs })?.restore(state, &mut round)
     }
 
     /// Answers what the last round brought, and waits for news. So whatever changes between two calls, weights above all,
@@ -385,7 +423,7 @@ impl SamplerInput for Episodic {
             return Err(EnvError::BadSnapshot(state.len()).into());
         }
         for output in self.outputs.drain(..) {
-            if let Output::Batch(batch) = output {
+            if let Output::Batch(_, batch) = output {
                 self.losses.env_steps += batch.env_steps() as u64;
                 self.losses.agent_steps += batch.agent_steps() as u64;
             }

@@ -3,7 +3,6 @@
 use super::{
     agent::Agent,
     lane::{Lane, Round},
-    rows::RowBuffer,
 };
 use crate::{
     batch::{REWARDS, SampleBatch, TERMINATEDS},
@@ -12,7 +11,7 @@ use crate::{
     policy::{Policy, PolicyError, Postprocessing},
     postprocess::{compute_advantages, last_r},
     prelude::*,
-    sampler::{RewardClipping, SampleError},
+    sampler::{SampleError, rows::RowBuffer},
     view::drop_unused_for_training,
 };
 
@@ -71,7 +70,9 @@ impl Lane {
                 Postprocessing::None | Postprocessing::Custom => 0.0,
             };
             let mut raw = agent.build(unroll_id)?;
-            clip(&mut raw, round.options.clip_rewards)?;
+            if round.options.clip_rewards.is_on() {
+                round.options.clip_rewards.clip(raw.get_mut(REWARDS)?);
+            }
             pieces.push(Piece { place, raw, bootstrap });
         }
         Ok(pieces)
@@ -114,34 +115,4 @@ fn value(agent: &Agent, policy: &mut dyn Policy) -> Result<f32, SampleError> {
     let failed = |source| SampleError::Policy { id: agent.policy.clone(), source };
     policy.compute_values(obs.all(), agent.state(), &mut value).map_err(failed)?;
     Ok(value[0])
-}
-
-fn clip(batch: &mut SampleBatch, clipping: RewardClipping) -> Result<(), SampleError> {
-    // Zero and NaN stay.
-    let clip: &dyn Fn(f32) -> f32 = match clipping {
-        RewardClipping::Auto | RewardClipping::Off => return Ok(()),
-        RewardClipping::Sign => &|r| {
-            if r > 0.0 {
-                1.0
-            } else if r < 0.0 {
-                -1.0
-            } else {
-                r
-            }
-        },
-        RewardClipping::Limit(limit) => {
-            let limit = limit as f32;
-            &move |r| {
-                if r > limit {
-                    limit
-                } else if r < -limit {
-                    -limit
-                } else {
-                    r
-                }
-            }
-        }
-    };
-    batch.get_mut(REWARDS)?.iter_mut().for_each(|reward| *reward = clip(*reward));
-    Ok(())
 }

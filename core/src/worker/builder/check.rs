@@ -5,7 +5,7 @@ use crate::{
     filter::FilterKind,
     ids::PolicyId,
     prelude::*,
-    run::{RunSpec, SpecError},
+    run::{RunConfig, RunConfigError},
     worker::{
         PoliciesToTrain, SetupError, WorkerPlace,
         config::{CountStepsBy, Horizon, InputEvaluation, RewardClipping},
@@ -19,7 +19,6 @@ impl RolloutWorkerBuilder {
         let config = &self.config;
         let legacy = config.horizon_means != Horizon::Truncated;
         let evaluates = |by| config.input_evaluation.contains(&by);
-        let estimates = config.input_evaluation.iter().any(|by| by.estimator().is_some());
         let has_legacy = |by: &InputEvaluation| {
             matches!(by, InputEvaluation::Is | InputEvaluation::Wis | InputEvaluation::Simulation)
         };
@@ -57,8 +56,8 @@ impl RolloutWorkerBuilder {
                 "input_evaluation 'simulation' samples beside another input: name that as input, or leave it out",
             ),
             (
-                estimates && !self.has_only_default_policy(),
-                "input_evaluation judges a single policy: leave all but 'simulation' out where there are several",
+                self.q_model.is_some() && !self.has_only_default_policy(),
+                "a q_model is the default policy's: let the registry make one for each where there are several policies",
             ),
             (
                 config.legacy_step_estimates && !config.input_evaluation.iter().all(has_legacy),
@@ -131,7 +130,7 @@ impl RolloutWorkerBuilder {
         let capacity = u32::try_from(config.policy_map_capacity).unwrap_or(u32::MAX);
         let numbers = [
             ("num_envs", Some(config.num_envs), WorkerPlace::MAX_ENVS),
-            ("rollout_fragment_length", Some(self.fragment_length()), RunSpec::MAX_FRAGMENT_LENGTH),
+            ("rollout_fragment_length", Some(self.fragment_length()), RunConfig::MAX_FRAGMENT_LENGTH),
             ("train_batch_size", Some(config.train_batch_size), u32::MAX),
             ("horizon", config.horizon, u32::MAX),
             ("dataset_shards", config.dataset_shards, u32::MAX),
@@ -140,7 +139,7 @@ impl RolloutWorkerBuilder {
         ];
         for (what, found, max) in numbers {
             if let Some(found) = found.filter(|found| *found == 0 || *found > max) {
-                return Err(SpecError::OutOfRange { what, max, found }.into());
+                return Err(RunConfigError::range(what, found, format!("from 1 to {max}")).into());
             }
         }
         let place = self.place;

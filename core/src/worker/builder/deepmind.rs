@@ -11,11 +11,9 @@ use crate::{
     kernels::Kernels,
     prelude::*,
     preprocess::image::Size,
+    run::{PreprocessorPref, RolloutConfig},
     space::Space,
 };
-
-/// Settings of a model that are for the game's wrappers and not for the policy.
-pub(super) const WRAPPER_SETTINGS: [&str; 2] = ["dim", "framestack"];
 
 /// The most pixels in a row or column, and the most pictures that are seen together.
 const MAX_DIM: u16 = 1_024;
@@ -50,23 +48,30 @@ pub(super) fn options(model: &Config, env: &str) -> Result<DeepMindOptions, Conf
 }
 
 impl EnvSpec {
-    /// The environment as a worker with the usual preprocessing sees it: a game with a coloured screen in DeepMind's
-    /// wrappers, with `dim` and `framestack` of a model's settings; any other as it is.
+    /// The environment as a worker of this configuration sees it: with [`PreprocessorPref::DeepMind`] a game with a coloured
+    /// screen in DeepMind's wrappers, with `dim` and `framestack` of the model's settings; any other as it is.
     ///
     /// # Errors
     /// As [`make`](Self::make); [`EnvError::Config`] for settings of the wrappers that make no sense.
-    pub fn preprocessed(&self, context: &EnvContext, model: &Config) -> Result<Self, EnvError> {
-        if !is_game(&self.spaces_in(context)?) {
-            return Ok(self.clone());
+    pub fn preprocessed(&self, context: &EnvContext, config: &RolloutConfig) -> Result<Self, EnvError> {
+        let wrapped = self.in_wrappers(&self.spaces_in(context)?, config)?;
+        Ok(wrapped.unwrap_or_else(|| self.clone()))
+    }
+
+    /// [`preprocessed`](Self::preprocessed), for an environment of these spaces; none if it stays as it is.
+    ///
+    /// # Errors
+    /// [`EnvError::Config`] as there.
+    pub(crate) fn in_wrappers(&self, spaces: &EnvSpaces, config: &RolloutConfig) -> Result<Option<Self>, EnvError> {
+        if config.preprocessor_pref != PreprocessorPref::DeepMind || !is_game(spaces) {
+            return Ok(None);
         }
-        let options = options(model, &self.name).map_err(EnvError::Config)?;
-        let EnvSource::Single { factory, .. } = EnvSource::of_spec(self).wrapped(options) else {
-            return Ok(self.clone());
-        };
+        let options = options(&config.model_config, &self.name).map_err(EnvError::Config)?;
+        let EnvSource::Single { factory, .. } = EnvSource::of_spec(self).wrapped(options) else { return Ok(None) };
         let mut wrapped = Self::fallible(self.name.clone(), move |contexts, kernels| factory(contexts, kernels));
         (wrapped.max_episode_steps, wrapped.reward_threshold) = (self.max_episode_steps, self.reward_threshold);
         wrapped.settings.clone_from(&self.settings);
-        Ok(wrapped)
+        Ok(Some(wrapped))
     }
 }
 

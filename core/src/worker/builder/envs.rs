@@ -102,6 +102,24 @@ impl RolloutWorkerBuilder {
     }
 }
 
+/// Agents, of those that are known beforehand, that the mapping gives a policy in a first episode.
+pub(super) fn agents_of_policy(
+    env: &dyn BaseEnv,
+    policy: &PolicyId,
+    mapping: &PolicyMappingFn,
+    info: &WorkerInfo,
+    seed: u64,
+) -> Vec<AgentId> {
+    let streams = Streams::new(seed, Purpose::Mapping);
+    let episode = Episode::new(0, SlotId(0), 0);
+    let is_mapped = |index: usize, agent: &AgentId| {
+        let mut rng = streams.at(SlotId(0), 0, 0, index as u16);
+        mapping(agent, &episode, info, &mut rng) == *policy
+    };
+    let agents = env.agents().into_iter().enumerate();
+    agents.filter(|(index, agent)| is_mapped(*index, agent)).map(|(_, agent)| agent).collect()
+}
+
 /// Spaces of the agents that the mapping gives a policy in a first episode, if there are any and they are the same.
 /// A mapping that gives it none of them, by chance or since its agents come later, says nothing: where all agents have
 /// the same spaces, these are the policy's too.
@@ -112,21 +130,13 @@ pub(super) fn spaces_of_policy(
     info: &WorkerInfo,
     seed: u64,
 ) -> Result<Option<EnvSpaces>, SetupError> {
-    let streams = Streams::new(seed, Purpose::Mapping);
-    let episode = Episode::new(0, SlotId(0), 0);
-    let agents = env.agents();
-    let is_mapped = |(index, agent): (usize, &AgentId)| {
-        let mut rng = streams.at(SlotId(0), 0, 0, index as u16);
-        mapping(agent, &episode, info, &mut rng) == *policy
-    };
-    let mut mapped: Vec<&AgentId> =
-        agents.iter().enumerate().filter(|(i, a)| is_mapped((*i, a))).map(|(_, a)| a).collect();
+    let mut mapped = agents_of_policy(env, policy, mapping, info, seed);
     let nobody = mapped.is_empty();
     if nobody {
-        mapped = agents.iter().collect();
+        mapped = env.agents();
     }
     let mut found: Option<(&AgentId, EnvSpaces)> = None;
-    for agent in mapped {
+    for agent in &mapped {
         match (&found, env.spaces(agent)) {
             (None, Some(spaces)) => found = Some((agent, spaces)),
             (Some((one, known)), Some(spaces)) if *known != spaces => {

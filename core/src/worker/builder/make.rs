@@ -2,16 +2,16 @@
 
 use super::{
     AsyncSampling, EnvSource, NewPolicy, Recipe, RolloutWorkerBuilder, Workshop,
-    deepmind::WRAPPER_SETTINGS,
     sampler::{Envs, Made},
 };
 use crate::{
-    callbacks::{CallbackList, Callbacks as _, PolicyMappingFn, WorkerInfo},
+    callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
     ids::PolicyId,
     policy::{MemoryStore, PolicyEntry, PolicyMap, PolicyMapLimits},
     prelude::*,
     worker::{
         Registry, RolloutWorker, SetupError,
+        config::PreprocessorPref,
         rollout::{Parts, PoliciesToTrain, Source},
     },
 };
@@ -25,31 +25,14 @@ impl RolloutWorkerBuilder {
         self.check()?;
         let mut callbacks = self.make_callbacks()?;
         let (policy_mapping_fn, mapping_name) = self.mapping()?;
-        let observation_fn = match (&self.observation_fn, &self.config.observation_fn) {
-            (Some(given), _) => Some(given.clone()),
-            (None, Some(name)) => Some(self.registry.observation_fn(name)?.clone()),
-            (None, None) => None,
-        };
-        let model = self.config.model_config.clone();
+        let observation_fn = self.observation_function()?;
         let info = self.info();
         let contexts = self.contexts();
-        let plain = callbacks.is_empty() && observation_fn.is_none() && self.maps_to_default();
+        let plain = callbacks.is_empty() && observation_fn.is_none();
         let made = self.make_envs(&contexts, plain)?;
         let contexts = made.fitting(contexts)?;
         let single_agent = made.is_single_agent();
-        // Those of a game's wrappers are no settings of a policy.
-        self.config.model_config = self.config.model_config.clone().without(&WRAPPER_SETTINGS);
-        let workshop = Workshop {
-            kinds: self.registry.policies.clone(),
-            shared: self.config.shared_policy_config(),
-            filter: self.config.observation_filter,
-            pref: made.pref,
-            normalize_actions: self.config.normalize_actions,
-            seed: self.seed(),
-            kernels: self.kernels,
-            place: self.place,
-        };
-        self.config.model_config = model;
+        let workshop = self.workshop(made.pref);
         let (mut policies, recipes) = self.make_policies(&workshop, &made, &policy_mapping_fn, &info)?;
         let mut made = self.settle(made, &contexts, &mut policies)?;
         self.look_at_envs(&mut made.envs, &contexts, &info, &mut callbacks)?;
@@ -59,7 +42,7 @@ impl RolloutWorkerBuilder {
         let policies_to_train = self.trained();
         let has_envs = !matches!(made.envs, Envs::None);
         let limit = made.source.as_ref().and_then(EnvSource::limit);
-        let mut source = self.make_sampler(made, limit, single_agent)?;
+        let mut source = self.make_sampler(made, limit, single_agent, &mut policies)?;
         if let Some(setting) = self.wants_a_thread()
             && let Some(sampler) = core::mem::replace(&mut source, Source::None).into_sampler()
         {
@@ -95,7 +78,7 @@ impl RolloutWorkerBuilder {
             policies_to_train,
             observation_fn,
             callbacks,
-            q_model: self.q_model,
+            q_models: self.q_model.into_iter().map(|model| (PolicyId::DEFAULT, model)).collect(),
             legacy_estimators: BTreeMap::new(),
             clock: self.clock,
             host: self.host,
@@ -105,7 +88,30 @@ impl RolloutWorkerBuilder {
         }))
     }
 
-    fn info(&self) -> WorkerInfo {
+    /// What makes policies for environments whose observations are preprocessed so.
+    pub(super) fn workshop(&self, pref: PreprocessorPref) -> Workshop {
+        Workshop {
+            kinds: self.registry.policies.clone(),
+            shared: self.config.network_config(),
+            filter: self.config.observation_filter,
+            pref,
+            normalize_actions: self.config.normalize_actions,
+            seed: self.seed(),
+            kernels: self.kernels,
+            place: self.place,
+            whole_batches: false,
+        }
+    }
+
+    pub(super) fn observation_function(&self) -> Result<Option<ObservationFn>, SetupError> {
+        match (&self.observation_fn, &self.config.observation_fn) {
+            (Some(given), _) => Ok(Some(given.clone())),
+            (None, Some(name)) => Ok(Some(self.registry.observation_fn(name)?.clone())),
+            (None, None) => Ok(None),
+        }
+    }
+
+    pub(super) fn info(&self) -> WorkerInfo {
         WorkerInfo {
             worker_index: self.place.worker_index,
             num_workers: self.place.num_workers,
@@ -114,7 +120,7 @@ impl RolloutWorkerBuilder {
         }
     }
 
-    fn make_callbacks(&mut self) -> Result<CallbackList, SetupError> {
+    pub(super) fn make_callbacks(&mut self) -> Result<CallbackList, SetupError> {
         let mut list = CallbackList::new();
         let shared = self.config.shared_policy_config();
         for name in &self.config.callbacks {
@@ -130,7 +136,7 @@ impl RolloutWorkerBuilder {
     }
 
     /// The mapping function, with its name if it has one.
-    fn mapping(&self) -> Result<(PolicyMappingFn, Option<String>), SetupError> {
+    pub(super) fn mapping(&self) -> Result<(PolicyMappingFn, Option<String>), SetupError> {
         match (&self.policy_mapping_fn, &self.config.policy_mapping_fn) {
             (Some(given), _) => Ok((given.clone(), None)),
             (None, Some(name)) => {
@@ -142,7 +148,7 @@ impl RolloutWorkerBuilder {
     }
 
     /// Whether it is known that every agent gets the default policy.
-    fn maps_to_default(&self) -> bool {
+    pub(super) fn maps_to_default(&self) -> bool {
         self.policy_mapping_fn.is_none()
             && self.config.policy_mapping_fn.as_ref().is_none_or(|name| name == Registry::DEFAULT_MAPPING)
     }

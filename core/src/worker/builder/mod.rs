@@ -1,9 +1,12 @@
 //! Setting a worker up: by names that can be written down, by closures and objects, or by both.
 
+mod assign;
+mod capability;
 mod check;
 mod deepmind;
 mod envs;
 mod input;
+mod lease;
 mod make;
 mod policies;
 mod remote;
@@ -15,11 +18,14 @@ mod tests;
 mod workshop;
 
 pub use crate::env::ValidateEnv;
+pub use capability::NeedsEpisodic;
 pub use policies::{NewPolicy, PolicyClass};
 pub use remote::RemoteEnvSpec;
 pub use shell::{AsyncSampling, HostFacts, MovedEnvs, MovedSampler, RemoteEnvs, Shell};
 
 pub(super) use input::Opened;
+pub use lease::LearningParts;
+pub(super) use lease::{LeaseHost, LeaseParts};
 pub(super) use workshop::{Recipe, Workshop};
 
 use super::{Registry, RolloutConfig, SetupError, WorkerPlace, rollout::PoliciesToTrain};
@@ -54,8 +60,8 @@ pub enum SamplerChoice {
     /// The fast one where it can.
     #[default]
     Auto,
-    /// All environments step together: single agents without memory, in fragments of equal length, whose rows go to the
-    /// policy as they are. Anything else is a [`SetupError::Conflict`].
+    /// All environments step together: single agents in fragments of equal length. What else it needs is
+    /// [`SetupError::NeedsEpisodic`].
     Lockstep,
     /// Every episode is built for itself: everything can be sampled.
     Episodic,

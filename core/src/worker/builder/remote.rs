@@ -6,11 +6,10 @@ use super::{EnvSource, RolloutWorkerBuilder, deepmind};
 use crate::{
     config::Config,
     env::{BaseEnv as _, EnvContext, EnvMaker, EnvStart, InProcess},
-    ids::{AgentId, SlotId},
+    ids::{AgentId, HomeIndex, SlotId},
     kernels::Kernels,
     prelude::*,
-    run::HomeIndex,
-    worker::{RegisteredEnv, Registry, SetupError, config::PreprocessorPref},
+    worker::{RegisteredEnv, Registry, RolloutConfig, SetupError, config::PreprocessorPref},
 };
 
 /// A sub-environment that is to run in another process of the same program: everything of it that can be written down. Code
@@ -56,6 +55,22 @@ pub struct RemoteEnvSpec {
 }
 
 impl RemoteEnvSpec {
+    /// The environment that a configuration names, for such a start.
+    pub(super) fn of(config: &RolloutConfig, start: &EnvStart, seed: u64) -> Self {
+        let EnvStart { slot, context, .. } = start;
+        Self {
+            env: config.env.clone().unwrap_or_default(),
+            env_config: context.config.clone(),
+            worker_index: context.home.worker_index,
+            vector_index: context.home.vector_index,
+            num_workers: context.num_workers,
+            recreated_worker: context.recreated_worker,
+            slot: *slot,
+            seed,
+            deepmind: (config.preprocessor_pref == PreprocessorPref::DeepMind).then(|| config.model_config.clone()),
+        }
+    }
+
     /// Where it is in its slot's life when it is made, and what it is told.
     #[must_use]
     pub fn start(&self) -> EnvStart {
@@ -109,20 +124,10 @@ impl RemoteEnvSpec {
 impl RolloutWorkerBuilder {
     /// What other processes must know to make these sub-environments.
     pub(super) fn remote_specs(&self, contexts: &[EnvContext]) -> Vec<RemoteEnvSpec> {
-        let config = &self.config;
-        let wraps = config.preprocessor_pref == PreprocessorPref::DeepMind;
         let spec = |context: &EnvContext| {
-            Some(RemoteEnvSpec {
-                env: config.env.clone()?,
-                env_config: context.config.clone(),
-                worker_index: context.home.worker_index,
-                vector_index: context.home.vector_index,
-                num_workers: context.num_workers,
-                recreated_worker: context.recreated_worker,
-                slot: self.place.slot(config.num_envs, context.home.vector_index)?,
-                seed: self.seed(),
-                deepmind: wraps.then(|| config.model_config.clone()),
-            })
+            let slot = self.place.slot(self.config.num_envs, context.home.vector_index)?;
+            let start = EnvStart { slot, episode: 0, context: context.clone() };
+            Some(RemoteEnvSpec::of(&self.config, &start, self.seed()))
         };
         contexts.iter().filter_map(spec).collect()
     }

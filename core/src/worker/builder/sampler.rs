@@ -1,22 +1,20 @@
 //! Environments, and the sampler that fits them.
 
 use super::{
-    EnvSource, MovedEnvs, RemoteEnvs, RolloutWorkerBuilder, SamplerChoice, conflict, deepmind, envs::spaces_of_policy,
+    EnvSource, MovedEnvs, NeedsEpisodic, RemoteEnvs, RolloutWorkerBuilder, SamplerChoice,
+    capability::lanes_need_episodic,
+    conflict, deepmind,
+    envs::{agents_of_policy, spaces_of_policy},
 };
 use crate::{
-    action::ActionTransform,
     callbacks::{CallbackList, Callbacks as _, PolicyMappingFn, WorkerInfo},
     env::{AnyVectorEnv, BaseEnv, EnvContext, EnvSpaces, SubEnv, for_each_sub_env},
-    filter::{Filter, FilterKind},
     ids::{AgentId, PolicyId},
-    policy::{PolicyMap, Postprocessing},
+    policy::PolicyMap,
     prelude::*,
-    sampler::{BatchMode, CountStepsBy, Episodic, EpisodicOptions, RewardClipping},
+    sampler::{Episodic, RewardClipping, SamplerOptions},
     time::Micros,
-    worker::{
-        SetupError, WorkerPlace, config::PreprocessorPref, lane_set::takes_actions, lockstep::LockstepSampler,
-        rollout::Source,
-    },
+    worker::{SetupError, WorkerPlace, config::PreprocessorPref, lockstep::LockstepSampler, rollout::Source},
 };
 
 /// The environments of a worker.
@@ -32,14 +30,17 @@ pub(super) struct Made {
     pub(super) source: Option<EnvSource>,
     pub(super) pref: PreprocessorPref,
     pub(super) clip_rewards: RewardClipping,
+    /// Why lanes in lockstep cannot sample it, as far as the settings say.
+    pub(super) needs_episodic: Option<NeedsEpisodic>,
 }
 
 impl RolloutWorkerBuilder {
-    /// Makes the environments, games in their wrappers. `plain` is false where only the general sampler will do.
+    /// Makes the environments, games in their wrappers. `plain` is false with callbacks or an observation function.
     pub(super) fn make_envs(&mut self, contexts: &[EnvContext], plain: bool) -> Result<Made, SetupError> {
         let (pref, clip) = (self.config.preprocessor_pref, self.config.clip_rewards);
-        let mut made = Made { envs: Envs::None, source: None, pref, clip_rewards: clip };
+        let mut made = Made { envs: Envs::None, source: None, pref, clip_rewards: clip, needs_episodic: None };
         let Some(source) = self.env_source()? else { return Ok(made) };
+        made.needs_episodic = self.settings_need_episodic(plain, source.is_single_agent());
         if self.config.remote_worker_envs {
             let moved = self.remote_envs(contexts)?;
             if moved.are_wrapped {
@@ -49,7 +50,7 @@ impl RolloutWorkerBuilder {
             made.source = Some(source);
             return Ok(made);
         }
-        let lanes = source.is_single_agent() && plain && self.may_be_lockstep();
+        let lanes = self.sampler != SamplerChoice::Episodic && made.needs_episodic.is_none();
         made.envs = self.make(&source, contexts, lanes)?;
         made.source = Some(source);
         let Some(spaces) = made.single_spaces().filter(|_| pref == PreprocessorPref::DeepMind) else { return Ok(made) };
@@ -62,7 +63,7 @@ impl RolloutWorkerBuilder {
         let options = deepmind::options(&self.config.model_config, &name)?;
         let wrapped = EnvSource::Single { factory, limit, name }.wrapped(options);
         made.in_wrappers();
-        made.envs = self.make(&wrapped, contexts, lanes && made.clip_rewards == RewardClipping::Off)?;
+        made.envs = self.make(&wrapped, contexts, lanes)?;
         made.source = Some(wrapped);
         Ok(made)
     }
@@ -85,59 +86,28 @@ impl RolloutWorkerBuilder {
         envs.ok_or(SetupError::Unsupported { setting: "remote_worker_envs", needs, fix: SetupError::LEAVE_OUT })
     }
 
-    /// Whether the settings allow all environments to be stepped together.
-    fn may_be_lockstep(&self) -> bool {
-        let config = &self.config;
-        self.sampler != SamplerChoice::Episodic
-            && config.batch_mode == BatchMode::TruncateEpisodes
-            && config.count_steps_by == CountStepsBy::EnvSteps
-            && config.observation_filter == FilterKind::NoFilter
-            && config.horizon.is_none()
-            && !config.no_done_at_end
-            && !config.restart_failed_sub_environments
-            && matches!(config.clip_rewards, RewardClipping::Auto | RewardClipping::Off)
-            && config.explore
-    }
-
-    /// Environments that are to be stepped together stay so only if the policy allows it, too.
+    /// Environments that are to be stepped together stay so only if their policy allows it, too.
     pub(super) fn settle(
         &self,
-        made: Made,
+        mut made: Made,
         contexts: &[EnvContext],
         policies: &mut PolicyMap,
     ) -> Result<Made, SetupError> {
-        let lanes = matches!(made.envs, Envs::Lanes(_));
-        if lanes && self.policy_allows_lockstep(&made, policies)? {
-            return Ok(made);
+        if let Envs::Lanes(env) = &made.envs {
+            made.needs_episodic = lanes_need_episodic(env.as_ref(), policies.policy_mut(&PolicyId::DEFAULT)?);
         }
+        let Some(reason) = made.needs_episodic else { return Ok(made) };
         if self.sampler == SamplerChoice::Lockstep {
-            return Err(conflict(
-                "this cannot be sampled in lockstep: it takes single agents without memory or infos, fragments of equal \
-                 length, and rows that go to the policy and back as they are; leave the choice of the sampler out",
-            ));
+            return Err(reason.into());
         }
-        match (lanes, made.source) {
-            (true, Some(source)) => {
-                drop(made.envs);
-                let envs = self.make(&source, contexts, false)?;
-                Ok(Made { envs, source: Some(source), ..made })
+        match (made.envs, &made.source) {
+            (Envs::Lanes(lanes), Some(source)) => {
+                drop(lanes);
+                made.envs = self.make(source, contexts, false)?;
             }
-            (_, source) => Ok(Made { source, ..made }),
+            (envs, _) => made.envs = envs,
         }
-    }
-
-    fn policy_allows_lockstep(&self, made: &Made, policies: &mut PolicyMap) -> Result<bool, SetupError> {
-        let Some(spaces) = made.single_spaces().filter(|_| !made.has_infos()) else { return Ok(false) };
-        let (normalize, clip) = (self.config.normalize_actions, self.config.clip_actions);
-        let entry = policies.get_mut(&PolicyId::DEFAULT)?;
-        let policy = &entry.policy;
-        Ok(entry.preprocessor.is_none()
-            && entry.filter == Filter::NoFilter
-            && policy.state_lens().is_empty()
-            && policy.view_requirements().is_empty()
-            && policy.postprocessing() != Postprocessing::Custom
-            && takes_actions(spaces.action_type)
-            && ActionTransform::for_space(&spaces.action, normalize, clip) == ActionTransform::None)
+        Ok(made)
     }
 
     /// Shows every sub-environment to `validate_env` and to callbacks.
@@ -174,6 +144,7 @@ impl RolloutWorkerBuilder {
         made: Made,
         limit: Option<u32>,
         single_agent: bool,
+        policies: &mut PolicyMap,
     ) -> Result<Source, SetupError> {
         // An environment of the user's own shape may have more lanes than it was asked for.
         let lanes = match &made.envs {
@@ -181,39 +152,42 @@ impl RolloutWorkerBuilder {
             Envs::None | Envs::Lanes(_) => self.config.num_envs,
         };
         let each = lanes.max(self.config.num_envs);
-        let slots: Vec<_> = (0..lanes).filter_map(|index| self.place.slot(each, index)).collect();
-        let length = self.fragment_length();
+        let slots = (0..lanes).filter_map(|index| self.place.slot(each, index)).map(|slot| (slot, 0)).collect();
+        let options = SamplerOptions { single_agent, slots, ..self.sampler_options(limit, made.clip_rewards) };
+        let length = options.fragment_length;
         Ok(match made.envs {
             Envs::None => Source::None,
             Envs::Lanes(env) => {
-                let sampler = LockstepSampler::new(env, &slots, self.seed(), limit, length);
-                let mut sampler = sampler.map_err(|source| SetupError::Env { env: 0, source })?;
+                let sampler = LockstepSampler::new(env, options, policies.get_mut(&PolicyId::DEFAULT)?);
+                let sampler = sampler.map_err(|source| SetupError::Env { env: 0, source })?;
                 sampler.check_size(length)?;
                 Source::Lockstep(Box::new(sampler))
             }
-            Envs::Base(env) => {
-                let slots = slots.into_iter().map(|slot| (slot, 0)).collect();
-                let config = &self.config;
-                let options = EpisodicOptions {
-                    fragment_length: length,
-                    batch_mode: config.batch_mode,
-                    count_steps_by: config.count_steps_by,
-                    // As in RLlib: a horizon beyond the environment's own limit takes its place.
-                    max_episode_steps: limit.filter(|limit| config.horizon.is_none_or(|horizon| horizon <= *limit)),
-                    horizon: config.horizon,
-                    horizon_means: config.horizon_means,
-                    no_done_at_end: config.no_done_at_end,
-                    clip_rewards: made.clip_rewards,
-                    clip_actions: config.clip_actions,
-                    normalize_actions: config.normalize_actions,
-                    explore: config.explore,
-                    seed: self.seed(),
-                    single_agent,
-                    ..EpisodicOptions::new(slots)
-                };
-                Source::Reader(Box::new(Episodic::new(options, env)?))
-            }
+            Envs::Base(env) => Source::Reader(Box::new(Episodic::new(options, env)?)),
         })
+    }
+}
+
+impl RolloutWorkerBuilder {
+    /// What the settings say of sampling, for environments with this limit. Slots are the caller's.
+    pub(super) fn sampler_options(&self, limit: Option<u32>, clip_rewards: RewardClipping) -> SamplerOptions {
+        let config = &self.config;
+        SamplerOptions {
+            fragment_length: self.fragment_length(),
+            batch_mode: config.batch_mode,
+            count_steps_by: config.count_steps_by,
+            // As in RLlib: a horizon beyond the environment's own limit takes its place.
+            max_episode_steps: limit.filter(|limit| config.horizon.is_none_or(|horizon| horizon <= *limit)),
+            horizon: config.horizon,
+            horizon_means: config.horizon_means,
+            no_done_at_end: config.no_done_at_end,
+            clip_rewards,
+            clip_actions: config.clip_actions,
+            normalize_actions: config.normalize_actions,
+            explore: config.explore,
+            seed: self.seed(),
+            ..SamplerOptions::new(Vec::new())
+        }
     }
 }
 
@@ -255,16 +229,19 @@ impl Made {
         }
     }
 
-    /// Whether lanes have infos, of which lockstep knows nothing.
-    fn has_infos(&self) -> bool {
-        matches!(&self.envs, Envs::Lanes(env) if env.info_at(0, &mut Vec::new()))
-    }
-
-    fn single_spaces(&self) -> Option<EnvSpaces> {
+    pub(super) fn single_spaces(&self) -> Option<EnvSpaces> {
         match &self.envs {
             Envs::None => None,
             Envs::Lanes(env) => Some(EnvSpaces::of(env.as_ref())),
             Envs::Base(env) => env.spaces(&AgentId::SINGLE),
+        }
+    }
+
+    /// How many agents of one environment the mapping gives a policy, as far as they are known beforehand; at least 1.
+    pub(super) fn agents_of(&self, id: &PolicyId, mapping: &PolicyMappingFn, info: &WorkerInfo, seed: u64) -> u32 {
+        match &self.envs {
+            Envs::None | Envs::Lanes(_) => 1,
+            Envs::Base(env) => agents_of_policy(env.as_ref(), id, mapping, info, seed).len().max(1) as u32,
         }
     }
 

@@ -132,8 +132,8 @@ impl RolloutWorkerBuilder {
         Self { input: Some(Box::new(open)), ..self }
     }
 
-    /// The model of values for the input evaluations `dm` and `dr`, instead of the one that the registry makes. It learns from
-    /// each batch before it judges it.
+    /// The default policy's model of values for the input evaluations `dm` and `dr`, instead of the one that the registry makes.
+    /// It learns from each batch before it judges it.
     pub fn q_model(self, model: Box<dyn QModel>) -> Self {
         Self { q_model: Some(model), ..self }
     }

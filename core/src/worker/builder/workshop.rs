@@ -80,6 +80,8 @@ pub(in crate::worker) struct Workshop {
     pub(in crate::worker) seed: u64,
     pub(in crate::worker) kernels: Kernels,
     pub(in crate::worker) place: WorkerPlace,
+    /// See [`PolicyContext::whole_batches`].
+    pub(in crate::worker) whole_batches: bool,
 }
 
 impl Workshop {
@@ -169,6 +171,7 @@ impl Workshop {
             kernels: self.kernels,
             worker_index,
             num_workers,
+            whole_batches: self.whole_batches,
         })
     }
 

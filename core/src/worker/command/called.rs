@@ -48,6 +48,11 @@ impl CalledWorker {
         Self { builder: Box::new(builder), worker: None, guard: unguarded }
     }
 
+    /// What workers are made of.
+    pub(in crate::worker) fn builder(&mut self) -> RolloutWorkerBuilder {
+        (self.builder)()
+    }
+
     /// Sets a guard, so that user code that panics has failed: [`CommandErrorKind::Panicked`].
     pub fn set_guard(&mut self, guard: Guard) {
         self.guard = guard;

@@ -1,12 +1,21 @@
 //! Both samplers make the same batches and metrics of whatever both can sample.
 
+use core::marker::PhantomData;
+
+use proptest::{option, prelude::*, sample::select};
+
 use super::{RolloutWorker, test_support::*};
 use crate::{
-    batch::AnyBatch,
-    env::{Env, EnvError, EnvSpec, Rng, Step, Vectorized},
+    batch::{AnyBatch, SampleBatch},
+    column::{DType, RowShape},
+    config::Config,
+    env::{Env, EnvError, EnvSpec, Rng, RowElement, SnapshotReader, Step, Vectorized},
+    filter::FilterKind,
     ids::PolicyId,
     prelude::*,
+    sampler::{Horizon, RewardClipping},
     space::Space,
+    time::Micros,
     worker::{NewPolicy, Registry, RolloutConfig, RolloutWorkerBuilder, SamplerChoice},
 };
 
@@ -20,21 +29,47 @@ fn metrics(worker: &mut RolloutWorker) -> Vec<(i64, usize, u32, f64)> {
     episodes.into_iter().map(|m| (m.episode_id, m.env, m.length, m.episode_return)).collect()
 }
 
+fn single(batch: AnyBatch) -> SampleBatch {
+    let AnyBatch::Single(batch) = batch else { panic!("single batches") };
+    batch
+}
+
+fn assert_equal(name: &str, a: &SampleBatch, b: &SampleBatch) {
+    let names = |batch: &SampleBatch| batch.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+    assert_eq!(names(a), names(b), "{name}");
+    assert_eq!(a.seq_lens(), b.seq_lens(), "{name}");
+    for (column, values) in a.iter() {
+        let other = b.column(column).unwrap();
+        assert!(values.same_bits(other), "{name}, column {column}: {values:?} and {other:?}");
+    }
+    assert!(a.same_bits(b) && a.is_training() == b.is_training(), "{name}");
+}
+
+/// The filter of the only policy, as bytes.
+fn filter(worker: &mut RolloutWorker) -> Vec<u8> {
+    worker.filters(false).unwrap()[&PolicyId::DEFAULT].encode()
+}
+
 fn assert_same(name: &str, build: impl Fn() -> RolloutWorkerBuilder, samples: usize) {
-    let [mut lockstep, mut episodic] = both(build);
+    let [mut lockstep, mut episodic] = both(&build);
     assert!(lockstep.is_lockstep() && !episodic.is_lockstep());
+    let mut resumed = build().build().unwrap();
     for sample in 0..samples {
-        let (a, b) = (lockstep.sample().unwrap(), episodic.sample().unwrap());
-        let (AnyBatch::Single(a), AnyBatch::Single(b)) = (a, b) else { panic!("single batches") };
-        let names =
-            |batch: &crate::batch::SampleBatch| batch.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
-        assert_eq!(names(&a), names(&b), "{name}, sample {sample}");
-        for (column, values) in a.iter() {
-            assert!(values.same_bits(b.column(column).unwrap()), "{name}, sample {sample}, column {column}");
-        }
-        assert!(a.same_bits(&b) && a.is_training() == b.is_training(), "{name}, sample {sample}");
-        assert_eq!(metrics(&mut lockstep), metrics(&mut episodic), "{name}, sample {sample}");
-        // Whatever is set between two samples acts from the first row after.
+        let name = format!("{name}, sample {sample}");
+        // A sample is the same in one piece or in many, and from a saved state.
+        resumed.restore(&lockstep.save().unwrap()).unwrap();
+        let a = single(lockstep.sample().unwrap());
+        let b = single(episodic.sample().unwrap());
+        let c = loop {
+            if let Some(batch) = resumed.sample_within(Micros(0)).unwrap() {
+                break single(batch);
+            }
+        };
+        assert_equal(&name, &a, &b);
+        assert_equal(&format!("{name} in many pieces"), &a, &c);
+        assert_eq!(metrics(&mut lockstep), metrics(&mut episodic), "{name}");
+        assert_eq!(filter(&mut lockstep), filter(&mut episodic), "{name}");
+        // What is set between two samples acts from the first row after.
         let weights = other_weights(&mut lockstep);
         lockstep.set_weights(&weights, None, None).unwrap();
         episodic.set_weights(&weights, None, None).unwrap();
@@ -57,6 +92,146 @@ fn both_samplers_make_the_same_of_every_built_in_environment() {
                 || RolloutWorkerBuilder::new(registry.clone()).config(config.clone()),
                 3,
             );
+        }
+    }
+}
+
+const ENVS: [&str; 6] =
+    ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "Taxi-v3", "PixelBreakout-v0"];
+
+fn settings() -> impl Strategy<Value = RolloutConfig> {
+    let flags = || prop::array::uniform5(any::<bool>());
+    let horizon = (option::of(1u32..30), select(&[Horizon::Truncated, Horizon::LegacyHard][..]));
+    let clipping = select(&[RewardClipping::Off, RewardClipping::Sign, RewardClipping::Limit(0.25)][..]);
+    let sizes = (1u32..4, 1u32..40, any::<u64>());
+    let policy = (select(&["net", "net", "random"][..]), option::of(1u32..7));
+    (select(&ENVS[..]), flags(), horizon, clipping, sizes, policy).prop_map(
+        |(env, flags, (horizon, horizon_means), clip_rewards, (num_envs, steps, seed), (kind, lstm))| {
+            let [raw, no_done_at_end, clip_actions, normalize_actions, explore] = flags;
+            let mut config = RolloutConfig::new(env).num_envs(num_envs).rollout_fragment_length(steps).seed(seed);
+            if raw {
+                config = config.raw();
+            }
+            let model = Config::new().with("fcnet_hiddens", [4]).unwrap();
+            let model = match lstm {
+                None => model,
+                Some(length) => {
+                    let model = model.with("use_lstm", true).and_then(|model| model.with("lstm_cell_size", 3));
+                    model.and_then(|model| model.with("max_seq_len", length)).unwrap()
+                }
+            };
+            RolloutConfig {
+                horizon,
+                horizon_means,
+                no_done_at_end,
+                clip_rewards,
+                clip_actions,
+                normalize_actions,
+                explore,
+                model_config: model,
+                ..config.single_policy(kind)
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_samplers_make_the_same_under_any_settings(config in settings(), filtered in any::<bool>()) {
+        let build = |config: &RolloutConfig| RolloutWorker::builder().config(config.clone());
+        let filter = if filtered { FilterKind::MeanStdFilter } else { FilterKind::NoFilter };
+        let config = RolloutConfig { observation_filter: filter, ..config };
+        // A filter may not fit the observations, and a policy not the spaces.
+        if build(&config).build().is_ok() {
+            assert_same(&format!("{config:?}"), || build(&config), 3);
+        }
+    }
+}
+
+/// Shows its steps and what it is told, in any spaces. An episode has five steps.
+struct Echo<O, A> {
+    spaces: (Space, Space),
+    shown: u32,
+    t: u32,
+    types: PhantomData<(O, A)>,
+}
+
+impl<O: RowElement, A: RowElement> Echo<O, A> {
+    fn spec(observation: Space, action: Space) -> EnvSpec {
+        let spaces = (observation, action);
+        EnvSpec::new("Echo", move |contexts, _| {
+            let env = || Self { spaces: spaces.clone(), shown: 0, t: 0, types: PhantomData };
+            Box::new(Vectorized::new(contexts.iter().map(|_| env()).collect()))
+        })
+    }
+
+    fn show(&self, obs: &mut [O]) {
+        for (i, x) in obs.iter_mut().enumerate() {
+            *x = O::from_f64(f64::from((self.shown + self.t + i as u32) % 2));
+        }
+    }
+}
+
+impl<O: RowElement, A: RowElement> Env for Echo<O, A> {
+    type Obs = O;
+    type Act = A;
+
+    fn observation_space(&self) -> Space {
+        self.spaces.0.clone()
+    }
+    fn action_space(&self) -> Space {
+        self.spaces.1.clone()
+    }
+    fn reset(&mut self, _: &mut Rng, obs: &mut [O]) -> Result<(), EnvError> {
+        (self.shown, self.t) = (0, 0);
+        self.show(obs);
+        Ok(())
+    }
+    fn step(&mut self, action: &[A], _: &mut Rng, obs: &mut [O]) -> Result<Step, EnvError> {
+        let reward: f64 = action.iter().map(|x| x.to_f64()).sum();
+        self.shown = reward.abs() as u32;
+        self.t += 1;
+        self.show(obs);
+        Ok(Step { reward, terminated: self.t == 5, truncated: false })
+    }
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        out.extend([self.shown.to_le_bytes(), self.t.to_le_bytes()].concat());
+    }
+    fn restore(&mut self, snapshot: &[u8], obs: &mut [O]) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        (self.shown, self.t) = (reader.u32()?, reader.u32()?);
+        reader.finish()?;
+        self.show(obs);
+        Ok(())
+    }
+}
+
+#[test]
+fn both_samplers_make_the_same_of_rows_of_every_type() {
+    let pair = |dtype, low, high| Space::uniform(dtype, RowShape::vector(2), low, high);
+    let (many, bits) = (Space::MultiDiscrete { nvec: vec![3, 4] }, Space::MultiBinary { n: 3 });
+    let specs = [
+        Echo::<f64, f64>::spec(pair(DType::F64, -1.0, 2.0), pair(DType::F64, -3.0, 3.0)),
+        Echo::<u8, f32>::spec(pair(DType::U8, 0.0, 9.0), pair(DType::F32, 0.0, 5.0)),
+        Echo::<f32, i32>::spec(pair(DType::F32, 0.0, 9.0), pair(DType::I32, -4.0, 3.0)),
+        Echo::<i64, u8>::spec(many.clone(), pair(DType::U8, 2.0, 7.0)),
+        Echo::<i32, i64>::spec(Space::Discrete { n: 4 }, many.clone()),
+        Echo::<bool, bool>::spec(bits.clone(), bits.clone()),
+        Echo::<u8, i32>::spec(bits, many),
+    ];
+    for (spec, raw) in specs.iter().flat_map(|spec| [(spec, false), (spec, true)]) {
+        for (policy, clip_actions, lstm) in [("random", true, false), ("net", false, false), ("net", true, true)] {
+            let model_config = Config::new().with("use_lstm", lstm).unwrap();
+            let config = RolloutConfig { clip_actions, normalize_actions: raw, model_config, ..Default::default() };
+            let config = config.num_envs(2).rollout_fragment_length(7);
+            let config = if raw { config.raw() } else { config };
+            let build = || {
+                let builder = RolloutWorker::builder().config(config.clone()).env_spec(spec.clone());
+                builder.policy(PolicyId::DEFAULT, NewPolicy::named(policy))
+            };
+            assert_same(&format!("{:?} under {policy}, raw: {raw}", spec.spaces()), build, 3);
         }
     }
 }
@@ -105,9 +280,11 @@ fn the_fast_sampler_is_taken_wherever_it_can_be() {
     let fast = |config: RolloutConfig| counting(4, config).build().unwrap().is_lockstep();
     let plain = RolloutConfig::default();
     assert!(fast(plain.clone()));
-    assert!(!fast(RolloutConfig { horizon: Some(2), ..plain.clone() }));
+    let limited = RolloutConfig { horizon: Some(2), ..plain.clone() };
+    assert!(fast(limited.clone()));
+    assert!(!fast(RolloutConfig { horizon_means: Horizon::LegacySoft, ..limited }));
     assert!(!fast(RolloutConfig { restart_failed_sub_environments: true, ..plain.clone() }));
-    assert!(!fast(RolloutConfig { observation_filter: crate::filter::FilterKind::MeanStdFilter, ..plain.clone() }));
+    assert!(fast(RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..plain.clone() }));
     let random = || NewPolicy::named("random");
     let lake = |config: RolloutConfig| {
         let lake = Registry::builtin().envs.spec("FrozenLake-v1").unwrap().clone();
@@ -124,6 +301,6 @@ fn the_fast_sampler_is_taken_wherever_it_can_be() {
     };
     assert!(!telling().build().unwrap().is_lockstep());
     assert!(telling().sampler(SamplerChoice::Lockstep).build().is_err());
-    // Numbered observations are preprocessed to one-hot rows unless nobody wants that.
-    assert!(!lake(plain.clone()).is_lockstep() && lake(plain.raw()).is_lockstep());
+    // Numbered observations, as one-hot rows or as they are.
+    assert!(lake(plain.clone()).is_lockstep() && lake(plain.raw()).is_lockstep());
 }

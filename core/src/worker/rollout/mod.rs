@@ -90,8 +90,8 @@ pub(in crate::worker) struct Parts {
     pub(in crate::worker) policies_to_train: PoliciesToTrain,
     pub(in crate::worker) observation_fn: Option<ObservationFn>,
     pub(in crate::worker) callbacks: CallbackList,
-    pub(in crate::worker) q_model: Option<Box<dyn QModel>>,
-    pub(in crate::worker) legacy_estimators: BTreeMap<InputEvaluation, LegacyStepEstimator>,
+    pub(in crate::worker) q_models: BTreeMap<PolicyId, Box<dyn QModel>>,
+    pub(in crate::worker) legacy_estimators: BTreeMap<(PolicyId, InputEvaluation), LegacyStepEstimator>,
     pub(in crate::worker) clock: Clock,
     pub(in crate::worker) host: Option<Box<dyn HostFacts>>,
     pub(in crate::worker) shell: Option<Box<dyn Shell>>,
@@ -204,7 +204,13 @@ impl RolloutWorker {
         self.parts.fragment_length as usize * self.parts.config.num_envs as usize
     }
 
-    /// The callbacks, for those hooks that whoever drives the worker calls.
+    /// What callbacks are told of this worker.
+    #[must_use]
+    pub fn info(&self) -> &WorkerInfo {
+        &self.parts.info
+    }
+
+    /// The callbacks, for the hooks that the worker's driver calls.
     pub fn callbacks_mut(&mut self) -> &mut CallbackList {
         &mut self.parts.callbacks
     }

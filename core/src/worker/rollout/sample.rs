@@ -7,7 +7,7 @@ use crate::{
     column::Granularity,
     ids::PolicyId,
     prelude::*,
-    run::{RunSpec, SpecError},
+    run::{RunConfig, RunConfigError},
     sampler::{BatchMode, Budget, CountStepsBy, InputReader as _, SampleError, SamplerInput as _},
     time::Micros,
     worker::{RolloutError, SetupError, config::Compression},
@@ -136,9 +136,9 @@ impl RolloutWorker {
     /// [`RolloutError::HasBegun`] for others than those of a sample that has begun; else as [`sample`](Self::sample).
     pub fn sample_fragments(&mut self, steps: u32) -> Result<Vec<SlotFragment>, RolloutError> {
         self.check_running()?;
-        if steps == 0 || steps > RunSpec::MAX_FRAGMENT_LENGTH {
-            let max = RunSpec::MAX_FRAGMENT_LENGTH;
-            return Err(SetupError::from(SpecError::OutOfRange { what: "steps", max, found: steps }).into());
+        if steps == 0 || steps > RunConfig::MAX_FRAGMENT_LENGTH {
+            let max = RunConfig::MAX_FRAGMENT_LENGTH;
+            return Err(SetupError::from(RunConfigError::range("steps", steps, format!("from 1 to {max}"))).into());
         }
         let Source::Lockstep(sampler) = &mut self.parts.opened.source else { return Err(RolloutError::NoFragments) };
         sampler.check_size(steps)?;

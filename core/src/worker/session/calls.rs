@@ -6,7 +6,10 @@ use crate::{
     prelude::*,
     protocol::message,
     time::Micros,
-    worker::{CalledWorker, CommandError, CommandErrorKind, Guard, WorkerAnswer, WorkerCommand, WorkerSetup},
+    worker::{
+        CalledWorker, CommandError, CommandErrorKind, Guard, RolloutWorkerBuilder, WorkerAnswer, WorkerCommand,
+        WorkerSetup,
+    },
 };
 
 /// Calls that may wait: more than a hub has open per worker.
@@ -55,6 +58,11 @@ pub(super) enum Advanced {
 pub(super) type Done = (CallId, Result<WorkerAnswer, CommandError>);
 
 impl Calls {
+    /// What knows the names of the program, with its shell, clock and kernels.
+    pub(super) fn builder(&mut self) -> RolloutWorkerBuilder {
+        self.worker.builder()
+    }
+
     pub(super) fn new(worker: CalledWorker) -> Self {
         Self { worker, waiting: VecDeque::new(), bytes: 0, reported: Micros(0) }
     }

@@ -12,20 +12,20 @@ use calls::{Advanced, Calls, Done};
 use leases::{Leases, Turn};
 use pace::Pace;
 
-use super::{CalledWorker, Guard, Registry, RolloutWorkerBuilder, RunnerError, SlotRunner, WorkerAnswer};
+use super::{CalledWorker, Guard, Registry, RolloutWorkerBuilder, SetupError, SlotRunner, WorkerAnswer};
 use crate::{
-    env::{EnvContext, EnvRegistry},
-    ids::{LeaseId, SlotId, WeightsVersion, WorkerId},
+    ids::{LeaseId, WeightsVersion, WorkerId},
     kernels::Kernels,
     lease::Lease,
     prelude::*,
     protocol::{
-        Inbox, Message, Outbox, Received, RefusalCode, Role,
+        Inability, InabilityKind, Inbox, Message, Outbox, Received, RefusalCode, Role,
         convert::{self, FragmentLimits},
         handshake::{self, HandshakeError, Identity},
-        message::{CallProgress, Goodbye, LeaseGrant, RunStart, WeightsApplied, Welcome},
+        message::{CallProgress, Goodbye, LeaseGrant, RunAnswer, RunStart, WeightsApplied, Welcome},
+        printable,
     },
-    run::RunSpec,
+    run::RunConfig,
     time::Micros,
 };
 
@@ -34,9 +34,6 @@ const PROGRESS_INTERVAL: Micros = Micros::from_millis(250);
 
 /// No lease is begun, and no call, while this much waits to be sent: the hub is not taking it.
 const MAX_BACKLOG_BYTES: usize = 2 << 20;
-
-/// The longest reason that is sent.
-const MAX_REASON_CHARS: usize = 512;
 
 /// Where a session stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,8 +83,6 @@ pub struct SessionCounters {
 /// Leases are run by a [`SlotRunner`]. Calls are for a [`RolloutWorker`](super::RolloutWorker), which the hub sets up when
 /// it wants one; they are done in order, one at a time, and what fails is answered with an error.
 pub struct WorkerSession {
-    envs: EnvRegistry,
-    kernels: Kernels,
     inbox: Inbox,
     outbox: Outbox,
     state: SessionState,
@@ -103,9 +98,9 @@ pub struct WorkerSession {
 /// The run that the hub has announced.
 struct ActiveRun {
     number: u32,
-    spec: RunSpec,
+    config: RunConfig,
     /// What runs its leases, or why nothing can.
-    runner: Result<Runner, String>,
+    runner: Result<Runner, Inability>,
     /// When the running lease was last reported on.
     reported: Micros,
     pace: Pace,
@@ -120,34 +115,30 @@ struct Runner {
 impl ActiveRun {
     /// The lease of a grant, if it can be run here, and the version of the weights that act now.
     fn read_lease(&self, grant: &LeaseGrant) -> Result<(Lease, WeightsVersion), String> {
-        let runner = self.runner.as_ref().map_err(Clone::clone)?;
-        let lease = convert::lease(grant, &self.spec).map_err(|error| error.to_string())?;
+        let runner = self.runner.as_ref().map_err(|inability| inability.to_string())?;
+        let lease = convert::lease(grant, &self.config).map_err(|error| error.to_string())?;
         runner.limits.check_lease_of(lease.slots.len()).map_err(|error| error.to_string())?;
         Ok((lease, runner.slots.weights_version()))
     }
 }
 
 impl Runner {
-    fn new(spec: &RunSpec, envs: &EnvRegistry, kernels: Kernels) -> Result<Self, RunnerError> {
-        let slots = SlotRunner::new(spec, envs, kernels)?;
-        let spaces = envs.spec(&spec.env)?.spaces_in(&EnvContext::of_slot(spec, SlotId(0)))?;
-        Ok(Self { slots, limits: FragmentLimits::new(spec, &spaces) })
+    fn new(run: &RunConfig, builder: RolloutWorkerBuilder) -> Result<Self, SetupError> {
+        let slots = SlotRunner::new(run, builder)?;
+        let limits = FragmentLimits::new(run, slots.layout());
+        Ok(Self { slots, limits })
     }
 }
 
 impl WorkerSession {
     /// Begins a session: the first frame to send is the `Hello`. The identity's role is always that of a worker.
     ///
-    /// Workers that calls set up know these environments and what else comes with this crate, and have no shell; see
+    /// What runs leases, and workers that calls set up, know the same names and have no shell; see
     /// [`with_workers`](Self::with_workers).
     #[must_use]
-    pub fn new(identity: Identity, envs: EnvRegistry, kernels: Kernels) -> Self {
-        let mut registry = Registry::builtin();
-        registry.envs.clone_from(&envs);
+    pub fn new(identity: Identity, registry: Registry, kernels: Kernels) -> Self {
         let workers = move || RolloutWorkerBuilder::new(registry.clone()).kernels(kernels);
         let mut session = Self {
-            envs,
-            kernels,
             inbox: Inbox::of_peer(Role::Worker),
             // Chunks wait for the credit that the welcome brings.
             outbox: Outbox::new(0),
@@ -163,8 +154,8 @@ impl WorkerSession {
         session
     }
 
-    /// Says what workers that calls set up are made of: the names of the program, its shell, clock and kernels. Settings
-    /// and place are the hub's to say.
+    /// Says what runs leases, and workers that calls set up, are made of: the names of the program, its shell, clock and
+    /// kernels. Settings and place are the hub's to say.
     ///
     /// ```
     /// use rollmesh_core::{
@@ -183,7 +174,7 @@ impl WorkerSession {
     /// #     device: "cpu".into(),
     /// # };
     /// let registry = Registry::builtin();
-    /// let mut session = WorkerSession::new(identity, registry.envs.clone(), Kernels::PORTABLE)
+    /// let mut session = WorkerSession::new(identity, registry.clone(), Kernels::PORTABLE)
     ///     .with_workers(move || RolloutWorkerBuilder::new(registry.clone()));
     /// assert!(session.poll_frame().is_some()); // Hello
     /// ```
@@ -259,7 +250,7 @@ impl WorkerSession {
     /// Ends the session on this side's wish, and tells the hub.
     pub fn leave(&mut self, reason: &str) {
         if !self.is_over() {
-            self.send(&Message::Goodbye(Goodbye { reason: clip(reason) }));
+            self.send(&Message::Goodbye(Goodbye { reason: printable(reason) }));
             self.end(SessionState::Closed { reason: reason.into() });
         }
     }
@@ -268,8 +259,8 @@ impl WorkerSession {
     /// which it does as soon as the lease that runs has come: nothing is lost.
     pub fn leave_when_done(&mut self, reason: &str) {
         match self.state {
-            SessionState::Connecting => self.wish_to_leave = Some(clip(reason)),
-            SessionState::Ready => self.send(&Message::Goodbye(Goodbye { reason: clip(reason) })),
+            SessionState::Connecting => self.wish_to_leave = Some(printable(reason)),
+            SessionState::Ready => self.send(&Message::Goodbye(Goodbye { reason: printable(reason) })),
             SessionState::Refused { .. } | SessionState::Closed { .. } => {}
         }
     }
@@ -300,8 +291,15 @@ impl WorkerSession {
 
     /// The run that the hub has announced.
     #[must_use]
-    pub fn run(&self) -> Option<&RunSpec> {
-        self.run.as_ref().map(|run| &run.spec)
+    pub fn run(&self) -> Option<&RunConfig> {
+        self.run.as_ref().map(|run| &run.config)
+    }
+
+    /// Why this worker cannot run the announced run, with the run's number; `None` while it can, or without a run.
+    #[must_use]
+    pub fn inability(&self) -> Option<(u32, &Inability)> {
+        let run = self.run.as_ref()?;
+        Some((run.number, run.runner.as_ref().err()?))
     }
 
     /// The lease that is running.
@@ -372,9 +370,16 @@ impl WorkerSession {
     }
 
     fn start_run(&mut self, start: RunStart) {
-        let RunStart { run: number, spec } = start;
-        let runner = Runner::new(&spec, &self.envs, self.kernels).map_err(|error| error.to_string());
-        self.run = Some(ActiveRun { number, spec, runner, reported: Micros(0), pace: Pace::default() });
+        let RunStart { run: number, config } = start;
+        let (config, runner) = match RunConfig::from_wire(&config) {
+            Ok(config) => {
+                let runner = Runner::new(&config, self.calls.builder()).map_err(|error| inability(&error));
+                (config, runner)
+            }
+            Err(error) => (RunConfig::default(), Err(inability(&error.into()))),
+        };
+        self.send(&Message::RunAnswer(RunAnswer::new(number, runner.as_ref().map(|_| ()))));
+        self.run = Some(ActiveRun { number, config, runner, reported: Micros(0), pace: Pace::default() });
         self.leases = Leases::default();
     }
 
@@ -414,6 +419,14 @@ fn is_report_due(reported: Micros, now: Micros) -> bool {
     now.since(reported) >= PROGRESS_INTERVAL || now < reported
 }
 
-fn clip(text: &str) -> String {
-    text.chars().take(MAX_REASON_CHARS).collect()
+/// What the hub is told of an error with which a run cannot begin here.
+fn inability(error: &SetupError) -> Inability {
+    let kind = match error {
+        SetupError::Unknown(unknown) if unknown.kind == "environment" => InabilityKind::UnknownEnv,
+        SetupError::PolicyKind { .. } => InabilityKind::UnknownPolicy,
+        SetupError::Env { .. } => InabilityKind::EnvConfig,
+        SetupError::Range(_) | SetupError::Config(_) | SetupError::Conflict(_) => InabilityKind::Description,
+        _ => InabilityKind::Other,
+    };
+    Inability::new(kind, &error.to_string())
 }

@@ -3,7 +3,7 @@
 use crate::time::Micros;
 
 /// An env step that takes this long takes no longer if its slot is worked on by itself: networks of the width that
-/// workers act with need a small part of it, see [`kernels::mlp`](crate::kernels::mlp).
+/// workers act with need a small part of it, see [`kernels`](crate::kernels).
 const SLOW_STEP: Micros = Micros(500);
 
 /// What a worker knows of the pace of its environments, and what follows from it.

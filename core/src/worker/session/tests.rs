@@ -4,14 +4,15 @@ use super::*;
 use crate::{
     batch::{AnyBatch, OBS, SlotFragment},
     config::Config,
+    env::EnvRegistry,
     ids::{CallId, FragmentNo, SlotId},
     lease::{Lease, LeasedSlot, SlotSource},
-    policy::{MlpPolicySpec, init_weights},
+    policy::{ModelConfig, ModelSpec},
     protocol::{
         INITIAL_CREDIT, Token, TokenGrant, TokenHash, TokenTable,
         message::{self, LeaseRefused, Progress, Revoke, RunEnd},
     },
-    sampler::{OutputWriter, SampleError},
+    sampler::{FragmentLayout, OutputWriter, RecurrentShape, SampleError},
     weights::{Tensor, Weights},
     worker::{
         Advance, CommandError, CommandErrorKind, NamedFn, RolloutConfig, RolloutWorker, WorkerCommand, WorkerPlace,
@@ -23,26 +24,21 @@ const RUN: u32 = 1;
 const FINGERPRINT: [u8; 16] = [9; 16];
 const START: Micros = Micros(1_000_000);
 
-fn spec() -> RunSpec {
-    RunSpec {
-        env: "CartPole-v1".into(),
-        seed: 5,
-        num_slots: 8,
-        num_envs_per_worker: 4,
-        rollout_fragment_length: 40,
-        hidden: vec![8],
-        env_config: Config::new(),
-    }
+fn spec() -> RunConfig {
+    let run = RunConfig::new("CartPole-v1").seed(5).slots(8).num_envs(4).rollout_fragment_length(40);
+    RunConfig { preset: "none".into(), ..run.fcnet_hiddens(&[8]) }
 }
 
-fn limits(spec: &RunSpec) -> FragmentLimits {
-    FragmentLimits::new(spec, &EnvRegistry::builtin().spec(&spec.env).unwrap().spaces().unwrap())
+fn limits(spec: &RunConfig) -> FragmentLimits {
+    let spaces = EnvRegistry::builtin().spec(spec.env()).unwrap().spaces().unwrap();
+    FragmentLimits::new(spec, &FragmentLayout::Lane { spaces, recurrent: RecurrentShape::default() })
 }
 
 /// The run's first weights with every value shifted, so that versions act differently.
 fn weights(version: u64) -> Weights {
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
-    let first = init_weights(&MlpPolicySpec::for_spaces(&spaces, &spec().hidden).unwrap(), spec().seed).unwrap();
+    let model = ModelConfig { fcnet_hiddens: vec![8], ..ModelConfig::default() };
+    let first = ModelSpec::for_spaces(&spaces, &model).unwrap().init_weights(5).unwrap();
     let shift = version as f32 / 8.0;
     let shifted = |t: &Tensor| Tensor { values: t.values.iter().map(|v| v + shift).collect(), ..t.clone() };
     Weights::new(WeightsVersion(version), first.tensors().iter().map(shifted).collect()).unwrap()
@@ -69,10 +65,12 @@ struct Hub {
     outbox: Outbox,
     tokens: TokenTable,
     session: WorkerSession,
-    spec: RunSpec,
+    spec: RunConfig,
     now: Micros,
     /// Versions of weights that the session said act now.
     applied: Vec<u64>,
+    /// What the session said of the runs that were announced.
+    answers: Vec<Result<(), Inability>>,
 }
 
 impl Hub {
@@ -89,7 +87,7 @@ impl Hub {
             name: "test".into(),
             device: "cpu".into(),
         };
-        let session = WorkerSession::new(identity, EnvRegistry::builtin(), Kernels::PORTABLE);
+        let session = WorkerSession::new(identity, Registry::builtin(), Kernels::PORTABLE);
         Self {
             inbox: Inbox::of_hub(),
             outbox: Outbox::default(),
@@ -98,6 +96,7 @@ impl Hub {
             spec: spec(),
             now: START,
             applied: vec![],
+            answers: vec![],
         }
     }
 
@@ -105,7 +104,7 @@ impl Hub {
     fn with_run() -> Self {
         let mut hub = Self::new();
         hub.shake_hands();
-        hub.send(&Message::RunStart(RunStart { run: RUN, spec: spec() }));
+        hub.send(&Message::RunStart(RunStart { run: RUN, config: spec().to_wire() }));
         hub
     }
 
@@ -139,12 +138,13 @@ impl Hub {
         self.send(&Message::WeightsUpdate(convert::weights_update(RUN, &weights(version))));
     }
 
-    /// Everything that the session has to say now, but for the weights that it applied.
+    /// Everything that the session has to say now, but for the weights that it applied and its answers to runs.
     fn receive(&mut self) -> Vec<Message> {
         let mut messages = vec![];
         while let Some(frame) = self.session.poll_frame() {
             match self.inbox.handle_frame(&frame).unwrap() {
                 Some(Message::WeightsApplied(WeightsApplied { run: RUN, version })) => self.applied.push(version),
+                Some(Message::RunAnswer(answer)) => self.answers.push(answer.read()),
                 message => messages.extend(message),
             }
         }
@@ -189,12 +189,12 @@ fn a_session_from_hello_to_two_fragments() {
     assert_eq!((hub.session.worker_id(), hub.session.resume_id()), (Some(WorkerId(3)), Some([4; 16])));
     assert!(!hub.session.has_work());
 
-    hub.send(&Message::RunStart(RunStart { run: RUN, spec: spec() }));
+    hub.send(&Message::RunStart(RunStart { run: RUN, config: spec().to_wire() }));
     let first = hub.run(&lease(1, 0, 0, &new_slots(&[2, 5])));
     hub.set_weights(1);
     let second = hub.run(&lease(2, 1, 1, &[(2, SlotSource::Held), (5, SlotSource::Held)]));
 
-    let mut runner = SlotRunner::new(&spec(), &EnvRegistry::builtin(), Kernels::PORTABLE).unwrap();
+    let mut runner = SlotRunner::new(&spec(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
     let mut alone = |lease| {
         runner.begin(lease).unwrap();
         match runner.advance(u32::MAX).unwrap() {
@@ -425,7 +425,7 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     let cases = [
         (lease(1, 1, 0, &[(0, SlotSource::Held)]), "the state of slot 0 is not here"),
         (lease(2, 1, 0, &[(0, state(&[1, 2, 3]))]), "slot 0: the slot state is damaged"),
-        (lease(3, 1, 0, &[(0, state(&[7]))]), "slot 0: the slot state has version 7, this program reads 1"),
+        (lease(3, 1, 0, &[(0, state(&[7]))]), "slot 0: the slot state has version 7, this program reads 1 and 2"),
         (lease(4, 0, 0, &new_slots(&[8])), "slot 8 is not ascending, or not among the run's 8"),
         (lease(5, 0, 0, &[]), "the lease has no slots"),
     ];
@@ -438,16 +438,37 @@ fn what_cannot_be_done_is_refused_with_a_reason() {
     hub.send(&Message::RunEnd(RunEnd { run: RUN }));
     let after = lease(7, 0, 0, &new_slots(&[0]));
     assert_eq!(hub.refusal(&after), "run 1 is not the one that goes on here");
-    hub.send(&Message::RunStart(RunStart { run: RUN, spec: RunSpec { env: "Pong-v9".into(), ..spec() } }));
+    hub.send(&Message::RunStart(RunStart { run: RUN, config: RunConfig::new("Pong-v9").to_wire() }));
     let refusal = hub.refusal(&after);
-    assert!(refusal.starts_with("there is no environment 'Pong-v9'; known are: "), "{refusal}");
+    assert!(refusal.starts_with("unknown environment: there is no environment 'Pong-v9'; known are: "), "{refusal}");
+}
+
+#[test]
+fn session_answers_each_announced_run_with_able_or_why_not() {
+    let mut hub = Hub::with_run();
+    assert_eq!((hub.receive(), &hub.answers[..]), (vec![], &[Ok(())][..]));
+    assert_eq!(hub.session.inability(), None);
+    let cases = [
+        (RunConfig::new("Pong-v9"), InabilityKind::UnknownEnv),
+        (spec().env_config(r#"{"bogus": 1}"#.parse().unwrap()), InabilityKind::EnvConfig),
+        (spec().slots(0), InabilityKind::Description),
+    ];
+    for (run, (spec, kind)) in (RUN + 1..).zip(cases) {
+        hub.send(&Message::RunStart(RunStart { run, config: spec.to_wire() }));
+        assert_eq!(hub.receive(), []);
+        let inability = hub.answers.pop().unwrap().unwrap_err();
+        assert_eq!(inability.kind(), kind, "{inability}");
+        assert_eq!(hub.session.inability(), Some((run, &inability)));
+    }
+    hub.send(&Message::RunStart(RunStart { run: 9, config: spec().to_wire() }));
+    assert_eq!((hub.receive(), hub.answers.pop()), (vec![], Some(Ok(()))), "the next run is another question");
 }
 
 #[test]
 fn a_lease_whose_rows_fit_into_no_upload_takes_no_memory() {
     let mut hub = Hub::with_run();
-    let spec = RunSpec { rollout_fragment_length: 65_536, num_slots: 64, ..spec() };
-    hub.send(&Message::RunStart(RunStart { run: RUN, spec }));
+    let spec = spec().rollout_fragment_length(65_536).slots(64);
+    hub.send(&Message::RunStart(RunStart { run: RUN, config: spec.to_wire() }));
     let all: Vec<u32> = (0..64).collect();
     let reason = hub.refusal(&lease(1, 0, 0, &new_slots(&all)));
     assert_eq!(reason, "FragmentUpload of 165693568 bytes is larger than the 33554432 that a receiver accepts");
@@ -476,9 +497,9 @@ fn a_lease_whose_weights_were_overtaken_is_refused() {
 #[test]
 fn a_large_upload_waits_for_credit_and_holds_the_next_lease_back() {
     let mut hub = Hub::new();
-    hub.spec = RunSpec { num_slots: 8, rollout_fragment_length: 10_000, ..spec() };
+    hub.spec = spec().rollout_fragment_length(10_000);
     hub.shake_hands();
-    hub.send(&Message::RunStart(RunStart { run: RUN, spec: hub.spec.clone() }));
+    hub.send(&Message::RunStart(RunStart { run: RUN, config: hub.spec.to_wire() }));
     let slots = new_slots(&[0, 1, 2, 3, 4, 5, 6, 7]);
     let (first, second) = (lease(1, 0, 0, &slots), lease(2, 0, 0, &slots));
     hub.grant(&first);
@@ -507,7 +528,7 @@ fn a_refused_worker_says_why_and_does_nothing_more() {
     hub.shake_hands();
     let reason = "the token is not valid for this role".to_string();
     assert_eq!(hub.session.state(), &SessionState::Refused { code: Some(RefusalCode::Token), reason });
-    hub.send(&Message::RunStart(RunStart { run: RUN, spec: spec() }));
+    hub.send(&Message::RunStart(RunStart { run: RUN, config: spec().to_wire() }));
     assert_eq!(hub.session.run(), None);
     assert_eq!(hub.receive(), []);
 }
@@ -552,7 +573,7 @@ fn a_wish_to_leave_waits_for_the_hub_and_for_the_leases_that_it_gave() {
     assert_eq!(hub.session.state(), &SessionState::Connecting);
     hub.shake_hands();
     assert_eq!(hub.receive(), [Message::Goodbye(Goodbye { reason: "asked to leave".into() })]);
-    hub.send(&Message::RunStart(RunStart { run: RUN, spec: spec() }));
+    hub.send(&Message::RunStart(RunStart { run: RUN, config: spec().to_wire() }));
     hub.set_weights(1);
     assert_eq!(hub.run(&lease(1, 0, 1, &new_slots(&[0]))).len(), 1);
     hub.send(&Message::Goodbye(Goodbye { reason: "farewell".into() }));

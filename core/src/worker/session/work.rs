@@ -1,6 +1,6 @@
 //! Leases: taken, run, handed over, given up.
 
-use super::{ActiveRun, MAX_BACKLOG_BYTES, Turn, WorkerSession, clip, is_report_due};
+use super::{ActiveRun, MAX_BACKLOG_BYTES, Turn, WorkerSession, is_report_due};
 use crate::{
     batch::SlotFragment,
     ids::LeaseId,
@@ -8,6 +8,7 @@ use crate::{
     protocol::{
         Message, convert,
         message::{LeaseGrant, LeaseRefused, Progress, WeightsApplied},
+        printable,
     },
     time::Micros,
     worker::Advance,
@@ -129,9 +130,14 @@ impl WorkerSession {
 
     /// Hands fragments over, or says why it cannot: then the lease is over.
     fn upload(&mut self, run: u32, lease: LeaseId, fragments: &[SlotFragment]) -> bool {
-        let upload = convert::fragment_upload(run, lease, fragments).map_err(|error| error.to_string());
+        let has_agents = fragments.iter().any(|fragment| fragment.agents.is_some());
+        let upload = match has_agents {
+            true => convert::agent_upload(run, lease, fragments).map(Message::AgentUpload),
+            false => convert::fragment_upload(run, lease, fragments).map(Message::FragmentUpload),
+        };
         let pushed = upload
-            .and_then(|upload| self.outbox.push(&Message::FragmentUpload(upload)).map_err(|error| error.to_string()));
+            .map_err(|error| error.to_string())
+            .and_then(|upload| self.outbox.push(&upload).map_err(|error| error.to_string()));
         match &pushed {
             Ok(()) => self.counters.env_steps += fragments.iter().map(SlotFragment::env_steps).sum::<u64>(),
             Err(reason) => self.refuse(lease, reason),
@@ -141,6 +147,6 @@ impl WorkerSession {
 
     fn refuse(&mut self, lease: LeaseId, reason: &str) {
         self.counters.leases_refused += 1;
-        self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: clip(reason) }));
+        self.send(&Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: printable(reason) }));
     }
 }

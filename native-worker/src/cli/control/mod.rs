@@ -98,12 +98,5 @@ fn phase_name(phase: Phase) -> &'static str {
 }
 
 fn state_name(state: u8) -> &'static str {
-    match WorkerState::try_from(state) {
-        Ok(WorkerState::Idle) => "idle",
-        Ok(WorkerState::Sampling) => "sampling",
-        Ok(WorkerState::Hung) => "hung",
-        Ok(WorkerState::Leaving) => "leaving",
-        Ok(WorkerState::Quarantined) => "quarantined",
-        Err(_) => "unknown",
-    }
+    WorkerState::try_from(state).map_or("unknown", WorkerState::name)
 }

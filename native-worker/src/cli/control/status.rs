@@ -1,16 +1,17 @@
 //! `rollmesh status`: the run, how fast it is, and where every granted env step is.
 
-use std::{io::IsTerminal as _, process::ExitCode, time::Duration};
+use std::{collections::BTreeMap, io::IsTerminal as _, process::ExitCode, time::Duration};
 
 use clap::Args;
-use rollmesh_core::protocol::message::{ExpiredCounts, LedgerReport, RejectedCounts};
+use rollmesh_core::protocol::message::{ExpiredCounts, LedgerReport, RejectedCounts, WorkerRow};
 use serde_json::{Map, Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Target, phase_name, print, run_command};
+use super::{Target, phase_name, print, run_command, state_name};
 use crate::{
     cli::exit::Failure,
     control::{Control, ControlError, printable},
+    hub::LOCAL_KIND,
 };
 
 /// How often a status that is watched is printed.
@@ -97,14 +98,12 @@ fn table(hub: &Control) -> String {
         ]);
     }
     let (all, local) = (hub.workers().len(), hub.local_workers().count());
-    let unhealthy = ledger.unhealthy_workers.len();
+    let unhealthy = hub.unhealthy_workers().count();
     lines.push((
         "workers",
         format!("{all} · {local} local · {unhealthy} unhealthy · {} restarts", ledger.num_worker_restarts),
     ));
-    lines.extend(
-        ledger.unhealthy().map(|(worker, reason)| ("unhealthy", format!("worker {worker}: {}", printable(reason)))),
-    );
+    lines.extend(idle_lines(hub));
     lines.push(("ledger", identity(ledger)));
     let some = |counts: &[(&str, u64)]| -> String {
         let some = counts.iter().filter(|(_, count)| *count > 0);
@@ -119,6 +118,24 @@ fn table(hub: &Control) -> String {
     ];
     lines.extend(details.into_iter().filter(|(_, text)| !text.is_empty()));
     lines.into_iter().map(|(name, text)| format!("{name:<12}{text}\n")).collect()
+}
+
+/// The workers that make no rows, healthy or not.
+fn idle_workers(hub: &Control) -> impl Iterator<Item = &WorkerRow> {
+    hub.workers().values().filter(|row| !row.reason.is_empty())
+}
+
+/// A line for all workers that make no rows for the same reason.
+fn idle_lines(hub: &Control) -> Vec<(&'static str, String)> {
+    let mut workers = BTreeMap::<(&str, &str), Vec<String>>::new();
+    for row in idle_workers(hub) {
+        workers.entry((state_name(row.state), &row.reason)).or_default().push(row.worker.to_string());
+    }
+    let line = |((state, reason), ids): ((&'static str, &str), Vec<String>)| {
+        let workers = if ids.len() == 1 { "worker" } else { "workers" };
+        (state, format!("{workers} {}: {}", ids.join(", "), printable(reason)))
+    };
+    workers.into_iter().map(line).collect()
 }
 
 fn identity(ledger: &LedgerReport) -> String {
@@ -153,12 +170,17 @@ fn object(hub: &Control) -> Value {
         "steps_per_s": number(status.steps_per_s),
         "wall_s": status.wall_ms as f64 / 1e3,
         "error": Some(&status.error).filter(|error| !error.is_empty()),
-        "num_workers": hub.workers().len(),
+        "num_workers": hub.workers().values().filter(|row| row.kind != LOCAL_KIND).count(),
         "num_local_workers": hub.local_workers().count(),
         "num_worker_restarts": hub.ledger().num_worker_restarts,
-        "unhealthy_workers": hub.ledger().unhealthy().map(|(worker, reason)| json!({ "worker": worker, "reason": reason })).collect::<Vec<_>>(),
+        "unhealthy_workers": hub.unhealthy_workers().map(worker_object).collect::<Vec<_>>(),
+        "idle_workers": idle_workers(hub).map(worker_object).collect::<Vec<_>>(),
         "ledger": ledger_object(hub.ledger()),
     })
+}
+
+fn worker_object(row: &WorkerRow) -> Value {
+    json!({ "worker": row.worker, "state": state_name(row.state), "reason": row.reason })
 }
 
 fn ledger_object(ledger: &LedgerReport) -> Value {

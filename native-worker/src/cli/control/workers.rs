@@ -42,7 +42,7 @@ fn array(hub: &Control) -> Value {
             "device": row.device,
             "local": row.local,
             "state": state_name(row.state),
-            "reason": hub.ledger().reason(row.worker),
+            "reason": Some(&row.reason).filter(|reason| !reason.is_empty()),
             "slots": row.slots,
             "env_steps": row.env_steps,
             "steps_per_s": f64::from(row.steps_per_s),
@@ -65,7 +65,7 @@ fn table(hub: &Control) -> String {
             row.env_steps.to_string(),
             format!("{:.0}", row.steps_per_s),
             row.weights_lag.to_string(),
-            hub.ledger().reason(row.worker).map(printable).unwrap_or_default(),
+            printable(&row.reason),
         ]
     };
     let rows: Vec<_> = std::iter::once(titles.map(str::to_owned)).chain(hub.workers().values().map(cells)).collect();

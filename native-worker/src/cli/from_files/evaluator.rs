@@ -2,17 +2,14 @@
 
 use std::{env, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use rollmesh_core::{
-    config::Config, eval_worker::EvalWorkerError, evaluation::EvaluationRequest, worker::RolloutConfig,
-};
+use rollmesh_core::{eval_worker::EvalWorkerError, evaluation::EvaluationRequest};
 
-use super::{learning, plan::Plan};
 use crate::{
     Registry,
     cli::exit::Failure,
-    eval::{EvalSpec, NUM_ENVS},
+    eval::{EvalMakers, steps_of_episodes},
     kernels,
-    train::{Candidate, Evaluated, RunEvaluation},
+    train::{Candidate, Evaluated, RunConfig, RunEvaluation},
 };
 
 /// The most evaluations that a run is ahead of: their weights are in memory and in its checkpoints. Told in docs/command-line.md.
@@ -28,11 +25,11 @@ pub(super) struct Evaluator {
 }
 
 impl Evaluator {
-    pub(super) fn new(config: &RolloutConfig, registry: &Registry, plan: &Plan) -> Result<Self, Failure> {
+    pub(super) fn new(config: &RunConfig, registry: &Registry) -> Result<Self, Failure> {
         let program = env::current_exe();
         let program = program.map_err(|error| Failure::other(format!("this program is not found: {error}")))?;
-        let episodes = NonZeroU32::new(plan.evaluation_episodes);
-        let evaluation = episodes.map(|episodes| evaluation(config, registry, plan, episodes)).transpose()?;
+        let episodes = NonZeroU32::new(config.evaluation.episodes);
+        let evaluation = episodes.map(|episodes| evaluation(config, registry, episodes)).transpose()?;
         Ok(Self { program, evaluation })
     }
 
@@ -41,6 +38,11 @@ impl Evaluator {
         if let Some(evaluation) = &mut self.evaluation {
             evaluation.offer(candidate);
         }
+    }
+
+    /// True if the next poll begins an evaluation.
+    pub(super) fn begins(&self) -> bool {
+        self.evaluation.as_ref().is_some_and(RunEvaluation::begins)
     }
 
     /// What was offered and has come to no end, the earliest first.
@@ -72,27 +74,12 @@ impl Evaluator {
     }
 }
 
-fn evaluation(
-    config: &RolloutConfig,
-    registry: &Registry,
-    plan: &Plan,
-    episodes: NonZeroU32,
-) -> Result<RunEvaluation, Failure> {
-    let model = serde_json::json!({ "model": learning::model(config)? });
-    let mut spec = EvalSpec {
-        env_config: config.env_config.clone(),
-        num_envs: NUM_ENVS.min(episodes.get()),
-        seed: config.seed,
-        policy_config: Config::of(&model).map_err(Failure::other)?,
-        deepmind: Some(config.model_config.clone()),
-        is_nice: true,
-        timeout_ms: u64::from(plan.evaluation_timeout.get()) * 1000,
-        ..EvalSpec::new(config.env.clone().unwrap_or_default())
-    };
+fn evaluation(config: &RunConfig, registry: &Registry, episodes: NonZeroU32) -> Result<RunEvaluation, Failure> {
     // Before anything is learned.
-    let makers = spec.makers(registry, kernels::AUTO).map_err(Failure::usage)?;
-    let limit = makers.options().max_episode_steps.unwrap_or(u32::MAX).min(plan.evaluation_horizon);
-    spec.options.max_episode_steps = Some(limit);
-    let most = limit.saturating_mul(episodes.get().div_ceil(spec.num_envs));
-    Ok(RunEvaluation::new(spec, EvaluationRequest::of_episodes(episodes, most)))
+    let makers = EvalMakers::of_run(config, registry, kernels::AUTO).map_err(Failure::usage)?;
+    let steps = steps_of_episodes(&makers, config.evaluation.num_envs, episodes).unwrap_or(u32::MAX);
+    let mut run = config.clone();
+    // The process that learns calls them.
+    run.rollout.callbacks.clear();
+    Ok(RunEvaluation::new(run, EvaluationRequest::of_episodes(episodes, steps)))
 }

@@ -7,19 +7,15 @@ use std::{
 };
 
 use rollmesh_core::{
-    config::Config,
+    callbacks::{CallbackError, CallbackList, Callbacks as _, WorkerInfo},
     hash::weights_hash,
-    ids::PolicyId,
-    policy::{LearnInfo, ModelConfig},
-    run::RunSpec,
+    policy::LearnInfo,
     weights::Weights,
-    worker::RolloutConfig,
 };
 use serde::Serialize;
 
 use super::{
     evaluator::Evaluator,
-    plan::Plan,
     saved::{Progress as Measured, Saved},
 };
 use crate::{
@@ -27,15 +23,16 @@ use crate::{
     cli::{
         exit::Failure,
         learn::{self, Training},
-        train::TrainAlgo,
     },
     learner::Algorithm,
     progress::Progress,
-    train::{Candidate, Evaluated, EvaluationLine, EvaluationMetrics, RunDir},
+    train::{Candidate, Evaluated, EvaluationLine, EvaluationMetrics, RunConfig, RunDir, StopConfig},
 };
 
 /// How long nothing is saved at most, an update and an evaluation aside.
 const SAVED_EVERY: Duration = Duration::from_secs(10);
+/// Updates between two evaluations that decide on the end of a run, if the run does not say how many.
+const EVALUATED_EVERY: u64 = 10;
 /// How long it waits for an evaluation before it asks whether somebody has interrupted.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -53,7 +50,7 @@ struct Line<'a> {
 #[derive(Serialize)]
 pub(super) struct Summary {
     pub(super) env: String,
-    pub(super) algo: &'static str,
+    pub(super) algo: String,
     pub(super) seed: u64,
     /// Whether the stop return was reached.
     pub(super) solved: bool,
@@ -70,8 +67,7 @@ pub(super) struct Summary {
 }
 
 pub(super) struct FromFiles {
-    pub(super) plan: Plan,
-    config: RolloutConfig,
+    config: RunConfig,
     evaluator: Evaluator,
     pub(super) training: Training,
     dir: RunDir,
@@ -89,15 +85,10 @@ pub(super) struct FromFiles {
 }
 
 impl FromFiles {
-    pub(super) fn new(
-        (config, plan): (RolloutConfig, Plan),
-        training: Training,
-        evaluator: Evaluator,
-        dir: RunDir,
-    ) -> Self {
+    pub(super) fn new(config: RunConfig, training: Training, evaluator: Evaluator, dir: RunDir) -> Self {
         let (start, saved) = (Instant::now(), (Instant::now(), None));
         let (checkpoints, evaluation, before, is_between) = (None, None, Duration::ZERO, true);
-        Self { plan, config, evaluator, training, dir, checkpoints, evaluation, start, before, saved, is_between }
+        Self { config, evaluator, training, dir, checkpoints, evaluation, start, before, saved, is_between }
     }
 
     /// Is what was saved after that update, with its worker as it was then, and has its unfinished evaluations made again.
@@ -107,12 +98,12 @@ impl FromFiles {
         Self { before: measured.elapsed(), evaluation: measured.evaluation, saved, ..self }
     }
 
-    /// Goes on until all rows are used up, the stop return is reached or somebody interrupts. Ends with an evaluation,
+    /// Goes on until all rows or the time are used up, the stop return is reached or the user interrupts. Ends with an evaluation,
     /// unless somebody does not want to wait.
     pub(super) fn learn(&mut self, progress: &Progress) -> Result<(), Failure> {
         loop {
             // An evaluation decides only here whether the run goes on, however long it takes.
-            if self.plan.stop_return.is_some() || self.is_used_up() {
+            if self.stop().episode_return_mean.is_some() || self.is_used_up() {
                 self.settle(progress);
             }
             if self.is_used_up() || self.is_solved() || self.training.interruption().is_noticed() {
@@ -126,20 +117,36 @@ impl FromFiles {
             self.is_between = true;
             let wall_s = self.elapsed().as_secs_f64();
             self.write(&Line { iteration: number, env_steps, wall_s, learner: learner.as_ref() });
-            if self.plan.is_evaluated(number) || self.is_used_up() {
+            if self.is_evaluated(number) || self.is_used_up() {
                 self.evaluate(progress)?;
             }
             self.hear(Duration::ZERO, progress);
-            progress.say(env_steps.min(self.plan.max_env_steps), &self.say(learner.as_ref()));
+            progress.say(env_steps.min(self.stop().env_steps), &self.say(learner.as_ref()));
             let is_late = self.saved.0.elapsed() >= SAVED_EVERY;
-            if is_late || number.is_multiple_of(self.plan.checkpoint_interval.max(1)) {
+            if is_late || number.is_multiple_of(self.config.checkpoint_interval) {
                 self.save()?;
             }
         }
     }
 
-    fn is_used_up(&self) -> bool {
-        self.training.env_steps() >= self.plan.max_env_steps
+    /// When it ends.
+    fn stop(&self) -> &StopConfig {
+        &self.config.stop
+    }
+
+    /// True once all rows or all of the time are used up.
+    pub(super) fn is_used_up(&self) -> bool {
+        let is_late = |most| self.elapsed().as_secs_f64() >= most;
+        self.training.env_steps() >= self.stop().env_steps || self.stop().wall_s.is_some_and(is_late)
+    }
+
+    /// Whether the policy is evaluated after so many updates, its end aside.
+    fn is_evaluated(&self, updates: u64) -> bool {
+        let interval = match (self.config.evaluation.interval, self.stop().episode_return_mean) {
+            (0, Some(_)) => EVALUATED_EVERY,
+            (interval, _) => interval,
+        };
+        interval > 0 && updates.is_multiple_of(interval)
     }
 
     fn elapsed(&self) -> Duration {
@@ -174,7 +181,7 @@ impl FromFiles {
     /// True if a run that ends with a policy that is good enough is far ahead of the evaluations that decide on that. It does
     /// not wait for episodes that hang.
     fn must_wait(&self) -> bool {
-        self.plan.stop_return.is_some() && self.evaluator.is_full() && !self.evaluator.hangs()
+        self.stop().episode_return_mean.is_some() && self.evaluator.is_full() && !self.evaluator.hangs()
     }
 
     /// Waits until all evaluations have come to their end, or somebody does not want to wait.
@@ -188,10 +195,14 @@ impl FromFiles {
     /// comes of it.
     fn hear(&mut self, timeout: Duration, progress: &Progress) {
         let evaluated = self.evaluator.unfinished().next().map_or(0, |candidate| candidate.iteration);
+        if self.evaluator.begins() {
+            self.call_back(progress, |callbacks, info| callbacks.on_evaluate_start(info));
+        }
         let Some(outcome) = self.evaluator.poll(timeout) else { return };
         self.saved.1 = None;
         match outcome {
-            Ok(Evaluated { metrics, .. }) => {
+            Ok(Evaluated { metrics, episodes, .. }) => {
+                self.call_back(progress, |callbacks, info| callbacks.on_evaluate_end(info, &episodes));
                 self.write(&EvaluationLine { evaluation: &metrics });
                 self.evaluation = Some(metrics);
             }
@@ -199,9 +210,22 @@ impl FromFiles {
         }
     }
 
+    /// Calls a hook of the worker's. One that fails is told, as what goes wrong in an evaluation is.
+    fn call_back(
+        &mut self,
+        progress: &Progress,
+        hook: impl FnOnce(&mut CallbackList, &WorkerInfo) -> Result<(), CallbackError>,
+    ) {
+        let worker = self.training.worker();
+        let info = worker.info().clone();
+        if let Err(error) = hook(worker.callbacks_mut(), &info) {
+            progress.println(&format!("warning: {error}"));
+        }
+    }
+
     fn is_solved(&self) -> bool {
         let mean = self.evaluation.as_ref().and_then(|evaluation| evaluation.episode_return_mean);
-        self.plan.stop_return.is_some_and(|target| mean.is_some_and(|mean| mean >= target))
+        self.stop().episode_return_mean.is_some_and(|target| mean.is_some_and(|mean| mean >= target))
     }
 
     fn say(&self, learner: Option<&LearnInfo>) -> String {
@@ -247,29 +271,19 @@ impl FromFiles {
 
     /// The policy so far.
     fn policy(&mut self) -> Result<PolicyCheckpoint, Failure> {
-        let (algo, config) = (self.plan.algo, &self.config);
         let weights = self.training.worker().weights(None).map_err(Failure::other)?;
         let weights: Weights = weights.into_values().next().ok_or_else(|| Failure::other("there is no policy"))?;
-        let settings = settings(config);
-        let parsed = match algo {
-            TrainAlgo::Marwil => Algorithm::marwil(&settings),
+        let algorithm = self.config.algorithm.clone().unwrap_or_default();
+        let settings = self.config.default_policy_config();
+        let parsed = match algorithm.as_str() {
+            "marwil" => Algorithm::marwil(&settings),
             _ => Algorithm::bc(&settings),
         };
-        let spec = RunSpec {
-            env: config.env.clone().unwrap_or_default(),
-            seed: config.seed,
-            num_slots: 1,
-            num_envs_per_worker: 1,
-            rollout_fragment_length: 1,
-            hidden: self.plan.hidden.clone(),
-            env_config: config.env_config.clone(),
-        };
         Ok(PolicyCheckpoint {
-            model: model(config)?,
             gamma: parsed.map_err(Failure::other)?.advantages().gamma,
             iteration: self.training.done(),
             env_steps: self.training.env_steps(),
-            ..PolicyCheckpoint::new(algo.name(), spec, weights)
+            ..PolicyCheckpoint::new(algorithm, self.config.clone(), weights)
         })
     }
 
@@ -281,9 +295,9 @@ impl FromFiles {
         }
         let policy = self.policy()?;
         let summary = Summary {
-            env: policy.spec.env.clone(),
-            algo: self.plan.algo.name(),
-            seed: policy.spec.seed,
+            env: policy.run.env().into(),
+            algo: policy.algo.clone(),
+            seed: policy.run.rollout.seed,
             solved: self.is_solved(),
             iterations: self.training.done(),
             env_steps: self.training.env_steps(),
@@ -298,15 +312,4 @@ impl FromFiles {
         self.training.stop().map_err(Failure::other)?;
         Ok(summary)
     }
-}
-
-/// Settings of the policy.
-fn settings(config: &RolloutConfig) -> Config {
-    let own = config.policies.get(&PolicyId::DEFAULT).map_or_else(Config::new, |policy| policy.config.clone());
-    config.shared_policy_config().merged(&own)
-}
-
-/// The policy's networks.
-pub(super) fn model(config: &RolloutConfig) -> Result<ModelConfig, Failure> {
-    ModelConfig::of(&settings(config)).map_err(Failure::usage)
 }

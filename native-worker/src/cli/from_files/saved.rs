@@ -1,24 +1,14 @@
 //! What a run goes on from, in its directory.
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs::File, io, path::Path, time::Duration};
 
-use rollmesh_core::{config::Config, ids::WeightsVersion, sampler::Position, worker::RolloutConfig};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use rollmesh_core::{ids::WeightsVersion, sampler::Position};
+use serde::{Deserialize, Serialize};
 
-use super::plan::Plan;
 use crate::{
     checkpoint::{CHECKPOINTS_DIR, PolicyCheckpoint, weights_file},
-    cli::{
-        read_metrics::ReadMetrics,
-        train::{TrainAlgo, TrainArgs},
-    },
-    train::{Candidate, EvaluationMetrics, Left, PLAN, ResumeError, differences},
+    cli::read_metrics::ReadMetrics,
+    train::{Candidate, EvaluationMetrics, Left, ResumeError, RunConfig, check_unedited},
 };
 
 const CONFIG: &str = "config.toml";
@@ -141,78 +131,24 @@ impl Saved {
 
 /// A run to go on with, from its newest checkpoint that is whole, or from its beginning if it has none.
 pub(super) struct SavedRun {
-    pub(super) dir: PathBuf,
-    pub(super) config: RolloutConfig,
-    pub(super) plan: Plan,
+    pub(super) config: RunConfig,
     pub(super) saved: Option<Saved>,
     pub(super) notices: Vec<String>,
     /// Keeps others from going on with it.
     pub(super) lock: File,
 }
 
-/// What flags may not change, under their names.
-#[derive(Clone, Serialize)]
-struct Settings {
-    env: Option<String>,
-    seed: u64,
-    algo: TrainAlgo,
-    hidden: Vec<u32>,
-    env_config: Config,
-}
-
 impl SavedRun {
-    /// Whether there is a run from files.
-    pub(super) fn is_in(dir: &Path) -> bool {
-        dir.join(PLAN).is_file()
-    }
-
     pub(super) fn load(dir: &Path) -> Result<Self, ResumeError> {
-        let Left { lock, config: text, checkpoint, notices } = Left::open(dir)?;
-        let (config_path, plan_path) = (dir.join(CONFIG), dir.join(PLAN));
-        let config: RolloutConfig = parse(&text, &config_path)?;
-        let plan = fs::read_to_string(&plan_path)
-            .map_err(|source| ResumeError::Io { path: plan_path.clone(), source })
-            .and_then(|text| parse(&text, &plan_path))?;
+        let Left { lock, config, checkpoint, notices } = Left::open(dir)?;
         let saved = match checkpoint {
             None => None,
             Some(files) => {
-                let checkpoints = dir.join(CHECKPOINTS_DIR);
-                let (stored, saved) = Saved::read(files, &checkpoints)?;
-                let stored: RolloutConfig = parse(&stored, &checkpoints.join(CONFIG))?;
-                if let Some(differences) = differences(&stored, &config, &config_path)? {
-                    return Err(ResumeError::Edited { path: config_path, differences });
-                }
+                let (stored, saved) = Saved::read(files, &dir.join(CHECKPOINTS_DIR))?;
+                check_unedited(dir, &stored, &config)?;
                 Some(saved)
             }
         };
-        Ok(Self { dir: dir.into(), config, plan, saved, notices, lock })
+        Ok(Self { config, saved, notices, lock })
     }
-
-    /// That flags contradict nothing of the run.
-    pub(super) fn check(&self, args: &TrainArgs) -> Result<(), ResumeError> {
-        let (config, plan) = (&self.config, &self.plan);
-        let stored = Settings {
-            env: config.env.clone(),
-            seed: config.seed,
-            algo: plan.algo,
-            hidden: plan.hidden.clone(),
-            env_config: config.env_config.clone(),
-        };
-        let usual = stored.clone();
-        let asked = Settings {
-            env: args.env.clone().or(usual.env),
-            seed: args.seed.unwrap_or(usual.seed),
-            algo: args.algo.unwrap_or(usual.algo),
-            hidden: args.hidden.clone().unwrap_or(usual.hidden),
-            env_config: args.env_config.clone().unwrap_or(usual.env_config),
-        };
-        match differences(&stored, &asked, &self.dir.join(CONFIG))? {
-            Some(differences) => Err(ResumeError::Contradiction { dir: self.dir.clone(), differences }),
-            None => Ok(()),
-        }
-    }
-}
-
-fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ResumeError> {
-    toml::from_str(text).map_err(|error| ResumeError::Config { path: path.into(), reason: error.to_string() })
 }

@@ -37,7 +37,7 @@ impl Report<'_> {
         let fit = found.fit.map(|fit| json!({"passes": fit.passes, "loss": fit.loss}));
         json!({
             "policy": args.checkpoint,
-            "env": checkpoint.spec.env,
+            "env": checkpoint.run.env(),
             "iteration": checkpoint.iteration,
             "files": data.files,
             "corrupt_lines": data.corrupt_lines,
@@ -105,7 +105,7 @@ impl Report<'_> {
             0.0 => String::new(),
             epsilon => format!(", any action with probability {epsilon}"),
         };
-        println!("policy      {}, {} steps old{epsilon}", checkpoint.spec.env, checkpoint.env_steps);
+        println!("policy      {}, {} steps old{epsilon}", checkpoint.run.env(), checkpoint.env_steps);
         println!(
             "discount    {}",
             if args.bandit { "none, rows stand for themselves".into() } else { short(self.gamma) }

@@ -19,7 +19,7 @@ use crate::{
     cli::{cpu_time::CpuTimes, exit::Failure, host, runtime, signals, spare_memory},
     hub::{Hub, Sampling, SecurityConfig},
     progress::Progress,
-    train::SampleConfig,
+    train::{RunConfig, RunRequest},
 };
 
 /// What is printed.
@@ -40,8 +40,8 @@ struct Summary {
     rollout_hash: Option<String>,
 }
 
-pub(super) fn run(args: &SampleArgs, config: SampleConfig, registry: &Registry) -> Result<ExitCode, Failure> {
-    config.check(&registry.envs).map_err(Failure::usage)?;
+pub(super) fn run(args: &SampleArgs, config: RunConfig, registry: &Registry) -> Result<ExitCode, Failure> {
+    RunRequest::from(config.clone()).check(registry).map_err(Failure::usage)?;
     let kept = args.flags.output.as_deref().map(|output| Kept::open(output, registry)).transpose()?;
     spare_memory();
     let summary = runtime(2)?.block_on(async {
@@ -135,7 +135,8 @@ impl Tally {
 /// At most so many rows of a fragment, and the episodes that end within them. Only the last fragment of a slot has more.
 fn first_rows(mut fragment: SlotFragment, rows: u64) -> SlotFragment {
     if fragment.env_steps() > rows {
-        fragment.rows = fragment.rows.index_slice(..rows as usize);
+        let first = fragment.rows.slice(0, rows as usize);
+        fragment.rows = first.expect("rows of fragments are not time-major");
         let ends = fragment.cuts.iter().filter(|cut| cut.reason != CutReason::FragmentEnd);
         let ended = ends.take_while(|cut| u64::from(cut.end) <= rows).count();
         fragment.episodes.truncate(ended);
@@ -153,10 +154,10 @@ struct Mark {
 async fn sample(
     hub: &mut Hub,
     args: &SampleArgs,
-    config: SampleConfig,
+    mut config: RunConfig,
     kept: Option<Kept>,
 ) -> Result<Summary, Failure> {
-    let (num_workers, num_envs) = (config.num_workers, u64::from(config.num_envs));
+    let (num_workers, num_envs) = (config.num_workers, u64::from(config.num_slots()));
     let each = args.env_steps.div_ceil(num_envs);
     // Rounded up as the rows are.
     let env_steps = each * num_envs;
@@ -166,7 +167,7 @@ async fn sample(
     let hasher = (!args.no_hash && is_synchronous).then(RolloutHasher::new);
     let left = if is_synchronous { Left::OfEachSlot(each) } else { Left::InAll(env_steps) };
     let mut tally = Tally { left, kept, hasher, returns: 0.0, summary: Summary { num_workers, ..Summary::default() } };
-    let config = SampleConfig { env_steps, ..config };
+    config.stop.env_steps = env_steps;
     let Sampling { mut batches, summary } = hub.sample(config).await.map_err(Failure::other)?;
     let mut interrupted = pin!(signals::interrupted());
     let mut begun: Option<Mark> = None;

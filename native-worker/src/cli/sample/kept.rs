@@ -27,16 +27,16 @@ impl Kept {
         // What follows on a row is known as long as the fragment is whole.
         let rows = SampleBatch::from_fragments(fragments, &mut self.derived).map_err(Failure::other)?;
         let mut at = 0;
-        let pieces: Vec<SampleBatch> = fragments
+        let pieces: Result<Vec<SampleBatch>, _> = fragments
             .iter()
             .zip(wanted)
             .map(|(fragment, wanted)| {
                 let from = at;
                 at += fragment.rows.len();
-                rows.index_slice(from..from + *wanted as usize)
+                rows.slice(from as i64, from + *wanted as usize)
             })
             .collect();
-        let batch = SampleBatch::concat(&pieces).map_err(Failure::other)?;
+        let batch = pieces.and_then(|pieces| SampleBatch::concat(&pieces)).map_err(Failure::other)?;
         if batch.is_empty() {
             return Ok(());
         }

@@ -16,7 +16,6 @@ use rollmesh_core::{
     filter::FilterKind,
     group::SamplingMode,
     ids::PolicyId,
-    policy::ModelConfig,
     worker::{RegisteredEnv, RolloutConfig, RolloutWorker, config::FragmentLength},
 };
 
@@ -26,7 +25,7 @@ use super::{
     mode::ModeFlags,
     settings::WorkerFlags,
 };
-use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::KernelChoice, train::SampleConfig};
+use crate::{Registry, checkpoint::PolicyCheckpoint, kernels::KernelChoice, train::RunConfig};
 
 #[derive(Args)]
 #[command(
@@ -117,7 +116,7 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
         let config = for_workers(args, config, is_plain)?;
         return group::run(args, config, &registry);
     }
-    if args.mode.mode(1)?.is_some_and(|mode| !mode.is_synchronous()) {
+    if args.mode.mode()?.is_some_and(|mode| !mode.is_synchronous()) {
         return Err(Failure::usage("--mode is for workers, of whom one may be faster than another: add --num-workers"));
     }
     if is_plain && config.output.is_none() {
@@ -129,7 +128,7 @@ pub(super) fn run(args: &SampleArgs, registry: &Registry) -> Result<ExitCode, Fa
 }
 
 /// The settings of a plain rollout that workers know of.
-fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Result<SampleConfig, Failure> {
+fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Result<RunConfig, Failure> {
     let is_net = config.policies.values().all(|policy| policy.policy == "net");
     if !is_plain || !is_net || args.flags.kernels != KernelChoice::Auto || config.log_dir.is_some() {
         return Err(Failure::usage(
@@ -138,20 +137,15 @@ fn for_workers(args: &SampleArgs, config: RolloutConfig, is_plain: bool) -> Resu
         ));
     }
     let config = config.raw();
-    let FragmentLength::Steps(length) = config.rollout_fragment_length else {
+    if config.rollout_fragment_length == FragmentLength::Auto {
         return Err(Failure::usage("a plain rollout has fragments of a fixed length"));
-    };
-    let round = u64::from(config.num_envs) * u64::from(length);
-    Ok(SampleConfig {
-        mode: args.mode.mode(round)?.unwrap_or(SamplingMode::Synchronous),
-        env_config: config.env_config,
-        seed: config.seed,
+    }
+    let slots = config.num_envs;
+    Ok(RunConfig {
+        mode: args.mode.mode()?.unwrap_or(SamplingMode::Synchronous),
         num_workers: args.num_workers,
-        num_envs: config.num_envs,
-        hidden: args.hidden.clone().unwrap_or_else(|| ModelConfig::default().fcnet_hiddens),
-        rollout_fragment_length: length,
-        env_steps: args.env_steps,
-        ..SampleConfig::new(config.env.unwrap_or_default())
+        rollout: RolloutConfig { output: None, ..config },
+        ..RunConfig::sampling("", slots).stop_after(args.env_steps)
     })
 }
 
@@ -165,8 +159,8 @@ fn of_checkpoint(args: &SampleArgs, path: &Path) -> Result<RolloutConfig, Failur
     let checkpoint = PolicyCheckpoint::load(path).map_err(Failure::usage)?;
     let mut config = args.flags.settings()?;
     if args.flags.env.is_none() {
-        config.env = Some(checkpoint.spec.env);
-        config.env_config = checkpoint.spec.env_config.merged(&config.env_config);
+        config.env.clone_from(&checkpoint.run.rollout.env);
+        config.env_config = checkpoint.run.rollout.env_config.merged(&config.env_config);
     }
     config.model_config = Config::of(&checkpoint.model).map_err(Failure::usage)?;
     Ok(config.single_policy("net"))

@@ -10,10 +10,9 @@ use rollmesh_core::{
         BaseEnv as _, Env, EnvActions, EnvContext, EnvMaker, EnvStart, InProcess, News, RowsRef, SnapshotReader, Step,
         Vectorized, check_env, check_multi_agent_env,
     },
-    ids::SlotId,
+    ids::{HomeIndex, SlotId},
     kernels::Kernels,
     rng::{Purpose, Streams},
-    run::HomeIndex,
     space::Space,
 };
 

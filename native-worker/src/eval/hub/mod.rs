@@ -38,12 +38,15 @@ use crate::control::{ControlError, HubUrl, Trust, token_from_env};
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use rollmesh::eval::{EvalHub, EvalNames, EvalSpec};
+/// use rollmesh::{
+///     eval::{EvalHub, EvalNames},
+///     train::RunConfig,
+/// };
 ///
 /// // ROLLMESH_TOKEN holds a token of an evaluator, as `rollmesh tokens create --role evaluator` makes one.
 /// let hub = EvalHub::from_env("wss://hub.example:7878")?;
 /// // Here …
-/// EvalNames::of_user().with_hub(hub.clone()).create("judge", &EvalSpec::new("CartPole-v1"))?;
+/// EvalNames::of_user().with_hub(hub.clone()).create("judge", &RunConfig::new("CartPole-v1"))?;
 /// // … and anywhere else:
 /// let mut worker = hub.find("judge")?;
 /// worker.submit(None, 500, true, true)?;

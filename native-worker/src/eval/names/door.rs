@@ -87,7 +87,7 @@ impl Door {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         let token = random_token().map_err(|error| EvalWorkerError::setup("process", error))?;
         let port = listener.local_addr().map_err(failed)?.port();
-        let worker = EvalWorker::in_process_here(&founding.spec)?;
+        let worker = EvalWorker::in_process_here(&founding.run)?;
         let Some(shared) = worker.shared() else {
             return Err(EvalWorkerError::setup("process", "it is no worker of its own"));
         };

@@ -16,7 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rollmesh_core::eval_worker::{EvalSpec, EvalWorkerError, FrameLimits, check_name};
+use rollmesh_core::{
+    eval_worker::{EvalWorkerError, FrameLimits, check_name},
+    run::RunConfig,
+};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::door::serve_worker;
@@ -65,7 +68,7 @@ pub struct EvalNames {
 struct Founding {
     dir: PathBuf,
     name: String,
-    spec: EvalSpec,
+    run: RunConfig,
     hub: Option<HubWay>,
 }
 
@@ -99,7 +102,7 @@ impl EvalNames {
     /// # Errors
     /// [`EvalWorkerError::BadName`], [`EvalWorkerError::NameTaken`], [`EvalWorkerError::Setup`]; [`EvalWorkerError::Io`] if
     /// there is no such hub. What is wrong with environment and policy is told by the first poll.
-    pub fn create(&self, name: &str, spec: &EvalSpec) -> Result<EvalWorker, EvalWorkerError> {
+    pub fn create(&self, name: &str, run: &RunConfig) -> Result<EvalWorker, EvalWorkerError> {
         check_name(name)?;
         check_not_started_as_one()?;
         let failed = |error: io::Error| EvalWorkerError::setup("process", error);
@@ -115,7 +118,7 @@ impl EvalNames {
             return Err(EvalWorkerError::setup("process", "it has no pipes"));
         };
         let hub = self.hub.as_ref().map(HubWay::from);
-        let founding = Founding { dir: self.dir.clone(), name: name.into(), spec: spec.clone(), hub };
+        let founding = Founding { dir: self.dir.clone(), name: name.into(), run: run.clone(), hub };
         let (tell, told) = mpsc::channel();
         let ask = move || {
             let said = send(stdin, &founding, &[])

@@ -25,7 +25,7 @@ impl LaunchedWorker for Idle {
 }
 
 fn children() -> Children {
-    Children::new(Arc::new(Idle), Vec::new(), mpsc::channel(1).0)
+    Children::new(Arc::new(Idle), Way::default(), mpsc::channel(1).0)
 }
 
 fn terms(children: &Children) -> Arc<ChildTerms> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, ConfigError, at_least_1, check, not_negative, positive};
+use super::{Common, ConfigError, in_range, table::SETTINGS};
 
 /// Settings of learning from logged actions, under RLlib's names where it has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,14 +85,8 @@ impl MarwilConfig {
     /// # Errors
     /// [`ConfigError`] with the first one that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.common().validate()?;
-        not_negative("beta", self.beta)?;
-        not_negative("bc_logstd_coeff", self.bc_logstd_coeff)?;
-        positive("moving_average_sqd_adv_norm_start", self.moving_average_sqd_adv_norm_start)?;
-        let rate = self.moving_average_sqd_adv_norm_update_rate;
-        check("moving_average_sqd_adv_norm_update_rate", rate, (0.0..=1.0).contains(&rate), "from 0 to 1")?;
-        at_least_1("num_epochs", self.num_epochs.into())?;
-        at_least_1("minibatch_size", self.minibatch_size.into())
+        in_range(self, SETTINGS)?;
+        self.common().validate()
     }
 
     /// Whether rows weigh what their advantages are worth.

@@ -4,12 +4,17 @@ mod marwil;
 mod parse;
 mod policy_gradient;
 mod ppo;
+mod schema;
+mod table;
 
 use rollmesh_core::postprocess::AdvantageConfig;
 
 pub use marwil::MarwilConfig;
+pub(super) use parse::{for_others, with_zeros};
 pub use policy_gradient::PolicyGradientConfig;
 pub use ppo::PpoConfig;
+pub use schema::run_schema;
+pub(super) use table::in_range;
 
 /// A setting that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +25,7 @@ pub struct ConfigError {
     /// What it is.
     pub value: String,
     /// What it may be.
-    pub wanted: &'static str,
+    pub wanted: String,
 }
 
 /// How to learn, with all settings.
@@ -118,20 +123,11 @@ pub(super) struct Common {
 
 impl Common {
     fn validate(&self) -> Result<(), ConfigError> {
-        fraction("gamma", self.gamma)?;
-        fraction("lambda", self.lambda)?;
         if self.use_gae && !self.use_critic {
-            let wanted = "false without a critic: set use_critic to true or use_gae to false";
+            let wanted = "false without a critic: set use_critic to true or use_gae to false".into();
             return Err(ConfigError { name: "use_gae", value: "true".into(), wanted });
         }
-        positive("lr", self.lr)?;
-        positive("adam_epsilon", self.adam_epsilon)?;
-        not_negative("weight_decay", self.weight_decay)?;
-        not_negative("vf_loss_coeff", self.vf_loss_coeff)?;
-        not_negative("entropy_coeff", self.entropy_coeff)?;
-        self.grad_clip.map_or(Ok(()), |value| positive("grad_clip", value))?;
-        self.anneal_over_env_steps.map_or(Ok(()), |steps| at_least_1("anneal_over_env_steps", steps as f64))?;
-        fraction("anneal_to", self.anneal_to)
+        Ok(())
     }
 
     /// What remains of the annealed settings after so many env steps, as a fraction.
@@ -140,26 +136,6 @@ impl Common {
         let progress = (env_steps as f64 / horizon as f64).min(1.0);
         1.0 - progress * (1.0 - self.anneal_to)
     }
-}
-
-pub(super) fn at_least_1(name: &'static str, value: f64) -> Result<(), ConfigError> {
-    check(name, value, value >= 1.0, "at least 1")
-}
-
-pub(super) fn fraction(name: &'static str, value: f64) -> Result<(), ConfigError> {
-    check(name, value, (0.0..=1.0).contains(&value), "from 0 to 1")
-}
-
-pub(super) fn positive(name: &'static str, value: f64) -> Result<(), ConfigError> {
-    check(name, value, value > 0.0 && value.is_finite(), "greater than 0")
-}
-
-pub(super) fn not_negative(name: &'static str, value: f64) -> Result<(), ConfigError> {
-    check(name, value, value >= 0.0 && value.is_finite(), "at least 0")
-}
-
-fn check(name: &'static str, value: f64, holds: bool, wanted: &'static str) -> Result<(), ConfigError> {
-    if holds { Ok(()) } else { Err(ConfigError { name, value: value.to_string(), wanted }) }
 }
 
 #[cfg(test)]

@@ -51,11 +51,34 @@ impl Algorithm {
     }
 }
 
+/// Those of a policy's settings that its configuration carries for others.
+pub(in super::super) fn for_others(config: &Config) -> Config {
+    let own: Vec<&str> = config.names().filter(|name| !FOR_OTHERS.contains(name)).collect();
+    config.clone().without(&own)
+}
+
+/// Settings that may be off, which files without null write as 0.
+pub(super) const OPTIONAL: [&str; 4] = ["anneal_over_env_steps", "grad_clip", "target_kl", "vf_clip_range"];
+
+/// These settings with a 0 for each of an algorithm's that is off, so that a file says so.
+pub(in super::super) fn with_zeros(
+    settings: Config,
+    parse: fn(&Config) -> Result<Algorithm, ConfigError>,
+) -> Result<Config, ConfigError> {
+    let missing = |name: &&&str| !settings.names().any(|known| known == **name);
+    OPTIONAL.iter().filter(missing).try_fold(settings.clone(), |settings, name| {
+        let off = settings.clone().with(name, 0)?;
+        // Not every algorithm has all of them.
+        Ok(if parse(&off).is_ok() { off } else { settings })
+    })
+}
+
 fn parse<T: Serialize + DeserializeOwned>(usual: T, config: &Config) -> Result<T, ConfigError> {
     let mut settings = Config::of(&usual)?;
     for name in config.names().filter(|name| !FOR_OTHERS.contains(name)) {
         let value: Option<serde_json::Value> = config.get(name)?;
-        settings = settings.with(name_here(name), value)?;
+        let is_off = OPTIONAL.contains(&name) && value.as_ref().and_then(serde_json::Value::as_f64) == Some(0.0);
+        settings = settings.with(name_here(name), value.filter(|_| !is_off))?;
     }
     settings.parse()
 }
@@ -104,6 +127,20 @@ mod tests {
         let own = config(r#"{"num_sgd_iter": 3, "sgd_minibatch_size": 7, "lambda_": 0.5}"#);
         let want = PpoConfig { num_epochs: 3, minibatch_size: 7, lambda: 0.5, ..PpoConfig::default() };
         assert_eq!(Algorithm::ppo(&own).unwrap(), want.into());
+    }
+
+    #[test]
+    fn settings_that_are_off_survive_a_file_without_null() {
+        let off = config(r#"{"grad_clip": null, "anneal_over_env_steps": null}"#);
+        let written = with_zeros(config(r#"{"lr": 0.5}"#), Algorithm::ppo).unwrap();
+        assert_eq!(
+            written.to_string(),
+            r#"{"anneal_over_env_steps":0,"grad_clip":0,"lr":0.5,"target_kl":0,"vf_clip_range":0}"#
+        );
+        let all = crate::learner::all_settings("ppo", &off).unwrap();
+        let again: Config = toml::from_str(&toml::to_string(&all).unwrap()).unwrap();
+        assert_eq!(Algorithm::ppo(&again).unwrap(), Algorithm::ppo(&off).unwrap());
+        assert!(with_zeros(Config::new(), Algorithm::pg).unwrap().names().all(|name| name != "target_kl"));
     }
 
     #[test]

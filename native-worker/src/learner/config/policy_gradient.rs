@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, ConfigError};
+use super::{Common, ConfigError, in_range, table::SETTINGS};
 
 /// Settings of one step along the policy gradient per batch, under RLlib's names where it has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,6 +78,7 @@ impl PolicyGradientConfig {
     /// # Errors
     /// [`ConfigError`] with the first one that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        in_range(self, SETTINGS)?;
         self.common().validate()
     }
 

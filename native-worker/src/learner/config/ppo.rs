@@ -1,17 +1,14 @@
 //! The settings of PPO.
 
-use rollmesh_core::config::{Config, ConfigError as ParseError};
 use serde::{Deserialize, Serialize};
 
-use super::{Common, ConfigError, at_least_1, not_negative, positive};
+use super::{Common, ConfigError, in_range, table::SETTINGS};
 
 /// Settings of proximal policy optimisation (Schulman, Wolski, Dhariwal, Radford, Klimov: "Proximal policy optimization
 /// algorithms", 2017), under RLlib's names where it has them. The defaults are tuned for classic control on 16 slots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PpoConfig {
-    /// Env steps of a slot per update; with the number of slots this makes the size of the train batch.
-    pub rollout_fragment_length: u32,
     /// Discount factor.
     pub gamma: f64,
     /// The lambda of generalised advantage estimation.
@@ -63,7 +60,6 @@ pub struct PpoConfig {
 impl Default for PpoConfig {
     fn default() -> Self {
         Self {
-            rollout_fragment_length: 64,
             gamma: 0.98,
             lambda: 0.9,
             use_gae: true,
@@ -87,38 +83,14 @@ impl Default for PpoConfig {
     }
 }
 
-/// Settings that RLlib has called something else, and its name for each.
-const ALIASES: [(&str, &str); 2] = [("num_epochs", "num_sgd_iter"), ("minibatch_size", "sgd_minibatch_size")];
-
 impl PpoConfig {
-    /// These settings with others over them, which may be under RLlib's names.
-    ///
-    /// # Errors
-    /// One of them is unknown, or is not of its type.
-    pub fn with(&self, settings: &Config) -> Result<Self, ParseError> {
-        let mut merged = Config::of(self)?;
-        for (name, alias) in ALIASES {
-            if settings.names().any(|given| given == alias) {
-                merged = merged.without(&[name]);
-            }
-        }
-        merged.merged(settings).parse()
-    }
-
     /// Checks every setting.
     ///
     /// # Errors
     /// [`ConfigError`] with the first one that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.common().validate()?;
-        at_least_1("rollout_fragment_length", self.rollout_fragment_length.into())?;
-        at_least_1("num_epochs", self.num_epochs.into())?;
-        at_least_1("minibatch_size", self.minibatch_size.into())?;
-        positive("clip_param", self.clip_param)?;
-        self.vf_clip_range.map_or(Ok(()), |value| positive("vf_clip_range", value))?;
-        self.target_kl.map_or(Ok(()), |value| positive("target_kl", value))?;
-        not_negative("kl_coeff", self.kl_coeff)?;
-        positive("kl_target", self.kl_target)
+        in_range(self, SETTINGS)?;
+        self.common().validate()
     }
 
     /// The weight of the KL divergence after an update in which it was `kl`.
@@ -157,22 +129,6 @@ mod tests {
     #[test]
     fn defaults_are_valid() {
         PpoConfig::default().validate().unwrap();
-    }
-
-    #[test]
-    fn settings_go_over_others_under_either_name() {
-        let usual = PpoConfig { gamma: 0.9, ..PpoConfig::default() };
-        let with = |settings: &str| usual.with(&settings.parse().unwrap());
-        assert_eq!(with("{}").unwrap(), usual);
-        let wanted = PpoConfig { lr: 0.5, num_epochs: 3, minibatch_size: 7, grad_clip: None, ..usual.clone() };
-        for names in ["num_epochs minibatch_size", "num_sgd_iter sgd_minibatch_size"] {
-            let (epochs, size) = names.split_once(' ').unwrap();
-            let settings = format!(r#"{{"lr": 0.5, "{epochs}": 3, "{size}": 7, "grad_clip": null}}"#);
-            assert_eq!(with(&settings).unwrap(), wanted);
-        }
-        let error = with(r#"{"learning_rate": 1}"#).unwrap_err().to_string();
-        assert!(error.contains("learning_rate") && error.contains("minibatch_size"), "{error}");
-        assert!(with(r#"{"num_epochs": 1.5}"#).is_err());
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Settings of fitted Q evaluation.
 
-use rollmesh_core::config::{Config, ConfigError};
+use rollmesh_core::{
+    config::{Config, ConfigError},
+    run::schema::{Kind, Setting},
+};
 use serde::{Deserialize, Serialize};
 
-use super::super::config::{at_least_1, fraction, not_negative, positive};
+use super::super::config::in_range;
 
 /// Settings of a [`FittedQ`](super::FittedQ), under RLlib's names, of which it has had two for some.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +31,15 @@ pub struct FittedQConfig {
     /// Widths of the hidden layers, with tanh.
     pub fcnet_hiddens: Vec<u32>,
 }
+
+const SETTINGS: &[Setting] = &[
+    Setting::new("n_iters", &[Kind::AT_LEAST_1], "Passes over the steps."),
+    Setting::new("lr", &[Kind::POSITIVE], "Learning rate of Adam."),
+    Setting::new("min_loss_threshold", &[Kind::NOT_NEGATIVE], "Mean squared error below which the fit ends."),
+    Setting::new("clip_grad_norm", &[Kind::POSITIVE], "Largest global norm of a gradient."),
+    Setting::new("minibatch_size", &[Kind::Null, Kind::AT_LEAST_1], "Steps per gradient, at most."),
+    Setting::new("polyak_coef", &[Kind::FRACTION], "Fraction of the target network that each pass replaces."),
+];
 
 impl Default for FittedQConfig {
     /// RLlib's, for a model that learns a bit of every batch.
@@ -76,12 +88,7 @@ impl FittedQConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), super::super::ConfigError> {
-        at_least_1("n_iters", f64::from(self.n_iters))?;
-        positive("lr", self.lr)?;
-        not_negative("min_loss_threshold", self.min_loss_threshold)?;
-        positive("clip_grad_norm", self.clip_grad_norm)?;
-        at_least_1("minibatch_size", f64::from(self.minibatch_size.unwrap_or(1)))?;
-        fraction("polyak_coef", self.polyak_coef)
+        in_range(self, SETTINGS)
     }
 }
 
@@ -109,7 +116,7 @@ mod tests {
     fn wrong_settings_are_named() {
         for (text, what) in [
             (r#"{"tau": 2}"#, "'polyak_coef' is wrong: 2 must be from 0 to 1"),
-            (r#"{"n_iters": 0}"#, "'n_iters' is wrong: 0 must be at least 1"),
+            (r#"{"n_iters": 0}"#, "'n_iters' is wrong: 0 must be from 1 to 4294967295"),
             (r#"{"minibatch_size": 0}"#, "'minibatch_size' is wrong"),
             (r#"{"momentum": 1}"#, "unknown field `momentum`, expected one of `n_iters`"),
         ] {

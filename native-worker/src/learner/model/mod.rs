@@ -192,11 +192,14 @@ mod tests {
     use rollmesh_core::{
         env::{Moment, RowsMut, RowsRef},
         ids::SlotId,
-        policy::{ActionInput, ActionOutput, MlpPolicy, MlpPolicySpec, Policy as _},
+        policy::{ActionInput, ActionOutput, ModelConfig, NetPolicy, Policy as _},
         space::Space,
     };
 
-    use super::{super::test_support::weights, *};
+    use super::{
+        super::test_support::{discrete, weights},
+        *,
+    };
 
     fn two_actions() -> ActionHead {
         ActionHead::for_space(&Space::Discrete { n: 2 }).unwrap()
@@ -234,8 +237,8 @@ mod tests {
     fn the_acting_policy_computes_the_same() {
         let (weights, rows) = (weights(4, &[64, 64], 2), 100);
         let model = model(&weights);
-        let spec = MlpPolicySpec { obs_len: 4, num_actions: 2, hidden: vec![64, 64] };
-        let mut acting = MlpPolicy::new(spec, weights, 1, crate::kernels::AUTO).unwrap();
+        let config = ModelConfig::of_widths(&[64, 64]);
+        let mut acting = NetPolicy::new(&discrete(4, 2), &config, weights, 1, crate::kernels::AUTO).unwrap();
 
         let obs: Vec<f32> = (0..4 * rows).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
         let moments: Vec<Moment> =

@@ -97,7 +97,7 @@ fn equal_batches_give_equal_bits_and_the_clock_counts_rows() {
 #[test]
 fn policies_say_what_they_take() {
     let context = PolicyContext::new(discrete(2, 2), 1, crate::kernels::AUTO);
-    let policy = |algorithm| LearningPolicy::for_context(&context, algorithm).unwrap();
+    let policy = |algorithm| LearningPolicy::for_context(&context, algorithm, Device::Cpu).unwrap();
     let bc = policy(MarwilConfig::bc().into());
     assert!(matches!(bc.postprocessing(), Postprocessing::None) && bc.data_parallel().is_some());
     let marwil = policy(MarwilConfig::marwil().into());

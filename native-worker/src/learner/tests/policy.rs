@@ -8,8 +8,8 @@ use rollmesh_core::{
     episode::GlobalVars,
     ids::SlotId,
     policy::{
-        ActionInput, ActionOutput, Gradients, MlpPolicy, MlpPolicySpec, Policy, PolicyContext, PolicyEntry,
-        PolicyError, PolicyRegistry, PolicySpec, Postprocessing, RandomPolicy, Stash,
+        ActionInput, ActionOutput, Gradients, ModelConfig, NetPolicy, Policy, PolicyContext, PolicyEntry, PolicyError,
+        PolicyRegistry, PolicySpec, Postprocessing, RandomPolicy, Stash,
     },
     space::Space,
     weights::WeightsError,
@@ -18,8 +18,8 @@ use rollmesh_core::{
 use super::super::{test_support::*, *};
 
 fn policy(algorithm: impl Into<Algorithm>) -> LearningPolicy {
-    let spec = MlpPolicySpec { obs_len: 2, num_actions: 2, hidden: vec![8] };
-    let acting = MlpPolicy::new(spec, weights(2, &[8], 2), 1, crate::kernels::AUTO).unwrap();
+    let (spaces, config) = (discrete(2, 2), ModelConfig::of_widths(&[8]));
+    let acting = NetPolicy::new(&spaces, &config, weights(2, &[8], 2), 1, crate::kernels::AUTO).unwrap();
     LearningPolicy::new(Box::new(acting), &discrete(2, 2), algorithm, 3).unwrap()
 }
 
@@ -215,7 +215,7 @@ fn policies_are_made_by_name() {
     }
     let unknown = context.with_config(r#"{"learning_rate": 1}"#.parse().unwrap());
     let error = registered("ppo", &unknown).err().unwrap().to_string();
-    assert!(error.contains("unknown field `learning_rate`, expected one of `rollout_fragment_length`"), "{error}");
+    assert!(error.contains("unknown field `learning_rate`, expected one of `gamma`"), "{error}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{eval::EvalWorkerError, lines::LineNews};
 impl Run {
     /// Has the weights evaluated, if it is time.
     pub(crate) fn evaluate_if_due(&mut self) {
-        let is_due = self.config.as_ref().is_some_and(|config| config.evaluation.is_due(self.iteration));
+        let is_due = !self.has_taker() && self.config().evaluation.is_due(self.iteration);
         if let (true, Some(evaluation)) = (is_due, &mut self.evaluation) {
             let (iteration, env_steps, weights) = (self.iteration, self.env_steps, self.weights.clone());
             evaluation.offer_latest(Candidate { iteration, env_steps, weights });

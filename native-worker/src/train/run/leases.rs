@@ -5,7 +5,8 @@ use rollmesh_core::{
     lease::Lease,
     protocol::{
         Message, convert,
-        message::{FragmentUpload, LeaseRefused},
+        message::{AgentUpload, FragmentUpload, LeaseRefused, RunAnswer},
+        printable,
     },
     time::Micros,
 };
@@ -23,6 +24,23 @@ pub(crate) enum UploadFault {
     Unknown,
     #[error(transparent)]
     Invalid(#[from] convert::UploadError),
+}
+
+/// What a worker hands over.
+pub(crate) enum Upload {
+    /// Rows of one agent per slot.
+    Lanes(FragmentUpload),
+    /// Rows by policy.
+    Agents(AgentUpload),
+}
+
+impl Upload {
+    pub(crate) fn lease(&self) -> LeaseId {
+        match self {
+            Self::Lanes(upload) => LeaseId(upload.lease),
+            Self::Agents(upload) => LeaseId(upload.lease),
+        }
+    }
 }
 
 impl Run {
@@ -48,6 +66,11 @@ impl Run {
         self.granted.retain(|_, (owner, _)| *owner != worker);
     }
 
+    /// A worker says whether it can run leases of a run. False if it was not asked, or has answered.
+    pub(crate) fn handle_answer(&mut self, worker: WorkerId, answer: &RunAnswer, now: Micros) -> bool {
+        answer.run == self.number && self.group.handle_answer(worker, answer.read(), now)
+    }
+
     /// A worker does not want a lease. False if it has none of that number.
     pub(crate) fn handle_refused(&mut self, worker: WorkerId, refused: &LeaseRefused, now: Micros) -> bool {
         let id = LeaseId(refused.lease);
@@ -55,23 +78,22 @@ impl Run {
         if had {
             self.granted.remove(&id);
         }
-        self.group.handle_refused(worker, id, now);
+        self.group.handle_refused(worker, id, &printable(&refused.reason), now);
         had
     }
 
     /// Reads an upload and hands it to the group.
-    pub(crate) fn handle_upload(
-        &mut self,
-        worker: WorkerId,
-        upload: &FragmentUpload,
-        now: Micros,
-    ) -> Result<(), UploadFault> {
-        let id = LeaseId(upload.lease);
+    pub(crate) fn handle_upload(&mut self, worker: WorkerId, upload: &Upload, now: Micros) -> Result<(), UploadFault> {
+        let id = upload.lease();
         let Some((_, lease)) = self.granted.get(&id).filter(|(owner, _)| *owner == worker) else {
             self.group.handle_forgotten(worker, id, now);
             return Err(UploadFault::Unknown);
         };
-        match convert::slot_fragments(upload, self.number, lease, &self.limits) {
+        let fragments = match upload {
+            Upload::Lanes(upload) => convert::slot_fragments(upload, self.number, lease, &self.limits),
+            Upload::Agents(upload) => convert::agent_fragments(upload, self.number, lease, &self.limits),
+        };
+        match fragments {
             Ok(fragments) => {
                 self.group.handle_fragments(worker, id, fragments, now);
                 Ok(())

@@ -8,30 +8,36 @@ use std::{
 
 use rollmesh_core::{
     batch::SlotFragment,
-    env::{EnvRegistry, EnvSpaces},
     filter::RunFilter,
     group::{GroupConfig, GroupState, LeaseGroup},
-    ids::LeaseId,
-    policy::{MlpPolicySpec, init_weights},
+    ids::{LeaseId, PolicyId, WeightsVersion},
+    kernels::Kernels,
+    policy::{PolicyError, Postprocessing},
     protocol::{Phase, convert::FragmentLimits},
-    run::RunSpec,
+    run::RunConfig,
+    sampler::FragmentLayout,
+    time::Micros,
     weights::Weights,
+    worker::{LearningParts, Registry},
 };
 use tokio::sync::mpsc;
 
 use super::{
     super::{
-        SampleConfig, TrainConfig, TrainConfigError,
+        RunRequest,
         consumer::Consumer,
         evaluation::{EvaluationLine, EvaluationMetrics, RunEvaluation},
         metrics::{Episodes, Stopwatch},
         output::{OutputPlace, RunOutput},
-        run_dir::{RunDir, RunDirError, RunSettings, output_series},
+        run_dir::{RunDir, RunDirError, output_series},
         saving::{RunFiles, Saved, lock},
     },
     RolledBack, Run, RunTerms, StartError, Task,
 };
-use crate::learner::{Learner, LearnerThread};
+use crate::learner::{LearnError, LearnerThread, Learners};
+
+/// The discount that is told of a policy that has none: RLlib's.
+const USUAL_GAMMA: f64 = 0.99;
 
 /// The directory of a run that goes on.
 struct Directory {
@@ -41,51 +47,56 @@ struct Directory {
 }
 
 impl Run {
-    pub(crate) fn new(number: u32, task: Task, envs: &EnvRegistry, first_lease: LeaseId) -> Result<Self, StartError> {
+    pub(crate) fn new(
+        number: u32,
+        task: Task,
+        (registry, kernels): (&Registry, Kernels),
+        first_lease: LeaseId,
+    ) -> Result<Self, StartError> {
+        let known = (registry, kernels);
         match task {
-            Task::Train(config) => Self::training(number, *config, envs, first_lease),
+            Task::Train(request) => Self::training(number, *request, known, first_lease),
             Task::Resume(saved) => {
                 let (regenerated, on_disk) = (saved.regenerated(), saved.checkpoint());
-                let (config, saved, lock) = saved.into_parts();
-                let begun = config.run_dir.as_deref().map_or(Ok(None), output_series)?;
+                let (request, saved, lock) = saved.into_parts();
+                let begun = request.run_dir.as_deref().map_or(Ok(None), output_series)?;
                 let kept = saved.as_ref().and_then(|saved| saved.progress.output.clone());
                 let output = kept.or_else(|| begun.map(OutputPlace::start_of));
                 let directory = Some(Directory { lock, on_disk });
-                Self::resumed(number, (config, saved, directory), output, regenerated, envs, first_lease)
+                Self::resumed(number, (request, saved, directory), output, regenerated, known, first_lease)
             }
             Task::RollBack(from) => {
-                let RolledBack { config, saved, output, on_disk, regenerated } = *from;
-                let lock = config.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
+                let RolledBack { request, saved, output, on_disk, regenerated } = *from;
+                let lock = request.run_dir.as_deref().map(lock).transpose().map_err(RunDirError::from)?;
                 // What is cut off its metrics is counted there.
                 let regenerated = if lock.is_some() { 0 } else { regenerated };
                 let directory = lock.map(|lock| Directory { lock, on_disk });
-                Self::resumed(number, (config, saved, directory), output, regenerated, envs, first_lease)
+                Self::resumed(number, (request, saved, directory), output, regenerated, known, first_lease)
             }
-            Task::Sample(config, batches) => Self::sampling(number, config, batches, envs, first_lease),
+            Task::Sample(request, batches) => Self::sampling(number, *request, batches, known, first_lease),
         }
     }
 
     fn training(
         number: u32,
-        config: TrainConfig,
-        envs: &EnvRegistry,
+        request: RunRequest,
+        (registry, kernels): (&Registry, Kernels),
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
-        let spaces = config.check(envs)?;
-        config.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
-        let weights = first_weights(&config.spec(), &spaces)?;
-        let slots = config.spec().num_slots;
-        let output = config.output.as_deref().map(|dir| RunOutput::create(dir, slots)).transpose()?;
-        Self::learning(number, &config, &spaces, (weights, &[]), None, output, first_lease)
+        let request = request.written_out()?;
+        let prepared = request.prepare(registry, kernels)?;
+        request.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
+        let slots = request.config.num_slots();
+        let output = request.output.as_deref().map(|dir| RunOutput::create(dir, slots)).transpose()?;
+        Self::learning(number, request, prepared, None, None, output, first_lease)
     }
 
     /// Takes the directory of a run that is new: once nothing is in the way of its beginning any more.
     pub(crate) fn create_files(&mut self) -> Result<(), StartError> {
-        let Some(config) = self.config.as_ref().filter(|_| self.files.is_none()) else { return Ok(()) };
-        if let Some(path) = &config.run_dir {
-            let dir = RunDir::create(path, RunSettings::of_hub(config)?)?;
+        if let (Some(path), None) = (&self.request.run_dir, &self.files) {
+            let dir = RunDir::create(path, self.config())?;
             self.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
-            self.files = Some(RunFiles::new(dir, config.checkpoint_interval, None)?);
+            self.files = Some(RunFiles::new(dir, self.config().checkpoint_interval, None)?);
         }
         Ok(())
     }
@@ -94,17 +105,18 @@ impl Run {
     /// somebody still wants it.
     fn resumed(
         number: u32,
-        (config, saved, directory): (TrainConfig, Option<Saved>, Option<Directory>),
+        (request, saved, directory): (RunRequest, Option<Saved>, Option<Directory>),
         output: Option<OutputPlace>,
         regenerated: u64,
-        envs: &EnvRegistry,
+        (registry, kernels): (&Registry, Kernels),
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
-        let spaces = config.check(envs)?;
+        let request = request.written_out()?;
+        let prepared = request.prepare(registry, kernels)?;
         let kept = saved.as_ref().map_or((0, 0), |saved| (saved.progress.metrics_bytes, saved.progress.journal_bytes));
-        let slots = config.spec().num_slots;
+        let slots = request.config.num_slots();
         let mut warning = None;
-        let (output, old_output) = match (&config.output, output) {
+        let (output, old_output) = match (&request.output, output) {
             (None, old) => {
                 warning = old.as_ref().map(|_| "the run was begun with --output; without it nothing more is kept");
                 (None, old)
@@ -117,13 +129,10 @@ impl Run {
             }
         };
         let mut run = match saved {
-            None => {
-                let weights = first_weights(&config.spec(), &spaces)?;
-                Self::learning(number, &config, &spaces, (weights, &[]), None, output, first_lease)?
-            }
+            None => Self::learning(number, request.clone(), prepared, None, None, output, first_lease)?,
             Some(Saved { policy, group, learner, progress }) => {
-                let start = (policy.weights, learner.as_slice());
-                let run = Self::learning(number, &config, &spaces, start, Some(group), output, first_lease)?;
+                let start = Some((policy.weights, learner));
+                let run = Self::learning(number, request.clone(), prepared, start, Some(group), output, first_lease)?;
                 Self {
                     iteration: policy.iteration,
                     env_steps: policy.env_steps,
@@ -139,10 +148,10 @@ impl Run {
         if directory.is_none() {
             run.group.count_regenerated(regenerated);
         }
-        if let (Some(path), Some(Directory { lock, on_disk })) = (&config.run_dir, directory) {
-            let (dir, cut) = RunDir::reopen(path, RunSettings::of_hub(&config)?, kept, lock)?;
+        if let (Some(path), Some(Directory { lock, on_disk })) = (&request.run_dir, directory) {
+            let (dir, cut) = RunDir::reopen(path, &request.config, kept, lock)?;
             run.output().map_or(Ok(()), |output| dir.note_output(output.series()))?;
-            let files = RunFiles::new(dir, config.checkpoint_interval, on_disk)?;
+            let files = RunFiles::new(dir, request.config.checkpoint_interval, on_disk)?;
             let lost = cut.env_steps.map_or(0, |env_steps| env_steps.saturating_sub(run.env_steps));
             run.group.count_regenerated(regenerated.saturating_add(lost));
             let lacks = |file: &&str| format!("{file} lacks lines from before the checkpoint");
@@ -158,85 +167,109 @@ impl Run {
         Ok(run)
     }
 
-    /// A run that learns from these weights and this state of the learner on.
+    /// A run that learns: from its first weights, or from these weights and this state of the learner on.
     fn learning(
         number: u32,
-        config: &TrainConfig,
-        spaces: &EnvSpaces,
-        (weights, learner_state): (Weights, &[u8]),
+        request: RunRequest,
+        LearningParts { policies, layout, callbacks, info }: LearningParts,
+        saved: Option<(Weights, Vec<u8>)>,
         group: Option<GroupState>,
         output: Option<RunOutput>,
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
-        // Of a run that goes on, they are among the weights.
-        let (weights, mut filter) = RunFilter::split_from(&weights)?;
-        if filter.is_none() {
-            filter = RunFilter::new(config.observation_filter, spaces.observation.shape(), weights.version())?;
-        }
-        let mut learner = Learner::new(config.ppo.clone(), spaces, config.seed, &weights, config.device.open()?)?;
-        learner.set_state(learner_state)?;
-        let thread = LearnerThread::spawn(learner)?;
-        let consumer = Consumer::Learner { thread, gamma: config.ppo.gamma, lambda: config.ppo.lambda, output };
-        let terms = RunTerms {
-            algo: config.algo.name(),
-            gamma: config.ppo.gamma,
-            num_workers: config.num_workers,
-            extra_environs: config.extra_environs.clone(),
-            worker: config.worker.clone(),
-            hung_worker_timeout: config.hung_worker_timeout(),
-            pace: config.pace,
-            stop_return: config.stop_return,
-            max_env_steps: config.max_env_steps,
-            mode: config.mode,
+        let mode = request.config.sampling_mode();
+        let RunConfig { rollout, algorithm, num_workers, stop, .. } = request.config.clone();
+        let default = policies.get(&PolicyId::DEFAULT).filter(|_| policies.len() == 1);
+        let postprocessing = default.map_or(Postprocessing::None, |policy| policy.postprocessing());
+        let mut learners = Learners::new(policies, rollout.policies_to_train.clone(), callbacks, info)?;
+        let is_new = saved.is_none();
+        let (weights, state) = match saved {
+            Some(saved) => saved,
+            None => (learners.weights()?, Vec::new()),
         };
-        let evaluation = RunEvaluation::of(config.evaluation, &config.spec(), &config.extra_environs);
+        // Of a run that is resumed, the filter's statistics are among the weights.
+        let (weights, mut filter) = match &layout {
+            FragmentLayout::Lane { .. } => RunFilter::split_from(&weights)?,
+            FragmentLayout::Agents(_) => (weights, None),
+        };
+        if let (None, FragmentLayout::Lane { spaces, .. }) = (&filter, &layout) {
+            filter = RunFilter::new(rollout.observation_filter, spaces.observation.shape(), weights.version())?;
+        }
+        if !is_new {
+            learners.restore(&weights, &state)?;
+        }
+        let gamma = match postprocessing {
+            Postprocessing::Advantages(config) => config.gamma,
+            Postprocessing::None | Postprocessing::Custom => USUAL_GAMMA,
+        };
+        let ids = learners.ids();
+        let consumer = Consumer::Learner { thread: LearnerThread::spawn(learners)?, postprocessing, output };
+        let terms = RunTerms {
+            algo: algorithm.unwrap_or_default(),
+            gamma,
+            num_workers,
+            extra_environs: rollout.extra_environs,
+            worker: request.config.host.worker.clone(),
+            hung_worker_timeout: hung_worker_timeout(&request.config),
+            pace: request.pace,
+            stop_return: stop.episode_return_mean,
+            max_env_steps: stop.env_steps,
+            max_wall: stop.wall_s.map(Duration::from_secs_f64),
+            mode,
+        };
+        let evaluation = RunEvaluation::of(&request.config);
         let weights = match &mut filter {
             None => weights,
             Some(filter) => filter.publish(&weights),
         };
-        let run = Self::with(number, (config.spec(), spaces), terms, weights, (consumer, group), first_lease)?;
-        Ok(Self { evaluation, filter, config: Some(Box::new(config.clone())), ..run })
+        let run = Self::with(number, (request, &layout, ids), terms, weights, (consumer, group), first_lease)?;
+        Ok(Self { evaluation, filter, ..run })
     }
 
     fn sampling(
         number: u32,
-        config: SampleConfig,
+        request: RunRequest,
         batches: mpsc::Sender<Vec<SlotFragment>>,
-        envs: &EnvRegistry,
+        (registry, kernels): (&Registry, Kernels),
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
-        let spaces = config.check(envs)?;
-        let spec = config.spec();
-        let weights = first_weights(&spec, &spaces)?;
+        let LearningParts { policies, layout, .. } = request.prepare(registry, kernels)?;
+        let RunConfig { num_workers, stop, .. } = request.config;
         let terms = RunTerms {
-            algo: "sample",
+            algo: "sample".into(),
             gamma: 1.0,
-            num_workers: config.num_workers,
+            num_workers,
             extra_environs: BTreeMap::new(),
             worker: None,
-            hung_worker_timeout: TrainConfig::new(config.env.as_str()).hung_worker_timeout(),
+            hung_worker_timeout: hung_worker_timeout(&request.config),
             pace: Duration::ZERO,
             stop_return: None,
-            max_env_steps: config.env_steps,
-            mode: config.mode,
+            max_env_steps: stop.env_steps,
+            max_wall: stop.wall_s.map(Duration::from_secs_f64),
+            mode: request.config.sampling_mode(),
         };
-        Self::with(number, (spec, &spaces), terms, weights, (Consumer::Taker(batches), None), first_lease)
+        let ids = policies.keys().cloned().collect();
+        let weights = Weights::of_run(WeightsVersion(0), policies.iter().map(|(id, policy)| (id, policy.weights())));
+        let weights = weights.map_err(|error| LearnError::from(PolicyError::from(error)))?;
+        Self::with(number, (request, &layout, ids), terms, weights, (Consumer::Taker(batches), None), first_lease)
     }
 
     fn with(
         number: u32,
-        (spec, spaces): (RunSpec, &EnvSpaces),
+        (request, layout, policies): (RunRequest, &FragmentLayout, Vec<PolicyId>),
         terms: RunTerms,
         weights: Weights,
         (consumer, group): (Consumer, Option<GroupState>),
         first_lease: LeaseId,
     ) -> Result<Self, StartError> {
-        let limits = FragmentLimits::new(&spec, spaces);
+        let config = &request.config;
+        let (num_slots, fragment_length) = (config.num_slots(), config.fragment_length());
+        let limits = FragmentLimits::new(config, layout);
         let group_config = GroupConfig {
             first_lease,
-            max_slots_per_lease: largest_lease(&limits, spec.num_slots),
+            max_slots_per_lease: largest_lease(&limits, num_slots),
             mode: terms.mode,
-            ..GroupConfig::new(spec.num_slots, spec.rollout_fragment_length)
+            ..GroupConfig::new(num_slots, fragment_length)
         };
         let group = match group {
             Some(state) => LeaseGroup::restore(group_config, state)?,
@@ -246,7 +279,7 @@ impl Run {
             number,
             terms,
             limits,
-            spec,
+            request,
             group,
             phase: Phase::Running,
             watched_slot: 0,
@@ -254,6 +287,7 @@ impl Run {
             published: weights.version(),
             filter: None,
             weights,
+            policies,
             next_weights: None,
             granted: BTreeMap::new(),
             begun: 0,
@@ -268,7 +302,6 @@ impl Run {
             error: String::new(),
             files: None,
             old_output: None,
-            config: None,
             recent_weights: VecDeque::new(),
             snapshots: BTreeMap::new(),
             is_tainted: false,
@@ -282,10 +315,10 @@ impl Run {
     }
 }
 
-/// The weights that everybody makes from the seed.
-fn first_weights(spec: &RunSpec, spaces: &EnvSpaces) -> Result<Weights, TrainConfigError> {
-    let policy = MlpPolicySpec::for_spaces(spaces, &spec.hidden)?;
-    Ok(init_weights(&policy, spec.seed)?)
+/// How long a local worker may hang; none for ever.
+fn hung_worker_timeout(config: &RunConfig) -> Option<Micros> {
+    let seconds = Some(config.hung_worker_timeout_s).filter(|seconds| *seconds > 0.0)?;
+    Some(Micros((seconds * 1e6) as u64))
 }
 
 /// The most slots whose fragments fit into one upload.

@@ -18,15 +18,15 @@ use rollmesh_core::{
     batch::SlotFragment,
     filter::{FilterError, FilterTensorError, RunFilter},
     group::{BeginError, GroupConfigError, LeaseGroup, RestoreError, SamplingMode, UnbalancedLedger},
-    hash::weights_hash,
-    ids::{LeaseId, WeightsVersion, WorkerId},
+    hash::{Hash128, run_weights_hash, weights_hash},
+    ids::{LeaseId, PolicyId, WeightsVersion, WorkerId},
     lease::Lease,
     protocol::{
         Message, Phase,
         convert::FragmentLimits,
         message::{EnvTrace, EvaluationPoint, Iteration, RunStart},
     },
-    run::RunSpec,
+    run::RunConfig,
     time::Micros,
     weights::Weights,
 };
@@ -36,7 +36,7 @@ use tokio::sync::mpsc;
 use rollmesh_core::group::Ledger;
 
 use super::{
-    RunEnd, SampleConfig, SavedRun, Summary, TrainConfig, TrainConfigError,
+    RunEnd, RunRequest, RunRequestError, SavedRun, Summary,
     consumer::{Consumer, Consuming, SubmitError},
     evaluation::RunEvaluation,
     metrics::{Episodes, IterationMetrics, Stopwatch},
@@ -46,12 +46,12 @@ use super::{
 };
 use crate::{
     launch::{LaunchError, WorkerSpec},
-    learner::{DeviceError, LearnError, UpdateStats},
+    learner::{ENV_STEPS, LearnError, Learned, Results, UpdateStats},
     lines::LineNews,
     offline::OfflineError,
 };
 
-pub(crate) use leases::UploadFault;
+pub(crate) use leases::{Upload, UploadFault};
 pub(crate) use undo::{RolledBack, Undone};
 pub use weights::SyncError;
 
@@ -59,18 +59,18 @@ pub use weights::SyncError;
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Learning.
-    Train(Box<TrainConfig>),
+    Train(Box<RunRequest>),
     /// Learning, where another process has left off.
     Resume(Box<SavedRun>),
     /// Learning, from before a lie.
     RollBack(Box<RolledBack>),
     /// Rows, for whoever holds the other end.
-    Sample(SampleConfig, mpsc::Sender<Vec<SlotFragment>>),
+    Sample(Box<RunRequest>, mpsc::Sender<Vec<SlotFragment>>),
 }
 
 /// What the hub must know of a run, whatever it is for.
 pub(crate) struct RunTerms {
-    pub(crate) algo: &'static str,
+    pub(crate) algo: String,
     /// Its discount.
     gamma: f64,
     /// Local workers that it begins with.
@@ -85,6 +85,8 @@ pub(crate) struct RunTerms {
     pace: Duration,
     stop_return: Option<f64>,
     max_env_steps: u64,
+    /// Time without pauses.
+    max_wall: Option<Duration>,
     mode: SamplingMode,
 }
 
@@ -92,7 +94,8 @@ pub(crate) struct RunTerms {
 pub(crate) struct Run {
     pub(crate) number: u32,
     pub(crate) terms: RunTerms,
-    pub(crate) spec: RunSpec,
+    /// What the run is, and where its files are.
+    pub(crate) request: RunRequest,
     pub(crate) group: LeaseGroup,
     pub(crate) phase: Phase,
     pub(crate) watched_slot: u32,
@@ -102,6 +105,8 @@ pub(crate) struct Run {
     /// What a learning run normalises observations with, if it has a filter; the statistics are among its weights, too.
     filter: Option<RunFilter>,
     weights: Weights,
+    /// Ids of its policies, in order.
+    policies: Vec<PolicyId>,
     /// The weights that all workers were sent, but for those that came later and were sent newer ones.
     published: WeightsVersion,
     /// Weights that were set in the middle of an iteration: they act from the next one on that has not begun.
@@ -124,8 +129,6 @@ pub(crate) struct Run {
     files: Option<RunFiles>,
     /// Where an output of earlier lives ends, to which this one adds nothing.
     old_output: Option<OutputPlace>,
-    /// What the run is, if it learns.
-    config: Option<Box<TrainConfig>>,
     /// Weights of fragments that may still come.
     recent_weights: VecDeque<Weights>,
     /// The run after iterations to which it may have to go back.
@@ -156,10 +159,8 @@ pub(crate) struct Submitted {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
-    Config(#[from] TrainConfigError),
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    #[error(transparent)]
+    Config(#[from] RunRequestError),
+    #[error("the learner's state: {0}")]
     Learner(#[from] LearnError),
     #[error("cannot start the learner's thread: {0}")]
     Thread(#[from] io::Error),
@@ -184,6 +185,11 @@ pub(crate) enum StartError {
 }
 
 impl Run {
+    /// What the run is.
+    pub(crate) fn config(&self) -> &RunConfig {
+        &self.request.config
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         !self.phase.is_active()
     }
@@ -199,7 +205,7 @@ impl Run {
     }
 
     pub(crate) fn announcement(&self) -> Message {
-        Message::RunStart(RunStart { run: self.number, spec: self.spec.clone() })
+        Message::RunStart(RunStart { run: self.number, config: self.config().to_wire() })
     }
 
     /// True if its batches were for somebody who is gone.
@@ -237,7 +243,7 @@ impl Run {
     }
 
     fn steps_per_iteration(&self) -> u64 {
-        u64::from(self.spec.num_slots) * u64::from(self.spec.rollout_fragment_length)
+        u64::from(self.config().num_slots()) * u64::from(self.config().fragment_length())
     }
 
     /// How long the next iteration has to wait for the run's pace. Where workers do not wait for it, it does not wait for
@@ -257,7 +263,20 @@ impl Run {
         self.batch_env_steps = fragments.iter().map(SlotFragment::env_steps).sum();
         self.is_learning = !self.has_taker();
         let trace = self.trace(&fragments);
-        Some(consumer.submit(fragments, self.filter.as_mut()).map(|update| Submitted { update, trace }))
+        let results = self.results();
+        let submitted = consumer.submit(fragments, self.filter.as_mut(), results);
+        Some(submitted.map(|update| Submitted { update, trace }))
+    }
+
+    /// What is known of the iteration whose batch is about to be learned from.
+    fn results(&self) -> Results {
+        let means = [
+            ("episode_return_mean", self.episodes.return_mean()),
+            ("episode_len_mean", self.episodes.len_mean()),
+            ("training_iteration", Some((self.iteration + 1) as f64)),
+            (ENV_STEPS, Some((self.env_steps + self.batch_env_steps) as f64)),
+        ];
+        means.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
     /// The batch has been consumed.
@@ -271,7 +290,8 @@ impl Run {
     }
 
     /// The learner is done with the batch.
-    pub(crate) fn handle_update(&mut self, weights: Weights, stats: &UpdateStats) -> IterationMetrics {
+    pub(crate) fn handle_update(&mut self, learned: Learned) -> IterationMetrics {
+        let Learned { weights, infos, added } = learned;
         self.keep_weights();
         self.weights = match &mut self.filter {
             None => weights,
@@ -282,11 +302,19 @@ impl Run {
             }
         };
         self.count_batch();
+        let stats = UpdateStats::mean_of(infos.values());
         IterationMetrics {
             steps_per_s: self.steps_per_s,
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
-            ..IterationMetrics::new(self.iteration, self.env_steps, &self.episodes, stats)
+            policies: if self.has_one_policy() { BTreeMap::new() } else { infos },
+            custom: added,
+            ..IterationMetrics::new(self.iteration, self.env_steps, &self.episodes, &stats)
         }
+    }
+
+    /// Whether the default policy is the only one.
+    fn has_one_policy(&self) -> bool {
+        self.policies == [PolicyId::DEFAULT]
     }
 
     /// Writes down what decided on the batches, if the run has files and needs it to be repeated.
@@ -313,7 +341,8 @@ impl Run {
         if self.terms.stop_return.is_some_and(|target| self.episodes.have_reached(target)) {
             return Some(RunEnd::Solved);
         }
-        (self.env_steps >= self.terms.max_env_steps).then_some(RunEnd::Finished)
+        let is_late = self.terms.max_wall.is_some_and(|limit| self.elapsed() >= limit);
+        (is_late || self.env_steps >= self.terms.max_env_steps).then_some(RunEnd::Finished)
     }
 
     /// An error if an env step was lost or counted twice.
@@ -368,6 +397,17 @@ impl Run {
         self.is_draining() && self.group.ledger().outstanding == 0
     }
 
+    /// The hash of all weights. A run's weights are those of its policies.
+    fn weights_hash(&self) -> Hash128 {
+        run_weights_hash(&self.weights, &self.policies).unwrap_or_else(|_| weights_hash(&self.weights))
+    }
+
+    /// The hash of each policy's weights, where there are several.
+    fn policy_hashes(&self) -> BTreeMap<PolicyId, Hash128> {
+        let weights = if self.has_one_policy() { None } else { self.weights.of_policies(&self.policies).ok() };
+        weights.into_iter().flatten().map(|(id, weights)| (id, weights_hash(&weights))).collect()
+    }
+
     /// Ends the run, of which so many fragments are still being made again, and writes its last files. Files that cannot be
     /// written are told beside the summary.
     pub(crate) fn end(&mut self, end: RunEnd, unaudited: u64, now: Micros) -> (Summary, Vec<String>) {
@@ -387,14 +427,15 @@ impl Run {
         };
         self.error = end.error().unwrap_or_default();
         let summary = Summary {
-            env: self.spec.env.clone(),
-            algo: self.terms.algo,
-            seed: self.spec.seed,
+            env: self.config().env().into(),
+            algo: self.terms.algo.clone(),
+            seed: self.config().rollout.seed,
             solved: end == RunEnd::Solved,
             env_steps: self.env_steps,
             episode_return_mean: self.episodes.return_mean(),
             wall_s: self.stopwatch.elapsed().as_secs_f64(),
-            weights_hash: weights_hash(&self.weights),
+            weights_hash: self.weights_hash(),
+            policies: self.policy_hashes(),
             tainted: self.is_tainted,
             unaudited,
             failed_checkpoints: ended.as_ref().map_or(0, |ended| ended.failed_checkpoints),
@@ -411,37 +452,32 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use rollmesh_core::{
-        env::EnvRegistry,
         group::{GroupCommand, WorkerProfile},
         kernels::Kernels,
-        worker::{Advance, SlotRunner},
+        worker::{Advance, Registry, RolloutWorkerBuilder, SlotRunner},
     };
 
     use super::*;
 
     fn run() -> Run {
-        let config = TrainConfig {
-            num_workers: 1,
-            num_envs_per_worker: 2,
-            hidden: vec![4],
-            ppo: crate::learner::PpoConfig { rollout_fragment_length: 8, ..Default::default() },
-            ..TrainConfig::new("CartPole-v1")
-        };
-        Run::new(1, Task::Train(Box::new(config)), &EnvRegistry::builtin(), LeaseId(0)).unwrap()
+        let config = RunConfig::new("CartPole-v1").num_workers(1).num_envs(2).fcnet_hiddens(&[4]);
+        let request = Box::new(config.rollout_fragment_length(8).into());
+        let registry = crate::registry::native(Registry::builtin());
+        Run::new(1, Task::Train(request), (&registry, Kernels::PORTABLE), LeaseId(0)).unwrap()
     }
 
     /// Between the first batch and its update there is neither a fragment in the making nor an iteration counted;
     /// a run that seemed not to have begun then would be begun a second time, with the first weights.
     #[test]
     fn a_run_begins_once() {
-        let envs = EnvRegistry::builtin();
         let mut run = run();
         assert!(!run.has_begun());
         let (worker, now) = (WorkerId(1), Micros(0));
         run.group.handle_joined(worker, WorkerProfile::NATIVE, now);
+        run.group.handle_answer(worker, Ok(()), now);
         run.begin_iteration(now).unwrap();
         let Some(GroupCommand::Grant { lease, .. }) = run.group.poll_command() else { panic!("no lease") };
-        let mut runner = SlotRunner::new(&run.spec, &envs, Kernels::PORTABLE).unwrap();
+        let mut runner = SlotRunner::new(run.config(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
         let id = lease.id;
         runner.begin(lease).unwrap();
         let Advance::Done { fragments, .. } = runner.advance(8).unwrap() else { panic!("8 steps are a fragment") };

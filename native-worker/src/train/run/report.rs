@@ -2,8 +2,11 @@
 
 use rollmesh_core::{
     batch::{OBS, SlotFragment},
-    group::{Expired, Rejected},
-    protocol::message::{EnvTrace, ExpiredCounts, Iteration, LedgerReport, RejectedCounts, RunStatus},
+    group::{Expired, IdleReason, Rejected},
+    protocol::{
+        Phase,
+        message::{EnvTrace, ExpiredCounts, Iteration, LedgerReport, RejectedCounts, RunStatus},
+    },
 };
 
 use super::{super::metrics::IterationMetrics, Run};
@@ -17,10 +20,10 @@ impl Run {
         RunStatus {
             run: self.number,
             phase: self.phase.to_wire(),
-            env: self.spec.env.clone(),
-            algo: self.terms.algo.into(),
-            seed: self.spec.seed,
-            num_slots: self.spec.num_slots,
+            env: self.config().env().into(),
+            algo: self.terms.algo.clone(),
+            seed: self.config().rollout.seed,
+            num_slots: self.config().num_slots(),
             iteration: self.iteration,
             env_steps: self.env_steps,
             episodes: self.episodes.finished,
@@ -41,9 +44,19 @@ impl Run {
         }
     }
 
+    /// Why a worker makes no rows, with what the group does not know of the run.
+    pub(crate) fn idle_text(&self, reason: IdleReason<'_>) -> String {
+        match reason {
+            IdleReason::Paused if self.phase == Phase::Draining => "the run is draining".into(),
+            IdleReason::Learner if !self.has_begun() => "waiting for the local workers".into(),
+            IdleReason::Learner if self.has_taker() => "waiting for the caller to take a batch".into(),
+            reason => reason.to_string(),
+        }
+    }
+
     /// The directory as people are told it, where that is not far too long.
     fn run_dir(&self) -> String {
-        let directory = self.config.as_ref().and_then(|config| config.run_dir.as_ref());
+        let directory = self.request.run_dir.as_ref();
         let text = directory.map_or_else(String::new, |directory| directory.display().to_string());
         if text.len() <= MAX_RUN_DIR_BYTES { text } else { String::new() }
     }

@@ -18,7 +18,7 @@ impl Run {
             gamma: self.terms.gamma,
             iteration: self.iteration,
             env_steps: self.env_steps,
-            ..PolicyCheckpoint::new(self.terms.algo, self.spec.clone(), self.weights.clone())
+            ..PolicyCheckpoint::new(self.terms.algo.clone(), self.config().clone(), self.weights.clone())
         }
     }
 

@@ -6,7 +6,7 @@ use rollmesh_core::{ids::WeightsVersion, weights::Weights};
 
 use super::{
     super::{
-        TrainConfig,
+        RunRequest,
         consumer::Consumer,
         output::{OutputPlace, RunOutput},
         saving::{Saved, SavedRun, Snapshot, progress},
@@ -34,7 +34,7 @@ pub(crate) struct Undone {
 /// A run that goes on from memory.
 #[derive(Debug)]
 pub(crate) struct RolledBack {
-    pub(super) config: TrainConfig,
+    pub(super) request: RunRequest,
     pub(super) saved: Option<Saved>,
     /// Where what it had sampled is kept.
     pub(super) output: Option<OutputPlace>,
@@ -128,7 +128,7 @@ impl Run {
         self.snapshots.retain(|iteration, _| *iteration <= batch);
         let saved = self.snapshots.pop_last().and_then(|(_, snapshot)| snapshot.into_saved());
         let rejected = self.group.ledger().rejected.audit;
-        let config = self.config.take().ok_or("nobody learns")?;
+        let request = self.request.clone();
         // An iteration may be about to be written.
         let output = self.output().map(|output| {
             output.close();
@@ -139,7 +139,7 @@ impl Run {
             drop(files.finish_saving(None));
         }
         let mut on_disk = None;
-        if let Some(dir) = &config.run_dir {
+        if let Some(dir) = &request.run_dir {
             remove_newer(&dir.join(CHECKPOINTS_DIR), batch).map_err(|error| error.to_string())?;
             let found = SavedRun::load(dir).map_err(|error| error.to_string())?;
             let in_memory = saved.as_ref().map(|saved| saved.policy.iteration);
@@ -147,7 +147,7 @@ impl Run {
             if in_memory.is_none_or(|iteration| iteration < found.iteration()) {
                 let iteration = found.iteration();
                 // Not all of the settings are in the directory.
-                let on_disk = found.with_config(*config).map_err(|error| error.to_string())?;
+                let on_disk = found.with_request(request).map_err(|error| error.to_string())?;
                 return Ok(Undone { task: Task::Resume(Box::new(on_disk)), iteration, rejected });
             }
         }
@@ -155,7 +155,7 @@ impl Run {
             saved.as_ref().map_or((0, 0), |saved| (saved.policy.iteration, saved.policy.env_steps));
         let regenerated = self.env_steps.saturating_sub(env_steps);
         let output = saved.as_ref().and_then(|saved| saved.progress.output.clone()).or(output);
-        let rolled_back = RolledBack { config: *config, saved, output, on_disk, regenerated };
+        let rolled_back = RolledBack { request, saved, output, on_disk, regenerated };
         Ok(Undone { task: Task::RollBack(Box::new(rolled_back)), iteration, rejected })
     }
 }

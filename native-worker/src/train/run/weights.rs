@@ -86,9 +86,11 @@ impl Run {
         }
     }
 
-    /// True once all workers act with these weights, or newer ones. One in quarantine acts no more.
+    /// True once all workers that get leases act with these weights, or newer ones. One in quarantine acts no more, and one
+    /// that has not answered or is unable has not begun.
     pub(crate) fn have_applied(&self, version: WeightsVersion, now: Micros) -> bool {
-        let mut acting = self.group.workers(now).filter(|worker| worker.state != WorkerState::Quarantined);
+        let acts = |state| !matches!(state, WorkerState::Quarantined | WorkerState::Unanswered | WorkerState::Unable);
+        let mut acting = self.group.workers(now).filter(|worker| acts(worker.state));
         self.published >= version && acting.all(|worker| worker.weights_version >= Some(version))
     }
 
@@ -100,21 +102,20 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::{env::EnvRegistry, group::WorkerProfile, ids::LeaseId};
+    use rollmesh_core::{group::WorkerProfile, ids::LeaseId, kernels::Kernels, run::RunConfig, worker::Registry};
     use tokio::sync::mpsc;
 
-    use super::{
-        super::{super::SampleConfig, Task},
-        *,
-    };
+    use super::{super::Task, *};
 
     #[test]
     fn nobody_acts_with_weights_that_were_not_sent() {
         let (batches, _taker) = mpsc::channel(1);
-        let config = SampleConfig { num_envs: 2, hidden: vec![4], ..SampleConfig::new("CartPole-v1") };
-        let mut run = Run::new(1, Task::Sample(config, batches), &EnvRegistry::builtin(), LeaseId(0)).unwrap();
+        let config = Box::new(RunConfig::sampling("CartPole-v1", 2).fcnet_hiddens(&[4]).into());
+        let known = (&Registry::builtin(), Kernels::PORTABLE);
+        let mut run = Run::new(1, Task::Sample(config, batches), known, LeaseId(0)).unwrap();
         let (worker, now) = (WorkerId(1), Micros(0));
         run.group.handle_joined(worker, WorkerProfile::NATIVE, now);
+        run.group.handle_answer(worker, Ok(()), now);
         let weights = run.weights.clone();
         let version = run.set_weights(&weights).unwrap();
         let say = |run: &mut Run, number: u32, version: u64| {

@@ -2,20 +2,12 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use rollmesh_core::run::RunConfig;
 use toml::{Table, Value};
 
-/// Settings that say when a run ends, how often it is saved and evaluated and whom it waits for, and nothing about its rows.
-const FREE: [&str; 8] = [
-    "max_env_steps",
-    "stop_return",
-    "checkpoint_interval",
-    "hung_worker_timeout_s",
-    "evaluation",
-    "evaluation.interval",
-    "evaluation.episodes",
-    "evaluation.timeout_s",
-];
+/// Settings that say when a run ends, how it is saved and evaluated and whom it waits for, and nothing about its rows; with
+/// all settings within them.
+const FREE: [&str; 6] = ["num_workers", "preset", "stop", "checkpoint_interval", "hung_worker_timeout_s", "evaluation"];
 
 /// A setting that two configurations do not agree on.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,11 +39,12 @@ impl fmt::Display for Differences {
 }
 
 /// Settings by which the rows of two runs differ; none if one goes on where the other one was.
-pub(super) fn between<T: Serialize>(stored: &T, other: &T) -> Result<Option<Differences>, toml::ser::Error> {
+pub(super) fn between(stored: &RunConfig, other: &RunConfig) -> Result<Option<Differences>, toml::ser::Error> {
     let (stored, other) = (Table::try_from(stored)?, Table::try_from(other)?);
     let mut found = Vec::new();
     compare("", &stored, &other, &mut found);
-    found.retain(|difference| !FREE.contains(&difference.name.as_str()));
+    let is_free = |name: &str| FREE.iter().any(|free| name.split('.').next() == Some(*free));
+    found.retain(|difference| !is_free(&difference.name));
     Ok((!found.is_empty()).then_some(Differences(found)))
 }
 
@@ -72,23 +65,23 @@ fn compare(above: &str, stored: &Table, other: &Table, found: &mut Vec<Differenc
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::TrainConfig, *};
+    use super::*;
 
     #[test]
     fn settings_are_named_with_both_values_and_ends_are_free() {
-        let stored = TrainConfig { stop_return: Some(475.0), ..TrainConfig::new("CartPole-v1") };
-        let longer = TrainConfig { stop_return: None, max_env_steps: 7, checkpoint_interval: 7, ..stored.clone() };
+        let stored = RunConfig::new("CartPole-v1").stop_at_return(475.0);
+        let mut longer = RunConfig { checkpoint_interval: 7, ..stored.clone().stop_after(7) };
+        longer.stop.episode_return_mean = None;
         assert_eq!(between(&stored, &longer).unwrap(), None);
-        let mut other = TrainConfig { seed: 2, env: "Acrobot-v1".into(), ..longer };
-        other.env_config = r#"{"a": 1}"#.parse().unwrap();
-        other.ppo.lr = 0.5;
+        let mut other = longer.seed(2).env_config(r#"{"a": 1}"#.parse().unwrap());
+        other.rollout.env = Some("Acrobot-v1".into());
+        other = other.policy_config(r#"{"lr": 0.5}"#.parse().unwrap());
         let text = between(&stored, &other).unwrap().unwrap().to_string();
-        let lr = stored.ppo.lr;
         let wanted = [
             r#"env is "CartPole-v1", not "Acrobot-v1""#.to_owned(),
             "seed is 0, not 2".into(),
-            format!("ppo.lr is {lr:?}, not 0.5"),
-            "env_config is not set, not { a = 1 }".into(),
+            "policy_config.lr is not set, not 0.5".into(),
+            "env_config.a is not set, not 1".into(),
         ];
         assert!(wanted.iter().all(|part| text.contains(part)), "{text}");
         assert_eq!(text.split("; ").count(), wanted.len());

@@ -12,10 +12,10 @@ pub use self::{
 };
 pub(super) use self::{
     files::{Ended, RunFiles},
-    saved_run::{Saved, lock},
+    saved_run::{Saved, lock, read_config},
     snapshot::{Snapshot, progress},
 };
 pub(crate) use self::{
-    saved_run::{Left, differences},
+    saved_run::{Left, check_unedited, learns_from_files, resumed},
     saver::SaveReport,
 };

@@ -8,13 +8,13 @@ use std::{
 };
 
 use rollmesh_core::{
+    config::Config,
     group::{GroupState, Ledger},
-    worker::RolloutConfig,
+    run::RunConfig,
 };
-use serde::Serialize;
 
 use super::{
-    super::TrainConfig,
+    super::RunRequest,
     differences::{Differences, between},
     saver::LEDGER,
     snapshot::{CONFIG, Contents, Progress},
@@ -36,7 +36,7 @@ use crate::checkpoint::{CHECKPOINTS_DIR, CheckpointError, PolicyCheckpoint, Poli
 #[derive(Debug)]
 pub struct SavedRun {
     dir: PathBuf,
-    config: TrainConfig,
+    request: RunRequest,
     saved: Option<Saved>,
     notices: Vec<String>,
     lock: File,
@@ -58,9 +58,7 @@ pub enum ResumeError {
     #[error("{0} holds no run: begin one with --run-dir {0}")]
     NoRun(PathBuf),
     /// It learns from files, without a hub.
-    #[error(
-        "the run in {0} learns from files: no hub goes on with it, and `rollmesh train --resume {0}` needs its plan.toml"
-    )]
+    #[error("the run in {0} learns from files, and no hub goes on with it: use `rollmesh train --resume {0}`")]
     FromFiles(PathBuf),
     /// Another process has it.
     #[error("the run in {0} is going on in another process: stop that first")]
@@ -128,31 +126,32 @@ impl SavedRun {
     /// [`ResumeError`], which names the file and says what to do.
     pub fn load(dir: impl Into<PathBuf>) -> Result<Self, ResumeError> {
         let dir = dir.into();
-        let path = dir.join(CONFIG);
-        let parse = |text: &str, path: &Path| {
-            let bad = |error: toml::de::Error| ResumeError::Config { path: path.into(), reason: error.to_string() };
-            toml::from_str::<TrainConfig>(text).map_err(bad)
-        };
-        let Left { lock, config: text, checkpoint, notices } = Left::open(&dir)?;
-        let config = match parse(&text, &path) {
-            // Those of runs from files are a worker's.
-            Err(_) if toml::from_str::<RolloutConfig>(&text).is_ok() => return Err(ResumeError::FromFiles(dir)),
-            config => TrainConfig { run_dir: Some(dir.clone()), ..config? },
-        };
-        let Some(files) = checkpoint else { return Ok(Self { dir, config, saved: None, notices, lock }) };
-        let checkpoints = dir.join(CHECKPOINTS_DIR);
-        let Contents { config: stored, policy, group, learner, progress } = Contents::read(files, &checkpoints)?;
-        let stored = parse(&stored, &checkpoints.join(CONFIG))?;
-        if let Some(differences) = differences(&stored, &config, &path)? {
-            return Err(ResumeError::Edited { path, differences });
+        let Left { lock, config, checkpoint, notices } = Left::open(&dir)?;
+        if config.reads_input() {
+            return Err(ResumeError::FromFiles(dir));
         }
-        Ok(Self { dir, config, saved: Some(Saved { policy, group, learner, progress }), notices, lock })
+        let saved = match checkpoint {
+            None => None,
+            Some(files) => {
+                let Contents { config: stored, policy, group, learner, progress } =
+                    Contents::read(files, &dir.join(CHECKPOINTS_DIR))?;
+                check_unedited(&dir, &stored, &config)?;
+                Some(Saved { policy, group, learner, progress })
+            }
+        };
+        Ok(Self { request: in_dir(&dir, config), dir, saved, notices, lock })
+    }
+
+    /// The run and its directory.
+    #[must_use]
+    pub fn request(&self) -> &RunRequest {
+        &self.request
     }
 
     /// The run's settings.
     #[must_use]
-    pub fn config(&self) -> &TrainConfig {
-        &self.config
+    pub fn config(&self) -> &RunConfig {
+        &self.request.config
     }
 
     /// The iteration after which it goes on; 0 is its beginning.
@@ -183,11 +182,9 @@ impl SavedRun {
     ///
     /// # Errors
     /// [`ResumeError::Contradiction`], which names the settings.
-    pub fn with_config(mut self, config: TrainConfig) -> Result<Self, ResumeError> {
-        if let Some(differences) = differences(&self.config, &config, &self.dir.join(CONFIG))? {
-            return Err(ResumeError::Contradiction { dir: self.dir, differences });
-        }
-        self.config = TrainConfig { run_dir: Some(self.dir.clone()), ..config };
+    pub fn with_request(mut self, request: RunRequest) -> Result<Self, ResumeError> {
+        let config = resumed(&self.dir, &self.request.config, request.config)?;
+        self.request = RunRequest { config, run_dir: Some(self.dir.clone()), ..request };
         Ok(self)
     }
 
@@ -199,16 +196,27 @@ impl SavedRun {
         ledger.map_or(0, |ledger| ledger.regenerated).saturating_sub(known)
     }
 
-    pub(in super::super) fn into_parts(self) -> (TrainConfig, Option<Saved>, File) {
-        (self.config, self.saved, self.lock)
+    pub(in super::super) fn into_parts(self) -> (RunRequest, Option<Saved>, File) {
+        (self.request, self.saved, self.lock)
     }
+}
+
+fn in_dir(dir: &Path, config: RunConfig) -> RunRequest {
+    RunRequest { run_dir: Some(dir.into()), ..RunRequest::from(config) }
+}
+
+/// Reads the `config.toml` of a run.
+pub(in super::super) fn read_config(text: &str) -> Result<RunConfig, String> {
+    let settings: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+    // Its preset is written out.
+    let settings = settings.with("preset", "none").map_err(|error| error.to_string())?;
+    RunConfig::of_settings(&settings).map_err(|error| error.to_string())
 }
 
 /// A run's directory as it was left, kept from others as long as the lock exists.
 pub(crate) struct Left {
     pub(crate) lock: File,
-    /// The text of its configuration.
-    pub(crate) config: String,
+    pub(crate) config: RunConfig,
     /// The files of its newest checkpoint that is whole; none if it has no checkpoint.
     pub(crate) checkpoint: Option<BTreeMap<String, Vec<u8>>>,
     /// What people should know.
@@ -223,7 +231,7 @@ impl Left {
             return Err(ResumeError::NoRun(dir.into()));
         }
         let lock = lock(dir)?;
-        let config = fs::read_to_string(&path).map_err(|source| ResumeError::Io { path, source })?;
+        let config = config_at(&path)?;
         let checkpoints = dir.join(CHECKPOINTS_DIR);
         let found = match checkpoints.is_dir() {
             true => {
@@ -242,12 +250,41 @@ impl Left {
     }
 }
 
-/// Between two configurations of the same form.
-pub(crate) fn differences<T: Serialize>(
-    stored: &T,
-    other: &T,
-    path: &Path,
-) -> Result<Option<Differences>, ResumeError> {
+/// The configuration in a file.
+fn config_at(path: &Path) -> Result<RunConfig, ResumeError> {
+    let text = fs::read_to_string(path).map_err(|source| ResumeError::Io { path: path.into(), source })?;
+    read_config(&text).map_err(|reason| ResumeError::Config { path: path.into(), reason })
+}
+
+/// True if the run in a directory learns from files.
+pub(crate) fn learns_from_files(dir: &Path) -> bool {
+    config_at(&dir.join(CONFIG)).is_ok_and(|config| config.reads_input())
+}
+
+/// That the configuration in a run's directory is the one that its checkpoint has the text of.
+pub(crate) fn check_unedited(dir: &Path, stored: &str, config: &RunConfig) -> Result<(), ResumeError> {
+    let checkpoint = dir.join(CHECKPOINTS_DIR).join(CONFIG);
+    let stored = read_config(stored).map_err(|reason| ResumeError::Config { path: checkpoint, reason })?;
+    let path = dir.join(CONFIG);
+    match differences(&stored, config, &path)? {
+        Some(differences) => Err(ResumeError::Edited { path, differences }),
+        None => Ok(()),
+    }
+}
+
+/// The settings of a run in a directory with others over them, as far as those may change while it goes on.
+pub(crate) fn resumed(dir: &Path, stored: &RunConfig, asked: RunConfig) -> Result<RunConfig, ResumeError> {
+    let path = dir.join(CONFIG);
+    let request = RunRequest { config: asked, ..RunRequest::default() }.written_out();
+    let RunRequest { config, .. } =
+        request.map_err(|error| ResumeError::Config { path: path.clone(), reason: error.to_string() })?;
+    match differences(stored, &config, &path)? {
+        Some(differences) => Err(ResumeError::Contradiction { dir: dir.into(), differences }),
+        None => Ok(config),
+    }
+}
+
+fn differences(stored: &RunConfig, other: &RunConfig, path: &Path) -> Result<Option<Differences>, ResumeError> {
     between(stored, other).map_err(|error| ResumeError::Config { path: path.into(), reason: error.to_string() })
 }
 

@@ -184,13 +184,16 @@ mod float_text {
 #[cfg(test)]
 pub(super) mod tests {
     use rollmesh_core::{
-        env::EnvRegistry,
         group::{GroupConfig, LeaseGroup},
         ids::LeaseId,
+        kernels::Kernels,
+        worker::Registry,
     };
 
+    use crate::registry::native;
+
     use super::{
-        super::super::{Run, Task, TrainConfig},
+        super::super::{Run, RunConfig, Task},
         *,
     };
 
@@ -202,13 +205,19 @@ pub(super) mod tests {
 
     type Files = BTreeMap<String, Vec<u8>>;
 
-    fn config() -> TrainConfig {
-        TrainConfig { hidden: vec![4], ..TrainConfig::new("CartPole-v1") }
+    fn config() -> RunConfig {
+        RunConfig::new("CartPole-v1").fcnet_hiddens(&[4])
     }
 
     /// Of a run that has done nothing yet, whose episodes are from elsewhere.
     pub(in super::super) fn snapshot() -> Snapshot {
-        let run = Run::new(1, Task::Train(Box::new(config())), &EnvRegistry::builtin(), LeaseId(0)).unwrap();
+        let run = Run::new(
+            1,
+            Task::Train(Box::new(config().into())),
+            (&native(Registry::builtin()), Kernels::PORTABLE),
+            LeaseId(0),
+        )
+        .unwrap();
         let group = LeaseGroup::new(GroupConfig::new(16, 64)).unwrap().state();
         let (sender, learner) = oneshot::channel();
         sender.send(Ok(vec![1, 2, 3])).unwrap();
@@ -224,7 +233,8 @@ pub(super) mod tests {
     #[test]
     fn everything_comes_back_bit_for_bit() {
         let Contents { config, policy, group, learner, progress } = Contents::read(files(), Path::new("run")).unwrap();
-        assert_eq!(toml::from_str::<TrainConfig>(&config).unwrap().hidden, [4]);
+        let preset = "none".into();
+        assert_eq!(super::super::read_config(&config), Ok(RunConfig { preset, ..self::config() }));
         assert_eq!((policy.iteration, group.next_fragment().0, learner), (0, 0, vec![1, 2, 3]));
         assert_eq!((progress.metrics_bytes, progress.elapsed()), (11, Duration::from_millis(1_500)));
         let bits = |episodes: &Episodes| -> Vec<u64> {

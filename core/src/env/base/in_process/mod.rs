@@ -34,8 +34,7 @@ use crate::{
 ///         BaseEnv as _, EnvActions, EnvContext, EnvMaker, EnvRegistry, EnvStart, InProcess, News, RowsRef,
 ///         multi_agent::AgentRows,
 ///     },
-///     ids::SlotId,
-///     run::HomeIndex,
+///     ids::{HomeIndex, SlotId},
 /// };
 ///
 /// let registry = EnvRegistry::builtin();
@@ -109,6 +108,13 @@ impl InProcess {
     #[must_use]
     pub fn restart_failed(mut self, restart_failed: bool) -> Self {
         self.restart_failed = restart_failed;
+        self
+    }
+
+    /// Records the actions of open episodes, which [`snapshot`](BaseEnv::snapshot) needs for environments with several agents.
+    #[must_use]
+    pub fn recording(mut self) -> Self {
+        self.subs.iter_mut().for_each(|sub| sub.log = Some(Vec::new()));
         self
     }
 
@@ -310,6 +316,20 @@ impl BaseEnv for InProcess {
         if let Some(sub) = self.subs.get_mut(env) {
             sub.start.episode = episode;
         }
+    }
+
+    fn snapshot(&self, env: usize, out: &mut Vec<u8>) -> bool {
+        self.subs.get(env).is_some_and(|sub| sub.snapshot(out))
+    }
+
+    fn restore(&mut self, env: usize, episode: u32, snapshot: &[u8]) -> Result<(), EnvError> {
+        self.check_env(env)?;
+        let (streams, sub) = ((self.reset, self.env_step), &mut self.subs[env]);
+        sub.start.episode = episode;
+        let restored = sub.restore(env, streams, &mut self.spaces, snapshot);
+        sub.turn.clear();
+        sub.phase = if restored.is_ok() { Phase::Acting } else { Phase::Over };
+        restored
     }
 
     fn try_restart(&mut self, env: usize) -> Result<(), EnvError> {

@@ -3,8 +3,11 @@
 use super::maker::{EnvStart, Made, Spaces};
 use crate::{
     env::{
-        EnvError, Moment,
-        base::rules::{check_actions, check_obs},
+        EnvError, Moment, SnapshotReader,
+        base::{
+            replay,
+            rules::{check_actions, check_obs},
+        },
         multi_agent::{AgentRows, Debts, Roster, Turn},
     },
     ids::AgentId,
@@ -47,6 +50,8 @@ pub(super) struct Sub {
     /// Agents whose end has been told.
     done: Roster<()>,
     debts: Debts,
+    /// The actions of the open episode, if they are recorded.
+    pub(super) log: Option<Vec<u8>>,
 }
 
 impl Sub {
@@ -64,6 +69,7 @@ impl Sub {
             acting: Roster::default(),
             done: Roster::default(),
             debts: Debts::default(),
+            log: None,
         }
     }
 
@@ -82,6 +88,7 @@ impl Sub {
         let (slot, episode) = (self.start.slot, self.start.episode);
         self.moment = Moment { slot, episode, t: 0, agent: 0 };
         self.start.episode = episode.wrapping_add(1);
+        self.log.iter_mut().for_each(Vec::clear);
         let made = self.made.as_mut().ok_or_else(gone)?;
         made.reset(&mut streams.at(slot, episode, 0, 0), spaces.get(&AgentId::SINGLE), turn)?;
         if turn.is_over() || turn.outcomes().len() > 0 {
@@ -100,6 +107,9 @@ impl Sub {
     ) -> Result<(), EnvError> {
         let mut turn = core::mem::take(&mut self.turn);
         turn.clear();
+        if let (Some(log), Some(Made::MultiAgent(_))) = (&mut self.log, &self.made) {
+            replay::push_step(log, &self.acting, actions);
+        }
         let stepped = match self.made.as_mut() {
             Some(made) => made.step(actions, streams, self.moment, spaces.get(&AgentId::SINGLE), &mut turn),
             None => Err(gone()),
@@ -139,6 +149,62 @@ impl Sub {
             self.done.entry(agent);
         }
         Ok(())
+    }
+
+    /// Appends the step of the open episode and what brings it back; see [`BaseEnv::snapshot`](super::BaseEnv::snapshot).
+    pub(super) fn snapshot(&self, out: &mut Vec<u8>) -> bool {
+        if self.phase != Phase::Acting {
+            return false;
+        }
+        match (&self.made, &self.log) {
+            (Some(Made::Lane(env)), _) => {
+                out.extend(self.moment.t.to_le_bytes());
+                env.snapshot_at(0, out);
+            }
+            (Some(Made::MultiAgent(_)), Some(log)) => {
+                out.extend(self.moment.t.to_le_bytes());
+                out.extend_from_slice(log);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Goes back to where a snapshot was taken: a single agent's environment restores its own, others are reset and
+    /// replay the recorded actions.
+    pub(super) fn restore(
+        &mut self,
+        env: usize,
+        (reset, env_step): (Streams, Streams),
+        spaces: &mut Spaces,
+        snapshot: &[u8],
+    ) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        let t = reader.u32()?;
+        let mut turn = core::mem::take(&mut self.turn);
+        let begun = self.reset(env, reset, spaces, &mut turn);
+        self.turn = turn;
+        begun?;
+        match &mut self.made {
+            Some(Made::Lane(made)) => {
+                let single = spaces.get(&AgentId::SINGLE).ok_or_else(gone)?;
+                let len = single.observation.shape().elements();
+                let mut obs = AgentRows::new();
+                made.restore_at(0, reader.rest(), obs.row_mut(&AgentId::SINGLE, single.observation_type, len))?;
+                self.moment.t = t;
+            }
+            _ => {
+                let mut actions = AgentRows::new();
+                while !reader.rest().is_empty() {
+                    replay::read_step(&mut reader, &self.acting, |agent| spaces.get(agent).cloned(), &mut actions)?;
+                    self.step(env, &actions, env_step, spaces)?;
+                    if self.turn.is_over() {
+                        return Err(reader.bad());
+                    }
+                }
+            }
+        }
+        if self.moment.t == t { Ok(()) } else { Err(reader.bad()) }
     }
 
     /// Checks that exactly the agents act whose turn it is, with rows of their action spaces' form.

@@ -10,11 +10,10 @@ use crate::{
         EnvContext, EnvRegistry, EnvSpec, MultiAgentEnv, MultiAgentSpec, Rng, RowElement, RowsRef,
         multi_agent::{AgentRows, Outcome},
     },
-    ids::{FragmentNo, SlotId, WeightsVersion},
+    ids::{FragmentNo, HomeIndex, SlotId, WeightsVersion},
     kernels::Kernels,
     policy::RandomPolicy,
-    run::HomeIndex,
-    sampler::{Collector as _, LaneStart, Lockstep, drive},
+    sampler::{Collector as _, LaneStart, Lockstep, SamplerOptions, drive},
     space::Space,
 };
 
@@ -555,9 +554,12 @@ fn agrees_with_lockstep<O: RowElement + Element>(spec: &EnvSpec, num_actions: u3
     let contexts: Vec<_> = (0..LANES).map(|index| start(index).context).collect();
     let mut vector = spec.make(&contexts, Kernels::PORTABLE).unwrap();
     let lanes: Vec<_> = (0..LANES).map(|lane| LaneStart { slot: SlotId(lane), state: None }).collect();
-    let mut collector = Lockstep::<O, i64>::new(&lanes, SEED, spec.max_episode_steps, vector.as_mut()).unwrap();
+    let mut policy = RandomPolicy::new(num_actions, SEED);
+    let max_episode_steps = spec.max_episode_steps;
+    let options = SamplerOptions { seed: SEED, max_episode_steps, ..SamplerOptions::default() };
+    let mut collector = Lockstep::<O>::new(&lanes, &options, &policy, vector.as_mut()).unwrap();
     collector.begin(FragmentNo(0), WeightsVersion(0), STEPS);
-    drive(&mut collector, vector.as_mut(), &mut RandomPolicy::new(num_actions, SEED), u32::MAX).unwrap();
+    drive(&mut collector, vector.as_mut(), &mut policy, u32::MAX).unwrap();
     let fragments = collector.take(vector.as_ref());
 
     let maker = EnvMaker::single_agent(spec, Kernels::PORTABLE);

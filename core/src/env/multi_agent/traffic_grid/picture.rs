@@ -130,7 +130,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::{super::*, *};
-    use crate::run::HomeIndex;
+    use crate::ids::HomeIndex;
 
     /// A car on its way to the second junction of the upper row, which goes left to right, at this speed.
     fn town(speed: usize, trip: Trip, across: bool) -> Frame {

@@ -3,9 +3,8 @@
 use super::*;
 use crate::{
     env::RowsRef,
-    ids::SlotId,
+    ids::{HomeIndex, SlotId},
     rng::{Purpose, Streams},
-    run::HomeIndex,
 };
 
 fn town(config: &str) -> Result<MultiAgentTrafficGrid, EnvError> {

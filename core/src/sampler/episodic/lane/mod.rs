@@ -1,8 +1,9 @@
 //! One environment: its episode, the agents in it, and how episodes begin and end.
 
+pub(super) mod state;
 mod turn;
 
-use super::{EpisodicOptions, Output, agent::Agent, builder::Builder, inference::Inference};
+use super::{Output, SamplerOptions, agent::Agent, builder::Builder, inference::Inference};
 use crate::{
     batch::AnyBatch,
     callbacks::{CallbackError, Callbacks, EpisodeHook},
@@ -22,7 +23,7 @@ use crate::{
 pub(super) struct Round<'a, 'h> {
     pub(super) env: &'a mut dyn BaseEnv,
     pub(super) host: &'a mut SamplerHost<'h>,
-    pub(super) options: &'a EpisodicOptions,
+    pub(super) options: &'a SamplerOptions,
     /// Randomness of the mapping function.
     pub(super) mapping: Streams,
     pub(super) inference: &'a mut Inference,
@@ -111,6 +112,11 @@ impl Lane {
 
     pub(super) fn is_new(&self) -> bool {
         self.phase == Phase::New
+    }
+
+    /// Whether the first observations of an episode are still to come.
+    pub(super) fn is_beginning(&self) -> bool {
+        matches!(self.phase, Phase::New | Phase::Waiting)
     }
 
     pub(super) fn is_lost(&self) -> bool {
@@ -251,7 +257,8 @@ impl Lane {
     fn build(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let (env_steps, agent_steps) = (self.builder.env_steps, self.builder.agent_steps);
         let batch = self.builder.build(round.options.single_agent);
-        round.outputs.push_back(Output::Batch(batch.inspect_err(|_| lose(round.losses, env_steps, agent_steps))?));
+        let batch = batch.inspect_err(|_| lose(round.losses, env_steps, agent_steps))?;
+        round.outputs.push_back(Output::Batch(self.env, batch));
         Ok(())
     }
 
@@ -276,6 +283,8 @@ impl Lane {
         let agent_steps = self.builder.agent_steps + self.open_agent_steps;
         if round.options.is_full(env_steps, agent_steps) {
             self.postprocess(round)?;
+            // They join this fragment: another worker may continue the episode.
+            round.extra_batches.extend(self.episode.take_extra_batches());
             self.build(round)?;
         }
         Ok(())

@@ -154,9 +154,7 @@ impl Lane {
         let unknown = || EnvError::Failed(format!("there are no spaces for agent '{id}'"));
         let spaces = round.env.spaces(id).ok_or_else(unknown)?;
         let who = Identity { id: id.clone(), index, policy: policy.clone(), spaces };
-        let entry = round.host.policies.get_mut(&policy)?;
-        let options = round.options;
-        let agent = Agent::new(who, &*entry.policy, options.record, options.normalize_actions, options.clip_actions)?;
+        let agent = Agent::of(who, round)?;
         self.episode.enter(id, policy);
         self.agents.push(agent);
         Ok(self.agents.len() - 1)

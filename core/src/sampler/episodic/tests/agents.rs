@@ -3,8 +3,8 @@
 use super::*;
 use crate::batch::{AGENT_INDEX, MultiAgentBatch};
 
-fn several(num_envs: u32, fragment_length: u32) -> EpisodicOptions {
-    EpisodicOptions { single_agent: false, ..options(num_envs, fragment_length) }
+fn several(num_envs: u32, fragment_length: u32) -> SamplerOptions {
+    SamplerOptions { single_agent: false, ..options(num_envs, fragment_length) }
 }
 
 fn multi(bench: &mut Bench, sampler: &mut Episodic) -> MultiAgentBatch {
@@ -59,7 +59,7 @@ fn pieces_have_ids_of_their_own() {
 #[test]
 fn agent_steps_are_counted_after_whole_env_steps() {
     let mut bench = Bench::pair();
-    let options = EpisodicOptions { count_steps_by: CountStepsBy::AgentSteps, ..several(1, 30) };
+    let options = SamplerOptions { count_steps_by: CountStepsBy::AgentSteps, ..several(1, 30) };
     let mut sampler = sampler(options, scripted(1, crowd(4)));
     for _ in 0..3 {
         let batch = multi(&mut bench, &mut sampler);
@@ -95,7 +95,7 @@ fn agents_that_take_turns_have_their_own_rows() {
         }
     });
     let mut bench = Bench::pair();
-    let mut sampler = sampler(EpisodicOptions { batch_mode: BatchMode::CompleteEpisodes, ..several(1, 1) }, envs);
+    let mut sampler = sampler(SamplerOptions { batch_mode: BatchMode::CompleteEpisodes, ..several(1, 1) }, envs);
     let batch = multi(&mut bench, &mut sampler);
     let (p0, p1) = (batch_of(&batch, "p0"), batch_of(&batch, "p1"));
     assert_eq!((ints(p0, "obs"), ints(p0, "new_obs")), (vec![0, 2, 4], vec![2, 4, 6]));
@@ -139,7 +139,7 @@ fn agents_come_and_go() {
         }
     });
     let mut bench = Bench::new(Player::new());
-    let mut sampler = sampler(EpisodicOptions { batch_mode: BatchMode::CompleteEpisodes, ..several(1, 1) }, envs);
+    let mut sampler = sampler(SamplerOptions { batch_mode: BatchMode::CompleteEpisodes, ..several(1, 1) }, envs);
     let batch = multi(&mut bench, &mut sampler);
     let batch = batch_of(&batch, "default_policy");
     // Agents 0 and 9 come first, then 7; 3 had nothing to do.
@@ -166,7 +166,7 @@ fn the_mapping_is_asked_once_per_agent_and_episode() {
         notes.lock().unwrap().push((agent.clone(), episode.number(), draw));
         PolicyId::new(if draw % 2 == 0 { "p0" } else { "p1" })
     });
-    let options = EpisodicOptions { seed: 9, ..several(1, 10) };
+    let options = SamplerOptions { seed: 9, ..several(1, 10) };
     let mut first = sampler(options.clone(), scripted(1, crowd(3)));
     let batches: Vec<_> = (0..5).map(|_| multi(&mut bench, &mut first)).collect();
     let seen = core::mem::take(&mut *asked.lock().unwrap());

@@ -42,7 +42,7 @@ fn columns_stand_in_the_usual_order() {
             script(t, actions, turn)
         }
     });
-    let mut sampler = sampler(EpisodicOptions { record, ..options(2, 3) }, envs);
+    let mut sampler = sampler(SamplerOptions { record, ..options(2, 3) }, envs);
     bench.single(&mut sampler);
     let batch = bench.single(&mut sampler);
     let names: Vec<&str> = batch.iter().map(|(name, _)| name).skip(wants::COLUMNS.len()).collect();
@@ -120,7 +120,7 @@ fn rewards_are_clipped_in_batches_only() {
                 Ok(())
             }
         });
-        let mut sampler = sampler(EpisodicOptions { clip_rewards: clipping, ..options(1, 3) }, envs);
+        let mut sampler = sampler(SamplerOptions { clip_rewards: clipping, ..options(1, 3) }, envs);
         let batch = Bench::new(Player::new()).single(&mut sampler);
         assert_eq!(batch.get(REWARDS).unwrap(), expected);
         assert_eq!(lengths(&mut sampler), [(3, 0.3 - 2.5)]);
@@ -182,12 +182,12 @@ fn first_obs(batch: &SampleBatch) -> Vec<(i64, Vec<f32>)> {
     firsts.map(|(row, (id, _))| (*id, row.to_vec())).collect()
 }
 
-fn cart_pole(first_episode: u32, options: EpisodicOptions) -> Episodic {
+fn cart_pole(first_episode: u32, options: SamplerOptions) -> Episodic {
     let registry = crate::env::EnvRegistry::builtin();
     let spec = registry.spec("CartPole-v1").unwrap();
     let start = EnvStart { episode: first_episode, ..start(0) };
     let maker = EnvMaker::single_agent(spec, crate::kernels::Kernels::PORTABLE);
-    let options = EpisodicOptions { slots: vec![(SlotId(0), first_episode)], ..options };
+    let options = SamplerOptions { slots: vec![(SlotId(0), first_episode)], ..options };
     sampler(options, InProcess::new(maker, vec![start], 1).unwrap())
 }
 
@@ -212,11 +212,11 @@ fn an_episode_begins_with_the_random_numbers_of_its_number_whatever_came_before(
     // After a failure between two episodes.
     let mut bench = Bench::new(Player::new());
     bench.callbacks.push(Box::new(NoSecond));
-    let mut refused = cart_pole(0, EpisodicOptions { max_episode_steps: Some(3), ..options(1, 4) });
+    let mut refused = cart_pole(0, SamplerOptions { max_episode_steps: Some(3), ..options(1, 4) });
     bench.data(&mut refused).unwrap_err();
     assert_eq!(first_obs(&bench.single(&mut refused)).last(), wanted.last());
     // After an episode that began in the books only.
-    let soft = EpisodicOptions { horizon: Some(3), horizon_means: Horizon::LegacySoft, ..complete(1) };
+    let soft = SamplerOptions { horizon: Some(3), horizon_means: Horizon::LegacySoft, ..complete(1) };
     let (mut bench, mut soft) = (Bench::new(Player::new()), cart_pole(0, soft));
     let batches: Vec<_> = (0..6).map(|_| bench.single(&mut soft)).collect();
     let reset = batches.windows(2).position(|pair| *pair[0].get(TERMINATEDS).unwrap().last().unwrap());

@@ -130,12 +130,12 @@ fn actions_that_agents_take_by_themselves_are_recorded() {
 fn a_horizon_needs_resets() {
     let polls = || (0..4).map(|obs| vec![sees(0, obs)]).collect();
     let mut bench = Bench::new(Player::new());
-    let options = EpisodicOptions { horizon: Some(2), ..options(2, 9) };
+    let options = SamplerOptions { horizon: Some(2), ..options(2, 9) };
     let error = bench.data(&mut sampler(options.clone(), Remote::new(Reset::Unsupported, polls()))).unwrap_err();
     assert_eq!(error, SampleError::HorizonWithoutReset);
     // One that begins later is fine.
     let mut sampler = sampler(
-        EpisodicOptions { batch_mode: BatchMode::CompleteEpisodes, ..options },
+        SamplerOptions { batch_mode: BatchMode::CompleteEpisodes, ..options },
         Remote::new(Reset::Later, polls()),
     );
     assert_eq!(bench.single(&mut sampler).len(), 2);

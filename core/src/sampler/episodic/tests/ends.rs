@@ -12,16 +12,16 @@ fn follows(batch: &SampleBatch) -> f32 {
     (batch.get(ADVANTAGES).unwrap().last().unwrap() - batch.get(REWARDS).unwrap().last().unwrap()) / 0.5
 }
 
-fn with_horizon(horizon: u32, means: Horizon) -> EpisodicOptions {
-    EpisodicOptions { horizon: Some(horizon), horizon_means: means, ..complete(1) }
+fn with_horizon(horizon: u32, means: Horizon) -> SamplerOptions {
+    SamplerOptions { horizon: Some(horizon), horizon_means: means, ..complete(1) }
 }
 
 #[test]
 fn a_time_limit_truncates_and_is_bootstrapped() {
     for options in [
-        EpisodicOptions { max_episode_steps: Some(4), ..complete(1) },
+        SamplerOptions { max_episode_steps: Some(4), ..complete(1) },
         with_horizon(4, Horizon::Truncated),
-        EpisodicOptions { max_episode_steps: Some(4), ..with_horizon(5, Horizon::LegacyHard) },
+        SamplerOptions { max_episode_steps: Some(4), ..with_horizon(5, Horizon::LegacyHard) },
     ] {
         let (mut bench, mut sampler) = (valued(), sampler(options, scripted(1, counter(10))));
         for episode in 0..3 {
@@ -54,7 +54,7 @@ fn silent_partner() -> Script {
 fn a_time_limit_pays_what_silent_agents_are_owed() {
     for means in [Horizon::Truncated, Horizon::LegacyHard] {
         let record = RecordColumns { infos: true, ..RecordColumns::default() };
-        let options = EpisodicOptions { single_agent: false, record, ..with_horizon(4, means) };
+        let options = SamplerOptions { single_agent: false, record, ..with_horizon(4, means) };
         let (mut bench, mut sampler) = (Bench::pair(), sampler(options, scripted(1, || silent_partner())));
         for _ in 0..2 {
             let AnyBatch::Multi(batch) = bench.data(&mut sampler).unwrap() else { panic!("several agents") };
@@ -69,7 +69,7 @@ fn a_time_limit_pays_what_silent_agents_are_owed() {
 
 #[test]
 fn a_soft_horizon_leaves_debts_to_the_environment() {
-    let options = EpisodicOptions { single_agent: false, ..with_horizon(2, Horizon::LegacySoft) };
+    let options = SamplerOptions { single_agent: false, ..with_horizon(2, Horizon::LegacySoft) };
     let envs = scripted(1, || {
         let mut script = silent_partner();
         move |t: u32, actions: &AgentRows, turn: &mut Turn| {
@@ -129,7 +129,7 @@ fn a_soft_horizon_ends_the_episode_in_the_books_only() {
 #[test]
 fn no_done_at_end_clears_both_flags_of_every_end() {
     for means in [Horizon::Truncated, Horizon::LegacyHard, Horizon::LegacySoft] {
-        let options = EpisodicOptions { no_done_at_end: true, ..with_horizon(4, means) };
+        let options = SamplerOptions { no_done_at_end: true, ..with_horizon(4, means) };
         let (mut bench, mut sampler) = (valued(), sampler(options, scripted(1, counter(6))));
         for _ in 0..4 {
             let batch = bench.single(&mut sampler);

@@ -76,7 +76,7 @@ fn hooks_come_in_their_order() {
 fn trajectories_come_by_agent_with_those_of_the_others() {
     let (notes, mut bench) = (Notes::default(), Bench::pair());
     bench.callbacks.push(Box::new(notes.clone()));
-    let mut sampler = sampler(EpisodicOptions { single_agent: false, ..options(1, 10) }, scripted(1, crowd(3)));
+    let mut sampler = sampler(SamplerOptions { single_agent: false, ..options(1, 10) }, scripted(1, crowd(3)));
     let batch = bench.data(&mut sampler).unwrap().as_multi_agent();
     let told: Vec<String> = notes.take().into_iter().filter(|note| note.starts_with("trajectory")).collect();
     let expected = ["trajectory of 0 beside [1, 2]", "trajectory of 1 beside [0, 2]", "trajectory of 2 beside [0, 1]"];

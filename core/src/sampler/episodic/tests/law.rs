@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    batch::{ACTION_LOGP, ACTIONS, AGENT_INDEX, SlotFragment, VALUE_TARGETS, VF_PREDS},
+    batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, AGENT_INDEX, SlotFragment, VALUE_TARGETS, VF_PREDS},
     env::{EnvRegistry, RowElement},
     ids::FragmentNo,
     kernels::Kernels,
@@ -29,7 +29,13 @@ fn policy(spaces: &EnvSpaces) -> NetPolicy {
     policy.with_postprocessing(Postprocessing::Advantages(GAE))
 }
 
-fn lockstep<O: RowElement, A: RowElement>(
+/// What both samplers are told.
+fn shared(limit: Option<u32>, options: SamplerOptions) -> SamplerOptions {
+    let record = RecordColumns { action_dist_inputs: true, ..RecordColumns::default() };
+    SamplerOptions { max_episode_steps: limit, normalize_actions: false, seed: 5, record, ..options }
+}
+
+fn lockstep<O: RowElement>(
     name: &str,
     limit: Option<u32>,
     num_envs: u32,
@@ -41,8 +47,9 @@ fn lockstep<O: RowElement, A: RowElement>(
     let contexts: Vec<_> = (0..num_envs).map(|index| start(index).context).collect();
     let mut env = spec.make(&contexts, Kernels::PORTABLE).unwrap();
     let starts: Vec<_> = (0..num_envs).map(|slot| LaneStart { slot: SlotId(slot), state: None }).collect();
-    let mut collector = Lockstep::<O, A>::new(&starts, 5, limit, env.as_mut()).unwrap();
     let mut policy = policy(&spec.spaces().unwrap());
+    let options = shared(limit, SamplerOptions::default());
+    let mut collector = Lockstep::<O>::new(&starts, &options, &policy, env.as_mut()).unwrap();
     let mut all = Vec::new();
     for fragment in 0..fragments {
         policy.set_weights(&weights(&spec.spaces().unwrap(), fragment)).unwrap();
@@ -60,21 +67,21 @@ fn episodic(name: &str, limit: Option<u32>, num_envs: u32, steps: u32) -> (Bench
     let spec = registry.spec(name).unwrap();
     let starts = (0..num_envs).map(start).collect();
     let envs = InProcess::new(EnvMaker::single_agent(spec, Kernels::PORTABLE), starts, 5).unwrap();
-    let options =
-        EpisodicOptions { max_episode_steps: limit, normalize_actions: false, seed: 5, ..options(num_envs, steps) };
+    let options = shared(limit, options(num_envs, steps));
     (Bench::new(policy(&spec.spaces().unwrap())), sampler(options, envs))
 }
 
-fn same_rows<O: RowElement, A: RowElement>(name: &str, limit: Option<u32>, num_envs: u32, steps: u32, fragments: u64) {
+fn same_rows<O: RowElement>(name: &str, limit: Option<u32>, num_envs: u32, steps: u32, fragments: u64) {
     let (mut bench, mut sampler) = episodic(name, limit, num_envs, steps);
     let mut finished: Vec<(i64, u32, f64)> = Vec::new();
     let mut expected: Vec<(i64, u32, f64)> = Vec::new();
-    for fragment in lockstep::<O, A>(name, limit, num_envs, steps, fragments) {
+    for fragment in lockstep::<O>(name, limit, num_envs, steps, fragments) {
         let spaces = sampler.env.spaces(&AgentId::SINGLE).unwrap();
         let policy = bench.policies.policy_mut(&PolicyId::DEFAULT).unwrap();
         policy.set_weights(&weights(&spaces, fragment.fragment.0)).unwrap();
         let found = bench.single(&mut sampler);
         let wanted = fragment.with_derived().unwrap();
+        assert!(wanted.column(ACTION_DIST_INPUTS.name()).is_some());
         for (column, rows) in wanted.iter().filter(|(column, _)| *column != UNROLL_ID.name()) {
             assert!(found.column(column).is_some_and(|found| found.same_bits(rows)), "{column} of {name}");
         }
@@ -85,7 +92,7 @@ fn same_rows<O: RowElement, A: RowElement>(name: &str, limit: Option<u32>, num_e
             assert!(ids.iter().all(|found| *found == id), "unroll_id of {name}");
             first = cut.end;
         }
-        let learned = train_batch(core::slice::from_ref(&fragment), GAE.gamma, GAE.lambda).unwrap();
+        let learned = train_batch(core::slice::from_ref(&fragment), &GAE).unwrap();
         for column in [ADVANTAGES.name(), VALUE_TARGETS.name()] {
             assert!(found.column(column).unwrap().same_bits(learned.column(column).unwrap()), "{column} of {name}");
         }
@@ -109,9 +116,9 @@ proptest! {
         fragments in 1u64..5,
         limit in prop_oneof![Just(None), (3u32..30).prop_map(Some)],
     ) {
-        same_rows::<f32, i64>("CartPole-v1", limit, num_envs, steps, fragments);
-        same_rows::<f32, f32>("Pendulum-v1", limit, num_envs, steps, fragments);
-        same_rows::<i64, i64>("FrozenLake-v1", limit, num_envs, steps, fragments);
+        same_rows::<f32>("CartPole-v1", limit, num_envs, steps, fragments);
+        same_rows::<f32>("Pendulum-v1", limit, num_envs, steps, fragments);
+        same_rows::<i64>("FrozenLake-v1", limit, num_envs, steps, fragments);
     }
 
     #[test]
@@ -131,7 +138,7 @@ fn rows_of_slot_0(num_envs: u32, steps: u32) -> Vec<Vec<u64>> {
     let starts = (0..num_envs).map(start).collect();
     let envs = InProcess::new(EnvMaker::multi_agent(spec), starts, 5).unwrap();
     let spaces = envs.spaces(&envs.agents()[0]).unwrap();
-    let options = EpisodicOptions { single_agent: false, seed: 5, ..options(num_envs, steps) };
+    let options = SamplerOptions { single_agent: false, seed: 5, ..options(num_envs, steps) };
     let (mut bench, mut sampler) = (Bench::new(policy(&spaces)), sampler(options, envs));
     let mut rows = Vec::new();
     let mut env_steps = 0;

@@ -39,7 +39,7 @@ fn the_value_of_what_follows_is_seen_with_the_state_of_then() {
             Ok(())
         }
     });
-    let mut sampler = super::sampler(EpisodicOptions { single_agent: false, ..options(1, 5) }, envs);
+    let mut sampler = super::sampler(SamplerOptions { single_agent: false, ..options(1, 5) }, envs);
     let batch = bench.data(&mut sampler).unwrap().as_multi_agent();
     let batch = batch.policy_batch(&PolicyId::DEFAULT).unwrap();
     assert_eq!(batch.get(T).unwrap(), [1, 3, 2, 4]);
@@ -48,7 +48,7 @@ fn the_value_of_what_follows_is_seen_with_the_state_of_then() {
 
 #[test]
 fn a_soft_horizon_keeps_the_state() {
-    let options = EpisodicOptions { horizon: Some(4), horizon_means: Horizon::LegacySoft, ..complete(1) };
+    let options = SamplerOptions { horizon: Some(4), horizon_means: Horizon::LegacySoft, ..complete(1) };
     let (mut bench, mut sampler) = (Bench::new(counting()), sampler(options, scripted(1, counter(6))));
     let states: Vec<Vec<f32>> = (0..3).map(|_| bench.single(&mut sampler).get(STATE).unwrap().to_vec()).collect();
     assert_eq!(states, [vec![10.0, 13.0], vec![14.0], vec![10.0, 13.0]]);

@@ -22,10 +22,9 @@ use crate::{
         multi_agent::AgentRows,
     },
     episode::{Episode, OtherAgent},
-    ids::{AgentId, PolicyId, SlotId, WeightsVersion},
+    ids::{AgentId, HomeIndex, PolicyId, SlotId, WeightsVersion},
     policy::{ActionInput, ActionOutput, Policy, PolicyEntry, PolicyError, PolicyMap, Postprocessing},
-    run::HomeIndex,
-    sampler::{BatchMode, CountStepsBy, Horizon, RewardClipping},
+    sampler::{BatchMode, CountStepsBy, Horizon, RecordColumns, RewardClipping, wants},
     space::Space,
     time::Micros,
     view::{ViewRequirement, ViewRequirements},
@@ -264,16 +263,16 @@ impl Bench {
     }
 }
 
-fn options(num_envs: u32, fragment_length: u32) -> EpisodicOptions {
+fn options(num_envs: u32, fragment_length: u32) -> SamplerOptions {
     let slots = (0..num_envs).map(|slot| (SlotId(slot), 0)).collect();
-    EpisodicOptions { fragment_length, ..EpisodicOptions::new(slots) }
+    SamplerOptions { fragment_length, ..SamplerOptions::new(slots) }
 }
 
-fn complete(num_envs: u32) -> EpisodicOptions {
-    EpisodicOptions { batch_mode: BatchMode::CompleteEpisodes, ..options(num_envs, 1) }
+fn complete(num_envs: u32) -> SamplerOptions {
+    SamplerOptions { batch_mode: BatchMode::CompleteEpisodes, ..options(num_envs, 1) }
 }
 
-fn sampler(options: EpisodicOptions, envs: impl BaseEnv + 'static) -> Episodic {
+fn sampler(options: SamplerOptions, envs: impl BaseEnv + 'static) -> Episodic {
     Episodic::new(options, Box::new(envs)).unwrap()
 }
 

@@ -89,7 +89,7 @@ fn actions_are_sent_transformed_and_recorded_as_chosen() {
         (false, true, [-1.0, -0.5, 2.5]),
         (false, false, [-1.0, -0.5, 2.5]),
     ] {
-        let options = EpisodicOptions { normalize_actions, clip_actions, ..options(1, 3) };
+        let options = SamplerOptions { normalize_actions, clip_actions, ..options(1, 3) };
         let batch = Bench::new(Mixed(Player::new())).single(&mut sampler(options, movers(1)));
         assert_eq!(batch.get(NEW_OBS).unwrap(), expected);
         assert_eq!(batch.get(ColumnKey::<f64>::new(ACTIONS.name())).unwrap(), [-1.0, 0.5, 3.0]);

@@ -3,8 +3,8 @@ use crate::{
     column::{DType, RowShape},
     config::Config,
     env::{Env, EnvContext, EnvError, EnvSpec, Rng, SnapshotReader, Step, Vectorized},
+    ids::HomeIndex,
     prelude::*,
-    run::HomeIndex,
     sampler::RewardClipping,
     space::Space,
     worker::{RolloutConfig, RolloutWorker, config::PreprocessorPref},
@@ -84,7 +84,10 @@ const AUTO: RewardClipping = RewardClipping::Auto;
 fn who_knows_the_environment_alone_sees_what_a_worker_does() {
     let context = EnvContext::new(HomeIndex { worker_index: 0, vector_index: 0 });
     let seen = |screen, model: &str| {
-        let env = game(screen).preprocessed(&context, &model.parse().unwrap());
+        let env = game(screen).preprocessed(
+            &context,
+            &RolloutConfig { model_config: model.parse().unwrap(), ..RolloutConfig::default() },
+        );
         env.map(|env| env.spaces_in(&context).unwrap().observation.shape().dims().to_vec())
     };
     for model in ["{}", r#"{"dim": 42, "framestack": 2}"#] {

@@ -5,9 +5,10 @@ use crate::{
     filter::FilterKind,
     ids::PolicyId,
     prelude::*,
-    sampler::{CountStepsBy, Horizon, RewardClipping},
+    sampler::{BatchMode, CountStepsBy, Horizon, RewardClipping},
     worker::{
-        FragmentLength, NewPolicy, Registry, RolloutConfig, RolloutWorker, SamplerChoice, SetupError, WorkerPlace,
+        FragmentLength, NeedsEpisodic, NewPolicy, Registry, RolloutConfig, RolloutWorker, SamplerChoice, SetupError,
+        WorkerPlace,
         config::{InputEvaluation, PolicyConfig},
     },
 };
@@ -71,11 +72,6 @@ fn settings_that_do_not_go_together_say_what_to_change() {
             "samples beside another input",
         ),
         (
-            RolloutConfig { input_evaluation: [InputEvaluation::Wis].into(), ..config() }
-                .policy(PolicyId::new("b"), PolicyConfig::new("random")),
-            "judges a single policy",
-        ),
-        (
             RolloutConfig {
                 input_evaluation: [InputEvaluation::Is, InputEvaluation::Dm].into(),
                 legacy_step_estimates: true,
@@ -110,7 +106,7 @@ fn what_only_a_shell_can_do_is_not_supported_here() {
 fn unknown_names_are_listed_with_what_there_is() {
     for (config, what) in [
         (RolloutConfig { env: Some("Pong-v9".into()), ..config() }, "there is no environment 'Pong-v9'"),
-        (config().single_policy("nte"), "there is no kind of policy 'nte'; known are: net, random"),
+        (config().single_policy("nte"), "there is no kind of policy 'nte'; known are: a2c, net, pg, ppo, random"),
         (RolloutConfig { policy_mapping_fn: Some("x".into()), ..config() }, "no policy mapping function 'x'"),
         (RolloutConfig { observation_fn: Some("x".into()), ..config() }, "no observation function 'x'"),
         (RolloutConfig { callbacks: vec!["x".into()], ..config() }, "no callback 'x'"),
@@ -187,9 +183,12 @@ fn a_policy_needs_a_kind_or_an_object_and_spaces() {
 
 #[test]
 fn a_wrong_sampler_is_not_forced() {
-    let config = RolloutConfig { horizon: Some(3), ..config() };
+    let config = RolloutConfig { batch_mode: BatchMode::CompleteEpisodes, ..config() };
     let error = RolloutWorker::builder().config(config).sampler(SamplerChoice::Lockstep).build().unwrap_err();
-    assert!(error.to_string().starts_with("this cannot be sampled in lockstep"), "{error}");
+    assert_eq!(error, SetupError::NeedsEpisodic(NeedsEpisodic::CompleteEpisodes));
+    let text = "this cannot be sampled in lockstep: `complete_episodes` have different lengths; leave the choice of the \
+                sampler out";
+    assert_eq!(error.to_string(), text);
 }
 
 #[test]

@@ -18,14 +18,13 @@ use crate::{
     policy::{Gradients, LearnInfo},
     prelude::*,
     protocol::message::WeightsUpdate,
-    run::RunSpec,
     worker::{CommandError, WorkerAnswer},
 };
 
 /// The most named numbers that a policy says of its learning.
 const MAX_INFO: usize = 4_096;
 /// The most answers of one function: an environment each.
-const MAX_VALUES: usize = RunSpec::MAX_SLOTS as usize;
+const MAX_VALUES: usize = crate::ids::SlotId::MAX_PER_RUN as usize;
 
 type Info = AtMost<(String, f64), MAX_INFO>;
 

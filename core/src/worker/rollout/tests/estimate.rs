@@ -4,12 +4,12 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::*;
 use crate::{
-    batch::{ACTION_PROB, AnyBatch, EPS_ID, REWARDS, SampleBatch, T},
+    batch::{ACTION_PROB, AGENT_INDEX, AnyBatch, EPS_ID, MultiAgentBatch, REWARDS, SampleBatch, T},
     column::{ColumnData, ColumnKey},
     config::Config,
     estimate::{EstimateError, Transitions},
     sampler::{InputReader, OutputWriter, SampleError, SamplerHost},
-    worker::QModelContext,
+    worker::{QModelContext, config::PolicyConfig},
 };
 
 /// Every action is worth the same, and what was learned is counted.
@@ -150,6 +150,93 @@ fn episodes_of_several_environments_are_told_apart() {
     assert_eq!(of(by[0]).collect::<Vec<_>>(), [(3.0, 3.0), (30.0, 10.0)], "half and a quarter of it");
     assert_eq!((of(by[1]).count(), of(by[2]).count()), (2, 2));
     assert_eq!(written.0.load(Ordering::Relaxed), 1);
+}
+
+/// A line of an episode with three agents under two policies: two under `p`, of whom one does not do what is logged, and
+/// one under `q`, who does not act at step 1.
+struct Agents;
+
+impl InputReader for Agents {
+    fn next(&mut self, _host: &mut SamplerHost<'_>) -> Result<AnyBatch, SampleError> {
+        let rows = |rewards: &[f32], agents: &[i64], ts: &[i64], probs: &[f32]| {
+            SampleBatch::new()
+                .with(REWARDS, ColumnData::scalars(rewards.to_vec()))?
+                .with(EPS_ID, ColumnData::scalars(vec![7; rewards.len()]))?
+                .with(AGENT_INDEX, ColumnData::scalars(agents.to_vec()))?
+                .with(T, ColumnData::scalars(ts.to_vec()))?
+                .with(ACTION_PROB, ColumnData::scalars(vec![0.5; rewards.len()]))?
+                .with(ColumnKey::new("new_action_prob"), ColumnData::scalars(probs.to_vec()))
+        };
+        let p = rows(&[1.0, 10.0, 2.0, 20.0], &[0, 1, 0, 1], &[0, 0, 1, 1], &[0.5, 0.25, 0.5, 0.25])?;
+        let q = rows(&[4.0, 8.0], &[2, 2], &[0, 2], &[1.0, 1.0])?;
+        let batches = [(PolicyId::new("p"), p), (PolicyId::new("q"), q)];
+        Ok(MultiAgentBatch::new(batches.into_iter().collect(), 4).into())
+    }
+}
+
+#[test]
+fn each_of_several_policies_is_estimated_by_its_own_agents() {
+    let found = |legacy_step_estimates| {
+        let halved = Config::new().with("gamma", 0.5).unwrap();
+        let env = Some("TwoStepGame-v0".into());
+        let config = RolloutConfig { legacy_step_estimates, env, ..config(&[InputEvaluation::Is]) }
+            .rollout_fragment_length(4)
+            .policy(
+                PolicyId::new("p"),
+                PolicyConfig { config: halved.clone().with("gamma", 1.0).unwrap(), ..PolicyConfig::new("random") },
+            )
+            .policy(PolicyId::new("q"), PolicyConfig { config: halved, ..PolicyConfig::new("random") });
+        let worker = RolloutWorker::builder().config(config).input_creator(|_| Ok(Box::new(Agents)));
+        let estimates = sampled(worker.build().unwrap()).estimates;
+        let numbers = |of: &OffPolicyEstimate| (of.policy.to_string(), of.sample.v_behavior, of.sample.v_target);
+        estimates.iter().map(numbers).collect::<Vec<_>>()
+    };
+    let [p, q] = ["p", "q"].map(String::from);
+    let expected = [(p.clone(), 3.0, 3.0), (p.clone(), 30.0, 10.0), (q.clone(), 4.0 + 4.0, 8.0 + 16.0)];
+    assert_eq!(found(false), expected);
+    let without_last_steps = [(p.clone(), 1.0, 1.0), (p, 10.0, 5.0), (q, 4.0, 8.0)];
+    assert_eq!(found(true), without_last_steps);
+}
+
+#[test]
+fn several_policies_have_probabilities_and_models_of_their_own() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let (counted, steps) = (made.clone(), Arc::new(AtomicUsize::new(0)));
+    let mut registry = Registry::builtin();
+    registry.q_model = Some(Arc::new(move |context: &QModelContext| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Flat { value: context.gamma as f32, steps: steps.clone() }))
+    }));
+    let with_gamma =
+        |gamma| PolicyConfig { config: Config::new().with("gamma", gamma).unwrap(), ..PolicyConfig::new("net") };
+    let by = [InputEvaluation::Is, InputEvaluation::Dm];
+    let config =
+        RolloutConfig { policy_mapping_fn: Some("agent_id".into()), env: Some("TwoStepGame-v0".into()), ..config(&by) }
+            .policy(PolicyId::new("0"), with_gamma(0.25))
+            .policy(PolicyId::new("1"), with_gamma(0.75));
+    let mut worker = RolloutWorker::new(config, &registry, Kernels::PORTABLE).unwrap();
+    for _ in 0..2 {
+        worker.sample().unwrap();
+        let estimates = worker.metrics().estimates;
+        for (policy, gamma) in [("0", 0.25), ("1", 0.75)] {
+            let of = |by| estimates.iter().filter(move |of| of.policy.as_str() == policy && of.by == by);
+            assert_eq!((of(by[0]).count(), of(by[1]).count()), (30, 30), "episodes of two steps");
+            assert!(
+                of(by[0]).all(|of| (of.sample.v_target - of.sample.v_behavior).abs() < 1e-3),
+                "who acted is judged"
+            );
+            assert!(of(by[1]).all(|of| (of.sample.v_target - gamma).abs() < 1e-5));
+        }
+    }
+    assert_eq!(made.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_model_that_is_given_is_of_the_only_policy() {
+    let config = config(&[InputEvaluation::Dm]).policy(PolicyId::new("b"), PolicyConfig::new("random"));
+    let model = Box::new(Flat { value: 0.0, steps: Arc::default() });
+    let error = RolloutWorker::builder().config(config).q_model(model).build().unwrap_err();
+    assert!(error.to_string().contains("let the registry make one for each"), "{error}");
 }
 
 #[test]

@@ -3,7 +3,7 @@ use crate::{
     ids::PolicyId,
     policy::{PolicyState, RandomPolicy},
     prelude::*,
-    worker::{NewPolicy, RolloutConfig, RolloutError, RolloutWorker, SetupError},
+    worker::{NeedsEpisodic, NewPolicy, RolloutConfig, RolloutError, RolloutWorker, SetupError},
 };
 
 fn worker() -> RolloutWorker {
@@ -24,7 +24,10 @@ fn wrong_calls_are_typed_errors() {
     let both = add(&mut worker, q.clone(), NewPolicy { policy: Some(object), ..NewPolicy::named("mock") });
     assert_eq!(both, SetupError::KindOrObject(q.clone()).into());
     let unknown = add(&mut worker, q.clone(), NewPolicy::named("moch")).to_string();
-    assert!(unknown.contains("there is no kind of policy 'moch'; known are: mock, net, random"), "{unknown}");
+    assert!(
+        unknown.contains("there is no kind of policy 'moch'; known are: a2c, mock, net, pg, ppo, random"),
+        "{unknown}"
+    );
     assert!(matches!(worker.remove_policy(&z, None, None), Err(RolloutError::PolicyMap(_))));
     assert!(worker.policy(&z).is_none());
     assert!(matches!(worker.for_policy(&z, |_| ()), Err(RolloutError::PolicyMap(_))));
@@ -157,7 +160,7 @@ fn a_mapping_that_nobody_would_ask_for_is_refused() {
     worker.add_policy(x.clone(), NewPolicy::named("mock"), map, None).unwrap();
     assert_eq!(ids(&mut worker).unwrap(), [x]);
     let mapped = |sampler| counting(4, config()).policy_mapping_fn(|_, _, _, _| PolicyId::new("x")).sampler(sampler);
-    assert!(matches!(mapped(Lockstep).build(), Err(SetupError::Conflict(_))));
+    assert_eq!(mapped(Lockstep).build().err(), Some(SetupError::NeedsEpisodic(NeedsEpisodic::Mapping)));
     let error = mapped(Auto).build().unwrap().sample().unwrap_err().to_string();
     assert!(error.contains("'x'") && error.contains("default_policy"), "{error}");
 }

@@ -61,12 +61,14 @@ fn filters_are_saved_with_what_is_not_flushed() {
     let mut restored = filtered();
     restored.restore(&bytes).unwrap();
     assert_eq!(restored.filters(false).unwrap(), filters);
-    // Episodes that were begun there are not gone on with here, but their numbers are not used again.
     let batch = restored.sample().unwrap();
     let ids = |key| batch.single().unwrap().get(key).unwrap().to_vec();
-    assert_eq!((ids(EPS_ID), ids(T)), (vec![2, 2, 2, 2, 3, 3], vec![0, 1, 2, 3, 0, 1]));
+    assert_eq!((ids(EPS_ID), ids(T)), (vec![1, 1, 2, 2, 2, 2], vec![2, 3, 0, 1, 2, 3]));
     let steps = |id: i64| id >> 32;
-    assert_eq!(ids(UNROLL_ID).into_iter().map(steps).collect::<Vec<_>>(), [6, 6, 6, 6, 10, 10]);
+    assert_eq!(ids(UNROLL_ID).into_iter().map(steps).collect::<Vec<_>>(), [6, 6, 8, 8, 8, 8]);
+    // Each observation is counted once.
+    assert!(batch.single().unwrap().same_bits(saved.sample().unwrap().single().unwrap()));
+    assert_eq!(restored.filters(false).unwrap(), saved.filters(false).unwrap());
 }
 
 #[test]
@@ -127,14 +129,18 @@ fn a_function_that_says_what_is_trained_stays() {
 #[test]
 fn forged_numbers_of_steps_are_refused() {
     let mut worker = counting(4, config()).build().unwrap();
-    let state = crate::sampler::SlotState { episode: u32::MAX, t: 0, episode_return: 0.0, env: Vec::new() }.encode();
+    let state = crate::sampler::SlotState { episode: u32::MAX, ..Default::default() }.encode();
     for (next, steps) in [(u64::MAX, 0), (0, u64::MAX)] {
-        let forged = postcard::to_allocvec(&(next, vec![(SlotId(0), steps, state.clone())])).unwrap();
+        let forged =
+            postcard::to_allocvec(&(next, vec![(SlotId(0), steps, state.clone(), Vec::<f64>::new())])).unwrap();
         assert!(worker.restore_sampler(&forged).is_err(), "{next} {steps}");
         assert_eq!(worker.sample().unwrap().env_steps(), 6);
     }
     // The last episode of all is one.
-    let last = postcard::to_allocvec(&(0u64, vec![(SlotId(0), 0u64, state)])).unwrap();
+    let last = |seen: Vec<f64>| postcard::to_allocvec(&(0u64, vec![(SlotId(0), 0u64, state.clone(), seen)])).unwrap();
+    // What a filter made is not there without one.
+    assert!(worker.restore_sampler(&last(vec![0.5])).is_err());
+    let last = last(vec![]);
     worker.restore_sampler(&last).unwrap();
     let ids = worker.sample().unwrap().single().unwrap().get(EPS_ID).unwrap().to_vec();
     assert_eq!(ids, [i64::from(u32::MAX), i64::from(u32::MAX), i64::from(u32::MAX), i64::from(u32::MAX), 0, 0]);

@@ -39,9 +39,9 @@ type Shared = Rc<RefCell<Agent>>;
 impl Agent {
     /// Begins; it goes on until the Web Worker is terminated or another try would not help.
     pub(crate) fn start(task: &Task) {
-        let work: Box<dyn Work> = match &task.spec {
+        let work: Box<dyn Work> = match &task.run {
             None => Box::new(Sampling::new(task)),
-            Some(spec) => match Evaluating::new(task, spec) {
+            Some(run) => match Evaluating::new(task, run) {
                 Ok(evaluating) => Box::new(evaluating),
                 Err(reason) => return page::post_end(&reason),
             },
@@ -136,7 +136,7 @@ impl Agent {
         if self.socket.is_none() {
             status.state = "waiting";
         }
-        if self.told != Some(status) {
+        if self.told.as_ref() != Some(&status) {
             page::post_status(&status);
             self.told = Some(status);
         }

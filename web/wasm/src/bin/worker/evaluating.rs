@@ -1,11 +1,12 @@
 //! This tab as an evaluation worker, found by its name at the hub.
 
 use rollmesh_core::{
-    eval_worker::{EvalSession, EvalSpec, FrameLimits, InlineEvalWorker, check_name},
+    eval_worker::{EvalMakers, EvalSession, FrameLimits, InlineEvalWorker, check_name},
     kernels::Kernels,
     protocol::{RefusalCode, Role, handshake::Identity},
+    run::RunConfig,
     time::Micros,
-    worker::{SessionState, WorkerSpec},
+    worker::SessionState,
 };
 use rollmesh_web_registry::registry;
 
@@ -31,13 +32,11 @@ pub(crate) struct Evaluating {
 }
 
 impl Evaluating {
-    /// Fails with what is wrong with the specification.
-    pub(crate) fn new(task: &Task, spec: &EvalSpec) -> Result<Self, String> {
+    /// Evaluates the policy of a run. Fails with what is wrong with its description.
+    pub(crate) fn new(task: &Task, run: &RunConfig) -> Result<Self, String> {
         check_name(&task.name).map_err(|error| error.to_string())?;
-        if spec.worker != WorkerSpec::default() || !spec.environs.is_empty() || spec.is_nice {
-            return Err("a tab has no process of its own: leave out worker, environs and is_nice".into());
-        }
-        let makers = spec.makers(&registry(), Kernels::PORTABLE).map_err(|error| error.to_string())?;
+        run.refuse_host_settings().map_err(|error| format!("a tab has no process of its own: {error}"))?;
+        let makers = EvalMakers::of_run(run, &registry(), Kernels::PORTABLE).map_err(|error| error.to_string())?;
         Ok(Self {
             // Only workers are asked for a fingerprint.
             identity: task.identity(Role::Evaluator, [0; 16]),
@@ -117,8 +116,6 @@ impl Work for Evaluating {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use rollmesh_core::protocol::{
         Message, Token,
         message::{EvaluatorFound, Welcome},
@@ -127,20 +124,18 @@ mod tests {
     use super::*;
 
     fn task(name: &str) -> Task {
-        Task { url: "ws://127.0.0.1:1/ws".into(), token: Token::new([1; 32]), name: name.into(), spec: None }
+        Task { url: "ws://127.0.0.1:1/ws".into(), token: Token::new([1; 32]), name: name.into(), run: None }
     }
 
     #[test]
     fn what_a_tab_cannot_be_is_refused_by_name() {
-        let spec = EvalSpec::new("CartPole-v1");
-        let refused = |name: &str, spec: &EvalSpec| Evaluating::new(&task(name), spec).err().unwrap_or_default();
-        assert_eq!(refused("judge", &spec), "");
-        assert!(refused("no name", &spec).starts_with("'no name' cannot be the name of an evaluation worker"));
-        let environs = BTreeMap::from([("A".into(), "b".into())]);
-        assert!(
-            refused("judge", &EvalSpec { environs, ..spec.clone() }).starts_with("a tab has no process of its own")
-        );
-        assert!(refused("judge", &EvalSpec::new("Nowhere-v0")).contains("there is no environment 'Nowhere-v0'"));
+        let mut run = RunConfig::new("CartPole-v1");
+        let refused = |name: &str, run: &RunConfig| Evaluating::new(&task(name), run).err().unwrap_or_default();
+        assert_eq!(refused("judge", &run), "");
+        assert!(refused("no name", &run).starts_with("'no name' cannot be the name of an evaluation worker"));
+        run.host.evaluator.cpus = 1;
+        assert!(refused("judge", &run).starts_with("a tab has no process of its own: host"));
+        assert!(refused("judge", &RunConfig::new("Nowhere-v0")).contains("there is no environment 'Nowhere-v0'"));
     }
 
     /// Connects to a hub that gives the name to this peer, 0 for nobody.
@@ -155,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_taken_is_tried_again_only_by_who_had_it() {
-        let new = || Evaluating::new(&task("judge"), &EvalSpec::new("CartPole-v1")).unwrap();
+        let new = || Evaluating::new(&task("judge"), &RunConfig::new("CartPole-v1")).unwrap();
         let mut late = new();
         meet(&mut late, 0);
         assert_eq!(late.end().as_deref(), Some("the name 'judge' is taken"));

@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use js_sys::{Object, Reflect};
 use rollmesh_core::{
-    eval_worker::EvalSpec,
     protocol::{Role, Token, handshake::Identity},
+    run::RunConfig,
     time::Micros,
 };
 use wasm_bindgen::prelude::*;
@@ -19,8 +19,8 @@ pub(crate) struct Task {
     pub(crate) token: Token,
     /// Name for people, and of the evaluation worker if it is to be one.
     pub(crate) name: String,
-    /// What that is made of; without it the tab samples for the run.
-    pub(crate) spec: Option<EvalSpec>,
+    /// The run whose policy that evaluates; without it the tab samples for the hub's run.
+    pub(crate) run: Option<RunConfig>,
 }
 
 impl Task {
@@ -29,12 +29,12 @@ impl Task {
         let field = |name: &str| Reflect::get(data, &name.into()).ok().and_then(|value| value.as_string());
         let text = |name: &str| field(name).ok_or_else(|| format!("the page's task has no '{name}'"));
         let wrong = |name: &str, error: &dyn Display| format!("the page's task has a wrong '{name}': {error}");
-        let spec = field("spec").map(|spec| serde_json::from_str(&spec)).transpose();
+        let run = field("run").map(|run| serde_json::from_str(&run)).transpose();
         Ok(Self {
             url: text("url")?,
             token: Token::from_hex(&text("token")?).map_err(|error| wrong("token", &error))?,
             name: text("name")?,
-            spec: spec.map_err(|error| wrong("spec", &error))?,
+            run: run.map_err(|error| wrong("run", &error))?,
         })
     }
 
@@ -53,10 +53,12 @@ impl Task {
 }
 
 /// How the work goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Status {
-    /// `connecting`, `waiting`, `idle`, `sampling` or `evaluating`.
+    /// `connecting`, `waiting`, `idle`, `unable`, `sampling` or `evaluating`.
     pub(crate) state: &'static str,
+    /// Why this tab is unable to run the hub's run, else empty.
+    pub(crate) reason: String,
     /// The id that the hub gave, 0 before.
     pub(crate) worker: u32,
     /// Env steps done, over all connections.
@@ -92,6 +94,7 @@ pub(crate) fn post_status(status: &Status) {
     // Numbers of JavaScript hold whole numbers up to 2^53.
     post(&[
         ("state", status.state.into()),
+        ("reason", status.reason.as_str().into()),
         ("worker", status.worker.into()),
         ("env_steps", (status.env_steps as f64).into()),
         ("fragments", (status.fragments as f64).into()),

@@ -47,7 +47,7 @@ impl Sampling {
 impl Work for Sampling {
     fn connect(&mut self) {
         // With a clock, samples are made in spans, between which messages are heard and sent.
-        let session = WorkerSession::new(self.identity.clone(), registry().envs, Kernels::PORTABLE)
+        let session = WorkerSession::new(self.identity.clone(), registry(), Kernels::PORTABLE)
             .with_workers(|| RolloutWorkerBuilder::new(registry()).clock(page::now));
         self.session = Some(session);
     }
@@ -95,7 +95,9 @@ impl Work for Sampling {
 
     fn status(&self) -> Status {
         let session = self.session.as_ref();
+        let inability = session.and_then(WorkerSession::inability);
         let state = match session.map(WorkerSession::state) {
+            Some(SessionState::Ready) if inability.is_some() => "unable",
             Some(SessionState::Ready) if self.has_sampled.take() => "sampling",
             Some(SessionState::Ready) => "idle",
             Some(_) | None => "connecting",
@@ -103,6 +105,7 @@ impl Work for Sampling {
         let (env_steps, fragments) = self.counts();
         Status {
             state,
+            reason: inability.map_or_else(String::new, |(_, inability)| inability.to_string()),
             worker: session.and_then(WorkerSession::worker_id).map_or(0, |id| id.0),
             env_steps,
             fragments,

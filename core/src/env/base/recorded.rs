@@ -1,0 +1,178 @@
+//! Snapshots for a sub-environment that has none: the actions of its open episode, which are replayed.
+
+use super::{
+    BaseEnv, EnvActions, News, Reset, SubEnv, ValidateEnv,
+    replay::{push_step, read_step},
+};
+use crate::{
+    env::{
+        EnvContext, EnvError, EnvSpaces, Frame, SnapshotReader,
+        multi_agent::{AgentRows, Roster, Turn},
+    },
+    ids::AgentId,
+    prelude::*,
+};
+
+/// A deterministic sub-environment, wherever it is, that [`snapshot`](BaseEnv::snapshot) and [`restore`](BaseEnv::restore)
+/// work for: a snapshot is the actions of the open episode, and a new sub-environment replays them.
+pub struct Recorded {
+    env: Box<dyn BaseEnv>,
+    log: Vec<u8>,
+    t: u32,
+    /// Agents that act next; `None` while no episode waits for actions.
+    acting: Option<Roster<()>>,
+}
+
+impl Recorded {
+    /// Records the only sub-environment of `env`, which has not been polled.
+    ///
+    /// # Errors
+    /// [`EnvError::WrongLength`] unless there is exactly one.
+    pub fn new(env: Box<dyn BaseEnv>) -> Result<Self, EnvError> {
+        match env.num_envs() {
+            1 => Ok(Self { env, log: Vec::new(), t: 0, acting: None }),
+            found => Err(EnvError::WrongLength { what: "sub-environments", wanted: 1, found }),
+        }
+    }
+
+    fn begin(&mut self, turn: &Turn) {
+        self.log.clear();
+        self.t = 0;
+        self.wait_for_agents_of(turn);
+    }
+
+    fn wait_for_agents_of(&mut self, turn: &Turn) {
+        let mut acting = Roster::default();
+        let acts = |(hint, (agent, _)): (usize, (&AgentId, _))| {
+            (!turn.outcome_near(agent, hint).is_done()).then(|| agent.clone())
+        };
+        turn.obs().iter().enumerate().filter_map(acts).for_each(|agent| *acting.entry(&agent) = ());
+        self.acting = (!turn.is_over()).then_some(acting);
+    }
+
+    /// Hears what a poll brought.
+    fn hear(&mut self, news: &News) {
+        for entry in news.entries() {
+            match (&entry.fault, self.t) {
+                (Some(_), _) => self.acting = None,
+                (None, 0) => self.begin(&entry.turn),
+                (None, _) => self.wait_for_agents_of(&entry.turn),
+            }
+        }
+    }
+}
+
+impl BaseEnv for Recorded {
+    fn num_envs(&self) -> usize {
+        1
+    }
+
+    fn agents(&self) -> Vec<AgentId> {
+        self.env.agents()
+    }
+
+    fn spaces(&self, agent: &AgentId) -> Option<EnvSpaces> {
+        self.env.spaces(agent)
+    }
+
+    fn poll(&mut self, news: &mut News) -> Result<(), EnvError> {
+        self.env.poll(news)?;
+        self.hear(news);
+        Ok(())
+    }
+
+    fn may_be_idle(&self) -> bool {
+        self.env.may_be_idle()
+    }
+
+    fn send_actions(&mut self, actions: &[EnvActions]) -> Result<(), EnvError> {
+        for EnvActions { actions, .. } in actions {
+            if let Some(acting) = self.acting.take() {
+                push_step(&mut self.log, &acting, actions);
+                self.t = self.t.saturating_add(1);
+            }
+        }
+        self.env.send_actions(actions)
+    }
+
+    fn try_reset(&mut self, env: usize, turn: &mut Turn) -> Result<Reset, EnvError> {
+        (self.t, self.acting) = (0, None);
+        let reset = self.env.try_reset(env, turn)?;
+        if reset == Reset::Done {
+            self.begin(turn);
+        }
+        Ok(reset)
+    }
+
+    fn pay_out(&mut self, env: usize, turn: &mut Turn) {
+        self.env.pay_out(env, turn);
+    }
+
+    fn set_next_episode(&mut self, env: usize, episode: u32) {
+        self.env.set_next_episode(env, episode);
+    }
+
+    fn snapshot(&self, _env: usize, out: &mut Vec<u8>) -> bool {
+        if self.acting.is_some() {
+            out.extend(self.t.to_le_bytes());
+            out.extend_from_slice(&self.log);
+        }
+        self.acting.is_some()
+    }
+
+    fn restore(&mut self, env: usize, episode: u32, snapshot: &[u8]) -> Result<(), EnvError> {
+        let mut reader = SnapshotReader::new(snapshot);
+        let t = reader.u32()?;
+        self.set_next_episode(env, episode);
+        let (mut news, mut actions) = (News::new(), AgentRows::new());
+        self.t = 0;
+        loop {
+            news.clear();
+            self.poll(&mut news)?;
+            let Some(entry) = news.entries_mut().first_mut() else { continue };
+            if let Some(fault) = entry.fault.take() {
+                return Err(fault);
+            }
+            let acting = self.acting.as_ref().ok_or_else(|| reader.bad())?;
+            if reader.rest().is_empty() {
+                return if self.t == t { Ok(()) } else { Err(reader.bad()) };
+            }
+            let spaces = |agent: &AgentId| self.env.spaces(agent);
+            read_step(&mut reader, acting, spaces, &mut actions)?;
+            self.send_actions(&[EnvActions { env, actions: actions.clone() }])?;
+        }
+    }
+
+    fn try_restart(&mut self, env: usize) -> Result<(), EnvError> {
+        self.acting = None;
+        self.env.try_restart(env)
+    }
+
+    fn quarantine(&self, env: usize) -> Option<&str> {
+        self.env.quarantine(env)
+    }
+
+    fn forgotten_steps(&mut self) -> u64 {
+        self.env.forgotten_steps()
+    }
+
+    fn made_again(&mut self, env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
+        self.env.made_again(env)
+    }
+
+    fn validate_with(&mut self, validate: ValidateEnv) {
+        self.env.validate_with(validate);
+    }
+
+    fn try_render(&mut self, env: usize, frame: &mut Frame) -> bool {
+        self.env.try_render(env, frame)
+    }
+
+    fn sub_environments(&mut self) -> Vec<SubEnv<'_>> {
+        self.env.sub_environments()
+    }
+
+    fn stop(&mut self) -> Result<(), EnvError> {
+        self.env.stop()
+    }
+}

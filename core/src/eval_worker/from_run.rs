@@ -1,0 +1,125 @@
+//! What an evaluation worker is made of, by the description of the run whose policy it evaluates.
+
+use core::fmt::Display;
+
+use super::{EvalMakers, EvalWorkerError};
+use crate::{
+    callbacks::{CallbackList, WorkerInfo},
+    env::{BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess},
+    evaluation::EvaluatorOptions,
+    ids::{AgentId, HomeIndex, PolicyId, SlotId},
+    kernels::Kernels,
+    policy::PolicyContext,
+    prelude::*,
+    rng::{Purpose, Streams},
+    run::{EvaluationConfig, RolloutConfig, RunConfig},
+    worker::{RegisteredEnv, Registry},
+};
+
+impl EvalMakers {
+    /// Makes what evaluates the policy of a run: its environment as its workers see it, its policy made to act, and its
+    /// callbacks, which hear when an evaluation begins and ends. [`RunConfig::evaluation`] says the rest.
+    ///
+    /// ```
+    /// use rollmesh_core::{eval_worker::EvalMakers, kernels::Kernels, run::RunConfig, worker::Registry};
+    ///
+    /// let mut run = RunConfig::new("Pendulum-v1").seed(7);
+    /// run.evaluation.num_envs = 2;
+    /// let makers = EvalMakers::of_run(&run, &Registry::builtin(), Kernels::PORTABLE)?;
+    /// assert_eq!(makers.options().max_episode_steps, Some(200));
+    /// # Ok::<(), rollmesh_core::eval_worker::EvalWorkerError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`EvalWorkerError::Setup`] for a name that is not registered, and a number of sub-environments out of range.
+    pub fn of_run(run: &RunConfig, registry: &Registry, kernels: Kernels) -> Result<Self, EvalWorkerError> {
+        let unknown = |part, error: &dyn Display| EvalWorkerError::setup(part, error);
+        let RunConfig { rollout, evaluation, .. } = run;
+        if !(1..=EvaluationConfig::MAX_ENVS).contains(&evaluation.num_envs) {
+            let (max, found) = (EvaluationConfig::MAX_ENVS, evaluation.num_envs);
+            return Err(EvalWorkerError::setup(
+                "environment",
+                format!("num_envs must be from 1 to {max}, not {found}"),
+            ));
+        }
+        let limit = match registry.env(run.env()).map_err(|error| unknown("environment", &error))? {
+            RegisteredEnv::SingleAgent(spec) => spec.max_episode_steps,
+            RegisteredEnv::MultiAgent(spec) => spec.max_episode_steps,
+            RegisteredEnv::Base(_) => None,
+        };
+        let limits = [rollout.horizon.or(limit), evaluation.horizon];
+        let options = EvaluatorOptions {
+            reward_key: evaluation.reward_key.clone(),
+            max_episode_steps: limits.into_iter().flatten().min(),
+            normalize_actions: rollout.normalize_actions,
+            clip_actions: rollout.clip_actions,
+            ..EvaluatorOptions::default()
+        };
+        let policy = registry.policies.spec(&run.policy(&PolicyId::DEFAULT).policy);
+        let policy = policy.map_err(|error| unknown("policy", &error))?.clone();
+        let mut draws =
+            Streams::new(evaluation.seed.unwrap_or(rollout.seed), Purpose::Evaluation).at(SlotId(0), 0, 0, 0);
+        let seed = (u64::from(draws.next_u32()) << 32) | u64::from(draws.next_u32());
+        let config = run.default_policy_config();
+        let makers = Self::new(
+            {
+                let (rollout, num_envs, known) = (rollout.clone(), evaluation.num_envs, registry.clone());
+                move || make_env(&rollout, num_envs, &known, kernels, seed)
+            },
+            {
+                let config = config.clone();
+                move |spaces| {
+                    policy.make_acting(&PolicyContext::new(spaces.clone(), seed, kernels).with_config(config.clone()))
+                }
+            },
+        );
+        let callbacks = rollout.callbacks.iter().map(|name| registry.callbacks(name).cloned());
+        let callbacks = callbacks.collect::<Result<Vec<_>, _>>().map_err(|error| unknown("callbacks", &error))?;
+        let makers = makers.with_options(options).with_callbacks(move || {
+            let mut list = CallbackList::new();
+            callbacks.iter().try_for_each(|make| make(&config).map(|made| list.push(made)))?;
+            Ok((list, WorkerInfo { config: config.clone(), ..WorkerInfo::default() }))
+        });
+        let Some(init) = &evaluation.init else { return Ok(makers) };
+        let first = registry.init_fn(&init.name).map_err(|error| unknown("init function", &error))?.clone();
+        let arguments = init.arguments.clone();
+        Ok(makers.with_init(move || first(&arguments)))
+    }
+}
+
+/// This many environments, as the run's workers see them.
+fn make_env(
+    rollout: &RolloutConfig,
+    num_envs: u32,
+    registry: &Registry,
+    kernels: Kernels,
+    seed: u64,
+) -> Result<Box<dyn BaseEnv>, EnvError> {
+    let context = |index| {
+        let home = HomeIndex { worker_index: 0, vector_index: index };
+        EnvContext::new(home).with_config(rollout.env_config.clone())
+    };
+    let contexts: Vec<EnvContext> = (0..num_envs).map(context).collect();
+    let make = |maker| {
+        let start = |(index, context)| EnvStart { slot: SlotId(index), episode: 0, context };
+        let envs = InProcess::new(maker, (0..).zip(contexts.iter().cloned()).map(start).collect(), seed)?;
+        Ok(Box::new(envs.restart_failed(rollout.restart_failed_sub_environments)) as Box<dyn BaseEnv>)
+    };
+    let env = registry.env(rollout.env.as_deref().unwrap_or_default());
+    match env.map_err(|error| EnvError::Failed(error.to_string()))? {
+        RegisteredEnv::SingleAgent(spec) => {
+            let envs = make(EnvMaker::single_agent(spec, kernels))?;
+            let wrapped = envs.spaces(&AgentId::SINGLE).map(|spaces| spec.in_wrappers(&spaces, rollout));
+            match wrapped.transpose()?.flatten() {
+                Some(wrapped) => {
+                    // The unwrapped games go first, so that each is there once at a time.
+                    drop(envs);
+                    make(EnvMaker::single_agent(&wrapped, kernels))
+                }
+                None => Ok(envs),
+            }
+        }
+        RegisteredEnv::MultiAgent(spec) => make(EnvMaker::multi_agent(spec)),
+        RegisteredEnv::Base(factory) => factory(&contexts, kernels),
+    }
+}

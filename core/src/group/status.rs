@@ -1,0 +1,150 @@
+//! The workers as people see them: what each one is doing, and why it makes no rows if it makes none.
+
+use core::fmt;
+
+use super::{
+    LeaseGroup, Mode, QuarantineCause,
+    worker::{Answer, Worker},
+};
+use crate::{
+    ids::{FragmentNo, WeightsVersion, WorkerId},
+    protocol::{Inability, WorkerState},
+    time::Micros,
+};
+
+/// A worker as people see it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkerStatus<'a> {
+    /// The worker.
+    pub worker: WorkerId,
+    /// What it is doing.
+    pub state: WorkerState,
+    /// Why it makes no rows now; `None` while it does, and for a worker that leaves.
+    pub idle: Option<IdleReason<'a>>,
+    /// Slots of its current lease.
+    pub slots: u32,
+    /// Env steps that it committed.
+    pub env_steps: u64,
+    /// Env steps that it committed per second, over the last seconds.
+    pub env_steps_per_s: f64,
+    /// The newest weights that it said act there; none before it said so, while it has the run's first ones.
+    pub weights_version: Option<WeightsVersion>,
+}
+
+/// Why a worker makes no rows. Its text says it without the worker's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleReason<'a> {
+    /// It has not answered whether it can run this.
+    Unanswered,
+    /// It cannot run this.
+    Unable(&'a Inability),
+    /// It gets no more leases.
+    Quarantined(QuarantineCause),
+    /// Its lease went without progress for so long.
+    Hung(Micros),
+    /// The run is paused.
+    Paused,
+    /// The run is over.
+    Over,
+    /// No iteration is open, or in the other modes no batch is wanted.
+    Learner,
+    /// The weights of its lease have not arrived there.
+    Weights,
+    /// Others have the slots, and there are fewer slots than workers.
+    NoFreeSlot(TooFewSlots),
+    /// Other workers have not finished their slots.
+    OtherWorkers,
+}
+
+impl fmt::Display for IdleReason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unanswered => f.write_str("it has not answered whether it can run this"),
+            Self::Unable(inability) => write!(f, "{inability}"),
+            Self::Quarantined(cause) => write!(f, "{cause}"),
+            Self::Hung(patience) => write!(f, "no progress for {patience}"),
+            Self::Paused => f.write_str("the run is paused"),
+            Self::Over => f.write_str("the run is over"),
+            Self::Learner => f.write_str("waiting for the learner"),
+            Self::Weights => f.write_str("waiting for weights"),
+            Self::NoFreeSlot(few) => write!(f, "no free slot: {few}"),
+            Self::OtherWorkers => f.write_str("waiting for other workers"),
+        }
+    }
+}
+
+/// A run has fewer slots than workers. Its text says what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooFewSlots {
+    /// Slots of the run.
+    pub slots: u32,
+    /// Workers that can run its leases.
+    pub workers: u32,
+}
+
+impl fmt::Display for TooFewSlots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slots, workers } = self;
+        write!(f, "the run has {slots} slots for {workers} workers; raise num_slots or num_envs_per_worker")
+    }
+}
+
+impl LeaseGroup {
+    /// The workers by id, as people see them.
+    pub fn workers(&self, now: Micros) -> impl Iterator<Item = WorkerStatus<'_>> {
+        let leasable = self.num_leasable();
+        self.workers.iter().map(move |(&id, worker)| WorkerStatus {
+            worker: id,
+            state: worker.state(),
+            idle: self.idle_reason(worker, leasable),
+            slots: worker.lease.and_then(|lease| self.leases.get(lease)).map_or(0, |lease| lease.open.len() as u32),
+            env_steps: worker.env_steps,
+            env_steps_per_s: worker.env_steps_per_s(now),
+            weights_version: worker.applied,
+        })
+    }
+
+    /// Workers among which the slots are split.
+    pub(super) fn num_leasable(&self) -> u32 {
+        let is_leasable = |worker: &&Worker| matches!(worker.state(), WorkerState::Idle | WorkerState::Sampling);
+        self.workers.values().filter(is_leasable).count() as u32
+    }
+
+    fn idle_reason<'a>(&self, worker: &'a Worker, leasable: u32) -> Option<IdleReason<'a>> {
+        match worker.state() {
+            WorkerState::Unable => match &worker.answer {
+                Answer::Unable(inability) => Some(IdleReason::Unable(inability)),
+                Answer::None | Answer::Able => None,
+            },
+            WorkerState::Quarantined => worker.quarantined.map(IdleReason::Quarantined),
+            WorkerState::Hung => worker.hung.as_ref().map(|hung| IdleReason::Hung(hung.patience)),
+            WorkerState::Leaving => None,
+            WorkerState::Sampling => {
+                let wanted = worker.lease.and_then(|lease| self.leases.get(lease))?.weights_version;
+                (wanted > worker.applied.unwrap_or_default()).then_some(IdleReason::Weights)
+            }
+            WorkerState::Unanswered | WorkerState::Idle if self.mode == Mode::Stopped => Some(IdleReason::Over),
+            WorkerState::Unanswered => Some(IdleReason::Unanswered),
+            WorkerState::Idle => Some(self.why_not_leased(worker, leasable)),
+        }
+    }
+
+    fn why_not_leased(&self, worker: &Worker, leasable: u32) -> IdleReason<'static> {
+        let being_made = self.being_made();
+        let is_wanted = if self.is_free() { !self.is_full() } else { being_made.is_some() };
+        // Also between two iterations, so that what people see does not change with every one.
+        let begun = || self.next_fragment.0.checked_sub(1).map(FragmentNo);
+        let latest = being_made.map(|iteration| iteration.fragment).or_else(begun);
+        let had_its_share = !self.is_free() && worker.latest >= latest;
+        let slots = self.config.num_slots;
+        if self.mode == Mode::Paused {
+            IdleReason::Paused
+        } else if leasable > slots && !had_its_share {
+            IdleReason::NoFreeSlot(TooFewSlots { slots, workers: leasable })
+        } else if !is_wanted {
+            IdleReason::Learner
+        } else {
+            IdleReason::OtherWorkers
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Fragments of several agents into a message, and back.
+
+use super::{
+    FragmentLimits, UploadError, ValueFault,
+    fragment::{check_table, slots_of},
+    limits::{ColumnLimit, PolicyLimit, PolicyLimits},
+    upload::EncodeError,
+};
+use crate::{
+    batch::{AGENT_INDEX, EPS_ID, EpisodeMetrics, MultiAgentBatch, SampleBatch, SlotFragment, T, codec, state_in},
+    column::{Column, DType, LittleEndian as _, RowShape, append_le},
+    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
+    lease::Lease,
+    prelude::*,
+    protocol::message::AgentUpload,
+    sampler::{SlotState, is_agent_state},
+};
+
+/// Puts what a lease brought into a message.
+///
+/// # Errors
+/// [`EncodeError`] if the fragments do not belong together.
+pub fn agent_upload(run: u32, lease: LeaseId, fragments: &[SlotFragment]) -> Result<AgentUpload, EncodeError> {
+    let first = fragments.first().ok_or(EncodeError::Empty)?;
+    let mut upload = AgentUpload {
+        run,
+        lease: lease.0,
+        fragment: first.fragment.0,
+        weights_version: first.weights_version.0,
+        ..AgentUpload::default()
+    };
+    for fragment in fragments {
+        let slot = fragment.slot;
+        if (fragment.fragment, fragment.weights_version) != (first.fragment, first.weights_version) {
+            return Err(EncodeError::Mixed(slot));
+        }
+        let agents = fragment.agents.as_ref().ok_or(EncodeError::ColumnCount(slot))?;
+        upload.slots.push(slot.0);
+        upload.batches.extend_from_slice(&codec::encode_multi_agent(agents));
+        upload.batch_ends.push(upload.batches.len() as u32);
+        upload.episodes.push(fragment.episodes.len() as u32);
+        for episode in &fragment.episodes {
+            upload.episode_numbers.push(episode.episode);
+            upload.episode_lens.push(episode.len);
+            append_le(&mut upload.episode_returns, &[episode.episode_return]);
+        }
+        upload.states.extend_from_slice(&fragment.state);
+        upload.state_ends.push(upload.states.len() as u32);
+    }
+    Ok(upload)
+}
+
+/// Takes out of a message what a lease brought, or a part of it, for a run with these limits.
+///
+/// # Errors
+/// [`UploadError`] names the slot, the policy or the column that is wrong.
+pub fn agent_fragments(
+    upload: &AgentUpload,
+    run: u32,
+    lease: &Lease,
+    limits: &FragmentLimits,
+) -> Result<Vec<SlotFragment>, UploadError> {
+    let AgentUpload { run: found, lease: of, fragment, weights_version, .. } = *upload;
+    super::fragment::check_lease([u64::from(found), of, fragment, weights_version], run, lease)?;
+    let policies = limits.policies().ok_or(UploadError::OtherKind)?;
+    let slots = slots_of(&upload.slots, lease)?;
+    let entries = slots.len() as u64;
+    let ended = upload.episodes.iter().map(|&episodes| u64::from(episodes)).sum();
+    let tables = [
+        ("batch_ends", upload.batch_ends.len(), entries),
+        ("episodes", upload.episodes.len(), entries),
+        ("state_ends", upload.state_ends.len(), entries),
+        ("episode_numbers", upload.episode_numbers.len(), ended),
+        ("episode_lens", upload.episode_lens.len(), ended),
+    ];
+    for (table, found, expected) in tables {
+        check_table(table, found as u64, expected)?;
+    }
+    check_table("episode_returns", upload.episode_returns.len() as u64, ended.saturating_mul(8))?;
+    let returns = f64::read_le(&upload.episode_returns);
+    let mut episodes = upload.episode_numbers.iter().zip(&upload.episode_lens).zip(returns);
+    let mut fragments = Vec::with_capacity(slots.len());
+    let (mut batch_start, mut state_start) = (0, 0);
+    for (place, &slot) in slots.iter().enumerate() {
+        let (batch_end, state_end) = (upload.batch_ends[place] as usize, upload.state_ends[place] as usize);
+        let bytes = upload.batches.get(batch_start..batch_end).ok_or(UploadError::NoRows(slot))?;
+        let agents = codec::decode_multi_agent(bytes)
+            .map_err(|source| UploadError::BadRows { slot, source: Box::new(source) })?;
+        check_rows(&agents, slot, policies, limits.rows)?;
+        let state = upload.states.get(state_start..state_end).ok_or(UploadError::State(slot))?;
+        if state.len() > SlotState::MAX_BYTES || !is_agent_state(state, slot) {
+            return Err(UploadError::State(slot));
+        }
+        let of_slot = episodes.by_ref().take(upload.episodes[place] as usize);
+        let metrics = |((&episode, &len), episode_return)| EpisodeMetrics { episode, len, episode_return };
+        let episodes: Vec<EpisodeMetrics> = of_slot.map(metrics).collect();
+        if episodes.iter().any(|episode| !episode.episode_return.is_finite()) {
+            return Err(UploadError::Value { column: "episode_return", slot, fault: ValueFault::NotFinite });
+        }
+        fragments.push(SlotFragment {
+            slot,
+            fragment: FragmentNo(fragment),
+            weights_version: WeightsVersion(weights_version),
+            agents: Some(agents),
+            episodes,
+            state: state.to_vec(),
+            ..SlotFragment::default()
+        });
+        (batch_start, state_start) = (batch_end, state_end);
+    }
+    check_table("batches", upload.batches.len() as u64, batch_start as u64)?;
+    check_table("states", upload.states.len() as u64, state_start as u64)?;
+    Ok(fragments)
+}
+
+/// Rows of the run's policies, in the columns that the run needs, from as many env steps as the lease asks for.
+fn check_rows(
+    agents: &MultiAgentBatch,
+    slot: SlotId,
+    policies: &PolicyLimits,
+    env_steps: u32,
+) -> Result<(), UploadError> {
+    if agents.env_steps != env_steps as usize {
+        let found = u32::try_from(agents.env_steps).unwrap_or(u32::MAX);
+        return Err(UploadError::Rows { slot, found, expected: env_steps });
+    }
+    for (id, batch) in &agents.policy_batches {
+        let policy = policies.get(id).ok_or_else(|| UploadError::UnknownPolicy { slot, policy: id.to_string() })?;
+        for limit in &policy.columns {
+            check_column(batch.column(limit.name).ok_or(UploadError::MissingColumn(limit.name))?, limit, slot)?;
+        }
+        if batch.is_empty() || !has_the_form(batch, policy) {
+            return Err(UploadError::OtherKind);
+        }
+        check_finite(batch, slot)?;
+        let (episodes, steps, numbers) = (batch.get(EPS_ID)?, batch.get(T)?, batch.get(AGENT_INDEX)?);
+        let out =
+            |value: &i64| Err(UploadError::Value { column: "eps_id", slot, fault: ValueFault::OutOfRange(*value) });
+        if let Some(id) = episodes.iter().find(|id| **id >> 32 != i64::from(slot.0)) {
+            return out(id);
+        }
+        if let Some(number) = steps.iter().chain(numbers).find(|number| **number < 0) {
+            return out(number);
+        }
+    }
+    Ok(())
+}
+
+/// Rows of all slots can be joined: they have the same columns and flags, and their states stand at the starts of sequences.
+fn has_the_form(batch: &SampleBatch, policy: &PolicyLimit) -> bool {
+    let states = &policy.recurrent.state_lens;
+    let is_state = |(index, len): (usize, &usize)| {
+        let column = batch.column(state_in(index).as_str());
+        column.is_some_and(|column| {
+            (column.column_type(), column.shape()) == (DType::F32.into(), RowShape::vector(*len as u32))
+        })
+    };
+    let plain = !batch.time_major() && !batch.zero_padded() && batch.num_grad_updates().is_none();
+    plain
+        && batch.is_training()
+        && batch.iter().all(|(_, column)| !column.is_compressed())
+        && batch.seq_lens().is_some() != states.is_empty()
+        && states.iter().enumerate().all(is_state)
+        && (!policy.is_exact || batch.iter().len() == policy.columns.len() + states.len())
+}
+
+fn check_column(column: &Column, limit: &ColumnLimit, slot: SlotId) -> Result<(), UploadError> {
+    if column.column_type() != limit.column_type || column.shape() != limit.shape {
+        let (expected, shape) = (limit.column_type, limit.shape);
+        return Err(UploadError::ColumnType { column: limit.name, expected, shape });
+    }
+    let (Ok(values), false) = (column.typed::<i64>(), limit.ranges.is_empty()) else { return Ok(()) };
+    let mut ranges = limit.ranges.iter().cycle();
+    let outside = values.values().iter().find(|value| ranges.next().is_some_and(|range| !range.contains(*value)));
+    match outside {
+        Some(value) => Err(UploadError::Value { column: limit.name, slot, fault: ValueFault::OutOfRange(*value) }),
+        None => Ok(()),
+    }
+}
+
+/// All numbers of all columns are finite, also of those that a policy or a callback has added.
+fn check_finite(batch: &SampleBatch, slot: SlotId) -> Result<(), UploadError> {
+    let is_finite = |column: &Column| match column {
+        Column::F32(data) => data.values().iter().all(|value| value.is_finite()),
+        Column::F64(data) => data.values().iter().all(|value| value.is_finite()),
+        _ => true,
+    };
+    match batch.iter().find(|(_, column)| !is_finite(column)) {
+        Some(_) => Err(UploadError::Value { column: "rows", slot, fault: ValueFault::NotFinite }),
+        None => Ok(()),
+    }
+}

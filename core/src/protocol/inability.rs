@@ -1,0 +1,118 @@
+//! Why a worker cannot run what a hub announces.
+
+use core::fmt;
+
+use super::{message::RunAnswer, wire_enum::wire_enum};
+use crate::prelude::*;
+
+/// The most characters of a reason.
+const MAX_REASON_CHARS: usize = 512;
+
+wire_enum! {
+    /// What keeps a worker from running the leases of a run. 0 stands on the wire for nothing: the worker is able.
+    "reason why a worker is unable" pub InabilityKind {
+        /// The worker's program has no such environment.
+        UnknownEnv = 1,
+        /// The worker's program has no such kind of policy.
+        UnknownPolicy = 2,
+        /// The environment refuses its settings, or cannot be built with them.
+        EnvConfig = 3,
+        /// The run's description makes no sense.
+        Description = 4,
+        /// Something else; the reason says what.
+        Other = 5,
+    }
+}
+
+impl fmt::Display for InabilityKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownEnv => "unknown environment",
+            Self::UnknownPolicy => "unknown kind of policy",
+            Self::EnvConfig => "the environment refuses its settings",
+            Self::Description => "the run's description is invalid",
+            Self::Other => "it cannot run this",
+        })
+    }
+}
+
+/// Why a worker cannot run the leases of a run: a kind for programs, and a printable reason of at most 512 characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inability {
+    kind: InabilityKind,
+    reason: String,
+}
+
+impl Inability {
+    /// Takes a reason, also one from a peer: see [`printable`].
+    #[must_use]
+    pub fn new(kind: InabilityKind, reason: &str) -> Self {
+        Self { kind, reason: printable(reason) }
+    }
+
+    /// What keeps the worker from running the leases.
+    #[must_use]
+    pub fn kind(&self) -> InabilityKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Inability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, reason } = self;
+        if reason.is_empty() { write!(f, "{kind}") } else { write!(f, "{kind}: {reason}") }
+    }
+}
+
+impl RunAnswer {
+    /// A worker's answer to the announcement of a run.
+    #[must_use]
+    pub fn new(run: u32, answer: Result<(), &Inability>) -> Self {
+        match answer {
+            Ok(()) => Self { run, code: 0, reason: String::new() },
+            Err(Inability { kind, reason }) => Self { run, code: kind.to_wire(), reason: reason.clone() },
+        }
+    }
+
+    /// What the worker says, its text made [`printable`]. A code that this version does not know is
+    /// [`InabilityKind::Other`].
+    ///
+    /// # Errors
+    /// The [`Inability`] of a worker that is unable.
+    pub fn read(&self) -> Result<(), Inability> {
+        let kind = InabilityKind::try_from(self.code).unwrap_or(InabilityKind::Other);
+        if self.code == 0 { Ok(()) } else { Err(Inability::new(kind, &self.reason)) }
+    }
+}
+
+/// A peer's text as people may see it: control characters become spaces, and the text ends after 512 characters.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let chars = text.chars().take(MAX_REASON_CHARS);
+    chars.map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_survive_the_wire() {
+        assert_eq!(RunAnswer::new(7, Ok(())).read(), Ok(()));
+        for &kind in InabilityKind::ALL {
+            let inability = Inability::new(kind, "no");
+            let answer = RunAnswer::new(7, Err(&inability));
+            assert_eq!((answer.run, answer.read()), (7, Err(inability)));
+        }
+    }
+
+    #[test]
+    fn a_peers_reason_is_clipped_and_printable() {
+        let answer = RunAnswer { run: 1, code: 200, reason: format!("\x1b[2J\n{}", "ä".repeat(4_000)) };
+        let inability = answer.read().unwrap_err();
+        assert_eq!(inability.kind(), InabilityKind::Other);
+        assert_eq!(inability.to_string(), format!("it cannot run this:  [2J {}", "ä".repeat(MAX_REASON_CHARS - 5)));
+        let silent = RunAnswer { run: 1, code: 1, reason: String::new() };
+        assert_eq!(silent.read().unwrap_err().to_string(), "unknown environment");
+    }
+}

@@ -1,0 +1,121 @@
+//! Numbers and combinations that make no sense, found before anything is made.
+
+use super::{RunConfig, RunConfigError, schema};
+use crate::{
+    config::ConfigError,
+    filter::FilterKind,
+    ids::{PolicyId, SlotId},
+    policy::ModelConfig,
+    prelude::*,
+};
+
+/// The most local workers that a run may begin with.
+pub const MAX_LOCAL_WORKERS: u32 = 64;
+
+impl RunConfig {
+    /// Checks every setting against [its row](schema::SECTIONS), and that the run can do what is set: over leases, or by
+    /// reading files. The settings may come from anyone.
+    ///
+    /// # Errors
+    /// [`RunConfigError`] names the setting, its value and what is allowed.
+    pub fn check(&self) -> Result<(), RunConfigError> {
+        self.check_values()?;
+        if self.reads_input() { self.check_reading() } else { self.check_sampling() }
+    }
+
+    /// [`check`](Self::check), for a hub or a worker: the run samples over leases.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), and [`RunConfigError::NotLeased`] for a run that reads its rows.
+    pub fn check_leased(&self) -> Result<(), RunConfigError> {
+        self.check()?;
+        match self.reads_input() {
+            true => {
+                Err(not_leased("input", "slots are sampled: use `rollmesh train`, which reads files without a hub"))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Settings that mean the same for every run.
+    fn check_values(&self) -> Result<(), RunConfigError> {
+        if self.rollout.env.is_none() {
+            return Err(not_leased("env", "a run needs an environment: name one"));
+        }
+        // JSON has no such numbers: as settings they would not be set.
+        for (path, found) in
+            [("stop.episode_return_mean", self.stop.episode_return_mean), ("stop.wall_s", self.stop.wall_s)]
+        {
+            if let Some(found) = found.filter(|found| !found.is_finite()) {
+                return Err(RunConfigError::range(path, found, "a finite number"));
+            }
+        }
+        schema::check(&self.settings()?)?;
+        if let Some(id) = self.rollout.policies.keys().find(|id| id.as_str().contains('/')) {
+            return Err(RunConfigError::range("policies", format!("\"{id}\""), "a name without a slash"));
+        }
+        self.check_model()?;
+        let bytes = self.rollout.env_config.to_string().len();
+        if bytes > Self::MAX_ENV_CONFIG_BYTES {
+            return Err(RunConfigError::EnvConfigTooLong(bytes));
+        }
+        Ok(())
+    }
+
+    /// Numbers of slots, and what workers with leases cannot do.
+    fn check_sampling(&self) -> Result<(), RunConfigError> {
+        let counts = [
+            ("num_slots", self.num_slots(), SlotId::MAX_PER_RUN),
+            ("rollout_fragment_length", self.fragment_length(), Self::MAX_FRAGMENT_LENGTH),
+        ];
+        for (path, found, max) in counts {
+            if !(1..=max).contains(&found) {
+                return Err(RunConfigError::range(path, found, format!("from 1 to {max}")));
+            }
+        }
+        schema::check_fixed(&self.settings()?)
+    }
+
+    /// What a run that reads its rows cannot do.
+    fn check_reading(&self) -> Result<(), RunConfigError> {
+        let filters = self.rollout.observation_filter != FilterKind::NoFilter;
+        let rules = [
+            (
+                "policies",
+                self.rollout.policies.keys().any(|id| *id != PolicyId::DEFAULT),
+                "a run from files trains one policy, 'default_policy': use `rollmesh learn` for several",
+            ),
+            (
+                "evaluation.episodes",
+                self.stop.episode_return_mean.is_some() && self.evaluation.episodes == 0,
+                "the stop return is a mean of the policy's own episodes: let --evaluation-episodes be more than 0",
+            ),
+            ("mode", !self.mode.is_synchronous(), "only sampling workers have modes: leave it out"),
+            ("observation_filter", filters, "what is read is not normalised: leave it out"),
+            ("output", self.rollout.output.is_some(), "what is read is not written again: use `rollmesh data convert`"),
+        ];
+        match rules.iter().find(|(_, is_wrong, _)| *is_wrong) {
+            Some((path, _, reason)) => Err(not_leased(path, reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Networks that every worker can have, wherever their settings stand.
+    fn check_model(&self) -> Result<(), RunConfigError> {
+        let policy = self.default_policy_config();
+        let malformed = |error: ConfigError| RunConfigError::malformed("model_config", error);
+        let widths = ModelConfig::of(&policy).map_err(malformed)?.fcnet_hiddens;
+        let path = "model_config.fcnet_hiddens";
+        if widths.len() > Self::MAX_LAYERS {
+            return Err(RunConfigError::range(path, widths.len(), format!("at most {} layers", Self::MAX_LAYERS)));
+        }
+        match widths.iter().find(|width| !(1..=Self::MAX_HIDDEN).contains(*width)) {
+            Some(width) => Err(RunConfigError::range(path, width, format!("from 1 to {}", Self::MAX_HIDDEN))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn not_leased(path: &'static str, reason: &str) -> RunConfigError {
+    RunConfigError::NotLeased { path, reason: reason.into() }
+}

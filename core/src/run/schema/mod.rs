@@ -1,0 +1,218 @@
+//! The settings of a run as a table, which validates them and describes them as JSON Schema.
+//!
+//! [`SECTIONS`] has one row per setting. [`RunConfig::check`] takes ranges and words from it, and [`json_schema`]
+//! what pages and editors need; defaults come from [`RunConfig::default`].
+
+mod setting;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use setting::{Kind, Setting, shown};
+pub use table::{SECTIONS, Section};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    HostConfig, InitSpec, InputSource, RunConfig, RunConfigError, SamplingMode, WorkerSpec, presets, read::ALIASES,
+};
+use crate::{config::Config, policy::ModelConfig, prelude::*};
+
+/// All settings, in the order of the table.
+pub fn settings() -> impl Iterator<Item = &'static Setting> {
+    SECTIONS.iter().flat_map(|section| section.settings)
+}
+
+/// The JSON Schema (2020-12) of a [`RunConfig`], for these environments and algorithms.
+///
+/// An environment is its registered name and the mean return at which it counts as solved, if there is one; an algorithm
+/// is its registered name and the JSON Schema of its settings, an object. Keywords beside the standard ones:
+/// `x-host` marks what belongs to one machine, `x-fixed` says why a run over leases leaves a setting at its default,
+/// `x-section` names the part of the table, `x-presets` lists environment, algorithm and settings of each preset, and
+/// `x-goals` the return at which an environment counts as solved.
+///
+/// ```
+/// use rollmesh_core::run::schema::json_schema;
+///
+/// let schema = json_schema(&[("CartPole-v1".into(), Some(475.0))].into(), &[]);
+/// let num_workers = &schema["properties"]["num_workers"];
+/// assert_eq!((num_workers["default"].as_u64(), num_workers["maximum"].as_u64()), (Some(2), Some(64)));
+/// assert_eq!(schema["properties"]["host"]["properties"]["device"]["x-host"], true);
+/// ```
+#[must_use]
+pub fn json_schema(envs: &BTreeMap<String, Option<f64>>, algorithms: &[(String, Value)]) -> Value {
+    let defaults = Defaults::new();
+    let mut root = Kind::Group.schema();
+    root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    root["title"] = json!("RunConfig");
+    root["description"] = json!("The description of a rollmesh run. What is left out has its default.");
+    for section in SECTIONS {
+        for setting in section.settings {
+            let mut schema = setting.schema(defaults.of(setting.path));
+            schema["x-section"] = json!(section.title);
+            place(&mut root, setting.path, schema);
+        }
+    }
+    let known: Vec<&String> = envs.keys().collect();
+    root["properties"]["env"]["anyOf"] = json!([{ "type": "null" }, { "enum": known }]);
+    let names: Vec<&str> = algorithms.iter().map(|(name, _)| name.as_str()).collect();
+    root["properties"]["algorithm"]["anyOf"] = json!([{ "type": "null" }, { "enum": names }]);
+    for (alias, name) in ALIASES {
+        root["properties"][alias] = json!({ "$ref": format!("#/properties/{name}"), "deprecated": true });
+    }
+    root["$defs"] = algorithms.iter().cloned().collect::<Map<_, _>>().into();
+    let fixed = settings().filter(|setting| setting.fixed.is_some());
+    let fixed: Map<String, Value> =
+        fixed.map(|setting| (setting.path.into(), json!({ "const": defaults.of(setting.path) }))).collect();
+    let samples = json!({ "properties": { "input": { "const": InputSource::SAMPLER } } });
+    let over_leases = json!({ "if": samples, "then": { "properties": fixed } });
+    root["allOf"] = names.iter().map(|name| when(name, &defaults)).chain([over_leases]).collect();
+    let preset = |(env, algorithm, settings)| json!({ "env": env, "algorithm": algorithm, "settings": settings });
+    root["x-presets"] = presets::all().map(preset).collect();
+    let goals = envs.iter().filter_map(|(env, goal)| Some((env.clone(), json!((*goal)?))));
+    root["x-goals"] = goals.collect::<Map<_, _>>().into();
+    root
+}
+
+/// The schema of an algorithm holds for `policy_config` if the algorithm is named, or is the default and none is named.
+fn when(algorithm: &str, defaults: &Defaults) -> Value {
+    let mut is_it = json!({ "properties": { "algorithm": { "const": algorithm } } });
+    if defaults.of("algorithm") != algorithm {
+        is_it["required"] = json!(["algorithm"]);
+    }
+    let settings = json!({ "$ref": format!("#/$defs/{algorithm}") });
+    json!({ "if": is_it, "then": { "properties": { "policy_config": settings } } })
+}
+
+/// The JSON Schema of an object with these settings and defaults; other names are allowed.
+#[must_use]
+pub fn object_schema(settings: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+    json!({ "type": "object", "properties": settings.into_iter().collect::<BTreeMap<_, _>>() })
+}
+
+/// Puts a schema to its path, whose groups are there already.
+fn place(node: &mut Value, path: &str, schema: Value) {
+    // A group beside other kinds is the last of them.
+    let node = match node.get("anyOf").and_then(Value::as_array).map(Vec::len) {
+        Some(kinds) => &mut node["anyOf"][kinds - 1],
+        None => node,
+    };
+    match path.split_once('.') {
+        Some((group, rest)) => place(&mut node["properties"][group], rest, schema),
+        None => node["properties"][path] = schema,
+    }
+}
+
+/// Default values by path.
+struct Defaults {
+    usual: Value,
+    /// Groups that a description leaves out where nothing in them is set.
+    within: Value,
+}
+
+impl Defaults {
+    fn new() -> Self {
+        let mut modes = Map::new();
+        for name in ["asynchronous", "deadline"] {
+            let mode = serde_json::from_value::<SamplingMode>(json!({ name: {} })).map(|mode| json!(mode));
+            modes.insert(name.into(), mode.map(|mode| mode[name].clone()).unwrap_or_default());
+        }
+        let mut within = json!({
+            "host": HostConfig::default(),
+            "mode": modes,
+            "evaluation": { "init": InitSpec::default() },
+            "model_config": ModelConfig::default(),
+        });
+        for worker in ["worker", "evaluator"] {
+            within["host"][worker] = json!(WorkerSpec::default());
+            within["host"][worker]["resources"] = json!({});
+        }
+        // Wrappers of games read them, without a type of their own.
+        (within["model_config"]["dim"], within["model_config"]["framestack"]) = (json!(84), json!(true));
+        Self { usual: json!(RunConfig::default()), within }
+    }
+
+    /// Null for a setting that is not set.
+    fn of(&self, path: &str) -> Value {
+        let pointer = pointer(path);
+        // What is in a group says nothing of whether the group is set.
+        let is_unset = settings().any(|row| row.path == path && matches!(row.kinds, [Kind::Null, ..]));
+        let within = || self.within.pointer(&pointer).filter(|_| !is_unset);
+        self.usual.pointer(&pointer).or_else(within).cloned().unwrap_or_default()
+    }
+}
+
+/// Checks names and values.
+pub(super) fn check(settings: &Config) -> Result<(), RunConfigError> {
+    check_within("", &settings.parse().map_err(|error| RunConfigError::malformed("settings", error))?)
+}
+
+/// Checks that a run over leases leaves alone what it must.
+pub(super) fn check_fixed(settings: &Config) -> Result<(), RunConfigError> {
+    match changed(settings, |setting| setting.fixed.is_some()) {
+        Some(Setting { path, fixed: Some(reason), .. }) => {
+            Err(RunConfigError::NotLeased { path, reason: (*reason).into() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_within(group: &str, settings: &Map<String, Value>) -> Result<(), RunConfigError> {
+    for (name, value) in settings {
+        let path = if group.is_empty() { name.clone() } else { format!("{group}.{name}") };
+        let Some(setting) = self::settings().find(|setting| setting.path == path) else {
+            return Err(unknown(&path));
+        };
+        if !setting.allows(value) {
+            return Err(RunConfigError::range(setting.path, shown(value), setting.allowed()));
+        }
+        let is_group = setting.kinds.iter().any(|kind| matches!(kind, Kind::Group | Kind::Variant));
+        if let Value::Object(within) = value
+            && is_group
+        {
+            check_within(&path, within)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that nothing is set that belongs to one machine.
+pub(super) fn refuse_host_settings(settings: &Config) -> Result<(), RunConfigError> {
+    let found = changed(settings, |setting| setting.is_host);
+    found.map_or(Ok(()), |setting| Err(RunConfigError::HostSetting(setting.path)))
+}
+
+/// The first of some rows whose setting is there and not its default.
+fn changed(settings: &Config, is_meant: impl Fn(&Setting) -> bool) -> Option<&'static Setting> {
+    let (defaults, settings) = (Defaults::new(), json!(settings));
+    self::settings().filter(|setting| is_meant(setting)).find(|setting| {
+        let value = settings.pointer(&pointer(setting.path));
+        value.is_some_and(|value| *value != defaults.of(setting.path))
+    })
+}
+
+fn pointer(path: &str) -> String {
+    format!("/{}", path.replace('.', "/"))
+}
+
+fn unknown(path: &str) -> RunConfigError {
+    let path: String = path.chars().take(64).collect();
+    let nearest = settings().map(|known| (distance(&path, known.path), known.path)).min();
+    let hint = nearest.filter(|(distance, _)| *distance <= 3);
+    let hint = hint.map_or_else(String::new, |(_, known)| format!("; did you mean {known}?"));
+    RunConfigError::Unknown { path, hint }
+}
+
+/// Edits between two names (Levenshtein: "Binary codes capable of correcting deletions, insertions and reversals", 1966).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = core::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.chars().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}

@@ -1,0 +1,205 @@
+use core::num::NonZeroU32;
+
+use super::*;
+use crate::{
+    evaluation::RewardKey,
+    run::{EvaluationConfig, InitSpec, RolloutConfig, StopConfig},
+    time::Micros,
+};
+
+fn schema() -> Value {
+    json_schema(&[("CartPole-v1".into(), Some(475.0))].into(), &[("ppo".into(), object_schema([]))])
+}
+
+/// Descriptions in which every key is set that may be left out; all modes.
+fn full() -> Vec<Value> {
+    let modes = [
+        SamplingMode::Synchronous,
+        SamplingMode::Asynchronous { batch_env_steps: 1, max_staleness: 1 },
+        SamplingMode::Deadline { after: Micros(1), max_staleness: 1 },
+    ];
+    let worker = WorkerSpec { cpus: 1, gpus: Some(1), memory: Some(1), ..WorkerSpec::default() }.with_resource("r", 1);
+    let model = Config::of(&ModelConfig::default()).unwrap().with_at("dim", json!(84)).with_at("framestack", json!(4));
+    // Written out, so that a new key does not compile before it is here.
+    let full = |mode| RunConfig {
+        rollout: RolloutConfig { model_config: model.clone(), ..RolloutConfig::default() },
+        num_slots: Some(1),
+        num_workers: 1,
+        algorithm: Some("ppo".into()),
+        preset: "auto".into(),
+        stop: StopConfig { episode_return_mean: Some(1.0), env_steps: 1, wall_s: Some(1.0) },
+        mode,
+        evaluation: EvaluationConfig {
+            interval: 1,
+            episodes: 1,
+            horizon: Some(1),
+            timeout_s: NonZeroU32::MIN,
+            num_envs: 1,
+            seed: Some(1),
+            reward_key: RewardKey::Reward,
+            init: Some(InitSpec { name: "f".into(), arguments: Config::new() }),
+        },
+        checkpoint_interval: 1,
+        hung_worker_timeout_s: 1.0,
+        host: HostConfig {
+            device: "cuda:0".into(),
+            worker: Some(worker.clone()),
+            evaluator: worker.clone(),
+            evaluator_is_nice: true,
+        },
+    };
+    modes.into_iter().map(|mode| json!(full(mode))).collect()
+}
+
+/// Paths of all keys, down to where names are the user's.
+fn paths(group: &str, value: &Value, found: &mut BTreeSet<String>) {
+    for (name, value) in value.as_object().unwrap() {
+        let path = if group.is_empty() { name.clone() } else { format!("{group}.{name}") };
+        let row = settings().find(|setting| setting.path == path);
+        let is_free = row.is_some_and(|row| matches!(row.kinds, [Kind::Object]));
+        if value.is_object() && !is_free {
+            paths(&path, value, found);
+        }
+        found.insert(path);
+    }
+}
+
+/// Paths of all properties of a schema.
+fn properties(group: &str, schema: &Value, found: &mut BTreeSet<String>) {
+    for schema in schema["anyOf"].as_array().into_iter().flatten() {
+        properties(group, schema, found);
+    }
+    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+        let path = if group.is_empty() { name.clone() } else { format!("{group}.{name}") };
+        properties(&path, schema, found);
+        if schema["deprecated"] != true {
+            found.insert(path);
+        }
+    }
+}
+
+#[test]
+fn schema_has_exactly_the_serialised_keys() {
+    let (mut serialised, mut described) = (BTreeSet::new(), BTreeSet::new());
+    full().iter().for_each(|value| paths("", value, &mut serialised));
+    properties("", &schema(), &mut described);
+    assert_eq!(serialised, described);
+    assert_eq!(settings().count(), described.len(), "every path has one row");
+}
+
+#[test]
+fn defaults_are_those_of_run_config() {
+    let defaults = Defaults::new();
+    for setting in settings() {
+        let default = defaults.of(setting.path);
+        let may_be_unset = default.is_null() && matches!(setting.kinds, [Kind::Null, ..]);
+        assert!(may_be_unset || setting.allows(&default), "{}: {default}", setting.path);
+    }
+    let schema = schema();
+    let default = |path: &str| schema.pointer(path).unwrap()["default"].clone();
+    assert_eq!(default("/properties/num_envs"), 8);
+    assert_eq!(default("/properties/stop/properties/env_steps"), 1_000_000);
+    let modes = "/properties/mode/anyOf/1/properties";
+    assert_eq!(default(&format!("{modes}/deadline/properties/after")), 1_000_000);
+    assert_eq!(default(&format!("{modes}/asynchronous/properties/batch_env_steps")), 0);
+}
+
+/// The settings with one value at a path.
+fn with(path: &str, value: Value) -> Config {
+    Config::new().with_at(path, value)
+}
+
+#[test]
+fn check_enforces_the_ranges_of_the_schema() {
+    let (mut schema, mut bounds) = (schema(), 0);
+    for setting in settings() {
+        let path = setting.path;
+        let (mut inside, mut outside) = (Vec::new(), Vec::new());
+        let node = at(&mut schema, path);
+        let kinds = node["anyOf"].as_array().cloned().unwrap_or_else(|| vec![node.clone()]);
+        for kind in &kinds {
+            match kind["minimum"].as_u64() {
+                Some(0) | None => {}
+                Some(min) => (inside.push(json!(min)), outside.push(json!(min - 1))).1,
+            }
+            if let Some(max) = kind["maximum"].as_u64() {
+                inside.push(json!(max));
+                outside.push(json!(max + 1));
+            }
+            if let Some(min) = kind["exclusiveMinimum"].as_f64() {
+                outside.push(json!(min));
+            }
+            if let Some(max) = kind["maximum"].as_f64() {
+                outside.push(json!(max * 2.0 + 1.0));
+            }
+        }
+        bounds += outside.len();
+        for value in outside {
+            let error = RunConfig::of_settings(&with(path, value.clone())).unwrap_err();
+            let is_named = matches!(&error, RunConfigError::Range { path: named, .. } if *named == path);
+            assert!(is_named, "{path} = {value}: {error}");
+        }
+        for value in inside {
+            let error = RunConfig::of_settings(&with(path, value.clone())).err();
+            let is_refused = matches!(&error, Some(RunConfigError::Range { path: named, .. }) if *named == path);
+            assert!(!is_refused, "{path} = {value}: {error:?}");
+        }
+    }
+    assert!(bounds > 50, "{bounds} bounds");
+}
+
+/// The schema of a setting.
+fn at<'a>(schema: &'a mut Value, path: &str) -> &'a mut Value {
+    let schema = match schema.get("anyOf").and_then(Value::as_array).map(Vec::len) {
+        Some(kinds) if schema.get("properties").is_none() => &mut schema["anyOf"][kinds - 1],
+        _ => schema,
+    };
+    match path.split_once('.') {
+        Some((group, rest)) => at(&mut schema["properties"][group], rest),
+        None => &mut schema["properties"][path],
+    }
+}
+
+#[test]
+fn words_of_choices_are_those_that_are_read() {
+    for setting in settings() {
+        let choices = setting.kinds.iter().filter_map(|kind| match kind {
+            Kind::Choice(words) => Some((*words, false)),
+            Kind::List(Kind::Choice(words)) => Some((*words, true)),
+            _ => None,
+        });
+        for (words, is_list) in choices {
+            let value = |word: &str| if is_list { json!([word]) } else { json!(word) };
+            let read = |word| {
+                json!(RunConfig::default()).as_object().cloned().map(|mut settings| {
+                    settings.insert(setting.path.into(), value(word));
+                    serde_json::from_value::<RunConfig>(settings.into())
+                })
+            };
+            for word in words {
+                assert!(matches!(read(word), Some(Ok(_))), "{}: {word}", setting.path);
+            }
+            // The error names all variants in backticks after the wrong one; some are other names of a word.
+            let Some(Err(error)) = read("?") else { continue };
+            for name in error.to_string().split('`').skip(3).step_by(2).filter(|_| setting.path != "mode") {
+                let read = json!(read(name).unwrap().unwrap())[setting.path].clone();
+                assert!(words.iter().any(|word| read == value(word)), "{}: {name} is no choice", setting.path);
+            }
+        }
+    }
+}
+
+#[test]
+fn settings_that_leases_do_not_support_are_constants() {
+    let schema = schema();
+    for (name, value) in
+        [("sample_async", json!(true)), ("batch_mode", json!("complete_episodes")), ("fake_sampler", json!(true))]
+    {
+        let (rules, property) = (schema["allOf"].as_array().unwrap(), &schema["properties"][name]);
+        assert_eq!(rules.last().unwrap()["then"]["properties"][name]["const"], property["default"], "{name}");
+        assert!(property["x-fixed"].is_string());
+        let error = RunConfig::of_settings(&with(name, value.clone())).unwrap_err();
+        assert!(matches!(error, RunConfigError::NotLeased { path, .. } if path == name), "{error}");
+        assert!(RunConfig::of_settings(&with(name, value).with_at("input", json!("samples"))).is_ok());
+    }
+}

@@ -1,0 +1,148 @@
+use super::*;
+use crate::{config::Config, time::Micros};
+
+fn read(text: &str) -> Result<RunConfig, RunConfigError> {
+    RunConfig::of_settings(&text.parse().unwrap())
+}
+
+fn fault(text: &str) -> String {
+    read(text).unwrap_err().to_string()
+}
+
+#[test]
+fn empty_settings_give_the_defaults() {
+    assert_eq!(read("{}").unwrap(), RunConfig::default());
+    assert_eq!((RunConfig::default().num_slots(), RunConfig::default().fragment_length()), (16, 64));
+}
+
+#[test]
+fn settings_round_trip_through_json() {
+    let run =
+        read(r#"{"env": "Acrobot-v1", "stop": {"episode_return_mean": -100}, "host": {"device": "cuda:0"}}"#).unwrap();
+    assert_eq!(run.stop.env_steps, 1_000_000);
+    assert_eq!(RunConfig::of_settings(&run.settings().unwrap()).unwrap(), run);
+}
+
+#[test]
+fn errors_name_path_and_value() {
+    assert_eq!(fault(r#"{"num_env": 4}"#), "num_env: there is no such setting; did you mean num_envs?");
+    assert_eq!(fault(r#"{"colour": 4}"#), "colour: there is no such setting");
+    assert_eq!(fault(r#"{"num_envs": 0}"#), "num_envs is 0; it must be from 1 to 65536");
+    assert_eq!(fault(r#"{"num_workers": 65}"#), "num_workers is 65; it must be at most 64");
+    assert_eq!(fault(r#"{"num_envs": 70000, "num_workers": 0}"#), "num_envs is 70000; it must be from 1 to 65536");
+    assert_eq!(fault(r#"{"num_envs": 60000}"#), "num_slots is 120000; it must be from 1 to 65536");
+    assert_eq!(fault(r#"{"num_envs": "many"}"#), "num_envs is \"many\"; it must be from 1 to 65536");
+    assert_eq!(fault(r#"{"stop": 1}"#), "stop is 1; it must be an object");
+    assert_eq!(
+        fault(r#"{"stop": {"env_step": 1}}"#),
+        "stop.env_step: there is no such setting; did you mean stop.env_steps?"
+    );
+    assert_eq!(fault(r#"{"stop": {"env_steps": 0}}"#), "stop.env_steps is 0; it must be at least 1");
+    assert_eq!(fault(r#"{"stop": {"wall_s": 0}}"#), "stop.wall_s is 0; it must be above 0 and at most 3200000000");
+    assert_eq!(
+        fault(r#"{"model_config": {"fcnet_hiddens": [8, 2000]}}"#),
+        "model_config.fcnet_hiddens is [8,2000]; it must be a list, each from 1 to 1024"
+    );
+    assert!(fault(r#"{"sample_async": true}"#).starts_with("sample_async: workers with leases sample ahead"));
+    let long = Config::new().with("desc", "F".repeat(RunConfig::MAX_ENV_CONFIG_BYTES)).unwrap();
+    let error = RunConfig::of_settings(&Config::new().with("env_config", long).unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "env_config has 16395 bytes as JSON; it must have at most 16384");
+}
+
+#[test]
+fn presets_stand_between_defaults_and_settings() {
+    let gamma = |settings: &str| read(settings).unwrap().rollout.policy_config.get::<f64>("gamma").unwrap();
+    assert_eq!(gamma(r#"{"env": "Pendulum-v1"}"#), Some(0.9));
+    assert_eq!(gamma(r#"{"env": "Pendulum-v1", "policy_config": {"gamma": 0.5}}"#), Some(0.5));
+    assert_eq!(gamma(r#"{"env": "Pendulum-v1", "preset": "none"}"#), None);
+    assert_eq!(gamma(r#"{"env": "Pendulum-v1", "algorithm": "a2c"}"#), None);
+    for (env, algorithm, settings) in presets::all() {
+        assert!(!settings.is_empty(), "the preset of {env} under {algorithm} is no JSON object");
+    }
+}
+
+#[test]
+fn run_that_reads_files_has_defaults_and_checks_of_its_own() {
+    let run = read(r#"{"input": "samples", "callbacks": ["x"]}"#).unwrap();
+    assert_eq!((run.algorithm.as_deref(), run.num_slots(), run.fragment_length()), (Some("bc"), 1, 2000));
+    assert_eq!(run.worker_config().policies[&PolicyId::DEFAULT].policy, "bc");
+    assert!(run.rollout.io_config.is_empty());
+    let weighed = read(r#"{"input": ["a", "b"], "algorithm": "marwil", "train_batch_size": 100000}"#).unwrap();
+    assert_eq!(weighed.rollout.io_config.get("postprocess_inputs").unwrap(), Some(true));
+    for (settings, path) in [
+        (r#"{"input": "samples", "output": "copy"}"#, "output"),
+        (r#"{"input": "samples", "observation_filter": "MeanStdFilter"}"#, "observation_filter"),
+        (r#"{"input": "samples", "policies": {"other": {}}}"#, "policies"),
+        (
+            r#"{"input": "samples", "stop": {"episode_return_mean": 9}, "evaluation": {"episodes": 0}}"#,
+            "evaluation.episodes",
+        ),
+        (r#"{"input": "samples", "train_batch_size": 0}"#, "train_batch_size"),
+    ] {
+        assert!(fault(settings).starts_with(path), "{}", fault(settings));
+    }
+    assert!(run.check_leased().unwrap_err().to_string().starts_with("input: slots are sampled"));
+    assert_eq!(RunConfig::from_wire(&run.to_wire()).unwrap_err(), RunConfigError::HostSetting("input"));
+}
+
+#[test]
+fn rllib_names_are_understood() {
+    assert_eq!(read(r#"{"num_envs_per_worker": 3, "num_workers": 0}"#).unwrap().num_slots(), 3);
+}
+
+#[test]
+fn home_indices_do_not_depend_on_workers() {
+    let homes = |workers| {
+        let run = RunConfig::default().num_workers(workers).slots(6).num_envs(4);
+        (0..6).map(|slot| run.home(SlotId(slot))).collect::<Vec<_>>()
+    };
+    assert_eq!(homes(0), homes(3));
+    assert_eq!(homes(1)[5], HomeIndex { worker_index: 2, vector_index: 1 });
+}
+
+#[test]
+fn host_settings_do_not_travel() {
+    let mut run = RunConfig::new("CartPole-v1");
+    run.rollout.output = Some("samples".into());
+    run.rollout.extra_environs.insert("A".into(), "b".into());
+    run.host.device = "cuda:0".into();
+    let arrived = RunConfig::from_wire(&run.to_wire()).unwrap();
+    assert_eq!(RunConfig { num_slots: None, preset: "auto".into(), ..arrived }, RunConfig::new("CartPole-v1"));
+    for (settings, name) in [
+        (r#"{"output": "/etc"}"#, "output"),
+        (r#"{"host": {"device": "cuda:1"}}"#, "host.device"),
+        (r#"{"host": {"worker": {}}}"#, "host.worker"),
+        (r#"{"monitor_path": "x"}"#, "monitor_path"),
+        (r#"{"extra_environs": {"LD_PRELOAD": "x"}}"#, "extra_environs"),
+    ] {
+        assert_eq!(RunConfig::from_wire(settings).unwrap_err(), RunConfigError::HostSetting(name));
+        assert_eq!(RunConfig::of_wire_settings(settings).unwrap_err(), RunConfigError::HostSetting(name));
+    }
+    assert!(RunConfig::from_wire("[]").is_err() && RunConfig::from_wire(&" ".repeat(50_000)).is_err());
+}
+
+#[test]
+fn preset_holds_for_settings_of_an_operator_and_not_for_those_of_a_hub() {
+    let gamma = |run: RunConfig| run.rollout.policy_config.get::<f64>("gamma").unwrap();
+    let settings = r#"{"env": "Pendulum-v1"}"#;
+    assert_eq!(gamma(RunConfig::of_wire_settings(settings).unwrap()), Some(0.9));
+    assert_eq!(gamma(RunConfig::from_wire(settings).unwrap()), None);
+}
+
+#[test]
+fn modes_have_defaults_and_limits() {
+    let run = read(r#"{"mode": {"asynchronous": {}}}"#).unwrap();
+    assert_eq!(run.mode, SamplingMode::Asynchronous { batch_env_steps: 0, max_staleness: 1 });
+    assert_eq!(run.sampling_mode(), SamplingMode::Asynchronous { batch_env_steps: 16 * 64, max_staleness: 1 });
+    let run = read(r#"{"mode": {"deadline": {"max_staleness": 0}}}"#).unwrap();
+    assert_eq!(run.mode, SamplingMode::Deadline { after: Micros::from_secs(1), max_staleness: 0 });
+    assert_eq!(
+        fault(r#"{"mode": {"deadline": {"after": 86400000001}}}"#),
+        "mode.deadline.after is 86400000001; it must be at most 86400000000"
+    );
+    assert_eq!(
+        fault(r#"{"mode": {"deadline": {}, "asynchronous": {}}}"#),
+        "mode is {\"asynchronous\":{},\"deadline\":{}}; it must be synchronous or an object with one setting"
+    );
+    assert!(fault(r#"{"mode": "magic"}"#).starts_with("mode is \"magic\"; it must be synchronous or"));
+}

@@ -1,0 +1,110 @@
+//! A lane between two fragments as bytes, from which the rest of its episode follows.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    super::agent::{Agent, AgentState, Identity},
+    Lane, Phase, Round,
+};
+use crate::{
+    env::{BaseEnv, EnvError},
+    episode::Episode,
+    ids::{AgentId, SlotId},
+    prelude::*,
+    sampler::{SampleError, SlotState},
+    view::TrajectoryStart,
+};
+
+/// The first byte of the encoding, which no [`SlotState`](crate::sampler::SlotState) begins with.
+const VERSION: u8 = 3;
+
+/// The state of a lane whose environment waits for actions.
+#[derive(Serialize, Deserialize)]
+struct LaneState {
+    episode: Episode,
+    /// Env steps of the slot.
+    steps: u64,
+    has_rows: bool,
+    /// In order of appearance, as in the episode.
+    agents: Vec<AgentState>,
+    /// Places of the agents that act next.
+    acting: Vec<usize>,
+    /// See [`BaseEnv::snapshot`].
+    env: Vec<u8>,
+}
+
+/// Whether bytes are the state of this slot, as far as that can be told without its environment and its policies.
+pub(crate) fn is_agent_state(bytes: &[u8], slot: SlotId) -> bool {
+    read(bytes, slot).is_some()
+}
+
+/// The state of a slot; `None` for bytes that are none.
+fn read(bytes: &[u8], slot: SlotId) -> Option<LaneState> {
+    let (state, rest): (LaneState, &[u8]) = postcard::take_from_bytes(bytes.strip_prefix(&[VERSION])?).ok()?;
+    let LaneState { episode, steps, agents, acting, .. } = &state;
+    let names: BTreeSet<&AgentId> = episode.agents().iter().map(|record| &record.agent).collect();
+    let places: BTreeSet<usize> = acting.iter().copied().collect();
+    let rewards = episode.agents().iter().map(|record| record.reward).chain([episode.total_reward()]);
+    let sound = rest.is_empty()
+        && episode.slot() == slot
+        && episode.length() < SlotState::MAX_T
+        && *steps <= u64::MAX / 2
+        && names.len() == agents.len()
+        && episode.agents().len() == agents.len()
+        && places.len() == acting.len()
+        && places.last().is_none_or(|last| *last < agents.len())
+        && rewards.into_iter().all(f64::is_finite);
+    sound.then_some(state)
+}
+
+impl Lane {
+    /// The state, between two fragments; `None` in the middle of one, and for environments that cannot be brought back.
+    pub(in super::super) fn encode_state(&self, env: &dyn BaseEnv) -> Option<Vec<u8>> {
+        let is_between = self.open_env_steps == 0 && self.builder.env_steps == 0;
+        let mut snapshot = Vec::new();
+        if self.phase != Phase::Running || !self.waits || !is_between || !env.snapshot(self.env, &mut snapshot) {
+            return None;
+        }
+        let agent = |(place, agent): (usize, &Agent)| agent.snapshot(self.acting.contains(&place));
+        let state = LaneState {
+            episode: self.episode.clone(),
+            steps: self.steps,
+            has_rows: self.has_rows,
+            agents: self.agents.iter().enumerate().map(agent).collect(),
+            acting: self.acting.clone(),
+            env: snapshot,
+        };
+        postcard::to_extend(&state, vec![VERSION]).ok()
+    }
+
+    /// Continues the episode of a state, which may come from any peer. The lane is new.
+    ///
+    /// # Errors
+    /// [`EnvError::BadSnapshot`] for a state that is not one of this slot; those of the environment and of the policies.
+    pub(in super::super) fn restore(&mut self, bytes: &[u8], round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+        let bad = || SampleError::Env(EnvError::BadSnapshot(bytes.len()));
+        let LaneState { episode, steps, has_rows, agents, acting, env } = read(bytes, self.slot).ok_or_else(bad)?;
+        let mut acts = vec![false; agents.len()];
+        for place in &acting {
+            acts.get_mut(*place).into_iter().for_each(|acts| *acts = true);
+        }
+        round.env.restore(self.env, episode.number(), &env)?;
+        self.agents.clear();
+        for (place, (record, state)) in episode.agents().iter().zip(agents).enumerate() {
+            let unknown = || EnvError::UnknownAgent { env: self.env, agent: record.agent.clone() };
+            let spaces = round.env.spaces(&record.agent).ok_or_else(unknown)?;
+            let who = Identity { id: record.agent.clone(), index: place, policy: record.policy.clone(), spaces };
+            let mut agent = Agent::of(who, round)?;
+            let start = TrajectoryStart { eps_id: episode.id(), agent_index: place as i64, env_id: 0, t: 0 };
+            if !agent.restore(state, start, acts.get(place).copied().unwrap_or(false)) {
+                return Err(bad());
+            }
+            self.agents.push(agent);
+        }
+        self.next_episode = episode.number().wrapping_add(1);
+        self.episode = episode.moved_to(self.env);
+        (self.steps, self.first_open_step, self.has_rows, self.acting) = (steps, steps, has_rows, acting);
+        (self.phase, self.waits, self.answered) = (Phase::Running, true, false);
+        Ok(())
+    }
+}

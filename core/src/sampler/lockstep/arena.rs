@@ -1,0 +1,124 @@
+//! Rows of the fragment in the making, time-major, and their columns, lane-major.
+
+use crate::{
+    batch::{ACTION_DIST_INPUTS, ACTION_LOGP, ACTIONS, OBS, REWARDS, SampleBatch, TERMINATEDS, TRUNCATEDS, VF_PREDS},
+    column::{Column, DType, Element, Recycler, RowShape},
+    prelude::*,
+    sampler::rows::{RowBuffer, lane_major},
+};
+
+/// Rows by step, lane, element.
+#[derive(Debug)]
+pub(super) struct Arena<O> {
+    pub(super) shapes: Shapes,
+    pub(super) lanes: usize,
+    pub(super) steps: usize,
+    /// One step more than the others: the observations after the last one.
+    pub(super) obs: Vec<O>,
+    pub(super) actions: RowBuffer,
+    pub(super) logp: Vec<f32>,
+    pub(super) vf_preds: Vec<f32>,
+    /// Nothing unless they are recorded.
+    pub(super) dist_inputs: Vec<f32>,
+    pub(super) rewards: Vec<f32>,
+    pub(super) terminateds: Vec<bool>,
+    pub(super) truncateds: Vec<bool>,
+}
+
+/// Shapes of rows: of observations as the policy sees them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shapes {
+    pub(super) obs: RowShape,
+    pub(super) action: RowShape,
+    pub(super) dist_inputs: RowShape,
+}
+
+/// Buffers of the columns.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    obs: Recycler,
+    actions: Recycler,
+    logp: Recycler,
+    vf_preds: Recycler,
+    dist_inputs: Recycler,
+    rewards: Recycler,
+    terminateds: Recycler,
+    truncateds: Recycler,
+    final_obs: Recycler,
+}
+
+impl<O: Element> Arena<O> {
+    /// Without lanes, for actions of this type.
+    pub(super) fn new(shapes: Shapes, action_type: DType) -> Self {
+        let mut actions = RowBuffer::default();
+        actions.start(action_type);
+        Self {
+            shapes,
+            lanes: 0,
+            steps: 0,
+            obs: Vec::new(),
+            actions,
+            logp: Vec::new(),
+            vf_preds: Vec::new(),
+            dist_inputs: Vec::new(),
+            rewards: Vec::new(),
+            terminateds: Vec::new(),
+            truncateds: Vec::new(),
+        }
+    }
+
+    /// Has lanes whose first observations these are.
+    pub(super) fn open(&mut self, lanes: usize, obs: Vec<O>) {
+        (self.lanes, self.steps, self.obs) = (lanes, 0, obs);
+    }
+
+    /// Begins a fragment: the observations after the last step are the first ones now.
+    pub(super) fn begin(&mut self, steps: usize) {
+        let (n, row) = (self.lanes, self.lanes * self.shapes.obs.elements());
+        self.obs.copy_within(self.steps * row.., 0);
+        self.obs.resize((steps + 1) * row, O::default());
+        self.actions.resize(steps * n * self.shapes.action.elements());
+        for column in [&mut self.logp, &mut self.vf_preds, &mut self.rewards] {
+            column.resize(steps * n, 0.0);
+        }
+        self.dist_inputs.resize(steps * n * self.shapes.dist_inputs.elements(), 0.0);
+        for column in [&mut self.terminateds, &mut self.truncateds] {
+            // All of it: an environment that leaves a flag as it is must not find one of the fragment before.
+            column.clear();
+            column.resize(steps * n, false);
+        }
+        self.steps = steps;
+    }
+
+    /// The rows as columns, those of a lane side by side.
+    pub(super) fn columns(&self, to: &mut Columns) -> SampleBatch {
+        let Shapes { obs, action, dist_inputs } = self.shapes;
+        let mut columns = vec![
+            (OBS.name(), self.lane_major(&mut to.obs, &self.obs, obs)),
+            (ACTIONS.name(), self.actions.lane_major(&mut to.actions, self.lanes, self.steps, action)),
+            (REWARDS.name(), self.lane_major(&mut to.rewards, &self.rewards, RowShape::SCALAR)),
+            (TERMINATEDS.name(), self.lane_major(&mut to.terminateds, &self.terminateds, RowShape::SCALAR)),
+            (TRUNCATEDS.name(), self.lane_major(&mut to.truncateds, &self.truncateds, RowShape::SCALAR)),
+            (ACTION_LOGP.name(), self.lane_major(&mut to.logp, &self.logp, RowShape::SCALAR)),
+            (VF_PREDS.name(), self.lane_major(&mut to.vf_preds, &self.vf_preds, RowShape::SCALAR)),
+        ];
+        if dist_inputs.elements() > 0 {
+            let column = self.lane_major(&mut to.dist_inputs, &self.dist_inputs, dist_inputs);
+            columns.push((ACTION_DIST_INPUTS.name(), column));
+        }
+        SampleBatch::from_columns(columns)
+    }
+
+    fn lane_major<T: Element>(&self, to: &mut Recycler, from: &[T], shape: RowShape) -> Column {
+        lane_major(to, from, self.lanes, self.steps, shape)
+    }
+}
+
+impl Columns {
+    /// The observations at the cuts as a batch.
+    pub(super) fn finals<O: Element>(&mut self, shape: RowShape, obs: &[O]) -> SampleBatch {
+        let rows = obs.len() / shape.elements().max(1);
+        let column = self.final_obs.column(shape, rows, |values| values.extend_from_slice(obs));
+        SampleBatch::from_columns(vec![(OBS.name(), Column::from_typed(column))])
+    }
+}

@@ -1,0 +1,479 @@
+//! All lanes step together: time-major arenas, one transpose at the cut.
+
+mod arena;
+mod memory;
+mod seen;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::seen::preprocessor_of;
+use self::{
+    arena::{Arena, Columns, Shapes},
+    memory::Memory,
+    seen::Seen,
+};
+use super::{
+    Collector, DriveError, Horizon, LaneStart, Lanes, Need, RewardClipping, SamplerOptions, SlotState, ValueRequest,
+    rows::{RowBuffer, first_outside},
+    wants::Wants,
+};
+use crate::{
+    action::ActionTransform,
+    batch::{Cut, CutReason, EpisodeMetrics, SlotFragment},
+    column::RowShape,
+    env::{AnyVectorEnv, EnvError, RowElement, RowsRef, StepOut},
+    filter::Filter,
+    ids::{AgentId, FragmentNo, WeightsVersion},
+    policy::{ActionInput, ActionOutput, Policy, PolicyEntry},
+    prelude::*,
+    space::Space,
+};
+
+/// Collector for vector environments with one agent per lane. `O` is the type of observations as the policy sees them.
+///
+/// It takes every fixed-size space, policies with memory, preprocessors and filters, and all [`SamplerOptions`] but
+/// soft horizons and the columns `infos` and `env_id`. What a step does not need costs nothing.
+#[derive(Debug)]
+pub struct Lockstep<O> {
+    lanes: Lanes,
+    arena: Arena<O>,
+    columns: Columns,
+    memory: Memory,
+    /// The environments' observations, if the policy sees something else.
+    seen: Option<Seen>,
+    /// Whether it goes through a filter.
+    filters: bool,
+    /// The environments' actions, if the policy chooses something else.
+    sent: Sent,
+    observation_space: Space,
+    explore: bool,
+    no_done_at_end: bool,
+    clip_rewards: RewardClipping,
+    /// Rewards of one step as the environment gives them.
+    raw_rewards: Vec<f64>,
+    fragment: FragmentNo,
+    weights_version: WeightsVersion,
+    /// Episode and t of each lane at the first row.
+    firsts: Vec<(u32, u32)>,
+    /// Steps of the fragment that are done.
+    done: usize,
+    /// What the latest observations, the actions about them and the cuts of a full fragment still wait for.
+    observed: bool,
+    acted: bool,
+    valued: bool,
+    cuts: Vec<LaneCut>,
+    /// How many cuts there were before the latest step.
+    earlier_cuts: usize,
+    /// Observations at the cuts; in the order of `cuts` once the fragment is full.
+    cut_obs: Vec<O>,
+    cut_values: Vec<f32>,
+    episodes: Vec<(usize, EpisodeMetrics)>,
+}
+
+/// Actions on their way to the environments.
+#[derive(Debug)]
+struct Sent {
+    transform: ActionTransform,
+    space: Space,
+    actions: RowBuffer,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LaneCut {
+    lane: usize,
+    end: u32,
+    reason: CutReason,
+    /// Which row of `cut_obs` holds the observation.
+    obs: usize,
+}
+
+impl<O: RowElement> Lockstep<O> {
+    /// Opens the lanes of `env`, one start per lane, for a policy that gets the environment's observations.
+    ///
+    /// # Errors
+    /// The environment's own, for example for a state that is not its; [`EnvError::WrongLength`] for the memory of
+    /// another policy; [`EnvError::WrongType`] if `O` is not the type of its observations; [`EnvError::Failed`] for a
+    /// soft horizon.
+    pub fn new(
+        starts: &[LaneStart],
+        options: &SamplerOptions,
+        policy: &dyn Policy,
+        env: &mut dyn AnyVectorEnv,
+    ) -> Result<Self, EnvError> {
+        let space = env.observation_space();
+        Self::closed(options, policy, space.shape(), None, env)?.opened(starts, env)
+    }
+
+    /// Opens the lanes for a policy that gets observations through its entry's preprocessor and filter. `O` is `f32` with
+    /// a preprocessor.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn through(
+        starts: &[LaneStart],
+        options: &SamplerOptions,
+        entry: &PolicyEntry,
+        env: &mut dyn AnyVectorEnv,
+    ) -> Result<Self, EnvError> {
+        let preprocessor = preprocessor_of(entry);
+        let filters = entry.filter != Filter::NoFilter;
+        let changes = preprocessor.is_some() || filters;
+        let shape = preprocessor.map_or_else(|| env.observation_space().shape(), |stage| stage.output_shape());
+        let closed = Self::closed(options, &*entry.policy, shape, changes.then(Seen::default), env)?;
+        Self { filters, ..closed }.opened(starts, env)
+    }
+
+    /// Without lanes.
+    fn closed(
+        options: &SamplerOptions,
+        policy: &dyn Policy,
+        obs: RowShape,
+        seen: Option<Seen>,
+        env: &dyn AnyVectorEnv,
+    ) -> Result<Self, EnvError> {
+        if options.horizon.is_some() && options.horizon_means == Horizon::LegacySoft {
+            return Err(EnvError::Failed("lanes in lockstep know no soft horizon: use the other sampler".into()));
+        }
+        let (wants, space) = (Wants::of(policy, options.record), env.action_space());
+        let dist_inputs = RowShape::vector(u32::try_from(wants.dist_inputs()).unwrap_or(u32::MAX));
+        Ok(Self {
+            lanes: Lanes::new(options),
+            arena: Arena::new(Shapes { obs, action: space.shape(), dist_inputs }, env.dtypes().1),
+            columns: Columns::default(),
+            memory: Memory::new(&wants, policy),
+            seen,
+            filters: false,
+            sent: Sent {
+                transform: ActionTransform::for_space(&space, options.normalize_actions, options.clip_actions),
+                space,
+                actions: RowBuffer::default(),
+            },
+            observation_space: env.observation_space(),
+            explore: options.explore,
+            no_done_at_end: options.no_done_at_end,
+            clip_rewards: options.clip_rewards,
+            raw_rewards: Vec::new(),
+            fragment: FragmentNo(0),
+            weights_version: WeightsVersion(0),
+            firsts: Vec::new(),
+            done: 0,
+            observed: true,
+            acted: false,
+            valued: true,
+            cuts: Vec::new(),
+            earlier_cuts: 0,
+            cut_obs: Vec::new(),
+            cut_values: Vec::new(),
+            episodes: Vec::new(),
+        })
+    }
+
+    fn opened(mut self, starts: &[LaneStart], env: &mut dyn AnyVectorEnv) -> Result<Self, EnvError> {
+        self.reopen(starts, env)?;
+        Ok(self)
+    }
+
+    /// The observations after a step are there: if it was the last one, the fragment is complete.
+    fn stepped(&mut self) -> Result<(), EnvError> {
+        if self.done == self.arena.steps {
+            self.close();
+            self.check_numbers()?;
+            self.clip_rewards.clip(&mut self.arena.rewards);
+        }
+        Ok(())
+    }
+
+    /// All lanes are through: lanes in the middle of an episode are cut here, and cuts are put in the lanes' order.
+    fn close(&mut self) {
+        let (n, steps, width) = (self.lanes.len(), self.arena.steps, self.arena.shapes.obs.elements());
+        for lane in 0..n {
+            // Else the last step was the end of an episode.
+            if self.lanes.moments()[lane].t > 0 {
+                let obs = self.cuts.len();
+                self.cut_obs.extend_from_slice(&self.arena.obs[(steps * n + lane) * width..][..width]);
+                self.memory.cut(lane);
+                self.cuts.push(LaneCut { lane, end: steps as u32, reason: CutReason::FragmentEnd, obs });
+            }
+        }
+        self.cuts.sort_by_key(|cut| cut.lane);
+        self.episodes.sort_by_key(|(lane, _)| *lane);
+        let mut sorted = Vec::with_capacity(self.cut_obs.len());
+        for cut in &self.cuts {
+            sorted.extend_from_slice(&self.cut_obs[cut.obs * width..][..width]);
+        }
+        self.cut_obs = sorted;
+        self.memory.sort_cuts(self.cuts.iter().map(|cut| cut.obs));
+        self.cut_values.clear();
+        self.cut_values.resize(self.cuts.len(), 0.0);
+        self.valued = false;
+    }
+
+    /// Looks at everything that the environments gave, in one pass when the fragment is full.
+    fn check_numbers(&self) -> Result<(), EnvError> {
+        let (n, width) = (self.lanes.len(), self.arena.shapes.obs.elements());
+        let not_finite = |what, lane, step| Err(EnvError::NotFinite { what, lane, step });
+        if let Some(row) = RowsRef::F32(&self.arena.rewards).first_not_finite() {
+            return not_finite("reward", row % n, row / n + 1);
+        }
+        if let Some(cut) = O::erase_rows(&self.cut_obs).first_not_finite().and_then(|i| self.cuts.get(i / width)) {
+            return not_finite("observation", cut.lane, cut.end as usize);
+        }
+        if let Some(i) = O::erase_rows(&self.arena.obs).first_not_finite() {
+            return not_finite("observation", i / width % n, i / width / n);
+        }
+        // What a terminal state looks like may lie beyond the bounds, as Gymnasium's CartPole shows; the rows here are those
+        // that are acted on.
+        let space = &self.observation_space;
+        let bad = |lane, reason| Err(EnvError::BadObservation { env: lane, agent: AgentId::SINGLE, reason });
+        let outside = match &self.seen {
+            None => first_outside(space, &self.arena.obs, width),
+            Some(seen) => seen.rows().first_outside(space, space.shape().elements()),
+        };
+        match outside {
+            Ok(None) => Ok(()),
+            Ok(Some((row, values))) => {
+                let step = row / n;
+                bad(row % n, format!("{values} after step {step} of the fragment is not in {space}"))
+            }
+            Err(error) => bad(0, format!("is of a kind that cannot be handed over: {error}")),
+        }
+    }
+}
+
+impl Sent {
+    /// What the environments take for what the policy chose.
+    fn actions<'a>(&'a mut self, chosen: RowsRef<'a>) -> Result<RowsRef<'a>, EnvError> {
+        if self.transform == ActionTransform::None {
+            return Ok(chosen);
+        }
+        self.actions.set(chosen);
+        let applied = self.actions.transform(self.transform, &self.space);
+        applied.map_err(|error| EnvError::InvalidAction { lane: 0, action: error.to_string() })?;
+        Ok(self.actions.all())
+    }
+}
+
+impl<O: RowElement> Collector for Lockstep<O> {
+    fn need(&self) -> Need {
+        match (self.done < self.arena.steps, self.observed, self.acted) {
+            (_, false, _) if self.arena.steps > 0 => Need::Observations,
+            (true, _, false) => Need::Actions,
+            (true, _, true) => Need::EnvStep,
+            (false, ..) if !self.valued => Need::Values,
+            (false, ..) => Need::Nothing,
+        }
+    }
+
+    fn done(&self) -> u32 {
+        self.done as u32
+    }
+
+    fn reopen(&mut self, starts: &[LaneStart], env: &mut dyn AnyVectorEnv) -> Result<(), EnvError> {
+        self.memory.check(starts)?;
+        let mut first = RowBuffer::default();
+        let lanes = self.lanes.open(starts, env, &mut first)?;
+        let (wanted, found) = (O::DTYPE.name(), first.all().dtype().name());
+        let obs = match (&mut self.seen, O::rows(first.all())) {
+            (Some(seen), _) => {
+                *seen = Seen::new(first, starts.len());
+                vec![O::default(); starts.len() * self.arena.shapes.obs.elements()]
+            }
+            (None, Some(obs)) => obs.to_vec(),
+            (None, None) => return Err(EnvError::WrongType { what: "observations", found, wanted }),
+        };
+        self.lanes = lanes;
+        self.arena.open(starts.len(), obs);
+        self.memory.open(starts);
+        self.raw_rewards.resize(starts.len(), 0.0);
+        self.cuts.clear();
+        (self.observed, self.acted, self.valued) = (self.seen.is_none(), false, true);
+        (self.done, self.earlier_cuts) = (0, 0);
+        Ok(())
+    }
+
+    fn begin(&mut self, fragment: FragmentNo, weights_version: WeightsVersion, steps: u32) {
+        let steps = steps as usize;
+        if let Some(seen) = &mut self.seen {
+            seen.begin_fragment(self.arena.steps, steps);
+        }
+        self.arena.begin(steps);
+        self.memory.begin_fragment();
+        self.firsts.clear();
+        self.firsts.extend(self.lanes.moments().iter().map(|moment| (moment.episode, moment.t)));
+        self.cuts.clear();
+        self.cut_obs.clear();
+        self.episodes.clear();
+        (self.fragment, self.weights_version) = (fragment, weights_version);
+        (self.done, self.acted, self.valued, self.earlier_cuts) = (0, false, true, 0);
+    }
+
+    fn prepare(&mut self, policy: &dyn Policy) {
+        self.memory.prepare(policy);
+    }
+
+    fn observe(&mut self, entry: &mut PolicyEntry) -> Result<(), DriveError> {
+        if let Some(seen) = &mut self.seen {
+            let width = self.arena.shapes.obs.elements();
+            let row = self.lanes.len() * width;
+            let obs = &mut self.arena.obs[self.done * row..][..row];
+            let finals = &mut self.cut_obs[self.earlier_cuts * width..];
+            let ended = self.cuts[self.earlier_cuts..].iter().map(|cut| cut.lane);
+            seen.observe(self.done, entry, obs, finals, ended)?;
+        }
+        self.observed = true;
+        if self.done > 0 {
+            self.stepped()?;
+        }
+        Ok(())
+    }
+
+    fn action_request(&mut self) -> (ActionInput<'_>, ActionOutput<'_>) {
+        let arena = &mut self.arena;
+        let (n, Shapes { obs, action, dist_inputs }) = (arena.lanes, arena.shapes);
+        let (row, width) = (self.done * n, obs.elements());
+        let (state, next_state) = self.memory.request();
+        let input = ActionInput {
+            obs: O::erase_rows(&arena.obs[row * width..][..n * width]),
+            moments: self.lanes.moments(),
+            state,
+            explore: self.explore,
+        };
+        let output = ActionOutput {
+            actions: arena.actions.part_mut(row * action.elements()..(row + n) * action.elements()),
+            logp: &mut arena.logp[row..][..n],
+            vf_preds: &mut arena.vf_preds[row..][..n],
+            state: next_state,
+            dist_inputs: &mut arena.dist_inputs[row * dist_inputs.elements()..][..n * dist_inputs.elements()],
+        };
+        (input, output)
+    }
+
+    fn actions_done(&mut self) {
+        self.memory.acted();
+        self.acted = true;
+    }
+
+    fn step_env(&mut self, env: &mut dyn AnyVectorEnv) -> Result<(), EnvError> {
+        let arena = &mut self.arena;
+        let (n, width, action) = (arena.lanes, arena.shapes.obs.elements(), arena.shapes.action.elements());
+        let row = self.done * n;
+        let obs = &mut arena.obs[(row + n) * width..][..n * width];
+        let terminateds = &mut arena.terminateds[row..][..n];
+        let truncateds = &mut arena.truncateds[row..][..n];
+        let actions = self.sent.actions(arena.actions.part(row * action..(row + n) * action))?;
+        let out = StepOut { rewards: &mut self.raw_rewards, terminateds, truncateds };
+        let rows = match &mut self.seen {
+            None => O::erase_rows_mut(obs),
+            Some(seen) => seen.after(self.done + 1),
+        };
+        env.step(actions, self.lanes.env_moments(), rows, out)?;
+        self.done += 1;
+        self.acted = false;
+        self.earlier_cuts = self.cuts.len();
+        for lane in 0..n {
+            let reward = self.raw_rewards[lane];
+            arena.rewards[row + lane] = reward as f32;
+            let flags = self.lanes.advance(lane, reward, terminateds[lane], truncateds[lane]);
+            (terminateds[lane], truncateds[lane]) = (flags.terminated, flags.truncated);
+            if flags.terminated || flags.truncated {
+                let ends = flags.terminated && !self.no_done_at_end;
+                let reason = if ends { CutReason::Terminated } else { CutReason::Truncated };
+                self.cuts.push(LaneCut { lane, end: self.done as u32, reason, obs: self.cuts.len() });
+                self.memory.cut(lane);
+                self.memory.reset(lane);
+                // The final observation is put away before the reset overwrites it.
+                let obs = &mut obs[lane * width..][..width];
+                self.cut_obs.extend_from_slice(obs);
+                let first = match &mut self.seen {
+                    None => O::erase_rows_mut(obs),
+                    Some(seen) => seen.put_away(self.done, lane),
+                };
+                self.episodes.push((lane, self.lanes.next_episode(lane, env, first)?));
+            }
+        }
+        if self.no_done_at_end {
+            terminateds.fill(false);
+            truncateds.fill(false);
+        }
+        self.observed = self.seen.is_none();
+        if self.observed { self.stepped() } else { Ok(()) }
+    }
+
+    fn value_request(&mut self) -> ValueRequest<'_> {
+        ValueRequest { obs: O::erase_rows(&self.cut_obs), state: self.memory.at_cuts(), values: &mut self.cut_values }
+    }
+
+    fn values_done(&mut self) {
+        self.valued = true;
+    }
+
+    fn take(&mut self, env: &dyn AnyVectorEnv) -> Vec<SlotFragment> {
+        let (n, steps) = (self.lanes.len(), self.arena.steps);
+        let mut start = 0;
+        let pieces = self.cuts.iter().map(|cut| {
+            // A lane's first piece begins where its rows do.
+            let length = cut.end as usize - start;
+            start = if cut.end as usize == steps { 0 } else { cut.end as usize };
+            length
+        });
+        let rows = self.memory.sequences(self.arena.columns(&mut self.columns), pieces);
+        let final_obs = self.columns.finals(self.arena.shapes.obs, &self.cut_obs);
+        let mut fragments = Vec::with_capacity(n);
+        let (mut cut, mut episode) = (0, 0);
+        for lane in 0..n {
+            let cuts = cut + self.cuts[cut..].iter().take_while(|cut| cut.lane == lane).count();
+            let episodes = episode + self.episodes[episode..].iter().take_while(|(l, _)| *l == lane).count();
+            fragments.push(SlotFragment {
+                slot: self.lanes.moments()[lane].slot,
+                fragment: self.fragment,
+                weights_version: self.weights_version,
+                first_episode: self.firsts[lane].0,
+                first_t: self.firsts[lane].1,
+                rows: rows.index_slice(lane * steps..(lane + 1) * steps),
+                cuts: (cut..cuts).map(|i| self.cuts[i].with_value(self.cut_values[i])).collect(),
+                final_obs: final_obs.slice_rows(cut..cuts),
+                episodes: self.episodes[episode..episodes].iter().map(|(_, metrics)| *metrics).collect(),
+                state: self.state(lane, env).encode(),
+                agents: None,
+            });
+            (cut, episode) = (cuts, episodes);
+        }
+        fragments
+    }
+
+    fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    fn seen(&self, lane: usize) -> Vec<f64> {
+        let Some(seen) = self.seen.as_ref().filter(|_| self.filters) else { return Vec::new() };
+        if !self.observed {
+            return seen.known(lane).to_vec();
+        }
+        let (n, width) = (self.lanes.len(), self.arena.shapes.obs.elements());
+        self.arena.obs[(self.arena.steps * n + lane) * width..][..width].iter().map(|x| x.to_f64()).collect()
+    }
+
+    fn set_seen(&mut self, lane: usize, row: &[f64]) -> bool {
+        if row.is_empty() {
+            return true;
+        }
+        let fits = self.filters && row.len() == self.arena.shapes.obs.elements();
+        match &mut self.seen {
+            Some(seen) if fits && row.iter().all(|x| x.is_finite()) => seen.know(lane, row),
+            _ => return false,
+        }
+        true
+    }
+
+    fn state(&self, lane: usize, env: &dyn AnyVectorEnv) -> SlotState {
+        SlotState { recurrent: self.memory.of_lane(lane).to_vec(), ..self.lanes.state(lane, env) }
+    }
+}
+
+impl LaneCut {
+    fn with_value(self, value: f32) -> Cut {
+        let bootstrap_value = if self.reason == CutReason::Terminated { 0.0 } else { value };
+        Cut { end: self.end, reason: self.reason, bootstrap_value }
+    }
+}

@@ -1,0 +1,129 @@
+//! Slots whose environments have several agents, or whose steps involve user code, with their sampler.
+
+use super::builder::LeaseHost;
+use crate::{
+    batch::{AnyBatch, EpisodeMetrics, MultiAgentBatch, SlotFragment},
+    callbacks::Callbacks as _,
+    env::BaseEnv,
+    ids::{FragmentNo, SlotId, WeightsVersion},
+    prelude::*,
+    sampler::{Episodic, SampleError, SamplerInput as _, SamplerOptions, SlotState},
+};
+
+/// Open slots that are sampled by [`Episodic`], and stay in step: each env step of one is an env step of all. Where slots
+/// may get out of step there is one slot.
+pub(super) struct AgentLanes {
+    sampler: Episodic,
+    slots: Vec<SlotId>,
+    fragment: FragmentNo,
+    version: WeightsVersion,
+    /// What the open fragment has brought, by slot.
+    ready: Vec<Option<MultiAgentBatch>>,
+    /// Index of the slots' home worker, which user code is told; the first slot's where there is none.
+    home: u32,
+}
+
+impl AgentLanes {
+    /// Opens slots in states that may come from any peer; a slot without one begins its first episode.
+    pub(super) fn open(
+        env: Box<dyn BaseEnv>,
+        starts: &[(SlotId, Option<Vec<u8>>)],
+        home: u32,
+        options: &SamplerOptions,
+        host: &mut LeaseHost,
+    ) -> Result<Self, SampleError> {
+        let slots: Vec<SlotId> = starts.iter().map(|(slot, _)| *slot).collect();
+        let options = SamplerOptions {
+            slots: slots.iter().map(|slot| (*slot, 0)).collect(),
+            single_agent: false,
+            ..options.clone()
+        };
+        let mut sampler = Episodic::new(options, env)?;
+        host.info.worker_index = home;
+        for (env, (_, state)) in starts.iter().enumerate() {
+            state.as_ref().map_or(Ok(()), |state| sampler.restore_lane(env, state, &mut host.lend()))?;
+        }
+        let ready = vec![None; slots.len()];
+        Ok(Self { sampler, slots, fragment: FragmentNo(0), version: WeightsVersion(0), ready, home })
+    }
+
+    pub(super) fn begin(&mut self, fragment: FragmentNo, version: WeightsVersion) {
+        (self.fragment, self.version) = (fragment, version);
+        self.ready.fill(None);
+    }
+
+    /// Takes at most `max_steps` steps of all slots; the fragments if they are ready.
+    pub(super) fn advance(
+        &mut self,
+        host: &mut LeaseHost,
+        max_steps: u32,
+    ) -> Result<(u32, Option<Vec<SlotFragment>>), SampleError> {
+        host.info.worker_index = self.home;
+        self.sampler.begin_episodes(&mut host.lend())?;
+        let mut steps = 0;
+        while steps < max_steps && self.ready.iter().any(Option::is_none) {
+            self.sampler.step(&mut host.lend())?;
+            steps += 1;
+            while let Some((env, batch)) = self.sampler.take_of_env() {
+                if let Some(ready) = self.ready.get_mut(env) {
+                    *ready = Some(batch.as_multi_agent());
+                }
+            }
+        }
+        if self.ready.iter().any(Option::is_none) {
+            return Ok((steps, None));
+        }
+        // An episode that begins elsewhere is part of the slot's state once its first observations are there.
+        self.sampler.begin_episodes(&mut host.lend())?;
+        Ok((steps, Some(self.take(host)?)))
+    }
+
+    fn take(&mut self, host: &mut LeaseHost) -> Result<Vec<SlotFragment>, SampleError> {
+        let ended = self.sampler.metrics();
+        let extra = self.sampler.extra_batches();
+        let mut fragments = Vec::with_capacity(self.slots.len());
+        for (env, slot) in self.slots.iter().enumerate() {
+            let state = self.sampler.lane_state(env).ok_or(SampleError::NoState(*slot))?;
+            if state.len() > SlotState::MAX_BYTES {
+                return Err(SampleError::StateTooLarge { slot: *slot, bytes: state.len() });
+            }
+            let mut batch = AnyBatch::from(self.ready.get_mut(env).and_then(Option::take).unwrap_or_default());
+            host.callbacks.on_sample_end(&host.info, &mut batch)?;
+            let mut agents = batch.as_multi_agent();
+            agents.policy_batches.retain(|_, batch| !batch.is_empty());
+            if self.slots.len() == 1 && !extra.is_empty() {
+                let env_steps = agents.env_steps;
+                let all: Vec<MultiAgentBatch> =
+                    core::iter::once(agents).chain(extra.iter().map(AnyBatch::as_multi_agent)).collect();
+                // Rows that no step of the environment made are no env steps.
+                agents = MultiAgentBatch { env_steps, ..MultiAgentBatch::concat(&all)? };
+            }
+            let episode = |metrics: &crate::episode::RolloutMetrics| EpisodeMetrics {
+                episode: metrics.episode_id as u32,
+                len: metrics.length,
+                episode_return: metrics.episode_return,
+            };
+            let episodes = ended.iter().filter(|metrics| metrics.env == env && metrics.faulty.is_none());
+            fragments.push(SlotFragment {
+                slot: *slot,
+                fragment: self.fragment,
+                weights_version: self.version,
+                agents: Some(agents),
+                episodes: episodes.map(episode).collect(),
+                state,
+                ..SlotFragment::default()
+            });
+        }
+        Ok(fragments)
+    }
+
+    pub(super) fn slots(&self) -> &[SlotId] {
+        &self.slots
+    }
+
+    /// State of a slot between two fragments, if it has an environment here.
+    pub(super) fn state(&self, slot: SlotId) -> Option<Vec<u8>> {
+        let env = self.slots.iter().position(|one| *one == slot)?;
+        self.sampler.lane_state(env)
+    }
+}

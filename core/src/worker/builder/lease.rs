@@ -1,0 +1,279 @@
+//! What it takes to run leases, made of the same parts as a worker.
+
+use super::{
+    Clock, EnvSource, NeedsEpisodic, NewPolicy, RemoteEnvSpec, RemoteEnvs, RolloutWorkerBuilder, Shell, Workshop,
+    assign,
+    capability::{lanes_need_episodic, views_only_states},
+    sampler::Envs,
+};
+use crate::{
+    callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
+    column::DType,
+    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess, Recorded},
+    filter::FilterKind,
+    ids::{PolicyId, SlotId},
+    kernels::Kernels,
+    policy::{Policy, PolicyEntry, PolicyMap, Postprocessing},
+    prelude::*,
+    run::{RolloutConfig, RunConfig, RunConfigError},
+    sampler::{AgentLayout, FragmentLayout, Horizon, RecurrentShape, SampleError, SamplerHost, SamplerOptions},
+    time::Micros,
+    worker::{SetupError, WorkerPlace, config::PreprocessorPref},
+};
+
+/// Environments by slot, and who acts in them.
+pub(in crate::worker) struct LeaseParts {
+    pub(in crate::worker) envs: SlotEnvs,
+    /// Whether user code may tell its home worker.
+    has_user_code: bool,
+    pub(in crate::worker) options: SamplerOptions,
+    pub(in crate::worker) layout: FragmentLayout,
+    pub(in crate::worker) host: LeaseHost,
+}
+
+/// How the environments of slots are made.
+pub(in crate::worker) struct SlotEnvs {
+    source: EnvSource,
+    kernels: Kernels,
+    config: RolloutConfig,
+    /// What starts processes, if each environment has one of its own.
+    processes: Option<Box<dyn Shell>>,
+}
+
+/// Policies and user code.
+pub(in crate::worker) struct LeaseHost {
+    pub(in crate::worker) policies: PolicyMap,
+    mapping: PolicyMappingFn,
+    observation_fn: Option<ObservationFn>,
+    pub(in crate::worker) callbacks: CallbackList,
+    pub(in crate::worker) info: WorkerInfo,
+    clock: Clock,
+}
+
+impl LeaseHost {
+    /// Lends everything to a sampler.
+    pub(in crate::worker) fn lend(&mut self) -> SamplerHost<'_> {
+        SamplerHost {
+            worker: &self.info,
+            policies: &mut self.policies,
+            mapping: &self.mapping,
+            observation_fn: self.observation_fn.as_ref(),
+            callbacks: &mut self.callbacks,
+            clock: &*self.clock,
+            interrupt: None,
+        }
+    }
+}
+
+impl SlotEnvs {
+    /// Environments of one agent for slots with these contexts, one lane each.
+    pub(in crate::worker) fn make_lanes(&self, contexts: &[EnvContext]) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
+        match &self.source {
+            EnvSource::Single { factory, .. } => factory(contexts, self.kernels),
+            EnvSource::MultiAgent { .. } | EnvSource::Base(_) => Err(EnvError::Failed("it has several agents".into())),
+        }
+    }
+
+    /// Environments for these slots, each for itself, that can be brought back from snapshots.
+    pub(in crate::worker) fn make_base(
+        &mut self,
+        starts: Vec<EnvStart>,
+        seed: u64,
+    ) -> Result<Box<dyn BaseEnv>, SampleError> {
+        if let (Some(shell), [start]) = (&mut self.processes, &starts[..]) {
+            let request = RemoteEnvs {
+                config: &self.config,
+                specs: vec![RemoteEnvSpec::of(&self.config, start, seed)],
+                batch_wait: Micros(0),
+            };
+            let needs = || EnvError::Failed("this worker cannot start processes for environments".into());
+            let moved = shell.remote_envs(&request)?.ok_or_else(needs)?;
+            return Ok(Box::new(Recorded::new(moved.envs)?));
+        }
+        let maker = match &self.source {
+            EnvSource::Single { factory, .. } => {
+                EnvMaker::SingleAgent { factory: factory.clone(), kernels: self.kernels }
+            }
+            EnvSource::MultiAgent { factory, .. } => EnvMaker::MultiAgent(factory.clone()),
+            EnvSource::Base(_) => return Err(EnvError::Failed("a BaseEnv has no slots".into()).into()),
+        };
+        let envs = InProcess::new(maker, starts, seed)?;
+        Ok(Box::new(envs.restart_failed(self.config.restart_failed_sub_environments).recording()))
+    }
+
+    /// Whether environments may get out of step: each is then for itself.
+    fn may_lag(&self) -> bool {
+        self.processes.is_some() || self.config.restart_failed_sub_environments
+    }
+}
+
+impl LeaseParts {
+    /// Whether slots may be sampled together: they stay in step whatever happens in them, and no user code is told whose
+    /// home they are.
+    pub(in crate::worker) fn keeps_step(&self) -> bool {
+        !self.envs.may_lag() && !self.has_user_code
+    }
+}
+
+/// The policies of a run as its learner has them.
+pub struct LearningParts {
+    /// The policies.
+    pub policies: BTreeMap<PolicyId, Box<dyn Policy>>,
+    /// What the rows of its fragments hold.
+    pub layout: FragmentLayout,
+    /// The user's code around learning.
+    pub callbacks: CallbackList,
+    /// What it is told of the process that learns: RLlib's local worker.
+    pub info: WorkerInfo,
+}
+
+/// What workers and learners of a run have in common.
+struct RunParts {
+    policies: BTreeMap<PolicyId, PolicyEntry>,
+    layout: FragmentLayout,
+    source: EnvSource,
+    options: SamplerOptions,
+    mapping: PolicyMappingFn,
+    info: WorkerInfo,
+}
+
+impl RolloutWorkerBuilder {
+    /// The parts that run the leases of a run. Its policies are made to act, not to learn.
+    pub(in crate::worker) fn lease_parts(mut self, run: &RunConfig) -> Result<LeaseParts, SetupError> {
+        self.registry.policies = self.registry.policies.acting();
+        let RunParts { policies: entries, layout, source, options, mapping, info } = self.run_parts(run)?;
+        let mut callbacks = self.make_callbacks()?;
+        let mut policies = PolicyMap::new();
+        for (id, mut entry) in entries {
+            callbacks.on_create_policy(&id, entry.policy.as_mut())?;
+            policies.insert(id, entry)?;
+        }
+        let observation_fn = self.observation_function()?;
+        let host = LeaseHost { policies, mapping, observation_fn, callbacks, info, clock: self.clock };
+        let has_user_code =
+            !host.callbacks.is_empty() || host.observation_fn.is_some() || self.config.policy_mapping_fn.is_some();
+        let processes = match (run.rollout.remote_worker_envs, self.shell) {
+            (false, _) => None,
+            (true, Some(shell)) => Some(shell),
+            (true, None) => {
+                let needs = "processes of their own for the environments";
+                return Err(SetupError::Unsupported {
+                    setting: "remote_worker_envs",
+                    needs,
+                    fix: SetupError::LEAVE_OUT,
+                });
+            }
+        };
+        let envs = SlotEnvs { source, kernels: self.kernels, config: run.rollout.clone(), processes };
+        Ok(LeaseParts { envs, has_user_code, options, layout, host })
+    }
+
+    /// The policies of a run as its learner has them, and what the rows hold that they learn from.
+    ///
+    /// # Errors
+    /// [`SetupError`] where workers could not run its leases.
+    pub fn learning_parts(mut self, run: &RunConfig) -> Result<LearningParts, SetupError> {
+        let RunParts { policies, layout, info, .. } = self.run_parts(run)?;
+        let policies = policies.into_iter().map(|(id, entry)| (id, entry.policy)).collect();
+        let info = WorkerInfo { worker_index: 0, ..info };
+        Ok(LearningParts { policies, layout, callbacks: self.make_callbacks()?, info })
+    }
+
+    fn run_parts(&mut self, run: &RunConfig) -> Result<RunParts, SetupError> {
+        // Statistics of a run's filter are among the weights, with which its policies normalise by themselves.
+        // Spaces are asked of an environment of this process, wherever those of slots are.
+        self.config = RolloutConfig {
+            observation_filter: FilterKind::NoFilter,
+            remote_worker_envs: false,
+            ..run.rollout.clone()
+        };
+        self.place = WorkerPlace::remote(1, run.num_home_workers());
+        run.check_leased()?;
+        self.check()?;
+        let plain = self.config.callbacks.is_empty() && self.config.observation_fn.is_none();
+        let made = self.make_envs(&[run.env_context(SlotId(0))], plain)?;
+        let Some(source) = made.source.clone() else {
+            return Err(RunConfigError::NotLeased { path: "env", reason: "a run needs one: name it".into() }.into());
+        };
+        if matches!(source, EnvSource::Base(_)) {
+            return Err(not_leased("env", "a BaseEnv of the user's has no slots: register an Env or a MultiAgentEnv"));
+        }
+        if run.rollout.horizon.is_some() && run.rollout.horizon_means == Horizon::LegacySoft {
+            let reason = "an environment that continues after a soft horizon cannot be brought back: use another";
+            return Err(not_leased("horizon_means", reason));
+        }
+        let info = self.info();
+        let (mut mapping, _) = self.mapping()?;
+        let mut ids: Vec<PolicyId> = run.rollout.policies.keys().cloned().collect();
+        if let (true, Envs::Base(env), None) = (ids.is_empty(), &made.envs, &self.config.policy_mapping_fn) {
+            let assignment = assign::by_spaces(env.as_ref());
+            (ids, mapping) = (assignment.policies, assignment.mapping);
+        }
+        if ids.is_empty() {
+            ids.push(PolicyId::DEFAULT);
+        }
+        let workshop = Workshop { pref: PreprocessorPref::None, whole_batches: true, ..self.workshop(made.pref) };
+        let (mut policies, mut layouts) = (BTreeMap::new(), BTreeMap::new());
+        for id in ids {
+            let known = made.known_spaces(&id, &mapping, &info, workshop.seed)?;
+            let (entry, recipe) = workshop.make(&id, NewPolicy::from(&run.policy(&id)), known)?;
+            let raw = recipe.spaces().ok_or_else(|| SetupError::NoSpaces(id.clone()))?;
+            let spaces = workshop.acting_spaces(&id, &raw)?;
+            let postprocessing = entry.policy.postprocessing();
+            let layout = AgentLayout {
+                spaces,
+                recurrent: RecurrentShape::of(entry.policy.as_ref()),
+                has_advantages: matches!(postprocessing, Postprocessing::Advantages(_)),
+                is_exact: self.config.callbacks.is_empty()
+                    && postprocessing != Postprocessing::Custom
+                    && views_only_states(entry.policy.as_ref()),
+                agents: made.agents_of(&id, &mapping, &info, workshop.seed),
+            };
+            policies.insert(id.clone(), entry);
+            layouts.insert(id, layout);
+        }
+        let reason = match (&made.envs, policies.get(&PolicyId::DEFAULT)) {
+            (Envs::Lanes(env), Some(entry)) => lanes_need_episodic(env.as_ref(), entry.policy.as_ref()),
+            (Envs::Lanes(_) | Envs::None | Envs::Base(_), _) => made.needs_episodic,
+        };
+        // Uploads carry no infos.
+        let reason = reason.filter(|reason| *reason != NeedsEpisodic::Infos);
+        let reason = if run.rollout.remote_worker_envs { Some(NeedsEpisodic::RemoteEnvs) } else { reason };
+        let lane = layouts.get(&PolicyId::DEFAULT).zip(policies.get(&PolicyId::DEFAULT));
+        let layout = match (reason, lane) {
+            (None, Some((layout, entry))) if policies.len() == 1 => FragmentLayout::Lane {
+                spaces: layout.spaces.clone(),
+                recurrent: RecurrentShape::of(entry.policy.as_ref()),
+            },
+            _ => FragmentLayout::Agents(layouts),
+        };
+        check_filter(run, &layout)?;
+        if !run.evaluation.is_off() && !policies.keys().eq([&PolicyId::DEFAULT]) {
+            let reason = "an evaluation plays with one policy, the run has others: leave it out";
+            return Err(not_leased("evaluation.interval", reason));
+        }
+        let options = self.sampler_options(source.limit(), made.clip_rewards);
+        Ok(RunParts { policies, layout, source, options, mapping, info })
+    }
+}
+
+/// A run's filter normalises the rows of one policy, which are 32-bit floats.
+fn check_filter(run: &RunConfig, layout: &FragmentLayout) -> Result<(), SetupError> {
+    let path = "observation_filter";
+    match layout {
+        _ if run.rollout.observation_filter == FilterKind::NoFilter => Ok(()),
+        FragmentLayout::Lane { spaces, .. } if spaces.observation_type == DType::F32 => Ok(()),
+        FragmentLayout::Lane { spaces, .. } => {
+            let found = spaces.observation_type;
+            Err(not_leased(
+                path,
+                &format!("filters of runs take float32 observations, these are {found}: leave it out"),
+            ))
+        }
+        FragmentLayout::Agents(_) => Err(not_leased(path, "rows by policy are not filtered: leave it out")),
+    }
+}
+
+fn not_leased(path: &'static str, reason: &str) -> SetupError {
+    RunConfigError::NotLeased { path, reason: reason.into() }.into()
+}

@@ -1,0 +1,237 @@
+//! Leases of environments with several agents, and of those whose steps involve user code: a slot that moves between workers
+//! continues its episode with the same bits.
+
+use rollmesh_core::{
+    callbacks::{CallbackError, Callbacks, EpisodeHook},
+    config::Config,
+    hash::RolloutHasher,
+    ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
+    lease::{Lease, LeasedSlot, SlotSource},
+    protocol::convert::{self, FragmentLimits},
+    run::RunConfig,
+    sampler::FragmentLayout,
+    worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SlotRunner},
+};
+
+const SLOTS: u32 = 4;
+const FRAGMENTS: u64 = 6;
+
+/// Adds to each step's reward metrics what the environment said, and remembers steps in the episode.
+struct Counting;
+
+impl Callbacks for Counting {
+    fn on_episode_step(&mut self, hook: &mut EpisodeHook<'_>) -> Result<(), CallbackError> {
+        *hook.episode.custom_metrics.entry("steps".into()).or_default() += 1.0;
+        Ok(())
+    }
+}
+
+fn registry() -> Registry {
+    Registry::builtin()
+        .with_callbacks("counting", |_| Ok(Box::new(Counting)))
+        .with_policy_mapping_fn("cars_and_lights", |agent, _, _, _| {
+            PolicyId::new(if agent.starts_with("car") { "car" } else { "light" })
+        })
+}
+
+fn config(env: &str) -> RunConfig {
+    RunConfig::new(env).seed(5).slots(SLOTS).num_envs(2).rollout_fragment_length(13).fcnet_hiddens(&[8])
+}
+
+/// Every reason for which slots are not sampled in lockstep.
+fn configs() -> Vec<RunConfig> {
+    let mut counted = config("CartPole-v1");
+    counted.rollout.callbacks = vec!["counting".into()];
+    let mut mapped = config("MultiAgentTrafficGrid-v0").env_config(traffic());
+    mapped.rollout.policy_mapping_fn = Some("cars_and_lights".into());
+    for id in ["car", "light"] {
+        mapped.rollout.policies.insert(PolicyId::new(id), PolicyConfig::default());
+    }
+    let mut with_memory = config("MultiAgentCartPole-v1");
+    with_memory.rollout.model_config =
+        r#"{"use_lstm": true, "lstm_cell_size": 4, "fcnet_hiddens": [4]}"#.parse().unwrap();
+    vec![
+        counted,
+        mapped,
+        with_memory,
+        config("MultiAgentTrafficGrid-v0").env_config(traffic()),
+        config("MultiAgentCartPole-v1"),
+        config("RockPaperScissors-v0"),
+        config("TwoStepGame-v0"),
+    ]
+}
+
+fn traffic() -> Config {
+    r#"{"size": 2, "num_cars": 5}"#.parse().unwrap()
+}
+
+fn runner(run: &RunConfig) -> SlotRunner {
+    SlotRunner::new(run, RolloutWorkerBuilder::new(registry())).unwrap()
+}
+
+fn lease(fragment: u64, slots: &[(u32, SlotSource)]) -> Lease {
+    Lease {
+        id: LeaseId(fragment),
+        fragment: FragmentNo(fragment),
+        weights_version: WeightsVersion(0),
+        slots: slots.iter().map(|(slot, source)| LeasedSlot { slot: SlotId(*slot), source: source.clone() }).collect(),
+    }
+}
+
+fn finish(runner: &mut SlotRunner) -> Vec<rollmesh_core::batch::SlotFragment> {
+    let mut done = Vec::new();
+    loop {
+        match runner.advance(5).unwrap() {
+            Advance::Working { .. } => {}
+            Advance::Part { fragments, .. } => done.extend(fragments),
+            Advance::Done { fragments, .. } => {
+                done.extend(fragments);
+                return done;
+            }
+            Advance::Idle => panic!("the lease got lost"),
+        }
+    }
+}
+
+#[test]
+fn slot_that_moves_in_mid_episode_continues_with_same_bits() {
+    for run in configs() {
+        let mut alone = runner(&run);
+        let mut hasher = RolloutHasher::new();
+        let mut calm = Vec::new();
+        for fragment in 0..FRAGMENTS {
+            let source = if fragment == 0 { SlotSource::New } else { SlotSource::Held };
+            let slots: Vec<_> = (0..SLOTS).map(|slot| (slot, source.clone())).collect();
+            alone.begin(lease(fragment, &slots)).unwrap();
+            let fragments = finish(&mut alone);
+            assert!(fragments.iter().all(|fragment| fragment.env_steps() == 13), "{}", run.env());
+            fragments.iter().for_each(|fragment| hasher.add(fragment).unwrap());
+            calm.push(fragments);
+        }
+        let (mut a, mut b) = (runner(&run), runner(&run));
+        let mut states: Vec<Option<Vec<u8>>> = vec![None; SLOTS as usize];
+        for fragment in 0..FRAGMENTS {
+            let source = |slot: u32| (slot, states[slot as usize].clone().map_or(SlotSource::New, SlotSource::State));
+            let split = [2, 3, 1, 4, 2, 1][fragment as usize];
+            let (left, right): (Vec<_>, Vec<_>) = (0..SLOTS).map(source).partition(|(slot, _)| *slot < split);
+            // One gives up in the middle of the fragment.
+            a.begin(lease(fragment, &left)).unwrap();
+            a.advance(4).unwrap();
+            a.abandon();
+            b.work_in_turn(fragment % 2 == 1);
+            b.begin(lease(fragment, &left)).unwrap();
+            let mut fragments = finish(&mut b);
+            if !right.is_empty() {
+                a.begin(lease(fragment, &right)).unwrap();
+                fragments.extend(finish(&mut a));
+            }
+            for done in &fragments {
+                states[done.slot.0 as usize] = Some(done.state.clone());
+            }
+            assert_eq!(fragments, calm[fragment as usize], "{} at fragment {fragment}", run.env());
+        }
+    }
+}
+
+#[test]
+fn upload_brings_the_fragments_and_damage_is_refused() {
+    for run in configs() {
+        let mut runner = runner(&run);
+        assert!(matches!(runner.layout(), FragmentLayout::Agents(_)), "{}", run.env());
+        let limits = FragmentLimits::new(&run, runner.layout());
+        let slots: Vec<_> = (0..SLOTS).map(|slot| (slot, SlotSource::New)).collect();
+        let lease = lease(0, &slots);
+        runner.begin(lease.clone()).unwrap();
+        let fragments = finish(&mut runner);
+        let upload = convert::agent_upload(1, lease.id, &fragments).unwrap();
+        assert_eq!(convert::agent_fragments(&upload, 1, &lease, &limits), Ok(fragments.clone()));
+        assert!(
+            convert::agent_fragments(&upload, 2, &lease, &limits).unwrap_err().to_string().contains("run 1, not 2")
+        );
+
+        let mut short = upload.clone();
+        short.batch_ends[0] -= 1;
+        assert!(convert::agent_fragments(&short, 1, &lease, &limits).is_err());
+        let mut lying = fragments.clone();
+        lying[0].agents.as_mut().unwrap().env_steps += 1;
+        let lie = convert::agent_upload(1, lease.id, &lying).unwrap();
+        let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
+        assert_eq!(error, "slot 0 has 14 rows, not 13");
+        let mut wide = fragments.clone();
+        let agents = wide[1].agents.as_mut().unwrap();
+        let batch = agents.policy_batches.values_mut().next().unwrap();
+        batch.insert("more", batch.column("rewards").unwrap().clone()).unwrap();
+        let lie = convert::agent_upload(1, lease.id, &wide).unwrap();
+        // Callbacks may add columns.
+        let is_refused = convert::agent_fragments(&lie, 1, &lease, &limits).is_err();
+        assert_eq!(is_refused, run.rollout.callbacks.is_empty(), "{}", run.env());
+        let mut forged = fragments.clone();
+        forged[1].state = fragments[0].state.clone();
+        let lie = convert::agent_upload(1, lease.id, &forged).unwrap();
+        let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
+        assert!(error.starts_with("the state of slot 1 is missing"), "{error}");
+        let mut strange = fragments;
+        let agents = strange[1].agents.as_mut().unwrap();
+        let batch = agents.policy_batches.values().next().unwrap().clone();
+        agents.policy_batches.insert(PolicyId::new("stranger"), batch);
+        let lie = convert::agent_upload(1, lease.id, &strange).unwrap();
+        let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
+        assert_eq!(error, "slot 1 has rows of policy \"stranger\", which the run does not have");
+    }
+}
+
+#[test]
+fn settings_that_leases_cannot_carry_are_refused_by_name() {
+    let refused = |run: &RunConfig| {
+        let made = SlotRunner::new(run, RolloutWorkerBuilder::new(registry()));
+        made.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let mut soft = config("RockPaperScissors-v0");
+    soft.rollout.horizon = Some(3);
+    soft.rollout.horizon_means = rollmesh_core::sampler::Horizon::LegacySoft;
+    assert!(refused(&soft).starts_with("horizon_means: "), "{}", refused(&soft));
+    let mut slashed = config("RockPaperScissors-v0");
+    slashed.rollout.policies.insert(PolicyId::new("a/b"), PolicyConfig::default());
+    assert_eq!(refused(&slashed), "policies is \"a/b\"; it must be a name without a slash");
+    let mut evaluated = config("MultiAgentTrafficGrid-v0");
+    evaluated.evaluation.interval = 5;
+    assert!(refused(&evaluated).starts_with("evaluation.interval: "), "{}", refused(&evaluated));
+}
+
+#[test]
+fn policies_are_assigned_by_spaces_where_none_are_named() {
+    let policies = |env: &str| match runner(&config(env)).layout() {
+        FragmentLayout::Agents(policies) => {
+            policies.iter().map(|(id, layout)| (id.to_string(), layout.agents)).collect::<Vec<_>>()
+        }
+        FragmentLayout::Lane { .. } => panic!("several agents"),
+    };
+    assert_eq!(policies("MultiAgentTrafficGrid-v0"), [("car".into(), 25), ("light".into(), 9)]);
+    assert_eq!(policies("RockPaperScissors-v0"), [("default_policy".into(), 2)]);
+}
+
+#[test]
+fn damaged_state_is_refused_without_panic() {
+    let run = config("MultiAgentTrafficGrid-v0").env_config(traffic());
+    let mut runner = runner(&run);
+    runner.begin(lease(0, &[(1, SlotSource::New)])).unwrap();
+    let state = finish(&mut runner)[0].state.clone();
+    let mut begin = |state: Vec<u8>| {
+        let begun = runner.begin(lease(1, &[(1, SlotSource::State(state))]));
+        if begun.is_ok() {
+            // Damage that leaves a state: an observation, a reward.
+            while !matches!(runner.advance(5), Ok(Advance::Done { .. }) | Err(_)) {}
+        }
+        runner.abandon();
+        begun.is_ok()
+    };
+    assert!(begin(state.clone()));
+    for len in (0..state.len()).step_by(7) {
+        assert!(!begin(state[..len].to_vec()), "{len} bytes of {}", state.len());
+    }
+    for at in 0..state.len() {
+        let mut damaged = state.clone();
+        damaged[at] ^= 1 << (at % 8);
+        begin(damaged);
+    }
+}

@@ -1,0 +1,102 @@
+//! The in-process worker: it samples in the hub's own process while no other worker can.
+
+use std::mem;
+
+use rollmesh_core::protocol::{Role, TokenGrant, TokenId, WorkerState};
+use tokio::{sync::watch, task::AbortHandle};
+
+use super::{
+    LOCAL_KIND,
+    actor::{Actor, Event},
+    random_token,
+};
+use crate::{
+    train::Run,
+    worker::{WorkerConfig, WorkerEnd, run},
+};
+
+/// The in-process worker among the local ones: the number that no child process has. RLlib's local worker is 0, too.
+pub(super) const IN_PROCESS: u32 = 0;
+
+/// The in-process worker from its start to its end. It is an ordinary peer with a token of its own, whose connection ends
+/// when this is dropped; a rollout thread that hangs then outlives it.
+pub(super) struct InProcess {
+    token: TokenId,
+    leave: watch::Sender<bool>,
+    task: AbortHandle,
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Actor {
+    /// Starts the in-process worker if the run has no other able worker; once there is one, lets it finish its lease and go,
+    /// so that its slots move.
+    pub(super) fn tend_in_process(&mut self) {
+        let is_needed = self.needs_in_process();
+        match &self.in_process {
+            None if is_needed && !self.is_leaving => self.start_in_process(),
+            Some(worker) if !is_needed => {
+                worker.leave.send_if_modified(|leave| !mem::replace(leave, true));
+            }
+            // It works; or it is leaving, and a successor starts after its end.
+            _ => {}
+        }
+    }
+
+    fn needs_in_process(&self) -> bool {
+        // A program that listens counts workers itself.
+        let run = self.run.as_ref().filter(|run| run.samples_in_process() && self.listener.is_none());
+        let is_other = |id: u32| self.peers.get(&id).is_some_and(|peer| peer.child != Some(IN_PROCESS));
+        let can_sample = |state| matches!(state, WorkerState::Idle | WorkerState::Sampling);
+        run.is_some_and(|run| {
+            !run.group.workers(self.now()).any(|worker| can_sample(worker.state) && is_other(worker.worker.0))
+        })
+    }
+
+    fn start_in_process(&mut self) {
+        // A hub does not start without randomness. Should it fail now, the next event tries again.
+        let Ok(token) = random_token() else { return };
+        let grant = TokenGrant { role: Role::Worker, child: Some(IN_PROCESS), expires: None };
+        let token_id = self.tokens.add(&token, grant);
+        let (leave, wish) = watch::channel(false);
+        let config = WorkerConfig {
+            hub: self.children.way.url.clone(),
+            trust: self.children.way.trust.clone(),
+            token,
+            kind: LOCAL_KIND,
+            name: "in-process".into(),
+            device: "cpu".into(),
+            kernels: self.kernels,
+        };
+        let (registry, events) = (self.registry.clone(), self.children.events.clone());
+        let speaker = events.clone();
+        // Called on the rollout thread, too, which must not wait for the hub: what the hub has no room for is lost.
+        let say = move |line: &str| _ = speaker.try_send(Event::InProcessSaid(line.into()));
+        let task = tokio::spawn(async move {
+            let end = run(config, registry, wish, say).await;
+            // The hub may have stopped meanwhile.
+            let _ = events.send(Event::InProcessEnded(end)).await;
+        });
+        self.in_process = Some(InProcess { token: token_id, leave, task: task.abort_handle() });
+    }
+
+    pub(super) fn handle_in_process_end(&mut self, end: &WorkerEnd) {
+        if let Some(worker) = self.in_process.take() {
+            self.tokens.forget(worker.token);
+        }
+        if let WorkerEnd::Refused(reason) = end {
+            self.notice(1, format!("the hub refused the in-process worker: {reason}"));
+        }
+    }
+}
+
+impl Run {
+    /// True while the hub's own process samples whenever no other worker can.
+    pub(super) fn samples_in_process(&self) -> bool {
+        !self.is_over() && self.terms.num_workers == 0 && !self.request.remote_only
+    }
+}

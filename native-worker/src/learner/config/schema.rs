@@ -1,0 +1,97 @@
+//! The schema of a run with the algorithms of this program.
+
+use rollmesh_core::{
+    config::Config,
+    policy::PolicySpec,
+    run::schema::{json_schema, object_schema},
+    worker::Registry,
+};
+use serde_json::{Value, json};
+
+use super::{parse::OPTIONAL, table::SETTINGS};
+use crate::learner::policy::{ALGORITHMS, all_settings};
+
+/// The JSON Schema of a run's settings, for the environments and algorithms of this registry: see
+/// [`json_schema`]. Policies of one's own may be algorithms as well; their settings are not described.
+///
+/// ```
+/// use rollmesh::{Registry, learner::run_schema};
+///
+/// let schema = run_schema(&Registry::builtin());
+/// assert_eq!(schema["$defs"]["ppo"]["properties"]["gamma"]["default"], 0.98);
+/// ```
+#[must_use]
+pub fn run_schema(registry: &Registry) -> Value {
+    // The kinds of the core that do not learn are no algorithms.
+    let is_own = |policy: &&PolicySpec| !policy.is_builtin() && !matches!(&*policy.name, "net" | "random");
+    let own = registry.policies.iter().filter(is_own).map(|policy| (policy.name.clone(), object_schema([])));
+    let is_replaced = |name: &str| registry.policies.spec(name).is_ok_and(|policy| is_own(&policy));
+    let built_in = ALGORITHMS.iter().map(|(name, _)| *name).filter(|name| !is_replaced(name));
+    let algorithms: Vec<_> = built_in.map(|name| (name.into(), algorithm(name))).chain(own).collect();
+    let single = registry.envs.iter().map(|env| (env.name.clone(), env.reward_threshold));
+    let multi = registry.envs.iter_multi_agent().map(|env| (env.name.clone(), None));
+    let base = registry.base_envs().map(|name| (name.to_owned(), None));
+    json_schema(&multi.chain(base).chain(single).collect(), &algorithms)
+}
+
+/// The schema of an algorithm's settings.
+fn algorithm(name: &str) -> Value {
+    let defaults = all_settings(name, &Config::new()).map(|defaults| json!(defaults)).unwrap_or_default();
+    object_schema(SETTINGS.iter().filter_map(|row| {
+        let mut schema = row.schema(defaults.get(row.path)?.clone());
+        if OPTIONAL.contains(&row.path) {
+            let kinds = [row.schema(Value::Null), json!({ "enum": [0, null] })];
+            schema = json!({ "anyOf": kinds, "description": row.help, "default": defaults[row.path] });
+        }
+        Some((row.path, schema))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use rollmesh_core::policy::{Policy, PolicyContext, PolicyError};
+
+    use super::*;
+
+    #[test]
+    fn every_setting_of_every_algorithm_has_a_row_and_every_row_an_algorithm() {
+        let mut used: Vec<&str> = Vec::new();
+        for (name, _) in ALGORITHMS {
+            let defaults = all_settings(name, &Config::new()).unwrap();
+            let described = algorithm(name);
+            assert!(defaults.names().eq(described["properties"].as_object().unwrap().keys()), "{name}: {described}");
+            used.extend(SETTINGS.iter().map(|row| row.path).filter(|path| defaults.names().any(|name| name == *path)));
+        }
+        assert!(SETTINGS.iter().all(|row| used.contains(&row.path)));
+    }
+
+    #[test]
+    fn policies_of_the_user_are_algorithms() {
+        let make = |_: &PolicyContext| -> Result<Box<dyn Policy>, PolicyError> { unreachable!() };
+        let mut registry = Registry::builtin();
+        registry.policies.register(PolicySpec::new("mine", make));
+        registry.policies.register(PolicySpec::new("ppo", make));
+        let schema = run_schema(&registry);
+        let wanted = json!(["pg", "a2c", "bc", "marwil", "mine", "ppo"]);
+        assert_eq!(schema["properties"]["algorithm"]["anyOf"][1]["enum"], wanted);
+        assert_eq!(schema["$defs"]["ppo"], object_schema([]));
+    }
+
+    #[test]
+    fn algorithms_refuse_what_their_schema_does() {
+        for (name, parse) in ALGORITHMS {
+            let described = algorithm(name);
+            for (path, schema) in described["properties"].as_object().unwrap() {
+                let settings = |value: &Value| Config::new().with_at(path, value.clone());
+                assert!(parse(&settings(&schema["default"])).is_ok(), "{name}: {path}");
+                let schema = schema["anyOf"].get(0).unwrap_or(schema);
+                let Some(low) = schema.get("minimum").or_else(|| schema.get("exclusiveMinimum")) else { continue };
+                let low = low.as_f64().unwrap();
+                // 0 turns off what may be off.
+                let outside =
+                    if OPTIONAL.contains(&&**path) || schema.get("minimum").is_some() { low - 1.5 } else { low };
+                assert!(parse(&settings(&json!(outside))).is_err(), "{name}: {path} = {outside}");
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The policies of a run that learns, and the user's callbacks around their updates.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rollmesh_core::{
+    batch::MultiAgentBatch,
+    callbacks::{CallbackList, Callbacks as _, WorkerInfo},
+    episode::GlobalVars,
+    ids::{PolicyId, WeightsVersion},
+    policy::{LearnInfo, Policy, PolicyError},
+    weights::Weights,
+};
+
+use super::error::LearnError;
+
+/// The name of the env steps of a run, those of the batch included, among [`Results`].
+pub(crate) const ENV_STEPS: &str = "num_env_steps_sampled";
+
+/// Numbers about an iteration of training, by name.
+pub(crate) type Results = BTreeMap<String, f64>;
+
+/// The policies of a run, all under one version of the weights.
+pub(crate) struct Learners {
+    policies: BTreeMap<PolicyId, Box<dyn Policy>>,
+    /// Those that learn; all if `None`.
+    to_train: Option<BTreeSet<PolicyId>>,
+    callbacks: CallbackList,
+    worker: WorkerInfo,
+}
+
+/// What has come of an update.
+#[derive(Debug)]
+pub(crate) struct Learned {
+    /// Of all policies, one version after those before.
+    pub(crate) weights: Weights,
+    /// What each policy that learned says of it.
+    pub(crate) infos: BTreeMap<PolicyId, LearnInfo>,
+    /// What callbacks have added to the results.
+    pub(crate) added: Results,
+}
+
+impl Learners {
+    /// Policies with their callbacks, which are told of every policy.
+    ///
+    /// # Errors
+    /// [`LearnError::Callback`].
+    pub(crate) fn new(
+        mut policies: BTreeMap<PolicyId, Box<dyn Policy>>,
+        to_train: Option<BTreeSet<PolicyId>>,
+        mut callbacks: CallbackList,
+        worker: WorkerInfo,
+    ) -> Result<Self, LearnError> {
+        callbacks.on_algorithm_init(&worker)?;
+        policies.iter_mut().try_for_each(|(id, policy)| callbacks.on_create_policy(id, policy.as_mut()))?;
+        Ok(Self { policies, to_train, callbacks, worker })
+    }
+
+    /// The default policy alone, which learns.
+    #[cfg(test)]
+    pub(super) fn single(policy: Box<dyn Policy>) -> Self {
+        let policies = [(PolicyId::DEFAULT, policy)].into();
+        Self { policies, to_train: None, callbacks: CallbackList::new(), worker: WorkerInfo::default() }
+    }
+
+    /// Ids of all policies, in order.
+    pub(crate) fn ids(&self) -> Vec<PolicyId> {
+        self.policies.keys().cloned().collect()
+    }
+
+    /// Weights of all policies.
+    pub(crate) fn weights(&self) -> Result<Weights, LearnError> {
+        let version = self.version();
+        let weights = self.policies.iter().map(|(id, policy)| (id, policy.weights()));
+        Weights::of_run(version, weights).map_err(|error| PolicyError::from(error).into())
+    }
+
+    /// Resumes from a checkpoint: weights of all policies, and what [`state`](Self::state) gave, if there is any.
+    pub(crate) fn restore(&mut self, weights: &Weights, state: &[u8]) -> Result<(), LearnError> {
+        for (id, weights) in weights.of_policies(&self.ids()).map_err(PolicyError::from)? {
+            self.policy_mut(&id)?.set_weights(&weights)?;
+        }
+        if state.is_empty() {
+            return Ok(());
+        }
+        if let Some(policy) = self.single_mut() {
+            policy.set_extra_state(state)?;
+        } else {
+            let damaged = |_| PolicyError::Failed("the learners' state is damaged".into());
+            let states: BTreeMap<PolicyId, Vec<u8>> = postcard::from_bytes(state).map_err(damaged)?;
+            for (id, state) in states {
+                self.policy_mut(&id)?.set_extra_state(&state)?;
+            }
+        }
+        Ok(self.callbacks.on_checkpoint_loaded(&self.worker)?)
+    }
+
+    /// What the policies have besides weights. That of the default policy alone is its own.
+    pub(crate) fn state(&mut self) -> Result<Vec<u8>, LearnError> {
+        if let Some(policy) = self.single_mut() {
+            return Ok(policy.extra_state());
+        }
+        let states: BTreeMap<&PolicyId, Vec<u8>> =
+            self.policies.iter().map(|(id, policy)| (id, policy.extra_state())).collect();
+        Ok(postcard::to_allocvec(&states).map_err(|error| PolicyError::Failed(error.to_string()))?)
+    }
+
+    /// Lets every policy that is trained learn from its rows. `results` are what is known of the iteration before,
+    /// [`ENV_STEPS`] among them.
+    pub(crate) fn learn(&mut self, batch: MultiAgentBatch, mut results: Results) -> Result<Learned, LearnError> {
+        let next = WeightsVersion(self.version().0.saturating_add(1));
+        let rows = batch.agent_steps();
+        if self.single_mut().is_none() || rows != batch.env_steps {
+            // Schedules follow env steps, which a policy takes its rows for unless it is told.
+            let so_far = results.get(ENV_STEPS).copied().unwrap_or(0.0) as u64;
+            let vars = GlobalVars { timestep: so_far.saturating_sub(batch.env_steps as u64), ..GlobalVars::default() };
+            self.policies.values_mut().for_each(|policy| policy.on_global_var_update(&vars));
+        }
+        let mut infos = BTreeMap::new();
+        for (id, mut batch) in batch.policy_batches {
+            if batch.is_empty() || self.to_train.as_ref().is_some_and(|trained| !trained.contains(&id)) {
+                continue;
+            }
+            let mut info = LearnInfo::new();
+            self.callbacks.on_learn_on_batch(&id, &mut batch, &mut info)?;
+            info.extend(self.policy_mut(&id)?.learn_on_batch(&batch)?);
+            infos.insert(id, info);
+        }
+        for policy in self.policies.values_mut() {
+            if policy.weights().version() != next {
+                let weights = policy.weights().with_version(next);
+                policy.set_weights(&weights)?;
+            }
+        }
+        let is_single = self.single_mut().is_some();
+        for (id, info) in &infos {
+            let name = |name: &String| if is_single { name.clone() } else { format!("{id}/{name}") };
+            results.extend(info.iter().map(|(key, value)| (name(key), *value)));
+        }
+        let mut told = results.clone();
+        self.callbacks.on_train_result(&mut told)?;
+        told.retain(|name, value| results.get(name).map(|known| known.to_bits()) != Some(value.to_bits()));
+        Ok(Learned { weights: self.weights()?, infos, added: told })
+    }
+
+    fn version(&self) -> WeightsVersion {
+        self.policies.values().map(|policy| policy.weights().version()).max().unwrap_or_default()
+    }
+
+    /// The default policy, if that is the only one.
+    fn single_mut(&mut self) -> Option<&mut Box<dyn Policy>> {
+        if self.policies.len() == 1 { self.policies.get_mut(&PolicyId::DEFAULT) } else { None }
+    }
+
+    fn policy_mut(&mut self, id: &PolicyId) -> Result<&mut Box<dyn Policy>, LearnError> {
+        let unknown = || PolicyError::Failed(format!("the run has no policy '{id}'"));
+        Ok(self.policies.get_mut(id).ok_or_else(unknown)?)
+    }
+}

@@ -1,0 +1,106 @@
+//! Rollouts of an earlier commit: `golden/frozen.json`, which `cargo xtask baseline freeze` writes.
+
+use std::path::{Path, PathBuf};
+
+use rollmesh::kernels::KernelChoice;
+use rollmesh_core::{
+    hash::BatchHasher,
+    worker::{Registry, RolloutConfig, RolloutWorker, rollout_hash},
+};
+use serde::Deserialize;
+
+/// All entries, with the settings that they share.
+#[derive(Deserialize)]
+struct Frozen {
+    num_envs: u32,
+    hidden: Vec<u32>,
+    rollout_fragment_length: u32,
+    env_steps: u64,
+    hashes: Vec<Entry>,
+}
+
+/// What was sampled in one environment, and the hash of it.
+#[derive(Deserialize)]
+struct Entry {
+    env: String,
+    policy: String,
+    seed: u64,
+    /// Settings file of the worker, from the repository's root.
+    config: Option<PathBuf>,
+    /// Of single agents.
+    rollout_hash: Option<String>,
+    /// Of games.
+    batch_hash: Option<String>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn frozen() -> Frozen {
+    let text = std::fs::read_to_string(root().join("tests/golden/frozen.json")).expect("the file is in the repository");
+    serde_json::from_str(&text).expect("as xtask writes it")
+}
+
+impl Entry {
+    /// As `rollmesh sample` understands its flags.
+    fn settings(&self, shared: &Frozen) -> RolloutConfig {
+        let mut config = match &self.config {
+            Some(path) => toml::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap(),
+            None => RolloutConfig::default(),
+        };
+        config.env = Some(self.env.clone());
+        if config.policies.is_empty() {
+            config = config.single_policy(&self.policy);
+        }
+        config.policies.values_mut().for_each(|policy| policy.policy.clone_from(&self.policy));
+        config
+            .seed(self.seed)
+            .num_envs(shared.num_envs)
+            .fcnet_hiddens(&shared.hidden)
+            .rollout_fragment_length(shared.rollout_fragment_length)
+    }
+}
+
+/// Hash of as many whole samples as the env steps take.
+fn batch_hash(config: RolloutConfig, env_steps: u64) -> String {
+    let mut worker = RolloutWorker::new(config, &Registry::builtin(), KernelChoice::Auto.table()).unwrap();
+    let (mut hasher, mut done) = (BatchHasher::new(), 0);
+    while done < env_steps {
+        let batch = worker.sample().unwrap();
+        done += batch.env_steps() as u64;
+        hasher.add(&batch).unwrap();
+    }
+    hasher.finish().to_string()
+}
+
+/// Recomputes the `count` entries that have such a hash, each in all ways.
+fn check(count: usize, hash: fn(&Entry) -> Option<&String>, recompute: impl Fn(&Entry, &Frozen) -> Vec<String>) {
+    let shared = frozen();
+    let entries: Vec<_> = shared.hashes.iter().filter_map(|entry| Some((entry, hash(entry)?))).collect();
+    assert_eq!(entries.len(), count);
+    for (entry, hash) in entries {
+        let Entry { env, policy, seed, .. } = entry;
+        for (way, found) in recompute(entry, &shared).iter().enumerate() {
+            assert_eq!(found, hash, "{env}, {policy}, seed {seed}, way {way}");
+        }
+    }
+}
+
+#[test]
+fn single_agents_keep_their_frozen_rollouts_however_they_are_cut() {
+    let recompute = |entry: &Entry, shared: &Frozen| {
+        let hash = |length| {
+            let config = entry.settings(shared).rollout_fragment_length(length);
+            rollout_hash(config, shared.env_steps, &Registry::builtin(), KernelChoice::Auto.table()).unwrap()
+        };
+        [shared.rollout_fragment_length, 101].map(|length| hash(length).to_string()).into()
+    };
+    check(15 * 2 * 3, |entry| entry.rollout_hash.as_ref(), recompute);
+}
+
+#[test]
+fn games_keep_their_frozen_batches() {
+    let recompute = |entry: &Entry, shared: &Frozen| vec![batch_hash(entry.settings(shared), shared.env_steps)];
+    check(4 * 2 * 3, |entry| entry.batch_hash.as_ref(), recompute);
+}

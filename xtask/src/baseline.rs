@@ -1,0 +1,250 @@
+//! `cargo xtask baseline`: the program of an earlier commit, against which the current one is checked.
+//!
+//! `tests/golden/frozen.json` holds hashes of its rollouts, which `cargo test` recomputes with the current code. Trained
+//! weights and speed are compared by hand, on an idle machine. The time to bring 10 MB of weights to workers is not
+//! among the figures: only the benchmark `group` measures it.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{
+    artifacts, plan,
+    progress::say,
+    steps::STEPS,
+    workspace::{self, cargo, command, root},
+};
+
+/// What a redesign must leave as it is: rollouts and weights to the bit, speed to a twentieth.
+const COMMIT: &str = "ab1fc68";
+
+pub(crate) enum Task {
+    /// Builds the baseline's program, once.
+    Build,
+    /// Writes `frozen.json`.
+    Freeze,
+    /// Compares trained weights, and speeds so many times.
+    Compare { turns: usize },
+}
+
+pub(crate) fn run(task: &Task) -> Result<ExitCode> {
+    let baseline = build()?;
+    match task {
+        Task::Build => say(format_args!("{}", baseline.display())),
+        Task::Freeze => freeze(&baseline)?,
+        Task::Compare { turns } => return compare(&baseline, *turns),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn folder() -> PathBuf {
+    workspace::target().join("baseline")
+}
+
+/// Returns the baseline's program; builds it unless it is there.
+fn build() -> Result<PathBuf> {
+    let (src, target) = (folder().join("src"), folder().join("target"));
+    let binary = target.join("release").join(artifacts::binary_name());
+    if binary.is_file() {
+        return Ok(binary);
+    }
+    if !src.is_dir() {
+        // By force: git may still list a worktree there whose files have been deleted with the target directory.
+        let add = ["worktree", "add", "--force", "--force", "--detach"];
+        succeed(command("git").args(add).arg(&src).arg(COMMIT))
+            .with_context(|| format!("cannot check out {COMMIT}; a shallow clone needs `git fetch --unshallow`"))?;
+    }
+    succeed(cargo().args(artifacts::RELEASE).current_dir(&src).env("CARGO_TARGET_DIR", &target))?;
+    Ok(binary)
+}
+
+/// Runs a command that the user watches.
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+/// What a program prints with these arguments, separated by spaces.
+fn output(binary: &Path, args: &str) -> Result<String> {
+    let output = command(binary).args(args.split(' ')).output();
+    let output = output.with_context(|| format!("cannot start {}", binary.display()))?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        bail!("`{} {args}` ended with {}: {}", binary.display(), output.status, complaint.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A number or a text without escapes in a compact JSON object.
+fn field<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    let (_, value) = object.split_once(&format!("\"{name}\":"))?;
+    Some(value.split([',', '}']).next()?.trim_matches('"'))
+}
+
+fn number(object: &str, name: &str) -> Result<f64> {
+    let value = field(object, name).and_then(|value| value.parse().ok());
+    value.with_context(|| format!("`{name}` is no number in {object}"))
+}
+
+const FREEZE: &str = "cargo xtask baseline freeze";
+const FROZEN: &str = "tests/golden/frozen.json";
+const NUM_ENVS: u32 = 4;
+const HIDDEN: u32 = 16;
+const FRAGMENT: u32 = 37;
+const ENV_STEPS: u32 = 1_000;
+/// The one environment that has settings.
+const WITH_SETTINGS: (&str, &str) = ("MultiAgentTrafficGrid-v0", "examples/traffic_grid/traffic_grid.toml");
+
+fn freeze(baseline: &Path) -> Result<()> {
+    let envs = output(baseline, "envs")?;
+    // Indented lines are agents of the environment above them.
+    let names = envs.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next());
+    let mut entries = Vec::new();
+    for env in names {
+        let config = if env == WITH_SETTINGS.0 { Some(WITH_SETTINGS.1) } else { None };
+        for policy in ["net", "random"] {
+            for seed in 1..=3 {
+                let mut args = format!(
+                    "sample --json --env {env} --policy {policy} --seed {seed} --num-envs {NUM_ENVS} --hidden \
+                     {HIDDEN},{HIDDEN} --rollout-fragment-length {FRAGMENT} --env-steps {ENV_STEPS}"
+                );
+                let mut entry = format!("{{\"env\": \"{env}\", \"policy\": \"{policy}\", \"seed\": {seed}");
+                if let Some(config) = config {
+                    write!(args, " --config {config}")?;
+                    write!(entry, ", \"config\": \"{config}\"")?;
+                }
+                let printed = output(baseline, &args)?;
+                let hash = |name| field(&printed, name).map(|hash| format!("{entry}, \"{name}\": \"{hash}\"}}"));
+                let hash = hash("rollout_hash").or_else(|| hash("batch_hash"));
+                entries.push(hash.with_context(|| format!("there is no hash in {printed}"))?);
+            }
+        }
+    }
+    let text = format!(
+        "{{\n  \"made_by\": \"{FREEZE}, from what `rollmesh sample --json` of commit {COMMIT} prints\",\n  \
+         \"num_envs\": {NUM_ENVS},\n  \"hidden\": [{HIDDEN}, {HIDDEN}],\n  \
+         \"rollout_fragment_length\": {FRAGMENT},\n  \"env_steps\": {ENV_STEPS},\n  \"hashes\": [\n    {}\n  ]\n}}\n",
+        entries.join(",\n    ")
+    );
+    fs::write(root().join(FROZEN), text).with_context(|| format!("cannot write {FROZEN}"))?;
+    say(format_args!("{FROZEN}: {} hashes", entries.len()));
+    Ok(())
+}
+
+/// Runs of `rollmesh train` whose last weights must be equal. The last is that of `rollmesh demo`.
+const RUNS: [&str; 4] = [
+    "--env CartPole-v1 --seed 3 --max-env-steps 30000",
+    "--env Acrobot-v1 --seed 3 --max-env-steps 30000",
+    "--env MountainCar-v0 --seed 3 --max-env-steps 30000",
+    "--env CartPole-v1 --seed 1 --stop-return 475",
+];
+
+/// What is measured: arguments of `rollmesh sample --json`, and fields of what it prints.
+const SPEEDS: [(&str, &[&str]); 4] = [
+    ("--num-envs 1 --env-steps 1000000", &[SPEED]),
+    ("--num-envs 64 --env-steps 3000000", &[SPEED]),
+    ("--num-envs 1024 --env-steps 3000000", &[SPEED]),
+    ("--num-workers 2 --no-hash --env-steps 8000000", &[SPEED, "hub_cpu_ns_per_step", "bytes_per_step"]),
+];
+
+/// Of this field more is better, of all others less.
+const SPEED: &str = "steps_per_s";
+
+/// The least median of the current speed over the baseline's.
+const LEAST_RATIO: f64 = 0.95;
+
+fn compare(baseline: &Path, turns: usize) -> Result<ExitCode> {
+    if !plan::run(&plan::select(STEPS, &["binary".to_owned()], false)?).all_passed() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let binaries = [baseline.to_owned(), artifacts::binary_path()];
+    say(format_args!("\n{:<78} {:>12} {:>12} {:>6}", "", COMMIT, "current", "ratio"));
+    let (weights, speeds) = (compare_weights(&binaries)?, compare_speeds(&binaries, turns)?);
+    Ok(if weights && speeds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints a row of the table for every run; true if all weights are equal.
+fn compare_weights(binaries: &[PathBuf; 2]) -> Result<bool> {
+    let run_dir = folder().join("run");
+    let mut all_equal = true;
+    for args in RUNS {
+        let hash = |binary: &PathBuf| -> Result<String> {
+            if run_dir.exists() {
+                fs::remove_dir_all(&run_dir)?;
+            }
+            let all = format!("train --json --no-dashboard --workers 2 --run-dir {} {args}", run_dir.display());
+            let printed = output(binary, &all)?;
+            Ok(field(&printed, "weights_hash").with_context(|| format!("no weights_hash in {printed}"))?.to_owned())
+        };
+        let [before, now] = [hash(&binaries[0])?, hash(&binaries[1])?];
+        all_equal &= before == now;
+        let verdict = if before == now { "equal" } else { "DIFFERENT" };
+        say(format_args!("{:<78} {:>12} {:>12} {verdict:>6}", format!("train {args}"), &before[..12], &now[..12]));
+    }
+    Ok(all_equal)
+}
+
+/// Prints a row of the table for every figure; true if no median ratio is too low.
+fn compare_speeds(binaries: &[PathBuf; 2], turns: usize) -> Result<bool> {
+    let mut all_fast = true;
+    for (args, fields) in SPEEDS {
+        let all = format!("sample --json --seed 1 {args}");
+        // What both print in each turn. Each begins every other one.
+        let mut printed = Vec::new();
+        for turn in 0..turns {
+            let first = turn % 2;
+            let mut both = [output(&binaries[first], &all)?, output(&binaries[1 - first], &all)?];
+            both.rotate_left(first);
+            printed.push(both);
+        }
+        for name in fields {
+            let (mut values, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
+            for [before, now] in &printed {
+                let (before, now) = (number(before, name)?, number(now, name)?);
+                values[0].push(before);
+                values[1].push(now);
+                ratios.push(if *name == SPEED { now / before } else { before / now });
+            }
+            let (ratio, [before, now]) = (median(ratios), values.map(median));
+            all_fast &= ratio >= LEAST_RATIO;
+            let verdict = if ratio >= LEAST_RATIO { "" } else { "  TOO LOW" };
+            say(format_args!(
+                "{:<78} {before:>12.1} {now:>12.1} {ratio:>6.3}{verdict}",
+                format!("sample {args}: {name}")
+            ));
+        }
+    }
+    Ok(all_fast)
+}
+
+/// Of at least one number.
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_unstable_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_a_compact_object_are_found_by_their_whole_name() {
+        let object = r#"{"env_steps":64,"steps_per_s":1.5e6,"rollout_hash":"10d1"}"#;
+        assert_eq!((field(object, "rollout_hash"), field(object, "steps")), (Some("10d1"), None));
+        assert_eq!(number(object, "steps_per_s").unwrap(), 1.5e6);
+        assert!(number(object, "wall_s").is_err());
+    }
+
+    #[test]
+    fn the_median_is_the_middle_one_of_an_odd_number() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+    }
+}
