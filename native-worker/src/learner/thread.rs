@@ -138,7 +138,9 @@ mod tests {
     #[tokio::test]
     async fn errors_travel_and_do_not_end_it() {
         let learner = learner();
-        assert!(submit(&learner, SampleBatch::new()).await.unwrap_err().to_string().contains("an empty batch"));
+        let stranger = MultiAgentBatch::new([(PolicyId::new("other"), bandit(32, 1))].into(), 32);
+        let error = learner.submit(stranger, Results::new()).await.err().expect("no policy has this name");
+        assert!(error.to_string().contains("other"), "{error}");
         assert!(submit(&learner, bandit(32, 1)).await.is_ok());
     }
 

@@ -15,7 +15,7 @@ use crate::{
     view::TrajectoryStart,
 };
 
-/// The first byte of the encoding, which no [`SlotState`](crate::sampler::SlotState) begins with.
+/// The first byte of the encoding, which no [`SlotState`] begins with.
 const VERSION: u8 = 3;
 
 /// The state of a lane whose environment waits for actions.
