@@ -117,7 +117,7 @@ impl LeaseGroup {
             Outcome::Rejected(RejectReason::Mismatched)
         } else if live.is_waiting() {
             Outcome::Rejected(RejectReason::Early)
-        } else if fragment.env_steps() != u64::from(self.config.rollout_fragment_length) {
+        } else if !self.config.allows(fragment.env_steps()) {
             Outcome::Rejected(RejectReason::WrongLength)
         } else if self.slots.is_committed(fragment.slot, fragment.fragment) {
             Outcome::Superseded
@@ -158,9 +158,12 @@ impl LeaseGroup {
             self.ledger.count_uninvited(reason);
             return;
         }
+        let granted = u64::from(self.config.rollout_fragment_length);
+        let env_steps = if outcome == Outcome::Committed { fragment.env_steps() } else { granted };
+        self.ledger.regrant(granted, env_steps);
         if outcome == Outcome::Committed {
             if let Some(known) = self.workers.get_mut(&worker) {
-                known.committed(fragment.env_steps(), now);
+                known.committed(env_steps, now);
             }
             let is_held = self.leases.get(lease).is_some_and(|live| live.leaves_states);
             let (number, weights_version) = (fragment.fragment, fragment.weights_version);
@@ -169,7 +172,7 @@ impl LeaseGroup {
             self.slots.commit(fragment, (lease, worker, party), is_held);
             self.note_commit(slot, number, weights_version);
         }
-        self.end_grant(lease, slot, End::Came(outcome));
+        self.end_grant(lease, slot, env_steps, End::Came(outcome));
     }
 
     fn blame(&mut self, second: WorkerId, fragment: &SlotFragment) {

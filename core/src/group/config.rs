@@ -12,8 +12,11 @@ use crate::{
 pub struct GroupConfig {
     /// Slots of the run, at least 1.
     pub num_slots: u32,
-    /// Env steps of a slot per fragment, at least 1.
+    /// Env steps of a slot per fragment, at least 1. Where fragments differ, what the ledger takes a grant for until the
+    /// fragment is committed.
     pub rollout_fragment_length: u32,
+    /// The most env steps of a slot's fragment: as many as `rollout_fragment_length` if all fragments are equal.
+    pub max_fragment_steps: u32,
     /// Slots of a lease, at most, for example because no upload could hold more. At least 1.
     pub max_slots_per_lease: u32,
     /// The first lease's id. Lease ids are unique within the life of a hub, so a later run goes on
@@ -35,11 +38,18 @@ impl GroupConfig {
         Self {
             num_slots,
             rollout_fragment_length,
+            max_fragment_steps: rollout_fragment_length,
             max_slots_per_lease: num_slots,
             first_lease: LeaseId(0),
             hedge_floor: Self::HEDGE_FLOOR,
             mode: SamplingMode::Synchronous,
         }
+    }
+
+    /// Whether a fragment may have so many env steps.
+    pub(super) fn allows(&self, env_steps: u64) -> bool {
+        let (usual, most) = (u64::from(self.rollout_fragment_length), u64::from(self.max_fragment_steps));
+        env_steps == usual || usual < most && (1..=most).contains(&env_steps)
     }
 }
 

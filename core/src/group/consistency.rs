@@ -15,10 +15,9 @@ impl LeaseGroup {
     fn books_are_right(&self) -> bool {
         let length = u64::from(self.config.rollout_fragment_length);
         let open: usize = self.leases.iter().map(|(_, lease)| lease.open.len()).sum();
-        let queued: usize = self.slots.iter().map(|(_, slot)| slot.queued()).sum();
         self.ledger.balances()
             && self.ledger.outstanding == open as u64 * length
-            && self.ledger.queued == queued as u64 * length
+            && self.ledger.queued == self.slots.iter().map(|(_, slot)| slot.queued_env_steps()).sum::<u64>()
     }
 
     fn leases_are_in_place(&self) -> bool {

@@ -78,8 +78,8 @@ impl LeaseGroup {
             self.flow.order.drain(..).partition(|(_, version)| !mode.allows(newest.0.saturating_sub(version.0)));
         self.flow.order = fresh;
         for &(slot, _) in &stale {
-            self.slots.take_fragment(slot);
-            self.ledger.drop_stale(u64::from(self.config.rollout_fragment_length));
+            let dropped = self.slots.take_fragment(slot);
+            self.ledger.drop_stale(dropped.map_or(0, |fragment| fragment.env_steps()));
         }
         if !stale.is_empty() {
             self.event(GroupEvent::FragmentsDropped { fragments: stale.len() as u32, newest });

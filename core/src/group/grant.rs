@@ -182,11 +182,11 @@ impl LeaseGroup {
         }
     }
 
-    /// Ends one grant of a live lease.
-    pub(super) fn end_grant(&mut self, lease: LeaseId, slot: SlotId, end: End) {
+    /// Ends one grant of a live lease, of so many env steps.
+    pub(super) fn end_grant(&mut self, lease: LeaseId, slot: SlotId, env_steps: u64, end: End) {
         if self.leases.get_mut(lease).is_some_and(|lease| lease.open.remove(&slot)) {
             self.slots.end_lease(slot, lease);
-            self.ledger.close(u64::from(self.config.rollout_fragment_length), end);
+            self.ledger.close(env_steps, end);
         }
     }
 

@@ -83,7 +83,7 @@ impl LeaseGroup {
         self.heard_of(worker);
         let patience = self.workers.get(&worker).map(Worker::patience);
         if let (Some(patience), Some(live)) = (patience, self.leases.of_mut(worker, lease)) {
-            live.progress(env_steps, patience, now);
+            live.progress(env_steps, self.config.max_fragment_steps, patience, now);
         }
         self.advance(now);
     }

@@ -45,7 +45,7 @@ impl LeaseGroup {
     /// by slot and number. The next iteration may begin then.
     pub fn poll_batch(&mut self) -> Option<Vec<SlotFragment>> {
         let batch = if self.is_free() { self.take_free_batch()? } else { self.take_round()? };
-        self.ledger.consume(batch.len() as u64 * u64::from(self.config.rollout_fragment_length));
+        self.ledger.consume(batch.iter().map(SlotFragment::env_steps).sum());
         if self.is_free() {
             // There is room in the queue again.
             self.advance(self.flow.now);

@@ -47,9 +47,9 @@ impl LiveLease {
     }
 
     /// Moves the deadline if the worker got further. The same number again is a sign of life, not of progress,
-    /// and more than was asked for is neither; so no worker can hold a lease for ever.
-    pub(super) fn progress(&mut self, env_steps: u64, patience: Micros, now: Micros) {
-        if env_steps > self.reported && env_steps <= self.env_steps {
+    /// and more than fragments of `most` env steps have is neither; so no worker can hold a lease for ever.
+    pub(super) fn progress(&mut self, env_steps: u64, most: u32, patience: Micros, now: Micros) {
+        if env_steps > self.reported && env_steps <= u64::from(most) * self.slots.len() as u64 {
             self.reported = env_steps;
             self.deadline = now + patience;
         }
@@ -158,11 +158,11 @@ mod tests {
         let id = table.insert(WorkerId(1), work, &[SlotId(0)], 10, Micros(0), Micros(5));
         assert_eq!((id, table.next_id()), (LeaseId(7), LeaseId(8)));
         let lease = table.get_mut(id).unwrap();
-        lease.progress(4, Micros(5), Micros(3));
+        lease.progress(4, 10, Micros(5), Micros(3));
         assert_eq!(lease.deadline, Micros(8));
-        lease.progress(4, Micros(5), Micros(4));
-        lease.progress(3, Micros(5), Micros(4));
-        lease.progress(11, Micros(5), Micros(4));
+        lease.progress(4, 10, Micros(5), Micros(4));
+        lease.progress(3, 10, Micros(5), Micros(4));
+        lease.progress(11, 10, Micros(5), Micros(4));
         assert_eq!(lease.deadline, Micros(8));
     }
 }

@@ -9,7 +9,8 @@ use crate::prelude::*;
 ///
 /// `granted == committed + superseded + rejected + expired + outstanding` and
 /// `consumed == committed - queued - dropped_stale`, after every call. A grant is one slot of one lease, so a slot that
-/// was leased twice counts twice. As JSON the fields keep their names.
+/// was leased twice counts twice. Where fragments differ in length, a grant counts as `rollout_fragment_length` until its
+/// fragment is committed, and then as the fragment's env steps. As JSON the fields keep their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Env steps that workers were asked for.
@@ -138,6 +139,12 @@ impl Ledger {
     pub(super) fn open(&mut self, env_steps: u64) {
         self.granted += env_steps;
         self.outstanding += env_steps;
+    }
+
+    /// An open grant turns out to be of another number of env steps.
+    pub(super) fn regrant(&mut self, from: u64, to: u64) {
+        self.granted = self.granted - from + to;
+        self.outstanding = self.outstanding - from + to;
     }
 
     pub(super) fn close(&mut self, env_steps: u64, end: End) {

@@ -104,6 +104,11 @@ impl Slot {
         self.committed.len()
     }
 
+    /// Their env steps.
+    pub(super) fn queued_env_steps(&self) -> u64 {
+        env_steps(&self.committed)
+    }
+
     /// Where the slot was when the last batch was taken.
     fn mark(&self) -> SlotMark {
         match self.committed.front() {
@@ -221,7 +226,7 @@ impl SlotTable {
 
     /// Takes back the queued fragments of a party, and those that go on from them: the slots, where they are again, and how
     /// many fragments these were. `next_lease` is the first lease that cannot have begun before.
-    pub(super) fn drop_commits_of(&mut self, party: Party, next_lease: LeaseId) -> Vec<(SlotId, FragmentNo, u32)> {
+    pub(super) fn drop_commits_of(&mut self, party: Party, next_lease: LeaseId) -> Vec<(SlotId, FragmentNo, u32, u64)> {
         let mut dropped = Vec::new();
         for (id, slot) in (0..).map(SlotId).zip(&mut self.slots) {
             let Some(first) = slot.committed.iter().position(|queued| queued.by.is_some_and(|(_, by)| by == party))
@@ -229,13 +234,13 @@ impl SlotTable {
                 continue;
             };
             let mut taken = slot.committed.split_off(first);
-            let fragments = taken.len() as u32;
+            let (fragments, env_steps) = (taken.len() as u32, env_steps(&taken));
             let Some(Queued { fragment, start, .. }) = taken.pop_front() else { continue };
             slot.state = start;
             slot.next = fragment.fragment;
             slot.rewound = next_lease;
             (slot.held_by, slot.last_commit, slot.asked) = (None, None, slot.leases.len() as u32);
-            dropped.push((id, slot.next, fragments));
+            dropped.push((id, slot.next, fragments, env_steps));
         }
         dropped
     }
@@ -267,4 +272,8 @@ impl SlotTable {
     pub(super) fn take_fragments(&mut self) -> Vec<SlotFragment> {
         self.slots.iter_mut().filter_map(Slot::take_fragment).collect()
     }
+}
+
+fn env_steps(queued: &VecDeque<Queued>) -> u64 {
+    queued.iter().map(|queued| queued.fragment.env_steps()).sum()
 }

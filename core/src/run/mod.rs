@@ -45,6 +45,7 @@ use crate::{
     env::EnvContext,
     ids::{HomeIndex, PolicyId, SlotId},
     prelude::*,
+    sampler::{BatchMode, CountStepsBy},
 };
 
 /// The description of a run. Two runs with equal descriptions and equal weights have equal rows, whatever works on them.
@@ -110,7 +111,7 @@ impl Default for RunConfig {
 }
 
 impl RunConfig {
-    /// The longest fragment, in env steps.
+    /// The longest `rollout_fragment_length`, and the most env steps of the episode that completes a fragment.
     pub const MAX_FRAGMENT_LENGTH: u32 = 65_536;
     /// The widest hidden layer.
     pub const MAX_HIDDEN: u32 = 1_024;
@@ -167,7 +168,16 @@ impl RunConfig {
         self.num_slots.unwrap_or_else(|| self.num_workers.max(1).saturating_mul(self.rollout.num_envs))
     }
 
-    /// Env steps of a slot per fragment. `"auto"` divides the train batch among all slots.
+    /// The most env steps of a slot's fragment: [`fragment_length`](Self::fragment_length) if all fragments are equal, more
+    /// if they end with an episode or count agent steps.
+    #[must_use]
+    pub fn max_fragment_steps(&self) -> u32 {
+        let is_equal = self.rollout.batch_mode == BatchMode::TruncateEpisodes
+            && self.rollout.count_steps_by == CountStepsBy::EnvSteps;
+        self.fragment_length() + if is_equal { 0 } else { Self::MAX_FRAGMENT_LENGTH }
+    }
+
+    /// Steps of a slot per fragment, as `count_steps_by` says. `"auto"` divides the train batch among all slots.
     #[must_use]
     pub fn fragment_length(&self) -> u32 {
         let RolloutConfig { rollout_fragment_length, train_batch_size, .. } = self.rollout;

@@ -68,6 +68,14 @@ pub enum SampleError {
         /// Its bytes.
         bytes: usize,
     },
+    /// A fragment is not complete after so many env steps: no episode has ended, or too few agents have acted.
+    #[error("a fragment of slot {slot} is not complete after {env_steps} env steps: set `horizon`, or a shorter rollout_fragment_length")]
+    EndlessFragment {
+        /// The slot.
+        slot: SlotId,
+        /// Its env steps.
+        env_steps: usize,
+    },
     /// Rows could not be put together.
     #[error(transparent)]
     Batch(#[from] BatchError),

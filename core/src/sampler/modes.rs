@@ -26,6 +26,17 @@ pub enum CountStepsBy {
     AgentSteps,
 }
 
+impl CountStepsBy {
+    /// The one of the two numbers that is counted.
+    #[must_use]
+    pub const fn of(self, env_steps: usize, agent_steps: usize) -> usize {
+        match self {
+            Self::EnvSteps => env_steps,
+            Self::AgentSteps => agent_steps,
+        }
+    }
+}
+
 /// What it means that an episode reaches the horizon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

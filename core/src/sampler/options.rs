@@ -11,7 +11,8 @@ use crate::{
 /// [`Episodic`](super::Episodic) alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplerOptions {
-    /// Steps of each environment per batch; at least 1. Without meaning for complete episodes.
+    /// Steps of each environment per batch; at least 1. Batches of complete episodes are one episode long: who reads them
+    /// joins them.
     #[doc(alias = "rollout_fragment_length")]
     pub fragment_length: u32,
     /// Whether episodes may be cut.
@@ -94,12 +95,13 @@ impl SamplerOptions {
         self.horizon.is_some_and(|horizon| length >= horizon).then_some(self.horizon_means)
     }
 
-    /// True if a fragment of so many env and agent steps is full.
-    pub(in crate::sampler) fn is_full(&self, env_steps: usize, agent_steps: usize) -> bool {
-        let steps = match self.count_steps_by {
-            CountStepsBy::EnvSteps => env_steps,
-            CountStepsBy::AgentSteps => agent_steps,
-        };
-        self.batch_mode == BatchMode::TruncateEpisodes && steps >= self.fragment_length.max(1) as usize
+    /// Whether so many env and agent steps are a fragment: in `complete_episodes` once an episode ends there.
+    pub(crate) fn is_enough(&self, env_steps: usize, agent_steps: usize) -> bool {
+        self.count_steps_by.of(env_steps, agent_steps) >= self.fragment_length.max(1) as usize
+    }
+
+    /// Whether each fragment has exactly [`fragment_length`](Self::fragment_length) env steps, so that slots stay in step.
+    pub(crate) fn has_equal_fragments(&self) -> bool {
+        self.batch_mode == BatchMode::TruncateEpisodes && self.count_steps_by == CountStepsBy::EnvSteps
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     env::BaseEnv,
     ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
+    run::RunConfig,
     sampler::{Episodic, SampleError, SamplerInput as _, SamplerOptions, SlotState},
 };
 
@@ -18,9 +19,19 @@ pub(super) struct AgentLanes {
     fragment: FragmentNo,
     version: WeightsVersion,
     /// What the open fragment has brought, by slot.
-    ready: Vec<Option<MultiAgentBatch>>,
+    ready: Vec<Ready>,
+    /// Slots whose fragment is not complete.
+    open: usize,
     /// Index of the slots' home worker, which user code is told; the first slot's where there is none.
     home: u32,
+}
+
+/// Batches of a slot's fragment: one, or one for each whole episode.
+#[derive(Clone, Debug, Default)]
+struct Ready {
+    batches: Vec<MultiAgentBatch>,
+    env_steps: usize,
+    agent_steps: usize,
 }
 
 impl AgentLanes {
@@ -43,13 +54,14 @@ impl AgentLanes {
         for (env, (_, state)) in starts.iter().enumerate() {
             state.as_ref().map_or(Ok(()), |state| sampler.restore_lane(env, state, &mut host.lend()))?;
         }
-        let ready = vec![None; slots.len()];
-        Ok(Self { sampler, slots, fragment: FragmentNo(0), version: WeightsVersion(0), ready, home })
+        let ready = vec![Ready::default(); slots.len()];
+        Ok(Self { sampler, slots, fragment: FragmentNo(0), version: WeightsVersion(0), ready, open: 0, home })
     }
 
     pub(super) fn begin(&mut self, fragment: FragmentNo, version: WeightsVersion) {
         (self.fragment, self.version) = (fragment, version);
-        self.ready.fill(None);
+        self.ready.fill(Ready::default());
+        self.open = self.slots.len();
     }
 
     /// Takes at most `max_steps` steps of all slots; the fragments if they are ready.
@@ -61,21 +73,35 @@ impl AgentLanes {
         host.info.worker_index = self.home;
         self.sampler.begin_episodes(&mut host.lend())?;
         let mut steps = 0;
-        while steps < max_steps && self.ready.iter().any(Option::is_none) {
+        while steps < max_steps && self.open > 0 {
             self.sampler.step(&mut host.lend())?;
             steps += 1;
-            while let Some((env, batch)) = self.sampler.take_of_env() {
-                if let Some(ready) = self.ready.get_mut(env) {
-                    *ready = Some(batch.as_multi_agent());
-                }
-            }
+            self.collect()?;
         }
-        if self.ready.iter().any(Option::is_none) {
+        if self.open > 0 {
             return Ok((steps, None));
         }
         // An episode that begins elsewhere is part of the slot's state once its first observations are there.
         self.sampler.begin_episodes(&mut host.lend())?;
         Ok((steps, Some(self.take(host)?)))
+    }
+
+    fn collect(&mut self) -> Result<(), SampleError> {
+        while let Some((env, batch)) = self.sampler.take_of_env() {
+            let Some(ready) = self.ready.get_mut(env) else { continue };
+            ready.env_steps += batch.env_steps();
+            ready.agent_steps += batch.agent_steps();
+            ready.batches.push(batch.as_multi_agent());
+            self.open -= usize::from(self.sampler.options().is_enough(ready.env_steps, ready.agent_steps));
+        }
+        // Slots with fragments of different lengths are alone here; the others' are bounded.
+        let env_steps = self.sampler.held_env_steps();
+        match self.slots[..] {
+            [slot] if env_steps > RunConfig::MAX_FRAGMENT_LENGTH as usize => {
+                Err(SampleError::EndlessFragment { slot, env_steps })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn take(&mut self, host: &mut LeaseHost) -> Result<Vec<SlotFragment>, SampleError> {
@@ -87,7 +113,11 @@ impl AgentLanes {
             if state.len() > SlotState::MAX_BYTES {
                 return Err(SampleError::StateTooLarge { slot: *slot, bytes: state.len() });
             }
-            let mut batch = AnyBatch::from(self.ready.get_mut(env).and_then(Option::take).unwrap_or_default());
+            let batches = self.ready.get_mut(env).map(|ready| core::mem::take(&mut ready.batches)).unwrap_or_default();
+            let mut batch = AnyBatch::from(match <[MultiAgentBatch; 1]>::try_from(batches) {
+                Ok([only]) => only,
+                Err(episodes) => MultiAgentBatch::concat(&episodes)?,
+            });
             host.callbacks.on_sample_end(&host.info, &mut batch)?;
             let mut agents = batch.as_multi_agent();
             agents.policy_batches.retain(|_, batch| !batch.is_empty());

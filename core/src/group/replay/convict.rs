@@ -70,10 +70,9 @@ impl LeaseGroup {
             return 0;
         }
         let mut dropped = 0;
-        for (slot, next, fragments) in self.slots.drop_commits_of(party, self.leases.next_id()) {
+        for (slot, next, fragments, env_steps) in self.slots.drop_commits_of(party, self.leases.next_id()) {
             dropped += fragments;
-            let length = u64::from(self.config.rollout_fragment_length);
-            self.ledger.take_back(u64::from(fragments) * length);
+            self.ledger.take_back(env_steps);
             for lease in self.leases.ids(|lease| lease.fragment > next && lease.slots.contains(&slot)) {
                 self.expire(lease, ExpiryCause::Revoked);
             }

@@ -13,7 +13,7 @@ use crate::{
     lease::Lease,
     prelude::*,
     protocol::message::AgentUpload,
-    sampler::{SlotState, is_agent_state},
+    sampler::{BatchMode, CountStepsBy, SlotState, is_agent_state},
 };
 
 /// Puts what a lease brought into a message.
@@ -86,7 +86,7 @@ pub fn agent_fragments(
         let bytes = upload.batches.get(batch_start..batch_end).ok_or(UploadError::NoRows(slot))?;
         let agents = codec::decode_multi_agent(bytes)
             .map_err(|source| UploadError::BadRows { slot, source: Box::new(source) })?;
-        check_rows(&agents, slot, policies, limits.rows)?;
+        check_rows(&agents, slot, policies)?;
         let state = upload.states.get(state_start..state_end).ok_or(UploadError::State(slot))?;
         if state.len() > SlotState::MAX_BYTES || !is_agent_state(state, slot) {
             return Err(UploadError::State(slot));
@@ -97,6 +97,7 @@ pub fn agent_fragments(
         if episodes.iter().any(|episode| !episode.episode_return.is_finite()) {
             return Err(UploadError::Value { column: "episode_return", slot, fault: ValueFault::NotFinite });
         }
+        check_length(&agents, &episodes, slot, limits)?;
         fragments.push(SlotFragment {
             slot,
             fragment: FragmentNo(fragment),
@@ -113,17 +114,32 @@ pub fn agent_fragments(
     Ok(fragments)
 }
 
-/// Rows of the run's policies, in the columns that the run needs, from as many env steps as the lease asks for.
-fn check_rows(
+/// As many steps as the lease asks for, in `complete_episodes` those of whole episodes: the last one was needed.
+fn check_length(
     agents: &MultiAgentBatch,
+    episodes: &[EpisodeMetrics],
     slot: SlotId,
-    policies: &PolicyLimits,
-    env_steps: u32,
+    limits: &FragmentLimits,
 ) -> Result<(), UploadError> {
-    if agents.env_steps != env_steps as usize {
-        let found = u32::try_from(agents.env_steps).unwrap_or(u32::MAX);
-        return Err(UploadError::Rows { slot, found, expected: env_steps });
+    let (expected, most) = (limits.rows, limits.max_env_steps);
+    let counted = limits.count_steps_by.of(agents.env_steps, agents.agent_steps());
+    let whole = || {
+        let (last, before) = episodes.split_last()?;
+        let before: u64 = before.iter().map(|episode| u64::from(episode.len)).sum();
+        let is_needed = limits.count_steps_by == CountStepsBy::AgentSteps || before < u64::from(expected);
+        Some(is_needed && before + u64::from(last.len) == agents.env_steps as u64)
+    };
+    let fits = (1..=most as usize).contains(&agents.env_steps) && counted >= expected as usize;
+    if fits && (limits.batch_mode == BatchMode::TruncateEpisodes || whole() == Some(true)) {
+        return Ok(());
     }
+    let found = u32::try_from(agents.env_steps).unwrap_or(u32::MAX);
+    let is_equal = expected == most;
+    Err(if is_equal { UploadError::Rows { slot, found, expected } } else { UploadError::Length { slot, found } })
+}
+
+/// Rows of the run's policies, in the columns that the run needs.
+fn check_rows(agents: &MultiAgentBatch, slot: SlotId, policies: &PolicyLimits) -> Result<(), UploadError> {
     for (id, batch) in &agents.policy_batches {
         let policy = policies.get(id).ok_or_else(|| UploadError::UnknownPolicy { slot, policy: id.to_string() })?;
         for limit in &policy.columns {

@@ -279,7 +279,8 @@ impl Parts<'_> {
             let (row_end, cut_end) = (row + upload.rows[place] as usize, cut + upload.cuts[place] as usize);
             let cuts = read_cuts(upload, slot, cut..cut_end, &self.bootstrap_values, upload.rows[place])?;
             let rows = self.in_sequences(self.rows.slice_rows(row..row_end), &cuts, &mut sequence);
-            check_flags(slot, &cuts, rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?)?;
+            let flags = (rows.get(TERMINATEDS)?, rows.get(TRUNCATEDS)?);
+            check_flags(slot, &cuts, flags, self.limits.no_done_at_end)?;
             let (episode, t) = (upload.first_episodes[place], upload.first_ts[place]);
             let finished = finished_episodes(episode, t, &cuts).ok_or(UploadError::Start { slot, episode, t })?;
             let state_end = upload.state_ends[place] as usize;
@@ -358,16 +359,22 @@ fn read_cuts(
     Ok(cuts)
 }
 
-/// An episode ends exactly where the flags say so, and for the reason that they say.
-fn check_flags(slot: SlotId, cuts: &[Cut], terminateds: &[bool], truncateds: &[bool]) -> Result<(), UploadError> {
+/// An episode ends exactly where the flags say so, and for the reason that they say; under `no_done_at_end` no flag is set,
+/// and all ends are bootstrapped.
+fn check_flags(
+    slot: SlotId,
+    cuts: &[Cut],
+    (terminateds, truncateds): (&[bool], &[bool]),
+    no_done_at_end: bool,
+) -> Result<(), UploadError> {
     let mut start = 0;
     for cut in cuts {
         let last = cut.end as usize - 1;
         let inside = (start..last).any(|row| terminateds[row] || truncateds[row]);
         let agrees = match cut.reason {
             // An episode may reach its time limit in the step in which it terminates.
-            CutReason::Terminated => terminateds[last],
-            CutReason::Truncated => truncateds[last] && !terminateds[last],
+            CutReason::Terminated => terminateds[last] && !no_done_at_end,
+            CutReason::Truncated => truncateds[last] != no_done_at_end && !terminateds[last],
             CutReason::FragmentEnd => !terminateds[last] && !truncateds[last],
         };
         if inside || !agrees {

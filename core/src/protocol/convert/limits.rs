@@ -12,8 +12,8 @@ use crate::{
     ids::PolicyId,
     prelude::*,
     protocol::{Kind, TooLarge},
-    run::RunConfig,
-    sampler::{AgentLayout, FragmentLayout, RecurrentShape},
+    run::{RolloutConfig, RunConfig},
+    sampler::{AgentLayout, BatchMode, CountStepsBy, FragmentLayout, RecurrentShape},
     space::Space,
 };
 
@@ -66,10 +66,17 @@ impl ColumnLimit {
     }
 }
 
-/// What an upload must bring for each slot: exactly these columns and rows.
+/// What an upload must bring for each slot: exactly these columns, and as many rows as the run asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FragmentLimits {
+    /// Steps of a fragment, as `count_steps_by` says.
     pub(super) rows: u32,
+    /// The most env steps of a fragment; as many as `rows` if all fragments are equal.
+    pub(super) max_env_steps: u32,
+    pub(super) batch_mode: BatchMode,
+    pub(super) count_steps_by: CountStepsBy,
+    /// Whether no row may say that its episode has ended.
+    pub(super) no_done_at_end: bool,
     pub(super) columns: Vec<ColumnLimit>,
     pub(super) recurrent: RecurrentShape,
     /// Of runs whose rows are by policy; then there are no columns of a slot.
@@ -110,11 +117,9 @@ impl FragmentLimits {
     /// The limits of a run whose rows have this layout.
     #[must_use]
     pub fn new(run: &RunConfig, layout: &FragmentLayout) -> Self {
-        let rows = run.fragment_length();
-        match layout {
-            FragmentLayout::Lane { spaces, recurrent } => {
-                Self { rows, columns: columns(spaces), recurrent: recurrent.clone(), policies: None }
-            }
+        let RolloutConfig { batch_mode, count_steps_by, no_done_at_end, .. } = run.rollout;
+        let (columns, recurrent, policies) = match layout {
+            FragmentLayout::Lane { spaces, recurrent } => (columns(spaces), recurrent.clone(), None),
             FragmentLayout::Agents(policies) => {
                 let limit = |(id, layout): (&PolicyId, &AgentLayout)| {
                     let mut columns = columns(&layout.spaces);
@@ -127,10 +132,11 @@ impl FragmentLimits {
                     let recurrent = recurrent.clone();
                     (id.clone(), PolicyLimit { columns, recurrent, is_exact: *is_exact, agents: *agents })
                 };
-                let policies = Some(policies.iter().map(limit).collect());
-                Self { rows, columns: Vec::new(), recurrent: RecurrentShape::default(), policies }
+                (Vec::new(), RecurrentShape::default(), Some(policies.iter().map(limit).collect()))
             }
-        }
+        };
+        let (rows, max_env_steps) = (run.fragment_length(), run.max_fragment_steps());
+        Self { rows, max_env_steps, batch_mode, count_steps_by, no_done_at_end, columns, recurrent, policies }
     }
 
     /// Limits by policy, of runs whose rows are.

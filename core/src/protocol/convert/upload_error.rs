@@ -49,6 +49,14 @@ pub enum UploadError {
         /// What there should be.
         expected: u32,
     },
+    /// A slot has too few or too many steps, or other ones than those of the episodes that it says have ended.
+    #[error("the {found} env steps of slot {slot} are not the fragment that batch_mode and count_steps_by ask for")]
+    Length {
+        /// The slot.
+        slot: SlotId,
+        /// Its env steps.
+        found: u32,
+    },
     /// Episode number or `t` would overflow.
     #[error("slot {slot} starts at episode {episode} and t {t}, which leaves no room for its rows")]
     Start {

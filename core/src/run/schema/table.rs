@@ -72,8 +72,7 @@ const ENVIRONMENT: &[Setting] = &[
         &[Choice(&["truncated", "legacy_hard", "legacy_soft"])],
         "What an episode that reaches the horizon counts as.",
     ),
-    row("no_done_at_end", &[Flag], "With a legacy horizon: no recorded row says that its episode has ended.")
-        .fixed("the hub checks the ends of episodes in every upload: leave it out"),
+    row("no_done_at_end", &[Flag], "With a legacy horizon: no recorded row says that its episode has ended."),
 ];
 
 const RUN: &[Setting] = &[
@@ -163,13 +162,11 @@ const SAMPLING: &[Setting] = &[
     row(
         "rollout_fragment_length",
         &[FRAGMENT, Choice(&["auto"])],
-        "Env steps of a slot per fragment; auto divides train_batch_size.",
+        "Steps of a slot per fragment; auto divides train_batch_size.",
     ),
     row("train_batch_size", &[Kind::AT_LEAST_1], "Rows to learn from at once, which auto divides among all slots."),
-    row("batch_mode", &[Choice(&["truncate_episodes", "complete_episodes"])], "Whether episodes may be cut.")
-        .fixed("slots hand over fragments of equal length: leave it out, or sample in one process"),
-    row("count_steps_by", &[Choice(&["env_steps", "agent_steps"])], "What a fragment's length counts.")
-        .fixed("fragments of slots count env steps: leave it out"),
+    row("batch_mode", &[Choice(&["truncate_episodes", "complete_episodes"])], "Whether episodes may be cut."),
+    row("count_steps_by", &[Choice(&["env_steps", "agent_steps"])], "What a fragment's length counts."),
     row("compress_observations", &[Flag, Choice(&["bulk"])], "Compress observations: true by row, bulk by column."),
     row("callbacks", &[List(&Text)], "Registered names of callbacks, in the order of their calls."),
     row("sample_async", &[Flag], "Sample on a thread of its own, ahead of the calls.")

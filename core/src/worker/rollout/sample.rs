@@ -8,7 +8,7 @@ use crate::{
     ids::PolicyId,
     prelude::*,
     run::{RunConfig, RunConfigError},
-    sampler::{BatchMode, Budget, CountStepsBy, InputReader as _, SampleError, SamplerInput as _},
+    sampler::{BatchMode, Budget, InputReader as _, SampleError, SamplerInput as _},
     time::Micros,
     worker::{RolloutError, SetupError, config::Compression},
 };
@@ -180,10 +180,7 @@ impl RolloutWorker {
         // Every environment gives one fragment; from elsewhere there may come any number of batches.
         let most = if truncates && !self.parts.opened.offline { num_envs } else { usize::MAX };
         let count_by = self.parts.config.count_steps_by;
-        let count = |batch: &AnyBatch| match count_by {
-            CountStepsBy::EnvSteps => batch.env_steps(),
-            CountStepsBy::AgentSteps => batch.agent_steps(),
-        };
+        let count = |batch: &AnyBatch| count_by.of(batch.env_steps(), batch.agent_steps());
         let mut steps = self.read.iter().map(count).sum::<usize>();
         while steps < wanted && self.read.len() < most {
             let Some(batch) = self.next_batch(budget)? else { return Ok(None) };

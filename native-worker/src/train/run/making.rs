@@ -267,6 +267,7 @@ impl Run {
         let limits = FragmentLimits::new(config, layout);
         let group_config = GroupConfig {
             first_lease,
+            max_fragment_steps: config.max_fragment_steps(),
             max_slots_per_lease: largest_lease(&limits, num_slots),
             mode: terms.mode,
             ..GroupConfig::new(num_slots, fragment_length)

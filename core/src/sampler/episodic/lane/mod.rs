@@ -281,7 +281,8 @@ impl Lane {
     pub(super) fn cut_if_full(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let env_steps = self.builder.env_steps + self.open_env_steps;
         let agent_steps = self.builder.agent_steps + self.open_agent_steps;
-        if round.options.is_full(env_steps, agent_steps) {
+        let cuts = round.options.batch_mode == BatchMode::TruncateEpisodes;
+        if cuts && round.options.is_enough(env_steps, agent_steps) {
             self.postprocess(round)?;
             // They join this fragment: another worker may continue the episode.
             round.extra_batches.extend(self.episode.take_extra_batches());
