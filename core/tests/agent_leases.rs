@@ -2,14 +2,15 @@
 //! continues its episode with the same bits.
 
 use rollmesh_core::{
+    batch::SlotFragment,
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     config::Config,
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     protocol::convert::{self, FragmentLimits},
-    run::RunConfig,
-    sampler::FragmentLayout,
+    run::{RolloutConfig, RunConfig},
+    sampler::{BatchMode, CountStepsBy, FragmentLayout},
     worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SlotRunner},
 };
 
@@ -50,10 +51,27 @@ fn configs() -> Vec<RunConfig> {
     let mut with_memory = config("MultiAgentCartPole-v1");
     with_memory.rollout.model_config =
         r#"{"use_lstm": true, "lstm_cell_size": 4, "fcnet_hiddens": [4]}"#.parse().unwrap();
+    let with = |mut run: RunConfig, settings: &str| {
+        let settings: Config = settings.parse().unwrap();
+        run = run.merged(&settings).unwrap_or_else(|error| panic!("{}: {error}", run.env()));
+        run
+    };
+    let soft = r#"{"horizon": 5, "horizon_means": "legacy_soft"}"#;
     vec![
         counted,
         mapped,
+        with(with_memory.clone(), r#"{"batch_mode": "complete_episodes", "count_steps_by": "agent_steps"}"#),
         with_memory,
+        with(config("CartPole-v1"), r#"{"batch_mode": "complete_episodes"}"#),
+        with(config("RockPaperScissors-v0"), r#"{"batch_mode": "complete_episodes", "horizon": 3}"#),
+        with(config("MultiAgentTrafficGrid-v0").env_config(traffic()), r#"{"count_steps_by": "agent_steps"}"#),
+        with(config("CartPole-v1"), soft),
+        with(config("FrozenLake-v1"), soft),
+        with(config("MultiAgentTrafficGrid-v0").env_config(traffic()), soft),
+        with(
+            config("RockPaperScissors-v0"),
+            r#"{"batch_mode": "complete_episodes", "horizon": 4, "horizon_means": "legacy_soft"}"#,
+        ),
         config("MultiAgentTrafficGrid-v0").env_config(traffic()),
         config("MultiAgentCartPole-v1"),
         config("RockPaperScissors-v0"),
@@ -78,7 +96,7 @@ fn lease(fragment: u64, slots: &[(u32, SlotSource)]) -> Lease {
     }
 }
 
-fn finish(runner: &mut SlotRunner) -> Vec<rollmesh_core::batch::SlotFragment> {
+fn finish(runner: &mut SlotRunner) -> Vec<SlotFragment> {
     let mut done = Vec::new();
     loop {
         match runner.advance(5).unwrap() {
@@ -89,6 +107,22 @@ fn finish(runner: &mut SlotRunner) -> Vec<rollmesh_core::batch::SlotFragment> {
                 return done;
             }
             Advance::Idle => panic!("the lease got lost"),
+        }
+    }
+}
+
+/// Whether a fragment has the steps that its run asks for, and no more than it needs.
+fn has_the_length(fragment: &SlotFragment, run: &RunConfig) -> bool {
+    let RolloutConfig { batch_mode, count_steps_by, .. } = run.rollout;
+    let agents = fragment.agents.as_ref().unwrap();
+    let counted = count_steps_by.of(agents.env_steps, agents.agent_steps());
+    match (batch_mode, count_steps_by) {
+        (BatchMode::TruncateEpisodes, CountStepsBy::EnvSteps) => counted == 13,
+        (BatchMode::TruncateEpisodes, CountStepsBy::AgentSteps) => counted >= 13 && agents.env_steps < 13,
+        (BatchMode::CompleteEpisodes, _) => {
+            let lens = fragment.episodes.iter().map(|episode| episode.len as usize);
+            let (all, last) = (lens.clone().sum::<usize>(), lens.last().unwrap());
+            counted >= 13 && agents.env_steps == all && all - last < 13
         }
     }
 }
@@ -104,7 +138,7 @@ fn slot_that_moves_in_mid_episode_continues_with_same_bits() {
             let slots: Vec<_> = (0..SLOTS).map(|slot| (slot, source.clone())).collect();
             alone.begin(lease(fragment, &slots)).unwrap();
             let fragments = finish(&mut alone);
-            assert!(fragments.iter().all(|fragment| fragment.env_steps() == 13), "{}", run.env());
+            assert!(fragments.iter().all(|fragment| has_the_length(fragment, &run)), "{}", run.env());
             fragments.iter().for_each(|fragment| hasher.add(fragment).unwrap());
             calm.push(fragments);
         }
@@ -153,10 +187,18 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
         short.batch_ends[0] -= 1;
         assert!(convert::agent_fragments(&short, 1, &lease, &limits).is_err());
         let mut lying = fragments.clone();
-        lying[0].agents.as_mut().unwrap().env_steps += 1;
+        // An env step in which no agent acts has no row.
+        let counts_agents = run.rollout.count_steps_by == CountStepsBy::AgentSteps;
+        lying[0].agents.as_mut().unwrap().env_steps += if counts_agents { 70_000 } else { 1 };
         let lie = convert::agent_upload(1, lease.id, &lying).unwrap();
         let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
-        assert_eq!(error, "slot 0 has 14 rows, not 13");
+        let expected = match lying[0].env_steps() {
+            14 => "slot 0 has 14 rows, not 13".into(),
+            steps => format!(
+                "the {steps} env steps of slot 0 are not the fragment that batch_mode and count_steps_by ask for"
+            ),
+        };
+        assert_eq!(error, expected, "{}", run.env());
         let mut wide = fragments.clone();
         let agents = wide[1].agents.as_mut().unwrap();
         let batch = agents.policy_batches.values_mut().next().unwrap();
@@ -186,10 +228,6 @@ fn settings_that_leases_cannot_carry_are_refused_by_name() {
         let made = SlotRunner::new(run, RolloutWorkerBuilder::new(registry()));
         made.err().map(|error| error.to_string()).unwrap_or_default()
     };
-    let mut soft = config("RockPaperScissors-v0");
-    soft.rollout.horizon = Some(3);
-    soft.rollout.horizon_means = rollmesh_core::sampler::Horizon::LegacySoft;
-    assert!(refused(&soft).starts_with("horizon_means: "), "{}", refused(&soft));
     let mut slashed = config("RockPaperScissors-v0");
     slashed.rollout.policies.insert(PolicyId::new("a/b"), PolicyConfig::default());
     assert_eq!(refused(&slashed), "policies is \"a/b\"; it must be a name without a slash");

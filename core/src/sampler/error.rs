@@ -69,7 +69,9 @@ pub enum SampleError {
         bytes: usize,
     },
     /// A fragment is not complete after so many env steps: no episode has ended, or too few agents have acted.
-    #[error("a fragment of slot {slot} is not complete after {env_steps} env steps: set `horizon`, or a shorter rollout_fragment_length")]
+    #[error(
+        "a fragment of slot {slot} is not complete after {env_steps} env steps: set `horizon`, or a shorter rollout_fragment_length"
+    )]
     EndlessFragment {
         /// The slot.
         slot: SlotId,

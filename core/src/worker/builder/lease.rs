@@ -16,7 +16,7 @@ use crate::{
     policy::{Policy, PolicyEntry, PolicyMap, Postprocessing},
     prelude::*,
     run::{RolloutConfig, RunConfig, RunConfigError},
-    sampler::{AgentLayout, FragmentLayout, Horizon, RecurrentShape, SampleError, SamplerHost, SamplerOptions},
+    sampler::{AgentLayout, FragmentLayout, RecurrentShape, SampleError, SamplerHost, SamplerOptions},
     time::Micros,
     worker::{SetupError, WorkerPlace, config::PreprocessorPref},
 };
@@ -197,10 +197,6 @@ impl RolloutWorkerBuilder {
         };
         if matches!(source, EnvSource::Base(_)) {
             return Err(not_leased("env", "a BaseEnv of the user's has no slots: register an Env or a MultiAgentEnv"));
-        }
-        if run.rollout.horizon.is_some() && run.rollout.horizon_means == Horizon::LegacySoft {
-            let reason = "an environment that continues after a soft horizon cannot be brought back: use another";
-            return Err(not_leased("horizon_means", reason));
         }
         let info = self.info();
         let (mut mapping, _) = self.mapping()?;

@@ -56,6 +56,8 @@ pub(super) struct Lane {
     next_episode: u32,
     phase: Phase,
     pub(super) episode: Episode,
+    /// Number of the episode with which the environment began: after a soft horizon an earlier one.
+    env_episode: u32,
     /// In order of appearance.
     pub(super) agents: Vec<Agent>,
     /// Places of the agents that act in this round.
@@ -84,6 +86,7 @@ impl Lane {
             next_episode: first_episode,
             phase: Phase::New,
             episode: Episode::default(),
+            env_episode: first_episode,
             agents: Vec::new(),
             acting: Vec::new(),
             waits: false,
@@ -192,6 +195,7 @@ impl Lane {
     /// Announces the next episode.
     pub(super) fn create_episode(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         self.episode = Episode::new(self.env, self.slot, self.next_episode);
+        self.env_episode = self.next_episode;
         // Also after a failure, or an episode that began in the books only.
         round.env.set_next_episode(self.env, self.next_episode);
         // A slot lives for 2^32 episodes; then numbers begin again, as every address of randomness would.
@@ -293,7 +297,9 @@ impl Lane {
 
     /// Begins an episode in the books, while the environment goes on.
     fn go_on(&mut self, round: &mut Round<'_, '_>) -> Result<(), SampleError> {
+        let began = self.env_episode;
         self.create_episode(round)?;
+        self.env_episode = began;
         for place in 0..self.agents.len() {
             let start = self.start(&self.agents[place], 0);
             let agent = &mut self.agents[place];

@@ -16,12 +16,14 @@ use crate::{
 };
 
 /// The first byte of the encoding, which no [`SlotState`] begins with.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// The state of a lane whose environment waits for actions.
 #[derive(Serialize, Deserialize)]
 struct LaneState {
     episode: Episode,
+    /// Number of the episode with which the environment began.
+    env_episode: u32,
     /// Env steps of the slot.
     steps: u64,
     has_rows: bool,
@@ -68,6 +70,7 @@ impl Lane {
         let agent = |(place, agent): (usize, &Agent)| agent.snapshot(self.acting.contains(&place));
         let state = LaneState {
             episode: self.episode.clone(),
+            env_episode: self.env_episode,
             steps: self.steps,
             has_rows: self.has_rows,
             agents: self.agents.iter().enumerate().map(agent).collect(),
@@ -83,12 +86,13 @@ impl Lane {
     /// [`EnvError::BadSnapshot`] for a state that is not one of this slot; those of the environment and of the policies.
     pub(in super::super) fn restore(&mut self, bytes: &[u8], round: &mut Round<'_, '_>) -> Result<(), SampleError> {
         let bad = || SampleError::Env(EnvError::BadSnapshot(bytes.len()));
-        let LaneState { episode, steps, has_rows, agents, acting, env } = read(bytes, self.slot).ok_or_else(bad)?;
+        let LaneState { episode, env_episode, steps, has_rows, agents, acting, env } =
+            read(bytes, self.slot).ok_or_else(bad)?;
         let mut acts = vec![false; agents.len()];
         for place in &acting {
             acts.get_mut(*place).into_iter().for_each(|acts| *acts = true);
         }
-        round.env.restore(self.env, episode.number(), &env)?;
+        round.env.restore(self.env, env_episode, &env)?;
         self.agents.clear();
         for (place, (record, state)) in episode.agents().iter().zip(agents).enumerate() {
             let unknown = || EnvError::UnknownAgent { env: self.env, agent: record.agent.clone() };
@@ -102,7 +106,7 @@ impl Lane {
             self.agents.push(agent);
         }
         self.next_episode = episode.number().wrapping_add(1);
-        self.episode = episode.moved_to(self.env);
+        (self.episode, self.env_episode) = (episode.moved_to(self.env), env_episode);
         (self.steps, self.first_open_step, self.has_rows, self.acting) = (steps, steps, has_rows, acting);
         (self.phase, self.waits, self.answered) = (Phase::Running, true, false);
         Ok(())
