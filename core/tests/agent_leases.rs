@@ -2,13 +2,13 @@
 //! continues its episode with the same bits.
 
 use rollmesh_core::{
-    batch::SlotFragment,
+    batch::{CutReason, SampleBatch, SlotFragment, TERMINATEDS, TRUNCATEDS},
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     config::Config,
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
-    protocol::convert::{self, FragmentLimits},
+    protocol::convert::{self, FragmentLimits, UploadError},
     run::{RolloutConfig, RunConfig},
     sampler::{BatchMode, CountStepsBy, FragmentLayout},
     worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SlotRunner},
@@ -228,12 +228,76 @@ fn settings_that_leases_cannot_carry_are_refused_by_name() {
         let made = SlotRunner::new(run, RolloutWorkerBuilder::new(registry()));
         made.err().map(|error| error.to_string()).unwrap_or_default()
     };
+    let filtered = config("CartPole-v1")
+        .merged(&r#"{"batch_mode": "complete_episodes", "observation_filter": "MeanStdFilter"}"#.parse().unwrap());
+    let error = refused(&filtered.unwrap());
+    assert!(error.starts_with("observation_filter: ") && error.contains("rows by policy are not filtered"), "{error}");
     let mut slashed = config("RockPaperScissors-v0");
     slashed.rollout.policies.insert(PolicyId::new("a/b"), PolicyConfig::default());
     assert_eq!(refused(&slashed), "policies is \"a/b\"; it must be a name without a slash");
     let mut evaluated = config("MultiAgentTrafficGrid-v0");
     evaluated.evaluation.interval = 5;
     assert!(refused(&evaluated).starts_with("evaluation.interval: "), "{}", refused(&evaluated));
+}
+
+/// The only episode has no end within the most env steps that a fragment may have.
+#[test]
+fn fragment_without_end_is_refused() {
+    let settings = r#"{"batch_mode": "complete_episodes", "horizon": 100000, "model_config": {"fcnet_hiddens": [1]}}"#;
+    let run = config("Pendulum-v1").merged(&settings.parse().unwrap()).unwrap();
+    let mut runner = runner(&run);
+    runner.begin(lease(0, &[(2, SlotSource::New)])).unwrap();
+    let error = loop {
+        match runner.advance(1_000) {
+            Ok(Advance::Working { env_steps, .. }) => assert!(env_steps <= 65_536, "{env_steps} env steps"),
+            other => break other.unwrap_err().to_string(),
+        }
+    };
+    let expected = "a fragment of slot 2 is not complete after 65537 env steps: set `horizon`, or a shorter \
+                    rollout_fragment_length";
+    assert_eq!((error.as_str(), runner.lease()), (expected, None));
+}
+
+/// Rows sampled in lockstep and by agent: without a flag, whatever ended the episode.
+#[test]
+fn no_done_at_end_brings_no_flags_and_others_are_refused() {
+    for env in ["CartPole-v1", "MultiAgentCartPole-v1"] {
+        let settings = r#"{"horizon": 9, "horizon_means": "legacy_hard"}"#;
+        let flagged = config(env).merged(&settings.parse().unwrap()).unwrap();
+        let plain = flagged.merged(&r#"{"no_done_at_end": true}"#.parse().unwrap()).unwrap();
+        let lease = lease(0, &[(0, SlotSource::New), (3, SlotSource::New)]);
+        let [with, without] = [&flagged, &plain].map(|run| {
+            let mut runner = runner(run);
+            runner.begin(lease.clone()).unwrap();
+            (finish(&mut runner), FragmentLimits::new(run, runner.layout()))
+        });
+        let has_flags = |fragments: &[SlotFragment]| {
+            let all = |fragment: &SlotFragment| match &fragment.agents {
+                Some(agents) => agents.policy_batches.values().cloned().collect(),
+                None => vec![fragment.rows.clone()],
+            };
+            let rows: Vec<SampleBatch> = fragments.iter().flat_map(all).collect();
+            rows.iter().any(|rows| [TERMINATEDS, TRUNCATEDS].iter().any(|key| rows.get(*key).unwrap().contains(&true)))
+        };
+        assert_eq!((has_flags(&with.0), has_flags(&without.0)), (true, false), "{env}");
+        assert!(
+            with.0.iter().zip(&without.0).all(|(a, b)| !a.episodes.is_empty() && a.episodes == b.episodes),
+            "{env}"
+        );
+        if with.0[0].agents.is_some() {
+            let upload = convert::agent_upload(1, lease.id, &without.0).unwrap();
+            assert_eq!(convert::agent_fragments(&upload, 1, &lease, &without.1), Ok(without.0));
+            continue;
+        }
+        let read = |fragments: &[SlotFragment], limits| {
+            convert::slot_fragments(&convert::fragment_upload(1, lease.id, fragments).unwrap(), 1, &lease, limits)
+        };
+        assert_eq!(read(&with.0, &with.1), Ok(with.0.clone()));
+        assert_eq!(read(&without.0, &without.1), Ok(without.0.clone()));
+        assert!(without.0[0].cuts.iter().all(|cut| cut.reason != CutReason::Terminated));
+        let swapped = [read(&with.0, &without.1), read(&without.0, &with.1)];
+        assert!(swapped.iter().all(|read| matches!(read, Err(UploadError::Cuts { .. }))), "{swapped:?}");
+    }
 }
 
 #[test]

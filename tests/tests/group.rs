@@ -447,6 +447,40 @@ fn what_was_not_asked_for_is_rejected_by_reason() {
 }
 
 #[test]
+fn fragments_of_different_lengths_count_as_what_they_bring() {
+    let config = GroupConfig { max_fragment_steps: 3 * LENGTH, ..GroupConfig::new(3, LENGTH) };
+    let mut group = LeaseGroup::new(config).unwrap();
+    join(&mut group, A, WorkerProfile::NATIVE, ms(0));
+    group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
+    let lease = grant(&mut group, A);
+    let part = |slot, steps| vec![FakeState::new(SlotId(slot)).fragment(WeightsVersion(0), steps)];
+    // Reports go beyond the steps that were granted, up to the most that there can be; only they move the deadline.
+    let mut deadline = group.poll_timeout();
+    for (steps, is_progress) in [(3 * LENGTH, true), (9 * LENGTH, true), (9 * LENGTH + 1, false)] {
+        group.handle_progress(A, lease.id, steps.into(), ms(u64::from(steps)));
+        assert_eq!(group.poll_timeout() > deadline, is_progress, "{steps} env steps");
+        deadline = group.poll_timeout();
+    }
+    for (slot, steps) in [(0, 3 * LENGTH), (1, LENGTH - 1)] {
+        let receipt = group.handle_fragments(A, lease.id, part(slot, steps), ms(100));
+        assert_eq!(receipt.count(Outcome::Committed), 1);
+    }
+    let counts = |group: &LeaseGroup| {
+        let ledger = group.ledger();
+        assert!(ledger.balances());
+        [ledger.granted, ledger.committed, ledger.queued, ledger.outstanding]
+    };
+    assert_eq!(counts(&group), [12 + 3 + 4, 12 + 3, 12 + 3, 4]);
+    let receipt = group.handle_fragments(A, lease.id, part(2, 3 * LENGTH + 1), ms(101));
+    assert_eq!(receipt.count(Outcome::Rejected(RejectReason::WrongLength)), 1);
+    let again = grant(&mut group, A);
+    let receipt = group.handle_fragments(A, again.id, part(2, 5), ms(102));
+    assert_eq!((receipt.count(Outcome::Committed), counts(&group)), (1, [12 + 3 + 4 + 5, 20, 20, 0]));
+    let lens: Vec<u64> = group.poll_batch().unwrap().iter().map(SlotFragment::env_steps).collect();
+    assert_eq!((lens, group.ledger().consumed, group.ledger().queued), (vec![12, 3, 5], 20, 0));
+}
+
+#[test]
 fn a_refused_lease_is_granted_again_with_its_state() {
     let mut group = group(1, &[A]);
     let first = grant(&mut group, A);

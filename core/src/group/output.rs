@@ -77,7 +77,7 @@ pub enum RejectReason {
     Stale,
     /// It came before the fragment before it: its lease follows one that goes on.
     Early,
-    /// Not as many rows as a fragment has.
+    /// Not as many env steps as a fragment has.
     WrongLength,
     /// Differs from what was committed for the same slot, or came together with such a fragment.
     Audit,
@@ -103,7 +103,7 @@ impl fmt::Display for RejectReason {
             Self::Mismatched => "it was made with other weights or for another fragment",
             Self::Stale => "its weights have become too old",
             Self::Early => "the fragment before it had not come",
-            Self::WrongLength => "it has the wrong number of rows",
+            Self::WrongLength => "it has the wrong number of env steps",
             Self::Audit => "it contradicts another worker",
         })
     }

@@ -193,7 +193,7 @@ fn words_of_choices_are_those_that_are_read() {
 fn settings_that_leases_do_not_support_are_constants() {
     let schema = schema();
     for (name, value) in
-        [("sample_async", json!(true)), ("batch_mode", json!("complete_episodes")), ("fake_sampler", json!(true))]
+        [("sample_async", json!(true)), ("monitor_path", json!("episodes")), ("fake_sampler", json!(true))]
     {
         let (rules, property) = (schema["allOf"].as_array().unwrap(), &schema["properties"][name]);
         assert_eq!(rules.last().unwrap()["then"]["properties"][name]["const"], property["default"], "{name}");
