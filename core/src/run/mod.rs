@@ -45,7 +45,6 @@ use crate::{
     env::EnvContext,
     ids::{HomeIndex, PolicyId, SlotId},
     prelude::*,
-    sampler::{BatchMode, CountStepsBy},
 };
 
 /// The description of a run. Two runs with equal descriptions and equal weights have equal rows, whatever works on them.
@@ -172,9 +171,8 @@ impl RunConfig {
     /// if they end with an episode or count agent steps.
     #[must_use]
     pub fn max_fragment_steps(&self) -> u32 {
-        let is_equal = self.rollout.batch_mode == BatchMode::TruncateEpisodes
-            && self.rollout.count_steps_by == CountStepsBy::EnvSteps;
-        self.fragment_length() + if is_equal { 0 } else { Self::MAX_FRAGMENT_LENGTH }
+        let beyond = if self.rollout.has_equal_fragments() { 0 } else { Self::MAX_FRAGMENT_LENGTH };
+        self.fragment_length().saturating_add(beyond)
     }
 
     /// Steps of a slot per fragment, as `count_steps_by` says. `"auto"` divides the train batch among all slots.

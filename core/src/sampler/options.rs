@@ -99,9 +99,4 @@ impl SamplerOptions {
     pub(crate) fn is_enough(&self, env_steps: usize, agent_steps: usize) -> bool {
         self.count_steps_by.of(env_steps, agent_steps) >= self.fragment_length.max(1) as usize
     }
-
-    /// Whether each fragment has exactly [`fragment_length`](Self::fragment_length) env steps, so that slots stay in step.
-    pub(crate) fn has_equal_fragments(&self) -> bool {
-        self.batch_mode == BatchMode::TruncateEpisodes && self.count_steps_by == CountStepsBy::EnvSteps
-    }
 }

@@ -62,7 +62,7 @@ fn run(env: &str, settings: &str, seed: u64, num_workers: u32) -> RunConfig {
 /// What comes of a run, and how many env steps of leases expired in it.
 async fn train(config: RunConfig, kills: bool) -> (Hash128, u64) {
     let hub = TestHub::start().await;
-    let has_equal_fragments = config.max_fragment_steps() == config.fragment_length();
+    let has_equal_fragments = config.rollout.has_equal_fragments();
     let mut summary = hub.train(config.into()).await;
     let mut status = hub.hub.status();
     let mut expired = 0;

@@ -264,7 +264,8 @@ mod tests {
         let sections = schema.sections(&Texts::new());
         let paths: Vec<&str> =
             sections.iter().flat_map(|(_, fields)| fields.iter().map(|field| field.path.as_str())).collect();
-        for path in ["train_batch_size", "model_config.use_lstm", "mode.deadline.after", "policy_config.gamma"] {
+        let shown = ["train_batch_size", "model_config.use_lstm", "mode.deadline.after", "policy_config.gamma"];
+        for path in shown.into_iter().chain(["batch_mode", "count_steps_by", "no_done_at_end"]) {
             assert!(paths.contains(&path), "{path}");
         }
         for path in ["host.device", "output", "sample_async", "num_envs_per_worker", "stop", "mode"] {

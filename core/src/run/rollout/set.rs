@@ -1,6 +1,6 @@
 //! Settings one after the other, for those who write them in Rust.
 
-use super::{BatchMode, FragmentLength, PolicyConfig, PreprocessorPref, RolloutConfig};
+use super::{BatchMode, CountStepsBy, FragmentLength, PolicyConfig, PreprocessorPref, RolloutConfig};
 use crate::{config::Config, ids::PolicyId, prelude::*};
 
 impl RolloutConfig {
@@ -39,6 +39,12 @@ impl RolloutConfig {
     #[must_use]
     pub fn batch_mode(self, batch_mode: BatchMode) -> Self {
         Self { batch_mode, ..self }
+    }
+
+    /// Whether every fragment is exactly as long as `rollout_fragment_length` says, in env steps.
+    #[must_use]
+    pub fn has_equal_fragments(&self) -> bool {
+        self.batch_mode == BatchMode::TruncateEpisodes && self.count_steps_by == CountStepsBy::EnvSteps
     }
 
     /// Sets the seed.

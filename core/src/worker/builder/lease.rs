@@ -111,7 +111,7 @@ impl LeaseParts {
     /// Whether slots may be sampled together: they stay in step whatever happens in them, their fragments are equally long,
     /// and no user code is told whose home they are.
     pub(in crate::worker) fn keeps_step(&self) -> bool {
-        !self.envs.may_lag() && !self.has_user_code && self.options.has_equal_fragments()
+        !self.envs.may_lag() && !self.has_user_code && self.envs.config.has_equal_fragments()
     }
 }
 
