@@ -235,9 +235,6 @@ fn settings_that_leases_cannot_carry_are_refused_by_name() {
     let mut slashed = config("RockPaperScissors-v0");
     slashed.rollout.policies.insert(PolicyId::new("a/b"), PolicyConfig::default());
     assert_eq!(refused(&slashed), "policies is \"a/b\"; it must be a name without a slash");
-    let mut evaluated = config("MultiAgentTrafficGrid-v0");
-    evaluated.evaluation.interval = 5;
-    assert!(refused(&evaluated).starts_with("evaluation.interval: "), "{}", refused(&evaluated));
 }
 
 /// The only episode has no end within the most env steps that a fragment may have.
