@@ -120,8 +120,8 @@ fn has_the_length(fragment: &SlotFragment, run: &RunConfig) -> bool {
         (BatchMode::TruncateEpisodes, CountStepsBy::EnvSteps) => counted == 13,
         (BatchMode::TruncateEpisodes, CountStepsBy::AgentSteps) => counted >= 13 && agents.env_steps < 13,
         (BatchMode::CompleteEpisodes, _) => {
-            let lens = fragment.episodes.iter().map(|episode| episode.len as usize);
-            let (all, last) = (lens.clone().sum::<usize>(), lens.last().unwrap());
+            let lens: Vec<usize> = fragment.episodes.iter().map(|episode| episode.len as usize).collect();
+            let (all, last) = (lens.iter().sum::<usize>(), lens.last().unwrap());
             counted >= 13 && agents.env_steps == all && all - last < 13
         }
     }
