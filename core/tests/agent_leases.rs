@@ -1,13 +1,19 @@
 //! Leases of environments with several agents, and of those whose steps involve user code: a slot that moves between workers
 //! continues its episode with the same bits.
 
+use std::collections::BTreeMap;
+
 use rollmesh_core::{
+    batch::{EpisodeMetrics, SlotFragment},
     callbacks::{CallbackError, Callbacks, EpisodeHook},
     config::Config,
     hash::RolloutHasher,
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
-    protocol::convert::{self, FragmentLimits},
+    protocol::{
+        convert::{self, EncodeError, FragmentLimits},
+        message::AgentUpload,
+    },
     run::RunConfig,
     sampler::FragmentLayout,
     worker::{Advance, PolicyConfig, Registry, RolloutWorkerBuilder, SlotRunner},
@@ -78,7 +84,7 @@ fn lease(fragment: u64, slots: &[(u32, SlotSource)]) -> Lease {
     }
 }
 
-fn finish(runner: &mut SlotRunner) -> Vec<rollmesh_core::batch::SlotFragment> {
+fn finish(runner: &mut SlotRunner) -> Vec<SlotFragment> {
     let mut done = Vec::new();
     loop {
         match runner.advance(5).unwrap() {
@@ -130,6 +136,12 @@ fn slot_that_moves_in_mid_episode_continues_with_same_bits() {
             }
             assert_eq!(fragments, calm[fragment as usize], "{} at fragment {fragment}", run.env());
         }
+        if !run.rollout.callbacks.is_empty() {
+            let ended: Vec<&EpisodeMetrics> = calm.iter().flatten().flat_map(|fragment| &fragment.episodes).collect();
+            assert!(ended.iter().any(|episode| episode.len > 13), "no episode has moved");
+            let steps = |episode: &EpisodeMetrics| episode.custom_metrics.get("steps").copied();
+            assert!(ended.iter().all(|episode| steps(episode) == Some(f64::from(episode.len))), "{ended:?}");
+        }
     }
 }
 
@@ -170,6 +182,7 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
         let lie = convert::agent_upload(1, lease.id, &forged).unwrap();
         let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
         assert!(error.starts_with("the state of slot 1 is missing"), "{error}");
+        check_episodes(&fragments, &lease, &limits);
         let mut strange = fragments;
         let agents = strange[1].agents.as_mut().unwrap();
         let batch = agents.policy_batches.values().next().unwrap().clone();
@@ -178,6 +191,49 @@ fn upload_brings_the_fragments_and_damage_is_refused() {
         let error = convert::agent_fragments(&lie, 1, &lease, &limits).unwrap_err().to_string();
         assert_eq!(error, "slot 1 has rows of policy \"stranger\", which the run does not have");
     }
+}
+
+/// Episodes whose custom metrics an upload carries arrive as they were, others are refused.
+fn check_episodes(fragments: &[SlotFragment], lease: &Lease, limits: &FragmentLimits) {
+    let with = |custom_metrics: BTreeMap<String, f64>, episodes: usize| {
+        let mut fragments = fragments.to_vec();
+        fragments.iter_mut().for_each(|fragment| fragment.episodes.clear());
+        fragments[2].episodes = vec![EpisodeMetrics { custom_metrics, ..EpisodeMetrics::default() }; episodes];
+        fragments
+    };
+    let upload = |fragments: &[SlotFragment]| convert::agent_upload(1, lease.id, fragments);
+    let read = |upload: &AgentUpload| convert::agent_fragments(upload, 1, lease, limits);
+    let error = |upload: &AgentUpload| read(upload).unwrap_err().to_string();
+    let numbered = |names: usize| (0..names).map(|name| (format!("n{name:02}"), 0.5)).collect::<BTreeMap<_, _>>();
+
+    let most = with(numbered(63).into_iter().chain([("ä".repeat(64), -0.0)]).collect(), 13);
+    assert_eq!(read(&upload(&most).unwrap()), Ok(most));
+    for names in [numbered(65), [(String::new(), 0.5)].into(), [("n".repeat(129), 0.5)].into()] {
+        assert_eq!(upload(&with(names, 1)), Err(EncodeError::CustomMetrics(SlotId(2))));
+    }
+    assert_eq!(
+        error(&upload(&with(BTreeMap::new(), 14)).unwrap()),
+        "the episodes of slot 2 are more than its env steps"
+    );
+    let odd = upload(&with([("n".into(), f64::NAN)].into(), 1)).unwrap();
+    assert_eq!(error(&odd), "column 'custom_metrics' of slot 2 holds a value that is not finite");
+    let two = upload(&with(numbered(2), 1)).unwrap();
+    let damage = |change: fn(&mut AgentUpload)| {
+        let mut damaged = two.clone();
+        change(&mut damaged);
+        error(&damaged)
+    };
+    let name =
+        "the episodes of slot 2 have a custom metric whose name is missing, not in order, or not of 1 to 128 bytes";
+    assert_eq!(damage(|upload| upload.metric_names = "n01n00".into()), name);
+    assert_eq!(damage(|upload| upload.metric_names = "nnänn".into()), name, "cut within a character");
+    assert_eq!(damage(|upload| upload.metric_ends[0] = 9), name);
+    assert_eq!(damage(|upload| upload.metric_names.push('x')), "the table 'metric_names' has 7 entries, not 6");
+    assert_eq!(damage(|upload| upload.metric_values.push(0)), "the table 'metric_values' has 17 entries, not 16");
+    assert_eq!(damage(|upload| upload.metrics[0] = u32::MAX), "the table 'metric_ends' has 2 entries, not 4294967295");
+    let mut uneven = upload(&with(numbered(64), 2)).unwrap();
+    (uneven.metrics[0], uneven.metrics[1]) = (65, 63);
+    assert_eq!(error(&uneven), "the episodes of slot 2 have 65 custom metrics each, at most 64 are allowed");
 }
 
 #[test]
