@@ -409,3 +409,33 @@ async fn a_run_that_goes_on_is_evaluated_where_it_was_saved() {
     run.finish_with(3).await;
     assert_eq!(evaluations(&setup).iter().filter(|evaluation| is_of_then(evaluation)).count(), 1);
 }
+
+/// Cars and lights under a policy and a filter each.
+#[tokio::test]
+async fn a_game_is_evaluated_with_all_its_policies() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("run").display().to_string();
+    let fixed = "train --env MultiAgentTrafficGrid-v0 --hidden 8 --num-slots 4 --rollout-fragment-length 16 --seed 1 \
+                 --workers 1 --observation-filter MeanStdFilter --set env_config.size=2 --set env_config.num_cars=5 \
+                 --set horizon=30 --evaluation-interval 2 --evaluation-episodes 3 --run-dir";
+    let run = Process::start(fixed.split_whitespace().chain([run_dir.as_str()]).map(String::from));
+    let evaluations = || {
+        let lines = std::fs::read_to_string(directory.path().join("run/metrics.jsonl")).unwrap_or_default();
+        let whole = lines.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let lines = whole.lines().map(json).filter(|line| !line["evaluation"].is_null());
+        lines.map(|line| line["evaluation"].clone()).collect::<Vec<_>>()
+    };
+    until("two evaluations", || evaluations().len() >= 2).await;
+    run.signal(Signal::INT);
+    run.finish_with(3).await;
+    for evaluation in evaluations() {
+        assert_eq!((&evaluation["episodes"], &evaluation["unfinished"]), (&3.into(), &0.into()));
+        assert_eq!(evaluation["episode_len_mean"], 30.0);
+    }
+    let evaluate = ["evaluate", "--checkpoint", &run_dir, "--episodes", "3", "--seed", "3", "--json"];
+    let report = json(&Process::start(evaluate).finish_with(0).await.stdout);
+    assert_eq!((report["episodes"].as_array().unwrap().len(), &report["unfinished"]), (3, &0.into()));
+    let summary = json(&read(&directory.path().join("run/summary.json")));
+    assert_eq!(report["weights_hash"], summary["weights_hash"]);
+    assert_eq!(json(&Process::start(evaluate).finish_with(0).await.stdout), report);
+}

@@ -7,17 +7,16 @@ use crate::{
     callbacks::{CallbackList, WorkerInfo},
     env::{BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess},
     evaluation::EvaluatorOptions,
-    ids::{AgentId, HomeIndex, PolicyId, SlotId},
+    ids::{AgentId, HomeIndex, SlotId},
     kernels::Kernels,
-    policy::PolicyContext,
     prelude::*,
     rng::{Purpose, Streams},
     run::{EvaluationConfig, RolloutConfig, RunConfig},
-    worker::{RegisteredEnv, Registry},
+    worker::{RegisteredEnv, Registry, RolloutWorkerBuilder},
 };
 
 impl EvalMakers {
-    /// Makes what evaluates the policy of a run: its environment as its workers see it, its policy made to act, and its
+    /// Makes what evaluates the policies of a run: its environment as its workers see it, its policies made to act, and its
     /// callbacks, which hear when an evaluation begins and ends. [`RunConfig::evaluation`] says the rest.
     ///
     /// ```
@@ -55,21 +54,23 @@ impl EvalMakers {
             clip_actions: rollout.clip_actions,
             ..EvaluatorOptions::default()
         };
-        let policy = registry.policies.spec(&run.policy(&PolicyId::DEFAULT).policy);
-        let policy = policy.map_err(|error| unknown("policy", &error))?.clone();
+        let named = run.worker_config().policies;
+        let known = named.values().map(|policy| registry.policies.spec(&policy.policy).map(|_| ()));
+        known.collect::<Result<(), _>>().map_err(|error| unknown("policy", &error))?;
         let mut draws =
             Streams::new(evaluation.seed.unwrap_or(rollout.seed), Purpose::Evaluation).at(SlotId(0), 0, 0, 0);
         let seed = (u64::from(draws.next_u32()) << 32) | u64::from(draws.next_u32());
         let config = run.default_policy_config();
-        let makers = Self::new(
+        let makers = Self::of_policies(
             {
                 let (rollout, num_envs, known) = (rollout.clone(), evaluation.num_envs, registry.clone());
                 move || make_env(&rollout, num_envs, &known, kernels, seed)
             },
             {
-                let config = config.clone();
-                move |spaces| {
-                    policy.make_acting(&PolicyContext::new(spaces.clone(), seed, kernels).with_config(config.clone()))
+                let (run, known) = (run.clone(), registry.clone());
+                move |env, _| {
+                    let builder = RolloutWorkerBuilder::new(known.clone()).kernels(kernels);
+                    builder.acting_policies(&run, env, seed).map_err(|error| EvalWorkerError::setup("policy", error))
                 }
             },
         );

@@ -3,7 +3,8 @@
 use super::EvaluatedEpisode;
 use crate::{
     env::{EnvError, multi_agent::Turn},
-    ids::AgentId,
+    episode::Episode,
+    ids::{AgentId, PolicyId, SlotId},
     prelude::*,
 };
 
@@ -28,6 +29,8 @@ pub(super) struct Lane {
     pub(super) turn: Turn,
     /// Agents of the episode, in the order in which they appeared.
     pub(super) agents: Vec<Agent>,
+    /// The same, as the mapping of policies sees them.
+    pub(super) record: Episode,
     /// Its steps are no longer counted. It still takes them if its episode goes on: environments wait for all.
     pub(super) is_resting: bool,
     /// Not reset since the evaluation began. All lanes are, once, so that none is in the middle of an earlier one.
@@ -43,6 +46,8 @@ pub(super) struct Lane {
 /// An agent's memory within an episode.
 pub(super) struct Agent {
     pub(super) id: AgentId,
+    /// Its policy, until the episode ends.
+    pub(super) policy: PolicyId,
     /// Recurrent states after its latest step; empty at the beginning.
     pub(super) state: Vec<f32>,
 }
@@ -54,6 +59,7 @@ impl Lane {
             phase: Phase::Over,
             turn: Turn::new(),
             agents: Vec::new(),
+            record: Episode::default(),
             is_resting: true,
             is_fresh: true,
             episode: 0,
@@ -95,6 +101,7 @@ impl Lane {
         self.phase = Phase::Acting;
         self.is_fresh = false;
         self.agents.clear();
+        self.record = Episode::new(self.env, SlotId(u32::try_from(self.env).unwrap_or(u32::MAX)), self.episode);
         (self.t, self.episode_return) = (0, 0.0);
     }
 
@@ -159,16 +166,5 @@ impl Lane {
     /// What an episode that has begun and not ended has brought so far.
     pub(super) fn unfinished_return(&self) -> Option<f64> {
         (self.t > 0).then_some(self.episode_return)
-    }
-
-    /// The place of an agent, which appears if it has not.
-    pub(super) fn agent(&mut self, id: &AgentId) -> usize {
-        match self.agents.iter().position(|agent| agent.id == *id) {
-            Some(place) => place,
-            None => {
-                self.agents.push(Agent { id: id.clone(), state: Vec::new() });
-                self.agents.len() - 1
-            }
-        }
     }
 }

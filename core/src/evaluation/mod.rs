@@ -55,6 +55,7 @@ pub use reward_key::{BadRewardKey, RewardKey};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::acting::EvalPolicies;
 use self::{
     acting::Acting,
     lane::{Lane, Phase},
@@ -65,7 +66,7 @@ use crate::{
     callbacks::{CallbackError, CallbackList, Callbacks as _, WorkerInfo},
     env::{BaseEnv, EnvError, EnvSpaces, Frame, News, Reset},
     episode::RolloutMetrics,
-    ids::WeightsVersion,
+    ids::{PolicyId, WeightsVersion},
     policy::{Policy, PolicyError},
     prelude::*,
     space::PointError,
@@ -116,11 +117,19 @@ pub enum EvaluationError {
     /// The environments have nothing for a policy to do.
     #[error("the environments name no agent beforehand: evaluation needs one to know what a policy sees and does")]
     NoAgents,
-    /// One policy cannot act for all agents.
-    #[error("agent {agent} has other spaces than the agents before it: one policy cannot act for both")]
+    /// One policy cannot act for all of its agents.
+    #[error("agent {agent} has other spaces than other agents of its policy: one policy cannot act for both")]
     OtherSpaces {
         /// The agent.
         agent: String,
+    },
+    /// The mapping gives an agent a policy that the evaluation does not have.
+    #[error("agent {agent} is mapped to policy '{policy}', which the evaluation does not have")]
+    UnknownPolicy {
+        /// The agent.
+        agent: String,
+        /// Its policy.
+        policy: String,
     },
     /// The policy wants to see what only a sampler keeps.
     #[error("the policy wants to see '{view}', and an evaluator shows observations and recurrent states only")]
@@ -149,10 +158,7 @@ pub enum EvaluationError {
 #[doc(alias = "RayEvalWorker")]
 pub struct Evaluator {
     env: Box<dyn BaseEnv>,
-    policy: Box<dyn Policy>,
     options: EvaluatorOptions,
-    spaces: EnvSpaces,
-    transform: ActionTransform,
     lanes: Vec<Lane>,
     acting: Acting,
     news: News,
@@ -189,25 +195,34 @@ impl Evaluator {
         policy: Box<dyn Policy>,
         options: EvaluatorOptions,
     ) -> Result<Self, EvaluationError> {
-        let spaces = common_spaces(env.as_ref())?;
-        let views = policy.view_requirements();
+        let spaces = Self::common_spaces(env.as_ref())?;
+        Self::of_policies(env, EvalPolicies::single(spaces, policy), options)
+    }
+
+    /// Evaluates several policies together, each acting for the agents that the mapping gives it.
+    ///
+    /// # Errors
+    /// [`EvaluationError::View`].
+    pub fn of_policies(
+        env: Box<dyn BaseEnv>,
+        policies: EvalPolicies,
+        options: EvaluatorOptions,
+    ) -> Result<Self, EvaluationError> {
         let is_shown = |name: &str, view: &ViewRequirement| {
             let is_obs = name == OBS.name() && view.shift == Shift::NONE && view.data_col.is_none();
             is_obs || name.starts_with("state_in_") || !view.used_for_compute_actions
         };
-        let hidden = views.iter().find(|(name, view)| !is_shown(name, view));
-        if let Some((view, _)) = hidden {
-            return Err(EvaluationError::View { view: view.clone() });
+        for (_, policy) in policies.policies.values() {
+            let views = policy.view_requirements();
+            if let Some((view, _)) = views.iter().find(|(name, view)| !is_shown(name, view)) {
+                return Err(EvaluationError::View { view: view.clone() });
+            }
         }
-        let transform = options.transform(&spaces);
         let lanes = (0..env.num_envs()).map(Lane::new).collect();
         Ok(Self {
-            acting: Acting::new(&spaces, policy.state_lens().iter().sum()),
+            acting: Acting::new(policies, &options),
             env,
-            policy,
             options,
-            spaces,
-            transform,
             lanes,
             news: News::new(),
             frame: Frame::new(),
@@ -230,23 +245,50 @@ impl Evaluator {
     /// # Errors
     /// [`EvaluationError::NoAgents`], [`EvaluationError::OtherSpaces`].
     pub fn policy_spaces(env: &dyn BaseEnv, options: &EvaluatorOptions) -> Result<EnvSpaces, EvaluationError> {
-        let spaces = common_spaces(env)?;
+        let spaces = Self::common_spaces(env)?;
         let action = options.transform(&spaces).policy_space(&spaces.action);
         Ok(EnvSpaces { action, ..spaces })
     }
 
-    /// Acts with other weights from the next evaluation on.
+    /// The spaces of all agents that are known beforehand.
+    pub(crate) fn common_spaces(env: &dyn BaseEnv) -> Result<EnvSpaces, EvaluationError> {
+        let mut common: Option<EnvSpaces> = None;
+        for agent in env.agents() {
+            let spaces = env.spaces(&agent).ok_or_else(|| EnvError::UnknownAgent { env: 0, agent: agent.clone() })?;
+            match &common {
+                Some(common) if *common != spaces => {
+                    return Err(EvaluationError::OtherSpaces { agent: agent.to_string() });
+                }
+                Some(_) => {}
+                None => common = Some(spaces),
+            }
+        }
+        common.ok_or(EvaluationError::NoAgents)
+    }
+
+    /// Acts with other weights of all policies, see [`Weights::of_run`], from the next evaluation on.
     ///
     /// # Errors
     /// [`EvaluationError::Policy`] when they do not fit; the ones before stay.
     pub fn set_weights(&mut self, weights: &Weights) -> Result<(), EvaluationError> {
-        Ok(self.policy.set_weights(weights)?)
+        let before: Vec<(PolicyId, Weights)> =
+            self.acting.policies().map(|(id, policy)| (id.clone(), policy.weights().clone())).collect();
+        let ids: Vec<PolicyId> = before.iter().map(|(id, _)| id.clone()).collect();
+        let new = weights.of_policies(&ids).map_err(PolicyError::from)?;
+        let mut set = |id: &PolicyId, weights: &Weights| {
+            self.acting.policy_mut(id).map_or(Ok(()), |policy| policy.set_weights(weights))
+        };
+        let result = new.iter().try_for_each(|(id, weights)| set(id, weights));
+        if result.is_err() {
+            before.iter().try_for_each(|(id, weights)| set(id, weights))?;
+        }
+        Ok(result?)
     }
 
     /// Version of the weights that act.
     #[must_use]
     pub fn weights_version(&self) -> WeightsVersion {
-        self.policy.weights().version()
+        self.acting.policies().map(|(_, policy)| policy.weights().version()).max().unwrap_or_default()
     }
 
     /// Begins an evaluation. One that was being done is given up.
@@ -346,8 +388,8 @@ impl Evaluator {
         }
         running.note(self.lanes.first());
         let explore = !running.request.deterministic;
-        self.acting.choose(&mut self.lanes, self.env.as_ref(), &self.spaces, self.policy.as_mut(), explore)?;
-        let answers = self.acting.answers(&mut self.lanes, self.transform, &self.spaces.action)?;
+        self.acting.choose(&mut self.lanes, self.env.as_ref(), &self.info, explore)?;
+        let answers = self.acting.answers(&mut self.lanes)?;
         if !answers.is_empty() {
             self.env.send_actions(answers)?;
         }
@@ -433,20 +475,4 @@ impl EvaluatorOptions {
     fn transform(&self, spaces: &EnvSpaces) -> ActionTransform {
         ActionTransform::for_space(&spaces.action, self.normalize_actions, self.clip_actions)
     }
-}
-
-/// The spaces of all agents that are known beforehand.
-fn common_spaces(env: &dyn BaseEnv) -> Result<EnvSpaces, EvaluationError> {
-    let mut common: Option<EnvSpaces> = None;
-    for agent in env.agents() {
-        let spaces = env.spaces(&agent).ok_or_else(|| EnvError::UnknownAgent { env: 0, agent: agent.clone() })?;
-        match &common {
-            Some(common) if *common != spaces => {
-                return Err(EvaluationError::OtherSpaces { agent: agent.to_string() });
-            }
-            Some(_) => {}
-            None => common = Some(spaces),
-        }
-    }
-    common.ok_or(EvaluationError::NoAgents)
 }

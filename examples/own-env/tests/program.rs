@@ -121,6 +121,15 @@ fn policies_and_callbacks_of_ones_own_train_with_one_hash_for_any_workers() {
         let args = args(workers, seed);
         printed(&args.iter().map(String::as_str).collect::<Vec<_>>())
     };
+    let filtered = program(
+        &[
+            &args("1", "1").iter().map(String::as_str).collect::<Vec<_>>()[..],
+            &["--observation-filter", "MeanStdFilter"],
+        ]
+        .concat(),
+    );
+    let error = String::from_utf8_lossy(&filtered.stderr).into_owned();
+    assert!(error.contains("observation_filter: policy 'prey' takes no statistics among its weights"), "{error}");
     let expected = train("0", "1");
     for workers in ["1", "2", "3"] {
         let summary = train(workers, "1");

@@ -10,8 +10,8 @@ use std::{
 use rollmesh_core::{
     action::ActionTransform,
     env::{EnvRegistry, EnvSpaces},
-    hash::weights_hash,
-    ids::{SlotId, WeightsVersion},
+    hash::{Hash128, run_weights_hash, weights_hash},
+    ids::{PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
     policy::{ModelConfig, NetPolicy, PolicyError},
     run::{RolloutConfig, RunConfig},
@@ -164,6 +164,13 @@ impl PolicyCheckpoint {
             Ok(found) => found.map(|found| Self::from_files(&found.checkpoint.files, dir)),
             Err(error) => Some(Err(error.into())),
         }
+    }
+
+    /// The hash that the run's summary says.
+    pub(crate) fn run_hash(&self) -> Hash128 {
+        let named: Vec<PolicyId> = self.run.rollout.policies.keys().cloned().collect();
+        let ids = if named.is_empty() { self.weights.policy_ids() } else { named };
+        run_weights_hash(&self.weights, &ids).unwrap_or_else(|_| weights_hash(&self.weights))
     }
 
     /// What [`save`](Self::save) wrote.

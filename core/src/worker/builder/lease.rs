@@ -2,15 +2,16 @@
 
 use super::{
     Clock, EnvSource, NeedsEpisodic, NewPolicy, RemoteEnvSpec, RemoteEnvs, RolloutWorkerBuilder, Shell, Workshop,
-    assign,
+    assign::{self, Assignment},
     capability::{lanes_need_episodic, views_only_states},
+    envs::spaces_of_policy,
     sampler::Envs,
 };
 use crate::{
     callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
-    column::DType,
     env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess, Recorded},
-    filter::FilterKind,
+    evaluation::EvalPolicies,
+    filter::{FILTER_PREFIX, Filter, FilterKind},
     ids::{PolicyId, SlotId},
     kernels::Kernels,
     policy::{Policy, PolicyEntry, PolicyMap, Postprocessing},
@@ -179,6 +180,39 @@ impl RolloutWorkerBuilder {
         Ok(LearningParts { policies, layout, callbacks: self.make_callbacks()?, info })
     }
 
+    /// The policies of a run, made to act in an evaluation in this environment with random numbers of this seed.
+    ///
+    /// # Errors
+    /// [`SetupError`].
+    pub(crate) fn acting_policies(
+        mut self,
+        run: &RunConfig,
+        env: &dyn BaseEnv,
+        seed: u64,
+    ) -> Result<EvalPolicies, SetupError> {
+        self.config = RolloutConfig { seed, ..run.rollout.clone() };
+        let Assignment { policies: ids, mapping } = self.assignment(Some(env))?;
+        let workshop = self.workshop(PreprocessorPref::None);
+        let mut policies = BTreeMap::new();
+        for id in ids {
+            let known = spaces_of_policy(env, &id, &mapping, &self.info(), seed)?;
+            let made = workshop.make_acting(&id, &run.policy(&id), known)?;
+            policies.insert(id, made);
+        }
+        Ok(EvalPolicies { policies, mapping, seed })
+    }
+
+    /// The policies of the settings, or those that the spaces of an environment's agents need, and who acts under which.
+    fn assignment(&self, env: Option<&dyn BaseEnv>) -> Result<Assignment, SetupError> {
+        let (mapping, _) = self.mapping()?;
+        let policies: Vec<PolicyId> = self.config.policies.keys().cloned().collect();
+        Ok(match (policies.is_empty(), env, &self.config.policy_mapping_fn) {
+            (false, _, _) => Assignment { policies, mapping },
+            (true, Some(env), None) => assign::by_spaces(env),
+            (true, _, _) => Assignment { policies: vec![PolicyId::DEFAULT], mapping },
+        })
+    }
+
     fn run_parts(&mut self, run: &RunConfig) -> Result<RunParts, SetupError> {
         // Statistics of a run's filter are among the weights, with which its policies normalise by themselves.
         // Spaces are asked of an environment of this process, wherever those of slots are.
@@ -203,15 +237,8 @@ impl RolloutWorkerBuilder {
             return Err(not_leased("horizon_means", reason));
         }
         let info = self.info();
-        let (mut mapping, _) = self.mapping()?;
-        let mut ids: Vec<PolicyId> = run.rollout.policies.keys().cloned().collect();
-        if let (true, Envs::Base(env), None) = (ids.is_empty(), &made.envs, &self.config.policy_mapping_fn) {
-            let assignment = assign::by_spaces(env.as_ref());
-            (ids, mapping) = (assignment.policies, assignment.mapping);
-        }
-        if ids.is_empty() {
-            ids.push(PolicyId::DEFAULT);
-        }
+        let base = if let Envs::Base(env) = &made.envs { Some(env.as_ref()) } else { None };
+        let Assignment { policies: ids, mapping } = self.assignment(base)?;
         let workshop = Workshop { pref: PreprocessorPref::None, whole_batches: true, ..self.workshop(made.pref) };
         let (mut policies, mut layouts) = (BTreeMap::new(), BTreeMap::new());
         for id in ids {
@@ -247,31 +274,35 @@ impl RolloutWorkerBuilder {
             },
             _ => FragmentLayout::Agents(layouts),
         };
-        check_filter(run, &layout)?;
-        if !run.evaluation.is_off() && !policies.keys().eq([&PolicyId::DEFAULT]) {
-            let reason = "an evaluation plays with one policy, the run has others: leave it out";
-            return Err(not_leased("evaluation.interval", reason));
-        }
+        check_filter(run.rollout.observation_filter, &layout, &mut policies)?;
         let options = self.sampler_options(source.limit(), made.clip_rewards);
         Ok(RunParts { policies, layout, source, options, mapping, info })
     }
 }
 
-/// A run's filter normalises the rows of one policy, which are 32-bit floats.
-fn check_filter(run: &RunConfig, layout: &FragmentLayout) -> Result<(), SetupError> {
-    let path = "observation_filter";
-    match layout {
-        _ if run.rollout.observation_filter == FilterKind::NoFilter => Ok(()),
-        FragmentLayout::Lane { spaces, .. } if spaces.observation_type == DType::F32 => Ok(()),
-        FragmentLayout::Lane { spaces, .. } => {
-            let found = spaces.observation_type;
-            Err(not_leased(
-                path,
-                &format!("filters of runs take float32 observations, these are {found}: leave it out"),
-            ))
-        }
-        FragmentLayout::Agents(_) => Err(not_leased(path, "rows by policy are not filtered: leave it out")),
+/// A run's filter takes observations of 32-bit floats, and policies normalise with the statistics among their weights.
+fn check_filter(
+    kind: FilterKind,
+    layout: &FragmentLayout,
+    policies: &mut BTreeMap<PolicyId, PolicyEntry>,
+) -> Result<(), SetupError> {
+    let (path, shapes) = ("observation_filter", layout.filtered());
+    if kind != FilterKind::NoFilter && shapes.is_empty() {
+        return Err(not_leased(
+            path,
+            "a filter takes float32 observations, which no policy of this run has: leave it out",
+        ));
     }
+    for (id, shape) in shapes {
+        let filter = Filter::new(kind, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;
+        let Some(PolicyEntry { policy, .. }) = policies.get_mut(&id) else { continue };
+        let plain = policy.weights().clone();
+        let taken = policy.set_weights(&plain.with_filter(FILTER_PREFIX, &filter));
+        taken.and_then(|()| policy.set_weights(&plain)).map_err(|error| {
+            not_leased(path, &format!("policy '{id}' takes no statistics among its weights ({error}): leave it out"))
+        })?;
+    }
+    Ok(())
 }
 
 fn not_leased(path: &'static str, reason: &str) -> SetupError {
