@@ -155,14 +155,6 @@ impl Weights {
         tensors.into_iter().map(|(id, tensors)| Ok((id.clone(), Self::of_finite(self.version, tensors)?))).collect()
     }
 
-    /// Ids of the policies whose weights [`of_run`](Self::of_run) has put together, in order, as far as tensors name them.
-    #[must_use]
-    pub fn policy_ids(&self) -> Vec<PolicyId> {
-        let owner = |tensor: &Tensor| tensor.name.split_once('/').map(|(id, _)| PolicyId::new(id.to_owned()));
-        let ids: Option<BTreeSet<PolicyId>> = self.tensors().iter().map(owner).collect();
-        ids.filter(|ids| !ids.is_empty()).map_or(vec![PolicyId::DEFAULT], |ids| ids.into_iter().collect())
-    }
-
     /// Bytes of all values together.
     pub(crate) fn value_bytes(&self) -> usize {
         self.tensors.iter().map(|tensor| size_of_val(&tensor.values[..])).sum()

@@ -6,7 +6,7 @@ use super::EvalWorkerError;
 use crate::{
     callbacks::{CallbackError, CallbackList, WorkerInfo},
     env::{BaseEnv, EnvError, EnvSpaces},
-    evaluation::{EvalPolicies, Evaluator, EvaluatorOptions},
+    evaluation::{EvaluationError, Evaluator, EvaluatorOptions},
     policy::{Policy, PolicyError},
     prelude::*,
 };
@@ -14,44 +14,46 @@ use crate::{
 type InitFn = Arc<dyn Fn() -> Result<(), CallbackError> + Send + Sync>;
 type MakeEnv = Arc<dyn Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync>;
 type MakeCallbacks = Arc<dyn Fn() -> Result<(CallbackList, WorkerInfo), CallbackError> + Send + Sync>;
-type MakePolicies = Arc<dyn Fn(&dyn BaseEnv, &EvaluatorOptions) -> Result<EvalPolicies, EvalWorkerError> + Send + Sync>;
+type MakeEvaluator =
+    Arc<dyn Fn(Box<dyn BaseEnv>, &EvaluatorOptions) -> Result<Evaluator, EvalWorkerError> + Send + Sync>;
 
 /// What an evaluation worker is made of. Everything is asked for again when the worker has to be replaced.
 #[derive(Clone)]
 pub struct EvalMakers {
     init: InitFn,
     env: MakeEnv,
-    policies: MakePolicies,
+    evaluator: MakeEvaluator,
     callbacks: MakeCallbacks,
     options: EvaluatorOptions,
 }
 
 impl EvalMakers {
-    /// Environments, and one policy for all agents, made for what [`Evaluator::policy_spaces`] says of them.
+    /// Environments, and a policy for what [`Evaluator::policy_spaces`] says of them.
     #[must_use]
     pub fn new(
         env: impl Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
         policy: impl Fn(&EnvSpaces) -> Result<Box<dyn Policy>, PolicyError> + Send + Sync + 'static,
     ) -> Self {
-        Self::of_policies(env, move |env, options| {
-            let setup = |error| EvalWorkerError::setup("environment", error);
-            let spaces = Evaluator::common_spaces(env).map_err(setup)?;
-            let acting = Evaluator::policy_spaces(env, options).map_err(setup)?;
-            let policy = policy(&acting).map_err(|error| EvalWorkerError::setup("policy", error))?;
-            Ok(EvalPolicies::single(spaces, policy))
+        Self::of(env, move |env, options| {
+            let in_env = |error: EvaluationError| EvalWorkerError::setup("environment", error);
+            let spaces = Evaluator::policy_spaces(env.as_ref(), options).map_err(in_env)?;
+            let policy = policy(&spaces).map_err(|error| EvalWorkerError::setup("policy", error))?;
+            Evaluator::new(env, policy, options.clone()).map_err(in_env)
         })
     }
 
-    /// Environments, and the policies that act in them.
-    #[must_use]
-    pub fn of_policies(
+    /// Environments, and what evaluates policies in them.
+    pub(super) fn of(
         env: impl Fn() -> Result<Box<dyn BaseEnv>, EnvError> + Send + Sync + 'static,
-        policies: impl Fn(&dyn BaseEnv, &EvaluatorOptions) -> Result<EvalPolicies, EvalWorkerError> + Send + Sync + 'static,
+        evaluator: impl Fn(Box<dyn BaseEnv>, &EvaluatorOptions) -> Result<Evaluator, EvalWorkerError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         Self {
             init: Arc::new(|| Ok(())),
             env: Arc::new(env),
-            policies: Arc::new(policies),
+            evaluator: Arc::new(evaluator),
             callbacks: Arc::new(|| Ok(Default::default())),
             options: EvaluatorOptions::default(),
         }
@@ -96,16 +98,15 @@ impl EvalMakers {
         (self.init)().map_err(|error| EvalWorkerError::setup("init function", error))
     }
 
-    /// Makes environments, policies and callbacks, in this order.
+    /// Makes environments, policy and callbacks, in this order.
     ///
     /// # Errors
     /// [`EvalWorkerError::Setup`], which names what failed.
     pub fn evaluator(&self) -> Result<Evaluator, EvalWorkerError> {
         let env = (self.env)().map_err(|error| EvalWorkerError::setup("environment", error))?;
-        let policies = (self.policies)(env.as_ref(), &self.options)?;
+        let evaluator = (self.evaluator)(env, &self.options)?;
         let (callbacks, info) = (self.callbacks)().map_err(|error| EvalWorkerError::setup("callbacks", error))?;
-        let evaluator = Evaluator::of_policies(env, policies, self.options.clone());
-        Ok(evaluator.map_err(|error| EvalWorkerError::setup("policy", error))?.with_callbacks(callbacks, info))
+        Ok(evaluator.with_callbacks(callbacks, info))
     }
 }
 

@@ -129,11 +129,8 @@ impl EpisodeTrace {
     /// The most numbers in the observations.
     pub const MAX_NUMBERS: usize = 50_000;
 
-    /// Adds an observation, while there is room, unless it is of an agent that observes something else than the first one.
+    /// Adds an observation, while there is room.
     pub(super) fn add(&mut self, row: RowsRef<'_>) {
-        if self.obs_len > 0 && self.obs_len as usize != row.len() {
-            return;
-        }
         if self.is_cut || self.obs.len().saturating_add(row.len()) > Self::MAX_NUMBERS {
             self.is_cut = true;
             return;

@@ -164,7 +164,7 @@ impl Report {
             env: checkpoint.run.env().into(),
             algo: checkpoint.algo.clone(),
             iteration: checkpoint.iteration,
-            weights_hash: checkpoint.run_hash().to_string(),
+            weights_hash: checkpoint.weights_hash().to_string(),
             seed: run.evaluation.seed.unwrap_or(run.rollout.seed),
             deterministic,
             reward_key: run.evaluation.reward_key.clone(),

@@ -2,15 +2,13 @@
 
 use super::{
     Clock, EnvSource, NeedsEpisodic, NewPolicy, RemoteEnvSpec, RemoteEnvs, RolloutWorkerBuilder, Shell, Workshop,
-    assign::{self, Assignment},
+    assign::Assignment,
     capability::{lanes_need_episodic, views_only_states},
-    envs::spaces_of_policy,
     sampler::Envs,
 };
 use crate::{
     callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
     env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvMaker, EnvStart, InProcess, Recorded},
-    evaluation::EvalPolicies,
     filter::{FILTER_PREFIX, Filter, FilterKind},
     ids::{PolicyId, SlotId},
     kernels::Kernels,
@@ -180,39 +178,6 @@ impl RolloutWorkerBuilder {
         Ok(LearningParts { policies, layout, callbacks: self.make_callbacks()?, info })
     }
 
-    /// The policies of a run, made to act in an evaluation in this environment with random numbers of this seed.
-    ///
-    /// # Errors
-    /// [`SetupError`].
-    pub(crate) fn acting_policies(
-        mut self,
-        run: &RunConfig,
-        env: &dyn BaseEnv,
-        seed: u64,
-    ) -> Result<EvalPolicies, SetupError> {
-        self.config = RolloutConfig { seed, ..run.rollout.clone() };
-        let Assignment { policies: ids, mapping } = self.assignment(Some(env))?;
-        let workshop = self.workshop(PreprocessorPref::None);
-        let mut policies = BTreeMap::new();
-        for id in ids {
-            let known = spaces_of_policy(env, &id, &mapping, &self.info(), seed)?;
-            let made = workshop.make_acting(&id, &run.policy(&id), known)?;
-            policies.insert(id, made);
-        }
-        Ok(EvalPolicies { policies, mapping, seed })
-    }
-
-    /// The policies of the settings, or those that the spaces of an environment's agents need, and who acts under which.
-    fn assignment(&self, env: Option<&dyn BaseEnv>) -> Result<Assignment, SetupError> {
-        let (mapping, _) = self.mapping()?;
-        let policies: Vec<PolicyId> = self.config.policies.keys().cloned().collect();
-        Ok(match (policies.is_empty(), env, &self.config.policy_mapping_fn) {
-            (false, _, _) => Assignment { policies, mapping },
-            (true, Some(env), None) => assign::by_spaces(env),
-            (true, _, _) => Assignment { policies: vec![PolicyId::DEFAULT], mapping },
-        })
-    }
-
     fn run_parts(&mut self, run: &RunConfig) -> Result<RunParts, SetupError> {
         // Statistics of a run's filter are among the weights, with which its policies normalise by themselves.
         // Spaces are asked of an environment of this process, wherever those of slots are.
@@ -287,11 +252,12 @@ fn check_filter(
     policies: &mut BTreeMap<PolicyId, PolicyEntry>,
 ) -> Result<(), SetupError> {
     let (path, shapes) = ("observation_filter", layout.filtered());
-    if kind != FilterKind::NoFilter && shapes.is_empty() {
-        return Err(not_leased(
-            path,
-            "a filter takes float32 observations, which no policy of this run has: leave it out",
-        ));
+    if kind == FilterKind::NoFilter {
+        return Ok(());
+    }
+    if shapes.is_empty() {
+        let reason = "a filter takes float32 observations, which no policy of this run has: leave it out";
+        return Err(not_leased(path, reason));
     }
     for (id, shape) in shapes {
         let filter = Filter::new(kind, shape).map_err(|source| SetupError::Filter { id: id.clone(), source })?;

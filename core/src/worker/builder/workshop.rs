@@ -15,7 +15,7 @@ use crate::{
     prelude::*,
     preprocess::Preprocessor,
     space::Space,
-    worker::{PolicyConfig, SetupError, WorkerPlace, config::PreprocessorPref},
+    worker::{SetupError, WorkerPlace, config::PreprocessorPref},
 };
 
 /// Everything about a policy but its state, in a form that can be written down.
@@ -121,21 +121,6 @@ impl Workshop {
         let restored = state.encode().and_then(|bytes| entry.restore(&bytes));
         restored.map_err(|source| SetupError::PolicyState { id: id.clone(), source })?;
         Ok((entry, recipe))
-    }
-
-    /// Makes a policy that acts; with the spaces of its agents as the environment has them.
-    pub(in crate::worker) fn make_acting(
-        &self,
-        id: &PolicyId,
-        policy: &PolicyConfig,
-        known: Option<EnvSpaces>,
-    ) -> Result<(EnvSpaces, Box<dyn Policy>), SetupError> {
-        let spec = self.kinds.spec(&policy.policy);
-        let spec = spec.map_err(|source| SetupError::PolicyKind { id: id.clone(), source })?;
-        let spaces = self.spaces(id, &policy.into(), known.clone())?;
-        let context = self.context(id, &spaces, &self.shared.merged(&policy.config))?;
-        let made = spec.make_acting(&context).map_err(|source| SetupError::Policy { id: id.clone(), source })?;
-        Ok((known.unwrap_or(spaces), made))
     }
 
     /// Makes a policy again from the text of its recipe, in its first state.
